@@ -1,0 +1,276 @@
+"""The configuration of a run: frozen, typed, strict. YAML and overrides are read by `moozi.io.config`.
+
+Facts of the world (shapes, number of actions, players) are not here: they come from the world's spec.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+Probability = Annotated[float, Field(ge=0.0, le=1.0)]
+PositiveInt = Annotated[int, Field(ge=1)]
+NonNegativeInt = Annotated[int, Field(ge=0)]
+PositiveFloat = Annotated[float, Field(gt=0.0)]
+NonNegativeFloat = Annotated[float, Field(ge=0.0)]
+
+
+class Section(BaseModel):
+  """Base of every section: unknown keys are errors, values do not change, no silent coercion of bools."""
+
+  model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, protected_namespaces=())
+
+
+class RunConfig(Section):
+  """Where the run's files go."""
+
+  name: str | None = Field(None, description="folder under run.dir; made from the environment and the time when null")
+  dir: str = Field("runs", description="folder that holds the runs")
+
+
+class EnvConfig(Section):
+  """The world. `kwargs` are checked by the world's own bridge."""
+
+  name: str = Field("minatar:breakout", description="library:game")
+  kwargs: dict[str, Any] = Field(default_factory=dict, description="options of the world's bridge")
+
+
+class NetworkConfig(Section):
+  """Which network; all are behind one `Model` interface."""
+
+  kind: Literal["resnet", "mlp", "conv_latent"] = "conv_latent"
+  norm: Literal["layer", "batch", "none"] = "layer"
+  channels: PositiveInt = Field(16, description="convolution channels (resnet, conv_latent)")
+  num_representation_blocks: NonNegativeInt = 6
+  num_dynamics_blocks: NonNegativeInt = 1
+  num_prediction_blocks: NonNegativeInt = 1
+  latent_size: PositiveInt = Field(256, description="hidden state width (mlp, conv_latent)")
+  head_size: PositiveInt = Field(128, description="width of the layer before each head")
+  batch_norm_decay: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.99
+
+
+class ScalarTransformConfig(Section):
+  """Support Z of the categorical values and rewards, in transformed units."""
+
+  support_min: int = -30
+  support_max: int = 30
+  epsilon: PositiveFloat = 0.001
+
+  @model_validator(mode="after")
+  def _ordered(self) -> "ScalarTransformConfig":
+    if self.support_min >= self.support_max:
+      raise ValueError(f"support_min={self.support_min} must be below support_max={self.support_max}")
+    return self
+
+
+class TemperaturePoint(Section):
+  """From `env_steps` on, act at `temperature` (piecewise constant)."""
+
+  env_steps: NonNegativeInt
+  temperature: NonNegativeFloat
+
+
+class PlannerConfig(Section):
+  """One search. `temperature` is a number, or a schedule over environment steps."""
+
+  algorithm: Literal["gumbel", "puct"] = "gumbel"
+  num_simulations: PositiveInt = 16
+  max_depth: PositiveInt | None = None
+  max_num_considered_actions: PositiveInt = Field(16, description="gumbel: root actions in sequential halving")
+  gumbel_scale: NonNegativeFloat = Field(1.0, description="gumbel: 0 is noise-free")
+  gumbel_value_scale: PositiveFloat = 0.1
+  gumbel_maxvisit_init: NonNegativeFloat = 50.0
+  dirichlet_fraction: Probability = Field(0.0, description="puct: share of noise in the root prior")
+  dirichlet_alpha: PositiveFloat = 0.3
+  pb_c_init: NonNegativeFloat = Field(1.25, description="puct: c1")
+  pb_c_base: PositiveFloat = Field(19652.0, description="puct: c2")
+  temperature: NonNegativeFloat | tuple[TemperaturePoint, ...] = 1.0
+  q_range_floor: PositiveFloat = Field(1e-8, description="smallest range, in value units, that Q-values are scaled by")
+  root_value: Literal["mean", "improved"] = Field(
+    "mean", description="mean: visit average at the root; improved: search policy times completed Q-values"
+  )
+
+  @model_validator(mode="after")
+  def _consistent(self) -> "PlannerConfig":
+    if self.algorithm == "gumbel" and self.dirichlet_fraction > 0:
+      raise ValueError("dirichlet_fraction must be 0 with algorithm=gumbel: it brings its own noise")
+    if isinstance(self.temperature, tuple):
+      steps = [p.env_steps for p in self.temperature]
+      if not steps or steps[0] != 0 or steps != sorted(set(steps)):
+        raise ValueError("temperature: a schedule starts at env_steps 0 and rises")
+    return self
+
+  def noise_free(self, num_simulations: int | None = None) -> "PlannerConfig":
+    """The same search without noise: Dirichlet 0, temperature 0, gumbel_scale 0."""
+    return self.model_copy(
+      update=dict(
+        dirichlet_fraction=0.0,
+        temperature=0.0,
+        gumbel_scale=0.0,
+        num_simulations=num_simulations or self.num_simulations,
+      )
+    )
+
+
+class PlannersConfig(Section):
+  """Training, testing and reanalyze each have their own search."""
+
+  train: PlannerConfig = PlannerConfig()
+  test: PlannerConfig = PlannerConfig(gumbel_scale=0.0, temperature=0.0)
+  reanalyze: PlannerConfig = PlannerConfig(num_simulations=16)
+
+
+class TargetsConfig(Section):
+  """History, unroll and bootstrap lengths. The thesis: L=4, K=5, N=10, discount 0.997."""
+
+  history_length: PositiveInt = 1
+  unroll_steps: PositiveInt = 5
+  n_step: PositiveInt = 10
+  discount: Annotated[float, Field(gt=0.0, le=1.0)] = 0.997
+
+
+class ReplayConfig(Section):
+  """The replay buffer."""
+
+  capacity: PositiveInt = Field(1_000_000, description="steps kept, over all lanes")
+  sampling: Literal["uniform", "proportional", "rank"] = "rank"
+  priority_exponent: NonNegativeFloat = Field(0.6, description="alpha of prioritized sampling")
+  importance_exponent: NonNegativeFloat = Field(1.0, description="beta; the thesis has 1")
+  normalize_importance: bool = Field(False, description="divide the ratios of a batch by their maximum")
+  priority_epsilon: PositiveFloat = Field(1e-3, description="added to delta in proportional sampling")
+  refresh_priorities: bool = Field(True, description="renew delta of a batch after its update")
+  rank_refresh_updates: PositiveInt = Field(200, description="rank: batches drawn between two sorts")
+  min_steps_to_learn: PositiveInt = Field(5_000, description="steps stored before training starts")
+
+
+class LearningRateConfig(Section):
+  """Learning-rate schedule over learner steps; `decay_steps` null means constant after the warm-up."""
+
+  kind: Literal["constant", "cosine", "linear"] = "constant"
+  peak: PositiveFloat = 1e-3
+  end: NonNegativeFloat = 0.0
+  warmup_steps: NonNegativeInt = 0
+  decay_steps: PositiveInt | None = None
+
+  @model_validator(mode="after")
+  def _has_length(self) -> "LearningRateConfig":
+    if self.kind != "constant" and self.decay_steps is None:
+      raise ValueError(f"decay_steps: needed with kind={self.kind}")
+    return self
+
+
+class LearnerConfig(Section):
+  """Loss, optimizer and update. Loss coefficients are those of the thesis's equation."""
+
+  batch_size: PositiveInt = 256
+  updates_per_call: PositiveInt = Field(8, description="updates in one compiled call")
+  samples_per_step: PositiveFloat = Field(4.0, description="targets consumed per environment step (sample reuse)")
+  optimizer: Literal["adam", "adamw"] = "adamw"
+  learning_rate: LearningRateConfig = LearningRateConfig()
+  weight_decay: NonNegativeFloat = Field(1e-4, description="adamw only")
+  max_grad_norm: PositiveFloat = 5.0
+  value_coef: NonNegativeFloat = 0.25
+  reward_coef: NonNegativeFloat = 1.0
+  consistency_coef: NonNegativeFloat = 2.0
+  l2_coef: NonNegativeFloat = 0.0
+  scale_reward_loss: bool = Field(True, description="divide unrolled reward losses by K; the thesis does not")
+  dynamics_gradient_scale: Probability = 0.5
+  target_update_period: PositiveInt = Field(500, description="learner steps between copies into target_params")
+  consistency_from_target: bool = Field(False, description="encode the consistency target with target_params")
+
+
+class ActorResources(Section):
+  """Shares of one kind of Ray actor, and the threads XLA may use in it."""
+
+  num_cpus: NonNegativeFloat = 1.0
+  num_gpus: NonNegativeFloat = 0.0
+  num_threads: NonNegativeInt = Field(1, description="compute threads; 0 leaves the choice to XLA")
+  niceness: Annotated[int, Field(ge=0, le=19)] = 0
+
+
+class WorkersConfig(Section):
+  """Training workers."""
+
+  num_workers: PositiveInt = 1
+  num_envs: PositiveInt = Field(64, description="environments in each worker")
+  segment_length: PositiveInt = Field(16, description="vector steps in one call of a worker")
+  resources: ActorResources = ActorResources(num_cpus=0.5, niceness=5)
+
+
+class EvaluationConfig(Section):
+  """The testing worker. Decision 13: noise-free, fixed seeds, k random legal actions first."""
+
+  period_env_steps: PositiveInt = 200_000
+  episodes: PositiveInt = 10
+  num_envs: PositiveInt = Field(10, description="episodes played side by side")
+  max_random_starts: NonNegativeInt = Field(8, description="k is drawn uniformly from 0 to this")
+  seed: NonNegativeInt = 20_000_003
+  noise_free: bool = Field(True, description="false plays with planners.test as it stands (the thesis)")
+  max_episode_steps: PositiveInt | None = Field(None, description="stop a test episode here, beside the world's own cap")
+  final_episodes: PositiveInt = Field(100, description="episodes of the evaluation at the end of the run")
+  gif: bool = True
+  gif_max_frames: PositiveInt = 300
+  resources: ActorResources = ActorResources(num_cpus=0.25, niceness=10)
+
+
+class CheckpointConfig(Section):
+  """Which checkpoints are made and kept."""
+
+  period_s: PositiveFloat = 120.0
+  keep_last: PositiveInt = 3
+  milestones_env_steps: PositiveInt | None = Field(250_000, description="a checkpoint kept every so many steps")
+
+
+class LoggingConfig(Section):
+  """Metrics and display."""
+
+  period_s: PositiveFloat = Field(5.0, description="seconds between two ticks in metrics.jsonl")
+  tensorboard: bool = True
+  progress: Literal["auto", "live", "plain", "none"] = "auto"
+
+
+class RayConfig(Section):
+  """The Ray runtime; `address` null starts a local one that listens on loopback only."""
+
+  address: str | None = None
+  num_cpus: PositiveInt | None = Field(None, description="cores the local Ray offers; null is what the machine has")
+  num_gpus: NonNegativeInt | None = None
+  object_store_mib: PositiveInt = 512
+  segments_in_flight: PositiveInt = Field(2, description="calls queued at each training worker")
+  batches_in_flight: PositiveInt = Field(2, description="sampled calls queued at the parameter server")
+  publish_period_updates: PositiveInt = Field(64, description="learner steps between two publications of parameters")
+  learner: ActorResources = ActorResources(num_cpus=1.0, num_threads=0)
+  replay: ActorResources = ActorResources(num_cpus=0.25)
+
+
+class Config(Section):
+  """A run, whole."""
+
+  seed: NonNegativeInt = 0
+  runtime: Literal["ray", "local"] = "ray"
+  max_env_steps: PositiveInt = 1_000_000
+  max_wall_s: PositiveFloat | None = None
+  env: EnvConfig = EnvConfig()
+  run: RunConfig = RunConfig()
+  network: NetworkConfig = NetworkConfig()
+  scalar_transform: ScalarTransformConfig = ScalarTransformConfig()
+  targets: TargetsConfig = TargetsConfig()
+  planners: PlannersConfig = PlannersConfig()
+  replay: ReplayConfig = ReplayConfig()
+  learner: LearnerConfig = LearnerConfig()
+  workers: WorkersConfig = WorkersConfig()
+  evaluation: EvaluationConfig = EvaluationConfig()
+  checkpoint: CheckpointConfig = CheckpointConfig()
+  logging: LoggingConfig = LoggingConfig()
+  ray: RayConfig = RayConfig()
+
+  @model_validator(mode="after")
+  def _fits(self) -> "Config":
+    lane = self.replay.capacity // (self.workers.num_workers * self.workers.num_envs)
+    need = self.targets.history_length + self.targets.unroll_steps + self.targets.n_step
+    if lane <= need + self.workers.segment_length:
+      raise ValueError(
+        f"replay.capacity={self.replay.capacity} leaves {lane} steps to each of "
+        f"{self.workers.num_workers * self.workers.num_envs} environments; it takes more than "
+        f"{need + self.workers.segment_length} (history + unroll + n_step + segment)"
+      )
+    return self

@@ -1,0 +1,46 @@
+"""What a world tells about itself. Facts of the world come from here, never from YAML."""
+
+import dataclasses
+
+DUMMY_ACTION = 0
+"""Index 0 of the agent's action space: history before the start, everything after the end."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EnvSpec:
+  """The facts of one world.
+
+  Attributes:
+    name: `library:game`, as the user writes it.
+    frame_shape: (H, W, C) of one frame; a vector world has (1, 1, D).
+    frame_dtype: "bool", "uint8" or "float32": how a frame is stored; uint8 is scaled by 1/255 on the device.
+    num_env_actions: size of the world's own action space A^e.
+    num_players: 1, or 2 who alternate strictly.
+    action_names: one name for each of the world's own actions.
+  """
+
+  name: str
+  frame_shape: tuple[int, int, int]
+  frame_dtype: str
+  num_env_actions: int
+  num_players: int = 1
+  action_names: tuple[str, ...] = ()
+
+  def __post_init__(self) -> None:
+    if self.frame_dtype not in ("bool", "uint8", "float32"):
+      raise ValueError(f"frame_dtype={self.frame_dtype!r}: allowed are bool, uint8, float32")
+    if len(self.frame_shape) != 3:
+      raise ValueError(f"frame_shape={self.frame_shape!r}: must be (H, W, C)")
+    if self.num_env_actions < 1:
+      raise ValueError(f"num_env_actions={self.num_env_actions}: must be at least 1")
+    if self.num_players not in (1, 2):
+      raise ValueError(f"num_players={self.num_players}: only 1 or 2 players are supported")
+
+  @property
+  def num_actions(self) -> int:
+    """Size A of the agent's action space: the world's actions and the dummy at index 0."""
+    return self.num_env_actions + 1
+
+  def to_dict(self) -> dict:
+    """Plain values, for JSON."""
+    return dataclasses.asdict(self)

@@ -1,0 +1,169 @@
+"""The one interface of a world, dm_env's, and the one bridge from a game's bare rules to it.
+
+A game (`Game`) knows its rules and nothing else. `GameEnvironment` adds what every world needs in the
+same way: checked actions, seeds, a step cap, the kinds of end, and the reset on the step after an end.
+"""
+
+import operator
+from typing import Any, NamedTuple, Protocol
+
+import dm_env
+import numpy as np
+from dm_env import StepType, TimeStep, specs
+
+from moozi.core.spec import EnvSpec
+
+
+class Observation(NamedTuple):
+  """What a world shows, in its own terms (no dummy action here).
+
+  Attributes:
+    frame: [H, W, C] of the spec's dtype; never written to again by the world.
+    legal_actions_mask: [num_env_actions] bool; at least one is legal unless the frame is terminal.
+    to_play: the player to move.
+  """
+
+  frame: np.ndarray
+  legal_actions_mask: np.ndarray
+  to_play: int
+
+
+class Environment(dm_env.Environment):
+  """A world: dm_env's interface, with a spec, a seed, and `Observation` for its observations.
+
+  `reset` returns a FIRST step. `step` takes one of the world's own actions; after a LAST step, and before
+  any reset, it discards the action and resets. A LAST step with discount 0 is a terminal frame; with
+  discount 1 the world was cut short (truncated), and the frame is the one that it would have gone on from.
+  """
+
+  @property
+  def world_spec(self) -> EnvSpec:
+    """The facts of this world."""
+    raise NotImplementedError
+
+  def seed(self, seed: int) -> None:
+    """Makes the episodes from the next reset on a function of `seed` and of the actions alone.
+
+    Raises: ValueError: where seed is negative.
+    """
+    raise NotImplementedError
+
+  def observation_spec(self) -> Any:
+    """dm_env specs, as an `Observation`."""
+    spec = self.world_spec
+    return Observation(
+      frame=specs.Array(spec.frame_shape, np.dtype(spec.frame_dtype), "frame"),
+      legal_actions_mask=specs.Array((spec.num_env_actions,), np.dtype(bool), "legal_actions_mask"),  # type: ignore[arg-type]
+      to_play=specs.DiscreteArray(spec.num_players, name="to_play"),  # type: ignore[arg-type]
+    )
+
+  def action_spec(self) -> specs.DiscreteArray:
+    """The world's own actions, 0 to num_env_actions - 1."""
+    return specs.DiscreteArray(self.world_spec.num_env_actions, name="action")
+
+
+class Game(Protocol):
+  """Bare rules. The caller checks actions and never steps past an end."""
+
+  def seed(self, seed: int) -> None:
+    """Everything left to chance from the next `reset` on is a function of `seed`."""
+
+  def reset(self) -> None:
+    """Sets up a new episode."""
+
+  def step(self, action: int) -> tuple[float, bool, bool]:
+    """Plays `action`; returns the mover's reward, whether the task ended, whether the game's clock ran out."""
+
+  def frame(self) -> np.ndarray:
+    """[H, W, C] of the spec's dtype; a fresh array at each call."""
+
+  def legal_actions_mask(self) -> np.ndarray:
+    """[num_env_actions] bool; may be shared between calls, so it is not written to."""
+
+  def to_play(self) -> int:
+    """The player to move."""
+
+
+class GameEnvironment(Environment):
+  """A `Game` behind the interface of a world.
+
+  Args:
+    game: the rules.
+    spec: the facts of the world.
+    max_episode_steps: an episode is truncated after so many steps; None leaves it to the game. An end of
+      the task that falls on the same step stays an end of the task.
+  """
+
+  def __init__(self, game: Game, spec: EnvSpec, max_episode_steps: int | None = None) -> None:
+    if max_episode_steps is not None and max_episode_steps < 1:
+      raise ValueError(f"max_episode_steps={max_episode_steps}: must be at least 1, or None")
+    self._game = game
+    self._spec = spec
+    self._max_episode_steps = max_episode_steps
+    self._num_steps = 0
+    self._needs_reset = True
+    self._legal_actions_mask = np.zeros(spec.num_env_actions, bool)
+
+  @property
+  def world_spec(self) -> EnvSpec:
+    """The facts of this world."""
+    return self._spec
+
+  def seed(self, seed: int) -> None:
+    """See `Environment.seed`. The episode under way goes on in an unspecified way; reset before stepping."""
+    self._game.seed(check_seed(seed))
+
+  def reset(self) -> TimeStep:
+    """Starts an episode; returns its FIRST step."""
+    self._game.reset()
+    self._num_steps = 0
+    self._needs_reset = False
+    return TimeStep(StepType.FIRST, None, None, self._observe())
+
+  def step(self, action: int) -> TimeStep:
+    """Plays one of the world's own actions.
+
+    Returns: the next step; where the last one was LAST, the FIRST of a new episode (action discarded).
+    Raises: ValueError: where the action is out of range or illegal; the world has not moved then.
+    """
+    if self._needs_reset:
+      return self.reset()
+    reward, is_terminal, is_cut = self._game.step(check_action(action, self._legal_actions_mask))
+    self._num_steps += 1
+    observation = self._observe()
+    if is_terminal:
+      self._needs_reset = True
+      return TimeStep(StepType.LAST, reward, 0.0, observation)
+    if is_cut or self._num_steps == self._max_episode_steps:
+      self._needs_reset = True
+      return TimeStep(StepType.LAST, reward, 1.0, observation)
+    return TimeStep(StepType.MID, reward, 1.0, observation)
+
+  def _observe(self) -> Observation:
+    self._legal_actions_mask = self._game.legal_actions_mask()
+    return Observation(self._game.frame(), self._legal_actions_mask, self._game.to_play())
+
+
+def check_action(action: int, legal_actions_mask: np.ndarray) -> int:
+  """Returns `action` as an int. Raises ValueError where it is no integer, out of range, or illegal."""
+  # Worlds underneath accept a wrong action in silence, or hang on it: it never reaches them.
+  try:
+    out = operator.index(action)
+  except TypeError:
+    raise ValueError(f"action={action!r}: must be an integer") from None
+  if not 0 <= out < len(legal_actions_mask):
+    raise ValueError(f"action={out}: allowed are 0 to {len(legal_actions_mask) - 1}")
+  if not legal_actions_mask[out]:
+    raise ValueError(f"action={out}: illegal here; legal are {np.flatnonzero(legal_actions_mask).tolist()}")
+  return out
+
+
+def check_seed(seed: int) -> int:
+  """Returns `seed` as an int. Raises ValueError where it is no integer, or negative."""
+  try:
+    out = operator.index(seed)
+  except TypeError:
+    raise ValueError(f"seed={seed!r}: must be an integer") from None
+  if out < 0:
+    raise ValueError(f"seed={out}: must not be negative")
+  return out

@@ -1,0 +1,75 @@
+"""Ray, started and checked: loopback only, no dashboard, and an error where Ray would wait in silence."""
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from moozi.core.config import ActorResources, Config
+from moozi.core.errors import UserError
+
+
+@contextmanager
+def connected(config: Config) -> Iterator[Any]:
+  """Gives the `ray` module, connected as `config.ray` says; shuts down what it started."""
+  # On Linux Ray binds to all addresses unless told it is a single-machine "cluster" like those of
+  # Windows and macOS; that variable is read at import. A test lists the listeners.
+  if config.ray.address is None:
+    os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+  os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+  os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+  import ray
+
+  if ray.is_initialized():
+    raise RuntimeError("Ray is already initialized in this process")
+  common: dict[str, Any] = dict(log_to_driver=False, logging_level=logging.ERROR, configure_logging=True)
+  if config.ray.address is None:
+    ray.init(
+      num_cpus=config.ray.num_cpus,
+      num_gpus=config.ray.num_gpus,
+      object_store_memory=config.ray.object_store_mib * 2**20,
+      include_dashboard=False,
+      _node_ip_address="127.0.0.1",
+      **common,
+    )
+  else:
+    try:
+      ray.init(address=config.ray.address, **common)
+    except (ConnectionError, ValueError, RuntimeError) as error:
+      raise UserError(f"ray.address={config.ray.address!r}: no Ray cluster answers there ({error})") from error
+  try:
+    check_resources(config, ray.cluster_resources())
+    yield ray
+  finally:
+    ray.shutdown()
+
+
+def demands(config: Config) -> dict[str, tuple[int, ActorResources]]:
+  """How many actors of each kind, and each one's share, by the config key that says so."""
+  return {
+    "ray.learner": (1, config.ray.learner),
+    "ray.replay": (1, config.ray.replay),
+    "workers.resources": (config.workers.num_workers, config.workers.resources),
+    "evaluation.resources": (1, config.evaluation.resources),
+  }
+
+
+def check_resources(config: Config, available: dict[str, float]) -> None:
+  """Raises UserError where the actors' shares exceed the cluster (Ray would wait for them for ever).
+
+  Args:
+    config: the run's configuration.
+    available: Ray's `cluster_resources()`.
+  """
+  for resource, field in (("CPU", "num_cpus"), ("GPU", "num_gpus")):
+    parts = {key: count * getattr(share, field) for key, (count, share) in demands(config).items()}
+    total, has = sum(parts.values()), available.get(resource, 0.0)
+    if total > has + 1e-9:
+      listing = ", ".join(f"{key}.{field}: {value:g}" for key, value in parts.items() if value)
+      raise UserError(f"the actors ask for {total:g} {resource}s ({listing}); the Ray cluster has {has:g}")
+
+
+def options(resources: ActorResources) -> dict[str, Any]:
+  """Ray's actor options for a share."""
+  return {"num_cpus": resources.num_cpus, "num_gpus": resources.num_gpus}

@@ -1,0 +1,36 @@
+"""The parameter server: a thin shell over `runtime.learner` (the thesis §4.3.15)."""
+
+from typing import Any
+
+from moozi.actors import process
+from moozi.core.config import Config
+from moozi.core.records import TrainTarget
+from moozi.core.spec import EnvSpec
+
+
+class ParameterServer:
+  """Holds the central copy of the parameters and updates it."""
+
+  def __init__(self, config: Config, spec: EnvSpec, log_dir: str | None) -> None:
+    self._log = process.prepare("parameter_server", config.ray.learner, log_dir)
+    from moozi.runtime.build import build_learner
+
+    self._learner = build_learner(config, spec)
+    self._log.info("ready")
+
+  def update(self, targets: TrainTarget) -> tuple[Any, dict[str, float]]:
+    """Makes U updates; returns priorities for replay and metrics for the driver, as two objects."""
+    return self._learner.update(targets)
+
+  def parameters(self) -> tuple[Any, Any, int]:
+    """(params, net_state, version)."""
+    return self._learner.parameters()
+
+  def target_parameters(self) -> tuple[Any, Any, int]:
+    """(target_params, net_state, version)."""
+    return self._learner.target_parameters()
+
+  def get_state(self) -> Any:
+    """The whole TrainingState."""
+    self._log.info("state taken at learner step %d", self._learner.learner_step)
+    return self._learner.get_state()

@@ -1,0 +1,39 @@
+"""What every actor's process does first: its threads, its niceness, its log file.
+
+Must run before JAX makes its first array there, which is why the actor modules import JAX late.
+"""
+
+import logging
+import os
+import pathlib
+
+from moozi.core.config import ActorResources
+
+_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+
+def prepare(name: str, resources: ActorResources, log_dir: str | None) -> logging.Logger:
+  """Settles this process and returns its logger.
+
+  Args:
+    name: of the actor; its log file is `<log_dir>/<name>.log`.
+    resources: `num_threads` bounds XLA's and NumPy's pools (0 leaves them alone), `niceness` is added.
+    log_dir: null logs nowhere (an actor on another machine than the run directory).
+  """
+  if resources.num_threads:
+    # XLA's CPU client sizes its pools by NPROC when it is made; BLAS and OpenMP read theirs when loaded.
+    for variable in ("NPROC", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+      os.environ[variable] = str(resources.num_threads)
+  if resources.num_gpus == 0:
+    os.environ["JAX_PLATFORMS"] = "cpu"
+  if resources.niceness:
+    os.nice(resources.niceness)
+  logger = logging.getLogger(f"moozi.{name}")
+  if log_dir is not None and pathlib.Path(log_dir).is_dir():
+    handler = logging.FileHandler(pathlib.Path(log_dir) / f"{name}.log")
+    handler.setFormatter(logging.Formatter(_FORMAT))
+    root = logging.getLogger()
+    root.addHandler(handler)
+    root.setLevel(logging.INFO)
+  logger.info("process %d, threads %s, niceness %d", os.getpid(), resources.num_threads or "all", resources.niceness)
+  return logger

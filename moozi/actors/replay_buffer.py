@@ -1,0 +1,44 @@
+"""The replay buffer's actor: a thin shell over `runtime.replay` (the thesis §4.3.14). Imports no JAX."""
+
+from typing import Any
+
+from moozi.actors import process
+from moozi.core.config import Config
+from moozi.core.records import TrainTarget, TrajectorySample
+from moozi.core.seeds import child_seed
+from moozi.core.spec import EnvSpec
+
+
+class ReplayActor:
+  """Stores segments, makes targets."""
+
+  def __init__(self, config: Config, spec: EnvSpec, log_dir: str | None) -> None:
+    self._log = process.prepare("replay_buffer", config.ray.replay, log_dir)
+    from moozi.runtime.replay import ReplayBuffer
+
+    num_lanes = config.workers.num_workers * config.workers.num_envs
+    self._batch_size = config.learner.batch_size
+    self._num_batches = config.learner.updates_per_call
+    self._replay = ReplayBuffer(
+      config.replay, config.targets, spec, num_lanes, child_seed(config.seed, "replay")
+    )
+    self._log.info("ready: %d lanes", num_lanes)
+
+  def add(self, segment: TrajectorySample, first_lane: int) -> tuple[bool, dict[str, float]]:
+    """Stores a segment; returns whether a batch can be drawn, and statistics."""
+    self._replay.add(segment, first_lane=first_lane)
+    return self._replay.can_sample(self._batch_size), self._replay.stats()
+
+  def sample(self) -> TrainTarget:
+    """Targets for one call of the parameter server, [U, B, …]."""
+    return self._replay.sample_many(self._num_batches, self._batch_size)
+
+  def update_priorities(self, priorities: Any) -> int:
+    """Renews δ after an update; returns how many were not stale."""
+    return self._replay.update_priorities(priorities.slot, priorities.sequence, priorities.delta)
+
+  def loaded_jax(self) -> bool:
+    """Whether JAX came into this process (it must not)."""
+    import sys
+
+    return "jax" in sys.modules

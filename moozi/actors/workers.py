@@ -1,0 +1,47 @@
+"""Training and testing workers: thin shells over `runtime.acting` and `runtime.evaluation` (§4.3.11-12).
+
+Workers are reactive: parameters come with each call, as one object that the driver published for all.
+"""
+
+from typing import Any
+
+from moozi.actors import process
+from moozi.core.config import Config
+from moozi.core.spec import EnvSpec
+
+
+class TrainingWorker:
+  """Makes segments of trajectories by acting in its own worlds."""
+
+  def __init__(self, config: Config, spec: EnvSpec, index: int, log_dir: str | None) -> None:
+    self._log = process.prepare(f"training_worker_{index}", config.workers.resources, log_dir)
+    from moozi.runtime.build import build_collector
+
+    self._collector = build_collector(config, spec, index)
+    self._log.info("ready: %d environments of %s", config.workers.num_envs, spec.name)
+
+  def run(self, parameters: tuple[Any, Any, int], env_steps: int) -> tuple[Any, Any]:
+    """One segment with these parameters: (TrajectorySample [T, B, …], ActingResult), as two objects."""
+    self._collector.set_parameters(*parameters)
+    return self._collector.run(env_steps)
+
+
+class TestingWorker:
+  """Plays evaluation episodes."""
+
+  def __init__(self, config: Config, spec: EnvSpec, log_dir: str | None) -> None:
+    self._log = process.prepare("testing_worker", config.evaluation.resources, log_dir)
+    from moozi.runtime.build import build_evaluator
+
+    self._evaluator = build_evaluator(config, spec)
+    self._record = config.evaluation.gif
+    self._log.info("ready: %s", spec.name)
+
+  def run(self, parameters: tuple[Any, Any, int], env_steps: int, num_episodes: int) -> Any:
+    """An EvaluationResult of these parameters."""
+    params, net_state, version = parameters
+    result = self._evaluator.run(
+      params, net_state, num_episodes=num_episodes, version=version, env_steps=env_steps, record=self._record
+    )
+    self._log.info("env steps %d, version %d: %s", env_steps, version, result.summary())
+    return result

@@ -1,0 +1,65 @@
+"""The compiled policy: history stacking, root inference, search and action selection as one function.
+
+Source: the thesis §4.3.4-4.3.5 and Algorithm 2. Departure: stacking lies inside the jitted function.
+"""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+from moozi.agent.planner import PlannerOutput, plan
+from moozi.core.config import PlannerConfig, TargetsConfig
+from moozi.core.pytree import replace
+from moozi.core.records import BatchedTimeStep
+from moozi.core.spec import DUMMY_ACTION, EnvSpec
+from moozi.nn.model import Model
+from moozi.ops.history import HistoryState, normalize_frame, push_action, push_frame, stack_history
+
+Policy = Callable[..., tuple[HistoryState, PlannerOutput]]
+
+
+def make_policy(
+  model: Model, planner: PlannerConfig, targets: TargetsConfig, spec: EnvSpec, with_tree: bool = False
+) -> Policy:
+  """Returns policy(params, net_state, history, timestep, rng_key, temperature) -> (history, output).
+
+  Args of the policy:
+    params, net_state: of `model`.
+    history: HistoryState of B lanes as it was left after the last action.
+    timestep: BatchedTimeStep of B lanes.
+    rng_key: for the search's noise and the choice of action.
+    temperature: [] float32.
+
+  The output obeys the rules for ends (docs/architecture.md, "Ends"): on a terminal frame the action is
+  the dummy, action_probs its one-hot and root_value 0; on a truncated frame the search's value and
+  policy stay, and the action, which the world discards, is the dummy.
+  """
+
+  def policy(params, net_state, history, timestep: BatchedTimeStep, rng_key, temperature):
+    history = push_frame(history, jnp.asarray(timestep.frame), jnp.asarray(timestep.is_first))
+    stacked = stack_history(normalize_frame(history.frames, spec.frame_dtype), history.actions, spec.num_actions)
+    output = plan(
+      model,
+      planner,
+      targets.discount,
+      spec.num_players,
+      params,
+      net_state,
+      rng_key,
+      stacked,
+      jnp.asarray(timestep.legal_actions_mask),
+      temperature,
+      with_tree=with_tree,
+    )
+    is_terminal = timestep.is_last & ~timestep.is_truncated
+    dummy_probs = jax.nn.one_hot(DUMMY_ACTION, spec.num_actions)
+    output = replace(
+      output,
+      action=jnp.where(timestep.is_last, DUMMY_ACTION, output.action).astype(jnp.int32),
+      action_probs=jnp.where(is_terminal[:, None], dummy_probs, output.action_probs),
+      root_value=jnp.where(is_terminal, 0.0, output.root_value),
+    )
+    return push_action(history, output.action), output
+
+  return policy

@@ -1,0 +1,20 @@
+"""One seed a run; every part has its own child of it, by role and index, whatever process it lies in."""
+
+import numpy as np
+
+_ROLES = ("learner", "replay", "training_env", "training_search")
+
+
+def child_seed(seed: int, role: str, index: int = 0) -> int:
+  """A 31-bit seed for one part of a run.
+
+  Args:
+    seed: the run's.
+    role: one of learner, replay, training_env, training_search.
+    index: which worker.
+
+  Raises:
+    ValueError: an unknown role.
+  """
+  sequence = np.random.SeedSequence(entropy=seed, spawn_key=(_ROLES.index(role), index))
+  return int(sequence.generate_state(1, np.uint32)[0] >> 1)

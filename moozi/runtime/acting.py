@@ -1,0 +1,169 @@
+"""Acting: a policy and a vectorized world, stepped together into segments of trajectories.
+
+Source: the thesis §4.3.11, Algorithm 2. Departure: fixed-length segments, not whole episodes.
+"""
+
+import dataclasses
+import time
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from moozi.agent.policy import make_policy
+from moozi.core.config import Config, PlannerConfig
+from moozi.core.pytree import fields_of, stack
+from moozi.core.records import StepSample, TrajectorySample
+from moozi.envs.vector import VectorEnvironment
+from moozi.nn.model import Model
+from moozi.ops.history import init_history
+from moozi.ops.schedules import temperature_at
+
+
+@dataclasses.dataclass(frozen=True)
+class ActingResult:
+  """One call of `TrajectoryCollector.run`.
+
+  Attributes:
+    num_steps: environment steps made, T·B.
+    version: learner step of the parameters that acted.
+    episode_returns, episode_lengths: [E] of the episodes that ended.
+    metrics: scalars about the search and the world.
+  """
+
+  num_steps: int
+  version: int
+  episode_returns: np.ndarray
+  episode_lengths: np.ndarray
+  metrics: dict[str, float]
+
+
+class TrajectoryCollector:
+  """Steps B worlds with a search policy; keeps worlds, histories and random state between calls.
+
+  Args:
+    model: the network.
+    config: the run's configuration.
+    planner: which of its searches to act with.
+    env: the vectorized world.
+    seed: of the search's noise and the choice of actions.
+  """
+
+  def __init__(
+    self, model: Model, config: Config, planner: PlannerConfig, env: VectorEnvironment, seed: int
+  ) -> None:
+    self._env = env
+    self._planner = planner
+    self._segment_length = config.workers.segment_length
+    self._policy = jax.jit(make_policy(model, planner, config.targets, env.spec))
+    self._rng_key = jax.random.PRNGKey(seed)
+    self._history = init_history(env.num_envs, config.targets.history_length, env.spec)
+    self._timestep = env.reset()
+    self._params: Any = None
+    self._net_state: Any = None
+    self._version = -1
+    self._returns = np.zeros(env.num_envs, np.float64)
+    self._lengths = np.zeros(env.num_envs, np.int64)
+
+  @property
+  def version(self) -> int:
+    """Learner step of the parameters in use; -1 before the first."""
+    return self._version
+
+  def set_parameters(self, params: Any, net_state: Any, version: int) -> None:
+    """Takes parameters (arrays or NumPy); a version already in use costs nothing."""
+    if version != self._version:
+      self._params, self._net_state = jax.device_put((params, net_state))
+      self._version = version
+
+  def run(self, env_steps: int) -> tuple[TrajectorySample, ActingResult]:
+    """Acts `segment_length` vector steps.
+
+    Args:
+      env_steps: environment steps of the whole run so far, for the temperature schedule.
+
+    Returns:
+      The segment, [T, B, …] in NumPy, and what is worth telling about it.
+    """
+    temperature = jnp.float32(temperature_at(self._planner.temperature, env_steps))
+    samples, ended_returns, ended_lengths = [], [], []
+    totals: dict[str, float] = {}
+    world_s, start = 0.0, time.perf_counter()
+    for _ in range(self._segment_length):
+      sample, output = self._act(temperature)
+      samples.append(sample)
+      _add_search_metrics(totals, sample, output)
+      before_world = time.perf_counter()
+      self._timestep = self._env.step(sample.action)
+      world_s += time.perf_counter() - before_world
+      ended = self._count_episodes()
+      ended_returns.append(self._returns[ended])
+      ended_lengths.append(self._lengths[ended])
+      self._returns[ended], self._lengths[ended] = 0.0, 0
+    segment = stack(samples)
+    elapsed = time.perf_counter() - start
+    metrics = {name: total / self._segment_length for name, total in totals.items()}
+    metrics |= {
+      "train/temperature": float(temperature),
+      "train/world_share": world_s / elapsed,
+      "train/worker_steps_per_s": self._segment_length * self._env.num_envs / elapsed,
+    }
+    result = ActingResult(
+      self._segment_length * self._env.num_envs,
+      self._version,
+      np.concatenate(ended_returns),
+      np.concatenate(ended_lengths),
+      metrics,
+    )
+    return TrajectorySample(**fields_of(segment)), result
+
+  def _act(self, temperature: jax.Array) -> tuple[StepSample, Any]:
+    self._rng_key, key = jax.random.split(self._rng_key)
+    self._history, output = self._policy(
+      self._params, self._net_state, self._history, self._timestep, key, temperature
+    )
+    output = jax.device_get(output)
+    version = np.full(self._env.num_envs, self._version, np.int32)
+    sample = StepSample(
+      **fields_of(self._timestep),
+      root_value=output.root_value,
+      action_probs=output.action_probs,
+      action=output.action,
+      acted_version=version,
+      searched_version=version,
+    )
+    return sample, output
+
+  def _count_episodes(self) -> np.ndarray:
+    """Adds the newest rewards; returns which lanes show the last frame of an episode."""
+    step = self._timestep
+    self._returns += step.last_reward
+    self._lengths += ~step.is_first
+    return np.flatnonzero(step.is_last)
+
+
+def _add_search_metrics(totals: dict[str, float], sample: StepSample, output: Any) -> None:
+  """Adds one vector step's search statistics, means over its live frames, to the totals."""
+  live = ~(sample.is_last & ~sample.is_truncated)
+  if not live.any():
+    return
+  probs, prior = output.action_probs[live], output.prior_probs[live]
+  log_ratio = np.log(np.maximum(probs, 1e-12)) - np.log(np.maximum(prior, 1e-12))
+  values = {
+    "search/policy_entropy": _entropy(probs),
+    "search/prior_entropy": _entropy(prior),
+    "search/policy_kl_prior": float((probs * log_ratio).sum(-1).mean()),
+    "search/policy_max": float(probs.max(-1).mean()),
+    "search/root_value": float(output.root_value[live].mean()),
+    "search/root_value_gain": float((output.root_value - output.prior_value)[live].mean()),
+    "train/reward": float(sample.last_reward.mean()),
+    "train/last_share": float(sample.is_last.mean()),
+  }
+  for name, value in values.items():
+    totals[name] = totals.get(name, 0.0) + value
+
+
+def _entropy(probs: np.ndarray) -> float:
+  """Mean entropy in nats of rows of probabilities."""
+  return float(-(probs * np.log(np.maximum(probs, 1e-12))).sum(-1).mean())

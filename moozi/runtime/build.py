@@ -1,0 +1,57 @@
+"""Builds the parts of a run from its configuration: the same parts for `loop` and for every actor."""
+
+from moozi.core.config import Config
+from moozi.core.seeds import child_seed
+from moozi.core.spec import EnvSpec
+from moozi.envs import registry
+from moozi.envs.environment import Environment
+from moozi.envs.vector import make_vector
+from moozi.nn.model import Model, make_model
+from moozi.ops.scalar_transform import ScalarTransform
+from moozi.runtime.acting import TrajectoryCollector
+from moozi.runtime.evaluation import Evaluator
+from moozi.runtime.learner import Learner
+from moozi.runtime.replay import ReplayBuffer
+
+def world_spec(config: Config) -> EnvSpec:
+  """The facts of the run's world."""
+  return registry.world_spec(config.env.name, **config.env.kwargs)
+
+
+def build_model(config: Config, spec: EnvSpec) -> Model:
+  """The run's network."""
+  transform = ScalarTransform(
+    support_min=config.scalar_transform.support_min,
+    support_max=config.scalar_transform.support_max,
+    epsilon=config.scalar_transform.epsilon,
+  )
+  return make_model(config.network, spec, config.targets.history_length, transform)
+
+
+def build_learner(config: Config, spec: EnvSpec) -> Learner:
+  """The parameter server's work."""
+  return Learner(build_model(config, spec), config, spec, child_seed(config.seed, "learner"))
+
+
+def build_collector(config: Config, spec: EnvSpec, worker: int) -> TrajectoryCollector:
+  """The work of training worker number `worker`."""
+  env = make_vector(
+    config.env.name, config.env.kwargs, config.workers.num_envs, child_seed(config.seed, "training_env", worker)
+  )
+  seed = child_seed(config.seed, "training_search", worker)
+  return TrajectoryCollector(build_model(config, spec), config, config.planners.train, env, seed)
+
+
+def build_evaluator(config: Config, spec: EnvSpec, num_simulations: int | None = None) -> Evaluator:
+  """The testing worker's work."""
+
+  def make_env(seed: int) -> Environment:
+    return registry.make(config.env.name, seed, **config.env.kwargs)
+
+  return Evaluator(build_model(config, spec), config, spec, make_env, num_simulations)
+
+
+def build_replay(config: Config, spec: EnvSpec) -> ReplayBuffer:
+  """The replay buffer, with one lane for each (worker, environment)."""
+  num_lanes = config.workers.num_workers * config.workers.num_envs
+  return ReplayBuffer(config.replay, config.targets, spec, num_lanes, child_seed(config.seed, "replay"))

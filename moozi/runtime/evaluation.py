@@ -1,0 +1,218 @@
+"""Evaluation: episodes from fixed seeds, played side by side with the testing search.
+
+Follows docs/architecture.md, "Evaluation": noise-free by default, each episode has its own fixed seed
+and starts with k random legal actions; the number of distinct episodes is reported.
+"""
+
+import dataclasses
+import hashlib
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from moozi.agent.policy import make_policy
+from moozi.core.config import Config, PlannerConfig
+from moozi.core.spec import EnvSpec
+from moozi.envs.environment import Environment
+from moozi.envs.random_starts import RandomStarts
+from moozi.envs.vector import VectorEnvironment
+from moozi.nn.model import Model
+from moozi.ops.history import init_history
+from moozi.ops.schedules import temperature_at
+
+
+@dataclasses.dataclass(frozen=True)
+class EpisodeRecord:
+  """One episode as it was seen and thought, for pictures. T frames, the last one included.
+
+  Attributes:
+    frames: [T, H, W, C]. actions: [T] agent actions. rewards: [T], received on entering the frame.
+    root_values: [T]. action_probs: [T, A].
+  """
+
+  frames: np.ndarray
+  actions: np.ndarray
+  rewards: np.ndarray
+  root_values: np.ndarray
+  action_probs: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluationResult:
+  """Attributes:
+  returns: [E] float64, undiscounted sums of rewards after the random start.
+  lengths: [E] int64, actions taken after the random start.
+  num_distinct: episodes that differ from every other in actions or rewards.
+  version: learner step of the parameters.
+  env_steps: environment steps of training when they were taken.
+  episode: the first episode, or None where not asked for.
+  """
+
+  returns: np.ndarray
+  lengths: np.ndarray
+  num_distinct: int
+  version: int
+  env_steps: int
+  episode: EpisodeRecord | None
+
+  def summary(self) -> dict[str, float | int]:
+    """The figures of `moozi evaluate --json`."""
+    return {
+      "episodes": len(self.returns),
+      "distinct_episodes": self.num_distinct,
+      "return_mean": float(self.returns.mean()),
+      "return_std": float(self.returns.std()),
+      "return_min": float(self.returns.min()),
+      "return_max": float(self.returns.max()),
+      "length_mean": float(self.lengths.mean()),
+    }
+
+
+class Evaluator:
+  """Plays evaluation episodes; compiled once, called with newer parameters each time.
+
+  Args:
+    model: the network.
+    config: the run's configuration; `evaluation` and `planners.test` are used.
+    spec: the world's facts.
+    make_env: makes one world from a seed.
+    num_simulations: instead of the testing planner's own.
+  """
+
+  def __init__(
+    self,
+    model: Model,
+    config: Config,
+    spec: EnvSpec,
+    make_env: Callable[[int], Environment],
+    num_simulations: int | None = None,
+  ) -> None:
+    self._config, self._spec, self._make_env = config, spec, make_env
+    planner = test_planner(config, num_simulations)
+    self._temperature = jnp.float32(temperature_at(planner.temperature, 0))
+    self._policy = jax.jit(make_policy(model, planner, config.targets, spec))
+
+  def run(
+    self,
+    params: Any,
+    net_state: Any,
+    *,
+    num_episodes: int,
+    version: int = 0,
+    env_steps: int = 0,
+    record: bool = False,
+    on_episode: Callable[[int], None] = lambda done: None,
+  ) -> EvaluationResult:
+    """Plays episodes 0 … num_episodes - 1, the same ones for every call.
+
+    Args:
+      params, net_state: the network's.
+      num_episodes: how many.
+      version, env_steps: told in the result.
+      record: keep the first episode for pictures.
+      on_episode: called with the number of finished episodes after each.
+    """
+    params, net_state = jax.device_put((params, net_state))
+    slots = _EpisodeSlots(self._config, self._spec, self._make_env, num_episodes, record)
+    history = init_history(slots.num_envs, self._config.targets.history_length, self._spec)
+    rng_key = jax.random.PRNGKey(self._config.evaluation.seed)
+    while not slots.is_done:
+      rng_key, key = jax.random.split(rng_key)
+      history, output = self._policy(params, net_state, history, slots.timestep, key, self._temperature)
+      before = slots.num_finished
+      slots.step(jax.device_get((output.action, output.root_value, output.action_probs)))
+      if slots.num_finished != before:
+        on_episode(slots.num_finished)
+    return slots.result(version, env_steps)
+
+
+def test_planner(config: Config, num_simulations: int | None = None) -> PlannerConfig:
+  """The search that evaluation plays with."""
+  if config.evaluation.noise_free:
+    return config.planners.test.noise_free(num_simulations)
+  update = {"num_simulations": num_simulations or config.planners.test.num_simulations}
+  return config.planners.test.model_copy(update=update)
+
+
+class _EpisodeSlots:
+  """B worlds that work through E episodes, each with its own seed; slots without work idle along."""
+
+  def __init__(
+    self, config: Config, spec: EnvSpec, make_env: Callable[[int], Environment], num_episodes: int, record: bool
+  ) -> None:
+    evaluation = config.evaluation
+    self._seed, self._num_episodes = evaluation.seed, num_episodes
+    self._max_steps = evaluation.max_episode_steps
+    self._next_episode = 0
+    # Always the configured width, so that one compilation serves every number of episodes.
+    self.num_envs = evaluation.num_envs
+    self._episode_of = np.full(self.num_envs, -1, np.int64)
+    envs = [RandomStarts(make_env(self._seed), evaluation.max_random_starts) for _ in range(self.num_envs)]
+    self._env = VectorEnvironment(envs, next_seed=self._take_episode)
+    self._returns = np.zeros(num_episodes, np.float64)
+    self._lengths = np.zeros(num_episodes, np.int64)
+    self._hashes = [hashlib.sha256() for _ in range(num_episodes)]
+    self._finished = np.zeros(num_episodes, bool)
+    self._record: dict[str, list[np.ndarray]] | None = None
+    if record:
+      self._record = {name: [] for name in ("frames", "actions", "rewards", "root_values", "action_probs")}
+    self.timestep = self._env.reset()
+
+  @property
+  def is_done(self) -> bool:
+    return bool(self._finished.all())
+
+  @property
+  def num_finished(self) -> int:
+    return int(self._finished.sum())
+
+  def _take_episode(self, slot: int) -> int | None:
+    """The seed of the slot's next episode; None, and an episode that counts for nothing, when all are taken."""
+    if self._next_episode >= self._num_episodes:
+      self._episode_of[slot] = -1
+      return None
+    self._episode_of[slot] = self._next_episode
+    self._next_episode += 1
+    return self._seed + int(self._episode_of[slot])
+
+  def step(self, outputs: tuple[np.ndarray, np.ndarray, np.ndarray]) -> None:
+    action, root_value, action_probs = outputs
+    seen, step = self._episode_of.copy(), self.timestep
+    for slot in np.flatnonzero(seen == 0):
+      self._note(step.frame[slot], action[slot], step.last_reward[slot], root_value[slot], action_probs[slot])
+    playing = np.flatnonzero((seen >= 0) & ~step.is_last)
+    self.timestep = step = self._env.step(action)
+    for slot in playing:
+      episode = seen[slot]
+      if self._finished[episode]:
+        continue
+      self._returns[episode] += step.last_reward[slot]
+      self._lengths[episode] += 1
+      self._hashes[episode].update(bytes([action[slot]]) + np.float32(step.last_reward[slot]).tobytes())
+      is_cut = self._max_steps is not None and self._lengths[episode] >= self._max_steps
+      if step.is_last[slot] or is_cut:
+        self._finished[episode] = True
+        if episode == 0:
+          self._note(step.frame[slot], 0, step.last_reward[slot], 0.0, np.zeros_like(action_probs[slot]))
+
+  def _note(self, frame: Any, action: Any, reward: Any, value: Any, probs: Any) -> None:
+    if self._record is None or (self._finished[0] and len(self._record["frames"]) > self._lengths[0]):
+      return
+    for name, item in zip(self._record, (frame, action, reward, value, probs), strict=True):
+      self._record[name].append(np.array(item))
+
+  def result(self, version: int, env_steps: int) -> EvaluationResult:
+    episode = None
+    if self._record is not None:
+      episode = EpisodeRecord(**{name: np.stack(items) for name, items in self._record.items()})
+    return EvaluationResult(
+      returns=self._returns,
+      lengths=self._lengths,
+      num_distinct=len({h.digest() for h in self._hashes}),
+      version=version,
+      env_steps=env_steps,
+      episode=episode,
+    )

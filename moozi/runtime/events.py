@@ -1,0 +1,70 @@
+"""What happened, told by `runtime.loop` and by the driver in the same words; sinks listen elsewhere."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Event:
+  """Counters at the moment of telling.
+
+  Attributes:
+    env_steps: environment steps received so far.
+    learner_steps: updates made so far.
+  """
+
+  env_steps: int
+  learner_steps: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Started(Event):
+  """Everything is built; acting begins."""
+
+  message: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Acted(Event):
+  """A segment arrived. `metrics` are scalars; `episode_returns`, `episode_lengths` [E] of episodes it ended."""
+
+  metrics: dict[str, float]
+  episode_returns: np.ndarray
+  episode_lengths: np.ndarray
+  staleness: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Updated(Event):
+  """Updates were made. `num_samples` targets went in; `metrics` are means over the updates."""
+
+  metrics: dict[str, float]
+  num_samples: int
+  sample_reuse: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Evaluated(Event):
+  """The testing worker finished. `result` is an `evaluation.EvaluationResult`."""
+
+  result: Any
+  is_final: bool
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StateReady(Event):
+  """A checkpoint is due: `state` is the TrainingState in NumPy. `is_milestone` ones are kept for good."""
+
+  state: Any
+  is_milestone: bool
+  is_final: bool
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Finished(Event):
+  """The run is over. `reason` says why; `sample_reuse` is that of the whole run."""
+
+  reason: str
+  sample_reuse: float

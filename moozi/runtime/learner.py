@@ -1,0 +1,94 @@
+"""The parameter server's work without Ray: the training state and its compiled updates.
+
+Source: the thesis §4.3.9, §4.3.15.
+"""
+
+import time
+from typing import Any
+
+import jax
+import numpy as np
+
+from moozi.agent.update import TrainingState, init_training_state, make_update_many
+from moozi.core.config import Config
+from moozi.core.pytree import record
+from moozi.core.records import TrainTarget
+from moozi.core.spec import EnvSpec
+from moozi.nn.model import Model
+
+
+@record
+class Priorities:
+  """What replay needs after an update: δ of each target that went in, by slot and its sequence number."""
+
+  slot: np.ndarray
+  sequence: np.ndarray
+  delta: np.ndarray
+
+
+class Learner:
+  """Holds the TrainingState and updates it.
+
+  Args:
+    model: the network.
+    config: the run's configuration.
+    spec: the world's facts.
+    seed: of the initial parameters.
+  """
+
+  def __init__(self, model: Model, config: Config, spec: EnvSpec, seed: int) -> None:
+    self._state = init_training_state(model, config, spec, jax.random.PRNGKey(seed))
+    self._update_many = jax.jit(make_update_many(model, config, spec), donate_argnums=0)
+
+  @property
+  def learner_step(self) -> int:
+    """Updates made: the version of the parameters."""
+    return int(self._state.learner_step)
+
+  def update(self, targets: TrainTarget) -> tuple[Priorities, dict[str, float]]:
+    """Makes U updates.
+
+    Args:
+      targets: [U, B, …].
+
+    Returns:
+      New priorities of all U·B targets, and the updates' metrics (means over U).
+    """
+    start = time.perf_counter()
+    age = self.learner_step - targets.acted_version.astype(np.float64)
+    search_age = self.learner_step - targets.searched_version.astype(np.float64)
+    self._state, output = self._update_many(self._state, targets)
+    output = jax.device_get(output)
+    elapsed = time.perf_counter() - start
+    metrics = {name: float(np.mean(value)) for name, value in output.metrics.items()}
+    metrics |= {
+      "replay/target_age_updates": float(age.mean()),
+      "replay/search_age_updates": float(search_age.mean()),
+      "replay/importance_ratio_max": float(targets.importance_ratio.max()),
+      "learner/samples_per_s": targets.slot.size / elapsed,
+    }
+    delta = np.asarray(output.value_error, np.float32).reshape(-1)
+    return Priorities(slot=targets.slot.reshape(-1), sequence=targets.sequence.reshape(-1), delta=delta), metrics
+
+  def parameters(self) -> tuple[Any, Any, int]:
+    """(params, net_state, version) in NumPy, for workers."""
+    params, net_state = _to_numpy((self._state.params, self._state.net_state))
+    return params, net_state, self.learner_step
+
+  def target_parameters(self) -> tuple[Any, Any, int]:
+    """(target_params, net_state, version) in NumPy, for reanalyze."""
+    params, net_state = _to_numpy((self._state.target_params, self._state.net_state))
+    return params, net_state, self.learner_step
+
+  def get_state(self) -> TrainingState:
+    """The whole TrainingState in NumPy."""
+    return _to_numpy(self._state)
+
+  def set_state(self, state: TrainingState) -> None:
+    """Goes on from a TrainingState."""
+    self._state = jax.device_put(state)
+
+
+def _to_numpy(tree: Any) -> Any:
+  """Copies a tree to NumPy. A copy, since the update donates the buffers that a view would look into."""
+  return jax.tree_util.tree_map(lambda x: np.array(x), tree)

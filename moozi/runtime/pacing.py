@@ -1,0 +1,107 @@
+"""Who may work now: the start-of-training condition, sample reuse, and what is due when.
+
+Pure bookkeeping without clocks or processes of its own; `loop` and the driver ask the same questions.
+"""
+
+from moozi.core.config import CheckpointConfig, Config
+
+
+class Pacer:
+  """Holds targets consumed / steps produced at `learner.samples_per_step` from the start of training on.
+
+  Both sides are held: the learner never runs ahead of the data, and acting never runs ahead of the
+  learner by more than `slack_steps`.
+
+  Args:
+    config: the run's configuration.
+    slack_steps: environment steps that acting may be ahead; at least one round of segments and the
+      steps one learner call consumes, or the two sides could wait for each other.
+  """
+
+  def __init__(self, config: Config, slack_steps: int) -> None:
+    self._ratio = config.learner.samples_per_step
+    self._min_steps = config.replay.min_steps_to_learn
+    self._call_samples = config.learner.batch_size * config.learner.updates_per_call
+    self._max_env_steps = config.max_env_steps
+    self._round_steps = config.workers.num_workers * config.workers.num_envs * config.workers.segment_length
+    self._slack_steps = max(slack_steps, self._round_steps + int(self._call_samples / self._ratio) + 1)
+    self.env_steps = 0
+    self.env_steps_asked = 0
+    self.samples_done = 0
+    self.samples_asked = 0
+    self.started_at: int | None = None
+
+  def may_act(self) -> bool:
+    """Whether another segment may be asked for."""
+    if self.env_steps_asked >= self._max_env_steps:
+      return False
+    if self.started_at is None:
+      return self.env_steps_asked < self._min_steps + self._slack_steps
+    ahead = (self.env_steps_asked - self.started_at) - self.samples_done / self._ratio
+    return ahead < self._slack_steps
+
+  def may_learn(self, can_sample: bool) -> bool:
+    """Whether another call of the learner may be asked for; starts training when its condition is met."""
+    if self.started_at is None:
+      if not (can_sample and self.env_steps >= self._min_steps):
+        return False
+      self.started_at = self.env_steps
+    allowed = (self.env_steps - self.started_at) * self._ratio
+    return self.samples_asked + self._call_samples <= allowed
+
+  def ask_act(self, num_steps: int) -> None:
+    """A segment of so many environment steps was asked for."""
+    self.env_steps_asked += num_steps
+
+  def done_act(self, num_steps: int) -> None:
+    """A segment arrived."""
+    self.env_steps += num_steps
+
+  def ask_learn(self) -> None:
+    """A learner call was asked for."""
+    self.samples_asked += self._call_samples
+
+  def done_learn(self) -> None:
+    """A learner call is done."""
+    self.samples_done += self._call_samples
+
+  @property
+  def is_complete(self) -> bool:
+    """All environment steps are in and the learner has had its share of them."""
+    return self.env_steps >= self._max_env_steps
+
+  @property
+  def sample_reuse(self) -> float:
+    """Targets consumed over steps produced since training began; 0 before."""
+    if self.started_at is None or self.env_steps <= self.started_at:
+      return 0.0
+    return self.samples_done / (self.env_steps - self.started_at)
+
+
+class Every:
+  """Says when a count has passed another multiple of `period`; a null period never comes."""
+
+  def __init__(self, period: float | None, start: float = 0.0) -> None:
+    self._period = period
+    self._next = None if period is None else (start // period + 1) * period
+
+  def is_due(self, count: float) -> bool:
+    """True once for each multiple passed (several passed at once count as one)."""
+    if self._period is None or self._next is None or count < self._next:
+      return False
+    self._next = (count // self._period + 1) * self._period
+    return True
+
+
+class CheckpointSchedule:
+  """When a checkpoint is due: every so many seconds, and at milestones in environment steps."""
+
+  def __init__(self, config: CheckpointConfig) -> None:
+    self._seconds = Every(config.period_s)
+    self._milestones = Every(config.milestones_env_steps)
+
+  def due(self, wall_s: float, env_steps: int) -> tuple[bool, bool]:
+    """(a checkpoint is due, it is a milestone)."""
+    is_milestone = self._milestones.is_due(env_steps)
+    is_timed = self._seconds.is_due(wall_s)
+    return is_milestone or is_timed, is_milestone

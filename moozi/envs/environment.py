@@ -28,7 +28,7 @@ class Observation(NamedTuple):
   to_play: int
 
 
-class Environment(dm_env.Environment):
+class Environment(dm_env.Environment):  # type: ignore[misc]
   """A world: dm_env's interface, with a spec, a seed, and `Observation` for its observations.
 
   `reset` returns a FIRST step. `step` takes one of the world's own actions; after a LAST step, and before
@@ -53,8 +53,8 @@ class Environment(dm_env.Environment):
     spec = self.world_spec
     return Observation(
       frame=specs.Array(spec.frame_shape, np.dtype(spec.frame_dtype), "frame"),
-      legal_actions_mask=specs.Array((spec.num_env_actions,), np.dtype(bool), "legal_actions_mask"),  # type: ignore[arg-type]
-      to_play=specs.DiscreteArray(spec.num_players, name="to_play"),  # type: ignore[arg-type]
+      legal_actions_mask=specs.Array((spec.num_env_actions,), np.dtype(bool), "legal_actions_mask"),
+      to_play=specs.DiscreteArray(spec.num_players, name="to_play"),
     )
 
   def action_spec(self) -> specs.DiscreteArray:
@@ -72,7 +72,7 @@ class Game(Protocol):
     """Sets up a new episode."""
 
   def step(self, action: int) -> tuple[float, bool, bool]:
-    """Plays `action`; returns the mover's reward, whether the task ended, whether the game's clock ran out."""
+    """Plays `action`; returns the mover's reward, whether the task ended, whether a clock ran out."""
 
   def frame(self) -> np.ndarray:
     """[H, W, C] of the spec's dtype; a fresh array at each call."""

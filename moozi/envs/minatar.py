@@ -2,7 +2,7 @@
 
 Source: Young and Tian 2019, MinAtar, and its package. Departures, all of them measured against the package
 in tests/envs/test_minatar.py:
-  - A time limit truncates. Freeway's only end is its clock, so Freeway never terminates.
+  - A time limit truncates. Freeway's only end is its clock (at its 2,501st step), so it never terminates.
   - The sticky action is forgotten at each reset; the package lets it reach into the next episode, so that
     an episode there depends on the one before it.
   - An action out of range is refused; the package takes it (negative ones) or fails deep inside.
@@ -81,7 +81,7 @@ class _MinAtarGame:
 
   def seed(self, seed: int) -> None:
     # The package draws its sticky actions and its game from one stream; so does this.
-    self._random = np.random.RandomState(np.random.MT19937(np.random.SeedSequence(seed)))  # type: ignore[arg-type]
+    self._random = np.random.RandomState(np.random.MT19937(np.random.SeedSequence(seed)))
     self._rules.random = self._random
 
   def reset(self) -> None:
@@ -99,7 +99,8 @@ class _MinAtarGame:
     return float(reward), is_over, False
 
   def frame(self) -> np.ndarray:
-    return self._rules.state()
+    frame: np.ndarray = self._rules.state()
+    return frame
 
   def legal_actions_mask(self) -> np.ndarray:
     return self._mask

@@ -102,17 +102,16 @@ def _find(name: str) -> _World:
   worlds = _worlds()
   if name in worlds:
     return worlds[name]
-  nearest = difflib.get_close_matches(name, worlds, n=1, cutoff=0.0)[0]
   library, _, game = name.partition(":")
   games = [w.partition(":")[2] for w in worlds if w.partition(":")[0] == library]
-  if not games:
-    allowed = ", ".join(sorted({w.partition(":")[0] for w in worlds}))
-    raise UserError(
-      f"env.name={name}: unknown library {library!r}; allowed are {allowed}; the nearest name is {nearest}"
-    )
-  raise UserError(
-    f"env.name={name}: unknown game {game!r} of {library}; allowed are {', '.join(games)}; the nearest name is {nearest}"
-  )
+  # A bare game's name is the commonest slip: it is compared with games, not with whole names.
+  by_key = {w if ":" in name else w.partition(":")[2]: w for w in worlds}
+  nearest = by_key[difflib.get_close_matches(name, by_key, n=1, cutoff=0.0)[0]]
+  if games:
+    what, allowed = f"unknown game {game!r} of {library}", games
+  else:
+    what, allowed = f"unknown library {library!r}", sorted({w.partition(":")[0] for w in worlds})
+  raise UserError(f"env.name={name}: {what}; allowed are {', '.join(allowed)}; the nearest is {nearest}")
 
 
 def _check(name: str, world: _World, kwargs: dict[str, Any]) -> Section:

@@ -1,0 +1,73 @@
+"""A world whose episodes begin with a few random legal actions, so that test episodes differ."""
+
+import dm_env
+import numpy as np
+from dm_env import StepType, TimeStep
+
+from moozi.core.spec import EnvSpec
+from moozi.envs.environment import Environment, check_seed
+
+
+class RandomStarts(Environment):
+  """Begins each episode of a world with k random legal actions, k drawn uniformly from 0 to a maximum.
+
+  What happens in them is not seen: rewards in them do not count, and the frame after them is FIRST. A start
+  that ends the episode is drawn again, k too, on the world's next episode. The world's own step cap counts
+  them. With two players the one to move first follows from k.
+
+  Args:
+    env: the world.
+    max_random_starts: the largest k; 0 leaves the world as it is.
+    seed: of k and of the actions, until `seed` is called; it does not seed the world.
+
+  Raises: ValueError: where max_random_starts is negative.
+  Source: decision 13 of the design; Nair et al. 2015 have the idea with no-ops. Departures: any legal action.
+  """
+
+  def __init__(self, env: Environment, max_random_starts: int, seed: int = 0) -> None:
+    if max_random_starts < 0:
+      raise ValueError(f"max_random_starts={max_random_starts}: must not be negative")
+    self._env = env
+    self._max_random_starts = max_random_starts
+    self._random = _stream(seed)
+    self._needs_reset = True
+
+  @property
+  def world_spec(self) -> EnvSpec:
+    """The facts of the world within."""
+    return self._env.world_spec
+
+  def seed(self, seed: int) -> None:
+    """Seeds the world and the random starts; see `Environment.seed`."""
+    self._env.seed(seed)
+    self._random = _stream(seed)
+
+  def reset(self) -> TimeStep:
+    """Starts an episode and plays its random actions; returns the step after them as FIRST."""
+    while True:
+      step = self._env.reset()
+      for _ in range(int(self._random.integers(self._max_random_starts + 1))):
+        legal = np.flatnonzero(step.observation.legal_actions_mask)
+        step = self._env.step(int(self._random.choice(legal)))
+        if step.last():
+          break
+      if not step.last():
+        self._needs_reset = False
+        return dm_env.restart(step.observation)
+
+  def step(self, action: int) -> TimeStep:
+    """See `Environment.step`: the reset after an end has its random start too."""
+    if self._needs_reset:
+      return self.reset()
+    step = self._env.step(action)
+    self._needs_reset = step.step_type is StepType.LAST
+    return step
+
+  def close(self) -> None:
+    """Closes the world within."""
+    self._env.close()
+
+
+def _stream(seed: int) -> np.random.Generator:
+  # A stream apart from the world's own, though both follow from one seed.
+  return np.random.default_rng([check_seed(seed), 0x57A7])

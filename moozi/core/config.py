@@ -17,7 +17,9 @@ NonNegativeFloat = Annotated[float, Field(ge=0.0)]
 class Section(BaseModel):
   """Base of every section: unknown keys are errors, values do not change, no silent coercion of bools."""
 
-  model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, protected_namespaces=())
+  model_config = ConfigDict(
+    frozen=True, extra="forbid", validate_default=True, protected_namespaces=(), allow_inf_nan=False
+  )
 
 
 class RunConfig(Section):

@@ -1,0 +1,8 @@
+"""Errors whose message is meant for the user: one line, with the key, the value, and what is allowed."""
+
+
+class UserError(Exception):
+  """What the user gave cannot be used. The command line prints the message and exits with status 2."""
+
+  def __init__(self, message: str) -> None:
+    super().__init__(" ".join(message.split()))

@@ -1,0 +1,249 @@
+"""Checkpoints: a folder with arrays in a safetensors file and a JSON manifest that vouches for it. No pickle.
+
+A checkpoint is written beside its place and renamed into it, so that it is there whole or not at all. The
+manifest holds the SHA-256 of the arrays and of itself: safetensors alone restores an altered byte in silence.
+"""
+
+import dataclasses
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.numpy
+
+from moozi.core.errors import UserError
+from moozi.io.plain_json import to_plain_json
+from moozi.io.run_directory import check_name
+from moozi.io.tree_files import first_difference, flatten_tree, unflatten_tree
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+ARRAYS = "arrays.safetensors"
+_MAX_MANIFEST_BYTES = 64 << 20
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CheckpointInfo:
+  """What a checkpoint's manifest says; `meta` is all of it that the caller gave."""
+
+  path: Path
+  env_steps: int
+  learner_steps: int
+  meta: dict[str, Any]
+
+  @property
+  def name(self) -> str:
+    """The folder's own name."""
+    return self.path.name
+
+
+def save_checkpoint(directory: Path, name: str, state: Any, meta: Mapping[str, Any]) -> Path:
+  """Writes `directory/name`, whole or not at all; one of that name is replaced.
+
+  Args:
+    directory: the run's folder of checkpoints.
+    name: a plain folder name.
+    state: a pytree of arrays, PRNG keys, and plain int, float, bool and str.
+    meta: JSON values; `env_steps` and `learner_steps` must be there, `spec` and `network` are what
+      `load_checkpoint` compares.
+  Returns: the checkpoint's folder.
+  Raises: ValueError: meta lacks a key, or a leaf is nothing that can be stored.
+  """
+  check_name(name, "checkpoint")
+  for key in ("env_steps", "learner_steps"):
+    if key not in meta:
+      raise ValueError(f"meta: {key} is missing")
+  arrays, leaves = flatten_tree(state)
+  data = safetensors.numpy.save(arrays)
+  manifest = {
+    "format": FORMAT,
+    "moozi": metadata.version("moozi"),
+    "meta": to_plain_json(meta),
+    "leaves": leaves,
+    "files": {ARRAYS: {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}},
+  }
+  manifest["sha256"] = hashlib.sha256(_encode(manifest)).hexdigest()
+  directory.mkdir(parents=True, exist_ok=True)
+  temporary = directory / f".{name}.{os.getpid()}.tmp"
+  shutil.rmtree(temporary, ignore_errors=True)
+  temporary.mkdir()
+  _write_synced(temporary / ARRAYS, data)
+  _write_synced(temporary / MANIFEST, _encode(manifest))
+  _sync_folder(temporary)
+  final = directory / name
+  old = directory / f".{name}.{os.getpid()}.old"
+  if final.exists():
+    os.rename(final, old)
+  os.rename(temporary, final)
+  shutil.rmtree(old, ignore_errors=True)
+  _sync_folder(directory)
+  return final
+
+
+def keep_checkpoint(directory: Path, state: Any, meta: Mapping[str, Any], *, is_milestone: bool, keep_last: int) -> Path:
+  """Writes `directory/step_<env_steps>`, and removes checkpoints that are neither milestones nor among the last.
+
+  Args:
+    directory: the run's folder of checkpoints.
+    state: as in `save_checkpoint`.
+    meta: as in `save_checkpoint`; `milestone` is added.
+    is_milestone: this one stays for good. One of the same step that was a milestone is replaced and remains one.
+    keep_last: how many of the latest stay, milestones among them or not.
+  Returns: the checkpoint's folder.
+  """
+  name = f"step_{int(meta['env_steps']):09d}"
+  was_milestone = any(c.name == name and c.meta.get("milestone") for c in list_checkpoints(directory))
+  path = save_checkpoint(directory, name, state, {**meta, "milestone": is_milestone or was_milestone})
+  for info in list_checkpoints(directory)[:-keep_last]:
+    if not info.meta.get("milestone"):
+      shutil.rmtree(info.path, ignore_errors=True)
+  return path
+
+
+def load_checkpoint(path: Path, template: Any, expected: Mapping[str, Any] | None = None) -> Any:
+  """The state in a checkpoint, in the template's structure.
+
+  Args:
+    path: the checkpoint's folder.
+    template: a pytree like the one that was saved; shapes and dtypes count, values do not.
+    expected: entries of `meta` that must be equal, such as `spec` and `network`.
+  Returns: the state; JAX arrays where the template has them, NumPy arrays and plain values elsewhere.
+  Raises: UserError: not a checkpoint, altered or cut, or of another network or environment (with the first key
+    that differs).
+  """
+  manifest = _read_manifest(path)
+  _check_expected(path, manifest["meta"], expected or {})
+  arrays = _read_arrays(path, manifest)
+  try:
+    return unflatten_tree(template, arrays, manifest["leaves"])
+  except ValueError as e:
+    raise UserError(f"{path}: a checkpoint of another network or environment: {e}") from None
+
+
+def read_checkpoint_info(path: Path, expected: Mapping[str, Any] | None = None) -> CheckpointInfo:
+  """What the manifest says, without reading the arrays.
+
+  Args:
+    path: the checkpoint's folder.
+    expected: entries of `meta` that must be equal, such as `spec` and `network`.
+  Raises: UserError: not a checkpoint, an altered manifest, or of another network or environment.
+  """
+  meta = _read_manifest(path)["meta"]
+  _check_expected(path, meta, expected or {})
+  return CheckpointInfo(path=path, env_steps=meta["env_steps"], learner_steps=meta["learner_steps"], meta=meta)
+
+
+def list_checkpoints(directory: Path) -> list[CheckpointInfo]:
+  """The checkpoints of a run by environment step, then learner step; damaged ones are among them no more.
+
+  Returns: those whose manifest is whole. The arrays are not read.
+  """
+  out = []
+  for path in directory.iterdir() if directory.is_dir() else ():
+    if path.name.startswith(".") or not (path / MANIFEST).is_file():
+      continue
+    try:
+      out.append(read_checkpoint_info(path))
+    except UserError:
+      continue
+  return sorted(out, key=lambda c: (c.env_steps, c.learner_steps, c.name))
+
+
+def find_checkpoint(directory: Path, which: str | None = None) -> CheckpointInfo:
+  """One checkpoint of a run.
+
+  Args:
+    directory: the run's folder of checkpoints.
+    which: None or "last" is the latest; a name; an environment step (the nearest checkpoint); or a path.
+  Raises: UserError: there is none.
+  """
+  if which not in (None, "last"):
+    assert which is not None
+    for path in (directory / which, Path(which)):
+      if which and "\0" not in which and path.is_dir():
+        return read_checkpoint_info(path)
+  found = list_checkpoints(directory)
+  if not found:
+    raise UserError(f"{directory}: holds no checkpoint")
+  if which in (None, "last"):
+    return found[-1]
+  if which is not None and which.isascii() and which.isdigit():
+    return min(found, key=lambda c: (abs(c.env_steps - int(which)), -c.learner_steps))
+  names = ", ".join(c.name for c in found[-4:])
+  raise UserError(f"checkpoint={which!r}: no such checkpoint; allowed are last, an environment step, or a name: {names}")
+
+
+def _check_expected(path: Path, meta: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
+  for key, value in expected.items():
+    difference = first_difference(meta.get(key), to_plain_json(value), key)
+    if difference is not None:
+      where, there, here = difference
+      kind = {"network": "network", "spec": "environment"}.get(key, key)
+      raise UserError(f"{path}: a checkpoint of another {kind}: {where} is {there} there and {here} here")
+
+
+def _read_manifest(path: Path) -> dict[str, Any]:
+  if not path.is_dir() or not (path / MANIFEST).is_file():
+    raise UserError(f"{path}: not a checkpoint: it has no {MANIFEST}")
+  damaged = UserError(f"{path / MANIFEST}: altered or cut since it was written; use another checkpoint")
+  try:
+    if (path / MANIFEST).stat().st_size > _MAX_MANIFEST_BYTES:
+      raise damaged
+    raw = (path / MANIFEST).read_bytes()
+    manifest = json.loads(raw)
+    digest = manifest.pop("sha256")
+    rest = _encode(manifest)
+    whole = digest == hashlib.sha256(rest).hexdigest() and raw == _encode(manifest | {"sha256": digest})
+  except OSError as e:
+    raise UserError(f"{path}: cannot be read: {e.strerror}") from None
+  except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+    raise damaged from None
+  if not whole:
+    raise damaged
+  if manifest.get("format") != FORMAT:
+    raise UserError(f"{path}: a checkpoint of format {manifest.get('format')}; this version reads format {FORMAT}")
+  meta, leaves = manifest.get("meta"), manifest.get("leaves")
+  shaped = isinstance(meta, dict) and isinstance(leaves, dict) and ARRAYS in manifest.get("files", {})
+  if not shaped or not all(isinstance(meta.get(k), int) for k in ("env_steps", "learner_steps")):
+    raise damaged
+  return manifest
+
+
+def _read_arrays(path: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
+  damaged = UserError(f"{path / ARRAYS}: altered or cut since it was written; use another checkpoint")
+  try:
+    data = (path / ARRAYS).read_bytes()
+  except OSError as e:
+    raise UserError(f"{path / ARRAYS}: cannot be read: {e.strerror}") from None
+  if hashlib.sha256(data).hexdigest() != manifest["files"][ARRAYS].get("sha256"):
+    raise damaged
+  try:
+    return safetensors.numpy.load(data)
+  except (safetensors.SafetensorError, ValueError, KeyError, TypeError):
+    raise damaged from None
+
+
+def _encode(manifest: Mapping[str, Any]) -> bytes:
+  """The one spelling of a manifest, so that an altered byte anywhere shows."""
+  return (json.dumps(manifest, sort_keys=True, indent=1, allow_nan=False) + "\n").encode()
+
+
+def _write_synced(path: Path, data: bytes) -> None:
+  with open(path, "wb") as f:
+    f.write(data)
+    f.flush()
+    os.fsync(f.fileno())
+
+
+def _sync_folder(path: Path) -> None:
+  descriptor = os.open(path, os.O_RDONLY)
+  try:
+    os.fsync(descriptor)
+  finally:
+    os.close(descriptor)

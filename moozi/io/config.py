@@ -1,0 +1,267 @@
+"""Configuration from YAML files with a `base:` chain and from `key=value` overrides."""
+
+import difflib
+import json
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, get_args, get_origin
+
+import pydantic
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from moozi.core.config import Config, Section
+from moozi.core.errors import UserError
+from moozi.io.yaml_files import dump_yaml, parse_yaml, read_yaml, write_text
+
+BASE_KEY = "base"
+
+
+def load_config(path: str | Path | None, overrides: Sequence[str] = ()) -> Config:
+  """The validated configuration: defaults, then the `base:` chain, then the file, then the overrides.
+
+  Args:
+    path: a YAML file; None means the defaults alone. `base:` in it names another, relative to it.
+    overrides: `key=value` each, keys dotted (`learner.batch_size=128`), values as in YAML; a section set to
+      nothing (`env.kwargs=`) goes back to its default.
+  Raises: UserError: one line that names the key, the value and what is allowed.
+  """
+  layers = [] if path is None else _read_chain(Path(path))
+  layers += [_parse_override(text) for text in overrides]
+  try:
+    merged = OmegaConf.to_container(OmegaConf.merge(*map(OmegaConf.create, layers)), resolve=True) if layers else {}
+  except OmegaConfBaseException as e:
+    raise UserError(f"{path or 'overrides'}: {str(e).partition(chr(10))[0]}") from None
+  return config_from_dict(typing.cast(dict, merged), str(path) if path is not None else None)
+
+
+def config_from_dict(data: Mapping[str, Any], where: str | None = None) -> Config:
+  """The configuration in plain nested data, validated strictly.
+
+  Args:
+    data: sections by name; a section that is None is an empty one.
+    where: the file it came from, named in an error.
+  Raises: UserError: unknown key (with the nearest known one), wrong type, out of range.
+  """
+  prefix = f"{where}: " if where else ""
+  try:
+    # Strict mode takes no "16" for 16 and no true for 1; from JSON it takes a list for a tuple.
+    return Config.model_validate_json(json.dumps(_without_empty_sections(data, Config)), strict=True)
+  except pydantic.ValidationError as e:
+    raise UserError(prefix + _describe(e)) from None
+  except TypeError as e:
+    raise UserError(f"{prefix}{e}: only plain values are allowed") from None
+
+
+def config_to_dict(config: Config) -> dict[str, Any]:
+  """Plain nested data from which `config_from_dict` makes the same configuration."""
+  return config.model_dump(mode="json")
+
+
+def save_config(config: Config, path: Path) -> None:
+  """Writes the resolved configuration as YAML, whole or not at all."""
+  write_text(path, dump_yaml(config_to_dict(config)))
+
+
+def _read_chain(path: Path) -> list[dict]:
+  """The layers of a file and its bases, lowest first."""
+  layers: list[dict] = []
+  chain: list[Path] = []
+  current = path
+  while True:
+    resolved = _resolve(current)
+    if resolved in chain:
+      names = " -> ".join(p.name for p in [*chain, resolved])
+      raise UserError(f"{path}: {BASE_KEY}: the chain of bases comes back to itself: {names}")
+    chain.append(resolved)
+    try:
+      data = read_yaml(current)
+    except UserError as e:
+      raise (UserError(f"{chain[-2].name}: {BASE_KEY}: {e}") if len(chain) > 1 else e) from None
+    if data is None:
+      raise UserError(f"{current}: empty; a configuration is needed, if only `{BASE_KEY}: …` or `seed: 0`")
+    if not isinstance(data, dict):
+      raise UserError(f"{current}: holds {_show(data)}; a mapping of keys to values is needed")
+    base = data.pop(BASE_KEY, None)
+    layers.insert(0, data)
+    if base is None:
+      return layers
+    if not isinstance(base, str) or not base:
+      raise UserError(f"{current}: {BASE_KEY}={_show(base)}: must be the path of a YAML file")
+    current = current.parent / base
+
+
+def _resolve(path: Path) -> Path:
+  try:
+    return path.resolve()
+  except (OSError, RuntimeError, ValueError) as e:
+    raise UserError(f"{str(path)!r}: cannot be read: {e}") from None
+
+
+def _parse_override(text: str) -> dict:
+  """`a.b=value` as nested data."""
+  key, equals, raw = text.partition("=")
+  key = key.strip()
+  parts = key.split(".")
+  if not equals or not all(parts):
+    raise UserError(f"{text!r}: an override is key=value, such as learner.batch_size=128")
+  value = parse_yaml(raw, key)
+  if value is not None and not isinstance(value, str) and _is_text_field(parts):
+    value = raw.strip()  # run.name=007 is a name, not a number
+  for part in reversed(parts):
+    value = {part: value}
+  return value
+
+
+def _is_text_field(parts: Sequence[str]) -> bool:
+  annotation: Any = Config
+  for part in parts:
+    fields = _fields(annotation)
+    if fields is None or part not in fields:
+      return False
+    annotation = fields[part]
+  return str in _members(annotation)
+
+
+def _without_empty_sections(data: Any, annotation: Any) -> Any:
+  """`learner:` with nothing under it is None in YAML and means an empty section."""
+  fields = _fields(annotation)
+  if fields is None or not isinstance(data, Mapping):
+    return data
+  out = {}
+  for key, value in data.items():
+    inner = fields.get(key)
+    if value is None and (_fields(inner) is not None or get_origin(inner) is dict):
+      value = {}
+    out[key] = _without_empty_sections(value, inner)
+  return out
+
+
+def _fields(annotation: Any) -> dict[str, Any] | None:
+  """Annotations of a section's fields by name; None for what is not a section."""
+  if isinstance(annotation, type) and issubclass(annotation, Section):
+    return {name: info.annotation for name, info in annotation.model_fields.items()}
+  return None
+
+
+def _members(annotation: Any) -> tuple[Any, ...]:
+  """The alternatives of a union, without Annotated; the annotation itself where it is none."""
+  if get_origin(annotation) is typing.Annotated:
+    return _members(get_args(annotation)[0])
+  if get_origin(annotation) in (typing.Union, types.UnionType):
+    return tuple(m for a in get_args(annotation) for m in _members(a))
+  return (annotation,)
+
+
+def _walk(loc: Sequence[str | int]) -> tuple[str, Any]:
+  """The dotted key of an error's location, and the annotation found there.
+
+  Pydantic puts the names of union alternatives into the location; they are no keys and are left out.
+  """
+  annotation: Any = Config
+  key = ""
+  for item in loc:
+    if isinstance(item, int):
+      key += f"[{item}]"
+      annotation = next((get_args(m)[0] for m in _members(annotation) if get_origin(m) is tuple), None)
+      continue
+    section = next((m for m in _members(annotation) if _fields(m) is not None), None)
+    fields = _fields(section) or {}
+    if item in fields:
+      annotation = fields[item]
+    elif section is None and get_origin(annotation) is not dict:
+      continue
+    key += f".{item}" if key else item
+  return key, annotation
+
+
+def _describe(error: pydantic.ValidationError) -> str:
+  """One line for the first wrong key: its name, its value, what is allowed there."""
+  located = [(*_walk(e["loc"]), e) for e in error.errors(include_url=False)]
+  # A list that is wrong inside also fails the other alternatives of its union: the inner error tells more.
+  keys = [key for key, _, _ in located]
+  located = [x for x in located if not any(k.startswith((x[0] + "[", x[0] + ".")) for k in keys)] or located
+  key, annotation, _ = located[0]
+  same = [e for k, _, e in located if k == key]
+  others = len({k for k, _, _ in located}) - 1
+  more = f" (and {others} more wrong key{'s' if others > 1 else ''})" if others else ""
+  first = same[0]
+  if first["type"] == "extra_forbidden":
+    return _describe_unknown(first["loc"]) + more
+  if first["type"] == "missing":
+    return f"{key}: missing; it is needed here{more}"
+  if first["type"] == "value_error":
+    message = str(first["ctx"]["error"])
+    return f"{key}: {message}{more}" if key else message + more
+  allowed = " or ".join(dict.fromkeys(_allowed(e) for e in same))
+  if type(None) in _members(annotation) and "null" not in allowed:
+    allowed += " or null"
+  return f"{key}={_show(first['input'])}: must be {allowed}{more}"
+
+
+def _describe_unknown(loc: Sequence[str | int]) -> str:
+  parent, annotation = _walk(loc[:-1])
+  name = str(loc[-1])
+  section = next((m for m in _members(annotation) if _fields(m) is not None), Config)
+  here = list(_fields(section) or {})
+  key = f"{parent}.{name}" if parent else name
+  dot = f"{parent}." if parent else ""
+  near = [dot + n for n in difflib.get_close_matches(name, here, n=1)]
+  if not near:
+    # Perhaps the right name in the wrong section (batch_size for learner.batch_size).
+    everywhere = {k.rpartition(".")[2]: k for k in reversed(_all_keys(Config))}
+    near = [everywhere[n] for n in difflib.get_close_matches(name, everywhere, n=1, cutoff=0.75)]
+  if near:
+    return f"{key}: unknown key; did you mean {near[0]}?"
+  return f"{key}: unknown key; allowed{' in ' + parent if parent else ''} are {', '.join(here)}"
+
+
+def _all_keys(annotation: Any, prefix: str = "") -> list[str]:
+  keys = []
+  for name, inner in (_fields(annotation) or {}).items():
+    keys += [prefix + name, *_all_keys(inner, f"{prefix}{name}.")]
+  return keys
+
+
+_KINDS = {
+  "int_type": "a whole number",
+  "int_parsing": "a whole number",
+  "int_from_float": "a whole number",
+  "float_type": "a number",
+  "float_parsing": "a number",
+  "finite_number": "a finite number",
+  "bool_type": "true or false",
+  "bool_parsing": "true or false",
+  "string_type": "text",
+  "dict_type": "a mapping of keys to values",
+  "model_type": "a section (a mapping of keys to values)",
+  "model_attributes_type": "a section (a mapping of keys to values)",
+  "tuple_type": "a list",
+}
+_BOUNDS = {
+  "greater_than": ("above", "gt"),
+  "greater_than_equal": ("at least", "ge"),
+  "less_than": ("below", "lt"),
+  "less_than_equal": ("at most", "le"),
+}
+
+
+def _allowed(error: Any) -> str:
+  """What would have been right, in words."""
+  kind, ctx = error["type"], error.get("ctx", {})
+  if kind == "literal_error":
+    return str(ctx["expected"]).replace("'", "")
+  if kind in _BOUNDS:
+    words, name = _BOUNDS[kind]
+    return f"{words} {ctx[name]:g}" if isinstance(ctx[name], float) else f"{words} {ctx[name]}"
+  return _KINDS.get(kind, error["msg"][:1].lower() + error["msg"][1:])
+
+
+def _show(value: Any) -> str:
+  """A value as the user wrote it, near enough, and short."""
+  text = json.dumps(value, ensure_ascii=False, default=str)
+  return text if len(text) <= 60 else text[:57] + "..."
+
+

@@ -1,0 +1,118 @@
+"""Metrics out: one JSON object a tick in metrics.jsonl, and the same scalars to TensorBoard."""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from moozi.core.errors import UserError
+from moozi.io.plain_json import to_plain_json
+
+TICK_KEYS = ("env_steps", "learner_steps", "wall_s")
+
+
+class MetricsSink:
+  """Writes ticks. Opens its files at once and appends; close it, or use it in a `with`."""
+
+  def __init__(self, metrics_path: Path, tensorboard_path: Path | None) -> None:
+    """Opens the files.
+
+    Args:
+      metrics_path: metrics.jsonl; what is in it stays, but for a last line that was cut off by a kill.
+      tensorboard_path: a folder for TensorBoard events; None writes none.
+    """
+    if metrics_path.exists():
+      whole = metrics_path.read_bytes()
+      os.truncate(metrics_path, whole.rfind(b"\n") + 1)
+    self._file = open(metrics_path, "a", encoding="utf-8")
+    self._writer: Any = None
+    if tensorboard_path is not None:
+      import tensorboardX
+
+      self._writer = tensorboardX.SummaryWriter(str(tensorboard_path), flush_secs=10)
+
+  def write(self, *, env_steps: int, learner_steps: int, wall_s: float, scalars: Mapping[str, Any]) -> None:
+    """Writes one tick; a scalar that is not finite is null in the JSON.
+
+    Args:
+      env_steps: environment steps so far.
+      learner_steps: updates so far.
+      wall_s: seconds since the run's start.
+      scalars: numbers by name, NumPy and JAX scalars among them.
+    Raises: ValueError: a name that is one of the tick's own keys, or a value that is not one number.
+    """
+    taken = [name for name in scalars if name in TICK_KEYS]
+    if taken:
+      raise ValueError(f"scalars: {taken[0]!r} is a key of the tick itself")
+    numbers = {name: _number(name, value) for name, value in scalars.items()}
+    tick = {"env_steps": int(env_steps), "learner_steps": int(learner_steps), "wall_s": round(float(wall_s), 3)}
+    self._file.write(json.dumps(to_plain_json(tick | numbers), allow_nan=False) + "\n")
+    self._file.flush()
+    if self._writer is not None:
+      for name, value in (numbers | {k: tick[k] for k in ("learner_steps", "wall_s")}).items():
+        self._writer.add_scalar(name, value, int(env_steps))
+
+  def write_gif(self, name: str, gif: bytes, size: tuple[int, int], env_steps: int) -> None:
+    """Shows an animated GIF in TensorBoard's image tab.
+
+    Args:
+      name: the tag.
+      gif: the encoded file.
+      size: (height, width) in pixels.
+      env_steps: environment steps so far.
+    """
+    if self._writer is None:
+      return
+    from tensorboardX.proto.summary_pb2 import Summary
+
+    # add_video would need moviepy, and drops the video in silence without it.
+    image = Summary.Image(height=size[0], width=size[1], colorspace=3, encoded_image_string=gif)
+    summary = Summary(value=[Summary.Value(tag=name, image=image)])
+    self._writer.file_writer.add_summary(summary, int(env_steps))
+
+  def close(self) -> None:
+    """Closes the files; a second call does nothing."""
+    self._file.close()
+    if self._writer is not None:
+      self._writer.close()
+      self._writer = None
+
+  def __enter__(self) -> "MetricsSink":
+    return self
+
+  def __exit__(self, *_: object) -> None:
+    self.close()
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+  """The ticks of a metrics.jsonl, in order; a last line that was cut off is left out.
+
+  Raises: UserError: the file cannot be read, or another line is not a JSON object.
+  """
+  try:
+    lines = path.read_text("utf-8").splitlines(keepends=True)
+  except (OSError, ValueError) as e:
+    raise UserError(f"{path}: cannot be read: {e}") from None
+  ticks = []
+  for number, line in enumerate(lines, start=1):
+    try:
+      tick = json.loads(line)
+      if not isinstance(tick, dict):
+        raise ValueError("not an object")
+    except (ValueError, RecursionError) as e:
+      if number == len(lines) and not line.endswith("\n"):
+        break
+      raise UserError(f"{path}: line {number} is not a JSON object: {e}") from None
+    ticks.append(tick)
+  return ticks
+
+
+def _number(name: str, value: Any) -> int | float:
+  array = np.asarray(value)
+  if array.size != 1 or array.dtype.kind not in "biuf":
+    raise ValueError(f"scalars: {name!r} is {value!r}, not one number")
+  item = array.reshape(()).item()
+  return int(item) if isinstance(item, bool) else item

@@ -1,0 +1,191 @@
+"""The run directory: where everything that a run leaves behind lies. Other tools read it; its names are a contract.
+
+    config.yaml      the resolved configuration
+    metrics.jsonl    one JSON object a tick
+    tensorboard/     the same scalars as events
+    checkpoints/     the last few, and milestones
+    gifs/            episodes of the testing worker
+    logs/            one file for each actor
+    summary.json     figures of the whole run, written at its end
+"""
+
+import dataclasses
+import json
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from moozi.core.config import Config
+from moozi.core.errors import UserError
+from moozi.io.config import load_config, save_config
+from moozi.io.plain_json import to_plain_json
+from moozi.io.yaml_files import write_text
+
+SUMMARY_KEYS = (
+  "env_steps",
+  "learner_steps",
+  "wall_s",
+  "env_steps_per_s",
+  "learner_samples_per_s",
+  "sample_reuse",
+  "staleness_mean",
+  "test_return_mean",
+  "test_return_std",
+  "test_episodes",
+)
+MAX_NAME_LENGTH = 120
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+=-]*")
+_FOLDERS = ("checkpoints", "gifs", "logs", "tensorboard")
+
+
+@dataclasses.dataclass(frozen=True)
+class RunDirectory:
+  """One run's folder. Make one with `create` or `open`."""
+
+  path: Path
+
+  @classmethod
+  def create(cls, config: Config, now: datetime | None = None) -> "RunDirectory":
+    """Makes a new folder for the run, and saves the configuration in it with the run's name filled in.
+
+    Args:
+      config: `run.dir` and `run.name` say where; with no name one is made from the environment and the time.
+      now: the time for the made name; None is the clock's.
+    Raises: UserError: a name that is no plain folder name, a run that exists, a folder that cannot be made.
+    """
+    name = config.run.name
+    made = _made_name(config.env.name, now or datetime.now())
+    candidates = [check_name(name)] if name is not None else [made, *(f"{made}-{i}" for i in range(2, 1000))]
+    parent = Path(config.run.dir)
+    for candidate in candidates:
+      path = parent / candidate
+      try:
+        parent.mkdir(parents=True, exist_ok=True)
+        path.mkdir()  # the making is the test: two runs that start at once cannot both have it
+        for folder in _FOLDERS:
+          (path / folder).mkdir()
+      except FileExistsError:
+        if not parent.is_dir():
+          raise UserError(f"run.dir={config.run.dir}: is not a folder") from None
+        continue
+      except (OSError, ValueError) as e:
+        reason = e.strerror if isinstance(e, OSError) and e.strerror else str(e)
+        raise UserError(f"run.dir={config.run.dir}: the folder {path} cannot be made: {reason}") from None
+      run = config.run.model_copy(update={"name": candidate})
+      out = cls(path)
+      save_config(config.model_copy(update={"run": run}), out.config_path)
+      return out
+    raise UserError(
+      f"run.name={name or made}: {parent / candidates[0]} exists; a run is never overwritten: choose another name"
+    )
+
+  @classmethod
+  def open(cls, path: str | Path) -> "RunDirectory":
+    """The run in an existing folder.
+
+    Raises: UserError: not a folder, or not one that a run made.
+    """
+    path = Path(path)
+    try:
+      if not path.is_dir():
+        raise UserError(f"{path}: {'is not a folder' if path.exists() else 'no such folder'}; a run directory is needed")
+      missing = [n for n in ("config.yaml", "checkpoints") if not (path / n).exists()]
+    except (OSError, ValueError) as e:
+      raise UserError(f"{str(path)!r}: cannot be read: {e}") from None
+    if missing:
+      raise UserError(f"{path}: not a run directory: it has no {' and no '.join(missing)}")
+    return cls(path)
+
+  @property
+  def name(self) -> str:
+    """The folder's own name."""
+    return self.path.name
+
+  @property
+  def config_path(self) -> Path:
+    """config.yaml."""
+    return self.path / "config.yaml"
+
+  @property
+  def metrics_path(self) -> Path:
+    """metrics.jsonl."""
+    return self.path / "metrics.jsonl"
+
+  @property
+  def summary_path(self) -> Path:
+    """summary.json."""
+    return self.path / "summary.json"
+
+  @property
+  def checkpoints_path(self) -> Path:
+    """The folder of checkpoints."""
+    return self.path / "checkpoints"
+
+  @property
+  def gifs_path(self) -> Path:
+    """The folder of GIFs."""
+    return self.path / "gifs"
+
+  @property
+  def logs_path(self) -> Path:
+    """The folder of logs."""
+    return self.path / "logs"
+
+  @property
+  def tensorboard_path(self) -> Path:
+    """The folder of TensorBoard events."""
+    return self.path / "tensorboard"
+
+  def log_path(self, actor: str) -> Path:
+    """The log file of one actor (`train_worker_0`)."""
+    return self.logs_path / f"{check_name(actor, 'actor')}.log"
+
+  def load_config(self) -> Config:
+    """The configuration the run was started with.
+
+    Raises: UserError: config.yaml is not a configuration of this version.
+    """
+    return load_config(self.config_path)
+
+  def write_summary(self, summary: Mapping[str, Any]) -> None:
+    """Writes summary.json; a number that is not finite becomes null.
+
+    Raises: ValueError: a key of SUMMARY_KEYS is missing.
+    """
+    missing = [key for key in SUMMARY_KEYS if key not in summary]
+    if missing:
+      raise ValueError(f"summary: missing {', '.join(missing)}")
+    write_text(self.summary_path, json.dumps(to_plain_json(summary), indent=2, allow_nan=False) + "\n")
+
+  def read_summary(self) -> dict[str, Any]:
+    """The summary of a run that has ended.
+
+    Raises: UserError: the run has not ended, or summary.json is not JSON.
+    """
+    try:
+      return json.loads(self.summary_path.read_text("utf-8"))
+    except FileNotFoundError:
+      raise UserError(f"{self.path}: no summary.json: the run has not come to its end") from None
+    except (OSError, ValueError, RecursionError) as e:
+      raise UserError(f"{self.summary_path}: cannot be read: {e}") from None
+
+
+def check_name(name: str, key: str = "run.name") -> str:
+  """The name, if it is a plain folder name that stays inside its parent.
+
+  Raises: UserError: empty, too long, a separator, a leading dot or dash, or another character that is not allowed.
+  """
+  if not _NAME.fullmatch(name) or len(name) > MAX_NAME_LENGTH:
+    raise UserError(
+      f"{key}={name!r}: must be a folder name of letters, digits and _ . + = - that starts with a letter, digit or _, "
+      f"at most {MAX_NAME_LENGTH} characters"
+    )
+  return name
+
+
+def _made_name(env_name: str, now: datetime) -> str:
+  """`minatar:breakout` in the evening → `minatar-breakout-20261121-193000`."""
+  plain = re.sub(r"[^A-Za-z0-9_]+", "-", env_name).strip("-")[: MAX_NAME_LENGTH - 24] or "run"
+  return f"{plain}-{now:%Y%m%d-%H%M%S}"

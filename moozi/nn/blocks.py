@@ -1,0 +1,131 @@
+"""Parts that networks are built of: norms, residual blocks, heads. Haiku modules."""
+
+from typing import Any, Literal
+
+import haiku as hk
+import jax
+import jax.numpy as jnp
+
+Array = Any
+NormKind = Literal["layer", "batch", "none"]
+
+_EPSILON = 1e-5
+
+
+class BatchNorm(hk.Module):
+  """Batch normalization over all axes but the last; averages start at mean 0 and variance 1.
+
+  Haiku's own starts its variance at 0, which makes an untrained network blow up in inference.
+
+  Source: Ioffe & Szegedy 2015. Departures: the averages are not corrected for their start.
+  """
+
+  def __init__(self, decay: float, name: str | None = None):
+    super().__init__(name=name)
+    self._decay = decay
+
+  def __call__(self, x: Array, is_training: bool) -> Array:
+    """[…, C] to […, C]: batch statistics and moved averages in training, the averages in inference."""
+    shape = (x.shape[-1],)
+    scale = hk.get_parameter("scale", shape, init=jnp.ones)
+    offset = hk.get_parameter("offset", shape, init=jnp.zeros)
+    mean = hk.get_state("mean", shape, init=jnp.zeros)
+    variance = hk.get_state("variance", shape, init=jnp.ones)
+    if is_training:
+      axes = tuple(range(x.ndim - 1))
+      batch_mean, batch_variance = jnp.mean(x, axis=axes), jnp.var(x, axis=axes)
+      hk.set_state("mean", self._decay * mean + (1 - self._decay) * jax.lax.stop_gradient(batch_mean))
+      hk.set_state("variance", self._decay * variance + (1 - self._decay) * jax.lax.stop_gradient(batch_variance))
+      mean, variance = batch_mean, batch_variance
+    return (x - mean) * (jax.lax.rsqrt(variance + _EPSILON) * scale) + offset
+
+
+class Norm(hk.Module):
+  """The norm that the config names: "layer" over all axes but the batch's, "batch", or "none"."""
+
+  def __init__(self, kind: NormKind, batch_norm_decay: float, name: str | None = None):
+    super().__init__(name=name)
+    self._kind = kind
+    self._decay = batch_norm_decay
+
+  def __call__(self, x: Array, is_training: bool) -> Array:
+    """[B, …, C] to the same shape."""
+    if self._kind == "layer":
+      return hk.LayerNorm(axis=slice(1, None), param_axis=-1, create_scale=True, create_offset=True)(x)
+    if self._kind == "batch":
+      return BatchNorm(self._decay)(x, is_training)
+    return x
+
+
+def normalize_latent(x: Array) -> Array:
+  """[B, D] to [B, D] of mean 0 and variance 1 in each row: unrolls of any length stay bounded."""
+  centred = x - jnp.mean(x, axis=-1, keepdims=True)
+  return centred * jax.lax.rsqrt(jnp.mean(jnp.square(centred), axis=-1, keepdims=True) + _EPSILON)
+
+
+class ResidualBlock(hk.Module):
+  """Two 3×3 convolutions with norms around a skip: relu(x + norm(conv(relu(norm(conv(x)))))).
+
+  Source: the thesis 5.1.2; He et al. 2016. Departures: the norm is the config's.
+  """
+
+  def __init__(self, channels: int, norm: NormKind, batch_norm_decay: float, name: str | None = None):
+    super().__init__(name=name)
+    self._channels = channels
+    self._norm = (norm, batch_norm_decay)
+
+  def __call__(self, x: Array, is_training: bool) -> Array:
+    """[B, H, W, channels] to the same shape."""
+    y = hk.Conv2D(self._channels, 3, padding="SAME", name="conv_0")(x)
+    y = jax.nn.relu(Norm(*self._norm, name="norm_0")(y, is_training))
+    y = hk.Conv2D(self._channels, 3, padding="SAME", name="conv_1")(y)
+    y = Norm(*self._norm, name="norm_1")(y, is_training)
+    return jax.nn.relu(x + y)
+
+
+class ResidualDense(hk.Module):
+  """x + W₂ relu(norm(W₁x)) on vectors."""
+
+  def __init__(self, norm: NormKind, batch_norm_decay: float, name: str | None = None):
+    super().__init__(name=name)
+    self._norm = (norm, batch_norm_decay)
+
+  def __call__(self, x: Array, is_training: bool, extra: Array | None = None) -> Array:
+    """[B, D] to [B, D]; `extra` [B, E] is fed to W₁ beside x."""
+    y = hk.Linear(x.shape[-1], name="dense_0")(x if extra is None else jnp.concatenate([x, extra], axis=-1))
+    y = jax.nn.relu(Norm(*self._norm, name="norm")(y, is_training))
+    return x + hk.Linear(x.shape[-1], name="dense_1")(y)
+
+
+class Heads(hk.Module):
+  """Heads on vectors: for each, dense `head_size`, norm, relu, dense to its size.
+
+  The first layers of all heads are one matrix product (and one norm). With `zero_init` the last
+  layers start at 0: a uniform policy, and value and reward 0 where the support is symmetric.
+  """
+
+  def __init__(
+    self,
+    sizes: dict[str, int],
+    head_size: int,
+    norm: NormKind,
+    batch_norm_decay: float,
+    zero_init: bool,
+    name: str | None = None,
+  ):
+    super().__init__(name=name)
+    self._sizes = sizes
+    self._head_size = head_size
+    self._norm = (norm, batch_norm_decay)
+    self._zero_init = zero_init
+
+  def __call__(self, x: Array, is_training: bool) -> dict[str, Array]:
+    """[B, D] to one [B, size] of logits for each head."""
+    y = hk.Linear(self._head_size * len(self._sizes), name="hidden")(x)
+    y = jax.nn.relu(Norm(*self._norm, name="norm")(y, is_training))
+    init = hk.initializers.Constant(0.0) if self._zero_init else None
+    parts = jnp.split(y, len(self._sizes), axis=-1)
+    return {
+      head: hk.Linear(size, w_init=init, name=head)(part)
+      for (head, size), part in zip(self._sizes.items(), parts, strict=True)
+    }

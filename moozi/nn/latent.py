@@ -1,0 +1,73 @@
+"""Dynamics, prediction and projection on a latent vector; shared by the `mlp` and `conv_latent` networks."""
+
+from typing import Any
+
+import haiku as hk
+import jax
+import jax.numpy as jnp
+
+from moozi.core.config import NetworkConfig
+from moozi.nn.blocks import Heads, Norm, ResidualDense, normalize_latent
+
+Array = Any
+
+
+class LatentDynamics(hk.Module):
+  """g: the action joins the first residual block; the new state is normalized; the reward is read off it."""
+
+  def __init__(self, config: NetworkConfig, num_actions: int, support_size: int, name: str = "dynamics"):
+    super().__init__(name=name)
+    self._config = config
+    self._num_actions = num_actions
+    self._support_size = support_size
+
+  def __call__(self, hidden_state: Array, action: Array, is_training: bool) -> tuple[Array, Array]:
+    """Hidden state [B, D] and action [B] int32 to the next hidden state [B, D] and reward logits [B, S]."""
+    c = self._config
+    x = hidden_state
+    one_hot = jax.nn.one_hot(action, self._num_actions, dtype=x.dtype)
+    for i in range(max(1, c.num_dynamics_blocks)):
+      block = ResidualDense(c.norm, c.batch_norm_decay, name=f"block_{i}")
+      x = block(x, is_training, one_hot if i == 0 else None)
+    x = normalize_latent(x)
+    sizes = {"reward": self._support_size}
+    heads = Heads(sizes, c.head_size, c.norm, c.batch_norm_decay, zero_init=True, name="head")
+    return x, heads(x, is_training)["reward"]
+
+
+class LatentPrediction(hk.Module):
+  """f: residual blocks, then the value and policy heads."""
+
+  def __init__(self, config: NetworkConfig, num_actions: int, support_size: int, name: str = "prediction"):
+    super().__init__(name=name)
+    self._config = config
+    self._sizes = {"value": support_size, "policy": num_actions}
+
+  def __call__(self, hidden_state: Array, is_training: bool) -> tuple[Array, Array]:
+    """Hidden state [B, D] to value logits [B, S] and policy logits [B, A]."""
+    c = self._config
+    x = hidden_state
+    for i in range(c.num_prediction_blocks):
+      x = ResidualDense(c.norm, c.batch_norm_decay, name=f"block_{i}")(x, is_training)
+    out = Heads(self._sizes, c.head_size, c.norm, c.batch_norm_decay, zero_init=True, name="heads")(x, is_training)
+    return out["value"], out["policy"]
+
+
+class LatentProjection(hk.Module):
+  """The projection ϱ for the consistency loss: two dense layers."""
+
+  def __init__(self, config: NetworkConfig, name: str = "projection"):
+    super().__init__(name=name)
+    self._config = config
+
+  def __call__(self, hidden_state: Array, is_training: bool) -> Array:
+    """[B, D] to [B, D]."""
+    c = self._config
+    y = hk.Linear(hidden_state.shape[-1], name="dense_0")(hidden_state)
+    y = jax.nn.relu(Norm(c.norm, c.batch_norm_decay, name="norm")(y, is_training))
+    return hk.Linear(hidden_state.shape[-1], name="dense_1")(y)
+
+
+def flatten(x: Array) -> Array:
+  """[B, …] to [B, D]."""
+  return jnp.reshape(x, (x.shape[0], -1))

@@ -1,0 +1,27 @@
+"""The MLP network: for worlds that are vectors, or small enough to be read as one."""
+
+from typing import Any
+
+import haiku as hk
+import jax
+
+from moozi.core.config import NetworkConfig
+from moozi.nn.blocks import Norm, ResidualDense, normalize_latent
+from moozi.nn.latent import flatten
+
+Array = Any
+
+
+class MlpRepresentation(hk.Module):
+  """h: flatten, dense, norm, relu, one residual block, normalized."""
+
+  def __init__(self, config: NetworkConfig, name: str = "representation"):
+    super().__init__(name=name)
+    self._config = config
+
+  def __call__(self, stacked_history: Array, is_training: bool) -> Array:
+    """[B, H, W, Ch] to the hidden state [B, latent_size]."""
+    c = self._config
+    x = hk.Linear(c.latent_size, name="dense")(flatten(stacked_history))
+    x = jax.nn.relu(Norm(c.norm, c.batch_norm_decay, name="norm")(x, is_training))
+    return normalize_latent(ResidualDense(c.norm, c.batch_norm_decay, name="block")(x, is_training))

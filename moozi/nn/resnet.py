@@ -1,0 +1,92 @@
+"""The thesis's residual network, 5.1.2 to the letter; the norm and the sizes are the config's.
+
+Hidden states are images [B, H, W, channels]. The reward head lacks a flatten in the thesis (DESIGN §7),
+and "(1)" at the value head is |Z|. "One block to obtain the hidden state head, one block on it" is read as
+`num_dynamics_blocks` blocks in a trunk that the reward head also reads, and one more for the hidden state.
+"""
+
+from typing import Any
+
+import haiku as hk
+import jax
+import jax.numpy as jnp
+
+from moozi.core.config import NetworkConfig
+from moozi.nn.blocks import Heads, ResidualBlock
+from moozi.nn.latent import flatten
+
+Array = Any
+
+
+def _tower(x: Array, num_blocks: int, config: NetworkConfig, is_training: bool) -> Array:
+  for i in range(num_blocks):
+    x = ResidualBlock(config.channels, config.norm, config.batch_norm_decay, name=f"block_{i}")(x, is_training)
+  return x
+
+
+class ResnetRepresentation(hk.Module):
+  """h: a 1×1 convolution, then `num_representation_blocks` residual blocks."""
+
+  def __init__(self, config: NetworkConfig, name: str = "representation"):
+    super().__init__(name=name)
+    self._config = config
+
+  def __call__(self, stacked_history: Array, is_training: bool) -> Array:
+    """[B, H, W, Ch] to the hidden state [B, H, W, channels]."""
+    x = hk.Conv2D(self._config.channels, 1, padding="SAME", name="conv")(stacked_history)
+    return _tower(x, self._config.num_representation_blocks, self._config, is_training)
+
+
+class ResnetPrediction(hk.Module):
+  """f: residual blocks, flatten, and for value and policy each: dense, norm, relu, dense."""
+
+  def __init__(self, config: NetworkConfig, num_actions: int, support_size: int, name: str = "prediction"):
+    super().__init__(name=name)
+    self._config = config
+    self._sizes = {"value": support_size, "policy": num_actions}
+
+  def __call__(self, hidden_state: Array, is_training: bool) -> tuple[Array, Array]:
+    """Hidden state [B, H, W, channels] to value logits [B, S] and policy logits [B, A]."""
+    x = flatten(_tower(hidden_state, self._config.num_prediction_blocks, self._config, is_training))
+    out = {head: _head(x, head, size, self._config, is_training) for head, size in self._sizes.items()}
+    return out["value"], out["policy"]
+
+
+class ResnetDynamics(hk.Module):
+  """g: action planes beside the state, a 1×1 convolution, the trunk; one more block makes the next state."""
+
+  def __init__(self, config: NetworkConfig, num_actions: int, support_size: int, name: str = "dynamics"):
+    super().__init__(name=name)
+    self._config = config
+    self._num_actions = num_actions
+    self._support_size = support_size
+
+  def __call__(self, hidden_state: Array, action: Array, is_training: bool) -> tuple[Array, Array]:
+    """Hidden state and action [B] int32 to the next hidden state and reward logits [B, S]."""
+    c = self._config
+    planes = jax.nn.one_hot(action, self._num_actions, dtype=hidden_state.dtype) / self._num_actions
+    planes = jnp.broadcast_to(planes[:, None, None, :], (*hidden_state.shape[:-1], self._num_actions))
+    x = jnp.concatenate([hidden_state, planes], axis=-1)
+    x = hk.Conv2D(c.channels, 1, padding="SAME", name="conv")(x)
+    x = _tower(x, c.num_dynamics_blocks, c, is_training)
+    next_state = ResidualBlock(c.channels, c.norm, c.batch_norm_decay, name="state_block")(x, is_training)
+    return next_state, _head(flatten(x), "reward", self._support_size, c, is_training)
+
+
+class ResnetProjection(hk.Module):
+  """The projection ϱ: one residual block."""
+
+  def __init__(self, config: NetworkConfig, name: str = "projection"):
+    super().__init__(name=name)
+    self._config = config
+
+  def __call__(self, hidden_state: Array, is_training: bool) -> Array:
+    """[B, H, W, channels] to the same shape."""
+    return _tower(hidden_state, 1, self._config, is_training)
+
+
+def _head(x: Array, name: str, size: int, config: NetworkConfig, is_training: bool) -> Array:
+  heads = Heads(
+    {name: size}, config.head_size, config.norm, config.batch_norm_decay, zero_init=False, name=f"{name}_head"
+  )
+  return heads(x, is_training)[name]

@@ -1,0 +1,116 @@
+"""Prioritized sampling in NumPy: a sum tree, a rank table, an order by priority, importance ratios."""
+
+import numpy as np
+
+# An odd constant and its inverse modulo 2^32: a bijection that scatters slots, so that equal
+# priorities are not ordered by lane.
+_SCATTER = 2654435769
+_GATHER = pow(_SCATTER, -1, 1 << 32)
+
+
+class SumTree:
+  """Weights over `size` leaves; draws a leaf in proportion to its weight. float64, vectorized.
+
+  Each inner node is exactly the float sum of its two children, so the tree depends on the leaves alone
+  and not on the order of the updates.
+  """
+
+  def __init__(self, size: int) -> None:
+    if size < 1:
+      raise ValueError(f"size={size}: must be at least 1")
+    self.size = size
+    self._base = 1 << max(size - 1, 1).bit_length()
+    self._nodes = np.zeros(2 * self._base, np.float64)
+
+  @property
+  def total(self) -> float:
+    """Sum of all weights."""
+    return float(self._nodes[1])
+
+  @property
+  def leaves(self) -> np.ndarray:
+    """[size] float64, the weights; a view that must not be written."""
+    return self._nodes[self._base : self._base + self.size]
+
+  def assign(self, index: np.ndarray, weight: np.ndarray | float) -> None:
+    """Sets leaves [M] to weights [M] ≥ 0; of a leaf that is named twice the last weight stays."""
+    node = index + self._base
+    self._nodes[node] = weight
+    node = np.unique(node >> 1)
+    while node.size and node[0] >= 1:
+      left = node << 1
+      self._nodes[node] = self._nodes[left] + self._nodes[left + 1]
+      node = node >> 1
+      if node.size > 1:  # still sorted: siblings meet in one parent
+        node = node[np.append(True, node[1:] != node[:-1])]
+
+  def assign_all(self, weight: np.ndarray) -> None:
+    """Sets all leaves, [size]."""
+    self._nodes[self._base : self._base + self.size] = weight
+    low = self._base
+    while low > 1:
+      children = self._nodes[low : 2 * low]
+      low >>= 1
+      self._nodes[low : 2 * low] = children[0::2] + children[1::2]
+
+  def find(self, mass: np.ndarray) -> np.ndarray:
+    """The leaf [M] under which each mass [M] in [0, total) falls; never a leaf of weight 0.
+
+    Raises: ValueError: when all weights are 0.
+    """
+    if self.total <= 0:
+      raise ValueError("all weights are 0: nothing to draw")
+    nodes, mass = self._nodes, np.array(mass, np.float64)
+    node = np.ones(mass.shape, np.int64)
+    for _ in range(self._base.bit_length() - 1):
+      node <<= 1
+      left = nodes.take(node)
+      # Rounding can leave a mass at a node's very edge: a right child of weight 0 is never entered.
+      right = (mass >= left) & (nodes.take(node + 1) > 0)
+      mass -= left * right
+      node += right
+    return node - self._base
+
+
+def rank_weights(size: int, exponent: float) -> np.ndarray:
+  """[size] float64: weight (1/rank)^α of ranks 1 … size.
+
+  Source: Schaul et al. 2016, rank-based variant. Departures: none.
+  """
+  return np.arange(1, size + 1, dtype=np.float64) ** -exponent
+
+
+def order_by_priority(slot: np.ndarray, priority: np.ndarray, salt: int = 0) -> np.ndarray:
+  """The slots from the highest priority to the lowest; equal ones in an order scattered by `salt`.
+
+  Args:
+    slot: [N] integers, distinct, below 2^32.
+    priority: [N] float32, finite and at least 0.
+    salt: below 2^32.
+  Returns: [N] int64. The same on every machine: keys are distinct, so no sort's own tie-breaking is seen.
+  """
+  # Bits of non-negative floats sort like the floats; inverted they sort downwards.
+  falling = ~(np.asarray(priority, np.float32) + np.float32(0.0)).view(np.uint32)
+  scattered = (slot.astype(np.uint32) * np.uint32(_SCATTER)) ^ np.uint32(salt)
+  key = (falling.astype(np.uint64) << np.uint64(32)) | scattered
+  key.sort()
+  low = key.astype(np.uint32)  # keeps the low 32 bits
+  return ((low ^ np.uint32(salt)) * np.uint32(_GATHER)).astype(np.int64)
+
+
+def importance_ratio(
+  probability: np.ndarray, count: int, exponent: float = 1.0, normalize: bool = False
+) -> np.ndarray:
+  """ρ = (1 / (N P(i)))^β, and divided by the largest of its batch where `normalize` is set.
+
+  Args:
+    probability: [..., B] float, P(i) > 0 of each drawn item.
+    count: N, the number of items that could have been drawn.
+    exponent: β.
+  Returns: [..., B] float32.
+  Source: Schaul et al. 2016, section 3.4; thesis 4.3.14 (β = 1, no normalisation). Departures: none.
+  """
+  ratio = (count * np.asarray(probability, np.float64)) ** -exponent
+  if normalize:
+    ratio = ratio / ratio.max(axis=-1, keepdims=True)
+  return ratio.astype(np.float32)

@@ -118,7 +118,9 @@ def _load(game: str) -> ModuleType:
   """The package's module of one game, read from its file: importing the package loads a plotting library."""
   package = importlib.util.find_spec("minatar")
   if package is None or not package.submodule_search_locations:
-    raise UserError(f"env.name=minatar:{game}: the package minatar is not installed")
+    raise UserError(
+      f"env.name=minatar:{game}: the package minatar is not installed; moozi[minatar] brings it"
+    )
   path = Path(package.submodule_search_locations[0]) / "environments" / f"{game}.py"
   spec = importlib.util.spec_from_file_location(f"moozi_minatar_{game}", path)
   if not path.is_file() or spec is None or spec.loader is None:

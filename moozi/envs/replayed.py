@@ -26,7 +26,7 @@ class ReplayedEnvironment(Environment):
     trajectory: [T, …], one lane, T at least 1.
     spec: the facts of the world that it was seen in.
 
-  Raises: ValueError: where the trajectory is empty, does not fit the spec, or begins with the end of an episode.
+  Raises: ValueError: where the trajectory is empty, does not fit the spec, or begins with an end.
   Source: the thesis, 4.3.1 (mock environment). Departures: none.
   """
 
@@ -144,7 +144,7 @@ class VectorReplayedEnvironment:
     return self._step_index.copy()
 
   def refill(self, trajectories: Sequence[TrajectorySample]) -> None:
-    """Adds trajectories, [T, …] each, to the buffer. Raises ValueError where one does not fit; none is added."""
+    """Adds trajectories, [T, …] each, to the buffer; none of them, and ValueError, where one does not fit."""
     checked = [check_trajectory(t, self._spec) for t in trajectories]
     for trajectory in checked:
       self._buffer.append((self._num_refilled, trajectory))
@@ -216,7 +216,7 @@ def check_trajectory(trajectory: TrajectorySample, spec: EnvSpec) -> TrajectoryS
   num_steps = len(trajectory.action)
   if num_steps == 0 or np.ndim(trajectory.action) != 1:
     raise ValueError(f"action: shape {np.shape(trajectory.action)}; must be [T], T at least 1")
-  shapes = {name: (num_steps,) for name in _SEEN}
+  shapes: dict[str, tuple[int, ...]] = {name: (num_steps,) for name in _SEEN}
   shapes["frame"] = (num_steps, *spec.frame_shape)
   shapes["legal_actions_mask"] = (num_steps, spec.num_actions)
   for name, shape in shapes.items():

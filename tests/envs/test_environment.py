@@ -1,0 +1,70 @@
+"""The bridge from a game's rules to a world: ends, the step cap, checks, two players."""
+
+import numpy as np
+import pytest
+from dm_env import StepType
+
+from moozi.envs.environment import GameEnvironment
+from tests.envs.contract import EnvironmentContract
+from tests.envs.worlds import NIM_SPEC, Nim, make_nim
+
+
+class TestTwoPlayerWorld(EnvironmentContract):
+  def make(self):
+    return make_nim()
+
+
+class TestCappedTwoPlayerWorld(EnvironmentContract):
+  def make(self):
+    return make_nim(max_episode_steps=3)
+
+
+def test_an_end_of_the_task_has_discount_0_and_the_winners_reward():
+  env = make_nim()
+  env.reset()
+  env.step(2)
+  env.step(2)
+  step = env.step(0)
+  assert (step.step_type, step.reward, step.discount) == (StepType.LAST, 1.0, 0.0)
+
+
+def test_the_step_cap_truncates_with_the_true_frame():
+  env = make_nim(max_episode_steps=2)
+  env.reset()
+  assert env.step(0).mid()
+  step = env.step(1)
+  assert (step.step_type, step.reward, step.discount) == (StepType.LAST, 0.0, 1.0)
+  np.testing.assert_array_equal(step.observation.frame, [[[4, 0]]])
+  assert step.observation.legal_actions_mask.all()
+  assert env.step(0).first()
+
+
+def test_the_step_cap_counts_from_each_reset():
+  env = make_nim(max_episode_steps=2)
+  env.reset()
+  env.step(0)
+  env.reset()
+  assert env.step(0).mid()
+  assert env.step(0).last()
+
+
+def test_an_end_on_the_capped_step_stays_an_end():
+  env = make_nim(max_episode_steps=3)
+  env.reset()
+  env.step(2)
+  env.step(2)
+  assert env.step(0).discount == 0.0
+
+
+def test_illegal_action_names_the_legal_ones():
+  env = make_nim()
+  env.reset()
+  env.step(2)
+  env.step(1)
+  with pytest.raises(ValueError, match=r"action=2: illegal here; legal are \[0, 1\]"):
+    env.step(2)
+
+
+def test_a_cap_below_1_is_refused():
+  with pytest.raises(ValueError, match="max_episode_steps=0"):
+    GameEnvironment(Nim(), NIM_SPEC, 0)

@@ -63,10 +63,9 @@ def make_targets(
   Raises: ValueError: when the window is not K+n+1 steps long.
   Source: thesis 4.3.7. Departures: ends and truncation written out; targets cross segment joins.
   """
-  if last_reward.shape[-1] != unroll_steps + n_step + 1:
-    raise ValueError(
-      f"window of {last_reward.shape[-1]} steps: must be unroll_steps + n_step + 1 = {unroll_steps + n_step + 1}"
-    )
+  width = unroll_steps + n_step + 1
+  if last_reward.shape[-1] != width:
+    raise ValueError(f"window of {last_reward.shape[-1]} steps: must be unroll_steps + n_step + 1 = {width}")
   xp = array_namespace(last_reward, action_probs)
   zero, one = xp.float32(0.0), xp.float32(1.0)
   z = n_step_return(last_reward, root_value, to_play, is_last, is_truncated, n_step, discount)

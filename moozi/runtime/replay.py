@@ -17,6 +17,7 @@ from moozi.runtime.replay_sampling import make_sampler
 from moozi.runtime.replay_storage import LaneStorage
 
 _SAMPLINGS = ("uniform", "proportional", "rank")
+_STATS_STEPS = 4096
 _WORD = (1 << 64) - 1
 
 
@@ -91,8 +92,7 @@ class ReplayBuffer:
   @property
   def num_eligible(self) -> int:
     """Steps that a target can start at now."""
-    first, stop = self._storage.eligible_range()
-    return int((stop - first).sum())
+    return self._storage.num_eligible
 
   def can_sample(self, batch_size: int) -> bool:
     """Whether training may start: `min_steps_to_learn` are stored, and a batch's worth is eligible."""
@@ -242,14 +242,15 @@ class ReplayBuffer:
     return self._storage.trajectory(lane, first, stop)
 
   def stats(self) -> dict[str, float]:
-    """Counts since the start, and the buffer's state now."""
-    eligible = self._storage.eligible_slots()
-    delta = self._delta[eligible]
+    """Counts since the start, and the buffer's state now; δ from up to 4096 steps spread evenly."""
+    count = self.num_eligible
+    spread = np.linspace(0, count, min(count, _STATS_STEPS), endpoint=False).astype(np.int64)
+    delta = self._delta[self._storage.nth_eligible(spread)]
     num_bytes = sum(x.nbytes for x in self._storage.arrays.values())
     return {
       "replay/steps": float(self.num_steps),
       "replay/fill": self.num_steps / self._storage.size,
-      "replay/eligible": float(eligible.size),
+      "replay/eligible": float(count),
       "replay/delta_mean": float(delta.mean()) if delta.size else 0.0,
       "replay/delta_max": float(delta.max()) if delta.size else 0.0,
       "replay/mib": num_bytes / 2**20,

@@ -67,13 +67,9 @@ class UniformSampler:
     self, rng: np.random.Generator, num_batches: int, batch_size: int
   ) -> tuple[np.ndarray, np.ndarray, int]:
     """(slots [U * B] int64, probabilities [U * B] float64, N)."""
-    first, stop = self._storage.eligible_range()
-    ends = np.cumsum(stop - first)
-    count = int(ends[-1])
-    drawn = rng.integers(count, size=num_batches * batch_size)
-    lane = np.searchsorted(ends, drawn, side="right")
-    index = stop[lane] - (ends[lane] - drawn)
-    return self._storage.slots(lane, index), np.full(drawn.shape, 1.0 / count), count
+    count = self._storage.num_eligible
+    number = rng.integers(count, size=num_batches * batch_size)
+    return self._storage.nth_eligible(number), np.full(number.shape, 1.0 / count), count
 
   def check_valid(self) -> None:
     """Nothing that could be wrong."""
@@ -115,8 +111,7 @@ class ProportionalSampler:
     """(slots [U * B] int64, probabilities [U * B] float64, N)."""
     total = self._tree.total
     slot = self._tree.find(rng.random(num_batches * batch_size) * total)
-    first, stop = self._storage.eligible_range()
-    return slot, self._tree.leaves[slot] / total, int((stop - first).sum())
+    return slot, self._tree.leaves[slot] / total, self._storage.num_eligible
 
   def check_valid(self) -> None:
     """Raises ValueError where weights lie on other slots than the eligible ones."""
@@ -165,8 +160,7 @@ class RankSampler:
     self._mass -= float(self._weights[rank].sum())
 
   def _is_due(self) -> bool:
-    first, stop = self._storage.eligible_range()
-    eligible = int((stop - first).sum())
+    eligible = self._storage.num_eligible
     return (
       self._count == 0
       or self._batches >= self._config.rank_refresh_updates

@@ -98,7 +98,13 @@ class LaneStorage:
     """Steps stored now."""
     return int(np.minimum(self.newest + 1, self.lane_capacity).sum())
 
-  def slots(self, lane: np.ndarray, index: np.ndarray) -> np.ndarray:
+  @property
+  def num_eligible(self) -> int:
+    """Steps that a target can start at now."""
+    first, stop = self.eligible_range()
+    return int((stop - first).sum())
+
+  def slots(self, lane: np.ndarray | int, index: np.ndarray) -> np.ndarray:
     """The slots of steps, given by lane and index (broadcast)."""
     return lane * self.lane_capacity + index % self.lane_capacity
 
@@ -123,6 +129,13 @@ class LaneStorage:
     first, stop = self.eligible_range()
     index = self.sequence.reshape(self.num_lanes, self.lane_capacity)
     return np.flatnonzero((index >= first[:, None]) & (index < stop[:, None]))
+
+  def nth_eligible(self, number: np.ndarray) -> np.ndarray:
+    """The slots of the eligible steps with numbers [M] in 0 … N-1, counted lane by lane, oldest first."""
+    first, stop = self.eligible_range()
+    ends = np.cumsum(stop - first)
+    lane = np.searchsorted(ends, number, side="right")
+    return self.slots(lane, stop[lane] - (ends[lane] - number))
 
   def span_slots(self, lane: np.ndarray, first: np.ndarray, stop: np.ndarray) -> np.ndarray:
     """The slots of steps first … stop-1 of each lane, flat, lane by lane."""
@@ -167,7 +180,7 @@ class LaneStorage:
     if name == "legal_actions_mask":
       return np.packbits(value.astype(np.bool_, copy=False), axis=-1)
     if name == "frame":
-      flat = value.reshape(value.shape[:2] + (-1,))
+      flat = value.reshape((*value.shape[:2], -1))
       return np.packbits(flat.astype(np.bool_, copy=False), axis=-1) if self._is_packed else flat
     return value
 
@@ -185,16 +198,20 @@ class LaneStorage:
     around += self.lane_capacity * (around < 0)
     return around + (slot - position)
 
+  def _window(self, around: np.ndarray) -> dict[str, np.ndarray]:
+    """What returns are made of, [M, W], at slots [W, M]."""
+    # Gathered time-major and handed on transposed: the arithmetic then runs along M, not along a few steps.
+    names = ("last_reward", "root_value", "to_play", "is_last", "is_truncated")
+    return {name: self.arrays[name].take(around).T for name in names}
+
   def value_gap(self, slot: np.ndarray) -> np.ndarray:
     """[M] float32: δ = |v* - z| at slots [M] that have n steps after them.
 
     Source: thesis 4.3.14. Departures: none.
     """
-    around = self._neighbours(slot, 0, self.targets.n_step + 1)
-    names = ("last_reward", "root_value", "to_play", "is_last", "is_truncated")
-    window = [self.arrays[name].take(around).T for name in names]
-    z = n_step_return(*window, self.targets.n_step, self.targets.discount)
-    return np.abs(window[1][:, 0] - z[:, 0])
+    window = self._window(self._neighbours(slot, 0, self.targets.n_step + 1))
+    z = n_step_return(**window, n_step=self.targets.n_step, discount=self.targets.discount)
+    return np.abs(window["root_value"][:, 0] - z[:, 0])
 
   def bootstrapping_slots(self, slot: np.ndarray) -> np.ndarray:
     """The slots, eligible now, whose n-step return reads the search value at one of slots [M].
@@ -216,14 +233,9 @@ class LaneStorage:
   def unroll(self, slot: np.ndarray) -> UnrollTargets:
     """What lies at and after eligible slots [M], as targets."""
     steps, n_step = self.targets.unroll_steps, self.targets.n_step
-    # Gathered time-major and handed on transposed: the arithmetic then runs along M, not along a few steps.
     around = self._neighbours(slot, 0, self.reach + 1)
-    window = {
-      name: self.arrays[name].take(around).T
-      for name in ("last_reward", "root_value", "to_play", "is_last", "is_truncated")
-    }
     return make_targets(
-      **window,
+      **self._window(around),
       action=self.arrays["action"].take(around[:steps]).T,
       action_probs=self.arrays["action_probs"].take(around[: steps + 1].T, axis=0),
       unroll_steps=steps,
@@ -250,7 +262,7 @@ class LaneStorage:
     Raises: ValueError: when one of them is not stored (any more).
     """
     index = np.arange(first, stop)
-    slot = self.slots(np.int64(lane), index)
+    slot = self.slots(lane, index)
     if first < 0 or (self.sequence[slot] != index).any():
       raise ValueError(f"steps {first} … {stop - 1} of lane {lane} are not all stored")
     out = {name: array[slot] for name, array in self.arrays.items()}
@@ -289,7 +301,7 @@ class LaneStorage:
     used = int(min(self.newest.max(initial=-1) + 1, self.lane_capacity))
     rings = {"sequence": self.sequence, **self.arrays}
     return {"newest": self.newest.copy()} | {
-      name: array.reshape((self.num_lanes, self.lane_capacity) + array.shape[1:])[:, :used].copy()
+      name: array.reshape((self.num_lanes, self.lane_capacity, *array.shape[1:]))[:, :used].copy()
       for name, array in rings.items()
     }
 
@@ -303,9 +315,9 @@ class LaneStorage:
       if name not in state:
         raise ValueError(f"replay state: {name} is missing")
     used = np.shape(state["sequence"])[1] if np.ndim(state["sequence"]) == 2 else -1
-    views = {k: v.reshape((self.num_lanes, self.lane_capacity) + v.shape[1:]) for k, v in rings.items()}
+    views = {k: v.reshape((self.num_lanes, self.lane_capacity, *v.shape[1:])) for k, v in rings.items()}
     for name, view in views.items():
-      want = (self.num_lanes, used) + view.shape[2:]
+      want = (self.num_lanes, used, *view.shape[2:])
       if used > self.lane_capacity or np.shape(state[name]) != want:
         raise ValueError(f"replay state: {name} has shape {np.shape(state[name])}: must be {want}")
     for name, view in views.items():

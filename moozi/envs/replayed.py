@@ -216,7 +216,7 @@ def check_trajectory(trajectory: TrajectorySample, spec: EnvSpec) -> TrajectoryS
   num_steps = len(trajectory.action)
   if num_steps == 0 or np.ndim(trajectory.action) != 1:
     raise ValueError(f"action: shape {np.shape(trajectory.action)}; must be [T], T at least 1")
-  shapes: dict[str, tuple[int, ...]] = {name: (num_steps,) for name in _SEEN}
+  shapes: dict[str, tuple[int, ...]] = dict.fromkeys(_SEEN, (num_steps,))
   shapes["frame"] = (num_steps, *spec.frame_shape)
   shapes["legal_actions_mask"] = (num_steps, spec.num_actions)
   for name, shape in shapes.items():

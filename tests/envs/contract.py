@@ -68,7 +68,8 @@ class EnvironmentContract:
       assert type(step.observation.to_play) is int
       assert 0 <= step.observation.to_play < spec.num_players
       if not step.first():
-        assert type(step.reward) is float and np.isfinite(step.reward)
+        assert type(step.reward) is float
+        assert np.isfinite(step.reward)
 
   def test_first_mid_last_follow_one_another(self, env):
     steps = play(env, self.num_steps)
@@ -190,13 +191,19 @@ def check_vector(env: VectorEnvironment, num_steps: int) -> list[BatchedTimeStep
 
 def _check_step(step: BatchedTimeStep, env: VectorEnvironment) -> None:
   spec, shape = env.spec, (env.num_envs,)
-  assert step.frame.shape == (*shape, *spec.frame_shape) and step.frame.dtype == spec.frame_dtype
-  assert step.last_reward.shape == shape and step.last_reward.dtype == np.float32
-  assert step.last_discount.shape == shape and step.last_discount.dtype == np.float32
+  assert step.frame.shape == (*shape, *spec.frame_shape)
+  assert step.frame.dtype == spec.frame_dtype
+  assert step.last_reward.shape == shape
+  assert step.last_reward.dtype == np.float32
+  assert step.last_discount.shape == shape
+  assert step.last_discount.dtype == np.float32
   for flag in (step.is_first, step.is_last, step.is_truncated):
-    assert flag.shape == shape and flag.dtype == bool
-  assert step.to_play.shape == shape and step.to_play.dtype == np.int32
-  assert step.legal_actions_mask.shape == (*shape, spec.num_actions) and step.legal_actions_mask.dtype == bool
+    assert flag.shape == shape
+    assert flag.dtype == bool
+  assert step.to_play.shape == shape
+  assert step.to_play.dtype == np.int32
+  assert step.legal_actions_mask.shape == (*shape, spec.num_actions)
+  assert step.legal_actions_mask.dtype == bool
   terminal = step.is_last & ~step.is_truncated
   np.testing.assert_array_equal(step.last_discount, np.where(terminal, 0.0, 1.0))
   assert not (step.is_truncated & ~step.is_last).any()

@@ -184,10 +184,11 @@ def test_other_games_end_for_good(game):
 def test_step_cap_truncates(game):
   env = registry.make(f"minatar:{game}", seed=0, max_episode_steps=5)
   step = env.reset()
-  for i in range(5):
+  for _i in range(5):
     assert not step.last()
     step = env.step(0)
-  assert step.last() and step.discount == 1.0
+  assert step.last()
+  assert step.discount == 1.0
 
 
 def test_the_plotting_libraries_stay_out():

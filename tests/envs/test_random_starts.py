@@ -60,7 +60,8 @@ def test_a_start_that_ends_the_episode_is_drawn_again():
   env = RandomStarts(registry.make("tiny:corridor", seed=0, length=3), 8)
   for _ in range(20):
     step = env.reset()
-    assert step.first() and step.reward is None
+    assert step.first()
+    assert step.reward is None
     assert step.observation.frame[0, 1, 0]
 
 
@@ -70,7 +71,8 @@ def test_a_start_is_legal_for_whoever_moves():
     env.seed(seed)
     step = env.reset()
     sticks, player = step.observation.frame[0, 0]
-    assert sticks >= 1 and step.observation.to_play == player
+    assert sticks >= 1
+    assert step.observation.to_play == player
 
 
 def test_starts_after_an_end_are_random_too():

@@ -84,18 +84,21 @@ def test_shows_the_trajectory_whatever_is_done():
     assert env.index == t
     np.testing.assert_array_equal(step.observation.frame, trajectory.frame[t])
     assert step.observation.to_play == trajectory.to_play[t]
-    assert step.first() == trajectory.is_first[t] and step.last() == trajectory.is_last[t]
+    assert step.first() == trajectory.is_first[t]
+    assert step.last() == trajectory.is_last[t]
     if not step.first():
       assert (step.reward, step.discount) == (trajectory.last_reward[t], trajectory.last_discount[t])
     step = env.step(0)  # to take one is always legal
-  assert env.index == 0 and step.first()
+  assert env.index == 0
+  assert step.first()
 
 
 def test_a_trajectory_that_breaks_off_is_used_up():
   trajectory = lane(CATCH_STEPS, 0, 3, 7)
   env = ReplayedEnvironment(trajectory, CATCH.spec)
   step = env.reset()
-  assert step.first() and step.reward is None  # in the middle of an episode, and first for who looks on
+  assert step.first()
+  assert step.reward is None
   for _ in range(3):
     assert env.step(0).mid()
   with pytest.raises(IndexError, match="4 steps is used up"):
@@ -138,7 +141,8 @@ def test_all_lanes_together_are_what_was_recorded():
     for i in range(4):
       assert_row(step, i, trajectories[i], t)
     step = env.step(NIM_STEPS.action[t])
-  assert env.exhausted and not env.active.any()
+  assert env.exhausted
+  assert not env.active.any()
 
 
 def test_lanes_take_the_next_trajectory_and_idle_where_there_is_none():
@@ -158,8 +162,10 @@ def test_lanes_take_the_next_trajectory_and_idle_where_there_is_none():
     idle = ~env.active
     assert env.exhausted == idle.any()
     was_exhausted |= env.exhausted
-    assert step.legal_actions_mask[idle, 0].all() and not step.legal_actions_mask[idle, 1:].any()
-    assert (step.last_discount[idle] == 0).all() and step.is_last[idle].all()
+    assert step.legal_actions_mask[idle, 0].all()
+    assert not step.legal_actions_mask[idle, 1:].any()
+    assert (step.last_discount[idle] == 0).all()
+    assert step.is_last[idle].all()
     assert not step.frame[idle].any()
     step = env.step(random_agent_actions(step, random))
   assert sorted(seen) == [(k, t) for k, n in enumerate(lengths) for t in range(n)]
@@ -170,10 +176,12 @@ def test_refill_wakes_idle_lanes():
   env = VectorReplayedEnvironment(2, CATCH.spec)
   env.refill([lane(CATCH_STEPS, 0, 0, 4)])
   step = env.reset()
-  assert env.active.tolist() == [True, False] and env.exhausted
+  assert env.active.tolist() == [True, False]
+  assert env.exhausted
   env.refill([lane(CATCH_STEPS, 1, 0, 4)])
   step = env.step(np.array([1, 0]))
-  assert env.active.tolist() == [True, True] and not env.exhausted
+  assert env.active.tolist() == [True, True]
+  assert not env.exhausted
   assert step.is_first.tolist() == [False, True]
   assert env.trajectory_index.tolist() == [0, 1]
   assert env.step_index.tolist() == [1, 0]
@@ -184,9 +192,11 @@ def test_reset_and_close_drop_what_was_shown():
   env.refill([lane(CATCH_STEPS, i, 0, 6) for i in range(3)])
   env.reset()
   env.step(np.array([1]))
-  assert env.reset().is_first.all() and env.trajectory_index.tolist() == [1]
+  assert env.reset().is_first.all()
+  assert env.trajectory_index.tolist() == [1]
   env.close()
-  assert env.exhausted and not env.active.any()
+  assert env.exhausted
+  assert not env.active.any()
 
 
 @pytest.mark.parametrize("bad", [0, -1, 4])

@@ -30,7 +30,8 @@ def test_rows_are_the_worlds_one_by_one(name, kwargs):
     for i, row in enumerate(rows):
       np.testing.assert_array_equal(step.frame[i], row.observation.frame)
       assert step.last_reward[i] == np.float32(row.reward or 0.0)
-      assert step.is_first[i] == row.first() and step.is_last[i] == row.last()
+      assert step.is_first[i] == row.first()
+      assert step.is_last[i] == row.last()
       assert step.is_truncated[i] == (row.last() and row.discount == 1.0)
       if row.discount != 0.0:
         np.testing.assert_array_equal(step.legal_actions_mask[i, 1:], row.observation.legal_actions_mask)
@@ -70,7 +71,8 @@ def test_truncated_frame_keeps_its_actions_and_its_discount():
   vector.reset()
   vector.step(np.array([2]))
   step = vector.step(np.array([2]))
-  assert step.is_last.item() and step.is_truncated.item()
+  assert step.is_last.item()
+  assert step.is_truncated.item()
   assert step.last_discount.item() == 1.0
   assert step.legal_actions_mask.tolist() == [[False, True, True]]
   assert step.frame[0, 0, 3, 0]
@@ -107,7 +109,8 @@ def test_reset_inside_episodes_starts_new_ones():
   vector.reset()
   vector.step(np.array([1, 1]))
   step = vector.reset()
-  assert step.is_first.all() and step.frame[:, 0, :, 0].any(axis=1).all()
+  assert step.is_first.all()
+  assert step.frame[:, 0, :, 0].any(axis=1).all()
 
 
 def test_frames_given_out_do_not_change():
@@ -159,5 +162,5 @@ def test_worlds_must_be_alike_and_there_must_be_one():
 
 
 def test_make_vector_passes_the_users_errors_on():
-  with pytest.raises(UserError, match="env.kwargs.lenght=3"):
+  with pytest.raises(UserError, match=r"env\.kwargs\.lenght=3"):
     make_vector("tiny:corridor", {"lenght": 3}, 2, seed=0)

@@ -7,7 +7,7 @@ from moozi.envs.environment import GameEnvironment
 
 
 class Nim:
-  """Two players take 1 to 3 of seven sticks in turn; who takes the last one wins 1. Not all is always legal."""
+  """Two players take 1 to 3 of seven sticks in turn; who takes the last one wins 1."""
 
   def __init__(self, num_sticks: int = 7) -> None:
     self._num_sticks = num_sticks

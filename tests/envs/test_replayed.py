@@ -212,3 +212,24 @@ def test_wrong_actions_are_refused(bad):
 def test_no_lane_is_refused():
   with pytest.raises(ValueError, match="num_envs=0"):
     VectorReplayedEnvironment(0, CATCH.spec)
+
+
+def test_a_lane_that_begins_at_an_end_has_no_reward_from_before():
+  t = int(np.flatnonzero(CATCH_STEPS.is_last[:, 0])[0])
+  trajectory = lane(CATCH_STEPS, 0, t)
+  assert trajectory.last_reward[0] != 0
+  env = VectorReplayedEnvironment(1, CATCH.spec)
+  env.refill([trajectory])
+  step = env.reset()
+  assert step.is_first.item()
+  assert step.is_last.item()
+  assert step.last_reward.item() == 0
+
+
+def test_the_action_for_the_last_step_of_a_trajectory_is_not_read():
+  env = VectorReplayedEnvironment(1, CATCH.spec)
+  env.refill([lane(CATCH_STEPS, 0, 0, 2), lane(CATCH_STEPS, 1, 0, 2)])
+  env.reset()
+  env.step(np.array([1]))
+  assert env.step(np.array([0])).is_first.item()
+  assert env.trajectory_index.tolist() == [1]

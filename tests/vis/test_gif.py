@@ -1,0 +1,166 @@
+"""Moving pictures of episodes."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from moozi.core.spec import EnvSpec
+from moozi.envs import registry
+from moozi.vis import gif
+from moozi.vis.frames import render_frame
+from moozi.vis.gif import episode_images, write_gif
+
+
+def make_images(num_images=5, height=20, width=30):
+  images = np.zeros((num_images, height, width, 3), np.uint8)
+  for i in range(num_images):
+    images[i, :, 5 * i : 5 * i + 5] = (255, 40 * i, 0)
+  return list(images)
+
+
+def test_a_gif_reads_back_as_it_was_written(tmp_path):
+  images = make_images()
+  path = write_gif(tmp_path / "gifs" / "a.gif", images, fps=12)
+  with Image.open(path) as read:
+    assert read.n_frames == 5
+    assert read.info["loop"] == 0
+    durations = []
+    for i, image in enumerate(images):
+      read.seek(i)
+      durations.append(read.info["duration"])
+      difference = np.asarray(read.convert("RGB")).astype(int) - image
+      assert np.abs(difference).max() <= 8
+  assert durations == [80, 80, 80, 80, 1000]
+  assert [p.name for p in path.parent.iterdir()] == ["a.gif"]
+
+
+def test_a_single_image_is_a_gif(tmp_path):
+  with Image.open(write_gif(tmp_path / "a.gif", make_images(1), fps=1)) as read:
+    assert read.size == (30, 20)
+
+
+def test_a_failed_write_leaves_nothing(tmp_path, monkeypatch):
+  (tmp_path / "a.gif").write_bytes(b"old")
+
+  def fail(source, target):
+    raise OSError("no space left")
+
+  monkeypatch.setattr(gif.os, "replace", fail)
+  with pytest.raises(OSError, match="no space"):
+    write_gif(tmp_path / "a.gif", make_images(), fps=5)
+  assert [(p.name, p.read_bytes()) for p in tmp_path.iterdir()] == [("a.gif", b"old")]
+
+
+@pytest.mark.parametrize(
+  ("images", "fps", "message"),
+  [
+    ([], 5, "images is empty"),
+    (make_images(), 0, "fps=0"),
+    (make_images(), 51, "fps=51"),
+    (make_images(2) + make_images(1, 21), 5, r"images\[2\]"),
+    ([np.zeros((4, 4, 3))], 5, r"images\[0\]: float64"),
+    ([np.zeros((4, 4), np.uint8)], 5, r"images\[0\]"),
+  ],
+)
+def test_what_is_no_gif_is_refused(tmp_path, images, fps, message):
+  with pytest.raises(ValueError, match=message):
+    write_gif(tmp_path / "a.gif", images, fps)
+  assert not list(tmp_path.iterdir())
+
+
+def make_episode(spec, num_steps=3, **changes):
+  episode = {
+    "frames": np.zeros((num_steps, *spec.frame_shape), spec.frame_dtype),
+    "actions": np.ones(num_steps, np.int32),
+    "rewards": np.zeros(num_steps, np.float32),
+    "root_values": np.zeros(num_steps, np.float32),
+    "action_probs": np.full((num_steps, spec.num_actions), 1 / spec.num_actions, np.float32),
+  }
+  return episode | changes
+
+
+SPEC = registry.world_spec("minatar:breakout")
+
+
+def test_pictures_of_an_episode_are_alike_and_hold_the_frames():
+  env = registry.make("minatar:breakout", seed=0)
+  frames = np.stack([env.reset().observation.frame, env.step(1).observation.frame])
+  images = episode_images(**make_episode(SPEC, 2, frames=frames), spec=SPEC)
+  assert len(images) == 2
+  for image, frame in zip(images, frames, strict=True):
+    assert image.dtype == np.uint8
+    assert image.shape == images[0].shape
+    np.testing.assert_array_equal(image[10:250, 10:250], render_frame(frame, SPEC, 24))
+
+
+@pytest.mark.parametrize(
+  ("name", "values"),
+  [
+    ("actions", [1, 2, 1]),
+    ("rewards", [0.0, 1.0, 0.0]),
+    ("root_values", [0.0, 1.5, 0.0]),
+    ("action_probs", np.eye(4, dtype=np.float32)[[1, 2, 1]]),
+  ],
+)
+def test_everything_that_was_thought_is_in_the_picture(name, values):
+  plain = episode_images(**make_episode(SPEC, action_probs=np.eye(4)[[1, 1, 1]]), spec=SPEC)
+  given = {"action_probs": np.eye(4)[[1, 1, 1]]} | {name: np.asarray(values)}
+  changed = episode_images(**make_episode(SPEC, **given), spec=SPEC)
+  np.testing.assert_array_equal(plain[0], changed[0])
+  assert (plain[1] != changed[1]).any()
+
+
+def bar_length(image, row, num_lines=5):
+  """Pixels in the colour of a bar in one row of the panel of a Breakout picture."""
+  top = (image.shape[0] - (2 * 10 + 18 * (num_lines + 4))) // 2 + 10 + 18 * (num_lines + row) + 9
+  line = image[top, 260:]
+  return int(sum((line == colour).all(axis=-1).sum() for colour in (gif._BAR, gif._CHOSEN)))
+
+
+def test_bars_are_as_long_as_their_probabilities():
+  probs = np.array([[0.0, 0.25, 0.5, 1.0]], np.float32)
+  (image,) = episode_images(**make_episode(SPEC, 1, action_probs=probs), spec=SPEC)
+  lengths = [bar_length(image, row) for row in range(4)]
+  assert lengths[0] == 0
+  assert lengths[3] > 80
+  assert lengths[1] == pytest.approx(lengths[3] / 4, abs=2)
+  assert lengths[2] == pytest.approx(lengths[3] / 2, abs=2)
+
+
+@pytest.mark.parametrize(
+  ("frame_shape", "frame_dtype", "num_env_actions", "action_names"),
+  [
+    ((1, 1, 4), "float32", 2, ("left", "right")),
+    ((9, 9, 4), "bool", 82, ()),
+    ((84, 84, 1), "uint8", 18, tuple(f"a long name of action {i}" for i in range(18))),
+    ((210, 160, 3), "uint8", 4, ()),
+    ((1, 1, 500), "float32", 2, ()),
+  ],
+)
+def test_other_worlds(tmp_path, frame_shape, frame_dtype, num_env_actions, action_names):
+  spec = EnvSpec(
+    name="test:other",
+    frame_shape=frame_shape,
+    frame_dtype=frame_dtype,
+    num_env_actions=num_env_actions,
+    action_names=action_names,
+  )
+  images = episode_images(**make_episode(spec, 2), spec=spec)
+  assert images[0].shape[0] < 500
+  assert images[0].shape[1] < 800
+  write_gif(tmp_path / "a.gif", images, fps=10)
+
+
+@pytest.mark.parametrize(
+  ("name", "value"),
+  [
+    ("actions", np.ones(2, np.int32)),
+    ("rewards", np.zeros((3, 1))),
+    ("root_values", np.zeros(4)),
+    ("action_probs", np.zeros((3, 3))),
+    ("frames", np.zeros((3, 10, 10, 3), bool)),
+  ],
+)
+def test_arrays_that_do_not_fit_are_refused(name, value):
+  with pytest.raises(ValueError, match=name.removesuffix("s")):
+    episode_images(**make_episode(SPEC, **{name: value}), spec=SPEC)

@@ -91,11 +91,11 @@ def order_by_priority(slot: np.ndarray, priority: np.ndarray, salt: int = 0) -> 
   """
   # Bits of non-negative floats sort like the floats; inverted they sort downwards.
   falling = ~(np.asarray(priority, np.float32) + np.float32(0.0)).view(np.uint32)
-  scattered = (slot.astype(np.uint32) * np.uint32(_SCATTER)) ^ np.uint32(salt)
+  scattered = (slot.astype(np.uint32) ^ np.uint32(salt)) * np.uint32(_SCATTER)
   key = (falling.astype(np.uint64) << np.uint64(32)) | scattered
   key.sort()
   low = key.astype(np.uint32)  # keeps the low 32 bits
-  return ((low ^ np.uint32(salt)) * np.uint32(_GATHER)).astype(np.int64)
+  return ((low * np.uint32(_GATHER)) ^ np.uint32(salt)).astype(np.int64)
 
 
 def importance_ratio(

@@ -1,0 +1,105 @@
+"""n-step returns: hand-computed tables, and a slow oracle under random input."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from moozi.ops.returns import n_step_return
+from tests.ops.oracles import oracle_return, random_lane
+
+
+def returns(rewards, values, n_step, *, to_play=None, last=(), truncated=(), xp=np):
+  """n_step_return at discount 1/2, so that every figure is exact."""
+  steps = range(len(rewards))
+  out = n_step_return(
+    xp.asarray(rewards, xp.float32),
+    xp.asarray(values, xp.float32),
+    xp.asarray(to_play if to_play is not None else [0 for _ in steps]),
+    xp.asarray([t in (*last, *truncated) for t in steps]),
+    xp.asarray([t in truncated for t in steps]),
+    n_step,
+    0.5,
+  )
+  assert out.dtype == np.float32
+  return np.asarray(out).tolist()
+
+
+REWARDS = [99, 1, 2, 4, 8]
+VALUES = [10, 20, 30, 40, 50]
+
+
+@pytest.mark.parametrize("xp", [np, jnp])
+class TestByHand:
+  def test_one_player(self, xp):
+    # z_0 = 1 + 2/2 + 30/4, z_1 = 2 + 4/2 + 40/4, z_2 = 4 + 8/2 + 50/4; reward 99 belongs to nobody here.
+    assert returns(REWARDS, VALUES, 2, xp=xp) == [9.5, 14.0, 20.5]
+    assert returns(REWARDS, VALUES, 1, xp=xp) == [11.0, 17.0, 24.0, 33.0]
+
+  def test_terminal_stops_and_its_value_is_not_read(self, xp):
+    assert returns(REWARDS, VALUES, 2, last=[2], xp=xp) == [2.0, 2.0, 0.0]
+    # A terminal frame exactly n steps away is no bootstrap either.
+    assert returns(REWARDS, VALUES, 1, last=[1], xp=xp)[0] == 1.0
+
+  def test_truncation_bootstraps_where_it_lies(self, xp):
+    # z_0 at distance 2, z_1 at distance 1, z_2 is the truncated frame's own search value.
+    assert returns(REWARDS, VALUES, 2, truncated=[2], xp=xp) == [9.5, 17.0, 30.0]
+    assert returns(REWARDS, VALUES, 4, truncated=[2], xp=xp) == [9.5]
+
+  def test_the_next_episode_is_not_read(self, xp):
+    short = returns([0, 1, 0, 77, 77], [10, 20, 0, 66, 66], 3, last=[1], xp=xp)
+    assert short == [1.0, 0.0]
+
+  def test_two_players_see_the_bootstrap_with_the_sign_of_who_moves(self, xp):
+    # n = 1: z_0 = 1 - 20/2; n = 2: z_0 = 1 - 2/2 + 30/4.
+    assert returns(REWARDS, VALUES, 1, to_play=[0, 1, 0, 1, 0], xp=xp)[0] == -9.0
+    assert returns(REWARDS, VALUES, 2, to_play=[0, 1, 0, 1, 0], xp=xp)[0] == 7.5
+    assert returns(REWARDS, VALUES, 2, to_play=[1, 0, 1, 0, 1], xp=xp)[0] == 7.5
+
+  @pytest.mark.parametrize("starter", [0, 1])
+  @pytest.mark.parametrize("outcome", [1, -1])
+  def test_two_players_a_game_of_four_moves(self, xp, starter, outcome):
+    # The mover of the last move wins (+1) or loses (-1); those who moved before see it alternate.
+    to_play = [(starter + t) % 2 for t in range(5)]
+    padding = 4
+    z = returns(
+      [0, 0, 0, 0, outcome] + [0] * padding,
+      [0] * (5 + padding),
+      4,
+      to_play=to_play + [0] * padding,
+      last=[4],
+      xp=xp,
+    )
+    expected = [-0.125, 0.25, -0.5, 1.0, 0.0]
+    assert z == [outcome * x for x in expected]
+
+
+@settings(derandomize=True, deadline=None, max_examples=60)
+@given(
+  seed=st.integers(0, 2**32 - 1),
+  num_players=st.sampled_from([1, 2]),
+  n_step=st.integers(1, 9),
+  width=st.integers(1, 9),
+  end_probability=st.sampled_from([0.0, 0.1, 0.4]),
+)
+def test_equals_the_oracle(seed, num_players, n_step, width, end_probability):
+  lane = random_lane(np.random.default_rng(seed), n_step + width, num_players, 3, end_probability)
+  z = n_step_return(
+    np.asarray([[s.reward for s in lane]], np.float32),
+    np.asarray([[s.value for s in lane]], np.float32),
+    np.asarray([[s.player for s in lane]]),
+    np.asarray([[s.is_last for s in lane]]),
+    np.asarray([[s.is_truncated for s in lane]]),
+    n_step,
+    0.9,
+  )
+  expected = [oracle_return(lane, t, n_step, 0.9) for t in range(width)]
+  np.testing.assert_allclose(z[0], expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(("n_step", "width"), [(0, 3), (3, 3), (4, 3)])
+def test_refuses_a_window_without_room(n_step, width):
+  flags = np.zeros(width, bool)
+  with pytest.raises(ValueError, match=f"n_step={n_step}"):
+    n_step_return(np.zeros(width), np.zeros(width), np.zeros(width), flags, flags, n_step, 0.5)

@@ -85,7 +85,7 @@ class _Driver:
     while reason is None:
       self._ask()
       yield from self._react(timeout=1.0)
-      yield from self._take_due()
+      self._ask_due()
       reason = self._reason_to_end()
     yield from self._finish(reason)
 
@@ -122,14 +122,12 @@ class _Driver:
     if not self._publishing:
       self._publishing = True
       reference = self._server.parameters.remote()
-      # Wrapped in a list, so that the driver learns that it is there without fetching it.
       self._reactions[reference] = lambda _: self._on_published(reference)
 
-  def _evaluate(self, num_episodes: int, is_final: bool) -> Any:
+  def _evaluate(self, num_episodes: int, is_final: bool) -> None:
     self._evaluating = True
     result = self._tester.run.remote(self._parameters, self._pacer.env_steps, num_episodes)
     self._reactions[result] = lambda value: self._on_evaluated(value, is_final)
-    return result
 
   # --- reacting -----------------------------------------------------------------------------------
 
@@ -189,16 +187,14 @@ class _Driver:
 
   # --- what is due --------------------------------------------------------------------------------
 
-  def _take_due(self) -> Iterator[Event]:
-    is_due, is_milestone = self._checkpoints.due(self._wall_s(), self._pacer.env_steps)
-    if is_due:
-      counters = self._counters()
+  def _ask_due(self) -> None:
+    """Asks for a checkpoint and an evaluation where their time has come."""
+    if self._checkpoints.is_due(self._wall_s(), self._pacer.env_steps):
       self._reactions[self._server.get_state.remote()] = lambda state: [
-        StateReady(**counters, state=state, is_milestone=is_milestone, is_final=False)
+        StateReady(**self._counters(), state=state, is_final=False)
       ]
     if not self._evaluating and self._evaluations.is_due(self._pacer.env_steps):
       self._evaluate(self._config.evaluation.episodes, is_final=False)
-    yield from ()
 
   def _reason_to_end(self) -> str | None:
     if self._should_stop():
@@ -212,7 +208,7 @@ class _Driver:
     while self._reactions:
       yield from self._react(timeout=10.0)
     state = self._ray.get(self._server.get_state.remote())
-    yield StateReady(**self._counters(), state=state, is_milestone=False, is_final=True)
+    yield StateReady(**self._counters(), state=state, is_final=True)
     if reason != "stopped":
       self._parameters = self._server.parameters.remote()
       self._evaluate(self._config.evaluation.final_episodes, is_final=True)

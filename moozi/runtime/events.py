@@ -55,10 +55,9 @@ class Evaluated(Event):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StateReady(Event):
-  """A checkpoint is due: `state` is the TrainingState in NumPy. `is_milestone` ones are kept for good."""
+  """A checkpoint is due: `state` is the TrainingState in NumPy."""
 
   state: Any
-  is_milestone: bool
   is_final: bool
 
 

@@ -38,7 +38,7 @@ class Learner:
 
   def __init__(self, model: Model, config: Config, spec: EnvSpec, seed: int) -> None:
     self._state = init_training_state(model, config, spec, jax.random.PRNGKey(seed))
-    self._update_many = jax.jit(make_update_many(model, config, spec), donate_argnums=0)
+    self._update_many = make_update_many(model, config, spec)
 
   @property
   def learner_step(self) -> int:
@@ -60,7 +60,7 @@ class Learner:
     self._state, output = self._update_many(self._state, targets)
     output = jax.device_get(output)
     elapsed = time.perf_counter() - start
-    metrics = {name: float(np.mean(value)) for name, value in output.metrics.items()}
+    metrics = {name: float(value) for name, value in output.metrics.items()}
     metrics |= {
       "replay/target_age_updates": float(age.mean()),
       "replay/search_age_updates": float(search_age.mean()),

@@ -92,13 +92,12 @@ def run(config: Config, spec: EnvSpec, should_stop: Callable[[], bool] = lambda:
         sample_reuse=pacer.sample_reuse,
       )
 
-    is_due, is_milestone = checkpoints.due(time.monotonic() - start, pacer.env_steps)
-    if is_due:
-      yield StateReady(**counters(), state=learner.get_state(), is_milestone=is_milestone, is_final=False)
+    if checkpoints.is_due(time.monotonic() - start, pacer.env_steps):
+      yield StateReady(**counters(), state=learner.get_state(), is_final=False)
     if evaluations.is_due(pacer.env_steps):
       yield evaluate(config.evaluation.episodes, is_final=False)
 
-  yield StateReady(**counters(), state=learner.get_state(), is_milestone=False, is_final=True)
+  yield StateReady(**counters(), state=learner.get_state(), is_final=True)
   if reason != "stopped":
     yield evaluate(config.evaluation.final_episodes, is_final=True)
   yield Finished(**counters(), reason=reason, sample_reuse=pacer.sample_reuse)

@@ -1,0 +1,219 @@
+"""The one place where what happened meets files and screens: metrics, checkpoints, pictures, progress, summary."""
+
+import collections
+import logging
+import time
+from typing import Any
+
+import numpy as np
+
+import moozi
+from moozi.core.config import Config
+from moozi.core.spec import EnvSpec
+from moozi.io.checkpoint_store import CheckpointStore
+from moozi.io.metrics import MetricsSink
+from moozi.io.run_directory import RunDirectory
+from moozi.runtime.events import Acted, Evaluated, Event, Finished, Started, StateReady, Updated
+
+_log = logging.getLogger("moozi.driver")
+_NUM_RECENT_EPISODES = 100
+
+
+class Recorder:
+  """Reads events in order, and writes a run directory.
+
+  Args:
+    config: the run's configuration.
+    spec: the world's facts.
+    run: the directory.
+    display: told the newest figures; `moozi.io.progress` makes one.
+    start: `time.monotonic()` at the run's start.
+  """
+
+  def __init__(self, config: Config, spec: EnvSpec, run: RunDirectory, display: Any, start: float) -> None:
+    self._config, self._spec, self._run, self._display, self._start = config, spec, run, display, start
+    tensorboard = run.tensorboard_path if config.logging.tensorboard else None
+    self._metrics = MetricsSink(run.metrics_path, tensorboard)
+    self._checkpoints = CheckpointStore(run.checkpoints_path, config.checkpoint)
+    self._window = _Window()
+    self._next_tick_s = config.logging.period_s
+    self._recent_returns: collections.deque[float] = collections.deque(maxlen=_NUM_RECENT_EPISODES)
+    self._recent_lengths: collections.deque[float] = collections.deque(maxlen=_NUM_RECENT_EPISODES)
+    self._staleness = _Mean()
+    self._num_samples = 0
+    self._learning_since: float | None = None
+    self._last_evaluation: Any = None
+    self._test_scalars: dict[str, float] = {}
+    self.summary: dict[str, Any] | None = None
+
+  def observe(self, event: Event) -> None:
+    """Writes down one event."""
+    match event:
+      case Started():
+        _log.info("started: %s", event.message)
+        self._display.note(f"acting begins after {self._wall_s():.0f} s ({event.message})")
+      case Acted():
+        self._on_acted(event)
+      case Updated():
+        self._on_updated(event)
+      case Evaluated():
+        self._on_evaluated(event)
+      case StateReady():
+        self._on_state(event)
+      case Finished():
+        self._on_finished(event)
+    if self._wall_s() >= self._next_tick_s:
+      self._tick(event)
+
+  def close(self) -> None:
+    """Closes the files; a second call does nothing."""
+    self._metrics.close()
+    self._display.close()
+
+  def _on_acted(self, event: Acted) -> None:
+    self._recent_returns.extend(event.episode_returns.tolist())
+    self._recent_lengths.extend(event.episode_lengths.tolist())
+    self._staleness.add(event.staleness)
+    self._window.add(event.metrics | {"train/staleness": event.staleness})
+    self._window.episodes += len(event.episode_returns)
+
+  def _on_updated(self, event: Updated) -> None:
+    if self._learning_since is None:
+      self._learning_since = self._wall_s()
+    self._num_samples += event.num_samples
+    self._window.samples += event.num_samples
+    self._window.add(event.metrics)
+    self._window.latest["train/sample_reuse"] = event.sample_reuse
+
+  def _on_evaluated(self, event: Evaluated) -> None:
+    result = event.result
+    self._last_evaluation = result
+    figures = result.summary()
+    self._test_scalars = {f"test/{name}": float(value) for name, value in figures.items()}
+    self._test_scalars["test/at_env_steps"] = float(result.env_steps)
+    kind = "final evaluation" if event.is_final else "evaluation"
+    text = (
+      f"{kind} at {result.env_steps:,} steps: return {figures['return_mean']:.2f} ± {figures['return_std']:.2f} "
+      f"over {figures['episodes']} episodes ({figures['distinct_episodes']} distinct), "
+      f"length {figures['length_mean']:.0f}"
+    )
+    _log.info(text)
+    self._display.note(text)
+    if result.episode is not None:
+      self._write_gif(result)
+    self._tick(event)
+
+  def _write_gif(self, result: Any) -> None:
+    from moozi.vis.gif import episode_images, write_gif
+
+    episode, limit = result.episode, self._config.evaluation.gif_max_frames
+    images = episode_images(
+      frames=episode.frames[:limit],
+      actions=episode.actions[:limit],
+      rewards=episode.rewards[:limit],
+      root_values=episode.root_values[:limit],
+      action_probs=episode.action_probs[:limit],
+      spec=self._spec,
+    )
+    path = self._run.gifs_path / f"step_{result.env_steps:09d}.gif"
+    write_gif(path, images, fps=12)
+    self._metrics.write_gif("test/episode", path.read_bytes(), np.asarray(images[0]).shape[:2], result.env_steps)
+
+  def _on_state(self, event: StateReady) -> None:
+    meta = {
+      "env_steps": event.env_steps,
+      "learner_steps": event.learner_steps,
+      "moozi": moozi.__version__,
+      "spec": self._spec.to_dict(),
+      "network": self._config.network.model_dump(mode="json"),
+    }
+    path = self._checkpoints.save(event.state, meta, self._wall_s())
+    _log.info("checkpoint %s", path.name)
+
+  def _on_finished(self, event: Finished) -> None:
+    self._tick(event)
+    wall_s = self._wall_s()
+    learning_s = wall_s - self._learning_since if self._learning_since is not None else 0.0
+    test = self._last_evaluation.summary() if self._last_evaluation is not None else {}
+    self.summary = {
+      "env": self._spec.name,
+      "reason": event.reason,
+      "seed": self._config.seed,
+      "env_steps": event.env_steps,
+      "learner_steps": event.learner_steps,
+      "wall_s": round(wall_s, 1),
+      "env_steps_per_s": event.env_steps / wall_s,
+      "learner_samples_per_s": self._num_samples / learning_s if learning_s else 0.0,
+      "sample_reuse": event.sample_reuse,
+      "staleness_mean": self._staleness.value,
+      "test_return_mean": test.get("return_mean"),
+      "test_return_std": test.get("return_std"),
+      "test_episodes": test.get("episodes", 0),
+      "test_at_env_steps": self._last_evaluation.env_steps if test else None,
+    }
+    self._run.write_summary(self.summary)
+    _log.info("finished: %s", self.summary)
+
+  def _tick(self, event: Event) -> None:
+    """Writes one line of metrics and shows it."""
+    wall_s = self._wall_s()
+    self._next_tick_s = wall_s + self._config.logging.period_s
+    scalars = self._window.take(wall_s, event)
+    if self._recent_returns:
+      scalars["train/return_mean"] = float(np.mean(self._recent_returns))
+      scalars["train/length_mean"] = float(np.mean(self._recent_lengths))
+    # An evaluation's figures stand in the tick that followed it and in no other.
+    shown = scalars | self._test_scalars
+    self._metrics.write(
+      env_steps=event.env_steps, learner_steps=event.learner_steps, wall_s=wall_s, scalars=shown
+    )
+    self._test_scalars = {}
+    self._display.update(env_steps=event.env_steps, learner_steps=event.learner_steps, wall_s=wall_s, scalars=shown)
+
+  def _wall_s(self) -> float:
+    return time.monotonic() - self._start
+
+
+class _Mean:
+  """A running mean."""
+
+  def __init__(self) -> None:
+    self._total, self._count = 0.0, 0
+
+  def add(self, value: float) -> None:
+    self._total += value
+    self._count += 1
+
+  @property
+  def value(self) -> float:
+    return self._total / self._count if self._count else 0.0
+
+
+class _Window:
+  """Means of what came between two ticks, and rates over it."""
+
+  def __init__(self) -> None:
+    self._means: dict[str, _Mean] = collections.defaultdict(_Mean)
+    self.latest: dict[str, float] = {}
+    self.samples, self.episodes = 0, 0
+    self._since = (0.0, 0, 0)
+
+  def add(self, metrics: dict[str, float]) -> None:
+    for name, value in metrics.items():
+      self._means[name].add(value)
+
+  def take(self, wall_s: float, event: Event) -> dict[str, float]:
+    """The window's scalars; the next window starts now."""
+    since_s, env_steps, learner_steps = self._since
+    elapsed = max(wall_s - since_s, 1e-9)
+    scalars = {name: mean.value for name, mean in self._means.items()} | self.latest
+    scalars |= {
+      "system/env_steps_per_s": (event.env_steps - env_steps) / elapsed,
+      "system/updates_per_s": (event.learner_steps - learner_steps) / elapsed,
+      "system/samples_per_s": self.samples / elapsed,
+      "train/episodes": self.episodes,
+    }
+    self._means.clear()
+    self.samples, self.episodes = 0, 0
+    self._since = (wall_s, event.env_steps, event.learner_steps)
+    return scalars

@@ -38,6 +38,7 @@ def test_scale_is_pixels_to_a_cell(scale):
 def test_large_cells_are_told_apart_by_a_grid():
   picture = render_frame(np.ones((1, 2, 1), bool), make_spec((1, 2, 1), "bool"), 8)
   assert (picture[0, 7] < picture[0, 6]).all()
+  assert (picture[7, 0] < picture[6, 0]).all()
 
 
 @pytest.mark.parametrize("name", [w.name for w in registry.list_worlds()])

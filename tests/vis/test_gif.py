@@ -7,7 +7,7 @@ from PIL import Image
 from moozi.core.spec import EnvSpec
 from moozi.envs import registry
 from moozi.vis import gif
-from moozi.vis.frames import render_frame
+from moozi.vis.frames import PALETTE, render_frame
 from moozi.vis.gif import episode_images, write_gif
 
 
@@ -125,6 +125,32 @@ def test_bars_are_as_long_as_their_probabilities():
   assert lengths[3] > 80
   assert lengths[1] == pytest.approx(lengths[3] / 4, abs=2)
   assert lengths[2] == pytest.approx(lengths[3] / 2, abs=2)
+
+
+def test_the_bar_of_the_action_taken_has_its_own_colour():
+  probs = np.array([[0.0, 0.25, 0.5, 0.25]], np.float32)
+  (image,) = episode_images(**make_episode(SPEC, 1, actions=np.array([2]), action_probs=probs), spec=SPEC)
+  panel = image[:, 260:]
+  taken = int((panel == gif._CHOSEN).all(axis=-1).sum())
+  others = int((panel == gif._BAR).all(axis=-1).sum())
+  assert taken > 0
+  assert taken == pytest.approx(others, rel=0.1)
+
+
+def test_colours_do_not_drift_from_frame_to_frame(tmp_path):
+  env = registry.make("minatar:breakout", seed=0)
+  frames = np.stack([env.reset().observation.frame, *(env.step(0).observation.frame for _ in range(4))])
+  images = episode_images(**make_episode(SPEC, 5, frames=frames), spec=SPEC)
+  with Image.open(write_gif(tmp_path / "a.gif", images, fps=10)) as read:
+    bricks, paddles = set(), set()
+    for i in range(5):
+      read.seek(i)
+      picture = np.asarray(read.convert("RGB"))[10:250, 10:250]
+      bricks.add(tuple(picture[30, 3].tolist()))
+      paddles.add(tuple(picture[220, 24 * 4 + 3].tolist()))
+  assert len(bricks) == len(paddles) == 1
+  assert np.abs(np.subtract(bricks.pop(), PALETTE[3])).max() <= 8
+  assert np.abs(np.subtract(paddles.pop(), PALETTE[0])).max() <= 8
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,13 @@ import json
 import os
 import shutil
 from collections.abc import Mapping
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import safetensors
 import safetensors.numpy
 
+import moozi
 from moozi.core.errors import UserError
 from moozi.io.plain_json import to_plain_json
 from moozi.io.run_directory import check_name
@@ -63,7 +63,7 @@ def save_checkpoint(directory: Path, name: str, state: Any, meta: Mapping[str, A
   data = safetensors.numpy.save(arrays)
   manifest = {
     "format": FORMAT,
-    "moozi": metadata.version("moozi"),
+    "moozi": moozi.__version__,
     "meta": to_plain_json(meta),
     "leaves": leaves,
     "files": {ARRAYS: {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}},
@@ -84,26 +84,6 @@ def save_checkpoint(directory: Path, name: str, state: Any, meta: Mapping[str, A
   shutil.rmtree(old, ignore_errors=True)
   _sync_folder(directory)
   return final
-
-
-def keep_checkpoint(directory: Path, state: Any, meta: Mapping[str, Any], *, is_milestone: bool, keep_last: int) -> Path:
-  """Writes `directory/step_<env_steps>`, and removes checkpoints that are neither milestones nor among the last.
-
-  Args:
-    directory: the run's folder of checkpoints.
-    state: as in `save_checkpoint`.
-    meta: as in `save_checkpoint`; `milestone` is added.
-    is_milestone: this one stays for good. One of the same step that was a milestone is replaced and remains one.
-    keep_last: how many of the latest stay, milestones among them or not.
-  Returns: the checkpoint's folder.
-  """
-  name = f"step_{int(meta['env_steps']):09d}"
-  was_milestone = any(c.name == name and c.meta.get("milestone") for c in list_checkpoints(directory))
-  path = save_checkpoint(directory, name, state, {**meta, "milestone": is_milestone or was_milestone})
-  for info in list_checkpoints(directory)[:-keep_last]:
-    if not info.meta.get("milestone"):
-      shutil.rmtree(info.path, ignore_errors=True)
-  return path
 
 
 def load_checkpoint(path: Path, template: Any, expected: Mapping[str, Any] | None = None) -> Any:

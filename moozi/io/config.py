@@ -208,11 +208,10 @@ def _describe_unknown(loc: Sequence[str | int]) -> str:
   here = list(_fields(section) or {})
   key = f"{parent}.{name}" if parent else name
   dot = f"{parent}." if parent else ""
-  near = [dot + n for n in difflib.get_close_matches(name, here, n=1)]
-  if not near:
-    # Perhaps the right name in the wrong section (batch_size for learner.batch_size).
-    everywhere = {k.rpartition(".")[2]: k for k in reversed(_all_keys(Config))}
-    near = [everywhere[n] for n in difflib.get_close_matches(name, everywhere, n=1, cutoff=0.75)]
+  # The right name in the wrong section (batch_size for learner.batch_size) tells most.
+  everywhere = {k.rpartition(".")[2]: k for k in reversed(_all_keys(Config))}
+  near = [everywhere[name]] if name in everywhere else [dot + n for n in difflib.get_close_matches(name, here, n=1)]
+  near = near or [everywhere[n] for n in difflib.get_close_matches(name, everywhere, n=1, cutoff=0.75)]
   if near:
     return f"{key}: unknown key; did you mean {near[0]}?"
   return f"{key}: unknown key; allowed{' in ' + parent if parent else ''} are {', '.join(here)}"

@@ -70,8 +70,8 @@ def unflatten_tree(template: Any, arrays: Mapping[str, np.ndarray], leaves: Mapp
     if here["kind"] == "key":
       out.append(_wrapped_key(array, here, key))
     else:
-      is_numpy = isinstance(leaf, np.ndarray | np.generic)
-      out.append(np.array(array) if is_numpy else jnp.asarray(array))
+      copy = np.array(array)[()] if isinstance(leaf, np.generic) else np.array(array)
+      out.append(copy if isinstance(leaf, np.ndarray | np.generic) else jnp.asarray(copy))
   extra = [key for key in leaves if key not in wanted]
   if extra:
     raise ValueError(f"{extra[0]} is there and not here")

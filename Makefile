@@ -1,0 +1,52 @@
+# `make help` lists the commands.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.stamp
+PYTEST ?= $(BIN)/python -m pytest
+
+.DEFAULT_GOAL := help
+.PHONY: help setup train test test-all check format bench constraints clean
+
+help: ## list the commands
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
+
+setup: $(STAMP) ## make .venv and install into it
+
+# Done anew where the dependencies have changed, quick otherwise.
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "moozi: error: Python 3.11 or newer is needed, and $(PYTHON) is" \
+	    "$$($(PYTHON) --version 2>&1 || echo 'not there'); name another: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,minatar]'
+	@touch $(STAMP)
+
+train: setup ## train MinAtar Breakout for about five minutes
+	$(BIN)/moozi train config/minatar/breakout_short.yaml
+
+test: setup ## the tests, under 12 minutes on two cores
+	$(PYTEST) -m 'not slow and not learning and not bench'
+
+test-all: setup ## the tests, those that train and measure among them
+	$(PYTEST)
+
+check: setup ## style, types and import contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: setup ## put the code into its style
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: setup ## measure the speed of the parts and of the whole
+	$(BIN)/python scripts/bench.py
+
+constraints: setup ## renew constraints.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	$(BIN)/python scripts/make_constraints.py
+
+clean: ## remove .venv and what tools left
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,0 +1,244 @@
+"""The door: `moozi train`, `moozi evaluate`, `moozi envs`.
+
+Everything a user gives is checked here before anything is made or started. JAX and Ray are imported inside
+the commands, so that `moozi --help` is quick.
+"""
+
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from moozi.core.errors import UserError
+
+if TYPE_CHECKING:
+  from moozi.core.config import Config
+  from moozi.core.spec import EnvSpec
+  from moozi.io.checkpoints import CheckpointInfo
+  from moozi.io.run_directory import RunDirectory
+
+EVALUATION_KEYS = (
+  "env",
+  "checkpoint",
+  "env_steps",
+  "episodes",
+  "distinct_episodes",
+  "return_mean",
+  "return_std",
+  "return_min",
+  "return_max",
+  "length_mean",
+)
+
+# Typer has its own copy of click and shows only some of its exceptions; this is the base of all that users cause.
+_UsageError: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
+
+app = typer.Typer(
+  name="moozi",
+  help="MuZero: planning with a learned model.",
+  no_args_is_help=True,
+  add_completion=False,
+  rich_markup_mode=None,
+  pretty_exceptions_enable=False,
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+  """The command `moozi`. Exits with 0, with 2 after an error of the user's, or with what the command says.
+
+  Args:
+    arguments: without the program's name; None takes the process's own.
+  """
+  try:
+    status = app(args=None if arguments is None else list(arguments), prog_name="moozi", standalone_mode=False)
+  except UserError as e:
+    _fail(str(e))
+  except _UsageError as e:
+    _fail(e.format_message())  # type: ignore[attr-defined]
+  except (typer.Abort, KeyboardInterrupt):
+    sys.exit(130)
+  except BrokenPipeError:
+    # The reader has gone (`moozi envs | head`); Python would complain again when it flushes at exit.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    sys.exit(0)
+  sys.exit(status if isinstance(status, int) else 0)
+
+
+def _fail(message: str) -> None:
+  print(f"moozi: error: {' '.join(message.split())}", file=sys.stderr)
+  sys.exit(2)
+
+
+def _print_version(is_asked: bool) -> None:
+  if is_asked:
+    from moozi import __version__
+
+    print(f"moozi {__version__}")
+    raise typer.Exit
+
+
+@app.callback()
+def _options(
+  version: Annotated[
+    bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+  ] = False,
+) -> None:
+  """MuZero: planning with a learned model."""
+
+
+@app.command()
+def train(
+  config: Annotated[Path, typer.Argument(metavar="CONFIG", help="A YAML file, such as config/minatar/breakout.yaml.")],
+  overrides: Annotated[
+    list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Settings that go before the file's.")
+  ] = None,
+) -> int:
+  """Train, and leave a run directory behind."""
+  from moozi.envs.registry import world_spec
+  from moozi.io.config import load_config
+  from moozi.io.run_directory import RunDirectory
+
+  settings = load_config(config, overrides or [])
+  spec = world_spec(settings.env.name, **settings.env.kwargs)
+  run = RunDirectory.create(settings)
+  return _run_training(run.load_config(), spec, run)
+
+
+@app.command()
+def evaluate(
+  run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, such as runs/first.")],
+  checkpoint: Annotated[
+    str | None, typer.Option(help="A name, a path, an environment step (the nearest one), or last.")
+  ] = None,
+  episodes: Annotated[
+    str | None, typer.Option(metavar="N", help="How many; the run's final_episodes if not given.")
+  ] = None,
+  simulations: Annotated[
+    str | None, typer.Option(metavar="N", help="Of each search; those of the run's testing planner if not given.")
+  ] = None,
+  as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.")] = False,
+) -> int:
+  """Play evaluation episodes with a run's checkpoint."""
+  from moozi.envs.registry import world_spec
+  from moozi.io.checkpoints import find_checkpoint, read_checkpoint_info
+  from moozi.io.plain_json import to_plain_json
+  from moozi.io.run_directory import RunDirectory
+
+  num_episodes = _count("--episodes", episodes)
+  num_simulations = _count("--simulations", simulations)
+  directory = RunDirectory.open(run)
+  settings = directory.load_config()
+  spec = world_spec(settings.env.name, **settings.env.kwargs)
+  found = find_checkpoint(directory.checkpoints_path, checkpoint)
+  found = read_checkpoint_info(found.path, expected_of(settings, spec))
+  with _stdout_on_stderr():
+    num_episodes = num_episodes or settings.evaluation.final_episodes
+    figures = _run_evaluation(settings, spec, found, num_episodes, num_simulations)
+  result = {"env": spec.name, "checkpoint": found.name, "env_steps": found.env_steps} | figures
+  result = {key: result[key] for key in EVALUATION_KEYS}
+  if as_json:
+    print(json.dumps(to_plain_json(result), allow_nan=False))
+  else:
+    print(_describe_evaluation(result))
+  return 0
+
+
+@app.command("envs")
+def list_environments() -> int:
+  """List the worlds and their options."""
+  from moozi.envs.registry import list_worlds
+
+  worlds = list_worlds()
+  width = max(len(w.name) for w in worlds)
+  for i, world in enumerate(worlds):
+    print(f"{world.name:<{width}}  {world.summary}")
+    if i + 1 == len(worlds) or worlds[i + 1].options != world.options:
+      for key, text in world.options.items():
+        print(f"    env.kwargs.{key}: {text}")
+  return 0
+
+
+def expected_of(config: "Config", spec: "EnvSpec") -> dict[str, Any]:
+  """What a checkpoint's manifest must say to fit this network and world."""
+  return {"spec": spec.to_dict(), "network": config.network.model_dump(mode="json")}
+
+
+def _count(option: str, text: str | None) -> int | None:
+  """A whole number of at least 1; None where the option was not given."""
+  if text is None:
+    return None
+  if not (text.isascii() and text.isdigit() and len(text) < 10 and int(text) >= 1):
+    raise UserError(f"{option}={text}: must be a whole number of at least 1")
+  return int(text)
+
+
+def _describe_evaluation(result: dict[str, Any]) -> str:
+  return (
+    f"{result['env']}, {result['checkpoint']} ({result['env_steps']:,} environment steps): "
+    f"return {result['return_mean']:.2f} ± {result['return_std']:.2f} "
+    f"(from {result['return_min']:g} to {result['return_max']:g}) over {result['episodes']} episodes, "
+    f"{result['distinct_episodes']} of them distinct, of {result['length_mean']:.1f} steps on average"
+  )
+
+
+@contextlib.contextmanager
+def _stdout_on_stderr() -> Iterator[None]:
+  """Whatever is printed meanwhile, by libraries in C too, goes to standard error."""
+  sys.stdout.flush()
+  saved = os.dup(1)
+  os.dup2(2, 1)
+  try:
+    yield
+  finally:
+    sys.stdout.flush()
+    os.dup2(saved, 1)
+    os.close(saved)
+
+
+# --- what the commands start -------------------------------------------------------------------------
+
+
+def _run_training(config: "Config", spec: "EnvSpec", run: "RunDirectory") -> int:
+  """Trains into the run directory and returns the exit status."""
+  from moozi.runtime.random_play import random_returns
+  from moozi.training import train as train_run
+
+  summary = train_run(config, spec, run)
+  print(f"run directory: {run.path}")
+  if summary["test_return_mean"] is not None:
+    random_play = random_returns(config, num_episodes=summary["test_episodes"])
+    print(
+      f"return: {summary['test_return_mean']:.2f} ± {summary['test_return_std']:.2f} over "
+      f"{summary['test_episodes']} episodes at {summary['test_at_env_steps']:,} environment steps; "
+      f"random play: {random_play.mean():.2f}"
+    )
+  if config.logging.tensorboard:
+    print(f"curves: {Path(sys.executable).parent / 'tensorboard'} --logdir {run.path}")
+  return 0
+
+
+def _run_evaluation(
+  config: "Config", spec: "EnvSpec", checkpoint: "CheckpointInfo", episodes: int, simulations: int | None
+) -> dict[str, Any]:
+  """Plays the episodes and returns the figures among EVALUATION_KEYS that are theirs."""
+  from moozi.io.checkpoints import load_checkpoint
+  from moozi.runtime.build import build_evaluator, training_state_template
+
+  state = load_checkpoint(checkpoint.path, training_state_template(config, spec), expected_of(config, spec))
+  evaluator = build_evaluator(config, spec, simulations)
+
+  def show(done: int) -> None:
+    if sys.stderr.isatty():
+      print(f"\r{done}/{episodes} episodes", end="\n" if done == episodes else "", file=sys.stderr, flush=True)
+
+  result = evaluator.run(state.params, state.net_state, num_episodes=episodes, on_episode=show)
+  return result.summary()
+
+
+if __name__ == "__main__":
+  main()

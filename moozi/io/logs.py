@@ -1,0 +1,34 @@
+"""Log files: one for each actor."""
+
+import logging
+from pathlib import Path
+
+_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+
+def setup_logging(path: Path, level: int | str = logging.INFO) -> None:
+  """Sends this process's log records, and Python's warnings, to a file; appends to what is there.
+
+  A second call with the same path changes the level only; one with another path goes on in that file instead.
+
+  Args:
+    path: the log file; its folder is made.
+    level: of `moozi`'s records; other packages' are kept from WARNING up.
+  """
+  level = logging.getLevelName(level) if isinstance(level, str) else level
+  root = logging.getLogger()
+  for handler in [h for h in root.handlers if isinstance(h, _ActorLogHandler)]:
+    if handler.baseFilename != str(path.absolute()):
+      root.removeHandler(handler)
+      handler.close()
+  if not any(isinstance(h, _ActorLogHandler) for h in root.handlers):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handler = _ActorLogHandler(path, encoding="utf-8")
+    handler.setFormatter(logging.Formatter(_FORMAT))
+    root.addHandler(handler)
+  logging.getLogger("moozi").setLevel(level)
+  logging.captureWarnings(True)
+
+
+class _ActorLogHandler(logging.FileHandler):
+  """Ours, told apart from handlers that others put on the root."""

@@ -1,0 +1,191 @@
+"""What a user sees while a run goes on: a live table on a terminal, plain lines elsewhere."""
+
+import sys
+from collections.abc import Mapping
+from typing import IO, Any, Literal, Protocol
+
+from rich.console import Console
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+
+# (what it is called, the scalar's name, how it is written). A figure that never came is left out.
+FIGURES: tuple[tuple[str, str, str], ...] = (
+  ("steps/s", "system/env_steps_per_s", ",.0f"),
+  ("updates/s", "system/updates_per_s", ".1f"),
+  ("return", "train/return_mean", ".2f"),
+  ("test return", "test/return_mean", ".2f"),
+  ("loss", "loss/total", ".3f"),
+  ("value", "loss/value", ".3f"),
+  ("policy", "loss/policy", ".3f"),
+  ("reward", "loss/reward", ".3f"),
+  ("consistency", "loss/consistency", ".3f"),
+  ("staleness", "train/staleness", ".1f"),
+  ("sample reuse", "train/sample_reuse", ".2f"),
+)
+_PLAIN_PERIOD_S = 10.0
+
+
+class Progress(Protocol):
+  """A display. `update` takes a tick, `note` a line that stays, `close` ends it and may be called twice."""
+
+  def update(self, *, env_steps: int, learner_steps: int, wall_s: float, scalars: Mapping[str, Any]) -> None:
+    """Shows a tick; a scalar that is not in it keeps its last value."""
+
+  def note(self, text: str) -> None:
+    """Shows a line that stays."""
+
+  def close(self) -> None:
+    """Ends the display."""
+
+
+def make_progress(
+  mode: Literal["auto", "live", "plain", "none"],
+  title: str,
+  max_env_steps: int,
+  max_wall_s: float | None = None,
+  stream: IO[str] | None = None,
+) -> Progress:
+  """The display of a run.
+
+  Args:
+    mode: auto is live on a terminal and plain elsewhere; none shows nothing.
+    title: the run's name.
+    max_env_steps: where the run ends.
+    max_wall_s: when it ends at the latest, in seconds from its start.
+    stream: where to show it; None is standard error, so that standard output stays free.
+  """
+  stream = stream or sys.stderr
+  figures = _Figures(max_env_steps, max_wall_s)
+  if mode == "none":
+    return _Silent()
+  if mode == "live" or (mode == "auto" and stream.isatty()):
+    return _Live(title, figures, stream, force=mode == "live")
+  return _Plain(figures, stream)
+
+
+def seconds_left(
+  env_steps: int, wall_s: float, steps_per_s: float | None, max_env_steps: int, max_wall_s: float | None
+) -> float | None:
+  """Seconds until the run ends by its steps or its time, whichever is first; None where neither is known.
+
+  Args:
+    env_steps: so far.
+    wall_s: so far.
+    steps_per_s: the rate; None or 0 is not known.
+    max_env_steps: the end in steps.
+    max_wall_s: the end in seconds, or None.
+  """
+  ends = [] if max_wall_s is None else [max_wall_s - wall_s]
+  if steps_per_s is not None and steps_per_s > 0:
+    ends.append((max_env_steps - env_steps) / steps_per_s)
+  return max(0.0, min(ends)) if ends else None
+
+
+def format_seconds(seconds: float) -> str:
+  """3723 → `1:02:03`, 62 → `1:02`."""
+  minutes, s = divmod(int(seconds), 60)
+  hours, m = divmod(minutes, 60)
+  return f"{hours}:{m:02d}:{s:02d}" if hours else f"{m}:{s:02d}"
+
+
+class _Figures:
+  """The latest figures, in words."""
+
+  def __init__(self, max_env_steps: int, max_wall_s: float | None) -> None:
+    self._max_env_steps, self._max_wall_s = max_env_steps, max_wall_s
+    self._latest: dict[str, float] = {}
+    self._smooth_rate: float | None = None
+    self.share = 0.0
+
+  def take(self, env_steps: int, learner_steps: int, wall_s: float, scalars: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """(name, value) of everything there is to show."""
+    self._latest |= {name: float(scalars[name]) for _, name, _ in FIGURES if scalars.get(name) is not None}
+    rate = self._latest.get("system/env_steps_per_s")
+    if rate is not None:
+      old = self._smooth_rate
+      self._smooth_rate = rate if not old else 0.7 * old + 0.3 * rate
+    share = env_steps / self._max_env_steps
+    if self._max_wall_s is not None:
+      share = max(share, wall_s / self._max_wall_s)
+    self.share = min(share, 1.0)
+    left = seconds_left(env_steps, wall_s, self._smooth_rate, self._max_env_steps, self._max_wall_s)
+    out = [("env steps", f"{env_steps:,}"), ("updates", f"{learner_steps:,}")]
+    out += [(label, format(self._latest[name], form)) for label, name, form in FIGURES if name in self._latest]
+    out.append(("elapsed", format_seconds(wall_s)))
+    if left is not None:
+      out.append(("left", format_seconds(left)))
+    return out
+
+
+class _Silent:
+  """Shows nothing."""
+
+  def update(self, *, env_steps: int, learner_steps: int, wall_s: float, scalars: Mapping[str, Any]) -> None:
+    """Nothing."""
+
+  def note(self, text: str) -> None:
+    """Nothing."""
+
+  def close(self) -> None:
+    """Nothing."""
+
+
+class _Plain:
+  """One line a while, for files and pipes."""
+
+  def __init__(self, figures: _Figures, stream: IO[str]) -> None:
+    self._figures, self._stream = figures, stream
+    self._last_s = -_PLAIN_PERIOD_S
+
+  def update(self, *, env_steps: int, learner_steps: int, wall_s: float, scalars: Mapping[str, Any]) -> None:
+    """Writes a line, unless the last one is seconds old."""
+    shown = self._figures.take(env_steps, learner_steps, wall_s, scalars)
+    if wall_s - self._last_s >= _PLAIN_PERIOD_S:
+      self._last_s = wall_s
+      print(" | ".join(f"{label} {value}" for label, value in shown), file=self._stream, flush=True)
+
+  def note(self, text: str) -> None:
+    """Writes the line."""
+    print(text, file=self._stream, flush=True)
+
+  def close(self) -> None:
+    """Nothing is open."""
+
+
+class _Live:
+  """A table that is drawn again in place."""
+
+  def __init__(self, title: str, figures: _Figures, stream: IO[str], force: bool) -> None:
+    self._title, self._figures = title, figures
+    console = Console(file=stream, force_terminal=True if force else None, highlight=False)
+    # Drawn when told to: a thread of its own would take time from two busy cores.
+    self._live = Live(console=console, auto_refresh=False, transient=False)
+    self._live.start()
+    self._is_open = True
+
+  def update(self, *, env_steps: int, learner_steps: int, wall_s: float, scalars: Mapping[str, Any]) -> None:
+    """Draws the table again."""
+    shown = self._figures.take(env_steps, learner_steps, wall_s, scalars)
+    grid = Table.grid(padding=(0, 2))
+    for _ in range(3):
+      grid.add_column(style="dim", no_wrap=True)
+      grid.add_column(justify="right", no_wrap=True)
+    cells = [cell for pair in shown for cell in pair]
+    for i in range(0, len(cells), 6):
+      grid.add_row(*cells[i : i + 6])
+    outer = Table.grid()
+    outer.add_row(f"[bold]{self._title}[/bold]  {self._figures.share:.0%}")
+    outer.add_row(ProgressBar(total=1.0, completed=self._figures.share, width=60))
+    outer.add_row(grid)
+    self._live.update(outer, refresh=True)
+
+  def note(self, text: str) -> None:
+    """Writes a line above the table."""
+    self._live.console.print(text, markup=False)
+
+  def close(self) -> None:
+    """Leaves the last table on the screen."""
+    if self._is_open:
+      self._is_open = False
+      self._live.stop()

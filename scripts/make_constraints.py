@@ -1,0 +1,31 @@
+"""Renews constraints.txt with a resolver. Run by `make constraints`; needs the package `uv`."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+HEADER = "# The versions that moozi is tested with, on Python 3.11 and 3.12. Made by a resolver: `make constraints`.\n"
+OPTIONS = [
+  "--universal",
+  "--python-version=3.11",
+  "--no-emit-index-url",
+  "--no-emit-find-links",
+  "--no-annotate",
+  "--no-header",
+  "--upgrade",
+  "--quiet",
+  "--extra=dev",
+  "--extra=minatar",
+]
+
+
+def main() -> None:
+  """Writes constraints.txt anew."""
+  command = [sys.executable, "-m", "uv", "pip", "compile", *OPTIONS, "pyproject.toml"]
+  done = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
+  (ROOT / "constraints.txt").write_text(HEADER + done.stdout)
+
+
+if __name__ == "__main__":
+  main()

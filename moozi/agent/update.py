@@ -114,7 +114,7 @@ def make_update(model: Model, config: Config, spec: EnvSpec) -> UpdateFn:
 
   def update(state: TrainingState, target: TrainTarget) -> tuple[TrainingState, UpdateOutput]:
     (loss, aux), grads = grad_fn(state.params, state.target_params, state.net_state, target)
-    grad_norm = optax.global_norm(grads)
+    grad_norm = optax.tree.norm(grads)
     is_good = jnp.isfinite(loss) & jnp.isfinite(grad_norm)
     rate = jnp.asarray(learning_rate(state.learner_step), jnp.float32)
     directions, opt_state = optimizer.update(grads, state.opt_state, state.params)
@@ -132,8 +132,8 @@ def make_update(model: Model, config: Config, spec: EnvSpec) -> UpdateFn:
     )
     metrics = aux.metrics | {
       "update/grad_norm": grad_norm,
-      "update/update_norm": jnp.where(is_good, optax.global_norm(updates), 0.0),
-      "update/param_norm": optax.global_norm(params),
+      "update/update_norm": jnp.where(is_good, optax.tree.norm(updates), 0.0),
+      "update/param_norm": optax.tree.norm(params),
       "update/learning_rate": rate,
       "update/skipped": 1.0 - is_good.astype(jnp.float32),
     }

@@ -1,0 +1,61 @@
+"""A slow PUCT search in plain Python, written from the paper's description; knows nothing of mctx.
+
+Source: Schrittwieser et al. 2020, appendix B. Q-values are scaled by the least and greatest of a node's own
+value and its visited children's Q, with a floor on the range; unvisited children stand at the bottom.
+"""
+
+import dataclasses
+import math
+
+
+@dataclasses.dataclass
+class Node:
+  state: int
+  value_sum: float
+  visits: int = 1
+  children: dict[int, "Node"] = dataclasses.field(default_factory=dict)
+  child_visits: dict[int, int] = dataclasses.field(default_factory=dict)
+
+  @property
+  def value(self) -> float:
+    return self.value_sum / self.visits
+
+
+def search(tables, state, legal, num_simulations, discount, pb_c_init, pb_c_base, floor) -> Node:
+  root = Node(state, float(tables["value"][state]))
+  for _ in range(num_simulations):
+    node, path = root, []
+    while True:
+      action = _select(tables, node, legal if node is root else None, discount, pb_c_init, pb_c_base, floor)
+      path.append((node, action))
+      if action not in node.children:
+        break
+      node = node.children[action]
+    leaf_state = int(tables["next_state"][node.state, action])
+    leaf = Node(leaf_state, float(tables["value"][leaf_state]))
+    node.children[action] = leaf
+    backed_up = leaf.value
+    for parent, taken in reversed(path):
+      backed_up = float(tables["reward"][parent.state, taken]) + discount * backed_up
+      parent.value_sum += backed_up
+      parent.visits += 1
+      parent.child_visits[taken] = parent.child_visits.get(taken, 0) + 1
+  return root
+
+
+def _select(tables, node, legal, discount, pb_c_init, pb_c_base, floor) -> int:
+  logits = [float(v) for v in tables["logits"][node.state]]
+  actions = [a for a in range(len(logits)) if legal is None or legal[a]]
+  total = sum(math.exp(logits[a]) for a in actions)
+  q = {
+    a: float(tables["reward"][node.state, a]) + discount * child.value for a, child in node.children.items()
+  }
+  low, high = min([node.value, *q.values()]), max([node.value, *q.values()])
+  explore = pb_c_init + math.log((node.visits + pb_c_base + 1) / pb_c_base)
+
+  def score(a):
+    prior = math.exp(logits[a]) / total
+    bonus = explore * prior * math.sqrt(node.visits) / (1 + node.child_visits.get(a, 0))
+    return bonus + (q.get(a, low) - low) / max(high - low, floor)
+
+  return max(actions, key=score)

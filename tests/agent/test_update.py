@@ -1,0 +1,167 @@
+"""The update: the optimizer, the target network, skipping, many at once."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from moozi.agent.loss import make_loss
+from moozi.agent.update import init_training_state, make_learning_rate, make_optimizer, make_update, make_update_many
+from moozi.core.config import Config, LearnerConfig, LearningRateConfig
+from moozi.core.pytree import map_fields, replace
+from moozi.core.spec import EnvSpec
+from tests.agent.tiny import linear_model, random_target
+
+SPEC = EnvSpec(name="t:t", frame_shape=(2, 2, 1), frame_dtype="bool", num_env_actions=2)
+PERIOD = 3
+CONFIG = Config(
+  targets=dict(unroll_steps=2, history_length=2, n_step=2),
+  learner=dict(
+    learning_rate=dict(kind="linear", peak=0.01, end=0.002, warmup_steps=2, decay_steps=10),
+    weight_decay=0.1,
+    max_grad_norm=0.5,
+    target_update_period=PERIOD,
+    consistency_from_target=True,
+  ),
+)
+MODEL = linear_model(3)
+UPDATE = jax.jit(make_update(MODEL, CONFIG, SPEC))
+
+
+def make_state():
+  return init_training_state(MODEL, CONFIG, SPEC, jax.random.PRNGKey(0))
+
+
+def make_target(seed=0):
+  target = random_target(np.random.default_rng(seed), 4, 2, 2, SPEC.frame_shape, 3)
+  return replace(target, consistency_mask=np.ones(4, np.float32))
+
+
+def equal(a, b):
+  same = jax.tree_util.tree_map(lambda x, y: bool(jnp.array_equal(x, y)), a, b)
+  return all(jax.tree_util.tree_leaves(same))
+
+
+def test_the_state_is_plain_arrays_and_its_copies_are_apart():
+  state = make_state()
+  assert state.rng_key.dtype == jnp.uint32 and state.learner_step.dtype == jnp.int32
+  assert equal(state.params, state.target_params)
+  pairs = zip(jax.tree_util.tree_leaves(state.params), jax.tree_util.tree_leaves(state.target_params), strict=True)
+  assert all(a.unsafe_buffer_pointer() != b.unsafe_buffer_pointer() for a, b in pairs)
+
+
+def test_updates_are_those_of_clipped_adamw():
+  learner = CONFIG.learner
+  reference = optax.chain(
+    optax.clip_by_global_norm(0.5),
+    optax.adamw(make_learning_rate(learner.learning_rate), weight_decay=0.1),
+  )
+  grad_fn = jax.jit(jax.grad(make_loss(MODEL, learner, CONFIG.targets, "bool"), has_aux=True))
+  state = make_state()
+  params, opt_state = state.params, reference.init(state.params)
+  for seed in range(4):
+    grads, _ = grad_fn(params, state.target_params, state.net_state, make_target(seed))
+    updates, opt_state = reference.update(grads, opt_state, params)
+    params = optax.apply_updates(params, updates)
+    state, output = UPDATE(state, make_target(seed))
+    jax.tree_util.tree_map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), state.params, params)
+    assert output.metrics["update/grad_norm"] == pytest.approx(float(optax.tree.norm(grads)), rel=1e-4)
+    assert output.metrics["update/update_norm"] == pytest.approx(float(optax.tree.norm(updates)), rel=1e-3)
+    assert output.metrics["update/param_norm"] == pytest.approx(float(optax.tree.norm(params)), rel=1e-4)
+    assert output.metrics["update/skipped"] == 0
+  assert int(state.learner_step) == 4
+
+
+def test_decay_spares_biases_and_adam_has_none():
+  params = {"w": jnp.ones((2, 2)), "b": jnp.ones(2)}
+  zeros = jax.tree_util.tree_map(jnp.zeros_like, params)
+  for kind, decayed in (("adamw", 0.1), ("adam", 0.0)):
+    optimizer = make_optimizer(LearnerConfig(optimizer=kind, weight_decay=0.1))
+    direction, _ = optimizer.update(zeros, optimizer.init(params), params)
+    np.testing.assert_allclose(direction["w"], np.full((2, 2), decayed), rtol=1e-6)
+    np.testing.assert_array_equal(direction["b"], np.zeros(2))
+
+
+@pytest.mark.parametrize(
+  ("config", "table"),
+  [
+    (dict(peak=0.1), {0: 0.1, 1000: 0.1}),
+    (dict(peak=0.1, warmup_steps=4), {0: 0.025, 1: 0.05, 3: 0.1, 4: 0.1, 99: 0.1}),
+    (dict(kind="linear", peak=0.1, end=0.02, decay_steps=8), {0: 0.1, 4: 0.06, 8: 0.02, 99: 0.02}),
+    (dict(kind="cosine", peak=0.1, end=0.02, decay_steps=8), {0: 0.1, 4: 0.06, 8: 0.02, 99: 0.02}),
+    (dict(kind="linear", peak=0.1, end=0.0, decay_steps=8, warmup_steps=2), {0: 0.05, 2: 0.1, 6: 0.05, 10: 0.0}),
+  ],
+)
+def test_learning_rate_tables(config, table):
+  schedule = make_learning_rate(LearningRateConfig(**config))
+  for step, rate in table.items():
+    assert float(schedule(jnp.int32(step))) == pytest.approx(rate, abs=1e-7), step
+
+
+def test_target_params_are_copied_at_the_period_and_read_by_the_loss():
+  state = make_state()
+  held = state.target_params
+  for step in range(1, 2 * PERIOD + 2):
+    state, _ = UPDATE(state, make_target(step))
+    if step % PERIOD == 0:
+      assert equal(state.target_params, state.params) and not equal(state.target_params, held)
+      held = state.target_params
+    else:
+      assert equal(state.target_params, held) and not equal(state.target_params, state.params)
+  other = replace(state, target_params=jax.tree_util.tree_map(lambda x: x[::-1] + 0.3, state.target_params))
+  losses = [UPDATE(s, make_target())[1].metrics["loss/consistency"] for s in (state, other)]
+  assert losses[0] != losses[1]
+
+
+@pytest.mark.parametrize(
+  ("field", "value"), [("n_step_returns", np.nan), ("rewards", np.nan), ("importance_ratio", np.inf)]
+)
+def test_a_bad_gradient_is_skipped_and_counted(field, value):
+  state, _ = UPDATE(make_state(), make_target())
+  target = make_target(1)
+  bad = np.array(getattr(target, field))
+  bad[0] = value
+  target = replace(target, **{field: bad}, unroll_mask=np.ones((4, 3), np.float32))
+  after, output = UPDATE(state, target)
+  assert output.metrics["update/skipped"] == 1 and output.metrics["update/update_norm"] == 0
+  assert equal(after.params, state.params) and equal(after.opt_state, state.opt_state)
+  assert equal(after.net_state, state.net_state)
+  assert int(after.learner_step) == 2
+  assert bool(jnp.all(jnp.isfinite(output.value_error)))
+  good, output = UPDATE(after, make_target(2))
+  assert output.metrics["update/skipped"] == 0 and not equal(good.params, state.params)
+
+
+def test_many_updates_are_one_after_another():
+  targets = [make_target(seed) for seed in range(4)]
+  bad = replace(targets[2], n_step_returns=np.full_like(targets[2].n_step_returns, np.nan))
+  targets[2] = bad
+  state, errors, metrics = make_state(), [], []
+  for target in targets:
+    state, output = UPDATE(state, target)
+    errors.append(output.value_error)
+    metrics.append(output.metrics)
+  stacked = map_fields(lambda *xs: np.stack(xs), *targets)
+  many, output = make_update_many(MODEL, CONFIG, SPEC)(make_state(), stacked)
+  jax.tree_util.tree_map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7), many, state)
+  np.testing.assert_allclose(output.value_error, np.stack(errors), rtol=1e-5)
+  assert output.metrics["update/skipped"] == 1
+  largest = max(float(m["importance_ratio/max"]) for m in metrics)
+  assert output.metrics["importance_ratio/max"] == pytest.approx(largest)
+  rate = float(np.mean([m["update/learning_rate"] for m in metrics]))
+  assert output.metrics["update/learning_rate"] == pytest.approx(rate, rel=1e-5)
+
+
+def test_it_learns_one_batch_and_is_the_same_each_time():
+  target = replace(make_target(), unroll_mask=np.ones((4, 3), np.float32))
+  ends = []
+  for _ in range(2):
+    state = make_state()
+    first = None
+    for _ in range(60):
+      state, output = UPDATE(state, target)
+      first = first or float(output.metrics["loss/total"])
+    ends.append(state)
+    assert float(output.metrics["loss/total"]) < 0.8 * first
+  assert equal(ends[0], ends[1])

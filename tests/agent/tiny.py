@@ -1,0 +1,134 @@
+"""Tiny models with the real interface: a table to search in, and a linear network to differentiate by hand."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from moozi.core.records import TrainTarget
+from moozi.nn.model import Model, ModelOutput
+from moozi.ops.scalar_transform import ScalarTransform
+
+PHI = ScalarTransform(-5, 5, 0.001)
+
+
+def table_model(num_actions: int) -> Model:
+  """A model whose states are rows of tables; a stacked history [B, 1, 1, N] is the one-hot root state.
+
+  Its params: next_state [N, A] int32, reward [N, A], value [N], logits [N, A]; scalars in env units.
+  """
+
+  def encode(x):
+    return jnp.log(jnp.maximum(PHI.to_probs(x), 1e-30))
+
+  def output(params, state, reward):
+    index = jnp.argmax(state, axis=-1)
+    return ModelOutput(
+      hidden_state=state,
+      value_logits=encode(params["value"][index]),
+      reward_logits=encode(reward),
+      policy_logits=params["logits"][index],
+    )
+
+  def root(params, net_state, history, is_training):
+    state = history[:, 0, 0, :]
+    return output(params, state, jnp.zeros(state.shape[0])), net_state
+
+  def trans(params, net_state, state, action, is_training):
+    index = jnp.argmax(state, axis=-1)
+    nxt = jax.nn.one_hot(params["next_state"][index, action], state.shape[-1])
+    return output(params, nxt, params["reward"][index, action]), net_state
+
+  def unused(*args):
+    raise NotImplementedError
+
+  return Model(
+    init=unused,
+    root_inference=root,
+    trans_inference=trans,
+    project=unused,
+    represent=unused,
+    num_actions=num_actions,
+    transform=PHI,
+  )
+
+
+def random_tables(rng: np.random.Generator, num_states: int, num_actions: int) -> dict[str, np.ndarray]:
+  return dict(
+    next_state=rng.integers(0, num_states, (num_states, num_actions)).astype(np.int32),
+    reward=rng.normal(size=(num_states, num_actions)).astype(np.float32),
+    value=rng.normal(size=num_states).astype(np.float32),
+    logits=rng.normal(size=(num_states, num_actions)).astype(np.float32),
+  )
+
+
+def one_hot_roots(states, num_states: int) -> np.ndarray:
+  return np.eye(num_states, dtype=np.float32)[np.asarray(states)][:, None, None, :]
+
+
+def linear_model(num_actions: int) -> Model:
+  """x_0 = hW_h; x' = xW_x + W_a[a]; every head and the projection one matrix. Params by those names."""
+
+  def output(params, x, reward_logits):
+    return ModelOutput(
+      hidden_state=x, value_logits=x @ params["v"], reward_logits=reward_logits, policy_logits=x @ params["p"]
+    )
+
+  def represent(params, net_state, history, is_training):
+    return history.reshape(history.shape[0], -1) @ params["h"], net_state
+
+  def root(params, net_state, history, is_training):
+    x, _ = represent(params, net_state, history, is_training)
+    return output(params, x, jnp.zeros((x.shape[0], PHI.size))), {"calls": net_state["calls"] + 1}
+
+  def trans(params, net_state, x, action, is_training):
+    x = x @ params["x"] + params["a"][action]
+    return output(params, x, x @ params["r"]), {"calls": net_state["calls"] + 1}
+
+  def project(params, net_state, x, is_training):
+    return x @ params["q"], net_state
+
+  return Model(
+    init=lambda key, history: (_linear_params(key, history, num_actions), {"calls": jnp.zeros(())}),
+    root_inference=root,
+    trans_inference=trans,
+    project=project,
+    represent=represent,
+    num_actions=num_actions,
+    transform=PHI,
+  )
+
+
+def _linear_params(key, history, num_actions, width=3):
+  sizes = dict(
+    h=(int(np.prod(history.shape[1:])), width),
+    x=(width, width),
+    a=(num_actions, width),
+    v=(width, PHI.size),
+    r=(width, PHI.size),
+    p=(width, num_actions),
+    q=(width, width),
+  )
+  keys = jax.random.split(key, len(sizes))
+  return {name: 0.7 * jax.random.normal(k, size) for k, (name, size) in zip(keys, sizes.items(), strict=True)}
+
+
+def random_target(rng: np.random.Generator, batch, unroll, length, frame_shape, num_actions) -> TrainTarget:
+  """A target in which every field is drawn, masks and ratios too."""
+  probs = rng.dirichlet(np.ones(num_actions), (batch, unroll + 1)).astype(np.float32)
+  alive = rng.integers(0, unroll + 2, batch)
+  return TrainTarget(
+    frames=rng.random((batch, length + 1, *frame_shape)) < 0.5,
+    history_actions=rng.integers(0, num_actions, (batch, length + 1)).astype(np.int32),
+    actions=rng.integers(0, num_actions, (batch, unroll)).astype(np.int32),
+    rewards=rng.normal(size=(batch, unroll)).astype(np.float32),
+    action_probs=probs,
+    root_values=rng.normal(size=(batch, unroll + 1)).astype(np.float32),
+    n_step_returns=(3 * rng.normal(size=(batch, unroll + 1))).astype(np.float32),
+    unroll_mask=(np.arange(unroll + 1) <= alive[:, None]).astype(np.float32),
+    consistency_mask=(rng.random(batch) < 0.7).astype(np.float32),
+    importance_ratio=rng.uniform(0.2, 3.0, batch).astype(np.float32),
+    slot=np.arange(batch, dtype=np.int64),
+    sequence=np.zeros(batch, np.int64),
+    acted_version=np.zeros(batch, np.int32),
+    searched_version=np.zeros(batch, np.int32),
+  )

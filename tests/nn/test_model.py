@@ -1,0 +1,189 @@
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from moozi.core.config import NetworkConfig
+from moozi.core.spec import EnvSpec
+from moozi.nn.blocks import BatchNorm, normalize_latent
+from moozi.nn.model import Model, count_params, make_model
+from moozi.ops.scalar_transform import ScalarTransform
+
+SPEC = EnvSpec(name="t:t", frame_shape=(5, 4, 2), frame_dtype="bool", num_env_actions=3)
+VECTOR = EnvSpec(name="t:v", frame_shape=(1, 1, 6), frame_dtype="float32", num_env_actions=2)
+PHI = ScalarTransform(-5, 5, 0.001)
+LENGTH = 2
+SMALL = dict(
+  channels=8, num_representation_blocks=2, num_dynamics_blocks=1, num_prediction_blocks=1, latent_size=8, head_size=6
+)
+
+
+@functools.cache
+def build(kind, norm):
+  model = jitted(make_model(NetworkConfig(kind=kind, norm=norm, **SMALL), SPEC, LENGTH, PHI))
+  height, width, channels = SPEC.frame_shape
+  shape = (4, height, width, LENGTH * (channels + SPEC.num_actions))
+  history = jax.random.normal(jax.random.PRNGKey(1), shape)
+  params, net_state = jax.jit(model.init)(jax.random.PRNGKey(0), history)
+  return model, params, net_state, history
+
+
+def jitted(model: Model) -> Model:
+  """The same model, compiled: quicker than Haiku op by op."""
+  return dataclasses.replace(
+    model,
+    root_inference=jax.jit(model.root_inference, static_argnums=3),
+    trans_inference=jax.jit(model.trans_inference, static_argnums=4),
+    project=jax.jit(model.project, static_argnums=3),
+    represent=jax.jit(model.represent, static_argnums=3),
+  )
+
+
+@pytest.mark.parametrize(
+  ("kind", "norm"), [("conv_latent", "layer"), ("mlp", "layer"), ("mlp", "batch"), ("mlp", "none"), ("resnet", "batch")]
+)
+def test_every_network_keeps_the_interface(kind, norm):
+  model, params, net_state, history = build(kind, norm)
+  action = jnp.array([0, 1, 2, 3], jnp.int32)
+  root, state_1 = model.root_inference(params, net_state, history, True)
+  trans, state_2 = model.trans_inference(params, state_1, root.hidden_state, action, True)
+  projected, state_3 = model.project(params, state_2, trans.hidden_state, True)
+  hidden, _ = model.represent(params, net_state, history, True)
+  np.testing.assert_allclose(hidden, root.hidden_state, rtol=1e-5, atol=1e-6)
+  for output in (root, trans):
+    assert output.value_logits.shape == output.reward_logits.shape == (4, PHI.size)
+    assert output.policy_logits.shape == (4, 4)
+    assert output.hidden_state.shape == projected.shape == root.hidden_state.shape
+    assert all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in jax.tree_util.tree_leaves(output))
+  np.testing.assert_array_equal(PHI.to_scalar(root.reward_logits), np.zeros(4))
+  assert jax.tree_util.tree_structure(state_3) == jax.tree_util.tree_structure(net_state)
+  assert root.hidden_state.shape == ((4, 5, 4, 8) if kind == "resnet" else (4, 8))
+
+
+@pytest.mark.parametrize(("kind", "norm"), [("conv_latent", "layer"), ("mlp", "layer"), ("resnet", "batch")])
+def test_the_action_and_the_frame_matter(kind, norm):
+  model, params, net_state, history = build(kind, norm)
+  same = jnp.broadcast_to(history[:1], history.shape)
+  root, _ = model.root_inference(params, net_state, same, False)
+  trans, _ = model.trans_inference(params, net_state, root.hidden_state, jnp.arange(4), False)
+  flat = np.asarray(trans.hidden_state).reshape(4, -1)
+  assert min(np.abs(flat[i] - flat[j]).max() for i in range(4) for j in range(i)) > 1e-4
+  other, _ = model.root_inference(params, net_state, history, False)
+  assert np.abs(np.asarray(other.hidden_state - root.hidden_state)[1:]).max() > 1e-4
+
+
+@pytest.mark.parametrize("kind", ["conv_latent", "mlp"])
+def test_start_is_a_uniform_policy_and_zero_value_and_reward(kind):
+  model, params, net_state, history = build(kind, "layer")
+  root, _ = model.root_inference(params, net_state, history, False)
+  trans, _ = model.trans_inference(params, net_state, root.hidden_state, jnp.arange(4), False)
+  for output in (root, trans):
+    np.testing.assert_array_equal(jax.nn.softmax(output.policy_logits), np.full((4, 4), 0.25, np.float32))
+    np.testing.assert_allclose(PHI.to_scalar(output.value_logits), np.zeros(4), atol=1e-6)
+    np.testing.assert_allclose(PHI.to_scalar(output.reward_logits), np.zeros(4), atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["conv_latent", "mlp"])
+def test_long_unrolls_stay_bounded(kind):
+  model, params, net_state, history = build(kind, "layer")
+  hidden = model.root_inference(params, net_state, history, False)[0].hidden_state
+  for _ in range(30):
+    hidden = model.trans_inference(params, net_state, hidden, jnp.arange(4), False)[0].hidden_state
+    np.testing.assert_allclose(jnp.mean(hidden, axis=-1), np.zeros(4), atol=1e-5)
+    assert float(jnp.max(jnp.abs(hidden))) <= np.sqrt(8)
+
+
+@pytest.mark.parametrize("kind", ["conv_latent", "mlp"])
+def test_vector_worlds_fit(kind):
+  model = make_model(NetworkConfig(kind=kind, **SMALL), VECTOR, 1, PHI)
+  history = jax.ShapeDtypeStruct((4, 1, 1, 9), jnp.float32)
+  params, net_state = jax.eval_shape(model.init, jax.random.PRNGKey(0), history)
+  output = jax.eval_shape(lambda p, s, h: model.root_inference(p, s, h, False)[0], params, net_state, history)
+  assert output.policy_logits.shape == (4, 3)
+
+
+def thesis_shapes(history_channels, num_actions, height=10, width=10, support=61):
+  """Every parameter of 5.1.2 with batch norm, from the text: 32 channels, 6 + 1 + 1 blocks, heads of 128."""
+
+  def conv(size, inputs):
+    return [(32,), (size, size, inputs, 32)]
+
+  norm_32, norm_128 = [(32,), (32,)], [(128,), (128,)]
+  block = 2 * (conv(3, 32) + norm_32)
+  flat = height * width * 32
+
+  def head(outputs):
+    return [(128,), (flat, 128), *norm_128, (outputs,), (128, outputs)]
+
+  return {
+    "representation": conv(1, history_channels) + 6 * block,
+    "prediction": block + head(support) + head(num_actions),
+    "dynamics": conv(1, 32 + num_actions) + 2 * block + head(support),
+    "projection": block,
+  }
+
+
+def test_the_thesis_network_has_exactly_the_parameters_of_its_text():
+  spec = EnvSpec(name="t:m", frame_shape=(10, 10, 4), frame_dtype="bool", num_env_actions=3)
+  config = NetworkConfig(kind="resnet", norm="batch", channels=32, head_size=128)
+  model = make_model(config, spec, 4, ScalarTransform())
+  history = jax.ShapeDtypeStruct((2, 10, 10, 32), jnp.float32)
+  params, net_state = jax.eval_shape(model.init, jax.random.PRNGKey(0), history)
+  got: dict[str, list] = {}
+  for path, leaf in jax.tree_util.tree_leaves_with_path(params):
+    got.setdefault(path[0].key.split("/")[0], []).append(leaf.shape)
+  want = thesis_shapes(history_channels=4 * (4 + 4), num_actions=4)
+  assert {k: sorted(v) for k, v in got.items()} == {k: sorted(v) for k, v in want.items()}
+  num_norms = 12 + (2 + 2) + (4 + 1) + 2
+  assert len(jax.tree_util.tree_leaves(net_state)) == 2 * num_norms
+
+
+@pytest.mark.parametrize("kind", ["resnet", "mlp"])
+def test_batch_norm_state_moves_in_training_only(kind):
+  model, params, net_state, history = build(kind, "batch")
+  assert jax.tree_util.tree_leaves(net_state)
+  root, trained = model.root_inference(params, net_state, history, True)
+  _, kept = model.root_inference(params, trained, history, False)
+  _, kept = model.trans_inference(params, kept, root.hidden_state, jnp.arange(4), False)
+  _, kept = model.project(params, kept, root.hidden_state, False)
+  same = jax.tree_util.tree_map(lambda a, b: bool(jnp.array_equal(a, b)), trained, kept)
+  assert all(jax.tree_util.tree_leaves(same))
+  moved = jax.tree_util.tree_map(lambda a, b: not bool(jnp.array_equal(a, b)), net_state, trained)
+  assert any(jax.tree_util.tree_leaves(moved))
+  # inference reads the state: other averages, other outputs
+  other, _ = model.root_inference(params, trained, history, False)
+  first, _ = model.root_inference(params, net_state, history, False)
+  assert float(jnp.max(jnp.abs(other.hidden_state - first.hidden_state))) > 0
+
+
+def test_batch_norm_by_hand():
+  import haiku as hk
+
+  fn = hk.transform_with_state(lambda x, training: BatchNorm(0.9)(x, training))
+  x = jnp.array([[1.0, 2.0], [3.0, 6.0]])
+  params, state = fn.init(None, x, True)
+  out, new = fn.apply(params, state, None, x, True)
+  np.testing.assert_allclose(out, [[-1, -1], [1, 1]], atol=1e-4)
+  np.testing.assert_allclose(new["batch_norm"]["mean"], [0.2, 0.4], rtol=1e-6)
+  np.testing.assert_allclose(new["batch_norm"]["variance"], [0.9 + 0.1, 0.9 + 0.4], rtol=1e-6)
+  out, same = fn.apply(params, state, None, x, False)
+  np.testing.assert_allclose(out, x, rtol=1e-4)  # mean 0 and variance 1 at the start
+  np.testing.assert_array_equal(same["batch_norm"]["mean"], [0.0, 0.0])
+
+
+def test_normalize_latent_by_hand():
+  got = normalize_latent(jnp.array([[1.0, 3.0], [5.0, 5.0]]))
+  np.testing.assert_allclose(got, [[-1, 1], [0, 0]], atol=1e-4)
+
+
+def test_a_history_of_another_shape_is_refused():
+  model, params, net_state, history = build("mlp", "layer")
+  with pytest.raises(ValueError, match="stacked_history"):
+    model.root_inference(params, net_state, history[..., :-1], False)
+
+
+def test_count_params():
+  assert count_params({"a": np.zeros((2, 3)), "b": {"c": np.zeros(4)}}) == 10

@@ -220,13 +220,11 @@ class LaneStorage:
     """
     n = self.targets.n_step
     before = self._neighbours(slot, -n, 1)  # row j holds i - n + j
-    # Steps before the lane's start or of an older round of the ring are not this step's past.
-    is_past = self.sequence[before] == self.sequence[slot] + np.arange(-n, 1)[:, None]
-    ends = self.arrays["is_last"][before] & is_past
+    ends = self.arrays["is_last"][before]
     ends[n] = False
     joined = np.cumsum(ends[::-1], axis=0)[::-1] == 0
-    joined &= is_past
     joined[1:] &= self.arrays["is_truncated"][slot]
+    # Rows that reach back behind the oldest step meet the newest ones, or empty slots: never eligible.
     found = np.unique(before[joined])
     return found[self.is_eligible(found)]
 

@@ -24,7 +24,8 @@ def window(*, to_play=(0,) * 6, last=(), truncated=(), values=(10, 20, 30, 40, 5
     "to_play": np.asarray([to_play]),
     "is_last": np.asarray([[t in (*last, *truncated) for t in range(6)]]),
     "is_truncated": np.asarray([[t in truncated for t in range(6)]]),
-    "action": np.int32([[0 if t in (*last, *truncated) else 1 + t % 2 for t in range(6)]]),
+    # Left on last frames too: what was given there was discarded.
+    "action": np.int32([[1 + t % 2 for t in range(6)]]),
     "action_probs": np.float32([P]),
   }
 

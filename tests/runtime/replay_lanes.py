@@ -62,7 +62,7 @@ def random_lanes(
 
 
 def segment_of(lanes: list[list[Step]], first: int, stop: int, spec: EnvSpec) -> TrajectorySample:
-  """Steps first … stop-1 of the lanes, [T, B, ...]; acted_version tells the step, searched_version the lane."""
+  """Steps first … stop-1 of the lanes, [T, B, ...]; versions tell step and lane."""
 
   def field(fn, dtype) -> np.ndarray:
     return np.asarray([[fn(lane[t]) for lane in lanes] for t in range(first, stop)], dtype)

@@ -35,7 +35,7 @@ EVALUATION_KEYS = (
   "length_mean",
 )
 
-# Typer has its own copy of click and shows only some of its exceptions; this is the base of all that users cause.
+# Typer keeps its own copy of click and shows only some of its exceptions; this is the base of the users' own.
 _UsageError: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
 
 app = typer.Typer(
@@ -55,7 +55,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     arguments: without the program's name; None takes the process's own.
   """
   try:
-    status = app(args=None if arguments is None else list(arguments), prog_name="moozi", standalone_mode=False)
+    status = app(
+      args=None if arguments is None else list(arguments), prog_name="moozi", standalone_mode=False
+    )
   except UserError as e:
     _fail(str(e))
   except _UsageError as e:
@@ -93,7 +95,9 @@ def _options(
 
 @app.command()
 def train(
-  config: Annotated[Path, typer.Argument(metavar="CONFIG", help="A YAML file, such as config/minatar/breakout.yaml.")],
+  config: Annotated[
+    Path, typer.Argument(metavar="CONFIG", help="A YAML file, such as config/minatar/breakout.yaml.")
+  ],
   overrides: Annotated[
     list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Settings that go before the file's.")
   ] = None,
@@ -119,9 +123,12 @@ def evaluate(
     str | None, typer.Option(metavar="N", help="How many; the run's final_episodes if not given.")
   ] = None,
   simulations: Annotated[
-    str | None, typer.Option(metavar="N", help="Of each search; those of the run's testing planner if not given.")
+    str | None,
+    typer.Option(metavar="N", help="Of each search; those of the run's testing planner if not given."),
   ] = None,
-  as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.")] = False,
+  as_json: Annotated[
+    bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.")
+  ] = False,
 ) -> int:
   """Play evaluation episodes with a run's checkpoint."""
   from moozi.envs.registry import world_spec
@@ -193,9 +200,9 @@ def _stdout_on_stderr() -> Iterator[None]:
   saved = os.dup(1)
   os.dup2(2, 1)
   try:
-    yield
+    with contextlib.redirect_stdout(sys.stderr):
+      yield
   finally:
-    sys.stdout.flush()
     os.dup2(saved, 1)
     os.close(saved)
 
@@ -234,7 +241,9 @@ def _run_evaluation(
 
   def show(done: int) -> None:
     if sys.stderr.isatty():
-      print(f"\r{done}/{episodes} episodes", end="\n" if done == episodes else "", file=sys.stderr, flush=True)
+      print(
+        f"\r{done}/{episodes} episodes", end="\n" if done == episodes else "", file=sys.stderr, flush=True
+      )
 
   result = evaluator.run(state.params, state.net_state, num_episodes=episodes, on_episode=show)
   return result.summary()

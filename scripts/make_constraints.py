@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-HEADER = "# The versions that moozi is tested with, on Python 3.11 and 3.12. Made by a resolver: `make constraints`.\n"
+HEADER = "# The versions that moozi is tested with, on Python 3.11 and 3.12. Made by `make constraints`.\n"
 OPTIONS = [
   "--universal",
   "--python-version=3.11",

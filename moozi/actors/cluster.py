@@ -2,6 +2,7 @@
 
 import logging
 import os
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -25,14 +26,15 @@ def connected(config: Config) -> Iterator[Any]:
     raise RuntimeError("Ray is already initialized in this process")
   common: dict[str, Any] = dict(log_to_driver=False, logging_level=logging.ERROR, configure_logging=True)
   if config.ray.address is None:
-    ray.init(
-      num_cpus=config.ray.num_cpus,
-      num_gpus=config.ray.num_gpus,
-      object_store_memory=config.ray.object_store_mib * 2**20,
-      include_dashboard=False,
-      _node_ip_address="127.0.0.1",
-      **common,
-    )
+    with _signals_blocked():
+      ray.init(
+        num_cpus=config.ray.num_cpus,
+        num_gpus=config.ray.num_gpus,
+        object_store_memory=config.ray.object_store_mib * 2**20,
+        include_dashboard=False,
+        _node_ip_address="127.0.0.1",
+        **common,
+      )
   else:
     try:
       ray.init(address=config.ray.address, **common)
@@ -43,6 +45,25 @@ def connected(config: Config) -> Iterator[Any]:
     yield ray
   finally:
     ray.shutdown()
+
+
+@contextmanager
+def _signals_blocked() -> Iterator[None]:
+  """Processes started meanwhile, and theirs, are born deaf to SIGINT and SIGTERM.
+
+  A terminal's Ctrl-C and a scheduler's SIGTERM reach the whole process group; Ray's processes must
+  outlive them until the driver has taken its last checkpoint and shuts them down.
+  """
+  numbers = (signal.SIGINT, signal.SIGTERM)
+  handlers = {number: signal.getsignal(number) for number in numbers}
+  before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+  try:
+    yield
+  finally:
+    # Ray's core installs a handler of its own that prints a stack trace and dies; take the process back.
+    for number, handler in handlers.items():
+      signal.signal(number, handler)
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def demands(config: Config) -> dict[str, tuple[int, ActorResources]]:

@@ -8,8 +8,7 @@ import os
 import pathlib
 
 from moozi.core.config import ActorResources
-
-_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+from moozi.io.logs import setup_logging
 
 
 def prepare(name: str, resources: ActorResources, log_dir: str | None) -> logging.Logger:
@@ -30,10 +29,6 @@ def prepare(name: str, resources: ActorResources, log_dir: str | None) -> loggin
     os.nice(resources.niceness)
   logger = logging.getLogger(f"moozi.{name}")
   if log_dir is not None and pathlib.Path(log_dir).is_dir():
-    handler = logging.FileHandler(pathlib.Path(log_dir) / f"{name}.log")
-    handler.setFormatter(logging.Formatter(_FORMAT))
-    root = logging.getLogger()
-    root.addHandler(handler)
-    root.setLevel(logging.INFO)
+    setup_logging(pathlib.Path(log_dir) / f"{name}.log")
   logger.info("process %d, threads %s, niceness %d", os.getpid(), resources.num_threads or "all", resources.niceness)
   return logger

@@ -1,5 +1,6 @@
 """The replay buffer's actor: a thin shell over `runtime.replay` (the thesis §4.3.14). Imports no JAX."""
 
+import sys
 from typing import Any
 
 from moozi.actors import process
@@ -17,6 +18,7 @@ class ReplayActor:
     from moozi.runtime.replay import ReplayBuffer
 
     num_lanes = config.workers.num_workers * config.workers.num_envs
+    self._has_added = False
     self._batch_size = config.learner.batch_size
     self._num_batches = config.learner.updates_per_call
     self._replay = ReplayBuffer(
@@ -27,6 +29,9 @@ class ReplayActor:
   def add(self, segment: TrajectorySample, first_lane: int) -> tuple[bool, dict[str, float]]:
     """Stores a segment; returns whether a batch can be drawn, and statistics."""
     self._replay.add(segment, first_lane=first_lane)
+    if not self._has_added:
+      self._has_added = True
+      self._log.info("first segment stored; JAX loaded: %s", "jax" in sys.modules)
     return self._replay.can_sample(self._batch_size), self._replay.stats()
 
   def sample(self) -> TrainTarget:
@@ -36,9 +41,3 @@ class ReplayActor:
   def update_priorities(self, priorities: Any) -> int:
     """Renews δ after an update; returns how many were not stale."""
     return self._replay.update_priorities(priorities.slot, priorities.sequence, priorities.delta)
-
-  def loaded_jax(self) -> bool:
-    """Whether JAX came into this process (it must not)."""
-    import sys
-
-    return "jax" in sys.modules

@@ -37,10 +37,11 @@ LossFn = Callable[[Params, Params, NetState, TrainTarget], tuple[Array, LossAux]
 def make_loss(model: Model, learner: LearnerConfig, targets: TargetsConfig, frame_dtype: str) -> LossFn:
   """The loss function of (params, target_params, net_state, target) → (loss [], LossAux).
 
-  L = mean_B ρ [ l^p_0 + Σ_k l^p_k / K + c^v (l^v_0 + Σ_k l^v_k / K) + c^r Σ_k l^r_k / K + c^s l^s ] + c^L2 ‖θ‖²
+  L = c^L2 ‖θ‖²
+    + mean_B ρ [ l^p_0 + Σ_k l^p_k / K + c^v (l^v_0 + Σ_k l^v_k / K) + c^r Σ_k l^r_k / K + c^s l^s ]
 
-  The value is trained on the n-step returns, each term is a cross-entropy between categories, masked terms are 0
-  (and count in the mean). Metrics `loss/<term>` are the terms without their coefficients,
+  The value is trained on the n-step returns, each term is a cross-entropy between categories, masked terms
+  are 0 (and count in the mean). Metrics `loss/<term>` are the terms without their coefficients,
   `loss/<term>_<k>` the addends before 1/K, all weighted as in the loss.
 
   Args:
@@ -50,8 +51,8 @@ def make_loss(model: Model, learner: LearnerConfig, targets: TargetsConfig, fram
     frame_dtype: the spec's.
 
   Raises: ValueError: at tracing, a target of another K or L.
-  Source: the thesis 4.3.8. Departures: rewards scaled 1/K by default, L2 not scaled by ρ (DESIGN, decision 10);
-    the errata of its section 7.
+  Source: the thesis 4.3.8. Departures: rewards scaled 1/K by default, L2 not scaled by ρ; its errata (the
+    reward loss has its arguments swapped, the value loss means the network's value).
   """
 
   def loss_fn(
@@ -98,17 +99,26 @@ def scale_gradient(x: Array, scale: float) -> Array:
 
 def _check_target(target: TrainTarget, targets: TargetsConfig) -> None:
   if target.actions.shape[1] != targets.unroll_steps:
-    raise ValueError(f"actions: {target.actions.shape[1]} unroll steps, targets.unroll_steps={targets.unroll_steps}")
+    raise ValueError(
+      f"actions: {target.actions.shape[1]} unroll steps, targets.unroll_steps={targets.unroll_steps}"
+    )
   if target.frames.shape[1] != targets.history_length + 1:
-    raise ValueError(f"frames: {target.frames.shape[1]}, must be history_length + 1 = {targets.history_length + 1}")
+    raise ValueError(
+      f"frames: {target.frames.shape[1]}, must be history_length + 1 = {targets.history_length + 1}"
+    )
 
 
 def _unroll(
-  model: Model, params: Params, net_state: NetState, history: Array, target: TrainTarget, gradient_scale: float
+  model: Model,
+  params: Params,
+  net_state: NetState,
+  history: Array,
+  target: TrainTarget,
+  gradient_scale: float,
 ) -> tuple[list[ModelOutput], NetState]:
   """The K + 1 outputs of one root inference and K steps; the gradient is scaled at each step's entry.
 
-  A Python loop: XLA on the CPU runs the unrolled steps faster than a scan (docs: see `make bench`).
+  A Python loop: XLA on the CPU runs the gradient of a convolution many times slower inside a scan.
   """
   output, net_state = model.root_inference(params, net_state, history, True)
   outputs = [output]

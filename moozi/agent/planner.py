@@ -70,7 +70,9 @@ def plan(
   """
   output, _ = model.root_inference(params, net_state, stacked_history, False)
   prior_value = model.transform.to_scalar(output.value_logits)
-  root = mctx.RootFnOutput(prior_logits=output.policy_logits, value=prior_value, embedding=output.hidden_state)
+  root = mctx.RootFnOutput(
+    prior_logits=output.policy_logits, value=prior_value, embedding=output.hidden_state
+  )
   search = _puct if config.algorithm == "puct" else _gumbel
   policy_output = search(
     config,

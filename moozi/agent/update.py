@@ -87,7 +87,9 @@ def init_training_state(model: Model, config: Config, spec: EnvSpec, rng_key: Ar
   init_key, rng_key = jax.random.split(rng_key)
   history = init_history(2, config.targets.history_length, spec)
   frames = normalize_frame(jnp.asarray(history.frames), spec.frame_dtype)
-  params, net_state = model.init(init_key, stack_history(frames, jnp.asarray(history.actions), spec.num_actions))
+  params, net_state = model.init(
+    init_key, stack_history(frames, jnp.asarray(history.actions), spec.num_actions)
+  )
   return TrainingState(
     params=params,
     target_params=jax.tree_util.tree_map(jnp.copy, params),
@@ -144,7 +146,9 @@ def make_update(model: Model, config: Config, spec: EnvSpec) -> UpdateFn:
 
 
 def make_update_many(model: Model, config: Config, spec: EnvSpec) -> UpdateFn:
-  """Updates one after another in one call: (state, target [U, B]) → (state, UpdateOutput with value_error [U, B]).
+  """Updates one after another in one call: (state, target [U, B]) → (state, UpdateOutput).
+
+  The output's value_error is [U, B].
 
   Compiled inside, do not jit it again; the state that is passed in is donated. Metrics are means over the U
   updates; `update/skipped` is their number, `importance_ratio/max` the largest. On the CPU the updates are

@@ -207,7 +207,7 @@ class EvaluationConfig(Section):
   max_random_starts: NonNegativeInt = Field(8, description="k is drawn uniformly from 0 to this")
   seed: NonNegativeInt = 20_000_003
   noise_free: bool = Field(True, description="false plays with planners.test as it stands (the thesis)")
-  max_episode_steps: PositiveInt | None = Field(None, description="stop a test episode here, beside the world's own cap")
+  max_episode_steps: PositiveInt = Field(10_000, description="truncate a test episode here, beside the world's own cap")
   final_episodes: PositiveInt = Field(100, description="episodes of the evaluation at the end of the run")
   gif: bool = True
   gif_max_frames: PositiveInt = 300

@@ -94,8 +94,8 @@ def load_checkpoint(path: Path, template: Any, expected: Mapping[str, Any] | Non
     template: a pytree like the one that was saved; shapes and dtypes count, values do not.
     expected: entries of `meta` that must be equal, such as `spec` and `network`.
   Returns: the state; JAX arrays where the template has them, NumPy arrays and plain values elsewhere.
-  Raises: UserError: not a checkpoint, altered or cut, or of another network or environment (with the first key
-    that differs).
+  Raises: UserError: not a checkpoint, altered or cut, or of another network or environment (with the first
+    key that differs).
   """
   manifest = _read_manifest(path)
   _check_expected(path, manifest["meta"], expected or {})
@@ -116,7 +116,9 @@ def read_checkpoint_info(path: Path, expected: Mapping[str, Any] | None = None) 
   """
   meta = _read_manifest(path)["meta"]
   _check_expected(path, meta, expected or {})
-  return CheckpointInfo(path=path, env_steps=meta["env_steps"], learner_steps=meta["learner_steps"], meta=meta)
+  return CheckpointInfo(
+    path=path, env_steps=meta["env_steps"], learner_steps=meta["learner_steps"], meta=meta
+  )
 
 
 def list_checkpoints(directory: Path) -> list[CheckpointInfo]:
@@ -156,7 +158,9 @@ def find_checkpoint(directory: Path, which: str | None = None) -> CheckpointInfo
   if which is not None and which.isascii() and which.isdigit():
     return min(found, key=lambda c: (abs(c.env_steps - int(which)), -c.learner_steps))
   names = ", ".join(c.name for c in found[-4:])
-  raise UserError(f"checkpoint={which!r}: no such checkpoint; allowed are last, an environment step, or a name: {names}")
+  raise UserError(
+    f"checkpoint={which!r}: no such checkpoint; allowed are last, an environment step, or a name: {names}"
+  )
 
 
 def _check_expected(path: Path, meta: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
@@ -187,7 +191,9 @@ def _read_manifest(path: Path) -> dict[str, Any]:
   if not whole:
     raise damaged
   if manifest.get("format") != FORMAT:
-    raise UserError(f"{path}: a checkpoint of format {manifest.get('format')}; this version reads format {FORMAT}")
+    raise UserError(
+      f"{path}: a checkpoint of format {manifest.get('format')}; this version reads format {FORMAT}"
+    )
   meta, leaves = manifest.get("meta"), manifest.get("leaves")
   shaped = isinstance(meta, dict) and isinstance(leaves, dict) and ARRAYS in manifest.get("files", {})
   if not shaped or not all(isinstance(meta.get(k), int) for k in ("env_steps", "learner_steps")):

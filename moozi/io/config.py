@@ -31,7 +31,9 @@ def load_config(path: str | Path | None, overrides: Sequence[str] = ()) -> Confi
   layers = [] if path is None else _read_chain(Path(path))
   layers += [_parse_override(text) for text in overrides]
   try:
-    merged = OmegaConf.to_container(OmegaConf.merge(*map(OmegaConf.create, layers)), resolve=True) if layers else {}
+    merged = (
+      OmegaConf.to_container(OmegaConf.merge(*map(OmegaConf.create, layers)), resolve=True) if layers else {}
+    )
   except OmegaConfBaseException as e:
     raise UserError(f"{path or 'overrides'}: {str(e).partition(chr(10))[0]}") from None
   return config_from_dict(typing.cast(dict, merged), str(path) if path is not None else None)
@@ -210,7 +212,11 @@ def _describe_unknown(loc: Sequence[str | int]) -> str:
   dot = f"{parent}." if parent else ""
   # The right name in the wrong section (batch_size for learner.batch_size) tells most.
   everywhere = {k.rpartition(".")[2]: k for k in reversed(_all_keys(Config))}
-  near = [everywhere[name]] if name in everywhere else [dot + n for n in difflib.get_close_matches(name, here, n=1)]
+  near = (
+    [everywhere[name]]
+    if name in everywhere
+    else [dot + n for n in difflib.get_close_matches(name, here, n=1)]
+  )
   near = near or [everywhere[n] for n in difflib.get_close_matches(name, everywhere, n=1, cutoff=0.75)]
   if near:
     return f"{key}: unknown key; did you mean {near[0]}?"
@@ -262,5 +268,3 @@ def _show(value: Any) -> str:
   """A value as the user wrote it, near enough, and short."""
   text = json.dumps(value, ensure_ascii=False, default=str)
   return text if len(text) <= 60 else text[:57] + "..."
-
-

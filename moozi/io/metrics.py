@@ -27,7 +27,7 @@ class MetricsSink:
     if metrics_path.exists():
       whole = metrics_path.read_bytes()
       os.truncate(metrics_path, whole.rfind(b"\n") + 1)
-    self._file = open(metrics_path, "a", encoding="utf-8")
+    self._file = open(metrics_path, "a", encoding="utf-8")  # noqa: SIM115 - open as long as the sink is
     self._writer: Any = None
     if tensorboard_path is not None:
       import tensorboardX
@@ -48,7 +48,11 @@ class MetricsSink:
     if taken:
       raise ValueError(f"scalars: {taken[0]!r} is a key of the tick itself")
     numbers = {name: _number(name, value) for name, value in scalars.items()}
-    tick = {"env_steps": int(env_steps), "learner_steps": int(learner_steps), "wall_s": round(float(wall_s), 3)}
+    tick = {
+      "env_steps": int(env_steps),
+      "learner_steps": int(learner_steps),
+      "wall_s": round(float(wall_s), 3),
+    }
     self._file.write(json.dumps(to_plain_json(tick | numbers), allow_nan=False) + "\n")
     self._file.flush()
     if self._writer is not None:

@@ -98,7 +98,9 @@ class _Figures:
     self._smooth_rate: float | None = None
     self.share = 0.0
 
-  def take(self, env_steps: int, learner_steps: int, wall_s: float, scalars: Mapping[str, Any]) -> list[tuple[str, str]]:
+  def take(
+    self, env_steps: int, learner_steps: int, wall_s: float, scalars: Mapping[str, Any]
+  ) -> list[tuple[str, str]]:
     """(name, value) of everything there is to show."""
     self._latest |= {name: float(scalars[name]) for _, name, _ in FIGURES if scalars.get(name) is not None}
     rate = self._latest.get("system/env_steps_per_s")
@@ -111,7 +113,9 @@ class _Figures:
     self.share = min(share, 1.0)
     left = seconds_left(env_steps, wall_s, self._smooth_rate, self._max_env_steps, self._max_wall_s)
     out = [("env steps", f"{env_steps:,}"), ("updates", f"{learner_steps:,}")]
-    out += [(label, format(self._latest[name], form)) for label, name, form in FIGURES if name in self._latest]
+    out += [
+      (label, format(self._latest[name], form)) for label, name, form in FIGURES if name in self._latest
+    ]
     out.append(("elapsed", format_seconds(wall_s)))
     if left is not None:
       out.append(("left", format_seconds(left)))

@@ -1,12 +1,12 @@
-"""The run directory: where everything that a run leaves behind lies. Other tools read it; its names are a contract.
+"""The run directory: where everything that a run leaves behind lies. Other tools rely on its names.
 
-    config.yaml      the resolved configuration
-    metrics.jsonl    one JSON object a tick
-    tensorboard/     the same scalars as events
-    checkpoints/     the last few, and milestones
-    gifs/            episodes of the testing worker
-    logs/            one file for each actor
-    summary.json     figures of the whole run, written at its end
+config.yaml      the resolved configuration
+metrics.jsonl    one JSON object a tick
+tensorboard/     the same scalars as events
+checkpoints/     the last few, and milestones
+gifs/            episodes of the testing worker
+logs/            one file for each actor
+summary.json     figures of the whole run, written at its end
 """
 
 import dataclasses
@@ -78,7 +78,8 @@ class RunDirectory:
       save_config(config.model_copy(update={"run": run}), out.config_path)
       return out
     raise UserError(
-      f"run.name={name or made}: {parent / candidates[0]} exists; a run is never overwritten: choose another name"
+      f"run.name={name or made}: {parent / candidates[0]} exists; "
+      "a run is never overwritten: choose another name"
     )
 
   @classmethod
@@ -90,7 +91,9 @@ class RunDirectory:
     path = Path(path)
     try:
       if not path.is_dir():
-        raise UserError(f"{path}: {'is not a folder' if path.exists() else 'no such folder'}; a run directory is needed")
+        raise UserError(
+          f"{path}: {'is not a folder' if path.exists() else 'no such folder'}; a run directory is needed"
+        )
       missing = [n for n in ("config.yaml", "checkpoints") if not (path / n).exists()]
     except (OSError, ValueError) as e:
       raise UserError(f"{str(path)!r}: cannot be read: {e}") from None
@@ -175,12 +178,12 @@ class RunDirectory:
 def check_name(name: str, key: str = "run.name") -> str:
   """The name, if it is a plain folder name that stays inside its parent.
 
-  Raises: UserError: empty, too long, a separator, a leading dot or dash, or another character that is not allowed.
+  Raises: UserError: empty, too long, or with a separator, a leading dot or dash, or another odd character.
   """
   if not _NAME.fullmatch(name) or len(name) > MAX_NAME_LENGTH:
     raise UserError(
-      f"{key}={name!r}: must be a folder name of letters, digits and _ . + = - that starts with a letter, digit or _, "
-      f"at most {MAX_NAME_LENGTH} characters"
+      f"{key}={name!r}: must be a folder name of letters, digits and _ . + = - "
+      f"that starts with a letter, digit or _, at most {MAX_NAME_LENGTH} characters"
     )
   return name
 

@@ -15,8 +15,8 @@ def flatten_tree(tree: Any) -> tuple[dict[str, np.ndarray], dict[str, dict[str, 
   Args:
     tree: leaves are NumPy or JAX arrays, JAX PRNG keys (typed), NumPy scalars, int, float, bool and str.
       None and empty containers are structure.
-  Returns: arrays by key path, and for every leaf what it is, in JSON values. Plain values are in the latter, to
-    the bit: an int of any size as text, a float in hexadecimal.
+  Returns: arrays by key path, and for every leaf what it is, in JSON values. Plain values are in the latter,
+    to the bit: an int of any size as text, a float in hexadecimal.
   Raises: ValueError: a leaf of another kind, with its key path.
   """
   import jax
@@ -33,18 +33,22 @@ def flatten_tree(tree: Any) -> tuple[dict[str, np.ndarray], dict[str, dict[str, 
       # Row-major and in this machine's byte order, or safetensors writes something else than it reads.
       arrays[key] = np.asarray(array, dtype=array.dtype.newbyteorder("="), order="C")
     else:
-      description["value"] = leaf.hex() if type(leaf) is float else leaf if type(leaf) in (bool, str) else str(leaf)
+      description["value"] = (
+        leaf.hex() if type(leaf) is float else leaf if type(leaf) in (bool, str) else str(leaf)
+      )
   return arrays, leaves
 
 
-def unflatten_tree(template: Any, arrays: Mapping[str, np.ndarray], leaves: Mapping[str, Mapping[str, Any]]) -> Any:
+def unflatten_tree(
+  template: Any, arrays: Mapping[str, np.ndarray], leaves: Mapping[str, Mapping[str, Any]]
+) -> Any:
   """The pytree that `flatten_tree` took apart, in the template's structure.
 
   Args:
     template: a pytree of the same structure, shapes and dtypes (`jax.eval_shape`'s result will do).
     arrays: by key path.
     leaves: by key path.
-  Raises: ValueError: names the first key, in the template's order, that is missing, differs or is one too many.
+  Raises: ValueError: names the first key, in the template's order, that is missing, differs or is too many.
   """
   import jax
   import jax.numpy as jnp
@@ -79,7 +83,7 @@ def unflatten_tree(template: Any, arrays: Mapping[str, np.ndarray], leaves: Mapp
 
 
 def first_difference(there: Any, here: Any, key: str) -> tuple[str, Any, Any] | None:
-  """The first place where two nests of JSON values differ, as (dotted key, value there, value here), or None."""
+  """The first place where two nests of JSON values differ: (dotted key, value there, value here), or None."""
   if isinstance(there, Mapping) and isinstance(here, Mapping):
     for name in [*here, *(n for n in there if n not in here)]:
       if name not in there or name not in here:

@@ -10,6 +10,7 @@ import yaml
 from moozi.core.errors import UserError
 
 MAX_BYTES = 1 << 20
+MAX_DEPTH = 50
 
 # Numbers as YAML 1.2 and people have them. PyYAML's own table reads 1e-3 as text, 1:30 as 90, `no` as false.
 _INT = re.compile(r"^[-+]?(?:0|[1-9][0-9_]*)$")
@@ -25,19 +26,23 @@ _PLAIN_TAGS = {_TAG + kind for kind in ("null", "bool", "int", "float", "str", "
 class _PlainLoader(yaml.SafeLoader):
   """SafeLoader with its table of implicit types replaced; unknown tags stay errors."""
 
-  yaml_implicit_resolvers: dict[str, Any] = {}
+  yaml_implicit_resolvers = {}  # noqa: RUF012 - as in the base
 
   def compose_node(self, parent: Any, index: Any) -> Any:
     # An alias inside an alias grows without bound when it is copied; `base:` is the way to share settings.
     if self.check_event(yaml.events.AliasEvent):
-      raise yaml.composer.ComposerError(None, None, "aliases (*name) are not allowed", self.peek_event().start_mark)
+      raise yaml.composer.ComposerError(
+        None, None, "aliases (*name) are not allowed", self.peek_event().start_mark
+      )
     return super().compose_node(parent, index)
 
   def construct_mapping(self, node: Any, deep: bool = False) -> dict:
     seen = set()
     for key_node, _ in node.value:
       if key_node.tag != _TAG + "str":
-        raise yaml.constructor.ConstructorError(None, None, f"the key {key_node.value!r} is not text", key_node.start_mark)
+        raise yaml.constructor.ConstructorError(
+          None, None, f"the key {key_node.value!r} is not text", key_node.start_mark
+        )
       if key_node.value in seen:
         raise yaml.constructor.ConstructorError(
           None, None, f"the key {key_node.value!r} is given twice", key_node.start_mark
@@ -71,10 +76,15 @@ def parse_yaml(text: str, where: str) -> Any:
   Args:
     text: one YAML document.
     where: what to call the text in an error.
-  Raises: UserError: not YAML, a tag that is not plain data (such tags can run code), an alias, a key given twice.
+  Raises: UserError: not YAML, a tag that is not plain data (such tags can run code), an alias, a key twice.
   """
   try:
+    depth = 0
     for event in yaml.parse(text, _PlainLoader):
+      # Checked on the way: the parser's time grows with the square of the depth.
+      depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+      if depth > MAX_DEPTH:
+        raise UserError(f"{where}: not valid YAML: nested too deep")
       tag = getattr(event, "tag", None)
       if tag is not None and tag not in _PLAIN_TAGS:
         raise UserError(f"{where}: the tag {_tag_as_written(tag)} is not allowed: only plain values are")
@@ -84,8 +94,6 @@ def parse_yaml(text: str, where: str) -> Any:
     raise UserError(f"{where}: not valid YAML{line}: {e.problem or e.context}") from None
   except (yaml.YAMLError, ValueError) as e:
     raise UserError(f"{where}: not valid YAML: {e}") from None
-  except RecursionError:
-    raise UserError(f"{where}: not valid YAML: nested too deep") from None
 
 
 def _tag_as_written(tag: str) -> str:
@@ -126,7 +134,7 @@ def write_text(path: Path, text: str) -> None:
 class _PlainDumper(yaml.SafeDumper):
   """SafeDumper that quotes what `_PlainLoader` would read as something else than text."""
 
-  yaml_implicit_resolvers: dict[str, Any] = dict(yaml.SafeDumper.yaml_implicit_resolvers)
+  yaml_implicit_resolvers = dict(yaml.SafeDumper.yaml_implicit_resolvers)  # noqa: RUF012 - as in the base
 
 
 for _kind, _pattern, _first in (("int", _INT, "-+0123456789"), ("float", _FLOAT, "-+0123456789.")):

@@ -35,7 +35,9 @@ class BatchNorm(hk.Module):
       axes = tuple(range(x.ndim - 1))
       batch_mean, batch_variance = jnp.mean(x, axis=axes), jnp.var(x, axis=axes)
       hk.set_state("mean", self._decay * mean + (1 - self._decay) * jax.lax.stop_gradient(batch_mean))
-      hk.set_state("variance", self._decay * variance + (1 - self._decay) * jax.lax.stop_gradient(batch_variance))
+      hk.set_state(
+        "variance", self._decay * variance + (1 - self._decay) * jax.lax.stop_gradient(batch_variance)
+      )
       mean, variance = batch_mean, batch_variance
     return (x - mean) * (jax.lax.rsqrt(variance + _EPSILON) * scale) + offset
 

@@ -49,7 +49,9 @@ class LatentPrediction(hk.Module):
     x = hidden_state
     for i in range(c.num_prediction_blocks):
       x = ResidualDense(c.norm, c.batch_norm_decay, name=f"block_{i}")(x, is_training)
-    out = Heads(self._sizes, c.head_size, c.norm, c.batch_norm_decay, zero_init=True, name="heads")(x, is_training)
+    out = Heads(self._sizes, c.head_size, c.norm, c.batch_norm_decay, zero_init=True, name="heads")(
+      x, is_training
+    )
     return out["value"], out["policy"]
 
 

@@ -49,8 +49,10 @@ class Model:
   Attributes:
     init: (rng_key, stacked_history [B, H, W, Ch]) → (params, net_state).
     root_inference: (params, net_state, stacked_history, is_training) → (ModelOutput, net_state).
-    trans_inference: (params, net_state, hidden_state, action [B] int32, is_training) → (ModelOutput, net_state).
-    project: (params, net_state, hidden_state, is_training) → (projected, net_state); projected is like the state.
+    trans_inference: (params, net_state, hidden_state, action [B] int32, is_training) → (ModelOutput,
+      net_state).
+    project: (params, net_state, hidden_state, is_training) → (projected, net_state); projected is
+      shaped like the hidden state.
     represent: (params, net_state, stacked_history, is_training) → (hidden_state, net_state).
     num_actions: A, with the dummy.
     transform: Φ and its inverse.
@@ -123,7 +125,9 @@ def make_model(
 
 def _check_shape(stacked_history: Array, input_shape: tuple[int, ...]) -> None:
   if stacked_history.shape[1:] != input_shape:
-    raise ValueError(f"stacked_history: shape {stacked_history.shape}, must be [B, {', '.join(map(str, input_shape))}]")
+    raise ValueError(
+      f"stacked_history: shape {stacked_history.shape}, must be [B, {', '.join(map(str, input_shape))}]"
+    )
 
 
 def _parts(config: NetworkConfig, num_actions: int, support_size: int) -> tuple[Any, Any, Any, Any]:
@@ -144,7 +148,9 @@ def _parts(config: NetworkConfig, num_actions: int, support_size: int) -> tuple[
   )
 
 
-def _build(config: NetworkConfig, num_actions: int, transform: ScalarTransform) -> tuple[Any, tuple[Any, ...]]:
+def _build(
+  config: NetworkConfig, num_actions: int, transform: ScalarTransform
+) -> tuple[Any, tuple[Any, ...]]:
   """Haiku's template: an init that touches every parameter, and the four functions."""
   represent, predict, transit, project = _parts(config, num_actions, transform.size)
 

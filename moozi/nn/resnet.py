@@ -20,7 +20,9 @@ Array = Any
 
 def _tower(x: Array, num_blocks: int, config: NetworkConfig, is_training: bool) -> Array:
   for i in range(num_blocks):
-    x = ResidualBlock(config.channels, config.norm, config.batch_norm_decay, name=f"block_{i}")(x, is_training)
+    x = ResidualBlock(config.channels, config.norm, config.batch_norm_decay, name=f"block_{i}")(
+      x, is_training
+    )
   return x
 
 

@@ -43,7 +43,9 @@ def push_frame(state: HistoryState, frame: Array, is_first: Array) -> HistorySta
   Returns: the history at t.
   """
   xp = array_namespace(state.frames, frame)
-  past = xp.where(is_first[:, None, None, None, None], xp.zeros_like(state.frames[:, 1:]), state.frames[:, 1:])
+  past = xp.where(
+    is_first[:, None, None, None, None], xp.zeros_like(state.frames[:, 1:]), state.frames[:, 1:]
+  )
   actions = xp.where(is_first[:, None], xp.full_like(state.actions, DUMMY_ACTION), state.actions)
   return HistoryState(frames=xp.concatenate([past, frame[:, None]], axis=1), actions=actions)
 

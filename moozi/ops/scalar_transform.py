@@ -38,8 +38,8 @@ def inverse_transform(z: Array, epsilon: float = 0.001) -> Array:
     epsilon: ε of the transform; > 0.
 
   Returns: […] float32, env units.
-  Source: Pohlen et al. 2018, proposition for h⁻¹. Departures: rationalised, and solved for q − 1 instead of q,
-    so that neither a small ε nor a small z cancels.
+  Source: Pohlen et al. 2018, proposition for h⁻¹. Departures: rationalised, and solved for q − 1 instead of
+    q, so that neither a small ε nor a small z cancels.
   """
   xp = array_namespace(z)
   a = xp.abs(z)

@@ -1,5 +1,8 @@
 """Builds the parts of a run from its configuration: the same parts for `loop` and for every actor."""
 
+import jax
+
+from moozi.agent.update import TrainingState, init_training_state
 from moozi.core.config import Config
 from moozi.core.seeds import child_seed
 from moozi.core.spec import EnvSpec
@@ -31,6 +34,12 @@ def build_model(config: Config, spec: EnvSpec) -> Model:
 def build_learner(config: Config, spec: EnvSpec) -> Learner:
   """The parameter server's work."""
   return Learner(build_model(config, spec), config, spec, child_seed(config.seed, "learner"))
+
+
+def training_state_template(config: Config, spec: EnvSpec) -> TrainingState:
+  """The shapes and dtypes of the run's TrainingState, as a checkpoint is restored with; no arrays."""
+  model = build_model(config, spec)
+  return jax.eval_shape(lambda: init_training_state(model, config, spec, jax.random.PRNGKey(0)))
 
 
 def build_collector(config: Config, spec: EnvSpec, worker: int) -> TrajectoryCollector:

@@ -18,6 +18,7 @@ from moozi.core.config import Config, PlannerConfig
 from moozi.core.spec import EnvSpec
 from moozi.envs.environment import Environment
 from moozi.envs.random_starts import RandomStarts
+from moozi.envs.step_cap import StepCap
 from moozi.envs.vector import VectorEnvironment
 from moozi.nn.model import Model
 from moozi.ops.history import init_history
@@ -42,13 +43,15 @@ class EpisodeRecord:
 
 @dataclasses.dataclass(frozen=True)
 class EvaluationResult:
-  """Attributes:
-  returns: [E] float64, undiscounted sums of rewards after the random start.
-  lengths: [E] int64, actions taken after the random start.
-  num_distinct: episodes that differ from every other in actions or rewards.
-  version: learner step of the parameters.
-  env_steps: environment steps of training when they were taken.
-  episode: the first episode, or None where not asked for.
+  """What E episodes came to.
+
+  Attributes:
+    returns: [E] float64, undiscounted sums of rewards after the random start.
+    lengths: [E] int64, actions taken after the random start.
+    num_distinct: how many differ from every other in actions or rewards.
+    version: learner step of the parameters.
+    env_steps: environment steps of training when they were taken.
+    episode: the first episode, or None where not asked for.
   """
 
   returns: np.ndarray
@@ -145,12 +148,16 @@ class _EpisodeSlots:
   ) -> None:
     evaluation = config.evaluation
     self._seed, self._num_episodes = evaluation.seed, num_episodes
-    self._max_steps = evaluation.max_episode_steps
     self._next_episode = 0
     # Always the configured width, so that one compilation serves every number of episodes.
     self.num_envs = evaluation.num_envs
     self._episode_of = np.full(self.num_envs, -1, np.int64)
-    envs = [RandomStarts(make_env(self._seed), evaluation.max_random_starts) for _ in range(self.num_envs)]
+
+    def make_test_env() -> Environment:
+      env = RandomStarts(make_env(self._seed), evaluation.max_random_starts)
+      return StepCap(env, evaluation.max_episode_steps)
+
+    envs = [make_test_env() for _ in range(self.num_envs)]
     self._env = VectorEnvironment(envs, next_seed=self._take_episode)
     self._returns = np.zeros(num_episodes, np.float64)
     self._lengths = np.zeros(num_episodes, np.int64)
@@ -187,13 +194,10 @@ class _EpisodeSlots:
     self.timestep = step = self._env.step(action)
     for slot in playing:
       episode = seen[slot]
-      if self._finished[episode]:
-        continue
       self._returns[episode] += step.last_reward[slot]
       self._lengths[episode] += 1
       self._hashes[episode].update(bytes([action[slot]]) + np.float32(step.last_reward[slot]).tobytes())
-      is_cut = self._max_steps is not None and self._lengths[episode] >= self._max_steps
-      if step.is_last[slot] or is_cut:
+      if step.is_last[slot]:
         self._finished[episode] = True
         if episode == 0:
           self._note(step.frame[slot], 0, step.last_reward[slot], 0.0, np.zeros_like(action_probs[slot]))

@@ -1,0 +1,54 @@
+"""A world whose episodes are truncated after a number of steps, whatever its own rules say."""
+
+import dm_env
+from dm_env import TimeStep
+
+from moozi.core.spec import EnvSpec
+from moozi.envs.environment import Environment
+
+
+class StepCap(Environment):
+  """Truncates the episodes of a world; an end of the world's own at the cap stays what it is.
+
+  Args:
+    env: the world.
+    max_steps: steps of an episode, counted from its FIRST step.
+
+  Raises: ValueError: where max_steps is below 1.
+  """
+
+  def __init__(self, env: Environment, max_steps: int) -> None:
+    if max_steps < 1:
+      raise ValueError(f"max_steps={max_steps}: must be at least 1")
+    self._env, self._max_steps = env, max_steps
+    self._num_steps = 0
+    self._needs_reset = True
+
+  @property
+  def world_spec(self) -> EnvSpec:
+    """The facts of the world within."""
+    return self._env.world_spec
+
+  def seed(self, seed: int) -> None:
+    """Seeds the world; see `Environment.seed`."""
+    self._env.seed(seed)
+
+  def reset(self) -> TimeStep:
+    """Starts an episode."""
+    self._num_steps, self._needs_reset = 0, False
+    return self._env.reset()
+
+  def step(self, action: int) -> TimeStep:
+    """See `Environment.step`."""
+    if self._needs_reset:
+      return self.reset()
+    step = self._env.step(action)
+    self._num_steps += 1
+    if not step.last() and self._num_steps >= self._max_steps:
+      step = dm_env.truncation(step.reward, step.observation)
+    self._needs_reset = step.last()
+    return step
+
+  def close(self) -> None:
+    """Closes the world."""
+    self._env.close()

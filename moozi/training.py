@@ -1,0 +1,80 @@
+"""Puts a run together: the loop or the driver, the recorder that listens, and the signals that end it."""
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any
+
+from moozi.core.config import Config
+from moozi.core.spec import EnvSpec
+from moozi.io.logs import setup_logging
+from moozi.io.progress import make_progress
+from moozi.io.run_directory import RunDirectory
+from moozi.recording import Recorder
+from moozi.runtime.events import Event
+
+
+def train(config: Config, spec: EnvSpec, run: RunDirectory) -> dict[str, Any]:
+  """Trains into the run directory and returns the run's summary.
+
+  SIGINT and SIGTERM end the run with a checkpoint; a second one ends the process at once.
+
+  Args:
+    config: the run's configuration; `runtime` chooses between one process and Ray.
+    spec: the world's facts.
+    run: a directory made for this run.
+
+  Raises: UserError: Ray cannot give what the configuration asks for.
+  """
+  start = time.monotonic()
+  setup_logging(run.log_path("driver"))
+  display = make_progress(config.logging.progress, run.name, config.max_env_steps, config.max_wall_s)
+  with _StopRequest() as stop, contextlib.closing(Recorder(config, spec, run, display, start)) as recorder:
+    stop.notify = lambda name: display.note(f"{name}: ending with a checkpoint; a second signal ends at once")
+    # Closed explicitly, so that an error in a sink also ends what the generator started.
+    with contextlib.closing(_events(config, spec, run, stop)) as events:
+      for event in events:
+        recorder.observe(event)
+    assert recorder.summary is not None, "the last event is Finished"
+    return recorder.summary
+
+
+def _events(config: Config, spec: EnvSpec, run: RunDirectory, stop: "_StopRequest") -> Iterator[Event]:
+  if config.runtime == "local":
+    from moozi.runtime import loop
+
+    return loop.run(config, spec, stop.is_set)
+  from moozi.actors import driver
+
+  return driver.run(config, spec, str(run.logs_path.absolute()), stop.is_set)
+
+
+class _StopRequest:
+  """Set by the first SIGINT or SIGTERM; the second one ends the process."""
+
+  def __init__(self) -> None:
+    self._is_set = False
+    self._saved: dict[int, Any] = {}
+    self.notify = lambda name: None
+
+  def is_set(self) -> bool:
+    """Whether a signal came."""
+    return self._is_set
+
+  def __enter__(self) -> "_StopRequest":
+    for number in (signal.SIGINT, signal.SIGTERM):
+      self._saved[number] = signal.signal(number, self._on_signal)
+    return self
+
+  def __exit__(self, *_: object) -> None:
+    for number, handler in self._saved.items():
+      signal.signal(number, handler)
+
+  def _on_signal(self, number: int, frame: FrameType | None) -> None:
+    if self._is_set:
+      os._exit(128 + number)
+    self._is_set = True
+    self.notify(signal.Signals(number).name)

@@ -1,0 +1,253 @@
+"""Measures what a run could reach on this machine and what it does reach; `make bench` runs it.
+
+    python scripts/bench.py [CONFIG] [key=value …] [--seconds 180] [--json FILE]
+
+1. The floor: the best rate of the bare compiled search per step and of the bare compiled update per
+   sample, over batch widths and thread counts, each in a process of its own, alone on the machine.
+2. The whole system through Ray on the same configuration, testing worker on; after the warm-up its
+   environment steps/s over the rest of the run is held against 1 / (t_act + r · t_learn), r the
+   achieved samples per step.
+3. Parts: the vectorized world, replay's sampling, a loop over updates against a scan.
+
+Run it alone: figures of a busy machine say nothing. Everything is a ratio within one run.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ACT_WIDTHS = (32, 64, 128, 256)
+LEARN_WIDTHS = (128, 256, 512, 1024)
+WARMUP_S = 60.0
+
+
+def best_seconds(call: Callable[[], Any], min_s: float = 3.0, min_calls: int = 5) -> float:
+  """Shortest of many calls, in seconds; the first is left out (it compiles)."""
+  call()
+  times: list[float] = []
+  start = time.perf_counter()
+  while len(times) < min_calls or time.perf_counter() - start < min_s:
+    before = time.perf_counter()
+    call()
+    times.append(time.perf_counter() - before)
+  return min(times)
+
+
+def make_targets(config: Any, spec: Any, lead: tuple[int, ...]) -> Any:
+  """Random targets of the right shapes, `lead` leading axes."""
+  import numpy as np
+
+  from moozi.core.records import TrainTarget
+
+  random = np.random.default_rng(0)
+  k, length, actions = config.targets.unroll_steps, config.targets.history_length, spec.num_actions
+  probs = random.random((*lead, k + 1, actions), np.float32)
+  frames = random.random((*lead, length + 1, *spec.frame_shape)) < 0.2
+  return TrainTarget(
+    frames=frames.astype(spec.frame_dtype),
+    history_actions=random.integers(0, actions, (*lead, length + 1), np.int32),
+    actions=random.integers(0, actions, (*lead, k), np.int32),
+    rewards=random.random((*lead, k), np.float32),
+    action_probs=probs / probs.sum(-1, keepdims=True),
+    root_values=random.random((*lead, k + 1), np.float32),
+    n_step_returns=random.random((*lead, k + 1), np.float32),
+    unroll_mask=np.ones((*lead, k + 1), np.float32),
+    consistency_mask=np.ones(lead, np.float32),
+    importance_ratio=np.ones(lead, np.float32),
+    slot=np.zeros(lead, np.int64),
+    sequence=np.zeros(lead, np.int64),
+    acted_version=np.zeros(lead, np.int32),
+    searched_version=np.zeros(lead, np.int32),
+  )
+
+
+def floor(config: Any, with_scan: bool) -> dict[str, Any]:
+  """Rates of the bare functions with this process's threads."""
+  import jax
+  import numpy as np
+
+  from moozi.agent.policy import make_policy
+  from moozi.agent.update import init_training_state, make_update
+  from moozi.core.records import BatchedTimeStep
+  from moozi.ops.history import init_history
+  from moozi.runtime import build
+
+  spec = build.world_spec(config)
+  model = build.build_model(config, spec)
+  state = init_training_state(model, config, spec, jax.random.PRNGKey(0))
+  policy = jax.jit(make_policy(model, config.planners.train, config.targets, spec))
+  out: dict[str, Any] = {"act": {}, "learn": {}}
+  for width in ACT_WIDTHS:
+    mask = np.ones((width, spec.num_actions), bool)
+    mask[:, 0] = False
+    zeros = np.zeros(width, bool)
+    step = BatchedTimeStep(
+      frame=(np.random.default_rng(0).random((width, *spec.frame_shape)) < 0.2).astype(spec.frame_dtype),
+      last_reward=np.zeros(width, np.float32),
+      last_discount=np.ones(width, np.float32),
+      is_first=zeros,
+      is_last=zeros,
+      is_truncated=zeros,
+      to_play=np.zeros(width, np.int32),
+      legal_actions_mask=mask,
+    )
+    history = init_history(width, config.targets.history_length, spec)
+    key = jax.random.PRNGKey(1)
+    seconds = best_seconds(
+      lambda: jax.block_until_ready(policy(state.params, state.net_state, history, step, key, 1.0))  # noqa: B023
+    )
+    out["act"][width] = width / seconds
+  update = jax.jit(make_update(model, config, spec), donate_argnums=0)
+  for width in LEARN_WIDTHS:
+    targets = make_targets(config, spec, (width,))
+
+    def learn() -> None:
+      nonlocal state
+      state, output = update(state, targets)  # noqa: B023
+      jax.block_until_ready(output)
+
+    out["learn"][width] = width / best_seconds(learn)
+  if with_scan:
+    many = make_targets(config, spec, (4, config.learner.batch_size))
+    scan = jax.jit(lambda s, t: jax.lax.scan(make_update(model, config, spec), s, t))
+    seconds = best_seconds(lambda: jax.block_until_ready(scan(state, many)))
+    out["scan"] = 4 * config.learner.batch_size / seconds
+  return out
+
+
+def parts(config: Any) -> dict[str, float]:
+  """Rates of the vectorized world and of replay, one thread."""
+  import numpy as np
+
+  from moozi.core.pytree import fields_of, stack
+  from moozi.core.records import StepSample, TrajectorySample
+  from moozi.envs.vector import make_vector
+  from moozi.runtime import build
+
+  spec = build.world_spec(config)
+  num_envs, length = config.workers.num_envs, config.workers.segment_length
+  env = make_vector(config.env.name, config.env.kwargs, num_envs, 0)
+  replay = build.build_replay(config, spec)
+  random = np.random.default_rng(0)
+  step = env.reset()
+  world_s = 0.0
+  for _ in range(max(2, 60_000 // (num_envs * length))):
+    samples = []
+    for _ in range(length):
+      action = random.integers(1, spec.num_actions, num_envs).astype(np.int32)
+      version = np.zeros(num_envs, np.int32)
+      probs = np.full((num_envs, spec.num_actions), 1 / spec.num_actions, np.float32)
+      value = random.random(num_envs, np.float32)
+      samples.append(
+        StepSample(
+          **fields_of(step),
+          root_value=value,
+          action_probs=probs,
+          action=np.where(step.is_last, 0, action).astype(np.int32),
+          acted_version=version,
+          searched_version=version,
+        )
+      )
+      before = time.perf_counter()
+      step = env.step(action)
+      world_s += time.perf_counter() - before
+    segment = TrajectorySample(**fields_of(stack(samples)))
+    for first_lane in range(0, config.workers.num_workers * num_envs, num_envs):
+      replay.add(segment, first_lane=first_lane)
+  num_steps = replay.num_added / config.workers.num_workers
+  updates, batch = config.learner.updates_per_call, config.learner.batch_size
+  sample_s = best_seconds(lambda: replay.sample_many(updates, batch))
+  return {"world_steps_per_s": num_steps / world_s, "replay_samples_per_s": updates * batch / sample_s}
+
+
+def end_to_end(config_path: str, overrides: list[str], seconds: float) -> dict[str, float]:
+  """A run through Ray; means over the ticks after the warm-up."""
+  with tempfile.TemporaryDirectory() as folder:
+    command = [
+      *(sys.executable, "-m", "moozi.cli", "train", config_path, *overrides, f"run.dir={folder}", "run.name=bench"),
+      *("runtime=ray", f"max_wall_s={seconds}", "logging.progress=none", "evaluation.final_episodes=1"),
+    ]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    lines = (Path(folder) / "bench" / "metrics.jsonl").read_text().splitlines()
+    summary = json.loads((Path(folder) / "bench" / "summary.json").read_text())
+  ticks = [json.loads(line) for line in lines]
+  window = [t for t in ticks if WARMUP_S <= t["wall_s"] <= seconds]
+  first, last = window[0], window[-1]
+  return {
+    "window_s": last["wall_s"] - first["wall_s"],
+    "env_steps_per_s": (last["env_steps"] - first["env_steps"]) / (last["wall_s"] - first["wall_s"]),
+    "sample_reuse": summary["sample_reuse"],
+    "evaluations": sum("test/return_mean" in t for t in window),
+  }
+
+
+def in_own_process(mode: str, threads: int, arguments: list[str]) -> dict[str, Any]:
+  """Runs this file again with so many threads, and reads what it prints."""
+  environment = os.environ | {"NPROC": str(threads), "JAX_PLATFORMS": "cpu", "OMP_NUM_THREADS": str(threads)}
+  command = [sys.executable, __file__, "--mode", mode, *arguments]
+  result = subprocess.run(command, check=True, env=environment, stdout=subprocess.PIPE, text=True)
+  return json.loads(result.stdout.splitlines()[-1])
+
+
+def report(config_path: str, overrides: list[str], seconds: float) -> dict[str, Any]:
+  """Everything, printed as it comes."""
+  cores = len(os.sched_getaffinity(0))
+  arguments = [config_path, *overrides]
+  print(f"# {cores} cores; load average before: {os.getloadavg()[0]:.2f}", flush=True)
+  floors = {n: in_own_process("floor", n, arguments) for n in sorted({1, cores})}
+  for threads, rates in floors.items():
+    print(f"threads {threads}: search, steps/s by width:   {_row(rates['act'])}")
+    print(f"threads {threads}: update, samples/s by width: {_row(rates['learn'])}", flush=True)
+  t_act = 1 / max(rate for f in floors.values() for rate in f["act"].values())
+  t_learn = 1 / max(rate for f in floors.values() for rate in f["learn"].values())
+  rates = in_own_process("parts", 1, arguments)
+  print(f"vectorized world: {rates['world_steps_per_s']:,.0f} steps/s; replay: ", end="")
+  print(f"{rates['replay_samples_per_s']:,.0f} samples/s", flush=True)
+  print(f"updates in a scan: {floors[cores]['scan']:,.0f} samples/s")
+  whole = end_to_end(config_path, overrides, seconds)
+  limit = 1 / (t_act + whole["sample_reuse"] * t_learn)
+  ratio = whole["env_steps_per_s"] / limit
+  print(f"t_act {t_act * 1e6:.1f} µs/step, t_learn {t_learn * 1e6:.1f} µs/sample, r {whole['sample_reuse']:.3f}")
+  print(f"limit 1 / (t_act + r · t_learn): {limit:,.0f} environment steps/s")
+  print(
+    f"end to end over {whole['window_s']:.0f} s with {whole['evaluations']:.0f} evaluations: "
+    f"{whole['env_steps_per_s']:,.0f} environment steps/s = {ratio:.2f} of the limit (target 0.75)"
+  )
+  return {"cores": cores, "floors": floors, "parts": rates, "end_to_end": whole, "limit": limit, "ratio": ratio}
+
+
+def _row(rates: dict[str, float]) -> str:
+  return "  ".join(f"{width}: {rate:,.0f}" for width, rate in rates.items())
+
+
+def main() -> None:
+  """Reads the arguments and measures."""
+  parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+  parser.add_argument("config", nargs="?", default="config/minatar/breakout.yaml")
+  parser.add_argument("overrides", nargs="*")
+  parser.add_argument("--seconds", type=float, default=180.0, help="length of the run through Ray")
+  parser.add_argument("--json", type=Path, help="also write the figures there")
+  parser.add_argument("--mode", choices=("report", "floor", "parts"), default="report", help=argparse.SUPPRESS)
+  args = parser.parse_args()
+  if args.mode == "report":
+    figures = report(args.config, args.overrides, args.seconds)
+    if args.json:
+      args.json.write_text(json.dumps(figures, indent=2) + "\n")
+    return
+  from moozi.io.config import load_config
+
+  config = load_config(Path(args.config), args.overrides)
+  cores = len(os.sched_getaffinity(0))
+  threads = int(os.environ["NPROC"])
+  print(json.dumps(floor(config, with_scan=threads == cores) if args.mode == "floor" else parts(config)))
+
+
+if __name__ == "__main__":
+  main()

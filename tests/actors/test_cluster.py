@@ -1,0 +1,32 @@
+"""Shares of the cluster are checked before Ray would wait for them in silence."""
+
+import pytest
+
+from moozi.actors import cluster
+from moozi.core.config import Config
+from moozi.core.errors import UserError
+from moozi.io.config import load_config
+
+
+def test_the_default_fits_two_cores():
+  cluster.check_resources(Config(), {"CPU": 2.0})
+
+
+def test_too_many_cpus_are_named():
+  config = load_config(None, ["workers.num_workers=30", "workers.num_envs=4"])
+  with pytest.raises(UserError, match=r"16.5 CPUs.*ray.learner.num_cpus: 1.*workers.resources.num_cpus: 15.*has 2"):
+    cluster.check_resources(config, {"CPU": 2.0})
+
+
+def test_gpus_are_counted_apart():
+  config = load_config(None, ["ray.learner.num_gpus=1"])
+  with pytest.raises(UserError, match=r"1 GPUs.*has 0"):
+    cluster.check_resources(config, {"CPU": 8.0})
+  cluster.check_resources(config, {"CPU": 8.0, "GPU": 1.0})
+
+
+def test_every_actor_is_counted():
+  config = Config()
+  total = sum(count * share.num_cpus for count, share in cluster.demands(config).values())
+  parts = (config.ray.learner, config.ray.replay, config.workers.resources, config.evaluation.resources)
+  assert total == sum(part.num_cpus for part in parts)

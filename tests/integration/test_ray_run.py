@@ -1,0 +1,202 @@
+"""The real system, through the command line, as its users have it."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from moozi.cli import EVALUATION_KEYS
+from moozi.io.metrics import read_metrics
+from moozi.io.run_directory import SUMMARY_KEYS
+from tests.runtime.conftest import TINY
+
+ROOT = Path(__file__).parents[2]
+CONFIG = ROOT / "config" / "tiny" / "catch.yaml"
+
+
+def start(folder: Path, *overrides: str, **kwargs) -> subprocess.Popen:
+  command = [sys.executable, "-m", "moozi.cli", "train", str(CONFIG), *TINY, f"run.dir={folder}", "run.name=one"]
+  return subprocess.Popen(
+    [*command, "ray.num_cpus=4", *overrides],
+    stdout=subprocess.PIPE,
+    stderr=subprocess.PIPE,
+    text=True,
+    start_new_session=True,
+    **kwargs,
+  )
+
+
+def wait_for(process: subprocess.Popen, condition, what: str, timeout_s: float = 240.0) -> None:
+  end = time.monotonic() + timeout_s
+  while not condition():
+    if process.poll() is not None:
+      pytest.fail(f"ended with {process.returncode} before {what}: {process.stderr.read()}")
+    assert time.monotonic() < end, f"waited in vain for {what}"
+    time.sleep(0.2)
+
+
+def ticks(run: Path) -> list[dict]:
+  return read_metrics(run / "metrics.jsonl") if (run / "metrics.jsonl").exists() else []
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> tuple[Path, str]:
+  """One short run to its end; its folder and what it printed."""
+  folder = tmp_path_factory.mktemp("runs")
+  process = start(folder, "evaluation.period_env_steps=100", "logging.period_s=0.5", "max_env_steps=1600")
+  out, err = process.communicate(timeout=400)
+  assert process.returncode == 0, err
+  return folder / "one", out
+
+
+def test_the_run_directory_is_the_contract(finished):
+  run, _ = finished
+  assert {p.name for p in run.iterdir()} >= {
+    *("config.yaml", "metrics.jsonl", "tensorboard", "checkpoints", "gifs", "logs", "summary.json")
+  }
+  logs = {p.stem for p in (run / "logs").iterdir()}
+  assert logs == {"driver", "parameter_server", "replay_buffer", "testing_worker", "training_worker_0"}
+  assert list((run / "gifs").glob("*.gif"))
+  assert list((run / "checkpoints").iterdir())
+  assert list((run / "tensorboard").glob("events*"))
+
+
+def test_the_summary_is_whole_and_reuse_is_held(finished):
+  run, _ = finished
+  summary = json.loads((run / "summary.json").read_text())
+  assert set(SUMMARY_KEYS) <= set(summary)
+  assert summary["env_steps"] >= 1600
+  assert summary["test_episodes"] == 5
+  # Of so short a run one call of the learner in flight is 0.4% and the steps since the last one are 2%.
+  assert summary["sample_reuse"] == pytest.approx(4.0, rel=0.05)
+
+
+def test_metrics_are_json_with_growing_counters(finished):
+  run, _ = finished
+  lines = ticks(run)
+  for key in ("env_steps", "learner_steps", "wall_s"):
+    values = [line[key] for line in lines]
+    assert values == sorted(values)
+  names = set().union(*lines)
+  assert {"loss/total", "train/staleness", "train/sample_reuse", "train/return_mean", "test/return_mean"} <= names
+
+
+def test_replay_process_loads_no_jax(finished):
+  run, _ = finished
+  assert "JAX loaded: False" in (run / "logs" / "replay_buffer.log").read_text()
+
+
+def test_the_end_tells_return_random_play_and_tensorboard(finished):
+  run, out = finished
+  assert str(run) in out
+  assert "random play" in out
+  assert f"--logdir {run}" in out
+
+
+def test_evaluate_prints_one_json_object(finished):
+  run, _ = finished
+  command = [sys.executable, "-m", "moozi.cli", "evaluate", str(run), "--episodes", "6", "--json"]
+  result = subprocess.run(command, capture_output=True, text=True, timeout=240, check=True)
+  figures = json.loads(result.stdout)
+  assert tuple(figures) == EVALUATION_KEYS
+  assert figures["episodes"] == 6
+  assert figures["env"] == "tiny:catch"
+
+
+def test_the_final_evaluation_can_be_repeated(finished):
+  """The summary's figures are those of the last checkpoint, to the number."""
+  run, _ = finished
+  summary = json.loads((run / "summary.json").read_text())
+  command = [sys.executable, "-m", "moozi.cli", "evaluate", str(run), "--episodes", "5", "--json"]
+  figures = json.loads(subprocess.run(command, capture_output=True, text=True, timeout=240, check=True).stdout)
+  assert figures["return_mean"] == pytest.approx(summary["test_return_mean"])
+
+
+def test_a_checkpoint_of_another_network_is_refused(finished, tmp_path):
+  run, _ = finished
+  other = tmp_path / "other"
+  other.mkdir()
+  text = (run / "config.yaml").read_text()
+  assert "latent_size: 16" in text
+  (other / "config.yaml").write_text(text.replace("latent_size: 16", "latent_size: 32"))
+  (other / "checkpoints").symlink_to(run / "checkpoints")
+  command = [sys.executable, "-m", "moozi.cli", "evaluate", str(other)]
+  result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+  assert result.returncode == 2
+  assert "latent_size" in result.stderr
+  assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_to_the_whole_group_ends_with_a_checkpoint(tmp_path, number):
+  process = start(tmp_path, "max_env_steps=100000000", "checkpoint.period_s=100000", "logging.period_s=0.5")
+  run = tmp_path / "one"
+  wait_for(process, lambda: any(t["learner_steps"] > 0 for t in ticks(run)), "the first update")
+  if number == signal.SIGINT:
+    assert_loopback_only(process.pid)
+  os.killpg(process.pid, number)
+  _, err = process.communicate(timeout=60)
+  assert process.returncode == 0, err
+  assert "Traceback" not in err
+  summary = json.loads((run / "summary.json").read_text())
+  assert summary["reason"] == "stopped"
+  checkpoint = f"step_{summary['env_steps']:09d}"
+  assert (run / "checkpoints" / checkpoint / "manifest.json").exists()
+  assert not group_members(process.pid), "processes are left"
+
+
+def group_members(group: int) -> list[str]:
+  """Names of living processes of a process group, a moment after its end."""
+  end = time.monotonic() + 15
+  while True:
+    names = []
+    for process in psutil.process_iter():
+      try:
+        if os.getpgid(process.pid) == group and process.status() != psutil.STATUS_ZOMBIE:
+          names.append(process.name())
+      except (ProcessLookupError, psutil.NoSuchProcess):
+        continue
+    if not names or time.monotonic() > end:
+      return names
+    time.sleep(0.3)
+
+
+def assert_loopback_only(pid: int) -> None:
+  """Every socket that the driver or a process below it listens on is on the loopback address."""
+  processes = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
+  listeners = []
+  for process in processes:
+    try:
+      found = process.net_connections("inet")
+    except psutil.NoSuchProcess:
+      continue
+    listeners += [(process.name(), c.laddr.ip) for c in found if c.status == psutil.CONN_LISTEN]
+  assert len(listeners) > 5, "Ray listens somewhere"
+  open_ones = [(name, ip) for name, ip in listeners if ip not in ("127.0.0.1", "::1", "::ffff:127.0.0.1")]
+  assert not open_ones
+
+
+def test_asking_for_more_than_the_cluster_has(tmp_path):
+  process = start(tmp_path, "ray.num_cpus=1")
+  _, err = process.communicate(timeout=120)
+  assert process.returncode == 2
+  assert "the Ray cluster has 1" in err
+  assert "Traceback" not in err
+
+
+def test_no_cluster_at_the_address(tmp_path):
+  with socket.socket() as closed:
+    closed.bind(("127.0.0.1", 0))
+    port = closed.getsockname()[1]
+  process = start(tmp_path, f"ray.address=127.0.0.1:{port}")
+  _, err = process.communicate(timeout=240)
+  assert process.returncode == 2
+  assert "ray.address" in err
+  assert "Traceback" not in err

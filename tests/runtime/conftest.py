@@ -1,0 +1,36 @@
+"""A run small enough to compile and play in seconds."""
+
+import pytest
+
+from moozi.core.config import Config
+from moozi.io.config import load_config
+
+TINY = (
+  "env.name=tiny:catch",
+  "network.kind=mlp",
+  "network.latent_size=16",
+  "network.head_size=16",
+  "network.num_representation_blocks=0",
+  "network.num_prediction_blocks=0",
+  "targets.unroll_steps=2",
+  "targets.n_step=3",
+  "planners.train.num_simulations=4",
+  "planners.test.num_simulations=4",
+  "workers.num_envs=4",
+  "workers.segment_length=8",
+  "replay.capacity=4096",
+  "replay.min_steps_to_learn=64",
+  "learner.batch_size=16",
+  "learner.updates_per_call=2",
+  "evaluation.num_envs=3",
+  "evaluation.episodes=4",
+  "evaluation.final_episodes=5",
+  "evaluation.max_random_starts=2",
+  "max_env_steps=320",
+)
+
+
+@pytest.fixture(scope="session")
+def tiny_config() -> Config:
+  """Catch, with a network of a few hundred parameters."""
+  return load_config(None, list(TINY))

@@ -1,0 +1,96 @@
+"""Evaluation: fixed episodes, whatever the width; noise-free; told apart."""
+
+import numpy as np
+import pytest
+
+from moozi.io.config import load_config
+from moozi.runtime import build
+from moozi.runtime.evaluation import test_planner as planner_of
+from moozi.runtime.random_play import random_returns
+from tests.runtime.conftest import TINY
+
+
+def evaluate(overrides=(), num_episodes=7, **kwargs):
+  config = load_config(None, [*TINY, *overrides])
+  spec = build.world_spec(config)
+  params, net_state, _ = build.build_learner(config, spec).parameters()
+  return build.build_evaluator(config, spec).run(params, net_state, num_episodes=num_episodes, **kwargs)
+
+
+@pytest.fixture(scope="module")
+def result():
+  return evaluate(record=True)
+
+
+def test_every_episode_is_played_once(result):
+  assert result.returns.shape == (7,)
+  assert set(result.returns) <= {-1.0, 1.0}
+  # Nine steps of Catch less the k of the random start.
+  assert ((result.lengths >= 7) & (result.lengths <= 9)).all()
+
+
+def test_episodes_do_not_depend_on_how_many_are_played_side_by_side(result):
+  wide = evaluate(["evaluation.num_envs=11"])
+  np.testing.assert_array_equal(wide.returns, result.returns)
+  np.testing.assert_array_equal(wide.lengths, result.lengths)
+
+
+def test_episodes_do_not_depend_on_the_number_of_episodes(result):
+  few = evaluate(num_episodes=2)
+  np.testing.assert_array_equal(few.returns, result.returns[:2])
+
+
+def test_calling_again_plays_the_same(result):
+  again = evaluate(record=True)
+  np.testing.assert_array_equal(again.returns, result.returns)
+  np.testing.assert_array_equal(again.episode.actions, result.episode.actions)
+
+
+def test_the_record_is_the_first_episode(result):
+  episode = result.episode
+  assert len(episode.frames) == result.lengths[0] + 1
+  assert episode.rewards[1:].sum() == result.returns[0]
+  assert (episode.actions[:-1] > 0).all()
+  assert episode.actions[-1] == 0
+
+
+def test_distinct_episodes_are_counted():
+  alike = evaluate(["evaluation.max_random_starts=0", "env.name=tiny:corridor", "env.kwargs.max_episode_steps=5"])
+  assert alike.num_distinct == 1, "a world without chance, one policy without noise: one episode"
+
+
+def test_an_endless_world_is_cut():
+  cut = evaluate(
+    ["evaluation.max_episode_steps=3", "evaluation.max_random_starts=0", "env.name=tiny:corridor"]
+    + ["env.kwargs.length=100", "env.kwargs.max_episode_steps=null"]
+  )
+  assert cut.lengths.max() <= 3
+
+
+def test_noise_free_means_no_noise(tiny_config):
+  planner = planner_of(load_config(None, [*TINY, "planners.test.algorithm=puct", "planners.test.temperature=0.25"]))
+  assert (planner.temperature, planner.dirichlet_fraction, planner.gumbel_scale) == (0.0, 0.0, 0.0)
+  noisy = load_config(
+    None,
+    [*TINY, "planners.test.algorithm=puct", "planners.test.temperature=0.25", "evaluation.noise_free=false"]
+    + ["planners.test.dirichlet_fraction=0.1"],
+  )
+  assert planner_of(noisy, 7).temperature == 0.25
+  assert planner_of(noisy, 7).dirichlet_fraction == 0.1
+  assert planner_of(noisy, 7).num_simulations == 7
+  assert planner_of(tiny_config, 9).num_simulations == 9
+
+
+def test_summary_has_the_figures(result):
+  summary = result.summary()
+  assert summary["episodes"] == 7
+  assert summary["return_mean"] == pytest.approx(result.returns.mean())
+  assert summary["return_min"] == result.returns.min()
+
+
+def test_random_play_is_what_catch_gives(tiny_config):
+  config = load_config(None, [*TINY, "evaluation.max_random_starts=0"])
+  returns = random_returns(config, num_episodes=300)
+  # Random play of Catch: about -0.6, standard error 0.05.
+  assert returns.mean() == pytest.approx(-0.6, abs=0.2)
+  np.testing.assert_array_equal(returns[:5], random_returns(config, num_episodes=5))

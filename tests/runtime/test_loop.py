@@ -1,0 +1,73 @@
+"""The whole algorithm in one process: what it yields, in which order, and twice the same."""
+
+import jax
+import numpy as np
+import pytest
+
+from moozi.io.config import load_config
+from moozi.runtime import build, loop
+from moozi.runtime.events import Acted, Evaluated, Finished, Started, StateReady, Updated
+from tests.runtime.conftest import TINY
+
+
+def run(overrides=(), **kwargs):
+  config = load_config(None, [*TINY, *overrides])
+  return config, list(loop.run(config, build.world_spec(config), **kwargs))
+
+
+@pytest.fixture(scope="module")
+def events():
+  return run(["evaluation.period_env_steps=200", "checkpoint.milestones_env_steps=100"])[1]
+
+
+def test_what_happens_is_told_in_order(events):
+  assert isinstance(events[0], Started)
+  assert isinstance(events[-1], Finished)
+  assert events[-1].reason == "max_env_steps"
+  assert events[-1].env_steps == 320
+  counters = [(e.env_steps, e.learner_steps) for e in events]
+  assert counters == sorted(counters)
+  states = [e for e in events if isinstance(e, StateReady)]
+  assert [s.is_final for s in states] == [False, False, False, True]
+  evaluations = [e for e in events if isinstance(e, Evaluated)]
+  assert [(e.is_final, len(e.result.returns)) for e in evaluations] == [(False, 4), (True, 5)]
+
+
+def test_sample_reuse_is_held(events):
+  finished = events[-1]
+  num_samples = sum(e.num_samples for e in events if isinstance(e, Updated))
+  assert num_samples == finished.learner_steps * 16
+  assert finished.sample_reuse == pytest.approx(4.0, rel=0.05)
+
+
+def test_every_step_is_acted_with_known_parameters(events):
+  for event in events:
+    if isinstance(event, Acted):
+      assert event.staleness == 0
+      assert np.isfinite(list(event.metrics.values())).all()
+
+
+def test_the_same_seed_gives_the_same_run_to_the_bit():
+  """Prioritized sampling and refreshed priorities are on: every part takes part."""
+  _, first = run(["replay.sampling=rank", "evaluation.final_episodes=2"])
+  _, second = run(["replay.sampling=rank", "evaluation.final_episodes=2"])
+  _, other = run(["replay.sampling=rank", "evaluation.final_episodes=2", "seed=1"])
+  states = [next(e.state for e in events if isinstance(e, StateReady) and e.is_final) for events in (first, second)]
+  leaves = [jax.tree_util.tree_leaves(state) for state in states]
+  for a, b in zip(*leaves, strict=True):
+    np.testing.assert_array_equal(a, b)
+  returns = [[e.episode_returns.tolist() for e in events if isinstance(e, Acted)] for events in (first, second, other)]
+  assert returns[0] == returns[1]
+  assert returns[0] != returns[2]
+
+
+def test_a_stop_ends_with_a_checkpoint():
+  _, events = run(should_stop=lambda: True)
+  assert [type(e) for e in events] == [Started, StateReady, Finished]
+  assert events[-1].reason == "stopped"
+
+
+def test_wall_time_ends_the_run():
+  _, events = run(["max_wall_s=0.001", "max_env_steps=1000000"])
+  assert events[-1].reason == "max_wall_s"
+  assert any(isinstance(e, Evaluated) and e.is_final for e in events)

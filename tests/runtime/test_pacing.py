@@ -1,0 +1,101 @@
+"""Who may work when: sample reuse is held from both sides, and nothing waits for ever."""
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from moozi.core.config import CheckpointConfig, Config, LearnerConfig, ReplayConfig, WorkersConfig
+from moozi.runtime.pacing import CheckpointSchedule, Every, Pacer
+
+
+def make_pacer(ratio, num_envs=4, segment=8, batch=16, updates=2, min_steps=64, max_steps=100_000, slack=0):
+  config = Config(
+    max_env_steps=max_steps,
+    workers=WorkersConfig(num_envs=num_envs, segment_length=segment),
+    learner=LearnerConfig(batch_size=batch, updates_per_call=updates, samples_per_step=ratio),
+    replay=ReplayConfig(min_steps_to_learn=min_steps),
+  )
+  return Pacer(config, slack_steps=slack), num_envs * segment
+
+
+@given(
+  ratio=st.floats(0.1, 16.0),
+  segment=st.integers(1, 32),
+  updates=st.integers(1, 8),
+  seed=st.integers(0, 1000),
+  slack=st.integers(0, 4000),
+)
+def test_reuse_is_held_whatever_completes_first(ratio, segment, updates, seed, slack):
+  """A random order of completions: the ratio holds within 5% in the long run, and work never stops."""
+  pacer, round_steps = make_pacer(ratio, segment=segment, updates=updates, max_steps=10**9, slack=slack)
+  order = random.Random(seed)
+  acting = learning = 0
+  for _ in range(4000):
+    while acting < 2 and pacer.may_act():
+      pacer.ask_act(round_steps)
+      acting += 1
+    while learning < 2 and pacer.may_learn(can_sample=True):
+      pacer.ask_learn()
+      learning += 1
+    assert acting or learning, "both sides wait for each other"
+    if acting and (not learning or order.random() < 0.5):
+      pacer.done_act(round_steps)
+      acting -= 1
+    else:
+      pacer.done_learn()
+      learning -= 1
+  slack_share = (slack + 4 * round_steps + 4 * updates * 16 / ratio) / max(pacer.env_steps - pacer.started_at, 1)
+  assert pacer.sample_reuse == pytest.approx(ratio, rel=max(0.05, 2 * slack_share))
+  assert pacer.sample_reuse <= ratio * 1.0001
+
+
+def test_training_starts_when_there_is_enough():
+  pacer, round_steps = make_pacer(4.0)
+  assert not pacer.may_learn(can_sample=True)
+  pacer.ask_act(64)
+  pacer.done_act(64)
+  assert not pacer.may_learn(can_sample=False)
+  assert pacer.started_at is None
+  assert not pacer.may_learn(can_sample=True), "started, and nothing acted since"
+  assert pacer.started_at == 64
+  pacer.ask_act(round_steps)
+  pacer.done_act(round_steps)
+  assert pacer.may_learn(can_sample=True)
+
+
+def test_acting_waits_for_a_slow_learner():
+  pacer, round_steps = make_pacer(4.0, slack=200)
+  asked = 0
+  while pacer.may_act():
+    pacer.ask_act(round_steps)
+    pacer.done_act(round_steps)
+    pacer.may_learn(can_sample=True)
+    asked += round_steps
+    assert asked < 2000
+  assert asked - pacer.started_at < 200 + 2 * round_steps
+
+
+def test_acting_ends_at_max_env_steps():
+  pacer, round_steps = make_pacer(0.001, max_steps=320)
+  while pacer.may_act():
+    pacer.ask_act(round_steps)
+    pacer.done_act(round_steps)
+  assert pacer.env_steps == 320
+  assert pacer.is_complete
+
+
+def test_every():
+  every = Every(10)
+  assert [every.is_due(n) for n in (0, 9, 10, 11, 35, 39, 40)] == [False, False, True, False, True, False, True]
+  assert not Every(None).is_due(10**9)
+  assert not Every(10, start=10).is_due(19)
+  with pytest.raises(ZeroDivisionError):
+    Every(0)
+
+
+def test_checkpoints_by_time_and_by_milestone():
+  schedule = CheckpointSchedule(CheckpointConfig(period_s=60, milestones_env_steps=1000))
+  moments = [(1, 10), (61, 500), (62, 1000), (63, 1001), (121, 2000), (122, 2001)]
+  assert [schedule.is_due(*moment) for moment in moments] == [False, True, True, False, True, False]

@@ -1,0 +1,57 @@
+"""The configuration's own rules; reading it is tested in tests/io/test_config.py."""
+
+import pydantic
+import pytest
+
+from moozi.core.config import Config, LearningRateConfig, PlannerConfig, ReplayConfig, ScalarTransformConfig
+
+
+def test_sections_are_frozen_and_take_no_unknown_keys():
+  config = Config()
+  with pytest.raises(pydantic.ValidationError, match="frozen"):
+    config.seed = 1  # type: ignore[misc]
+  with pytest.raises(pydantic.ValidationError, match="extra"):
+    Config.model_validate({"sede": 1})
+
+
+def test_noise_free_has_no_source_of_chance_and_keeps_the_rest():
+  planner = PlannerConfig(
+    algorithm="puct", dirichlet_fraction=0.2, temperature=1.0, num_simulations=9, pb_c_init=2.0
+  )
+  quiet = planner.noise_free()
+  assert (quiet.dirichlet_fraction, quiet.temperature, quiet.gumbel_scale) == (0.0, 0.0, 0.0)
+  assert (quiet.num_simulations, quiet.pb_c_init) == (9, 2.0)
+  assert planner.noise_free(num_simulations=4).num_simulations == 4
+
+
+def test_gumbel_takes_no_dirichlet_noise():
+  with pytest.raises(pydantic.ValidationError, match="dirichlet_fraction"):
+    PlannerConfig(algorithm="gumbel", dirichlet_fraction=0.1)
+
+
+@pytest.mark.parametrize("steps", [[], [1], [0, 5, 5], [0, 9, 3]])
+def test_a_temperature_schedule_starts_at_zero_and_rises(steps):
+  with pytest.raises(pydantic.ValidationError, match="schedule"):
+    PlannerConfig(temperature=tuple({"env_steps": s, "temperature": 1.0} for s in steps))  # type: ignore[misc]
+
+
+def test_support_is_ordered():
+  with pytest.raises(pydantic.ValidationError, match="below"):
+    ScalarTransformConfig(support_min=3, support_max=3)
+
+
+def test_a_decaying_learning_rate_needs_its_length():
+  with pytest.raises(pydantic.ValidationError, match="decay_steps"):
+    LearningRateConfig(kind="cosine")
+  assert LearningRateConfig(kind="cosine", decay_steps=10).decay_steps == 10
+
+
+def test_a_lane_holds_more_than_one_target():
+  with pytest.raises(pydantic.ValidationError, match=r"replay\.capacity=640"):
+    Config(replay=ReplayConfig(capacity=640))
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_numbers_are_finite(value):
+  with pytest.raises(pydantic.ValidationError, match="finite"):
+    Config(max_wall_s=value)

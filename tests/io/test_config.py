@@ -1,0 +1,378 @@
+"""Reading configurations: what is right is read as meant, what is wrong is answered in one line."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from moozi.core.config import Config
+from moozi.core.errors import UserError
+from moozi.io.config import config_from_dict, config_to_dict, load_config, save_config
+from moozi.io.yaml_files import dump_yaml, parse_yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+ALL_CONFIGS = sorted((ROOT / "config").rglob("*.yaml"))
+
+
+def error_of(*overrides: str, path: Path | None = None) -> str:
+  with pytest.raises(UserError) as caught:
+    load_config(path, overrides)
+  message = str(caught.value)
+  assert "\n" not in message
+  return message
+
+
+def write(path: Path, text: str) -> Path:
+  path.parent.mkdir(parents=True, exist_ok=True)
+  path.write_text(text)
+  return path
+
+
+def test_nothing_given_is_the_defaults():
+  assert load_config(None) == Config()
+
+
+@pytest.mark.parametrize("path", ALL_CONFIGS, ids=lambda p: str(p.relative_to(ROOT)))
+def test_every_file_in_config_is_one(path):
+  config = load_config(path)
+  assert config_from_dict(config_to_dict(config)) == config
+
+
+def test_thesis_settings_are_those_of_chapter_five():
+  c = load_config(ROOT / "config/thesis/breakout.yaml")
+  t, n, r = c.targets, c.network, c.learner
+  assert (t.history_length, t.unroll_steps, t.n_step, t.discount) == (4, 5, 10, 0.997)
+  assert (c.scalar_transform.support_min, c.scalar_transform.support_max) == (-30, 30)
+  assert (n.kind, n.norm, n.channels, n.head_size) == ("resnet", "batch", 32, 128)
+  assert (n.num_representation_blocks, n.num_prediction_blocks, n.num_dynamics_blocks) == (6, 1, 1)
+  assert (r.batch_size, r.samples_per_step, r.optimizer, r.learning_rate.peak) == (1024, 4, "adam", 1e-2)
+  assert (r.value_coef, r.consistency_coef, r.l2_coef, r.max_grad_norm) == (0.25, 2, 1e-4, 5)
+  assert (r.target_update_period, r.scale_reward_loss, r.reward_coef) == (500, False, 1)
+  table = {"train": (2.25, 25, 0.2), "test": (1.75, 40, 0.1), "reanalyze": (1.75, 50, 0.2)}
+  for worker, (pb_c_init, num_simulations, dirichlet_fraction) in table.items():
+    planner = getattr(c.planners, worker)
+    assert (planner.algorithm, planner.pb_c_base) == ("puct", 19652)
+    assert (planner.pb_c_init, planner.num_simulations) == (pb_c_init, num_simulations)
+    assert planner.dirichlet_fraction == dirichlet_fraction
+  assert (c.planners.train.temperature, c.planners.test.temperature) == (1.0, 0.25)
+  assert (c.workers.num_workers, c.workers.num_envs, c.workers.segment_length) == (30, 16, 100)
+  assert (c.evaluation.noise_free, c.evaluation.num_envs, c.evaluation.episodes) == (False, 1, 10)
+
+
+def test_what_was_saved_is_read_back_the_same(tmp_path):
+  config = load_config(
+    None,
+    [
+      "run.name=1e5",
+      "learner.learning_rate.peak=3e-4",
+      "planners.train.temperature=[{env_steps: 0, temperature: 1}, {env_steps: 10, temperature: .5}]",
+      "env.kwargs={a: null, b: [1, 2.5, x], c: {d: 'no'}}",
+    ],
+  )
+  save_config(config, tmp_path / "config.yaml")
+  assert load_config(tmp_path / "config.yaml") == config
+  assert [p.name for p in tmp_path.iterdir()] == ["config.yaml"]
+
+
+# --- values -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+  ("text", "value"),
+  [
+    ("1e-3", 0.001),
+    ("1E-3", 0.001),
+    ("1.e-3", 0.001),
+    (".5", 0.5),
+    ("-2.5", -2.5),
+    ("1e6", 1_000_000),
+    ("1_000", 1000),
+    ("-7", -7),
+    ("1.0", 1.0),
+    ("007", 7.0),
+    ("1:30", "1:30"),
+    ("no", "no"),
+    ("on", "on"),
+    ("2026-11-21", "2026-11-21"),
+    ("0x10", "0x10"),
+    ("true", True),
+    ("False", False),
+    ("null", None),
+    ("~", None),
+    ("", None),
+    ("'1e-3'", "1e-3"),
+    ("=", "="),
+  ],
+)
+def test_values_are_read_as_people_write_them(text, value):
+  read = parse_yaml(text, "here")
+  assert read == value
+  assert type(read) is type(value)
+
+
+@pytest.mark.parametrize("text", ["1e-3", "0.001", "1.0e-3"])
+def test_small_numbers_in_files_and_overrides(tmp_path, text):
+  path = write(tmp_path / "a.yaml", f"learner:\n  learning_rate:\n    peak: {text}\n")
+  assert load_config(path).learner.learning_rate.peak == 0.001
+  assert load_config(None, [f"learner.learning_rate.peak={text}"]).learner.learning_rate.peak == 0.001
+
+
+plain = st.recursive(
+  st.none()
+  | st.booleans()
+  | st.integers()
+  | st.floats(allow_nan=False, allow_infinity=False)
+  | st.text(max_size=8),
+  lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+  max_leaves=8,
+)
+
+
+@given(plain)
+def test_what_is_dumped_is_parsed_back_the_same(data):
+  assert parse_yaml(dump_yaml(data), "here") == data
+
+
+@pytest.mark.parametrize(
+  "text", ["1e-3", "1e5", "1.5", "12", "no", "true", "null", "~", "1:30", "0x1f", "2026-11-21"]
+)
+def test_text_that_looks_like_something_else_stays_text(text):
+  assert parse_yaml(dump_yaml({"a": text}), "here") == {"a": text}
+
+
+def test_text_keys_take_overrides_as_they_are():
+  assert load_config(None, ["run.name=007"]).run.name == "007"
+  assert load_config(None, ["run.name=null"]).run.name is None
+  assert load_config(None, ["run.name='null'"]).run.name == "null"
+  assert load_config(None, ["env.name=tiny:catch"]).env.name == "tiny:catch"
+  assert load_config(None, ["ray.address=127.0.0.1:6379"]).ray.address == "127.0.0.1:6379"
+  assert load_config(None, ["network.norm=none"]).network.norm == "none"
+
+
+def test_overrides_go_before_the_file_and_the_last_one_counts(tmp_path):
+  path = write(tmp_path / "a.yaml", "seed: 1\nmax_env_steps: 5\n")
+  config = load_config(path, ["seed=2", "seed=3"])
+  assert (config.seed, config.max_env_steps) == (3, 5)
+
+
+def test_an_empty_section_is_the_default(tmp_path):
+  path = write(tmp_path / "a.yaml", "learner:\nenv:\n  kwargs:\n")
+  assert load_config(path) == Config()
+
+
+def test_an_override_replaces_a_list_whole():
+  schedule = "planners.train.temperature=[{env_steps: 0, temperature: 1}, {env_steps: 10, temperature: 0}]"
+  assert load_config(None, [schedule, "planners.train.temperature=0.5"]).planners.train.temperature == 0.5
+
+
+# --- base ---------------------------------------------------------------------------------------------
+
+
+def test_a_chain_of_bases_is_merged_key_by_key(tmp_path):
+  write(tmp_path / "base.yaml", "seed: 1\nmax_env_steps: 5\nlearner: {batch_size: 8, max_grad_norm: 1}\n")
+  write(tmp_path / "sub/mid.yaml", "base: ../base.yaml\nmax_env_steps: 6\nlearner: {batch_size: 9}\n")
+  path = write(tmp_path / "sub/top.yaml", "base: mid.yaml\nlearner: {value_coef: 0.5}\n")
+  c = load_config(path)
+  assert (c.seed, c.max_env_steps) == (1, 6)
+  assert (c.learner.max_grad_norm, c.learner.batch_size, c.learner.value_coef) == (1.0, 9, 0.5)
+
+
+def test_a_base_that_comes_back_to_itself(tmp_path):
+  write(tmp_path / "a.yaml", "base: b.yaml\n")
+  write(tmp_path / "b.yaml", "base: ./sub/../a.yaml\n")
+  (tmp_path / "sub").mkdir()
+  assert "a.yaml -> b.yaml -> a.yaml" in error_of(path=tmp_path / "a.yaml")
+  write(tmp_path / "c.yaml", "base: c.yaml\n")
+  assert "c.yaml -> c.yaml" in error_of(path=tmp_path / "c.yaml")
+
+
+def test_a_base_that_is_not_there_is_named_with_who_names_it(tmp_path):
+  path = write(tmp_path / "a.yaml", "base: nowhere.yaml\n")
+  message = error_of(path=path)
+  assert "a.yaml: base:" in message
+  assert "nowhere.yaml: no such file" in message
+
+
+@pytest.mark.parametrize("base", ["3", "[a.yaml]", "''"])
+def test_a_base_is_one_path(tmp_path, base):
+  assert "base=" in error_of(path=write(tmp_path / "a.yaml", f"base: {base}\n"))
+
+
+# --- files that are none ------------------------------------------------------------------------------
+
+
+def test_files_that_cannot_be_read(tmp_path):
+  assert "no such file" in error_of(path=tmp_path / "missing.yaml")
+  assert "not a file" in error_of(path=tmp_path)
+  assert "empty" in error_of(path=write(tmp_path / "empty.yaml", ""))
+  assert "empty" in error_of(path=write(tmp_path / "comment.yaml", "# nothing\n"))
+  assert "mapping" in error_of(path=write(tmp_path / "list.yaml", "- 1\n"))
+  assert "mapping" in error_of(path=write(tmp_path / "text.yaml", "hello\n"))
+  (tmp_path / "binary.yaml").write_bytes(b"\x80\x04\x95\x00")
+  assert "UTF-8" in error_of(path=tmp_path / "binary.yaml")
+  (tmp_path / "nul.yaml").write_bytes(b"seed: \x00")
+  assert "not valid YAML" in error_of(path=tmp_path / "nul.yaml")
+  (tmp_path / "loop.yaml").symlink_to(tmp_path / "loop.yaml")
+  assert "loop.yaml" in error_of(path=tmp_path / "loop.yaml")
+  assert "cannot be read" in error_of(path=Path("a\0b"))
+  assert "larger" in error_of(path=write(tmp_path / "large.yaml", "seed: 0 #" + "x" * (1 << 20)))
+
+
+def test_a_file_without_permission(tmp_path, monkeypatch):
+  path = write(tmp_path / "a.yaml", "seed: 0\n")
+
+  def refuse(self):
+    raise PermissionError(13, "Permission denied")
+
+  monkeypatch.setattr(Path, "read_bytes", refuse)  # chmod would not stop root
+  assert "Permission denied" in error_of(path=path)
+
+
+@pytest.mark.parametrize(
+  "text", ["a: [1", "a: b: c", "\t- x", "a: 1\n b: 2", "a: 1\n---\nb: 2", "%YAML 9.9", '"']
+)
+def test_what_is_not_yaml(tmp_path, text):
+  assert "not valid YAML" in error_of(path=write(tmp_path / "a.yaml", text))
+
+
+@pytest.mark.parametrize("depth", [3000])
+def test_yaml_nested_too_deep(tmp_path, depth):
+  assert "too deep" in error_of(path=write(tmp_path / "a.yaml", "a: " + "[" * depth + "]" * depth))
+
+
+def test_a_key_given_twice(tmp_path):
+  assert "'seed' is given twice" in error_of(path=write(tmp_path / "a.yaml", "seed: 1\nseed: 2\n"))
+
+
+def test_keys_are_text(tmp_path):
+  assert "not text" in error_of(path=write(tmp_path / "a.yaml", "1: 2\n"))
+
+
+def test_aliases_that_would_grow_without_bound(tmp_path):
+  bomb = "a: &a [x, x]\n" + "".join(
+    f"{c}: &{c} [*{p}, *{p}]\n" for p, c in zip("abcdefgh", "bcdefghi", strict=True)
+  )
+  assert "aliases" in error_of(path=write(tmp_path / "a.yaml", bomb))
+
+
+@pytest.mark.parametrize(
+  "value",
+  [
+    "!!python/object/apply:os.system ['touch {marker}']",
+    "!!python/object/new:os.system ['touch {marker}']",
+    "!!python/name:os.system",
+    "!!python/module:os",
+    "!!python/tuple [1, 2]",
+    "!!python/object/apply:pathlib.Path [x]",
+    "!!binary aGk=",
+    "!!timestamp 2026-11-21",
+    "!own x",
+  ],
+)
+def test_tags_that_could_run_code_are_refused(tmp_path, value):
+  marker = tmp_path / "marker"
+  value = value.replace("{marker}", str(marker))
+  path = write(tmp_path / "a.yaml", f"env:\n  kwargs:\n    a: {value}\n")
+  assert "is not allowed" in error_of(path=path)
+  assert "is not allowed" in error_of(f"env.kwargs.a={value}")
+  write(tmp_path / "b.yaml", f"seed: {value}\n")
+  assert "is not allowed" in error_of(path=write(tmp_path / "c.yaml", "base: b.yaml\n"))
+  assert not marker.exists()
+
+
+# --- keys and values that are wrong -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+  ("override", "nearest"),
+  [
+    ("learner.bach_size=3", "learner.batch_size"),
+    ("batch_size=3", "learner.batch_size"),
+    ("sead=3", "seed"),
+    ("learner.learning_rate.peek=3", "learner.learning_rate.peak"),
+    ("planners.train.num_simulation=3", "planners.train.num_simulations"),
+    ("num_workers=3", "workers.num_workers"),
+    ("base=x.yaml", None),
+    ("zzzz=3", None),
+    ("learner.zzzz=3", None),
+  ],
+)
+def test_an_unknown_key_is_answered_with_the_nearest(override, nearest):
+  message = error_of(override)
+  assert message.startswith(override.partition("=")[0] + ": unknown key")
+  assert (
+    (f"did you mean {nearest}?" in message)
+    if nearest
+    else ("allowed" in message or "did you mean" in message)
+  )
+
+
+def test_an_unknown_key_inside_a_list():
+  message = error_of("planners.train.temperature=[{env_steps: 0, temperature: 1, temp: 2}]")
+  assert "planners.train.temperature[0].temp: unknown key" in message
+
+
+@pytest.mark.parametrize(
+  ("override", "said"),
+  [
+    ("seed=x", 'seed="x": must be a whole number'),
+    ("seed=1.5", "seed=1.5: must be a whole number"),
+    ("seed=true", "seed=true: must be a whole number"),
+    ("seed='3'", 'seed="3": must be a whole number'),
+    ("seed=-1", "seed=-1: must be at least 0"),
+    ("seed=", "seed=null: must be a whole number"),
+    ("seed.x=1", 'seed={"x": 1}: must be a whole number'),
+    ("max_wall_s=x", 'max_wall_s="x": must be a number or null'),
+    ("max_wall_s=0", "max_wall_s=0: must be above 0 or null"),
+    ("learner.value_coef=x", 'learner.value_coef="x": must be a number'),
+    ("learner.scale_reward_loss=1", "learner.scale_reward_loss=1: must be true or false"),
+    ("learner=3", "learner=3: must be a section"),
+    ("learner=[1]", "learner=[1]: must be a section"),
+    ("env.kwargs=3", "env.kwargs=3: must be a mapping"),
+    ("env.name=", "env.name=null: must be text"),
+    ("targets.discount=1.01", "targets.discount=1.01: must be at most 1"),
+    ("targets.discount=0", "targets.discount=0: must be above 0"),
+    ("network.batch_norm_decay=1", "network.batch_norm_decay=1: must be below 1"),
+    ("network.kind=transformer", 'network.kind="transformer": must be resnet, mlp or conv_latent'),
+    ("runtime=no", 'runtime="no": must be ray or local'),
+    ("ray.num_cpus=x", 'ray.num_cpus="x": must be a whole number or null'),
+    ("planners.train.temperature=-1", "planners.train.temperature=-1: must be at least 0 or a list"),
+    (
+      "planners.train.temperature=[{env_steps: -1, temperature: 1}]",
+      "planners.train.temperature[0].env_steps=-1: must be at least 0",
+    ),
+    (
+      "planners.test.dirichlet_fraction=0.5",
+      "planners.test: dirichlet_fraction must be 0 with algorithm=gumbel",
+    ),
+    ("learner.learning_rate.kind=cosine", "learner.learning_rate: decay_steps: needed with kind=cosine"),
+    ("replay.capacity=100", "replay.capacity=100 leaves 1 steps"),
+  ],
+)
+def test_a_wrong_value_is_answered_with_key_value_and_what_is_allowed(override, said):
+  assert error_of(override).startswith(said)
+
+
+@pytest.mark.parametrize("value", [".nan", ".inf", "-.inf"])
+def test_values_are_finite(value):
+  assert "learner.value_coef" in error_of(f"learner.value_coef={value}")
+
+
+def test_the_file_is_named_and_other_wrong_keys_are_counted(tmp_path):
+  path = write(tmp_path / "a.yaml", "seed: x\nlearner: {batch_size: 0, value_coef: y}\n")
+  message = error_of(path=path)
+  assert message.startswith(f"{path}: seed=")
+  assert "(and 2 more wrong keys)" in message
+
+
+@pytest.mark.parametrize("override", ["seed", "=3", ".=3", "a..b=3", "", "--seed 3"])
+def test_what_is_no_override(override):
+  assert "key=value" in error_of(override)
+
+
+@pytest.mark.parametrize(
+  "override", ["seed=${nowhere}", "seed=${x", "run.name=${oc.env:MOOZI_NO_SUCH_THING}"]
+)
+def test_an_interpolation_that_leads_nowhere(override):
+  error_of(override)

@@ -1,0 +1,44 @@
+"""Log files: one for each actor."""
+
+import logging
+import warnings
+
+import pytest
+
+from moozi.io.logs import setup_logging
+
+
+@pytest.fixture(autouse=True)
+def restore_logging():
+  root, ours = logging.getLogger(), logging.getLogger("moozi")
+  handlers, level = root.handlers[:], ours.level
+  yield
+  for handler in [h for h in root.handlers if h not in handlers]:
+    root.removeHandler(handler)
+    handler.close()
+  ours.setLevel(level)
+  logging.captureWarnings(False)
+
+
+def test_records_and_warnings_go_to_the_file_once(tmp_path):
+  path = tmp_path / "logs" / "worker_0.log"
+  setup_logging(path)
+  setup_logging(path, "DEBUG")
+  logging.getLogger("moozi.worker").debug("seen")
+  logging.getLogger("elsewhere").info("not seen")
+  with warnings.catch_warnings():
+    warnings.simplefilter("always")
+    logging.captureWarnings(True)
+    warnings.warn("careful", stacklevel=1)
+  text = path.read_text()
+  assert text.count("DEBUG moozi.worker: seen") == 1
+  assert "careful" in text
+  assert "not seen" not in text
+
+
+def test_another_path_goes_on_there_and_a_file_is_appended_to(tmp_path):
+  for path in (tmp_path / "a.log", tmp_path / "b.log", tmp_path / "a.log"):
+    setup_logging(path)
+    logging.getLogger("moozi").info("to %s", path.name)
+  assert (tmp_path / "a.log").read_text().count("to a.log") == 2
+  assert (tmp_path / "b.log").read_text().count("\n") == 1

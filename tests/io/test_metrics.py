@@ -1,0 +1,133 @@
+"""Metrics: valid JSON whatever comes, and the same scalars in TensorBoard."""
+
+import json
+import struct
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from moozi.core.errors import UserError
+from moozi.io.metrics import MetricsSink, read_metrics
+from moozi.io.plain_json import to_plain_json
+
+
+def strict(line: str) -> dict:
+  def refuse(name: str) -> None:
+    raise AssertionError(f"{name} is no JSON")
+
+  return json.loads(line, parse_constant=refuse)
+
+
+def events_in(folder: Path) -> list:
+  """The events of a TensorBoard folder (length, crc, data, crc each)."""
+  from tensorboardX.proto.event_pb2 import Event
+
+  data = b"".join(p.read_bytes() for p in sorted(folder.glob("events*")))
+  events, at = [], 0
+  while at < len(data):
+    (length,) = struct.unpack_from("<Q", data, at)
+    events.append(Event.FromString(data[at + 12 : at + 12 + length]))
+    at += 16 + length
+  return events
+
+
+def test_every_tick_is_one_json_object_also_with_numbers_that_are_none(tmp_path):
+  with MetricsSink(tmp_path / "metrics.jsonl", None) as sink:
+    sink.write(
+      env_steps=np.int64(5),
+      learner_steps=2,
+      wall_s=1.23456,
+      scalars={
+        "loss/total": float("nan"),
+        "a": np.float32("inf"),
+        "b": jnp.float32(0.5),
+        "c": np.int32(3),
+        "d": True,
+        "e": np.array([2.0]),
+        "ü\n": -float("inf"),
+      },
+    )
+    sink.write(env_steps=6, learner_steps=2, wall_s=2, scalars={})
+    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()  # flushed at each tick
+  assert strict(lines[0]) == {
+    "env_steps": 5,
+    "learner_steps": 2,
+    "wall_s": 1.235,
+    "loss/total": None,
+    "a": None,
+    "b": 0.5,
+    "c": 3,
+    "d": 1,
+    "e": 2.0,
+    "ü\n": None,
+  }
+  assert strict(lines[1]) == {"env_steps": 6, "learner_steps": 2, "wall_s": 2.0}
+  assert read_metrics(tmp_path / "metrics.jsonl") == [strict(line) for line in lines]
+
+
+def test_what_is_no_scalar_is_refused_and_nothing_is_written(tmp_path):
+  with MetricsSink(tmp_path / "metrics.jsonl", None) as sink:
+    for scalars in ({"a": "x"}, {"a": np.zeros(2)}, {"a": None}, {"wall_s": 1.0}, {"a": 1j}):
+      with pytest.raises(ValueError, match="scalars"):
+        sink.write(env_steps=1, learner_steps=1, wall_s=1, scalars=scalars)
+  assert (tmp_path / "metrics.jsonl").read_text() == ""
+
+
+def test_tensorboard_gets_the_same_scalars_at_environment_steps(tmp_path):
+  with MetricsSink(tmp_path / "metrics.jsonl", tmp_path / "tensorboard") as sink:
+    sink.write(
+      env_steps=7,
+      learner_steps=2,
+      wall_s=1.5,
+      scalars={"loss/total": 0.25, "test/return_mean": np.float32(3)},
+    )
+    sink.write_gif("test/episode", b"GIF89a-not-really", (20, 30), env_steps=7)
+  scalars, images = {}, []
+  for event in events_in(tmp_path / "tensorboard"):
+    for value in event.summary.value:
+      assert event.step == 7
+      if value.HasField("image"):
+        images.append((value.tag, value.image.height, value.image.width, value.image.encoded_image_string))
+      else:
+        scalars[value.tag] = value.simple_value
+  tick = read_metrics(tmp_path / "metrics.jsonl")[0]
+  del tick["env_steps"]  # the axis itself
+  assert scalars == tick
+  assert images == [("test/episode", 20, 30, b"GIF89a-not-really")]
+
+
+def test_a_continued_run_appends_and_a_cut_line_is_taken_away(tmp_path):
+  path = tmp_path / "metrics.jsonl"
+  with MetricsSink(path, None) as sink:
+    sink.write(env_steps=1, learner_steps=0, wall_s=1, scalars={})
+  path.write_text(path.read_text() + '{"env_steps": 2, "lear')
+  assert [t["env_steps"] for t in read_metrics(path)] == [1]
+  with MetricsSink(path, None) as sink:
+    sink.write(env_steps=3, learner_steps=0, wall_s=1, scalars={})
+  assert [t["env_steps"] for t in read_metrics(path)] == [1, 3]
+
+
+def test_reading_what_is_not_metrics(tmp_path):
+  path = tmp_path / "metrics.jsonl"
+  with pytest.raises(UserError, match="cannot be read"):
+    read_metrics(path)
+  for text in ("{}\nx\n{}\n", "[1]\n", "\x80\n"):
+    path.write_text(text, "latin-1")
+    with pytest.raises(UserError, match=r"line|cannot be read"):
+      read_metrics(path)
+
+
+def test_plain_json():
+  data = {
+    "a": (1, np.float32(0.5), [np.array([[1, 2]])]),
+    3: jnp.nan,
+    "b": None,
+    "c": "x",
+    "d": np.bool_(True),
+  }
+  assert to_plain_json(data) == {"a": [1, 0.5, [[[1, 2]]]], "3": None, "b": None, "c": "x", "d": True}
+  for value in (object(), {1}, 1j, np.array([object()])):
+    with pytest.raises(TypeError):
+      to_plain_json(value)

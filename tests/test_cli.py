@@ -1,0 +1,239 @@
+"""The door: bad input is one line on stderr with status 2; good input reaches the run."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import moozi
+from moozi import cli
+from moozi.core.config import Config, EnvConfig, NetworkConfig, RunConfig
+from moozi.envs.registry import world_spec
+from moozi.io.checkpoints import ARRAYS, MANIFEST, save_checkpoint
+from moozi.io.run_directory import RunDirectory
+
+FIGURES = {
+  "episodes": 3,
+  "distinct_episodes": 2,
+  "return_mean": 0.5,
+  "return_std": float("nan"),
+  "return_min": 0.0,
+  "return_max": 1.0,
+  "length_mean": 9.0,
+}
+
+
+@pytest.fixture
+def door(capfd):
+  """Runs the command line here; returns (status, stdout, stderr)."""
+
+  def run(*arguments: str) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as caught:
+      cli.main([str(a) for a in arguments])
+    out, err = capfd.readouterr()
+    return caught.value.code, out, err
+
+  return run
+
+
+@pytest.fixture
+def refused(door):
+  """Runs the command line, which must refuse; returns the one line it says."""
+
+  def run(*arguments: str) -> str:
+    status, out, err = door(*arguments)
+    assert status == 2
+    assert out == ""
+    assert err.startswith("moozi: error: ")
+    assert err.count("\n") == 1
+    assert err.endswith("\n")
+    return err
+
+  return run
+
+
+@pytest.fixture
+def config_file(tmp_path) -> Path:
+  path = tmp_path / "catch.yaml"
+  path.write_text(f"env: {{name: 'tiny:catch'}}\nrun: {{dir: {tmp_path / 'runs'}}}\n")
+  return path
+
+
+def make_run(tmp_path: Path, **changes) -> RunDirectory:
+  config = Config(run=RunConfig(dir=str(tmp_path / "runs"), name="first"), env=EnvConfig(name="tiny:catch"))
+  run = RunDirectory.create(config)
+  for step in (10, 200):
+    meta = (
+      {"env_steps": step, "learner_steps": 3} | cli.expected_of(config, world_spec("tiny:catch")) | changes
+    )
+    save_checkpoint(run.checkpoints_path, f"step_{step}", {"x": np.zeros(2)}, meta)
+  return run
+
+
+def test_version_help_and_worlds(door):
+  assert door("--version") == (0, f"moozi {moozi.__version__}\n", "")
+  status, out, _ = door("--help")
+  assert status == 0
+  assert all(command in out for command in ("train", "evaluate", "envs"))
+  status, out, _ = door("envs")
+  assert status == 0
+  assert "minatar:seaquest" in out
+  assert "tiny:catch" in out
+  assert "env.kwargs.sticky_action_prob" in out
+
+
+def test_help_is_quick_because_nothing_heavy_is_imported():
+  code = "import sys, moozi.cli; sys.exit(str({'jax', 'ray', 'tensorboardX'} & set(sys.modules) or '') or 0)"
+  done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+  assert done.returncode == 0, done.stderr
+
+
+# --- train --------------------------------------------------------------------------------------------
+
+
+def test_train_starts_with_the_resolved_configuration_in_a_new_directory(
+  door, config_file, tmp_path, monkeypatch
+):
+  seen = {}
+
+  def run_training(config, spec, run):
+    seen.update(config=config, spec=spec, run=run)
+    return 0
+
+  monkeypatch.setattr(cli, "_run_training", run_training)
+  status, _, err = door("train", config_file, "seed=3", "run.name=first")
+  assert (status, err) == (0, "")
+  assert seen["run"].path == tmp_path / "runs" / "first"
+  assert seen["config"].seed == 3
+  assert seen["config"] == seen["run"].load_config()
+  assert seen["spec"] == world_spec("tiny:catch")
+
+
+def test_the_status_of_training_is_that_of_the_command(door, config_file, monkeypatch):
+  monkeypatch.setattr(cli, "_run_training", lambda *_: 7)
+  assert door("train", config_file)[0] == 7
+
+
+@pytest.mark.parametrize(
+  ("override", "said"),
+  [
+    ("learner.bach_size=3", "learner.bach_size: unknown key; did you mean learner.batch_size?"),
+    ("seed=x", 'seed="x": must be a whole number'),
+    ("targets.discount=2", "targets.discount=2: must be at most 1"),
+    ("env.name=nowhere:catch", "nowhere"),
+    ("env.name=tiny:cach", "tiny:catch"),
+    ("env.kwargs.sticky=1", "env.kwargs.sticky"),
+    ("env.kwargs.a=!!python/object/apply:os.system ['true']", "is not allowed"),
+    ("run.name=../x", "run.name="),
+    ("run.name=/tmp/x", "run.name="),
+    ("run.name=..", "run.name="),
+    ("run.name=", "run.name="),
+    ("seed", "key=value"),
+    ("--seed", "No such option"),
+  ],
+)
+def test_bad_settings_are_refused_before_anything_is_made(
+  refused, config_file, tmp_path, override, said, monkeypatch
+):
+  monkeypatch.setattr(cli, "_run_training", lambda *_: pytest.fail("started"))
+  if override == "run.name=":
+    override = "run.name=''"
+  assert said in refused("train", config_file, override)
+  assert not (tmp_path / "runs").exists()
+
+
+def test_bad_files_and_names_are_refused(refused, config_file, tmp_path, monkeypatch):
+  monkeypatch.setattr(cli, "_run_training", lambda *_: pytest.fail("started"))
+  empty = tmp_path / "empty.yaml"
+  empty.write_text("")
+  assert "empty" in refused("train", empty)
+  assert "no such file" in refused("train", tmp_path / "missing.yaml")
+  assert "not a file" in refused("train", tmp_path)
+  make_run(tmp_path)
+  assert "never overwritten" in refused("train", config_file, "run.name=first")
+  assert "CONFIG" in refused("train")
+  assert "trian" in refused("trian")
+
+
+# --- evaluate -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def evaluation(monkeypatch):
+  """Puts figures in the place of the episodes; returns what they were asked for."""
+  seen = {}
+
+  def run_evaluation(config, spec, checkpoint, episodes, simulations):
+    seen.update(checkpoint=checkpoint, episodes=episodes, simulations=simulations)
+    print("a library that prints")
+    os.write(1, b"and one in C\n")
+    return FIGURES
+
+  monkeypatch.setattr(cli, "_run_evaluation", run_evaluation)
+  return seen
+
+
+def test_evaluate_prints_one_json_object_and_nothing_else(door, tmp_path, evaluation):
+  run = make_run(tmp_path)
+  status, out, err = door("evaluate", run.path, "--json")
+  assert status == 0
+  assert out.count("\n") == 1
+  assert json.loads(out) == FIGURES | {
+    "env": "tiny:catch",
+    "checkpoint": "step_200",
+    "env_steps": 200,
+    "return_std": None,
+  }
+  assert list(json.loads(out)) == list(cli.EVALUATION_KEYS)
+  assert "a library that prints" in err
+  assert "and one in C" in err
+  assert evaluation["episodes"] == Config().evaluation.final_episodes
+  assert evaluation["simulations"] is None
+
+
+def test_evaluate_takes_a_checkpoint_and_numbers(door, tmp_path, evaluation):
+  run = make_run(tmp_path)
+  status, out, _ = door(
+    "evaluate", run.path, "--checkpoint", "step_10", "--episodes", "5", "--simulations", "7"
+  )
+  assert status == 0
+  assert "step_10" in out
+  assert "return 0.50" in out
+  assert (evaluation["checkpoint"].env_steps, evaluation["episodes"], evaluation["simulations"]) == (10, 5, 7)
+  assert door("evaluate", run.path, "--checkpoint", "40")[0] == 0
+  assert evaluation["checkpoint"].env_steps == 10
+
+
+def test_evaluate_refuses_what_is_no_run_and_no_checkpoint(refused, tmp_path, evaluation):
+  assert "no such folder" in refused("evaluate", tmp_path / "missing")
+  assert "not a run directory" in refused("evaluate", tmp_path)
+  run = make_run(tmp_path)
+  assert "no such checkpoint" in refused("evaluate", run.path, "--checkpoint", "step_11")
+  for text in ("0", "-1", "x", "1.5", "²"):
+    assert f"--episodes={text}: must be a whole number" in refused("evaluate", run.path, "--episodes", text)
+    assert "--simulations" in refused("evaluate", run.path, "--simulations", text)
+  (run.path / "config.yaml").write_text("sede: 3\n")
+  assert "sede: unknown key" in refused("evaluate", run.path)
+  assert evaluation == {}
+
+
+def test_evaluate_refuses_a_checkpoint_of_another_network_or_environment(refused, tmp_path, evaluation):
+  other = NetworkConfig(latent_size=99).model_dump(mode="json")
+  run = make_run(tmp_path, network=other)
+  assert "another network: network.latent_size is 99 there" in refused("evaluate", run.path)
+  (run.path / "config.yaml").write_text("env: {name: 'tiny:corridor'}\nnetwork: {latent_size: 99}\n")
+  assert "another environment: spec.name is tiny:catch there and tiny:corridor here" in refused(
+    "evaluate", run.path
+  )
+  assert evaluation == {}
+
+
+def test_evaluate_refuses_a_damaged_manifest_by_name(refused, tmp_path, evaluation):
+  run = make_run(tmp_path)
+  (run.checkpoints_path / "step_10" / MANIFEST).write_bytes(b"\x80\x04.")
+  assert "altered or cut" in refused("evaluate", run.path, "--checkpoint", "step_10")
+  assert (run.checkpoints_path / "step_10" / ARRAYS).exists()

@@ -178,7 +178,7 @@ def make_update_many(model: Model, config: Config, spec: EnvSpec) -> UpdateFn:
 
 def _reduce(outputs: UpdateOutput) -> UpdateOutput:
   """The outputs of U updates, stacked, as one."""
-  special = {"update/skipped": jnp.sum, "importance_ratio/max": jnp.max}
+  special: dict[str, Callable[[Array], Array]] = {"update/skipped": jnp.sum, "importance_ratio/max": jnp.max}
   metrics = {name: special.get(name, jnp.mean)(values) for name, values in outputs.metrics.items()}
   return UpdateOutput(metrics=metrics, value_error=outputs.value_error)
 

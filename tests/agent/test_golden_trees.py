@@ -1,6 +1,7 @@
 """Whole search trees of a tiny fixed model, kept as JSON: they change only when somebody means them to.
 
-After a change that is meant, `python -m tests.agent.test_golden_trees` writes them anew; look at the difference.
+After a change that is meant, `python -m tests.agent.test_golden_trees` writes them anew; look at the
+difference.
 """
 
 import json
@@ -18,11 +19,21 @@ PATH = pathlib.Path(__file__).parents[1] / "golden" / "search_trees.json"
 LEGAL = np.array([[False, True, True, True], [True, True, False, True]])
 CASES = {
   "puct": (PlannerConfig(algorithm="puct", num_simulations=10), 1),
-  "puct_two_players": (PlannerConfig(algorithm="puct", num_simulations=10, pb_c_init=2.25, q_range_floor=0.1), 2),
+  "puct_two_players": (
+    PlannerConfig(algorithm="puct", num_simulations=10, pb_c_init=2.25, q_range_floor=0.1),
+    2,
+  ),
   "gumbel": (PlannerConfig(num_simulations=10, gumbel_scale=0.0, max_num_considered_actions=2), 1),
   "gumbel_two_players": (PlannerConfig(num_simulations=10, gumbel_scale=0.0, root_value="improved"), 2),
 }
-TREE_FIELDS = ("children_index", "children_visits", "node_visits", "node_values", "children_rewards", "parents")
+TREE_FIELDS = (
+  "children_index",
+  "children_visits",
+  "node_visits",
+  "node_values",
+  "children_rewards",
+  "parents",
+)
 
 
 def search(name: str, tables: dict) -> dict:
@@ -32,7 +43,9 @@ def search(name: str, tables: dict) -> dict:
   history = one_hot_roots([0, 1], len(tables["value"]))
 
   def run(tables, key):
-    return plan(table_model(4), config, 0.9, num_players, tables, {}, key, history, LEGAL, 0.0, with_tree=True)
+    return plan(
+      table_model(4), config, 0.9, num_players, tables, {}, key, history, LEGAL, 0.0, with_tree=True
+    )
 
   out = jax.jit(run)(tables, jax.random.PRNGKey(0))
   result = {field: getattr(out, field) for field in ("action", "action_probs", "root_value", "q_values")}
@@ -62,7 +75,9 @@ def write() -> None:
   """Makes the file anew."""
   tables = {k: np.round(v, 3).tolist() for k, v in random_tables(np.random.default_rng(11), 5, 4).items()}
   trees = {name: search(name, tables) for name in CASES}
-  rounded = json.loads(json.dumps({"tables": tables, "trees": trees}), parse_float=lambda x: round(float(x), 6))
+  rounded = json.loads(
+    json.dumps({"tables": tables, "trees": trees}), parse_float=lambda x: round(float(x), 6)
+  )
   PATH.write_text(json.dumps(rounded, separators=(",", ":")).replace('],"', '],\n"') + "\n")
 
 

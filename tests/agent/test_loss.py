@@ -18,12 +18,12 @@ A, K, L, B = 3, 3, 2, 4
 FRAME = (2, 2, 1)
 TARGETS = TargetsConfig(unroll_steps=K, history_length=L, n_step=2)
 MODEL = linear_model(A)
-COEFS = dict(value_coef=0.25, reward_coef=0.7, consistency_coef=2.0, l2_coef=1e-2)
+COEFS = {"value_coef": 0.25, "reward_coef": 0.7, "consistency_coef": 2.0, "l2_coef": 1e-2}
 CONFIGS = {
   "default": LearnerConfig(**COEFS),
   "thesis_rewards": LearnerConfig(**COEFS, scale_reward_loss=False),
   "target_encoder": LearnerConfig(**COEFS, consistency_from_target=True),
-  "no_consistency": LearnerConfig(**(COEFS | dict(consistency_coef=0.0))),
+  "no_consistency": LearnerConfig(**(COEFS | {"consistency_coef": 0.0})),
 }
 LOSSES = {name: jax.jit(make_loss(MODEL, config, TARGETS, "bool")) for name, config in CONFIGS.items()}
 STATE = {"calls": jnp.zeros(())}
@@ -56,7 +56,9 @@ def slow_cross_entropy(probs, logits):
 
 def slow_scalar(logits):
   weights = [math.exp(v) for v in logits]
-  z = sum(w * s for w, s in zip(weights, range(PHI.support_min, PHI.support_max + 1), strict=True)) / sum(weights)
+  z = sum(w * s for w, s in zip(weights, range(PHI.support_min, PHI.support_max + 1), strict=True)) / sum(
+    weights
+  )
   eps = PHI.epsilon
   q = (math.sqrt(1 + 4 * eps * (abs(z) + 1 + eps)) - 1) / (2 * eps)  # float64: the textbook form will do
   return math.copysign(q * q - 1, z)
@@ -76,7 +78,7 @@ def slow_loss(config, params, target_params, target):
   """The thesis's equation for one sample at a time, with DESIGN's departures."""
   w = {k: np.asarray(v, np.float64) for k, v in params.items()}
   w_target = {k: np.asarray(v, np.float64) for k, v in target_params.items()}
-  sums = dict(policy=0.0, value=0.0, reward=0.0, consistency=0.0)
+  sums = {"policy": 0.0, "value": 0.0, "reward": 0.0, "consistency": 0.0}
   errors = []
   for b in range(B):
     x = slow_history(target.frames[b, :L], target.history_actions[b, :L]) @ w["h"]
@@ -100,13 +102,13 @@ def slow_loss(config, params, target_params, target):
         sums["consistency"] += rho * target.consistency_mask[b] * (1 - cosine)
   terms = {k: v / B for k, v in sums.items()}
   terms["l2"] = sum(float((v**2).sum()) for v in w.values())
-  coefs = dict(
-    policy=1.0,
-    value=config.value_coef,
-    reward=config.reward_coef,
-    consistency=config.consistency_coef,
-    l2=config.l2_coef,
-  )
+  coefs = {
+    "policy": 1.0,
+    "value": config.value_coef,
+    "reward": config.reward_coef,
+    "consistency": config.consistency_coef,
+    "l2": config.l2_coef,
+  }
   return sum(coefs[k] * terms[k] for k in terms), terms, errors
 
 
@@ -128,7 +130,9 @@ def test_every_term_is_the_oracles(name, seed, which):
 
 def test_addends_of_each_k_make_up_their_term():
   target = random_target(np.random.default_rng(0), B, K, L, FRAME, A)
-  metrics = {k: float(v) for k, v in LOSSES["default"](PARAMS[0], PARAMS[1], STATE, target)[1].metrics.items()}
+  metrics = {
+    k: float(v) for k, v in LOSSES["default"](PARAMS[0], PARAMS[1], STATE, target)[1].metrics.items()
+  }
   for term in ("policy", "value"):
     unrolled = sum(metrics[f"loss/{term}_{k}"] for k in range(1, K + 1)) / K
     assert metrics[f"loss/{term}"] == pytest.approx(metrics[f"loss/{term}_0"] + unrolled, rel=1e-5)
@@ -137,11 +141,13 @@ def test_addends_of_each_k_make_up_their_term():
   assert "loss/reward_0" not in metrics
 
 
-def test_a_perfect_prediction_costs_only_the_entropy_of_its_target():
-  """A hand-made case: all logits 0 and rewards, values and policies uniform over nothing but the model's own."""
+def test_uniform_predictions_cost_the_logarithm_of_their_number():
+  """A hand-made case: with all parameters 0 every prediction is uniform."""
   params = jax.tree_util.tree_map(jnp.zeros_like, PARAMS[0])
   target = random_target(np.random.default_rng(0), B, K, L, FRAME, A)
-  target = replace(target, unroll_mask=np.ones((B, K + 1), np.float32), importance_ratio=np.ones(B, np.float32))
+  target = replace(
+    target, unroll_mask=np.ones((B, K + 1), np.float32), importance_ratio=np.ones(B, np.float32)
+  )
   metrics = LOSSES["default"](params, params, STATE, target)[1].metrics
   assert metrics["loss/policy"] == pytest.approx(2 * math.log(A), rel=1e-5)
   assert metrics["loss/value"] == pytest.approx(2 * math.log(PHI.size), rel=1e-5)
@@ -190,10 +196,10 @@ def only_step(k):
 
 @pytest.mark.parametrize("scale", [0.5, 0.25])
 def test_the_gradient_is_scaled_at_the_entry_of_each_dynamics_call(scale):
-  """A loss at step k reaches the representation through k entries: its gradient is scale^k of the plain one."""
+  """A loss at step k reaches the representation through k entries: its gradient is scale^k the plain."""
   grads = {}
   for s in (1.0, scale):
-    config = LearnerConfig(**(COEFS | dict(l2_coef=0.0)), dynamics_gradient_scale=s)
+    config = LearnerConfig(**(COEFS | {"l2_coef": 0.0}), dynamics_gradient_scale=s)
     grads[s] = jax.jit(jax.grad(make_loss(MODEL, config, TARGETS, "bool"), has_aux=True))
   for k in range(K + 1):
     plain = grads[1.0](PARAMS[0], PARAMS[0], STATE, only_step(k))[0]
@@ -208,12 +214,16 @@ def test_dynamics_parameters_get_each_path_with_its_own_scale():
   """x_k = w^k x_0 with one unit: dl/dw of a loss at k = 2 is l'(x_2)(x_1 + s w x_0), by hand."""
   width, w, s = 3, 0.8, 0.5
   params = dict(PARAMS[0], x=w * jnp.eye(width), a=jnp.zeros((A, width)))
-  config = LearnerConfig(**(COEFS | dict(l2_coef=0.0)), dynamics_gradient_scale=s)
+  config = LearnerConfig(**(COEFS | {"l2_coef": 0.0}), dynamics_gradient_scale=s)
   target = only_step(2)
-  got = jax.grad(make_loss(MODEL, config, TARGETS, "bool"), has_aux=True)(params, params, STATE, target)[0]["x"]
+  got = jax.grad(make_loss(MODEL, config, TARGETS, "bool"), has_aux=True)(params, params, STATE, target)[0][
+    "x"
+  ]
   want = np.zeros((width, width))
   for b in range(B):
-    x_0 = slow_history(target.frames[b, :L], target.history_actions[b, :L]) @ np.asarray(params["h"], np.float64)
+    x_0 = slow_history(target.frames[b, :L], target.history_actions[b, :L]) @ np.asarray(
+      params["h"], np.float64
+    )
     x_1, x_2 = w * x_0, w * w * x_0
     gradient = np.zeros(width)
     for head, probs, coef in (
@@ -236,7 +246,7 @@ def consistency_gradients(name, params, target_params):
     unroll_mask=np.zeros((B, K + 1), np.float32),
     consistency_mask=np.ones(B, np.float32),
   )
-  config = CONFIGS[name].model_copy(update=dict(l2_coef=0.0))
+  config = CONFIGS[name].model_copy(update={"l2_coef": 0.0})
   loss = make_loss(MODEL, config, TARGETS, "bool")
   return jax.grad(loss, argnums=(0, 1), has_aux=True)(params, target_params, STATE, target)[0]
 
@@ -266,6 +276,10 @@ def test_a_zero_hidden_state_gives_a_finite_gradient():
 
 def test_targets_of_another_size_are_refused():
   with pytest.raises(ValueError, match="unroll_steps"):
-    LOSSES["default"](PARAMS[0], PARAMS[0], STATE, random_target(np.random.default_rng(0), B, K + 1, L, FRAME, A))
+    LOSSES["default"](
+      PARAMS[0], PARAMS[0], STATE, random_target(np.random.default_rng(0), B, K + 1, L, FRAME, A)
+    )
   with pytest.raises(ValueError, match="history_length"):
-    LOSSES["default"](PARAMS[0], PARAMS[0], STATE, random_target(np.random.default_rng(0), B, K, L + 1, FRAME, A))
+    LOSSES["default"](
+      PARAMS[0], PARAMS[0], STATE, random_target(np.random.default_rng(0), B, K, L + 1, FRAME, A)
+    )

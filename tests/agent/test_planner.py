@@ -24,7 +24,9 @@ def searcher(config, num_players=1, num_actions=A, discount=GAMMA):
   model = table_model(num_actions)
 
   def search(tables, key, history, legal, temperature):
-    return plan(model, config, discount, num_players, tables, {}, key, history, legal, temperature, with_tree=True)
+    return plan(
+      model, config, discount, num_players, tables, {}, key, history, legal, temperature, with_tree=True
+    )
 
   return jax.jit(search)
 
@@ -42,7 +44,7 @@ ROOTS = [0, 1, 2, 3]
 @pytest.mark.parametrize("num_players", [1, 2])
 @pytest.mark.parametrize("floor", [1e-8, 0.5])
 def test_puct_agrees_with_the_slow_search(num_players, floor):
-  config = PUCT.model_copy(update=dict(q_range_floor=floor))
+  config = PUCT.model_copy(update={"q_range_floor": floor})
   discount = GAMMA if num_players == 1 else -GAMMA
   for seed in range(8):
     tables = random_tables(np.random.default_rng(seed), N, A)
@@ -56,13 +58,14 @@ def test_puct_agrees_with_the_slow_search(num_players, floor):
 
 @pytest.mark.parametrize("config", [PUCT, GUMBEL], ids=["puct", "gumbel"])
 def test_illegal_actions_get_exactly_nothing(config):
-  config = config.model_copy(update=dict(dirichlet_fraction=0.25 if config.algorithm == "puct" else 0.0))
+  config = config.model_copy(update={"dirichlet_fraction": 0.25 if config.algorithm == "puct" else 0.0})
   for seed in range(5):
     tables = random_tables(np.random.default_rng(seed), N, A)
     tables["logits"][:, 0] += 20  # the network is sure of an action that is illegal
     output = run(config, tables, ROOTS, LEGAL, seed)
     probs, prior = np.asarray(output.action_probs), np.asarray(output.prior_probs)
-    assert np.all(probs[~LEGAL] == 0) and np.all(prior[~LEGAL] == 0)
+    assert np.all(probs[~LEGAL] == 0)
+    assert np.all(prior[~LEGAL] == 0)
     np.testing.assert_allclose(probs.sum(-1), 1, rtol=1e-5)
     np.testing.assert_allclose(prior.sum(-1), 1, rtol=1e-5)
     assert np.all(LEGAL[np.arange(4), np.asarray(output.action)])
@@ -72,7 +75,7 @@ def test_illegal_actions_get_exactly_nothing(config):
 @pytest.mark.parametrize("root_value", ["mean", "improved"])
 @pytest.mark.parametrize("config", [PUCT, GUMBEL], ids=["puct", "gumbel"])
 def test_rows_with_only_the_dummy_give_it_and_no_nan(config, root_value):
-  config = config.model_copy(update=dict(root_value=root_value, max_num_considered_actions=2))
+  config = config.model_copy(update={"root_value": root_value, "max_num_considered_actions": 2})
   tables = random_tables(np.random.default_rng(0), N, A)
   tables["logits"][:, 0] -= 50
   legal = np.zeros((4, A), bool)
@@ -86,13 +89,13 @@ def test_rows_with_only_the_dummy_give_it_and_no_nan(config, root_value):
 
 
 def two_ply_game():
-  """0: I move. Action 1 leads to 1, where the opponent wins by action 1; action 2 leads to 2, where nobody does."""
-  tables = dict(
-    next_state=np.full((4, 3), 3, np.int32),
-    reward=np.zeros((4, 3), np.float32),
-    value=np.zeros(4, np.float32),
-    logits=np.zeros((4, 3), np.float32),
-  )
+  """0: I move. Action 1 leads to 1, where the opponent wins by action 1; action 2 to 2, where nobody does."""
+  tables = {
+    "next_state": np.full((4, 3), 3, np.int32),
+    "reward": np.zeros((4, 3), np.float32),
+    "value": np.zeros(4, np.float32),
+    "logits": np.zeros((4, 3), np.float32),
+  }
   tables["next_state"][0] = [3, 1, 2]
   tables["reward"][1, 1] = 1.0
   return tables
@@ -104,7 +107,8 @@ def test_only_the_right_sign_finds_the_move_in_a_two_ply_game(config):
   right = run(config, two_ply_game(), [0], legal, temperature=0.0, num_players=2)
   assert int(right.action[0]) == 2
   assert right.action_probs[0, 2] > right.action_probs[0, 1]
-  assert right.q_values[0, 1] < -0.1 and right.q_values[0, 2] > -0.1
+  assert right.q_values[0, 1] < -0.1
+  assert right.q_values[0, 2] > -0.1
   wrong = run(config, two_ply_game(), [0], legal, temperature=0.0, num_players=1)
   assert int(wrong.action[0]) == 1  # one player would take the opponent's win for its own
 
@@ -123,7 +127,7 @@ def test_the_floor_keeps_noise_from_becoming_a_target(config):
   legal = np.ones((4, A), bool)
   distance = {}
   for floor in (1e-8, 0.1):
-    output = run(config.model_copy(update=dict(q_range_floor=floor)), all_worth_the_same(), ROOTS, legal)
+    output = run(config.model_copy(update={"q_range_floor": floor}), all_worth_the_same(), ROOTS, legal)
     distance[floor] = float(jnp.max(jnp.abs(output.action_probs - output.prior_probs)))
   assert distance[0.1] < 0.03
   assert distance[1e-8] > 0.15
@@ -133,7 +137,7 @@ def test_gumbel_takes_no_dirichlet_noise():
   with pytest.raises(ValidationError, match="dirichlet_fraction"):
     PlannerConfig(algorithm="gumbel", dirichlet_fraction=0.25)
   tables = random_tables(np.random.default_rng(0), N, A)
-  forced = GUMBEL.model_copy(update=dict(dirichlet_fraction=0.9))  # past the config's check
+  forced = GUMBEL.model_copy(update={"dirichlet_fraction": 0.9})  # past the config's check
   a, b = run(GUMBEL, tables, ROOTS, LEGAL), run(forced, tables, ROOTS, LEGAL)
   np.testing.assert_array_equal(a.action_probs, b.action_probs)
 
@@ -153,12 +157,13 @@ def test_noise_free_search_does_not_depend_on_the_key(config):
 def test_noise_and_temperature_vary_the_action_and_temperature_leaves_the_target():
   tables = random_tables(np.random.default_rng(3), N, A)
   tables["logits"] *= 0.2
-  noisy = PUCT.model_copy(update=dict(dirichlet_fraction=0.5))
+  noisy = PUCT.model_copy(update={"dirichlet_fraction": 0.5})
   targets = {np.asarray(run(noisy, tables, ROOTS, LEGAL, seed=s).action_probs).tobytes() for s in range(5)}
   assert len(targets) > 1
   outputs = [run(PUCT, tables, ROOTS, LEGAL, seed=s, temperature=np.float32([1, 1, 0, 0])) for s in range(12)]
   actions = np.stack([o.action for o in outputs])
-  assert len(set(actions[:, 0])) > 1 and len(set(actions[:, 2])) == 1  # one temperature for each row
+  assert len(set(actions[:, 0])) > 1
+  assert len(set(actions[:, 2])) == 1
   for output in outputs:
     np.testing.assert_array_equal(output.action_probs, outputs[0].action_probs)
   gumbel = {int(run(GUMBEL, tables, ROOTS, LEGAL, seed=s).action[0]) for s in range(12)}
@@ -169,13 +174,15 @@ def test_noise_and_temperature_vary_the_action_and_temperature_leaves_the_target
 def test_root_value_by_hand(config):
   tables = random_tables(np.random.default_rng(4), N, A)
   mean = run(config, tables, ROOTS, LEGAL)
-  improved = run(config.model_copy(update=dict(root_value="improved")), tables, ROOTS, LEGAL)
+  improved = run(config.model_copy(update={"root_value": "improved"}), tables, ROOTS, LEGAL)
   for b in range(4):
     tree = jax.tree_util.tree_map(lambda x, b=b: np.asarray(x)[b], mean.tree)
     visits, prior = tree.children_visits[0], np.asarray(mean.prior_probs[b])
     q = tree.children_rewards[0] + tree.children_discounts[0] * tree.children_values[0]
     seen = visits > 0
-    mixed = (mean.prior_value[b] + visits.sum() * (prior * q)[seen].sum() / prior[seen].sum()) / (1 + visits.sum())
+    mixed = (mean.prior_value[b] + visits.sum() * (prior * q)[seen].sum() / prior[seen].sum()) / (
+      1 + visits.sum()
+    )
     completed = np.where(seen, q, mixed)
     np.testing.assert_allclose(mean.q_values[b], completed, atol=1e-4)
     assert improved.root_value[b] == pytest.approx(float((mean.action_probs[b] * completed).sum()), abs=1e-4)

@@ -7,7 +7,13 @@ import optax
 import pytest
 
 from moozi.agent.loss import make_loss
-from moozi.agent.update import init_training_state, make_learning_rate, make_optimizer, make_update, make_update_many
+from moozi.agent.update import (
+  init_training_state,
+  make_learning_rate,
+  make_optimizer,
+  make_update,
+  make_update_many,
+)
 from moozi.core.config import Config, LearnerConfig, LearningRateConfig
 from moozi.core.pytree import map_fields, replace
 from moozi.core.spec import EnvSpec
@@ -16,14 +22,14 @@ from tests.agent.tiny import linear_model, random_target
 SPEC = EnvSpec(name="t:t", frame_shape=(2, 2, 1), frame_dtype="bool", num_env_actions=2)
 PERIOD = 3
 CONFIG = Config(
-  targets=dict(unroll_steps=2, history_length=2, n_step=2),
-  learner=dict(
-    learning_rate=dict(kind="linear", peak=0.01, end=0.002, warmup_steps=2, decay_steps=10),
-    weight_decay=0.1,
-    max_grad_norm=0.5,
-    target_update_period=PERIOD,
-    consistency_from_target=True,
-  ),
+  targets={"unroll_steps": 2, "history_length": 2, "n_step": 2},
+  learner={
+    "learning_rate": {"kind": "linear", "peak": 0.01, "end": 0.002, "warmup_steps": 2, "decay_steps": 10},
+    "weight_decay": 0.1,
+    "max_grad_norm": 0.5,
+    "target_update_period": PERIOD,
+    "consistency_from_target": True,
+  },
 )
 MODEL = linear_model(3)
 UPDATE = jax.jit(make_update(MODEL, CONFIG, SPEC))
@@ -45,9 +51,12 @@ def equal(a, b):
 
 def test_the_state_is_plain_arrays_and_its_copies_are_apart():
   state = make_state()
-  assert state.rng_key.dtype == jnp.uint32 and state.learner_step.dtype == jnp.int32
+  assert state.rng_key.dtype == jnp.uint32
+  assert state.learner_step.dtype == jnp.int32
   assert equal(state.params, state.target_params)
-  pairs = zip(jax.tree_util.tree_leaves(state.params), jax.tree_util.tree_leaves(state.target_params), strict=True)
+  pairs = zip(
+    jax.tree_util.tree_leaves(state.params), jax.tree_util.tree_leaves(state.target_params), strict=True
+  )
   assert all(a.unsafe_buffer_pointer() != b.unsafe_buffer_pointer() for a, b in pairs)
 
 
@@ -65,7 +74,9 @@ def test_updates_are_those_of_clipped_adamw():
     updates, opt_state = reference.update(grads, opt_state, params)
     params = optax.apply_updates(params, updates)
     state, output = UPDATE(state, make_target(seed))
-    jax.tree_util.tree_map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), state.params, params)
+    jax.tree_util.tree_map(
+      lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), state.params, params
+    )
     assert output.metrics["update/grad_norm"] == pytest.approx(float(optax.tree.norm(grads)), rel=1e-4)
     assert output.metrics["update/update_norm"] == pytest.approx(float(optax.tree.norm(updates)), rel=1e-3)
     assert output.metrics["update/param_norm"] == pytest.approx(float(optax.tree.norm(params)), rel=1e-4)
@@ -86,11 +97,14 @@ def test_decay_spares_biases_and_adam_has_none():
 @pytest.mark.parametrize(
   ("config", "table"),
   [
-    (dict(peak=0.1), {0: 0.1, 1000: 0.1}),
-    (dict(peak=0.1, warmup_steps=4), {0: 0.025, 1: 0.05, 3: 0.1, 4: 0.1, 99: 0.1}),
-    (dict(kind="linear", peak=0.1, end=0.02, decay_steps=8), {0: 0.1, 4: 0.06, 8: 0.02, 99: 0.02}),
-    (dict(kind="cosine", peak=0.1, end=0.02, decay_steps=8), {0: 0.1, 4: 0.06, 8: 0.02, 99: 0.02}),
-    (dict(kind="linear", peak=0.1, end=0.0, decay_steps=8, warmup_steps=2), {0: 0.05, 2: 0.1, 6: 0.05, 10: 0.0}),
+    ({"peak": 0.1}, {0: 0.1, 1000: 0.1}),
+    ({"peak": 0.1, "warmup_steps": 4}, {0: 0.025, 1: 0.05, 3: 0.1, 4: 0.1, 99: 0.1}),
+    ({"kind": "linear", "peak": 0.1, "end": 0.02, "decay_steps": 8}, {0: 0.1, 4: 0.06, 8: 0.02, 99: 0.02}),
+    ({"kind": "cosine", "peak": 0.1, "end": 0.02, "decay_steps": 8}, {0: 0.1, 4: 0.06, 8: 0.02, 99: 0.02}),
+    (
+      {"kind": "linear", "peak": 0.1, "end": 0.0, "decay_steps": 8, "warmup_steps": 2},
+      {0: 0.05, 2: 0.1, 6: 0.05, 10: 0.0},
+    ),
   ],
 )
 def test_learning_rate_tables(config, table):
@@ -105,10 +119,12 @@ def test_target_params_are_copied_at_the_period_and_read_by_the_loss():
   for step in range(1, 2 * PERIOD + 2):
     state, _ = UPDATE(state, make_target(step))
     if step % PERIOD == 0:
-      assert equal(state.target_params, state.params) and not equal(state.target_params, held)
+      assert equal(state.target_params, state.params)
+      assert not equal(state.target_params, held)
       held = state.target_params
     else:
-      assert equal(state.target_params, held) and not equal(state.target_params, state.params)
+      assert equal(state.target_params, held)
+      assert not equal(state.target_params, state.params)
   other = replace(state, target_params=jax.tree_util.tree_map(lambda x: x[::-1] + 0.3, state.target_params))
   losses = [UPDATE(s, make_target())[1].metrics["loss/consistency"] for s in (state, other)]
   assert losses[0] != losses[1]
@@ -124,13 +140,16 @@ def test_a_bad_gradient_is_skipped_and_counted(field, value):
   bad[0] = value
   target = replace(target, **{field: bad}, unroll_mask=np.ones((4, 3), np.float32))
   after, output = UPDATE(state, target)
-  assert output.metrics["update/skipped"] == 1 and output.metrics["update/update_norm"] == 0
-  assert equal(after.params, state.params) and equal(after.opt_state, state.opt_state)
+  assert output.metrics["update/skipped"] == 1
+  assert output.metrics["update/update_norm"] == 0
+  assert equal(after.params, state.params)
+  assert equal(after.opt_state, state.opt_state)
   assert equal(after.net_state, state.net_state)
   assert int(after.learner_step) == 2
   assert bool(jnp.all(jnp.isfinite(output.value_error)))
   good, output = UPDATE(after, make_target(2))
-  assert output.metrics["update/skipped"] == 0 and not equal(good.params, state.params)
+  assert output.metrics["update/skipped"] == 0
+  assert not equal(good.params, state.params)
 
 
 def test_many_updates_are_one_after_another():

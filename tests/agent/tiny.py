@@ -1,4 +1,4 @@
-"""Tiny models with the real interface: a table to search in, and a linear network to differentiate by hand."""
+"""Tiny models with the real interface: a table to search in, and a linear network to differentiate."""
 
 import jax
 import jax.numpy as jnp
@@ -53,12 +53,12 @@ def table_model(num_actions: int) -> Model:
 
 
 def random_tables(rng: np.random.Generator, num_states: int, num_actions: int) -> dict[str, np.ndarray]:
-  return dict(
-    next_state=rng.integers(0, num_states, (num_states, num_actions)).astype(np.int32),
-    reward=rng.normal(size=(num_states, num_actions)).astype(np.float32),
-    value=rng.normal(size=num_states).astype(np.float32),
-    logits=rng.normal(size=(num_states, num_actions)).astype(np.float32),
-  )
+  return {
+    "next_state": rng.integers(0, num_states, (num_states, num_actions)).astype(np.int32),
+    "reward": rng.normal(size=(num_states, num_actions)).astype(np.float32),
+    "value": rng.normal(size=num_states).astype(np.float32),
+    "logits": rng.normal(size=(num_states, num_actions)).astype(np.float32),
+  }
 
 
 def one_hot_roots(states, num_states: int) -> np.ndarray:
@@ -99,15 +99,15 @@ def linear_model(num_actions: int) -> Model:
 
 
 def _linear_params(key, history, num_actions, width=3):
-  sizes = dict(
-    h=(int(np.prod(history.shape[1:])), width),
-    x=(width, width),
-    a=(num_actions, width),
-    v=(width, PHI.size),
-    r=(width, PHI.size),
-    p=(width, num_actions),
-    q=(width, width),
-  )
+  sizes = {
+    "h": (int(np.prod(history.shape[1:])), width),
+    "x": (width, width),
+    "a": (num_actions, width),
+    "v": (width, PHI.size),
+    "r": (width, PHI.size),
+    "p": (width, num_actions),
+    "q": (width, width),
+  }
   keys = jax.random.split(key, len(sizes))
   return {name: 0.7 * jax.random.normal(k, size) for k, (name, size) in zip(keys, sizes.items(), strict=True)}
 

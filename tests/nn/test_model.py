@@ -16,9 +16,14 @@ SPEC = EnvSpec(name="t:t", frame_shape=(5, 4, 2), frame_dtype="bool", num_env_ac
 VECTOR = EnvSpec(name="t:v", frame_shape=(1, 1, 6), frame_dtype="float32", num_env_actions=2)
 PHI = ScalarTransform(-5, 5, 0.001)
 LENGTH = 2
-SMALL = dict(
-  channels=8, num_representation_blocks=2, num_dynamics_blocks=1, num_prediction_blocks=1, latent_size=8, head_size=6
-)
+SMALL = {
+  "channels": 8,
+  "num_representation_blocks": 2,
+  "num_dynamics_blocks": 1,
+  "num_prediction_blocks": 1,
+  "latent_size": 8,
+  "head_size": 6,
+}
 
 
 @functools.cache
@@ -43,7 +48,8 @@ def jitted(model: Model) -> Model:
 
 
 @pytest.mark.parametrize(
-  ("kind", "norm"), [("conv_latent", "layer"), ("mlp", "layer"), ("mlp", "batch"), ("mlp", "none"), ("resnet", "batch")]
+  ("kind", "norm"),
+  [("conv_latent", "layer"), ("mlp", "layer"), ("mlp", "batch"), ("mlp", "none"), ("resnet", "batch")],
 )
 def test_every_network_keeps_the_interface(kind, norm):
   model, params, net_state, history = build(kind, norm)

@@ -69,7 +69,7 @@ def test_normalize_frame_refuses_other_dtypes():
 @settings(derandomize=True, deadline=None, max_examples=40)
 @given(seed=st.integers(0, 10_000), length=st.integers(1, 4))
 def test_pushing_keeps_what_the_learner_would_rebuild(seed, length):
-  """Random episodes in two lanes: at each t the state holds o_{t-L+1..t}, a_{t-L..t-1} of this episode only."""
+  """Random episodes, two lanes: at each t the state holds o_{t-L+1..t}, a_{t-L..t-1} of this episode only."""
   rng = np.random.default_rng(seed)
   num_steps, batch = 12, 2
   frames = rng.random((num_steps, batch, 2, 3, 2)) < 0.5
@@ -101,5 +101,7 @@ def test_pushing_is_the_same_on_jax_and_keeps_dtypes():
     jax_state = push(jax_state, frame, first, action)
     np.testing.assert_array_equal(jax_state.frames, state.frames)
     np.testing.assert_array_equal(jax_state.actions, state.actions)
-  assert state.frames.dtype == np.bool_ and state.actions.dtype == np.int32
-  assert jax_state.frames.dtype == np.bool_ and jax_state.actions.dtype == np.int32
+  assert state.frames.dtype == np.bool_
+  assert state.actions.dtype == np.int32
+  assert jax_state.frames.dtype == np.bool_
+  assert jax_state.actions.dtype == np.int32

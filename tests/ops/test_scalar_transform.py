@@ -30,7 +30,8 @@ def test_round_trip_in_float32(xp, epsilon):
   x = np.concatenate([size, -size])
   z = transform(xp.asarray(x), epsilon)
   back = np.asarray(inverse_transform(z, epsilon))
-  assert z.dtype == np.float32 and back.dtype == np.float32
+  assert z.dtype == np.float32
+  assert back.dtype == np.float32
   np.testing.assert_allclose(back, x, rtol=3e-6, atol=1e-12)
 
 
@@ -92,7 +93,9 @@ def test_zero_logits_are_worth_zero(low, high):
 def test_large_logits_overflow_nothing():
   logits = np.full((1, 61), -1e30, np.float32)
   logits[0, 31] = 1e30
-  assert ScalarTransform().to_scalar(logits)[0] == pytest.approx(float(inverse_transform(np.float32([1.0]))[0]))
+  assert ScalarTransform().to_scalar(logits)[0] == pytest.approx(
+    float(inverse_transform(np.float32([1.0]))[0])
+  )
 
 
 @pytest.mark.parametrize(("low", "high"), [(1, 5), (-5, -1), (0, 0)])

@@ -17,7 +17,7 @@ setup: $(STAMP) ## make .venv and install into it
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 	  echo "moozi: error: Python 3.11 or newer is needed, and $(PYTHON) is" \
-	    "$$($(PYTHON) --version 2>&1 || echo 'not there'); name another: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 2; }
+	    "$$($(PYTHON) --version 2>/dev/null || echo 'not there'); name another: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 2; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,minatar]'
 	@touch $(STAMP)

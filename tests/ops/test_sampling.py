@@ -58,6 +58,11 @@ class TestSumTree:
     found = tree.find(np.minimum(edges, tree.total))
     assert (weights[found] > 0).all()
 
+  def test_a_mass_that_was_rounded_up_to_the_total_stays_on_the_last_weight(self):
+    tree = SumTree(6)
+    tree.assign(np.arange(4), np.asarray([1.0, 0.0, 2.0, 0.0]))
+    assert tree.find(np.asarray([3.0])).tolist() == [2]
+
   def test_depends_on_the_leaves_alone(self):
     rng = np.random.default_rng(1)
     weights = rng.random(300)

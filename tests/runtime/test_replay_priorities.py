@@ -268,13 +268,17 @@ class TestRankOrderBetweenSorts:
 
   def test_a_sort_comes_when_it_is_due(self):
     spec = make_spec()
-    lanes = random_lanes(0, 2, 630, spec)
+    lanes = random_lanes(0, 2, 640, spec)
     buffer = make_buffer(spec, lane_capacity=400, sampling="rank", rank_refresh_updates=8)
     fill(buffer, lanes, spec, list(range(50, 601, 50)))
     buffer.sample_many(4, 10)
     buffer.add(segment_of(lanes, 600, 630, spec), 0)
     assert buffer.sample_many(4, 5000).sequence.max() == 594
     assert buffer.sample_many(4, 5000).sequence.max() == 624
+    # And it counts from there: the next one is not due yet.
+    buffer.add(segment_of(lanes, 630, 640, spec), 0)
+    assert buffer.sample_many(4, 5000).sequence.max() == 624
+    assert buffer.sample_many(4, 5000).sequence.max() == 634
 
 
 class TestWriteBack:
@@ -328,6 +332,12 @@ class TestWriteBack:
       gap = abs(lanes[0][i].value - oracle_return(lanes[0], i, 3, 0.9))
       assert priorities(buffer)[0, i] == pytest.approx(gap, abs=1e-5)
     buffer.check_valid()
+
+  def test_the_draw_follows(self):
+    buffer, _ = self.made()
+    self.write(buffer, [(0, 30)])
+    told = probabilities(buffer)
+    assert {i for (_, i), p in told.items() if p < 0.9 * max(told.values())} == {27, 30}
 
   @pytest.mark.parametrize("truncated", [False, True])
   @pytest.mark.parametrize("end", [27, 28, 29])

@@ -212,16 +212,20 @@ def _stdout_on_stderr() -> Iterator[None]:
 
 def _run_training(config: "Config", spec: "EnvSpec", run: "RunDirectory") -> int:
   """Trains into the run directory and returns the exit status."""
+  from moozi.runtime.random_play import random_returns
   from moozi.training import train
 
   summary = train(config, spec, run)
   if summary["test_return_mean"] is not None:
+    random_play = random_returns(config, num_episodes=summary["test_episodes"])
     print(
-      f"return {summary['test_return_mean']:.2f} ± {summary['test_return_std']:.2f} "
-      f"over {summary['test_episodes']} episodes"
+      f"return:        {summary['test_return_mean']:.2f} ± {summary['test_return_std']:.2f} over "
+      f"{summary['test_episodes']} episodes at {summary['test_at_env_steps']:,} environment steps"
     )
+    print(f"random play:   {random_play.mean():.2f} ± {random_play.std():.2f}")
   print(f"run directory: {run.path}")
-  print(f"TensorBoard:   tensorboard --logdir {run.path}")
+  if config.logging.tensorboard:
+    print(f"TensorBoard:   {Path(sys.executable).with_name('tensorboard')} --logdir {run.path}")
   return 0
 
 
@@ -229,21 +233,28 @@ def _run_evaluation(
   config: "Config", spec: "EnvSpec", checkpoint: "CheckpointInfo", episodes: int, simulations: int | None
 ) -> dict[str, Any]:
   """Plays the episodes and returns the figures among EVALUATION_KEYS that are theirs."""
-  import jax
-
-  from moozi.agent.update import init_training_state
   from moozi.io.checkpoints import load_checkpoint
-  from moozi.runtime.build import build_evaluator, build_model
+  from moozi.runtime.build import build_evaluator, training_state_template
 
-  def make_state() -> Any:
-    return init_training_state(build_model(config, spec), config, spec, jax.random.PRNGKey(0))
+  state = load_checkpoint(checkpoint.path, training_state_template(config, spec), expected_of(config, spec))
+  is_shown = sys.stderr.isatty()
 
-  state = load_checkpoint(checkpoint.path, jax.eval_shape(make_state), expected_of(config, spec))
+  def show(done: int) -> None:
+    if is_shown:
+      print(
+        f"\r{done}/{episodes} episodes", end="\n" if done == episodes else "", file=sys.stderr, flush=True
+      )
+
   result = build_evaluator(config, spec, simulations).run(
     state.params,
     state.net_state,
     num_episodes=episodes,
     version=checkpoint.learner_steps,
     env_steps=checkpoint.env_steps,
+    on_episode=show,
   )
   return result.summary()
+
+
+if __name__ == "__main__":
+  main()

@@ -1,4 +1,4 @@
-"""The one place where what happened meets files and screens: metrics, checkpoints, pictures, progress, summary."""
+"""The one place where what happened meets files and screens."""
 
 import collections
 import logging
@@ -93,8 +93,8 @@ class Recorder:
     self._test_scalars["test/at_env_steps"] = float(result.env_steps)
     kind = "final evaluation" if event.is_final else "evaluation"
     text = (
-      f"{kind} at {result.env_steps:,} steps: return {figures['return_mean']:.2f} ± {figures['return_std']:.2f} "
-      f"over {figures['episodes']} episodes ({figures['distinct_episodes']} distinct), "
+      f"{kind} at {result.env_steps:,} steps: "
+      f"return {figures['return_mean']:.2f} ± {figures['return_std']:.2f} over {figures['episodes']} episodes ({figures['distinct_episodes']} distinct), "
       f"length {figures['length_mean']:.0f}"
     )
     _log.info(text)
@@ -117,7 +117,9 @@ class Recorder:
     )
     path = self._run.gifs_path / f"step_{result.env_steps:09d}.gif"
     write_gif(path, images, fps=12)
-    self._metrics.write_gif("test/episode", path.read_bytes(), np.asarray(images[0]).shape[:2], result.env_steps)
+    self._metrics.write_gif(
+      "test/episode", path.read_bytes(), np.asarray(images[0]).shape[:2], result.env_steps
+    )
 
   def _on_state(self, event: StateReady) -> None:
     meta = {
@@ -168,7 +170,9 @@ class Recorder:
       env_steps=event.env_steps, learner_steps=event.learner_steps, wall_s=wall_s, scalars=shown
     )
     self._test_scalars = {}
-    self._display.update(env_steps=event.env_steps, learner_steps=event.learner_steps, wall_s=wall_s, scalars=shown)
+    self._display.update(
+      env_steps=event.env_steps, learner_steps=event.learner_steps, wall_s=wall_s, scalars=shown
+    )
 
   def _wall_s(self) -> float:
     return time.monotonic() - self._start

@@ -4,7 +4,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from types import FrameType
 from typing import Any
 
@@ -33,16 +33,19 @@ def train(config: Config, spec: EnvSpec, run: RunDirectory) -> dict[str, Any]:
   setup_logging(run.log_path("driver"))
   display = make_progress(config.logging.progress, run.name, config.max_env_steps, config.max_wall_s)
   with _StopRequest() as stop, contextlib.closing(Recorder(config, spec, run, display, start)) as recorder:
-    stop.notify = lambda name: display.note(f"{name}: ending with a checkpoint; a second signal ends at once")
     # Closed explicitly, so that an error in a sink also ends what the generator started.
     with contextlib.closing(_events(config, spec, run, stop)) as events:
       for event in events:
         recorder.observe(event)
+        if stop.is_new():
+          display.note("ending with a checkpoint; a second signal ends at once")
     assert recorder.summary is not None, "the last event is Finished"
     return recorder.summary
 
 
-def _events(config: Config, spec: EnvSpec, run: RunDirectory, stop: "_StopRequest") -> Iterator[Event]:
+def _events(
+  config: Config, spec: EnvSpec, run: RunDirectory, stop: "_StopRequest"
+) -> Generator[Event, None, None]:
   if config.runtime == "local":
     from moozi.runtime import loop
 
@@ -57,12 +60,18 @@ class _StopRequest:
 
   def __init__(self) -> None:
     self._is_set = False
+    self._is_told = False
     self._saved: dict[int, Any] = {}
-    self.notify = lambda name: None
 
   def is_set(self) -> bool:
     """Whether a signal came."""
     return self._is_set
+
+  def is_new(self) -> bool:
+    """True once, after the signal came: the handler itself must not touch the display, which holds a lock."""
+    is_new = self._is_set and not self._is_told
+    self._is_told = self._is_told or is_new
+    return is_new
 
   def __enter__(self) -> "_StopRequest":
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -77,4 +86,3 @@ class _StopRequest:
     if self._is_set:
       os._exit(128 + number)
     self._is_set = True
-    self.notify(signal.Signals(number).name)

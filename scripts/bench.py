@@ -171,7 +171,16 @@ def end_to_end(config_path: str, overrides: list[str], seconds: float) -> dict[s
   """A run through Ray; means over the ticks after the warm-up."""
   with tempfile.TemporaryDirectory() as folder:
     command = [
-      *(sys.executable, "-m", "moozi.cli", "train", config_path, *overrides, f"run.dir={folder}", "run.name=bench"),
+      *(
+        sys.executable,
+        "-m",
+        "moozi.cli",
+        "train",
+        config_path,
+        *overrides,
+        f"run.dir={folder}",
+        "run.name=bench",
+      ),
       *("runtime=ray", f"max_wall_s={seconds}", "logging.progress=none", "evaluation.final_episodes=1"),
     ]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
@@ -214,13 +223,22 @@ def report(config_path: str, overrides: list[str], seconds: float) -> dict[str, 
   whole = end_to_end(config_path, overrides, seconds)
   limit = 1 / (t_act + whole["sample_reuse"] * t_learn)
   ratio = whole["env_steps_per_s"] / limit
-  print(f"t_act {t_act * 1e6:.1f} µs/step, t_learn {t_learn * 1e6:.1f} µs/sample, r {whole['sample_reuse']:.3f}")
+  print(
+    f"t_act {t_act * 1e6:.1f} µs/step, t_learn {t_learn * 1e6:.1f} µs/sample, r {whole['sample_reuse']:.3f}"
+  )
   print(f"limit 1 / (t_act + r · t_learn): {limit:,.0f} environment steps/s")
   print(
     f"end to end over {whole['window_s']:.0f} s with {whole['evaluations']:.0f} evaluations: "
     f"{whole['env_steps_per_s']:,.0f} environment steps/s = {ratio:.2f} of the limit (target 0.75)"
   )
-  return {"cores": cores, "floors": floors, "parts": rates, "end_to_end": whole, "limit": limit, "ratio": ratio}
+  return {
+    "cores": cores,
+    "floors": floors,
+    "parts": rates,
+    "end_to_end": whole,
+    "limit": limit,
+    "ratio": ratio,
+  }
 
 
 def _row(rates: dict[str, float]) -> str:
@@ -234,7 +252,9 @@ def main() -> None:
   parser.add_argument("overrides", nargs="*")
   parser.add_argument("--seconds", type=float, default=180.0, help="length of the run through Ray")
   parser.add_argument("--json", type=Path, help="also write the figures there")
-  parser.add_argument("--mode", choices=("report", "floor", "parts"), default="report", help=argparse.SUPPRESS)
+  parser.add_argument(
+    "--mode", choices=("report", "floor", "parts"), default="report", help=argparse.SUPPRESS
+  )
   args = parser.parse_args()
   if args.mode == "report":
     figures = report(args.config, args.overrides, args.seconds)

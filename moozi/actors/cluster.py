@@ -24,7 +24,7 @@ def connected(config: Config) -> Iterator[Any]:
 
   if ray.is_initialized():
     raise RuntimeError("Ray is already initialized in this process")
-  common: dict[str, Any] = dict(log_to_driver=False, logging_level=logging.ERROR, configure_logging=True)
+  common: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "configure_logging": True}
   if config.ray.address is None:
     with _signals_blocked():
       ray.init(
@@ -39,7 +39,9 @@ def connected(config: Config) -> Iterator[Any]:
     try:
       ray.init(address=config.ray.address, **common)
     except (ConnectionError, ValueError, RuntimeError) as error:
-      raise UserError(f"ray.address={config.ray.address!r}: no Ray cluster answers there ({error})") from error
+      raise UserError(
+        f"ray.address={config.ray.address!r}: no Ray cluster answers there ({error})"
+      ) from error
   try:
     check_resources(config, ray.cluster_resources())
     yield ray

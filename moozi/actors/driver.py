@@ -6,7 +6,7 @@ future; the driver keeps a bounded number of them at each actor and reacts as th
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 from moozi.actors import cluster
@@ -21,7 +21,7 @@ from moozi.runtime.pacing import CheckpointSchedule, Every, Pacer
 
 def run(
   config: Config, spec: EnvSpec, log_dir: str | None, should_stop: Callable[[], bool] = lambda: False
-) -> Iterator[Event]:
+) -> Generator[Event, None, None]:
   """Trains with Ray actors, and yields what happened: the same events as `runtime.loop.run`.
 
   Args:

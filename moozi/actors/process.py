@@ -30,5 +30,7 @@ def prepare(name: str, resources: ActorResources, log_dir: str | None) -> loggin
   logger = logging.getLogger(f"moozi.{name}")
   if log_dir is not None and pathlib.Path(log_dir).is_dir():
     setup_logging(pathlib.Path(log_dir) / f"{name}.log")
-  logger.info("process %d, threads %s, niceness %d", os.getpid(), resources.num_threads or "all", resources.niceness)
+  logger.info(
+    "process %d, threads %s, niceness %d", os.getpid(), resources.num_threads or "all", resources.niceness
+  )
   return logger

@@ -13,7 +13,7 @@ from moozi.core.config import PlannerConfig, TargetsConfig
 from moozi.core.pytree import replace
 from moozi.core.records import BatchedTimeStep
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
-from moozi.nn.model import Model
+from moozi.nn.model import Model, NetState, Params
 from moozi.ops.history import HistoryState, normalize_frame, push_action, push_frame, stack_history
 
 Policy = Callable[..., tuple[HistoryState, PlannerOutput]]
@@ -36,9 +36,18 @@ def make_policy(
   policy stay, and the action, which the world discards, is the dummy.
   """
 
-  def policy(params, net_state, history, timestep: BatchedTimeStep, rng_key, temperature):
+  def policy(
+    params: Params,
+    net_state: NetState,
+    history: HistoryState,
+    timestep: BatchedTimeStep,
+    rng_key: jax.Array,
+    temperature: jax.Array | float,
+  ) -> tuple[HistoryState, PlannerOutput]:
     history = push_frame(history, jnp.asarray(timestep.frame), jnp.asarray(timestep.is_first))
-    stacked = stack_history(normalize_frame(history.frames, spec.frame_dtype), history.actions, spec.num_actions)
+    stacked = stack_history(
+      normalize_frame(history.frames, spec.frame_dtype), history.actions, spec.num_actions
+    )
     output = plan(
       model,
       planner,

@@ -25,7 +25,9 @@ class Section(BaseModel):
 class RunConfig(Section):
   """Where the run's files go."""
 
-  name: str | None = Field(None, description="folder under run.dir; made from the environment and the time when null")
+  name: str | None = Field(
+    None, description="folder under run.dir; made from the environment and the time when null"
+  )
   dir: str = Field("runs", description="folder that holds the runs")
 
 
@@ -77,7 +79,9 @@ class PlannerConfig(Section):
   algorithm: Literal["gumbel", "puct"] = "gumbel"
   num_simulations: PositiveInt = 16
   max_depth: PositiveInt | None = None
-  max_num_considered_actions: PositiveInt = Field(16, description="gumbel: root actions in sequential halving")
+  max_num_considered_actions: PositiveInt = Field(
+    16, description="gumbel: root actions in sequential halving"
+  )
   gumbel_scale: NonNegativeFloat = Field(1.0, description="gumbel: 0 is noise-free")
   gumbel_value_scale: PositiveFloat = 0.1
   gumbel_maxvisit_init: NonNegativeFloat = 50.0
@@ -86,7 +90,9 @@ class PlannerConfig(Section):
   pb_c_init: NonNegativeFloat = Field(1.25, description="puct: c1")
   pb_c_base: PositiveFloat = Field(19652.0, description="puct: c2")
   temperature: NonNegativeFloat | tuple[TemperaturePoint, ...] = 1.0
-  q_range_floor: PositiveFloat = Field(1e-8, description="smallest range, in value units, that Q-values are scaled by")
+  q_range_floor: PositiveFloat = Field(
+    1e-8, description="smallest range, in value units, that Q-values are scaled by"
+  )
   root_value: Literal["mean", "improved"] = Field(
     "mean", description="mean: visit average at the root; improved: search policy times completed Q-values"
   )
@@ -104,12 +110,12 @@ class PlannerConfig(Section):
   def noise_free(self, num_simulations: int | None = None) -> "PlannerConfig":
     """The same search without noise: Dirichlet 0, temperature 0, gumbel_scale 0."""
     return self.model_copy(
-      update=dict(
-        dirichlet_fraction=0.0,
-        temperature=0.0,
-        gumbel_scale=0.0,
-        num_simulations=num_simulations or self.num_simulations,
-      )
+      update={
+        "dirichlet_fraction": 0.0,
+        "temperature": 0.0,
+        "gumbel_scale": 0.0,
+        "num_simulations": num_simulations or self.num_simulations,
+      }
     )
 
 
@@ -165,7 +171,9 @@ class LearnerConfig(Section):
 
   batch_size: PositiveInt = 256
   updates_per_call: PositiveInt = Field(8, description="updates in one compiled call")
-  samples_per_step: PositiveFloat = Field(4.0, description="targets consumed per environment step (sample reuse)")
+  samples_per_step: PositiveFloat = Field(
+    4.0, description="targets consumed per environment step (sample reuse)"
+  )
   optimizer: Literal["adam", "adamw"] = "adamw"
   learning_rate: LearningRateConfig = LearningRateConfig()
   weight_decay: NonNegativeFloat = Field(1e-4, description="adamw only")
@@ -176,7 +184,9 @@ class LearnerConfig(Section):
   l2_coef: NonNegativeFloat = 0.0
   scale_reward_loss: bool = Field(True, description="divide unrolled reward losses by K; the thesis does not")
   dynamics_gradient_scale: Probability = 0.5
-  target_update_period: PositiveInt = Field(500, description="learner steps between copies into target_params")
+  target_update_period: PositiveInt = Field(
+    500, description="learner steps between copies into target_params"
+  )
   consistency_from_target: bool = Field(False, description="encode the consistency target with target_params")
 
 
@@ -207,7 +217,9 @@ class EvaluationConfig(Section):
   max_random_starts: NonNegativeInt = Field(8, description="k is drawn uniformly from 0 to this")
   seed: NonNegativeInt = 20_000_003
   noise_free: bool = Field(True, description="false plays with planners.test as it stands (the thesis)")
-  max_episode_steps: PositiveInt = Field(10_000, description="truncate a test episode here, beside the world's own cap")
+  max_episode_steps: PositiveInt = Field(
+    10_000, description="truncate a test episode here, beside the world's own cap"
+  )
   final_episodes: PositiveInt = Field(100, description="episodes of the evaluation at the end of the run")
   gif: bool = True
   gif_max_frames: PositiveInt = 300
@@ -219,7 +231,9 @@ class CheckpointConfig(Section):
 
   period_s: PositiveFloat = 120.0
   keep_last: PositiveInt = 3
-  milestones_env_steps: PositiveInt | None = Field(250_000, description="a checkpoint kept every so many steps")
+  milestones_env_steps: PositiveInt | None = Field(
+    250_000, description="a checkpoint kept every so many steps"
+  )
 
 
 class LoggingConfig(Section):
@@ -234,12 +248,16 @@ class RayConfig(Section):
   """The Ray runtime; `address` null starts a local one that listens on loopback only."""
 
   address: str | None = None
-  num_cpus: PositiveInt | None = Field(None, description="cores the local Ray offers; null is what the machine has")
+  num_cpus: PositiveInt | None = Field(
+    None, description="cores the local Ray offers; null is what the machine has"
+  )
   num_gpus: NonNegativeInt | None = None
   object_store_mib: PositiveInt = 512
   segments_in_flight: PositiveInt = Field(2, description="calls queued at each training worker")
   batches_in_flight: PositiveInt = Field(2, description="sampled calls queued at the parameter server")
-  publish_period_updates: PositiveInt = Field(64, description="learner steps between two publications of parameters")
+  publish_period_updates: PositiveInt = Field(
+    64, description="learner steps between two publications of parameters"
+  )
   learner: ActorResources = ActorResources(num_cpus=1.0, num_threads=0)
   replay: ActorResources = ActorResources(num_cpus=0.25)
 

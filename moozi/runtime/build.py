@@ -16,6 +16,7 @@ from moozi.runtime.evaluation import Evaluator
 from moozi.runtime.learner import Learner
 from moozi.runtime.replay import ReplayBuffer
 
+
 def world_spec(config: Config) -> EnvSpec:
   """The facts of the run's world."""
   return registry.world_spec(config.env.name, **config.env.kwargs)
@@ -45,7 +46,10 @@ def training_state_template(config: Config, spec: EnvSpec) -> TrainingState:
 def build_collector(config: Config, spec: EnvSpec, worker: int) -> TrajectoryCollector:
   """The work of training worker number `worker`."""
   env = make_vector(
-    config.env.name, config.env.kwargs, config.workers.num_envs, child_seed(config.seed, "training_env", worker)
+    config.env.name,
+    config.env.kwargs,
+    config.workers.num_envs,
+    child_seed(config.seed, "training_env", worker),
   )
   seed = child_seed(config.seed, "training_search", worker)
   return TrajectoryCollector(build_model(config, spec), config, config.planners.train, env, seed)

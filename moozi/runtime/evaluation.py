@@ -94,7 +94,7 @@ class Evaluator:
     num_simulations: int | None = None,
   ) -> None:
     self._config, self._spec, self._make_env = config, spec, make_env
-    planner = test_planner(config, num_simulations)
+    planner = evaluation_planner(config, num_simulations)
     self._temperature = jnp.float32(temperature_at(planner.temperature, 0))
     self._policy = jax.jit(make_policy(model, planner, config.targets, spec))
 
@@ -132,7 +132,7 @@ class Evaluator:
     return slots.result(version, env_steps)
 
 
-def test_planner(config: Config, num_simulations: int | None = None) -> PlannerConfig:
+def evaluation_planner(config: Config, num_simulations: int | None = None) -> PlannerConfig:
   """The search that evaluation plays with."""
   if config.evaluation.noise_free:
     return config.planners.test.noise_free(num_simulations)
@@ -144,7 +144,12 @@ class _EpisodeSlots:
   """B worlds that work through E episodes, each with its own seed; slots without work idle along."""
 
   def __init__(
-    self, config: Config, spec: EnvSpec, make_env: Callable[[int], Environment], num_episodes: int, record: bool
+    self,
+    config: Config,
+    spec: EnvSpec,
+    make_env: Callable[[int], Environment],
+    num_episodes: int,
+    record: bool,
   ) -> None:
     evaluation = config.evaluation
     self._seed, self._num_episodes = evaluation.seed, num_episodes
@@ -177,7 +182,7 @@ class _EpisodeSlots:
     return int(self._finished.sum())
 
   def _take_episode(self, slot: int) -> int | None:
-    """The seed of the slot's next episode; None, and an episode that counts for nothing, when all are taken."""
+    """The seed of the slot's next episode; None, for one that does not count, when all are taken."""
     if self._next_episode >= self._num_episodes:
       self._episode_of[slot] = -1
       return None

@@ -28,7 +28,7 @@ class Started(Event):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Acted(Event):
-  """A segment arrived. `metrics` are scalars; `episode_returns`, `episode_lengths` [E] of episodes it ended."""
+  """A segment arrived; `episode_returns` and `episode_lengths` [E] are those of episodes that ended in it."""
 
   metrics: dict[str, float]
   episode_returns: np.ndarray

@@ -68,7 +68,9 @@ class Learner:
       "learner/samples_per_s": targets.slot.size / elapsed,
     }
     delta = np.asarray(output.value_error, np.float32).reshape(-1)
-    return Priorities(slot=targets.slot.reshape(-1), sequence=targets.sequence.reshape(-1), delta=delta), metrics
+    return Priorities(
+      slot=targets.slot.reshape(-1), sequence=targets.sequence.reshape(-1), delta=delta
+    ), metrics
 
   def parameters(self) -> tuple[Any, Any, int]:
     """(params, net_state, version) in NumPy, for workers."""

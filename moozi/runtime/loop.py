@@ -5,7 +5,7 @@ installed. `actors.driver` does the same in the same order with futures.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 
 from moozi.core.config import Config
 from moozi.core.spec import EnvSpec
@@ -14,7 +14,9 @@ from moozi.runtime.events import Acted, Evaluated, Event, Finished, Started, Sta
 from moozi.runtime.pacing import CheckpointSchedule, Every, Pacer
 
 
-def run(config: Config, spec: EnvSpec, should_stop: Callable[[], bool] = lambda: False) -> Iterator[Event]:
+def run(
+  config: Config, spec: EnvSpec, should_stop: Callable[[], bool] = lambda: False
+) -> Generator[Event, None, None]:
   """Trains, and yields what happened.
 
   Args:

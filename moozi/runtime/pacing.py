@@ -46,8 +46,7 @@ class Pacer:
       if not (can_sample and self.env_steps >= self._min_steps):
         return False
       self.started_at = self.env_steps
-    allowed = (self.env_steps - self.started_at) * self._ratio
-    return self.samples_asked + self._call_samples <= allowed
+    return self.samples_asked + self._call_samples <= self._allowed_samples
 
   def ask_act(self, num_steps: int) -> None:
     """A segment of so many environment steps was asked for."""
@@ -67,8 +66,15 @@ class Pacer:
 
   @property
   def is_complete(self) -> bool:
-    """All environment steps are in and the learner has had its share of them."""
-    return self.env_steps >= self._max_env_steps
+    """All environment steps are in, and the learner has had its share of them."""
+    if self.env_steps < self._max_env_steps or self.samples_asked != self.samples_done:
+      return False
+    return self.started_at is None or self.samples_asked + self._call_samples > self._allowed_samples
+
+  @property
+  def _allowed_samples(self) -> float:
+    assert self.started_at is not None
+    return (self.env_steps - self.started_at) * self._ratio
 
   @property
   def sample_reuse(self) -> float:

@@ -14,7 +14,9 @@ def test_the_default_fits_two_cores():
 
 def test_too_many_cpus_are_named():
   config = load_config(None, ["workers.num_workers=30", "workers.num_envs=4"])
-  with pytest.raises(UserError, match=r"16.5 CPUs.*ray.learner.num_cpus: 1.*workers.resources.num_cpus: 15.*has 2"):
+  with pytest.raises(
+    UserError, match=r"16.5 CPUs.*ray.learner.num_cpus: 1.*workers.resources.num_cpus: 15.*has 2"
+  ):
     cluster.check_resources(config, {"CPU": 2.0})
 
 

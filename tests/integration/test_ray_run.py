@@ -22,7 +22,16 @@ CONFIG = ROOT / "config" / "tiny" / "catch.yaml"
 
 
 def start(folder: Path, *overrides: str, **kwargs) -> subprocess.Popen:
-  command = [sys.executable, "-m", "moozi.cli", "train", str(CONFIG), *TINY, f"run.dir={folder}", "run.name=one"]
+  command = [
+    sys.executable,
+    "-m",
+    "moozi.cli",
+    "train",
+    str(CONFIG),
+    *TINY,
+    f"run.dir={folder}",
+    "run.name=one",
+  ]
   return subprocess.Popen(
     [*command, "ray.num_cpus=4", *overrides],
     stdout=subprocess.PIPE,
@@ -85,7 +94,13 @@ def test_metrics_are_json_with_growing_counters(finished):
     values = [line[key] for line in lines]
     assert values == sorted(values)
   names = set().union(*lines)
-  assert {"loss/total", "train/staleness", "train/sample_reuse", "train/return_mean", "test/return_mean"} <= names
+  assert {
+    "loss/total",
+    "train/staleness",
+    "train/sample_reuse",
+    "train/return_mean",
+    "test/return_mean",
+  } <= names
 
 
 def test_replay_process_loads_no_jax(finished):
@@ -115,7 +130,9 @@ def test_the_final_evaluation_can_be_repeated(finished):
   run, _ = finished
   summary = json.loads((run / "summary.json").read_text())
   command = [sys.executable, "-m", "moozi.cli", "evaluate", str(run), "--episodes", "5", "--json"]
-  figures = json.loads(subprocess.run(command, capture_output=True, text=True, timeout=240, check=True).stdout)
+  figures = json.loads(
+    subprocess.run(command, capture_output=True, text=True, timeout=240, check=True).stdout
+  )
   assert figures["return_mean"] == pytest.approx(summary["test_return_mean"])
 
 

@@ -1,10 +1,10 @@
 """Learning, in worlds small enough to be sure of it."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
 
-import json
 import pytest
 
 CONFIG = Path(__file__).parents[2] / "config" / "tiny" / "catch.yaml"
@@ -40,6 +40,16 @@ def test_catch_for_other_seeds(tmp_path, seed):
 @pytest.mark.learning
 def test_corridor_finds_the_far_reward(tmp_path):
   corridor = CONFIG.parent / "corridor.yaml"
-  command = [sys.executable, "-m", "moozi.cli", "train", str(corridor), f"run.dir={tmp_path}", "run.name=corridor"]
-  subprocess.run([*command, "runtime=local", "logging.progress=none"], check=True, timeout=560, capture_output=True)
+  command = [
+    sys.executable,
+    "-m",
+    "moozi.cli",
+    "train",
+    str(corridor),
+    f"run.dir={tmp_path}",
+    "run.name=corridor",
+  ]
+  subprocess.run(
+    [*command, "runtime=local", "logging.progress=none"], check=True, timeout=560, capture_output=True
+  )
   assert json.loads((tmp_path / "corridor" / "summary.json").read_text())["test_return_mean"] == 1.0

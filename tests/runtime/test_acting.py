@@ -1,4 +1,4 @@
-"""Segments of trajectories: what the rules for ends ask, and histories that the learner rebuilds to the bit."""
+"""Segments of trajectories: the rules for ends, and histories that the learner rebuilds to the bit."""
 
 import collections
 
@@ -23,8 +23,13 @@ def corridor():
   """Corridor with a cap of 6: terminal ends, truncated ends and starts, with a history of three frames."""
   config = load_config(
     None,
-    [*TINY, "env.name=tiny:corridor", "env.kwargs.length=5", "env.kwargs.max_episode_steps=6"]
-    + ["targets.history_length=3"],
+    [
+      *TINY,
+      "env.name=tiny:corridor",
+      "env.kwargs.length=5",
+      "env.kwargs.max_episode_steps=6",
+      "targets.history_length=3",
+    ],
   )
   spec, results = collect(config, 6)
   steps = {
@@ -92,7 +97,9 @@ def test_episode_figures_are_those_of_the_trajectories(corridor):
         returns.append(total)
         lengths.append(length)
         total = length = 0
-  told = [np.concatenate([getattr(r, name) for _, r in results]) for name in ("episode_returns", "episode_lengths")]
+  told = [
+    np.concatenate([getattr(r, name) for _, r in results]) for name in ("episode_returns", "episode_lengths")
+  ]
   told = collections.Counter(zip(np.round(told[0], 3).tolist(), told[1].tolist(), strict=True))
   own = collections.Counter(zip(np.round(np.array(returns, float), 3).tolist(), lengths, strict=True))
   # An episode is told when its last frame arrives, one step before that frame is acted on and stored.

@@ -5,7 +5,7 @@ import pytest
 
 from moozi.io.config import load_config
 from moozi.runtime import build
-from moozi.runtime.evaluation import test_planner as planner_of
+from moozi.runtime.evaluation import evaluation_planner as planner_of
 from moozi.runtime.random_play import random_returns
 from tests.runtime.conftest import TINY
 
@@ -55,25 +55,39 @@ def test_the_record_is_the_first_episode(result):
 
 
 def test_distinct_episodes_are_counted():
-  alike = evaluate(["evaluation.max_random_starts=0", "env.name=tiny:corridor", "env.kwargs.max_episode_steps=5"])
+  alike = evaluate(
+    ["evaluation.max_random_starts=0", "env.name=tiny:corridor", "env.kwargs.max_episode_steps=5"]
+  )
   assert alike.num_distinct == 1, "a world without chance, one policy without noise: one episode"
 
 
 def test_an_endless_world_is_cut():
   cut = evaluate(
-    ["evaluation.max_episode_steps=3", "evaluation.max_random_starts=0", "env.name=tiny:corridor"]
-    + ["env.kwargs.length=100", "env.kwargs.max_episode_steps=null"]
+    [
+      "evaluation.max_episode_steps=3",
+      "evaluation.max_random_starts=0",
+      "env.name=tiny:corridor",
+      "env.kwargs.length=100",
+      "env.kwargs.max_episode_steps=null",
+    ]
   )
   assert cut.lengths.max() <= 3
 
 
 def test_noise_free_means_no_noise(tiny_config):
-  planner = planner_of(load_config(None, [*TINY, "planners.test.algorithm=puct", "planners.test.temperature=0.25"]))
+  planner = planner_of(
+    load_config(None, [*TINY, "planners.test.algorithm=puct", "planners.test.temperature=0.25"])
+  )
   assert (planner.temperature, planner.dirichlet_fraction, planner.gumbel_scale) == (0.0, 0.0, 0.0)
   noisy = load_config(
     None,
-    [*TINY, "planners.test.algorithm=puct", "planners.test.temperature=0.25", "evaluation.noise_free=false"]
-    + ["planners.test.dirichlet_fraction=0.1"],
+    [
+      *TINY,
+      "planners.test.algorithm=puct",
+      "planners.test.temperature=0.25",
+      "evaluation.noise_free=false",
+      "planners.test.dirichlet_fraction=0.1",
+    ],
   )
   assert planner_of(noisy, 7).temperature == 0.25
   assert planner_of(noisy, 7).dirichlet_fraction == 0.1

@@ -52,11 +52,15 @@ def test_the_same_seed_gives_the_same_run_to_the_bit():
   _, first = run(["replay.sampling=rank", "evaluation.final_episodes=2"])
   _, second = run(["replay.sampling=rank", "evaluation.final_episodes=2"])
   _, other = run(["replay.sampling=rank", "evaluation.final_episodes=2", "seed=1"])
-  states = [next(e.state for e in events if isinstance(e, StateReady) and e.is_final) for events in (first, second)]
+  states = [
+    next(e.state for e in events if isinstance(e, StateReady) and e.is_final) for events in (first, second)
+  ]
   leaves = [jax.tree_util.tree_leaves(state) for state in states]
   for a, b in zip(*leaves, strict=True):
     np.testing.assert_array_equal(a, b)
-  returns = [[e.episode_returns.tolist() for e in events if isinstance(e, Acted)] for events in (first, second, other)]
+  returns = [
+    [e.episode_returns.tolist() for e in events if isinstance(e, Acted)] for events in (first, second, other)
+  ]
   assert returns[0] == returns[1]
   assert returns[0] != returns[2]
 

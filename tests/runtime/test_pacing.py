@@ -46,7 +46,9 @@ def test_reuse_is_held_whatever_completes_first(ratio, segment, updates, seed, s
     else:
       pacer.done_learn()
       learning -= 1
-  slack_share = (slack + 4 * round_steps + 4 * updates * 16 / ratio) / max(pacer.env_steps - pacer.started_at, 1)
+  slack_share = (slack + 4 * round_steps + 4 * updates * 16 / ratio) / max(
+    pacer.env_steps - pacer.started_at, 1
+  )
   assert pacer.sample_reuse == pytest.approx(ratio, rel=max(0.05, 2 * slack_share))
   assert pacer.sample_reuse <= ratio * 1.0001
 
@@ -88,7 +90,15 @@ def test_acting_ends_at_max_env_steps():
 
 def test_every():
   every = Every(10)
-  assert [every.is_due(n) for n in (0, 9, 10, 11, 35, 39, 40)] == [False, False, True, False, True, False, True]
+  assert [every.is_due(n) for n in (0, 9, 10, 11, 35, 39, 40)] == [
+    False,
+    False,
+    True,
+    False,
+    True,
+    False,
+    True,
+  ]
   assert not Every(None).is_due(10**9)
   assert not Every(10, start=10).is_due(19)
   with pytest.raises(ZeroDivisionError):

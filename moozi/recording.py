@@ -94,8 +94,8 @@ class Recorder:
     kind = "final evaluation" if event.is_final else "evaluation"
     text = (
       f"{kind} at {result.env_steps:,} steps: "
-      f"return {figures['return_mean']:.2f} ± {figures['return_std']:.2f} over {figures['episodes']} episodes ({figures['distinct_episodes']} distinct), "
-      f"length {figures['length_mean']:.0f}"
+      f"return {figures['return_mean']:.2f} ± {figures['return_std']:.2f} over {figures['episodes']} "
+      f"episodes ({figures['distinct_episodes']} distinct), length {figures['length_mean']:.0f}"
     )
     _log.info(text)
     self._display.note(text)

@@ -50,7 +50,8 @@ def config_from_dict(data: Mapping[str, Any], where: str | None = None) -> Confi
   prefix = f"{where}: " if where else ""
   try:
     # Strict mode takes no "16" for 16 and no true for 1; from JSON it takes a list for a tuple.
-    return Config.model_validate_json(json.dumps(_without_empty_sections(data, Config)), strict=True)
+    whole = _over_defaults(_without_empty_sections(data, Config), config_to_dict(Config()), Config)
+    return Config.model_validate_json(json.dumps(whole), strict=True)
   except pydantic.ValidationError as e:
     raise UserError(prefix + _describe(e)) from None
   except TypeError as e:
@@ -125,6 +126,18 @@ def _is_text_field(parts: Sequence[str]) -> bool:
       return False
     annotation = fields[part]
   return str in _members(annotation)
+
+
+def _over_defaults(data: Any, defaults: Any, annotation: Any) -> Any:
+  """The data with what a section leaves out taken from the whole configuration's default for that section.
+
+  A section's own class may have other defaults: `planners.test` is noise-free, a bare planner is not.
+  """
+  fields = _fields(annotation)
+  if fields is None or not isinstance(data, Mapping):
+    return data
+  given = {key: _over_defaults(value, defaults.get(key), fields.get(key)) for key, value in data.items()}
+  return {**defaults, **given} if isinstance(defaults, Mapping) else given
 
 
 def _without_empty_sections(data: Any, annotation: Any) -> Any:

@@ -7,6 +7,7 @@ the commands, so that `moozi --help` is quick.
 import contextlib
 import json
 import os
+import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -72,7 +73,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _fail(message: str) -> None:
-  print(f"moozi: error: {' '.join(message.split())}", file=sys.stderr)
+  # Names from files may hold anything, escape sequences of the terminal too.
+  line = "".join(c if c.isprintable() else "?" for c in " ".join(message.split()))
+  print(f"moozi: error: {line}", file=sys.stderr)
   sys.exit(2)
 
 
@@ -109,8 +112,19 @@ def train(
 
   settings = load_config(config, overrides or [])
   spec = world_spec(settings.env.name, **settings.env.kwargs)
+  if settings.checkpoint.start_from is not None:
+    from moozi.io.checkpoints import expected_of, read_checkpoint_info
+    from moozi.training import find_start
+
+    read_checkpoint_info(find_start(settings.checkpoint.start_from).path, expected_of(settings, spec))
   run = RunDirectory.create(settings)
-  return _run_training(run.load_config(), spec, run)
+  try:
+    return _run_training(run.load_config(), spec, run)
+  except UserError:
+    # Refused before it began: the name stays free. A run that began keeps what it has.
+    if not any(run.checkpoints_path.iterdir()):
+      shutil.rmtree(run.path)
+    raise
 
 
 @app.command()
@@ -132,7 +146,7 @@ def evaluate(
 ) -> int:
   """Play evaluation episodes with a run's checkpoint."""
   from moozi.envs.registry import world_spec
-  from moozi.io.checkpoints import find_checkpoint, read_checkpoint_info
+  from moozi.io.checkpoints import expected_of, find_checkpoint, read_checkpoint_info
   from moozi.io.plain_json import to_plain_json
   from moozi.io.run_directory import RunDirectory
 
@@ -168,11 +182,6 @@ def list_environments() -> int:
       for key, text in world.options.items():
         print(f"    env.kwargs.{key}: {text}")
   return 0
-
-
-def expected_of(config: "Config", spec: "EnvSpec") -> dict[str, Any]:
-  """What a checkpoint's manifest must say to fit this network and world."""
-  return {"spec": spec.to_dict(), "network": config.network.model_dump(mode="json")}
 
 
 def _count(option: str, text: str | None) -> int | None:
@@ -233,7 +242,7 @@ def _run_evaluation(
   config: "Config", spec: "EnvSpec", checkpoint: "CheckpointInfo", episodes: int, simulations: int | None
 ) -> dict[str, Any]:
   """Plays the episodes and returns the figures among EVALUATION_KEYS that are theirs."""
-  from moozi.io.checkpoints import load_checkpoint
+  from moozi.io.checkpoints import expected_of, load_checkpoint
   from moozi.runtime.build import build_evaluator, training_state_template
 
   state = load_checkpoint(checkpoint.path, training_state_template(config, spec), expected_of(config, spec))
@@ -253,6 +262,7 @@ def _run_evaluation(
     env_steps=checkpoint.env_steps,
     on_episode=show,
   )
+  assert result is not None, "nobody asks it to stop"
   return result.summary()
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-import moozi
 from moozi.core.config import Config
 from moozi.core.spec import EnvSpec
 from moozi.io.checkpoint_store import CheckpointStore
+from moozi.io.checkpoints import expected_of
 from moozi.io.metrics import MetricsSink
 from moozi.io.run_directory import RunDirectory
 from moozi.runtime.events import Acted, Evaluated, Event, Finished, Started, StateReady, Updated
@@ -42,6 +42,7 @@ class Recorder:
     self._staleness = _Mean()
     self._num_samples = 0
     self._learning_since: float | None = None
+    self._training_ended_s: float | None = None
     self._last_evaluation: Any = None
     self._test_scalars: dict[str, float] = {}
     self.summary: dict[str, Any] | None = None
@@ -122,20 +123,19 @@ class Recorder:
     )
 
   def _on_state(self, event: StateReady) -> None:
-    meta = {
-      "env_steps": event.env_steps,
-      "learner_steps": event.learner_steps,
-      "moozi": moozi.__version__,
-      "spec": self._spec.to_dict(),
-      "network": self._config.network.model_dump(mode="json"),
-    }
+    meta = {"env_steps": event.env_steps, "learner_steps": event.learner_steps}
+    meta |= expected_of(self._config, self._spec)
+    if event.is_final:
+      self._training_ended_s = self._wall_s()
+      self._display.note(f"last checkpoint at {event.env_steps:,} steps")
     path = self._checkpoints.save(event.state, meta, self._wall_s())
     _log.info("checkpoint %s", path.name)
 
   def _on_finished(self, event: Finished) -> None:
-    self._tick(event)
     wall_s = self._wall_s()
-    learning_s = wall_s - self._learning_since if self._learning_since is not None else 0.0
+    # Rates are those of training: the evaluation at the end is neither acting nor learning.
+    ended_s = wall_s if self._training_ended_s is None else self._training_ended_s
+    learning_s = ended_s - self._learning_since if self._learning_since is not None else 0.0
     test = self._last_evaluation.summary() if self._last_evaluation is not None else {}
     self.summary = {
       "env": self._spec.name,
@@ -144,7 +144,8 @@ class Recorder:
       "env_steps": event.env_steps,
       "learner_steps": event.learner_steps,
       "wall_s": round(wall_s, 1),
-      "env_steps_per_s": event.env_steps / wall_s,
+      "training_s": round(ended_s, 1),
+      "env_steps_per_s": event.env_steps / ended_s,
       "learner_samples_per_s": self._num_samples / learning_s if learning_s else 0.0,
       "sample_reuse": event.sample_reuse,
       "staleness_mean": self._staleness.value,

@@ -1,4 +1,4 @@
-"""What all tests share: one deterministic hypothesis profile, JAX on the CPU, and one store of compilations."""
+"""What all tests share: a deterministic hypothesis profile, JAX on the CPU, a store of compilations."""
 
 import atexit
 import os

@@ -28,7 +28,9 @@ def main() -> None:
   runs = {name: ticks for name, ticks in runs.items() if name.startswith("breakout")}
   figure, axes = plt.subplots(1, 2, figsize=(10, 4), sharey=True, layout="constrained")
   for axis, (x, label, scale) in zip(
-    axes, [("env_steps", "environment steps (millions)", 1e6), ("wall_s", "wall time (minutes)", 60)], strict=True
+    axes,
+    [("env_steps", "environment steps (millions)", 1e6), ("wall_s", "wall time (minutes)", 60)],
+    strict=True,
   ):
     for color, (name, ticks) in zip(("#0072B2", "#D55E00", "#009E73", "#CC79A7"), runs.items(), strict=False):
       steps, returns = points(ticks, x, "train/return_mean")

@@ -16,7 +16,8 @@ def connected(config: Config) -> Iterator[Any]:
   """Gives the `ray` module, connected as `config.ray` says; shuts down what it started."""
   # On Linux Ray binds to all addresses unless told it is a single-machine "cluster" like those of
   # Windows and macOS; that variable is read at import. A test lists the listeners.
-  if config.ray.address is None:
+  is_local = config.ray.address in (None, "local")
+  if is_local:
     os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
   os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
   os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
@@ -25,9 +26,11 @@ def connected(config: Config) -> Iterator[Any]:
   if ray.is_initialized():
     raise RuntimeError("Ray is already initialized in this process")
   common: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "configure_logging": True}
-  if config.ray.address is None:
+  if is_local:
     with _signals_blocked():
       ray.init(
+        # Never a cluster that RAY_ADDRESS names, or one that happens to run here.
+        address="local",
         num_cpus=config.ray.num_cpus,
         num_gpus=config.ray.num_gpus,
         object_store_memory=config.ray.object_store_mib * 2**20,
@@ -37,7 +40,8 @@ def connected(config: Config) -> Iterator[Any]:
       )
   else:
     try:
-      ray.init(address=config.ray.address, **common)
+      with _signals_blocked():
+        ray.init(address=config.ray.address, **common)
     except (ConnectionError, ValueError, RuntimeError) as error:
       raise UserError(
         f"ray.address={config.ray.address!r}: no Ray cluster answers there ({error})"

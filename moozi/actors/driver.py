@@ -5,6 +5,7 @@ future; the driver keeps a bounded number of them at each actor and reacts as th
 `runtime.loop` is the same algorithm in one process.
 """
 
+import functools
 import time
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
@@ -18,9 +19,15 @@ from moozi.core.spec import EnvSpec
 from moozi.runtime.events import Acted, Evaluated, Event, Finished, Started, StateReady, Updated
 from moozi.runtime.pacing import CheckpointSchedule, Every, Pacer
 
+_SALVAGE_TIMEOUT_S = 30.0
+
 
 def run(
-  config: Config, spec: EnvSpec, log_dir: str | None, should_stop: Callable[[], bool] = lambda: False
+  config: Config,
+  spec: EnvSpec,
+  log_dir: str | None,
+  should_stop: Callable[[], bool] = lambda: False,
+  state: Any = None,
 ) -> Generator[Event, None, None]:
   """Trains with Ray actors, and yields what happened: the same events as `runtime.loop.run`.
 
@@ -29,13 +36,14 @@ def run(
     spec: the world's facts.
     log_dir: absolute path of the folder for one log file per actor.
     should_stop: asked between reactions; true ends the run with a last checkpoint.
+    state: begin with this TrainingState (in NumPy) instead of a fresh one.
 
   Raises:
     UserError: the actors ask for more than the cluster has, or no cluster answers.
   """
   start = time.monotonic()
   with cluster.connected(config) as ray:
-    yield from _Driver(ray, config, spec, log_dir, should_stop, start).run()
+    yield from _Driver(ray, config, spec, log_dir, should_stop, state, start).run()
 
 
 class _Driver:
@@ -48,6 +56,7 @@ class _Driver:
     spec: EnvSpec,
     log_dir: str | None,
     should_stop: Callable[[], bool],
+    state: Any,
     start: float,
   ) -> None:
     self._ray, self._config, self._should_stop, self._start = ray, config, should_stop, start
@@ -55,7 +64,7 @@ class _Driver:
     def actor(cls: type, resources: Any, *args: Any) -> Any:
       return ray.remote(**cluster.options(resources))(cls).remote(config, spec, *args, log_dir)
 
-    self._server = actor(ParameterServer, config.ray.learner)
+    self._server = actor(ParameterServer, config.ray.learner, state)
     self._replay = actor(ReplayActor, config.ray.replay)
     self._workers = [
       actor(TrainingWorker, config.workers.resources, index) for index in range(config.workers.num_workers)
@@ -64,14 +73,14 @@ class _Driver:
 
     self._pacer = Pacer(config, slack_steps=self._slack_steps())
     self._evaluations = Every(config.evaluation.period_env_steps)
-    self._publications = Every(config.ray.publish_period_updates)
+    self._learner_steps = 0 if state is None else int(state.learner_step)
+    self._publications = Every(config.ray.publish_period_updates, start=self._learner_steps)
     self._checkpoints = CheckpointSchedule(config.checkpoint)
-    self._learner_steps = 0
     self._can_sample = False
     self._replay_stats: dict[str, float] = {}
     self._parameters: Any = None
     self._publishing = False
-    self._evaluating = False
+    self._evaluation: Any = None
     self._segments_at = [0] * config.workers.num_workers
     self._batches_in_flight = 0
     # future -> the reaction to its value, which returns the events to tell
@@ -79,15 +88,21 @@ class _Driver:
 
   def run(self) -> Iterator[Event]:
     self._parameters = self._server.parameters.remote()
-    self._ray.wait([self._parameters])
+    while not self._should_stop():
+      if self._ray.wait([self._parameters], timeout=0.5)[0]:
+        break
     yield Started(**self._counters(), message=f"{len(self._workers)} training workers")
     reason = None
-    while reason is None:
-      self._ask()
-      yield from self._react(timeout=1.0)
-      self._ask_due()
-      reason = self._reason_to_end()
-    yield from self._finish(reason)
+    try:
+      while reason is None:
+        self._ask()
+        yield from self._react(timeout=1.0)
+        self._ask_due()
+        reason = self._reason_to_end()
+      yield from self._finish(reason)
+    except self._ray.exceptions.RayError:
+      yield from self._salvage()
+      raise
 
   # --- asking -------------------------------------------------------------------------------------
 
@@ -99,23 +114,21 @@ class _Driver:
       self._batches_in_flight += 1
       targets = self._replay.sample.remote()
       priorities, metrics = self._server.update.options(num_returns=2).remote(targets)
-      if config.replay.refresh_priorities:
-        self._replay.update_priorities.remote(priorities)
-      self._reactions[metrics] = self._on_updated
+      self._reactions[metrics] = functools.partial(self._on_updated, priorities)
     # The emptiest queue first, so that no worker waits while another has two segments to make.
     for index in sorted(range(len(self._workers)), key=self._segments_at.__getitem__):
-      while self._segments_at[index] < config.ray.segments_in_flight and pacer.may_act():
+      while self._segments_at[index] < config.ray.segments_in_flight and pacer.may_act(self._can_sample):
         self._ask_segment(index)
 
   def _ask_segment(self, index: int) -> None:
+    # What goes to replay is sent when it is there: an actor takes its calls in order, and one that waits
+    # for its argument would hold up all the sampling behind it.
     config = self._config
     self._pacer.ask_act(config.workers.num_envs * config.workers.segment_length)
     self._segments_at[index] += 1
     worker = self._workers[index]
     segment, acted = worker.run.options(num_returns=2).remote(self._parameters, self._pacer.env_steps)
-    stored = self._replay.add.remote(segment, index * config.workers.num_envs)
-    self._reactions[stored] = self._on_stored
-    self._reactions[acted] = lambda value: self._on_acted(index, value)
+    self._reactions[acted] = functools.partial(self._on_acted, index, segment)
 
   def _publish(self) -> None:
     """Takes the newest parameters as one object, however many workers will read it."""
@@ -125,9 +138,8 @@ class _Driver:
       self._reactions[reference] = lambda _: self._on_published(reference)
 
   def _evaluate(self, num_episodes: int, is_final: bool) -> None:
-    self._evaluating = True
-    result = self._tester.run.remote(self._parameters, self._pacer.env_steps, num_episodes)
-    self._reactions[result] = lambda value: self._on_evaluated(value, is_final)
+    self._evaluation = self._tester.run.remote(self._parameters, self._pacer.env_steps, num_episodes)
+    self._reactions[self._evaluation] = lambda value: self._on_evaluated(value, is_final)
 
   # --- reacting -----------------------------------------------------------------------------------
 
@@ -138,14 +150,16 @@ class _Driver:
       return
     ready, _ = self._ray.wait(list(self._reactions), num_returns=1, timeout=timeout)
     if ready:
-      others, _ = self._ray.wait(list(self._reactions), num_returns=len(self._reactions), timeout=0)
-      ready = list({*ready, *others})
+      done, _ = self._ray.wait(list(self._reactions), num_returns=len(self._reactions), timeout=0)
+      ready = [reference for reference in self._reactions if reference in {*ready, *done}]
     for reference in ready:
       reaction = self._reactions.pop(reference)
       yield from reaction(self._ray.get(reference))
 
-  def _on_acted(self, index: int, acted: Any) -> list[Event]:
+  def _on_acted(self, index: int, segment: Any, acted: Any) -> list[Event]:
     self._segments_at[index] -= 1
+    stored = self._replay.add.remote(segment, index * self._config.workers.num_envs)
+    self._reactions[stored] = self._on_stored
     return [
       Acted(
         **self._counters(),
@@ -161,8 +175,10 @@ class _Driver:
     self._pacer.done_act(self._config.workers.num_envs * self._config.workers.segment_length)
     return []
 
-  def _on_updated(self, metrics: dict[str, float]) -> list[Event]:
+  def _on_updated(self, priorities: Any, metrics: dict[str, float]) -> list[Event]:
     learner = self._config.learner
+    if self._config.replay.refreshes_priorities:
+      self._reactions[self._replay.update_priorities.remote(priorities)] = lambda _: []
     self._batches_in_flight -= 1
     self._pacer.done_learn()
     self._learner_steps += learner.updates_per_call
@@ -182,7 +198,7 @@ class _Driver:
     return []
 
   def _on_evaluated(self, result: Any, is_final: bool) -> list[Event]:
-    self._evaluating = False
+    self._evaluation = None
     return [Evaluated(**self._counters(), result=result, is_final=is_final)]
 
   # --- what is due --------------------------------------------------------------------------------
@@ -190,10 +206,11 @@ class _Driver:
   def _ask_due(self) -> None:
     """Asks for a checkpoint and an evaluation where their time has come."""
     if self._checkpoints.is_due(self._wall_s(), self._pacer.env_steps):
+      env_steps = self._pacer.env_steps
       self._reactions[self._server.get_state.remote()] = lambda state: [
-        StateReady(**self._counters(), state=state, is_final=False)
+        self._state_ready(state, env_steps, is_final=False)
       ]
-    if not self._evaluating and self._evaluations.is_due(self._pacer.env_steps):
+    if self._evaluation is None and self._evaluations.is_due(self._pacer.env_steps):
       self._evaluate(self._config.evaluation.episodes, is_final=False)
 
   def _reason_to_end(self) -> str | None:
@@ -204,17 +221,35 @@ class _Driver:
     return "max_env_steps" if self._pacer.is_complete else None
 
   def _finish(self, reason: str) -> Iterator[Event]:
-    """Lets the work in flight arrive, takes the last state, and evaluates it."""
+    """Lets the work in flight arrive, takes the last state, and evaluates it.
+
+    Whoever was told to stop waits for no evaluation: the checkpoint comes first.
+    """
+    if reason == "stopped":
+      self._reactions.pop(self._evaluation, None)
     while self._reactions:
       yield from self._react(timeout=10.0)
     state = self._ray.get(self._server.get_state.remote())
-    yield StateReady(**self._counters(), state=state, is_final=True)
+    yield self._state_ready(state, self._pacer.env_steps, is_final=True)
     if reason != "stopped":
       self._parameters = self._server.parameters.remote()
       self._evaluate(self._config.evaluation.final_episodes, is_final=True)
-      while self._reactions:
-        yield from self._react(timeout=10.0)
+      while self._reactions and not self._should_stop():
+        yield from self._react(timeout=0.5)
     yield Finished(**self._counters(), reason=reason, sample_reuse=self._pacer.sample_reuse)
+
+  def _salvage(self) -> Iterator[Event]:
+    """After an actor's failure: a last checkpoint, if the parameter server still answers."""
+    try:
+      state = self._ray.get(self._server.get_state.remote(), timeout=_SALVAGE_TIMEOUT_S)
+    except self._ray.exceptions.RayError:
+      return
+    yield self._state_ready(state, self._pacer.env_steps, is_final=True)
+
+  def _state_ready(self, state: Any, env_steps: int, is_final: bool) -> StateReady:
+    """The counters are the state's own: what completed while it travelled is not in it."""
+    learner_steps = int(state.learner_step)
+    return StateReady(env_steps=env_steps, learner_steps=learner_steps, state=state, is_final=is_final)
 
   # --- small things -------------------------------------------------------------------------------
 

@@ -11,12 +11,14 @@ from moozi.core.spec import EnvSpec
 class ParameterServer:
   """Holds the central copy of the parameters and updates it."""
 
-  def __init__(self, config: Config, spec: EnvSpec, log_dir: str | None) -> None:
+  def __init__(self, config: Config, spec: EnvSpec, state: Any, log_dir: str | None) -> None:
     self._log = process.prepare("parameter_server", config.ray.learner, log_dir)
     from moozi.runtime.build import build_learner
 
     self._learner = build_learner(config, spec)
-    self._log.info("ready")
+    if state is not None:
+      self._learner.set_state(state)
+    self._log.info("ready at learner step %d", self._learner.learner_step)
 
   def update(self, targets: TrainTarget) -> tuple[Any, dict[str, float]]:
     """Makes U updates; returns priorities for replay and metrics for the driver, as two objects."""

@@ -43,5 +43,6 @@ class TestingWorker:
     result = self._evaluator.run(
       params, net_state, num_episodes=num_episodes, version=version, env_steps=env_steps, record=self._record
     )
+    assert result is not None, "nobody asks it to stop"
     self._log.info("env steps %d, version %d: %s", env_steps, version, result.summary())
     return result

@@ -53,7 +53,8 @@ def plan(
 ) -> PlannerOutput:
   """One search from each root: root inference, `num_simulations` simulations, an action.
 
-  With puct the action is drawn from visit counts to the power 1/temperature (0: one of the most visited);
+  With puct the action is drawn from visit counts to the power 1/temperature (0: the most visited, the prior
+  breaks ties);
   gumbel chooses by itself and its only noise is `gumbel_scale`. Illegal actions are masked at the root only:
   inside, the model has learned what is worth nothing.
 
@@ -87,10 +88,16 @@ def plan(
   summary = tree.summary()
   prior_probs = jax.nn.softmax(output.policy_logits, where=legal_actions_mask)
   action_probs = jnp.where(legal_actions_mask, policy_output.action_weights, 0.0)
+  action = policy_output.action
+  if config.algorithm == "puct":
+    # At temperature 0 mctx draws among the most visited by the key; here the prior breaks the tie.
+    visits = jnp.where(legal_actions_mask, summary.visit_counts + 0.5 * prior_probs, -1.0)
+    is_greedy = jnp.broadcast_to(jnp.asarray(temperature) == 0, action.shape)
+    action = jnp.where(is_greedy, jnp.argmax(visits, axis=-1), action)
   q_values = _complete(summary.qvalues, summary.visit_counts, prior_probs, prior_value)
   improved = jnp.sum(action_probs * q_values, axis=-1)
   return PlannerOutput(
-    action=policy_output.action.astype(jnp.int32),
+    action=action.astype(jnp.int32),
     action_probs=action_probs,
     root_value=improved if config.root_value == "improved" else summary.value,
     prior_probs=prior_probs,

@@ -41,7 +41,10 @@ class TrainingState:
 
 @record
 class UpdateOutput:
-  """Scalars by name, and value_error [B] (or [U, B]) float32 for the priorities; never NaN."""
+  """Scalars by name, and value_error [B] (or [U, B]) float32 for the priorities.
+
+  A row that is not finite stays so: replay refuses it and keeps the priority it had.
+  """
 
   metrics: dict[str, Array]
   value_error: Array
@@ -104,8 +107,8 @@ def make_update(model: Model, config: Config, spec: EnvSpec) -> UpdateFn:
   """The pure function of one update, not jitted: (state, target [B]) → (state, UpdateOutput).
 
   A loss or gradient that is not finite leaves params, net_state and opt_state as they were and counts in
-  `update/skipped`; rows of value_error that are not finite come back as 0. The target network is copied
-  when the learner step reaches a multiple of `target_update_period`.
+  `update/skipped`. The target network is copied when the learner step reaches a multiple of
+  `target_update_period`.
 
   Source: the thesis 4.3.9. Departures: skipping.
   """
@@ -139,8 +142,7 @@ def make_update(model: Model, config: Config, spec: EnvSpec) -> UpdateFn:
       "update/learning_rate": rate,
       "update/skipped": 1.0 - is_good.astype(jnp.float32),
     }
-    value_error = jnp.where(jnp.isfinite(aux.value_error), aux.value_error, 0.0)
-    return new_state, UpdateOutput(metrics=metrics, value_error=value_error)
+    return new_state, UpdateOutput(metrics=metrics, value_error=aux.value_error)
 
   return update
 

@@ -12,6 +12,7 @@ PositiveInt = Annotated[int, Field(ge=1)]
 NonNegativeInt = Annotated[int, Field(ge=0)]
 PositiveFloat = Annotated[float, Field(gt=0.0)]
 NonNegativeFloat = Annotated[float, Field(ge=0.0)]
+Seed = Annotated[int, Field(ge=0, lt=2**31)]
 
 
 class Section(BaseModel):
@@ -61,8 +62,10 @@ class ScalarTransformConfig(Section):
 
   @model_validator(mode="after")
   def _ordered(self) -> "ScalarTransformConfig":
-    if self.support_min >= self.support_max:
-      raise ValueError(f"support_min={self.support_min} must be below support_max={self.support_max}")
+    if not self.support_min <= 0 <= self.support_max or self.support_min == self.support_max:
+      raise ValueError(
+        f"support_min={self.support_min}, support_max={self.support_max}: must hold 0 between them"
+      )
     return self
 
 
@@ -91,7 +94,7 @@ class PlannerConfig(Section):
   pb_c_base: PositiveFloat = Field(19652.0, description="puct: c2")
   temperature: NonNegativeFloat | tuple[TemperaturePoint, ...] = 1.0
   q_range_floor: PositiveFloat = Field(
-    1e-8, description="smallest range, in value units, that Q-values are scaled by"
+    0.1, description="smallest range, in value units, that Q-values are scaled by; mctx has 1e-8"
   )
   root_value: Literal["mean", "improved"] = Field(
     "mean", description="mean: visit average at the root; improved: search policy times completed Q-values"
@@ -102,6 +105,8 @@ class PlannerConfig(Section):
     if self.algorithm == "gumbel" and self.dirichlet_fraction > 0:
       raise ValueError("dirichlet_fraction must be 0 with algorithm=gumbel: it brings its own noise")
     if isinstance(self.temperature, tuple):
+      if self.algorithm == "gumbel":
+        raise ValueError("temperature: a schedule needs algorithm=puct; gumbel draws by its own noise")
       steps = [p.env_steps for p in self.temperature]
       if not steps or steps[0] != 0 or steps != sorted(set(steps)):
         raise ValueError("temperature: a schedule starts at env_steps 0 and rises")
@@ -124,7 +129,7 @@ class PlannersConfig(Section):
 
   train: PlannerConfig = PlannerConfig()
   test: PlannerConfig = PlannerConfig(gumbel_scale=0.0, temperature=0.0)
-  reanalyze: PlannerConfig = PlannerConfig(num_simulations=16)
+  reanalyze: PlannerConfig = Field(PlannerConfig(), description="read by reanalyze workers")
 
 
 class TargetsConfig(Section):
@@ -149,6 +154,11 @@ class ReplayConfig(Section):
   rank_refresh_updates: PositiveInt = Field(200, description="rank: batches drawn between two sorts")
   min_steps_to_learn: PositiveInt = Field(5_000, description="steps stored before training starts")
 
+  @property
+  def refreshes_priorities(self) -> bool:
+    """Whether an update's δ goes back to replay: asked for, and of use."""
+    return self.refresh_priorities and self.sampling != "uniform"
+
 
 class LearningRateConfig(Section):
   """Learning-rate schedule over learner steps; `decay_steps` null means constant after the warm-up."""
@@ -170,7 +180,7 @@ class LearnerConfig(Section):
   """Loss, optimizer and update. Loss coefficients are those of the thesis's equation."""
 
   batch_size: PositiveInt = 256
-  updates_per_call: PositiveInt = Field(8, description="updates in one compiled call")
+  updates_per_call: PositiveInt = Field(8, description="updates in one call of the parameter server")
   samples_per_step: PositiveFloat = Field(
     4.0, description="targets consumed per environment step (sample reuse)"
   )
@@ -209,13 +219,13 @@ class WorkersConfig(Section):
 
 
 class EvaluationConfig(Section):
-  """The testing worker. Decision 13: noise-free, fixed seeds, k random legal actions first."""
+  """The testing worker: noise-free, fixed seeds, k random legal actions first (docs/architecture.md)."""
 
   period_env_steps: PositiveInt = 200_000
   episodes: PositiveInt = 10
   num_envs: PositiveInt = Field(10, description="episodes played side by side")
   max_random_starts: NonNegativeInt = Field(8, description="k is drawn uniformly from 0 to this")
-  seed: NonNegativeInt = 20_000_003
+  seed: Seed = 20_000_003
   noise_free: bool = Field(True, description="false plays with planners.test as it stands (the thesis)")
   max_episode_steps: PositiveInt = Field(
     10_000, description="truncate a test episode here, beside the world's own cap"
@@ -227,7 +237,11 @@ class EvaluationConfig(Section):
 
 
 class CheckpointConfig(Section):
-  """Which checkpoints are made and kept."""
+  """Which checkpoints are made and kept, and which one a run starts from."""
+
+  start_from: str | None = Field(
+    None, description="a checkpoint's folder, or a run's (its last one): begin with its training state"
+  )
 
   period_s: PositiveFloat = 120.0
   keep_last: PositiveInt = 3
@@ -265,7 +279,7 @@ class RayConfig(Section):
 class Config(Section):
   """A run, whole."""
 
-  seed: NonNegativeInt = 0
+  seed: Seed = 0
   runtime: Literal["ray", "local"] = "ray"
   max_env_steps: PositiveInt = 1_000_000
   max_wall_s: PositiveFloat | None = None
@@ -285,12 +299,19 @@ class Config(Section):
 
   @model_validator(mode="after")
   def _fits(self) -> "Config":
-    lane = self.replay.capacity // (self.workers.num_workers * self.workers.num_envs)
+    num_lanes = self.workers.num_workers * self.workers.num_envs
+    lane = self.replay.capacity // num_lanes
     need = self.targets.history_length + self.targets.unroll_steps + self.targets.n_step
     if lane <= need + self.workers.segment_length:
       raise ValueError(
-        f"replay.capacity={self.replay.capacity} leaves {lane} steps to each of "
-        f"{self.workers.num_workers * self.workers.num_envs} environments; it takes more than "
-        f"{need + self.workers.segment_length} (history + unroll + n_step + segment)"
+        f"replay.capacity={self.replay.capacity} leaves {lane} steps to each of {num_lanes} environments; "
+        f"it takes more than {need + self.workers.segment_length} (history + unroll + n_step + segment)"
       )
+    most = (lane - need) * num_lanes
+    for key, value in (
+      ("replay.min_steps_to_learn", self.replay.min_steps_to_learn),
+      ("learner.batch_size", self.learner.batch_size),
+    ):
+      if value > most:
+        raise ValueError(f"{key}={value}: replay.capacity={self.replay.capacity} allows at most {most}")
     return self

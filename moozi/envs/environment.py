@@ -103,6 +103,7 @@ class GameEnvironment(Environment):
     self._num_steps = 0
     self._needs_reset = True
     self._legal_actions_mask = np.zeros(spec.num_env_actions, bool)
+    self._to_play = 0
 
   @property
   def world_spec(self) -> EnvSpec:
@@ -128,9 +129,15 @@ class GameEnvironment(Environment):
     """
     if self._needs_reset:
       return self.reset()
+    mover = self._to_play
     reward, is_terminal, is_cut = self._game.step(check_action(action, self._legal_actions_mask))
     self._num_steps += 1
     observation = self._observe()
+    if self._spec.num_players == 2 and not is_terminal and self._to_play == mover:
+      raise ValueError(
+        f"{self._spec.name}: player {mover} moves twice; "
+        "only games of two players who alternate strictly are supported"
+      )
     if is_terminal:
       self._needs_reset = True
       return TimeStep(StepType.LAST, reward, 0.0, observation)
@@ -141,7 +148,8 @@ class GameEnvironment(Environment):
 
   def _observe(self) -> Observation:
     self._legal_actions_mask = self._game.legal_actions_mask()
-    return Observation(self._game.frame(), self._legal_actions_mask, self._game.to_play())
+    self._to_play = self._game.to_play()
+    return Observation(self._game.frame(), self._legal_actions_mask, self._to_play)
 
 
 def check_action(action: int, legal_actions_mask: np.ndarray) -> int:

@@ -17,7 +17,9 @@ import safetensors
 import safetensors.numpy
 
 import moozi
+from moozi.core.config import Config
 from moozi.core.errors import UserError
+from moozi.core.spec import EnvSpec
 from moozi.io.plain_json import to_plain_json
 from moozi.io.run_directory import check_name
 from moozi.io.tree_files import first_difference, flatten_tree, unflatten_tree
@@ -119,6 +121,11 @@ def read_checkpoint_info(path: Path, expected: Mapping[str, Any] | None = None) 
   return CheckpointInfo(
     path=path, env_steps=meta["env_steps"], learner_steps=meta["learner_steps"], meta=meta
   )
+
+
+def expected_of(config: Config, spec: EnvSpec) -> dict[str, Any]:
+  """What a manifest says of the world and the network it belongs to, and must say to fit them."""
+  return {"spec": spec.to_dict(), "network": config.network.model_dump(mode="json")}
 
 
 def list_checkpoints(directory: Path) -> list[CheckpointInfo]:

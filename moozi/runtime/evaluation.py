@@ -108,7 +108,8 @@ class Evaluator:
     env_steps: int = 0,
     record: bool = False,
     on_episode: Callable[[int], None] = lambda done: None,
-  ) -> EvaluationResult:
+    should_stop: Callable[[], bool] = lambda: False,
+  ) -> EvaluationResult | None:
     """Plays episodes 0 … num_episodes - 1, the same ones for every call.
 
     Args:
@@ -117,12 +118,17 @@ class Evaluator:
       version, env_steps: told in the result.
       record: keep the first episode for pictures.
       on_episode: called with the number of finished episodes after each.
+      should_stop: asked at every step; true leaves the episodes there.
+
+    Returns: the figures, or None where `should_stop` said so.
     """
     params, net_state = jax.device_put((params, net_state))
     slots = _EpisodeSlots(self._config, self._spec, self._make_env, num_episodes, record)
     history = init_history(slots.num_envs, self._config.targets.history_length, self._spec)
     rng_key = jax.random.PRNGKey(self._config.evaluation.seed)
     while not slots.is_done:
+      if should_stop():
+        return None
       rng_key, key = jax.random.split(rng_key)
       history, output = self._policy(params, net_state, history, slots.timestep, key, self._temperature)
       before = slots.num_finished
@@ -201,7 +207,9 @@ class _EpisodeSlots:
       episode = seen[slot]
       self._returns[episode] += step.last_reward[slot]
       self._lengths[episode] += 1
-      self._hashes[episode].update(bytes([action[slot]]) + np.float32(step.last_reward[slot]).tobytes())
+      self._hashes[episode].update(
+        np.int32(action[slot]).tobytes() + np.float32(step.last_reward[slot]).tobytes()
+      )
       if step.is_last[slot]:
         self._finished[episode] = True
         if episode == 0:

@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from moozi.agent.update import TrainingState, init_training_state, make_update_many
@@ -87,8 +88,9 @@ class Learner:
     return _to_numpy(self._state)
 
   def set_state(self, state: TrainingState) -> None:
-    """Goes on from a TrainingState."""
-    self._state = jax.device_put(state)
+    """Goes on from a TrainingState in NumPy."""
+    # Copied, since the update donates its buffers and must not donate the caller's.
+    self._state = jax.tree_util.tree_map(lambda x: jnp.array(x, copy=True), state)
 
 
 def _to_numpy(tree: Any) -> Any:

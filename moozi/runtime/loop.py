@@ -5,8 +5,9 @@ installed. `actors.driver` does the same in the same order with futures.
 """
 
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 
+from moozi.agent.update import TrainingState
 from moozi.core.config import Config
 from moozi.core.spec import EnvSpec
 from moozi.runtime import build
@@ -15,7 +16,10 @@ from moozi.runtime.pacing import CheckpointSchedule, Every, Pacer
 
 
 def run(
-  config: Config, spec: EnvSpec, should_stop: Callable[[], bool] = lambda: False
+  config: Config,
+  spec: EnvSpec,
+  should_stop: Callable[[], bool] = lambda: False,
+  state: TrainingState | None = None,
 ) -> Generator[Event, None, None]:
   """Trains, and yields what happened.
 
@@ -23,6 +27,7 @@ def run(
     config: the run's configuration. `runtime` and `ray` are not read.
     spec: the world's facts.
     should_stop: asked between steps; true ends the run with a last checkpoint.
+    state: begin with this training state instead of a fresh one.
 
   Yields:
     Events in order; the last is Finished. What they mean for files and screens is the reader's business.
@@ -35,12 +40,14 @@ def run(
   pacer = Pacer(config, slack_steps=0)
   evaluations = Every(config.evaluation.period_env_steps)
   checkpoints = CheckpointSchedule(config.checkpoint)
-  learner_steps = 0
+  if state is not None:
+    learner.set_state(state)
+  learner_steps = learner.learner_step
 
   def counters() -> dict[str, int]:
     return {"env_steps": pacer.env_steps, "learner_steps": learner_steps}
 
-  def evaluate(num_episodes: int, is_final: bool) -> Evaluated:
+  def evaluate(num_episodes: int, is_final: bool) -> Iterator[Evaluated]:
     params, net_state, version = learner.parameters()
     result = evaluator.run(
       params,
@@ -49,8 +56,10 @@ def run(
       version=version,
       env_steps=pacer.env_steps,
       record=config.evaluation.gif,
+      should_stop=should_stop,
     )
-    return Evaluated(**counters(), result=result, is_final=is_final)
+    if result is not None:
+      yield Evaluated(**counters(), result=result, is_final=is_final)
 
   yield Started(**counters(), message="one process")
   reason = "max_env_steps"
@@ -83,7 +92,7 @@ def run(
       pacer.ask_learn()
       targets = replay.sample_many(config.learner.updates_per_call, config.learner.batch_size)
       priorities, metrics = learner.update(targets)
-      if config.replay.refresh_priorities:
+      if config.replay.refreshes_priorities:
         replay.update_priorities(priorities.slot, priorities.sequence, priorities.delta)
       pacer.done_learn()
       learner_steps += config.learner.updates_per_call
@@ -97,9 +106,9 @@ def run(
     if checkpoints.is_due(time.monotonic() - start, pacer.env_steps):
       yield StateReady(**counters(), state=learner.get_state(), is_final=False)
     if evaluations.is_due(pacer.env_steps):
-      yield evaluate(config.evaluation.episodes, is_final=False)
+      yield from evaluate(config.evaluation.episodes, is_final=False)
 
   yield StateReady(**counters(), state=learner.get_state(), is_final=True)
   if reason != "stopped":
-    yield evaluate(config.evaluation.final_episodes, is_final=True)
+    yield from evaluate(config.evaluation.final_episodes, is_final=True)
   yield Finished(**counters(), reason=reason, sample_reuse=pacer.sample_reuse)

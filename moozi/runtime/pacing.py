@@ -31,17 +31,26 @@ class Pacer:
     self.samples_asked = 0
     self.started_at: int | None = None
 
-  def may_act(self) -> bool:
-    """Whether another segment may be asked for."""
+  def may_act(self, can_sample: bool) -> bool:
+    """Whether another segment may be asked for.
+
+    Args:
+      can_sample: replay can draw a batch. Before training starts acting goes on until it can, however
+        many steps that takes (a lane's newest n + K steps wait).
+    """
     if self.env_steps_asked >= self._max_env_steps:
       return False
     if self.started_at is None:
-      return self.env_steps_asked < self._min_steps + self._slack_steps
+      return not can_sample or self.env_steps_asked < self._min_steps + self._slack_steps
     ahead = (self.env_steps_asked - self.started_at) - self.samples_done / self._ratio
     return ahead < self._slack_steps
 
   def may_learn(self, can_sample: bool) -> bool:
-    """Whether another call of the learner may be asked for; starts training when its condition is met."""
+    """Whether another call of the learner may be asked for; starts training when its condition is met.
+
+    Args:
+      can_sample: replay can draw a batch.
+    """
     if self.started_at is None:
       if not (can_sample and self.env_steps >= self._min_steps):
         return False

@@ -7,13 +7,12 @@ from moozi.envs import registry
 from moozi.envs.random_starts import RandomStarts
 
 
-def random_returns(config: Config, num_episodes: int, max_steps: int = 10_000) -> np.ndarray:
+def random_returns(config: Config, num_episodes: int) -> np.ndarray:
   """Returns of uniformly random legal play under the evaluation's own starts.
 
   Args:
     config: the run's configuration; `env` and `evaluation` are read.
     num_episodes: how many.
-    max_steps: an episode is left there.
 
   Returns: [num_episodes] float64, undiscounted.
   """
@@ -26,7 +25,7 @@ def random_returns(config: Config, num_episodes: int, max_steps: int = 10_000) -
   for episode in range(num_episodes):
     env.seed(evaluation.seed + episode)
     timestep = env.reset()
-    for _ in range(max_steps):
+    for _ in range(evaluation.max_episode_steps):
       legal = np.flatnonzero(timestep.observation.legal_actions_mask)
       timestep = env.step(int(random.choice(legal)))
       returns[episode] += timestep.reward

@@ -68,3 +68,15 @@ def test_illegal_action_names_the_legal_ones():
 def test_a_cap_below_1_is_refused():
   with pytest.raises(ValueError, match="max_episode_steps=0"):
     GameEnvironment(Nim(), NIM_SPEC, 0)
+
+
+def test_a_player_who_moves_twice_is_refused():
+  class Greedy(Nim):
+    def step(self, action):
+      self._player = 1 - self._player  # and back in the rules: the same player again
+      return super().step(action)
+
+  env = GameEnvironment(Greedy(), NIM_SPEC)
+  env.reset()
+  with pytest.raises(ValueError, match="moves twice"):
+    env.step(0)

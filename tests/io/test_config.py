@@ -380,7 +380,10 @@ def test_an_interpolation_that_leads_nowhere(override):
 
 def test_a_section_given_in_part_keeps_the_rest_of_its_own_default():
   """`planners.test` and the actors' shares have defaults other than their classes'."""
-  default, config = Config(), load_config(None, ["planners.test.num_simulations=3", "workers.resources.num_threads=2"])
+  default, config = (
+    Config(),
+    load_config(None, ["planners.test.num_simulations=3", "workers.resources.num_threads=2"]),
+  )
   assert config.planners.test == default.planners.test.model_copy(update={"num_simulations": 3})
   assert config.workers.resources == default.workers.resources.model_copy(update={"num_threads": 2})
   assert config.planners.train == default.planners.train

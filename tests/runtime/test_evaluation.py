@@ -35,6 +35,24 @@ def test_episodes_do_not_depend_on_how_many_are_played_side_by_side(result):
   np.testing.assert_array_equal(wide.lengths, result.lengths)
 
 
+@pytest.mark.parametrize("algorithm", ["gumbel", "puct"])
+def test_a_noisy_testing_search_is_made_noise_free(algorithm):
+  """Noise in `planners.test` must not reach evaluation: with it, episodes would depend on the width."""
+  noisy = ["planners.test.gumbel_scale=10", f"planners.test.algorithm={algorithm}"]
+  if algorithm == "puct":
+    noisy += ["planners.test.dirichlet_fraction=0.9", "planners.test.temperature=3"]
+  narrow = evaluate([*noisy, "evaluation.num_envs=2"])
+  wide = evaluate([*noisy, "evaluation.num_envs=5"])
+  np.testing.assert_array_equal(narrow.returns, wide.returns)
+  loud = evaluate([*noisy, "evaluation.num_envs=5", "evaluation.noise_free=false"], num_episodes=12)
+  quiet = evaluate([*noisy, "evaluation.num_envs=5"], num_episodes=12)
+  assert loud.returns.tolist() != quiet.returns.tolist()
+
+
+def test_a_stop_leaves_the_episodes():
+  assert evaluate(should_stop=lambda: True) is None
+
+
 def test_episodes_do_not_depend_on_the_number_of_episodes(result):
   few = evaluate(num_episodes=2)
   np.testing.assert_array_equal(few.returns, result.returns[:2])

@@ -65,6 +65,23 @@ def test_the_same_seed_gives_the_same_run_to_the_bit():
   assert returns[0] != returns[2]
 
 
+def test_priorities_are_refreshed_after_updates():
+  _, events = run(["replay.sampling=rank", "evaluation.final_episodes=1"])
+  renewed = [e.metrics["replay/renewed"] for e in events if isinstance(e, Updated)]
+  assert renewed[-1] > 0
+  _, events = run(["replay.sampling=rank", "replay.refresh_priorities=false", "evaluation.final_episodes=1"])
+  assert [e.metrics["replay/renewed"] for e in events if isinstance(e, Updated)][-1] == 0
+
+
+def test_a_run_can_start_from_a_training_state(events):
+  state = next(e.state for e in events if isinstance(e, StateReady) and e.is_final)
+  config = load_config(None, [*TINY, "max_env_steps=96"])
+  again = list(loop.run(config, build.world_spec(config), state=state))
+  assert again[0].learner_steps == int(state.learner_step) > 0
+  assert next(e for e in again if isinstance(e, Acted)).staleness == 0
+  assert again[-1].learner_steps > int(state.learner_step)
+
+
 def test_a_stop_ends_with_a_checkpoint():
   _, events = run(should_stop=lambda: True)
   assert [type(e) for e in events] == [Started, StateReady, Finished]

@@ -33,7 +33,7 @@ def test_reuse_is_held_whatever_completes_first(ratio, segment, updates, seed, s
   order = random.Random(seed)
   acting = learning = 0
   for _ in range(4000):
-    while acting < 2 and pacer.may_act():
+    while acting < 2 and pacer.may_act(can_sample=True):
       pacer.ask_act(round_steps)
       acting += 1
     while learning < 2 and pacer.may_learn(can_sample=True):
@@ -67,10 +67,21 @@ def test_training_starts_when_there_is_enough():
   assert pacer.may_learn(can_sample=True)
 
 
+def test_acting_goes_on_until_a_batch_can_be_drawn():
+  """A lane's newest n + K steps wait, so the steps that start training can be too few to draw from."""
+  pacer, round_steps = make_pacer(4.0, min_steps=64)
+  for _ in range(50):
+    assert pacer.may_act(can_sample=False)
+    pacer.ask_act(round_steps)
+    pacer.done_act(round_steps)
+    assert not pacer.may_learn(can_sample=False)
+  assert not pacer.may_act(can_sample=True)
+
+
 def test_acting_waits_for_a_slow_learner():
   pacer, round_steps = make_pacer(4.0, slack=200)
   asked = 0
-  while pacer.may_act():
+  while pacer.may_act(can_sample=True):
     pacer.ask_act(round_steps)
     pacer.done_act(round_steps)
     pacer.may_learn(can_sample=True)
@@ -81,7 +92,7 @@ def test_acting_waits_for_a_slow_learner():
 
 def test_acting_ends_at_max_env_steps():
   pacer, round_steps = make_pacer(0.001, max_steps=320)
-  while pacer.may_act():
+  while pacer.may_act(can_sample=True):
     pacer.ask_act(round_steps)
     pacer.done_act(round_steps)
   assert pacer.env_steps == 320

@@ -1,0 +1,149 @@
+"""What the recorder writes down from a list of events."""
+
+import json
+
+import numpy as np
+import pytest
+
+from moozi.core.config import Config
+from moozi.core.spec import EnvSpec
+from moozi.io.checkpoints import list_checkpoints
+from moozi.io.config import load_config
+from moozi.io.metrics import read_metrics
+from moozi.io.run_directory import SUMMARY_KEYS, RunDirectory
+from moozi.recording import Recorder
+from moozi.runtime.evaluation import EpisodeRecord, EvaluationResult
+from moozi.runtime.events import Acted, Evaluated, Finished, Started, StateReady, Updated
+
+SPEC = EnvSpec(
+  name="tiny:catch",
+  frame_shape=(3, 3, 1),
+  frame_dtype="bool",
+  num_env_actions=2,
+  action_names=("left", "right"),
+)
+
+
+class Display:
+  def __init__(self):
+    self.notes, self.ticks, self.is_closed = [], [], False
+
+  def note(self, text):
+    self.notes.append(text)
+
+  def update(self, **tick):
+    self.ticks.append(tick)
+
+  def close(self):
+    self.is_closed = True
+
+
+def acted(env_steps, returns=()):
+  return Acted(
+    env_steps=env_steps,
+    learner_steps=0,
+    metrics={"search/root_value": 2.0},
+    episode_returns=np.array(returns, float),
+    episode_lengths=np.full(len(returns), 9.0),
+    staleness=3.0,
+  )
+
+
+def evaluated(env_steps, is_final=False):
+  episode = EpisodeRecord(
+    frames=np.zeros((4, 3, 3, 1), bool),
+    actions=np.array([1, 2, 1, 0]),
+    rewards=np.zeros(4, np.float32),
+    root_values=np.zeros(4, np.float32),
+    action_probs=np.full((4, 3), 1 / 3, np.float32),
+  )
+  result = EvaluationResult(
+    returns=np.array([1.0, 3.0]),
+    lengths=np.array([3, 3]),
+    num_distinct=2,
+    version=7,
+    env_steps=env_steps,
+    episode=episode,
+  )
+  return Evaluated(env_steps=env_steps, learner_steps=8, result=result, is_final=is_final)
+
+
+@pytest.fixture
+def recorded(tmp_path):
+  """A run of a few events, every one of which is due for a tick."""
+  config = load_config(None, [f"run.dir={tmp_path}", "run.name=one", "logging.period_s=1e-9"])
+  run = RunDirectory.create(config)
+  display = Display()
+  recorder = Recorder(config, SPEC, run, display, start=0.0)
+  state = {"w": np.arange(3, dtype=np.float32)}
+  events = [
+    Started(env_steps=0, learner_steps=0, message="test"),
+    acted(100, [1.0, 2.0]),
+    Updated(env_steps=100, learner_steps=8, metrics={"loss/total": 0.5}, num_samples=400, sample_reuse=4.0),
+    StateReady(env_steps=100, learner_steps=8, state=state, is_final=False),
+    evaluated(100),
+    acted(200, [6.0]),
+    Finished(env_steps=200, learner_steps=8, reason="max_env_steps", sample_reuse=4.0),
+  ]
+  for event in events:
+    recorder.observe(event)
+  recorder.close()
+  recorder.close()
+  return run, display, recorder
+
+
+def test_every_scalar_is_in_the_lines(recorded):
+  run, _, _ = recorded
+  lines = read_metrics(run.metrics_path)
+  names = set().union(*lines)
+  assert {
+    "search/root_value",
+    "loss/total",
+    "train/sample_reuse",
+    "train/staleness",
+    "train/return_mean",
+  } <= names
+  assert lines[-1]["train/return_mean"] == 3.0
+  assert lines[-1]["env_steps"] == 200
+
+
+def test_an_evaluation_stands_in_one_line(recorded):
+  run, _, _ = recorded
+  lines = [line for line in read_metrics(run.metrics_path) if "test/return_mean" in line]
+  assert [(line["test/return_mean"], line["test/at_env_steps"]) for line in lines] == [(2.0, 100)]
+
+
+def test_summary(recorded):
+  run, _, recorder = recorded
+  summary = json.loads(run.summary_path.read_text())
+  assert set(SUMMARY_KEYS) <= set(summary)
+  assert summary == json.loads(json.dumps(recorder.summary))
+  assert (summary["test_return_mean"], summary["test_return_std"], summary["test_episodes"]) == (2.0, 1.0, 2)
+  assert (summary["staleness_mean"], summary["sample_reuse"]) == (3.0, 4.0)
+
+
+def test_checkpoint_says_what_it_belongs_to(recorded):
+  run, _, _ = recorded
+  (checkpoint,) = list_checkpoints(run.checkpoints_path)
+  assert checkpoint.env_steps == 100
+  assert checkpoint.meta["spec"]["name"] == "tiny:catch"
+  assert checkpoint.meta["network"] == Config().network.model_dump(mode="json")
+
+
+def test_pictures_and_display(recorded):
+  run, display, _ = recorded
+  assert [path.name for path in run.gifs_path.iterdir()] == ["step_000000100.gif"]
+  assert any("return 2.00 ± 1.00 over 2 episodes" in note for note in display.notes)
+  assert display.ticks[-1]["env_steps"] == 200
+  assert display.is_closed
+
+
+def test_a_run_without_evaluation_says_so(tmp_path):
+  config = load_config(None, [f"run.dir={tmp_path}", "run.name=one", "logging.tensorboard=false"])
+  run = RunDirectory.create(config)
+  recorder = Recorder(config, SPEC, run, Display(), start=0.0)
+  recorder.observe(Finished(env_steps=0, learner_steps=0, reason="stopped", sample_reuse=0.0))
+  recorder.close()
+  summary = json.loads(run.summary_path.read_text())
+  assert summary["test_return_mean"] is None
+  assert summary["test_episodes"] == 0

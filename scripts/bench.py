@@ -164,10 +164,14 @@ def parts(config: Any) -> dict[str, float]:
   num_steps = replay.num_added / config.workers.num_workers
   updates, batch = config.learner.updates_per_call, config.learner.batch_size
   sample_s = best_seconds(lambda: replay.sample_many(updates, batch))
-  return {"world_steps_per_s": num_steps / world_s, "replay_samples_per_s": updates * batch / sample_s}
+  return {
+    "world_steps_per_s": num_steps / world_s,
+    "replay_samples_per_s": updates * batch / sample_s,
+    "batch_size": batch,
+  }
 
 
-def end_to_end(config_path: str, overrides: list[str], seconds: float) -> dict[str, float]:
+def end_to_end(config_path: str, overrides: list[str], seconds: float, batch_size: int) -> dict[str, float]:
   """A run through Ray; means over the ticks after the warm-up."""
   with tempfile.TemporaryDirectory() as folder:
     command = [
@@ -185,14 +189,18 @@ def end_to_end(config_path: str, overrides: list[str], seconds: float) -> dict[s
     ]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     lines = (Path(folder) / "bench" / "metrics.jsonl").read_text().splitlines()
-    summary = json.loads((Path(folder) / "bench" / "summary.json").read_text())
   ticks = [json.loads(line) for line in lines]
-  window = [t for t in ticks if WARMUP_S <= t["wall_s"] <= seconds]
+  window = [t for t in ticks if WARMUP_S <= t["wall_s"] <= seconds and "train/sample_reuse" in t]
+  if len(window) < 2:
+    raise SystemExit(f"--seconds {seconds:g}: too short; the warm-up alone is {WARMUP_S:g}")
   first, last = window[0], window[-1]
   return {
     "window_s": last["wall_s"] - first["wall_s"],
     "env_steps_per_s": (last["env_steps"] - first["env_steps"]) / (last["wall_s"] - first["wall_s"]),
-    "sample_reuse": summary["sample_reuse"],
+    # Of the window itself: updates in it over steps in it.
+    "sample_reuse": (last["learner_steps"] - first["learner_steps"])
+    * batch_size
+    / (last["env_steps"] - first["env_steps"]),
     "evaluations": sum("test/return_mean" in t for t in window),
   }
 
@@ -220,7 +228,7 @@ def report(config_path: str, overrides: list[str], seconds: float) -> dict[str, 
   print(f"vectorized world: {rates['world_steps_per_s']:,.0f} steps/s; replay: ", end="")
   print(f"{rates['replay_samples_per_s']:,.0f} samples/s", flush=True)
   print(f"updates in a scan: {floors[cores]['scan']:,.0f} samples/s")
-  whole = end_to_end(config_path, overrides, seconds)
+  whole = end_to_end(config_path, overrides, seconds, rates["batch_size"])
   limit = 1 / (t_act + whole["sample_reuse"] * t_learn)
   ratio = whole["env_steps_per_s"] / limit
   print(

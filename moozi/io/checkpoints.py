@@ -155,7 +155,7 @@ def find_checkpoint(directory: Path, which: str | None = None) -> CheckpointInfo
   if which not in (None, "last"):
     assert which is not None
     for path in (directory / which, Path(which)):
-      if which and "\0" not in which and path.is_dir():
+      if which and "\0" not in which and len(which) < 256 and path.is_dir():
         return read_checkpoint_info(path)
   found = list_checkpoints(directory)
   if not found:
@@ -201,8 +201,10 @@ def _read_manifest(path: Path) -> dict[str, Any]:
     raise UserError(
       f"{path}: a checkpoint of format {manifest.get('format')}; this version reads format {FORMAT}"
     )
-  meta, leaves = manifest.get("meta"), manifest.get("leaves")
-  shaped = isinstance(meta, dict) and isinstance(leaves, dict) and ARRAYS in manifest.get("files", {})
+  meta, leaves, files = (manifest.get(key) for key in ("meta", "leaves", "files"))
+  shaped = isinstance(meta, dict) and isinstance(leaves, dict) and isinstance(files, dict)
+  shaped = shaped and all(isinstance(leaf, dict) for leaf in leaves.values())
+  shaped = shaped and isinstance(files.get(ARRAYS), dict)
   if not shaped or not all(isinstance(meta.get(k), int) for k in ("env_steps", "learner_steps")):
     raise damaged
   return manifest

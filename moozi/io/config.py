@@ -32,7 +32,8 @@ def load_config(path: str | Path | None, overrides: Sequence[str] = ()) -> Confi
   layers += [_parse_override(text) for text in overrides]
   try:
     merged = (
-      OmegaConf.to_container(OmegaConf.merge(*map(OmegaConf.create, layers)), resolve=True) if layers else {}
+      # Interpolations stay text: `${oc.env:…}` would read the environment.
+      OmegaConf.to_container(OmegaConf.merge(*map(OmegaConf.create, layers)), resolve=False) if layers else {}
     )
   except OmegaConfBaseException as e:
     raise UserError(f"{path or 'overrides'}: {str(e).partition(chr(10))[0]}") from None

@@ -19,9 +19,9 @@ from typing import Any
 
 from moozi.core.config import Config
 from moozi.core.errors import UserError
-from moozi.io.config import load_config, save_config
+from moozi.io.config import BASE_KEY, config_from_dict, save_config
 from moozi.io.plain_json import to_plain_json
-from moozi.io.yaml_files import write_text
+from moozi.io.yaml_files import read_yaml, write_text
 
 SUMMARY_KEYS = (
   "env_steps",
@@ -142,7 +142,7 @@ class RunDirectory:
     return self.path / "tensorboard"
 
   def log_path(self, actor: str) -> Path:
-    """The log file of one actor (`train_worker_0`)."""
+    """The log file of one actor (`training_worker_0`)."""
     return self.logs_path / f"{check_name(actor, 'actor')}.log"
 
   def load_config(self) -> Config:
@@ -150,7 +150,11 @@ class RunDirectory:
 
     Raises: UserError: config.yaml is not a configuration of this version.
     """
-    return load_config(self.config_path)
+    data = read_yaml(self.config_path)
+    # A saved configuration is whole: a `base:` in it would read files that the run did not leave.
+    if not isinstance(data, dict) or BASE_KEY in data:
+      raise UserError(f"{self.config_path}: not a resolved configuration")
+    return config_from_dict(data, str(self.config_path))
 
   def write_summary(self, summary: Mapping[str, Any]) -> None:
     """Writes summary.json; a number that is not finite becomes null.

@@ -1,6 +1,6 @@
 """The thesis's residual network, 5.1.2 to the letter; the norm and the sizes are the config's.
 
-Hidden states are images [B, H, W, channels]. The reward head lacks a flatten in the thesis (DESIGN §7),
+Hidden states are images [B, H, W, channels]. The reward head lacks a flatten in the thesis (an erratum),
 and "(1)" at the value head is |Z|. "One block to obtain the hidden state head, one block on it" is read as
 `num_dynamics_blocks` blocks in a trunk that the reward head also reads, and one more for the hidden state.
 """

@@ -75,7 +75,7 @@ def slow_history(frames, actions):
 
 
 def slow_loss(config, params, target_params, target):
-  """The thesis's equation for one sample at a time, with DESIGN's departures."""
+  """The thesis's equation for one sample at a time, with our departures (docs/architecture.md)."""
   w = {k: np.asarray(v, np.float64) for k, v in params.items()}
   w_target = {k: np.asarray(v, np.float64) for k, v in target_params.items()}
   sums = {"policy": 0.0, "value": 0.0, "reward": 0.0, "consistency": 0.0}

@@ -23,7 +23,9 @@ def played():
   random = np.random.default_rng(0)
   stacks = []
 
-  def plan(model, config, discount, num_players, params, net_state, rng_key, stacked, mask, temperature, with_tree):
+  def plan(
+    model, config, discount, num_players, params, net_state, rng_key, stacked, mask, temperature, with_tree
+  ):
     stacks.append(np.asarray(stacked))
     mask = np.asarray(mask)
     action = np.array([random.choice(np.flatnonzero(row)) for row in mask], np.int32)

@@ -208,6 +208,88 @@ def test_asking_for_more_than_the_cluster_has(tmp_path):
   assert "Traceback" not in err
 
 
+def test_a_refused_run_leaves_its_name_free(tmp_path):
+  process = start(tmp_path, "ray.num_cpus=1")
+  process.communicate(timeout=120)
+  assert not (tmp_path / "one").exists()
+
+
+def test_a_run_starts_from_another_ones_checkpoint(finished, tmp_path):
+  run, _ = finished
+  before = json.loads((run / "summary.json").read_text())["learner_steps"]
+  process = start(tmp_path, f"checkpoint.start_from={run}", "evaluation.final_episodes=1")
+  _, err = process.communicate(timeout=240)
+  assert process.returncode == 0, err
+  summary = json.loads((tmp_path / "one" / "summary.json").read_text())
+  assert summary["learner_steps"] > before
+  assert summary["staleness_mean"] < before
+
+
+def test_start_from_what_is_no_checkpoint(tmp_path):
+  process = start(tmp_path, f"checkpoint.start_from={tmp_path}")
+  _, err = process.communicate(timeout=60)
+  assert process.returncode == 2
+  assert "not a checkpoint" in err
+  assert not (tmp_path / "one").exists()
+
+
+@pytest.mark.slow
+def test_a_stop_during_an_evaluation_does_not_wait_for_it(tmp_path):
+  """An endless episode is being tested: the checkpoint comes first, and the run ends."""
+  endless = ["env.name=tiny:corridor", "env.kwargs.length=1000", "env.kwargs.max_episode_steps=null"]
+  slow_test = ["evaluation.max_episode_steps=100000000", "evaluation.period_env_steps=100"]
+  process = start(tmp_path, *endless, *slow_test, "max_env_steps=100000000", "logging.period_s=0.5")
+  run = tmp_path / "one"
+  wait_for(process, lambda: any(t["learner_steps"] > 20 for t in ticks(run)), "updates")
+  os.killpg(process.pid, signal.SIGTERM)
+  _, err = process.communicate(timeout=40)
+  assert process.returncode == 0, err
+  assert json.loads((run / "summary.json").read_text())["reason"] == "stopped"
+
+
+@pytest.mark.slow
+def test_a_worker_killed_ends_the_run_with_a_checkpoint(tmp_path):
+  process = start(tmp_path, "max_env_steps=100000000", "checkpoint.period_s=100000", "logging.period_s=0.5")
+  run = tmp_path / "one"
+  wait_for(process, lambda: any(t["learner_steps"] > 0 for t in ticks(run)), "the first update")
+  (worker,) = [
+    p
+    for p in psutil.Process(process.pid).children(recursive=True)
+    if "TrainingWorker" in "".join(p.cmdline())
+  ]
+  worker.kill()
+  process.communicate(timeout=120)
+  assert process.returncode != 0
+  assert any(int(p.name.removeprefix("step_")) > 0 for p in (run / "checkpoints").iterdir())
+  assert "the run failed" in (run / "logs" / "driver.log").read_text()
+
+
+@pytest.mark.slow
+def test_joining_an_existing_cluster(tmp_path):
+  ray = Path(sys.executable).with_name("ray")
+  with socket.socket() as free:
+    free.bind(("127.0.0.1", 0))
+    port = free.getsockname()[1]
+  environment = os.environ | {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_USAGE_STATS_ENABLED": "0"}
+  head = [str(ray), "start", "--head", f"--port={port}", "--node-ip-address=127.0.0.1", "--num-cpus=4"]
+  head += ["--include-dashboard=false", f"--temp-dir={tmp_path / 'ray'}", "--block"]
+  cluster = subprocess.Popen(
+    head, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+  )
+  try:
+    end = time.monotonic() + 60
+    while socket.socket().connect_ex(("127.0.0.1", port)) and time.monotonic() < end:
+      time.sleep(0.3)
+    time.sleep(5)
+    process = start(tmp_path, f"ray.address=127.0.0.1:{port}", "ray.num_cpus=null")
+    _, err = process.communicate(timeout=240)
+    assert process.returncode == 0, err
+    assert json.loads((tmp_path / "one" / "summary.json").read_text())["env_steps"] == 320
+  finally:
+    os.killpg(cluster.pid, signal.SIGTERM)
+    cluster.wait(timeout=60)
+
+
 def test_no_cluster_at_the_address(tmp_path):
   with socket.socket() as closed:
     closed.bind(("127.0.0.1", 0))

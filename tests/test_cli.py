@@ -13,7 +13,7 @@ import moozi
 from moozi import cli
 from moozi.core.config import Config, EnvConfig, NetworkConfig, RunConfig
 from moozi.envs.registry import world_spec
-from moozi.io.checkpoints import ARRAYS, MANIFEST, save_checkpoint
+from moozi.io.checkpoints import ARRAYS, MANIFEST, expected_of, save_checkpoint
 from moozi.io.run_directory import RunDirectory
 
 FIGURES = {
@@ -67,9 +67,7 @@ def make_run(tmp_path: Path, **changes) -> RunDirectory:
   config = Config(run=RunConfig(dir=str(tmp_path / "runs"), name="first"), env=EnvConfig(name="tiny:catch"))
   run = RunDirectory.create(config)
   for step in (10, 200):
-    meta = (
-      {"env_steps": step, "learner_steps": 3} | cli.expected_of(config, world_spec("tiny:catch")) | changes
-    )
+    meta = {"env_steps": step, "learner_steps": 3} | expected_of(config, world_spec("tiny:catch")) | changes
     save_checkpoint(run.checkpoints_path, f"step_{step}", {"x": np.zeros(2)}, meta)
   return run
 

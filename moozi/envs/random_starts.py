@@ -21,7 +21,8 @@ class RandomStarts(Environment):
     seed: of k and of the actions, until `seed` is called; it does not seed the world.
 
   Raises: ValueError: where max_random_starts is negative.
-  Source: docs/architecture.md, "Evaluation"; Nair et al. 2015 have the idea with no-ops. Departures: any legal action.
+  Source: docs/architecture.md, "Evaluation"; Nair et al. 2015 have the idea with no-ops. Departures: any
+  legal action.
   """
 
   def __init__(self, env: Environment, max_random_starts: int, seed: int = 0) -> None:

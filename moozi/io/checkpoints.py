@@ -73,17 +73,26 @@ def save_checkpoint(directory: Path, name: str, state: Any, meta: Mapping[str, A
   manifest["sha256"] = hashlib.sha256(_encode(manifest)).hexdigest()
   directory.mkdir(parents=True, exist_ok=True)
   temporary = directory / f".{name}.{os.getpid()}.tmp"
-  shutil.rmtree(temporary, ignore_errors=True)
-  temporary.mkdir()
-  _write_synced(temporary / ARRAYS, data)
-  _write_synced(temporary / MANIFEST, _encode(manifest))
-  _sync_folder(temporary)
-  final = directory / name
   old = directory / f".{name}.{os.getpid()}.old"
-  if final.exists():
-    os.rename(final, old)
-  os.rename(temporary, final)
-  shutil.rmtree(old, ignore_errors=True)
+  final = directory / name
+  shutil.rmtree(temporary, ignore_errors=True)
+  try:
+    temporary.mkdir()
+    _write_synced(temporary / ARRAYS, data)
+    _write_synced(temporary / MANIFEST, _encode(manifest))
+    _sync_folder(temporary)
+    if final.exists():
+      os.rename(final, old)
+    try:
+      os.rename(temporary, final)
+    except OSError:
+      if old.exists():
+        os.rename(old, final)
+      raise
+  finally:
+    # Nothing half-written stays, what a full disk left neither.
+    shutil.rmtree(temporary, ignore_errors=True)
+    shutil.rmtree(old, ignore_errors=True)
   _sync_folder(directory)
   return final
 

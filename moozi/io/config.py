@@ -32,12 +32,24 @@ def load_config(path: str | Path | None, overrides: Sequence[str] = ()) -> Confi
   layers += [_parse_override(text) for text in overrides]
   try:
     merged = (
-      # Interpolations stay text: `${oc.env:…}` would read the environment.
+      # Not resolved but refused: `${oc.env:…}` would read the environment.
       OmegaConf.to_container(OmegaConf.merge(*map(OmegaConf.create, layers)), resolve=False) if layers else {}
     )
   except OmegaConfBaseException as e:
     raise UserError(f"{path or 'overrides'}: {str(e).partition(chr(10))[0]}") from None
+  _refuse_interpolations(merged, "")
   return config_from_dict(typing.cast(dict, merged), str(path) if path is not None else None)
+
+
+def _refuse_interpolations(data: Any, key: str) -> None:
+  if isinstance(data, Mapping):
+    for name, value in data.items():
+      _refuse_interpolations(value, f"{key}.{name}" if key else str(name))
+  elif isinstance(data, list):
+    for value in data:
+      _refuse_interpolations(value, key)
+  elif isinstance(data, str) and "${" in data:
+    raise UserError(f"{key}={data!r}: interpolations are not supported, only plain values")
 
 
 def config_from_dict(data: Mapping[str, Any], where: str | None = None) -> Config:

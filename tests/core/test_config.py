@@ -32,12 +32,32 @@ def test_gumbel_takes_no_dirichlet_noise():
 @pytest.mark.parametrize("steps", [[], [1], [0, 5, 5], [0, 9, 3]])
 def test_a_temperature_schedule_starts_at_zero_and_rises(steps):
   with pytest.raises(pydantic.ValidationError, match="schedule"):
-    PlannerConfig(temperature=tuple({"env_steps": s, "temperature": 1.0} for s in steps))  # type: ignore[misc]
+    PlannerConfig(algorithm="puct", temperature=tuple({"env_steps": s, "temperature": 1.0} for s in steps))  # type: ignore[misc]
 
 
-def test_support_is_ordered():
-  with pytest.raises(pydantic.ValidationError, match="below"):
-    ScalarTransformConfig(support_min=3, support_max=3)
+@pytest.mark.parametrize("ends", [(3, 3), (0, 0), (1, 5), (-5, -1), (5, -5)])
+def test_support_holds_zero(ends):
+  with pytest.raises(pydantic.ValidationError, match="hold 0"):
+    ScalarTransformConfig(support_min=ends[0], support_max=ends[1])
+
+
+@pytest.mark.parametrize(
+  "overrides",
+  [
+    {"replay": {"min_steps_to_learn": 10**6, "capacity": 10**5}},
+    {"learner": {"batch_size": 10**6}, "replay": {"capacity": 10**5}},
+  ],
+)
+def test_what_replay_could_never_give_is_refused(overrides):
+  with pytest.raises(pydantic.ValidationError, match="allows at most"):
+    Config.model_validate(overrides)
+
+
+def test_a_schedule_of_temperatures_is_for_puct():
+  points = ({"env_steps": 0, "temperature": 1.0},)
+  assert PlannerConfig(algorithm="puct", temperature=points).temperature[0].temperature == 1.0
+  with pytest.raises(pydantic.ValidationError, match="algorithm=puct"):
+    PlannerConfig(algorithm="gumbel", temperature=points)
 
 
 def test_a_decaying_learning_rate_needs_its_length():

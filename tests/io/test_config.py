@@ -66,6 +66,7 @@ def test_what_was_saved_is_read_back_the_same(tmp_path):
     [
       "run.name=1e5",
       "learner.learning_rate.peak=3e-4",
+      "planners.train.algorithm=puct",
       "planners.train.temperature=[{env_steps: 0, temperature: 1}, {env_steps: 10, temperature: .5}]",
       "env.kwargs={a: null, b: [1, 2.5, x], c: {d: 'no'}}",
     ],

@@ -3,12 +3,15 @@
 import logging
 import os
 import signal
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from moozi.core.config import ActorResources, Config
 from moozi.core.errors import UserError
+
+_CONNECT_TIMEOUT_S = 5.0
 
 
 @contextmanager
@@ -39,6 +42,7 @@ def connected(config: Config) -> Iterator[Any]:
         **common,
       )
   else:
+    _check_reachable(str(config.ray.address))
     try:
       with _signals_blocked():
         ray.init(address=config.ray.address, **common)
@@ -51,6 +55,20 @@ def connected(config: Config) -> Iterator[Any]:
     yield ray
   finally:
     ray.shutdown()
+
+
+def _check_reachable(address: str) -> None:
+  """Raises UserError where nobody listens at `host:port`: Ray itself would try for minutes.
+
+  Other forms (`auto`) are left to Ray.
+  """
+  host, _, port = address.rpartition("://")[2].rpartition(":")
+  if not host or not port.isdigit():
+    return
+  try:
+    socket.create_connection((host, int(port)), timeout=_CONNECT_TIMEOUT_S).close()
+  except (OSError, OverflowError) as error:
+    raise UserError(f"ray.address={address!r}: no Ray cluster answers there ({error})") from error
 
 
 @contextmanager

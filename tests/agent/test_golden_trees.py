@@ -18,13 +18,19 @@ from tests.agent.tiny import one_hot_roots, random_tables, table_model
 PATH = pathlib.Path(__file__).parents[1] / "golden" / "search_trees.json"
 LEGAL = np.array([[False, True, True, True], [True, True, False, True]])
 CASES = {
-  "puct": (PlannerConfig(algorithm="puct", num_simulations=10), 1),
+  "puct": (PlannerConfig(algorithm="puct", num_simulations=10, q_range_floor=1e-8), 1),
   "puct_two_players": (
     PlannerConfig(algorithm="puct", num_simulations=10, pb_c_init=2.25, q_range_floor=0.1),
     2,
   ),
-  "gumbel": (PlannerConfig(num_simulations=10, gumbel_scale=0.0, max_num_considered_actions=2), 1),
-  "gumbel_two_players": (PlannerConfig(num_simulations=10, gumbel_scale=0.0, root_value="improved"), 2),
+  "gumbel": (
+    PlannerConfig(num_simulations=10, q_range_floor=1e-8, gumbel_scale=0.0, max_num_considered_actions=2),
+    1,
+  ),
+  "gumbel_two_players": (
+    PlannerConfig(num_simulations=10, q_range_floor=1e-8, gumbel_scale=0.0, root_value="improved"),
+    2,
+  ),
 }
 TREE_FIELDS = (
   "children_index",

@@ -42,6 +42,16 @@ def start(folder: Path, *overrides: str, **kwargs) -> subprocess.Popen:
   )
 
 
+def finish(process: subprocess.Popen, timeout_s: float) -> tuple[str, str]:
+  """What the process printed, once it has ended; one that does not end is killed with all of its group."""
+  try:
+    return process.communicate(timeout=timeout_s)
+  except subprocess.TimeoutExpired:
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    raise
+
+
 def wait_for(process: subprocess.Popen, condition, what: str, timeout_s: float = 240.0) -> None:
   end = time.monotonic() + timeout_s
   while not condition():
@@ -60,7 +70,7 @@ def finished(tmp_path_factory) -> tuple[Path, str]:
   """One short run to its end; its folder and what it printed."""
   folder = tmp_path_factory.mktemp("runs")
   process = start(folder, "evaluation.period_env_steps=100", "logging.period_s=0.5", "max_env_steps=1600")
-  out, err = process.communicate(timeout=400)
+  out, err = finish(process, 400)
   assert process.returncode == 0, err
   return folder / "one", out
 
@@ -83,8 +93,8 @@ def test_the_summary_is_whole_and_reuse_is_held(finished):
   assert set(SUMMARY_KEYS) <= set(summary)
   assert summary["env_steps"] >= 1600
   assert summary["test_episodes"] == 5
-  # Of so short a run one call of the learner in flight is 0.4% and the steps since the last one are 2%.
-  assert summary["sample_reuse"] == pytest.approx(4.0, rel=0.05)
+  # The configuration's own ratio; the learner has its share before the run ends.
+  assert summary["sample_reuse"] == pytest.approx(16.0, rel=0.05)
 
 
 def test_metrics_are_json_with_growing_counters(finished):
@@ -159,7 +169,7 @@ def test_a_signal_to_the_whole_group_ends_with_a_checkpoint(tmp_path, number):
   if number == signal.SIGINT:
     assert_loopback_only(process.pid)
   os.killpg(process.pid, number)
-  _, err = process.communicate(timeout=60)
+  _, err = finish(process, 60)
   assert process.returncode == 0, err
   assert "Traceback" not in err
   summary = json.loads((run / "summary.json").read_text())
@@ -202,7 +212,7 @@ def assert_loopback_only(pid: int) -> None:
 
 def test_asking_for_more_than_the_cluster_has(tmp_path):
   process = start(tmp_path, "ray.num_cpus=1")
-  _, err = process.communicate(timeout=120)
+  _, err = finish(process, 120)
   assert process.returncode == 2
   assert "the Ray cluster has 1" in err
   assert "Traceback" not in err
@@ -210,7 +220,7 @@ def test_asking_for_more_than_the_cluster_has(tmp_path):
 
 def test_a_refused_run_leaves_its_name_free(tmp_path):
   process = start(tmp_path, "ray.num_cpus=1")
-  process.communicate(timeout=120)
+  finish(process, 120)
   assert not (tmp_path / "one").exists()
 
 
@@ -218,7 +228,7 @@ def test_a_run_starts_from_another_ones_checkpoint(finished, tmp_path):
   run, _ = finished
   before = json.loads((run / "summary.json").read_text())["learner_steps"]
   process = start(tmp_path, f"checkpoint.start_from={run}", "evaluation.final_episodes=1")
-  _, err = process.communicate(timeout=240)
+  _, err = finish(process, 240)
   assert process.returncode == 0, err
   summary = json.loads((tmp_path / "one" / "summary.json").read_text())
   assert summary["learner_steps"] > before
@@ -227,7 +237,7 @@ def test_a_run_starts_from_another_ones_checkpoint(finished, tmp_path):
 
 def test_start_from_what_is_no_checkpoint(tmp_path):
   process = start(tmp_path, f"checkpoint.start_from={tmp_path}")
-  _, err = process.communicate(timeout=60)
+  _, err = finish(process, 60)
   assert process.returncode == 2
   assert "not a checkpoint" in err
   assert not (tmp_path / "one").exists()
@@ -242,7 +252,7 @@ def test_a_stop_during_an_evaluation_does_not_wait_for_it(tmp_path):
   run = tmp_path / "one"
   wait_for(process, lambda: any(t["learner_steps"] > 20 for t in ticks(run)), "updates")
   os.killpg(process.pid, signal.SIGTERM)
-  _, err = process.communicate(timeout=40)
+  _, err = finish(process, 40)
   assert process.returncode == 0, err
   assert json.loads((run / "summary.json").read_text())["reason"] == "stopped"
 
@@ -258,7 +268,7 @@ def test_a_worker_killed_ends_the_run_with_a_checkpoint(tmp_path):
     if "TrainingWorker" in "".join(p.cmdline())
   ]
   worker.kill()
-  process.communicate(timeout=120)
+  finish(process, 120)
   assert process.returncode != 0
   assert any(int(p.name.removeprefix("step_")) > 0 for p in (run / "checkpoints").iterdir())
   assert "the run failed" in (run / "logs" / "driver.log").read_text()
@@ -282,7 +292,7 @@ def test_joining_an_existing_cluster(tmp_path):
       time.sleep(0.3)
     time.sleep(5)
     process = start(tmp_path, f"ray.address=127.0.0.1:{port}", "ray.num_cpus=null")
-    _, err = process.communicate(timeout=240)
+    _, err = finish(process, 240)
     assert process.returncode == 0, err
     assert json.loads((tmp_path / "one" / "summary.json").read_text())["env_steps"] == 320
   finally:
@@ -295,7 +305,7 @@ def test_no_cluster_at_the_address(tmp_path):
     closed.bind(("127.0.0.1", 0))
     port = closed.getsockname()[1]
   process = start(tmp_path, f"ray.address=127.0.0.1:{port}")
-  _, err = process.communicate(timeout=240)
+  _, err = finish(process, 240)
   assert process.returncode == 2
   assert "ray.address" in err
   assert "Traceback" not in err

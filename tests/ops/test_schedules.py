@@ -4,11 +4,12 @@ from moozi.core.config import PlannerConfig
 from moozi.ops.schedules import temperature_at
 
 SCHEDULE = PlannerConfig(
+  algorithm="puct",
   temperature=(
     {"env_steps": 0, "temperature": 1.0},
     {"env_steps": 100, "temperature": 0.5},
     {"env_steps": 200, "temperature": 0.0},
-  )
+  ),
 ).temperature
 
 

@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -274,30 +275,41 @@ def test_a_worker_killed_ends_the_run_with_a_checkpoint(tmp_path):
   assert "the run failed" in (run / "logs" / "driver.log").read_text()
 
 
+def answers(port: int) -> bool:
+  with socket.socket() as probe:
+    return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
 @pytest.mark.slow
 def test_joining_an_existing_cluster(tmp_path):
-  ray = Path(sys.executable).with_name("ray")
   with socket.socket() as free:
     free.bind(("127.0.0.1", 0))
     port = free.getsockname()[1]
   environment = os.environ | {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_USAGE_STATS_ENABLED": "0"}
-  head = [str(ray), "start", "--head", f"--port={port}", "--node-ip-address=127.0.0.1", "--num-cpus=4"]
-  head += ["--include-dashboard=false", f"--temp-dir={tmp_path / 'ray'}", "--block"]
-  cluster = subprocess.Popen(
-    head, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
-  )
-  try:
-    end = time.monotonic() + 60
-    while socket.socket().connect_ex(("127.0.0.1", port)) and time.monotonic() < end:
-      time.sleep(0.3)
-    time.sleep(5)
-    process = start(tmp_path, f"ray.address=127.0.0.1:{port}", "ray.num_cpus=null")
-    _, err = finish(process, 240)
-    assert process.returncode == 0, err
-    assert json.loads((tmp_path / "one" / "summary.json").read_text())["env_steps"] == 320
-  finally:
-    os.killpg(cluster.pid, signal.SIGTERM)
-    cluster.wait(timeout=60)
+  # Ray's own folder must have a short name: its sockets lie in it.
+  with tempfile.TemporaryDirectory(prefix="mz", ignore_cleanup_errors=True) as ray_folder:
+    head = [str(Path(sys.executable).with_name("ray")), "start", "--head", f"--port={port}", "--block"]
+    head += ["--node-ip-address=127.0.0.1", "--num-cpus=4", "--include-dashboard=false"]
+    cluster = subprocess.Popen(
+      [*head, f"--temp-dir={ray_folder}"],
+      env=environment,
+      stdout=subprocess.DEVNULL,
+      stderr=subprocess.DEVNULL,
+      start_new_session=True,
+    )
+    try:
+      end = time.monotonic() + 60
+      while not answers(port):
+        assert time.monotonic() < end, "the cluster did not start"
+        time.sleep(0.3)
+      time.sleep(5)
+      process = start(tmp_path, f"ray.address=127.0.0.1:{port}", "ray.num_cpus=null")
+      _, err = finish(process, 240)
+      assert process.returncode == 0, err
+      assert json.loads((tmp_path / "one" / "summary.json").read_text())["env_steps"] == 320
+    finally:
+      os.killpg(cluster.pid, signal.SIGTERM)
+      cluster.wait(timeout=60)
 
 
 def test_no_cluster_at_the_address(tmp_path):

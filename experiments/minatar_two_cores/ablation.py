@@ -23,7 +23,7 @@ RESULTS = HERE / "results" / "ablation"
 CONFIG = HERE.parents[1] / "config" / "minatar" / "breakout.yaml"
 
 VARIANTS: dict[str, tuple[str, ...]] = {
-  "default": (),
+  "default": (),  # uniform sampling, no consistency loss, three steps of unroll
   "prioritized": ("replay.sampling=rank",),
   "consistency": ("learner.consistency_coef=2",),
   "unroll_5": ("targets.unroll_steps=5",),

@@ -20,7 +20,8 @@ def connected(config: Config) -> Iterator[Any]:
   # On Linux Ray binds to all addresses unless told it is a single-machine "cluster" like those of
   # Windows and macOS; that variable is read at import. A test lists the listeners.
   is_local = config.ray.address in (None, "local")
-  if is_local:
+  # Without it Ray also takes 127.0.0.1 in an address for this machine's outer one.
+  if is_local or _host(str(config.ray.address)) in ("127.0.0.1", "localhost"):
     os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
   os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
   os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
@@ -48,7 +49,8 @@ def connected(config: Config) -> Iterator[Any]:
         ray.init(address=config.ray.address, **common)
     except (ConnectionError, ValueError, RuntimeError) as error:
       raise UserError(
-        f"ray.address={config.ray.address!r}: no Ray cluster answers there ({error})"
+        f"ray.address={config.ray.address!r}: no Ray cluster lets us in there ({error}); "
+        "one with token authentication, as `ray start` makes it, needs RAY_AUTH_MODE=token here"
       ) from error
   try:
     check_resources(config, ray.cluster_resources())
@@ -57,12 +59,17 @@ def connected(config: Config) -> Iterator[Any]:
     ray.shutdown()
 
 
+def _host(address: str) -> str:
+  """The host in `host:port` or `scheme://host:port`; empty in other forms."""
+  return address.rpartition("://")[2].rpartition(":")[0]
+
+
 def _check_reachable(address: str) -> None:
   """Raises UserError where nobody listens at `host:port`: Ray itself would try for minutes.
 
   Other forms (`auto`) are left to Ray.
   """
-  host, _, port = address.rpartition("://")[2].rpartition(":")
+  host, port = _host(address), address.rpartition(":")[2]
   if not host or not port.isdigit():
     return
   try:

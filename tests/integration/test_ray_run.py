@@ -285,14 +285,15 @@ def test_joining_an_existing_cluster(tmp_path):
   with socket.socket() as free:
     free.bind(("127.0.0.1", 0))
     port = free.getsockname()[1]
-  environment = os.environ | {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_USAGE_STATS_ENABLED": "0"}
+  # Only this machine can reach it, so it asks for no token.
+  environment = os.environ | {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
   # Ray's own folder must have a short name: its sockets lie in it.
   with tempfile.TemporaryDirectory(prefix="mz", ignore_cleanup_errors=True) as ray_folder:
     head = [str(Path(sys.executable).with_name("ray")), "start", "--head", f"--port={port}", "--block"]
     head += ["--node-ip-address=127.0.0.1", "--num-cpus=4", "--include-dashboard=false"]
     cluster = subprocess.Popen(
       [*head, f"--temp-dir={ray_folder}"],
-      env=environment,
+      env=environment | {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"},
       stdout=subprocess.DEVNULL,
       stderr=subprocess.DEVNULL,
       start_new_session=True,
@@ -303,7 +304,7 @@ def test_joining_an_existing_cluster(tmp_path):
         assert time.monotonic() < end, "the cluster did not start"
         time.sleep(0.3)
       time.sleep(5)
-      process = start(tmp_path, f"ray.address=127.0.0.1:{port}", "ray.num_cpus=null")
+      process = start(tmp_path, f"ray.address=127.0.0.1:{port}", "ray.num_cpus=null", env=environment)
       _, err = finish(process, 240)
       assert process.returncode == 0, err
       assert json.loads((tmp_path / "one" / "summary.json").read_text())["env_steps"] == 320

@@ -18,9 +18,9 @@ _CONNECT_TIMEOUT_S = 5.0
 def connected(config: Config) -> Iterator[Any]:
   """Gives the `ray` module, connected as `config.ray` says; shuts down what it started."""
   # On Linux Ray binds to all addresses unless told it is a single-machine "cluster" like those of
-  # Windows and macOS; that variable is read at import. A test lists the listeners.
+  # Windows and macOS; that variable is read at import. A test lists the listeners. Without it Ray also
+  # takes 127.0.0.1 in an address for this machine's outer one.
   is_local = config.ray.address in (None, "local")
-  # Without it Ray also takes 127.0.0.1 in an address for this machine's outer one.
   if is_local or _host(str(config.ray.address)) in ("127.0.0.1", "localhost"):
     os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
   os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")

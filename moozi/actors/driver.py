@@ -71,6 +71,7 @@ class _Driver:
     ]
     self._tester = actor(TestingWorker, config.evaluation.resources)
 
+    self._segment_steps = config.workers.num_envs * config.workers.segment_length
     self._pacer = Pacer(config, slack_steps=self._slack_steps())
     self._evaluations = Every(config.evaluation.period_env_steps)
     self._learner_steps = 0 if state is None else int(state.learner_step)
@@ -123,8 +124,7 @@ class _Driver:
   def _ask_segment(self, index: int) -> None:
     # What goes to replay is sent when it is there: an actor takes its calls in order, and one that waits
     # for its argument would hold up all the sampling behind it.
-    config = self._config
-    self._pacer.ask_act(config.workers.num_envs * config.workers.segment_length)
+    self._pacer.ask_act(self._segment_steps)
     self._segments_at[index] += 1
     worker = self._workers[index]
     segment, acted = worker.run.options(num_returns=2).remote(self._parameters, self._pacer.env_steps)
@@ -172,7 +172,7 @@ class _Driver:
 
   def _on_stored(self, value: tuple[bool, dict[str, float]]) -> list[Event]:
     self._can_sample, self._replay_stats = value
-    self._pacer.done_act(self._config.workers.num_envs * self._config.workers.segment_length)
+    self._pacer.done_act(self._segment_steps)
     return []
 
   def _on_updated(self, priorities: Any, metrics: dict[str, float]) -> list[Event]:
@@ -262,8 +262,7 @@ class _Driver:
   def _slack_steps(self) -> int:
     """Steps that keep every queue full: the workers' and, in steps, the learner's."""
     config = self._config
-    segment = config.workers.num_envs * config.workers.segment_length
-    acting = config.workers.num_workers * config.ray.segments_in_flight * segment
+    acting = config.workers.num_workers * config.ray.segments_in_flight * self._segment_steps
     call_samples = config.learner.batch_size * config.learner.updates_per_call
     learning = config.ray.batches_in_flight * call_samples / config.learner.samples_per_step
     return int(acting + learning)

@@ -39,9 +39,9 @@ class CheckpointStore:
     before = list_checkpoints(self._directory)
     name = f"step_{int(meta['env_steps']):09d}"
     milestone = self._milestone(meta["env_steps"])
-    # One of the same step is replaced (the last of a run often is); a milestone it was, it stays.
     if any(c.name == name and c.learner_steps == meta["learner_steps"] for c in before):
       return self._directory / name  # the same state: the last checkpoint of a run often is
+    # One of the same step with other updates is replaced; a milestone it was, it stays.
     was_milestone = any(c.name == name and c.meta.get("is_milestone") for c in before)
     is_milestone = milestone > self._reached or was_milestone
     path = save_checkpoint(

@@ -19,7 +19,7 @@ $(STAMP): pyproject.toml constraints.txt
 	  echo "moozi: error: Python 3.11 or newer is needed, and $(PYTHON) is" \
 	    "$$($(PYTHON) --version 2>/dev/null || echo 'not there'); name another: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 2; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,minatar]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,worlds]'
 	@touch $(STAMP)
 
 train: setup ## train MinAtar Breakout for about five minutes

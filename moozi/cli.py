@@ -170,11 +170,13 @@ def evaluate(
 
 
 @app.command("envs")
-def list_environments() -> int:
+def list_environments(
+  library: Annotated[str | None, typer.Argument(metavar="[LIBRARY]", help="Only its worlds.")] = None,
+) -> int:
   """List the worlds and their options."""
   from moozi.envs.registry import list_worlds
 
-  worlds = list_worlds()
+  worlds = list_worlds(library)
   width = max(len(w.name) for w in worlds)
   for i, world in enumerate(worlds):
     print(f"{world.name:<{width}}  {world.summary}")

@@ -16,7 +16,7 @@ OPTIONS = [
   "--upgrade",
   "--quiet",
   "--extra=dev",
-  "--extra=minatar",
+  "--extra=worlds",
 ]
 
 

@@ -22,6 +22,7 @@ from moozi.core.config import PositiveInt, Probability, Section
 from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
 from moozi.envs.environment import Environment, GameEnvironment
+from moozi.envs.library import Library
 
 GAMES = {
   "asterix": "pick up treasure, keep clear of enemies",
@@ -128,3 +129,11 @@ def _load(game: str) -> ModuleType:
   module = importlib.util.module_from_spec(spec)
   spec.loader.exec_module(module)
   return module
+
+
+LIBRARY = Library(
+  list_games=lambda: GAMES,
+  options=lambda game: Options,
+  make_spec=make_spec,
+  make_environment=make_environment,
+)

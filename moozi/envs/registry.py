@@ -2,7 +2,10 @@
 
 import dataclasses
 import difflib
-from collections.abc import Callable
+import importlib
+import types
+import typing
+from collections.abc import Sequence
 from typing import Any
 
 from pydantic import ValidationError
@@ -10,8 +13,14 @@ from pydantic import ValidationError
 from moozi.core.config import Section
 from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
-from moozi.envs import catch, corridor, minatar
 from moozi.envs.environment import Environment
+from moozi.envs.library import Library
+
+# Where each library's LIBRARY is. Imported when asked for: their packages are large.
+_MODULES = {
+  "minatar": "moozi.envs.minatar",
+  "tiny": "moozi.envs.tiny",
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -19,8 +28,8 @@ class WorldInfo:
   """One line of the list of worlds.
 
   Attributes:
-    name: `library:game`.
-    summary: what it is, in a few words.
+    name: `library:game`; `library:…` where the library's package is not installed.
+    summary: what it is, in a few words, or what to install.
     options: for each key of env.kwargs, its default and what it does.
   """
 
@@ -29,93 +38,103 @@ class WorldInfo:
   options: dict[str, str]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _World:
-  """How one name is made."""
+def list_worlds(library: str | None = None) -> list[WorldInfo]:
+  """Every world there is, or those of one library, in order of name.
 
-  summary: str
-  options: type[Section]
-  make_spec: Callable[[str, Any], EnvSpec]
-  make_environment: Callable[[str, Any], Environment]
+  A library whose package is not installed, and whose games only the package knows, has one line.
 
-
-def _worlds() -> dict[str, _World]:
-  out = {
-    f"minatar:{game}": _World(
-      summary=summary,
-      options=minatar.Options,
-      make_spec=minatar.make_spec,
-      make_environment=minatar.make_environment,
-    )
-    for game, summary in minatar.GAMES.items()
-  }
-  out["tiny:catch"] = _World(
-    summary="catch a falling ball; optimal return 1",
-    options=catch.Options,
-    make_spec=catch.make_spec,
-    make_environment=catch.make_environment,
-  )
-  out["tiny:corridor"] = _World(
-    summary="walk past a small reward to a larger one; optimal return 1",
-    options=corridor.Options,
-    make_spec=corridor.make_spec,
-    make_environment=corridor.make_environment,
-  )
-  return out
+  Raises: UserError: where the library is not known.
+  """
+  if library is not None and library not in _MODULES:
+    raise UserError(f"unknown library {library!r}; allowed are {', '.join(sorted(_MODULES))}")
+  return [world for name in sorted(_MODULES) if library in (None, name) for world in _worlds_of(name)]
 
 
-def list_worlds() -> list[WorldInfo]:
-  """Every world there is, in order of name, whether or not its package is installed."""
+def _worlds_of(name: str) -> list[WorldInfo]:
+  library = _load(name)
+  try:
+    games = library.list_games()
+  except UserError as error:
+    return [WorldInfo(name=f"{name}:…", summary=str(error).partition(": ")[2], options={})]
   return [
-    WorldInfo(
-      name=name,
-      summary=world.summary,
-      options={key: _describe(world.options, key) for key in world.options.model_fields},
-    )
-    for name, world in sorted(_worlds().items())
+    WorldInfo(name=f"{name}:{game}", summary=games[game], options=_describe_all(library.options(game)))
+    for game in sorted(games)
   ]
 
 
-def make(name: str, seed: int, **kwargs: Any) -> Environment:
+def make(name: str, seed: int, is_testing: bool = False, **kwargs: Any) -> Environment:
   """The world `name`, seeded.
 
   Args:
     name: `library:game`.
     seed: non-negative; the world's episodes are a function of it.
+    is_testing: make it as it is tested on (where a library tells the two apart).
     **kwargs: the world's own options (`env.kwargs`).
 
   Raises: UserError: where the name or an option is not known, or an option's value is not allowed.
   """
-  world = _find(name)
-  environment = world.make_environment(name.partition(":")[2], _check(name, world, kwargs))
+  library, game, options = _resolve(name, kwargs)
+  environment = library.make_environment(game, library.for_testing(options) if is_testing else options)
   environment.seed(seed)
   return environment
 
 
+def make_fast_vector(name: str, seeds: Sequence[int], **kwargs: Any) -> Any | None:
+  """Worlds called `name` side by side, one for each seed, where the library has its own way; else None."""
+  library, game, options = _resolve(name, kwargs)
+  return None if library.make_vector is None else library.make_vector(game, options, list(seeds))
+
+
 def world_spec(name: str, **kwargs: Any) -> EnvSpec:
   """The facts of the world `name` under these options. Raises UserError as `make` does."""
-  world = _find(name)
-  return world.make_spec(name.partition(":")[2], _check(name, world, kwargs))
+  library, game, options = _resolve(name, kwargs)
+  return library.make_spec(game, options)
 
 
-def _find(name: str) -> _World:
-  worlds = _worlds()
-  if name in worlds:
-    return worlds[name]
-  library, _, game = name.partition(":")
-  games = [w.partition(":")[2] for w in worlds if w.partition(":")[0] == library]
-  # A bare game's name is the commonest slip: it is compared with games, not with whole names.
-  by_key = {w if ":" in name else w.partition(":")[2]: w for w in worlds}
-  nearest = by_key[difflib.get_close_matches(name, by_key, n=1, cutoff=0.0)[0]]
-  if games:
-    what, allowed = f"unknown game {game!r} of {library}", games
-  else:
-    what, allowed = f"unknown library {library!r}", sorted({w.partition(":")[0] for w in worlds})
-  raise UserError(f"env.name={name}: {what}; allowed are {', '.join(allowed)}; the nearest is {nearest}")
+def _resolve(name: str, kwargs: dict[str, Any]) -> tuple[Library, str, Any]:
+  """The library, the game as the user wrote it, and its options, checked."""
+  library_name, _, game = name.partition(":")
+  if library_name not in _MODULES:
+    known = ", ".join(sorted(_MODULES))
+    _refuse(name, f"unknown library {library_name!r}; allowed are {known}", _all_names())
+  library = _load(library_name)
+  games = library.list_games()
+  listed = library.listed_name(game)
+  if listed not in games:
+    known = ", ".join(games) if len(games) <= 12 else f"those that `moozi envs {library_name}` lists"
+    names = {f"{library_name}:{g}": f"{library_name}:{g}" for g in games}
+    _refuse(name, f"unknown game {listed!r} of {library_name}; allowed are {known}", names)
+  return library, game, _check(name, library.options(listed), kwargs)
 
 
-def _check(name: str, world: _World, kwargs: dict[str, Any]) -> Section:
-  fields = world.options.model_fields
+def _refuse(name: str, what: str, by_key: dict[str, str]) -> typing.NoReturn:
+  # Compared without regard to case, which is all that tells some games' names from one another's.
+  lower = {key.lower(): full for key, full in by_key.items()}
+  nearest = lower[difflib.get_close_matches(name.lower(), lower, n=1, cutoff=0.0)[0]]
+  raise UserError(f"env.name={name}: {what}; the nearest is {nearest}")
+
+
+def _all_names() -> dict[str, str]:
+  """Every world's name, also by its game alone: a bare game's name is the commonest slip."""
+  out: dict[str, str] = {}
+  for library in _MODULES:
+    try:
+      games = _load(library).list_games()
+    except UserError:
+      continue
+    for game in games:
+      out[f"{library}:{game}"] = f"{library}:{game}"
+      out.setdefault(game, f"{library}:{game}")
+  return out
+
+
+def _load(library: str) -> Library:
+  out: Library = importlib.import_module(_MODULES[library]).LIBRARY
+  return out
+
+
+def _check(name: str, options: type[Section], kwargs: dict[str, Any]) -> Section:
+  fields = options.model_fields
   for key, value in kwargs.items():
     if key not in fields:
       nearest = difflib.get_close_matches(key, fields, n=1, cutoff=0.0)[0]
@@ -124,20 +143,31 @@ def _check(name: str, world: _World, kwargs: dict[str, Any]) -> Section:
         f"the nearest is {nearest}"
       )
     # pydantic reads true as 1 and "no" as false; a user who wrote either meant something else.
-    is_flag = fields[key].annotation is bool
-    if isinstance(value, bool) != is_flag:
-      allowed = "true or false" if is_flag else "a number"
-      raise UserError(f"env.kwargs.{key}={value!r}: must be {allowed} ({_describe(world.options, key)})")
+    kinds = _kinds(fields[key].annotation)
+    if isinstance(value, bool) != (bool in kinds):
+      allowed = "true or false" if bool in kinds else "a number" if kinds & {int, float} else "no flag"
+      raise UserError(f"env.kwargs.{key}={value!r}: must be {allowed} ({_describe(options, key)})")
   try:
-    return world.options(**kwargs)
+    return options(**kwargs)
   except ValidationError as error:
     first = error.errors()[0]
     key = str(first["loc"][0]) if first["loc"] else "?"
     raise UserError(
-      f"env.kwargs.{key}={kwargs.get(key)!r}: {first['msg']} ({_describe(world.options, key)})"
+      f"env.kwargs.{key}={kwargs.get(key)!r}: {first['msg']} ({_describe(options, key)})"
     ) from None
 
 
+def _kinds(annotation: Any) -> set[Any]:
+  """The plain types in an annotation: of `Annotated[float, …] | None`, float and None's."""
+  if typing.get_origin(annotation) in (typing.Union, types.UnionType, typing.Annotated):
+    return {kind for part in typing.get_args(annotation) for kind in _kinds(part)}
+  return {annotation} if isinstance(annotation, type) else set()
+
+
+def _describe_all(options: type[Section]) -> dict[str, str]:
+  return {key: _describe(options, key) for key in options.model_fields}
+
+
 def _describe(options: type[Section], key: str) -> str:
-  field = options.model_fields[key]
-  return f"{field.description}; default {field.default}"
+  field = options.model_fields.get(key)
+  return "" if field is None else f"{field.description}; default {field.default}"

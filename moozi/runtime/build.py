@@ -59,7 +59,7 @@ def build_evaluator(config: Config, spec: EnvSpec, num_simulations: int | None =
   """The testing worker's work."""
 
   def make_env(seed: int) -> Environment:
-    return registry.make(config.env.name, seed, **config.env.kwargs)
+    return registry.make(config.env.name, seed, is_testing=True, **config.env.kwargs)
 
   return Evaluator(build_model(config, spec), config, spec, make_env, num_simulations)
 

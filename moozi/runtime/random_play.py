@@ -18,9 +18,8 @@ def random_returns(config: Config, num_episodes: int) -> np.ndarray:
   """
   evaluation = config.evaluation
   random = np.random.default_rng(evaluation.seed)
-  env = RandomStarts(
-    registry.make(config.env.name, evaluation.seed, **config.env.kwargs), evaluation.max_random_starts
-  )
+  world = registry.make(config.env.name, evaluation.seed, is_testing=True, **config.env.kwargs)
+  env = RandomStarts(world, evaluation.max_random_starts)
   returns = np.zeros(num_episodes)
   for episode in range(num_episodes):
     env.seed(evaluation.seed + episode)

@@ -23,6 +23,9 @@ def connected(config: Config) -> Iterator[Any]:
   is_local = config.ray.address in (None, "local")
   if is_local or _host(str(config.ray.address)) in ("127.0.0.1", "localhost"):
     os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+  # Ray starts its processes at niceness 15, and 19 is the lowest there is: the shares in the configuration
+  # would hardly differ. From 0 on they are what they say.
+  os.environ.setdefault("RAY_worker_niceness", "0")
   os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
   os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
   import ray

@@ -25,12 +25,9 @@ def prepare(name: str, resources: ActorResources, log_dir: str | None) -> loggin
       os.environ[variable] = str(resources.num_threads)
   if resources.num_gpus == 0:
     os.environ["JAX_PLATFORMS"] = "cpu"
-  if resources.niceness:
-    os.nice(resources.niceness)
+  niceness = os.nice(resources.niceness)
   logger = logging.getLogger(f"moozi.{name}")
   if log_dir is not None and pathlib.Path(log_dir).is_dir():
     setup_logging(pathlib.Path(log_dir) / f"{name}.log")
-  logger.info(
-    "process %d, threads %s, niceness %d", os.getpid(), resources.num_threads or "all", resources.niceness
-  )
+  logger.info("process %d, threads %s, niceness %d", os.getpid(), resources.num_threads or "all", niceness)
   return logger

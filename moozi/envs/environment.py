@@ -146,6 +146,12 @@ class GameEnvironment(Environment):
       return TimeStep(StepType.LAST, reward, 1.0, observation)
     return TimeStep(StepType.MID, reward, 1.0, observation)
 
+  def close(self) -> None:
+    """Closes the game, where there is something to close."""
+    close = getattr(self._game, "close", None)
+    if close is not None:
+      close()
+
   def _observe(self) -> Observation:
     self._legal_actions_mask = self._game.legal_actions_mask()
     self._to_play = self._game.to_play()

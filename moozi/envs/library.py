@@ -13,6 +13,10 @@ def _as_written(game: str) -> str:
   return game
 
 
+def _is_listed_only(game: str) -> bool:
+  return False
+
+
 def _as_given(options: Section) -> Section:
   return options
 
@@ -29,6 +33,7 @@ class Library:
     make_spec: (game, options) to the facts of the world.
     make_environment: (game, options) to a world.
     listed_name: a game as the user writes it to its listed name (`go(board_size=9)` is `go`).
+    is_game: whether a game that is not listed can be made all the same; it has the options of any.
     for_testing: the options of a world that is tested on, from those of one that is trained on.
     make_vector: (game, options, seeds) to worlds side by side, with the face of `VectorEnvironment`, where
       the library has a faster way than one by one.
@@ -39,5 +44,6 @@ class Library:
   make_spec: Callable[[str, Any], EnvSpec]
   make_environment: Callable[[str, Any], Environment]
   listed_name: Callable[[str], str] = _as_written
+  is_game: Callable[[str], bool] = _is_listed_only
   for_testing: Callable[[Any], Any] = _as_given
   make_vector: Callable[[str, Any, list[int]], Any] | None = None

@@ -18,6 +18,7 @@ from moozi.envs.library import Library
 
 # Where each library's LIBRARY is. Imported when asked for: their packages are large.
 _MODULES = {
+  "gymnasium": "moozi.envs.gymnasium_worlds",
   "minatar": "moozi.envs.minatar",
   "tiny": "moozi.envs.tiny",
 }
@@ -100,7 +101,7 @@ def _resolve(name: str, kwargs: dict[str, Any]) -> tuple[Library, str, Any]:
   library = _load(library_name)
   games = library.list_games()
   listed = library.listed_name(game)
-  if listed not in games:
+  if listed not in games and not library.is_game(listed):
     known = ", ".join(games) if len(games) <= 12 else f"those that `moozi envs {library_name}` lists"
     names = {f"{library_name}:{g}": f"{library_name}:{g}" for g in games}
     _refuse(name, f"unknown game {listed!r} of {library_name}; allowed are {known}", names)

@@ -19,8 +19,11 @@ ALL = [
 
 def test_lists_every_world_in_order():
   worlds = registry.list_worlds()
-  assert [w.name for w in worlds] == ALL
-  assert all(w.summary and "max_episode_steps" in w.options for w in worlds)
+  # Those of other libraries depend on what is installed.
+  assert [w.name for w in worlds if w.name.startswith(("minatar:", "tiny:"))] == ALL
+  libraries = [w.name.partition(":")[0] for w in worlds]
+  assert libraries == sorted(libraries)
+  assert all(w.summary and ("max_episode_steps" in w.options or w.name.endswith(":…")) for w in worlds)
 
 
 @pytest.mark.parametrize("name", ALL)

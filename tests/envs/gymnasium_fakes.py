@@ -1,0 +1,45 @@
+"""Gymnasium worlds made up for tests; imported only where gymnasium is there."""
+
+from typing import Any, ClassVar
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+
+class Walk(gymnasium.Env):
+  """A random walk that is seen as the space given says; ends at step 9, or is cut there, or both."""
+
+  metadata: ClassVar[dict[str, Any]] = {"render_modes": []}
+
+  def __init__(self, observation_space=None, action_space=None, ends="terminated", show=None) -> None:
+    self.observation_space = observation_space or spaces.Box(0, 255, (6, 5, 3), np.uint8)
+    self.action_space = action_space or spaces.Discrete(3)
+    self._ends, self._show_fn = ends, show
+    self.closed = False
+    self.seeds: list[int | None] = []
+    self.actions: list[Any] = []
+
+  def reset(self, *, seed=None, options=None):
+    super().reset(seed=seed)
+    self.seeds.append(seed)
+    self._step = 0
+    return self._observe(), {}
+
+  def step(self, action):
+    assert self.action_space.contains(action), action
+    self.actions.append(action)
+    self._step += 1
+    is_over = self._step == 9
+    terminated = is_over and self._ends in ("terminated", "both")
+    truncated = is_over and self._ends in ("truncated", "both")
+    return self._observe(), np.float32(0.5), terminated, truncated, {}
+
+  def _observe(self):
+    if self._show_fn is not None:
+      return self._show_fn(self._step)
+    self.observation_space.seed(int(self.np_random.integers(2**31)))
+    return self.observation_space.sample()
+
+  def close(self):
+    self.closed = True

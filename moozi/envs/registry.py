@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from moozi.core.config import Section
 from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
+from moozi.envs import own
 from moozi.envs.environment import Environment
 from moozi.envs.library import Library
 
@@ -22,6 +23,8 @@ _MODULES = {
   "minatar": "moozi.envs.minatar",
   "tiny": "moozi.envs.tiny",
 }
+# Libraries that import a module named in the name of a game.
+_NAMES_MODULES = ("gymnasium",)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -63,7 +66,7 @@ def _worlds_of(name: str) -> list[WorldInfo]:
   ]
 
 
-def make(name: str, seed: int, is_testing: bool = False, **kwargs: Any) -> Environment:
+def make(name: str, /, seed: int, is_testing: bool = False, **kwargs: Any) -> Environment:
   """The world `name`, seeded.
 
   Args:
@@ -80,22 +83,36 @@ def make(name: str, seed: int, is_testing: bool = False, **kwargs: Any) -> Envir
   return environment
 
 
-def make_fast_vector(name: str, seeds: Sequence[int], **kwargs: Any) -> Any | None:
+def make_fast_vector(name: str, seeds: Sequence[int], /, **kwargs: Any) -> Any | None:
   """Worlds called `name` side by side, one for each seed, where the library has its own way; else None."""
   library, game, options = _resolve(name, kwargs)
   return None if library.make_vector is None else library.make_vector(game, options, list(seeds))
 
 
-def world_spec(name: str, **kwargs: Any) -> EnvSpec:
+def world_spec(name: str, /, **kwargs: Any) -> EnvSpec:
   """The facts of the world `name` under these options. Raises UserError as `make` does."""
   library, game, options = _resolve(name, kwargs)
   return library.make_spec(game, options)
+
+
+def is_code(name: str) -> bool:
+  """Whether making this world would import a module that the name itself names: a user's own world.
+
+  Looks at the text alone. What opens a run that somebody else may have made asks before it makes its world.
+  """
+  library, _, game = name.partition(":")
+  if library not in _MODULES:
+    return bool(game)
+  # gymnasium:MODULE:ID imports MODULE.
+  return library in _NAMES_MODULES and ":" in game
 
 
 def _resolve(name: str, kwargs: dict[str, Any]) -> tuple[Library, str, Any]:
   """The library, the game as the user wrote it, and its options, checked."""
   library_name, _, game = name.partition(":")
   if library_name not in _MODULES:
+    if is_code(name) and own.is_there(name):
+      return own.LIBRARY, name, own.Options(kwargs=kwargs)
     known = ", ".join(sorted(_MODULES))
     _refuse(name, f"unknown library {library_name!r}; allowed are {known}", _all_names())
   library = _load(library_name)

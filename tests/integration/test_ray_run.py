@@ -322,3 +322,23 @@ def test_no_cluster_at_the_address(tmp_path):
   assert process.returncode == 2
   assert "ray.address" in err
   assert "Traceback" not in err
+
+
+@pytest.mark.slow
+def test_a_users_own_world(tmp_path):
+  """Its file lies where the user stands; Ray's processes find it there too."""
+  here = tmp_path / "here"
+  here.mkdir()
+  (here / "worlds_of_mine.py").write_text(
+    "import os, pathlib\n"
+    "from tests.envs.own_fakes import Counter as make_env\n"
+    "pathlib.Path(f'seen_by_{os.getpid()}').touch()\n"
+  )
+  process = start(
+    tmp_path, "env.name=worlds_of_mine:make_env", cwd=here, env=os.environ | {"PYTHONPATH": str(ROOT)}
+  )
+  _, err = finish(process, 240)
+  assert process.returncode == 0, err
+  assert json.loads((tmp_path / "one" / "summary.json").read_text())["env"] == "worlds_of_mine:make_env"
+  # The driver, a training and a testing worker at least.
+  assert len(list(here.glob("seen_by_*"))) >= 3

@@ -39,6 +39,10 @@ EVALUATION_KEYS = (
 # Typer keeps its own copy of click and shows only some of its exceptions; this is the base of the users' own.
 _UsageError: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
 
+AllowCode = Annotated[
+  bool, typer.Option("--allow-code", help="Let the run's own world, a Python module it names, be imported.")
+]
+
 app = typer.Typer(
   name="moozi",
   help="MuZero: planning with a learned model.",
@@ -143,21 +147,20 @@ def evaluate(
   as_json: Annotated[
     bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.")
   ] = False,
+  allow_code: AllowCode = False,
 ) -> int:
   """Play evaluation episodes with a run's checkpoint."""
   from moozi.envs.registry import world_spec
   from moozi.io.checkpoints import expected_of, find_checkpoint, read_checkpoint_info
   from moozi.io.plain_json import to_plain_json
-  from moozi.io.run_directory import RunDirectory
 
   num_episodes = _count("--episodes", episodes)
   num_simulations = _count("--simulations", simulations)
-  directory = RunDirectory.open(run)
-  settings = directory.load_config()
-  spec = world_spec(settings.env.name, **settings.env.kwargs)
-  found = find_checkpoint(directory.checkpoints_path, checkpoint)
-  found = read_checkpoint_info(found.path, expected_of(settings, spec))
+  directory, settings = _open_run(run, allow_code)
   with _stdout_on_stderr():
+    spec = world_spec(settings.env.name, **settings.env.kwargs)
+    found = find_checkpoint(directory.checkpoints_path, checkpoint)
+    found = read_checkpoint_info(found.path, expected_of(settings, spec))
     num_episodes = num_episodes or settings.evaluation.final_episodes
     figures = _run_evaluation(settings, spec, found, num_episodes, num_simulations)
   result = {"env": spec.name, "checkpoint": found.name, "env_steps": found.env_steps} | figures
@@ -184,6 +187,27 @@ def list_environments(
       for key, text in world.options.items():
         print(f"    env.kwargs.{key}: {text}")
   return 0
+
+
+def _open_run(path: Path, allow_code: bool) -> "tuple[RunDirectory, Config]":
+  """A run and its configuration: the one way in for every command that reads what a run left.
+
+  A run directory may come from anywhere. Nothing in it is code but the name of a user's own world, which is
+  let in only where the user says so.
+
+  Raises: UserError: not a run, or a run in a user's own world without `--allow-code`.
+  """
+  from moozi.envs.registry import is_code
+  from moozi.io.run_directory import RunDirectory
+
+  directory = RunDirectory.open(path)
+  settings = directory.load_config()
+  if is_code(settings.env.name) and not allow_code:
+    raise UserError(
+      f"{path}: env.name={settings.env.name} would import a Python module of that name and run its code; "
+      "--allow-code allows it, if you trust this run"
+    )
+  return directory, settings
 
 
 def _count(option: str, text: str | None) -> int | None:

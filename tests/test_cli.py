@@ -235,3 +235,59 @@ def test_evaluate_refuses_a_damaged_manifest_by_name(refused, tmp_path, evaluati
   (run.checkpoints_path / "step_10" / MANIFEST).write_bytes(b"\x80\x04.")
   assert "altered or cut" in refused("evaluate", run.path, "--checkpoint", "step_10")
   assert (run.checkpoints_path / "step_10" / ARRAYS).exists()
+
+
+# --- a run in a world of somebody's own ------------------------------------------------------------------
+
+
+@pytest.fixture
+def malicious_run(tmp_path, monkeypatch):
+  """A run whose world would leave a file behind if its module were imported."""
+  monkeypatch.chdir(tmp_path)
+  monkeypatch.setattr(sys, "path", [*sys.path])
+  (tmp_path / "evil_worlds.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w').close()\n")
+  run = make_run(tmp_path)
+
+  def name(world: str, **kwargs) -> Path:
+    text = json.dumps({"env": {"name": world, "kwargs": kwargs}})
+    (run.path / "config.yaml").write_text(text)
+    return run.path
+
+  yield name
+  sys.modules.pop("evil_worlds", None)
+
+
+@pytest.mark.parametrize(
+  "world", ["evil_worlds:make_env", "gymnasium:evil_worlds:Walk-v0", "evil_worlds:x:y"]
+)
+def test_reading_a_run_runs_no_code_of_its_own(refused, malicious_run, tmp_path, evaluation, world):
+  assert "--allow-code" in refused("evaluate", malicious_run(world))
+  assert not (tmp_path / "ran").exists()
+  assert "evil_worlds" not in sys.modules
+  assert evaluation == {}
+
+
+def test_allow_code_lets_the_module_be_imported(refused, malicious_run, tmp_path, evaluation):
+  said = refused("evaluate", malicious_run("evil_worlds:make_env"), "--allow-code")
+  assert "the module evil_worlds has no make_env" in said
+  assert (tmp_path / "ran").exists()
+
+
+def test_starting_from_a_run_makes_no_world_of_its(
+  refused, malicious_run, config_file, tmp_path, monkeypatch
+):
+  """A checkpoint is arrays: what its run's configuration names is not looked at."""
+  monkeypatch.setattr(cli, "_run_training", lambda *_: 0)
+  path = malicious_run("evil_worlds:make_env")
+  with pytest.raises(SystemExit) as caught:
+    cli.main(["train", str(config_file), f"checkpoint.start_from={path}", "run.name=second"])
+  assert caught.value.code == 0
+  assert not (tmp_path / "ran").exists()
+
+
+def test_what_a_users_world_prints_is_not_among_the_figures(door, malicious_run, tmp_path, evaluation):
+  (tmp_path / "evil_worlds.py").write_text("print('hello')\nfrom tests.envs.own_fakes import make_catch\n")
+  status, out, err = door("evaluate", malicious_run("evil_worlds:make_catch"), "--allow-code", "--json")
+  assert status == 0, err
+  assert json.loads(out)["env"] == "tiny:catch"
+  assert "hello" in err

@@ -37,6 +37,8 @@ class Library:
     for_testing: the options of a world that is tested on, from those of one that is trained on.
     make_vector: (game, options, seeds) to worlds side by side, with the face of `VectorEnvironment`, where
       the library has a faster way than one by one.
+    make_jax_world: (game, options) to an `envs.jax_world.JaxWorld`, where the rules are written in JAX: the
+      whole rollout can be compiled then. Equal arguments give the same object, so that it is compiled once.
   """
 
   list_games: Callable[[], Mapping[str, str]]
@@ -47,3 +49,4 @@ class Library:
   is_game: Callable[[str], bool] = _is_listed_only
   for_testing: Callable[[Any], Any] = _as_given
   make_vector: Callable[[str, Any, list[int]], Any] | None = None
+  make_jax_world: Callable[[str, Any], Any] | None = None

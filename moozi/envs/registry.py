@@ -20,7 +20,9 @@ from moozi.envs.library import Library
 # Where each library's LIBRARY is. Imported when asked for: their packages are large.
 _MODULES = {
   "gymnasium": "moozi.envs.gymnasium_worlds",
+  "gymnax": "moozi.envs.gymnax_worlds",
   "minatar": "moozi.envs.minatar",
+  "pgx": "moozi.envs.pgx_worlds",
   "tiny": "moozi.envs.tiny",
 }
 # Libraries that import a module named in the name of a game.
@@ -87,6 +89,12 @@ def make_fast_vector(name: str, seeds: Sequence[int], /, **kwargs: Any) -> Any |
   """Worlds called `name` side by side, one for each seed, where the library has its own way; else None."""
   library, game, options = _resolve(name, kwargs)
   return None if library.make_vector is None else library.make_vector(game, options, list(seeds))
+
+
+def make_jax_world(name: str, /, **kwargs: Any) -> Any | None:
+  """The world called `name` as an `envs.jax_world.JaxWorld`, where its rules are written in JAX; else None."""
+  library, game, options = _resolve(name, kwargs)
+  return None if library.make_jax_world is None else library.make_jax_world(game, options)
 
 
 def world_spec(name: str, /, **kwargs: Any) -> EnvSpec:

@@ -107,11 +107,16 @@ def make_vector(name: str, kwargs: Mapping[str, Any], num_envs: int, seed: int) 
 
   Raises: UserError: as `registry.make` does.
   """
-  seeds = [int(s) for s in np.random.SeedSequence(seed).generate_state(num_envs, np.uint64)]
+  seeds = world_seeds(num_envs, seed)
   fast: VectorEnvironment | None = registry.make_fast_vector(name, seeds, **kwargs)
   if fast is not None:
     return fast
   return VectorEnvironment([registry.make(name, s, **kwargs) for s in seeds])
+
+
+def world_seeds(num_envs: int, seed: int) -> list[int]:
+  """A seed for each of `num_envs` worlds, all following from `seed`."""
+  return [int(s) for s in np.random.SeedSequence(seed).generate_state(num_envs, np.uint64)]
 
 
 def blank_step(spec: EnvSpec, num_envs: int) -> BatchedTimeStep:

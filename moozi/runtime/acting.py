@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from moozi.agent.policy import make_policy
+from moozi.agent.policy import Policy, make_policy
 from moozi.core.config import Config, PlannerConfig
 from moozi.core.pytree import fields_of, stack
 from moozi.core.records import StepSample, TrajectorySample
@@ -19,6 +19,7 @@ from moozi.envs.vector import VectorEnvironment
 from moozi.nn.model import Model
 from moozi.ops.history import init_history
 from moozi.ops.schedules import temperature_at
+from moozi.runtime.search_metrics import search_metrics
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,6 +40,26 @@ class ActingResult:
   metrics: dict[str, float]
 
 
+class HeldParameters:
+  """The parameters that a collector acts with, on the device.
+
+  Attributes:
+    params, net_state: of the model; None before the first.
+    version: learner step of them; -1 before the first.
+  """
+
+  def __init__(self) -> None:
+    self.params: Any = None
+    self.net_state: Any = None
+    self.version = -1
+
+  def set(self, params: Any, net_state: Any, version: int) -> None:
+    """Takes parameters (arrays or NumPy); a version already in use costs nothing."""
+    if version != self.version:
+      self.params, self.net_state = jax.device_put((params, net_state))
+      self.version = version
+
+
 class TrajectoryCollector:
   """Steps B worlds with a search policy; keeps worlds, histories and random state between calls.
 
@@ -48,34 +69,37 @@ class TrajectoryCollector:
     planner: which of its searches to act with.
     env: the vectorized world.
     seed: of the search's noise and the choice of actions.
+    policy: acts in place of `planner`'s search, which is the default.
   """
 
   def __init__(
-    self, model: Model, config: Config, planner: PlannerConfig, env: VectorEnvironment, seed: int
+    self,
+    model: Model,
+    config: Config,
+    planner: PlannerConfig,
+    env: VectorEnvironment,
+    seed: int,
+    policy: Policy | None = None,
   ) -> None:
     self._env = env
     self._planner = planner
     self._segment_length = config.workers.segment_length
-    self._policy = jax.jit(make_policy(model, planner, config.targets, env.spec))
+    self._policy = jax.jit(policy or make_policy(model, planner, config.targets, env.spec))
     self._rng_key = jax.random.PRNGKey(seed)
     self._history = init_history(env.num_envs, config.targets.history_length, env.spec)
     self._timestep = env.reset()
-    self._params: Any = None
-    self._net_state: Any = None
-    self._version = -1
+    self._held = HeldParameters()
     self._returns = np.zeros(env.num_envs, np.float64)
     self._lengths = np.zeros(env.num_envs, np.int64)
 
   @property
   def version(self) -> int:
     """Learner step of the parameters in use; -1 before the first."""
-    return self._version
+    return self._held.version
 
   def set_parameters(self, params: Any, net_state: Any, version: int) -> None:
     """Takes parameters (arrays or NumPy); a version already in use costs nothing."""
-    if version != self._version:
-      self._params, self._net_state = jax.device_put((params, net_state))
-      self._version = version
+    self._held.set(params, net_state, version)
 
   def run(self, env_steps: int) -> tuple[TrajectorySample, ActingResult]:
     """Acts `segment_length` vector steps.
@@ -93,7 +117,8 @@ class TrajectoryCollector:
     for _ in range(self._segment_length):
       sample, output = self._act(temperature)
       samples.append(sample)
-      _add_search_metrics(totals, sample, output)
+      for name, value in search_metrics(sample, output).items():
+        totals[name] = totals.get(name, 0.0) + float(value)
       before_world = time.perf_counter()
       self._timestep = self._env.step(sample.action)
       world_s += time.perf_counter() - before_world
@@ -111,7 +136,7 @@ class TrajectoryCollector:
     }
     result = ActingResult(
       self._segment_length * self._env.num_envs,
-      self._version,
+      self.version,
       np.concatenate(ended_returns),
       np.concatenate(ended_lengths),
       metrics,
@@ -121,10 +146,10 @@ class TrajectoryCollector:
   def _act(self, temperature: jax.Array) -> tuple[StepSample, Any]:
     self._rng_key, key = jax.random.split(self._rng_key)
     self._history, output = self._policy(
-      self._params, self._net_state, self._history, self._timestep, key, temperature
+      self._held.params, self._held.net_state, self._history, self._timestep, key, temperature
     )
     output = jax.device_get(output)
-    version = np.full(self._env.num_envs, self._version, np.int32)
+    version = np.full(self._env.num_envs, self.version, np.int32)
     sample = StepSample(
       **fields_of(self._timestep),
       root_value=output.root_value,
@@ -141,29 +166,3 @@ class TrajectoryCollector:
     self._returns += step.last_reward
     self._lengths += ~step.is_first
     return np.flatnonzero(step.is_last)
-
-
-def _add_search_metrics(totals: dict[str, float], sample: StepSample, output: Any) -> None:
-  """Adds one vector step's search statistics, means over its live frames, to the totals."""
-  live = ~(sample.is_last & ~sample.is_truncated)
-  if not live.any():
-    return
-  probs, prior = output.action_probs[live], output.prior_probs[live]
-  log_ratio = np.log(np.maximum(probs, 1e-12)) - np.log(np.maximum(prior, 1e-12))
-  values = {
-    "search/policy_entropy": _entropy(probs),
-    "search/prior_entropy": _entropy(prior),
-    "search/policy_kl_prior": float((probs * log_ratio).sum(-1).mean()),
-    "search/policy_max": float(probs.max(-1).mean()),
-    "search/root_value": float(output.root_value[live].mean()),
-    "search/root_value_gain": float((output.root_value - output.prior_value)[live].mean()),
-    "train/reward": float(sample.last_reward.mean()),
-    "train/last_share": float(sample.is_last.mean()),
-  }
-  for name, value in values.items():
-    totals[name] = totals.get(name, 0.0) + value
-
-
-def _entropy(probs: np.ndarray) -> float:
-  """Mean entropy in nats of rows of probabilities."""
-  return float(-(probs * np.log(np.maximum(probs, 1e-12))).sum(-1).mean())

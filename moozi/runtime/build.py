@@ -4,17 +4,19 @@ import jax
 
 from moozi.agent.update import TrainingState, init_training_state
 from moozi.core.config import Config
+from moozi.core.errors import UserError
 from moozi.core.seeds import child_seed
 from moozi.core.spec import EnvSpec
 from moozi.envs import registry
 from moozi.envs.environment import Environment
-from moozi.envs.vector import make_vector
+from moozi.envs.vector import make_vector, world_seeds
 from moozi.nn.model import Model, make_model
 from moozi.ops.scalar_transform import ScalarTransform
 from moozi.runtime.acting import TrajectoryCollector
 from moozi.runtime.evaluation import Evaluator
 from moozi.runtime.learner import Learner
 from moozi.runtime.replay import ReplayBuffer
+from moozi.runtime.rollout import RolloutCollector
 
 
 def world_spec(config: Config) -> EnvSpec:
@@ -43,16 +45,24 @@ def training_state_template(config: Config, spec: EnvSpec) -> TrainingState:
   return jax.eval_shape(lambda: init_training_state(model, config, spec, jax.random.PRNGKey(0)))
 
 
-def build_collector(config: Config, spec: EnvSpec, worker: int) -> TrajectoryCollector:
-  """The work of training worker number `worker`."""
-  env = make_vector(
-    config.env.name,
-    config.env.kwargs,
-    config.workers.num_envs,
-    child_seed(config.seed, "training_env", worker),
-  )
+def build_collector(config: Config, spec: EnvSpec, worker: int) -> TrajectoryCollector | RolloutCollector:
+  """The work of training worker number `worker`: a compiled rollout where the world is written in JAX.
+
+  Raises: UserError: a compiled rollout is asked for, and the world is not written in JAX.
+  """
+  num_envs, env_seed = config.workers.num_envs, child_seed(config.seed, "training_env", worker)
   seed = child_seed(config.seed, "training_search", worker)
-  return TrajectoryCollector(build_model(config, spec), config, config.planners.train, env, seed)
+  model = build_model(config, spec)
+  world = registry.make_jax_world(config.env.name, **config.env.kwargs)
+  if config.workers.rollout == "scan" and world is None:
+    raise UserError(
+      f"workers.rollout=scan: {config.env.name} is not written in JAX; allowed for it are auto and step"
+    )
+  if config.workers.rollout != "step" and world is not None:
+    seeds = world_seeds(num_envs, env_seed)
+    return RolloutCollector(model, config, config.planners.train, world, seeds, seed)
+  env = make_vector(config.env.name, config.env.kwargs, num_envs, env_seed)
+  return TrajectoryCollector(model, config, config.planners.train, env, seed)
 
 
 def build_evaluator(config: Config, spec: EnvSpec, num_simulations: int | None = None) -> Evaluator:

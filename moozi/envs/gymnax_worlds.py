@@ -1,0 +1,203 @@
+"""Bridge to gymnax: MinAtar, classic control and a few small worlds, written in JAX.
+
+Source: Lange 2022, gymnax. docs/jax_worlds.md says how its MinAtar differs from the package `minatar`, and
+tests/envs/test_jax_minatar.py checks it. Departures:
+  - A time limit truncates (gymnax before 1.0 reports one `done` for both kinds of end). `max_episode_steps`
+    takes the place of gymnax's own limit.
+  - The reset is on the step after an end, so that the last frame is seen.
+  - Sticky actions are an option here (0 by default, which is what gymnax has).
+"""
+
+import functools
+import importlib
+import importlib.metadata
+import importlib.util
+from types import ModuleType
+from typing import Any, NoReturn
+
+from pydantic import Field
+
+from moozi.core.config import PositiveInt, Probability, Section
+from moozi.core.errors import UserError
+from moozi.core.spec import EnvSpec
+from moozi.envs.jax_library import make_library
+
+GAMES = {
+  "Acrobot-v1": "swing two links up; truncated after 500 steps",
+  "Asterix-MinAtar": "pick up treasure, keep clear of enemies; truncated after 1000 steps",
+  "Breakout-MinAtar": "break bricks with a ball; truncated after 1000 steps",
+  "CartPole-v1": "balance a pole on a cart; truncated after 500 steps",
+  "Catch-bsuite": "catch a falling ball; optimal return 1",
+  "DeepSea-bsuite": "go right eight times; optimal return 0.99",
+  "FourRooms-misc": "walk through doors to a goal; truncated after 500 steps",
+  "Freeway-MinAtar": "cross eight lanes of cars; truncated after 2500 steps",
+  "MemoryChain-bsuite": "remember one bit for five steps; optimal return 1",
+  "MountainCar-v0": "rock a car up a hill; truncated after 200 steps",
+  "Pong-misc": "keep a ball in play; truncated after 1000 steps",
+  "Seaquest-MinAtar": "shoot, rescue divers, come up for air; truncated after 1000 steps",
+  "SpaceInvaders-MinAtar": "shoot aliens before they arrive; truncated after 1000 steps",
+  "UmbrellaChain-bsuite": "the first choice counts ten steps later, through random rewards",
+}
+
+_CONTINUOUS = "its actions are continuous, and the search takes a finite number"
+_BANDIT = "it is a bandit, with no state to plan through"
+REFUSED = {
+  "BernoulliBandit-misc": _BANDIT,
+  "DiscountingChain-bsuite": "its only end is a clock that it shows and counts on",
+  "FrozenLake-misc": "it shows a bare number for a place, which is no frame",
+  "GaussianBandit-misc": _BANDIT,
+  "MNISTBandit-bsuite": "it downloads its pictures",
+  "MetaMaze-misc": "it asks for memory over many trials, of which a frame shows nothing",
+  "MountainCarContinuous-v0": _CONTINUOUS,
+  "Pendulum-v1": _CONTINUOUS,
+  "PointRobot-misc": _CONTINUOUS,
+  "Reacher-misc": _CONTINUOUS,
+  "SimpleBandit-bsuite": _BANDIT,
+  "Swimmer-misc": _CONTINUOUS,
+}
+"""What gymnax has and is not offered, and why."""
+
+_ACTION_NAMES = {
+  "Acrobot-v1": ("back", "none", "forth"),
+  "CartPole-v1": ("left", "right"),
+  "Catch-bsuite": ("left", "stay", "right"),
+  "FourRooms-misc": ("up", "right", "down", "left"),
+  "MountainCar-v0": ("left", "none", "right"),
+}
+_MINATAR_ACTION_NAMES = ("noop", "left", "up", "right", "down", "fire")
+# More steps than an episode has, and few enough for int32.
+_NO_LIMIT = 2**30
+
+
+class Options(Section):
+  """Options of `gymnax:*` other than MinAtar."""
+
+  max_episode_steps: PositiveInt | None = Field(
+    None, description="truncate an episode after so many steps; null is gymnax's own limit"
+  )
+
+
+class MinAtarOptions(Section):
+  """Options of `gymnax:*-MinAtar`; defaults are gymnax's."""
+
+  sticky_action_prob: Probability = Field(
+    0.0, description="chance that the last action is played again instead"
+  )
+  difficulty_ramping: bool = Field(True, description="games grow harder as they go on")
+  minimal_actions: bool = Field(True, description="only the actions that matter; false keeps all six")
+  max_episode_steps: PositiveInt | None = Field(
+    None, description="truncate an episode after so many steps; null is gymnax's own limit"
+  )
+
+
+def make_world(game: str, options: Any) -> Any:
+  """One game as a JaxWorld."""
+  import jax.numpy as jnp
+
+  from moozi.envs.jax_world import JaxWorld
+
+  is_minatar = game.endswith("-MinAtar")
+  env, params = _make(game, {"use_minimal_action_set": options.minimal_actions} if is_minatar else {})
+  num_actions = int(env.num_actions)
+  if is_minatar:
+    action_names = tuple(_MINATAR_ACTION_NAMES[a] for a in jnp.asarray(env.action_set).tolist())
+  else:
+    action_names = _ACTION_NAMES.get(game, tuple(str(a) for a in range(num_actions)))
+  limit = int(params.max_steps_in_episode)
+  if is_minatar and hasattr(params, "ramping"):
+    params = params.replace(ramping=options.difficulty_ramping)
+  shape = _shown_shape(env, params)
+  spec = EnvSpec(
+    name=f"gymnax:{game}",
+    frame_shape=shape,
+    frame_dtype="bool" if is_minatar else "float32",
+    num_env_actions=num_actions,
+    action_names=action_names,
+  )
+  # Without gymnax's own limit, what it reports as an end is one of the task, in every version of gymnax.
+  rules = _make_rules(env, params.replace(max_steps_in_episode=_NO_LIMIT), options, spec)
+  return JaxWorld(spec=spec, rules=rules, max_episode_steps=options.max_episode_steps or limit)
+
+
+def _make_rules(env: Any, params: Any, options: Any, spec: EnvSpec) -> Any:
+  """JaxRules whose game is (gymnax's state, its observation as a frame, the last action)."""
+  import jax
+  import jax.numpy as jnp
+
+  from moozi.envs.jax_world import JaxRules
+
+  sticky_action_prob = getattr(options, "sticky_action_prob", 0.0)
+  is_ramped = getattr(options, "difficulty_ramping", True)
+
+  def as_frame(observation: Any) -> Any:
+    return jnp.reshape(observation, spec.frame_shape).astype(spec.frame_dtype)
+
+  def init(rng_key: Any) -> Any:
+    observation, state = env.reset_env(rng_key, params)
+    if not is_ramped and hasattr(state, "ramping"):
+      state = state.replace(ramping=False)
+    return state, as_frame(observation), jnp.int32(0)
+
+  def step(game: Any, action: Any, rng_key: Any) -> Any:
+    state, _, last_action = game
+    if sticky_action_prob > 0.0:
+      rng_key, sticky_key = jax.random.split(rng_key)
+      action = jnp.where(jax.random.uniform(sticky_key) < sticky_action_prob, last_action, action)
+    observation, state, reward, is_over, _ = env.step_env(rng_key, state, action, params)
+    return (state, as_frame(observation), action), reward, is_over, jnp.zeros((), bool)
+
+  return JaxRules(
+    init=init,
+    step=step,
+    frame=lambda game: game[1],
+    legal_actions_mask=lambda game: jnp.ones(spec.num_env_actions, bool),
+  )
+
+
+def _shown_shape(env: Any, params: Any) -> tuple[int, int, int]:
+  """(H, W, C) of an observation: planes as they are, a board with one channel, a vector as (1, 1, D)."""
+  import jax
+
+  shape = jax.eval_shape(env.reset_env, jax.random.PRNGKey(0), params)[0].shape
+  if len(shape) == 3:
+    return shape[0], shape[1], shape[2]
+  return (shape[0], shape[1], 1) if len(shape) == 2 else (1, 1, shape[0])
+
+
+def _make(game: str, kwargs: dict[str, Any]) -> tuple[Any, Any]:
+  gymnax = _load(game)
+  if game not in gymnax.registered_envs:
+    version = importlib.metadata.version("gymnax")
+    raise UserError(
+      f"env.name=gymnax:{game}: the installed gymnax {version} does not have it; "
+      'pip install "gymnax>=1" brings one that does'
+    )
+  env, params = gymnax.make(game, **kwargs)
+  return env, params
+
+
+@functools.cache
+def _load(game: str) -> ModuleType:
+  if importlib.util.find_spec("gymnax") is None:
+    raise UserError(
+      f'env.name=gymnax:{game}: the package gymnax is not installed; pip install "moozi[gymnax]" brings it'
+    )
+  return importlib.import_module("gymnax")
+
+
+def _refuse(game: str, why: str) -> NoReturn:
+  raise UserError(f"env.name=gymnax:{game}: {why}; `moozi envs gymnax` lists what is offered")
+
+
+def _listed_name(game: str) -> str:
+  if game in REFUSED:
+    _refuse(game, REFUSED[game])
+  return game
+
+
+LIBRARY = make_library(
+  games=GAMES,
+  options=lambda game: MinAtarOptions if game.endswith("-MinAtar") else Options,
+  make_world=make_world,
+  listed_name=_listed_name,
+)

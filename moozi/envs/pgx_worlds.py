@@ -1,0 +1,163 @@
+"""Bridge to pgx: MinAtar, 2048 and games of two players on boards, written in JAX.
+
+Source: Koyamada et al. 2023, pgx. docs/jax_worlds.md says how its MinAtar differs from the package
+`minatar`, and tests/envs/test_jax_minatar.py checks it. Departures:
+  - Freeway's clock truncates; pgx calls that an end, as the package does.
+  - Player 0 moves first in every episode. pgx draws who does; nothing but the names of players depends on it.
+  - After an end pgx shows every action as legal; here the dummy alone is (docs/architecture.md, "Ends").
+"""
+
+import functools
+import importlib
+import importlib.util
+from typing import Any
+
+from pydantic import Field
+
+from moozi.core.config import PositiveInt, Probability, Section
+from moozi.core.errors import UserError
+from moozi.core.spec import EnvSpec
+from moozi.envs.jax_library import make_library
+
+_MINATAR = {
+  "minatar-asterix": ("asterix", "MinAtarAsterix", "pick up treasure, keep clear of enemies"),
+  "minatar-breakout": ("breakout", "MinAtarBreakout", "break bricks with a ball"),
+  "minatar-freeway": ("freeway", "MinAtarFreeway", "cross eight lanes of cars; truncated by its clock"),
+  "minatar-seaquest": ("seaquest", "MinAtarSeaquest", "shoot, rescue divers, come up for air"),
+  "minatar-space_invaders": ("space_invaders", "MinAtarSpaceInvaders", "shoot aliens before they arrive"),
+}
+_OTHERS = {
+  "2048": "slide and merge numbers; one player",
+  "animal_shogi": "shogi on 3 × 4 squares; two players",
+  "chess": "two players; a draw after 512 moves",
+  "connect_four": "four in a row; two players",
+  "gardner_chess": "chess on 5 × 5 squares; two players; a draw after 256 moves",
+  "go_19x19": "komi 7.5; two players; counted after 722 moves",
+  "go_9x9": "komi 7.5; two players; counted after 162 moves",
+  "hex": "connect two sides of an 11 × 11 board; two players, with the swap rule",
+  "kuhn_poker": "three cards, one bet; two players, each of whom sees one card",
+  "othello": "turn the other's stones; two players",
+  "shogi": "two players; a draw after 512 moves",
+  "tic_tac_toe": "three in a row; two players",
+}
+GAMES = {game: summary for game, (_, _, summary) in _MINATAR.items()} | _OTHERS
+
+REFUSED = {
+  "backgammon": "a player may move several times in a row; only two who alternate strictly are supported",
+  "bridge_bidding": "it has four players; only one or two are supported",
+  "leduc_holdem": "a player may move twice in a row; only two who alternate strictly are supported",
+  "mahjong": "it has four players; only one or two are supported",
+  "sparrow_mahjong": "it has three players; only one or two are supported",
+}
+"""What pgx has and is not offered, and why."""
+
+_ACTION_NAMES = {
+  "2048": ("left", "up", "right", "down"),
+  "kuhn_poker": ("bet", "pass"),
+}
+_MINATAR_ACTION_NAMES = ("noop", "left", "up", "right", "down", "fire")
+
+
+class Options(Section):
+  """Options of `pgx:*` other than MinAtar."""
+
+  max_episode_steps: PositiveInt | None = Field(None, description="truncate an episode after so many steps")
+
+
+class MinAtarOptions(Section):
+  """Options of `pgx:minatar-*`; defaults are pgx's, which are the package's."""
+
+  sticky_action_prob: Probability = Field(
+    0.1, description="chance that the last action is played again instead"
+  )
+  minimal_actions: bool = Field(True, description="only the actions that matter; false keeps all six")
+  max_episode_steps: PositiveInt | None = Field(None, description="truncate an episode after so many steps")
+
+
+def make_world(game: str, options: Any) -> Any:
+  """One game as a JaxWorld."""
+  import jax
+
+  from moozi.envs.jax_world import JaxWorld
+
+  env = _make_minatar(game, options) if game in _MINATAR else _make(game)
+  state = jax.eval_shape(env.init, jax.random.PRNGKey(0))
+  num_actions = state.legal_action_mask.shape[0]
+  shape = state.observation.shape
+  if game in _MINATAR:
+    names = tuple(_MINATAR_ACTION_NAMES[a] for a in _env_actions(env, num_actions))
+  else:
+    names = _ACTION_NAMES.get(game, tuple(str(a) for a in range(num_actions)))
+  spec = EnvSpec(
+    name=f"pgx:{game}",
+    frame_shape=shape if len(shape) == 3 else (1, 1, shape[0]),
+    frame_dtype="bool" if state.observation.dtype == bool else "float32",
+    num_env_actions=num_actions,
+    num_players=int(env.num_players),
+    action_names=names,
+  )
+  rules = _make_rules(env, spec, ends_by_clock=game == "minatar-freeway")
+  return JaxWorld(spec=spec, rules=rules, max_episode_steps=options.max_episode_steps)
+
+
+def _make_rules(env: Any, spec: EnvSpec, ends_by_clock: bool) -> Any:
+  """JaxRules whose game is pgx's state."""
+  import jax.numpy as jnp
+
+  from moozi.envs.jax_world import JaxRules
+
+  def step(state: Any, action: Any, rng_key: Any) -> Any:
+    mover = state.current_player
+    state = env.step(state, action, rng_key)
+    never = jnp.zeros((), bool)
+    is_terminal, is_cut = (never, state.terminated) if ends_by_clock else (state.terminated, never)
+    return state, state.rewards[mover], is_terminal, is_cut | state.truncated
+
+  return JaxRules(
+    init=env.init,
+    step=step,
+    frame=lambda state: jnp.reshape(state.observation, spec.frame_shape),
+    legal_actions_mask=lambda state: state.legal_action_mask,
+  )
+
+
+def _env_actions(env: Any, num_actions: int) -> list[int]:
+  """What each action of a MinAtar game is among all six."""
+  minimal: list[int] = env.minimal_action_set.tolist()
+  return minimal if len(minimal) == num_actions else list(range(num_actions))
+
+
+def _make_minatar(game: str, options: MinAtarOptions) -> Any:
+  _check_installed(game)
+  module, name, _ = _MINATAR[game]
+  make = getattr(importlib.import_module(f"pgx.minatar.{module}"), name)
+  return make(
+    use_minimal_action_set=options.minimal_actions, sticky_action_prob=options.sticky_action_prob
+  )
+
+
+def _make(game: str) -> Any:
+  _check_installed(game)
+  return importlib.import_module("pgx").make(game)
+
+
+@functools.cache
+def _check_installed(game: str) -> None:
+  if importlib.util.find_spec("pgx") is None:
+    raise UserError(
+      f'env.name=pgx:{game}: the package pgx is not installed; pip install "moozi[pgx]" brings it'
+    )
+
+
+def _listed_name(game: str) -> str:
+  if game in REFUSED:
+    raise UserError(f"env.name=pgx:{game}: {REFUSED[game]}; `moozi envs pgx` lists what is offered")
+  return game
+
+
+LIBRARY = make_library(
+  games=GAMES,
+  options=lambda game: MinAtarOptions if game in _MINATAR else Options,
+  make_world=make_world,
+  listed_name=_listed_name,
+)

@@ -1,0 +1,182 @@
+"""The compiled rollout: history, search, choice, world and reset as one scan on the device.
+
+For worlds written in JAX (`envs.jax_world`). It yields the same segments as `runtime.acting` does with
+`JaxVectorEnvironment`, from the same seeds: both draw the same keys in the same order and apply the same
+policy and the same step. Nothing is done on the host between the first step of a segment and the last.
+
+Source: Hessel et al. 2021 (Podracer, "Anakin") has acting and world in one compiled function. Departure: the
+learner is apart, behind replay.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from moozi.agent.policy import Policy, make_policy
+from moozi.core.config import Config, PlannerConfig
+from moozi.core.pytree import fields_of, record
+from moozi.core.records import TrajectorySample
+from moozi.envs.jax_environment import reset_worlds
+from moozi.envs.jax_world import JaxWorld, WorldState, world_keys
+from moozi.nn.model import Model
+from moozi.ops.history import HistoryState, init_history
+from moozi.ops.schedules import temperature_at
+from moozi.runtime.acting import ActingResult, HeldParameters
+from moozi.runtime.search_metrics import search_metrics
+
+Array = Any
+
+
+@record
+class RolloutState:
+  """All that a rollout carries from step to step, on the device.
+
+  Attributes:
+    worlds: WorldState of B worlds.
+    history: HistoryState of B lanes.
+    rng_key: [2] uint32, of the search's noise and the choice of actions.
+    episode_return: [B] float32, sum of rewards of the episode under way.
+    episode_length: [B] int32, its steps.
+  """
+
+  worlds: WorldState
+  history: HistoryState
+  rng_key: Array
+  episode_return: Array
+  episode_length: Array
+
+
+@record
+class Segment:
+  """What one compiled call hands to the host.
+
+  Attributes:
+    steps: StepSample's fields by name, but for the versions, each [T, B, …].
+    has_ended: [T, B] bool, an episode ended in the step that was made at t.
+    episode_return, episode_length: [T, B], of that episode.
+    metrics: scalars by name, means over the T steps.
+  """
+
+  steps: dict[str, Array]
+  has_ended: Array
+  episode_return: Array
+  episode_length: Array
+  metrics: dict[str, Array]
+
+
+SegmentFn = Callable[[Any, Any, RolloutState, Array], tuple[RolloutState, Segment]]
+
+
+def make_segment(policy: Policy, world: JaxWorld, segment_length: int) -> SegmentFn:
+  """Returns segment(params, net_state, state, temperature) -> (state, Segment), to be compiled."""
+
+  def segment(
+    params: Any, net_state: Any, state: RolloutState, temperature: Array
+  ) -> tuple[RolloutState, Segment]:
+    def step(state: RolloutState, _: None) -> tuple[RolloutState, tuple[Any, ...]]:
+      rng_key, key = jax.random.split(state.rng_key)
+      shown = state.worlds.timestep
+      history, output = policy(params, net_state, state.history, shown, key, temperature)
+      steps = fields_of(shown) | {
+        "root_value": output.root_value,
+        "action_probs": output.action_probs,
+        "action": output.action,
+      }
+      worlds = jax.vmap(world.step)(state.worlds, output.action)
+      has_ended = worlds.timestep.is_last
+      episode_return = state.episode_return + worlds.timestep.last_reward
+      episode_length = state.episode_length + ~worlds.timestep.is_first
+      state = RolloutState(
+        worlds=worlds,
+        history=history,
+        rng_key=rng_key,
+        episode_return=jnp.where(has_ended, 0.0, episode_return),
+        episode_length=jnp.where(has_ended, 0, episode_length),
+      )
+      return state, (steps, has_ended, episode_return, episode_length, search_metrics(shown, output))
+
+    state, (steps, has_ended, episode_return, episode_length, metrics) = jax.lax.scan(
+      step, state, length=segment_length
+    )
+    return state, Segment(
+      steps=steps,
+      has_ended=has_ended,
+      episode_return=episode_return,
+      episode_length=episode_length,
+      metrics={name: jnp.mean(values) for name, values in metrics.items()},
+    )
+
+  return segment
+
+
+class RolloutCollector:
+  """Collects segments with a compiled rollout; has the face of `runtime.acting.TrajectoryCollector`.
+
+  Args:
+    model: the network.
+    config: the run's configuration.
+    planner: which of its searches to act with.
+    world: the world.
+    world_seeds: B seeds, one for each copy of the world.
+    seed: of the search's noise and the choice of actions.
+    policy: acts in place of `planner`'s search, which is the default.
+  """
+
+  def __init__(
+    self,
+    model: Model,
+    config: Config,
+    planner: PlannerConfig,
+    world: JaxWorld,
+    world_seeds: list[int],
+    seed: int,
+    policy: Policy | None = None,
+  ) -> None:
+    self._planner = planner
+    self._lead = (config.workers.segment_length, len(world_seeds))
+    policy = policy or make_policy(model, planner, config.targets, world.spec)
+    # The old state is given up: worlds and histories are by far the largest arrays here.
+    self._segment = jax.jit(make_segment(policy, world, self._lead[0]), donate_argnums=2)
+    self._state = RolloutState(
+      worlds=reset_worlds(world, world_keys(world_seeds)),
+      history=jax.device_put(init_history(len(world_seeds), config.targets.history_length, world.spec)),
+      rng_key=jax.random.PRNGKey(seed),
+      episode_return=jnp.zeros(len(world_seeds), jnp.float32),
+      episode_length=jnp.zeros(len(world_seeds), jnp.int32),
+    )
+    self._held = HeldParameters()
+
+  @property
+  def version(self) -> int:
+    """Learner step of the parameters in use; -1 before the first."""
+    return self._held.version
+
+  def set_parameters(self, params: Any, net_state: Any, version: int) -> None:
+    """Takes parameters (arrays or NumPy); a version already in use costs nothing."""
+    self._held.set(params, net_state, version)
+
+  def run(self, env_steps: int) -> tuple[TrajectorySample, ActingResult]:
+    """Acts `segment_length` vector steps; see `TrajectoryCollector.run`."""
+    temperature = temperature_at(self._planner.temperature, env_steps)
+    start = time.perf_counter()
+    self._state, on_device = self._segment(
+      self._held.params, self._held.net_state, self._state, jnp.float32(temperature)
+    )
+    segment: Segment = jax.device_get(on_device)
+    elapsed = time.perf_counter() - start
+    num_steps = self._lead[0] * self._lead[1]
+    version = np.full(self._lead, self.version, np.int32)
+    metrics = {name: float(value) for name, value in segment.metrics.items()}
+    metrics |= {"train/temperature": float(temperature), "train/worker_steps_per_s": num_steps / elapsed}
+    result = ActingResult(
+      num_steps=num_steps,
+      version=self.version,
+      episode_returns=segment.episode_return[segment.has_ended].astype(np.float64),
+      episode_lengths=segment.episode_length[segment.has_ended].astype(np.int64),
+      metrics=metrics,
+    )
+    return TrajectorySample(**segment.steps, acted_version=version, searched_version=version), result

@@ -5,13 +5,22 @@ same way: checked actions, seeds, a step cap, the kinds of end, and the reset on
 """
 
 import operator
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 import dm_env
 import numpy as np
 from dm_env import StepType, TimeStep, specs
 
+from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
+
+
+class Bot(Protocol):
+  """A rival who plays one side of a world's episode."""
+
+  def action(self, legal_actions_mask: np.ndarray) -> int:
+    """One of the world's own actions, for the player to move now; the mask is that of the frame shown now."""
 
 
 class Observation(NamedTuple):
@@ -48,6 +57,20 @@ class Environment(dm_env.Environment):  # type: ignore[misc]
     """
     raise NotImplementedError
 
+  def make_bot(self, kind: str, simulations: int, seed: int) -> Bot:
+    """A rival for the episode under way or the next one.
+
+    Args:
+      kind: "random" plays any legal action, in every world; others where the world's library has them.
+      simulations: of each search, where the rival searches.
+      seed: the rival's own chance is a function of it.
+
+    Raises: UserError: where the world has no such rival.
+    """
+    if kind == "random":
+      return RandomBot(seed)
+    raise UserError(f"evaluation.opponent={kind}: {self.world_spec.name} has none; allowed are random, self")
+
   def observation_spec(self) -> Any:
     """dm_env specs, as an `Observation`."""
     spec = self.world_spec
@@ -60,6 +83,17 @@ class Environment(dm_env.Environment):  # type: ignore[misc]
   def action_spec(self) -> specs.DiscreteArray:
     """The world's own actions, 0 to num_env_actions - 1."""
     return specs.DiscreteArray(self.world_spec.num_env_actions, name="action")
+
+
+class RandomBot:
+  """Plays uniformly random legal actions. Raises ValueError where its seed is negative."""
+
+  def __init__(self, seed: int) -> None:
+    self._random = np.random.default_rng([check_seed(seed), 0xB07])
+
+  def action(self, legal_actions_mask: np.ndarray) -> int:
+    """See `Bot.action`."""
+    return int(self._random.choice(np.flatnonzero(legal_actions_mask)))
 
 
 class Game(Protocol):
@@ -92,14 +126,22 @@ class GameEnvironment(Environment):
     spec: the facts of the world.
     max_episode_steps: an episode is truncated after so many steps; None leaves it to the game. An end of
       the task that falls on the same step stays an end of the task.
+    make_bot: rivals that the game brings, called as `Environment.make_bot`; None from it: no such rival.
   """
 
-  def __init__(self, game: Game, spec: EnvSpec, max_episode_steps: int | None = None) -> None:
+  def __init__(
+    self,
+    game: Game,
+    spec: EnvSpec,
+    max_episode_steps: int | None = None,
+    make_bot: Callable[[str, int, int], Bot | None] | None = None,
+  ) -> None:
     if max_episode_steps is not None and max_episode_steps < 1:
       raise ValueError(f"max_episode_steps={max_episode_steps}: must be at least 1, or None")
     self._game = game
     self._spec = spec
     self._max_episode_steps = max_episode_steps
+    self._make_bot = make_bot
     self._num_steps = 0
     self._needs_reset = True
     self._legal_actions_mask = np.zeros(spec.num_env_actions, bool)
@@ -151,6 +193,11 @@ class GameEnvironment(Environment):
     close = getattr(self._game, "close", None)
     if close is not None:
       close()
+
+  def make_bot(self, kind: str, simulations: int, seed: int) -> Bot:
+    """See `Environment.make_bot`."""
+    bot = None if self._make_bot is None else self._make_bot(kind, simulations, seed)
+    return super().make_bot(kind, simulations, seed) if bot is None else bot
 
   def _observe(self) -> Observation:
     self._legal_actions_mask = self._game.legal_actions_mask()

@@ -5,7 +5,7 @@ import numpy as np
 from dm_env import StepType, TimeStep
 
 from moozi.core.spec import EnvSpec
-from moozi.envs.environment import Environment, check_seed
+from moozi.envs.environment import Bot, Environment, check_seed
 
 
 class RandomStarts(Environment):
@@ -63,6 +63,10 @@ class RandomStarts(Environment):
     step = self._env.step(action)
     self._needs_reset = step.step_type is StepType.LAST
     return step
+
+  def make_bot(self, kind: str, simulations: int, seed: int) -> Bot:
+    """A rival in the world within; see `Environment.make_bot`."""
+    return self._env.make_bot(kind, simulations, seed)
 
   def close(self) -> None:
     """Closes the world within."""

@@ -22,6 +22,7 @@ _MODULES = {
   "gymnasium": "moozi.envs.gymnasium_worlds",
   "gymnax": "moozi.envs.gymnax_worlds",
   "minatar": "moozi.envs.minatar",
+  "open_spiel": "moozi.envs.open_spiel",
   "pgx": "moozi.envs.pgx_worlds",
   "tiny": "moozi.envs.tiny",
 }

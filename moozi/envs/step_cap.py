@@ -4,7 +4,7 @@ import dm_env
 from dm_env import TimeStep
 
 from moozi.core.spec import EnvSpec
-from moozi.envs.environment import Environment
+from moozi.envs.environment import Bot, Environment
 
 
 class StepCap(Environment):
@@ -48,6 +48,10 @@ class StepCap(Environment):
       step = dm_env.truncation(step.reward, step.observation)
     self._needs_reset = step.last()
     return step
+
+  def make_bot(self, kind: str, simulations: int, seed: int) -> Bot:
+    """A rival in the world; see `Environment.make_bot`."""
+    return self._env.make_bot(kind, simulations, seed)
 
   def close(self) -> None:
     """Closes the world."""

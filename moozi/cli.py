@@ -36,6 +36,23 @@ EVALUATION_KEYS = (
   "length_mean",
 )
 
+# With two players these follow; null is a seat that was not played.
+TWO_PLAYER_KEYS = (
+  "opponent",
+  "opponent_simulations",
+  "score",
+  "wins",
+  "draws",
+  "losses",
+  "return_margin",
+  "score_seat_0",
+  "return_mean_seat_0",
+  "return_margin_seat_0",
+  "score_seat_1",
+  "return_mean_seat_1",
+  "return_margin_seat_1",
+)
+
 # Typer keeps its own copy of click and shows only some of its exceptions; this is the base of the users' own.
 _UsageError: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
 
@@ -64,7 +81,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
       args=None if arguments is None else list(arguments), prog_name="moozi", standalone_mode=False
     )
   except UserError as e:
-    _fail(str(e))
+    # One from another process comes wrapped by Ray, with that process's traceback for its text.
+    _fail(str(getattr(e, "cause", e)))
   except _UsageError as e:
     _fail(e.format_message())  # type: ignore[attr-defined]
   except (typer.Abort, KeyboardInterrupt):
@@ -113,9 +131,11 @@ def train(
   from moozi.envs.registry import world_spec
   from moozi.io.config import load_config
   from moozi.io.run_directory import RunDirectory
+  from moozi.runtime.opponents import check_opponent
 
   settings = load_config(config, overrides or [])
   spec = world_spec(settings.env.name, **settings.env.kwargs)
+  check_opponent(settings, spec)
   if settings.checkpoint.start_from is not None:
     from moozi.io.checkpoints import expected_of, read_checkpoint_info
     from moozi.training import find_start
@@ -144,6 +164,12 @@ def evaluate(
     str | None,
     typer.Option(metavar="N", help="Of each search; those of the run's testing planner if not given."),
   ] = None,
+  opponent: Annotated[
+    str | None, typer.Option(metavar="random|mcts|self", help="Two players: who plays the other seat.")
+  ] = None,
+  opponent_simulations: Annotated[
+    str | None, typer.Option(metavar="N", help="Of each search of the opponent's.")
+  ] = None,
   as_json: Annotated[
     bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.")
   ] = False,
@@ -153,18 +179,30 @@ def evaluate(
   from moozi.envs.registry import world_spec
   from moozi.io.checkpoints import expected_of, find_checkpoint, read_checkpoint_info
   from moozi.io.plain_json import to_plain_json
+  from moozi.runtime.opponents import check_opponent
 
   num_episodes = _count("--episodes", episodes)
   num_simulations = _count("--simulations", simulations)
   directory, settings = _open_run(run, allow_code)
+  settings = _with_opponent(settings, opponent, opponent_simulations)
   with _stdout_on_stderr():
     spec = world_spec(settings.env.name, **settings.env.kwargs)
+    check_opponent(settings, spec)
     found = find_checkpoint(directory.checkpoints_path, checkpoint)
     found = read_checkpoint_info(found.path, expected_of(settings, spec))
     num_episodes = num_episodes or settings.evaluation.final_episodes
     figures = _run_evaluation(settings, spec, found, num_episodes, num_simulations)
   result = {"env": spec.name, "checkpoint": found.name, "env_steps": found.env_steps} | figures
-  result = {key: result[key] for key in EVALUATION_KEYS}
+  keys: tuple[str, ...] = EVALUATION_KEYS
+  if spec.num_players == 2:
+    result |= {
+      "opponent": settings.evaluation.opponent,
+      "opponent_simulations": settings.evaluation.opponent_simulations
+      if settings.evaluation.opponent == "mcts"
+      else None,
+    }
+    keys += TWO_PLAYER_KEYS
+  result = {key: result.get(key) for key in keys}
   if as_json:
     print(json.dumps(to_plain_json(result), allow_nan=False))
   else:
@@ -219,12 +257,41 @@ def _count(option: str, text: str | None) -> int | None:
   return int(text)
 
 
+def _with_opponent(config: "Config", opponent: str | None, simulations: str | None) -> "Config":
+  """The configuration with another opponent in evaluation, where the options say so."""
+  update: dict[str, Any] = {}
+  if opponent is not None:
+    if opponent not in ("random", "mcts", "self"):
+      raise UserError(f"--opponent={opponent}: must be random, mcts or self")
+    update["opponent"] = opponent
+  if simulations is not None:
+    update["opponent_simulations"] = _count("--opponent-simulations", simulations)
+  return config.model_copy(update={"evaluation": config.evaluation.model_copy(update=update)})
+
+
 def _describe_evaluation(result: dict[str, Any]) -> str:
-  return (
+  text = (
     f"{result['env']}, {result['checkpoint']} ({result['env_steps']:,} environment steps): "
     f"return {result['return_mean']:.2f} ± {result['return_std']:.2f} "
     f"(from {result['return_min']:g} to {result['return_max']:g}) over {result['episodes']} episodes, "
     f"{result['distinct_episodes']} of them distinct, of {result['length_mean']:.1f} steps on average"
+  )
+  return f"{text}\n{_describe_score(result)}" if result.get("score") is not None else text
+
+
+def _describe_score(result: dict[str, Any]) -> str:
+  opponent = "itself" if result["opponent"] == "self" else result["opponent"]
+  if result["opponent_simulations"] is not None:
+    opponent += f" with {result['opponent_simulations']} simulations"
+  seats = [
+    f"{result[f'score_seat_{seat}']:.3f} from seat {seat} (return {result[f'return_mean_seat_{seat}']:.3f} "
+    f"± {result[f'return_margin_seat_{seat}']:.3f}, 95%)"
+    for seat in (0, 1)
+    if result[f"score_seat_{seat}"] is not None
+  ]
+  return (
+    f"score against {opponent}: {result['score']:.3f} ({result['wins']} won, {result['draws']} drawn, "
+    f"{result['losses']} lost); {'; '.join(seats)}"
   )
 
 

@@ -98,6 +98,9 @@ class Recorder:
       f"return {figures['return_mean']:.2f} ± {figures['return_std']:.2f} over {figures['episodes']} "
       f"episodes ({figures['distinct_episodes']} distinct), length {figures['length_mean']:.0f}"
     )
+    if "score" in figures:
+      opponent = self._config.evaluation.opponent
+      text += f", score {figures['score']:.3f} against {opponent if opponent != 'self' else 'itself'}"
     _log.info(text)
     self._display.note(text)
     if result.episode is not None:
@@ -151,6 +154,7 @@ class Recorder:
       "staleness_mean": self._staleness.value,
       "test_return_mean": test.get("return_mean"),
       "test_return_std": test.get("return_std"),
+      **({"test_score": test["score"]} if "score" in test else {}),
       "test_episodes": test.get("episodes", 0),
       "test_at_env_steps": self._last_evaluation.env_steps if test else None,
     }

@@ -22,7 +22,7 @@ Policy = Callable[..., tuple[HistoryState, PlannerOutput]]
 def make_policy(
   model: Model, planner: PlannerConfig, targets: TargetsConfig, spec: EnvSpec, with_tree: bool = False
 ) -> Policy:
-  """Returns policy(params, net_state, history, timestep, rng_key, temperature) -> (history, output).
+  """Returns policy(params, net_state, history, timestep, rng_key, temperature, forced) -> (history, output).
 
   Args of the policy:
     params, net_state: of `model`.
@@ -30,6 +30,8 @@ def make_policy(
     timestep: BatchedTimeStep of B lanes.
     rng_key: for the search's noise and the choice of action.
     temperature: [] float32.
+    forced: [B] int32, actions that somebody else plays here, -1 where the policy chooses; None is all -1.
+      They stand in the output and in the history in the place of the search's own.
 
   The output obeys the rules for ends (docs/architecture.md, "Ends"): on a terminal frame the action is
   the dummy, action_probs its one-hot and root_value 0; on a truncated frame the search's value and
@@ -43,6 +45,7 @@ def make_policy(
     timestep: BatchedTimeStep,
     rng_key: jax.Array,
     temperature: jax.Array | float,
+    forced: jax.Array | None = None,
   ) -> tuple[HistoryState, PlannerOutput]:
     history = push_frame(history, jnp.asarray(timestep.frame), jnp.asarray(timestep.is_first))
     stacked = stack_history(
@@ -63,9 +66,10 @@ def make_policy(
     )
     is_terminal = timestep.is_last & ~timestep.is_truncated
     dummy_probs = jax.nn.one_hot(DUMMY_ACTION, spec.num_actions)
+    chosen = output.action if forced is None else jnp.where(forced < 0, output.action, forced)
     output = replace(
       output,
-      action=jnp.where(timestep.is_last, DUMMY_ACTION, output.action).astype(jnp.int32),
+      action=jnp.where(timestep.is_last, DUMMY_ACTION, chosen).astype(jnp.int32),
       action_probs=jnp.where(is_terminal[:, None], dummy_probs, output.action_probs),
       root_value=jnp.where(is_terminal, 0.0, output.root_value),
     )

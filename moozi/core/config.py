@@ -234,6 +234,10 @@ class EvaluationConfig(Section):
     10_000, description="truncate a test episode here, beside the world's own cap"
   )
   final_episodes: PositiveInt = Field(100, description="episodes of the evaluation at the end of the run")
+  opponent: Literal["random", "mcts", "self"] = Field(
+    "random", description="two players: who plays the other seat; mcts where the world's library has it"
+  )
+  opponent_simulations: PositiveInt = Field(100, description="of each search of the opponent's")
   gif: bool = True
   gif_max_frames: PositiveInt = 300
   resources: ActorResources = ActorResources(num_cpus=0.25, niceness=10)

@@ -32,11 +32,14 @@ from moozi.envs.open_spiel_rules import Rules, package, sample_chance
 
 # Games whose default parameters let a player move twice in a row, or that show no tensor though they say
 # so; in open_spiel 2.0.2, found by random play (tests/envs/test_open_spiel.py looks again).
-_NOT_ALTERNATING = frozenset(
-  "amazons backgammon checkers chinese_checkers cursor_go dark_hex dark_hex_ir dots_and_boxes gin_rummy go_fish "
-  "kriegspiel leduc_poker maedn mancala nine_mens_morris phantom_go phantom_ttt pig rbc repeated_leduc_poker "
-  "ultimate_tic_tac_toe universal_poker yacht".split()
-)
+# fmt: off
+_NOT_ALTERNATING = frozenset({
+  "amazons", "backgammon", "checkers", "chinese_checkers", "cursor_go", "dark_hex", "dark_hex_ir",
+  "dots_and_boxes", "gin_rummy", "go_fish", "kriegspiel", "leduc_poker", "maedn", "mancala",
+  "nine_mens_morris", "phantom_go", "phantom_ttt", "pig", "rbc", "repeated_leduc_poker",
+  "ultimate_tic_tac_toe", "universal_poker", "yacht",
+})
+# fmt: on
 _WITHOUT_TENSOR = frozenset({"crossword"})
 
 
@@ -137,7 +140,7 @@ def list_games() -> dict[str, str]:
 
 
 def listed_name(game: str) -> str:
-  """`go(board_size=9)` is `go`. Raises UserError for a game of a kind that is not supported, with the reason."""
+  """`go(board_size=9)` is `go`. Raises UserError for a game of a kind that is not supported, and says why."""
   name = game.partition("(")[0]
   kind = _game_types().get(name)
   refusal = None if kind is None else _refusal(kind)

@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib
+import itertools
 import os
 import sys
 from collections.abc import Iterator
@@ -95,7 +96,7 @@ class Rules:
     return mask
 
   def gain(self, before: list[float], after: list[float], mover: int) -> float:
-    """The mover's reward between two of the package's `returns()`; `moozi.envs.open_spiel` has the convention."""
+    """The mover's reward between two of the package's `returns()`; see `moozi.envs.open_spiel`."""
     gain = after[mover] - before[mover]
     return gain if self._num_players == 1 else 0.5 * (gain - (after[1 - mover] - before[1 - mover]))
 
@@ -208,11 +209,11 @@ class Rules:
       with _quiet():
         yield
     except package().SpielError as error:
-      raise UserError(f"{self._name}: the package open_spiel says: {_first_line(error)}") from None
+      raise UserError(f"{self._name}: open_spiel says: {_first_line(error)}") from None
 
 
 class _ActionNames:
-  """The actions' names as the package writes them, without what tells the players apart (`x(0,1)`: `(0,1)`)."""
+  """The actions' names as the package writes them, without what tells the players apart (`x3`, `o3`: `3`)."""
 
   def __init__(self, num_actions: int) -> None:
     self._num_actions = num_actions
@@ -233,7 +234,8 @@ class _ActionNames:
   def _common(self, action: int) -> str:
     names = [self._names[p, action] for p in (0, 1) if (p, action) in self._names]
     if len(set(names)) == 2:
-      return os.path.commonprefix([name[::-1] for name in names])[::-1].strip()
+      pairs = zip(*(reversed(name) for name in names), strict=False)
+      return "".join(a for a, _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))[::-1].strip()
     return names[0].strip() if names else ""
 
 
@@ -241,12 +243,11 @@ def sample_chance(state: Any, random: np.random.Generator) -> None:
   """Draws what is left to chance, until a player is to move or the game is over."""
   while state.current_player() == CHANCE:
     outcomes = state.chance_outcomes()
-    point, total = random.random(), 0.0
-    for action, probability in outcomes:
-      total += probability
-      if point < total:
-        break
-    state.apply_action(action)
+    point, i = random.random() - outcomes[0][1], 0
+    while point >= 0 and i + 1 < len(outcomes):  # the last one where rounding leaves a rest
+      i += 1
+      point -= outcomes[i][1]
+    state.apply_action(outcomes[i][0])
 
 
 def _load_game(name: str) -> Any:
@@ -255,7 +256,7 @@ def _load_game(name: str) -> Any:
     with _quiet():
       return pyspiel.load_game(name)
   except pyspiel.SpielError as error:
-    raise UserError(f"env.name=open_spiel:{name}: the package open_spiel says: {_first_line(error)}") from None
+    raise UserError(f"env.name=open_spiel:{name}: open_spiel says: {_first_line(error)}") from None
 
 
 def package() -> Any:
@@ -264,7 +265,8 @@ def package() -> Any:
     return importlib.import_module("pyspiel")
   except ImportError:
     raise UserError(
-      'env.name=open_spiel:…: the package open_spiel is not installed; pip install "moozi[open_spiel]" brings it'
+      "env.name=open_spiel:…: the package open_spiel is not installed; "
+      'pip install "moozi[open_spiel]" brings it'
     ) from None
 
 

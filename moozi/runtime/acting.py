@@ -18,6 +18,7 @@ from moozi.core.records import StepSample, TrajectorySample
 from moozi.envs.vector import VectorEnvironment
 from moozi.nn.model import Model
 from moozi.ops.history import init_history
+from moozi.ops.players import player_sign
 from moozi.ops.schedules import temperature_at
 from moozi.runtime.search_metrics import search_metrics
 
@@ -29,7 +30,7 @@ class ActingResult:
   Attributes:
     num_steps: environment steps made, T·B.
     version: learner step of the parameters that acted.
-    episode_returns, episode_lengths: [E] of the episodes that ended.
+    episode_returns, episode_lengths: [E] of the episodes that ended; with two players, player 0's returns.
     metrics: scalars about the search and the world.
   """
 
@@ -122,7 +123,7 @@ class TrajectoryCollector:
       before_world = time.perf_counter()
       self._timestep = self._env.step(sample.action)
       world_s += time.perf_counter() - before_world
-      ended = self._count_episodes()
+      ended = self._count_episodes(sample.to_play)
       ended_returns.append(self._returns[ended])
       ended_lengths.append(self._lengths[ended])
       self._returns[ended], self._lengths[ended] = 0.0, 0
@@ -160,9 +161,9 @@ class TrajectoryCollector:
     )
     return sample, output
 
-  def _count_episodes(self) -> np.ndarray:
+  def _count_episodes(self, mover: np.ndarray) -> np.ndarray:
     """Adds the newest rewards; returns which lanes show the last frame of an episode."""
     step = self._timestep
-    self._returns += step.last_reward
+    self._returns += player_sign(mover, 0) * step.last_reward
     self._lengths += ~step.is_first
     return np.flatnonzero(step.is_last)

@@ -1,7 +1,8 @@
 """Evaluation: episodes from fixed seeds, played side by side with the testing search.
 
 Follows docs/architecture.md, "Evaluation": noise-free by default, each episode has its own fixed seed
-and starts with k random legal actions; the number of distinct episodes is reported.
+and starts with k random legal actions; the number of distinct episodes is reported. With two players the
+agent meets `evaluation.opponent` from both seats in turn, and returns are those of its seat.
 """
 
 import dataclasses
@@ -16,13 +17,15 @@ import numpy as np
 from moozi.agent.policy import make_policy
 from moozi.core.config import Config, PlannerConfig
 from moozi.core.spec import EnvSpec
-from moozi.envs.environment import Environment
+from moozi.envs.environment import Bot, Environment
 from moozi.envs.random_starts import RandomStarts
 from moozi.envs.step_cap import StepCap
 from moozi.envs.vector import VectorEnvironment
 from moozi.nn.model import Model
 from moozi.ops.history import init_history
+from moozi.ops.players import player_sign
 from moozi.ops.schedules import temperature_at
+from moozi.runtime.opponents import make_opponent, score_figures, seat_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,12 +49,13 @@ class EvaluationResult:
   """What E episodes came to.
 
   Attributes:
-    returns: [E] float64, undiscounted sums of rewards after the random start.
+    returns: [E] float64, undiscounted sums of rewards after the random start; of the agent's seat.
     lengths: [E] int64, actions taken after the random start.
     num_distinct: how many differ from every other in actions or rewards.
     version: learner step of the parameters.
     env_steps: environment steps of training when they were taken.
     episode: the first episode, or None where not asked for.
+    seats: [E] int64, the agent's; None with one player.
   """
 
   returns: np.ndarray
@@ -60,10 +64,11 @@ class EvaluationResult:
   version: int
   env_steps: int
   episode: EpisodeRecord | None
+  seats: np.ndarray | None = None
 
   def summary(self) -> dict[str, float | int]:
-    """The figures of `moozi evaluate --json`."""
-    return {
+    """The figures of `moozi evaluate --json`; with two players also those of `opponents.score_figures`."""
+    figures: dict[str, float | int] = {
       "episodes": len(self.returns),
       "distinct_episodes": self.num_distinct,
       "return_mean": float(self.returns.mean()),
@@ -72,6 +77,7 @@ class EvaluationResult:
       "return_max": float(self.returns.max()),
       "length_mean": float(self.lengths.mean()),
     }
+    return figures if self.seats is None else figures | score_figures(self.returns, self.seats)
 
 
 class Evaluator:
@@ -130,7 +136,9 @@ class Evaluator:
       if should_stop():
         return None
       rng_key, key = jax.random.split(rng_key)
-      history, output = self._policy(params, net_state, history, slots.timestep, key, self._temperature)
+      history, output = self._policy(
+        params, net_state, history, slots.timestep, key, self._temperature, slots.opponents_actions()
+      )
       before = slots.num_finished
       slots.step(jax.device_get((output.action, output.root_value, output.action_probs)))
       if slots.num_finished != before:
@@ -158,6 +166,7 @@ class _EpisodeSlots:
     record: bool,
   ) -> None:
     evaluation = config.evaluation
+    self._config, self._spec = config, spec
     self._seed, self._num_episodes = evaluation.seed, num_episodes
     self._next_episode = 0
     # Always the configured width, so that one compilation serves every number of episodes.
@@ -168,8 +177,9 @@ class _EpisodeSlots:
       env = RandomStarts(make_env(self._seed), evaluation.max_random_starts)
       return StepCap(env, evaluation.max_episode_steps)
 
-    envs = [make_test_env() for _ in range(self.num_envs)]
-    self._env = VectorEnvironment(envs, next_seed=self._take_episode)
+    self._worlds = [make_test_env() for _ in range(self.num_envs)]
+    self._opponents: list[Bot | None] = [None] * self.num_envs
+    self._env = VectorEnvironment(self._worlds, next_seed=self._take_episode)
     self._returns = np.zeros(num_episodes, np.float64)
     self._lengths = np.zeros(num_episodes, np.int64)
     self._hashes = [hashlib.sha256() for _ in range(num_episodes)]
@@ -190,22 +200,35 @@ class _EpisodeSlots:
   def _take_episode(self, slot: int) -> int | None:
     """The seed of the slot's next episode; None, for one that does not count, when all are taken."""
     if self._next_episode >= self._num_episodes:
-      self._episode_of[slot] = -1
+      self._episode_of[slot], self._opponents[slot] = -1, None
       return None
     self._episode_of[slot] = self._next_episode
     self._next_episode += 1
-    return self._seed + int(self._episode_of[slot])
+    seed = self._seed + int(self._episode_of[slot])
+    self._opponents[slot] = make_opponent(self._config, self._spec, self._worlds[slot], seed)
+    return seed
+
+  def opponents_actions(self) -> np.ndarray | None:
+    """[B] int32, the opponents' agent actions where one is to move, else -1; None where there are none."""
+    if all(opponent is None for opponent in self._opponents):
+      return None
+    out, step = np.full(self.num_envs, -1, np.int32), self.timestep
+    for slot, opponent in enumerate(self._opponents):
+      its_turn = not step.is_last[slot] and step.to_play[slot] != seat_of(int(self._episode_of[slot]))
+      if opponent is not None and its_turn:
+        out[slot] = 1 + opponent.action(step.legal_actions_mask[slot, 1:])
+    return out
 
   def step(self, outputs: tuple[np.ndarray, np.ndarray, np.ndarray]) -> None:
     action, root_value, action_probs = outputs
     seen, step = self._episode_of.copy(), self.timestep
     for slot in np.flatnonzero(seen == 0):
       self._note(step.frame[slot], action[slot], step.last_reward[slot], root_value[slot], action_probs[slot])
-    playing = np.flatnonzero((seen >= 0) & ~step.is_last)
+    playing, mover = np.flatnonzero((seen >= 0) & ~step.is_last), step.to_play
     self.timestep = step = self._env.step(action)
     for slot in playing:
       episode = seen[slot]
-      self._returns[episode] += step.last_reward[slot]
+      self._returns[episode] += self._sign(mover[slot], episode) * step.last_reward[slot]
       self._lengths[episode] += 1
       self._hashes[episode].update(
         np.int32(action[slot]).tobytes() + np.float32(step.last_reward[slot]).tobytes()
@@ -214,6 +237,9 @@ class _EpisodeSlots:
         self._finished[episode] = True
         if episode == 0:
           self._note(step.frame[slot], 0, step.last_reward[slot], 0.0, np.zeros_like(action_probs[slot]))
+
+  def _sign(self, mover: int, episode: int) -> float:
+    return 1.0 if self._spec.num_players == 1 else float(player_sign(mover, seat_of(episode)))
 
   def _note(self, frame: Any, action: Any, reward: Any, value: Any, probs: Any) -> None:
     if self._record is None or (self._finished[0] and len(self._record["frames"]) > self._lengths[0]):
@@ -225,6 +251,7 @@ class _EpisodeSlots:
     episode = None
     if self._record is not None:
       episode = EpisodeRecord(**{name: np.stack(items) for name, items in self._record.items()})
+    seats = np.array([seat_of(i) for i in range(self._num_episodes)])
     return EvaluationResult(
       returns=self._returns,
       lengths=self._lengths,
@@ -232,4 +259,5 @@ class _EpisodeSlots:
       version=version,
       env_steps=env_steps,
       episode=episode,
+      seats=seats if self._spec.num_players == 2 else None,
     )

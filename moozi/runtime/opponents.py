@@ -1,0 +1,71 @@
+"""Who plays the other seat in evaluation, and what its result comes to. Two players only; imports no JAX."""
+
+import math
+
+import numpy as np
+
+from moozi.core.config import Config
+from moozi.core.spec import EnvSpec
+from moozi.envs import registry
+from moozi.envs.environment import Bot, Environment
+
+
+def seat_of(episode: int) -> int:
+  """The seat (player) that the agent has in an episode: both in turn."""
+  return episode % 2
+
+
+def make_opponent(config: Config, spec: EnvSpec, env: Environment, seed: int) -> Bot | None:
+  """The rival of one episode in `env`; None with one player, and where the agent plays both seats.
+
+  Raises: UserError: the world has no such rival.
+  """
+  evaluation = config.evaluation
+  if spec.num_players == 1 or evaluation.opponent == "self":
+    return None
+  return env.make_bot(evaluation.opponent, evaluation.opponent_simulations, seed)
+
+
+def check_opponent(config: Config, spec: EnvSpec) -> None:
+  """Raises UserError where the run's world has no such rival as `evaluation.opponent`."""
+  if spec.num_players == 2 and config.evaluation.opponent != "random":
+    env = registry.make(config.env.name, config.evaluation.seed, is_testing=True, **config.env.kwargs)
+    make_opponent(config, spec, env, config.evaluation.seed)
+    env.close()
+
+
+def score_figures(returns: np.ndarray, seats: np.ndarray) -> dict[str, float | int]:
+  """The figures that two players have beside one player's.
+
+  Args:
+    returns: [E], from the view of the agent's seat.
+    seats: [E], the agent's seat.
+
+  Returns: `score` (a win, a return above 0, is 1, a draw ½), `wins`, `draws`, `losses`, `return_margin`, and
+    for each seat that was played `score_seat_0`, `return_mean_seat_0`, `return_margin_seat_0`. A margin is
+    half the 95% interval of the mean, 1.96 standard deviations over √E.
+  """
+  out: dict[str, float | int] = {
+    "score": _score(returns),
+    "wins": int((returns > 0).sum()),
+    "draws": int((returns == 0).sum()),
+    "losses": int((returns < 0).sum()),
+    "return_margin": _margin(returns),
+  }
+  for seat in (0, 1):
+    own = returns[seats == seat]
+    if len(own):
+      out |= {
+        f"score_seat_{seat}": _score(own),
+        f"return_mean_seat_{seat}": float(own.mean()),
+        f"return_margin_seat_{seat}": _margin(own),
+      }
+  return out
+
+
+def _score(returns: np.ndarray) -> float:
+  return float(0.5 + 0.5 * np.sign(returns).mean())
+
+
+def _margin(returns: np.ndarray) -> float:
+  return 1.96 * float(returns.std()) / math.sqrt(len(returns))

@@ -216,7 +216,8 @@ class WorkersConfig(Section):
   num_envs: PositiveInt = Field(64, description="environments in each worker")
   segment_length: PositiveInt = Field(16, description="vector steps in one call of a worker")
   rollout: Literal["auto", "scan", "step"] = Field(
-    "auto", description="scan: one compiled rollout, for worlds written in JAX; step: world and search in turn"
+    "auto",
+    description="scan: one compiled rollout, for worlds written in JAX; step: world and search in turn",
   )
   resources: ActorResources = ActorResources(num_cpus=0.5, niceness=5)
 

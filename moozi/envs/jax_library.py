@@ -1,4 +1,4 @@
-"""What the libraries of JAX worlds have in common. Imports no JAX itself: it is there when worlds are listed."""
+"""What the libraries of JAX worlds share. Imports no JAX itself: it is there when worlds are listed."""
 
 import functools
 from collections.abc import Callable, Mapping

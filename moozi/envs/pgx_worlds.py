@@ -131,9 +131,7 @@ def _make_minatar(game: str, options: MinAtarOptions) -> Any:
   _check_installed(game)
   module, name, _ = _MINATAR[game]
   make = getattr(importlib.import_module(f"pgx.minatar.{module}"), name)
-  return make(
-    use_minimal_action_set=options.minimal_actions, sticky_action_prob=options.sticky_action_prob
-  )
+  return make(use_minimal_action_set=options.minimal_actions, sticky_action_prob=options.sticky_action_prob)
 
 
 def _make(game: str) -> Any:

@@ -93,7 +93,7 @@ def make_fast_vector(name: str, seeds: Sequence[int], /, **kwargs: Any) -> Any |
 
 
 def make_jax_world(name: str, /, **kwargs: Any) -> Any | None:
-  """The world called `name` as an `envs.jax_world.JaxWorld`, where its rules are written in JAX; else None."""
+  """The world `name` as an `envs.jax_world.JaxWorld`, where its rules are written in JAX; else None."""
   library, game, options = _resolve(name, kwargs)
   return None if library.make_jax_world is None else library.make_jax_world(game, options)
 

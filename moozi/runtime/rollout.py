@@ -24,6 +24,7 @@ from moozi.envs.jax_environment import reset_worlds
 from moozi.envs.jax_world import JaxWorld, WorldState, world_keys
 from moozi.nn.model import Model
 from moozi.ops.history import HistoryState, init_history
+from moozi.ops.players import player_sign
 from moozi.ops.schedules import temperature_at
 from moozi.runtime.acting import ActingResult, HeldParameters
 from moozi.runtime.search_metrics import search_metrics
@@ -88,7 +89,9 @@ def make_segment(policy: Policy, world: JaxWorld, segment_length: int) -> Segmen
       }
       worlds = jax.vmap(world.step)(state.worlds, output.action)
       has_ended = worlds.timestep.is_last
-      episode_return = state.episode_return + worlds.timestep.last_reward
+      # With two players it is player 0's.
+      sign = player_sign(shown.to_play, 0)
+      episode_return = state.episode_return + sign * worlds.timestep.last_reward
       episode_length = state.episode_length + ~worlds.timestep.is_first
       state = RolloutState(
         worlds=worlds,

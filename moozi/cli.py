@@ -336,9 +336,12 @@ def _run_evaluation(
 ) -> dict[str, Any]:
   """Plays the episodes and returns the figures among EVALUATION_KEYS that are theirs."""
   from moozi.io.checkpoints import expected_of, load_checkpoint
-  from moozi.runtime.build import build_evaluator, training_state_template
+  from moozi.training import builder_of
 
-  state = load_checkpoint(checkpoint.path, training_state_template(config, spec), expected_of(config, spec))
+  builder = builder_of(config)
+  evaluator = builder.build_evaluator(config, spec, simulations)
+  template = builder.training_state_template(config, spec)
+  state = load_checkpoint(checkpoint.path, template, expected_of(config, spec))
   is_shown = sys.stderr.isatty()
 
   def show(done: int) -> None:
@@ -347,7 +350,7 @@ def _run_evaluation(
         f"\r{done}/{episodes} episodes", end="\n" if done == episodes else "", file=sys.stderr, flush=True
       )
 
-  result = build_evaluator(config, spec, simulations).run(
+  result = evaluator.run(
     state.params,
     state.net_state,
     num_episodes=episodes,

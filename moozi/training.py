@@ -65,6 +65,10 @@ def train(config: Config, spec: EnvSpec, run: RunDirectory) -> dict[str, Any]:
 def _events(
   config: Config, spec: EnvSpec, run: RunDirectory, stop: "_StopRequest", state: Any
 ) -> Generator[Event, None, None]:
+  if config.algorithm == "ppo":
+    from moozi.baselines import ppo_run
+
+    return ppo_run.run(config, spec, stop.is_set, state)
   if config.runtime == "local":
     from moozi.runtime import loop
 
@@ -74,16 +78,28 @@ def _events(
   return driver.run(config, spec, str(run.logs_path.absolute()), stop.is_set, state)
 
 
+def builder_of(config: Config) -> Any:
+  """The module that makes what a run of this algorithm needs outside training.
+
+  It has `training_state_template(config, spec)` and `build_evaluator(config, spec, num_simulations)`.
+  """
+  if config.algorithm == "ppo":
+    from moozi.baselines import ppo_run
+
+    return ppo_run
+  from moozi.runtime import build
+
+  return build
+
+
 def _load_start(config: Config, spec: EnvSpec) -> Any:
   """The TrainingState that `checkpoint.start_from` names, in NumPy; None without one."""
   if config.checkpoint.start_from is None:
     return None
   import jax
 
-  from moozi.runtime.build import training_state_template
-
   found = find_start(config.checkpoint.start_from)
-  template = training_state_template(config, spec)
+  template = builder_of(config).training_state_template(config, spec)
   return jax.device_get(load_checkpoint(found.path, template, expected_of(config, spec)))
 
 

@@ -5,22 +5,18 @@ Facts of the world (shapes, number of actions, players) are not here: they come 
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
-Probability = Annotated[float, Field(ge=0.0, le=1.0)]
-PositiveInt = Annotated[int, Field(ge=1)]
-NonNegativeInt = Annotated[int, Field(ge=0)]
-PositiveFloat = Annotated[float, Field(gt=0.0)]
-NonNegativeFloat = Annotated[float, Field(ge=0.0)]
-Seed = Annotated[int, Field(ge=0, lt=2**31)]
-
-
-class Section(BaseModel):
-  """Base of every section: unknown keys are errors, values do not change, no silent coercion of bools."""
-
-  model_config = ConfigDict(
-    frozen=True, extra="forbid", validate_default=True, protected_namespaces=(), allow_inf_nan=False
-  )
+from moozi.core.ppo_config import PPOConfig
+from moozi.core.section import (
+  NonNegativeFloat,
+  NonNegativeInt,
+  PositiveFloat,
+  PositiveInt,
+  Probability,
+  Section,
+  Seed,
+)
 
 
 class RunConfig(Section):
@@ -288,6 +284,9 @@ class Config(Section):
   """A run, whole."""
 
   seed: Seed = 0
+  algorithm: Literal["muzero", "ppo"] = Field(
+    "muzero", description="ppo is the baseline: it reads the section ppo in the place of MuZero's"
+  )
   runtime: Literal["ray", "local"] = "ray"
   max_env_steps: PositiveInt = 1_000_000
   max_wall_s: PositiveFloat | None = None
@@ -304,6 +303,7 @@ class Config(Section):
   checkpoint: CheckpointConfig = CheckpointConfig()
   logging: LoggingConfig = LoggingConfig()
   ray: RayConfig = RayConfig()
+  ppo: PPOConfig = PPOConfig()
 
   @model_validator(mode="after")
   def _fits(self) -> "Config":

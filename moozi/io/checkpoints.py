@@ -133,8 +133,11 @@ def read_checkpoint_info(path: Path, expected: Mapping[str, Any] | None = None) 
 
 
 def expected_of(config: Config, spec: EnvSpec) -> dict[str, Any]:
-  """What a manifest says of the world and the network it belongs to, and must say to fit them."""
-  return {"spec": spec.to_dict(), "network": config.network.model_dump(mode="json")}
+  """What a manifest says of the algorithm, world and network it belongs to, and must say to fit them."""
+  network = config.network.model_dump(mode="json")
+  if config.algorithm == "ppo":
+    network = config.ppo.network.model_dump(mode="json") | {"history_length": config.ppo.history_length}
+  return {"algorithm": config.algorithm, "spec": spec.to_dict(), "network": network}
 
 
 def list_checkpoints(directory: Path) -> list[CheckpointInfo]:
@@ -180,6 +183,8 @@ def find_checkpoint(directory: Path, which: str | None = None) -> CheckpointInfo
 
 
 def _check_expected(path: Path, meta: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
+  # One that names no algorithm is older than the choice.
+  meta = {"algorithm": "muzero"} | dict(meta)
   for key, value in expected.items():
     difference = first_difference(meta.get(key), to_plain_json(value), key)
     if difference is not None:

@@ -1,7 +1,10 @@
 """Builds the parts of a run from its configuration: the same parts for `loop` and for every actor."""
 
+from collections.abc import Callable
+
 import jax
 
+from moozi.agent.policy import make_policy
 from moozi.agent.update import TrainingState, init_training_state
 from moozi.core.config import Config
 from moozi.core.errors import UserError
@@ -12,8 +15,9 @@ from moozi.envs.environment import Environment
 from moozi.envs.vector import make_vector, world_seeds
 from moozi.nn.model import Model, make_model
 from moozi.ops.scalar_transform import ScalarTransform
+from moozi.ops.schedules import temperature_at
 from moozi.runtime.acting import TrajectoryCollector
-from moozi.runtime.evaluation import Evaluator
+from moozi.runtime.evaluation import Evaluator, evaluation_planner
 from moozi.runtime.learner import Learner
 from moozi.runtime.replay import ReplayBuffer
 from moozi.runtime.rollout import RolloutCollector
@@ -66,12 +70,16 @@ def build_collector(config: Config, spec: EnvSpec, worker: int) -> TrajectoryCol
 
 
 def build_evaluator(config: Config, spec: EnvSpec, num_simulations: int | None = None) -> Evaluator:
-  """The testing worker's work."""
+  """The testing worker's work; `num_simulations` stands in for the testing planner's own."""
+  planner = evaluation_planner(config, num_simulations)
+  policy = make_policy(build_model(config, spec), planner, config.targets, spec)
+  temperature = temperature_at(planner.temperature, 0)
+  return Evaluator(policy, temperature, config.targets.history_length, config, spec, make_test_world(config))
 
-  def make_env(seed: int) -> Environment:
-    return registry.make(config.env.name, seed, is_testing=True, **config.env.kwargs)
 
-  return Evaluator(build_model(config, spec), config, spec, make_env, num_simulations)
+def make_test_world(config: Config) -> Callable[[int], Environment]:
+  """Makes the run's world, as it is tested on, from a seed."""
+  return lambda seed: registry.make(config.env.name, seed, is_testing=True, **config.env.kwargs)
 
 
 def build_replay(config: Config, spec: EnvSpec) -> ReplayBuffer:

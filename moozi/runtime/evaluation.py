@@ -14,17 +14,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from moozi.agent.policy import make_policy
 from moozi.core.config import Config, PlannerConfig
 from moozi.core.spec import EnvSpec
 from moozi.envs.environment import Bot, Environment
 from moozi.envs.random_starts import RandomStarts
 from moozi.envs.step_cap import StepCap
 from moozi.envs.vector import VectorEnvironment
-from moozi.nn.model import Model
-from moozi.ops.history import init_history
+from moozi.ops.history import HistoryState, init_history
 from moozi.ops.players import player_sign
-from moozi.ops.schedules import temperature_at
 from moozi.runtime.opponents import make_opponent, score_figures, seat_of
 
 
@@ -84,25 +81,28 @@ class Evaluator:
   """Plays evaluation episodes; compiled once, called with newer parameters each time.
 
   Args:
-    model: the network.
-    config: the run's configuration; `evaluation` and `planners.test` are used.
+    policy: not jitted, as `agent.policy.make_policy` makes one; of its output action, root_value and
+      action_probs are read.
+    temperature: what the policy is called with.
+    history_length: frames of its history.
+    config: the run's configuration; `evaluation` is used.
     spec: the world's facts.
     make_env: makes one world from a seed.
-    num_simulations: instead of the testing planner's own.
   """
 
   def __init__(
     self,
-    model: Model,
+    policy: Callable[..., tuple[HistoryState, Any]],
+    temperature: float,
+    history_length: int,
     config: Config,
     spec: EnvSpec,
     make_env: Callable[[int], Environment],
-    num_simulations: int | None = None,
   ) -> None:
     self._config, self._spec, self._make_env = config, spec, make_env
-    planner = evaluation_planner(config, num_simulations)
-    self._temperature = jnp.float32(temperature_at(planner.temperature, 0))
-    self._policy = jax.jit(make_policy(model, planner, config.targets, spec))
+    self._history_length = history_length
+    self._temperature = jnp.float32(temperature)
+    self._policy = jax.jit(policy)
 
   def run(
     self,
@@ -130,7 +130,7 @@ class Evaluator:
     """
     params, net_state = jax.device_put((params, net_state))
     slots = _EpisodeSlots(self._config, self._spec, self._make_env, num_episodes, record)
-    history = init_history(slots.num_envs, self._config.targets.history_length, self._spec)
+    history = init_history(slots.num_envs, self._history_length, self._spec)
     rng_key = jax.random.PRNGKey(self._config.evaluation.seed)
     while not slots.is_done:
       if should_stop():

@@ -1,0 +1,163 @@
+"""The PPO baseline's network and policy, as pure functions.
+
+Source: Huang et al. 2022, core details 2 and 13, Atari details 7 to 9 (frames stacked, one shared network of
+three convolutions, frames in [0, 1]). Departures: illegal actions have logit -inf (the source's worlds have
+none); what lies before an episode's start is a zero frame, as in `openai/baselines`.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any
+
+import haiku as hk
+import jax
+import jax.numpy as jnp
+
+from moozi.core.ppo_config import PPONetworkConfig
+from moozi.core.pytree import record
+from moozi.core.records import BatchedTimeStep
+from moozi.core.spec import DUMMY_ACTION, EnvSpec
+from moozi.ops.history import HistoryState, normalize_frame, push_action, push_frame
+
+Array = Any
+Params = Any
+
+MIN_NATURE_FRAME = 36
+"""Cells that nature_conv's three convolutions need in each direction."""
+
+
+@dataclasses.dataclass(frozen=True)
+class PPONetwork:
+  """The network as pure functions.
+
+  Attributes:
+    init: (rng_key, frames) → params.
+    apply: (params, frames [B, L, H, W, C] of the spec's dtype) → (logits [B, A] float32, value [B] float32,
+      in units of the rewards learned from).
+  """
+
+  init: Callable[[Array, Array], Params]
+  apply: Callable[[Params, Array], tuple[Array, Array]]
+
+
+@record
+class PolicyOutput:
+  """What the policy says of B frames. The first three fields are what evaluation reads of a search.
+
+  Attributes:
+    action: [B] int32 in the agent's action space, legal; the dummy on a last frame, where it is discarded.
+    action_probs: [B, A] float32; 0 on illegal actions.
+    root_value: [B] float32; 0 on a terminal frame.
+    log_prob: [B] float32 of the action; 0 on a last frame.
+    value: [B] float32, the network's own on every frame.
+  """
+
+  action: Array
+  action_probs: Array
+  root_value: Array
+  log_prob: Array
+  value: Array
+
+
+def make_network(config: PPONetworkConfig, spec: EnvSpec) -> PPONetwork:
+  """The network that `config` names, for the world of `spec`. The dummy has a logit, which is never legal."""
+
+  def forward(frames: Array) -> tuple[Array, Array]:
+    x = _stack(frames, spec.frame_dtype)
+    hidden = _trunk(config, "trunk" if config.sharing == "shared" else "policy_trunk", x)
+    hidden_value = hidden if config.sharing == "shared" else _trunk(config, "value_trunk", x)
+    logits = _linear(config, spec.num_actions, 0.01, "policy")(hidden)
+    value = _linear(config, 1, 1.0, "value")(hidden_value)
+    return logits, value[:, 0]
+
+  transformed = hk.without_apply_rng(hk.transform(forward))
+  return PPONetwork(init=transformed.init, apply=transformed.apply)
+
+
+def _stack(frames: Array, frame_dtype: str) -> Array:
+  """[B, L, H, W, C] as stored to [B, H, W, L·C] float32 in [0, 1], oldest first."""
+  x = jnp.moveaxis(normalize_frame(frames, frame_dtype), 1, -2)
+  return x.reshape(*x.shape[:3], -1)
+
+
+def _trunk(config: PPONetworkConfig, name: str, x: Array) -> Array:
+  """[B, H, W, Ch] to [B, D]."""
+  if config.kind == "conv":
+    padding = "VALID" if min(x.shape[1:3]) >= 3 else "SAME"
+    x = jax.nn.relu(_conv(config, config.channels, 3, 1, padding, f"{name}_conv")(x))
+  elif config.kind == "nature_conv":
+    for i, (channels, size, stride) in enumerate(((32, 8, 4), (64, 4, 2), (64, 3, 1))):
+      x = jax.nn.relu(_conv(config, channels, size, stride, "VALID", f"{name}_conv_{i}")(x))
+  x = x.reshape(x.shape[0], -1)
+  activation = jnp.tanh if config.activation == "tanh" else jax.nn.relu
+  for i, width in enumerate(config.hidden_sizes):
+    x = activation(_linear(config, width, math.sqrt(2), f"{name}_dense_{i}")(x))
+  return x
+
+
+def _linear(config: PPONetworkConfig, width: int, scale: float, name: str) -> hk.Linear:
+  return hk.Linear(width, w_init=_initializer(config, scale), name=name)
+
+
+def _conv(
+  config: PPONetworkConfig, channels: int, size: int, stride: int, padding: str, name: str
+) -> hk.Conv2D:
+  init = _initializer(config, math.sqrt(2))
+  return hk.Conv2D(channels, size, stride, padding=padding, w_init=init, name=name)
+
+
+def _initializer(config: PPONetworkConfig, scale: float) -> Any:
+  return hk.initializers.Orthogonal(scale) if config.orthogonal_init else None
+
+
+def make_policy(network: PPONetwork) -> Callable[..., tuple[HistoryState, PolicyOutput]]:
+  """Returns policy(params, net_state, history, timestep, rng_key, temperature) -> (history, output).
+
+  Args of the policy:
+    params: of `network`; net_state is not read.
+    history: HistoryState of B lanes as it was left after the last action.
+    timestep: BatchedTimeStep of B lanes.
+    rng_key: for the choice of action.
+    temperature: [] float32; actions are drawn from the probabilities to the power 1/temperature, 0 takes the
+      most probable. `log_prob` and `action_probs` are those at temperature 1.
+    forced: None; here so that evaluation may call it like MuZero's.
+  """
+
+  def policy(
+    params: Params,
+    net_state: Any,
+    history: HistoryState,
+    timestep: BatchedTimeStep,
+    rng_key: Array,
+    temperature: Array | float,
+    forced: None = None,
+  ) -> tuple[HistoryState, PolicyOutput]:
+    del net_state, forced
+    history = push_frame(history, jnp.asarray(timestep.frame), jnp.asarray(timestep.is_first))
+    logits, value = network.apply(params, history.frames)
+    log_probs = masked_log_probs(logits, jnp.asarray(timestep.legal_actions_mask))
+    drawn = jax.random.categorical(rng_key, log_probs / jnp.maximum(temperature, 1e-6))
+    drawn = jnp.where(jnp.asarray(temperature) == 0, jnp.argmax(log_probs, axis=-1), drawn)
+    is_terminal = timestep.is_last & ~timestep.is_truncated
+    action = jnp.where(timestep.is_last, DUMMY_ACTION, drawn).astype(jnp.int32)
+    output = PolicyOutput(
+      action=action,
+      action_probs=jnp.exp(log_probs),
+      root_value=jnp.where(is_terminal, 0.0, value),
+      log_prob=jnp.where(timestep.is_last, 0.0, log_prob_of(log_probs, action)),
+      value=value,
+    )
+    return push_action(history, action), output
+
+  return policy
+
+
+def masked_log_probs(logits: Array, legal_actions_mask: Array) -> Array:
+  """Log probabilities of the legal actions, -inf on the others. [B, A]; at least one is legal in each row."""
+  return jax.nn.log_softmax(jnp.where(legal_actions_mask, logits, -jnp.inf), axis=-1)
+
+
+def log_prob_of(log_probs: Array, action: Array) -> Array:
+  """[B, A] and [B] to [B]."""
+  return jnp.take_along_axis(log_probs, action[:, None], axis=-1)[:, 0]

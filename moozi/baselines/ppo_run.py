@@ -1,0 +1,256 @@
+"""PPO in one process: what holds state, and the loop, which yields the events of `runtime.loop`.
+
+Source: Huang et al. 2022, core detail 1 (fixed-length segments of worlds side by side). Departures: the step
+after an end only resets, so a few environment steps carry no sample; they count, as they do for MuZero.
+"""
+
+import time
+from collections.abc import Callable, Generator, Iterator
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from moozi.baselines.ppo import PPOState, Segment, init_state, learning_rate_at, make_round
+from moozi.baselines.ppo_network import MIN_NATURE_FRAME, PPONetwork, make_network, make_policy
+from moozi.core.config import Config
+from moozi.core.errors import UserError
+from moozi.core.pytree import replace, stack
+from moozi.core.seeds import child_seed
+from moozi.core.spec import EnvSpec
+from moozi.envs.vector import VectorEnvironment, make_vector
+from moozi.ops.history import init_history
+from moozi.runtime.acting import ActingResult
+from moozi.runtime.build import make_test_world
+from moozi.runtime.evaluation import Evaluator
+from moozi.runtime.events import Acted, Evaluated, Event, Finished, Started, StateReady, Updated
+from moozi.runtime.pacing import CheckpointSchedule, Every
+
+
+def check_world(config: Config, spec: EnvSpec) -> None:
+  """Raises UserError where PPO cannot play the world."""
+  if spec.num_players != 1:
+    raise UserError(
+      f"algorithm=ppo: plays worlds of one player, and env.name={config.env.name} has {spec.num_players}"
+    )
+  if config.ppo.network.kind == "nature_conv" and min(spec.frame_shape[:2]) < MIN_NATURE_FRAME:
+    height, width, _ = spec.frame_shape
+    raise UserError(
+      f"ppo.network.kind=nature_conv: needs frames of at least {MIN_NATURE_FRAME}×{MIN_NATURE_FRAME}, and "
+      f"those of {config.env.name} are {height}×{width}; allowed for it are mlp and conv"
+    )
+
+
+def training_state_template(config: Config, spec: EnvSpec) -> PPOState:
+  """The shapes and dtypes of the run's PPOState, as a checkpoint is restored with; no arrays."""
+  network = make_network(config.ppo.network, spec)
+  return jax.eval_shape(lambda: init_state(network, config.ppo, spec, jax.random.PRNGKey(0)))
+
+
+def build_evaluator(config: Config, spec: EnvSpec, num_simulations: int | None = None) -> Evaluator:
+  """Plays test episodes with the policy: the most probable action, or one drawn where evaluation has noise.
+
+  Raises: UserError: a number of simulations; PPO does not search.
+  """
+  if num_simulations is not None:
+    raise UserError(f"--simulations={num_simulations}: this run's algorithm is ppo, which does not search")
+  policy = make_policy(make_network(config.ppo.network, spec))
+  temperature = 0.0 if config.evaluation.noise_free else 1.0
+  return Evaluator(policy, temperature, config.ppo.history_length, config, spec, make_test_world(config))
+
+
+class Collector:
+  """Steps B worlds with the policy; keeps worlds, histories and random state between calls.
+
+  Metrics of a segment: `train/reward` and `train/last_share` are means over its steps, `train/world_share` is
+  the worlds' share of the time, `train/worker_steps_per_s` environment steps a second of acting alone.
+
+  Args:
+    network: of the policy.
+    config: the run's configuration.
+    env: the vectorized world.
+    seed: of the choice of actions.
+  """
+
+  def __init__(self, network: PPONetwork, config: Config, env: VectorEnvironment, seed: int) -> None:
+    self._env, self._length = env, config.ppo.segment_length
+    self._policy = jax.jit(make_policy(network))
+    self._rng_key = jax.random.PRNGKey(seed)
+    self._history = init_history(env.num_envs, config.ppo.history_length, env.spec)
+    self._timestep = env.reset()
+    self._returns = np.zeros(env.num_envs, np.float64)
+    self._lengths = np.zeros(env.num_envs, np.int64)
+
+  def run(self, state: PPOState) -> tuple[Segment, ActingResult]:
+    """Acts `segment_length` vector steps with the state's parameters."""
+    start, world_s = time.perf_counter(), 0.0
+    self._rng_key, *keys = np.asarray(jax.random.split(self._rng_key, self._length + 2))
+    rows, returns, lengths = [], [], []
+    for key in keys[:-1]:
+      seen = self._timestep
+      self._history, output = self._policy(state.params, {}, self._history, seen, key, 1.0)
+      frames = np.asarray(self._history.frames)
+      output = jax.device_get(output)
+      before_world = time.perf_counter()
+      step = self._timestep = self._env.step(output.action)
+      world_s += time.perf_counter() - before_world
+      rows.append(
+        Segment(
+          frames=frames,
+          legal_actions_mask=seen.legal_actions_mask,
+          action=output.action,
+          log_prob=output.log_prob,
+          value=output.value,
+          is_live=~seen.is_last,
+          reward=step.last_reward,
+          is_last=step.is_last,
+          is_truncated=step.is_truncated,
+        )
+      )
+      began = np.flatnonzero(step.is_first)
+      returns.append(self._returns[began])
+      lengths.append(self._lengths[began])
+      self._count_step(was_last=seen.is_last)
+    # The value of the frame after the segment; what is drawn there is not played.
+    _, output = self._policy(state.params, {}, self._history, self._timestep, keys[-1], 1.0)
+    segment = stack(rows)
+    segment = replace(segment, value=np.concatenate([segment.value, np.asarray(output.value)[None]]))
+    elapsed = time.perf_counter() - start
+    num_steps = self._length * self._env.num_envs
+    metrics = {
+      "train/reward": float(segment.reward.mean()),
+      "train/last_share": float(segment.is_last.mean()),
+      "train/world_share": world_s / elapsed,
+      "train/worker_steps_per_s": num_steps / elapsed,
+    }
+    return segment, ActingResult(
+      num_steps, int(state.learner_step), np.concatenate(returns), np.concatenate(lengths), metrics
+    )
+
+  def _count_step(self, was_last: np.ndarray) -> None:
+    """Adds the newest step to its episode. One is told, whole, when the next begins."""
+    step = self._timestep
+    self._returns[step.is_first], self._lengths[step.is_first] = 0.0, 0
+    self._returns += step.last_reward
+    self._lengths += ~was_last
+
+
+class Learner:
+  """Holds the PPOState and updates it.
+
+  Args:
+    network: what is trained.
+    config: the run's configuration.
+    spec: the world's facts.
+    state: begin with this one, in NumPy, instead of a fresh one.
+  """
+
+  def __init__(self, network: PPONetwork, config: Config, spec: EnvSpec, state: PPOState | None) -> None:
+    self._round = make_round(network, config.ppo)
+    self._num_epochs = config.ppo.num_epochs
+    if state is None:
+      key = jax.random.PRNGKey(child_seed(config.seed, "learner"))
+      self.state = init_state(network, config.ppo, spec, key)
+    else:
+      # Copied, since the update donates its buffers and must not donate the caller's.
+      self.state = jax.tree_util.tree_map(lambda x: jnp.array(x, copy=True), state)
+
+  def update(self, segment: Segment, learning_rate: float) -> dict[str, float]:
+    """Makes a round of updates; returns `make_round`'s scalars, and `learner/samples_per_s`."""
+    start = time.perf_counter()
+    self.state, metrics = self._round(self.state, segment, jnp.float32(learning_rate))
+    out = {name: float(value) for name, value in jax.device_get(metrics).items()}
+    num_samples = segment.is_live.size * self._num_epochs
+    return out | {"learner/samples_per_s": num_samples / (time.perf_counter() - start)}
+
+  def get_state(self) -> PPOState:
+    """The whole PPOState in NumPy."""
+    # A copy, since the update donates the buffers that a view would look into.
+    return jax.tree_util.tree_map(lambda x: np.array(x), self.state)
+
+
+def run(
+  config: Config,
+  spec: EnvSpec,
+  should_stop: Callable[[], bool] = lambda: False,
+  state: PPOState | None = None,
+) -> Generator[Event, None, None]:
+  """Trains, and yields what happened: `runtime.loop.run` for PPO, with the same events.
+
+  Args:
+    config: the run's configuration; `PPOConfig` says what is read.
+    spec: the world's facts.
+    should_stop: asked between segments; true ends the run with a last checkpoint.
+    state: begin with this state instead of a fresh one.
+
+  Yields:
+    Events in order; the last is Finished. `sample_reuse` is ppo.num_epochs: samples used over steps made.
+  Raises: UserError: PPO cannot play the world.
+  """
+  check_world(config, spec)
+  start = time.monotonic()
+  ppo = config.ppo
+  network = make_network(ppo.network, spec)
+  learner = Learner(network, config, spec, state)
+  env_seed = child_seed(config.seed, "training_env")
+  env = make_vector(config.env.name, config.env.kwargs, ppo.num_envs, env_seed)
+  collector = Collector(network, config, env, child_seed(config.seed, "training_search"))
+  evaluator = build_evaluator(config, spec)
+  evaluations = Every(config.evaluation.period_env_steps)
+  checkpoints = CheckpointSchedule(config.checkpoint)
+  env_steps = 0
+
+  def counters() -> dict[str, int]:
+    return {"env_steps": env_steps, "learner_steps": int(learner.state.learner_step)}
+
+  def evaluate(num_episodes: int, is_final: bool) -> Iterator[Evaluated]:
+    result = evaluator.run(
+      learner.state.params,
+      {},
+      num_episodes=num_episodes,
+      version=int(learner.state.learner_step),
+      env_steps=env_steps,
+      record=config.evaluation.gif,
+      should_stop=should_stop,
+    )
+    if result is not None:
+      yield Evaluated(**counters(), result=result, is_final=is_final)
+
+  yield Started(**counters(), message="PPO, one process")
+  reason = "max_env_steps"
+  while env_steps < config.max_env_steps:
+    if should_stop():
+      reason = "stopped"
+      break
+    if config.max_wall_s is not None and time.monotonic() - start >= config.max_wall_s:
+      reason = "max_wall_s"
+      break
+
+    learning_rate = learning_rate_at(ppo, env_steps, config.max_env_steps)
+    segment, acted = collector.run(learner.state)
+    env_steps += acted.num_steps
+    yield Acted(
+      **counters(),
+      metrics=acted.metrics,
+      episode_returns=acted.episode_returns,
+      episode_lengths=acted.episode_lengths,
+      staleness=0.0,
+    )
+
+    metrics = learner.update(segment, learning_rate)
+    yield Updated(
+      **counters(),
+      metrics=metrics,
+      num_samples=acted.num_steps * ppo.num_epochs,
+      sample_reuse=float(ppo.num_epochs),
+    )
+
+    if checkpoints.is_due(time.monotonic() - start, env_steps):
+      yield StateReady(**counters(), state=learner.get_state(), is_final=False)
+    if evaluations.is_due(env_steps):
+      yield from evaluate(config.evaluation.episodes, is_final=False)
+
+  yield StateReady(**counters(), state=learner.get_state(), is_final=True)
+  if reason != "stopped":
+    yield from evaluate(config.evaluation.final_episodes, is_final=True)
+  yield Finished(**counters(), reason=reason, sample_reuse=float(ppo.num_epochs))

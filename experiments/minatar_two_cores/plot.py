@@ -40,7 +40,7 @@ def main() -> None:
     axis.set_xlabel(label)
     axis.grid(alpha=0.3)
   axes[0].set_ylabel("return")
-  axes[0].legend(frameon=False)
+  axes[1].legend(frameon=False, loc="lower right")
   figure.suptitle("MinAtar Breakout (package minatar, no sticky actions, 1,000 steps), two cores")
   figure.savefig(HERE / "results" / "curves.png", dpi=110)
 

@@ -41,7 +41,7 @@ def test_spec_without_a_world_is_the_worlds_own(name):
       "minatar:brekout",
       ("unknown game 'brekout' of minatar", "space_invaders", "nearest is minatar:breakout"),
     ),
-    ("breakout", ("unknown library 'breakout'", "minatar, tiny", "nearest is minatar:breakout")),
+    ("breakout", ("unknown library 'breakout'", "minatar, ", "nearest is minatar:breakout")),
     ("minitar:freeway", ("unknown library 'minitar'", "nearest is minatar:freeway")),
     ("tiny:Catch", ("unknown game 'Catch' of tiny", "catch, corridor", "nearest is tiny:catch")),
     ("", ("unknown library ''",)),

@@ -30,11 +30,14 @@ class Observation(NamedTuple):
     frame: [H, W, C] of the spec's dtype; never written to again by the world.
     legal_actions_mask: [num_env_actions] bool; at least one is legal unless the frame is terminal.
     to_play: the player to move.
+    is_continued: on a FIRST step, whether it goes on with the game whose last step was an end in training
+      only (a life lost): what was seen before it still counts as history. False on every other step.
   """
 
   frame: np.ndarray
   legal_actions_mask: np.ndarray
   to_play: int
+  is_continued: bool = False
 
 
 class Environment(dm_env.Environment):  # type: ignore[misc]
@@ -43,6 +46,9 @@ class Environment(dm_env.Environment):  # type: ignore[misc]
   `reset` returns a FIRST step. `step` takes one of the world's own actions; after a LAST step, and before
   any reset, it discards the action and resets. A LAST step with discount 0 is a terminal frame; with
   discount 1 the world was cut short (truncated), and the frame is the one that it would have gone on from.
+
+  Where a life lost ends the episode in training, the reset after it goes on with the game and says so
+  (`Observation.is_continued`). A reset anywhere else, and the one after `seed`, begins a new game.
   """
 
   @property
@@ -78,11 +84,16 @@ class Environment(dm_env.Environment):  # type: ignore[misc]
       frame=specs.Array(spec.frame_shape, np.dtype(spec.frame_dtype), "frame"),
       legal_actions_mask=specs.Array((spec.num_env_actions,), np.dtype(bool), "legal_actions_mask"),
       to_play=specs.DiscreteArray(spec.num_players, name="to_play"),
+      is_continued=specs.Array((), np.dtype(bool), "is_continued"),
     )
 
   def action_spec(self) -> specs.DiscreteArray:
     """The world's own actions, 0 to num_env_actions - 1."""
     return specs.DiscreteArray(self.world_spec.num_env_actions, name="action")
+
+  def render(self) -> np.ndarray | None:
+    """The world's own picture of what it shows now, [h, w, 3] uint8; None where it has none of its own."""
+    return None
 
 
 class RandomBot:
@@ -97,7 +108,12 @@ class RandomBot:
 
 
 class Game(Protocol):
-  """Bare rules. The caller checks actions and never steps past an end."""
+  """Bare rules. The caller checks actions and never steps past an end.
+
+  A game of several lives may end the episode where one is lost, and have an attribute `is_continued: bool`:
+  whether the last `reset` went on with the game after that. A game with a picture of its own has
+  `render() -> [h, w, 3] uint8`, asked for after a reset.
+  """
 
   def seed(self, seed: int) -> None:
     """Everything left to chance from the next `reset` on is a function of `seed`."""
@@ -161,7 +177,7 @@ class GameEnvironment(Environment):
     self._game.reset()
     self._num_steps = 0
     self._needs_reset = False
-    return TimeStep(StepType.FIRST, None, None, self._observe())
+    return TimeStep(StepType.FIRST, None, None, self._observe(getattr(self._game, "is_continued", False)))
 
   def step(self, action: int) -> TimeStep:
     """Plays one of the world's own actions.
@@ -199,10 +215,15 @@ class GameEnvironment(Environment):
     bot = None if self._make_bot is None else self._make_bot(kind, simulations, seed)
     return super().make_bot(kind, simulations, seed) if bot is None else bot
 
-  def _observe(self) -> Observation:
+  def render(self) -> np.ndarray | None:
+    """The game's own picture, where it has one."""
+    render = getattr(self._game, "render", None)
+    return None if render is None else render()
+
+  def _observe(self, is_continued: bool = False) -> Observation:
     self._legal_actions_mask = self._game.legal_actions_mask()
     self._to_play = self._game.to_play()
-    return Observation(self._game.frame(), self._legal_actions_mask, self._to_play)
+    return Observation(self._game.frame(), self._legal_actions_mask, self._to_play, is_continued)
 
 
 def check_action(action: int, legal_actions_mask: np.ndarray) -> int:

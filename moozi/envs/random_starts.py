@@ -12,8 +12,9 @@ class RandomStarts(Environment):
   """Begins each episode of a world with k random legal actions, k drawn uniformly from 0 to a maximum.
 
   What happens in them is not seen: rewards in them do not count, and the frame after them is FIRST. A start
-  that ends the episode is drawn again, k too, on the world's next episode. The world's own step cap counts
-  them. With two players the one to move first follows from k.
+  that ends the episode is drawn again, k too, on the world's next game. The world's own step cap counts
+  them. With two players the one to move first follows from k. Where the world goes on with a game after a
+  life lost, nothing is played.
 
   Args:
     env: the world.
@@ -45,16 +46,21 @@ class RandomStarts(Environment):
 
   def reset(self) -> TimeStep:
     """Starts an episode and plays its random actions; returns the step after them as FIRST."""
+    self._needs_reset = False
+    step = self._env.reset()
+    if step.observation.is_continued:
+      return step
     while True:
-      step = self._env.reset()
       for _ in range(int(self._random.integers(self._max_random_starts + 1))):
         legal = np.flatnonzero(step.observation.legal_actions_mask)
         step = self._env.step(int(self._random.choice(legal)))
         if step.last():
           break
       if not step.last():
-        self._needs_reset = False
         return dm_env.restart(step.observation)
+      step = self._env.reset()
+      if step.observation.is_continued:  # a life lost in a start: it takes one more reset to begin anew
+        step = self._env.reset()
 
   def step(self, action: int) -> TimeStep:
     """See `Environment.step`: the reset after an end has its random start too."""
@@ -67,6 +73,10 @@ class RandomStarts(Environment):
   def make_bot(self, kind: str, simulations: int, seed: int) -> Bot:
     """A rival in the world within; see `Environment.make_bot`."""
     return self._env.make_bot(kind, simulations, seed)
+
+  def render(self) -> np.ndarray | None:
+    """The picture of the world within."""
+    return self._env.render()
 
   def close(self) -> None:
     """Closes the world within."""

@@ -76,12 +76,15 @@ class ReplayedEnvironment(Environment):
 
   def _show(self) -> TimeStep:
     t, trajectory = self._index, self._trajectory
+    # A life lost before it: the episode begins here, and the history goes on.
+    is_continued = bool(t > 0 and trajectory.is_last[t - 1] and not trajectory.is_first[t])
     observation = Observation(
       frame=trajectory.frame[t],
       legal_actions_mask=trajectory.legal_actions_mask[t, 1:],
       to_play=int(trajectory.to_play[t]),
+      is_continued=is_continued,
     )
-    if t == 0 or trajectory.is_first[t]:
+    if t == 0 or trajectory.is_first[t] or is_continued:
       return TimeStep(StepType.FIRST, None, None, observation)
     kind = StepType.LAST if trajectory.is_last[t] else StepType.MID
     return TimeStep(kind, float(trajectory.last_reward[t]), float(trajectory.last_discount[t]), observation)

@@ -1,6 +1,7 @@
 """A world whose episodes are truncated after a number of steps, whatever its own rules say."""
 
 import dm_env
+import numpy as np
 from dm_env import TimeStep
 
 from moozi.core.spec import EnvSpec
@@ -12,7 +13,8 @@ class StepCap(Environment):
 
   Args:
     env: the world.
-    max_steps: steps of an episode, counted from its FIRST step.
+    max_steps: steps of an episode, counted from its FIRST step; where a life lost ends the episode in
+      training, counted over the whole game.
 
   Raises: ValueError: where max_steps is below 1.
   """
@@ -35,8 +37,10 @@ class StepCap(Environment):
 
   def reset(self) -> TimeStep:
     """Starts an episode."""
-    self._num_steps, self._needs_reset = 0, False
-    return self._env.reset()
+    self._needs_reset = False
+    step = self._env.reset()
+    self._num_steps = self._num_steps + 1 if step.observation.is_continued else 0
+    return step
 
   def step(self, action: int) -> TimeStep:
     """See `Environment.step`."""
@@ -52,6 +56,10 @@ class StepCap(Environment):
   def make_bot(self, kind: str, simulations: int, seed: int) -> Bot:
     """A rival in the world; see `Environment.make_bot`."""
     return self._env.make_bot(kind, simulations, seed)
+
+  def render(self) -> np.ndarray | None:
+    """The world's picture."""
+    return self._env.render()
 
   def close(self) -> None:
     """Closes the world."""

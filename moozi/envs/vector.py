@@ -23,6 +23,8 @@ class VectorEnvironment:
     envs: the worlds, all of the same spec.
     next_seed: asked before each reset of world i; an int seeds its new episode, None lets its chance run on.
 
+  A first step that goes on with a game (a life was lost) is no `is_first`: the history is kept.
+
   Raises: ValueError: where there is no world, or specs differ.
   Source: the thesis, 4.3.1 (algorithm 2) and 4.3.2. Departures: the input b_last is kept inside.
   """
@@ -55,7 +57,7 @@ class VectorEnvironment:
   def reset(self) -> BatchedTimeStep:
     """Starts a new episode in every world."""
     self._is_last = np.ones(self.num_envs, bool)
-    return self._advance([0] * self.num_envs)
+    return self._advance([0] * self.num_envs, starts_anew=True)
 
   def step(self, actions: np.ndarray) -> BatchedTimeStep:
     """Steps every world; those whose last frame was an end start a new episode instead.
@@ -70,22 +72,26 @@ class VectorEnvironment:
     actions = check_actions(actions, self._legal_actions_mask, self._is_last)
     return self._advance(actions.tolist())
 
+  def render(self, i: int) -> np.ndarray | None:
+    """World i's own picture of what it shows now, [h, w, 3] uint8; None where it has none."""
+    return self._envs[i].render()
+
   def close(self) -> None:
     """Closes every world."""
     for env in self._envs:
       env.close()
 
-  def _advance(self, actions: list[int]) -> BatchedTimeStep:
+  def _advance(self, actions: list[int], starts_anew: bool = False) -> BatchedTimeStep:
     out = blank_step(self._spec, self.num_envs)
     frame, last_reward, to_play, mask = out.frame, out.last_reward, out.to_play, out.legal_actions_mask
     was_last = self._is_last.tolist()
     for i, env in enumerate(self._envs):
-      step = self._begin(i, env) if was_last[i] else env.step(actions[i] - 1)
-      frame[i], mask[i, 1:], to_play[i] = step.observation
+      step = self._begin(i, env, starts_anew) if was_last[i] else env.step(actions[i] - 1)
+      frame[i], mask[i, 1:], to_play[i], is_continued = step.observation
       if step.step_type is StepType.MID:
         last_reward[i] = step.reward
       elif step.step_type is StepType.FIRST:
-        out.is_first[i] = True
+        out.is_first[i] = not is_continued
       else:
         last_reward[i] = step.reward
         mark_end(out, i, is_truncated=bool(step.discount))
@@ -93,11 +99,13 @@ class VectorEnvironment:
     self._is_last = out.is_last
     return out
 
-  def _begin(self, i: int, env: Environment) -> TimeStep:
+  def _begin(self, i: int, env: Environment, starts_anew: bool) -> TimeStep:
     seed = None if self._next_seed is None else self._next_seed(i)
     if seed is not None:
       env.seed(seed)
-    return env.reset()
+    step = env.reset()
+    # The reset after a life lost goes on with the game; one more begins a new one.
+    return env.reset() if starts_anew and step.observation.is_continued else step
 
 
 def make_vector(name: str, kwargs: Mapping[str, Any], num_envs: int, seed: int) -> VectorEnvironment:

@@ -30,7 +30,8 @@ class ActingResult:
   Attributes:
     num_steps: environment steps made, T·B.
     version: learner step of the parameters that acted.
-    episode_returns, episode_lengths: [E] of the episodes that ended; with two players, player 0's returns.
+    episode_returns, episode_lengths: [E] of the games that ended, told when the next one begins; where a life
+      lost ends an episode in training, of the whole game. With two players, player 0's returns.
     metrics: scalars about the search and the world.
   """
 
@@ -123,10 +124,10 @@ class TrajectoryCollector:
       before_world = time.perf_counter()
       self._timestep = self._env.step(sample.action)
       world_s += time.perf_counter() - before_world
-      ended = self._count_episodes(sample.to_play)
+      ended = np.flatnonzero(self._timestep.is_first)
       ended_returns.append(self._returns[ended])
       ended_lengths.append(self._lengths[ended])
-      self._returns[ended], self._lengths[ended] = 0.0, 0
+      self._count_step(sample)
     segment = stack(samples)
     elapsed = time.perf_counter() - start
     metrics = {name: total / self._segment_length for name, total in totals.items()}
@@ -161,9 +162,10 @@ class TrajectoryCollector:
     )
     return sample, output
 
-  def _count_episodes(self, mover: np.ndarray) -> np.ndarray:
-    """Adds the newest rewards; returns which lanes show the last frame of an episode."""
-    step = self._timestep
-    self._returns += player_sign(mover, 0) * step.last_reward
-    self._lengths += ~step.is_first
-    return np.flatnonzero(step.is_last)
+  def _count_step(self, sample: StepSample) -> None:
+    """Adds the newest rewards and actions to each lane's game; a game that begins here has none yet."""
+    is_first = self._timestep.is_first
+    reward = player_sign(sample.to_play, 0) * self._timestep.last_reward
+    # What follows an end is no action of the agent's, be it a new game or the same one after a life lost.
+    self._returns = np.where(is_first, 0.0, self._returns + reward)
+    self._lengths = np.where(is_first, 0, self._lengths + ~sample.is_last)

@@ -57,8 +57,8 @@ class Segment:
 
   Attributes:
     steps: StepSample's fields by name, but for the versions, each [T, B, …].
-    has_ended: [T, B] bool, an episode ended in the step that was made at t.
-    episode_return, episode_length: [T, B], of that episode.
+    has_ended: [T, B] bool, a new game began in the step that was made at t.
+    episode_return, episode_length: [T, B], of the game before it.
     metrics: scalars by name, means over the T steps.
   """
 
@@ -88,19 +88,18 @@ def make_segment(policy: Policy, world: JaxWorld, segment_length: int) -> Segmen
         "action": output.action,
       }
       worlds = jax.vmap(world.step)(state.worlds, output.action)
-      has_ended = worlds.timestep.is_last
-      # With two players it is player 0's.
-      sign = player_sign(shown.to_play, 0)
-      episode_return = state.episode_return + sign * worlds.timestep.last_reward
-      episode_length = state.episode_length + ~worlds.timestep.is_first
+      # A game is told when the next one begins, as `runtime.acting` does; with two players it is player 0's.
+      has_ended = worlds.timestep.is_first
+      reward = player_sign(shown.to_play, 0) * worlds.timestep.last_reward
+      ended = state.episode_return, state.episode_length
       state = RolloutState(
         worlds=worlds,
         history=history,
         rng_key=rng_key,
-        episode_return=jnp.where(has_ended, 0.0, episode_return),
-        episode_length=jnp.where(has_ended, 0, episode_length),
+        episode_return=jnp.where(has_ended, 0.0, state.episode_return + reward),
+        episode_length=jnp.where(has_ended, 0, state.episode_length + ~shown.is_last),
       )
-      return state, (steps, has_ended, episode_return, episode_length, search_metrics(shown, output))
+      return state, (steps, has_ended, *ended, search_metrics(shown, output))
 
     state, (steps, has_ended, episode_return, episode_length, metrics) = jax.lax.scan(
       step, state, length=segment_length

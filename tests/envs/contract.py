@@ -35,6 +35,7 @@ def assert_same(left: list[TimeStep], right: list[TimeStep]) -> None:
   for a, b in zip(left, right, strict=True):
     assert (a.step_type, a.reward, a.discount) == (b.step_type, b.reward, b.discount)
     assert a.observation.to_play == b.observation.to_play
+    assert a.observation.is_continued == b.observation.is_continued
     np.testing.assert_array_equal(a.observation.frame, b.observation.frame)
     np.testing.assert_array_equal(a.observation.legal_actions_mask, b.observation.legal_actions_mask)
 
@@ -43,6 +44,7 @@ class EnvironmentContract:
   """Inherit, define `make`, and every test here runs on your world."""
 
   num_steps = NUM_STEPS
+  goes_on_after_a_life_lost = False
 
   def make(self) -> Environment:
     """A fresh world, seeded with 0; every call makes an equal one."""
@@ -67,6 +69,7 @@ class EnvironmentContract:
       observation_spec.legal_actions_mask.validate(step.observation.legal_actions_mask)
       assert type(step.observation.to_play) is int
       assert 0 <= step.observation.to_play < spec.num_players
+      assert type(step.observation.is_continued) is bool
       if not step.first():
         assert type(step.reward) is float
         assert np.isfinite(step.reward)
@@ -85,12 +88,37 @@ class EnvironmentContract:
       if step.discount != 0.0:  # live, or cut short
         assert step.observation.legal_actions_mask.any()
 
+  def test_only_a_life_lost_is_gone_on_after(self, env):
+    steps = play(env, self.num_steps)
+    went_on = [after.observation.is_continued for after in steps]
+    for step, after in itertools.pairwise(steps):
+      assert not after.observation.is_continued or (after.first() and step.discount == 0.0)
+    assert not went_on[0]
+    assert any(went_on) == self.goes_on_after_a_life_lost
+
+  def test_seed_and_a_second_reset_begin_a_new_game(self, env):
+    if not self.goes_on_after_a_life_lost:
+      return
+    random = np.random.default_rng(0)
+    for has_seed in (True, False):
+      step = env.reset()
+      while not step.last():
+        step = env.step(random_legal(step, random))
+      if has_seed:
+        env.seed(3)
+        assert not env.reset().observation.is_continued
+      else:
+        assert env.reset().observation.is_continued
+        assert not env.reset().observation.is_continued
+
   def test_step_before_reset_resets(self, env):
     assert env.step(0).first()
 
   def test_reset_inside_an_episode_starts_a_new_one(self, env):
-    play(env, 3)
-    assert env.reset().first()
+    before = play(env, 3)[-1]
+    step = env.reset()
+    assert step.first()
+    assert before.last() or not step.observation.is_continued
 
   def test_action_at_an_end_is_discarded(self, env):
     steps = play(env, 1)
@@ -162,7 +190,8 @@ class EnvironmentContract:
       env.seed(seed)
 
   def test_keeps_the_vector_contract(self):
-    check_vector(VectorEnvironment([self.make() for _ in range(3)]), self.num_steps)
+    vector = VectorEnvironment([self.make() for _ in range(3)])
+    check_vector(vector, self.num_steps, self.goes_on_after_a_life_lost)
 
   def test_close(self, env):
     env.reset()
@@ -175,7 +204,9 @@ def random_agent_actions(step: BatchedTimeStep, random: np.random.Generator) -> 
   return np.where(step.legal_actions_mask, noise, -1.0).argmax(axis=1).astype(np.int32)
 
 
-def check_vector(env: VectorEnvironment, num_steps: int) -> list[BatchedTimeStep]:
+def check_vector(
+  env: VectorEnvironment, num_steps: int, goes_on_after_a_life_lost: bool = False
+) -> list[BatchedTimeStep]:
   """Plays at random; checks what every frame of a vectorized world must be; returns the frames."""
   random = np.random.default_rng(0)
   steps = [env.reset()]
@@ -184,8 +215,17 @@ def check_vector(env: VectorEnvironment, num_steps: int) -> list[BatchedTimeStep
   for step in steps:
     _check_step(step, env)
   assert steps[0].is_first.all()
+  num_gone_on = 0
   for step, after in itertools.pairwise(steps):
-    np.testing.assert_array_equal(after.is_first, step.is_last)
+    assert step.is_last[after.is_first].all()
+    gone_on = step.is_last & ~after.is_first
+    assert (step.last_discount[gone_on] == 0).all()
+    assert not after.is_last[gone_on].any()
+    assert (after.last_reward[gone_on] == 0).all()
+    num_gone_on += int(gone_on.sum())
+  assert (num_gone_on > 0) == goes_on_after_a_life_lost
+  step = env.reset()
+  assert step.is_first.all()
   return steps
 
 

@@ -6,7 +6,7 @@ from dm_env import StepType
 
 from moozi.envs.environment import GameEnvironment
 from tests.envs.contract import EnvironmentContract
-from tests.envs.worlds import NIM_SPEC, Nim, make_nim
+from tests.envs.worlds import NIM_SPEC, Nim, make_lives, make_nim
 
 
 class TestTwoPlayerWorld(EnvironmentContract):
@@ -17,6 +17,53 @@ class TestTwoPlayerWorld(EnvironmentContract):
 class TestCappedTwoPlayerWorld(EnvironmentContract):
   def make(self):
     return make_nim(max_episode_steps=3)
+
+
+class TestWorldOfLives(EnvironmentContract):
+  goes_on_after_a_life_lost = True
+
+  def make(self):
+    return make_lives()
+
+
+class TestCappedWorldOfLives(EnvironmentContract):
+  goes_on_after_a_life_lost = True
+
+  def make(self):
+    return make_lives(max_episode_steps=4)
+
+
+def test_after_a_life_lost_the_game_goes_on_without_an_action():
+  env, last_count = make_lives(), -1
+  for lives in (3, 2, 1):
+    step = env.step(0)
+    assert step.first()
+    assert step.observation.is_continued == (lives < 3)
+    count, left = step.observation.frame[0, 0]
+    assert left == lives
+    assert count == last_count + 1
+    while not step.last():
+      step = env.step(1)
+    assert (step.discount, step.reward) == (0.0, 1.0)
+    last_count = step.observation.frame[0, 0, 0]
+  step = env.step(0)
+  assert not step.observation.is_continued
+  assert step.observation.frame.tolist() == [[[0, 3]]]
+
+
+def test_a_cut_before_a_life_is_lost_begins_a_new_game():
+  env = make_lives(max_episode_steps=1)
+  env.reset()
+  assert env.step(0).discount == 1.0
+  assert not env.step(0).observation.is_continued
+
+
+def test_a_world_shows_its_own_picture_where_it_has_one():
+  env = make_lives()
+  env.reset()
+  env.step(0)
+  np.testing.assert_array_equal(env.render(), np.full((4, 6, 3), 1, np.uint8))
+  assert make_nim().render() is None
 
 
 def test_an_end_of_the_task_has_discount_0_and_the_winners_reward():

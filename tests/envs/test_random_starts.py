@@ -8,7 +8,7 @@ import pytest
 from moozi.envs import registry
 from moozi.envs.random_starts import RandomStarts
 from tests.envs.contract import EnvironmentContract, assert_same, play
-from tests.envs.worlds import make_nim
+from tests.envs.worlds import make_lives, make_nim
 
 
 class TestRandomStarts(EnvironmentContract):
@@ -19,6 +19,30 @@ class TestRandomStarts(EnvironmentContract):
 class TestTwoPlayerRandomStarts(EnvironmentContract):
   def make(self):
     return RandomStarts(make_nim(), 8)
+
+
+class TestRandomStartsWithLives(EnvironmentContract):
+  goes_on_after_a_life_lost = True
+
+  def make(self):
+    return RandomStarts(make_lives(), 8)
+
+
+def test_a_game_that_goes_on_has_no_random_start_and_a_start_loses_no_life():
+  env = RandomStarts(make_lives(), 8)
+  counts, before = [], None
+  for step in play(env, 2000):
+    count, lives = step.observation.frame[0, 0]
+    if step.observation.is_continued:
+      assert count == before + 1
+    elif step.first():
+      # Whatever was played before this frame cost no life: that start was drawn again, in a new game.
+      assert lives == 3
+      assert step.observation.is_continued is False
+      counts.append(count)
+    before = count
+  assert max(counts) == 6
+  assert min(counts) == 0
 
 
 def num_started(step):

@@ -7,8 +7,8 @@ from moozi.core.pytree import fields_of, map_fields, replace, stack
 from moozi.core.records import BatchedTimeStep, TrajectorySample
 from moozi.envs.replayed import ReplayedEnvironment, VectorReplayedEnvironment
 from moozi.envs.vector import VectorEnvironment, make_vector
-from tests.envs.contract import EnvironmentContract, random_agent_actions
-from tests.envs.worlds import make_nim
+from tests.envs.contract import EnvironmentContract, check_vector, random_agent_actions
+from tests.envs.worlds import make_lives, make_nim
 
 SEEN = (
   "frame",
@@ -53,6 +53,10 @@ NIM = VectorEnvironment([make_nim(max_episode_steps=3) for _ in range(4)])
 NIM_STEPS = record_trajectory(NIM, 60)
 
 
+LIVES = VectorEnvironment([make_lives() for _ in range(2)])
+LIVES_STEPS = record_trajectory(LIVES, 80)
+
+
 def whole_episodes(trajectory: TrajectorySample, i: int) -> TrajectorySample:
   """One lane, cut after its last end."""
   return lane(trajectory, i, 0, int(np.flatnonzero(trajectory.is_last[:, i])[-1]) + 1)
@@ -66,6 +70,43 @@ class TestReplayedCatch(EnvironmentContract):
 class TestReplayedNim(EnvironmentContract):
   def make(self):
     return ReplayedEnvironment(whole_episodes(NIM_STEPS, 1), NIM.spec)
+
+
+class TestReplayedLives(EnvironmentContract):
+  goes_on_after_a_life_lost = True
+
+  def make(self):
+    return ReplayedEnvironment(whole_episodes(LIVES_STEPS, 0), LIVES.spec)
+
+  # Every reset goes back to the first step, one after a life lost too: only `step` goes on.
+  def test_seed_and_a_second_reset_begin_a_new_game(self):
+    pass
+
+  def test_keeps_the_vector_contract(self):
+    check_vector(VectorEnvironment([self.make() for _ in range(3)]), self.num_steps)
+
+
+def test_a_life_lost_is_replayed_as_it_was():
+  trajectory = whole_episodes(LIVES_STEPS, 0)
+  env = ReplayedEnvironment(trajectory, LIVES.spec)
+  step, num_gone_on = env.reset(), 0
+  for t in range(len(trajectory.action)):
+    np.testing.assert_array_equal(step.observation.frame, trajectory.frame[t])
+    assert step.first() == (t == 0 or trajectory.is_last[t - 1])
+    assert step.observation.is_continued == (step.first() and not trajectory.is_first[t])
+    num_gone_on += step.observation.is_continued
+    step = env.step(1)
+  assert num_gone_on > 4
+
+
+def test_a_life_lost_is_replayed_side_by_side_too():
+  env = VectorReplayedEnvironment(1, LIVES.spec)
+  trajectory = whole_episodes(LIVES_STEPS, 0)
+  env.refill([trajectory])
+  step = env.reset()
+  for t in range(len(trajectory.action)):
+    assert_row(step, 0, trajectory, t)
+    step = env.step(np.ones(1, np.int32))
 
 
 def assert_row(step: BatchedTimeStep, i: int, trajectory: TrajectorySample, t: int) -> None:

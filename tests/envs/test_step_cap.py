@@ -4,12 +4,31 @@ import pytest
 
 from moozi.envs import registry
 from moozi.envs.step_cap import StepCap
-from tests.envs.contract import EnvironmentContract
+from tests.envs.contract import EnvironmentContract, play
+from tests.envs.worlds import make_lives
 
 
 class TestStepCap(EnvironmentContract):
   def make(self):
     return StepCap(registry.make("minatar:breakout", seed=0), 7)
+
+
+class TestStepCapWithLives(EnvironmentContract):
+  goes_on_after_a_life_lost = True
+
+  def make(self):
+    return StepCap(make_lives(), 10)
+
+
+def test_cap_counts_the_whole_game_of_several_lives():
+  num_cut = 0
+  for step in play(StepCap(make_lives(), 10), 600):
+    count = step.observation.frame[0, 0, 0]
+    is_cut = step.last() and step.discount == 1.0
+    # The step that goes on after a life lost counts, and cannot be cut itself.
+    assert is_cut == (count >= 10 and not step.first() and step.discount != 0.0)
+    num_cut += is_cut
+  assert num_cut > 5
 
 
 def steps_until_last(env):

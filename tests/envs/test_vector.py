@@ -7,7 +7,7 @@ from moozi.core.errors import UserError
 from moozi.envs import registry
 from moozi.envs.vector import VectorEnvironment, make_vector
 from tests.envs.contract import check_vector, random_agent_actions
-from tests.envs.worlds import make_nim
+from tests.envs.worlds import make_lives, make_nim
 
 
 @pytest.mark.parametrize(
@@ -49,6 +49,37 @@ def test_two_players_and_illegal_actions():
   # Who has just moved wins: the reward is the mover's, and the frame's player is the other one.
   for step in steps:
     assert (step.last_reward[step.is_last] == 1.0).all()
+
+
+def test_after_a_life_lost_no_frame_is_first():
+  vector, single = VectorEnvironment([make_lives()]), make_lives()
+  step, row = vector.reset(), single.reset()
+  num_gone_on = 0
+  for _ in range(100):
+    np.testing.assert_array_equal(step.frame[0], row.observation.frame)
+    assert step.is_first.item() == (row.first() and not row.observation.is_continued)
+    assert step.last_discount.item() == (0.0 if row.discount == 0.0 else 1.0)
+    assert step.last_reward.item() == (row.reward or 0.0)
+    num_gone_on += row.observation.is_continued
+    step, row = vector.step(np.array([2])), single.step(1)
+  assert num_gone_on > 10
+
+
+def test_a_reset_of_all_worlds_begins_new_games_after_a_life_lost_too():
+  vector = VectorEnvironment([make_lives(), make_lives()])
+  step = vector.reset()
+  while not step.is_last.any():
+    step = vector.step(np.array([1, 1]))
+  step = vector.reset()
+  assert step.is_first.all()
+  assert step.frame.tolist() == [[[[0, 3]]]] * 2
+
+
+def test_render_is_the_worlds_own():
+  vector = VectorEnvironment([make_lives(), make_lives()])
+  vector.reset()
+  assert vector.render(1).shape == (4, 6, 3)
+  assert make_vector("tiny:catch", {}, 1, seed=0).render(0) is None
 
 
 def test_terminal_frame_then_first_frame():

@@ -33,6 +33,63 @@ class Nim:
     return self._player
 
 
+class Lives:
+  """A game of three lives, each lost after 3 to 7 steps by the seed; frames count the steps of the game.
+
+  A life lost ends the episode. The reset after it goes on with the game by one step of its own.
+  """
+
+  def __init__(self) -> None:
+    self.is_continued = False
+    self.seed(0)
+
+  def seed(self, seed: int) -> None:
+    self._random, self._has_lost_life = np.random.default_rng(seed), False
+
+  def reset(self) -> None:
+    self.is_continued, self._has_lost_life = self._has_lost_life, False
+    if self.is_continued:
+      self._count += 1
+    else:
+      self._count, self._lives = 0, 3
+    self._left = int(self._random.integers(3, 8))
+
+  def step(self, action: int) -> tuple[float, bool, bool]:
+    self._count += 1
+    self._left -= 1
+    if self._left:
+      return float(action), False, False
+    self._lives -= 1
+    self._has_lost_life = self._lives > 0
+    return float(action), True, False
+
+  def frame(self) -> np.ndarray:
+    return np.array([[[self._count, self._lives]]], np.uint8)
+
+  def legal_actions_mask(self) -> np.ndarray:
+    return np.ones(2, bool)
+
+  def to_play(self) -> int:
+    return 0
+
+  def render(self) -> np.ndarray:
+    return np.full((4, 6, 3), self._count, np.uint8)
+
+
+LIVES_SPEC = EnvSpec(
+  name="test:lives",
+  frame_shape=(1, 1, 2),
+  frame_dtype="uint8",
+  num_env_actions=2,
+  action_names=("rest", "earn 1"),
+)
+
+
+def make_lives(max_episode_steps: int | None = None) -> GameEnvironment:
+  """The game of three lives as a world."""
+  return GameEnvironment(Lives(), LIVES_SPEC, max_episode_steps)
+
+
 NIM_SPEC = EnvSpec(
   name="test:nim",
   frame_shape=(1, 1, 2),

@@ -118,6 +118,7 @@ class Recorder:
       root_values=episode.root_values[:limit],
       action_probs=episode.action_probs[:limit],
       spec=self._spec,
+      pictures=None if episode.pictures is None else episode.pictures[:limit],
     )
     path = self._run.gifs_path / f"step_{result.env_steps:09d}.gif"
     write_gif(path, images, fps=12)

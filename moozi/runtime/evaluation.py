@@ -27,11 +27,14 @@ from moozi.runtime.opponents import make_opponent, score_figures, seat_of
 
 @dataclasses.dataclass(frozen=True)
 class EpisodeRecord:
-  """One episode as it was seen and thought, for pictures. T frames, the last one included.
+  """One episode as it was seen and thought, for pictures.
+
+  T is the number of its frames, the last one included, or `evaluation.gif_max_frames` where it has more.
 
   Attributes:
     frames: [T, H, W, C]. actions: [T] agent actions. rewards: [T], received on entering the frame.
     root_values: [T]. action_probs: [T, A].
+    pictures: [T, h, w, 3] uint8, the world's own (`Environment.render`); None where it has none.
   """
 
   frames: np.ndarray
@@ -39,6 +42,7 @@ class EpisodeRecord:
   rewards: np.ndarray
   root_values: np.ndarray
   action_probs: np.ndarray
+  pictures: np.ndarray | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -186,7 +190,9 @@ class _EpisodeSlots:
     self._finished = np.zeros(num_episodes, bool)
     self._record: dict[str, list[np.ndarray]] | None = None
     if record:
-      self._record = {name: [] for name in ("frames", "actions", "rewards", "root_values", "action_probs")}
+      names = ("frames", "actions", "rewards", "root_values", "action_probs", "pictures")
+      self._record = {name: [] for name in names}
+    self._max_frames = evaluation.gif_max_frames
     self.timestep = self._env.reset()
 
   @property
@@ -223,7 +229,7 @@ class _EpisodeSlots:
     action, root_value, action_probs = outputs
     seen, step = self._episode_of.copy(), self.timestep
     for slot in np.flatnonzero(seen == 0):
-      self._note(step.frame[slot], action[slot], step.last_reward[slot], root_value[slot], action_probs[slot])
+      self._note(slot, action[slot], root_value[slot], action_probs[slot])
     playing, mover = np.flatnonzero((seen >= 0) & ~step.is_last), step.to_play
     self.timestep = step = self._env.step(action)
     for slot in playing:
@@ -236,21 +242,27 @@ class _EpisodeSlots:
       if step.is_last[slot]:
         self._finished[episode] = True
         if episode == 0:
-          self._note(step.frame[slot], 0, step.last_reward[slot], 0.0, np.zeros_like(action_probs[slot]))
+          self._note(slot, 0, 0.0, np.zeros_like(action_probs[slot]))
 
   def _sign(self, mover: int, episode: int) -> float:
     return 1.0 if self._spec.num_players == 1 else float(player_sign(mover, seat_of(episode)))
 
-  def _note(self, frame: Any, action: Any, reward: Any, value: Any, probs: Any) -> None:
-    if self._record is None or (self._finished[0] and len(self._record["frames"]) > self._lengths[0]):
+  def _note(self, slot: Any, action: Any, value: Any, probs: Any) -> None:
+    """Keeps what the slot's world shows now, and what was thought and done there."""
+    if self._record is None or len(self._record["frames"]) == self._max_frames:
       return
-    for name, item in zip(self._record, (frame, action, reward, value, probs), strict=True):
-      self._record[name].append(np.array(item))
+    if self._finished[0] and len(self._record["frames"]) > self._lengths[0]:
+      return
+    step = self.timestep
+    items = (step.frame[slot], action, step.last_reward[slot], value, probs, self._env.render(slot))
+    for name, item in zip(self._record, items, strict=True):
+      if item is not None:
+        self._record[name].append(np.array(item))
 
   def result(self, version: int, env_steps: int) -> EvaluationResult:
     episode = None
     if self._record is not None:
-      episode = EpisodeRecord(**{name: np.stack(items) for name, items in self._record.items()})
+      episode = EpisodeRecord(**{name: np.stack(items) for name, items in self._record.items() if items})
     seats = np.array([seat_of(i) for i in range(self._num_episodes)])
     return EvaluationResult(
       returns=self._returns,

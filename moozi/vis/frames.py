@@ -50,10 +50,10 @@ def render_frame(frame: np.ndarray, spec: EnvSpec, scale: int = 1) -> np.ndarray
   if height == width == 1 and channels > 1:
     return _bars(frame[0, 0].astype(np.float64), scale)
   if spec.frame_dtype == "uint8":
-    return _enlarge(_image(frame), scale)
+    return enlarge(_image(frame), scale)
   if spec.frame_dtype == "float32" and channels in (1, 3):
-    return _enlarge(_image(_stretch(frame)), scale)
-  picture = _enlarge(_planes(frame > 0.5 if spec.frame_dtype == "float32" else frame), scale)
+    return enlarge(_image(_stretch(frame)), scale)
+  picture = enlarge(_planes(frame > 0.5 if spec.frame_dtype == "float32" else frame), scale)
   if scale >= _GRID_FROM_SCALE:
     picture[scale - 1 :: scale] //= 2
     picture[:, scale - 1 :: scale] //= 2
@@ -100,5 +100,6 @@ def _bars(vector: np.ndarray, scale: int) -> np.ndarray:
   return picture
 
 
-def _enlarge(picture: np.ndarray, scale: int) -> np.ndarray:
+def enlarge(picture: np.ndarray, scale: int) -> np.ndarray:
+  """A picture [h, w, 3] with each pixel drawn as `scale` by `scale` of them."""
   return picture.repeat(scale, axis=0).repeat(scale, axis=1)

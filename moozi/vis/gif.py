@@ -9,7 +9,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
-from moozi.vis.frames import render_frame
+from moozi.vis.frames import enlarge, render_frame
 
 _PICTURE_SIZE = 240
 _PANEL_WIDTH = 236
@@ -75,6 +75,7 @@ def episode_images(
   root_values: np.ndarray,
   action_probs: np.ndarray,
   spec: EnvSpec,
+  pictures: np.ndarray | None = None,
 ) -> list[np.ndarray]:
   """An episode's pictures: the frame, and beside it the step, action, reward, value and policy.
 
@@ -85,6 +86,7 @@ def episode_images(
     root_values: [T].
     action_probs: [T, A]; of more than 12 actions the likeliest 12 are drawn.
     spec: the facts of the world.
+    pictures: [T, h, w, 3] uint8, drawn in the frames' place: a world's own, as it looks to a person.
 
   Returns: T arrays [h, w, 3] uint8, all of one size.
   Raises: ValueError: where the arrays do not fit one another, or the spec.
@@ -97,8 +99,13 @@ def episode_images(
   for name, shape in shapes.items():
     if np.shape(given[name]) != shape:
       raise ValueError(f"{name}: shape {np.shape(given[name])}; must be {shape}")
+  if pictures is not None:
+    is_picture = pictures.ndim == 4 and pictures.shape[3] == 3 and pictures.dtype == np.uint8
+    if not is_picture or len(pictures) != num_steps:
+      got = f"{pictures.dtype}{list(pictures.shape)}"
+      raise ValueError(f"pictures: {got}; must be uint8[{num_steps}, h, w, 3]")
   returns = np.cumsum(np.asarray(rewards, np.float64))
-  scale = _scale(spec)
+  scale = _scale(spec.frame_shape if pictures is None else pictures.shape[1:])
   out = []
   for t in range(num_steps):
     lines = [
@@ -108,7 +115,8 @@ def episode_images(
       f"value {float(root_values[t]):.3f}",
     ]
     panel = _panel(lines, np.asarray(action_probs[t], np.float64), int(actions[t]), spec)
-    out.append(_beside(render_frame(frames[t], spec, scale), panel))
+    picture = render_frame(frames[t], spec, scale) if pictures is None else enlarge(pictures[t], scale)
+    out.append(_beside(picture, panel))
   return out
 
 
@@ -154,9 +162,9 @@ def _action_name(spec: EnvSpec, action: int) -> str:
   return spec.action_names[action - 1] if action <= len(spec.action_names) else f"action {action - 1}"
 
 
-def _scale(spec: EnvSpec) -> int:
-  """Pixels to a cell such that the frame is about as large as the panel beside it."""
-  height, width, channels = spec.frame_shape
+def _scale(shape: tuple[int, ...]) -> int:
+  """Pixels to a cell such that a frame of this shape [H, W, C] is about as large as the panel beside it."""
+  height, width, channels = shape
   longest = max(height, width) if max(height, width) > 1 else max(channels, 10)
   return max(1, _PICTURE_SIZE // longest)
 

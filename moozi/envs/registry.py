@@ -19,6 +19,7 @@ from moozi.envs.library import Library
 
 # Where each library's LIBRARY is. Imported when asked for: their packages are large.
 _MODULES = {
+  "atari": "moozi.envs.atari",
   "gymnasium": "moozi.envs.gymnasium_worlds",
   "gymnax": "moozi.envs.gymnax_worlds",
   "minatar": "moozi.envs.minatar",

@@ -10,6 +10,12 @@ Array = Any
 NormKind = Literal["layer", "batch", "none"]
 
 _EPSILON = 1e-5
+_LARGE_FRAME = 64
+
+
+def is_large(frames: Array) -> bool:
+  """Whether frames [B, H, W, C] are so large that a network reduces them first: Atari's, no board's."""
+  return min(frames.shape[1:3]) >= _LARGE_FRAME
 
 
 class BatchNorm(hk.Module):

@@ -1,4 +1,4 @@
-"""The light network for few cores: one convolution into a latent vector, vectors from there on."""
+"""The light network for few cores: convolutions into a latent vector, vectors from there on."""
 
 from typing import Any
 
@@ -6,10 +6,13 @@ import haiku as hk
 import jax
 
 from moozi.core.config import NetworkConfig
-from moozi.nn.blocks import normalize_latent
+from moozi.nn.blocks import is_large, normalize_latent
 from moozi.nn.latent import flatten
 
 Array = Any
+
+# Large frames are reduced until they have no more cells on a side.
+_SMALL_ENOUGH = 10
 
 
 class ConvLatentRepresentation(hk.Module):
@@ -17,6 +20,11 @@ class ConvLatentRepresentation(hk.Module):
 
   The convolution is unpadded where the frame has room for it: the border cells are still seen, at a
   third less work in the dense layer of a 10×10 frame.
+
+  Large frames, of 64 cells and more on a side: an 8×8 convolution of stride 4, then 4×4 convolutions of
+  stride 2 with twice the channels down to 10 cells, each with relu; all unpadded. 84 cells become 20, then 9.
+
+  Source for large frames: Mnih et al. 2013. Departures: sizes of the config (there 16 channels, 256 units).
   """
 
   def __init__(self, config: NetworkConfig, name: str = "representation"):
@@ -26,6 +34,14 @@ class ConvLatentRepresentation(hk.Module):
   def __call__(self, stacked_history: Array, is_training: bool) -> Array:
     """[B, H, W, Ch] to the hidden state [B, latent_size]."""
     del is_training  # nothing here keeps statistics
-    padding = "VALID" if min(stacked_history.shape[1:3]) >= 3 else "SAME"
-    x = jax.nn.relu(hk.Conv2D(self._config.channels, 3, padding=padding, name="conv")(stacked_history))
+    channels = self._config.channels
+    if is_large(stacked_history):
+      x = jax.nn.relu(hk.Conv2D(channels, 8, stride=4, padding="VALID", name="conv")(stacked_history))
+      i = 1
+      while max(x.shape[1:3]) > _SMALL_ENOUGH and min(x.shape[1:3]) >= 4:
+        x = jax.nn.relu(hk.Conv2D(2 * channels, 4, stride=2, padding="VALID", name=f"conv_{i}")(x))
+        i += 1
+    else:
+      padding = "VALID" if min(stacked_history.shape[1:3]) >= 3 else "SAME"
+      x = jax.nn.relu(hk.Conv2D(channels, 3, padding=padding, name="conv")(stacked_history))
     return normalize_latent(hk.Linear(self._config.latent_size, name="dense")(flatten(x)))

@@ -1,5 +1,7 @@
 """The thesis's residual network, 5.1.2 to the letter; the norm and the sizes are the config's.
 
+Frames of 64 cells and more are reduced as MuZero reduces Atari's; everything after it is the same.
+
 Hidden states are images [B, H, W, channels]. The reward head lacks a flatten in the thesis (an erratum),
 and "(1)" at the value head is |Z|. "One block to obtain the hidden state head, one block on it" is read as
 `num_dynamics_blocks` blocks in a trunk that the reward head also reads, and one more for the hidden state.
@@ -12,31 +14,54 @@ import jax
 import jax.numpy as jnp
 
 from moozi.core.config import NetworkConfig
-from moozi.nn.blocks import Heads, ResidualBlock
+from moozi.nn.blocks import Heads, Norm, ResidualBlock, is_large
 from moozi.nn.latent import flatten
 
 Array = Any
 
 
-def _tower(x: Array, num_blocks: int, config: NetworkConfig, is_training: bool) -> Array:
-  for i in range(num_blocks):
-    x = ResidualBlock(config.channels, config.norm, config.batch_norm_decay, name=f"block_{i}")(
-      x, is_training
-    )
+def _tower(x: Array, num_blocks: int, config: NetworkConfig, is_training: bool, first: int = 0) -> Array:
+  """Residual blocks called `block_{first}` and so on, with as many channels as x has."""
+  for i in range(first, first + num_blocks):
+    x = ResidualBlock(x.shape[-1], config.norm, config.batch_norm_decay, name=f"block_{i}")(x, is_training)
   return x
 
 
 class ResnetRepresentation(hk.Module):
-  """h: a 1×1 convolution, then `num_representation_blocks` residual blocks."""
+  """h: a 1×1 convolution, then `num_representation_blocks` residual blocks; large frames are reduced.
+
+  Large frames, of 64 cells and more on a side: 3×3 convolution of stride 2 into half the channels, blocks,
+  3×3 convolution of stride 2 into all channels, blocks, average pool of stride 2, blocks, average pool of
+  stride 2. The blocks lie 2 : 3 : 3 between them; eight are MuZero's. 96 and 84 cells become 6.
+
+  Source: the thesis 5.1.2; Schrittwieser et al. 2020, appendix F, for large frames. Departures there: a norm
+  and relu after the convolutions; sizes of the config (MuZero has 256 channels).
+  """
 
   def __init__(self, config: NetworkConfig, name: str = "representation"):
     super().__init__(name=name)
     self._config = config
 
   def __call__(self, stacked_history: Array, is_training: bool) -> Array:
-    """[B, H, W, Ch] to the hidden state [B, H, W, channels]."""
-    x = hk.Conv2D(self._config.channels, 1, padding="SAME", name="conv")(stacked_history)
-    return _tower(x, self._config.num_representation_blocks, self._config, is_training)
+    """[B, H, W, Ch] to the hidden state [B, H, W, channels]; large ones to [B, ⌈H/16⌉, ⌈W/16⌉, channels]."""
+    c = self._config
+    if not is_large(stacked_history):
+      x = hk.Conv2D(c.channels, 1, padding="SAME", name="conv")(stacked_history)
+      return _tower(x, c.num_representation_blocks, c, is_training)
+    # Where the second and the third stage begin, and where the last one ends.
+    first, second, last = (round(c.num_representation_blocks * share / 8) for share in (2, 5, 8))
+    x = self._halve(stacked_history, max(1, c.channels // 2), 0, is_training)
+    x = _tower(x, first, c, is_training)
+    x = self._halve(x, c.channels, 1, is_training)
+    x = _tower(x, second - first, c, is_training, first)
+    x = hk.avg_pool(x, window_shape=3, strides=2, padding="SAME")
+    x = _tower(x, last - second, c, is_training, second)
+    return hk.avg_pool(x, window_shape=3, strides=2, padding="SAME")
+
+  def _halve(self, x: Array, channels: int, index: int, is_training: bool) -> Array:
+    norm = Norm(self._config.norm, self._config.batch_norm_decay, name=f"norm_{index}")
+    x = hk.Conv2D(channels, 3, stride=2, padding="SAME", name=f"conv_{index}")(x)
+    return jax.nn.relu(norm(x, is_training))
 
 
 class ResnetPrediction(hk.Module):

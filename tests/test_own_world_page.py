@@ -11,10 +11,12 @@ import pytest
 PAGE = Path(__file__).parents[1] / "docs" / "own_world.md"
 # Not the example's own numbers: they take a minute.
 QUICK = (
-  *("max_env_steps=320", "runtime=local", "replay.min_steps_to_learn=64", "replay.capacity=4096"),
-  *("workers.num_envs=4", "learner.batch_size=16", "learner.updates_per_call=2", "network.latent_size=16"),
-  *("evaluation.final_episodes=4", "evaluation.num_envs=2", "planners.train.num_simulations=4"),
-  *("planners.test.num_simulations=4", "logging.progress=none", "evaluation.gif=false"),
+  *("runtime=local", "max_env_steps=128", "replay.min_steps_to_learn=64", "replay.capacity=4096"),
+  *("workers.num_envs=4", "learner.batch_size=16", "learner.updates_per_call=2"),
+  *("network.latent_size=16", "network.head_size=16", "targets.unroll_steps=1", "targets.n_step=2"),
+  *("planners.train.num_simulations=2", "planners.test.num_simulations=2", "learner.consistency_coef=0"),
+  *("evaluation.num_envs=2", "evaluation.final_episodes=2", "evaluation.gif=false"),
+  *("logging.progress=none", "logging.tensorboard=false"),
 )
 
 

@@ -105,7 +105,6 @@ class _Remade(Environment):
   def __init__(self, make: Callable[[int], tuple[Environment, bool]]) -> None:
     self._make = make
     self._env, _ = make(0)
-    self._is_used = False
 
   @property
   def world_spec(self) -> EnvSpec:

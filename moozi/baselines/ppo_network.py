@@ -108,7 +108,9 @@ def _conv(
 
 
 def _initializer(config: PPONetworkConfig, scale: float) -> Any:
-  return hk.initializers.Orthogonal(scale) if config.orthogonal_init else None
+  if config.orthogonal_init:
+    return hk.initializers.Orthogonal(scale)
+  return hk.initializers.VarianceScaling(1.0, "fan_in", "truncated_normal")
 
 
 def make_policy(network: PPONetwork) -> Callable[..., tuple[HistoryState, PolicyOutput]]:

@@ -33,8 +33,8 @@ class PPONetworkConfig(Section):
   channels: PositiveInt = Field(16, description="conv: channels of the convolution")
   orthogonal_init: bool = Field(
     True,
-    description="orthogonal weights of scale √2, at the value 1, at the policy 0.01; false is Haiku's own "
-    "initialization (a truncated normal of variance 1 / inputs)",
+    description="orthogonal weights of scale √2, at the value 1, at the policy 0.01; false is a truncated "
+    "normal of variance 1 / inputs everywhere",
   )
 
 

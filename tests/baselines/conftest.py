@@ -1,0 +1,18 @@
+"""A PPO run small enough to compile and play in seconds."""
+
+TINY = (
+  "algorithm=ppo",
+  "env.name=tiny:catch",
+  "ppo.num_envs=4",
+  "ppo.segment_length=16",
+  "ppo.num_minibatches=2",
+  "ppo.num_epochs=2",
+  "ppo.network.hidden_sizes=[16]",
+  "evaluation.num_envs=3",
+  "evaluation.episodes=4",
+  "evaluation.final_episodes=5",
+  "evaluation.max_random_starts=2",
+  "evaluation.period_env_steps=200",
+  "checkpoint.milestones_env_steps=100",
+  "max_env_steps=320",
+)

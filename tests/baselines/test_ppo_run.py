@@ -1,0 +1,225 @@
+"""PPO's collector and loop: what a segment holds, what the loop yields, and twice the same."""
+
+import jax
+import numpy as np
+import pytest
+
+from moozi.baselines import ppo_run
+from moozi.baselines.ppo import Segment, init_state
+from moozi.baselines.ppo_network import make_network, masked_log_probs
+from moozi.core.config import Config
+from moozi.core.errors import UserError
+from moozi.envs.vector import VectorEnvironment, make_vector
+from moozi.io.config import load_config
+from moozi.runtime import build
+from moozi.runtime.events import Acted, Evaluated, Event, Finished, Started, StateReady, Updated
+from tests.baselines.conftest import TINY
+from tests.envs.worlds import NIM_SPEC
+
+
+def configure(*overrides: str) -> Config:
+  return load_config(None, [*TINY, *overrides])
+
+
+def run(*overrides: str, **kwargs) -> list[Event]:
+  config = configure(*overrides)
+  return list(ppo_run.run(config, build.world_spec(config), **kwargs))
+
+
+def final_state(events: list[Event]):
+  return next(e.state for e in events if isinstance(e, StateReady) and e.is_final)
+
+
+# --- collector ----------------------------------------------------------------------------------------
+
+
+class Watched(VectorEnvironment):
+  """Notes what the world showed."""
+
+  def __init__(self, env: VectorEnvironment) -> None:
+    self._inner, self.shown = env, []
+
+  spec = property(lambda self: self._inner.spec)
+  num_envs = property(lambda self: self._inner.num_envs)
+
+  def reset(self):
+    self.shown.append(self._inner.reset())
+    return self.shown[-1]
+
+  def step(self, actions):
+    self.shown.append(self._inner.step(actions))
+    return self.shown[-1]
+
+
+@pytest.fixture(scope="module")
+def collected():
+  """Two segments of Catch, cut after seven steps in half of the tries, with a history of three frames."""
+  config = configure("ppo.history_length=3", "env.kwargs.max_episode_steps=7")
+  spec = build.world_spec(config)
+  network = make_network(config.ppo.network, spec)
+  state = init_state(network, config.ppo, spec, jax.random.PRNGKey(3))
+  state = jax.tree_util.tree_map(lambda x: x * 30 if x.ndim == 2 else x, state)  # far from uniform
+  env = Watched(make_vector(config.env.name, config.env.kwargs, 4, 0))
+  collector = ppo_run.Collector(network, config, env, 0)
+  return network, state, env.shown, [collector.run(state) for _ in range(2)]
+
+
+def test_a_segment_tells_what_each_action_led_to(collected):
+  _, _, shown, segments = collected
+  for number, (segment, _) in enumerate(segments):
+    assert isinstance(segment, Segment)
+    for t in range(16):
+      seen, then = shown[16 * number + t], shown[16 * number + t + 1]
+      np.testing.assert_array_equal(segment.is_live[t], ~seen.is_last)
+      np.testing.assert_array_equal(segment.frames[t, :, -1], seen.frame)
+      np.testing.assert_array_equal(segment.legal_actions_mask[t], seen.legal_actions_mask)
+      np.testing.assert_array_equal(segment.reward[t], then.last_reward)
+      np.testing.assert_array_equal(segment.is_last[t], then.is_last)
+      np.testing.assert_array_equal(segment.is_truncated[t], then.is_truncated)
+      np.testing.assert_array_equal(segment.action[t] == 0, seen.is_last)
+  assert segments[0][0].is_truncated.any()
+
+
+def test_values_and_probabilities_are_those_of_the_frames_that_are_learned_from(collected):
+  """The learner computes both again from the segment alone: at first the ratio is 1 in every live sample."""
+  network, state, _, segments = collected
+  for segment, _ in segments:
+    frames = segment.frames.reshape(-1, *segment.frames.shape[2:])
+    logits, value = network.apply(state.params, frames)
+    np.testing.assert_allclose(value, segment.value[:-1].reshape(-1), rtol=1e-4, atol=1e-5)
+    log_probs = masked_log_probs(logits, segment.legal_actions_mask.reshape(len(value), -1))
+    live, action = segment.is_live.reshape(-1), segment.action.reshape(-1)
+    chosen = np.asarray(log_probs)[np.arange(len(value)), action]
+    np.testing.assert_allclose(chosen[live], segment.log_prob.reshape(-1)[live], rtol=1e-4, atol=1e-5)
+    assert np.ptp(np.asarray(value)) > 0.1
+
+
+def test_the_last_value_is_of_the_frame_that_the_next_segment_begins_with(collected):
+  (first, _), (second, _) = collected[3]
+  np.testing.assert_allclose(first.value[-1], second.value[0], rtol=1e-6)
+
+
+def test_history_is_stacked_over_segments_and_wiped_at_starts(collected):
+  _, _, shown, segments = collected
+  frames = np.concatenate([segment.frames for segment, _ in segments])
+  for t in range(32):
+    for lane in range(4):
+      for back in range(3):
+        # an episode that began within the last `back` steps leaves zeros before it
+        began = any(s < 0 or shown[s].is_first[lane] for s in range(t - back + 1, t + 1))
+        expected = np.zeros_like(frames[0, 0, 0]) if began or t < back else shown[t - back].frame[lane]
+        np.testing.assert_array_equal(frames[t, lane, 2 - back], expected)
+
+
+def test_returns_are_those_of_whole_episodes(collected):
+  _, _, shown, segments = collected
+  returns = np.concatenate([acted.episode_returns for _, acted in segments])
+  lengths = np.concatenate([acted.episode_lengths for _, acted in segments])
+  ended = sum(step.is_first.sum() for step in shown[1:])
+  assert len(returns) == len(lengths) == ended > 0
+  assert (lengths == 7).all()
+  assert (returns == 0).all()
+  assert segments[0][1].num_steps == 64
+
+
+# --- loop ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def events() -> list[Event]:
+  return run()
+
+
+def test_the_events_are_those_of_a_run(events):
+  kinds = [type(e) for e in events]
+  assert kinds[0] is Started
+  assert kinds[-3:] == [StateReady, Evaluated, Finished]
+  assert kinds.count(Acted) == kinds.count(Updated) == 5
+  assert kinds.count(StateReady) >= 3
+  assert kinds.count(Evaluated) == 2
+  last = events[-1]
+  assert (last.env_steps, last.learner_steps, last.reason) == (320, 20, "max_env_steps")
+  assert len(events[-2].result.returns) == 5
+  assert sum(e.num_samples for e in events if isinstance(e, Updated)) == 640
+  assert last.sample_reuse == 2.0
+
+
+def test_the_debug_variables_are_told(events):
+  metrics = next(e.metrics for e in events if isinstance(e, Updated))
+  wanted = """loss/total loss/policy loss/value loss/entropy ppo/clip_fraction ppo/approx_kl ppo/approx_kl_k1
+    ppo/explained_variance update/grad_norm update/learning_rate update/skipped learner/samples_per_s"""
+  assert set(wanted.split()) <= set(metrics)
+  assert np.isfinite(list(metrics.values())).all()
+  rates = [e.metrics["update/learning_rate"] for e in events if isinstance(e, Updated)]
+  np.testing.assert_allclose(rates, 2.5e-4 * np.array([1, 0.8, 0.6, 0.4, 0.2]), rtol=1e-5)
+
+
+def test_the_same_seed_gives_the_same_run_to_the_bit(events):
+  again, other = run(), run("seed=1")
+  leaves = [jax.tree_util.tree_leaves(final_state(e)) for e in (events, again, other)]
+  for a, b in zip(leaves[0], leaves[1], strict=True):
+    np.testing.assert_array_equal(a, b)
+  assert any((a != b).any() for a, b in zip(leaves[0], leaves[2], strict=True))
+  returns = [
+    [e.episode_returns.tolist() for e in es if isinstance(e, Acted)] for es in (events, again, other)
+  ]
+  assert returns[0] == returns[1]
+  assert returns[0] != returns[2]
+
+
+def test_a_run_can_start_from_a_state(events):
+  state = final_state(events)
+  again = run("max_env_steps=64", state=state)
+  assert again[0].learner_steps == 20
+  assert again[-1].learner_steps == 24
+  rate = next(e.metrics["update/learning_rate"] for e in again if isinstance(e, Updated))
+  assert rate == pytest.approx(2.5e-4), "the rate falls over this run, not over the one before"
+  changes = [
+    np.abs(a - b).max()
+    for a, b in zip(
+      jax.tree_util.tree_leaves(final_state(again).params),
+      jax.tree_util.tree_leaves(state.params),
+      strict=True,
+    )
+  ]
+  assert 0 < max(changes) < 0.01
+
+
+def test_a_stop_and_the_wall_time_end_a_run_with_a_checkpoint():
+  stopped = run(should_stop=lambda: True)
+  assert [type(e) for e in stopped] == [Started, StateReady, Finished]
+  assert stopped[-1].reason == "stopped"
+  timed = run("max_wall_s=0.001", "max_env_steps=1000000")
+  assert timed[-1].reason == "max_wall_s"
+  assert isinstance(timed[-2], Evaluated)
+
+
+def test_a_template_has_the_states_shapes(events):
+  config = configure()
+  template = ppo_run.training_state_template(config, build.world_spec(config))
+  state = final_state(events)
+  assert jax.tree_util.tree_structure(template) == jax.tree_util.tree_structure(state)
+  for a, b in zip(jax.tree_util.tree_leaves(template), jax.tree_util.tree_leaves(state), strict=True):
+    assert (a.shape, a.dtype) == (b.shape, b.dtype)
+
+
+def test_evaluation_takes_the_most_probable_action_unless_it_has_noise(events):
+  state = final_state(events)
+  played = []
+  for noise_free in ("true", "false"):
+    # Without random starts the ball's column is all the chance there is: few episodes, again and again.
+    config = configure(f"evaluation.noise_free={noise_free}", "evaluation.max_random_starts=0")
+    evaluator = ppo_run.build_evaluator(config, build.world_spec(config))
+    played.append(evaluator.run(state.params, state.net_state, num_episodes=40).num_distinct)
+  assert played[0] <= 5
+  assert played[1] > 20
+
+
+def test_worlds_that_ppo_cannot_play_are_refused():
+  with pytest.raises(UserError, match=r"algorithm=ppo: .* one player"):
+    next(ppo_run.run(configure(), NIM_SPEC))
+  with pytest.raises(UserError, match=r"nature_conv: .* 36×36.* 10×5"):
+    run("ppo.network.kind=nature_conv")
+  config = configure()
+  with pytest.raises(UserError, match=r"--simulations=9: .* does not search"):
+    ppo_run.build_evaluator(config, build.world_spec(config), 9)

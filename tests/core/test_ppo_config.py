@@ -1,0 +1,44 @@
+"""PPO's own rules of configuration."""
+
+import pydantic
+import pytest
+
+from moozi.core.config import Config
+from moozi.core.ppo_config import PPOConfig
+
+
+def test_the_defaults_are_the_sources():
+  """`ppo.py` of Huang et al. 2022, its arguments."""
+  ppo = Config().ppo
+  assert Config().algorithm == "muzero"
+  assert (ppo.num_envs, ppo.segment_length, ppo.num_minibatches, ppo.num_epochs) == (4, 128, 4, 4)
+  assert (ppo.learning_rate, ppo.anneal_learning_rate, ppo.adam_epsilon) == (2.5e-4, True, 1e-5)
+  assert (ppo.discount, ppo.gae_lambda, ppo.bootstrap_truncated) == (0.99, 0.95, False)
+  assert (ppo.normalize_advantages, ppo.clip_range, ppo.clip_value) == (True, 0.2, True)
+  assert (ppo.entropy_coef, ppo.value_coef, ppo.max_grad_norm) == (0.01, 0.5, 0.5)
+  assert (ppo.network.sharing, ppo.network.hidden_sizes, ppo.network.activation) == (
+    "separate",
+    (64, 64),
+    "tanh",
+  )
+  assert ppo.network.orthogonal_init
+
+
+@pytest.mark.parametrize(
+  ("changes", "said"),
+  [
+    ({"num_minibatches": 3}, "num_minibatches=3: must divide num_envs × segment_length = 512"),
+    ({"num_minibatches": 1024}, "must divide"),
+    ({"num_minibatches": 512}, "leaves one sample"),
+    ({"gae_lambda": 1.1}, "less than or equal to 1"),
+    ({"clip_range": 0}, "greater than 0"),
+    ({"network": {"hidden_sizes": (64, 0)}}, "greater than or equal to 1"),
+  ],
+)
+def test_what_makes_no_sense_is_refused(changes, said):
+  with pytest.raises(pydantic.ValidationError, match=said):
+    PPOConfig.model_validate(changes)
+
+
+def test_single_samples_may_be_learned_from_without_normalization():
+  assert PPOConfig(num_minibatches=512, normalize_advantages=False).num_minibatches == 512

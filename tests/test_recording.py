@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from moozi.core.config import Config
 from moozi.core.spec import EnvSpec
@@ -49,13 +50,14 @@ def acted(env_steps, returns=()):
   )
 
 
-def evaluated(env_steps, is_final=False):
+def evaluated(env_steps, is_final=False, pictures=None):
   episode = EpisodeRecord(
     frames=np.zeros((4, 3, 3, 1), bool),
     actions=np.array([1, 2, 1, 0]),
     rewards=np.zeros(4, np.float32),
     root_values=np.zeros(4, np.float32),
     action_probs=np.full((4, 3), 1 / 3, np.float32),
+    pictures=pictures,
   )
   result = EvaluationResult(
     returns=np.array([1.0, 3.0]),
@@ -136,6 +138,21 @@ def test_pictures_and_display(recorded):
   assert any("return 2.00 ± 1.00 over 2 episodes" in note for note in display.notes)
   assert display.ticks[-1]["env_steps"] == 200
   assert display.is_closed
+
+
+def test_the_gif_shows_the_worlds_own_pictures(tmp_path):
+  sizes = []
+  for name, pictures in (("frames", None), ("pictures", np.zeros((4, 200, 50, 3), np.uint8))):
+    overrides = [f"run.dir={tmp_path}", f"run.name={name}", "logging.tensorboard=false"]
+    config = load_config(None, [*overrides, "evaluation.gif_max_frames=2"])
+    run = RunDirectory.create(config)
+    recorder = Recorder(config, SPEC, run, Display(), start=0.0)
+    recorder.observe(evaluated(100, pictures=pictures))
+    recorder.close()
+    with Image.open(next(run.gifs_path.iterdir())) as gif:
+      sizes.append((gif.width, gif.n_frames))
+  # Frames of 3 by 3 are drawn 240 pixels wide, pictures of 50 by 200 as they are.
+  assert sizes == [(sizes[1][0] + 190, 2), (sizes[1][0], 2)]
 
 
 def test_a_run_without_evaluation_says_so(tmp_path):

@@ -27,6 +27,10 @@ def _tower(x: Array, num_blocks: int, config: NetworkConfig, is_training: bool, 
   return x
 
 
+def _pool(x: Array) -> Array:
+  return hk.avg_pool(x, window_shape=(3, 3, 1), strides=(2, 2, 1), padding="SAME")
+
+
 class ResnetRepresentation(hk.Module):
   """h: a 1×1 convolution, then `num_representation_blocks` residual blocks; large frames are reduced.
 
@@ -53,10 +57,8 @@ class ResnetRepresentation(hk.Module):
     x = self._halve(stacked_history, max(1, c.channels // 2), 0, is_training)
     x = _tower(x, first, c, is_training)
     x = self._halve(x, c.channels, 1, is_training)
-    x = _tower(x, second - first, c, is_training, first)
-    x = hk.avg_pool(x, window_shape=3, strides=2, padding="SAME")
-    x = _tower(x, last - second, c, is_training, second)
-    return hk.avg_pool(x, window_shape=3, strides=2, padding="SAME")
+    x = _pool(_tower(x, second - first, c, is_training, first))
+    return _pool(_tower(x, last - second, c, is_training, second))
 
   def _halve(self, x: Array, channels: int, index: int, is_training: bool) -> Array:
     norm = Norm(self._config.norm, self._config.batch_norm_decay, name=f"norm_{index}")

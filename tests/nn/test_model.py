@@ -193,3 +193,97 @@ def test_a_history_of_another_shape_is_refused():
 
 def test_count_params():
   assert count_params({"a": np.zeros((2, 3)), "b": {"c": np.zeros(4)}}) == 10
+
+
+# --- large frames: MuZero's reduction -----------------------------------------------------------------
+
+
+def large(size, planes, length, **config):
+  """A model for frames of size by size, its parameters' shapes, and those of its layers' outputs."""
+  spec = EnvSpec(name="t:l", frame_shape=(size, size, planes), frame_dtype="uint8", num_env_actions=5)
+  model = make_model(NetworkConfig(**config), spec, length, PHI)
+  history = jax.ShapeDtypeStruct((2, size, size, length * (planes + 6)), jnp.float32)
+  params, net_state = jax.eval_shape(model.init, jax.random.PRNGKey(0), history)
+  jaxpr = jax.make_jaxpr(lambda p, s, h: model.represent(p, s, h, False))(params, net_state, history)
+  outputs = [
+    (equation.primitive.name, equation.outvars[0].aval.shape[1:])
+    for equation in _equations(jaxpr.jaxpr)
+    if equation.primitive.name in ("conv_general_dilated", "reduce_window_sum")
+  ]
+  return model, params, net_state, outputs
+
+
+def _equations(jaxpr):
+  for equation in jaxpr.eqns:
+    inner = [value.jaxpr for value in equation.params.values() if hasattr(value, "jaxpr")]
+    if inner:
+      for part in inner:
+        yield from _equations(part)
+    else:
+      yield equation
+
+
+def test_large_frames_are_reduced_as_muzero_does():
+  """Schrittwieser et al. 2020, appendix F: 96×96 and 32 frames of history, 256 channels."""
+  _, params, _, outputs = large(96, 3, 32, kind="resnet", channels=256, num_representation_blocks=8)
+  sizes = [shape for name, shape in outputs if name == "conv_general_dilated"]
+  expected = [(48, 48, 128)] + 4 * [(48, 48, 128)] + [(24, 24, 256)] + 6 * [(24, 24, 256)]
+  assert sizes == expected + 6 * [(12, 12, 256)]
+  pools = [shape for name, shape in outputs if name == "reduce_window_sum" and shape[-1] == 256]
+  assert pools == [(12, 12, 256), (6, 6, 256)]
+  kernels = [
+    leaf.shape
+    for path, leaf in jax.tree_util.tree_leaves_with_path(params)
+    if path[0].key.startswith("representation") and leaf.ndim == 4
+  ]
+  assert all(shape[:2] == (3, 3) for shape in kernels)
+  assert (3, 3, 32 * 9, 128) in kernels
+  assert len(kernels) == 2 + 2 * 8
+
+
+@pytest.mark.parametrize(("size", "hidden"), [(64, 4), (84, 6), (96, 6), (128, 8)])
+@pytest.mark.parametrize("num_blocks", [0, 1, 3, 8])
+def test_the_rest_of_the_residual_network_works_on_the_small_image(size, hidden, num_blocks):
+  config = {**SMALL, "kind": "resnet", "num_representation_blocks": num_blocks}
+  model, params, net_state, outputs = large(size, 1, 2, **config)
+  shape = (2, hidden, hidden, 8)
+  assert len([name for name, _ in outputs if name == "conv_general_dilated"]) == 2 + 2 * num_blocks
+  state = jax.ShapeDtypeStruct(shape, jnp.float32)
+  action = jax.ShapeDtypeStruct((2,), jnp.int32)
+  output, _ = jax.eval_shape(
+    lambda p, s, x, a: model.trans_inference(p, s, x, a, True), params, net_state, state, action
+  )
+  assert output.hidden_state.shape == shape
+  history = jax.ShapeDtypeStruct((2, size, size, 14), jnp.float32)
+  hidden_state, _ = jax.eval_shape(lambda p, s, h: model.represent(p, s, h, True), params, net_state, history)
+  assert hidden_state.shape == shape
+
+
+@pytest.mark.parametrize(("size", "flat"), [(64, 8 * 8), (84, 10 * 10), (96, 12 * 12), (128, 8 * 8)])
+def test_the_light_network_strides_over_large_frames(size, flat):
+  config = {**SMALL, "channels": 16, "latent_size": 256}
+  _, params, _, _ = large(size, 1, 4, kind="conv_latent", **config)
+  assert params["representation/dense"]["w"].shape == (flat * 32, 256)
+  assert params["representation/conv"]["w"].shape == (8, 8, 28, 16)
+  assert count_params(params) < 2_000_000
+
+
+def test_frames_below_64_cells_are_not_reduced():
+  _, params, _, outputs = large(63, 1, 1, kind="resnet", channels=4, num_representation_blocks=1)
+  assert params["representation/conv"]["w"].shape == (1, 1, 7, 4)
+  assert {shape for _, shape in outputs} == {(63, 63, 4)}
+  _, params, _, _ = large(63, 1, 1, kind="conv_latent", channels=4, latent_size=8)
+  assert params["representation/dense"]["w"].shape == (61 * 61 * 4, 8)
+
+
+@pytest.mark.parametrize("kind", ["resnet", "conv_latent"])
+def test_all_of_a_large_frame_matters(kind):
+  config = {**SMALL, "kind": kind, "channels": 4, "num_representation_blocks": 3}
+  model, _, _, _ = large(64, 1, 1, **config)
+  history = jax.random.normal(jax.random.PRNGKey(1), (1, 64, 64, 7))
+  params, net_state = jax.jit(model.init)(jax.random.PRNGKey(0), history)
+  changed = jnp.concatenate([history.at[:, y, x, 0].add(5.0) for y, x in ((3, 3), (30, 60), (60, 30))])
+  represent = jax.jit(lambda h: model.represent(params, net_state, h, False)[0])
+  before, after = represent(history), represent(changed)
+  difference = np.abs(np.asarray(after - before)).reshape(3, -1).max(axis=1)
+  assert (difference > 1e-4).all()

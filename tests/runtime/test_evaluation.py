@@ -6,8 +6,10 @@ import pytest
 
 from moozi.io.config import load_config
 from moozi.runtime import build
+from moozi.runtime.evaluation import Evaluator
 from moozi.runtime.evaluation import evaluation_planner as planner_of
 from moozi.runtime.random_play import random_returns
+from tests.envs.worlds import LIVES_SPEC, make_lives
 from tests.runtime.conftest import TINY
 
 
@@ -74,6 +76,27 @@ def test_the_record_is_the_first_episode(result):
   assert episode.rewards[1:].sum() == result.returns[0]
   assert (episode.actions[:-1] > 0).all()
   assert episode.actions[-1] == 0
+
+
+def test_a_long_episode_is_recorded_no_longer_than_the_gif(result):
+  short = evaluate(["evaluation.gif_max_frames=3"], record=True).episode
+  assert len(short.frames) == len(short.actions) == 3
+  np.testing.assert_array_equal(short.frames, result.episode.frames[:3])
+  np.testing.assert_array_equal(short.action_probs, result.episode.action_probs[:3])
+
+
+def test_a_worlds_own_pictures_are_recorded_where_it_has_them(result):
+  assert result.episode.pictures is None
+  config = load_config(None, [*TINY, "evaluation.max_random_starts=0"])
+  model = build.build_model(config, LIVES_SPEC)
+  params, net_state, _ = build.build_learner(config, LIVES_SPEC).parameters()
+  evaluator = Evaluator(model, config, LIVES_SPEC, lambda seed: make_lives())
+  episode = evaluator.run(params, net_state, num_episodes=2, record=True).episode
+  # Each picture is of the frame beside it: the world of lives paints the count that the frame holds.
+  assert len(episode.pictures) == len(episode.frames) > 2
+  np.testing.assert_array_equal(episode.pictures[:, 0, 0, 0], episode.frames[:, 0, 0, 0])
+  plain = evaluator.run(params, net_state, num_episodes=2)
+  assert plain.episode is None
 
 
 def test_distinct_episodes_are_counted():

@@ -41,7 +41,9 @@ def test_large_cells_are_told_apart_by_a_grid():
   assert (picture[7, 0] < picture[6, 0]).all()
 
 
-@pytest.mark.parametrize("name", [w.name for w in registry.list_worlds()])
+@pytest.mark.parametrize(
+  "name", [w.name for library in ("minatar", "tiny") for w in registry.list_worlds(library)]
+)
 def test_every_world_there_is_has_a_picture(name):
   env = registry.make(name, seed=0)
   height, width, _ = env.world_spec.frame_shape

@@ -93,6 +93,22 @@ def test_pictures_of_an_episode_are_alike_and_hold_the_frames():
     np.testing.assert_array_equal(image[10:250, 10:250], render_frame(frame, SPEC, 24))
 
 
+def test_a_worlds_own_pictures_are_drawn_in_its_frames_place():
+  pictures = np.random.default_rng(0).integers(0, 256, (3, 80, 60, 3)).astype(np.uint8)
+  images = episode_images(**make_episode(SPEC), spec=SPEC, pictures=pictures)
+  for image, picture in zip(images, pictures, strict=True):
+    np.testing.assert_array_equal(image[10:250, 10:190], picture.repeat(3, axis=0).repeat(3, axis=1))
+
+
+@pytest.mark.parametrize(
+  "pictures",
+  [np.zeros((2, 8, 8, 3), np.uint8), np.zeros((3, 8, 8), np.uint8), np.zeros((3, 8, 8, 3))],
+)
+def test_pictures_that_do_not_fit_are_refused(pictures):
+  with pytest.raises(ValueError, match=r"pictures: .*must be uint8\[3, h, w, 3\]"):
+    episode_images(**make_episode(SPEC), spec=SPEC, pictures=pictures)
+
+
 @pytest.mark.parametrize(
   ("name", "values"),
   [

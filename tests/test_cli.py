@@ -144,6 +144,43 @@ def test_bad_settings_are_refused_before_anything_is_made(
   assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.parametrize(
+  ("game", "said"),
+  [
+    ("goofspiel", "env.name=open_spiel:goofspiel: players move at the same time"),
+    ("go(bord=9)", "env.name=open_spiel:go(bord=9): open_spiel says: Unknown parameter 'bord'"),
+    ("bridge", "4 players and more"),
+    ("leduc_poker", "two players who alternate strictly"),
+    ("tic_tac_to", "the nearest is open_spiel:tic_tac_toe"),
+  ],
+)
+def test_games_of_another_kind_are_refused_in_one_line(refused, config_file, tmp_path, game, said):
+  pytest.importorskip("pyspiel")
+  assert said in refused("train", config_file, f"env.name=open_spiel:{game}")
+  assert not (tmp_path / "runs").exists()
+
+
+def test_an_opponent_that_the_world_lacks_is_refused_before_anything_is_made(refused, config_file, tmp_path):
+  pytest.importorskip("pyspiel")
+  game = "env.name=open_spiel:kuhn_poker"
+  assert "evaluation.opponent=mcts: would see" in refused(
+    "train", config_file, game, "evaluation.opponent=mcts"
+  )
+  assert "evaluation.opponent" in refused("train", config_file, game, "evaluation.opponent=human")
+  assert not (tmp_path / "runs").exists()
+
+
+def test_parameters_in_a_worlds_name_reach_the_run(door, config_file, tmp_path, monkeypatch):
+  pytest.importorskip("pyspiel")
+  seen = {}
+  monkeypatch.setattr(cli, "_run_training", lambda config, spec, run: seen.update(spec=spec, run=run) or 0)
+  assert door("train", config_file, "env.name=open_spiel:go(board_size=5,komi=6.5)")[0] == 0
+  assert seen["spec"].name == "open_spiel:go(board_size=5,komi=6.5)"
+  assert seen["spec"].frame_shape == (5, 5, 5)
+  assert seen["run"].path.name.startswith("open_spiel-go-board_size-5-komi-6-5-")
+  assert seen["run"].load_config().env.name == "open_spiel:go(board_size=5,komi=6.5)"
+
+
 def test_bad_files_and_names_are_refused(refused, config_file, tmp_path, monkeypatch):
   monkeypatch.setattr(cli, "_run_training", lambda *_: pytest.fail("started"))
   empty = tmp_path / "empty.yaml"
@@ -204,6 +241,60 @@ def test_evaluate_takes_a_checkpoint_and_numbers(door, tmp_path, evaluation):
   assert (evaluation["checkpoint"].env_steps, evaluation["episodes"], evaluation["simulations"]) == (10, 5, 7)
   assert door("evaluate", run.path, "--checkpoint", "40")[0] == 0
   assert evaluation["checkpoint"].env_steps == 10
+
+
+TWO_PLAYERS = FIGURES | {
+  "score": 0.75,
+  "wins": 2,
+  "draws": 1,
+  "losses": 0,
+  "return_margin": 0.1,
+  "score_seat_0": 0.75,
+  "return_mean_seat_0": 0.5,
+  "return_margin_seat_0": 0.2,
+}
+
+
+@pytest.fixture
+def board_run(tmp_path, monkeypatch):
+  """A run of a game of two, and the configuration that its evaluation was asked for with."""
+  pytest.importorskip("pyspiel")
+  config = Config(
+    run=RunConfig(dir=str(tmp_path / "runs"), name="board"), env=EnvConfig(name="open_spiel:tic_tac_toe")
+  )
+  run = RunDirectory.create(config)
+  meta = {"env_steps": 10, "learner_steps": 3} | expected_of(config, world_spec("open_spiel:tic_tac_toe"))
+  save_checkpoint(run.checkpoints_path, "step_10", {"x": np.zeros(2)}, meta)
+  seen = {}
+  monkeypatch.setattr(cli, "_run_evaluation", lambda config, *_: seen.update(config=config) or TWO_PLAYERS)
+  return run, seen
+
+
+def test_evaluate_tells_two_players_the_score_by_seat(door, board_run):
+  run, seen = board_run
+  status, out, _ = door("evaluate", run.path, "--json")
+  result = json.loads(out)
+  assert status == 0
+  assert list(result) == list(cli.EVALUATION_KEYS + cli.TWO_PLAYER_KEYS)
+  assert (result["opponent"], result["opponent_simulations"], result["score"]) == ("random", None, 0.75)
+  assert result["score_seat_1"] is None
+  assert seen["config"].evaluation.opponent == "random"
+  status, out, _ = door("evaluate", run.path, "--opponent", "mcts", "--opponent-simulations", "30")
+  assert status == 0
+  assert "score against mcts with 30 simulations: 0.750 (2 won, 1 drawn, 0 lost)" in out
+  assert "0.750 from seat 0 (return 0.500 ± 0.200, 95%)" in out
+  assert "seat 1" not in out
+  evaluation = seen["config"].evaluation
+  assert (evaluation.opponent, evaluation.opponent_simulations) == ("mcts", 30)
+
+
+def test_evaluate_refuses_opponents_that_there_are_not(refused, board_run):
+  run, seen = board_run
+  assert "--opponent=human: must be random, mcts or self" in refused(
+    "evaluate", run.path, "--opponent", "human"
+  )
+  assert "--opponent-simulations=0" in refused("evaluate", run.path, "--opponent-simulations", "0")
+  assert seen == {}
 
 
 def test_evaluate_refuses_what_is_no_run_and_no_checkpoint(refused, tmp_path, evaluation):

@@ -31,6 +31,7 @@ class Rules:
     game: the package's game.
     spec: the facts of the world.
     is_perfect_information: nothing is hidden from anybody.
+    is_deterministic: nothing is left to chance.
 
   Raises: UserError: where the package refuses the name or a parameter, or the game is of a kind that is not
     supported.
@@ -45,6 +46,7 @@ class Rules:
     if self._num_players > 2:
       raise UserError(f"{self._name}: {self._num_players} players; games of one or two are supported")
     self.is_perfect_information = kind.information == pyspiel.GameType.Information.PERFECT_INFORMATION
+    self.is_deterministic = kind.chance_mode == pyspiel.GameType.ChanceMode.DETERMINISTIC
     self._is_information_state = kind.provides_information_state_tensor and (
       not self.is_perfect_information or not kind.provides_observation_tensor
     )

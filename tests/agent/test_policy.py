@@ -66,6 +66,27 @@ def test_the_search_sees_the_history_of_the_rules(played):
   assert num_first > 2 * LANES
 
 
+def test_actions_that_somebody_else_plays_stand_in_the_history(monkeypatch):
+  env = make_vector("tiny:catch", {}, LANES, seed=0)
+
+  def plan(*args, **kwargs):
+    ones, probs = np.ones(LANES, np.float32), np.full((LANES, env.spec.num_actions), 0.25, np.float32)
+    action = np.full(LANES, 2, np.int32)
+    return PlannerOutput(
+      action=action, action_probs=probs, root_value=ones, prior_probs=probs, prior_value=ones, q_values=probs
+    )
+
+  monkeypatch.setattr(policy_module, "plan", plan)
+  policy = make_policy(None, PlannerConfig(), TargetsConfig(history_length=LENGTH), env.spec)
+  history, step = init_history(LANES, LENGTH, env.spec), env.reset()
+  forced = np.array([-1, 1, 3, 0], np.int32)
+  after, output = policy(None, None, history, step, jax.random.PRNGKey(0), 1.0, forced)
+  assert output.action.tolist() == [2, 1, 3, 0]
+  assert after.actions[:, -1].tolist() == [2, 1, 3, 0]
+  after, output = policy(None, None, history, step, jax.random.PRNGKey(0), 1.0)
+  assert after.actions[:, -1].tolist() == [2, 2, 2, 2]
+
+
 def test_ends(played):
   _, steps, outputs, _ = played
   kinds = set()

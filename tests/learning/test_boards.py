@@ -1,0 +1,74 @@
+"""Learning games of two players, held against the whole tree of opponents."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspiel")
+ROOT = Path(__file__).parents[2]
+BOARDS = ROOT / "config" / "boards"
+WALK = ROOT / "experiments" / "boards" / "perfect_play.py"
+
+
+def train(folder: Path, config: str, *overrides: str) -> Path:
+  command = [
+    sys.executable,
+    "-m",
+    "moozi.cli",
+    "train",
+    str(BOARDS / config),
+    f"run.dir={folder}",
+    "run.name=run",
+  ]
+  subprocess.run(
+    [*command, "runtime=local", "logging.progress=none", "evaluation.gif=false", *overrides],
+    check=True,
+    capture_output=True,
+    timeout=1500,
+  )
+  return folder / "run"
+
+
+def walk(run: Path, *arguments: str) -> list[dict]:
+  """The results of both seats."""
+  done = subprocess.run(
+    [sys.executable, str(WALK), str(run), "--json", *arguments], capture_output=True, text=True, check=False
+  )
+  assert done.returncode in (0, 1), done.stderr
+  return json.loads(done.stdout)["seats"]
+
+
+@pytest.mark.learning
+def test_nim_is_won_by_whoever_can_win_it(tmp_path):
+  """Misère Nim with piles of two and three: the first to move wins, if each reply is the right one."""
+  run = train(
+    tmp_path,
+    "tic_tac_toe.yaml",
+    "env.name=open_spiel:nim(pile_sizes=2;3)",
+    "max_env_steps=20000",
+    "workers.num_envs=16",
+    "replay.min_steps_to_learn=1000",
+    "learner.batch_size=64",
+    "evaluation.final_episodes=40",
+  )
+  first, _ = walk(run)
+  assert first["wins"] > 0
+  assert first["losses"] == 0
+  assert json.loads((run / "summary.json").read_text())["test_score"] > 0.7
+
+
+@pytest.mark.learning
+def test_kuhn_poker_beats_random_play_from_both_seats(tmp_path):
+  run = train(tmp_path, "kuhn_poker.yaml")
+  done = subprocess.run(
+    [sys.executable, "-m", "moozi.cli", "evaluate", str(run), "--episodes", "10000", "--json"],
+    capture_output=True,
+    text=True,
+    check=True,
+  )
+  result = json.loads(done.stdout)
+  for seat in (0, 1):
+    assert result[f"return_mean_seat_{seat}"] - result[f"return_margin_seat_{seat}"] > 0

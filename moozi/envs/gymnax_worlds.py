@@ -2,8 +2,7 @@
 
 Source: Lange 2022, gymnax. docs/jax_worlds.md says how its MinAtar differs from the package `minatar`, and
 tests/envs/test_jax_minatar.py checks it. Departures:
-  - A time limit truncates (gymnax before 1.0 reports one `done` for both kinds of end). `max_episode_steps`
-    takes the place of gymnax's own limit.
+  - `max_episode_steps` takes the place of gymnax's own time limit. Both truncate.
   - The reset is on the step after an end, so that the last frame is seen.
   - Sticky actions are an option here (0 by default, which is what gymnax has).
 """
@@ -65,8 +64,8 @@ _ACTION_NAMES = {
   "MountainCar-v0": ("left", "none", "right"),
 }
 _MINATAR_ACTION_NAMES = ("noop", "left", "up", "right", "down", "fire")
-# More steps than an episode has, and few enough for int32.
-_NO_LIMIT = 2**30
+# Before 1.0 Space Invaders has other rules, Seaquest is missing, and one `done` means both kinds of end.
+_OLDEST = 1
 
 
 class Options(Section):
@@ -97,13 +96,13 @@ def make_world(game: str, options: Any) -> Any:
   from moozi.envs.jax_world import JaxWorld
 
   is_minatar = game.endswith("-MinAtar")
-  env, params = _make(game, {"use_minimal_action_set": options.minimal_actions} if is_minatar else {})
+  kwargs = {"use_minimal_action_set": options.minimal_actions} if is_minatar else {}
+  env, params = _load(game).make(game, **kwargs)
   num_actions = int(env.num_actions)
   if is_minatar:
     action_names = tuple(_MINATAR_ACTION_NAMES[a] for a in jnp.asarray(env.action_set).tolist())
   else:
     action_names = _ACTION_NAMES.get(game, tuple(str(a) for a in range(num_actions)))
-  limit = int(params.max_steps_in_episode)
   if is_minatar and hasattr(params, "ramping"):
     params = params.replace(ramping=options.difficulty_ramping)
   shape = _shown_shape(env, params)
@@ -114,9 +113,8 @@ def make_world(game: str, options: Any) -> Any:
     num_env_actions=num_actions,
     action_names=action_names,
   )
-  # Without gymnax's own limit, what it reports as an end is one of the task, in every version of gymnax.
-  rules = _make_rules(env, params.replace(max_steps_in_episode=_NO_LIMIT), options, spec)
-  return JaxWorld(spec=spec, rules=rules, max_episode_steps=options.max_episode_steps or limit)
+  limit = options.max_episode_steps or int(params.max_steps_in_episode)
+  return JaxWorld(spec=spec, rules=_make_rules(env, params, options, spec), max_episode_steps=limit)
 
 
 def _make_rules(env: Any, params: Any, options: Any, spec: EnvSpec) -> Any:
@@ -143,8 +141,9 @@ def _make_rules(env: Any, params: Any, options: Any, spec: EnvSpec) -> Any:
     if sticky_action_prob > 0.0:
       rng_key, sticky_key = jax.random.split(rng_key)
       action = jnp.where(jax.random.uniform(sticky_key) < sticky_action_prob, last_action, action)
-    observation, state, reward, is_over, _ = env.step_env(rng_key, state, action, params)
-    return (state, as_frame(observation), action), reward, is_over, jnp.zeros((), bool)
+    # Beneath gymnax's own `step`, which resets at once and adds its time limit.
+    observation, state, reward, is_terminal, _ = env.step_env(rng_key, state, action, params)
+    return (state, as_frame(observation), action), reward, is_terminal, jnp.zeros((), bool)
 
   return JaxRules(
     init=init,
@@ -164,34 +163,23 @@ def _shown_shape(env: Any, params: Any) -> tuple[int, int, int]:
   return (shape[0], shape[1], 1) if len(shape) == 2 else (1, 1, shape[0])
 
 
-def _make(game: str, kwargs: dict[str, Any]) -> tuple[Any, Any]:
-  gymnax = _load(game)
-  if game not in gymnax.registered_envs:
-    version = importlib.metadata.version("gymnax")
-    raise UserError(
-      f"env.name=gymnax:{game}: the installed gymnax {version} does not have it; "
-      'pip install "gymnax>=1" brings one that does'
-    )
-  env, params = gymnax.make(game, **kwargs)
-  return env, params
-
-
 @functools.cache
 def _load(game: str) -> ModuleType:
   if importlib.util.find_spec("gymnax") is None:
-    raise UserError(
-      f'env.name=gymnax:{game}: the package gymnax is not installed; pip install "moozi[gymnax]" brings it'
-    )
+    _refuse(game, 'the package gymnax is not installed; pip install "moozi[gymnax]" brings it')
+  version = importlib.metadata.version("gymnax")
+  if int(version.partition(".")[0]) < _OLDEST:
+    _refuse(game, f'gymnax {version} is too old; pip install "gymnax>={_OLDEST}" brings one that is not')
   return importlib.import_module("gymnax")
 
 
 def _refuse(game: str, why: str) -> NoReturn:
-  raise UserError(f"env.name=gymnax:{game}: {why}; `moozi envs gymnax` lists what is offered")
+  raise UserError(f"env.name=gymnax:{game}: {why}")
 
 
 def _listed_name(game: str) -> str:
   if game in REFUSED:
-    _refuse(game, REFUSED[game])
+    _refuse(game, f"{REFUSED[game]}; `moozi envs gymnax` lists what is offered")
   return game
 
 

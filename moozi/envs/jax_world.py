@@ -115,20 +115,19 @@ class JaxWorld:
   def _show(
     self, game: Any, num_steps: Array, reward: Array, is_terminal: Array, is_cut: Array, is_first: Array
   ) -> BatchedTimeStep:
-    legal = self.rules.legal_actions_mask(game) & ~is_terminal
-    return BatchedTimeStep(
-      frame=self.rules.frame(game).astype(self.spec.frame_dtype),
-      last_reward=jnp.asarray(reward, jnp.float32),
-      last_discount=jnp.where(is_terminal, 0.0, 1.0).astype(jnp.float32),
-      is_first=is_first,
-      is_last=is_terminal | is_cut,
-      is_truncated=is_cut,
-      to_play=(num_steps % self.spec.num_players).astype(jnp.int32),
-      legal_actions_mask=jnp.concatenate([is_terminal[None], legal], dtype=bool),
-    )
-
-
-assert DUMMY_ACTION == 0  # the mask above begins with it
+    legal = jnp.zeros(self.spec.num_actions, bool).at[1:].set(self.rules.legal_actions_mask(game))
+    only_dummy = jnp.arange(self.spec.num_actions) == DUMMY_ACTION
+    row: dict[str, Array] = {
+      "frame": self.rules.frame(game).astype(self.spec.frame_dtype),
+      "last_reward": jnp.asarray(reward, jnp.float32),
+      "last_discount": jnp.where(is_terminal, 0.0, 1.0).astype(jnp.float32),
+      "is_first": is_first,
+      "is_last": is_terminal | is_cut,
+      "is_truncated": is_cut,
+      "to_play": (num_steps % self.spec.num_players).astype(jnp.int32),
+      "legal_actions_mask": jnp.where(is_terminal, only_dummy, legal),
+    }
+    return BatchedTimeStep(**row)
 
 
 def world_key(seed: int) -> np.ndarray:

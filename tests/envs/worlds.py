@@ -1,6 +1,9 @@
 """Worlds made up for tests."""
 
+import importlib.metadata
+
 import numpy as np
+import pytest
 
 from moozi.core.spec import EnvSpec
 from moozi.envs.environment import GameEnvironment
@@ -103,3 +106,11 @@ NIM_SPEC = EnvSpec(
 def make_nim(max_episode_steps: int | None = None) -> GameEnvironment:
   """Nim as a world."""
   return GameEnvironment(Nim(), NIM_SPEC, max_episode_steps)
+
+
+def import_gymnax():
+  """The package gymnax; skips the test, or the module, where it is missing or older than the bridge takes."""
+  gymnax = pytest.importorskip("gymnax")
+  if importlib.metadata.version("gymnax").startswith("0."):
+    pytest.skip("gymnax is older than 1.0", allow_module_level=True)
+  return gymnax

@@ -1,0 +1,31 @@
+"""A world written in JAX through the whole system: Ray, the command line, the compiled rollout in a worker."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from moozi.io.metrics import read_metrics
+from tests.runtime.test_rollout import CONFIGS, SMALL, import_library
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("config", ["gymnax/breakout.yaml", "pgx/tic_tac_toe.yaml"])
+def test_a_run_through_ray(config, tmp_path):
+  import_library(config.replace("/", ":"))
+  command = [sys.executable, "-m", "moozi.cli", "train", str(CONFIGS / config), *SMALL, "runtime=ray"]
+  subprocess.run(
+    [*command, "ray.num_cpus=4", f"run.dir={tmp_path}", "run.name=one", "max_env_steps=1280"],
+    check=True,
+    capture_output=True,
+    timeout=400,
+  )
+  run = tmp_path / "one"
+  summary = json.loads((run / "summary.json").read_text())
+  assert summary["env_steps"] >= 1280
+  assert summary["test_episodes"] == 2
+  assert summary["sample_reuse"] == pytest.approx(1.0, rel=0.1)
+  names = set().union(*read_metrics(run / "metrics.jsonl"))
+  assert {"search/policy_entropy", "train/return_mean", "loss/total"} <= names
+  assert "train/world_share" not in names  # nothing but a compiled rollout leaves it out

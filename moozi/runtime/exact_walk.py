@@ -89,7 +89,8 @@ def walk(
   _check(rules)
   start = init_history(1, history_length, rules.spec)
   frontier: dict[Any, tuple[Any, HistoryState]] = {None: (rules.game.new_initial_state(), start)}
-  results, lost, positions, count, is_first = {1: 0, 0: 0, -1: 0}, [], 0, 0, True
+  results, positions, count, is_first = {1: 0, 0: 0, -1: 0}, 0, 0, True
+  lost: list[Any] = []
   while frontier:
     count += len(frontier)
     if count > max_positions:

@@ -1,4 +1,4 @@
-"""A world written in JAX through the whole system: Ray, the command line, the compiled rollout in a worker."""
+"""A world written in JAX through the whole system: Ray, the door, the compiled rollout in a worker."""
 
 import json
 import subprocess

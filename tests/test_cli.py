@@ -181,6 +181,20 @@ def test_parameters_in_a_worlds_name_reach_the_run(door, config_file, tmp_path, 
   assert seen["run"].load_config().env.name == "open_spiel:go(board_size=5,komi=6.5)"
 
 
+  ("name", "said"),
+  [
+    ("gymnasium:Pendulum-v1", "continuous actions are not supported"),
+    ("gymnasium:CartPol-v1", "the nearest is gymnasium:CartPole-v1"),
+    ("none_such:make_env", "unknown library 'none_such'"),
+    ("tests.envs.own_fakes:make_cuonter", "the nearest is make_counter"),
+  ],
+)
+def test_worlds_that_cannot_be_played_are_refused(refused, config_file, tmp_path, name, said):
+  pytest.importorskip("gymnasium")
+  assert said in refused("train", config_file, f"env.name={name}")
+  assert not (tmp_path / "runs").exists()
+
+
 def test_bad_files_and_names_are_refused(refused, config_file, tmp_path, monkeypatch):
   monkeypatch.setattr(cli, "_run_training", lambda *_: pytest.fail("started"))
   empty = tmp_path / "empty.yaml"

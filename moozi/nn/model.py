@@ -82,7 +82,10 @@ def make_model(
   Raises: ValueError: stacked histories of another shape, at the first call.
   """
   input_shape = (*spec.frame_shape[:2], history_length * (spec.frame_shape[2] + spec.num_actions))
-  transformed = hk.multi_transform_with_state(lambda: _build(config, spec.num_actions, transform))
+  num_frame_planes = history_length * spec.frame_shape[2]
+  transformed = hk.multi_transform_with_state(
+    lambda: _build(config, spec.num_actions, transform, num_frame_planes)
+  )
   root_fn, trans_fn, project_fn, represent_fn = transformed.apply
 
   def init(rng_key: Array, stacked_history: Array) -> tuple[Params, NetState]:
@@ -130,7 +133,9 @@ def _check_shape(stacked_history: Array, input_shape: tuple[int, ...]) -> None:
     )
 
 
-def _parts(config: NetworkConfig, num_actions: int, support_size: int) -> tuple[Any, Any, Any, Any]:
+def _parts(
+  config: NetworkConfig, num_actions: int, support_size: int, num_frame_planes: int
+) -> tuple[Any, Any, Any, Any]:
   """Representation, prediction, dynamics and projection modules of the kind."""
   if config.kind == "resnet":
     return (
@@ -139,9 +144,9 @@ def _parts(config: NetworkConfig, num_actions: int, support_size: int) -> tuple[
       ResnetDynamics(config, num_actions, support_size),
       ResnetProjection(config),
     )
-  encoder = MlpRepresentation if config.kind == "mlp" else ConvLatentRepresentation
+  is_mlp = config.kind == "mlp"
   return (
-    encoder(config),
+    MlpRepresentation(config) if is_mlp else ConvLatentRepresentation(config, num_frame_planes),
     LatentPrediction(config, num_actions, support_size),
     LatentDynamics(config, num_actions, support_size),
     LatentProjection(config),
@@ -149,10 +154,10 @@ def _parts(config: NetworkConfig, num_actions: int, support_size: int) -> tuple[
 
 
 def _build(
-  config: NetworkConfig, num_actions: int, transform: ScalarTransform
+  config: NetworkConfig, num_actions: int, transform: ScalarTransform, num_frame_planes: int
 ) -> tuple[Any, tuple[Any, ...]]:
   """Haiku's template: an init that touches every parameter, and the four functions."""
-  represent, predict, transit, project = _parts(config, num_actions, transform.size)
+  represent, predict, transit, project = _parts(config, num_actions, transform.size, num_frame_planes)
 
   def root(stacked_history: Array, is_training: bool) -> ModelOutput:
     x = represent(stacked_history, is_training)

@@ -264,7 +264,8 @@ def test_the_light_network_strides_over_large_frames(size, flat):
   config = {**SMALL, "channels": 16, "latent_size": 256}
   _, params, _, _ = large(size, 1, 4, kind="conv_latent", **config)
   assert params["representation/dense"]["w"].shape == (flat * 32, 256)
-  assert params["representation/conv"]["w"].shape == (8, 8, 28, 16)
+  assert params["representation/conv"]["w"].shape == (8, 8, 4, 16)
+  assert params["representation/actions"]["w"].shape == (4 * 6, 16)
   assert count_params(params) < 2_000_000
 
 
@@ -287,3 +288,29 @@ def test_all_of_a_large_frame_matters(kind):
   before, after = represent(history), represent(changed)
   difference = np.abs(np.asarray(after - before)).reshape(3, -1).max(axis=1)
   assert (difference > 1e-4).all()
+
+
+def test_actions_beside_the_convolution_are_as_planes_within_it():
+  """The dense layer on the actions is a convolution over their planes with tied weights."""
+  import haiku as hk
+
+  config = {**SMALL, "channels": 4, "latent_size": 3}
+  model, _, _, _ = large(64, 1, 2, kind="conv_latent", **config)
+  random = np.random.default_rng(0)
+  frames = random.random((1, 64, 64, 2), np.float32)
+  actions = np.broadcast_to(random.random(12).astype(np.float32), (1, 64, 64, 12))
+  history = jnp.concatenate([frames, actions], axis=-1)
+  params, net_state = model.init(jax.random.PRNGKey(0), history)
+  kernel, tied = params["representation/conv"]["w"], params["representation/actions"]["w"]
+  whole = jnp.concatenate([kernel, jnp.broadcast_to(tied / 64, (8, 8, *tied.shape))], axis=2)
+
+  def by_planes(x):
+    x = jax.lax.conv_general_dilated(x, whole, (4, 4), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+    x = jax.nn.relu(x + params["representation/conv"]["b"])
+    x = jax.nn.relu(hk.Conv2D(8, 4, stride=2, name="conv_1")(x))
+    return normalize_latent(hk.Linear(3, name="dense")(x.reshape(1, -1)))
+
+  rest = {name: params[f"representation/{name}"] for name in ("conv_1", "dense")}
+  expected = hk.without_apply_rng(hk.transform(by_planes)).apply(rest, history)
+  got, _ = model.represent(params, net_state, history, False)
+  np.testing.assert_allclose(got, expected, rtol=1e-3, atol=1e-4)

@@ -181,6 +181,7 @@ def test_parameters_in_a_worlds_name_reach_the_run(door, config_file, tmp_path, 
   assert seen["run"].load_config().env.name == "open_spiel:go(board_size=5,komi=6.5)"
 
 
+@pytest.mark.parametrize(
   ("name", "said"),
   [
     ("gymnasium:Pendulum-v1", "continuous actions are not supported"),

@@ -25,15 +25,10 @@ def prepare(name: str, resources: ActorResources, log_dir: str | None) -> loggin
       os.environ[variable] = str(resources.num_threads)
   if resources.num_gpus == 0:
     os.environ["JAX_PLATFORMS"] = "cpu"
-<<<<<<< HEAD
-  niceness = os.nice(resources.niceness)
-=======
   elif resources.num_gpus < 1:
     # JAX takes three quarters of a GPU's memory for itself; whoever has a share of one leaves the rest.
     os.environ.setdefault("XLA_PYTHON_CLIENT_MEM_FRACTION", f"{0.9 * resources.num_gpus:.3f}")
-  if resources.niceness:
-    os.nice(resources.niceness)
->>>>>>> 68a741a (Keep actions out of the light network's first convolution over large frames)
+  niceness = os.nice(resources.niceness)
   logger = logging.getLogger(f"moozi.{name}")
   if log_dir is not None and pathlib.Path(log_dir).is_dir():
     setup_logging(pathlib.Path(log_dir) / f"{name}.log")

@@ -1,0 +1,29 @@
+"""What an actor's process settles before JAX is loaded in it."""
+
+import pytest
+
+from moozi.actors import process
+from moozi.core.config import ActorResources
+
+
+@pytest.mark.parametrize(
+  ("num_gpus", "expected"),
+  [
+    (0.0, {"JAX_PLATFORMS": "cpu"}),
+    (0.1, {"XLA_PYTHON_CLIENT_MEM_FRACTION": "0.090"}),
+    (1.0, {}),
+  ],
+)
+def test_a_share_of_a_gpu_is_a_share_of_its_memory(monkeypatch, num_gpus, expected):
+  environment: dict[str, str] = {}
+  monkeypatch.setattr(process.os, "environ", environment)
+  process.prepare("test", ActorResources(num_gpus=num_gpus, num_threads=0), None)
+  assert environment == expected
+
+
+def test_the_users_own_share_of_memory_stays(monkeypatch):
+  environment = {"XLA_PYTHON_CLIENT_MEM_FRACTION": "0.3"}
+  monkeypatch.setattr(process.os, "environ", environment)
+  process.prepare("test", ActorResources(num_gpus=0.5, num_threads=2), None)
+  assert environment["XLA_PYTHON_CLIENT_MEM_FRACTION"] == "0.3"
+  assert environment["NPROC"] == "2"

@@ -63,7 +63,7 @@ def check_beyond_the_end(folder: Path) -> None:
     state.params, state.net_state, end.hidden_state, np.full(64, DUMMY_ACTION, np.int32), False
   )
   reward = model.transform.to_scalar(end.reward_logits)
-  # Random play comes by positions that the agent has hardly seen: most of the last rewards are known, not all.
+  # Random play comes by positions that the agent has hardly seen: most last rewards are known, not all.
   assert (np.sign(reward) == step.last_reward).mean() > 0.8
   assert np.abs(model.transform.to_scalar(beyond.reward_logits)).mean() < 0.05
   for after in (end, beyond):

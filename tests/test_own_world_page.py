@@ -55,6 +55,7 @@ def commands() -> list[list[str]]:
   return [line.split() for line in text.splitlines()]
 
 
+@pytest.mark.slow
 def test_the_example_trains_and_is_evaluated(folder):
   train, evaluate = commands()
   done = moozi(folder, *train[1:], *QUICK)

@@ -308,6 +308,7 @@ def fresh(problem) -> PPOState:
   return init_state(network, config, NIM_SPEC, jax.random.PRNGKey(0))
 
 
+@pytest.mark.slow
 def test_a_round_is_its_minibatches_one_after_another(problem):
   config, network, segment = problem
   state, metrics = make_round(network, config)(fresh(problem), segment, jnp.float32(0.01))
@@ -328,6 +329,7 @@ def test_a_round_is_its_minibatches_one_after_another(problem):
   assert metrics["update/skipped"] == 0
 
 
+@pytest.mark.slow
 def test_a_round_is_the_same_inside_one_loop(problem, monkeypatch):
   """As it is compiled for other devices than the CPU."""
   config, network, segment = problem

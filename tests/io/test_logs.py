@@ -12,7 +12,7 @@ from moozi.io.logs import setup_logging
 def restore_logging():
   root, ours = logging.getLogger(), logging.getLogger("moozi")
   handlers, level = root.handlers[:], ours.level
-  # A run in this process, of a test before, left its warnings captured; pytest has since put its own way back.
+  # A run in this process, of a test before, left warnings captured; pytest has since put its own way back.
   logging.captureWarnings(False)
   yield
   for handler in [h for h in root.handlers if h not in handlers]:

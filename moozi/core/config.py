@@ -285,7 +285,9 @@ class Config(Section):
 
   seed: Seed = 0
   algorithm: Literal["muzero", "ppo"] = Field(
-    "muzero", description="ppo is the baseline: it reads the section ppo in the place of MuZero's"
+    "muzero",
+    description="ppo is the baseline: it reads the section ppo in the place of MuZero's, and runs in one "
+    "process whatever `runtime` says",
   )
   runtime: Literal["ray", "local"] = "ray"
   max_env_steps: PositiveInt = 1_000_000

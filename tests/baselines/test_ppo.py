@@ -1,6 +1,5 @@
 """Advantages, loss and updates of PPO: against slow oracles, and against tables made by hand."""
 
-import dataclasses
 import itertools
 import math
 
@@ -35,6 +34,15 @@ TABLE = PPONetwork(
   init=lambda key, frames: None, apply=lambda params, frames: (params["logits"], params["value"])
 )
 PLAIN = PPOConfig(normalize_advantages=False, entropy_coef=0.0, value_coef=0.0)
+
+
+def graded(config: PPOConfig):
+  """(params, batch) to ((loss, scalars), gradient)."""
+  return jax.jit(jax.value_and_grad(make_loss(TABLE, config), has_aux=True))
+
+
+def loss_of(config: PPOConfig, params, batch: Batch):
+  return jax.jit(make_loss(TABLE, config))(params, batch)
 
 
 def changed(config: PPOConfig, **changes) -> PPOConfig:
@@ -173,13 +181,12 @@ def table_batch(ratio, advantage, old_value=None, target=None, is_live=None) -> 
     target=zeros if target is None else np.array(target, np.float32),
     is_live=np.ones(size, bool) if is_live is None else np.array(is_live, bool),
   )
-  return {"logits": jnp.zeros((size, 3)), "value": jnp.zeros(size)}, batch
+  return {"logits": np.zeros((size, 3), np.float32), "value": zeros}, batch
 
 
 def test_the_objective_is_clipped_on_both_sides_and_only_where_that_is_worse():
   params, batch = table_batch(ratio=[1.5, 1.5, 0.5, 0.5, 1.1], advantage=[1, -1, 1, -1, 2])
-  loss = make_loss(TABLE, PLAIN)
-  (total, metrics), grads = jax.value_and_grad(loss, has_aux=True)(params, batch)
+  (total, metrics), grads = graded(PLAIN)(params, batch)
   # smaller of both: 1.2 (clipped), -1.5, 0.5, -0.8 (clipped), 2.2
   assert total == pytest.approx(-(1.2 - 1.5 + 0.5 - 0.8 + 2.2) / 5, abs=1e-5)
   assert metrics["loss/policy"] == pytest.approx(float(total))
@@ -195,22 +202,21 @@ def test_the_objective_is_clipped_on_both_sides_and_only_where_that_is_worse():
 
 def test_the_value_is_clipped_where_that_is_worse():
   params, batch = table_batch([1] * 4, [0] * 4, old_value=[1, 1, 1, 1], target=[2, 2, 1, 0])
-  params["value"] = jnp.array([1.1, 1.5, 1.5, 0.5])
-  loss = make_loss(TABLE, changed(PLAIN, value_coef=1.0))
-  (total, metrics), grads = jax.value_and_grad(loss, has_aux=True)(params, batch)
+  params["value"] = np.array([1.1, 1.5, 1.5, 0.5], np.float32)
+  (total, metrics), grads = graded(changed(PLAIN, value_coef=1.0))(params, batch)
   # 0.9² either way; 0.5² or (1.2 - 2)²; 0.5² or 0.2²; 0.5² or 0.8²
   assert total == pytest.approx(0.5 * (0.81 + 0.64 + 0.25 + 0.64) / 4, abs=1e-6)
   assert metrics["loss/value"] == pytest.approx(float(total))
   np.testing.assert_allclose(grads["value"], np.array([-0.9, 0, 0.5, 0]) / 4, atol=1e-6)
-  unclipped = make_loss(TABLE, changed(PLAIN, value_coef=1.0, clip_value=False))
-  assert unclipped(params, batch)[0] == pytest.approx(0.5 * (0.81 + 0.25 + 0.25 + 0.25) / 4, abs=1e-6)
+  unclipped = loss_of(changed(PLAIN, value_coef=1.0, clip_value=False), params, batch)
+  assert unclipped[0] == pytest.approx(0.5 * (0.81 + 0.25 + 0.25 + 0.25) / 4, abs=1e-6)
 
 
 def test_the_parts_are_weighed_and_the_entropy_is_a_bonus():
   params, batch = table_batch([1, 1], [1, 2], old_value=[0, 0], target=[1, 3])
-  params["logits"] = jnp.log(jnp.array([[9.0, 0.5, 0.5], [9.0, 0.2, 0.8]]))
+  params["logits"] = np.log(np.array([[9.0, 0.5, 0.5], [9.0, 0.2, 0.8]], np.float32))
   batch = replace(batch, log_prob=np.log([0.5, 0.2]).astype(np.float32))
-  total, metrics = make_loss(TABLE, changed(PLAIN, entropy_coef=0.3, value_coef=0.7))(params, batch)
+  total, metrics = loss_of(changed(PLAIN, entropy_coef=0.3, value_coef=0.7), params, batch)
   entropy = (math.log(2) - 0.2 * math.log(0.2) - 0.8 * math.log(0.8)) / 2
   assert metrics["loss/entropy"] == pytest.approx(entropy, abs=1e-6), "of the legal actions alone"
   assert total == pytest.approx(-1.5 - 0.3 * entropy + 0.7 * 0.5 * 5, abs=1e-5)
@@ -219,19 +225,19 @@ def test_the_parts_are_weighed_and_the_entropy_is_a_bonus():
 def test_advantages_are_normalized_in_the_minibatch_over_live_samples():
   advantage = np.array([1.0, 2.0, 6.0, 100.0], np.float32)
   params, batch = table_batch([1.1, 0.9, 1.0, 1.0], advantage, is_live=[1, 1, 1, 0])
-  total = make_loss(TABLE, changed(PLAIN, normalize_advantages=True))(params, batch)[0]
+  total = loss_of(changed(PLAIN, normalize_advantages=True), params, batch)[0]
   live = advantage[:3]
   by_hand = replace(batch, advantage=np.append((live - live.mean()) / live.std(), 0.0).astype(np.float32))
-  assert total == pytest.approx(float(make_loss(TABLE, PLAIN)(params, by_hand)[0]), rel=1e-5)
-  assert total != pytest.approx(float(make_loss(TABLE, PLAIN)(params, batch)[0]), rel=1e-2)
+  assert total == pytest.approx(float(loss_of(PLAIN, params, by_hand)[0]), rel=1e-5)
+  assert total != pytest.approx(float(loss_of(PLAIN, params, batch)[0]), rel=1e-2)
 
 
 def test_a_last_frame_has_no_part_in_the_loss_and_no_gradient():
   """Whatever stands there: a discarded action that was never legal, a value and advantage of any size."""
   config = PPOConfig()
   params, batch = table_batch([1.1, 0.9, 1.05], [1, -2, 3], old_value=[0, 1, 2], target=[1, 1, 1])
-  lone = make_loss(TABLE, config)(params, batch)
-  more = {"logits": jnp.zeros((5, 3)), "value": jnp.array([0.0, 0.0, 0.0, 9.0, -9.0])}
+  lone = loss_of(config, params, batch)
+  more = {"logits": np.zeros((5, 3), np.float32), "value": np.array([0, 0, 0, 9, -9], np.float32)}
   extended = Batch(
     frames=np.zeros((5, 1, 1, 1, 1), np.float32),
     legal_actions_mask=np.array([[0, 1, 1]] * 3 + [[0, 1, 1], [1, 0, 0]], bool),  # truncated, terminal
@@ -242,7 +248,7 @@ def test_a_last_frame_has_no_part_in_the_loss_and_no_gradient():
     target=np.append(batch.target, [7, 7]).astype(np.float32),
     is_live=np.array([1, 1, 1, 0, 0], bool),
   )
-  (total, metrics), grads = jax.value_and_grad(make_loss(TABLE, config), has_aux=True)(more, extended)
+  (total, metrics), grads = graded(config)(more, extended)
   assert total == pytest.approx(float(lone[0]), rel=1e-6)
   for name, value in lone[1].items():
     assert metrics[name] == pytest.approx(float(value), rel=1e-6), name
@@ -254,7 +260,7 @@ def test_a_last_frame_has_no_part_in_the_loss_and_no_gradient():
 
 def test_a_minibatch_of_last_frames_alone_changes_nothing():
   params, batch = table_batch([1.1, 0.9], [1, -2], target=[5, 5], is_live=[0, 0])
-  (total, _), grads = jax.value_and_grad(make_loss(TABLE, PPOConfig()), has_aux=True)(params, batch)
+  (total, _), grads = graded(PPOConfig())(params, batch)
   assert total == 0.0
   assert all((np.asarray(g) == 0).all() for g in jax.tree_util.tree_leaves(grads))
 
@@ -300,18 +306,19 @@ def problem():
   config = PPOConfig(num_envs=3, segment_length=8, num_epochs=2, num_minibatches=3)
   config = changed(config, network={"hidden_sizes": (8,)})
   network = make_network(config.network, NIM_SPEC)
-  return config, network, random_segment(1, 8, 3)
+  state = jax.jit(lambda key: init_state(network, config, NIM_SPEC, key))(jax.random.PRNGKey(0))
+  return config, network, random_segment(1, 8, 3), jax.device_get(state), make_round(network, config)
 
 
 def fresh(problem) -> PPOState:
-  config, network, _ = problem
-  return init_state(network, config, NIM_SPEC, jax.random.PRNGKey(0))
+  """A state of its own: a round donates what it is given."""
+  return jax.tree_util.tree_map(lambda x: jnp.array(x, copy=True), problem[3])
 
 
 @pytest.mark.slow
 def test_a_round_is_its_minibatches_one_after_another(problem):
-  config, network, segment = problem
-  state, metrics = make_round(network, config)(fresh(problem), segment, jnp.float32(0.01))
+  config, network, segment, _, run_round = problem
+  state, metrics = run_round(fresh(problem), segment, jnp.float32(0.01))
   expected = fresh(problem)
   rng_key, order_key = jax.random.split(expected.rng_key)
   batch, _ = make_batch(segment, config)
@@ -332,8 +339,8 @@ def test_a_round_is_its_minibatches_one_after_another(problem):
 @pytest.mark.slow
 def test_a_round_is_the_same_inside_one_loop(problem, monkeypatch):
   """As it is compiled for other devices than the CPU."""
-  config, network, segment = problem
-  one_by_one, metrics = make_round(network, config)(fresh(problem), segment, jnp.float32(0.01))
+  config, network, segment, _, run_round = problem
+  one_by_one, metrics = run_round(fresh(problem), segment, jnp.float32(0.01))
   monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
   scanned, scanned_metrics = make_round(network, config)(fresh(problem), segment, jnp.float32(0.01))
   for a, b in zip(jax.tree_util.tree_leaves(one_by_one), jax.tree_util.tree_leaves(scanned), strict=True):
@@ -344,11 +351,11 @@ def test_a_round_is_the_same_inside_one_loop(problem, monkeypatch):
 
 
 def test_an_update_that_is_not_finite_changes_nothing_and_is_counted(problem):
-  config, network, segment = problem
+  _, _, segment, _, run_round = problem
   state = fresh(problem)
   before = jax.tree_util.tree_map(np.array, (state.params, state.opt_state))
   bad = replace(segment, reward=np.full_like(segment.reward, np.nan))
-  state, metrics = make_round(network, config)(state, bad, jnp.float32(0.01))
+  state, metrics = run_round(state, bad, jnp.float32(0.01))
   after = (state.params, state.opt_state)
   for a, b in zip(jax.tree_util.tree_leaves(before), jax.tree_util.tree_leaves(after), strict=True):
     np.testing.assert_array_equal(a, b)
@@ -358,5 +365,4 @@ def test_an_update_that_is_not_finite_changes_nothing_and_is_counted(problem):
 
 def test_a_state_is_all_arrays(problem):
   state = fresh(problem)
-  assert dataclasses.fields(state)
   assert all(isinstance(leaf, jax.Array) for leaf in jax.tree_util.tree_leaves(state))

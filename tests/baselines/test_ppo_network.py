@@ -18,7 +18,7 @@ ATARI = EnvSpec(name="test:atari", frame_shape=(84, 84, 1), frame_dtype="uint8",
 def init(config: PPONetworkConfig, spec: EnvSpec = SPEC, history_length: int = 1):
   network = make_network(config, spec)
   frames = jnp.asarray(init_history(2, history_length, spec).frames)
-  return network, network.init(jax.random.PRNGKey(0), frames)
+  return network, jax.device_get(jax.jit(network.init)(jax.random.PRNGKey(0), frames))
 
 
 def gram(weights: np.ndarray) -> np.ndarray:
@@ -51,7 +51,7 @@ def test_orthogonal_initialization_can_be_switched_off():
 def test_a_fresh_policy_is_nearly_uniform():
   network, params = init(PPONetworkConfig())
   frames = np.random.default_rng(0).random((4, 1, 6, 5, 2)) < 0.5
-  logits, value = network.apply(params, frames)
+  logits, value = jax.jit(network.apply)(params, frames)
   assert logits.shape == (4, SPEC.num_actions)
   assert value.shape == (4,)
   assert np.abs(logits).max() < 0.05
@@ -61,8 +61,8 @@ def test_a_fresh_policy_is_nearly_uniform():
 def test_policy_and_value_share_all_but_their_heads_or_nothing(sharing, is_shared):
   network, params = init(PPONetworkConfig(sharing=sharing))
   frames = np.ones((1, 1, 6, 5, 2), bool)
-  of_value = jax.grad(lambda p: network.apply(p, frames)[1].sum())(params)
-  of_policy = jax.grad(lambda p: network.apply(p, frames)[0][0, 1])(params)
+  of_value = jax.jit(jax.grad(lambda p: network.apply(p, frames)[1].sum()))(params)
+  of_policy = jax.jit(jax.grad(lambda p: network.apply(p, frames)[0][0, 1]))(params)
   touched = [
     {name for name, layer in grads.items() if np.abs(layer["w"]).max() > 0} for grads in (of_value, of_policy)
   ]
@@ -132,7 +132,7 @@ def timestep(masks, is_last=None, is_truncated=None) -> BatchedTimeStep:
 
 def act(step: BatchedTimeStep, seed: int = 0, temperature: float = 1.0):
   history = init_history(len(step.is_last), 1, SPEC)
-  return make_policy(TABLE)({}, {}, history, step, jax.random.PRNGKey(seed), temperature)
+  return jax.jit(make_policy(TABLE))({}, {}, history, step, jax.random.PRNGKey(seed), temperature)
 
 
 def test_illegal_actions_and_the_dummy_are_never_drawn():

@@ -162,7 +162,7 @@ def test_a_checkpoint_of_another_network_is_refused(finished, tmp_path):
   assert "Traceback" not in result.stderr
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM])
 def test_a_signal_to_the_whole_group_ends_with_a_checkpoint(tmp_path, number):
   process = start(tmp_path, "max_env_steps=100000000", "checkpoint.period_s=100000", "logging.period_s=0.5")
   run = tmp_path / "one"
@@ -225,6 +225,7 @@ def test_a_refused_run_leaves_its_name_free(tmp_path):
   assert not (tmp_path / "one").exists()
 
 
+@pytest.mark.slow
 def test_a_run_starts_from_another_ones_checkpoint(finished, tmp_path):
   run, _ = finished
   before = json.loads((run / "summary.json").read_text())["learner_steps"]

@@ -277,6 +277,7 @@ def test_frames_below_64_cells_are_not_reduced():
   assert params["representation/dense"]["w"].shape == (61 * 61 * 4, 8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["resnet", "conv_latent"])
 def test_all_of_a_large_frame_matters(kind):
   config = {**SMALL, "kind": kind, "channels": 4, "num_representation_blocks": 3}
@@ -290,6 +291,7 @@ def test_all_of_a_large_frame_matters(kind):
   assert (difference > 1e-4).all()
 
 
+@pytest.mark.slow
 def test_actions_beside_the_convolution_are_as_planes_within_it():
   """The dense layer on the actions is a convolution over their planes with tied weights."""
   import haiku as hk

@@ -4,6 +4,7 @@ import jax
 import numpy as np
 import pytest
 
+from moozi.agent.policy import make_policy
 from moozi.io.config import load_config
 from moozi.runtime import build
 from moozi.runtime.evaluation import Evaluator
@@ -41,7 +42,7 @@ def test_episodes_do_not_depend_on_how_many_are_played_side_by_side(result):
   np.testing.assert_array_equal(wide.lengths, result.lengths)
 
 
-@pytest.mark.parametrize("algorithm", ["gumbel", "puct"])
+@pytest.mark.parametrize("algorithm", ["gumbel", pytest.param("puct", marks=pytest.mark.slow)])
 def test_a_noisy_testing_search_is_made_noise_free(algorithm):
   """Noise in `planners.test` must not reach evaluation: with it, episodes would depend on the width."""
   noisy = ["planners.test.gumbel_scale=10", f"planners.test.algorithm={algorithm}"]
@@ -88,9 +89,12 @@ def test_a_long_episode_is_recorded_no_longer_than_the_gif(result):
 def test_a_worlds_own_pictures_are_recorded_where_it_has_them(result):
   assert result.episode.pictures is None
   config = load_config(None, [*TINY, "evaluation.max_random_starts=0"])
-  model = build.build_model(config, LIVES_SPEC)
+  planner = planner_of(config)
+  policy = make_policy(build.build_model(config, LIVES_SPEC), planner, config.targets, LIVES_SPEC)
   params, net_state, _ = build.build_learner(config, LIVES_SPEC).parameters()
-  evaluator = Evaluator(model, config, LIVES_SPEC, lambda seed: make_lives())
+  evaluator = Evaluator(
+    policy, 0.0, config.targets.history_length, config, LIVES_SPEC, lambda seed: make_lives()
+  )
   episode = evaluator.run(params, net_state, num_episodes=2, record=True).episode
   # Each picture is of the frame beside it: the world of lives paints the count that the frame holds.
   assert len(episode.pictures) == len(episode.frames) > 2

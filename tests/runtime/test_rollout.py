@@ -229,9 +229,8 @@ SMALL = (
 )
 
 
-@pytest.mark.parametrize(
-  "config", ["pgx/tic_tac_toe.yaml", pytest.param("gymnax/breakout.yaml", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("config", ["pgx/tic_tac_toe.yaml", "gymnax/breakout.yaml"])
 def test_a_run_in_one_process(config):
   """The committed configuration, made small, to its end: acting, replay, updates, evaluation."""
   config = load_config(CONFIGS / config, list(SMALL))

@@ -11,6 +11,7 @@ import pytest
 
 import moozi
 from moozi import cli
+from moozi.commands import evaluate, train
 from moozi.core.config import Config, EnvConfig, NetworkConfig, RunConfig
 from moozi.envs.registry import world_spec
 from moozi.io.checkpoints import ARRAYS, MANIFEST, expected_of, save_checkpoint
@@ -102,7 +103,7 @@ def test_train_starts_with_the_resolved_configuration_in_a_new_directory(
     seen.update(config=config, spec=spec, run=run)
     return 0
 
-  monkeypatch.setattr(cli, "_run_training", run_training)
+  monkeypatch.setattr(train, "_run_training", run_training)
   status, _, err = door("train", config_file, "seed=3", "run.name=first")
   assert (status, err) == (0, "")
   assert seen["run"].path == tmp_path / "runs" / "first"
@@ -112,7 +113,7 @@ def test_train_starts_with_the_resolved_configuration_in_a_new_directory(
 
 
 def test_the_status_of_training_is_that_of_the_command(door, config_file, monkeypatch):
-  monkeypatch.setattr(cli, "_run_training", lambda *_: 7)
+  monkeypatch.setattr(train, "_run_training", lambda *_: 7)
   assert door("train", config_file)[0] == 7
 
 
@@ -137,7 +138,7 @@ def test_the_status_of_training_is_that_of_the_command(door, config_file, monkey
 def test_bad_settings_are_refused_before_anything_is_made(
   refused, config_file, tmp_path, override, said, monkeypatch
 ):
-  monkeypatch.setattr(cli, "_run_training", lambda *_: pytest.fail("started"))
+  monkeypatch.setattr(train, "_run_training", lambda *_: pytest.fail("started"))
   if override == "run.name=":
     override = "run.name=''"
   assert said in refused("train", config_file, override)
@@ -173,7 +174,7 @@ def test_an_opponent_that_the_world_lacks_is_refused_before_anything_is_made(ref
 def test_parameters_in_a_worlds_name_reach_the_run(door, config_file, tmp_path, monkeypatch):
   pytest.importorskip("pyspiel")
   seen = {}
-  monkeypatch.setattr(cli, "_run_training", lambda config, spec, run: seen.update(spec=spec, run=run) or 0)
+  monkeypatch.setattr(train, "_run_training", lambda config, spec, run: seen.update(spec=spec, run=run) or 0)
   assert door("train", config_file, "env.name=open_spiel:go(board_size=5,komi=6.5)")[0] == 0
   assert seen["spec"].name == "open_spiel:go(board_size=5,komi=6.5)"
   assert seen["spec"].frame_shape == (5, 5, 5)
@@ -197,7 +198,7 @@ def test_worlds_that_cannot_be_played_are_refused(refused, config_file, tmp_path
 
 
 def test_bad_files_and_names_are_refused(refused, config_file, tmp_path, monkeypatch):
-  monkeypatch.setattr(cli, "_run_training", lambda *_: pytest.fail("started"))
+  monkeypatch.setattr(train, "_run_training", lambda *_: pytest.fail("started"))
   empty = tmp_path / "empty.yaml"
   empty.write_text("")
   assert "empty" in refused("train", empty)
@@ -223,7 +224,7 @@ def evaluation(monkeypatch):
     os.write(1, b"and one in C\n")
     return FIGURES
 
-  monkeypatch.setattr(cli, "_run_evaluation", run_evaluation)
+  monkeypatch.setattr(evaluate, "_run_evaluation", run_evaluation)
   return seen
 
 
@@ -238,7 +239,7 @@ def test_evaluate_prints_one_json_object_and_nothing_else(door, tmp_path, evalua
     "env_steps": 200,
     "return_std": None,
   }
-  assert list(json.loads(out)) == list(cli.EVALUATION_KEYS)
+  assert list(json.loads(out)) == list(evaluate.EVALUATION_KEYS)
   assert "a library that prints" in err
   assert "and one in C" in err
   assert evaluation["episodes"] == Config().evaluation.final_episodes
@@ -281,7 +282,9 @@ def board_run(tmp_path, monkeypatch):
   meta = {"env_steps": 10, "learner_steps": 3} | expected_of(config, world_spec("open_spiel:tic_tac_toe"))
   save_checkpoint(run.checkpoints_path, "step_10", {"x": np.zeros(2)}, meta)
   seen = {}
-  monkeypatch.setattr(cli, "_run_evaluation", lambda config, *_: seen.update(config=config) or TWO_PLAYERS)
+  monkeypatch.setattr(
+    evaluate, "_run_evaluation", lambda config, *_: seen.update(config=config) or TWO_PLAYERS
+  )
   return run, seen
 
 
@@ -290,7 +293,7 @@ def test_evaluate_tells_two_players_the_score_by_seat(door, board_run):
   status, out, _ = door("evaluate", run.path, "--json")
   result = json.loads(out)
   assert status == 0
-  assert list(result) == list(cli.EVALUATION_KEYS + cli.TWO_PLAYER_KEYS)
+  assert list(result) == list(evaluate.EVALUATION_KEYS + evaluate.TWO_PLAYER_KEYS)
   assert (result["opponent"], result["opponent_simulations"], result["score"]) == ("random", None, 0.75)
   assert result["score_seat_1"] is None
   assert seen["config"].evaluation.opponent == "random"
@@ -383,7 +386,7 @@ def test_starting_from_a_run_makes_no_world_of_its(
   refused, malicious_run, config_file, tmp_path, monkeypatch
 ):
   """A checkpoint is arrays: what its run's configuration names is not looked at."""
-  monkeypatch.setattr(cli, "_run_training", lambda *_: 0)
+  monkeypatch.setattr(train, "_run_training", lambda *_: 0)
   path = malicious_run("evil_worlds:make_env")
   with pytest.raises(SystemExit) as caught:
     cli.main(["train", str(config_file), f"checkpoint.start_from={path}", "run.name=second"])

@@ -1,0 +1,173 @@
+"""`moozi evaluate`."""
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from moozi.commands.common import AllowCode, count_of, open_run, stdout_on_stderr
+from moozi.core.errors import UserError
+
+if TYPE_CHECKING:
+  from moozi.core.config import Config
+  from moozi.core.spec import EnvSpec
+  from moozi.io.checkpoints import CheckpointInfo
+
+EVALUATION_KEYS = (
+  "env",
+  "checkpoint",
+  "env_steps",
+  "episodes",
+  "distinct_episodes",
+  "return_mean",
+  "return_std",
+  "return_min",
+  "return_max",
+  "length_mean",
+)
+
+# With two players these follow; null is a seat that was not played.
+TWO_PLAYER_KEYS = (
+  "opponent",
+  "opponent_simulations",
+  "score",
+  "wins",
+  "draws",
+  "losses",
+  "return_margin",
+  "score_seat_0",
+  "return_mean_seat_0",
+  "return_margin_seat_0",
+  "score_seat_1",
+  "return_mean_seat_1",
+  "return_margin_seat_1",
+)
+
+
+def evaluate(
+  run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, such as runs/first.")],
+  checkpoint: Annotated[
+    str | None, typer.Option(help="A name, a path, an environment step (the nearest one), or last.")
+  ] = None,
+  episodes: Annotated[
+    str | None, typer.Option(metavar="N", help="How many; the run's final_episodes if not given.")
+  ] = None,
+  simulations: Annotated[
+    str | None,
+    typer.Option(metavar="N", help="Of each search; those of the run's testing planner if not given."),
+  ] = None,
+  opponent: Annotated[
+    str | None, typer.Option(metavar="random|mcts|self", help="Two players: who plays the other seat.")
+  ] = None,
+  opponent_simulations: Annotated[
+    str | None, typer.Option(metavar="N", help="Of each search of the opponent's.")
+  ] = None,
+  as_json: Annotated[
+    bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.")
+  ] = False,
+  allow_code: AllowCode = False,
+) -> int:
+  """Play evaluation episodes with a run's checkpoint."""
+  from moozi.envs.registry import world_spec
+  from moozi.io.checkpoints import expected_of, find_checkpoint, read_checkpoint_info
+  from moozi.io.plain_json import to_plain_json
+  from moozi.runtime.opponents import check_opponent
+
+  num_episodes = count_of("--episodes", episodes)
+  num_simulations = count_of("--simulations", simulations)
+  directory, settings = open_run(run, allow_code)
+  settings = _with_opponent(settings, opponent, opponent_simulations)
+  with stdout_on_stderr():
+    spec = world_spec(settings.env.name, **settings.env.kwargs)
+    check_opponent(settings, spec)
+    found = find_checkpoint(directory.checkpoints_path, checkpoint)
+    found = read_checkpoint_info(found.path, expected_of(settings, spec))
+    num_episodes = num_episodes or settings.evaluation.final_episodes
+    figures = _run_evaluation(settings, spec, found, num_episodes, num_simulations)
+  result = {"env": spec.name, "checkpoint": found.name, "env_steps": found.env_steps} | figures
+  keys: tuple[str, ...] = EVALUATION_KEYS
+  if spec.num_players == 2:
+    result |= {
+      "opponent": settings.evaluation.opponent,
+      "opponent_simulations": settings.evaluation.opponent_simulations
+      if settings.evaluation.opponent == "mcts"
+      else None,
+    }
+    keys += TWO_PLAYER_KEYS
+  result = {key: result.get(key) for key in keys}
+  if as_json:
+    print(json.dumps(to_plain_json(result), allow_nan=False))
+  else:
+    print(_describe_evaluation(result))
+  return 0
+
+
+def _with_opponent(config: "Config", opponent: str | None, simulations: str | None) -> "Config":
+  """The configuration with another opponent in evaluation, where the options say so."""
+  update: dict[str, Any] = {}
+  if opponent is not None:
+    if opponent not in ("random", "mcts", "self"):
+      raise UserError(f"--opponent={opponent}: must be random, mcts or self")
+    update["opponent"] = opponent
+  if simulations is not None:
+    update["opponent_simulations"] = count_of("--opponent-simulations", simulations)
+  return config.model_copy(update={"evaluation": config.evaluation.model_copy(update=update)})
+
+
+def _describe_evaluation(result: dict[str, Any]) -> str:
+  text = (
+    f"{result['env']}, {result['checkpoint']} ({result['env_steps']:,} environment steps): "
+    f"return {result['return_mean']:.2f} ± {result['return_std']:.2f} "
+    f"(from {result['return_min']:g} to {result['return_max']:g}) over {result['episodes']} episodes, "
+    f"{result['distinct_episodes']} of them distinct, of {result['length_mean']:.1f} steps on average"
+  )
+  return f"{text}\n{_describe_score(result)}" if result.get("score") is not None else text
+
+
+def _describe_score(result: dict[str, Any]) -> str:
+  opponent = "itself" if result["opponent"] == "self" else result["opponent"]
+  if result["opponent_simulations"] is not None:
+    opponent += f" with {result['opponent_simulations']} simulations"
+  seats = [
+    f"{result[f'score_seat_{seat}']:.3f} from seat {seat} (return {result[f'return_mean_seat_{seat}']:.3f} "
+    f"± {result[f'return_margin_seat_{seat}']:.3f}, 95%)"
+    for seat in (0, 1)
+    if result[f"score_seat_{seat}"] is not None
+  ]
+  return (
+    f"score against {opponent}: {result['score']:.3f} ({result['wins']} won, {result['draws']} drawn, "
+    f"{result['losses']} lost); {'; '.join(seats)}"
+  )
+
+
+def _run_evaluation(
+  config: "Config", spec: "EnvSpec", checkpoint: "CheckpointInfo", episodes: int, simulations: int | None
+) -> dict[str, Any]:
+  """Plays the episodes and returns the figures among EVALUATION_KEYS that are theirs."""
+  from moozi.io.checkpoints import expected_of, load_checkpoint
+  from moozi.training import builder_of
+
+  builder = builder_of(config)
+  evaluator = builder.build_evaluator(config, spec, simulations)
+  template = builder.training_state_template(config, spec)
+  state = load_checkpoint(checkpoint.path, template, expected_of(config, spec))
+  is_shown = sys.stderr.isatty()
+
+  def show(done: int) -> None:
+    if is_shown:
+      print(
+        f"\r{done}/{episodes} episodes", end="\n" if done == episodes else "", file=sys.stderr, flush=True
+      )
+
+  result = evaluator.run(
+    state.params,
+    state.net_state,
+    num_episodes=episodes,
+    version=checkpoint.learner_steps,
+    env_steps=checkpoint.env_steps,
+    on_episode=show,
+  )
+  assert result is not None, "nobody asks it to stop"
+  return result.summary()

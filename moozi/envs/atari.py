@@ -146,31 +146,31 @@ class _AtariGame:
     shape = (facts.height, facts.width, spec.frame_shape[2])
     self._before, self._screen = np.zeros(shape, np.uint8), np.zeros(shape, np.uint8)
     self._num_steps = 0
-    self._has_lost_life = False
+    self.will_continue = False
     self.is_continued = False
     self.seed(0)
 
   def seed(self, seed: int) -> None:
     self._seeds = GameSeeds(check_seed(seed), self._options.max_noops)
     self._must_reseed = True
-    self._has_lost_life = False
+    self.will_continue = False
 
   def reset(self) -> None:
-    self.is_continued = self._has_lost_life and not self._goes_on_to_an_end()
+    self.is_continued = self.will_continue and not self._goes_on_to_an_end()
     if not self.is_continued:
       self._begin()
-    self._has_lost_life = False
+    self.will_continue = False
 
   def step(self, action: int) -> tuple[float, bool, bool]:
     lives = self._ale.lives()
     reward, is_over = self._play(self._actions[action])
     is_life_lost = self._options.episodic_life and not is_over and 0 < self._ale.lives() < lives
     is_cut = self._num_steps == self._options.max_episode_steps
-    self._has_lost_life = is_life_lost and not is_cut
+    self.will_continue = is_life_lost and not is_cut
     self._must_reseed = is_cut and not is_over
     if self._options.clip_rewards:
       reward = float(np.sign(reward))
-    return reward, is_over or self._has_lost_life, is_cut
+    return reward, is_over or self.will_continue, is_cut
 
   def frame(self) -> np.ndarray:
     return self._resize(self._screen)

@@ -91,6 +91,11 @@ class Environment(dm_env.Environment):  # type: ignore[misc]
     """The world's own actions, 0 to num_env_actions - 1."""
     return specs.DiscreteArray(self.world_spec.num_env_actions, name="action")
 
+  @property
+  def will_continue(self) -> bool:
+    """Whether the next reset goes on with the game under way: a life was lost, and the game is not over."""
+    return False
+
   def render(self) -> np.ndarray | None:
     """The world's own picture of what it shows now, [h, w, 3] uint8; None where it has none of its own."""
     return None
@@ -111,8 +116,8 @@ class Game(Protocol):
   """Bare rules. The caller checks actions and never steps past an end.
 
   A game of several lives may end the episode where one is lost, and have an attribute `is_continued: bool`:
-  whether the last `reset` went on with the game after that. A game with a picture of its own has
-  `render() -> [h, w, 3] uint8`, asked for after a reset.
+  whether the last `reset` went on with the game after that, and `will_continue: bool`, whether the next one
+  is to. A game with a picture of its own has `render() -> [h, w, 3] uint8`, asked for after a reset.
   """
 
   def seed(self, seed: int) -> None:
@@ -203,6 +208,11 @@ class GameEnvironment(Environment):
       self._needs_reset = True
       return TimeStep(StepType.LAST, reward, 1.0, observation)
     return TimeStep(StepType.MID, reward, 1.0, observation)
+
+  @property
+  def will_continue(self) -> bool:
+    """See `Environment.will_continue`."""
+    return bool(getattr(self._game, "will_continue", False))
 
   def close(self) -> None:
     """Closes the game, where there is something to close."""

@@ -70,6 +70,11 @@ class RandomStarts(Environment):
     self._needs_reset = step.step_type is StepType.LAST
     return step
 
+  @property
+  def will_continue(self) -> bool:
+    """Whether the next reset goes on with the game; see `Environment.will_continue`."""
+    return self._env.will_continue
+
   def make_bot(self, kind: str, simulations: int, seed: int) -> Bot:
     """A rival in the world within; see `Environment.make_bot`."""
     return self._env.make_bot(kind, simulations, seed)

@@ -53,6 +53,11 @@ class StepCap(Environment):
     self._needs_reset = step.last()
     return step
 
+  @property
+  def will_continue(self) -> bool:
+    """Whether the next reset goes on with the game; see `Environment.will_continue`."""
+    return self._env.will_continue
+
   def make_bot(self, kind: str, simulations: int, seed: int) -> Bot:
     """A rival in the world; see `Environment.make_bot`."""
     return self._env.make_bot(kind, simulations, seed)

@@ -10,10 +10,13 @@ from typing import Any
 import numpy as np
 from dm_env import StepType, TimeStep
 
+from moozi.core.pytree import fields_of
 from moozi.core.records import BatchedTimeStep
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
 from moozi.envs import registry
 from moozi.envs.environment import Environment
+
+_RESET = -1
 
 
 class VectorEnvironment:
@@ -22,6 +25,8 @@ class VectorEnvironment:
   Args:
     envs: the worlds, all of the same spec.
     next_seed: asked before each reset of world i; an int seeds its new episode, None lets its chance run on.
+    lane_seeds: one for each world, in the place of `next_seed`: each game of world i has a seed that follows
+      from lane_seeds[i] and the game's number. Only such worlds can be restored with `set_state`.
 
   A first step that goes on with a game (a life was lost) is no `is_first`: the history is kept.
 
@@ -30,12 +35,19 @@ class VectorEnvironment:
   """
 
   def __init__(
-    self, envs: Sequence[Environment], next_seed: Callable[[int], int | None] | None = None
+    self,
+    envs: Sequence[Environment],
+    next_seed: Callable[[int], int | None] | None = None,
+    lane_seeds: Sequence[int] | None = None,
   ) -> None:
     if not envs:
       raise ValueError("envs is empty: at least one world is needed")
     self._envs = list(envs)
-    self._next_seed = next_seed
+    self._next_seed = self._next_game if lane_seeds is not None else next_seed
+    self._lane_seeds = lane_seeds
+    # Games begun in each world, and what was done to it since it was seeded: actions, and resets.
+    self._games = np.zeros(len(envs), np.int64)
+    self._log: list[list[int]] = [[] for _ in envs]
     self._spec = self._envs[0].world_spec
     for i, env in enumerate(self._envs):
       if env.world_spec != self._spec:
@@ -76,6 +88,46 @@ class VectorEnvironment:
     """World i's own picture of what it shows now, [h, w, 3] uint8; None where it has none."""
     return self._envs[i].render()
 
+  def get_state(self) -> dict[str, np.ndarray]:
+    """What `set_state` takes worlds of `lane_seeds` back with: no world can be saved, all can be replayed.
+
+    Returns: games [B] int64, log [N] int32 (lane by lane), log_lengths [B] int64.
+    """
+    return {
+      "games": self._games.copy(),
+      "log": np.concatenate([np.array(log, np.int32) for log in self._log]),
+      "log_lengths": np.array([len(log) for log in self._log], np.int64),
+    }
+
+  def set_state(
+    self, state: Mapping[str, np.ndarray], shown: BatchedTimeStep
+  ) -> tuple[BatchedTimeStep, np.ndarray]:
+    """Seeds and replays every world up to where it was.
+
+    Args:
+      state: what `get_state` gave.
+      shown: what the worlds showed then. A world that does not show it again after the replay (its chance
+        does not follow from its seed) begins a new game instead.
+
+    Returns: what the worlds show, and [B] bool: where a new game had to begin.
+    Raises: ValueError: the state of another number of worlds.
+    """
+    if np.shape(state["games"]) != (self.num_envs,) or shown.is_last.shape != (self.num_envs,):
+      raise ValueError(f"state of {np.size(state['games'])} worlds: these are {self.num_envs}")
+    self._games = np.array(state["games"], np.int64)
+    logs = np.split(state["log"], np.cumsum(state["log_lengths"])[:-1])
+    out = blank_step(self._spec, self.num_envs)
+    is_new = np.zeros(self.num_envs, bool)
+    for i, env in enumerate(self._envs):
+      step = self._replay(i, env, [int(x) for x in logs[i]])
+      if step is not None:
+        self._write(out, i, step)
+      if step is None or not _is_same(out, shown, i):
+        is_new[i] = True
+        self._write(out, i, self._begin(i, env, starts_anew=True))
+    self._legal_actions_mask, self._is_last = out.legal_actions_mask, out.is_last
+    return out, is_new
+
   def close(self) -> None:
     """Closes every world."""
     for env in self._envs:
@@ -83,29 +135,61 @@ class VectorEnvironment:
 
   def _advance(self, actions: list[int], starts_anew: bool = False) -> BatchedTimeStep:
     out = blank_step(self._spec, self.num_envs)
-    frame, last_reward, to_play, mask = out.frame, out.last_reward, out.to_play, out.legal_actions_mask
     was_last = self._is_last.tolist()
     for i, env in enumerate(self._envs):
-      step = self._begin(i, env, starts_anew) if was_last[i] else env.step(actions[i] - 1)
-      frame[i], mask[i, 1:], to_play[i], is_continued = step.observation
-      if step.step_type is StepType.MID:
-        last_reward[i] = step.reward
-      elif step.step_type is StepType.FIRST:
-        out.is_first[i] = not is_continued
-      else:
-        last_reward[i] = step.reward
-        mark_end(out, i, is_truncated=bool(step.discount))
-    self._legal_actions_mask = mask
-    self._is_last = out.is_last
+      self._write(out, i, self._begin(i, env, starts_anew) if was_last[i] else self._act(i, env, actions[i]))
+    self._legal_actions_mask, self._is_last = out.legal_actions_mask, out.is_last
     return out
+
+  def _act(self, i: int, env: Environment, action: int) -> TimeStep:
+    self._log[i].append(action)
+    return env.step(action - 1)
+
+  def _write(self, out: BatchedTimeStep, i: int, step: TimeStep) -> None:
+    """Row i of `out`, which is blank or written over whole."""
+    is_continued = step.observation.is_continued
+    out.frame[i], out.legal_actions_mask[i, 1:], out.to_play[i], _ = step.observation
+    out.legal_actions_mask[i, DUMMY_ACTION] = False
+    is_first = step.step_type is StepType.FIRST
+    out.is_first[i] = is_first and not is_continued
+    out.last_reward[i] = 0.0 if is_first else step.reward
+    out.last_discount[i], out.is_last[i], out.is_truncated[i] = 1.0, False, False
+    if step.step_type is StepType.LAST:
+      mark_end(out, i, is_truncated=bool(step.discount))
+
+  def _next_game(self, i: int) -> int | None:
+    """A seed for world i's next game; None where it goes on with the one under way."""
+    assert self._lane_seeds is not None
+    if self._envs[i].will_continue:
+      return None
+    self._games[i] += 1
+    return _game_seed(self._lane_seeds[i], int(self._games[i]))
 
   def _begin(self, i: int, env: Environment, starts_anew: bool) -> TimeStep:
     seed = None if self._next_seed is None else self._next_seed(i)
     if seed is not None:
       env.seed(seed)
+      self._log[i] = []
+    self._log[i].append(_RESET)
     step = env.reset()
+    if not (starts_anew and step.observation.is_continued):
+      return step
     # The reset after a life lost goes on with the game; one more begins a new one.
-    return env.reset() if starts_anew and step.observation.is_continued else step
+    self._log[i].append(_RESET)
+    return env.reset()
+
+  def _replay(self, i: int, env: Environment, log: list[int]) -> TimeStep | None:
+    """World i's last step after its seed and its log; None where the world does not take them (any more)."""
+    if self._lane_seeds is None or not log:
+      return None
+    self._log[i] = log
+    try:
+      env.seed(_game_seed(self._lane_seeds[i], int(self._games[i])))
+      for action in log:
+        step = env.reset() if action == _RESET else env.step(action - 1)
+    except ValueError:  # an action is illegal now: another game than the one that was saved
+      return None
+    return step
 
 
 def make_vector(name: str, kwargs: Mapping[str, Any], num_envs: int, seed: int) -> VectorEnvironment:
@@ -119,12 +203,23 @@ def make_vector(name: str, kwargs: Mapping[str, Any], num_envs: int, seed: int) 
   fast: VectorEnvironment | None = registry.make_fast_vector(name, seeds, **kwargs)
   if fast is not None:
     return fast
-  return VectorEnvironment([registry.make(name, s, **kwargs) for s in seeds])
+  return VectorEnvironment([registry.make(name, s, **kwargs) for s in seeds], lane_seeds=seeds)
 
 
 def world_seeds(num_envs: int, seed: int) -> list[int]:
   """A seed for each of `num_envs` worlds, all following from `seed`."""
   return [int(s) for s in np.random.SeedSequence(seed).generate_state(num_envs, np.uint64)]
+
+
+def _game_seed(lane_seed: int, game: int) -> int:
+  """The seed of a lane's game number 1, 2, …"""
+  return int(np.random.SeedSequence(lane_seed, spawn_key=(game,)).generate_state(1, np.uint64)[0])
+
+
+def _is_same(a: BatchedTimeStep, b: BatchedTimeStep, i: int) -> bool:
+  """Whether row i is the same in all fields."""
+  other = fields_of(b)
+  return all(np.array_equal(value[i], other[name][i]) for name, value in fields_of(a).items())
 
 
 def blank_step(spec: EnvSpec, num_envs: int) -> BatchedTimeStep:

@@ -47,10 +47,10 @@ class Lives:
     self.seed(0)
 
   def seed(self, seed: int) -> None:
-    self._random, self._has_lost_life = np.random.default_rng(seed), False
+    self._random, self.will_continue = np.random.default_rng(seed), False
 
   def reset(self) -> None:
-    self.is_continued, self._has_lost_life = self._has_lost_life, False
+    self.is_continued, self.will_continue = self.will_continue, False
     if self.is_continued:
       self._count += 1
     else:
@@ -63,7 +63,7 @@ class Lives:
     if self._left:
       return float(action), False, False
     self._lives -= 1
-    self._has_lost_life = self._lives > 0
+    self.will_continue = self._lives > 0
     return float(action), True, False
 
   def frame(self) -> np.ndarray:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from moozi.core.flat_state import State
 from moozi.core.records import BatchedTimeStep
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
 from moozi.envs.atari import NOOP, GameFacts, Options
@@ -89,6 +90,14 @@ class AtariVector:
     self._is_last = everywhere
     nothing = np.zeros(self.num_envs, np.float32)
     return self._tell(frame, info["lives"], nothing, is_first=everywhere, is_over=~everywhere)
+
+  def get_state(self) -> State:
+    """Nothing: these games are stepped together, and can be taken back to nowhere one by one."""
+    return {}
+
+  def set_state(self, state: State, shown: BatchedTimeStep) -> tuple[BatchedTimeStep, np.ndarray]:
+    """Begins a new game in every world; see `VectorEnvironment.set_state`."""
+    return self.reset(), np.ones(self.num_envs, bool)
 
   def step(self, actions: np.ndarray) -> BatchedTimeStep:
     """Steps every game; see `VectorEnvironment.step`."""

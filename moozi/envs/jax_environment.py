@@ -11,6 +11,7 @@ import jax
 import numpy as np
 from dm_env import StepType, TimeStep
 
+from moozi.core.flat_state import State, tree_of_state, tree_state
 from moozi.core.records import BatchedTimeStep
 from moozi.core.spec import EnvSpec
 from moozi.envs.environment import Environment, Observation, check_action, check_seed
@@ -88,6 +89,16 @@ class JaxVectorEnvironment:
     if self._state is None:
       return self.reset()
     return self._show(_step_worlds(self._world, self._state, actions.astype(np.int32)))
+
+  def get_state(self) -> State:
+    """The worlds, as `set_state` takes them; they must have been reset."""
+    return tree_state(self._state)
+
+  def set_state(self, state: State, shown: BatchedTimeStep) -> tuple[BatchedTimeStep, np.ndarray]:
+    """Takes the worlds back to where they were; see `VectorEnvironment.set_state`."""
+    if self._state is None:
+      self.reset()
+    return self._show(jax.device_put(tree_of_state(self._state, state))), np.zeros(self.num_envs, bool)
 
   def close(self) -> None:
     """Nothing is open."""

@@ -13,6 +13,7 @@ import numpy as np
 
 from moozi.agent.policy import Policy, make_policy
 from moozi.core.config import Config, PlannerConfig
+from moozi.core.flat_state import State, part, prefixed, tree_of_state, tree_state
 from moozi.core.pytree import fields_of, stack
 from moozi.core.records import StepSample, TrajectorySample
 from moozi.envs.vector import VectorEnvironment
@@ -144,6 +145,32 @@ class TrajectoryCollector:
       metrics,
     )
     return TrajectorySample(**fields_of(segment)), result
+
+  def get_state(self) -> State:
+    """Worlds, histories and random state, as `set_state` takes them; the parameters are not among them."""
+    return prefixed("env", self._env.get_state()) | prefixed("lanes", tree_state(self._lanes()))
+
+  def set_state(self, state: State) -> int:
+    """Goes on from where another collector of the same configuration was.
+
+    Returns: how many worlds had to begin a new game, because theirs cannot be taken back.
+    Raises: ValueError: a state of another configuration.
+    """
+    lanes = tree_of_state(self._lanes(), part(state, "lanes"))
+    self._timestep, is_new = self._env.set_state(part(state, "env"), lanes["timestep"])
+    self._history, self._rng_key = lanes["history"], jnp.asarray(lanes["rng_key"])
+    self._returns = np.where(is_new, 0.0, lanes["returns"])
+    self._lengths = np.where(is_new, 0, lanes["lengths"])
+    return int(is_new.sum())
+
+  def _lanes(self) -> dict[str, Any]:
+    return {
+      "rng_key": self._rng_key,
+      "history": self._history,
+      "timestep": self._timestep,
+      "returns": self._returns,
+      "lengths": self._lengths,
+    }
 
   def _act(self, temperature: jax.Array) -> tuple[StepSample, Any]:
     self._rng_key, key = jax.random.split(self._rng_key)

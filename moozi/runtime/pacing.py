@@ -4,6 +4,7 @@ Pure bookkeeping without clocks or processes of its own; `loop` and the driver a
 """
 
 from moozi.core.config import CheckpointConfig, Config
+from moozi.core.flat_state import State
 
 
 class Pacer:
@@ -72,6 +73,17 @@ class Pacer:
   def done_learn(self) -> None:
     """A learner call is done."""
     self.samples_done += self._call_samples
+
+  def get_state(self) -> State:
+    """What is done. What was asked for and has not come is asked for again after `set_state`."""
+    started_at = -1 if self.started_at is None else self.started_at
+    return {"env_steps": self.env_steps, "samples_done": self.samples_done, "started_at": started_at}
+
+  def set_state(self, state: State) -> None:
+    """Goes on from there."""
+    self.env_steps = self.env_steps_asked = int(state["env_steps"])
+    self.samples_done = self.samples_asked = int(state["samples_done"])
+    self.started_at = None if state["started_at"] < 0 else int(state["started_at"])
 
   @property
   def is_complete(self) -> bool:

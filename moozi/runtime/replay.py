@@ -4,11 +4,11 @@ Thesis 4.3.14; frames, lanes and priorities as docs/architecture.md has them.
 """
 
 import dataclasses
-from typing import Any
 
 import numpy as np
 
 from moozi.core.config import ReplayConfig, TargetsConfig
+from moozi.core.flat_state import State, part, prefixed
 from moozi.core.pytree import map_fields
 from moozi.core.records import TrainTarget, TrajectorySample
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
@@ -57,7 +57,7 @@ class ReplayBuffer:
     """
     if num_lanes < 1:
       raise ValueError(f"num_lanes={num_lanes}: must be at least 1")
-    self._config, self._targets, self._spec = config, targets, spec
+    self._config, self._targets, self.spec = config, targets, spec
     self._storage = LaneStorage(targets, spec, num_lanes, config.capacity // num_lanes)
     if config.min_steps_to_learn > self._storage.size:
       raise ValueError(
@@ -68,6 +68,11 @@ class ReplayBuffer:
     self._sampler = make_sampler(config, self._storage, self._delta)
     self._rng = np.random.Generator(np.random.PCG64(seed))
     self._counters = dict.fromkeys(("added", "drawn", "renewed", "stale", "refused", "rewritten", "cut"), 0)
+
+  @property
+  def storage(self) -> LaneStorage:
+    """Where the steps lie."""
+    return self._storage
 
   @property
   def num_lanes(self) -> int:
@@ -216,13 +221,14 @@ class ReplayBuffer:
     self._counters["stale"] += int((~is_fresh).sum())
     slot = slot[is_fresh]
     is_terminal = (arrays["is_last"][slot] & ~arrays["is_truncated"][slot])[:, None]
-    dummy = np.arange(self._spec.num_actions) == DUMMY_ACTION
+    dummy = np.arange(self.spec.num_actions) == DUMMY_ACTION
     value = np.asarray(root_value, np.float32).reshape(-1)[is_fresh]
-    probs = np.asarray(action_probs, np.float32).reshape(-1, self._spec.num_actions)[is_fresh]
+    probs = np.asarray(action_probs, np.float32).reshape(-1, self.spec.num_actions)[is_fresh]
     arrays["root_value"][slot] = np.where(is_terminal[:, 0], 0, value)
     arrays["action_probs"][slot] = np.where(is_terminal, dummy, probs)
     arrays["searched_version"][slot] = np.broadcast_to(searched_version, is_fresh.shape)[is_fresh]
     self._counters["rewritten"] += slot.size
+    self._storage.touch(slot)
     if slot.size:
       touched = np.union1d(slot[self._storage.is_eligible(slot)], self._storage.bootstrapping_slots(slot))
       self._delta[touched] = self._storage.value_gap(touched)
@@ -263,23 +269,29 @@ class ReplayBuffer:
       raise ValueError("delta: a priority is negative or not finite")
     self._sampler.check_valid()
 
-  def get_state(self) -> dict[str, Any]:
-    """Everything, as a flat dict of NumPy arrays and ints; later samples are the same to the bit."""
+  def get_state(self, with_rings: bool = True) -> State:
+    """Everything, as a flat dict of NumPy arrays and ints; later samples are the same to the bit.
+
+    Args:
+      with_rings: false leaves out the steps themselves (`replay_snapshot` takes them block by block).
+    """
+    storage = self._storage.get_state() if with_rings else {"newest": self._storage.newest.copy()}
     rng = self._rng.bit_generator.state
     words = [rng["state"][key] >> shift & _WORD for key in ("state", "inc") for shift in (64, 0)]
+    own = {
+      "sampling": _SAMPLINGS.index(self._config.sampling),
+      "lane_capacity": self.lane_capacity,
+      "delta": self._delta.copy(),
+      "rng": np.array([*words, rng["has_uint32"], rng["uinteger"]], np.uint64),
+    }
     return (
-      {
-        "sampling": _SAMPLINGS.index(self._config.sampling),
-        "lane_capacity": self.lane_capacity,
-        "delta": self._delta.copy(),
-        "rng": np.array([*words, rng["has_uint32"], rng["uinteger"]], np.uint64),
-      }
-      | {f"counter/{name}": count for name, count in self._counters.items()}
-      | {f"storage/{name}": array for name, array in self._storage.get_state().items()}
-      | {f"sampler/{name}": array for name, array in self._sampler.get_state().items()}
+      own
+      | prefixed("counter", self._counters)
+      | prefixed("storage", storage)
+      | prefixed("sampler", self._sampler.get_state())
     )
 
-  def set_state(self, state: dict[str, Any]) -> None:
+  def set_state(self, state: State) -> None:
     """Takes the state of a buffer of the same configuration.
 
     Raises: ValueError: when the state is of a buffer of another shape or sampling; nothing changes then.
@@ -291,13 +303,10 @@ class ReplayBuffer:
       if int(state[name]) != mine:
         raise ValueError(f"replay state: {name} is {int(state[name])}: this buffer's is {mine}")
 
-    def part(prefix: str) -> dict[str, Any]:
-      return {key[len(prefix) :]: value for key, value in state.items() if key.startswith(prefix)}
-
-    self._storage.set_state(part("storage/"))
+    self._storage.set_state(part(state, "storage"))
     self._delta[:] = state["delta"]
-    self._sampler.set_state(part("sampler/"))
-    self._counters = {name: int(count) for name, count in part("counter/").items()}
+    self._sampler.set_state(part(state, "sampler"))
+    self.set_counters(state)
     words = [int(x) for x in state["rng"]]
     self._rng.bit_generator.state = {
       "bit_generator": "PCG64",
@@ -305,3 +314,7 @@ class ReplayBuffer:
       "has_uint32": words[4],
       "uinteger": words[5],
     }
+
+  def set_counters(self, state: State) -> None:
+    """Takes the counts since the start from a state."""
+    self._counters = {name: int(count) for name, count in part(state, "counter").items()}

@@ -12,6 +12,7 @@ from moozi.ops.returns import n_step_return
 from moozi.ops.targets import UnrollTargets, history_window, make_targets
 
 _EMPTY = -1
+_NUM_BLOCKS = 64
 
 
 def check_segment(segment: TrajectorySample, spec: EnvSpec) -> None:
@@ -55,6 +56,8 @@ class LaneStorage:
     lane_capacity: steps kept in each.
     newest: [num_lanes] int64, index of the newest step of each lane; -1 in an empty one.
     sequence: [num_lanes * lane_capacity] int64, the index written in each slot; -1 where none was.
+    generations: [64] int64, how often each block was written to. A block is a stretch of positions in all
+      rings: what a checkpoint need not write again.
   """
 
   def __init__(self, targets: TargetsConfig, spec: EnvSpec, num_lanes: int, lane_capacity: int) -> None:
@@ -69,24 +72,12 @@ class LaneStorage:
       )
     self._frame_size = math.prod(spec.frame_shape)
     self._is_packed = spec.frame_dtype == "bool"
-    row = (self._frame_size + 7) // 8 if self._is_packed else self._frame_size
-    size, num_actions = num_lanes * lane_capacity, spec.num_actions
+    size = num_lanes * lane_capacity
     self.newest = np.full(num_lanes, _EMPTY, np.int64)
     self.sequence = np.full(size, _EMPTY, np.int64)
-    self.arrays: dict[str, np.ndarray] = {
-      "frame": np.zeros((size, row), np.uint8 if self._is_packed else spec.frame_dtype),
-      "last_reward": np.zeros(size, np.float32),
-      "is_first": np.zeros(size, np.bool_),
-      "is_last": np.zeros(size, np.bool_),
-      "is_truncated": np.zeros(size, np.bool_),
-      "to_play": np.zeros(size, np.int8),
-      "legal_actions_mask": np.zeros((size, (num_actions + 7) // 8), np.uint8),
-      "root_value": np.zeros(size, np.float32),
-      "action_probs": np.zeros((size, num_actions), np.float32),
-      "action": np.zeros(size, np.int32),
-      "acted_version": np.zeros(size, np.int32),
-      "searched_version": np.zeros(size, np.int32),
-    }
+    self.arrays = _empty_arrays(spec, size)
+    self._block_width = -(-lane_capacity // _NUM_BLOCKS)
+    self.generations = np.zeros(_NUM_BLOCKS, np.int64)
 
   @property
   def size(self) -> int:
@@ -163,6 +154,7 @@ class LaneStorage:
     is_cut = starts & (newest != _EMPTY)
     cut = self.slots(lane[is_cut], newest[is_cut])
     cut = cut[~self.arrays["is_last"][cut]]
+    self.touch(cut)
     self.arrays["is_last"][cut] = True
     self.arrays["is_truncated"][cut] = True
     self.arrays["action"][cut] = DUMMY_ACTION
@@ -173,7 +165,23 @@ class LaneStorage:
     for name, array in self.arrays.items():
       array[slot] = self._encode(name, getattr(segment, name))
     self.newest[lane] += length
+    self.touch(slot)
     return len(cut)
+
+  def touch(self, slot: np.ndarray) -> None:
+    """Marks the blocks of slots (of any shape) as written to."""
+    is_touched = np.zeros(_NUM_BLOCKS, bool)
+    is_touched[slot % self.lane_capacity // self._block_width] = True
+    self.generations += is_touched
+
+  def block(self, number: int) -> dict[str, np.ndarray]:
+    """A copy of one block: by name [num_lanes, at most lane_capacity / 64 rounded up, ...]."""
+    columns = slice(number * self._block_width, (number + 1) * self._block_width)
+    return {name: view[:, columns].copy() for name, view in self._views().items()}
+
+  def _views(self) -> dict[str, np.ndarray]:
+    rings = {"sequence": self.sequence, **self.arrays}
+    return {k: v.reshape((self.num_lanes, self.lane_capacity, *v.shape[1:])) for k, v in rings.items()}
 
   def _encode(self, name: str, value: np.ndarray) -> np.ndarray:
     value = np.asarray(value)
@@ -252,10 +260,11 @@ class LaneStorage:
     )
     return self._unpack_frames(rows), actions
 
-  def trajectory(self, lane: int, first: int, stop: int) -> TrajectorySample:
+  def trajectory(self, lane: int, first: int, stop: int, is_batched: bool = False) -> TrajectorySample:
     """Steps first … stop-1 of a lane, exactly as they came: a TrajectorySample [stop - first, ...].
 
-    Search values and policies that were written back stand in place of the old ones.
+    Search values and policies that were written back stand in place of the old ones. Where `is_batched`, it
+    is a segment of one lane, [stop - first, 1, ...].
 
     Raises: ValueError: when one of them is not stored (any more).
     """
@@ -269,7 +278,7 @@ class LaneStorage:
     out["legal_actions_mask"] = bits.view(np.bool_)
     out["to_play"] = out["to_play"].astype(np.int32)
     out["last_discount"] = np.where(out["is_last"] & ~out["is_truncated"], 0, 1).astype(np.float32)
-    return TrajectorySample(**out)
+    return TrajectorySample(**{name: x[:, None] for name, x in out.items()} if is_batched else out)
 
   def check_valid(self) -> None:
     """Raises ValueError where the rings contradict themselves."""
@@ -297,10 +306,8 @@ class LaneStorage:
   def get_state(self) -> dict[str, np.ndarray]:
     """Copies of everything, without the slots that were never written."""
     used = int(min(self.newest.max(initial=-1) + 1, self.lane_capacity))
-    rings = {"sequence": self.sequence, **self.arrays}
     return {"newest": self.newest.copy()} | {
-      name: array.reshape((self.num_lanes, self.lane_capacity, *array.shape[1:]))[:, :used].copy()
-      for name, array in rings.items()
+      name: view[:, :used].copy() for name, view in self._views().items()
     }
 
   def set_state(self, state: dict[str, np.ndarray]) -> None:
@@ -308,12 +315,11 @@ class LaneStorage:
 
     Raises: ValueError: when an array is missing or has another shape.
     """
-    rings = {"sequence": self.sequence, **self.arrays}
-    for name in ("newest", *rings):
+    views = self._views()
+    for name in ("newest", *views):
       if name not in state:
         raise ValueError(f"replay state: {name} is missing")
     used = np.shape(state["sequence"])[1] if np.ndim(state["sequence"]) == 2 else -1
-    views = {k: v.reshape((self.num_lanes, self.lane_capacity, *v.shape[1:])) for k, v in rings.items()}
     for name, view in views.items():
       want = (self.num_lanes, used, *view.shape[2:])
       if used > self.lane_capacity or np.shape(state[name]) != want:
@@ -322,3 +328,31 @@ class LaneStorage:
       view[:, :used] = state[name]
       view[:, used:] = _EMPTY if name == "sequence" else 0
     self.newest[:] = state["newest"]
+    self.generations += 1
+
+
+def empty_block(spec: EnvSpec, num_lanes: int, width: int) -> dict[str, np.ndarray]:
+  """What `LaneStorage.block` gives where nothing was written."""
+  arrays = {"sequence": np.full(num_lanes * width, _EMPTY, np.int64)} | _empty_arrays(spec, num_lanes * width)
+  return {name: x.reshape((num_lanes, width, *x.shape[1:])) for name, x in arrays.items()}
+
+
+def _empty_arrays(spec: EnvSpec, size: int) -> dict[str, np.ndarray]:
+  """What is kept of a step, for `size` slots."""
+  is_packed, num_actions = spec.frame_dtype == "bool", spec.num_actions
+  frame_size = math.prod(spec.frame_shape)
+  row = (frame_size + 7) // 8 if is_packed else frame_size
+  return {
+    "frame": np.zeros((size, row), np.uint8 if is_packed else spec.frame_dtype),
+    "last_reward": np.zeros(size, np.float32),
+    "is_first": np.zeros(size, np.bool_),
+    "is_last": np.zeros(size, np.bool_),
+    "is_truncated": np.zeros(size, np.bool_),
+    "to_play": np.zeros(size, np.int8),
+    "legal_actions_mask": np.zeros((size, (num_actions + 7) // 8), np.uint8),
+    "root_value": np.zeros(size, np.float32),
+    "action_probs": np.zeros((size, num_actions), np.float32),
+    "action": np.zeros(size, np.int32),
+    "acted_version": np.zeros(size, np.int32),
+    "searched_version": np.zeros(size, np.int32),
+  }

@@ -18,6 +18,7 @@ import numpy as np
 
 from moozi.agent.policy import Policy, make_policy
 from moozi.core.config import Config, PlannerConfig
+from moozi.core.flat_state import State, tree_of_state, tree_state
 from moozi.core.pytree import fields_of, record
 from moozi.core.records import TrajectorySample
 from moozi.envs.jax_environment import reset_worlds
@@ -182,3 +183,12 @@ class RolloutCollector:
       metrics=metrics,
     )
     return TrajectorySample(**segment.steps, acted_version=version, searched_version=version), result
+
+  def get_state(self) -> State:
+    """Worlds, histories and random state; see `TrajectoryCollector.get_state`."""
+    return tree_state(self._state)
+
+  def set_state(self, state: State) -> int:
+    """Goes on from where another collector was; see `TrajectoryCollector.set_state`."""
+    self._state = jax.device_put(tree_of_state(self._state, state))
+    return 0

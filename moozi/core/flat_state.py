@@ -1,0 +1,52 @@
+"""What `get_state` gives and `set_state` takes: a flat dict of NumPy arrays, ints, floats and bools by name.
+
+Flat, so that a file can hold it without code: arrays in safetensors, plain values in JSON.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+State = dict[str, Any]
+
+
+def prefixed(prefix: str, state: Mapping[str, Any]) -> State:
+  """The same entries under `prefix/name`."""
+  return {f"{prefix}/{name}": value for name, value in state.items()}
+
+
+def part(state: Mapping[str, Any], prefix: str) -> State:
+  """The entries that `prefixed` put under a prefix, by their own names."""
+  return {name[len(prefix) + 1 :]: value for name, value in state.items() if name.startswith(f"{prefix}/")}
+
+
+def tree_state(tree: Any) -> State:
+  """The leaves of a pytree of arrays, copied to NumPy, by key path."""
+  import jax
+
+  leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
+  return {jax.tree_util.keystr(path): np.array(leaf) for path, leaf in leaves}
+
+
+def tree_of_state(template: Any, state: Mapping[str, Any]) -> Any:
+  """The pytree that `tree_state` took apart, of NumPy arrays, in the template's structure.
+
+  Raises: ValueError: names the first leaf that is missing, or of another shape or dtype.
+  """
+  import jax
+
+  leaves, structure = jax.tree_util.tree_flatten_with_path(template)
+  out = []
+  for path, leaf in leaves:
+    name = jax.tree_util.keystr(path)
+    if name not in state:
+      raise ValueError(f"state: {name} is missing")
+    value = np.asarray(state[name])
+    if value.shape != np.shape(leaf) or value.dtype != np.asarray(leaf).dtype:
+      raise ValueError(
+        f"state: {name} is {value.dtype}{list(value.shape)}; "
+        f"must be {np.asarray(leaf).dtype}{list(np.shape(leaf))}"
+      )
+    out.append(np.array(value))
+  return jax.tree_util.tree_unflatten(structure, out)

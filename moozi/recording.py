@@ -1,17 +1,21 @@
 """The one place where what happened meets files and screens."""
 
 import collections
+import concurrent.futures
 import logging
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from moozi.core.config import Config
+from moozi.core.flat_state import State, prefixed
 from moozi.core.spec import EnvSpec
 from moozi.io.checkpoint_store import CheckpointStore
 from moozi.io.checkpoints import expected_of
 from moozi.io.metrics import MetricsSink
+from moozi.io.resume_store import ResumeStore
 from moozi.io.run_directory import RunDirectory
 from moozi.runtime.events import Acted, Evaluated, Event, Finished, Started, StateReady, Updated
 
@@ -27,16 +31,28 @@ class Recorder:
     spec: the world's facts.
     run: the directory.
     display: told the newest figures; `moozi.io.progress` makes one.
-    start: `time.monotonic()` at the run's start.
+    start: `time.monotonic()` at the run's start; of a resumed run, less the seconds it has taken before.
+    resume: where resume states go.
+    resumed: what `RunState.progress` and the rest were saved with; a run begins without.
   """
 
-  def __init__(self, config: Config, spec: EnvSpec, run: RunDirectory, display: Any, start: float) -> None:
+  def __init__(
+    self,
+    config: Config,
+    spec: EnvSpec,
+    run: RunDirectory,
+    display: Any,
+    start: float,
+    resume: ResumeStore | None = None,
+    resumed: State | None = None,
+  ) -> None:
     self._config, self._spec, self._run, self._display, self._start = config, spec, run, display, start
     tensorboard = run.tensorboard_path if config.logging.tensorboard else None
-    self._metrics = MetricsSink(run.metrics_path, tensorboard)
-    self._checkpoints = CheckpointStore(run.checkpoints_path, config.checkpoint)
-    self._window = _Window()
-    self._next_tick_s = config.logging.period_s
+    self._checkpoints = CheckpointStore(run.checkpoints_path, config.checkpoint, resume)
+    # Saving goes on beside the run; one job at a time.
+    self._saver = concurrent.futures.ThreadPoolExecutor(1, "checkpoints")
+    self._saving: concurrent.futures.Future[Path] | None = None
+    self._next_tick_s = self._wall_s() + config.logging.period_s
     self._recent_returns: collections.deque[float] = collections.deque(maxlen=_NUM_RECENT_EPISODES)
     self._recent_lengths: collections.deque[float] = collections.deque(maxlen=_NUM_RECENT_EPISODES)
     self._staleness = _Mean()
@@ -46,6 +62,9 @@ class Recorder:
     self._last_evaluation: Any = None
     self._test_scalars: dict[str, float] = {}
     self.summary: dict[str, Any] | None = None
+    keep = None if resumed is None else self._set_state(resumed)
+    self._metrics = MetricsSink(run.metrics_path, tensorboard, keep)
+    self._window = _Window(self._wall_s(), *((0, 0) if keep is None else keep[:2]))
 
   def observe(self, event: Event) -> None:
     """Writes down one event."""
@@ -68,8 +87,12 @@ class Recorder:
 
   def close(self) -> None:
     """Closes the files; a second call does nothing."""
-    self._metrics.close()
-    self._display.close()
+    try:
+      self._collect_save()
+    finally:
+      self._saver.shutdown()
+      self._metrics.close()
+      self._display.close()
 
   def _on_acted(self, event: Acted) -> None:
     self._recent_returns.extend(event.episode_returns.tolist())
@@ -131,9 +154,57 @@ class Recorder:
     meta |= expected_of(self._config, self._spec)
     if event.is_final:
       self._training_ended_s = self._wall_s()
+    state, rest, generations, blocks = event.state, None, None, None
+    if state.progress:
+      rest = prefixed("progress", state.progress) | prefixed("recorder", self._get_state(event))
+      for index, collector in enumerate(state.collectors):
+        rest |= prefixed(f"collector/{index}", collector)
+    if state.replay is not None and rest is not None:
+      rest |= prefixed("replay", state.replay.head)
+      generations, blocks = state.replay.generations, state.replay.blocks
+    self._collect_save()
+    self._saving = self._saver.submit(
+      self._checkpoints.save,
+      state.training,
+      meta,
+      self._wall_s(),
+      rest,
+      generations,
+      blocks,
+      is_best=event.is_best,
+    )
+    if event.is_final:
+      self._collect_save()
       self._display.note(f"last checkpoint at {event.env_steps:,} steps")
-    path = self._checkpoints.save(event.state, meta, self._wall_s())
-    _log.info("checkpoint %s", path.name)
+
+  def _collect_save(self) -> None:
+    """Waits for the save that is under way, and tells of it."""
+    if self._saving is not None:
+      saving, self._saving = self._saving, None
+      _log.info("checkpoint %s", saving.result().name)
+
+  def _get_state(self, event: StateReady) -> State:
+    """What the running figures go on from."""
+    learning_since = -1.0 if self._learning_since is None else self._learning_since
+    return {
+      "env_steps": event.env_steps,
+      "learner_steps": event.learner_steps,
+      "wall_s": self._wall_s(),
+      "recent_returns": np.array(self._recent_returns, np.float64),
+      "recent_lengths": np.array(self._recent_lengths, np.float64),
+      "staleness": np.array(self._staleness.get_state(), np.float64),
+      "num_samples": self._num_samples,
+      "learning_since": learning_since,
+    }
+
+  def _set_state(self, state: State) -> tuple[int, int, float]:
+    """Takes the running figures; returns the counters that they were told at."""
+    self._recent_returns.extend(state["recent_returns"].tolist())
+    self._recent_lengths.extend(state["recent_lengths"].tolist())
+    self._staleness.set_state(state["staleness"])
+    self._num_samples = int(state["num_samples"])
+    self._learning_since = None if state["learning_since"] < 0 else float(state["learning_since"])
+    return int(state["env_steps"]), int(state["learner_steps"]), float(state["wall_s"])
 
   def _on_finished(self, event: Finished) -> None:
     wall_s = self._wall_s()
@@ -164,6 +235,8 @@ class Recorder:
 
   def _tick(self, event: Event) -> None:
     """Writes one line of metrics and shows it."""
+    if self._saving is not None and self._saving.done():
+      self._collect_save()
     wall_s = self._wall_s()
     self._next_tick_s = wall_s + self._config.logging.period_s
     scalars = self._window.take(wall_s, event)
@@ -194,6 +267,12 @@ class _Mean:
     self._total += value
     self._count += 1
 
+  def get_state(self) -> tuple[float, int]:
+    return self._total, self._count
+
+  def set_state(self, state: np.ndarray) -> None:
+    self._total, self._count = float(state[0]), int(state[1])
+
   @property
   def value(self) -> float:
     return self._total / self._count if self._count else 0.0
@@ -202,11 +281,11 @@ class _Mean:
 class _Window:
   """Means of what came between two ticks, and rates over it."""
 
-  def __init__(self) -> None:
+  def __init__(self, wall_s: float, env_steps: int, learner_steps: int) -> None:
     self._means: dict[str, _Mean] = collections.defaultdict(_Mean)
     self.latest: dict[str, float] = {}
     self.samples, self.episodes = 0, 0
-    self._since = (0.0, 0, 0)
+    self._since = (wall_s, env_steps, learner_steps)
 
   def add(self, metrics: dict[str, float]) -> None:
     for name, value in metrics.items():

@@ -1,6 +1,8 @@
 """Puts a run together: the loop or the driver, the recorder that listens, and the signals that end it."""
 
 import contextlib
+import dataclasses
+import itertools
 import logging
 import os
 import signal
@@ -12,24 +14,31 @@ from typing import Any
 
 from moozi.core.config import Config
 from moozi.core.errors import UserError
+from moozi.core.flat_state import State, part
 from moozi.core.spec import EnvSpec
 from moozi.io.checkpoints import (
   CheckpointInfo,
   expected_of,
   find_checkpoint,
+  list_checkpoints,
   load_checkpoint,
   read_checkpoint_info,
 )
 from moozi.io.logs import setup_logging
 from moozi.io.progress import make_progress
+from moozi.io.resume_store import ResumeStore
 from moozi.io.run_directory import RunDirectory
 from moozi.recording import Recorder
 from moozi.runtime.events import Event
+from moozi.runtime.replay_snapshot import ReplaySnapshot
+from moozi.runtime.run_state import RunState
 
 _log = logging.getLogger("moozi.driver")
 
 
-def train(config: Config, spec: EnvSpec, run: RunDirectory) -> dict[str, Any]:
+def train(
+  config: Config, spec: EnvSpec, run: RunDirectory, resumed: "Resumed | None" = None
+) -> dict[str, Any]:
   """Trains into the run directory and returns the run's summary.
 
   SIGINT and SIGTERM end the run with a checkpoint; a second one ends the process at once.
@@ -38,16 +47,19 @@ def train(config: Config, spec: EnvSpec, run: RunDirectory) -> dict[str, Any]:
     config: the run's configuration; `runtime` chooses between one process and Ray.
     spec: the world's facts.
     run: a directory made for this run.
+    resumed: what `load_resumed` found in it; the run goes on from there.
 
   Raises: UserError: Ray cannot give what the configuration asks for.
   """
-  start = time.monotonic()
-  state = _load_start(config, spec)
   setup_logging(run.log_path("driver"))
+  if resumed is None:
+    resumed = Resumed(state=_load_start(config, spec), recorder=None, store=ResumeStore(run.resume_path))
+  start = time.monotonic() - (0.0 if resumed.recorder is None else float(resumed.recorder["wall_s"]))
   display = make_progress(config.logging.progress, run.name, config.max_env_steps, config.max_wall_s)
-  with _StopRequest() as stop, contextlib.closing(Recorder(config, spec, run, display, start)) as recorder:
+  recorder = Recorder(config, spec, run, display, start, resumed.store, resumed.recorder)
+  with _StopRequest() as stop, contextlib.closing(recorder):
     # Closed explicitly, so that an error in a sink also ends what the generator started.
-    with contextlib.closing(_events(config, spec, run, stop, state)) as events:
+    with contextlib.closing(_events(config, spec, run, stop, resumed)) as events:
       try:
         for event in events:
           recorder.observe(event)
@@ -63,19 +75,93 @@ def train(config: Config, spec: EnvSpec, run: RunDirectory) -> dict[str, Any]:
 
 
 def _events(
-  config: Config, spec: EnvSpec, run: RunDirectory, stop: "_StopRequest", state: Any
+  config: Config, spec: EnvSpec, run: RunDirectory, stop: "_StopRequest", resumed: "Resumed"
 ) -> Generator[Event, None, None]:
+  def saved_blocks() -> Any:
+    return resumed.store.known
+
   if config.algorithm == "ppo":
     from moozi.baselines import ppo_run
 
-    return ppo_run.run(config, spec, stop.is_set, state)
+    return ppo_run.run(config, spec, stop.is_set, resumed.state)
   if config.runtime == "local":
     from moozi.runtime import loop
 
-    return loop.run(config, spec, stop.is_set, state)
+    return loop.run(config, spec, stop.is_set, resumed.state, saved_blocks)
   from moozi.actors import driver
 
-  return driver.run(config, spec, str(run.logs_path.absolute()), stop.is_set, state)
+  logs = str(run.logs_path.absolute())
+  return driver.run(config, spec, logs, stop.is_set, resumed.state, saved_blocks)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Resumed:
+  """What a run goes on from.
+
+  Attributes:
+    state: of the run; None: it begins.
+    recorder: the running figures; None: they begin.
+    store: where the next resume states go.
+    name: of the checkpoint.
+    passed_over: newer checkpoints that could not be used, with the reason.
+  """
+
+  state: RunState | None
+  recorder: State | None
+  store: ResumeStore
+  name: str = ""
+  passed_over: tuple[str, ...] = ()
+
+
+def load_resumed(config: Config, spec: EnvSpec, run: RunDirectory) -> Resumed:
+  """The newest whole state of a run.
+
+  Raises: UserError: there is none, or the run has made all the steps it was to make.
+  """
+  import jax
+
+  store, passed_over = ResumeStore(run.resume_path), []
+  template = builder_of(config).training_state_template(config, spec)
+  names = store.names()
+  for info in reversed([c for c in list_checkpoints(run.checkpoints_path) if c.name in names]):
+    try:
+      training = jax.device_get(load_checkpoint(info.path, template, expected_of(config, spec)))
+      state, recorder = _read_resume_state(store, info, training)
+    except (UserError, ValueError, KeyError) as e:
+      passed_over.append(f"{info.name}: {e}")
+      continue
+    if info.env_steps >= config.max_env_steps:
+      raise UserError(
+        f"{run.path}: has made {info.env_steps:,} environment steps, and max_env_steps="
+        f"{config.max_env_steps}; give a larger one to go on"
+      )
+    if config.max_wall_s is not None and recorder["wall_s"] >= config.max_wall_s:
+      raise UserError(
+        f"{run.path}: has taken {recorder['wall_s']:.0f} s, and max_wall_s={config.max_wall_s:g}; "
+        "give a larger one to go on"
+      )
+    return Resumed(
+      state=state, recorder=recorder, store=store, name=info.name, passed_over=tuple(passed_over)
+    )
+  if passed_over:
+    raise UserError(f"{run.path}: no checkpoint can be used to go on: {passed_over[0]}")
+  raise UserError(
+    f"{run.path}: holds nothing to go on from; checkpoint.start_from={run.path} begins a new run with its "
+    "last parameters"
+  )
+
+
+def _read_resume_state(store: ResumeStore, info: CheckpointInfo, training: Any) -> tuple[RunState, State]:
+  saved = store.load(info.name)
+  state, recorder = saved.state, part(saved.state, "recorder")
+  if recorder["learner_steps"] != info.learner_steps:
+    raise UserError("its resume state is of another moment")
+  collectors = itertools.takewhile(bool, (part(state, f"collector/{i}") for i in itertools.count()))
+  replay = None
+  if saved.generations is not None:
+    replay = ReplaySnapshot(head=part(state, "replay"), generations=saved.generations, blocks=saved.blocks)
+  progress = part(state, "progress")
+  return RunState(training=training, progress=progress, replay=replay, collectors=tuple(collectors)), recorder
 
 
 def builder_of(config: Config) -> Any:
@@ -92,15 +178,15 @@ def builder_of(config: Config) -> Any:
   return build
 
 
-def _load_start(config: Config, spec: EnvSpec) -> Any:
-  """The TrainingState that `checkpoint.start_from` names, in NumPy; None without one."""
+def _load_start(config: Config, spec: EnvSpec) -> RunState | None:
+  """The training state that `checkpoint.start_from` names, in NumPy; None without one."""
   if config.checkpoint.start_from is None:
     return None
   import jax
 
   found = find_start(config.checkpoint.start_from)
   template = builder_of(config).training_state_template(config, spec)
-  return jax.device_get(load_checkpoint(found.path, template, expected_of(config, spec)))
+  return RunState(training=jax.device_get(load_checkpoint(found.path, template, expected_of(config, spec))))
 
 
 def find_start(path: str) -> CheckpointInfo:

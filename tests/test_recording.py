@@ -15,6 +15,7 @@ from moozi.io.run_directory import SUMMARY_KEYS, RunDirectory
 from moozi.recording import Recorder
 from moozi.runtime.evaluation import EpisodeRecord, EvaluationResult
 from moozi.runtime.events import Acted, Evaluated, Finished, Started, StateReady, Updated
+from moozi.runtime.run_state import RunState
 
 SPEC = EnvSpec(
   name="tiny:catch",
@@ -77,7 +78,7 @@ def recorded(tmp_path):
   run = RunDirectory.create(config)
   display = Display()
   recorder = Recorder(config, SPEC, run, display, start=0.0)
-  state = {"w": np.arange(3, dtype=np.float32)}
+  state = RunState(training={"w": np.arange(3, dtype=np.float32)})
   events = [
     Started(env_steps=0, learner_steps=0, message="test"),
     acted(100, [1.0, 2.0]),

@@ -15,9 +15,11 @@ from moozi.actors.parameter_server import ParameterServer
 from moozi.actors.replay_buffer import ReplayActor
 from moozi.actors.workers import TestingWorker, TrainingWorker
 from moozi.core.config import Config
+from moozi.core.flat_state import State, part, prefixed
 from moozi.core.spec import EnvSpec
 from moozi.runtime.events import Acted, Evaluated, Event, Finished, Started, StateReady, Updated
-from moozi.runtime.pacing import CheckpointSchedule, Every, Pacer
+from moozi.runtime.pacing import Best, CheckpointSchedule, Every, Pacer
+from moozi.runtime.run_state import RunState
 
 _SALVAGE_TIMEOUT_S = 30.0
 
@@ -27,7 +29,8 @@ def run(
   spec: EnvSpec,
   log_dir: str | None,
   should_stop: Callable[[], bool] = lambda: False,
-  state: Any = None,
+  state: RunState | None = None,
+  saved_blocks: Callable[[], Any] = lambda: None,
 ) -> Generator[Event, None, None]:
   """Trains with Ray actors, and yields what happened: the same events as `runtime.loop.run`.
 
@@ -36,14 +39,15 @@ def run(
     spec: the world's facts.
     log_dir: absolute path of the folder for one log file per actor.
     should_stop: asked between reactions; true ends the run with a last checkpoint.
-    state: begin with this TrainingState (in NumPy) instead of a fresh one.
+    state: go on from here, with new games; without its progress a new run begins with its training state.
+    saved_blocks: generations of the blocks of replay that need not come with the next StateReady.
 
   Raises:
     UserError: the actors ask for more than the cluster has, or no cluster answers.
   """
-  start = time.monotonic()
+  start = time.monotonic() - (0.0 if state is None else state.wall_s)
   with cluster.connected(config) as ray:
-    yield from _Driver(ray, config, spec, log_dir, should_stop, state, start).run()
+    yield from _Driver(ray, config, spec, log_dir, should_stop, state, saved_blocks, start).run()
 
 
 class _Driver:
@@ -56,29 +60,44 @@ class _Driver:
     spec: EnvSpec,
     log_dir: str | None,
     should_stop: Callable[[], bool],
-    state: Any,
+    state: RunState | None,
+    saved_blocks: Callable[[], Any],
     start: float,
   ) -> None:
     self._ray, self._config, self._should_stop, self._start = ray, config, should_stop, start
+    self._saved_blocks = saved_blocks
+    progress = {} if state is None else state.progress
+    env_steps = int(progress.get("pacer/env_steps", 0))
 
     def actor(cls: type, resources: Any, *args: Any) -> Any:
       return ray.remote(**cluster.options(resources))(cls).remote(config, spec, *args, log_dir)
 
-    self._server = actor(ParameterServer, config.ray.learner, state)
-    self._replay = actor(ReplayActor, config.ray.replay)
+    self._server = actor(ParameterServer, config.ray.learner, None if state is None else state.training)
+    self._replay = actor(ReplayActor, config.ray.replay, None if state is None else state.replay)
+    # Workers keep their worlds to themselves: those of a resumed run begin new games.
     self._workers = [
-      actor(TrainingWorker, config.workers.resources, index) for index in range(config.workers.num_workers)
+      actor(TrainingWorker, config.workers.resources, index, env_steps)
+      for index in range(config.workers.num_workers)
     ]
     self._tester = actor(TestingWorker, config.evaluation.resources)
 
     self._segment_steps = config.workers.num_envs * config.workers.segment_length
     self._pacer = Pacer(config, slack_steps=self._slack_steps())
-    self._evaluations = Every(config.evaluation.period_env_steps)
-    self._learner_steps = 0 if state is None else int(state.learner_step)
+    self._evaluations, self._best = Every(config.evaluation.period_env_steps), Best()
+    if progress:
+      self._pacer.set_state(part(progress, "pacer"))
+      self._evaluations.set_state(part(progress, "evaluations"))
+      self._best.set_state(part(progress, "best"))
+    self._learner_steps = 0 if state is None else int(state.training.learner_step)
     self._publications = Every(config.ray.publish_period_updates, start=self._learner_steps)
-    self._checkpoints = CheckpointSchedule(config.checkpoint)
+    self._checkpoints = CheckpointSchedule(config.checkpoint, self._wall_s(), env_steps)
     self._can_sample = False
     self._replay_stats: dict[str, float] = {}
+    self._is_saving = False
+    # What a state's own counters are reckoned from.
+    self._learner_steps_at_start, self._samples_at_start = self._learner_steps, self._pacer.samples_done
+    replay_added = 0 if state is None or state.replay is None else state.replay.num_added
+    self._not_added = replay_added - env_steps
     self._parameters: Any = None
     self._publishing = False
     self._evaluation: Any = None
@@ -92,7 +111,8 @@ class _Driver:
     while not self._should_stop():
       if self._ray.wait([self._parameters], timeout=0.5)[0]:
         break
-    yield Started(**self._counters(), message=f"{len(self._workers)} training workers")
+    self._can_sample, told = self._ray.get(self._replay.ready.remote())
+    yield Started(**self._counters(), message=f"{len(self._workers)} training workers{told}")
     reason = None
     try:
       while reason is None:
@@ -139,7 +159,9 @@ class _Driver:
 
   def _evaluate(self, num_episodes: int, is_final: bool) -> None:
     self._evaluation = self._tester.run.remote(self._parameters, self._pacer.env_steps, num_episodes)
-    self._reactions[self._evaluation] = lambda value: self._on_evaluated(value, is_final)
+    # The state beside the parameters that are played with, should they turn out to be the best.
+    state = self._server.get_state.remote()
+    self._reactions[self._evaluation] = lambda value: self._on_evaluated(state, value, is_final)
 
   # --- reacting -----------------------------------------------------------------------------------
 
@@ -197,19 +219,22 @@ class _Driver:
     self._parameters, self._publishing = reference, False
     return []
 
-  def _on_evaluated(self, result: Any, is_final: bool) -> list[Event]:
+  def _on_evaluated(self, state: Any, result: Any, is_final: bool) -> list[Event]:
     self._evaluation = None
-    return [Evaluated(**self._counters(), result=result, is_final=is_final)]
+    out: list[Event] = [Evaluated(**self._counters(), result=result, is_final=is_final)]
+    if self._best.is_beaten_by(result):
+      training = self._ray.get(state)
+      counters = {"env_steps": result.env_steps, "learner_steps": int(training.learner_step)}
+      out.append(StateReady(**counters, state=RunState(training=training), is_best=True))
+    return out
 
   # --- what is due --------------------------------------------------------------------------------
 
   def _ask_due(self) -> None:
     """Asks for a checkpoint and an evaluation where their time has come."""
-    if self._checkpoints.is_due(self._wall_s(), self._pacer.env_steps):
-      env_steps = self._pacer.env_steps
-      self._reactions[self._server.get_state.remote()] = lambda state: [
-        self._state_ready(state, env_steps, is_final=False)
-      ]
+    if not self._is_saving and self._checkpoints.is_due(self._wall_s(), self._pacer.env_steps):
+      self._is_saving = True
+      self._ask_state(functools.partial(self._state_ready, is_final=False))
     if self._evaluation is None and self._evaluations.is_due(self._pacer.env_steps):
       self._evaluate(self._config.evaluation.episodes, is_final=False)
 
@@ -229,8 +254,9 @@ class _Driver:
       self._reactions.pop(self._evaluation, None)
     while self._reactions:
       yield from self._react(timeout=10.0)
-    state = self._ray.get(self._server.get_state.remote())
-    yield self._state_ready(state, self._pacer.env_steps, is_final=True)
+    self._ask_state(functools.partial(self._state_ready, is_final=True))
+    while self._reactions:
+      yield from self._react(timeout=10.0)
     if reason != "stopped":
       self._parameters = self._server.parameters.remote()
       self._evaluate(self._config.evaluation.final_episodes, is_final=True)
@@ -244,16 +270,47 @@ class _Driver:
       state = self._ray.get(self._server.get_state.remote(), timeout=_SALVAGE_TIMEOUT_S)
     except self._ray.exceptions.RayError:
       return
-    yield self._state_ready(state, self._pacer.env_steps, is_final=True)
-
-  def _state_ready(self, state: Any, env_steps: int, is_final: bool) -> StateReady:
-    """The counters are the state's own: what completed while it travelled is not in it."""
     learner_steps = int(state.learner_step)
-    return StateReady(env_steps=env_steps, learner_steps=learner_steps, state=state, is_final=is_final)
+    yield StateReady(
+      env_steps=self._pacer.env_steps,
+      learner_steps=learner_steps,
+      state=RunState(training=state),
+      is_final=True,
+    )
+
+  def _ask_state(self, reaction: Callable[[Any, Any, State], list[Event]]) -> None:
+    """Asks for the training state and replay's content as they are when all that was asked before is done."""
+    progress = prefixed("pacer", self._pacer.get_state()) | prefixed(
+      "evaluations", self._evaluations.get_state()
+    )
+    if self._evaluation is not None:
+      progress |= {"evaluations/next": 0.0}  # the one under way is made again
+    progress |= prefixed("best", self._best.get_state())
+    progress |= {"worlds_began_at": 0, "wall_s": self._wall_s()}
+    training = self._server.get_state.remote()
+    replay = self._replay.snapshot.remote(self._saved_blocks())
+    # Two objects that come at different moments; the later one takes both.
+    parts: dict[str, Any] = {}
+
+    def on_part(name: str, value: Any) -> list[Event]:
+      parts[name] = value
+      return reaction(parts["training"], parts["replay"], progress) if len(parts) == 2 else []
+
+    self._reactions[training] = functools.partial(on_part, "training")
+    self._reactions[replay] = functools.partial(on_part, "replay")
+
+  def _state_ready(self, training: Any, replay: Any, progress: State, is_final: bool) -> list[Event]:
+    """The counters are the state's own: what completed while it travelled is not in it."""
+    self._is_saving = False
+    learner_steps, env_steps = int(training.learner_step), replay.num_added - self._not_added
+    ahead = (learner_steps - self._learner_steps_at_start) * self._config.learner.batch_size
+    progress |= {"pacer/env_steps": env_steps, "pacer/samples_done": self._samples_at_start + ahead}
+    state = RunState(training=training, progress=progress, replay=replay)
+    return [StateReady(env_steps=env_steps, learner_steps=learner_steps, state=state, is_final=is_final)]
 
   # --- small things -------------------------------------------------------------------------------
 
-  def _counters(self) -> dict[str, int]:
+  def _counters(self) -> dict[str, Any]:
     return {"env_steps": self._pacer.env_steps, "learner_steps": self._learner_steps}
 
   def _wall_s(self) -> float:

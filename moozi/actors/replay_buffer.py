@@ -13,8 +13,9 @@ from moozi.core.spec import EnvSpec
 class ReplayActor:
   """Stores segments, makes targets."""
 
-  def __init__(self, config: Config, spec: EnvSpec, log_dir: str | None) -> None:
+  def __init__(self, config: Config, spec: EnvSpec, snapshot: Any, log_dir: str | None) -> None:
     self._log = process.prepare("replay_buffer", config.ray.replay, log_dir)
+    from moozi.runtime import replay_snapshot
     from moozi.runtime.replay import ReplayBuffer
 
     num_lanes = config.workers.num_workers * config.workers.num_envs
@@ -24,7 +25,23 @@ class ReplayActor:
     self._replay = ReplayBuffer(
       config.replay, config.targets, spec, num_lanes, child_seed(config.seed, "replay")
     )
-    self._log.info("ready: %d lanes", num_lanes)
+    self._told = ""
+    if snapshot is not None:
+      lost = replay_snapshot.restore(self._replay, snapshot)
+      self._told = f"; replay holds {self._replay.num_steps:,} steps" + (
+        f", {lost:,} fewer than before" if lost else ""
+      )
+    self._log.info("ready: %d lanes%s", num_lanes, self._told)
+
+  def ready(self) -> tuple[bool, str]:
+    """Whether a batch can be drawn, and what to tell of the steps that it began with."""
+    return self._replay.can_sample(self._batch_size), self._told
+
+  def snapshot(self, known: Any) -> Any:
+    """A ReplaySnapshot without the blocks of generations `known`."""
+    from moozi.runtime import replay_snapshot
+
+    return replay_snapshot.take(self._replay, known)
 
   def add(self, segment: TrajectorySample, first_lane: int) -> tuple[bool, dict[str, float]]:
     """Stores a segment; returns whether a batch can be drawn, and statistics."""

@@ -13,11 +13,11 @@ from moozi.core.spec import EnvSpec
 class TrainingWorker:
   """Makes segments of trajectories by acting in its own worlds."""
 
-  def __init__(self, config: Config, spec: EnvSpec, index: int, log_dir: str | None) -> None:
+  def __init__(self, config: Config, spec: EnvSpec, index: int, began_at: int, log_dir: str | None) -> None:
     self._log = process.prepare(f"training_worker_{index}", config.workers.resources, log_dir)
     from moozi.runtime.build import build_collector
 
-    self._collector = build_collector(config, spec, index)
+    self._collector = build_collector(config, spec, index, began_at)
     self._log.info("ready: %d environments of %s", config.workers.num_envs, spec.name)
 
   def run(self, parameters: tuple[Any, Any, int], env_steps: int) -> tuple[Any, Any]:

@@ -6,6 +6,7 @@ after an end only resets, so a few environment steps carry no sample; they count
 
 import time
 from collections.abc import Callable, Generator, Iterator
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,16 +16,18 @@ from moozi.baselines.ppo import PPOState, Segment, init_state, learning_rate_at,
 from moozi.baselines.ppo_network import MIN_NATURE_FRAME, PPONetwork, make_network, make_policy
 from moozi.core.config import Config
 from moozi.core.errors import UserError
+from moozi.core.flat_state import State, part, prefixed
 from moozi.core.pytree import replace, stack
 from moozi.core.seeds import child_seed
 from moozi.core.spec import EnvSpec
 from moozi.envs.vector import VectorEnvironment, make_vector
 from moozi.ops.history import init_history
-from moozi.runtime.acting import ActingResult
+from moozi.runtime.acting import ActingResult, lanes_of_state, lanes_state
 from moozi.runtime.build import make_test_world
 from moozi.runtime.evaluation import Evaluator
 from moozi.runtime.events import Acted, Evaluated, Event, Finished, Started, StateReady, Updated
-from moozi.runtime.pacing import CheckpointSchedule, Every
+from moozi.runtime.pacing import Best, CheckpointSchedule, Every
+from moozi.runtime.run_state import RunState
 
 
 def check_world(config: Config, spec: EnvSpec) -> None:
@@ -127,6 +130,26 @@ class Collector:
       num_steps, int(state.learner_step), np.concatenate(returns), np.concatenate(lengths), metrics
     )
 
+  def get_state(self) -> State:
+    """Worlds, histories and random state; see `TrajectoryCollector.get_state`."""
+    return lanes_state(self._env, self._lanes())
+
+  def set_state(self, state: State) -> int:
+    """Goes on from where another collector was; see `TrajectoryCollector.set_state`."""
+    lanes, num_new = lanes_of_state(self._env, self._lanes(), state)
+    self._rng_key, self._history, self._timestep = lanes["rng_key"], lanes["history"], lanes["timestep"]
+    self._returns, self._lengths = lanes["returns"], lanes["lengths"]
+    return num_new
+
+  def _lanes(self) -> dict[str, Any]:
+    return {
+      "rng_key": self._rng_key,
+      "history": self._history,
+      "timestep": self._timestep,
+      "returns": self._returns,
+      "lengths": self._lengths,
+    }
+
   def _count_step(self, was_last: np.ndarray) -> None:
     """Adds the newest step to its episode. One is told, whole, when the next begins."""
     step = self._timestep
@@ -173,7 +196,8 @@ def run(
   config: Config,
   spec: EnvSpec,
   should_stop: Callable[[], bool] = lambda: False,
-  state: PPOState | None = None,
+  state: RunState | None = None,
+  saved_blocks: Callable[[], np.ndarray | None] = lambda: None,
 ) -> Generator[Event, None, None]:
   """Trains, and yields what happened: `runtime.loop.run` for PPO, with the same events.
 
@@ -181,29 +205,31 @@ def run(
     config: the run's configuration; `PPOConfig` says what is read.
     spec: the world's facts.
     should_stop: asked between segments; true ends the run with a last checkpoint.
-    state: begin with this state instead of a fresh one.
+    state: go on from here; without its progress a new run begins with its training state.
+    saved_blocks: not read: PPO keeps no replay.
 
   Yields:
     Events in order; the last is Finished. `sample_reuse` is ppo.num_epochs: samples used over steps made.
   Raises: UserError: PPO cannot play the world.
   """
   check_world(config, spec)
-  start = time.monotonic()
+  start = time.monotonic() - (0.0 if state is None else state.wall_s)
   ppo = config.ppo
   network = make_network(ppo.network, spec)
-  learner = Learner(network, config, spec, state)
-  env_seed = child_seed(config.seed, "training_env")
-  env = make_vector(config.env.name, config.env.kwargs, ppo.num_envs, env_seed)
-  collector = Collector(network, config, env, child_seed(config.seed, "training_search"))
+  learner = Learner(network, config, spec, None if state is None else state.training)
+  env_steps = 0 if state is None else int(state.progress.get("env_steps", 0))
+  collector, worlds_began_at, told = _take_up(network, config, state, env_steps)
   evaluator = build_evaluator(config, spec)
-  evaluations = Every(config.evaluation.period_env_steps)
-  checkpoints = CheckpointSchedule(config.checkpoint)
-  env_steps = 0
+  evaluations, best = Every(config.evaluation.period_env_steps), Best()
+  if env_steps and state is not None:
+    evaluations.set_state(part(state.progress, "evaluations"))
+    best.set_state(part(state.progress, "best"))
+  checkpoints = CheckpointSchedule(config.checkpoint, time.monotonic() - start, env_steps)
 
-  def counters() -> dict[str, int]:
+  def counters() -> dict[str, Any]:
     return {"env_steps": env_steps, "learner_steps": int(learner.state.learner_step)}
 
-  def evaluate(num_episodes: int, is_final: bool) -> Iterator[Evaluated]:
+  def evaluate(num_episodes: int, is_final: bool) -> Iterator[Event]:
     result = evaluator.run(
       learner.state.params,
       {},
@@ -215,10 +241,35 @@ def run(
     )
     if result is not None:
       yield Evaluated(**counters(), result=result, is_final=is_final)
+      if best.is_beaten_by(result):
+        yield StateReady(**counters(), state=RunState(training=learner.get_state()), is_best=True)
+    elif not is_final:
+      evaluations.repeat()
 
-  yield Started(**counters(), message="PPO, one process")
-  reason = "max_env_steps"
-  while env_steps < config.max_env_steps:
+  def whole_state(is_final: bool) -> StateReady:
+    progress = {
+      "env_steps": env_steps,
+      "worlds_began_at": worlds_began_at,
+      "wall_s": time.monotonic() - start,
+    }
+    state = RunState(
+      training=learner.get_state(),
+      progress=progress
+      | prefixed("evaluations", evaluations.get_state())
+      | prefixed("best", best.get_state()),
+      collectors=(collector.get_state(),),
+    )
+    return StateReady(**counters(), state=state, is_final=is_final)
+
+  yield Started(**counters(), message=f"PPO, one process{told}")
+  while True:
+    if evaluations.is_due(env_steps):
+      yield from evaluate(config.evaluation.episodes, is_final=False)
+    if checkpoints.is_due(time.monotonic() - start, env_steps):
+      yield whole_state(is_final=False)
+    if env_steps >= config.max_env_steps:
+      reason = "max_env_steps"
+      break
     if should_stop():
       reason = "stopped"
       break
@@ -245,12 +296,32 @@ def run(
       sample_reuse=float(ppo.num_epochs),
     )
 
-    if checkpoints.is_due(time.monotonic() - start, env_steps):
-      yield StateReady(**counters(), state=learner.get_state(), is_final=False)
-    if evaluations.is_due(env_steps):
-      yield from evaluate(config.evaluation.episodes, is_final=False)
-
-  yield StateReady(**counters(), state=learner.get_state(), is_final=True)
+  yield whole_state(is_final=True)
   if reason != "stopped":
     yield from evaluate(config.evaluation.final_episodes, is_final=True)
   yield Finished(**counters(), reason=reason, sample_reuse=float(ppo.num_epochs))
+
+
+def _take_up(
+  network: PPONetwork, config: Config, state: RunState | None, env_steps: int
+) -> tuple[Collector, int, str]:
+  """The collector, anew or where a run's state has it; when its worlds began; what to tell of them."""
+
+  def build(began_at: int) -> Collector:
+    env_seed = child_seed(config.seed, "training_env", 0, began_at)
+    env = make_vector(config.env.name, config.env.kwargs, config.ppo.num_envs, env_seed)
+    return Collector(network, config, env, child_seed(config.seed, "training_search", 0, began_at))
+
+  if state is None or not state.progress:
+    return build(0), 0, ""
+  began_at = int(state.progress["worlds_began_at"])
+  collector = build(began_at)
+  try:
+    num_new = sum(c.set_state(own) for c, own in zip([collector], state.collectors, strict=True))
+  except ValueError:
+    return build(env_steps), env_steps, "; new games begin in all worlds"
+  return (
+    collector,
+    began_at,
+    f"; new games begin in {num_new} worlds that cannot be taken back" if num_new else "",
+  )

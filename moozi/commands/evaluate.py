@@ -49,7 +49,7 @@ TWO_PLAYER_KEYS = (
 def evaluate(
   run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, such as runs/first.")],
   checkpoint: Annotated[
-    str | None, typer.Option(help="A name, a path, an environment step (the nearest one), or last.")
+    str | None, typer.Option(help="A name, a path, an environment step (the nearest one), best, or last.")
   ] = None,
   episodes: Annotated[
     str | None, typer.Option(metavar="N", help="How many; the run's final_episodes if not given.")

@@ -7,29 +7,48 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from moozi.commands.common import AllowCode, open_run
 from moozi.core.errors import UserError
 
 if TYPE_CHECKING:
   from moozi.core.config import Config
   from moozi.core.spec import EnvSpec
   from moozi.io.run_directory import RunDirectory
+  from moozi.training import Resumed
 
 
 def train(
-  config: Annotated[
-    Path, typer.Argument(metavar="CONFIG", help="A YAML file, such as config/minatar/breakout.yaml.")
-  ],
-  overrides: Annotated[
-    list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Settings that go before the file's.")
+  arguments: Annotated[
+    list[str] | None,
+    typer.Argument(
+      metavar="CONFIG [KEY=VALUE]...",
+      help="A YAML file, such as config/minatar/breakout.yaml, and settings that go before the file's.",
+    ),
   ] = None,
+  resume: Annotated[
+    Path | None,
+    typer.Option(metavar="RUN", help="Go on with a run where it stopped; CONFIG is the run's own then."),
+  ] = None,
+  allow_code: AllowCode = False,
 ) -> int:
   """Train, and leave a run directory behind."""
+  given = list(arguments or [])
+  if resume is not None:
+    return _resume(resume, given, allow_code)
+  if not given or "=" in given[0]:
+    raise UserError(
+      "CONFIG: missing; give a YAML file, such as config/minatar/breakout.yaml, or --resume RUN"
+    )
+  return _begin(Path(given[0]), given[1:])
+
+
+def _begin(config: Path, overrides: list[str]) -> int:
   from moozi.envs.registry import world_spec
   from moozi.io.config import load_config
   from moozi.io.run_directory import RunDirectory
   from moozi.runtime.opponents import check_opponent
 
-  settings = load_config(config, overrides or [])
+  settings = load_config(config, overrides)
   spec = world_spec(settings.env.name, **settings.env.kwargs)
   check_opponent(settings, spec)
   if settings.checkpoint.start_from is not None:
@@ -47,12 +66,36 @@ def train(
     raise
 
 
-def _run_training(config: "Config", spec: "EnvSpec", run: "RunDirectory") -> int:
+def _resume(path: Path, overrides: list[str], allow_code: bool) -> int:
+  from moozi.envs.registry import world_spec
+  from moozi.io.resume_config import load_resumed_config, save_resumed_config
+  from moozi.runtime.opponents import check_opponent
+  from moozi.training import load_resumed
+
+  unset = [text for text in overrides if "=" not in text]
+  if unset:
+    raise UserError(f"{unset[0]}: with --resume the run's own CONFIG counts; allowed are KEY=VALUE")
+  run, _ = open_run(path, allow_code)
+  settings = load_resumed_config(run, overrides)
+  spec = world_spec(settings.env.name, **settings.env.kwargs)
+  check_opponent(settings, spec)
+  resumed = load_resumed(settings, spec, run)
+  for text in resumed.passed_over:
+    print(f"moozi: passed over {text}", file=sys.stderr)
+  assert resumed.recorder is not None
+  save_resumed_config(run, settings, int(resumed.recorder["env_steps"]))
+  print(f"moozi: goes on from {resumed.name}", file=sys.stderr)
+  return _run_training(settings, spec, run, resumed)
+
+
+def _run_training(
+  config: "Config", spec: "EnvSpec", run: "RunDirectory", resumed: "Resumed | None" = None
+) -> int:
   """Trains into the run directory and returns the exit status."""
   from moozi.runtime.random_play import random_returns
   from moozi.training import train
 
-  summary = train(config, spec, run)
+  summary = train(config, spec, run, resumed)
   if summary["test_return_mean"] is not None:
     random_play = random_returns(config, num_episodes=summary["test_episodes"])
     print(

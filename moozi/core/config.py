@@ -248,7 +248,8 @@ class CheckpointConfig(Section):
   )
 
   period_s: PositiveFloat = 120.0
-  keep_last: PositiveInt = 3
+  keep_last: PositiveInt = Field(3, description="a run can be resumed from each of these")
+  keep_best: bool = Field(True, description="keep the one with the best mean return in evaluation so far")
   milestones_env_steps: PositiveInt | None = Field(
     250_000, description="a checkpoint kept every so many steps"
   )

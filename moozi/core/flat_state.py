@@ -26,7 +26,7 @@ def tree_state(tree: Any) -> State:
   import jax
 
   leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
-  return {jax.tree_util.keystr(path): np.array(leaf) for path, leaf in leaves}
+  return {_name(path): np.array(leaf) for path, leaf in leaves}
 
 
 def tree_of_state(template: Any, state: Mapping[str, Any]) -> Any:
@@ -39,7 +39,7 @@ def tree_of_state(template: Any, state: Mapping[str, Any]) -> Any:
   leaves, structure = jax.tree_util.tree_flatten_with_path(template)
   out = []
   for path, leaf in leaves:
-    name = jax.tree_util.keystr(path)
+    name = _name(path)
     if name not in state:
       raise ValueError(f"state: {name} is missing")
     value = np.asarray(state[name])
@@ -50,3 +50,10 @@ def tree_of_state(template: Any, state: Mapping[str, Any]) -> Any:
       )
     out.append(np.array(value))
   return jax.tree_util.tree_unflatten(structure, out)
+
+
+def _name(path: Any) -> str:
+  import jax
+
+  name: str = jax.tree_util.keystr(path, simple=True, separator="/")
+  return name

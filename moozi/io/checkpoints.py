@@ -19,14 +19,16 @@ import safetensors.numpy
 import moozi
 from moozi.core.config import Config
 from moozi.core.errors import UserError
+from moozi.core.flat_state import State
 from moozi.core.spec import EnvSpec
 from moozi.io.plain_json import to_plain_json
 from moozi.io.run_directory import check_name
-from moozi.io.tree_files import first_difference, flatten_tree, unflatten_tree
+from moozi.io.tree_files import first_difference, flatten_tree, read_flat, unflatten_tree
 
 FORMAT = 1
 MANIFEST = "manifest.json"
 ARRAYS = "arrays.safetensors"
+BEST = "best.json"
 _MAX_MANIFEST_BYTES = 64 << 20
 
 
@@ -117,6 +119,18 @@ def load_checkpoint(path: Path, template: Any, expected: Mapping[str, Any] | Non
     raise UserError(f"{path}: a checkpoint of another network or environment: {e}") from None
 
 
+def load_flat(path: Path) -> tuple[State, dict[str, Any]]:
+  """The flat state that `save_checkpoint` was given, of whatever entries it has, and its `meta`.
+
+  Raises: UserError: not a checkpoint, altered or cut, or not of a flat state.
+  """
+  manifest = _read_manifest(path)
+  try:
+    return read_flat(_read_arrays(path, manifest), manifest["leaves"]), manifest["meta"]
+  except ValueError as e:
+    raise UserError(f"{path}: not a flat state: {e}") from None
+
+
 def read_checkpoint_info(path: Path, expected: Mapping[str, Any] | None = None) -> CheckpointInfo:
   """What the manifest says, without reading the arrays.
 
@@ -161,9 +175,15 @@ def find_checkpoint(directory: Path, which: str | None = None) -> CheckpointInfo
 
   Args:
     directory: the run's folder of checkpoints.
-    which: None or "last" is the latest; a name; an environment step (the nearest checkpoint); or a path.
+    which: None or "last" is the latest; "best" of the evaluations while training; a name;
+      an environment step (the nearest checkpoint); or a path.
   Raises: UserError: there is none.
   """
+  if which == "best":
+    name = read_best(directory)
+    if name is None:
+      raise UserError(f"{directory}: no evaluation has left a best checkpoint")
+    return read_checkpoint_info(directory / name)
   if which not in (None, "last"):
     assert which is not None
     for path in (directory / which, Path(which)):
@@ -178,8 +198,19 @@ def find_checkpoint(directory: Path, which: str | None = None) -> CheckpointInfo
     return min(found, key=lambda c: (abs(c.env_steps - int(which)), -c.learner_steps))
   names = ", ".join(c.name for c in found[-4:])
   raise UserError(
-    f"checkpoint={which!r}: no such checkpoint; allowed are last, an environment step, or a name: {names}"
+    f"checkpoint={which!r}: no such checkpoint; allowed are last, best, an environment step, or a name: "
+    + names
   )
+
+
+def read_best(directory: Path) -> str | None:
+  """The name of the checkpoint with the best evaluation while training; None: there is none."""
+  try:
+    name = json.loads((directory / BEST).read_text("utf-8"))["name"]
+    check_name(name, "checkpoint")
+  except (OSError, ValueError, KeyError, TypeError, RecursionError, UserError):
+    return None
+  return str(name) if (directory / name).is_dir() else None
 
 
 def _check_expected(path: Path, meta: Mapping[str, Any], expected: Mapping[str, Any]) -> None:

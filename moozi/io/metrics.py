@@ -10,6 +10,7 @@ import numpy as np
 
 from moozi.core.errors import UserError
 from moozi.io.plain_json import to_plain_json
+from moozi.io.yaml_files import write_text
 
 TICK_KEYS = ("env_steps", "learner_steps", "wall_s")
 
@@ -17,22 +18,34 @@ TICK_KEYS = ("env_steps", "learner_steps", "wall_s")
 class MetricsSink:
   """Writes ticks. Opens its files at once and appends; close it, or use it in a `with`."""
 
-  def __init__(self, metrics_path: Path, tensorboard_path: Path | None) -> None:
+  def __init__(
+    self,
+    metrics_path: Path,
+    tensorboard_path: Path | None,
+    keep: tuple[int, int, float] | None = None,
+  ) -> None:
     """Opens the files.
 
     Args:
       metrics_path: metrics.jsonl; what is in it stays, but for a last line that was cut off by a kill.
       tensorboard_path: a folder for TensorBoard events; None writes none.
+      keep: (env_steps, learner_steps, wall_s) that a resumed run goes on from: later ticks are taken out, and
+        TensorBoard shows no event of a later step.
     """
     if metrics_path.exists():
       whole = metrics_path.read_bytes()
       os.truncate(metrics_path, whole.rfind(b"\n") + 1)
+    purge_step = None
+    if keep is not None:
+      if metrics_path.exists():
+        _cut(metrics_path, keep)
+      purge_step = keep[0] + 1
     self._file = open(metrics_path, "a", encoding="utf-8")  # noqa: SIM115 - open as long as the sink is
     self._writer: Any = None
     if tensorboard_path is not None:
       import tensorboardX
 
-      self._writer = tensorboardX.SummaryWriter(str(tensorboard_path), flush_secs=10)
+      self._writer = tensorboardX.SummaryWriter(str(tensorboard_path), flush_secs=10, purge_step=purge_step)
 
   def write(self, *, env_steps: int, learner_steps: int, wall_s: float, scalars: Mapping[str, Any]) -> None:
     """Writes one tick; a scalar that is not finite is null in the JSON.
@@ -120,3 +133,14 @@ def _number(name: str, value: Any) -> int | float:
     raise ValueError(f"scalars: {name!r} is {value!r}, not one number")
   item = array.reshape(()).item()
   return int(item) if isinstance(item, bool) else item
+
+
+def _cut(path: Path, keep: tuple[int, int, float]) -> None:
+  """Takes out the ticks that came after these counters."""
+  lines = path.read_text("utf-8").splitlines(keepends=True)
+  whole = [
+    line
+    for line, tick in zip(lines, read_metrics(path), strict=True)
+    if all(tick.get(key, 0) <= most for key, most in zip(TICK_KEYS, keep, strict=True))
+  ]
+  write_text(path, "".join(whole))

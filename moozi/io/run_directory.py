@@ -3,7 +3,8 @@
 config.yaml      the resolved configuration
 metrics.jsonl    one JSON object a tick
 tensorboard/     the same scalars as events
-checkpoints/     the last few, and milestones
+checkpoints/     the last few, the best, and milestones
+resume/          what the last few need beside themselves for the run to go on
 gifs/            episodes of the testing worker
 logs/            one file for each actor
 summary.json     figures of the whole run, written at its end
@@ -125,6 +126,11 @@ class RunDirectory:
   def checkpoints_path(self) -> Path:
     """The folder of checkpoints."""
     return self.path / "checkpoints"
+
+  @property
+  def resume_path(self) -> Path:
+    """The folder of what a resumed run needs beside a checkpoint."""
+    return self.path / "resume"
 
   @property
   def gifs_path(self) -> Path:

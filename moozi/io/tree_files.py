@@ -82,6 +82,28 @@ def unflatten_tree(
   return jax.tree_util.tree_unflatten(structure, out)
 
 
+def read_flat(
+  arrays: Mapping[str, np.ndarray], leaves: Mapping[str, Mapping[str, Any]]
+) -> dict[str, np.ndarray | int | float | bool | str]:
+  """The flat dict of arrays and plain values that `flatten_tree` took apart, whatever its entries.
+
+  Raises: ValueError: a leaf that is none of a flat dict of these, or is not stored as described.
+  """
+  out: dict[str, Any] = {}
+  for key, leaf in leaves.items():
+    name, kind = key[2:-2], leaf.get("kind")
+    if f"['{name}']" != key or "']['" in name or kind not in ("array", *_PLAIN):
+      raise ValueError(f"{key} is no entry of a flat dict")
+    if kind != "array":
+      out[name] = _plain_value(str(kind), leaf.get("value"), key)
+      continue
+    array = arrays.get(key)
+    if array is None or _array_facts(array) != (leaf.get("dtype"), leaf.get("shape")):
+      raise ValueError(f"{key} is not stored as its manifest says")
+    out[name] = np.array(array)
+  return out
+
+
 def first_difference(there: Any, here: Any, key: str) -> tuple[str, Any, Any] | None:
   """The first place where two nests of JSON values differ: (dotted key, value there, value here), or None."""
   if isinstance(there, Mapping) and isinstance(here, Mapping):

@@ -148,7 +148,7 @@ class TrajectoryCollector:
 
   def get_state(self) -> State:
     """Worlds, histories and random state, as `set_state` takes them; the parameters are not among them."""
-    return prefixed("env", self._env.get_state()) | prefixed("lanes", tree_state(self._lanes()))
+    return lanes_state(self._env, self._lanes())
 
   def set_state(self, state: State) -> int:
     """Goes on from where another collector of the same configuration was.
@@ -156,12 +156,10 @@ class TrajectoryCollector:
     Returns: how many worlds had to begin a new game, because theirs cannot be taken back.
     Raises: ValueError: a state of another configuration.
     """
-    lanes = tree_of_state(self._lanes(), part(state, "lanes"))
-    self._timestep, is_new = self._env.set_state(part(state, "env"), lanes["timestep"])
-    self._history, self._rng_key = lanes["history"], jnp.asarray(lanes["rng_key"])
-    self._returns = np.where(is_new, 0.0, lanes["returns"])
-    self._lengths = np.where(is_new, 0, lanes["lengths"])
-    return int(is_new.sum())
+    lanes, num_new = lanes_of_state(self._env, self._lanes(), state)
+    self._rng_key, self._history, self._timestep = lanes["rng_key"], lanes["history"], lanes["timestep"]
+    self._returns, self._lengths = lanes["returns"], lanes["lengths"]
+    return num_new
 
   def _lanes(self) -> dict[str, Any]:
     return {
@@ -196,3 +194,25 @@ class TrajectoryCollector:
     # What follows an end is no action of the agent's, be it a new game or the same one after a life lost.
     self._returns = np.where(is_first, 0.0, self._returns + reward)
     self._lengths = np.where(is_first, 0, self._lengths + ~sample.is_last)
+
+
+def lanes_state(env: VectorEnvironment, lanes: Any) -> State:
+  """What a collector keeps between calls: its worlds and, by name, what it holds for each of them."""
+  return prefixed("env", env.get_state()) | prefixed("lanes", tree_state(lanes))
+
+
+def lanes_of_state(env: VectorEnvironment, lanes: Any, state: State) -> tuple[dict[str, Any], int]:
+  """Takes the worlds back to where `lanes_state` found them.
+
+  Args:
+    env: the worlds.
+    lanes: timestep, history, returns, lengths, rng_key, of the same shapes as then.
+    state: what `lanes_state` gave.
+
+  Returns: the same as then, but for worlds that cannot be taken back; how many those are.
+  Raises: ValueError: a state of other shapes; nothing has changed then.
+  """
+  out = dict(tree_of_state(lanes, part(state, "lanes")))
+  out["timestep"], is_new = env.set_state(part(state, "env"), out["timestep"])
+  out["returns"], out["lengths"] = np.where(is_new, 0.0, out["returns"]), np.where(is_new, 0, out["lengths"])
+  return out, int(is_new.sum())

@@ -8,6 +8,7 @@ from moozi.agent.policy import make_policy
 from moozi.agent.update import TrainingState, init_training_state
 from moozi.core.config import Config
 from moozi.core.errors import UserError
+from moozi.core.flat_state import State
 from moozi.core.seeds import child_seed
 from moozi.core.spec import EnvSpec
 from moozi.envs import registry
@@ -21,6 +22,7 @@ from moozi.runtime.evaluation import Evaluator, evaluation_planner
 from moozi.runtime.learner import Learner
 from moozi.runtime.replay import ReplayBuffer
 from moozi.runtime.rollout import RolloutCollector
+from moozi.runtime.run_state import RunState
 
 
 def world_spec(config: Config) -> EnvSpec:
@@ -49,13 +51,18 @@ def training_state_template(config: Config, spec: EnvSpec) -> TrainingState:
   return jax.eval_shape(lambda: init_training_state(model, config, spec, jax.random.PRNGKey(0)))
 
 
-def build_collector(config: Config, spec: EnvSpec, worker: int) -> TrajectoryCollector | RolloutCollector:
+def build_collector(
+  config: Config, spec: EnvSpec, worker: int, began_at: int = 0
+) -> TrajectoryCollector | RolloutCollector:
   """The work of training worker number `worker`: a compiled rollout where the world is written in JAX.
+
+  One that takes another's place in the course of a run has other games: `began_at`, the run's environment
+  steps then, is part of its seeds.
 
   Raises: UserError: a compiled rollout is asked for, and the world is not written in JAX.
   """
-  num_envs, env_seed = config.workers.num_envs, child_seed(config.seed, "training_env", worker)
-  seed = child_seed(config.seed, "training_search", worker)
+  num_envs, env_seed = config.workers.num_envs, child_seed(config.seed, "training_env", worker, began_at)
+  seed = child_seed(config.seed, "training_search", worker, began_at)
   model = build_model(config, spec)
   world = registry.make_jax_world(config.env.name, **config.env.kwargs)
   if config.workers.rollout == "scan" and world is None:
@@ -86,3 +93,32 @@ def build_replay(config: Config, spec: EnvSpec) -> ReplayBuffer:
   """The replay buffer, with one lane for each (worker, environment)."""
   num_lanes = config.workers.num_workers * config.workers.num_envs
   return ReplayBuffer(config.replay, config.targets, spec, num_lanes, child_seed(config.seed, "replay"))
+
+
+def build_collectors(
+  config: Config, spec: EnvSpec, state: RunState | None
+) -> tuple[list[TrajectoryCollector | RolloutCollector], int, str]:
+  """All training workers' work in one process: begun anew, or taken back to where a run's state has it.
+
+  Returns: the collectors; at how many environment steps of the run their worlds began, which their seeds
+    follow from; what to tell of worlds that could not be taken back.
+  """
+  began_at, told = 0, ""
+  states: tuple[State, ...] = ()
+  if state is not None and state.progress:
+    began_at, states = int(state.progress["worlds_began_at"]), state.collectors
+
+  def build_all() -> list[TrajectoryCollector | RolloutCollector]:
+    return [build_collector(config, spec, index, began_at) for index in range(config.workers.num_workers)]
+
+  workers = build_all()
+  if state is None or not state.progress:
+    return workers, began_at, told
+  try:
+    num_new = sum(worker.set_state(own) for worker, own in zip(workers, states, strict=True))
+    told = f"; new games begin in {num_new} worlds that cannot be taken back" if num_new else ""
+  except ValueError:
+    # Other workers or worlds than before. Their games are others than those of the run's first steps.
+    began_at = int(state.progress["pacer/env_steps"])
+    workers, told = build_all(), "; new games begin in all worlds"
+  return workers, began_at, told

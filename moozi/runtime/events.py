@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from moozi.runtime.run_state import RunState
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Event:
@@ -55,10 +57,11 @@ class Evaluated(Event):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StateReady(Event):
-  """A checkpoint is due: `state` is the TrainingState in NumPy."""
+  """A checkpoint is due; `is_best`: of the best evaluation so far (its training state alone)."""
 
-  state: Any
-  is_final: bool
+  state: RunState
+  is_final: bool = False
+  is_best: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -6,20 +6,25 @@ installed. `actors.driver` does the same in the same order with futures.
 
 import time
 from collections.abc import Callable, Generator, Iterator
+from typing import Any
 
-from moozi.agent.update import TrainingState
+import numpy as np
+
 from moozi.core.config import Config
+from moozi.core.flat_state import State, part, prefixed
 from moozi.core.spec import EnvSpec
-from moozi.runtime import build
+from moozi.runtime import build, replay_snapshot
 from moozi.runtime.events import Acted, Evaluated, Event, Finished, Started, StateReady, Updated
-from moozi.runtime.pacing import CheckpointSchedule, Every, Pacer
+from moozi.runtime.pacing import Best, CheckpointSchedule, Every, Pacer
+from moozi.runtime.run_state import RunState
 
 
 def run(
   config: Config,
   spec: EnvSpec,
   should_stop: Callable[[], bool] = lambda: False,
-  state: TrainingState | None = None,
+  state: RunState | None = None,
+  saved_blocks: Callable[[], np.ndarray | None] = lambda: None,
 ) -> Generator[Event, None, None]:
   """Trains, and yields what happened.
 
@@ -27,27 +32,35 @@ def run(
     config: the run's configuration. `runtime` and `ray` are not read.
     spec: the world's facts.
     should_stop: asked between steps; true ends the run with a last checkpoint.
-    state: begin with this training state instead of a fresh one.
+    state: go on from here, to the bit; without its progress a new run begins with its training state.
+    saved_blocks: generations of the blocks of replay that need not come with the next StateReady.
 
   Yields:
     Events in order; the last is Finished. What they mean for files and screens is the reader's business.
   """
-  start = time.monotonic()
+  start = time.monotonic() - (0.0 if state is None else state.wall_s)
   learner = build.build_learner(config, spec)
   replay = build.build_replay(config, spec)
-  workers = [build.build_collector(config, spec, i) for i in range(config.workers.num_workers)]
+  workers, worlds_began_at, told = build.build_collectors(config, spec, state)
   evaluator = build.build_evaluator(config, spec)
   pacer = Pacer(config, slack_steps=0)
-  evaluations = Every(config.evaluation.period_env_steps)
-  checkpoints = CheckpointSchedule(config.checkpoint)
+  evaluations, best = Every(config.evaluation.period_env_steps), Best()
   if state is not None:
-    learner.set_state(state)
+    learner.set_state(state.training)
+    if state.progress:
+      pacer.set_state(part(state.progress, "pacer"))
+      evaluations.set_state(part(state.progress, "evaluations"))
+      best.set_state(part(state.progress, "best"))
+    if state.replay is not None:
+      lost = replay_snapshot.restore(replay, state.replay)
+      told += f"; replay holds {replay.num_steps:,} steps" + (f", {lost:,} fewer than before" if lost else "")
+  checkpoints = CheckpointSchedule(config.checkpoint, time.monotonic() - start, pacer.env_steps)
   learner_steps = learner.learner_step
 
-  def counters() -> dict[str, int]:
+  def counters() -> dict[str, Any]:
     return {"env_steps": pacer.env_steps, "learner_steps": learner_steps}
 
-  def evaluate(num_episodes: int, is_final: bool) -> Iterator[Evaluated]:
+  def evaluate(num_episodes: int, is_final: bool) -> Iterator[Event]:
     params, net_state, version = learner.parameters()
     result = evaluator.run(
       params,
@@ -60,10 +73,32 @@ def run(
     )
     if result is not None:
       yield Evaluated(**counters(), result=result, is_final=is_final)
+      if best.is_beaten_by(result):
+        yield StateReady(**counters(), state=RunState(training=learner.get_state()), is_best=True)
+    elif not is_final:
+      evaluations.repeat()
 
-  yield Started(**counters(), message="one process")
-  reason = "max_env_steps"
-  while not pacer.is_complete:
+  def whole_state(is_final: bool) -> StateReady:
+    progress: State = {"worlds_began_at": worlds_began_at, "wall_s": time.monotonic() - start}
+    progress |= prefixed("pacer", pacer.get_state()) | prefixed("evaluations", evaluations.get_state())
+    progress |= prefixed("best", best.get_state())
+    state = RunState(
+      training=learner.get_state(),
+      progress=progress,
+      replay=replay_snapshot.take(replay, saved_blocks()),
+      collectors=tuple(worker.get_state() for worker in workers),
+    )
+    return StateReady(**counters(), state=state, is_final=is_final)
+
+  yield Started(**counters(), message=f"one process{told}")
+  while True:
+    if evaluations.is_due(pacer.env_steps):
+      yield from evaluate(config.evaluation.episodes, is_final=False)
+    if checkpoints.is_due(time.monotonic() - start, pacer.env_steps):
+      yield whole_state(is_final=False)
+    if pacer.is_complete:
+      reason = "max_env_steps"
+      break
     if should_stop():
       reason = "stopped"
       break
@@ -103,12 +138,7 @@ def run(
         sample_reuse=pacer.sample_reuse,
       )
 
-    if checkpoints.is_due(time.monotonic() - start, pacer.env_steps):
-      yield StateReady(**counters(), state=learner.get_state(), is_final=False)
-    if evaluations.is_due(pacer.env_steps):
-      yield from evaluate(config.evaluation.episodes, is_final=False)
-
-  yield StateReady(**counters(), state=learner.get_state(), is_final=True)
+  yield whole_state(is_final=True)
   if reason != "stopped":
     yield from evaluate(config.evaluation.final_episodes, is_final=True)
   yield Finished(**counters(), reason=reason, sample_reuse=pacer.sample_reuse)

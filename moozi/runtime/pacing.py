@@ -3,6 +3,9 @@
 Pure bookkeeping without clocks or processes of its own; `loop` and the driver ask the same questions.
 """
 
+import math
+from typing import Any
+
 from moozi.core.config import CheckpointConfig, Config
 from moozi.core.flat_state import State
 
@@ -119,15 +122,51 @@ class Every:
     self._next = (count // self._period + 1) * self._period
     return True
 
+  def repeat(self) -> None:
+    """What was due last has not been done: it is due again at once."""
+    if self._next is not None:
+      self._next = 0.0
+
+  def get_state(self) -> State:
+    """When it is due next; -1: never."""
+    return {"next": -1.0 if self._next is None else float(self._next)}
+
+  def set_state(self, state: State) -> None:
+    """Goes on from there; where the period has changed since, the state's time counts once more."""
+    if self._next is not None and state["next"] >= 0:
+      self._next = float(state["next"])
+
 
 class CheckpointSchedule:
   """When a checkpoint is due: every so many seconds, and at milestones in environment steps."""
 
-  def __init__(self, config: CheckpointConfig) -> None:
-    self._seconds = Every(config.period_s)
-    self._milestones = Every(config.milestones_env_steps)
+  def __init__(self, config: CheckpointConfig, wall_s: float = 0.0, env_steps: int = 0) -> None:
+    self._seconds = Every(config.period_s, start=wall_s)
+    self._milestones = Every(config.milestones_env_steps, start=env_steps)
 
   def is_due(self, wall_s: float, env_steps: int) -> bool:
     """Whether a checkpoint is due now."""
     # Both are asked: a multiple passed while the other was due counts as served.
     return any([self._milestones.is_due(env_steps), self._seconds.is_due(wall_s)])
+
+
+class Best:
+  """The best mean return of the evaluations so far."""
+
+  def __init__(self) -> None:
+    self._mean = -math.inf
+
+  def is_beaten_by(self, result: Any) -> bool:
+    """Whether an EvaluationResult is better; it is the best from then on."""
+    mean = float(result.returns.mean())
+    is_better = mean > self._mean
+    self._mean = max(mean, self._mean)
+    return is_better
+
+  def get_state(self) -> State:
+    """The mean."""
+    return {"mean": self._mean}
+
+  def set_state(self, state: State) -> None:
+    """Takes the mean."""
+    self._mean = float(state["mean"])

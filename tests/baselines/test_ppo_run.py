@@ -13,6 +13,7 @@ from moozi.envs.vector import VectorEnvironment, make_vector
 from moozi.io.config import load_config
 from moozi.runtime import build
 from moozi.runtime.events import Acted, Evaluated, Event, Finished, Started, StateReady, Updated
+from moozi.runtime.run_state import RunState
 from tests.baselines.conftest import TINY
 from tests.envs.worlds import NIM_SPEC
 
@@ -27,7 +28,7 @@ def run(*overrides: str, **kwargs) -> list[Event]:
 
 
 def final_state(events: list[Event]):
-  return next(e.state for e in events if isinstance(e, StateReady) and e.is_final)
+  return next(e.state.training for e in events if isinstance(e, StateReady) and e.is_final)
 
 
 # --- collector ----------------------------------------------------------------------------------------
@@ -167,9 +168,25 @@ def test_the_same_seed_gives_the_same_run_to_the_bit(events):
   assert returns[0] != returns[2]
 
 
+def test_a_run_taken_up_goes_on_to_the_bit():
+  options = (
+    "checkpoint.milestones_env_steps=128",
+    "checkpoint.period_s=1e9",
+    "evaluation.period_env_steps=96",
+  )
+  whole = run(*options)
+  at = next(i for i, e in enumerate(whole) if isinstance(e, StateReady) and not e.is_best)
+  assert 0 < whole[at].env_steps < whole[-1].env_steps
+  again = run(*options, state=whole[at].state)
+  for a, b in zip(*(jax.tree_util.tree_leaves(final_state(x)) for x in (whole, again)), strict=True):
+    np.testing.assert_array_equal(a, b)
+  told = [[(type(e), e.env_steps, e.learner_steps) for e in x] for x in (whole[at + 1 :], again[1:])]
+  assert told[0] == told[1]
+
+
 def test_a_run_can_start_from_a_state(events):
   state = final_state(events)
-  again = run("max_env_steps=64", state=state)
+  again = run("max_env_steps=64", state=RunState(training=state))
   assert again[0].learner_steps == 20
   assert again[-1].learner_steps == 24
   rate = next(e.metrics["update/learning_rate"] for e in again if isinstance(e, Updated))

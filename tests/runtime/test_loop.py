@@ -7,6 +7,7 @@ import pytest
 from moozi.io.config import load_config
 from moozi.runtime import build, loop
 from moozi.runtime.events import Acted, Evaluated, Finished, Started, StateReady, Updated
+from moozi.runtime.run_state import RunState
 from tests.runtime.conftest import TINY
 
 
@@ -27,7 +28,7 @@ def test_what_happens_is_told_in_order(events):
   assert events[-1].env_steps == 320
   counters = [(e.env_steps, e.learner_steps) for e in events]
   assert counters == sorted(counters)
-  states = [e for e in events if isinstance(e, StateReady)]
+  states = [e for e in events if isinstance(e, StateReady) and not e.is_best]
   assert [s.is_final for s in states] == [False, False, False, True]
   evaluations = [e for e in events if isinstance(e, Evaluated)]
   assert [(e.is_final, len(e.result.returns)) for e in evaluations] == [(False, 4), (True, 5)]
@@ -53,7 +54,8 @@ def test_the_same_seed_gives_the_same_run_to_the_bit():
   _, second = run(["replay.sampling=rank", "evaluation.final_episodes=2"])
   _, other = run(["replay.sampling=rank", "evaluation.final_episodes=2", "seed=1"])
   states = [
-    next(e.state for e in events if isinstance(e, StateReady) and e.is_final) for events in (first, second)
+    next(e.state.training for e in events if isinstance(e, StateReady) and e.is_final)
+    for events in (first, second)
   ]
   leaves = [jax.tree_util.tree_leaves(state) for state in states]
   for a, b in zip(*leaves, strict=True):
@@ -74,9 +76,10 @@ def test_priorities_are_refreshed_after_updates():
 
 
 def test_a_run_can_start_from_a_training_state(events):
-  state = next(e.state for e in events if isinstance(e, StateReady) and e.is_final)
+  state = next(e.state.training for e in events if isinstance(e, StateReady) and e.is_final)
   config = load_config(None, [*TINY, "max_env_steps=96"])
-  again = list(loop.run(config, build.world_spec(config), state=state))
+  again = list(loop.run(config, build.world_spec(config), state=RunState(training=state)))
+  assert again[0].env_steps == 0
   assert again[0].learner_steps == int(state.learner_step) > 0
   assert next(e for e in again if isinstance(e, Acted)).staleness == 0
   assert again[-1].learner_steps > int(state.learner_step)

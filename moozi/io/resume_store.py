@@ -1,0 +1,166 @@
+"""What a run needs beside its training state to go on: `resume/`, a folder for each of the last checkpoints.
+
+resume/step_000012345/   counters, priorities, worlds and random state (the format of a checkpoint)
+resume/blocks/           replay's steps, in files that several of those folders share
+
+A block is written once and named by its content; a folder's manifest lists those that belong to it, with
+their SHA-256. So a save costs what has changed, and is there whole or not at all.
+"""
+
+import dataclasses
+import hashlib
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors
+import safetensors.numpy
+
+from moozi.core.errors import UserError
+from moozi.core.flat_state import State
+from moozi.io.checkpoints import list_checkpoints, load_flat, save_checkpoint
+
+_BLOCKS = "blocks"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SavedState:
+  """What `ResumeStore.load` reads back.
+
+  Attributes:
+    state: flat, as it was saved.
+    generations: [N] int64 of replay's blocks; None where none were saved.
+    blocks: by number.
+  """
+
+  state: State
+  generations: np.ndarray | None
+  blocks: dict[int, State]
+
+
+class ResumeStore:
+  """Saves and loads a run's resume states.
+
+  Args:
+    directory: the run's folder for them; made at the first save.
+  """
+
+  def __init__(self, directory: Path) -> None:
+    self._directory = directory
+    self._files: dict[int, dict[str, Any]] = {}
+    self._known: np.ndarray | None = None
+
+  @property
+  def known(self) -> np.ndarray | None:
+    """[N] int64: generations of the blocks that are on disk and need not be given again; None: none are."""
+    return self._known
+
+  def save(
+    self,
+    name: str,
+    state: State,
+    meta: Mapping[str, Any],
+    generations: np.ndarray | None = None,
+    blocks: Mapping[int, State] | None = None,
+  ) -> Path:
+    """Writes `directory/name`, whole or not at all.
+
+    Args:
+      name: of the checkpoint that this belongs to.
+      state: flat.
+      meta: as `save_checkpoint` takes it.
+      generations: [N] int64 of replay's blocks; 0: never written to.
+      blocks: those whose generation is not the one in `known`.
+    Raises: ValueError: a block is neither given nor on disk. OSError: no room, for one; `known` has not
+      changed then.
+    """
+    files = dict(self._files)
+    if generations is not None:
+      for number, block in (blocks or {}).items():
+        files[number] = self._write_block(number, block) | {"generation": int(generations[number])}
+      written = [int(number) for number in np.flatnonzero(generations)]
+      for number in written:
+        if number not in files or files[number]["generation"] != generations[number]:
+          raise ValueError(f"replay: block {number} is neither given nor on disk")
+      files = {number: files[number] for number in written}
+    listing = {str(number): entry for number, entry in files.items()}
+    count = 0 if generations is None else len(generations)
+    path = save_checkpoint(self._directory, name, state, {**meta, "blocks": listing, "num_blocks": count})
+    self._files, self._known = files, None if generations is None else np.array(generations)
+    return path
+
+  def load(self, name: str) -> SavedState:
+    """Reads a resume state, and goes on saving from it.
+
+    Raises: UserError: it is not there, or altered or cut.
+    """
+    state, meta = load_flat(self._directory / name)
+    listing, count = meta.get("blocks"), meta.get("num_blocks")
+    if not isinstance(listing, dict) or not isinstance(count, int) or not 0 <= count <= 1 << 16:
+      raise UserError(f"{self._directory / name}: not a resume state")
+    generations = np.zeros(count, np.int64)
+    files: dict[int, dict[str, Any]] = {}
+    for key, entry in listing.items():
+      if not key.isdigit() or int(key) >= count or not isinstance(entry, dict):
+        raise UserError(f"{self._directory / name}: not a resume state")
+      files[int(key)] = entry
+      generations[int(key)] = int(entry["generation"])
+    blocks = {number: self._read_block(entry) for number, entry in files.items()}
+    self._files, self._known = files, generations if count else None
+    return SavedState(state=state, generations=self._known, blocks=blocks)
+
+  def names(self) -> set[str]:
+    """The resume states there are, whole by their manifests."""
+    return {info.name for info in list_checkpoints(self._directory)}
+
+  def keep(self, names: set[str]) -> None:
+    """Removes all others, and the blocks that none of these lists."""
+    used = set()
+    for info in list_checkpoints(self._directory):
+      if info.name in names:
+        used |= {entry["file"] for entry in info.meta.get("blocks", {}).values()}
+      else:
+        shutil.rmtree(info.path, ignore_errors=True)
+    folder = self._directory / _BLOCKS
+    for path in folder.iterdir() if folder.is_dir() else ():
+      if path.name not in used:
+        path.unlink(missing_ok=True)
+
+  def _write_block(self, number: int, block: State) -> dict[str, Any]:
+    # Row-major, or safetensors writes something else than it reads.
+    data = safetensors.numpy.save({name: np.ascontiguousarray(x) for name, x in block.items()})
+    digest = hashlib.sha256(data).hexdigest()
+    folder = self._directory / _BLOCKS
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{number:04d}_{digest[:16]}.safetensors"
+    if not path.exists():
+      temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+      try:
+        with open(temporary, "wb") as f:
+          f.write(data)
+          f.flush()
+          os.fsync(f.fileno())
+        os.replace(temporary, path)
+      finally:
+        temporary.unlink(missing_ok=True)
+    return {"file": path.name, "sha256": digest}
+
+  def _read_block(self, entry: Mapping[str, Any]) -> State:
+    name = str(entry.get("file"))
+    path = self._directory / _BLOCKS / name
+    if Path(name).name != name:
+      raise UserError(f"{path}: a block lies beside its manifest's folder and nowhere else")
+    try:
+      data = path.read_bytes()
+    except OSError as e:
+      raise UserError(f"{path}: cannot be read: {e.strerror}") from None
+    damaged = UserError(f"{path}: altered or cut since it was written; use another checkpoint")
+    if hashlib.sha256(data).hexdigest() != entry.get("sha256"):
+      raise damaged
+    try:
+      return dict(safetensors.numpy.load(data))
+    except (safetensors.SafetensorError, ValueError, KeyError, TypeError):
+      raise damaged from None

@@ -1,0 +1,163 @@
+"""`moozi train --resume`: the run goes on in its own directory, with the same counters and curves."""
+
+import json
+import shutil
+
+import pytest
+
+from moozi import cli
+from moozi.io.checkpoints import list_checkpoints
+from moozi.io.metrics import read_metrics
+from moozi.io.run_directory import RunDirectory
+from tests.runtime.conftest import TINY
+
+OPTIONS = (
+  *TINY,
+  "runtime=local",
+  "logging.period_s=1e-9",
+  "checkpoint.milestones_env_steps=64",
+  "checkpoint.period_s=1e9",
+  "evaluation.period_env_steps=96",
+  "logging.progress=none",
+)
+
+
+@pytest.fixture
+def door(capfd):
+  def call(*arguments):
+    with pytest.raises(SystemExit) as ended:
+      cli.main([str(a) for a in arguments])
+    out, err = capfd.readouterr()
+    return ended.value.code, out, err
+
+  return call
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+  """A run of 160 steps, and the file it was made from."""
+  folder = tmp_path_factory.mktemp("resume")
+  config = folder / "config.yaml"
+  config.write_text("seed: 0\n")
+  with pytest.raises(SystemExit) as ended:
+    cli.main(["train", str(config), *OPTIONS, "max_env_steps=160", f"run.dir={folder}", "run.name=first"])
+  assert ended.value.code == 0
+  return folder / "first"
+
+
+@pytest.fixture
+def run(finished, tmp_path):
+  """A copy to go on with."""
+  path = tmp_path / "first"
+  shutil.copytree(finished, path)
+  return path
+
+
+def test_a_run_goes_on_in_its_own_directory(door, run):
+  before = read_metrics(run / "metrics.jsonl")
+  status, out, err = door("train", "--resume", run, "max_env_steps=320")
+  assert status == 0, err
+  assert "goes on from step_000000160" in err
+  after = read_metrics(run / "metrics.jsonl")
+  kept = [tick for tick in before if tick["env_steps"] < 160]
+  assert after[: len(kept)] == kept
+  for key in ("env_steps", "learner_steps", "wall_s"):
+    values = [tick[key] for tick in after]
+    assert values == sorted(values), key
+  assert after[-1]["env_steps"] == 320
+  assert json.loads((run / "summary.json").read_text())["env_steps"] == 320
+  assert "320 environment steps" in out
+  assert (run / "config_until_000000160.yaml").is_file()
+  assert RunDirectory.open(run).load_config().max_env_steps == 320
+
+
+def test_each_acted_step_is_in_the_curves_once(door, run, finished, tmp_path):
+  """The curves of a run in two pieces have the ticks of one that was never stopped."""
+  assert door("train", "--resume", run, "max_env_steps=320")[0] == 0
+  whole = finished.parent / "whole"
+  config = finished.parent / "config.yaml"
+  assert door("train", config, *OPTIONS, f"run.dir={whole.parent}", "run.name=whole")[0] == 0
+
+  def curve(path, name):
+    ticks = read_metrics(path / "metrics.jsonl")
+    return [(t["env_steps"], t["learner_steps"], t[name]) for t in ticks if name in t]
+
+  for name in ("loss/total", "replay/added", "train/return_mean"):
+    ours, theirs = curve(run, name), curve(whole, name)
+    assert sorted(set(ours)) == sorted(set(theirs)), name
+  # At the end of the first piece there was one more evaluation, of its own length.
+  assert {t[0] for t in curve(whole, "test/return_mean")} <= {t[0] for t in curve(run, "test/return_mean")}
+
+
+def test_a_damaged_checkpoint_is_passed_over(door, run):
+  newest = list_checkpoints(run / "checkpoints")[-1]
+  arrays = newest.path / "arrays.safetensors"
+  data = bytearray(arrays.read_bytes())
+  data[len(data) // 2] ^= 1
+  arrays.write_bytes(data)
+  status, _, err = door("train", "--resume", run, "max_env_steps=192")
+  assert status == 0, err
+  assert f"passed over {newest.name}" in err
+  assert "goes on from step_000000128" in err
+
+
+def test_a_damaged_block_of_replay_is_passed_over(door, run):
+  newest = list_checkpoints(run / "resume")[-1]
+  older = {e["file"] for e in list_checkpoints(run / "resume")[-2].meta["blocks"].values()}
+  own = [e["file"] for e in newest.meta["blocks"].values() if e["file"] not in older]
+  shared = older & {e["file"] for e in newest.meta["blocks"].values()}
+  assert own
+  assert shared, "two checkpoints share what has not changed"
+  (run / "resume" / "blocks" / own[0]).write_bytes(b"cut")
+  status, _, err = door("train", "--resume", run, "max_env_steps=192")
+  assert status == 0, err
+  assert f"passed over {newest.name}" in err
+
+
+@pytest.mark.parametrize(
+  ("overrides", "said"),
+  [
+    (["network.latent_size=32"], "network.latent_size=32: a run cannot change it"),
+    (["env.name=tiny:corridor"], "env.name=tiny:corridor: a run cannot change it"),
+    (["seed=5"], "seed=5: a run cannot change it"),
+    (["max_env_steps=160"], "max_env_steps=160; give a larger one"),
+    (["config/minatar/breakout.yaml"], "allowed are KEY=VALUE"),
+    (["learner.batch_sise=3"], "learner.batch_sise"),
+  ],
+)
+def test_what_cannot_be_is_refused_in_one_line(door, run, overrides, said):
+  before = sorted(p.name for p in run.rglob("*"))
+  status, out, err = door("train", "--resume", run, *overrides)
+  assert (status, out) == (2, "")
+  assert said in err
+  assert len(err.splitlines()) == 1
+  assert sorted(p.name for p in run.rglob("*")) == before
+
+
+def test_what_may_change_does(door, run):
+  status, _, err = door(
+    "train",
+    "--resume",
+    run,
+    "max_env_steps=240",
+    "workers.num_workers=2",
+    "learner.learning_rate.peak=1e-4",
+    "learner.batch_size=8",
+    "logging.tensorboard=false",
+  )
+  assert status == 0, err
+  assert json.loads((run / "summary.json").read_text())["env_steps"] >= 240
+
+
+def test_a_run_without_a_state_is_told_what_it_can_do(door, run):
+  shutil.rmtree(run / "resume")
+  status, _, err = door("train", "--resume", run, "max_env_steps=320")
+  assert status == 2
+  assert "checkpoint.start_from" in err
+
+
+def test_no_run_and_no_configuration(door, tmp_path):
+  assert door("train")[0] == 2
+  status, _, err = door("train", "--resume", tmp_path / "nothing")
+  assert status == 2
+  assert "no such folder" in err

@@ -1,0 +1,141 @@
+"""Resume states on disk: whole or not at all, shared blocks written once, nothing read that was altered."""
+
+import json
+
+import numpy as np
+import pytest
+
+from moozi.core.config import CheckpointConfig
+from moozi.core.errors import UserError
+from moozi.io.checkpoint_store import CheckpointStore
+from moozi.io.checkpoints import find_checkpoint, list_checkpoints
+from moozi.io.resume_store import ResumeStore
+
+META = {"env_steps": 10, "learner_steps": 1}
+
+
+def block(value):
+  return {"frame": np.full((2, 3), value, np.uint8), "is_first": np.array([[True, False]])}
+
+
+def state(value):
+  return {"a/b": np.arange(value, dtype=np.uint64), "count": 2**70, "mean": 0.1, "flag": True, "name": "x"}
+
+
+def save(store, name, generations, blocks, value=3):
+  store.save(name, state(value), META, np.array(generations), {n: block(x) for n, x in blocks.items()})
+
+
+def files(tmp_path):
+  return sorted(path.name[:4] for path in (tmp_path / "blocks").iterdir())
+
+
+def test_what_was_saved_comes_back(tmp_path):
+  save(ResumeStore(tmp_path), "one", [1, 0, 4], {0: 7, 2: 9})
+  saved = ResumeStore(tmp_path).load("one")
+  assert saved.generations.tolist() == [1, 0, 4]
+  assert set(saved.blocks) == {0, 2}
+  np.testing.assert_array_equal(saved.blocks[2]["frame"], block(9)["frame"])
+  assert saved.blocks[2]["is_first"].dtype == bool
+  want = state(3)
+  np.testing.assert_array_equal(saved.state.pop("a/b"), want.pop("a/b"))
+  assert saved.state == want
+  assert {k: type(v) for k, v in saved.state.items()} == {k: type(v) for k, v in want.items()}
+
+
+def test_a_block_that_has_not_changed_is_neither_given_nor_written_again(tmp_path):
+  store = ResumeStore(tmp_path)
+  assert store.known is None
+  save(store, "one", [1, 1], {0: 7, 1: 8})
+  assert store.known.tolist() == [1, 1]
+  before = {path: path.stat().st_mtime_ns for path in (tmp_path / "blocks").iterdir()}
+  save(store, "two", [1, 2], {1: 9})
+  assert files(tmp_path) == ["0000", "0001", "0001"]
+  assert all(path.stat().st_mtime_ns == at for path, at in before.items())
+  for name, value in (("one", 8), ("two", 9)):
+    assert ResumeStore(tmp_path).load(name).blocks[1]["frame"][0, 0] == value
+  store.keep({"two"})
+  assert files(tmp_path) == ["0000", "0001"]
+  assert store.names() == {"two"}
+  # One that was read goes on in the same way.
+  again = ResumeStore(tmp_path)
+  again.load("two")
+  save(again, "three", [1, 3], {1: 5})
+  assert ResumeStore(tmp_path).load("three").blocks[0]["frame"][0, 0] == 7
+
+
+def test_a_block_that_nobody_has_is_an_error_and_changes_nothing(tmp_path):
+  store = ResumeStore(tmp_path)
+  save(store, "one", [1, 1], {0: 7, 1: 8})
+  with pytest.raises(ValueError, match="block 0 is neither given nor on disk"):
+    save(store, "two", [2, 2], {1: 9})
+  assert store.names() == {"one"}
+  assert store.known.tolist() == [1, 1]
+
+
+def test_a_state_without_replay(tmp_path):
+  ResumeStore(tmp_path).save("one", state(2), META)
+  saved = ResumeStore(tmp_path).load("one")
+  assert saved.generations is None
+  assert saved.blocks == {}
+
+
+@pytest.mark.parametrize("harm", ["flip", "cut", "remove", "swap"])
+def test_an_altered_block_is_refused(tmp_path, harm):
+  save(ResumeStore(tmp_path), "one", [1, 1], {0: 7, 1: 8})
+  first, second = sorted((tmp_path / "blocks").iterdir())
+  data = bytearray(first.read_bytes())
+  if harm == "flip":
+    data[-1] ^= 1
+    first.write_bytes(data)
+  elif harm == "cut":
+    first.write_bytes(data[:-1])
+  elif harm == "remove":
+    first.unlink()
+  else:
+    first.write_bytes(second.read_bytes())
+  with pytest.raises(UserError, match=first.name):
+    ResumeStore(tmp_path).load("one")
+
+
+def test_a_manifest_cannot_name_a_file_elsewhere(tmp_path):
+  """A stranger's manifest is whole by its own checksum: its names are not to be trusted either."""
+  import hashlib
+
+  from moozi.io import checkpoints
+
+  save(ResumeStore(tmp_path / "resume"), "one", [1], {0: 7})
+  path = tmp_path / "resume" / "one" / "manifest.json"
+  manifest = json.loads(path.read_text())
+  manifest["meta"]["blocks"]["0"]["file"] = "../../secret"
+  manifest.pop("sha256")
+  manifest["sha256"] = hashlib.sha256(checkpoints._encode(manifest)).hexdigest()
+  path.write_bytes(checkpoints._encode(manifest))
+  (tmp_path / "secret").write_bytes(b"x")
+  with pytest.raises(UserError, match="nowhere else"):
+    ResumeStore(tmp_path / "resume").load("one")
+
+
+def test_the_last_few_can_be_resumed_and_the_best_stays(tmp_path):
+  store = CheckpointStore(tmp_path / "checkpoints", CheckpointConfig(keep_last=2, milestones_env_steps=None))
+  for step in range(1, 7):
+    meta = {"env_steps": step, "learner_steps": step}
+    if step == 2:
+      store.save({"w": np.ones(1)}, meta, 1.0, is_best=True)
+    else:
+      generations, blocks = np.array([step]), {0: block(step)}
+      store.save({"w": np.ones(1)}, meta, 1.0, state(step), generations, blocks)
+  names = [c.name for c in list_checkpoints(tmp_path / "checkpoints")]
+  assert names == ["step_000000002", "step_000000005", "step_000000006"]
+  assert ResumeStore(tmp_path / "resume").names() == {"step_000000005", "step_000000006"}
+  assert len(files(tmp_path / "resume")) == 2
+  assert find_checkpoint(tmp_path / "checkpoints", "best").env_steps == 2
+  assert find_checkpoint(tmp_path / "checkpoints").env_steps == 6
+
+
+def test_best_is_a_name_and_no_path(tmp_path):
+  CheckpointStore(tmp_path / "checkpoints", CheckpointConfig()).save({"w": np.ones(1)}, META, 1.0)
+  (tmp_path / "checkpoints" / "best.json").write_text('{"name": "../elsewhere"}')
+  (tmp_path / "elsewhere").mkdir()
+  with pytest.raises(UserError, match="no evaluation has left"):
+    find_checkpoint(tmp_path / "checkpoints", "best")

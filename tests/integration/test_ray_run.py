@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from moozi.cli import EVALUATION_KEYS
+from moozi.commands.evaluate import EVALUATION_KEYS
 from moozi.io.metrics import read_metrics
 from moozi.io.run_directory import SUMMARY_KEYS
 from tests.runtime.conftest import TINY

@@ -1,0 +1,60 @@
+"""The real system, killed and resumed."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+
+from moozi.io.checkpoints import list_checkpoints
+from tests.integration.test_ray_run import finish, start, ticks, wait_for
+
+
+def resume(run: Path, *overrides: str) -> subprocess.Popen:
+  return subprocess.Popen(
+    [sys.executable, "-m", "moozi.cli", "train", "--resume", str(run), *overrides],
+    stdout=subprocess.PIPE,
+    stderr=subprocess.PIPE,
+    text=True,
+    start_new_session=True,
+  )
+
+
+def assert_curves_are_whole(run: Path) -> None:
+  lines = ticks(run)
+  for key in ("env_steps", "learner_steps", "wall_s"):
+    values = [line[key] for line in lines]
+    assert values == sorted(values), key
+  evaluations = [line["test/at_env_steps"] for line in lines if "test/at_env_steps" in line]
+  assert len(set(evaluations[:-1])) == len(evaluations[:-1]), "no evaluation stands there twice"
+
+
+def test_the_driver_killed_and_the_run_resumed(tmp_path):
+  endless = ["max_env_steps=100000000", "logging.period_s=0.5", "checkpoint.period_s=1"]
+  process = start(tmp_path, *endless, "evaluation.period_env_steps=500")
+  run = tmp_path / "one"
+  wait_for(process, lambda: len(list_checkpoints(run / "resume")) >= 2, "two checkpoints")
+  children = psutil.Process(process.pid).children(recursive=True)
+  os.kill(process.pid, signal.SIGKILL)
+  finish(process, 60)
+  _, alive = psutil.wait_procs(children, timeout=180)
+  assert not alive, "Ray's processes end with the driver"
+  newest = list_checkpoints(run / "resume")[-1]
+  seen = ticks(run)[-1]["env_steps"]
+
+  again = resume(run, f"max_env_steps={newest.env_steps + 400}", "evaluation.final_episodes=3")
+  _, err = finish(again, 300)
+  assert again.returncode == 0, err
+  assert f"goes on from {newest.name}" in err
+  assert "replay holds" in err
+  assert_curves_are_whole(run)
+  lines = ticks(run)
+  assert lines[-1]["env_steps"] >= newest.env_steps + 400
+  after = [line for line in lines if line["env_steps"] > newest.env_steps]
+  assert after[0]["env_steps"] - newest.env_steps < max(400, seen), (
+    "it went on from there, not from the start"
+  )
+  assert after[0]["learner_steps"] >= newest.learner_steps
+  assert abs(lines[-1]["train/sample_reuse"] - 16) < 0.8

@@ -168,6 +168,9 @@ def test_an_opponent_that_the_world_lacks_is_refused_before_anything_is_made(ref
     "train", config_file, game, "evaluation.opponent=mcts"
   )
   assert "evaluation.opponent" in refused("train", config_file, game, "evaluation.opponent=human")
+  assert "targets.history_length=3: must be 1" in refused(
+    "train", config_file, game, "targets.history_length=3"
+  )
   assert not (tmp_path / "runs").exists()
 
 

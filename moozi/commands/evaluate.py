@@ -73,7 +73,7 @@ def evaluate(
   from moozi.envs.registry import world_spec
   from moozi.io.checkpoints import expected_of, find_checkpoint, read_checkpoint_info
   from moozi.io.plain_json import to_plain_json
-  from moozi.runtime.opponents import check_opponent
+  from moozi.runtime.opponents import check_players
 
   num_episodes = count_of("--episodes", episodes)
   num_simulations = count_of("--simulations", simulations)
@@ -81,7 +81,7 @@ def evaluate(
   settings = _with_opponent(settings, opponent, opponent_simulations)
   with stdout_on_stderr():
     spec = world_spec(settings.env.name, **settings.env.kwargs)
-    check_opponent(settings, spec)
+    check_players(settings, spec)
     found = find_checkpoint(directory.checkpoints_path, checkpoint)
     found = read_checkpoint_info(found.path, expected_of(settings, spec))
     num_episodes = num_episodes or settings.evaluation.final_episodes

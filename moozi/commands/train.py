@@ -46,11 +46,11 @@ def _begin(config: Path, overrides: list[str]) -> int:
   from moozi.envs.registry import world_spec
   from moozi.io.config import load_config
   from moozi.io.run_directory import RunDirectory
-  from moozi.runtime.opponents import check_opponent
+  from moozi.runtime.opponents import check_players
 
   settings = load_config(config, overrides)
   spec = world_spec(settings.env.name, **settings.env.kwargs)
-  check_opponent(settings, spec)
+  check_players(settings, spec)
   if settings.checkpoint.start_from is not None:
     from moozi.io.checkpoints import expected_of, read_checkpoint_info
     from moozi.training import find_start

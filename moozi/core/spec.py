@@ -17,6 +17,8 @@ class EnvSpec:
     num_env_actions: size of the world's own action space A^e.
     num_players: 1, or 2 who alternate strictly.
     action_names: one name for each of the world's own actions.
+    is_perfect_information: nothing is hidden. Where this is false a frame is what the player to move may see,
+      and the one before it may be the other's.
   """
 
   name: str
@@ -25,6 +27,7 @@ class EnvSpec:
   num_env_actions: int
   num_players: int = 1
   action_names: tuple[str, ...] = ()
+  is_perfect_information: bool = True
 
   def __post_init__(self) -> None:
     if self.frame_dtype not in ("bool", "uint8", "float32"):

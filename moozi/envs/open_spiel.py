@@ -9,6 +9,8 @@ Conventions, the same for every game:
   - A frame is what the player to move may see: the observation tensor; in a game of imperfect information
     the information-state tensor, where it has one. A tensor of planes is [H, W, C], any other [1, 1, D].
     With two players a last plane (entry) holds the player to move, 0 or 1.
+  - Players may hide what they hold, not how they move: the history shows each the other's last action, and
+    with something hidden no more than that (`runtime.opponents.check_players`).
   - At an end nobody is to move: the frame is that of the player whose turn it would have been.
   - Chance is drawn here, from the world's seed.
 
@@ -41,6 +43,8 @@ _NOT_ALTERNATING = frozenset({
 })
 # fmt: on
 _WITHOUT_TENSOR = frozenset({"crossword"})
+# Of the games of two players with something hidden, those whose frames do not tell the last action.
+_HIDDEN_MOVES = frozenset({"dark_chess", "latent_ttt"})
 
 
 class Options(Section):
@@ -169,6 +173,8 @@ def _refusal(kind: Any) -> str | None:
     return "one player's gain is not the other's loss; two players must play for a sum of zero"
   if kind.short_name in _NOT_ALTERNATING:
     return "a player may move twice in a row; only games of two players who alternate strictly are supported"
+  if kind.short_name in _HIDDEN_MOVES:
+    return "hides a player's move from the other, and the history shows the last one; it is not supported"
   return None
 
 

@@ -64,6 +64,7 @@ class Rules:
       num_env_actions=self.game.num_distinct_actions(),
       num_players=self._num_players,
       action_names=names,
+      is_perfect_information=self.is_perfect_information,
     )
 
   def frame(self, state: Any, to_play: int) -> np.ndarray:

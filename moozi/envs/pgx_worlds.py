@@ -5,6 +5,8 @@ Source: Koyamada et al. 2023, pgx. docs/jax_worlds.md says how its MinAtar diffe
   - Freeway's clock truncates; pgx calls that an end, as the package does.
   - Player 0 moves first in every episode. pgx draws who does; nothing but the names of players depends on it.
   - After an end pgx shows every action as legal; here the dummy alone is (docs/architecture.md, "Ends").
+  - In Kuhn poker the frame ends with the player to move, 0 or 1. pgx's tells card and chips alone, which are
+    the same after "bet" and after "pass, bet".
 """
 
 import functools
@@ -40,6 +42,8 @@ _OTHERS = {
   "shogi": "two players; a draw after 512 moves",
   "tic_tac_toe": "three in a row; two players",
 }
+# Games of two players whose cards are hidden from one another. Which of the two moves is shown as well.
+_HIDDEN_CARDS = frozenset({"kuhn_poker"})
 GAMES = {game: summary for game, (_, _, summary) in _MINATAR.items()} | _OTHERS
 
 REFUSED = {
@@ -88,19 +92,21 @@ def make_world(game: str, options: Any) -> Any:
     names = tuple(_MINATAR_ACTION_NAMES[a] for a in _env_actions(env, num_actions))
   else:
     names = _ACTION_NAMES.get(game, tuple(str(a) for a in range(num_actions)))
+  shows_player = game in _HIDDEN_CARDS
   spec = EnvSpec(
     name=f"pgx:{game}",
-    frame_shape=shape if len(shape) == 3 else (1, 1, shape[0]),
+    frame_shape=shape if len(shape) == 3 else (1, 1, shape[0] + shows_player),
     frame_dtype="bool" if state.observation.dtype == bool else "float32",
     num_env_actions=num_actions,
     num_players=int(env.num_players),
     action_names=names,
+    is_perfect_information=game not in _HIDDEN_CARDS,
   )
-  rules = _make_rules(env, spec, ends_by_clock=game == "minatar-freeway")
+  rules = _make_rules(env, spec, ends_by_clock=game == "minatar-freeway", shows_player=shows_player)
   return JaxWorld(spec=spec, rules=rules, max_episode_steps=options.max_episode_steps)
 
 
-def _make_rules(env: Any, spec: EnvSpec, ends_by_clock: bool) -> Any:
+def _make_rules(env: Any, spec: EnvSpec, ends_by_clock: bool, shows_player: bool) -> Any:
   """JaxRules whose game is pgx's state."""
   import jax.numpy as jnp
 
@@ -113,10 +119,17 @@ def _make_rules(env: Any, spec: EnvSpec, ends_by_clock: bool) -> Any:
     is_terminal, is_cut = (never, state.terminated) if ends_by_clock else (state.terminated, never)
     return state, state.rewards[mover], is_terminal, is_cut | state.truncated
 
+  def frame(state: Any) -> Any:
+    observation = state.observation
+    if shows_player:
+      # Player 0 moves first, as `JaxWorld` has it; pgx draws who that is among its own two.
+      observation = jnp.append(observation, (state._step_count % 2).astype(observation.dtype))
+    return jnp.reshape(observation, spec.frame_shape)
+
   return JaxRules(
     init=env.init,
     step=step,
-    frame=lambda state: jnp.reshape(state.observation, spec.frame_shape),
+    frame=frame,
     legal_actions_mask=lambda state: state.legal_action_mask,
   )
 

@@ -5,6 +5,7 @@ import math
 import numpy as np
 
 from moozi.core.config import Config
+from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
 from moozi.envs import registry
 from moozi.envs.environment import Bot, Environment
@@ -32,6 +33,21 @@ def check_opponent(config: Config, spec: EnvSpec) -> None:
     env = registry.make(config.env.name, config.evaluation.seed, is_testing=True, **config.env.kwargs)
     make_opponent(config, spec, env, config.evaluation.seed)
     env.close()
+
+
+def check_players(config: Config, spec: EnvSpec) -> None:
+  """Raises UserError where a run's settings do not go with the players of its world.
+
+  Each frame is what the player to move may see: of two players who hide something from one another, the frame
+  before the newest is the other's.
+  """
+  length = config.targets.history_length
+  if spec.num_players == 2 and not spec.is_perfect_information and length > 1:
+    raise UserError(
+      f"targets.history_length={length}: must be 1 with env.name={config.env.name}, whose players hide "
+      "something from one another: in a longer history each would see the other's frames"
+    )
+  check_opponent(config, spec)
 
 
 def score_figures(returns: np.ndarray, seats: np.ndarray) -> dict[str, float | int]:

@@ -157,6 +157,50 @@ def test_where_the_rules_depend_on_the_colour_the_frame_shows_it(game, plane):
     step = env.step(np.full(2, i + 1, np.int32))
 
 
+def kuhn_frames():
+  """The frame for each deal (player 0's card, player 1's) and each line of play so far."""
+  world = registry.make_jax_world("pgx:kuhn_poker")
+  rules, out = world.rules, {}
+  step, frame, key = jax.jit(rules.step), jax.jit(rules.frame), jax.random.PRNGKey(0)
+  bet, fold = 0, 1
+  starts = [rules.init(jax.random.PRNGKey(seed)) for seed in range(40)]
+  for start in starts:
+    first = int(start.current_player)
+    deal = int(start._cards[first]), int(start._cards[1 - first])
+    for line in ((), (fold,), (bet,), (fold, bet)):
+      state = start
+      for action in line:
+        state, _, is_terminal, _ = step(state, action, key)
+        assert not is_terminal
+      shown = frame(state).tobytes()
+      assert out.setdefault((deal, line), shown) == shown  # whoever of pgx's two begins
+  assert len(out) == 6 * 4
+  return out
+
+
+def test_kuhn_pokers_frames_tell_what_the_player_to_move_knows_and_no_more():
+  """His card and all that was said: the twelve information sets, each with a frame of its own."""
+  spec = registry.world_spec("pgx:kuhn_poker")
+  assert (spec.frame_shape, spec.frame_dtype) == ((1, 1, 8), "bool")
+  assert not spec.is_perfect_information
+  known = {}
+  for (deal, line), shown in kuhn_frames().items():
+    assert known.setdefault((deal[len(line) % 2], line), shown) == shown, "the frame tells the other's card"
+  assert len(known) == 12
+  assert len(set(known.values())) == 12, "two lines of play look the same"
+
+
+def test_the_player_to_move_is_the_one_that_kuhn_pokers_frame_tells():
+  steps = check_vector(JaxVectorEnvironment(registry.make_jax_world("pgx:kuhn_poker"), [0, 1, 2]), 60)
+  for step in steps:
+    np.testing.assert_array_equal(step.frame[:, 0, 0, -1], step.to_play == 1)
+
+
+def test_nothing_is_hidden_in_the_other_games():
+  for game in sorted(set(GAMES) - LARGE - {"kuhn_poker"}):
+    assert registry.world_spec(f"pgx:{game}").is_perfect_information, game
+
+
 @pytest.mark.parametrize(
   ("game", "channels", "actions"),
   [

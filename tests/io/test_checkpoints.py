@@ -12,12 +12,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from moozi.core.config import CheckpointConfig
+from moozi.core.config import CheckpointConfig, Config, EnvConfig
 from moozi.core.errors import UserError
+from moozi.core.spec import EnvSpec
 from moozi.io.checkpoint_store import CheckpointStore
 from moozi.io.checkpoints import (
   ARRAYS,
   MANIFEST,
+  expected_of,
   find_checkpoint,
   list_checkpoints,
   load_checkpoint,
@@ -292,6 +294,28 @@ def test_the_first_key_that_differs_is_named(saved):
   with pytest.raises(UserError, match=r"network\.latent_size"):
     read_checkpoint_info(saved, {"network": network})
   load_checkpoint(saved, make_state(), {"network": META["network"], "spec": META["spec"]})
+
+
+@pytest.mark.parametrize("is_perfect_information", [True, False])
+def test_a_manifest_from_before_worlds_said_whether_they_hide_something_still_fits(
+  tmp_path, is_perfect_information
+):
+  config = Config(env=EnvConfig(name="open_spiel:kuhn_poker"))
+  world = {
+    "name": "open_spiel:kuhn_poker",
+    "frame_shape": [1, 1, 12],
+    "frame_dtype": "bool",
+    "num_env_actions": 2,
+    "num_players": 2,
+    "action_names": ["Pass", "Bet"],
+  }
+  meta = META | {"algorithm": "muzero", "spec": world, "network": config.network.model_dump(mode="json")}
+  path = save_checkpoint(tmp_path, "older", {"x": np.zeros(2)}, meta)
+  facts = {key: tuple(value) if isinstance(value, list) else value for key, value in world.items()}
+  spec = EnvSpec(**facts, is_perfect_information=is_perfect_information)
+  assert read_checkpoint_info(path, expected_of(config, spec)).env_steps == 10
+  with pytest.raises(UserError, match=r"another environment: spec\.num_env_actions is 2 there and 3 here"):
+    read_checkpoint_info(path, expected_of(config, EnvSpec(**facts | {"num_env_actions": 3})))
 
 
 def test_another_shape_dtype_kind_or_structure_is_named(saved):

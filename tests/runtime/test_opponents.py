@@ -7,7 +7,7 @@ from moozi.core.errors import UserError
 from moozi.io.config import load_config
 from moozi.runtime import build
 from moozi.runtime.evaluation import EvaluationResult
-from moozi.runtime.opponents import check_opponent, score_figures
+from moozi.runtime.opponents import check_opponent, check_players, score_figures
 from moozi.runtime.random_play import random_returns
 from tests.runtime.conftest import TINY
 from tests.runtime.test_evaluation import evaluate
@@ -131,6 +131,33 @@ def test_a_rival_that_a_world_lacks_is_said_beforehand():
   config = load_config(None, [*TINY, "env.name=open_spiel:kuhn_poker", "evaluation.opponent=mcts"])
   with pytest.raises(UserError, match=r"evaluation.opponent=mcts: would see what is hidden"):
     check_opponent(config, build.world_spec(config))
+
+
+@pytest.mark.parametrize("name", ["open_spiel:kuhn_poker", "pgx:kuhn_poker"])
+def test_a_history_that_shows_the_others_frames_is_refused(name):
+  if name.startswith("pgx:"):
+    pytest.importorskip("pgx")
+  for length in (1, 2, 4):
+    config = load_config(None, [*TINY, f"env.name={name}", f"targets.history_length={length}"])
+    if length == 1:
+      check_players(config, build.world_spec(config))
+    else:
+      with pytest.raises(
+        UserError, match=rf"^targets\.history_length={length}: must be 1 with env\.name={name}"
+      ):
+        check_players(config, build.world_spec(config))
+
+
+@pytest.mark.parametrize("name", ["open_spiel:tic_tac_toe", "open_spiel:blackjack", "tiny:catch"])
+def test_a_long_history_is_allowed_where_no_player_hides_anything_from_another(name):
+  config = load_config(None, [*TINY, f"env.name={name}", "targets.history_length=4"])
+  check_players(config, build.world_spec(config))
+
+
+def test_a_rival_is_checked_with_the_players():
+  config = load_config(None, [*TINY, "env.name=open_spiel:kuhn_poker", "evaluation.opponent=mcts"])
+  with pytest.raises(UserError, match=r"evaluation\.opponent=mcts"):
+    check_players(config, build.world_spec(config))
 
 
 def test_training_returns_are_player_0s():

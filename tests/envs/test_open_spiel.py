@@ -236,44 +236,6 @@ def test_a_hidden_hand_is_not_shown():
     assert all(len(seen) == 1 for seen in by_card.values()), "the frame tells the other's card"
 
 
-@pytest.mark.parametrize(
-  ("game", "is_perfect"),
-  [("tic_tac_toe", True), ("2048", True), ("kuhn_poker", False), ("liars_dice", False), ("blackjack", False)],
-)
-def test_the_spec_says_whether_something_is_hidden(game, is_perfect):
-  assert registry.world_spec(f"open_spiel:{game}").is_perfect_information == is_perfect
-
-
-def frames_and_last_actions(env, num_steps):
-  """For each frame of random play: the actions that came before it."""
-  random, out = np.random.default_rng(0), collections.defaultdict(set)
-  step, last = env.reset(), None
-  for _ in range(num_steps):
-    if not step.last():
-      out[step.observation.frame.tobytes()].add(last)
-    action = None if step.last() else random_legal(step, random)
-    step, last = env.step(action or 0), action
-  return out
-
-
-def test_where_something_is_hidden_the_last_action_is_not():
-  """Or the history, which holds it, would show more than the player may see."""
-  hidden = []
-  for game in open_spiel.list_games():
-    spec = registry.world_spec(f"open_spiel:{game}")
-    if spec.num_players == 2 and not spec.is_perfect_information:
-      hidden.append(game)
-      last_actions = frames_and_last_actions(registry.make(f"open_spiel:{game}", seed=0), 3000)
-      assert all(len(actions) == 1 for actions in last_actions.values()), game
-  assert {"kuhn_poker", "liars_dice"} <= set(hidden)
-
-
-def test_games_that_are_refused_for_hidden_moves_hide_them():
-  for game in sorted(open_spiel._HIDDEN_MOVES):
-    env = open_spiel.make_environment(game, Options(max_episode_steps=60))
-    assert max(len(actions) for actions in frames_and_last_actions(env, 6000).values()) > 1, game
-
-
 # --- frames -------------------------------------------------------------------------------------------
 
 

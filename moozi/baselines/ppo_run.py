@@ -20,7 +20,8 @@ from moozi.core.flat_state import State, part, prefixed
 from moozi.core.pytree import replace, stack
 from moozi.core.seeds import child_seed
 from moozi.core.spec import EnvSpec
-from moozi.envs.vector import VectorEnvironment, make_vector
+from moozi.envs.vector import make_vector
+from moozi.envs.vector_protocol import VectorWorlds
 from moozi.ops.history import init_history
 from moozi.runtime.acting import ActingResult, lanes_of_state, lanes_state
 from moozi.runtime.build import make_test_world
@@ -75,7 +76,7 @@ class Collector:
     seed: of the choice of actions.
   """
 
-  def __init__(self, network: PPONetwork, config: Config, env: VectorEnvironment, seed: int) -> None:
+  def __init__(self, network: PPONetwork, config: Config, env: VectorWorlds, seed: int) -> None:
     self._env, self._length = env, config.ppo.segment_length
     self._policy = jax.jit(make_policy(network))
     self._rng_key = jax.random.PRNGKey(seed)

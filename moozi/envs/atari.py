@@ -29,6 +29,7 @@ from moozi.envs.atari_chance import GameChance, GameSeeds
 from moozi.envs.atari_frames import AreaResize
 from moozi.envs.environment import Environment, GameEnvironment, check_seed
 from moozi.envs.library import Library
+from moozi.envs.vector_protocol import VectorWorlds
 
 NOOP = 0
 """ALE's number of the action that does nothing."""
@@ -115,7 +116,7 @@ def make_environment(game: str, options: Options) -> Environment:
   return GameEnvironment(_AtariGame(load_facts(game), spec, options), spec)
 
 
-def make_vector(game: str, options: Options, seeds: list[int]) -> Any | None:
+def make_vector(game: str, options: Options, seeds: list[int]) -> VectorWorlds | None:
   """Games on ale-py's vectorized environment; None where they are played one by one."""
   if options.num_threads == 0:
     return None

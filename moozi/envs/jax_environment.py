@@ -100,6 +100,10 @@ class JaxVectorEnvironment:
       self.reset()
     return self._show(jax.device_put(tree_of_state(self._state, state))), np.zeros(self.num_envs, bool)
 
+  def render(self, i: int) -> np.ndarray | None:
+    """Nothing: these worlds have no picture of their own."""
+    return None
+
   def close(self) -> None:
     """Nothing is open."""
 

@@ -7,6 +7,7 @@ from typing import Any
 from moozi.core.config import Section
 from moozi.core.spec import EnvSpec
 from moozi.envs.environment import Environment
+from moozi.envs.vector_protocol import VectorWorlds
 
 
 def _as_written(game: str) -> str:
@@ -38,7 +39,7 @@ class Library:
     make_vector: (game, options, seeds) to worlds side by side, with the face of `VectorEnvironment`, where
       the library has a faster way than one by one.
     make_jax_world: (game, options) to an `envs.jax_world.JaxWorld`, where the rules are written in JAX: the
-      whole rollout can be compiled then. Equal arguments give the same object, so that it is compiled once.
+      whole rollout can be compiled then. Equal arguments give the same object.
   """
 
   list_games: Callable[[], Mapping[str, str]]
@@ -48,5 +49,5 @@ class Library:
   listed_name: Callable[[str], str] = _as_written
   is_game: Callable[[str], bool] = _is_listed_only
   for_testing: Callable[[Any], Any] = _as_given
-  make_vector: Callable[[str, Any, list[int]], Any] | None = None
+  make_vector: Callable[[str, Any, list[int]], VectorWorlds | None] | None = None
   make_jax_world: Callable[[str, Any], Any] | None = None

@@ -16,6 +16,7 @@ from moozi.core.spec import EnvSpec
 from moozi.envs import own
 from moozi.envs.environment import Environment
 from moozi.envs.library import Library
+from moozi.envs.vector_protocol import VectorWorlds
 
 # Where each library's LIBRARY is. Imported when asked for: their packages are large.
 _MODULES = {
@@ -87,7 +88,7 @@ def make(name: str, /, seed: int, is_testing: bool = False, **kwargs: Any) -> En
   return environment
 
 
-def make_fast_vector(name: str, seeds: Sequence[int], /, **kwargs: Any) -> Any | None:
+def make_fast_vector(name: str, seeds: Sequence[int], /, **kwargs: Any) -> VectorWorlds | None:
   """Worlds called `name` side by side, one for each seed, where the library has its own way; else None."""
   library, game, options = _resolve(name, kwargs)
   return None if library.make_vector is None else library.make_vector(game, options, list(seeds))

@@ -15,6 +15,7 @@ from moozi.core.records import BatchedTimeStep
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
 from moozi.envs import registry
 from moozi.envs.environment import Environment
+from moozi.envs.vector_protocol import VectorWorlds
 
 _RESET = -1
 
@@ -192,7 +193,7 @@ class VectorEnvironment:
     return step
 
 
-def make_vector(name: str, kwargs: Mapping[str, Any], num_envs: int, seed: int) -> VectorEnvironment:
+def make_vector(name: str, kwargs: Mapping[str, Any], num_envs: int, seed: int) -> VectorWorlds:
   """`num_envs` worlds called `name`, each with a seed of its own that follows from `seed`.
 
   Where the world's library has a faster way than one by one, this is it, behind the same face.
@@ -200,7 +201,7 @@ def make_vector(name: str, kwargs: Mapping[str, Any], num_envs: int, seed: int) 
   Raises: UserError: as `registry.make` does.
   """
   seeds = world_seeds(num_envs, seed)
-  fast: VectorEnvironment | None = registry.make_fast_vector(name, seeds, **kwargs)
+  fast = registry.make_fast_vector(name, seeds, **kwargs)
   if fast is not None:
     return fast
   return VectorEnvironment([registry.make(name, s, **kwargs) for s in seeds], lane_seeds=seeds)

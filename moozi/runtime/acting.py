@@ -16,7 +16,7 @@ from moozi.core.config import Config, PlannerConfig
 from moozi.core.flat_state import State, part, prefixed, tree_of_state, tree_state
 from moozi.core.pytree import fields_of, stack
 from moozi.core.records import StepSample, TrajectorySample
-from moozi.envs.vector import VectorEnvironment
+from moozi.envs.vector_protocol import VectorWorlds
 from moozi.nn.model import Model
 from moozi.ops.history import init_history
 from moozi.ops.players import player_sign
@@ -80,7 +80,7 @@ class TrajectoryCollector:
     model: Model,
     config: Config,
     planner: PlannerConfig,
-    env: VectorEnvironment,
+    env: VectorWorlds,
     seed: int,
     policy: Policy | None = None,
   ) -> None:

@@ -7,19 +7,21 @@ tests/envs/test_jax_minatar.py checks it. Departures:
   - Sticky actions are an option here (0 by default, which is what gymnax has).
 """
 
-import functools
 import importlib
-import importlib.metadata
-import importlib.util
-from types import ModuleType
-from typing import Any, NoReturn
+from typing import Any
 
 from pydantic import Field
 
 from moozi.core.config import PositiveInt, Probability, Section
-from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
-from moozi.envs.jax_library import make_library
+from moozi.envs.jax_library import (
+  MAX_EPISODE_STEPS,
+  MINATAR_ACTION_NAMES,
+  MINIMAL_ACTIONS,
+  STICKY_ACTION_PROB,
+  check_package,
+  make_library,
+)
 
 GAMES = {
   "Acrobot-v1": "swing two links up; truncated after 500 steps",
@@ -63,44 +65,41 @@ _ACTION_NAMES = {
   "FourRooms-misc": ("up", "right", "down", "left"),
   "MountainCar-v0": ("left", "none", "right"),
 }
-_MINATAR_ACTION_NAMES = ("noop", "left", "up", "right", "down", "fire")
+# Of the others than MinAtar, those whose observations hold 0 and 1 alone, as float32.
+_BINARY = frozenset({"Catch-bsuite", "DeepSea-bsuite", "Pong-misc"})
 # Before 1.0 Space Invaders has other rules, Seaquest is missing, and one `done` means both kinds of end.
-_OLDEST = 1
+_OLDEST = "1.0"
+_OWN_LIMIT = f"{MAX_EPISODE_STEPS}; null is gymnax's own limit"
 
 
 class Options(Section):
   """Options of `gymnax:*` other than MinAtar."""
 
-  max_episode_steps: PositiveInt | None = Field(
-    None, description="truncate an episode after so many steps; null is gymnax's own limit"
-  )
+  max_episode_steps: PositiveInt | None = Field(None, description=_OWN_LIMIT)
 
 
 class MinAtarOptions(Section):
   """Options of `gymnax:*-MinAtar`; defaults are gymnax's."""
 
-  sticky_action_prob: Probability = Field(
-    0.0, description="chance that the last action is played again instead"
-  )
+  sticky_action_prob: Probability = Field(0.0, description=STICKY_ACTION_PROB)
   difficulty_ramping: bool = Field(True, description="games grow harder as they go on")
-  minimal_actions: bool = Field(True, description="only the actions that matter; false keeps all six")
-  max_episode_steps: PositiveInt | None = Field(
-    None, description="truncate an episode after so many steps; null is gymnax's own limit"
-  )
+  minimal_actions: bool = Field(True, description=MINIMAL_ACTIONS)
+  max_episode_steps: PositiveInt | None = Field(None, description=_OWN_LIMIT)
 
 
 def make_world(game: str, options: Any) -> Any:
   """One game as a JaxWorld."""
+  check_package("gymnax", game, _OLDEST)
   import jax.numpy as jnp
 
   from moozi.envs.jax_world import JaxWorld
 
   is_minatar = game.endswith("-MinAtar")
   kwargs = {"use_minimal_action_set": options.minimal_actions} if is_minatar else {}
-  env, params = _load(game).make(game, **kwargs)
+  env, params = importlib.import_module("gymnax").make(game, **kwargs)
   num_actions = int(env.num_actions)
   if is_minatar:
-    action_names = tuple(_MINATAR_ACTION_NAMES[a] for a in jnp.asarray(env.action_set).tolist())
+    action_names = tuple(MINATAR_ACTION_NAMES[a] for a in jnp.asarray(env.action_set).tolist())
   else:
     action_names = _ACTION_NAMES.get(game, tuple(str(a) for a in range(num_actions)))
   if is_minatar and hasattr(params, "ramping"):
@@ -109,7 +108,7 @@ def make_world(game: str, options: Any) -> Any:
   spec = EnvSpec(
     name=f"gymnax:{game}",
     frame_shape=shape,
-    frame_dtype="bool" if is_minatar else "float32",
+    frame_dtype="bool" if is_minatar or game in _BINARY else "float32",
     num_env_actions=num_actions,
     action_names=action_names,
   )
@@ -163,29 +162,10 @@ def _shown_shape(env: Any, params: Any) -> tuple[int, int, int]:
   return (shape[0], shape[1], 1) if len(shape) == 2 else (1, 1, shape[0])
 
 
-@functools.cache
-def _load(game: str) -> ModuleType:
-  if importlib.util.find_spec("gymnax") is None:
-    _refuse(game, 'the package gymnax is not installed; pip install "moozi[gymnax]" brings it')
-  version = importlib.metadata.version("gymnax")
-  if int(version.partition(".")[0]) < _OLDEST:
-    _refuse(game, f'gymnax {version} is too old; pip install "gymnax>={_OLDEST}" brings one that is not')
-  return importlib.import_module("gymnax")
-
-
-def _refuse(game: str, why: str) -> NoReturn:
-  raise UserError(f"env.name=gymnax:{game}: {why}")
-
-
-def _listed_name(game: str) -> str:
-  if game in REFUSED:
-    _refuse(game, f"{REFUSED[game]}; `moozi envs gymnax` lists what is offered")
-  return game
-
-
 LIBRARY = make_library(
+  name="gymnax",
   games=GAMES,
+  refused=REFUSED,
   options=lambda game: MinAtarOptions if game.endswith("-MinAtar") else Options,
   make_world=make_world,
-  listed_name=_listed_name,
 )

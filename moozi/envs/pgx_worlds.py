@@ -9,17 +9,21 @@ Source: Koyamada et al. 2023, pgx. docs/jax_worlds.md says how its MinAtar diffe
     the same after "bet" and after "pass, bet".
 """
 
-import functools
 import importlib
-import importlib.util
 from typing import Any
 
 from pydantic import Field
 
 from moozi.core.config import PositiveInt, Probability, Section
-from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
-from moozi.envs.jax_library import make_library
+from moozi.envs.jax_library import (
+  MAX_EPISODE_STEPS,
+  MINATAR_ACTION_NAMES,
+  MINIMAL_ACTIONS,
+  STICKY_ACTION_PROB,
+  check_package,
+  make_library,
+)
 
 _MINATAR = {
   "minatar-asterix": ("asterix", "MinAtarAsterix", "pick up treasure, keep clear of enemies"),
@@ -59,37 +63,38 @@ _ACTION_NAMES = {
   "2048": ("left", "up", "right", "down"),
   "kuhn_poker": ("bet", "pass"),
 }
-_MINATAR_ACTION_NAMES = ("noop", "left", "up", "right", "down", "fire")
+# The version whose rules docs/jax_worlds.md tells and the tests hold.
+_OLDEST = "2.6"
 
 
 class Options(Section):
   """Options of `pgx:*` other than MinAtar."""
 
-  max_episode_steps: PositiveInt | None = Field(None, description="truncate an episode after so many steps")
+  max_episode_steps: PositiveInt | None = Field(None, description=MAX_EPISODE_STEPS)
 
 
 class MinAtarOptions(Section):
   """Options of `pgx:minatar-*`; defaults are pgx's, which are the package's."""
 
-  sticky_action_prob: Probability = Field(
-    0.1, description="chance that the last action is played again instead"
-  )
-  minimal_actions: bool = Field(True, description="only the actions that matter; false keeps all six")
-  max_episode_steps: PositiveInt | None = Field(None, description="truncate an episode after so many steps")
+  sticky_action_prob: Probability = Field(0.1, description=STICKY_ACTION_PROB)
+  minimal_actions: bool = Field(True, description=MINIMAL_ACTIONS)
+  max_episode_steps: PositiveInt | None = Field(None, description=MAX_EPISODE_STEPS)
 
 
 def make_world(game: str, options: Any) -> Any:
   """One game as a JaxWorld."""
+  check_package("pgx", game, _OLDEST)
   import jax
 
   from moozi.envs.jax_world import JaxWorld
 
-  env = _make_minatar(game, options) if game in _MINATAR else _make(game)
+  is_minatar = game in _MINATAR
+  env = _make_minatar(game, options) if is_minatar else importlib.import_module("pgx").make(game)
   state = jax.eval_shape(env.init, jax.random.PRNGKey(0))
   num_actions = state.legal_action_mask.shape[0]
   shape = state.observation.shape
-  if game in _MINATAR:
-    names = tuple(_MINATAR_ACTION_NAMES[a] for a in _env_actions(env, num_actions))
+  if is_minatar:
+    names = tuple(MINATAR_ACTION_NAMES[a] for a in _env_actions(env, num_actions))
   else:
     names = _ACTION_NAMES.get(game, tuple(str(a) for a in range(num_actions)))
   shows_player = game in _HIDDEN_CARDS
@@ -141,34 +146,15 @@ def _env_actions(env: Any, num_actions: int) -> list[int]:
 
 
 def _make_minatar(game: str, options: MinAtarOptions) -> Any:
-  _check_installed(game)
   module, name, _ = _MINATAR[game]
   make = getattr(importlib.import_module(f"pgx.minatar.{module}"), name)
   return make(use_minimal_action_set=options.minimal_actions, sticky_action_prob=options.sticky_action_prob)
 
 
-def _make(game: str) -> Any:
-  _check_installed(game)
-  return importlib.import_module("pgx").make(game)
-
-
-@functools.cache
-def _check_installed(game: str) -> None:
-  if importlib.util.find_spec("pgx") is None:
-    raise UserError(
-      f'env.name=pgx:{game}: the package pgx is not installed; pip install "moozi[pgx]" brings it'
-    )
-
-
-def _listed_name(game: str) -> str:
-  if game in REFUSED:
-    raise UserError(f"env.name=pgx:{game}: {REFUSED[game]}; `moozi envs pgx` lists what is offered")
-  return game
-
-
 LIBRARY = make_library(
+  name="pgx",
   games=GAMES,
+  refused=REFUSED,
   options=lambda game: MinAtarOptions if game in _MINATAR else Options,
   make_world=make_world,
-  listed_name=_listed_name,
 )

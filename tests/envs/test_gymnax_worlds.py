@@ -1,14 +1,17 @@
 """The bridge to gymnax: each world keeps the contract, and time limits truncate."""
 
+import importlib.metadata
 import importlib.util
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from moozi.core.errors import UserError
 from moozi.envs import gymnax_worlds, registry
 from moozi.envs.jax_environment import JaxVectorEnvironment
-from tests.envs.contract import EnvironmentContract, check_vector
+from tests.envs.contract import EnvironmentContract, check_vector, random_agent_actions
 from tests.envs.worlds import import_gymnax
 
 gymnax = import_gymnax()
@@ -67,6 +70,35 @@ def test_minatar_has_the_packages_frames_and_actions(game, channels, actions):
   assert full.action_names == ("noop", "left", "up", "right", "down", "fire")
 
 
+def frames_of_random_play(world, num_steps=80):
+  """[T, B, H, W, C], of all frames that a world shows, ends among them."""
+  env, random = JaxVectorEnvironment(world, list(range(8))), np.random.default_rng(0)
+  steps = [env.reset()]
+  for _ in range(num_steps):
+    steps.append(env.step(random_agent_actions(steps[-1], random)))
+  return np.stack([step.frame for step in steps])
+
+
+@pytest.mark.parametrize("game", [game for game in GAMES if not game.endswith("-MinAtar")])
+def test_frames_are_kept_as_bits_just_where_they_hold_0_and_1(game, monkeypatch):
+  """Against the same play with frames as gymnax has them."""
+  kept = registry.make_jax_world(f"gymnax:{game}")
+  monkeypatch.setattr(gymnax_worlds, "_BINARY", frozenset())
+  shown = gymnax_worlds.make_world(game, gymnax_worlds.Options())
+  frames = frames_of_random_play(shown)
+  assert frames.dtype == np.float32
+  assert kept.spec.frame_dtype == ("bool" if np.isin(frames, (0, 1)).all() else "float32")
+  if kept.spec.frame_dtype == "bool":
+    np.testing.assert_array_equal(np.float32(frames_of_random_play(kept)), frames)
+
+
+@pytest.mark.parametrize("game", GAMES)
+def test_every_game_keeps_its_kinds_of_numbers(game):
+  """Traced, not compiled: a part of the game that changes its kind is refused then."""
+  world = registry.make_jax_world(f"gymnax:{game}")
+  jax.eval_shape(lambda key: world.step(world.reset(key), jnp.int32(1)), jax.random.PRNGKey(0))
+
+
 def test_vectors_and_boards_are_frames():
   assert registry.world_spec("gymnax:CartPole-v1").frame_shape == (1, 1, 4)
   assert registry.world_spec("gymnax:Catch-bsuite").frame_shape == (10, 5, 1)
@@ -122,21 +154,13 @@ def test_an_unknown_game_is_told_the_nearest():
 
 def test_a_missing_package_is_the_users_to_install(monkeypatch):
   monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-  gymnax_worlds._load.cache_clear()
-  try:
-    with pytest.raises(UserError, match=r"env\.name=gymnax:Pong-misc: the package gymnax is not installed"):
-      registry.make("gymnax:Pong-misc", 0, max_episode_steps=3)
-  finally:
-    gymnax_worlds._load.cache_clear()
+  with pytest.raises(UserError, match=r"env\.name=gymnax:Pong-misc: the package gymnax is not installed"):
+    registry.make("gymnax:Pong-misc", 0, max_episode_steps=3)
 
 
 def test_an_old_version_is_the_users_to_replace(monkeypatch):
-  monkeypatch.setattr(gymnax_worlds.importlib.metadata, "version", lambda name: "0.0.9")
-  gymnax_worlds._load.cache_clear()
-  try:
-    with pytest.raises(
-      UserError, match=r"env\.name=gymnax:Pong-misc: gymnax 0\.0\.9 is too old; .*gymnax>=1"
-    ):
-      registry.make("gymnax:Pong-misc", 0, max_episode_steps=3)
-  finally:
-    gymnax_worlds._load.cache_clear()
+  monkeypatch.setattr(importlib.metadata, "version", lambda name: "0.0.9")
+  with pytest.raises(
+    UserError, match=r"env\.name=gymnax:Pong-misc: gymnax 0\.0\.9 is too old; .*gymnax>=1\.0"
+  ):
+    registry.make("gymnax:Pong-misc", 0, max_episode_steps=3)

@@ -90,7 +90,10 @@ class JaxWorld:
   def step(self, state: WorldState, action: Array) -> WorldState:
     """Plays one action of the agent's, [] int32; after an end it is discarded and a new episode begins.
 
-    Actions are not checked here: the search never takes an illegal one, and who plays by hand checks first.
+    Actions are not checked here: who plays step by step checks before, `runtime.rollout` after.
+
+    Raises: TypeError: when it is traced, where the rules make a number of another kind of a leaf of the game:
+      a float where it was an integer.
     """
     # Inside a map both branches are computed whatever is chosen, and one is used: they may share a key. So a
     # reset here is the same as one that the caller asks for.
@@ -103,7 +106,7 @@ class JaxWorld:
     game, reward, is_terminal, is_cut = jax.lax.optimization_barrier(
       self.rules.step(state.game, env_action, step_key)
     )
-    game = jax.tree.map(lambda new, old: jax.lax.convert_element_type(new, old.dtype), game, state.game)
+    game = jax.tree.map(_as_before, game, state.game)
     num_steps = state.num_steps + 1
     if self.max_episode_steps is not None:
       is_cut = is_cut | (num_steps >= self.max_episode_steps)
@@ -138,6 +141,13 @@ def world_key(seed: int) -> np.ndarray:
 def world_keys(seeds: list[int]) -> np.ndarray:
   """[B, 2] uint32, `world_key` of each seed."""
   return np.stack([world_key(seed) for seed in seeds])
+
+
+def _as_before(new: Any, old: Array) -> Array:
+  """A leaf of the game in the type that it had, which a scan asks for."""
+  if not np.can_cast(new.dtype, old.dtype, casting="same_kind"):
+    raise TypeError(f"the rules' step makes {new.dtype} of a leaf of the game that was {old.dtype}")
+  return jax.lax.convert_element_type(new, old.dtype)
 
 
 def _strongly_typed(x: Any) -> Array:

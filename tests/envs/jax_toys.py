@@ -8,10 +8,9 @@ from moozi.envs.jax_world import JaxRules, JaxWorld
 
 
 def make_walk(max_episode_steps=None, clock=None, length=5) -> JaxWorld:
-  """A walk on 0 … length - 1 from a random place in the middle: right to the end is 1, left to it is -1.
+  """A walk on 0 … length - 1 from a random place in the middle: the right end is worth 1, the left end -1.
 
-  Left is illegal next to the left end but for one step in the middle of nowhere: at place 1 only right is.
-  `clock` cuts an episode short by the rules themselves.
+  Next to the left end only left is legal. `clock` cuts an episode short by the rules themselves.
   """
 
   def init(rng_key):
@@ -21,7 +20,7 @@ def make_walk(max_episode_steps=None, clock=None, length=5) -> JaxWorld:
   def step(game, action, rng_key):
     del rng_key
     place, steps = game["place"] + 2 * action - 1, game["steps"] + 1
-    reward = jnp.where(place == length - 1, 1.0, 0.0)
+    reward = jnp.where(place == length - 1, 1.0, jnp.where(place == 0, -1.0, 0.0))
     is_cut = jnp.asarray(False) if clock is None else steps >= clock
     game = {"place": place, "steps": steps, "total": game["total"] + reward}
     return game, reward, (place == 0) | (place == length - 1), is_cut
@@ -38,7 +37,7 @@ def make_walk(max_episode_steps=None, clock=None, length=5) -> JaxWorld:
       init=init,
       step=step,
       frame=lambda game: (jnp.arange(length) == game["place"])[None, :, None],
-      legal_actions_mask=lambda game: jnp.stack([game["place"] != 1, jnp.asarray(True)]),
+      legal_actions_mask=lambda game: jnp.stack([jnp.asarray(True), game["place"] != 1]),
     ),
     max_episode_steps=max_episode_steps,
   )

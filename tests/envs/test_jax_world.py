@@ -1,5 +1,6 @@
 """What every JAX world has in common, on worlds made up for it: ends, resets, masks, keys, and both faces."""
 
+import dataclasses
 import functools
 import itertools
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 from moozi.envs.jax_environment import JaxEnvironment, JaxVectorEnvironment
-from moozi.envs.jax_world import world_key
+from moozi.envs.jax_world import JaxRules, world_key
 from moozi.envs.vector import VectorEnvironment
 from tests.envs.contract import EnvironmentContract, check_vector, random_agent_actions
 from tests.envs.jax_toys import make_nim, make_walk
@@ -59,8 +60,15 @@ def test_a_first_frame():
   assert not step.is_last
   assert float(step.last_reward) == 0.0
   assert float(step.last_discount) == 1.0
-  assert step.legal_actions_mask.tolist() == [False, False, True]
+  assert step.legal_actions_mask.tolist() == [False, True, False]
   assert step.frame[0, :, 0].tolist() == [False, True, False, False, False]
+
+
+def test_the_left_end_costs_1():
+  step = step_once(WALK, start_at(WALK, 1), 1).timestep
+  assert bool(step.is_last)
+  assert (float(step.last_reward), float(step.last_discount)) == (-1.0, 0.0)
+  assert step.frame[0, :, 0].tolist() == [True, False, False, False, False]
 
 
 def test_a_terminal_frame_and_the_reset_after_it():
@@ -86,7 +94,7 @@ def test_a_truncated_frame_keeps_its_discount_and_its_actions(world):
   assert bool(step.is_last)
   assert bool(step.is_truncated)
   assert float(step.last_discount) == 1.0
-  assert step.legal_actions_mask.tolist() == [False, False, True]
+  assert step.legal_actions_mask.tolist() == [False, True, False]
   assert step.frame[0, 1, 0]
 
 
@@ -99,12 +107,12 @@ def test_an_end_of_the_task_wins_over_a_clock(world):
 
 
 def test_the_cap_counts_each_episode_from_its_own_start():
-  world = make_walk(max_episode_steps=3, length=9)
-  env = JaxVectorEnvironment(world, [0])
-  step = env.reset()
+  # So long that neither end is met.
+  env = JaxVectorEnvironment(make_walk(max_episode_steps=3, length=50), [0])
+  env.reset()
   kinds = []
   for i in range(12):
-    step = env.step(np.array([1 + (i % 2)]) if step.legal_actions_mask[0, 1] else np.array([2]))
+    step = env.step(np.array([1 + (i % 2)]))
     kinds.append((bool(step.is_first[0]), bool(step.is_truncated[0])))
   assert kinds == [(False, False), (False, False), (False, True), (True, False)] * 3
 
@@ -184,6 +192,37 @@ def test_what_a_world_carries_keeps_its_types_in_a_scan():
   state = reset(CAPPED, world_key(0))
   after, _ = jax.lax.scan(lambda s, _: (CAPPED.step(s, jnp.int32(2)), None), state, length=20)
   assert jax.tree.map(lambda x: x.dtype, after) == jax.tree.map(lambda x: x.dtype, state)
+
+
+@pytest.mark.parametrize(
+  ("before", "after", "is_allowed"),
+  [
+    (np.int32(1), jnp.int8(2), True),
+    (np.float32(1), jnp.float16(2), True),
+    (np.int32(0), jnp.asarray(True), True),
+    (np.float32(0), jnp.int32(2), True),
+    (np.int32(0), jnp.float32(0.5), False),
+    (np.bool_(False), jnp.int32(2), False),
+  ],
+)
+def test_a_part_of_the_game_keeps_its_kind_of_number(before, after, is_allowed):
+  """What would be cut off in silence otherwise: 0.5 in an integer is 0."""
+  rules = JaxRules(
+    init=lambda key: {"x": before},
+    step=lambda game, action, key: ({"x": after}, 0.0, jnp.asarray(False), jnp.asarray(False)),
+    frame=lambda game: jnp.zeros((1, 1, 1)),
+    legal_actions_mask=lambda game: jnp.ones(3, bool),
+  )
+  world = dataclasses.replace(NIM, rules=rules)
+  if is_allowed:
+    assert world.step(world.reset(world_key(0)), jnp.int32(1)).game["x"].dtype == before.dtype
+  else:
+    with pytest.raises(TypeError, match=rf"step makes {after.dtype} of .* was {before.dtype}"):
+      world.step(world.reset(world_key(0)), jnp.int32(1))
+
+
+def test_there_is_no_picture():
+  assert JaxVectorEnvironment(NIM, [0, 1]).render(1) is None
 
 
 def test_keys_follow_from_seeds_of_any_size():

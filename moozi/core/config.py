@@ -213,7 +213,8 @@ class WorkersConfig(Section):
   segment_length: PositiveInt = Field(16, description="vector steps in one call of a worker")
   rollout: Literal["auto", "scan", "step"] = Field(
     "auto",
-    description="scan: one compiled rollout, for worlds written in JAX; step: world and search in turn",
+    description="scan: one compiled rollout, for worlds written in JAX; step: world and search in turn, "
+    "which is all that ppo does",
   )
   resources: ActorResources = ActorResources(num_cpus=0.5, niceness=5)
 
@@ -310,6 +311,8 @@ class Config(Section):
 
   @model_validator(mode="after")
   def _fits(self) -> "Config":
+    if self.algorithm == "ppo" and self.workers.rollout == "scan":
+      raise ValueError("workers.rollout=scan: algorithm=ppo plays step by step; allowed are auto and step")
     num_lanes = self.workers.num_workers * self.workers.num_envs
     lane = self.replay.capacity // num_lanes
     need = self.targets.history_length + self.targets.unroll_steps + self.targets.n_step

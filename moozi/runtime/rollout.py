@@ -23,6 +23,7 @@ from moozi.core.pytree import fields_of, record
 from moozi.core.records import TrajectorySample
 from moozi.envs.jax_environment import reset_worlds
 from moozi.envs.jax_world import JaxWorld, WorldState, world_keys
+from moozi.envs.vector import check_actions
 from moozi.nn.model import Model
 from moozi.ops.history import HistoryState, init_history
 from moozi.ops.players import player_sign
@@ -41,7 +42,7 @@ class RolloutState:
     worlds: WorldState of B worlds.
     history: HistoryState of B lanes.
     rng_key: [2] uint32, of the search's noise and the choice of actions.
-    episode_return: [B] float32, sum of rewards of the episode under way.
+    episode_return: [B] float32, sum of rewards of the episode under way; `runtime.acting` sums in float64.
     episode_length: [B] int32, its steps.
   """
 
@@ -119,6 +120,8 @@ def make_segment(policy: Policy, world: JaxWorld, segment_length: int) -> Segmen
 class RolloutCollector:
   """Collects segments with a compiled rollout; has the face of `runtime.acting.TrajectoryCollector`.
 
+  Each compiles its own: several in one process (`runtime.loop`, several workers) take as many times as long.
+
   Args:
     model: the network.
     config: the run's configuration.
@@ -163,13 +166,18 @@ class RolloutCollector:
     self._held.set(params, net_state, version)
 
   def run(self, env_steps: int) -> tuple[TrajectorySample, ActingResult]:
-    """Acts `segment_length` vector steps; see `TrajectoryCollector.run`."""
+    """Acts `segment_length` vector steps; see `TrajectoryCollector.run`.
+
+    Raises: ValueError: the policy took an action that cannot be played. The worlds have moved on by then:
+      what they did means nothing, and this collector is of no more use.
+    """
     temperature = temperature_at(self._planner.temperature, env_steps)
     start = time.perf_counter()
     self._state, on_device = self._segment(
       self._held.params, self._held.net_state, self._state, jnp.float32(temperature)
     )
     segment: Segment = jax.device_get(on_device)
+    _check_actions(segment.steps)
     elapsed = time.perf_counter() - start
     num_steps = self._lead[0] * self._lead[1]
     version = np.full(self._lead, self.version, np.int32)
@@ -192,3 +200,12 @@ class RolloutCollector:
     """Goes on from where another collector was; see `TrajectoryCollector.set_state`."""
     self._state = jax.device_put(tree_of_state(self._state, state))
     return 0
+
+
+def _check_actions(steps: dict[str, Array]) -> None:
+  """Raises ValueError where an action in a segment, [T, B, …], could not be played on its live frame."""
+  for t, row in enumerate(zip(steps["action"], steps["legal_actions_mask"], steps["is_last"], strict=True)):
+    try:
+      check_actions(*row)
+    except ValueError as error:
+      raise ValueError(f"step {t} of the segment: {error}") from None

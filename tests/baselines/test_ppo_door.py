@@ -126,6 +126,10 @@ def test_a_run_of_muzeros_is_no_start_for_ppo(config_file, runs, refused, is_nam
     ("ppo.network.kind=nature_conv", "needs frames of at least 36×36"),
     ("algorithm=pppo", "algorithm"),
     ("ppo.gae_lambda=2", "ppo.gae_lambda=2: must be at most 1"),
+    (
+      "workers.rollout=scan",
+      "workers.rollout=scan: algorithm=ppo plays step by step; allowed are auto and step",
+    ),
   ],
 )
 def test_bad_settings_are_refused_and_leave_no_run(config_file, runs, refused, override, said):

@@ -3,10 +3,13 @@
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from moozi.agent.policy import make_policy
 from moozi.core.errors import UserError
+from moozi.core.pytree import replace
 from moozi.core.records import TrajectorySample
 from moozi.envs.jax_environment import JaxVectorEnvironment
 from moozi.io.config import load_config
@@ -39,17 +42,19 @@ def random_parameters(config, spec):
   template = build.training_state_template(config, spec)
   random = np.random.default_rng(0)
   params = jax.tree.map(lambda x: (0.3 * random.standard_normal(x.shape)).astype(x.dtype), template.params)
-  assert not template.net_state
-  return params, template.net_state
+  # Averages of batch norm, whose variances are above 0.
+  net_state = jax.tree.map(lambda x: (0.5 + random.random(x.shape)).astype(x.dtype), template.net_state)
+  return params, net_state
 
 
-def collect_both(config, world, num_segments):
+def collect_both(config, world, num_segments, seeds=tuple(WORLD_SEEDS)):
   """(segment, result) of each call, step by step and compiled; and the compiled ones when given out."""
+  seeds = list(seeds)
   model, planner = build.build_model(config, world.spec), config.planners.train
   parameters = random_parameters(config, world.spec)
-  env = JaxVectorEnvironment(world, WORLD_SEEDS)
+  env = JaxVectorEnvironment(world, seeds)
   steps = TrajectoryCollector(model, config, planner, env, seed=1)
-  scan = RolloutCollector(model, config, planner, world, WORLD_SEEDS, seed=1)
+  scan = RolloutCollector(model, config, planner, world, seeds, seed=1)
   out = ([], [], [])
   for collector, results in ((steps, out[0]), (scan, out[1])):
     collector.set_parameters(*parameters, 7)
@@ -86,6 +91,27 @@ def test_the_scan_is_the_loop(walk):
   assert sum(len(told.episode_lengths) for _, told in scan) > 20
   assert any(s.is_truncated.any() for s, _ in scan)
   assert any((s.is_last & ~s.is_truncated).any() for s, _ in scan)
+  assert {float(r) for s, _ in scan for r in s.last_reward.ravel()} == {-1.0, 0.0, 1.0}
+
+
+RESNET = ("kind=resnet", "norm=batch", "channels=4", "num_representation_blocks=1", "num_prediction_blocks=1")
+
+
+@pytest.mark.parametrize(
+  ("network", "num_lanes"),
+  [
+    (("kind=conv_latent", "channels=4"), 4),
+    pytest.param(("kind=conv_latent", "channels=16"), 64, marks=pytest.mark.slow),
+    pytest.param(RESNET, 64, marks=pytest.mark.slow),
+  ],
+)
+def test_the_scan_is_the_loop_with_convolutions_and_batch_norm(network, num_lanes):
+  config = load_config(None, [*CONFIG, *(f"network.{key}" for key in network)])
+  world = make_walk(max_episode_steps=4, length=6)
+  steps, scan, _ = collect_both(config, world, 4, range(num_lanes))
+  assert_same(steps, scan)
+  assert len({s.root_value.tobytes() for s, _ in scan}) == len(scan)
+  assert bool(random_parameters(config, world.spec)[1]) == ("norm=batch" in network)
 
 
 def test_the_scan_is_the_loop_for_two_players_and_a_schedule():
@@ -99,10 +125,13 @@ def test_the_scan_is_the_loop_for_two_players_and_a_schedule():
   assert [told.metrics["train/temperature"] for _, told in scan] == [1.0, 1.0, 0.0, 0.0, 0.0, 0.0]
 
 
+QUICK = ("gymnax:Breakout-MinAtar", "pgx:tic_tac_toe")
+
+
 @pytest.mark.parametrize(
   "name",
   [
-    name if name == "gymnax:Breakout-MinAtar" else pytest.param(name, marks=pytest.mark.slow)
+    name if name in QUICK else pytest.param(name, marks=pytest.mark.slow)
     for name in (
       "gymnax:Breakout-MinAtar",
       "gymnax:CartPole-v1",
@@ -171,9 +200,8 @@ def test_episode_figures_are_those_of_the_trajectories(walk):
     for _, result in scan
     for r, n in zip(result.episode_returns, result.episode_lengths, strict=True)
   )
-  # An episode is told when its last frame arrives, one step before that frame is acted on and stored.
-  assert set(own) <= set(told)
-  assert 0 <= len(told) - len(own) <= reward.shape[1]
+  # An episode is told in the step that is made on its last frame: both are in the same segment.
+  assert sorted(own) == told
 
 
 def test_a_segment_given_out_does_not_change(walk):
@@ -182,6 +210,25 @@ def test_a_segment_given_out_does_not_change(walk):
   for (segment, _), copy in zip(scan, copies, strict=True):
     for name in FIELDS:
       np.testing.assert_array_equal(getattr(segment, name), copy[name], err_msg=name)
+
+
+@pytest.mark.parametrize("action", [0, 2, 3, -1])
+def test_an_action_that_cannot_be_played_is_refused_when_the_segment_arrives(action):
+  """The dummy, right where only left is legal, and what is out of range: a scan would play something else."""
+  config, world = load_config(None, list(CONFIG)), make_walk(max_episode_steps=4, length=6)
+  model, planner = build.build_model(config, world.spec), config.planners.train
+  search = make_policy(model, planner, config.targets, world.spec)
+
+  def stubborn(params, net_state, history, timestep, *rest):
+    history, output = search(params, net_state, history, timestep, *rest)
+    return history, replace(output, action=jnp.where(timestep.is_last, 0, action).astype(jnp.int32))
+
+  collector = RolloutCollector(model, config, planner, world, WORLD_SEEDS, seed=1, policy=stubborn)
+  collector.set_parameters(*random_parameters(config, world.spec), 0)
+  said = rf"^step \d of the segment: actions\[\d\]={action}: cannot be played on a live frame"
+  with pytest.raises(ValueError, match=said):  # noqa: PT012
+    for _ in range(10):
+      collector.run(0)
 
 
 @pytest.mark.parametrize(

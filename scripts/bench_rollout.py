@@ -5,7 +5,7 @@
 Three ways to make the same segments with the same network, each with the configuration's search and with the
 network's prior alone (no search):
 
-  python  the package's world, one by one, and the compiled search in turn   (VectorEnvironment)
+  python  the configuration's world, one by one, and the compiled search in turn   (VectorEnvironment)
   step    the world in JAX and the compiled search in turn                   (JaxVectorEnvironment)
   scan    the whole segment as one compiled scan                             (RolloutCollector)
 
@@ -25,13 +25,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from moozi.agent.planner import PlannerOutput
+from moozi.agent.policy import see
 from moozi.core.config import Config
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
 from moozi.envs import registry
 from moozi.envs.vector import make_vector, world_seeds
 from moozi.io.config import load_config
 from moozi.nn.model import Model
-from moozi.ops.history import normalize_frame, push_action, push_frame, stack_history
+from moozi.ops.history import push_action
 from moozi.runtime import build
 from moozi.runtime.acting import TrajectoryCollector
 from moozi.runtime.rollout import RolloutCollector
@@ -43,9 +44,7 @@ def make_prior_policy(model: Model, spec: EnvSpec) -> Any:
   """A policy of the same form as `agent.policy.make_policy`'s that draws from the prior without a search."""
 
   def policy(params: Any, net_state: Any, history: Any, timestep: Any, rng_key: Any, temperature: Any) -> Any:
-    history = push_frame(history, jnp.asarray(timestep.frame), jnp.asarray(timestep.is_first))
-    frames = normalize_frame(history.frames, spec.frame_dtype)
-    stacked = stack_history(frames, history.actions, spec.num_actions)
+    history, stacked = see(history, timestep, spec)
     output, _ = model.root_inference(params, net_state, stacked, False)
     legal = jnp.asarray(timestep.legal_actions_mask)
     probs = jax.nn.softmax(output.policy_logits, where=legal)
@@ -65,9 +64,12 @@ def make_prior_policy(model: Model, spec: EnvSpec) -> Any:
 
 
 def make_collector(way: str, config: Config, jax_name: str, with_search: bool) -> Any:
-  """A collector that acts in this way, with fresh parameters that are not all zero."""
+  """A collector that acts in this way, with fresh parameters that are not all zero.
+
+  The configuration's options go to both worlds: one that the world in JAX lacks is refused.
+  """
   name = config.env.name if way == "python" else jax_name
-  kwargs = dict(config.env.kwargs) if way == "python" else {"max_episode_steps": 1000}
+  kwargs = dict(config.env.kwargs)
   spec = registry.world_spec(name, **kwargs)
   model = build.build_model(config, spec)
   planner, num_envs = config.planners.train, config.workers.num_envs

@@ -19,6 +19,16 @@ from moozi.ops.history import HistoryState, normalize_frame, push_action, push_f
 Policy = Callable[..., tuple[HistoryState, PlannerOutput]]
 
 
+def see(history: HistoryState, timestep: BatchedTimeStep, spec: EnvSpec) -> tuple[HistoryState, jax.Array]:
+  """Puts what B worlds show now into the history as it was left after the last action.
+
+  Returns: the history, and what a network sees of it, [B, H, W, L·(C + A)] float32.
+  """
+  history = push_frame(history, jnp.asarray(timestep.frame), jnp.asarray(timestep.is_first))
+  frames = normalize_frame(history.frames, spec.frame_dtype)
+  return history, stack_history(frames, history.actions, spec.num_actions)
+
+
 def make_policy(
   model: Model, planner: PlannerConfig, targets: TargetsConfig, spec: EnvSpec, with_tree: bool = False
 ) -> Policy:
@@ -47,10 +57,7 @@ def make_policy(
     temperature: jax.Array | float,
     forced: jax.Array | None = None,
   ) -> tuple[HistoryState, PlannerOutput]:
-    history = push_frame(history, jnp.asarray(timestep.frame), jnp.asarray(timestep.is_first))
-    stacked = stack_history(
-      normalize_frame(history.frames, spec.frame_dtype), history.actions, spec.num_actions
-    )
+    history, stacked = see(history, timestep, spec)
     output = plan(
       model,
       planner,

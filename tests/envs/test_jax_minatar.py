@@ -303,16 +303,6 @@ def test_seaquest_draws_its_enemies_and_divers_as_the_package_does(library):
 
 
 @pytest.mark.parametrize("name", [GYMNAX_NAMES["breakout"], PGX_NAMES["breakout"]])
-def test_sticky_actions_are_as_frequent_as_asked(name):
-  fork = Fork(name, sticky_action_prob=0.3)
-  rules = make_rules("breakout")
-  fields, *_ = fork.step([fork.fields(rules)] * NUM_STEPS, [1] * NUM_STEPS)
-  assert shares(fields["pos" if name.startswith("gymnax") else "_pos"], [3, 4]) == pytest.approx(
-    [0.7, 0.3], abs=0.05
-  )
-
-
-@pytest.mark.parametrize("name", [GYMNAX_NAMES["breakout"], PGX_NAMES["breakout"]])
 def test_breakouts_ball_starts_on_either_side(name):
   env = make_vector(name, {}, 400, seed=0)
   ball = env.reset().frame[:, 3, :, 1]

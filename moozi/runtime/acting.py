@@ -196,12 +196,12 @@ class TrajectoryCollector:
     self._lengths = np.where(is_first, 0, self._lengths + ~sample.is_last)
 
 
-def lanes_state(env: VectorEnvironment, lanes: Any) -> State:
+def lanes_state(env: VectorWorlds, lanes: Any) -> State:
   """What a collector keeps between calls: its worlds and, by name, what it holds for each of them."""
   return prefixed("env", env.get_state()) | prefixed("lanes", tree_state(lanes))
 
 
-def lanes_of_state(env: VectorEnvironment, lanes: Any, state: State) -> tuple[dict[str, Any], int]:
+def lanes_of_state(env: VectorWorlds, lanes: Any, state: State) -> tuple[dict[str, Any], int]:
   """Takes the worlds back to where `lanes_state` found them.
 
   Args:

@@ -16,6 +16,7 @@ Source: Bellemare et al. 2013; Mnih et al. 2015; Machado et al. 2018; Schrittwie
 import functools
 import importlib.util
 import json
+import logging
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -30,6 +31,8 @@ from moozi.envs.atari_frames import AreaResize
 from moozi.envs.environment import Environment, GameEnvironment, check_seed
 from moozi.envs.library import Library
 from moozi.envs.vector_protocol import VectorWorlds
+
+_log = logging.getLogger("moozi.envs")
 
 NOOP = 0
 """ALE's number of the action that does nothing."""
@@ -111,7 +114,7 @@ def make_spec(game: str, options: Options) -> EnvSpec:
 
 
 def make_environment(game: str, options: Options) -> Environment:
-  """One game as a world. No emulator is made before its first reset."""
+  """One game as a world. Its emulator is made at the first reset; that of `load_facts` is thrown away."""
   spec = make_spec(game, options)
   return GameEnvironment(_AtariGame(load_facts(game), spec, options), spec)
 
@@ -123,9 +126,16 @@ def make_vector(game: str, options: Options, seeds: list[int]) -> VectorWorlds |
   from moozi.envs import atari_vector
 
   facts = load_facts(game)
-  if not atari_vector.is_able(facts, options):
+  obstacle = atari_vector.find_obstacle(facts, options)
+  if obstacle is not None:
+    _tell_of_fallback(game, obstacle)
     return None
   return atari_vector.AtariVector(facts, make_spec(game, options), options, seeds)
+
+
+@functools.cache
+def _tell_of_fallback(game: str, obstacle: str) -> None:
+  _log.warning("env.kwargs.num_threads: atari:%s is played one by one: %s", game, obstacle)
 
 
 def for_testing(options: Options) -> Options:
@@ -171,7 +181,8 @@ class _AtariGame:
     self._must_reseed = is_cut and not is_over
     if self._options.clip_rewards:
       reward = float(np.sign(reward))
-    return reward, is_over or self.will_continue, is_cut
+    # A life lost on the step of the cap is an end like any other; it is a new game that begins after it.
+    return reward, is_over or is_life_lost, is_cut
 
   def frame(self) -> np.ndarray:
     return self._resize(self._screen)

@@ -1,4 +1,4 @@
-"""What is done to an Atari screen: the maximum of two, and the reduction to a small square."""
+"""What is done to an Atari screen once it is shown: the reduction to a small square."""
 
 import numpy as np
 

@@ -29,18 +29,25 @@ _NEVER = 2**30
 _RUN_ON = -1
 
 
-def is_able(facts: GameFacts, options: Options) -> bool:
-  """Whether ale-py's vectorized environment can play this game with all conventions, here.
+def find_obstacle(facts: GameFacts, options: Options) -> str | None:
+  """Why ale-py's vectorized environment cannot play this game with all conventions, here; None where it can.
 
   Not where Gymnasium is missing or ale-py is older than 0.12.1, not for games whose actions do not begin with
   the no-op, and not outside Linux, where it is built with a C++ library that draws other numbers of no-ops.
   """
-  if sys.platform != "linux" or facts.actions(options)[0] != NOOP:
-    return False
+  if sys.platform != "linux":
+    return "ale-py's vectorized environment draws other numbers of no-ops outside Linux"
+  if facts.actions(options)[0] != NOOP:
+    return "its first action is not the no-op; env.kwargs.minimal_actions=false has that"
   import ale_py
 
   version = tuple(int(part) for part in ale_py.__version__.split(".")[:3] if part.isdigit())
-  return version >= _OLDEST_VERSION and hasattr(ale_py, "AtariVectorEnv")
+  if version < _OLDEST_VERSION:
+    oldest = ".".join(map(str, _OLDEST_VERSION))
+    return f"the installed ale-py is {ale_py.__version__}; its vectorized environment needs {oldest} or newer"
+  if not hasattr(ale_py, "AtariVectorEnv"):
+    return 'the package gymnasium is not installed; pip install "moozi[gymnasium]" brings it'
+  return None
 
 
 class AtariVector:
@@ -144,9 +151,10 @@ class AtariVector:
     """What the games show now; keeps what the next step must know."""
     was_last, is_cut = self._is_last, self._is_cut() & ~is_over
     self._was_cut = is_cut
-    is_lost = (lives > 0) & (lives < self._lives) & ~was_last & ~is_over & ~is_cut
-    self._goes_on = is_lost & self._options.episodic_life
-    is_terminal = is_over | self._goes_on
+    is_lost = self._options.episodic_life & (lives > 0) & (lives < self._lives) & ~was_last & ~is_over
+    # A life lost on the step of the cap is an end like any other; it is a new game that begins after it.
+    self._goes_on = is_lost & ~is_cut
+    is_terminal = is_over | is_lost
     self._lives, self._is_last = lives, is_terminal | is_cut
     self._mask = self._masks[is_terminal.astype(np.intp)]
     return BatchedTimeStep(
@@ -155,7 +163,7 @@ class AtariVector:
       last_discount=np.where(is_terminal, 0.0, 1.0).astype(np.float32),
       is_first=is_first,
       is_last=self._is_last,
-      is_truncated=is_cut,
+      is_truncated=is_cut & ~is_lost,
       to_play=np.zeros(self.num_envs, np.int32),
       legal_actions_mask=self._mask,
     )

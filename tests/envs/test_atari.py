@@ -249,6 +249,21 @@ def test_the_step_cap_counts_a_game_with_all_its_lives():
     assert len(game) > 1
 
 
+def test_a_life_lost_on_the_step_of_the_cap_is_an_end_and_a_new_game_follows():
+  (episode, *_) = games_of(registry.make("atari:Breakout", seed=0), 1)[0]
+  cap = len(episode) - 1
+  env, random = registry.make("atari:Breakout", seed=0, max_episode_steps=cap), np.random.default_rng(1)
+  step = env.reset()
+  while not step.last():
+    step = env.step(random_legal(step, random))
+  assert env._game._num_steps == cap
+  assert env._game._ale.lives() == 4
+  assert step.discount == 0.0
+  assert not env.will_continue
+  assert not env.reset().observation.is_continued
+  assert env._game._ale.lives() == 5
+
+
 @pytest.mark.parametrize("is_testing", [False, True])
 def test_rewards_are_clipped_in_training_only(is_testing):
   env = registry.make("atari:Assault", seed=0, is_testing=is_testing, clip_rewards=True)

@@ -1,14 +1,15 @@
 """Atari on ale-py's vectorized environment: the same games, frame for frame, as one by one."""
 
 import itertools
+import logging
 
 import numpy as np
 import pytest
 
 from moozi.core.pytree import fields_of
-from moozi.envs import atari, atari_vector, registry
+from moozi.envs import atari, registry
 from moozi.envs.atari_chance import GameChance
-from moozi.envs.atari_vector import AtariVector
+from moozi.envs.atari_vector import AtariVector, find_obstacle
 from moozi.envs.vector import VectorEnvironment, make_vector
 from tests.envs.contract import check_vector, random_agent_actions
 
@@ -62,6 +63,33 @@ def test_rows_are_the_games_one_by_one(game, num_steps, num_ends, kwargs):
     step, other = fast.step(actions), slow.step(actions)
   assert ends >= num_ends
   fast.close()
+
+
+@pytest.mark.parametrize("reseed", [True, False])
+def test_rows_are_the_same_where_a_life_is_lost_about_the_cap(reseed):
+  """On the step of the cap, one before it (what goes on with the game meets the cap), and two before it."""
+  kwargs = {"reseed": reseed, "sticky_action_prob": 0.25}
+  seeds, actions = [3], np.random.default_rng(0).integers(1, 5, (600, 1))
+  worlds = one_by_one("Breakout", seeds, **kwargs)
+  step, lost_at = worlds.reset(), 0
+  while not step.is_last[0]:
+    step, lost_at = worlds.step(actions[lost_at]), lost_at + 1
+  for left in (0, 1, 2):
+    fast = make("Breakout", seeds, max_episode_steps=lost_at + left, **kwargs)
+    slow = one_by_one("Breakout", seeds, max_episode_steps=lost_at + left, **kwargs)
+    steps = [fast.reset()]
+    assert_same_step(steps[0], slow.reset())
+    # To the end of the game after it and into the next, which show what was drawn for them.
+    for row in actions[: 2 * lost_at + 20]:
+      steps.append(fast.step(row))
+      assert_same_step(steps[-1], slow.step(row))
+    at_loss, after = steps[lost_at], steps[lost_at + 1]
+    assert at_loss.is_last.all()
+    assert at_loss.last_discount.tolist() == [0.0]
+    assert not at_loss.is_truncated.any()
+    assert after.is_first.tolist() == [left < 2]
+    assert sum(step.is_first[0] for step in steps) >= 3
+    fast.close()
 
 
 def test_keeps_the_vector_contract():
@@ -134,16 +162,25 @@ def test_make_vector_takes_it_where_threads_are_given():
 def test_it_stands_back_where_it_cannot_do_it_all(monkeypatch):
   options = atari.Options(num_threads=1)
   pong, backgammon = atari.load_facts("Pong"), atari.load_facts("Backgammon")
-  assert atari_vector.is_able(pong, options)
-  assert not atari_vector.is_able(backgammon, options), "its first action is not the no-op"
-  assert atari_vector.is_able(backgammon, atari.Options(num_threads=1, minimal_actions=False))
-  assert isinstance(make_vector("atari:Backgammon", {"num_threads": 1}, 1, seed=0), VectorEnvironment)
+  assert find_obstacle(pong, options) is None
+  assert "its first action is not the no-op" in find_obstacle(backgammon, options)
+  assert find_obstacle(backgammon, atari.Options(num_threads=1, minimal_actions=False)) is None
   with monkeypatch.context() as patch:
     patch.setattr(ale_py, "__version__", "0.11.2")
-    assert not atari_vector.is_able(pong, options)
+    assert "ale-py is 0.11.2; its vectorized environment needs 0.12.1" in find_obstacle(pong, options)
   with monkeypatch.context() as patch:
     patch.setattr("sys.platform", "darwin")
-    assert not atari_vector.is_able(pong, options)
+    assert "outside Linux" in find_obstacle(pong, options)
   with monkeypatch.context() as patch:
     patch.delattr(ale_py, "AtariVectorEnv")
-    assert not atari_vector.is_able(pong, options)
+    assert "gymnasium is not installed" in find_obstacle(pong, options)
+
+
+def test_that_it_stands_back_is_told_once(caplog):
+  atari._tell_of_fallback.cache_clear()
+  with caplog.at_level(logging.WARNING, "moozi.envs"):
+    for num_threads in (0, 1, 1, 2):
+      vector = make_vector("atari:Backgammon", {"num_threads": num_threads}, 1, seed=0)
+      assert isinstance(vector, VectorEnvironment)
+  (record,) = caplog.records
+  assert "num_threads: atari:Backgammon is played one by one: its first action" in record.getMessage()

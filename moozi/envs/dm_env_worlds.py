@@ -1,6 +1,5 @@
 """Bridge to any `dm_env.Environment`, such as one that a user wrote."""
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +11,7 @@ from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
 from moozi.envs.environment import GameEnvironment
 from moozi.envs.observations import FrameFormat, array_format
+from moozi.envs.promises import check_mask, check_num_actions, check_reward, short
 
 
 def wrap(name: str, env: dm_env.Environment) -> GameEnvironment:
@@ -35,7 +35,7 @@ def wrap(name: str, env: dm_env.Environment) -> GameEnvironment:
   frame_spec = _part(observation_spec, "frame")
   if not isinstance(frame_spec, specs.Array):
     raise UserError(
-      f"{where}: its observations are {_short(observation_spec)}; supported are one array, or a record with "
+      f"{where}: its observations are {short(observation_spec)}; supported are one array, or a record with "
       "an array called frame"
     )
   frames = array_format(
@@ -48,7 +48,7 @@ def wrap(name: str, env: dm_env.Environment) -> GameEnvironment:
   to_play = None if frame_spec is observation_spec else _part(observation_spec, "to_play")
   num_players = 1 if to_play is None else int(getattr(to_play, "num_values", 0))
   if num_players not in (1, 2):
-    raise UserError(f"{where}: to_play is {_short(to_play)}; supported is a DiscreteArray of 1 or 2 players")
+    raise UserError(f"{where}: to_play is {short(to_play)}; supported is a DiscreteArray of 1 or 2 players")
   spec = EnvSpec(
     name=name,
     frame_shape=frames.shape,
@@ -58,7 +58,7 @@ def wrap(name: str, env: dm_env.Environment) -> GameEnvironment:
     action_names=tuple(str(start + i) for i in range(num_actions)),
   )
   is_record = frame_spec is not observation_spec
-  return GameEnvironment(_DmEnvGame(where, env, frames, num_actions, start, is_record), spec)
+  return GameEnvironment(_DmEnvGame(where, env, frames, spec, start, is_record), spec)
 
 
 class _DmEnvGame:
@@ -69,13 +69,13 @@ class _DmEnvGame:
     where: str,
     env: dm_env.Environment,
     frames: FrameFormat,
-    num_actions: int,
+    spec: EnvSpec,
     start: int,
     is_record: bool,
   ) -> None:
     self._where, self._env, self._encode = where, env, frames.encode
-    self._start, self._is_record = start, is_record
-    self._all_legal = np.ones(num_actions, bool)
+    self._num_players, self._start, self._is_record = spec.num_players, start, is_record
+    self._all_legal = np.ones(spec.num_env_actions, bool)
     self._all_legal.flags.writeable = False
     self._mask = self._all_legal
     self._to_play = 0
@@ -89,18 +89,16 @@ class _DmEnvGame:
   def reset(self) -> None:
     step = self._env.reset()
     if not step.first():
-      raise ValueError(f"{self._where}: reset gives a {step.step_type} step; it must be FIRST")
+      raise UserError(f"{self._where}: reset gives a {step.step_type} step; it must be FIRST")
     self._show(step)
 
   def step(self, action: int) -> tuple[float, bool, bool]:
     step = self._env.step(self._start + action)
     if step.first():
-      raise ValueError(f"{self._where}: step gives a FIRST step in the middle of an episode")
-    reward = float(step.reward)
-    if not math.isfinite(reward):
-      raise ValueError(f"{self._where}: reward={reward} is not finite")
+      raise UserError(f"{self._where}: step gives a FIRST step in the middle of an episode")
+    reward = check_reward(self._where, step.reward)
     if step.discount not in ((0.0, 1.0) if step.last() else (1.0,)):
-      raise ValueError(
+      raise UserError(
         f"{self._where}: a {step.step_type.name} step of discount {step.discount}; it must be 1, or 0 at an "
         "end: the task's own discount is targets.discount"
       )
@@ -112,17 +110,23 @@ class _DmEnvGame:
     if not self._is_record:
       self._frame = self._encode(observation)
       return
+    is_end = bool(step.last() and step.discount == 0.0)
     self._frame = self._encode(_part(observation, "frame"))
-    to_play, mask = _part(observation, "to_play"), _part(observation, "legal_actions_mask")
-    self._to_play = 0 if to_play is None else int(to_play)
-    self._mask = self._all_legal if mask is None else np.array(mask, bool)
-    if self._mask.shape != self._all_legal.shape:
-      raise ValueError(
-        f"{self._where}: legal_actions_mask has shape {list(self._mask.shape)}, "
-        f"must be [{len(self._all_legal)}]"
-      )
-    if not self._mask.any() and not (step.last() and step.discount == 0.0):
-      raise ValueError(f"{self._where}: legal_actions_mask allows nothing, and the task has not ended")
+    self._to_play = self._player(_part(observation, "to_play"), is_end)
+    mask = _part(observation, "legal_actions_mask")
+    self._mask = self._all_legal
+    if mask is not None:
+      self._mask = check_mask(self._where, "legal_actions_mask", mask, len(self._all_legal), is_end)
+
+  def _player(self, to_play: Any, is_end: bool) -> int:
+    """Who is to move. At an end nobody is: it may say anything, and is whose turn it would have been."""
+    if self._num_players == 1:
+      return 0
+    if is_end:
+      return 1 - self._to_play
+    if np.ndim(to_play) or to_play not in (0, 1):
+      raise UserError(f"{self._where}: to_play={to_play}; it promised 0 or 1")
+    return int(to_play)
 
   def frame(self) -> np.ndarray:
     return self._frame
@@ -147,9 +151,9 @@ def _actions(where: str, spec: Any) -> tuple[int, int]:
       else "only one whole number is supported"
     )
     raise UserError(
-      f"{where}: its actions are {_short(spec)}; {reason}: DiscreteArray, or BoundedArray of shape ()"
+      f"{where}: its actions are {short(spec)}; {reason}: DiscreteArray, or BoundedArray of shape ()"
     )
-  return int(spec.maximum) - int(spec.minimum) + 1, int(spec.minimum)
+  return check_num_actions(where, int(spec.maximum) - int(spec.minimum) + 1), int(spec.minimum)
 
 
 def _part(record: Any, key: str) -> Any:
@@ -159,8 +163,3 @@ def _part(record: Any, key: str) -> Any:
   if isinstance(record, Mapping):
     return record.get(key)
   return getattr(record, key, None)
-
-
-def _short(spec: Any) -> str:
-  text = " ".join(str(spec).split())
-  return text if len(text) <= 120 else f"{text[:120]}…"

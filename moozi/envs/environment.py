@@ -75,7 +75,9 @@ class Environment(dm_env.Environment):  # type: ignore[misc]
     """
     if kind == "random":
       return RandomBot(seed)
-    raise UserError(f"evaluation.opponent={kind}: {self.world_spec.name} has none; allowed are random, self")
+    raise UserError(
+      f"evaluation.opponent={kind}: {self.world_spec.name} has no such rival; all worlds have random, self"
+    )
 
   def observation_spec(self) -> Any:
     """dm_env specs, as an `Observation`."""
@@ -188,7 +190,9 @@ class GameEnvironment(Environment):
     """Plays one of the world's own actions.
 
     Returns: the next step; where the last one was LAST, the FIRST of a new episode (action discarded).
-    Raises: ValueError: where the action is out of range or illegal; the world has not moved then.
+    Raises:
+      ValueError: where the action is out of range or illegal; the world has not moved then.
+      UserError: where one of two players moves twice in a row.
     """
     if self._needs_reset:
       return self.reset()
@@ -197,8 +201,8 @@ class GameEnvironment(Environment):
     self._num_steps += 1
     observation = self._observe()
     if self._spec.num_players == 2 and not is_terminal and self._to_play == mover:
-      raise ValueError(
-        f"{self._spec.name}: player {mover} moves twice; "
+      raise UserError(
+        f"env.name={self._spec.name}: player {mover} moves twice in a row; "
         "only games of two players who alternate strictly are supported"
       )
     if is_terminal:

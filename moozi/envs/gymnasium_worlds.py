@@ -9,7 +9,6 @@ import contextlib
 import functools
 import importlib
 import logging
-import math
 import re
 import warnings
 from collections.abc import Iterator
@@ -24,6 +23,7 @@ from moozi.core.spec import EnvSpec
 from moozi.envs.environment import Environment, GameEnvironment
 from moozi.envs.library import Library
 from moozi.envs.observations import FrameFormat, array_format, one_hot_format
+from moozi.envs.promises import check_mask, check_num_actions, check_reward, one_line, short
 
 _log = logging.getLogger("moozi.envs")
 
@@ -81,7 +81,7 @@ def is_game(game: str) -> bool:
       with _quietly():
         importlib.import_module(module)
     except Exception as error:
-      raise UserError(f"{where}: the module {module} cannot be imported: {_told(error)}") from error
+      raise UserError(f"{where}: the module {module} cannot be imported: {one_line(error)}") from error
     if game_id not in registry:
       raise UserError(f"{where}: the module {module} registers no {game_id} in gymnasium")
   namespace, _, _ = game_id.rpartition("/")
@@ -120,7 +120,7 @@ def make_environment(game: str, options: Options) -> Environment:
     if ".mujoco." in str(getattr(gymnasium.registry.get(game), "entry_point", "")):
       raise UserError(f"env.name={name}: {_CONTINUOUS}") from None
     given = f" with env.kwargs.kwargs={options.kwargs}" if options.kwargs else ""
-    raise UserError(f"env.name={name}: cannot be made{given}: {_told(error)}") from error
+    raise UserError(f"env.name={name}: cannot be made{given}: {one_line(error)}") from error
   try:
     return wrap(name, env)
   except UserError:
@@ -145,9 +145,9 @@ def wrap(name: str, env: Any) -> GameEnvironment:
   actions = env.action_space
   if not isinstance(actions, spaces.Discrete):
     reason = _CONTINUOUS if isinstance(actions, spaces.Box) else "only spaces of type Discrete are supported"
-    raise UserError(f"{where}: its actions are {_short(actions)}; {reason}")
+    raise UserError(f"{where}: its actions are {short(actions)}; {reason}")
+  num_actions, start = check_num_actions(where, int(actions.n)), int(actions.start)
   frames = _frame_format(where, env.observation_space)
-  num_actions, start = int(actions.n), int(actions.start)
   spec = EnvSpec(
     name=name,
     frame_shape=frames.shape,
@@ -178,9 +178,7 @@ class _GymnasiumGame:
 
   def step(self, action: int) -> tuple[float, bool, bool]:
     observation, reward, terminated, truncated, info = self._env.step(self._start + action)
-    reward = float(reward)
-    if not math.isfinite(reward):
-      raise ValueError(f"{self._where}: reward={reward} is not finite")
+    reward = check_reward(self._where, reward)
     self._show(observation, info, is_end=bool(terminated or truncated))
     return reward, bool(terminated), bool(truncated)
 
@@ -190,15 +188,8 @@ class _GymnasiumGame:
     if mask is None:
       self._mask = self._all_legal
       return
-    self._mask = np.array(mask, bool)
-    if self._mask.shape != self._all_legal.shape:
-      raise ValueError(
-        f"{self._where}: info['action_mask'] has shape {list(self._mask.shape)}, "
-        f"must be [{len(self._all_legal)}]"
-      )
+    self._mask = check_mask(self._where, "info['action_mask']", mask, len(self._all_legal), is_end)
     if not self._mask.any():
-      if not is_end:
-        raise ValueError(f"{self._where}: info['action_mask'] allows nothing, and the episode goes on")
       self._mask = self._all_legal
 
   def frame(self) -> np.ndarray:
@@ -223,7 +214,7 @@ def _frame_format(where: str, space: Any) -> FrameFormat:
     return one_hot_format(where, int(space.n), int(space.start))
   # Those that gymnasium can lay out as one vector.
   refused = UserError(
-    f"{where}: its observations are {_short(space)}; supported are Box, Discrete, MultiDiscrete, "
+    f"{where}: its observations are {short(space)}; supported are Box, Discrete, MultiDiscrete, "
     "MultiBinary, and Dict and Tuple of these"
   )
   if not isinstance(space, spaces.MultiDiscrete | spaces.MultiBinary | spaces.Dict | spaces.Tuple):
@@ -265,17 +256,6 @@ def _quietly() -> Iterator[None]:
     yield
   for warning in caught:
     _log.info("%s", warning.message)
-
-
-def _told(error: BaseException) -> str:
-  """An error in one line: what it says, without the colours of a terminal."""
-  text = re.sub(r"\x1b\[[0-9;]*m", "", str(error)) or type(error).__name__
-  return text if len(text) <= 300 else f"{text[:300]}…"
-
-
-def _short(space: Any) -> str:
-  text = " ".join(str(space).split())
-  return text if len(text) <= 80 else f"{type(space).__name__} of shape {list(space.shape or ())}"
 
 
 LIBRARY = Library(

@@ -20,7 +20,7 @@ class FrameFormat:
   Attributes:
     shape: [H, W, C] of a frame.
     dtype: "bool", "uint8" or "float32".
-    encode: an observation to its frame, a fresh array. Raises ValueError where it is not of the shape that
+    encode: an observation to its frame, a fresh array. Raises UserError where it is not of the shape that
       was promised, or not finite.
   """
 
@@ -67,7 +67,7 @@ def one_hot_format(where: str, size: int, start: int = 0) -> FrameFormat:
   def encode(observation: Any) -> np.ndarray:
     index = int(observation) - start
     if not 0 <= index < size:
-      raise ValueError(f"{where}: observation {observation}; it promised {start} to {start + size - 1}")
+      raise UserError(f"{where}: observation {observation}; it promised {start} to {start + size - 1}")
     frame = np.zeros(shape, bool)
     frame[0, 0, index] = True
     return frame
@@ -113,7 +113,7 @@ def _scaled(
     _check_shape(where, observation, shape)
     frame = np.multiply(np.asarray(observation, np.float32), factors)
     if not np.isfinite(frame).all():
-      raise ValueError(f"{where}: an observation that is not finite")
+      raise UserError(f"{where}: an observation that is not finite")
     return frame.reshape(frame_shape)
 
   return encode
@@ -121,6 +121,6 @@ def _scaled(
 
 def _check_shape(where: str, observation: Any, shape: tuple[int, ...]) -> None:
   if np.shape(observation) != shape:
-    raise ValueError(
+    raise UserError(
       f"{where}: an observation of shape {list(np.shape(observation))}; it promised {list(shape)}"
     )

@@ -4,6 +4,7 @@ The name is code that will run. It comes from the command line or from a configu
 `registry.is_code` tells such names from others without importing anything, for what opens a stranger's run.
 """
 
+import contextlib
 import difflib
 import functools
 import importlib
@@ -15,7 +16,8 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import astuple, fields
 from typing import Any
 
 import dm_env
@@ -28,12 +30,16 @@ from moozi.core.spec import EnvSpec
 from moozi.envs import dm_env_worlds
 from moozi.envs.environment import Environment, check_seed
 from moozi.envs.library import Library
+from moozi.envs.promises import one_line
+from moozi.envs.wrapper import EnvironmentWrapper
 
 _log = logging.getLogger("moozi.envs")
 
 _NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 # What `registry.make` itself takes.
 _RESERVED = frozenset({"seed", "is_testing"})
+# Of an episode that is tried before a run begins.
+_TRIED_STEPS = 200
 
 
 class Options(Section):
@@ -61,16 +67,39 @@ def is_there(name: str) -> bool:
 
 
 def make_spec(name: str, options: Options) -> EnvSpec:
-  """The facts of the world. Its first steps are tried, so that the user hears at once of what is wrong."""
+  """The facts of the world. An episode of it is tried, so that the user hears at once of what is wrong."""
   environment = make_environment(name, options)
   try:
-    step = environment.reset()
-    environment.step(int(np.flatnonzero(step.observation.legal_actions_mask)[0]))
-    return environment.world_spec
-  except Exception as error:
-    raise UserError(f"env.name={name}: its first steps failed: {_told(name, error)}") from error
-  finally:
+    with _guarded(name, "its first steps failed"):
+      _try_out(environment)
+  except UserError:
+    with contextlib.suppress(Exception, SystemExit):
+      environment.close()
+    raise
+  with _guarded(name, "closing it failed"):
     environment.close()
+  return environment.world_spec
+
+
+def _try_out(environment: Environment) -> None:
+  """Plays random legal actions to the first end, or for a while where there is none."""
+  environment.seed(0)
+  random, step = np.random.default_rng(0), environment.reset()
+  for _ in range(_TRIED_STEPS):
+    step = environment.step(int(random.choice(np.flatnonzero(step.observation.legal_actions_mask))))
+    if step.last():
+      return
+
+
+@contextlib.contextmanager
+def _guarded(name: str, what: str) -> Iterator[None]:
+  """Errors of the user's own code, and his `sys.exit`, in one line; what is one already stays as it is."""
+  try:
+    yield
+  except UserError:
+    raise
+  except (Exception, SystemExit) as error:
+    raise UserError(f"env.name={name}: {what}: {_told(name, error)}") from error
 
 
 def make_environment(name: str, options: Options) -> Environment:
@@ -99,16 +128,12 @@ def _warn_of_chance(name: str) -> None:
   )
 
 
-class _Remade(Environment):
+class _Remade(EnvironmentWrapper):
   """A world that is made anew for each seed."""
 
   def __init__(self, make: Callable[[int], tuple[Environment, bool]]) -> None:
     self._make = make
-    self._env, _ = make(0)
-
-  @property
-  def world_spec(self) -> EnvSpec:
-    return self._env.world_spec
+    super().__init__(make(0)[0])
 
   def seed(self, seed: int) -> None:
     seed, spec = check_seed(seed), self.world_spec
@@ -117,16 +142,12 @@ class _Remade(Environment):
     self._env, _ = self._make(int(np.random.SeedSequence(seed).generate_state(1)[0] >> 1))
     self._env.seed(seed)
     if self.world_spec != spec:
-      raise ValueError(f"the world of seed {seed} is {self.world_spec}; that of another was {spec}")
-
-  def reset(self) -> dm_env.TimeStep:
-    return self._env.reset()
-
-  def step(self, action: int) -> dm_env.TimeStep:
-    return self._env.step(action)
-
-  def close(self) -> None:
-    self._env.close()
+      kinds = zip(fields(spec), astuple(spec), astuple(self.world_spec), strict=True)
+      field, was, now = next((field.name, a, b) for field, a, b in kinds if a != b)
+      raise UserError(
+        f"env.name={spec.name}: the worlds of all seeds must be alike; {field} was {one_line(was, 80)} "
+        f"and is {one_line(now, 80)} with another seed"
+      )
 
 
 def _load(name: str) -> Callable[..., Any]:
@@ -178,10 +199,18 @@ def _make(
   name: str, function: Callable[..., Any], kwargs: dict[str, Any], **seed: int
 ) -> tuple[Environment, bool]:
   """What the user's function makes, as a world, and whether it can be seeded."""
-  try:
+  with _guarded(name, "making the world failed"):
     made = function(**kwargs, **seed)
-  except Exception as error:
-    raise UserError(f"env.name={name}: making the world failed: {_told(name, error)}") from error
+    try:
+      return _as_world(name, made)
+    except BaseException:
+      with contextlib.suppress(Exception, SystemExit):
+        made.close()
+      raise
+
+
+def _as_world(name: str, made: Any) -> tuple[Environment, bool]:
+  """What the function returned, as a world, and whether it can be seeded."""
   if isinstance(made, Environment):
     return made, True
   if isinstance(made, dm_env.Environment):
@@ -202,7 +231,7 @@ def _told(name: str, error: BaseException) -> str:
   files = _own_files(name)
   places = [f for f in traceback.extract_tb(error.__traceback__) if f.filename.startswith(files)]
   where = f"{places[-1].filename}:{places[-1].lineno}: " if places else ""
-  return f"{where}{type(error).__name__}: {error}"
+  return one_line(f"{where}{type(error).__name__}: {error}", 500)
 
 
 def _own_files(name: str) -> tuple[str, ...]:

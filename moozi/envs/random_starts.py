@@ -4,11 +4,11 @@ import dm_env
 import numpy as np
 from dm_env import StepType, TimeStep
 
-from moozi.core.spec import EnvSpec
-from moozi.envs.environment import Bot, Environment, check_seed
+from moozi.envs.environment import Environment, check_seed
+from moozi.envs.wrapper import EnvironmentWrapper
 
 
-class RandomStarts(Environment):
+class RandomStarts(EnvironmentWrapper):
   """Begins each episode of a world with k random legal actions, k drawn uniformly from 0 to a maximum.
 
   What happens in them is not seen: rewards in them do not count, and the frame after them is FIRST. A start
@@ -29,19 +29,14 @@ class RandomStarts(Environment):
   def __init__(self, env: Environment, max_random_starts: int, seed: int = 0) -> None:
     if max_random_starts < 0:
       raise ValueError(f"max_random_starts={max_random_starts}: must not be negative")
-    self._env = env
+    super().__init__(env)
     self._max_random_starts = max_random_starts
     self._random = _stream(seed)
     self._needs_reset = True
 
-  @property
-  def world_spec(self) -> EnvSpec:
-    """The facts of the world within."""
-    return self._env.world_spec
-
   def seed(self, seed: int) -> None:
     """Seeds the world and the random starts; see `Environment.seed`."""
-    self._env.seed(seed)
+    super().seed(seed)
     self._random = _stream(seed)
 
   def reset(self) -> TimeStep:
@@ -69,23 +64,6 @@ class RandomStarts(Environment):
     step = self._env.step(action)
     self._needs_reset = step.step_type is StepType.LAST
     return step
-
-  @property
-  def will_continue(self) -> bool:
-    """Whether the next reset goes on with the game; see `Environment.will_continue`."""
-    return self._env.will_continue
-
-  def make_bot(self, kind: str, simulations: int, seed: int) -> Bot:
-    """A rival in the world within; see `Environment.make_bot`."""
-    return self._env.make_bot(kind, simulations, seed)
-
-  def render(self) -> np.ndarray | None:
-    """The picture of the world within."""
-    return self._env.render()
-
-  def close(self) -> None:
-    """Closes the world within."""
-    self._env.close()
 
 
 def _stream(seed: int) -> np.random.Generator:

@@ -8,7 +8,7 @@ from dm_env import StepType, specs
 from moozi.core.errors import UserError
 from moozi.envs import dm_env_worlds
 from moozi.envs.environment import Observation
-from tests.envs.contract import EnvironmentContract, play
+from tests.envs.contract import EnvironmentContract, assert_same, play
 
 
 class Count(dm_env.Environment):
@@ -62,8 +62,8 @@ class TestArray(EnvironmentContract):
 class Sticks(dm_env.Environment):
   """Two players take 1 or 2 of seven sticks in turn; observations are a record."""
 
-  def __init__(self, as_key=False) -> None:
-    self._as_key = as_key
+  def __init__(self, as_key=False, players=(0, 1), last_player=None) -> None:
+    self._as_key, self._players, self._last_player = as_key, players, last_player
 
   def observation_spec(self):
     out = Observation(
@@ -86,7 +86,10 @@ class Sticks(dm_env.Environment):
     )
 
   def _observe(self):
-    out = Observation(np.arange(7) < self._left, np.arange(1, 3) <= self._left, self._player)
+    player = self._players[self._player]
+    if self._left == 0 and self._last_player is not None:
+      player = self._last_player
+    out = Observation(np.arange(7) < self._left, np.arange(1, 3) <= self._left, player)
     return out._asdict() if self._as_key else out
 
 
@@ -129,12 +132,26 @@ def test_players_and_their_masks():
     (Count(discount=0.9), "a MID step of discount 0.9"),
     (Count(last_discount=0.9), "a LAST step of discount 0.9"),
     (Count(reward=float("inf")), "reward=inf is not finite"),
+    (Count(reward=None), "reward=None: must be a number"),
+    (Count(reward=np.ones(2)), "reward=.*: must be a number"),
     (Count(observation=specs.Array((3,), float)), r"shape \[2\]; it promised \[3\]"),
+    (Sticks(players=(1, 2)), "to_play=2; it promised 0 or 1"),
+    (Sticks(players=(0, -1)), "to_play=-1; it promised 0 or 1"),
+    (Sticks(players=(0, None)), "to_play=None; it promised 0 or 1"),
+    (Sticks(players=(0, 0)), "player 0 moves twice in a row"),
   ],
 )
 def test_steps_that_break_the_promise_are_refused(env, said):
-  with pytest.raises(ValueError, match=said):
+  with pytest.raises(UserError, match=rf"^env.name=own:make: .*{said}"):
     play(wrap(env), 12)
+
+
+def test_at_an_end_it_does_not_matter_who_is_said_to_move():
+  """Worlds say what they like there: it is whose turn it would have been."""
+  world, plain = wrap(Sticks(last_player=-1)), wrap(Sticks())
+  steps = play(world, 40)
+  assert_same(steps, play(plain, 40))
+  assert any(step.last() for step in steps)
 
 
 @pytest.mark.parametrize(
@@ -143,6 +160,11 @@ def test_steps_that_break_the_promise_are_refused(env, said):
     (Count(action=specs.BoundedArray((), float, -1, 1)), "continuous actions are not supported"),
     (Count(action=specs.BoundedArray((2,), int, 0, 1)), "only one whole number is supported"),
     (Count(action=specs.Array((), int)), "only one whole number is supported"),
+    (
+      Count(action=specs.DiscreteArray(2**40, np.int64)),
+      r"it has 1099511627776 actions; supported are 1 to 65,536",
+    ),
+    (Count(action=specs.BoundedArray((), np.int64, 0, 2**16)), "it has 65537 actions"),
     (Count(observation={"position": specs.Array((2,), float)}), "supported are one array, or a record"),
     (Count(observation=specs.StringArray(())), "observations of type"),
     (

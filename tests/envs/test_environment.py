@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from dm_env import StepType
 
+from moozi.core.errors import UserError
 from moozi.envs.environment import GameEnvironment
 from tests.envs.contract import EnvironmentContract
 from tests.envs.worlds import NIM_SPEC, Nim, make_lives, make_nim
@@ -125,5 +126,5 @@ def test_a_player_who_moves_twice_is_refused():
 
   env = GameEnvironment(Greedy(), NIM_SPEC)
   env.reset()
-  with pytest.raises(ValueError, match="moves twice"):
+  with pytest.raises(UserError, match="moves twice"):
     env.step(0)

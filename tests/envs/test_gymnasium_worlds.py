@@ -124,11 +124,11 @@ class Masked(Walk):
 def test_a_mask_of_another_length_or_of_nothing_is_refused():
   world = wrap(Masked(lambda t: np.ones(2, np.int8)))
   world.reset()
-  with pytest.raises(ValueError, match=r"has shape \[2\], must be \[3\]"):
+  with pytest.raises(UserError, match=r"has shape \[2\], must be \[3\]"):
     world.step(0)
   world = wrap(Masked(lambda t: np.zeros(3, np.int8)))
   world.reset()
-  with pytest.raises(ValueError, match="allows nothing"):
+  with pytest.raises(UserError, match="allows nothing"):
     world.step(0)
 
 
@@ -175,10 +175,11 @@ def test_a_record_is_laid_out_in_its_spaces_order_and_scaled():
   [
     (spaces.Box(-1, 1, (2,)), "continuous actions are not supported"),
     (spaces.MultiDiscrete([2, 2]), "only spaces of type Discrete are supported"),
+    (spaces.Discrete(2**40), "it has 1099511627776 actions; supported are 1 to 65,536"),
   ],
 )
 def test_actions_that_cannot_be_played(space, said):
-  with pytest.raises(UserError, match=rf"env.name=gymnasium:Walk-v0: its actions are .*; {said}"):
+  with pytest.raises(UserError, match=rf"env.name=gymnasium:Walk-v0: .*{said}"):
     wrap(Walk(action_space=space))
 
 
@@ -202,7 +203,7 @@ def test_rewards_that_are_not_finite_are_refused():
   env.step = lambda action: (env._observe(), float("nan"), False, False, {})
   world = wrap(env)
   world.reset()
-  with pytest.raises(ValueError, match="reward=nan"):
+  with pytest.raises(UserError, match="reward=nan"):
     world.step(0)
 
 

@@ -45,7 +45,7 @@ def test_whole_numbers_become_one_hot():
   for i, observation in enumerate([-1, np.int64(0), np.array(1)]):
     np.testing.assert_array_equal(frames.encode(observation)[0, 0], np.arange(3) == i)
   for wrong in (-2, 2):
-    with pytest.raises(ValueError, match="promised -1 to 1"):
+    with pytest.raises(UserError, match="promised -1 to 1"):
       frames.encode(wrong)
 
 
@@ -59,10 +59,10 @@ def test_a_frame_is_a_copy(dtype):
 
 def test_what_was_not_promised_is_refused():
   encode = array_format("env.name=x", (2,), np.float32).encode
-  with pytest.raises(ValueError, match=r"of shape \[3\]; it promised \[2\]"):
+  with pytest.raises(UserError, match=r"of shape \[3\]; it promised \[2\]"):
     encode(np.zeros(3))
   for bad in (np.nan, np.inf):
-    with pytest.raises(ValueError, match="not finite"):
+    with pytest.raises(UserError, match="not finite"):
       encode([0.0, bad])
 
 

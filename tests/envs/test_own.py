@@ -9,6 +9,7 @@ import pytest
 from moozi.core.errors import UserError
 from moozi.envs import own, registry
 from moozi.envs.environment import GameEnvironment
+from tests.envs import own_fakes
 from tests.envs.contract import EnvironmentContract, assert_same, play
 
 FAKES = "tests.envs.own_fakes"
@@ -140,7 +141,36 @@ def test_a_module_of_a_package(here):
         "    raise KeyError('a\\nb')\n"
         "make_env = World"
       ),
-      "its first steps failed: ",
+      "moozi_own_bad.py:4: KeyError: 'a\\nb'",
+    ),
+    ("import sys\ndef make_env():\n  sys.exit(0)", "making the world failed: "),
+    (
+      (
+        "from tests.envs.own_fakes import Counter\n"
+        "class make_env(Counter):\n"
+        "  def action_spec(self):\n"
+        "    return {}[3]"
+      ),
+      "moozi_own_bad.py:4: KeyError: 3",
+    ),
+    (
+      (
+        "from tests.envs.own_fakes import Counter\n"
+        "class make_env(Counter):\n"
+        "  def close(self):\n"
+        "    raise OSError('stuck')"
+      ),
+      "moozi_own_bad.py:4: OSError: stuck",
+    ),
+    (
+      (
+        "import sys\n"
+        "from tests.envs.own_fakes import Counter\n"
+        "class make_env(Counter):\n"
+        "  def step(self, action):\n"
+        "    sys.exit('enough')"
+      ),
+      "moozi_own_bad.py:5: SystemExit: enough",
     ),
   ],
 )
@@ -154,18 +184,53 @@ def test_errors_are_one_line_that_says_where(here, text, said):
   assert "\n" not in message
 
 
-def test_the_first_steps_are_tried(here):
-  """A world that does not keep its promise is refused before a run is made."""
-  (here / "moozi_own_bad.py").write_text(
-    "import numpy as np\n"
-    "from tests.envs.own_fakes import Counter\n"
-    "class World(Counter):\n"
-    "  def _observe(self):\n"
-    "    return np.zeros(self._count + 2)\n"
-  )
-  with pytest.raises(UserError, match=r"its first steps failed: .*promised") as error:
-    registry.world_spec("moozi_own_bad:World")
-  assert error.value.__cause__ is not None
+@pytest.mark.parametrize(
+  ("kind", "said"),
+  [
+    ("TooLong", r"an observation of shape \[3\]; it promised \[2\]"),
+    ("MovesTwice", "player 1 moves twice in a row"),
+    ("Rewardless", "reward=None: must be a number"),
+    ("Discounted", "a LAST step of discount 0.9"),
+    ("EndsBadly", r"own_fakes.py:\d+: ZeroDivisionError: "),
+  ],
+)
+def test_an_episode_is_tried(kind, said):
+  """A world that does not keep its promise, be it late, is refused before a run is made; and it is closed."""
+  closed = getattr(own_fakes, kind).num_closed
+  with pytest.raises(UserError, match=rf"^env.name={FAKES}:{kind}: .*{said}"):
+    registry.world_spec(f"{FAKES}:{kind}")
+  assert getattr(own_fakes, kind).num_closed == closed + 1
+
+
+def test_an_endless_world_is_tried_for_a_while():
+  assert registry.world_spec(f"{FAKES}:make_counter", length=10**9).num_env_actions == 3
+
+
+def test_what_is_made_and_cannot_be_wrapped_is_closed():
+  closed = own_fakes.TooMany.num_closed
+  with pytest.raises(UserError, match="supported are 1 to 65,536"):
+    registry.world_spec(f"{FAKES}:TooMany")
+  assert own_fakes.TooMany.num_closed == closed + 1
+
+
+def test_a_world_that_is_made_anew_hands_everything_on():
+  """A picture, rivals, lives: what a world of moozi's own interface has beyond dm_env's."""
+  env = registry.make(f"{FAKES}:make_seeded_lives", seed=3)
+  step = env.reset()
+  assert env.render().shape == (4, 6, 3)
+  assert env.make_bot("random", 1, seed=0).action(step.observation.legal_actions_mask) in (0, 1)
+  assert not env.will_continue
+  while not step.last():
+    step = env.step(0)
+  assert env.will_continue
+  assert env.reset().observation.is_continued
+
+
+def test_the_worlds_of_all_seeds_are_alike():
+  env = own.make_environment(f"{FAKES}:make_uneven", own.Options())
+  said = r"must be alike; frame_shape was \(1, 1, 2\) and is \(1, 1, 3\) with another seed"
+  with pytest.raises(UserError, match=said):
+    list(map(env.seed, range(20)))
 
 
 def test_arguments_that_it_does_not_take():

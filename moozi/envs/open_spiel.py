@@ -156,6 +156,8 @@ def listed_name(game: str) -> str:
 def _refusal(kind: Any) -> str | None:
   """Why a kind of game is not supported; None where it may be."""
   kinds = package().GameType
+  if kind.dynamics == kinds.Dynamics.MEAN_FIELD:
+    return "a mean-field game, which is played by a crowd; games of one or two players are supported"
   if kind.dynamics != kinds.Dynamics.SEQUENTIAL:
     return "players move at the same time; only games of turns are supported"
   if kind.min_num_players > 2:

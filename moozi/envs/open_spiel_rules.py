@@ -4,6 +4,7 @@ import contextlib
 import importlib
 import itertools
 import os
+import re
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -18,6 +19,10 @@ CHANCE, TERMINAL = -1, -4
 # Random play that a game is looked over with when it is loaded.
 _LOOKED_OVER_STEPS = 600
 _MAX_CACHED_MASKS = 4096
+# How a game and its parameters are written. No supported game has one that is a game itself.
+_KEY = re.compile(r"[(,](\w+)=")
+_FORM = re.compile(r"\w+(\((\w+=[^(),=]+(,\w+=[^(),=]+)*)?\))?")
+_CPP_PLACE = re.compile(r"^\S+\.(?:cc|cpp|h):\d+:?\s+")
 
 
 class Rules:
@@ -212,7 +217,7 @@ class Rules:
       with _quiet():
         yield
     except package().SpielError as error:
-      raise UserError(f"{self._name}: open_spiel says: {_first_line(error)}") from None
+      raise UserError(f"{self._name}: {_refusal(self._name, error)}") from None
 
 
 class _ActionNames:
@@ -254,12 +259,24 @@ def sample_chance(state: Any, random: np.random.Generator) -> None:
 
 
 def _load_game(name: str) -> Any:
+  _check_form(name)
   pyspiel = package()
   try:
     with _quiet():
       return pyspiel.load_game(name)
   except pyspiel.SpielError as error:
-    raise UserError(f"env.name=open_spiel:{name}: open_spiel says: {_first_line(error)}") from None
+    raise UserError(f"env.name=open_spiel:{name}: {_refusal(name, error)}") from None
+
+
+def _check_form(name: str) -> None:
+  """Raises UserError where a name is not written as it must be: the package drops what it cannot read."""
+  where = f"env.name=open_spiel:{name}"
+  if not _FORM.fullmatch(name):
+    raise UserError(f"{where}: must be GAME or GAME(parameter=value,parameter=value)")
+  keys = _KEY.findall(name)
+  for key in keys:
+    if keys.count(key) > 1:
+      raise UserError(f"{where}: the parameter {key} stands there {keys.count(key)} times; once is allowed")
 
 
 def package() -> Any:
@@ -273,8 +290,11 @@ def package() -> Any:
     ) from None
 
 
-def _first_line(error: Exception) -> str:
-  return (str(error).strip() or type(error).__name__).splitlines()[0]
+def _refusal(name: str, error: Exception) -> str:
+  """What the package says, without the place in its C++ where it says so."""
+  line = (str(error).strip() or type(error).__name__).splitlines()[0]
+  what = "refuses these parameters" if "(" in name else "says"
+  return f"open_spiel {what}: {_CPP_PLACE.sub('', line)}"
 
 
 @contextlib.contextmanager

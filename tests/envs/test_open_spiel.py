@@ -433,8 +433,8 @@ def test_more_simulations_play_better():
   ("world", "kind", "part"),
   [
     ("open_spiel:kuhn_poker", "mcts", "would see what is hidden"),
-    ("open_spiel:tic_tac_toe", "alphabeta", "has none; allowed are"),
-    ("tiny:catch", "mcts", "has none; allowed are random, self"),
+    ("open_spiel:tic_tac_toe", "alphabeta", "has no such rival"),
+    ("tiny:catch", "mcts", "has no such rival; all worlds have random, self"),
   ],
 )
 def test_rivals_that_there_are_not(world, kind, part):

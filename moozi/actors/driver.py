@@ -22,6 +22,7 @@ from moozi.runtime.pacing import Best, CheckpointSchedule, Every, Pacer
 from moozi.runtime.run_state import RunState
 
 _SALVAGE_TIMEOUT_S = 30.0
+_CLOSE_TIMEOUT_S = 10.0
 
 
 def run(
@@ -254,6 +255,7 @@ class _Driver:
       self._reactions.pop(self._evaluation, None)
     while self._reactions:
       yield from self._react(timeout=10.0)
+    closing = [worker.close.remote() for worker in self._workers]
     self._ask_state(functools.partial(self._state_ready, is_final=True))
     while self._reactions:
       yield from self._react(timeout=10.0)
@@ -262,6 +264,8 @@ class _Driver:
       self._evaluate(self._config.evaluation.final_episodes, is_final=True)
       while self._reactions and not self._should_stop():
         yield from self._react(timeout=0.5)
+    # What a world holds outside its process ends well; one that does not end holds nobody up.
+    self._ray.wait(closing, num_returns=len(closing), timeout=_CLOSE_TIMEOUT_S)
     yield Finished(**self._counters(), reason=reason, sample_reuse=self._pacer.sample_reuse)
 
   def _salvage(self) -> Iterator[Event]:

@@ -25,6 +25,10 @@ class TrainingWorker:
     self._collector.set_parameters(*parameters)
     return self._collector.run(env_steps)
 
+  def close(self) -> None:
+    """Closes the worlds."""
+    self._collector.close()
+
 
 class TestingWorker:
   """Plays evaluation episodes."""

@@ -4,6 +4,7 @@ Source: Huang et al. 2022, core detail 1 (fixed-length segments of worlds side b
 after an end only resets, so a few environment steps carry no sample; they count, as they do for MuZero.
 """
 
+import contextlib
 import time
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
@@ -131,6 +132,10 @@ class Collector:
       num_steps, int(state.learner_step), np.concatenate(returns), np.concatenate(lengths), metrics
     )
 
+  def close(self) -> None:
+    """Closes the worlds; nothing can be run afterwards."""
+    self._env.close()
+
   def get_state(self) -> State:
     """Worlds, histories and random state; see `TrajectoryCollector.get_state`."""
     return lanes_state(self._env, self._lanes())
@@ -215,11 +220,26 @@ def run(
   """
   check_world(config, spec)
   start = time.monotonic() - (0.0 if state is None else state.wall_s)
-  ppo = config.ppo
-  network = make_network(ppo.network, spec)
-  learner = Learner(network, config, spec, None if state is None else state.training)
   env_steps = 0 if state is None else int(state.progress.get("env_steps", 0))
-  collector, worlds_began_at, told = _take_up(network, config, state, env_steps)
+  network = make_network(config.ppo.network, spec)
+  collector, began_at, told = _take_up(network, config, state, env_steps)
+  with contextlib.closing(collector):
+    yield from _train(config, spec, should_stop, state, collector, began_at, told, start)
+
+
+def _train(
+  config: Config,
+  spec: EnvSpec,
+  should_stop: Callable[[], bool],
+  state: RunState | None,
+  collector: Collector,
+  worlds_began_at: int,
+  told: str,
+  start: float,
+) -> Iterator[Event]:
+  ppo = config.ppo
+  learner = Learner(make_network(ppo.network, spec), config, spec, None if state is None else state.training)
+  env_steps = 0 if state is None else int(state.progress.get("env_steps", 0))
   evaluator = build_evaluator(config, spec)
   evaluations, best = Every(config.evaluation.period_env_steps), Best()
   if env_steps and state is not None:

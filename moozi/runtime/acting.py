@@ -170,6 +170,10 @@ class TrajectoryCollector:
       "lengths": self._lengths,
     }
 
+  def close(self) -> None:
+    """Closes the worlds; nothing can be run afterwards."""
+    self._env.close()
+
   def _act(self, temperature: jax.Array) -> tuple[StepSample, Any]:
     self._rng_key, key = jax.random.split(self._rng_key)
     self._history, output = self._policy(

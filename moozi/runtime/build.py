@@ -1,5 +1,6 @@
 """Builds the parts of a run from its configuration: the same parts for `loop` and for every actor."""
 
+import dataclasses
 from collections.abc import Callable
 
 import jax
@@ -8,7 +9,6 @@ from moozi.agent.policy import make_policy
 from moozi.agent.update import TrainingState, init_training_state
 from moozi.core.config import Config
 from moozi.core.errors import UserError
-from moozi.core.flat_state import State
 from moozi.core.seeds import child_seed
 from moozi.core.spec import EnvSpec
 from moozi.envs import registry
@@ -95,30 +95,42 @@ def build_replay(config: Config, spec: EnvSpec) -> ReplayBuffer:
   return ReplayBuffer(config.replay, config.targets, spec, num_lanes, child_seed(config.seed, "replay"))
 
 
-def build_collectors(
-  config: Config, spec: EnvSpec, state: RunState | None
-) -> tuple[list[TrajectoryCollector | RolloutCollector], int, str]:
-  """All training workers' work in one process: begun anew, or taken back to where a run's state has it.
+@dataclasses.dataclass(frozen=True)
+class Collectors:
+  """All training workers' work in one process.
 
-  Returns: the collectors; at how many environment steps of the run their worlds began, which their seeds
-    follow from; what to tell of worlds that could not be taken back.
+  Attributes:
+    workers: one for each.
+    began_at: environment steps of the run when their worlds began, which their seeds follow from.
+    told: what to tell of worlds that could not be taken back.
   """
-  began_at, told = 0, ""
-  states: tuple[State, ...] = ()
-  if state is not None and state.progress:
-    began_at, states = int(state.progress["worlds_began_at"]), state.collectors
 
-  def build_all() -> list[TrajectoryCollector | RolloutCollector]:
+  workers: list[TrajectoryCollector | RolloutCollector]
+  began_at: int = 0
+  told: str = ""
+
+  def close(self) -> None:
+    """Closes their worlds."""
+    for worker in self.workers:
+      worker.close()
+
+
+def build_collectors(config: Config, spec: EnvSpec, state: RunState | None) -> Collectors:
+  """The training workers, begun anew, or taken back to where a run's state has them."""
+
+  def build_all(began_at: int) -> list[TrajectoryCollector | RolloutCollector]:
     return [build_collector(config, spec, index, began_at) for index in range(config.workers.num_workers)]
 
-  workers = build_all()
   if state is None or not state.progress:
-    return workers, began_at, told
+    return Collectors(build_all(0))
+  began_at = int(state.progress["worlds_began_at"])
+  workers = build_all(began_at)
   try:
-    num_new = sum(worker.set_state(own) for worker, own in zip(workers, states, strict=True))
-    told = f"; new games begin in {num_new} worlds that cannot be taken back" if num_new else ""
+    num_new = sum(worker.set_state(own) for worker, own in zip(workers, state.collectors, strict=True))
   except ValueError:
     # Other workers or worlds than before. Their games are others than those of the run's first steps.
+    Collectors(workers).close()
     began_at = int(state.progress["pacer/env_steps"])
-    workers, told = build_all(), "; new games begin in all worlds"
-  return workers, began_at, told
+    return Collectors(build_all(began_at), began_at, "; new games begin in all worlds")
+  told = f"; new games begin in {num_new} worlds that cannot be taken back" if num_new else ""
+  return Collectors(workers, began_at, told)

@@ -5,6 +5,7 @@ and starts with k random legal actions; the number of distinct episodes is repor
 agent meets `evaluation.opponent` from both seats in turn, and returns are those of its seat.
 """
 
+import contextlib
 import dataclasses
 import hashlib
 from collections.abc import Callable
@@ -52,7 +53,7 @@ class EvaluationResult:
   Attributes:
     returns: [E] float64, undiscounted sums of rewards after the random start; of the agent's seat.
     lengths: [E] int64, actions taken after the random start.
-    num_distinct: how many differ from every other in actions or rewards.
+    num_distinct: number of different episodes, by what they showed, the actions and the rewards.
     version: learner step of the parameters.
     env_steps: environment steps of training when they were taken.
     episode: the first episode, or None where not asked for.
@@ -133,20 +134,22 @@ class Evaluator:
     Returns: the figures, or None where `should_stop` said so.
     """
     params, net_state = jax.device_put((params, net_state))
-    slots = _EpisodeSlots(self._config, self._spec, self._make_env, num_episodes, record)
-    history = init_history(slots.num_envs, self._history_length, self._spec)
     rng_key = jax.random.PRNGKey(self._config.evaluation.seed)
-    while not slots.is_done:
-      if should_stop():
-        return None
-      rng_key, key = jax.random.split(rng_key)
-      history, output = self._policy(
-        params, net_state, history, slots.timestep, key, self._temperature, slots.opponents_actions()
-      )
-      before = slots.num_finished
-      slots.step(jax.device_get((output.action, output.root_value, output.action_probs)))
-      if slots.num_finished != before:
-        on_episode(slots.num_finished)
+    slots = _EpisodeSlots(self._config, self._spec, self._make_env, num_episodes, record)
+    with contextlib.closing(slots):
+      slots.begin()
+      history = init_history(slots.num_envs, self._history_length, self._spec)
+      while not slots.is_done:
+        if should_stop():
+          return None
+        rng_key, key = jax.random.split(rng_key)
+        history, output = self._policy(
+          params, net_state, history, slots.timestep, key, self._temperature, slots.opponents_actions()
+        )
+        before = slots.num_finished
+        slots.step(jax.device_get((output.action, output.root_value, output.action_probs)))
+        if slots.num_finished != before:
+          on_episode(slots.num_finished)
     return slots.result(version, env_steps)
 
 
@@ -193,7 +196,14 @@ class _EpisodeSlots:
       names = ("frames", "actions", "rewards", "root_values", "action_probs", "pictures")
       self._record = {name: [] for name in names}
     self._max_frames = evaluation.gif_max_frames
+
+  def begin(self) -> None:
+    """Starts the first episodes."""
     self.timestep = self._env.reset()
+
+  def close(self) -> None:
+    """Closes the worlds."""
+    self._env.close()
 
   @property
   def is_done(self) -> bool:
@@ -230,10 +240,11 @@ class _EpisodeSlots:
     seen, step = self._episode_of.copy(), self.timestep
     for slot in np.flatnonzero(seen == 0):
       self._note(slot, action[slot], root_value[slot], action_probs[slot])
-    playing, mover = np.flatnonzero((seen >= 0) & ~step.is_last), step.to_play
+    playing, mover, shown = np.flatnonzero((seen >= 0) & ~step.is_last), step.to_play, step.frame
     self.timestep = step = self._env.step(action)
     for slot in playing:
       episode = seen[slot]
+      self._hashes[episode].update(shown[slot].tobytes())
       self._returns[episode] += self._sign(mover[slot], episode) * step.last_reward[slot]
       self._lengths[episode] += 1
       self._hashes[episode].update(

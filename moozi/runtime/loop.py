@@ -4,6 +4,7 @@ The executable description, the deterministic integration test, and what runs wh
 installed. `actors.driver` does the same in the same order with futures.
 """
 
+import contextlib
 import time
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
@@ -14,6 +15,7 @@ from moozi.core.config import Config
 from moozi.core.flat_state import State, part, prefixed
 from moozi.core.spec import EnvSpec
 from moozi.runtime import build, replay_snapshot
+from moozi.runtime.build import Collectors
 from moozi.runtime.events import Acted, Evaluated, Event, Finished, Started, StateReady, Updated
 from moozi.runtime.pacing import Best, CheckpointSchedule, Every, Pacer
 from moozi.runtime.run_state import RunState
@@ -39,9 +41,22 @@ def run(
     Events in order; the last is Finished. What they mean for files and screens is the reader's business.
   """
   start = time.monotonic() - (0.0 if state is None else state.wall_s)
+  with contextlib.closing(build.build_collectors(config, spec, state)) as collectors:
+    yield from _train(config, spec, should_stop, state, saved_blocks, collectors, start)
+
+
+def _train(
+  config: Config,
+  spec: EnvSpec,
+  should_stop: Callable[[], bool],
+  state: RunState | None,
+  saved_blocks: Callable[[], np.ndarray | None],
+  collectors: Collectors,
+  start: float,
+) -> Iterator[Event]:
+  workers, told = collectors.workers, collectors.told
   learner = build.build_learner(config, spec)
   replay = build.build_replay(config, spec)
-  workers, worlds_began_at, told = build.build_collectors(config, spec, state)
   evaluator = build.build_evaluator(config, spec)
   pacer = Pacer(config, slack_steps=0)
   evaluations, best = Every(config.evaluation.period_env_steps), Best()
@@ -79,7 +94,7 @@ def run(
       evaluations.repeat()
 
   def whole_state(is_final: bool) -> StateReady:
-    progress: State = {"worlds_began_at": worlds_began_at, "wall_s": time.monotonic() - start}
+    progress: State = {"worlds_began_at": collectors.began_at, "wall_s": time.monotonic() - start}
     progress |= prefixed("pacer", pacer.get_state()) | prefixed("evaluations", evaluations.get_state())
     progress |= prefixed("best", best.get_state())
     state = RunState(

@@ -1,5 +1,6 @@
 """Who plays the other seat in evaluation, and what its result comes to. Two players only; imports no JAX."""
 
+import contextlib
 import math
 
 import numpy as np
@@ -31,8 +32,8 @@ def check_opponent(config: Config, spec: EnvSpec) -> None:
   """Raises UserError where the run's world has no such rival as `evaluation.opponent`."""
   if spec.num_players == 2 and config.evaluation.opponent != "random":
     env = registry.make(config.env.name, config.evaluation.seed, is_testing=True, **config.env.kwargs)
-    make_opponent(config, spec, env, config.evaluation.seed)
-    env.close()
+    with contextlib.closing(env):
+      make_opponent(config, spec, env, config.evaluation.seed)
 
 
 def check_players(config: Config, spec: EnvSpec) -> None:

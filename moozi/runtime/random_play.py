@@ -1,9 +1,12 @@
 """What random play returns: the first figure to hold a trained agent against."""
 
+import contextlib
+
 import numpy as np
 
 from moozi.core.config import Config
 from moozi.envs import registry
+from moozi.envs.environment import Environment
 from moozi.envs.random_starts import RandomStarts
 from moozi.ops.players import player_sign
 from moozi.runtime.opponents import make_opponent, seat_of
@@ -19,9 +22,15 @@ def random_returns(config: Config, num_episodes: int) -> np.ndarray:
   Returns: [num_episodes] float64, undiscounted; with two players those of the seat that plays at random.
   """
   evaluation = config.evaluation
-  random = np.random.default_rng(evaluation.seed)
   world = registry.make(config.env.name, evaluation.seed, is_testing=True, **config.env.kwargs)
-  env = RandomStarts(world, evaluation.max_random_starts)
+  with contextlib.closing(RandomStarts(world, evaluation.max_random_starts)) as env:
+    return _play(config, env, num_episodes)
+
+
+def _play(config: Config, env: Environment, num_episodes: int) -> np.ndarray:
+  evaluation = config.evaluation
+  # A stream apart from those of the worlds and of the random starts, which follow from the same seed.
+  random = np.random.default_rng([evaluation.seed, 0x9A3D])
   returns = np.zeros(num_episodes)
   for episode in range(num_episodes):
     env.seed(evaluation.seed + episode)
@@ -38,5 +47,4 @@ def random_returns(config: Config, num_episodes: int) -> np.ndarray:
       returns[episode] += float(player_sign(mover, seat)) * timestep.reward
       if timestep.last():
         break
-  env.close()
   return returns

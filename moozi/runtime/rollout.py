@@ -201,6 +201,9 @@ class RolloutCollector:
     self._state = jax.device_put(tree_of_state(self._state, state))
     return 0
 
+  def close(self) -> None:
+    """Does nothing: compiled worlds hold nothing outside this process."""
+
 
 def _check_actions(steps: dict[str, Array]) -> None:
   """Raises ValueError where an action in a segment, [T, B, …], could not be played on its live frame."""

@@ -1,0 +1,125 @@
+"""A world of each library that steps in Python, trained on in one process; each world made is closed."""
+
+import jax
+import numpy as np
+import pytest
+
+from moozi.baselines import ppo_run
+from moozi.core.errors import UserError
+from moozi.io.config import load_config
+from moozi.runtime import build, loop
+from moozi.runtime.events import Evaluated, Finished, StateReady, Updated
+from moozi.runtime.opponents import check_opponent
+from moozi.runtime.random_play import random_returns
+from tests.baselines.conftest import TINY as TINY_PPO
+from tests.envs.own_fakes import Watched
+from tests.runtime.conftest import TINY
+
+WATCHED = "env.name=tests.envs.own_fakes:Watched"
+SHORT = ("evaluation.max_random_starts=0", "evaluation.max_episode_steps=12", "max_env_steps=128")
+
+
+@pytest.mark.parametrize(
+  ("world", "package"),
+  [
+    ("gymnasium:CartPole-v1", "gymnasium"),
+    ("open_spiel:tic_tac_toe", "pyspiel"),
+    ("open_spiel:kuhn_poker", "pyspiel"),
+    ("tests.envs.own_fakes:make_seeded", "dm_env"),
+  ],
+)
+def test_a_run_learns_and_is_evaluated(world, package):
+  pytest.importorskip(package)
+  config = load_config(None, [*TINY, *SHORT, f"env.name={world}", "evaluation.period_env_steps=64"])
+  spec = build.world_spec(config)
+  before = jax.device_get(build.build_learner(config, spec).parameters()[0])
+  events = list(loop.run(config, spec))
+  assert isinstance(events[-1], Finished)
+  assert events[-1].learner_steps > 0
+  losses = [event.metrics["loss/total"] for event in events if isinstance(event, Updated)]
+  assert np.isfinite(losses).all()
+  state = next(event.state for event in events if isinstance(event, StateReady) and event.is_final)
+  changed = [
+    not np.array_equal(a, b)
+    for a, b in zip(*map(jax.tree_util.tree_leaves, (before, state.params)), strict=True)
+  ]
+  assert all(np.isfinite(x).all() for x in jax.tree_util.tree_leaves(state.params))
+  assert any(changed)
+  results = [event.result for event in events if isinstance(event, Evaluated)]
+  assert [len(result.returns) for result in results] == [4, 4, 5]
+  assert (results[-1].lengths > 0).all()
+  assert (results[-1].seats is None) == (spec.num_players == 1)
+
+
+@pytest.fixture
+def watched():
+  """No world is open before; how many there are afterwards is the test's business."""
+  Watched.open_worlds.clear()
+  Watched.num_made = 0
+  return Watched
+
+
+def test_every_world_of_a_run_is_closed(watched):
+  config = load_config(None, [*TINY, *SHORT, WATCHED, "evaluation.period_env_steps=64"])
+  spec = build.world_spec(config)
+  assert (watched.num_made, len(watched.open_worlds)) == (1, 0)
+  num_open = [len(watched.open_worlds) for _ in loop.run(config, spec)]
+  # While it runs, those that are acted in and no others: each evaluation closes its own.
+  assert set(num_open) == {config.workers.num_envs}
+  assert watched.num_made == 1 + config.workers.num_envs + 3 * config.evaluation.num_envs
+  assert not watched.open_worlds
+
+
+def test_the_worlds_of_a_run_that_fails_or_is_left_are_closed(watched):
+  config = load_config(None, [*TINY, *SHORT, WATCHED, "env.kwargs.fails_at=7"])
+  events = loop.run(config, build.world_spec(config.model_copy(update={"env": plain(config)})))
+  with pytest.raises(UserError, match="reward=None"):
+    list(events)
+  assert watched.num_made > 1
+  assert not watched.open_worlds
+  config = config.model_copy(update={"env": plain(config)})
+  events = loop.run(config, build.world_spec(config))
+  next(events)
+  assert watched.open_worlds
+  events.close()
+  assert not watched.open_worlds
+
+
+def plain(config):
+  return config.env.model_copy(update={"kwargs": {}})
+
+
+@pytest.mark.parametrize("should_stop", [False, True])
+def test_the_worlds_of_an_evaluation_are_closed(watched, should_stop):
+  config = load_config(None, [*TINY, *SHORT, WATCHED])
+  spec = build.world_spec(config)
+  params, net_state, _ = build.build_learner(config, spec).parameters()
+  evaluator = build.build_evaluator(config, spec)
+  result = evaluator.run(params, net_state, num_episodes=4, should_stop=lambda: should_stop)
+  assert (result is None) == should_stop
+  assert watched.num_made == 1 + config.evaluation.num_envs
+  assert not watched.open_worlds
+
+
+def test_the_worlds_of_random_play_are_closed(watched):
+  config = load_config(None, [*TINY, *SHORT, WATCHED])
+  assert len(random_returns(config, num_episodes=3)) == 3
+  assert watched.num_made == 1
+  assert not watched.open_worlds
+
+
+def test_the_world_that_an_opponent_is_asked_of_is_closed(watched):
+  config = load_config(None, [*TINY, WATCHED, "env.kwargs.num_players=2", "evaluation.opponent=mcts"])
+  spec = build.world_spec(config)
+  with pytest.raises(UserError, match=r"evaluation\.opponent=mcts: .* has no such rival"):
+    check_opponent(config, spec)
+  assert watched.num_made == 2
+  assert not watched.open_worlds
+
+
+def test_the_worlds_of_a_ppo_run_are_closed(watched):
+  config = load_config(None, [*TINY_PPO, *SHORT, WATCHED])
+  events = list(ppo_run.run(config, build.world_spec(config)))
+  assert isinstance(events[-1], Finished)
+  assert watched.num_made == 1 + config.ppo.num_envs + config.evaluation.num_envs
+  assert not watched.open_worlds

@@ -13,6 +13,8 @@ import moozi
 from moozi import cli
 from moozi.commands import evaluate, train
 from moozi.core.config import Config, EnvConfig, NetworkConfig, RunConfig
+from moozi.core.errors import UserError
+from moozi.envs import minatar
 from moozi.envs.registry import world_spec
 from moozi.io.checkpoints import ARRAYS, MANIFEST, expected_of, save_checkpoint
 from moozi.io.run_directory import RunDirectory
@@ -118,6 +120,28 @@ def test_the_status_of_training_is_that_of_the_command(door, config_file, monkey
 
 
 @pytest.mark.parametrize(
+  ("left", "is_kept"),
+  [
+    ((), False),
+    (("metrics.jsonl", ""), False),
+    (("metrics.jsonl", "{}"), True),
+    (("checkpoints/x", ""), True),
+  ],
+)
+def test_a_run_that_is_refused_leaves_its_name_free_unless_it_had_begun(
+  refused, config_file, tmp_path, monkeypatch, left, is_kept
+):
+  def run_training(config, spec, run):
+    if left:
+      (run.path / left[0]).write_text(left[1])
+    raise UserError("env.name=tiny:catch: broke its promise")
+
+  monkeypatch.setattr(train, "_run_training", run_training)
+  assert "broke its promise" in refused("train", config_file, "run.name=first")
+  assert (tmp_path / "runs" / "first").exists() == is_kept
+
+
+@pytest.mark.parametrize(
   ("override", "said"),
   [
     ("learner.bach_size=3", "learner.bach_size: unknown key; did you mean learner.batch_size?"),
@@ -149,7 +173,16 @@ def test_bad_settings_are_refused_before_anything_is_made(
   ("game", "said"),
   [
     ("goofspiel", "env.name=open_spiel:goofspiel: players move at the same time"),
-    ("go(bord=9)", "env.name=open_spiel:go(bord=9): open_spiel says: Unknown parameter 'bord'"),
+    ("go(bord=9)", "go(bord=9): open_spiel refuses these parameters: Unknown parameter 'bord'"),
+    ("go(board_size=20)", "open_spiel refuses these parameters: The current Go"),
+    ("breakthrough(rows=1,columns=1)", "open_spiel refuses these parameters: rows_ > 1\n"),
+    ("go()x", "env.name=open_spiel:go()x: must be GAME or GAME(parameter=value"),
+    ("go(=)", "must be GAME or"),
+    ("go(board_size=9))", "must be GAME or"),
+    ("go(board_size=9,)", "must be GAME or"),
+    ("go(board_size=9", "must be GAME or"),
+    ("go(board_size=9,komi=7.5,board_size=5)", "the parameter board_size stands there 2 times"),
+    ("mfg_garnet", "a mean-field game"),
     ("bridge", "4 players and more"),
     ("leduc_poker", "two players who alternate strictly"),
     ("tic_tac_to", "the nearest is open_spiel:tic_tac_toe"),
@@ -197,6 +230,36 @@ def test_parameters_in_a_worlds_name_reach_the_run(door, config_file, tmp_path, 
 def test_worlds_that_cannot_be_played_are_refused(refused, config_file, tmp_path, name, said):
   pytest.importorskip("gymnasium")
   assert said in refused("train", config_file, f"env.name={name}")
+  assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+  ("world", "package", "said"),
+  [
+    (
+      "atari:Pong",
+      "ale_py",
+      'the package ale-py is not installed; pip install "moozi[atari]" brings it',
+    ),
+    (
+      "open_spiel:tic_tac_toe",
+      "pyspiel",
+      'the package open_spiel is not installed; pip install "moozi[open_spiel]" brings it',
+    ),
+    (
+      "gymnasium:CartPole-v1",
+      "gymnasium",
+      'the package gymnasium is not installed; pip install "moozi[gymnasium]" brings it',
+    ),
+    ("minatar:breakout", "minatar", "the package minatar is not installed; `pip install minatar` brings it"),
+  ],
+)
+def test_a_world_whose_package_is_missing_says_what_to_install(
+  refused, config_file, tmp_path, monkeypatch, world, package, said
+):
+  monkeypatch.setitem(sys.modules, package, None)
+  minatar._load.cache_clear()
+  assert said in refused("train", config_file, f"env.name={world}")
   assert not (tmp_path / "runs").exists()
 
 
@@ -315,7 +378,22 @@ def test_evaluate_refuses_opponents_that_there_are_not(refused, board_run):
     "evaluate", run.path, "--opponent", "human"
   )
   assert "--opponent-simulations=0" in refused("evaluate", run.path, "--opponent-simulations", "0")
+  for kind in ("random", "self"):
+    assert f"--opponent-simulations=9: the opponent is {kind}; only mcts" in refused(
+      "evaluate", run.path, "--opponent", kind, "--opponent-simulations", "9"
+    )
+  assert "the opponent is random" in refused("evaluate", run.path, "--opponent-simulations", "9")
   assert seen == {}
+
+
+def test_evaluate_refuses_an_opponent_where_there_is_one_player(refused, tmp_path, evaluation):
+  run = make_run(tmp_path)
+  assert "--opponent=mcts: tiny:catch has one player" in refused("evaluate", run.path, "--opponent", "mcts")
+  assert "--opponent=self: tiny:catch has one player" in refused("evaluate", run.path, "--opponent", "self")
+  assert "--opponent-simulations=9: tiny:catch has one" in refused(
+    "evaluate", run.path, "--opponent-simulations", "9"
+  )
+  assert evaluation == {}
 
 
 def test_evaluate_refuses_what_is_no_run_and_no_checkpoint(refused, tmp_path, evaluation):

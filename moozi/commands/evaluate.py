@@ -81,6 +81,7 @@ def evaluate(
   settings = _with_opponent(settings, opponent, opponent_simulations)
   with stdout_on_stderr():
     spec = world_spec(settings.env.name, **settings.env.kwargs)
+    _check_opponent_options(settings, spec, opponent, opponent_simulations)
     check_players(settings, spec)
     found = find_checkpoint(directory.checkpoints_path, checkpoint)
     found = read_checkpoint_info(found.path, expected_of(settings, spec))
@@ -114,6 +115,21 @@ def _with_opponent(config: "Config", opponent: str | None, simulations: str | No
   if simulations is not None:
     update["opponent_simulations"] = count_of("--opponent-simulations", simulations)
   return config.model_copy(update={"evaluation": config.evaluation.model_copy(update=update)})
+
+
+def _check_opponent_options(
+  config: "Config", spec: "EnvSpec", opponent: str | None, simulations: str | None
+) -> None:
+  """Raises UserError where an option would change nothing."""
+  given = {"--opponent": opponent, "--opponent-simulations": simulations}
+  for option, text in given.items():
+    if text is not None and spec.num_players == 1:
+      raise UserError(f"{option}={text}: {spec.name} has one player; only games of two have an opponent")
+  rival = config.evaluation.opponent
+  if simulations is not None and rival != "mcts":
+    raise UserError(
+      f"--opponent-simulations={simulations}: the opponent is {rival}; only mcts has searches of its own"
+    )
 
 
 def _describe_evaluation(result: dict[str, Any]) -> str:

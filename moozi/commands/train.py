@@ -61,7 +61,7 @@ def _begin(config: Path, overrides: list[str]) -> int:
     return _run_training(run.load_config(), spec, run)
   except UserError:
     # Refused before it began: the name stays free. A run that began keeps what it has.
-    if not any(run.checkpoints_path.iterdir()):
+    if not run.has_begun:
       shutil.rmtree(run.path)
     raise
 

@@ -147,6 +147,12 @@ class RunDirectory:
     """The folder of TensorBoard events."""
     return self.path / "tensorboard"
 
+  @property
+  def has_begun(self) -> bool:
+    """Whether training got so far as to leave a checkpoint or a line of metrics."""
+    has_metrics = self.metrics_path.exists() and self.metrics_path.stat().st_size > 0
+    return has_metrics or any(self.checkpoints_path.iterdir())
+
   def log_path(self, actor: str) -> Path:
     """The log file of one actor (`training_worker_0`)."""
     return self.logs_path / f"{check_name(actor, 'actor')}.log"

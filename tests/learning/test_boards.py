@@ -64,7 +64,7 @@ def test_nim_is_won_by_whoever_can_win_it(tmp_path):
 def test_kuhn_poker_beats_random_play_from_both_seats(tmp_path):
   run = train(tmp_path, "kuhn_poker.yaml")
   done = subprocess.run(
-    [sys.executable, "-m", "moozi.cli", "evaluate", str(run), "--episodes", "10000", "--json"],
+    [sys.executable, "-m", "moozi.cli", "evaluate", str(run), "--episodes", "20000", "--json"],
     capture_output=True,
     text=True,
     check=True,

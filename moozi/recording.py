@@ -17,7 +17,7 @@ from moozi.io.checkpoints import expected_of
 from moozi.io.metrics import MetricsSink
 from moozi.io.resume_store import ResumeStore
 from moozi.io.run_directory import RunDirectory
-from moozi.runtime.events import Acted, Evaluated, Event, Finished, Started, StateReady, Updated
+from moozi.runtime.events import Acted, Evaluated, Event, Faulted, Finished, Started, StateReady, Updated
 
 _log = logging.getLogger("moozi.driver")
 _NUM_RECENT_EPISODES = 100
@@ -80,6 +80,8 @@ class Recorder:
         self._on_evaluated(event)
       case StateReady():
         self._on_state(event)
+      case Faulted():
+        self._on_fault(event)
       case Finished():
         self._on_finished(event)
     if self._wall_s() >= self._next_tick_s:
@@ -205,6 +207,13 @@ class Recorder:
     self._num_samples = int(state["num_samples"])
     self._learning_since = None if state["learning_since"] < 0 else float(state["learning_since"])
     return int(state["env_steps"]), int(state["learner_steps"]), float(state["wall_s"])
+
+  def _on_fault(self, event: Faulted) -> None:
+    _log.warning("%s: %s", event.message, event.counts)
+    self._display.note(event.message)
+    for kind, count in event.counts.items():
+      name = f"faults/{kind}"
+      self._window.latest[name] = self._window.latest.get(name, 0) + count
 
   def _on_finished(self, event: Finished) -> None:
     wall_s = self._wall_s()

@@ -90,8 +90,11 @@ def _events(
     return loop.run(config, spec, stop.is_set, resumed.state, saved_blocks)
   from moozi.actors import driver
 
+  def latest() -> RunState | None:
+    return newest_state(config, spec, run)
+
   logs = str(run.logs_path.absolute())
-  return driver.run(config, spec, logs, stop.is_set, resumed.state, saved_blocks)
+  return driver.run(config, spec, logs, stop.is_set, resumed.state, saved_blocks, latest)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -118,6 +121,38 @@ def load_resumed(config: Config, spec: EnvSpec, run: RunDirectory) -> Resumed:
 
   Raises: UserError: there is none, or the run has made all the steps it was to make.
   """
+  found, passed_over = _newest(config, spec, run)
+  if found is None and passed_over:
+    raise UserError(f"{run.path}: no checkpoint can be used to go on: {passed_over[0]}")
+  if found is None:
+    raise UserError(
+      f"{run.path}: holds nothing to go on from; checkpoint.start_from={run.path} begins a new run with its "
+      "last parameters"
+    )
+  recorder = found.recorder or {}
+  if recorder["env_steps"] >= config.max_env_steps:
+    raise UserError(
+      f"{run.path}: has made {recorder['env_steps']:,} environment steps, and max_env_steps="
+      f"{config.max_env_steps}; give a larger one to go on"
+    )
+  if config.max_wall_s is not None and recorder["wall_s"] >= config.max_wall_s:
+    raise UserError(
+      f"{run.path}: has taken {recorder['wall_s']:.0f} s, and max_wall_s={config.max_wall_s:g}; "
+      "give a larger one to go on"
+    )
+  return dataclasses.replace(found, passed_over=tuple(passed_over))
+
+
+def newest_state(config: Config, spec: EnvSpec, run: RunDirectory) -> RunState | None:
+  """What an actor that died goes on from; None where nothing whole was saved yet."""
+  found, passed_over = _newest(config, spec, run)
+  for text in passed_over:
+    _log.warning("passed over %s", text)
+  return None if found is None else found.state
+
+
+def _newest(config: Config, spec: EnvSpec, run: RunDirectory) -> tuple[Resumed | None, list[str]]:
+  """The newest whole state, and why newer ones are not."""
   import jax
 
   store, passed_over = ResumeStore(run.resume_path), []
@@ -130,25 +165,8 @@ def load_resumed(config: Config, spec: EnvSpec, run: RunDirectory) -> Resumed:
     except (UserError, ValueError, KeyError) as e:
       passed_over.append(f"{info.name}: {e}")
       continue
-    if info.env_steps >= config.max_env_steps:
-      raise UserError(
-        f"{run.path}: has made {info.env_steps:,} environment steps, and max_env_steps="
-        f"{config.max_env_steps}; give a larger one to go on"
-      )
-    if config.max_wall_s is not None and recorder["wall_s"] >= config.max_wall_s:
-      raise UserError(
-        f"{run.path}: has taken {recorder['wall_s']:.0f} s, and max_wall_s={config.max_wall_s:g}; "
-        "give a larger one to go on"
-      )
-    return Resumed(
-      state=state, recorder=recorder, store=store, name=info.name, passed_over=tuple(passed_over)
-    )
-  if passed_over:
-    raise UserError(f"{run.path}: no checkpoint can be used to go on: {passed_over[0]}")
-  raise UserError(
-    f"{run.path}: holds nothing to go on from; checkpoint.start_from={run.path} begins a new run with its "
-    "last parameters"
-  )
+    return Resumed(state=state, recorder=recorder, store=store, name=info.name), passed_over
+  return None, passed_over
 
 
 def _read_resume_state(store: ResumeStore, info: CheckpointInfo, training: Any) -> tuple[RunState, State]:

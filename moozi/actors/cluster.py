@@ -11,6 +11,8 @@ from typing import Any
 from moozi.core.config import ActorResources, Config
 from moozi.core.errors import UserError
 
+# Ray's name of a resource, and the configuration's.
+SHARES = (("CPU", "num_cpus"), ("GPU", "num_gpus"))
 _CONNECT_TIMEOUT_S = 5.0
 
 
@@ -117,7 +119,7 @@ def check_resources(config: Config, available: dict[str, float]) -> None:
     config: the run's configuration.
     available: Ray's `cluster_resources()`.
   """
-  for resource, field in (("CPU", "num_cpus"), ("GPU", "num_gpus")):
+  for resource, field in SHARES:
     parts = {key: count * getattr(share, field) for key, (count, share) in demands(config).items()}
     total, has = sum(parts.values()), available.get(resource, 0.0)
     if total > has + 1e-9:

@@ -1,7 +1,8 @@
 """The driver: the thesis's Algorithm 3 without its barrier.
 
 It says who works when, on what, and where the result goes; nobody else does. Every call returns a
-future; the driver keeps a bounded number of them at each actor and reacts as they complete.
+future; the driver keeps a bounded number of them at each actor and reacts as they complete. Where an actor
+died, each of its calls is taken off the books, the actor is made anew, and what was lost is told.
 `runtime.loop` is the same algorithm in one process.
 """
 
@@ -11,13 +12,12 @@ from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 from moozi.actors import cluster
-from moozi.actors.parameter_server import ParameterServer
-from moozi.actors.replay_buffer import ReplayActor
-from moozi.actors.workers import TestingWorker, TrainingWorker
+from moozi.actors.calls import Calls
+from moozi.actors.crew import REPLAY, SERVER, TESTER, WORKER, Crew
 from moozi.core.config import Config
 from moozi.core.flat_state import State, part, prefixed
 from moozi.core.spec import EnvSpec
-from moozi.runtime.events import Acted, Evaluated, Event, Finished, Started, StateReady, Updated
+from moozi.runtime.events import Acted, Evaluated, Event, Faulted, Finished, Started, StateReady, Updated
 from moozi.runtime.pacing import Best, CheckpointSchedule, Every, Pacer
 from moozi.runtime.run_state import RunState
 
@@ -32,6 +32,7 @@ def run(
   should_stop: Callable[[], bool] = lambda: False,
   state: RunState | None = None,
   saved_blocks: Callable[[], Any] = lambda: None,
+  latest: Callable[[], RunState | None] = lambda: None,
 ) -> Generator[Event, None, None]:
   """Trains with Ray actors, and yields what happened: the same events as `runtime.loop.run`.
 
@@ -42,13 +43,14 @@ def run(
     should_stop: asked between reactions; true ends the run with a last checkpoint.
     state: go on from here, with new games; without its progress a new run begins with its training state.
     saved_blocks: generations of the blocks of replay that need not come with the next StateReady.
+    latest: reads the newest whole state that was saved, for actors that died; None: there is none yet.
 
   Raises:
     UserError: the actors ask for more than the cluster has, or no cluster answers.
   """
   start = time.monotonic() - (0.0 if state is None else state.wall_s)
   with cluster.connected(config) as ray:
-    yield from _Driver(ray, config, spec, log_dir, should_stop, state, saved_blocks, start).run()
+    yield from _Driver(ray, config, spec, log_dir, should_stop, state, saved_blocks, latest, start).run()
 
 
 class _Driver:
@@ -63,25 +65,15 @@ class _Driver:
     should_stop: Callable[[], bool],
     state: RunState | None,
     saved_blocks: Callable[[], Any],
+    latest: Callable[[], RunState | None],
     start: float,
   ) -> None:
     self._ray, self._config, self._should_stop, self._start = ray, config, should_stop, start
     self._saved_blocks = saved_blocks
+    self._crew = Crew(ray, config, spec, log_dir, state, latest)
+    self._calls = Calls(ray)
     progress = {} if state is None else state.progress
     env_steps = int(progress.get("pacer/env_steps", 0))
-
-    def actor(cls: type, resources: Any, *args: Any) -> Any:
-      return ray.remote(**cluster.options(resources))(cls).remote(config, spec, *args, log_dir)
-
-    self._server = actor(ParameterServer, config.ray.learner, None if state is None else state.training)
-    self._replay = actor(ReplayActor, config.ray.replay, None if state is None else state.replay)
-    # Workers keep their worlds to themselves: those of a resumed run begin new games.
-    self._workers = [
-      actor(TrainingWorker, config.workers.resources, index, env_steps)
-      for index in range(config.workers.num_workers)
-    ]
-    self._tester = actor(TestingWorker, config.evaluation.resources)
-
     self._segment_steps = config.workers.num_envs * config.workers.segment_length
     self._pacer = Pacer(config, slack_steps=self._slack_steps())
     self._evaluations, self._best = Every(config.evaluation.period_env_steps), Best()
@@ -102,23 +94,25 @@ class _Driver:
     self._parameters: Any = None
     self._publishing = False
     self._evaluation: Any = None
-    self._segments_at = [0] * config.workers.num_workers
+    self._final_evaluation_is_due = False
+    self._has_final_state = False
+    self._segments_at = dict.fromkeys(self._crew.workers, 0)
     self._batches_in_flight = 0
-    # future -> the reaction to its value, which returns the events to tell
-    self._reactions: dict[Any, Callable[[Any], list[Event]]] = {}
+    # Segments of games that replay has lost the beginnings of are known by an older epoch.
+    self._epoch = 0
 
   def run(self) -> Iterator[Event]:
-    self._parameters = self._server.parameters.remote()
+    self._parameters = self._crew.server.parameters.remote()
     while not self._should_stop():
       if self._ray.wait([self._parameters], timeout=0.5)[0]:
         break
-    self._can_sample, told = self._ray.get(self._replay.ready.remote())
-    yield Started(**self._counters(), message=f"{len(self._workers)} training workers{told}")
+    self._can_sample, told = self._ray.get(self._crew.replay.ready.remote())
+    yield Started(**self._counters(), message=f"{len(self._crew.workers)} training workers{told}")
     reason = None
     try:
       while reason is None:
         self._ask()
-        yield from self._react(timeout=1.0)
+        yield from self._react(timeout_s=1.0)
         self._ask_due()
         reason = self._reason_to_end()
       yield from self._finish(reason)
@@ -130,15 +124,17 @@ class _Driver:
 
   def _ask(self) -> None:
     """Gives every actor as much work as it may have in flight."""
-    config, pacer = self._config, self._pacer
+    config, pacer, crew = self._config, self._pacer, self._crew
     while self._batches_in_flight < config.ray.batches_in_flight and pacer.may_learn(self._can_sample):
       pacer.ask_learn()
       self._batches_in_flight += 1
-      targets = self._replay.sample.remote()
-      priorities, metrics = self._server.update.options(num_returns=2).remote(targets)
-      self._reactions[metrics] = functools.partial(self._on_updated, priorities)
+      targets = crew.replay.sample.remote()
+      priorities, metrics = crew.server.update.options(num_returns=2).remote(targets)
+      self._calls.expect(
+        metrics, SERVER, functools.partial(self._on_updated, priorities), self._on_update_lost
+      )
     # The emptiest queue first, so that no worker waits while another has two segments to make.
-    for index in sorted(range(len(self._workers)), key=self._segments_at.__getitem__):
+    for index in sorted(crew.workers, key=self._segments_at.__getitem__):
       while self._segments_at[index] < config.ray.segments_in_flight and pacer.may_act(self._can_sample):
         self._ask_segment(index)
 
@@ -147,42 +143,55 @@ class _Driver:
     # for its argument would hold up all the sampling behind it.
     self._pacer.ask_act(self._segment_steps)
     self._segments_at[index] += 1
-    worker = self._workers[index]
+    worker = self._crew.workers[index]
     segment, acted = worker.run.options(num_returns=2).remote(self._parameters, self._pacer.env_steps)
-    self._reactions[acted] = functools.partial(self._on_acted, index, segment)
+    self._calls.expect(
+      acted,
+      f"{WORKER}_{index}",
+      functools.partial(self._on_acted, index, segment, self._epoch),
+      functools.partial(self._on_segment_lost, index),
+    )
 
   def _publish(self) -> None:
     """Takes the newest parameters as one object, however many workers will read it."""
     if not self._publishing:
       self._publishing = True
-      reference = self._server.parameters.remote()
-      self._reactions[reference] = lambda _: self._on_published(reference)
+      reference = self._crew.server.parameters.remote()
+      self._calls.expect(
+        reference, SERVER, lambda _: self._on_published(reference), lambda: self._on_published(None)
+      )
 
   def _evaluate(self, num_episodes: int, is_final: bool) -> None:
-    self._evaluation = self._tester.run.remote(self._parameters, self._pacer.env_steps, num_episodes)
+    self._evaluation = self._crew.tester.run.remote(self._parameters, self._pacer.env_steps, num_episodes)
     # The state beside the parameters that are played with, should they turn out to be the best.
-    state = self._server.get_state.remote()
-    self._reactions[self._evaluation] = lambda value: self._on_evaluated(state, value, is_final)
+    state = self._crew.server.get_state.remote()
+    self._calls.expect(
+      self._evaluation,
+      TESTER,
+      functools.partial(self._on_evaluated, state, is_final),
+      functools.partial(self._on_evaluation_lost, is_final),
+    )
 
   # --- reacting -----------------------------------------------------------------------------------
 
-  def _react(self, timeout: float) -> Iterator[Event]:
-    """Waits for some futures and tells what they brought."""
-    if not self._reactions:
-      time.sleep(0.01)
-      return
-    ready, _ = self._ray.wait(list(self._reactions), num_returns=1, timeout=timeout)
-    if ready:
-      done, _ = self._ray.wait(list(self._reactions), num_returns=len(self._reactions), timeout=0)
-      ready = [reference for reference in self._reactions if reference in {*ready, *done}]
-    for reference in ready:
-      reaction = self._reactions.pop(reference)
-      yield from reaction(self._ray.get(reference))
+  def _react(self, timeout_s: float) -> Iterator[Event]:
+    """Waits for some calls and tells what they brought."""
+    for call, value, error in self._calls.come(timeout_s):
+      if error is None:
+        self._crew.has_worked(call.actor)
+        yield from call.react(value)
+      else:
+        yield from call.undo()
+        yield from self._on_lost(error)
 
-  def _on_acted(self, index: int, segment: Any, acted: Any) -> list[Event]:
+  def _on_acted(self, index: int, segment: Any, epoch: int, acted: Any) -> list[Event]:
     self._segments_at[index] -= 1
-    stored = self._replay.add.remote(segment, index * self._config.workers.num_envs)
-    self._reactions[stored] = self._on_stored
+    if epoch != self._epoch:
+      return self._on_steps_lost(f"{WORKER}_{index}: a segment of games that replay has lost was left out")
+    stored = self._crew.replay.add.remote(segment, index * self._config.workers.num_envs)
+    self._calls.expect(
+      stored, REPLAY, self._on_stored, lambda: self._on_steps_lost(f"{WORKER}_{index}: a segment was lost")
+    )
     return [
       Acted(
         **self._counters(),
@@ -201,7 +210,7 @@ class _Driver:
   def _on_updated(self, priorities: Any, metrics: dict[str, float]) -> list[Event]:
     learner = self._config.learner
     if self._config.replay.refreshes_priorities:
-      self._reactions[self._replay.update_priorities.remote(priorities)] = lambda _: []
+      self._calls.expect(self._crew.replay.update_priorities.remote(priorities), REPLAY)
     self._batches_in_flight -= 1
     self._pacer.done_learn()
     self._learner_steps += learner.updates_per_call
@@ -217,25 +226,89 @@ class _Driver:
     ]
 
   def _on_published(self, reference: Any) -> list[Event]:
-    self._parameters, self._publishing = reference, False
+    self._publishing = False
+    if reference is not None:
+      self._parameters = reference
     return []
 
-  def _on_evaluated(self, state: Any, result: Any, is_final: bool) -> list[Event]:
+  def _on_evaluated(self, state: Any, is_final: bool, result: Any) -> list[Event]:
     self._evaluation = None
     out: list[Event] = [Evaluated(**self._counters(), result=result, is_final=is_final)]
     if self._best.is_beaten_by(result):
-      training = self._ray.get(state)
+      try:
+        training = self._ray.get(state)
+      except self._ray.exceptions.RayActorError:
+        return out  # the server died meanwhile; the call that finds it out deals with it
       counters = {"env_steps": result.env_steps, "learner_steps": int(training.learner_step)}
       out.append(StateReady(**counters, state=RunState(training=training), is_best=True))
     return out
+
+  # --- losses -------------------------------------------------------------------------------------
+
+  def _on_segment_lost(self, index: int) -> list[Event]:
+    self._segments_at[index] -= 1
+    return self._on_steps_lost(f"{WORKER}_{index}: the segment in flight was lost")
+
+  def _on_steps_lost(self, message: str, count: int | None = None) -> list[Event]:
+    """Acted steps that replay will not have are asked for again."""
+    if count is None:
+      count = self._segment_steps
+      self._pacer.undo_act(count)
+    return [Faulted(**self._counters(), counts={"lost_steps": count}, message=message)]
+
+  def _on_update_lost(self) -> list[Event]:
+    self._batches_in_flight -= 1
+    self._pacer.undo_learn()
+    return []
+
+  def _on_evaluation_lost(self, is_final: bool) -> list[Event]:
+    self._evaluation = None
+    if is_final:
+      self._final_evaluation_is_due = True
+    else:
+      self._evaluations.repeat()
+    return []
+
+  def _on_lost(self, error: Any) -> list[Event]:
+    """Makes the actor anew that an error tells of, unless that has been done."""
+    name = self._crew.name_of(error) if isinstance(error, self._ray.exceptions.ActorDiedError) else None
+    if name is None:
+      return []
+    revival = self._crew.revive(name, self._pacer.env_steps, self._learner_steps)
+    if revival is None:
+      raise error
+    kind = name.rpartition("_")[0] if name.startswith(WORKER) else name
+    counts = {kind: 1}
+    if name == SERVER:
+      counts["lost_updates"] = self._learner_steps - revival.learner_steps
+      self._parameters = self._crew.server.parameters.remote()
+    if name == REPLAY:
+      counts["lost_steps"] = self._pacer.env_steps + self._not_added - revival.num_added
+      self._not_added = revival.num_added - self._pacer.env_steps
+      self._begin_games_anew()
+    if not revival.is_back:
+      self._segments_at[int(name.rpartition("_")[2])] = 0
+    return [Faulted(**self._counters(), counts=counts, message=revival.message)]
+
+  def _begin_games_anew(self) -> None:
+    """After replay went back: what goes on from there on would not follow what it has."""
+    self._epoch += 1
+    self._can_sample = False
+    for index, worker in self._crew.workers.items():
+      self._calls.expect(worker.begin_anew.remote(), f"{WORKER}_{index}")
+
+    def on_ready(value: tuple[bool, str]) -> list[Event]:
+      self._can_sample = value[0]
+      return []
+
+    self._calls.expect(self._crew.replay.ready.remote(), REPLAY, on_ready)
 
   # --- what is due --------------------------------------------------------------------------------
 
   def _ask_due(self) -> None:
     """Asks for a checkpoint and an evaluation where their time has come."""
     if not self._is_saving and self._checkpoints.is_due(self._wall_s(), self._pacer.env_steps):
-      self._is_saving = True
-      self._ask_state(functools.partial(self._state_ready, is_final=False))
+      self._ask_state(is_final=False)
     if self._evaluation is None and self._evaluations.is_due(self._pacer.env_steps):
       self._evaluate(self._config.evaluation.episodes, is_final=False)
 
@@ -252,60 +325,73 @@ class _Driver:
     Whoever was told to stop waits for no evaluation: the checkpoint comes first.
     """
     if reason == "stopped":
-      self._reactions.pop(self._evaluation, None)
-    while self._reactions:
-      yield from self._react(timeout=10.0)
-    closing = [worker.close.remote() for worker in self._workers]
-    self._ask_state(functools.partial(self._state_ready, is_final=True))
-    while self._reactions:
-      yield from self._react(timeout=10.0)
-    if reason != "stopped":
-      self._parameters = self._server.parameters.remote()
-      self._evaluate(self._config.evaluation.final_episodes, is_final=True)
-      while self._reactions and not self._should_stop():
-        yield from self._react(timeout=0.5)
+      self._calls.forget(self._evaluation)
+    yield from self._drain()
+    closing = [worker.close.remote() for worker in self._crew.workers.values()]
+    while not self._has_final_state:
+      self._ask_state(is_final=True)
+      yield from self._drain()
+    self._final_evaluation_is_due = reason != "stopped"
+    if self._final_evaluation_is_due:
+      self._parameters = self._crew.server.parameters.remote()
+    while (self._calls or self._final_evaluation_is_due) and not self._should_stop():
+      if self._final_evaluation_is_due:
+        self._final_evaluation_is_due = False
+        self._evaluate(self._config.evaluation.final_episodes, is_final=True)
+      yield from self._react(timeout_s=0.5)
     # What a world holds outside its process ends well; one that does not end holds nobody up.
     self._ray.wait(closing, num_returns=len(closing), timeout=_CLOSE_TIMEOUT_S)
     yield Finished(**self._counters(), reason=reason, sample_reuse=self._pacer.sample_reuse)
 
+  def _drain(self) -> Iterator[Event]:
+    while self._calls:
+      yield from self._react(timeout_s=10.0)
+
   def _salvage(self) -> Iterator[Event]:
-    """After an actor's failure: a last checkpoint, if the parameter server still answers."""
+    """After a failure that the run cannot go on with: a last state, if those who hold it still answer."""
     try:
-      state = self._ray.get(self._server.get_state.remote(), timeout=_SALVAGE_TIMEOUT_S)
+      training, replay = self._ray.get(
+        [self._crew.server.get_state.remote(), self._crew.replay.snapshot.remote(self._saved_blocks())],
+        timeout=_SALVAGE_TIMEOUT_S,
+      )
     except self._ray.exceptions.RayError:
       return
-    learner_steps = int(state.learner_step)
-    yield StateReady(
-      env_steps=self._pacer.env_steps,
-      learner_steps=learner_steps,
-      state=RunState(training=state),
-      is_final=True,
-    )
+    yield from self._on_state(self._progress(), True, training, replay)
 
-  def _ask_state(self, reaction: Callable[[Any, Any, State], list[Event]]) -> None:
+  # --- the run's state ----------------------------------------------------------------------------
+
+  def _ask_state(self, is_final: bool) -> None:
     """Asks for the training state and replay's content as they are when all that was asked before is done."""
-    progress = prefixed("pacer", self._pacer.get_state()) | prefixed(
-      "evaluations", self._evaluations.get_state()
-    )
-    if self._evaluation is not None:
-      progress |= {"evaluations/next": 0.0}  # the one under way is made again
-    progress |= prefixed("best", self._best.get_state())
-    progress |= {"worlds_began_at": 0, "wall_s": self._wall_s()}
-    training = self._server.get_state.remote()
-    replay = self._replay.snapshot.remote(self._saved_blocks())
+    self._is_saving = True
+    progress = self._progress()
+    training = self._crew.server.get_state.remote()
+    replay = self._crew.replay.snapshot.remote(self._saved_blocks())
     # Two objects that come at different moments; the later one takes both.
     parts: dict[str, Any] = {}
 
     def on_part(name: str, value: Any) -> list[Event]:
       parts[name] = value
-      return reaction(parts["training"], parts["replay"], progress) if len(parts) == 2 else []
+      return self._on_state(progress, is_final, **parts) if len(parts) == 2 else []
 
-    self._reactions[training] = functools.partial(on_part, "training")
-    self._reactions[replay] = functools.partial(on_part, "replay")
+    def on_lost() -> list[Event]:
+      self._is_saving = False
+      return []
 
-  def _state_ready(self, training: Any, replay: Any, progress: State, is_final: bool) -> list[Event]:
+    self._calls.expect(training, SERVER, functools.partial(on_part, "training"), on_lost)
+    self._calls.expect(replay, REPLAY, functools.partial(on_part, "replay"), on_lost)
+
+  def _progress(self) -> State:
+    progress: State = {"worlds_began_at": 0, "wall_s": self._wall_s()}
+    for name, holder in (("pacer", self._pacer), ("evaluations", self._evaluations), ("best", self._best)):
+      progress |= prefixed(name, holder.get_state())  # type: ignore[attr-defined]
+    if self._evaluation is not None:
+      progress |= {"evaluations/next": 0.0}  # the one under way is made again
+    return progress
+
+  def _on_state(self, progress: State, is_final: bool, training: Any, replay: Any) -> list[Event]:
     """The counters are the state's own: what completed while it travelled is not in it."""
     self._is_saving = False
+    self._has_final_state = is_final
     learner_steps, env_steps = int(training.learner_step), replay.num_added - self._not_added
     ahead = (learner_steps - self._learner_steps_at_start) * self._config.learner.batch_size
     progress |= {"pacer/env_steps": env_steps, "pacer/samples_done": self._samples_at_start + ahead}

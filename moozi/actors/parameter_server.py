@@ -4,6 +4,7 @@ from typing import Any
 
 from moozi.actors import process
 from moozi.core.config import Config
+from moozi.core.pytree import replace
 from moozi.core.records import TrainTarget
 from moozi.core.spec import EnvSpec
 
@@ -11,13 +12,18 @@ from moozi.core.spec import EnvSpec
 class ParameterServer:
   """Holds the central copy of the parameters and updates it."""
 
-  def __init__(self, config: Config, spec: EnvSpec, state: Any, log_dir: str | None) -> None:
+  def __init__(
+    self, config: Config, spec: EnvSpec, state: Any, learner_step: int = 0, *, log_dir: str | None
+  ) -> None:
     self._log = process.prepare("parameter_server", config.ray.learner, log_dir)
     from moozi.runtime.build import build_learner
 
     self._learner = build_learner(config, spec)
     if state is not None:
       self._learner.set_state(state)
+    elif learner_step:
+      fresh = self._learner.get_state()
+      self._learner.set_state(replace(fresh, learner_step=fresh.learner_step + learner_step))
     self._log.info("ready at learner step %d", self._learner.learner_step)
 
   def update(self, targets: TrainTarget) -> tuple[Any, dict[str, float]]:

@@ -13,7 +13,7 @@ from moozi.core.spec import EnvSpec
 class ReplayActor:
   """Stores segments, makes targets."""
 
-  def __init__(self, config: Config, spec: EnvSpec, snapshot: Any, log_dir: str | None) -> None:
+  def __init__(self, config: Config, spec: EnvSpec, snapshot: Any, *, log_dir: str | None) -> None:
     self._log = process.prepare("replay_buffer", config.ray.replay, log_dir)
     from moozi.runtime import replay_snapshot
     from moozi.runtime.replay import ReplayBuffer

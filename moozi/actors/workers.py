@@ -13,7 +13,9 @@ from moozi.core.spec import EnvSpec
 class TrainingWorker:
   """Makes segments of trajectories by acting in its own worlds."""
 
-  def __init__(self, config: Config, spec: EnvSpec, index: int, began_at: int, log_dir: str | None) -> None:
+  def __init__(
+    self, config: Config, spec: EnvSpec, index: int, began_at: int, *, log_dir: str | None
+  ) -> None:
     self._log = process.prepare(f"training_worker_{index}", config.workers.resources, log_dir)
     from moozi.runtime.build import build_collector
 
@@ -25,6 +27,11 @@ class TrainingWorker:
     self._collector.set_parameters(*parameters)
     return self._collector.run(env_steps)
 
+  def begin_anew(self) -> None:
+    """Begins new games in all worlds: what replay has does not end where these stand."""
+    self._collector.begin_anew()
+    self._log.info("new games in all worlds")
+
   def close(self) -> None:
     """Closes the worlds."""
     self._collector.close()
@@ -33,7 +40,7 @@ class TrainingWorker:
 class TestingWorker:
   """Plays evaluation episodes."""
 
-  def __init__(self, config: Config, spec: EnvSpec, log_dir: str | None) -> None:
+  def __init__(self, config: Config, spec: EnvSpec, *, log_dir: str | None) -> None:
     self._log = process.prepare("testing_worker", config.evaluation.resources, log_dir)
     from moozi.runtime.build import build_evaluator
 

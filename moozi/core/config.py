@@ -278,6 +278,9 @@ class RayConfig(Section):
   publish_period_updates: PositiveInt = Field(
     64, description="learner steps between two publications of parameters"
   )
+  max_restarts: NonNegativeInt = Field(
+    3, description="how often in a row an actor that died is made anew before the run ends"
+  )
   learner: ActorResources = ActorResources(num_cpus=1.0, num_threads=0)
   replay: ActorResources = ActorResources(num_cpus=0.25)
 

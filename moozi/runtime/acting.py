@@ -170,6 +170,11 @@ class TrajectoryCollector:
       "lengths": self._lengths,
     }
 
+  def begin_anew(self) -> None:
+    """Begins a new game in every world."""
+    self._timestep = self._env.reset()
+    self._returns, self._lengths = np.zeros_like(self._returns), np.zeros_like(self._lengths)
+
   def close(self) -> None:
     """Closes the worlds; nothing can be run afterwards."""
     self._env.close()

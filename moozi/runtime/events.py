@@ -65,6 +65,14 @@ class StateReady(Event):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Faulted(Event):
+  """Something went wrong and the run goes on. `counts` are new faults by kind; `message` says what, where."""
+
+  counts: dict[str, int]
+  message: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Finished(Event):
   """The run is over. `reason` says why; `sample_reuse` is that of the whole run."""
 

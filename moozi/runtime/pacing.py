@@ -40,12 +40,14 @@ class Pacer:
 
     Args:
       can_sample: replay can draw a batch. Before training starts acting goes on until it can, however
-        many steps that takes (a lane's newest n + K steps wait).
+        many steps that takes (a lane's newest n + K steps wait), and again where replay has lost its own.
     """
     if self.env_steps_asked >= self._max_env_steps:
       return False
+    if not can_sample:
+      return True
     if self.started_at is None:
-      return not can_sample or self.env_steps_asked < self._min_steps + self._slack_steps
+      return self.env_steps_asked < self._min_steps + self._slack_steps
     ahead = (self.env_steps_asked - self.started_at) - self.samples_done / self._ratio
     return ahead < self._slack_steps
 
@@ -55,8 +57,10 @@ class Pacer:
     Args:
       can_sample: replay can draw a batch.
     """
+    if not can_sample:
+      return False
     if self.started_at is None:
-      if not (can_sample and self.env_steps >= self._min_steps):
+      if self.env_steps < self._min_steps:
         return False
       self.started_at = self.env_steps
     return self.samples_asked + self._call_samples <= self._allowed_samples
@@ -76,6 +80,14 @@ class Pacer:
   def done_learn(self) -> None:
     """A learner call is done."""
     self.samples_done += self._call_samples
+
+  def undo_act(self, num_steps: int) -> None:
+    """A segment that was asked for will not come."""
+    self.env_steps_asked -= num_steps
+
+  def undo_learn(self) -> None:
+    """A learner call that was asked for will not be done."""
+    self.samples_asked -= self._call_samples
 
   def get_state(self) -> State:
     """What is done. What was asked for and has not come is asked for again after `set_state`."""

@@ -23,7 +23,7 @@ class ReplaySnapshot:
 
   Attributes:
     head: all but the rings, flat: newest, priorities, sampler, generator, counters.
-    generations: [N] int64, how often each block was written to; 0: never, and it is in no file.
+    generations: [N] int64, which content each block has; 0: none yet, and it is in no file.
     blocks: the blocks that the asker did not have, by number; all that were ever written before `restore`.
   """
 
@@ -71,7 +71,7 @@ def restore(replay: ReplayBuffer, snapshot: ReplaySnapshot) -> int:
     replay.set_state(state)
     replay.storage.generations[:] = snapshot.generations
     return 0
-  return _lay_anew(replay, state | {"generation": int(snapshot.generations.max(initial=0))}, old)
+  return _lay_anew(replay, state, old)
 
 
 def _shape_of(head: State) -> tuple[int, int, int]:
@@ -118,6 +118,4 @@ def _lay_anew(replay: ReplayBuffer, state: State, old: tuple[int, int, int]) -> 
         source.trajectory(lane, first + int(starts[0]), stop, is_batched=True), lane % replay.num_lanes
       )
   replay.set_counters(state)
-  # No block is what a file of the same number holds.
-  replay.storage.generations += state["generation"] + 1
   return source.num_steps - replay.num_steps

@@ -1,6 +1,7 @@
 """Where replay keeps steps: one ring per (worker, environment) lane, each frame once. No JAX."""
 
 import math
+import time
 
 import numpy as np
 
@@ -56,8 +57,9 @@ class LaneStorage:
     lane_capacity: steps kept in each.
     newest: [num_lanes] int64, index of the newest step of each lane; -1 in an empty one.
     sequence: [num_lanes * lane_capacity] int64, the index written in each slot; -1 where none was.
-    generations: [64] int64, how often each block was written to. A block is a stretch of positions in all
-      rings: what a checkpoint need not write again.
+    generations: [64] int64, a number that changes whenever a block is written to, and that no other buffer
+      uses for other content; 0: never. A block is a stretch of positions in all rings: what a checkpoint need
+      not write again.
   """
 
   def __init__(self, targets: TargetsConfig, spec: EnvSpec, num_lanes: int, lane_capacity: int) -> None:
@@ -78,6 +80,7 @@ class LaneStorage:
     self.arrays = _empty_arrays(spec, size)
     self._block_width = -(-lane_capacity // _NUM_BLOCKS)
     self.generations = np.zeros(_NUM_BLOCKS, np.int64)
+    self._generation = time.time_ns()
 
   @property
   def size(self) -> int:
@@ -172,7 +175,8 @@ class LaneStorage:
     """Marks the blocks of slots (of any shape) as written to."""
     is_touched = np.zeros(_NUM_BLOCKS, bool)
     is_touched[slot % self.lane_capacity // self._block_width] = True
-    self.generations += is_touched
+    self._generation += 1
+    self.generations[is_touched] = self._generation
 
   def block(self, number: int) -> dict[str, np.ndarray]:
     """A copy of one block: by name [num_lanes, at most lane_capacity / 64 rounded up, ...]."""
@@ -328,7 +332,8 @@ class LaneStorage:
       view[:, :used] = state[name]
       view[:, used:] = _EMPTY if name == "sequence" else 0
     self.newest[:] = state["newest"]
-    self.generations += 1
+    self._generation += 1
+    self.generations[:] = self._generation
 
 
 def empty_block(spec: EnvSpec, num_lanes: int, width: int) -> dict[str, np.ndarray]:

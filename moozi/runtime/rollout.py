@@ -19,7 +19,7 @@ import numpy as np
 from moozi.agent.policy import Policy, make_policy
 from moozi.core.config import Config, PlannerConfig
 from moozi.core.flat_state import State, tree_of_state, tree_state
-from moozi.core.pytree import fields_of, record
+from moozi.core.pytree import fields_of, record, replace
 from moozi.core.records import TrajectorySample
 from moozi.envs.jax_environment import reset_worlds
 from moozi.envs.jax_world import JaxWorld, WorldState, world_keys
@@ -142,7 +142,7 @@ class RolloutCollector:
     seed: int,
     policy: Policy | None = None,
   ) -> None:
-    self._planner = planner
+    self._planner, self._world = planner, world
     self._lead = (config.workers.segment_length, len(world_seeds))
     policy = policy or make_policy(model, planner, config.targets, world.spec)
     # The old state is given up: worlds and histories are by far the largest arrays here.
@@ -200,6 +200,16 @@ class RolloutCollector:
     """Goes on from where another collector was; see `TrajectoryCollector.set_state`."""
     self._state = jax.device_put(tree_of_state(self._state, state))
     return 0
+
+  def begin_anew(self) -> None:
+    """Begins a new game in every world."""
+    state = self._state
+    self._state = replace(
+      state,
+      worlds=reset_worlds(self._world, state.worlds.rng_key),
+      episode_return=jnp.zeros_like(state.episode_return),
+      episode_length=jnp.zeros_like(state.episode_length),
+    )
 
   def close(self) -> None:
     """Does nothing: compiled worlds hold nothing outside this process."""

@@ -38,14 +38,12 @@ def test_a_buffer_put_together_from_blocks_goes_on_to_the_bit(sampling, length):
   second = make_buffer(spec, **options, seed=2)
   assert replay_snapshot.restore(second, disk.save(first)) == 0
   second.check_valid()
+  disk.save(second)
+  assert disk.written[-1] == [], "it goes on saving where the first one stood"
   theirs, ours = work(first, lanes, spec, length, 140), work(second, lanes, spec, length, 140)
   for a, b in zip(ours, theirs, strict=True):
     map_fields(np.testing.assert_array_equal, a, b)
   assert second.stats() == first.stats()
-  # The second one goes on saving where the first one stood.
-  a, b = disk.save(first), disk.save(second)
-  assert disk.written[-1] == []
-  np.testing.assert_array_equal(a.generations, b.generations)
 
 
 def test_only_what_was_written_to_travels():
@@ -101,9 +99,8 @@ def test_steps_are_laid_anew_into_other_lanes(num_lanes):
   np.testing.assert_array_equal(ours.frame, old.frame[begin:])
   np.testing.assert_array_equal(ours.last_reward, old.last_reward[begin:])
   # Whatever it holds now, no block passes for one that is on disk.
-  assert replay_snapshot.take(other, disk.known).blocks.keys() == set(range(64)) & set(
-    np.flatnonzero(other.storage.generations > 0).tolist()
-  )
+  written = set(np.flatnonzero(other.storage.generations).tolist())
+  assert replay_snapshot.take(other, disk.known).blocks.keys() == written
 
 
 def test_a_missing_block_is_refused():

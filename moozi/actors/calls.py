@@ -1,0 +1,79 @@
+"""Calls in flight: what to do when each comes back, and what to put right where its actor died."""
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from moozi.runtime.events import Event
+
+
+def _nothing() -> list[Event]:
+  return []
+
+
+@dataclasses.dataclass(frozen=True)
+class Call:
+  """One call.
+
+  Attributes:
+    actor: name of the one that was called.
+    react: takes the result; returns the events to tell.
+    undo: puts the books right where there will be no result.
+  """
+
+  actor: str
+  react: Callable[[Any], list[Event]]
+  undo: Callable[[], list[Event]] = _nothing
+
+
+class Calls:
+  """The calls in flight.
+
+  Args:
+    ray: the module, connected.
+  """
+
+  def __init__(self, ray: Any) -> None:
+    self._ray = ray
+    self._calls: dict[Any, Call] = {}
+
+  def __bool__(self) -> bool:
+    return bool(self._calls)
+
+  def expect(
+    self,
+    reference: Any,
+    actor: str,
+    react: Callable[[Any], list[Event]] = lambda _: [],
+    undo: Callable[[], list[Event]] = _nothing,
+  ) -> None:
+    """Notes a call whose result is to come as `reference`."""
+    self._calls[reference] = Call(actor, react, undo)
+
+  def forget(self, reference: Any) -> None:
+    """Leaves a call's result where it is."""
+    self._calls.pop(reference, None)
+
+  def come(self, timeout_s: float) -> Iterator[tuple[Call, Any, Exception | None]]:
+    """Waits for some calls; yields each with its result, or with the error in place of one.
+
+    Errors are those of a lost actor or object; what an actor itself raised is raised.
+    """
+    if not self._calls:
+      time.sleep(0.01)
+      return
+    ray, references = self._ray, list(self._calls)
+    ready, _ = ray.wait(references, num_returns=1, timeout=timeout_s)
+    if ready:
+      done = {*ready, *ray.wait(references, num_returns=len(references), timeout=0)[0]}
+      ready = [reference for reference in references if reference in done]
+    for reference in ready:
+      call = self._calls.pop(reference, None)
+      if call is None:
+        continue  # forgotten by the reaction to another one
+      try:
+        value, error = ray.get(reference), None
+      except (ray.exceptions.RayActorError, ray.exceptions.ObjectLostError) as lost:
+        value, error = None, lost
+      yield call, value, error

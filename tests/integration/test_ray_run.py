@@ -260,8 +260,9 @@ def test_a_stop_during_an_evaluation_does_not_wait_for_it(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_worker_killed_ends_the_run_with_a_checkpoint(tmp_path):
-  process = start(tmp_path, "max_env_steps=100000000", "checkpoint.period_s=100000", "logging.period_s=0.5")
+def test_a_worker_that_may_not_be_made_anew_ends_the_run_with_a_checkpoint(tmp_path):
+  options = ["max_env_steps=100000000", "checkpoint.period_s=100000", "logging.period_s=0.5"]
+  process = start(tmp_path, *options, "ray.max_restarts=0")
   run = tmp_path / "one"
   wait_for(process, lambda: any(t["learner_steps"] > 0 for t in ticks(run)), "the first update")
   (worker,) = [

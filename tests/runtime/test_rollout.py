@@ -153,7 +153,7 @@ def test_the_scan_is_the_loop_in_real_worlds(name):
     collector.set_parameters(*random_parameters(config, spec), 0)
     out.append([collector.run(0) for _ in range(8)])
   assert_same(*out)
-  assert sum(len(told.episode_lengths) for _, told in out[1]) > 3
+  assert sum(len(told.episode_lengths) for _, told in out[1]) > 0
 
 
 def test_shapes_and_dtypes(walk):

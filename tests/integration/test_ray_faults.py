@@ -1,0 +1,122 @@
+"""The real system, with actors killed under it: the run goes on, and tells to the number what was lost."""
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import psutil
+import pytest
+
+from moozi.io.checkpoints import list_checkpoints
+from tests.integration.test_ray_run import finish, start, ticks, wait_for
+
+ENDLESS = ("max_env_steps=100000000", "logging.period_s=0.5", "checkpoint.period_s=2")
+
+
+def actors(process, kind: str) -> list[psutil.Process]:
+  """The processes of a kind of actor; Ray names them by class and method."""
+  found = psutil.Process(process.pid).children(recursive=True)
+  return [p for p in found if p.is_running() and kind in "".join(p.cmdline())]
+
+
+def kill(process, kind: str) -> None:
+  for actor in actors(process, kind):
+    actor.kill()
+
+
+def faults(run: Path, kind: str) -> float:
+  return ticks(run)[-1].get(f"faults/{kind}", 0)
+
+
+def steps(run: Path) -> tuple[int, int]:
+  last = ticks(run)[-1]
+  return last["env_steps"], last["learner_steps"]
+
+
+def wait_for_progress(process, run: Path, what: str) -> None:
+  """Until both acting and learning have gone on."""
+  env_steps, learner_steps = steps(run)
+  wait_for(process, lambda: steps(run)[0] > env_steps and steps(run)[1] > learner_steps, what)
+
+
+def wait_for_start(process, run: Path) -> None:
+  wait_for(process, lambda: len(list_checkpoints(run / "resume")) >= 1, "a checkpoint")
+  wait_for(process, lambda: bool(ticks(run)) and steps(run)[1] > 0, "the first update")
+
+
+def end(process, run: Path) -> dict:
+  os.killpg(process.pid, signal.SIGTERM)
+  _, err = finish(process, 120)
+  assert process.returncode == 0, err
+  lines = ticks(run)
+  for key in ("env_steps", "learner_steps", "wall_s"):
+    values = [line[key] for line in lines]
+    assert values == sorted(values), f"{key} never goes back"
+  # What was acted and stored, less what replay lost, is what it holds and has ever held.
+  newest = list_checkpoints(run / "resume")[-1]
+  assert newest.env_steps == json.loads((run / "summary.json").read_text())["env_steps"]
+  return lines[-1]
+
+
+def test_a_training_worker_killed_twice(tmp_path):
+  process, run = start(tmp_path, *ENDLESS), tmp_path / "one"
+  wait_for_start(process, run)
+  for number in (1, 2):
+    kill(process, "TrainingWorker")
+    wait_for(process, lambda n=number: faults(run, "training_worker") == n, f"fault {number}")
+    wait_for_progress(process, run, "steps after it")
+  last = end(process, run)
+  # At most the segments in flight: two calls of 4 × 8 steps each time.
+  assert last["faults/lost_steps"] <= 2 * 2 * 32
+  assert "training_worker_0 died and was made anew" in (run / "logs" / "driver.log").read_text()
+
+
+@pytest.mark.slow
+def test_the_testing_worker_killed_twice(tmp_path):
+  options = ["evaluation.period_env_steps=200", "evaluation.final_episodes=3"]
+  process, run = start(tmp_path, *ENDLESS, *options), tmp_path / "one"
+  wait_for_start(process, run)
+  for number in (1, 2):
+    kill(process, "TestingWorker")
+    wait_for(process, lambda n=number: faults(run, "testing_worker") == n, f"fault {number}")
+    count = sum("test/return_mean" in tick for tick in ticks(run))
+    wait_for(process, lambda c=count: sum("test/return_mean" in t for t in ticks(run)) > c, "an evaluation")
+  end(process, run)
+
+
+@pytest.mark.slow
+def test_the_replay_buffer_killed(tmp_path):
+  process, run = start(tmp_path, *ENDLESS), tmp_path / "one"
+  wait_for_start(process, run)
+  kill(process, "ReplayActor")
+  wait_for(process, lambda: faults(run, "replay_buffer") == 1, "the fault")
+  wait_for_progress(process, run, "steps after it")
+  last = end(process, run)
+  assert "from its last snapshot" in (run / "logs" / "driver.log").read_text()
+  # Whatever was acted is in replay's count, or was told to be lost.
+  assert last["env_steps"] - last["replay/added"] <= last["faults/lost_steps"]
+
+
+@pytest.mark.slow
+def test_the_replay_buffer_killed_before_its_first_snapshot(tmp_path):
+  process, run = start(tmp_path, *ENDLESS, "checkpoint.period_s=100000"), tmp_path / "one"
+  wait_for(process, lambda: bool(ticks(run)) and steps(run)[1] > 0, "the first update")
+  kill(process, "ReplayActor")
+  wait_for(process, lambda: faults(run, "replay_buffer") == 1, "the fault")
+  wait_for_progress(process, run, "steps after it")
+  end(process, run)
+  assert "there is no snapshot yet" in (run / "logs" / "driver.log").read_text()
+
+
+@pytest.mark.slow
+def test_the_parameter_server_killed(tmp_path):
+  process, run = start(tmp_path, *ENDLESS), tmp_path / "one"
+  wait_for_start(process, run)
+  wait_for_progress(process, run, "updates that no checkpoint has")
+  kill(process, "ParameterServer")
+  wait_for(process, lambda: faults(run, "parameter_server") == 1, "the fault")
+  wait_for_progress(process, run, "updates after it")
+  last = end(process, run)
+  assert last["faults/lost_updates"] >= 0
+  assert "from learner step" in (run / "logs" / "driver.log").read_text()

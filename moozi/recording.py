@@ -3,7 +3,9 @@
 import collections
 import concurrent.futures
 import logging
+import math
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +19,20 @@ from moozi.io.checkpoints import expected_of
 from moozi.io.metrics import MetricsSink
 from moozi.io.resume_store import ResumeStore
 from moozi.io.run_directory import RunDirectory
-from moozi.runtime.events import Acted, Evaluated, Event, Faulted, Finished, Started, StateReady, Updated
+from moozi.runtime.events import (
+  FAULTS,
+  Acted,
+  Evaluated,
+  Event,
+  Faulted,
+  Finished,
+  Started,
+  StateReady,
+  Updated,
+)
 
 _log = logging.getLogger("moozi.driver")
+_FAULT_PREFIX = "faults/"
 _NUM_RECENT_EPISODES = 100
 
 
@@ -61,6 +74,7 @@ class Recorder:
     self._training_ended_s: float | None = None
     self._last_evaluation: Any = None
     self._test_scalars: dict[str, float] = {}
+    self._faults = dict.fromkeys((_FAULT_PREFIX + kind for kind in FAULTS), 0)
     self.summary: dict[str, Any] | None = None
     keep = None if resumed is None else self._set_state(resumed)
     self._metrics = MetricsSink(run.metrics_path, tensorboard, keep)
@@ -81,7 +95,10 @@ class Recorder:
       case StateReady():
         self._on_state(event)
       case Faulted():
-        self._on_fault(event)
+        _log.warning("%s: %s", event.message, event.counts)
+        self._display.note(event.message)
+        counts = {_FAULT_PREFIX + kind: count for kind, count in event.counts.items()}
+        self._count_faults(counts, is_told=True)
       case Finished():
         self._on_finished(event)
     if self._wall_s() >= self._next_tick_s:
@@ -100,7 +117,7 @@ class Recorder:
     self._recent_returns.extend(event.episode_returns.tolist())
     self._recent_lengths.extend(event.episode_lengths.tolist())
     self._staleness.add(event.staleness)
-    self._window.add(event.metrics | {"train/staleness": event.staleness})
+    self._window.add(self._count_faults(event.metrics) | {"train/staleness": event.staleness})
     self._window.episodes += len(event.episode_returns)
 
   def _on_updated(self, event: Updated) -> None:
@@ -108,8 +125,23 @@ class Recorder:
       self._learning_since = self._wall_s()
     self._num_samples += event.num_samples
     self._window.samples += event.num_samples
-    self._window.add(event.metrics)
+    self._window.add(self._count_faults(event.metrics))
     self._window.latest["train/sample_reuse"] = event.sample_reuse
+
+  def _count_faults(self, metrics: Mapping[str, float], is_told: bool = False) -> dict[str, float]:
+    """Adds the faults among metrics to the run's totals; returns the other metrics."""
+    faults = {name: int(value) for name, value in metrics.items() if name.startswith(_FAULT_PREFIX)}
+    for name, count in faults.items():
+      if not count:
+        continue
+      before = self._faults.get(name, 0)
+      self._faults[name] = before + count
+      if is_told:
+        continue
+      _log.warning("%s: %d more, %d in all", name, count, before + count)
+      if not before:
+        self._display.note(f"{name}: {count}; the run goes on, and logs/ says more")
+    return {name: value for name, value in metrics.items() if name not in faults}
 
   def _on_evaluated(self, event: Evaluated) -> None:
     result = event.result
@@ -197,7 +229,7 @@ class Recorder:
       "staleness": np.array(self._staleness.get_state(), np.float64),
       "num_samples": self._num_samples,
       "learning_since": learning_since,
-    }
+    } | {name: count for name, count in self._faults.items()}
 
   def _set_state(self, state: State) -> tuple[int, int, float]:
     """Takes the running figures; returns the counters that they were told at."""
@@ -206,14 +238,8 @@ class Recorder:
     self._staleness.set_state(state["staleness"])
     self._num_samples = int(state["num_samples"])
     self._learning_since = None if state["learning_since"] < 0 else float(state["learning_since"])
+    self._faults |= {name: int(state.get(name, 0)) for name in self._faults}
     return int(state["env_steps"]), int(state["learner_steps"]), float(state["wall_s"])
-
-  def _on_fault(self, event: Faulted) -> None:
-    _log.warning("%s: %s", event.message, event.counts)
-    self._display.note(event.message)
-    for kind, count in event.counts.items():
-      name = f"faults/{kind}"
-      self._window.latest[name] = self._window.latest.get(name, 0) + count
 
   def _on_finished(self, event: Finished) -> None:
     wall_s = self._wall_s()
@@ -238,6 +264,7 @@ class Recorder:
       **({"test_score": test["score"]} if "score" in test else {}),
       "test_episodes": test.get("episodes", 0),
       "test_at_env_steps": self._last_evaluation.env_steps if test else None,
+      "faults": {name.removeprefix(_FAULT_PREFIX): count for name, count in self._faults.items()},
     }
     self._run.write_summary(self.summary)
     _log.info("finished: %s", self.summary)
@@ -248,7 +275,7 @@ class Recorder:
       self._collect_save()
     wall_s = self._wall_s()
     self._next_tick_s = wall_s + self._config.logging.period_s
-    scalars = self._window.take(wall_s, event)
+    scalars = self._window.take(wall_s, event) | self._faults
     if self._recent_returns:
       scalars["train/return_mean"] = float(np.mean(self._recent_returns))
       scalars["train/length_mean"] = float(np.mean(self._recent_lengths))
@@ -267,12 +294,15 @@ class Recorder:
 
 
 class _Mean:
-  """A running mean."""
+  """A running mean of what is finite; NaN where nothing was, 0 before the first."""
 
   def __init__(self) -> None:
-    self._total, self._count = 0.0, 0
+    self._total, self._count, self._has_bad = 0.0, 0, False
 
   def add(self, value: float) -> None:
+    if not math.isfinite(value):
+      self._has_bad = True
+      return
     self._total += value
     self._count += 1
 
@@ -284,7 +314,7 @@ class _Mean:
 
   @property
   def value(self) -> float:
-    return self._total / self._count if self._count else 0.0
+    return self._total / self._count if self._count else math.nan if self._has_bad else 0.0
 
 
 class _Window:

@@ -49,7 +49,7 @@ def train(
     run: a directory made for this run.
     resumed: what `load_resumed` found in it; the run goes on from there.
 
-  Raises: UserError: Ray cannot give what the configuration asks for.
+  Raises: UserError: Ray cannot give what the configuration asks for. RunError: the run cannot go on.
   """
   setup_logging(run.log_path("driver"))
   if resumed is None:
@@ -65,7 +65,9 @@ def train(
           recorder.observe(event)
           if stop.is_new():
             display.note("ending with a checkpoint; a second signal ends at once")
-      except UserError:
+      except UserError as error:
+        # One from another process comes wrapped by Ray, with that process's traceback for its text.
+        _log.error("the run ends: %s", getattr(error, "cause", error))
         raise
       except Exception:
         _log.exception("the run failed")

@@ -14,7 +14,7 @@ from moozi.io.metrics import read_metrics
 from moozi.io.run_directory import SUMMARY_KEYS, RunDirectory
 from moozi.recording import Recorder
 from moozi.runtime.evaluation import EpisodeRecord, EvaluationResult
-from moozi.runtime.events import Acted, Evaluated, Finished, Started, StateReady, Updated
+from moozi.runtime.events import Acted, Evaluated, Faulted, Finished, Started, StateReady, Updated
 from moozi.runtime.run_state import RunState
 
 SPEC = EnvSpec(
@@ -165,3 +165,38 @@ def test_a_run_without_evaluation_says_so(tmp_path):
   summary = json.loads(run.summary_path.read_text())
   assert summary["test_return_mean"] is None
   assert summary["test_episodes"] == 0
+
+
+def test_faults_are_summed_over_the_run_and_told(tmp_path, caplog):
+  overrides = [f"run.dir={tmp_path}", "run.name=one", "logging.tensorboard=false", "logging.period_s=1e-9"]
+  config = load_config(None, overrides)
+  run, display = RunDirectory.create(config), Display()
+  recorder = Recorder(config, SPEC, run, display, start=0.0)
+  counters = {"env_steps": 1, "learner_steps": 2}
+
+  def updated(count, loss):
+    metrics = {
+      "loss/total": loss,
+      "faults/skipped_updates": float(count),
+      "faults/not_finite_value": float(count),
+    }
+    return Updated(**counters, metrics=metrics, num_samples=4, sample_reuse=1.0)
+
+  recorder.observe(updated(2, 0.5))
+  recorder.observe(updated(0, float("nan")))
+  recorder.observe(updated(3, 0.5))
+  refused = Faulted(
+    **counters, counts={"refused_segments": 1, "lost_steps": 32}, message="worker 3 sent rubbish"
+  )
+  recorder.observe(refused)
+  recorder.observe(Finished(**counters, reason="stopped", sample_reuse=0.0))
+  recorder.close()
+  lines = read_metrics(run.metrics_path)
+  assert [line["faults/skipped_updates"] for line in lines] == [2, 2, 5, 5, 5]
+  assert [line["faults/lost_steps"] for line in lines] == [0, 0, 0, 32, 32]
+  assert lines[-1]["faults/not_finite_value"] == 5
+  assert [line.get("loss/total") for line in lines[:3]] == [0.5, None, 0.5]
+  faults = json.loads(run.summary_path.read_text())["faults"]
+  assert (faults["skipped_updates"], faults["refused_segments"], faults["env_errors"]) == (5, 1, 0)
+  assert len([note for note in display.notes if "faults/skipped_updates" in note]) == 1
+  assert "worker 3 sent rubbish" in caplog.text

@@ -17,6 +17,20 @@ from moozi.ops.history import init_history, normalize_frame, stack_history
 
 Array = Any
 
+# Metrics that must be finite, in the order in which they are looked at: what comes first is the cause of the
+# rest.
+TERMS = (
+  "loss/policy",
+  "loss/value",
+  "loss/reward",
+  "loss/consistency",
+  "loss/l2",
+  "loss/total",
+  "update/grad_norm",
+  "update/update_norm",
+)
+_SOUND = -1
+
 
 @record
 class TrainingState:
@@ -27,7 +41,8 @@ class TrainingState:
     target_params: a copy, renewed every `target_update_period` learner steps; reanalyze searches with it.
     net_state: averages of batch norm; else empty.
     opt_state: the optimizer's.
-    learner_step: [] int32, batches taken, skipped ones too.
+    learner_step: [] int32, batches taken, skipped ones too: it is the parameters' version, which never stands
+      still while data is consumed.
     rng_key: [2] uint32; carried for what draws, the update itself draws nothing.
   """
 
@@ -41,13 +56,19 @@ class TrainingState:
 
 @record
 class UpdateOutput:
-  """Scalars by name, and value_error [B] (or [U, B]) float32 for the priorities.
+  """What comes out of an update, or of U of them.
 
-  A row that is not finite stays so: replay refuses it and keeps the priority it had.
+  Attributes:
+    metrics: scalars by name.
+    value_error: [B] or [U, B] float32, for the priorities. A row that is not finite stays so: replay refuses
+      it and keeps the priority it had.
+    bad_term: [] or [U] int32, which of TERMS was not finite, the first of them; -1 where none was. The update
+      was skipped then.
   """
 
   metrics: dict[str, Array]
   value_error: Array
+  bad_term: Array
 
 
 UpdateFn = Callable[[TrainingState, TrainTarget], tuple[TrainingState, UpdateOutput]]
@@ -106,11 +127,12 @@ def init_training_state(model: Model, config: Config, spec: EnvSpec, rng_key: Ar
 def make_update(model: Model, config: Config, spec: EnvSpec) -> UpdateFn:
   """The pure function of one update, not jitted: (state, target [B]) → (state, UpdateOutput).
 
-  A loss or gradient that is not finite leaves params, net_state and opt_state as they were and counts in
-  `update/skipped`. The target network is copied when the learner step reaches a multiple of
-  `target_update_period`.
+  Where one of TERMS is not finite the update is skipped: params, net_state and opt_state stay as they were,
+  to the bit, and `faults/skipped_updates` is 1. The learner step goes on all the same. The target network is
+  copied when the learner step reaches a multiple of `target_update_period`, from parameters that are sound.
 
-  Source: the thesis 4.3.9. Departures: skipping.
+  Source: the thesis 4.3.9. Departures: skipping (`optax.apply_if_finite` would apply the bad update after a
+    number of them in a row).
   """
   learner = config.learner
   grad_fn = jax.value_and_grad(make_loss(model, learner, config.targets, spec.frame_dtype), has_aux=True)
@@ -118,12 +140,15 @@ def make_update(model: Model, config: Config, spec: EnvSpec) -> UpdateFn:
   learning_rate = make_learning_rate(learner.learning_rate)
 
   def update(state: TrainingState, target: TrainTarget) -> tuple[TrainingState, UpdateOutput]:
-    (loss, aux), grads = grad_fn(state.params, state.target_params, state.net_state, target)
+    (_, aux), grads = grad_fn(state.params, state.target_params, state.net_state, target)
     grad_norm = optax.tree.norm(grads)
-    is_good = jnp.isfinite(loss) & jnp.isfinite(grad_norm)
     rate = jnp.asarray(learning_rate(state.learner_step), jnp.float32)
     directions, opt_state = optimizer.update(grads, state.opt_state, state.params)
     updates = jax.tree_util.tree_map(lambda d: -rate * d, directions)
+    update_norm = optax.tree.norm(updates)
+    metrics = aux.metrics | {"update/grad_norm": grad_norm, "update/update_norm": update_norm}
+    is_sound = jnp.isfinite(jnp.stack([metrics[name] for name in TERMS]))
+    is_good = jnp.all(is_sound)
     params = _select(is_good, optax.apply_updates(state.params, updates), state.params)
     step = state.learner_step + 1
     is_copied = step % learner.target_update_period == 0
@@ -135,14 +160,14 @@ def make_update(model: Model, config: Config, spec: EnvSpec) -> UpdateFn:
       learner_step=step,
       rng_key=state.rng_key,
     )
-    metrics = aux.metrics | {
-      "update/grad_norm": grad_norm,
-      "update/update_norm": jnp.where(is_good, optax.tree.norm(updates), 0.0),
+    metrics |= {
+      "update/update_norm": jnp.where(is_good, update_norm, 0.0),
       "update/param_norm": optax.tree.norm(params),
       "update/learning_rate": rate,
-      "update/skipped": 1.0 - is_good.astype(jnp.float32),
+      "faults/skipped_updates": 1.0 - is_good.astype(jnp.float32),
     }
-    return new_state, UpdateOutput(metrics=metrics, value_error=aux.value_error)
+    bad_term = jnp.where(is_good, _SOUND, jnp.argmin(is_sound)).astype(jnp.int32)
+    return new_state, UpdateOutput(metrics=metrics, value_error=aux.value_error, bad_term=bad_term)
 
   return update
 
@@ -150,11 +175,12 @@ def make_update(model: Model, config: Config, spec: EnvSpec) -> UpdateFn:
 def make_update_many(model: Model, config: Config, spec: EnvSpec) -> UpdateFn:
   """Updates one after another in one call: (state, target [U, B]) → (state, UpdateOutput).
 
-  The output's value_error is [U, B].
+  The output's value_error is [U, B], its bad_term [U].
 
-  Compiled inside, do not jit it again; the state that is passed in is donated. Metrics are means over the U
-  updates; `update/skipped` is their number, `importance_ratio/max` the largest. On the CPU the updates are
-  dispatched one by one: XLA runs the gradient of a convolution 30 times slower inside a loop of its own.
+  Compiled inside, do not jit it again; the state that is passed in is donated. Metrics are means over those
+  of the U updates in which they are finite; `faults/skipped_updates` is a number of updates,
+  `importance_ratio/max` the largest. On the CPU the updates are dispatched one by one: XLA runs the gradient
+  of a convolution 30 times slower inside a loop of its own.
   """
   update = make_update(model, config, spec)
   if jax.default_backend() != "cpu":
@@ -180,9 +206,17 @@ def make_update_many(model: Model, config: Config, spec: EnvSpec) -> UpdateFn:
 
 def _reduce(outputs: UpdateOutput) -> UpdateOutput:
   """The outputs of U updates, stacked, as one."""
-  special: dict[str, Callable[[Array], Array]] = {"update/skipped": jnp.sum, "importance_ratio/max": jnp.max}
-  metrics = {name: special.get(name, jnp.mean)(values) for name, values in outputs.metrics.items()}
-  return UpdateOutput(metrics=metrics, value_error=outputs.value_error)
+  special: dict[str, Callable[[Array], Array]] = {
+    "faults/skipped_updates": jnp.sum,
+    "importance_ratio/max": jnp.max,
+  }
+  metrics = {name: special.get(name, _finite_mean)(values) for name, values in outputs.metrics.items()}
+  return UpdateOutput(metrics=metrics, value_error=outputs.value_error, bad_term=outputs.bad_term)
+
+
+def _finite_mean(values: Array) -> Array:
+  """The mean of the finite ones; NaN where there is none. A skipped update must not hide the others'."""
+  return jnp.mean(values, where=jnp.isfinite(values))
 
 
 def _select(condition: Array, new: Any, old: Any) -> Any:

@@ -6,7 +6,7 @@ behind a key of `ppo`. Departures:
   - Worlds here show the last frame of an episode and discard the action given to it. That sample is masked:
     it is in a minibatch, and in no mean and no gradient (`is_live`).
   - Deviations of advantages divide by n, as in `openai/baselines`; PyTorch's divide by n - 1.
-  - An update whose loss or gradient is not finite changes nothing and is counted (`update/skipped`).
+  - An update whose loss or gradient is not finite changes nothing and is counted (`faults/skipped_updates`).
 """
 
 from collections.abc import Callable
@@ -266,7 +266,7 @@ def make_update(network: PPONetwork, config: PPOConfig) -> Callable[..., tuple[P
   """Returns update(state, batch, indices, learning_rate) -> (state, scalars): one minibatch, not jitted.
 
   The scalars are the loss's, and `update/grad_norm` (before clipping), `update/update_norm`,
-  `update/param_norm`, `update/learning_rate`, `update/skipped`.
+  `update/param_norm`, `update/learning_rate`, `faults/skipped_updates`.
   """
   grad_fn = jax.value_and_grad(make_loss(network, config), has_aux=True)
   optimizer = make_optimizer(config)
@@ -293,7 +293,7 @@ def make_update(network: PPONetwork, config: PPOConfig) -> Callable[..., tuple[P
       "update/update_norm": optax.tree.norm(changes),
       "update/param_norm": optax.tree.norm(new_state.params),
       "update/learning_rate": jnp.asarray(learning_rate, jnp.float32),
-      "update/skipped": 1.0 - is_good.astype(jnp.float32),
+      "faults/skipped_updates": 1.0 - is_good.astype(jnp.float32),
     }
 
   return update
@@ -303,9 +303,9 @@ def make_round(network: PPONetwork, config: PPOConfig) -> Callable[..., tuple[PP
   """Returns round(state, segment, learning_rate) -> (state, scalars): all the updates from one segment.
 
   Compiled inside; the state that is passed in is donated. Scalars are means over the updates (the source
-  shows those of the last minibatch, and the mean of the clip fraction); `update/skipped` is a number of
-  updates. On the CPU the updates are dispatched one by one: XLA runs the gradient of a convolution many times
-  slower inside a loop of its own.
+  shows those of the last minibatch, and the mean of the clip fraction); `faults/skipped_updates` is a
+  number of updates. On the CPU the updates are dispatched one by one: XLA runs the gradient of a convolution
+  many times slower inside a loop of its own.
   """
   update = make_update(network, config)
 
@@ -315,7 +315,9 @@ def make_round(network: PPONetwork, config: PPOConfig) -> Callable[..., tuple[PP
     return batch, minibatch_indices(order_key, config), rng_key, metrics
 
   def reduce(metrics: dict[str, Array]) -> dict[str, Array]:
-    return {name: (jnp.sum if name == "update/skipped" else jnp.mean)(x) for name, x in metrics.items()}
+    return {
+      name: (jnp.sum if name == "faults/skipped_updates" else jnp.mean)(x) for name, x in metrics.items()
+    }
 
   if jax.default_backend() != "cpu":
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from moozi.commands.common import AllowCode, open_run
-from moozi.core.errors import UserError
+from moozi.core.errors import RunError, UserError
 
 if TYPE_CHECKING:
   from moozi.core.config import Config
@@ -59,9 +59,9 @@ def _begin(config: Path, overrides: list[str]) -> int:
   run = RunDirectory.create(settings)
   try:
     return _run_training(run.load_config(), spec, run)
-  except UserError:
+  except UserError as error:
     # Refused before it began: the name stays free. A run that began keeps what it has.
-    if not run.has_begun:
+    if not isinstance(error, RunError) and not run.has_begun:
       shutil.rmtree(run.path)
     raise
 

@@ -194,6 +194,9 @@ class LearnerConfig(Section):
     500, description="learner steps between copies into target_params"
   )
   consistency_from_target: bool = Field(False, description="encode the consistency target with target_params")
+  max_skipped_updates: PositiveInt = Field(
+    20, description="the run ends when a loss or gradient was not finite so many updates in a row"
+  )
 
 
 class ActorResources(Section):

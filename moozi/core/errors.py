@@ -6,3 +6,11 @@ class UserError(Exception):
 
   def __init__(self, message: str) -> None:
     super().__init__(" ".join(message.split()))
+
+
+class RunError(UserError):
+  """A run that has begun cannot go on. What its folder holds stays."""
+
+
+class NotFiniteError(RunError):
+  """Losses or gradients were not finite so many times in a row that it is no accident."""

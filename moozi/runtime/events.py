@@ -7,6 +7,20 @@ import numpy as np
 
 from moozi.runtime.run_state import RunState
 
+# What can go wrong while the run goes on. `faults/<kind>` in an event's metrics is a number of new ones.
+FAULTS = (
+  "skipped_updates",
+  "refused_segments",
+  "lost_steps",
+  "lost_updates",
+  "env_errors",
+  "disk",
+  "training_worker",
+  "testing_worker",
+  "replay_buffer",
+  "parameter_server",
+)
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Event:

@@ -1,5 +1,7 @@
 """The update: the optimizer, the target network, skipping, many at once."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,6 +10,7 @@ import pytest
 
 from moozi.agent.loss import make_loss
 from moozi.agent.update import (
+  TERMS,
   init_training_state,
   make_learning_rate,
   make_optimizer,
@@ -80,7 +83,7 @@ def test_updates_are_those_of_clipped_adamw():
     assert output.metrics["update/grad_norm"] == pytest.approx(float(optax.tree.norm(grads)), rel=1e-4)
     assert output.metrics["update/update_norm"] == pytest.approx(float(optax.tree.norm(updates)), rel=1e-3)
     assert output.metrics["update/param_norm"] == pytest.approx(float(optax.tree.norm(params)), rel=1e-4)
-    assert output.metrics["update/skipped"] == 0
+    assert output.metrics["faults/skipped_updates"] == 0
   assert int(state.learner_step) == 4
 
 
@@ -130,28 +133,76 @@ def test_target_params_are_copied_at_the_period_and_read_by_the_loss():
   assert losses[0] != losses[1]
 
 
-@pytest.mark.parametrize(
-  ("field", "value"), [("n_step_returns", np.nan), ("rewards", np.nan), ("importance_ratio", np.inf)]
-)
-def test_a_bad_gradient_is_skipped_and_counted(field, value):
-  state, _ = UPDATE(make_state(), make_target())
-  target = make_target(1)
+def bad_target(field, value, seed=1):
+  target = make_target(seed)
   bad = np.array(getattr(target, field))
   bad[0] = value
-  target = replace(target, **{field: bad}, unroll_mask=np.ones((4, 3), np.float32))
-  after, output = UPDATE(state, target)
-  assert output.metrics["update/skipped"] == 1
+  return replace(target, **{field: bad}, unroll_mask=np.ones((4, 3), np.float32))
+
+
+@pytest.mark.parametrize(
+  ("field", "value", "term"),
+  [
+    ("n_step_returns", np.nan, "loss/value"),
+    ("rewards", np.nan, "loss/reward"),
+    ("action_probs", np.inf, "loss/policy"),
+    ("importance_ratio", np.inf, "loss/policy"),
+    ("consistency_mask", np.nan, "loss/consistency"),
+  ],
+)
+def test_a_bad_loss_is_skipped_counted_and_its_term_told(field, value, term):
+  state, _ = UPDATE(make_state(), make_target())
+  after, output = UPDATE(state, bad_target(field, value))
+  assert output.metrics["faults/skipped_updates"] == 1
+  assert TERMS[int(output.bad_term)] == term
   assert output.metrics["update/update_norm"] == 0
   assert equal(after.params, state.params)
+  assert equal(after.target_params, state.target_params)
   assert equal(after.opt_state, state.opt_state)
   assert equal(after.net_state, state.net_state)
   assert int(after.learner_step) == 2
-  # What is not finite stays so, for replay to refuse: 0 would be a priority, and the lowest.
-  assert np.isfinite(output.value_error[1:]).all()
-  assert (output.value_error[0] != 0).all()
   good, output = UPDATE(after, make_target(2))
-  assert output.metrics["update/skipped"] == 0
+  assert output.metrics["faults/skipped_updates"] == 0
+  assert int(output.bad_term) == -1
   assert not equal(good.params, state.params)
+
+
+def test_what_is_not_finite_stays_so_for_replay_to_refuse():
+  """0 would be a priority, and the lowest."""
+  _, output = UPDATE(make_state(), bad_target("n_step_returns", np.nan))
+  assert np.isnan(output.value_error[0])
+  assert np.isfinite(output.value_error[1:]).all()
+
+
+def test_a_bad_gradient_of_a_sound_loss_is_skipped():
+  """√x at 0: the value is sound, its slope is not, and what is masked after it is 0 times infinity."""
+
+  def root(params, net_state, history, is_training):
+    output, net_state = MODEL.root_inference(params, net_state, history, is_training)
+    zero = 0.0 * params["v"][0, 0]
+    return replace(
+      output, value_logits=output.value_logits + jnp.where(zero > 0, jnp.sqrt(zero), 0.0)
+    ), net_state
+
+  model = dataclasses.replace(MODEL, root_inference=root)
+  state = make_state()
+  after, output = jax.jit(make_update(model, CONFIG, SPEC))(state, make_target())
+  assert np.isfinite(output.metrics["loss/total"])
+  assert TERMS[int(output.bad_term)] == "update/grad_norm"
+  assert equal(after.params, state.params)
+  assert equal(after.opt_state, state.opt_state)
+
+
+def test_after_many_bad_updates_in_a_row_none_is_applied():
+  """`optax.apply_if_finite` applies one after a number of them."""
+  state, _ = UPDATE(make_state(), make_target())
+  after = state
+  for _ in range(30):
+    after, _ = UPDATE(after, bad_target("rewards", np.nan))
+  assert equal(after.params, state.params)
+  assert equal(after.opt_state, state.opt_state)
+  # The target network was due meanwhile: it is the sound parameters, not the older ones.
+  assert equal(after.target_params, state.params)
 
 
 def test_many_updates_are_one_after_another():
@@ -165,9 +216,13 @@ def test_many_updates_are_one_after_another():
     metrics.append(output.metrics)
   stacked = map_fields(lambda *xs: np.stack(xs), *targets)
   many, output = make_update_many(MODEL, CONFIG, SPEC)(make_state(), stacked)
+  assert output.bad_term.tolist() == [-1, -1, TERMS.index("loss/value"), -1]
+  # The mean of the three: the skipped one does not hide them.
+  total = float(np.mean([m["loss/total"] for m in metrics if np.isfinite(m["loss/total"])]))
+  assert output.metrics["loss/total"] == pytest.approx(total, rel=1e-5)
   jax.tree_util.tree_map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7), many, state)
   np.testing.assert_allclose(output.value_error, np.stack(errors), rtol=1e-5)
-  assert output.metrics["update/skipped"] == 1
+  assert output.metrics["faults/skipped_updates"] == 1
   largest = max(float(m["importance_ratio/max"]) for m in metrics)
   assert output.metrics["importance_ratio/max"] == pytest.approx(largest)
   rate = float(np.mean([m["update/learning_rate"] for m in metrics]))

@@ -333,7 +333,7 @@ def test_a_round_is_its_minibatches_one_after_another(problem):
     np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7)
   np.testing.assert_array_equal(state.rng_key, rng_key)
   assert metrics["update/grad_norm"] == pytest.approx(np.mean(norms), rel=1e-4)
-  assert metrics["update/skipped"] == 0
+  assert metrics["faults/skipped_updates"] == 0
 
 
 @pytest.mark.slow
@@ -359,7 +359,7 @@ def test_an_update_that_is_not_finite_changes_nothing_and_is_counted(problem):
   after = (state.params, state.opt_state)
   for a, b in zip(jax.tree_util.tree_leaves(before), jax.tree_util.tree_leaves(after), strict=True):
     np.testing.assert_array_equal(a, b)
-  assert metrics["update/skipped"] == 6
+  assert metrics["faults/skipped_updates"] == 6
   assert int(state.learner_step) == 6
 
 

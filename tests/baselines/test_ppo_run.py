@@ -148,7 +148,8 @@ def test_the_events_are_those_of_a_run(events):
 def test_the_debug_variables_are_told(events):
   metrics = next(e.metrics for e in events if isinstance(e, Updated))
   wanted = """loss/total loss/policy loss/value loss/entropy ppo/clip_fraction ppo/approx_kl ppo/approx_kl_k1
-    ppo/explained_variance update/grad_norm update/learning_rate update/skipped learner/samples_per_s"""
+    ppo/explained_variance update/grad_norm update/learning_rate faults/skipped_updates
+    learner/samples_per_s"""
   assert set(wanted.split()) <= set(metrics)
   assert np.isfinite(list(metrics.values())).all()
   rates = [e.metrics["update/learning_rate"] for e in events if isinstance(e, Updated)]

@@ -1,10 +1,13 @@
 """The parameter server's work: priorities row for row, copies of parameters, going on from a checkpoint."""
 
+import pickle
+
 import jax
 import numpy as np
 import pytest
 
-from moozi.core.pytree import map_fields
+from moozi.core.errors import NotFiniteError
+from moozi.core.pytree import map_fields, replace
 from moozi.io.checkpoints import expected_of, load_checkpoint, save_checkpoint
 from moozi.io.config import load_config
 from moozi.nn.model import Model
@@ -89,3 +92,37 @@ def test_a_checkpoint_goes_on_to_the_bit(parts, tmp_path):
   assert restored.learner_step == 4
   for a, b in zip(*map(jax.tree_util.tree_leaves, (whole.get_state(), restored.get_state())), strict=True):
     np.testing.assert_array_equal(a, b)
+
+
+def test_skipped_updates_are_counted_by_term_and_a_row_of_them_ends_the_run(parts):
+  config, spec, targets = parts
+  limited = config.model_copy(
+    update={"learner": config.learner.model_copy(update={"max_skipped_updates": 3})}
+  )
+  learner = build.build_learner(limited, spec)
+  returns = targets.n_step_returns.copy()
+  returns[1, 0, 0] = np.nan
+  second_is_bad, both_are_bad = (
+    replace(targets, n_step_returns=returns),
+    replace(targets, importance_ratio=np.full_like(targets.importance_ratio, np.inf)),
+  )
+  _, metrics = learner.update(second_is_bad)
+  assert (metrics["faults/skipped_updates"], metrics["faults/not_finite_value"]) == (1, 1)
+  _, metrics = learner.update(targets)
+  assert metrics["faults/skipped_updates"] == 0
+  assert not [name for name in metrics if "not_finite" in name]
+  _, metrics = learner.update(both_are_bad)
+  assert (metrics["faults/skipped_updates"], metrics["faults/not_finite_policy"]) == (2, 2)
+  before = learner.parameters()[0]
+  with pytest.raises(
+    NotFiniteError, match=r"^loss/policy is not finite: 3 updates in a row.* step 6; learner\.max_"
+  ):
+    learner.update(both_are_bad)
+  for a, b in zip(*map(jax.tree_util.tree_leaves, (before, learner.parameters()[0])), strict=True):
+    np.testing.assert_array_equal(a, b)
+
+
+def test_the_error_comes_through_another_process_whole():
+  error = pickle.loads(pickle.dumps(NotFiniteError("loss/value is not finite")))
+  assert isinstance(error, NotFiniteError)
+  assert str(error) == "loss/value is not finite"

@@ -4,6 +4,7 @@ import jax
 import numpy as np
 import pytest
 
+from moozi.core.errors import NotFiniteError
 from moozi.io.config import load_config
 from moozi.runtime import build, loop
 from moozi.runtime.events import Acted, Evaluated, Finished, Started, StateReady, Updated
@@ -18,7 +19,10 @@ def run(overrides=(), **kwargs):
 
 @pytest.fixture(scope="module")
 def events():
-  return run(["evaluation.period_env_steps=200", "checkpoint.milestones_env_steps=100"])[1]
+  # By steps alone: on a busy machine a checkpoint by the clock could come in between.
+  return run(
+    ["evaluation.period_env_steps=200", "checkpoint.milestones_env_steps=100", "checkpoint.period_s=1e6"]
+  )[1]
 
 
 def test_what_happens_is_told_in_order(events):
@@ -95,3 +99,10 @@ def test_wall_time_ends_the_run():
   _, events = run(["max_wall_s=0.001", "max_env_steps=1000000"])
   assert events[-1].reason == "max_wall_s"
   assert any(isinstance(e, Evaluated) and e.is_final for e in events)
+
+
+def test_a_run_that_has_gone_to_infinity_ends_with_the_terms_name():
+  with pytest.raises(
+    NotFiniteError, match=r"^(loss|update)/\w+ is not finite: 20 updates in a row were skipped"
+  ):
+    run(["learner.learning_rate.peak=1e30", "learner.optimizer=adam", "max_env_steps=100000"])

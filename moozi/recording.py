@@ -229,7 +229,7 @@ class Recorder:
       "staleness": np.array(self._staleness.get_state(), np.float64),
       "num_samples": self._num_samples,
       "learning_since": learning_since,
-    } | {name: count for name, count in self._faults.items()}
+    } | self._faults
 
   def _set_state(self, state: State) -> tuple[int, int, float]:
     """Takes the running figures; returns the counters that they were told at."""

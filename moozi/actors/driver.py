@@ -19,6 +19,7 @@ from moozi.core.flat_state import State, part, prefixed
 from moozi.core.spec import EnvSpec
 from moozi.runtime.events import Acted, Evaluated, Event, Faulted, Finished, Started, StateReady, Updated
 from moozi.runtime.pacing import Best, CheckpointSchedule, Every, Pacer
+from moozi.runtime.replay_door import Taken
 from moozi.runtime.run_state import RunState
 
 _SALVAGE_TIMEOUT_S = 30.0
@@ -190,7 +191,10 @@ class _Driver:
       return self._on_steps_lost(f"{WORKER}_{index}: a segment of games that replay has lost was left out")
     stored = self._crew.replay.add.remote(segment, index * self._config.workers.num_envs)
     self._calls.expect(
-      stored, REPLAY, self._on_stored, lambda: self._on_steps_lost(f"{WORKER}_{index}: a segment was lost")
+      stored,
+      REPLAY,
+      functools.partial(self._on_stored, index),
+      lambda: self._on_steps_lost(f"{WORKER}_{index}: a segment was lost"),
     )
     return [
       Acted(
@@ -202,10 +206,13 @@ class _Driver:
       )
     ]
 
-  def _on_stored(self, value: tuple[bool, dict[str, float]]) -> list[Event]:
-    self._can_sample, self._replay_stats = value
-    self._pacer.done_act(self._segment_steps)
-    return []
+  def _on_stored(self, index: int, value: tuple[bool, dict[str, float], Taken]) -> list[Event]:
+    self._can_sample, self._replay_stats, taken = value
+    self._pacer.done_act(self._segment_steps, taken.num_lost)
+    if not taken.num_lost:
+      return []
+    self._not_added -= taken.num_lost
+    return [Faulted(**self._counters(), counts=taken.faults, message=taken.describe(index))]
 
   def _on_updated(self, priorities: Any, metrics: dict[str, float]) -> list[Event]:
     learner = self._config.learner

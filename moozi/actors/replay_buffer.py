@@ -8,6 +8,7 @@ from moozi.core.config import Config
 from moozi.core.records import TrainTarget, TrajectorySample
 from moozi.core.seeds import child_seed
 from moozi.core.spec import EnvSpec
+from moozi.runtime.replay_door import Taken
 
 
 class ReplayActor:
@@ -18,6 +19,8 @@ class ReplayActor:
     from moozi.runtime import replay_snapshot
     from moozi.runtime.replay import ReplayBuffer
 
+    self._lanes_of_a_worker = config.workers.num_envs
+    self._segment_steps = config.workers.num_envs * config.workers.segment_length
     num_lanes = config.workers.num_workers * config.workers.num_envs
     self._has_added = False
     self._batch_size = config.learner.batch_size
@@ -43,13 +46,15 @@ class ReplayActor:
 
     return replay_snapshot.take(self._replay, known)
 
-  def add(self, segment: TrajectorySample, first_lane: int) -> tuple[bool, dict[str, float]]:
-    """Stores a segment; returns whether a batch can be drawn, and statistics."""
-    self._replay.add(segment, first_lane=first_lane)
+  def add(self, segment: TrajectorySample, first_lane: int) -> tuple[bool, dict[str, float], Taken]:
+    """Stores a segment or refuses it: whether a batch can be drawn now, statistics, and what became of it."""
+    taken = self._replay.take(segment, first_lane, self._lanes_of_a_worker, self._segment_steps)
+    if taken.num_lost:
+      self._log.warning("%s", taken.describe(first_lane // self._lanes_of_a_worker))
     if not self._has_added:
       self._has_added = True
       self._log.info("first segment stored; JAX loaded: %s", "jax" in sys.modules)
-    return self._replay.can_sample(self._batch_size), self._replay.stats()
+    return self._replay.can_sample(self._batch_size), self._replay.stats(), taken
 
   def sample(self) -> TrainTarget:
     """Targets for one call of the parameter server, [U, B, …]."""

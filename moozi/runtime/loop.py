@@ -16,7 +16,7 @@ from moozi.core.flat_state import State, part, prefixed
 from moozi.core.spec import EnvSpec
 from moozi.runtime import build, replay_snapshot
 from moozi.runtime.build import Collectors
-from moozi.runtime.events import Acted, Evaluated, Event, Finished, Started, StateReady, Updated
+from moozi.runtime.events import Acted, Evaluated, Event, Faulted, Finished, Started, StateReady, Updated
 from moozi.runtime.pacing import Best, CheckpointSchedule, Every, Pacer
 from moozi.runtime.run_state import RunState
 
@@ -127,8 +127,9 @@ def _train(
       worker.set_parameters(params, net_state, version)
       segment, acted = worker.run(pacer.env_steps)
       pacer.ask_act(acted.num_steps)
-      replay.add(segment, first_lane=index * config.workers.num_envs)
-      pacer.done_act(acted.num_steps)
+      num_envs = config.workers.num_envs
+      taken = replay.take(segment, index * num_envs, num_envs, acted.num_steps)
+      pacer.done_act(acted.num_steps, taken.num_lost)
       yield Acted(
         **counters(),
         metrics=acted.metrics,
@@ -136,6 +137,8 @@ def _train(
         episode_lengths=acted.episode_lengths,
         staleness=learner_steps - acted.version,
       )
+      if taken.num_lost:
+        yield Faulted(**counters(), counts=taken.faults, message=taken.describe(index))
 
     # replay → TrainTarget batch → TrainingState
     while pacer.may_learn(replay.can_sample(config.learner.batch_size)):

@@ -13,6 +13,9 @@ from moozi.core.flat_state import State
 class Pacer:
   """Holds targets consumed / steps produced at `learner.samples_per_step` from the start of training on.
 
+  Steps that were acted and lost (a segment that replay refused) count as environment steps, since they were
+  made, and give the learner nothing to consume: `env_steps` less those lost are the steps that replay got.
+
   Both sides are held: the learner never runs ahead of the data, and acting never runs ahead of the
   learner by more than `slack_steps`.
 
@@ -34,6 +37,7 @@ class Pacer:
     self.samples_done = 0
     self.samples_asked = 0
     self.started_at: int | None = None
+    self.steps_lost = 0
 
   def may_act(self, can_sample: bool) -> bool:
     """Whether another segment may be asked for.
@@ -48,7 +52,7 @@ class Pacer:
       return True
     if self.started_at is None:
       return self.env_steps_asked < self._min_steps + self._slack_steps
-    ahead = (self.env_steps_asked - self.started_at) - self.samples_done / self._ratio
+    ahead = (self.env_steps_asked - self.started_at - self.steps_lost) - self.samples_done / self._ratio
     return ahead < self._slack_steps
 
   def may_learn(self, can_sample: bool) -> bool:
@@ -63,15 +67,17 @@ class Pacer:
       if self.env_steps < self._min_steps:
         return False
       self.started_at = self.env_steps
+      self.steps_lost = 0  # from here on: the condition has counted the others
     return self.samples_asked + self._call_samples <= self._allowed_samples
 
   def ask_act(self, num_steps: int) -> None:
     """A segment of so many environment steps was asked for."""
     self.env_steps_asked += num_steps
 
-  def done_act(self, num_steps: int) -> None:
-    """A segment arrived."""
+  def done_act(self, num_steps: int, num_lost: int = 0) -> None:
+    """A segment arrived; so many of its steps never reached replay."""
     self.env_steps += num_steps
+    self.steps_lost += num_lost
 
   def ask_learn(self) -> None:
     """A learner call was asked for."""
@@ -92,12 +98,18 @@ class Pacer:
   def get_state(self) -> State:
     """What is done. What was asked for and has not come is asked for again after `set_state`."""
     started_at = -1 if self.started_at is None else self.started_at
-    return {"env_steps": self.env_steps, "samples_done": self.samples_done, "started_at": started_at}
+    return {
+      "env_steps": self.env_steps,
+      "steps_lost": self.steps_lost,
+      "samples_done": self.samples_done,
+      "started_at": started_at,
+    }
 
   def set_state(self, state: State) -> None:
     """Goes on from there."""
     self.env_steps = self.env_steps_asked = int(state["env_steps"])
     self.samples_done = self.samples_asked = int(state["samples_done"])
+    self.steps_lost = int(state["steps_lost"])
     self.started_at = None if state["started_at"] < 0 else int(state["started_at"])
 
   @property
@@ -110,14 +122,14 @@ class Pacer:
   @property
   def _allowed_samples(self) -> float:
     assert self.started_at is not None
-    return (self.env_steps - self.started_at) * self._ratio
+    return (self.env_steps - self.started_at - self.steps_lost) * self._ratio
 
   @property
   def sample_reuse(self) -> float:
     """Targets consumed over steps produced since training began; 0 before."""
-    if self.started_at is None or self.env_steps <= self.started_at:
+    if self.started_at is None or self.env_steps - self.steps_lost <= self.started_at:
       return 0.0
-    return self.samples_done / (self.env_steps - self.started_at)
+    return self.samples_done / (self.env_steps - self.started_at - self.steps_lost)
 
 
 class Every:

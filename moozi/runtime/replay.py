@@ -13,6 +13,7 @@ from moozi.core.pytree import map_fields
 from moozi.core.records import TrainTarget, TrajectorySample
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
 from moozi.ops.sampling import importance_ratio
+from moozi.runtime.replay_door import Taken
 from moozi.runtime.replay_sampling import make_sampler
 from moozi.runtime.replay_storage import LaneStorage
 
@@ -67,7 +68,20 @@ class ReplayBuffer:
     self._delta = np.zeros(self._storage.size, np.float32)
     self._sampler = make_sampler(config, self._storage, self._delta)
     self._rng = np.random.Generator(np.random.PCG64(seed))
-    self._counters = dict.fromkeys(("added", "drawn", "renewed", "stale", "refused", "rewritten", "cut"), 0)
+    # Lanes that wait for an episode's first step: what follows their newest step did not come, or is none.
+    self._waits = np.ones(num_lanes, np.bool_)
+    names = (
+      "added",
+      "drawn",
+      "renewed",
+      "stale",
+      "refused",
+      "rewritten",
+      "cut",
+      "refused_segments",
+      "lost_steps",
+    )
+    self._counters = dict.fromkeys(names, 0)
 
   @property
   def storage(self) -> LaneStorage:
@@ -103,19 +117,59 @@ class ReplayBuffer:
     """Whether training may start: `min_steps_to_learn` are stored, and a batch's worth is eligible."""
     return self.num_steps >= self._config.min_steps_to_learn and self.num_eligible >= batch_size
 
+  def take(self, segment: TrajectorySample, first_lane: int, num_lanes: int, num_steps: int) -> Taken:
+    """`add` for what may be broken: a bad segment is refused whole, and changes nothing that is stored.
+
+    It leaves a gap in its lanes: no history, return or unroll may reach over it. So each lane drops what
+    comes until its environment begins an episode; there the one before the gap is cut off, as a restarted
+    worker's is.
+
+    Args:
+      segment: [T, B, ...] of one worker.
+      first_lane, num_lanes: the worker's lanes, B of them.
+      num_steps: environment steps that were acted for it, whatever it holds.
+
+    Raises: ValueError: when there is no such lane.
+    """
+    lane = self._lanes(first_lane, num_lanes)
+    try:
+      self._storage.check(segment, lane)
+    except ValueError as error:
+      self._waits[lane] = True
+      self._counters["refused_segments"] += 1
+      self._counters["lost_steps"] += num_steps
+      return Taken(num_lost=num_steps, refused=str(error))
+    is_first = np.asarray(segment.is_first)
+    if not (self._waits[lane] & ~is_first[0]).any():
+      self.add(segment, first_lane)
+      return Taken(num_lost=0)
+    # The first step of each lane that is stored; T where none is.
+    begin = np.where(
+      self._waits[lane], np.where(is_first.any(axis=0), is_first.argmax(axis=0), len(is_first)), 0
+    )
+    for i in np.flatnonzero(begin < len(is_first)):
+      self.add(map_fields(lambda x, i=i: x[begin[i] :, i : i + 1], segment), first_lane + int(i))
+    num_lost = int(begin.sum())
+    self._counters["lost_steps"] += num_lost
+    return Taken(num_lost=num_lost)
+
+  def _lanes(self, first_lane: int, num_lanes: int) -> np.ndarray:
+    if first_lane < 0 or first_lane + num_lanes > self.num_lanes:
+      raise ValueError(
+        f"first_lane={first_lane} with {num_lanes} lanes: there are lanes 0 … {self.num_lanes - 1}"
+      )
+    return np.arange(first_lane, first_lane + num_lanes)
+
   def add(self, segment: TrajectorySample, first_lane: int) -> AddStats:
     """Appends a segment [T, B, ...] to lanes first_lane … first_lane+B-1, and makes new priorities.
 
     Raises: ValueError: when there is no such lane, or the segment breaks a convention of the records.
     """
     num_new_lanes = np.shape(segment.last_reward)[1] if np.ndim(segment.last_reward) == 2 else 0
-    if first_lane < 0 or first_lane + num_new_lanes > self.num_lanes:
-      raise ValueError(
-        f"first_lane={first_lane} with {num_new_lanes} lanes: there are lanes 0 … {self.num_lanes - 1}"
-      )
-    lane = np.arange(first_lane, first_lane + num_new_lanes)
+    lane = self._lanes(first_lane, num_new_lanes)
     old_first, old_stop = self._storage.eligible_range(lane)
     num_cut = self._storage.append(segment, lane)
+    self._waits[lane] = False
     first, stop = self._storage.eligible_range(lane)
     # A long segment may make a slot eligible again in the same call: remove before insert.
     self._sampler.remove(self._storage.span_slots(lane, old_first, np.minimum(first, old_stop)))
@@ -282,6 +336,7 @@ class ReplayBuffer:
       "sampling": _SAMPLINGS.index(self._config.sampling),
       "lane_capacity": self.lane_capacity,
       "delta": self._delta.copy(),
+      "waits": self._waits.copy(),
       "rng": np.array([*words, rng["has_uint32"], rng["uinteger"]], np.uint64),
     }
     return (
@@ -305,6 +360,7 @@ class ReplayBuffer:
 
     self._storage.set_state(part(state, "storage"))
     self._delta[:] = state["delta"]
+    self._waits[:] = state["waits"]
     self._sampler.set_state(part(state, "sampler"))
     self.set_counters(state)
     words = [int(x) for x in state["rng"]]

@@ -6,44 +6,14 @@ import time
 import numpy as np
 
 from moozi.core.config import TargetsConfig
-from moozi.core.pytree import fields_of
 from moozi.core.records import TrajectorySample
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
 from moozi.ops.returns import n_step_return
 from moozi.ops.targets import UnrollTargets, history_window, make_targets
+from moozi.runtime.replay_door import check_segment
 
 _EMPTY = -1
 _NUM_BLOCKS = 64
-
-
-def check_segment(segment: TrajectorySample, spec: EnvSpec) -> None:
-  """Raises ValueError, naming the field, where a segment [T, B, ...] breaks the records' conventions."""
-  shape = np.shape(segment.last_reward)
-  if len(shape) != 2 or 0 in shape:
-    raise ValueError(f"segment of shape {shape}: must be [T, B, ...] with at least one step and one lane")
-  tails = {
-    "frame": spec.frame_shape,
-    "legal_actions_mask": (spec.num_actions,),
-    "action_probs": (spec.num_actions,),
-  }
-  for name, value in fields_of(segment).items():
-    if np.shape(value) != shape + tuple(tails.get(name, ())):
-      raise ValueError(f"{name} has shape {np.shape(value)}: must be {shape + tuple(tails.get(name, ()))}")
-  for name in ("last_reward", "root_value", "action_probs"):
-    if not np.isfinite(getattr(segment, name)).all():
-      raise ValueError(f"{name} is not finite")
-  is_last, is_truncated = np.asarray(segment.is_last), np.asarray(segment.is_truncated)
-  if (is_truncated & ~is_last).any():
-    raise ValueError("is_truncated on a frame that is not is_last")
-  terminal = is_last & ~is_truncated
-  if (np.asarray(segment.last_discount) != np.where(terminal, 0, 1)).any():
-    raise ValueError("last_discount must be 0 on terminal frames and 1 on all others")
-  if (np.asarray(segment.action)[is_last] != DUMMY_ACTION).any():
-    raise ValueError("action on an episode's last frame must be the dummy")
-  if ((np.asarray(segment.to_play) < 0) | (np.asarray(segment.to_play) >= spec.num_players)).any():
-    raise ValueError(f"to_play outside 0 … {spec.num_players - 1}")
-  if (np.asarray(segment.is_first)[1:] & ~is_last[:-1]).any():
-    raise ValueError("is_first after a frame that is not is_last")
 
 
 class LaneStorage:
@@ -138,6 +108,13 @@ class LaneStorage:
     index = np.arange(width.sum()) + np.repeat(first - begin, width)
     return self.slots(np.repeat(lane, width), index)
 
+  def check(self, segment: TrajectorySample, lane: np.ndarray) -> None:
+    """Raises ValueError where a segment [T, B, ...] cannot be stored in lanes [B], wherever it begins."""
+    check_segment(segment, self.spec, len(lane))
+    length = np.shape(segment.last_reward)[0]
+    if length > self.lane_capacity:
+      raise ValueError(f"segment of {length} steps: a lane keeps {self.lane_capacity}")
+
   def append(self, segment: TrajectorySample, lane: np.ndarray) -> int:
     """Appends a segment [T, B, ...] to lanes [B]; returns how many unfinished episodes it cut off.
 
@@ -146,14 +123,12 @@ class LaneStorage:
 
     Raises: ValueError: when the segment breaks a convention, or a lane's very first step is no is_first.
     """
-    check_segment(segment, self.spec)
+    self.check(segment, lane)
+    if (~np.asarray(segment.is_first)[0] & (self.newest[lane] == _EMPTY)).any():
+      raise ValueError("the first step of a lane must be is_first")
     length = np.shape(segment.last_reward)[0]
-    if length > self.lane_capacity:
-      raise ValueError(f"segment of {length} steps: a lane keeps {self.lane_capacity}")
     newest = self.newest[lane]
     starts = np.asarray(segment.is_first)[0]
-    if (~starts & (newest == _EMPTY)).any():
-      raise ValueError("the first step of a lane must be is_first")
     is_cut = starts & (newest != _EMPTY)
     cut = self.slots(lane[is_cut], newest[is_cut])
     cut = cut[~self.arrays["is_last"][cut]]

@@ -53,6 +53,31 @@ def test_reuse_is_held_whatever_completes_first(ratio, segment, updates, seed, s
   assert pacer.sample_reuse <= ratio * 1.0001
 
 
+@given(share=st.floats(0.0, 0.9), seed=st.integers(0, 1000))
+def test_steps_that_are_lost_are_environment_steps_and_feed_no_learner(share, seed):
+  pacer, round_steps = make_pacer(4.0, max_steps=10**9)
+  chance, stored_since = random.Random(seed), None
+  for _ in range(2000):
+    moved = False
+    if pacer.may_act(can_sample=True):
+      moved = True
+      pacer.ask_act(round_steps)
+      num_lost = round_steps if chance.random() < share else 0
+      pacer.done_act(round_steps, num_lost)
+      stored_since = None if stored_since is None else stored_since + round_steps - num_lost
+    while pacer.may_learn(can_sample=True):
+      moved, stored_since = True, stored_since or 0
+      pacer.ask_learn()
+      pacer.done_learn()
+    if pacer.started_at is not None and stored_since is None:
+      stored_since = 0
+    assert moved, "both sides wait for each other"
+  assert pacer.env_steps == 2000 * round_steps
+  assert pacer.samples_done <= 4.0 * stored_since
+  assert pacer.samples_done > 4.0 * stored_since - 64
+  assert pacer.sample_reuse == pytest.approx(4.0, rel=0.05)
+
+
 def test_training_starts_when_there_is_enough():
   pacer, round_steps = make_pacer(4.0)
   assert not pacer.may_learn(can_sample=True)

@@ -15,9 +15,20 @@ from moozi.actors import cluster
 from moozi.actors.calls import Calls
 from moozi.actors.crew import REPLAY, SERVER, TESTER, WORKER, Crew
 from moozi.core.config import Config
+from moozi.core.errors import WorldError
 from moozi.core.flat_state import State, part, prefixed
 from moozi.core.spec import EnvSpec
-from moozi.runtime.events import Acted, Evaluated, Event, Faulted, Finished, Started, StateReady, Updated
+from moozi.runtime.events import (
+  Acted,
+  Evaluated,
+  Event,
+  Faulted,
+  Finished,
+  Started,
+  StateReady,
+  Updated,
+  failed_evaluation,
+)
 from moozi.runtime.pacing import Best, CheckpointSchedule, Every, Pacer
 from moozi.runtime.replay_door import Taken
 from moozi.runtime.run_state import RunState
@@ -240,6 +251,8 @@ class _Driver:
 
   def _on_evaluated(self, state: Any, is_final: bool, result: Any) -> list[Event]:
     self._evaluation = None
+    if isinstance(result, WorldError):
+      return [failed_evaluation(self._counters(), result)]
     out: list[Event] = [Evaluated(**self._counters(), result=result, is_final=is_final)]
     if self._best.is_beaten_by(result):
       try:

@@ -7,7 +7,9 @@ from typing import Any
 
 from moozi.actors import process
 from moozi.core.config import Config
+from moozi.core.errors import WorldError
 from moozi.core.spec import EnvSpec
+from moozi.io.logs import log_stream
 
 
 class TrainingWorker:
@@ -17,8 +19,11 @@ class TrainingWorker:
     self, config: Config, spec: EnvSpec, index: int, began_at: int, *, log_dir: str | None
   ) -> None:
     self._log = process.prepare(f"training_worker_{index}", config.workers.resources, log_dir)
+    from moozi.envs.guard import allow_exit
     from moozi.runtime.build import build_collector
 
+    # A world stuck in C ends this process: to the driver it is a worker that died.
+    allow_exit(log_stream())
     self._collector = build_collector(config, spec, index, began_at)
     self._log.info("ready: %d environments of %s", config.workers.num_envs, spec.name)
 
@@ -49,11 +54,20 @@ class TestingWorker:
     self._log.info("ready: %s", spec.name)
 
   def run(self, parameters: tuple[Any, Any, int], env_steps: int, num_episodes: int) -> Any:
-    """An EvaluationResult of these parameters."""
+    """An EvaluationResult of these parameters; a WorldError where a world failed."""
     params, net_state, version = parameters
-    result = self._evaluator.run(
-      params, net_state, num_episodes=num_episodes, version=version, env_steps=env_steps, record=self._record
-    )
+    try:
+      result = self._evaluator.run(
+        params,
+        net_state,
+        num_episodes=num_episodes,
+        version=version,
+        env_steps=env_steps,
+        record=self._record,
+      )
+    except WorldError as error:
+      # A value, not an exception: the run goes on without this evaluation.
+      return WorldError(str(error))
     assert result is not None, "nobody asks it to stop"
     self._log.info("env steps %d, version %d: %s", env_steps, version, result.summary())
     return result

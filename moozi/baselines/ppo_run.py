@@ -16,18 +16,27 @@ import numpy as np
 from moozi.baselines.ppo import PPOState, Segment, init_state, learning_rate_at, make_round
 from moozi.baselines.ppo_network import MIN_NATURE_FRAME, PPONetwork, make_network, make_policy
 from moozi.core.config import Config
-from moozi.core.errors import UserError
+from moozi.core.errors import UserError, WorldError
 from moozi.core.flat_state import State, part, prefixed
 from moozi.core.pytree import replace, stack
 from moozi.core.seeds import child_seed
 from moozi.core.spec import EnvSpec
-from moozi.envs.vector import make_vector
+from moozi.envs.vector import cut_lanes, make_vector
 from moozi.envs.vector_protocol import VectorWorlds
 from moozi.ops.history import init_history
 from moozi.runtime.acting import ActingResult, lanes_of_state, lanes_state
 from moozi.runtime.build import make_test_world
 from moozi.runtime.evaluation import Evaluator
-from moozi.runtime.events import Acted, Evaluated, Event, Finished, Started, StateReady, Updated
+from moozi.runtime.events import (
+  Acted,
+  Evaluated,
+  Event,
+  Finished,
+  Started,
+  StateReady,
+  Updated,
+  failed_evaluation,
+)
 from moozi.runtime.pacing import Best, CheckpointSchedule, Every
 from moozi.runtime.run_state import RunState
 
@@ -88,7 +97,7 @@ class Collector:
 
   def run(self, state: PPOState) -> tuple[Segment, ActingResult]:
     """Acts `segment_length` vector steps with the state's parameters."""
-    start, world_s = time.perf_counter(), 0.0
+    start, world_s, num_faults = time.perf_counter(), 0.0, self._env.num_faults
     self._rng_key, *keys = np.asarray(jax.random.split(self._rng_key, self._length + 2))
     rows, returns, lengths = [], [], []
     for key in keys[:-1]:
@@ -112,7 +121,10 @@ class Collector:
           is_truncated=step.is_truncated,
         )
       )
-      began = np.flatnonzero(step.is_first)
+      is_cut = cut_lanes(seen, step)
+      if is_cut.any():
+        rows[-2:] = _cut_off(rows[-2:], is_cut)
+      began = np.flatnonzero(step.is_first & ~is_cut)
       returns.append(self._returns[began])
       lengths.append(self._lengths[began])
       self._count_step(was_last=seen.is_last)
@@ -128,6 +140,8 @@ class Collector:
       "train/world_share": world_s / elapsed,
       "train/worker_steps_per_s": num_steps / elapsed,
     }
+    if self._env.num_faults > num_faults:
+      metrics["faults/env_errors"] = float(self._env.num_faults - num_faults)
     return segment, ActingResult(
       num_steps, int(state.learner_step), np.concatenate(returns), np.concatenate(lengths), metrics
     )
@@ -162,6 +176,22 @@ class Collector:
     self._returns[step.is_first], self._lengths[step.is_first] = 0.0, 0
     self._returns += step.last_reward
     self._lengths += ~was_last
+
+
+def _cut_off(rows: list[Segment], is_cut: np.ndarray) -> list[Segment]:
+  """The newest rows where worlds failed: the action led nowhere, and the frame it was given to is truncated.
+
+  Where that frame is the segment's first, the row before was told with its value already.
+  """
+  *before, newest = rows
+  newest = replace(newest, is_live=newest.is_live & ~is_cut, is_last=newest.is_last | is_cut)
+  return [
+    *(
+      replace(r, is_last=r.is_last | is_cut, is_truncated=r.is_truncated | (is_cut & ~r.is_last))
+      for r in before
+    ),
+    newest,
+  ]
 
 
 class Learner:
@@ -251,15 +281,19 @@ def _train(
     return {"env_steps": env_steps, "learner_steps": int(learner.state.learner_step)}
 
   def evaluate(num_episodes: int, is_final: bool) -> Iterator[Event]:
-    result = evaluator.run(
-      learner.state.params,
-      {},
-      num_episodes=num_episodes,
-      version=int(learner.state.learner_step),
-      env_steps=env_steps,
-      record=config.evaluation.gif,
-      should_stop=should_stop,
-    )
+    try:
+      result = evaluator.run(
+        learner.state.params,
+        {},
+        num_episodes=num_episodes,
+        version=int(learner.state.learner_step),
+        env_steps=env_steps,
+        record=config.evaluation.gif,
+        should_stop=should_stop,
+      )
+    except WorldError as error:
+      yield failed_evaluation(counters(), error)
+      return
     if result is not None:
       yield Evaluated(**counters(), result=result, is_final=is_final)
       if best.is_beaten_by(result):
@@ -330,7 +364,15 @@ def _take_up(
 
   def build(began_at: int) -> Collector:
     env_seed = child_seed(config.seed, "training_env", 0, began_at)
-    env = make_vector(config.env.name, config.env.kwargs, config.ppo.num_envs, env_seed)
+    workers = config.workers
+    env = make_vector(
+      config.env.name,
+      config.env.kwargs,
+      config.ppo.num_envs,
+      env_seed,
+      workers.max_env_faults,
+      workers.env_timeout_s,
+    )
     return Collector(network, config, env, child_seed(config.seed, "training_search", 0, began_at))
 
   if state is None or not state.progress:

@@ -97,12 +97,16 @@ def _run_training(
 
   summary = train(config, spec, run, resumed)
   if summary["test_return_mean"] is not None:
-    random_play = random_returns(config, num_episodes=summary["test_episodes"])
     print(
       f"return:        {summary['test_return_mean']:.2f} ± {summary['test_return_std']:.2f} over "
       f"{summary['test_episodes']} episodes at {summary['test_at_env_steps']:,} environment steps"
     )
-    print(f"random play:   {random_play.mean():.2f} ± {random_play.std():.2f}")
+    try:
+      random_play = random_returns(config, num_episodes=summary["test_episodes"])
+      print(f"random play:   {random_play.mean():.2f} ± {random_play.std():.2f}")
+    except Exception as error:
+      # The run is over and whole; a world that fails now must not make it look otherwise.
+      print(f"random play:   failed: {type(error).__name__}: {error}")
   print(f"run directory: {run.path}")
   if config.logging.tensorboard:
     print(f"TensorBoard:   {Path(sys.executable).with_name('tensorboard')} --logdir {run.path}")

@@ -219,6 +219,14 @@ class WorkersConfig(Section):
     description="scan: one compiled rollout, for worlds written in JAX; step: world and search in turn, "
     "which is all that ppo does",
   )
+  max_env_faults: PositiveInt = Field(
+    10,
+    description="an environment that raises or hangs is made anew; the run ends at so many faults of one in "
+    "a row, that is without an episode of it that came to its end in between",
+  )
+  env_timeout_s: PositiveFloat | None = Field(
+    60.0, description="an environment that takes longer over a step or reset has hung; null waits for ever"
+  )
   resources: ActorResources = ActorResources(num_cpus=0.5, niceness=5)
 
 

@@ -14,3 +14,7 @@ class RunError(UserError):
 
 class NotFiniteError(RunError):
   """Losses or gradients were not finite so many times in a row that it is no accident."""
+
+
+class WorldError(RunError):
+  """A world raised, or hung, more often than is allowed; the message has its own error's type and text."""

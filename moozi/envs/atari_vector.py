@@ -60,6 +60,9 @@ class AtariVector:
     seeds: one for each world.
   """
 
+  # A world here cannot fail alone.
+  num_faults = 0
+
   def __init__(self, facts: GameFacts, spec: EnvSpec, options: Options, seeds: list[int]) -> None:
     self._facts, self._spec, self._options = facts, spec, options
     self._env: Any = None

@@ -50,6 +50,9 @@ class JaxVectorEnvironment:
   Raises: ValueError: where there is no seed, or a seed is negative.
   """
 
+  # A world here cannot fail alone.
+  num_faults = 0
+
   def __init__(self, world: JaxWorld, seeds: list[int]) -> None:
     if not seeds:
       raise ValueError("seeds is empty: at least one world is needed")

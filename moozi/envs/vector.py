@@ -15,6 +15,7 @@ from moozi.core.records import BatchedTimeStep
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
 from moozi.envs import registry
 from moozi.envs.environment import Environment
+from moozi.envs.guard import WorldGuard, WorldHung
 from moozi.envs.vector_protocol import VectorWorlds
 
 _RESET = -1
@@ -28,6 +29,11 @@ class VectorEnvironment:
     next_seed: asked before each reset of world i; an int seeds its new episode, None lets its chance run on.
     lane_seeds: one for each world, in the place of `next_seed`: each game of world i has a seed that follows
       from lane_seeds[i] and the game's number. Only such worlds can be restored with `set_state`.
+    guard: what becomes of a world that raises or hangs. None lets its error pass, and waits for ever.
+
+  A world that the guard makes anew shows the first frame of a new episode at once: `is_first` where the frame
+  before was no end. What was seen before it is an episode cut off at its last sound frame; whoever keeps
+  steps marks that one truncated (`cut_lanes`).
 
   A first step that goes on with a game (a life was lost) is no `is_first`: the history is kept.
 
@@ -40,12 +46,13 @@ class VectorEnvironment:
     envs: Sequence[Environment],
     next_seed: Callable[[int], int | None] | None = None,
     lane_seeds: Sequence[int] | None = None,
+    guard: WorldGuard | None = None,
   ) -> None:
     if not envs:
       raise ValueError("envs is empty: at least one world is needed")
     self._envs = list(envs)
     self._next_seed = self._next_game if lane_seeds is not None else next_seed
-    self._lane_seeds = lane_seeds
+    self._lane_seeds, self._guard = lane_seeds, guard
     # Games begun in each world, and what was done to it since it was seeded: actions, and resets.
     self._games = np.zeros(len(envs), np.int64)
     self._log: list[list[int]] = [[] for _ in envs]
@@ -61,6 +68,11 @@ class VectorEnvironment:
   def num_envs(self) -> int:
     """How many worlds there are, B."""
     return len(self._envs)
+
+  @property
+  def num_faults(self) -> int:
+    """How often a world has raised or hung so far."""
+    return 0 if self._guard is None else self._guard.num_faults
 
   @property
   def spec(self) -> EnvSpec:
@@ -80,7 +92,7 @@ class VectorEnvironment:
 
     Returns: fresh arrays; nothing in them is written to again.
     Raises: ValueError: where an action for a live frame is the dummy, out of range, or illegal. No world
-      has moved then.
+      has moved then. WorldError: worlds failed more often than the guard allows.
     """
     actions = check_actions(actions, self._legal_actions_mask, self._is_last)
     return self._advance(actions.tolist())
@@ -137,19 +149,47 @@ class VectorEnvironment:
   def _advance(self, actions: list[int], starts_anew: bool = False) -> BatchedTimeStep:
     out = blank_step(self._spec, self.num_envs)
     was_last = self._is_last.tolist()
-    for i, env in enumerate(self._envs):
-      self._write(out, i, self._begin(i, env, starts_anew) if was_last[i] else self._act(i, env, actions[i]))
+    if self._guard is None:
+      for i in range(self.num_envs):
+        self._move(out, i, actions[i], was_last[i], starts_anew)
+    else:
+      with self._guard.armed():
+        for i in range(self.num_envs):
+          self._move_guarded(self._guard, out, i, actions[i], was_last[i], starts_anew)
     self._legal_actions_mask, self._is_last = out.legal_actions_mask, out.is_last
     return out
 
-  def _act(self, i: int, env: Environment, action: int) -> TimeStep:
-    self._log[i].append(action)
-    return env.step(action - 1)
+  def _move_guarded(
+    self, guard: WorldGuard, out: BatchedTimeStep, i: int, action: int, is_reset: bool, starts_anew: bool
+  ) -> None:
+    """`_move`, by a new world from its first frame on where the old one fails."""
+    while True:
+      guard.watch()
+      try:
+        self._move(out, i, action, is_reset, starts_anew)
+      except (Exception, WorldHung) as error:
+        guard.rest()
+        self._envs[i] = guard.replace(i, self._envs[i], error)
+        is_reset = True
+      else:
+        guard.rest()
+        break
+    if out.is_last[i]:
+      guard.has_ended(i)
+
+  def _move(self, out: BatchedTimeStep, i: int, action: int, is_reset: bool, starts_anew: bool) -> None:
+    """Steps or resets world i and fills in row i of what is shown."""
+    env = self._envs[i]
+    if is_reset:
+      self._write(out, i, self._begin(i, env, starts_anew))
+    else:
+      self._log[i].append(action)
+      self._write(out, i, env.step(action - 1))
 
   def _write(self, out: BatchedTimeStep, i: int, step: TimeStep) -> None:
     """Row i of `out`, which is blank or written over whole."""
-    is_continued = step.observation.is_continued
-    out.frame[i], out.legal_actions_mask[i, 1:], out.to_play[i], _ = step.observation
+    frame, mask, to_play, is_continued = step.observation
+    out.frame[i], out.legal_actions_mask[i, 1:], out.to_play[i] = frame, mask, to_play
     out.legal_actions_mask[i, DUMMY_ACTION] = False
     is_first = step.step_type is StepType.FIRST
     out.is_first[i] = is_first and not is_continued
@@ -188,15 +228,28 @@ class VectorEnvironment:
       env.seed(_game_seed(self._lane_seeds[i], int(self._games[i])))
       for action in log:
         step = env.reset() if action == _RESET else env.step(action - 1)
-    except ValueError:  # an action is illegal now: another game than the one that was saved
+    except Exception:  # an action is illegal now, for one: another game than the one that was saved
       return None
     return step
 
 
-def make_vector(name: str, kwargs: Mapping[str, Any], num_envs: int, seed: int) -> VectorWorlds:
+def make_vector(
+  name: str,
+  kwargs: Mapping[str, Any],
+  num_envs: int,
+  seed: int,
+  max_faults: int | None = None,
+  timeout_s: float | None = None,
+) -> VectorWorlds:
   """`num_envs` worlds called `name`, each with a seed of its own that follows from `seed`.
 
-  Where the world's library has a faster way than one by one, this is it, behind the same face.
+  Where the world's library has a faster way than one by one, this is it, behind the same face. There one
+  world cannot be told from the others when it fails: an error ends the run, and there is no time limit.
+
+  Args:
+    name, kwargs: of the world.
+    num_envs, seed: how many, and whence their seeds follow.
+    max_faults, timeout_s: of the `WorldGuard`; without max_faults there is none.
 
   Raises: UserError: as `registry.make` does.
   """
@@ -204,7 +257,12 @@ def make_vector(name: str, kwargs: Mapping[str, Any], num_envs: int, seed: int) 
   fast = registry.make_fast_vector(name, seeds, **kwargs)
   if fast is not None:
     return fast
-  return VectorEnvironment([registry.make(name, s, **kwargs) for s in seeds], lane_seeds=seeds)
+
+  def make(seed: int) -> Environment:
+    return registry.make(name, seed, **kwargs)
+
+  guard = None if max_faults is None else WorldGuard(name, seeds, make, max_faults, timeout_s)
+  return VectorEnvironment([make(s) for s in seeds], lane_seeds=seeds, guard=guard)
 
 
 def world_seeds(num_envs: int, seed: int) -> list[int]:
@@ -235,6 +293,16 @@ def blank_step(spec: EnvSpec, num_envs: int) -> BatchedTimeStep:
     to_play=np.zeros(num_envs, np.int32),
     legal_actions_mask=np.zeros((num_envs, spec.num_actions), bool),
   )
+
+
+def cut_lanes(before: Any, after: BatchedTimeStep) -> np.ndarray:
+  """[B] bool: where a world failed between two steps, so that an episode was cut off at the frame before.
+
+  Args:
+    before: the step before, whatever has `is_last`.
+    after: the step after it.
+  """
+  return after.is_first & ~before.is_last
 
 
 def mark_end(step: BatchedTimeStep, i: int, is_truncated: bool) -> None:

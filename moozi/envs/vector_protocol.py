@@ -20,6 +20,10 @@ class VectorWorlds(Protocol):
   def spec(self) -> EnvSpec:
     """The facts that all the worlds share."""
 
+  @property
+  def num_faults(self) -> int:
+    """How often a world was made anew since the start."""
+
   def reset(self) -> BatchedTimeStep:
     """Starts a new episode in every world."""
 

@@ -1,7 +1,9 @@
 """Log files: one for each actor."""
 
 import logging
+import sys
 from pathlib import Path
+from typing import IO
 
 _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
@@ -28,6 +30,14 @@ def setup_logging(path: Path, level: int | str = logging.INFO) -> None:
     root.addHandler(handler)
   logging.getLogger("moozi").setLevel(level)
   logging.captureWarnings(True)
+
+
+def log_stream() -> IO[str]:
+  """The file that this process logs to, for who writes there without a logger; else standard error."""
+  for handler in logging.getLogger().handlers:
+    if isinstance(handler, _ActorLogHandler) and handler.stream is not None:
+      return handler.stream
+  return sys.stderr
 
 
 class _ActorLogHandler(logging.FileHandler):

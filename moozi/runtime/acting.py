@@ -14,8 +14,10 @@ import numpy as np
 from moozi.agent.policy import Policy, make_policy
 from moozi.core.config import Config, PlannerConfig
 from moozi.core.flat_state import State, part, prefixed, tree_of_state, tree_state
-from moozi.core.pytree import fields_of, stack
+from moozi.core.pytree import fields_of, replace, stack
 from moozi.core.records import StepSample, TrajectorySample
+from moozi.core.spec import DUMMY_ACTION
+from moozi.envs.vector import cut_lanes
 from moozi.envs.vector_protocol import VectorWorlds
 from moozi.nn.model import Model
 from moozi.ops.history import init_history
@@ -32,8 +34,9 @@ class ActingResult:
     num_steps: environment steps made, T·B.
     version: learner step of the parameters that acted.
     episode_returns, episode_lengths: [E] of the games that ended, told when the next one begins; where a life
-      lost ends an episode in training, of the whole game. With two players, player 0's returns.
-    metrics: scalars about the search and the world.
+      lost ends an episode in training, of the whole game. With two players, player 0's returns. One that the
+      world's own failure cut off is not among them.
+    metrics: scalars about the search and the world; `faults/env_errors` where worlds failed.
   """
 
   num_steps: int
@@ -116,7 +119,7 @@ class TrajectoryCollector:
     temperature = jnp.float32(temperature_at(self._planner.temperature, env_steps))
     samples, ended_returns, ended_lengths = [], [], []
     totals: dict[str, float] = {}
-    world_s, start = 0.0, time.perf_counter()
+    world_s, start, num_faults = 0.0, time.perf_counter(), self._env.num_faults
     for _ in range(self._segment_length):
       sample, output = self._act(temperature)
       samples.append(sample)
@@ -125,7 +128,10 @@ class TrajectoryCollector:
       before_world = time.perf_counter()
       self._timestep = self._env.step(sample.action)
       world_s += time.perf_counter() - before_world
-      ended = np.flatnonzero(self._timestep.is_first)
+      is_cut = cut_lanes(sample, self._timestep)
+      if is_cut.any():
+        samples[-1] = _cut_off(sample, is_cut)
+      ended = np.flatnonzero(self._timestep.is_first & ~is_cut)
       ended_returns.append(self._returns[ended])
       ended_lengths.append(self._lengths[ended])
       self._count_step(sample)
@@ -137,6 +143,8 @@ class TrajectoryCollector:
       "train/world_share": world_s / elapsed,
       "train/worker_steps_per_s": self._segment_length * self._env.num_envs / elapsed,
     }
+    if self._env.num_faults > num_faults:
+      metrics["faults/env_errors"] = float(self._env.num_faults - num_faults)
     result = ActingResult(
       self._segment_length * self._env.num_envs,
       self.version,
@@ -203,6 +211,16 @@ class TrajectoryCollector:
     # What follows an end is no action of the agent's, be it a new game or the same one after a life lost.
     self._returns = np.where(is_first, 0.0, self._returns + reward)
     self._lengths = np.where(is_first, 0, self._lengths + ~sample.is_last)
+
+
+def _cut_off(sample: StepSample, is_cut: np.ndarray) -> StepSample:
+  """The step with the frame of some lanes truncated: its action led nowhere, its value is the bootstrap."""
+  return replace(
+    sample,
+    is_last=sample.is_last | is_cut,
+    is_truncated=sample.is_truncated | is_cut,
+    action=np.where(is_cut, np.int32(DUMMY_ACTION), sample.action),
+  )
 
 
 def lanes_state(env: VectorWorlds, lanes: Any) -> State:

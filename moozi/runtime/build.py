@@ -72,7 +72,10 @@ def build_collector(
   if config.workers.rollout != "step" and world is not None:
     seeds = world_seeds(num_envs, env_seed)
     return RolloutCollector(model, config, config.planners.train, world, seeds, seed)
-  env = make_vector(config.env.name, config.env.kwargs, num_envs, env_seed)
+  workers = config.workers
+  env = make_vector(
+    config.env.name, config.env.kwargs, num_envs, env_seed, workers.max_env_faults, workers.env_timeout_s
+  )
   return TrajectoryCollector(model, config, config.planners.train, env, seed)
 
 

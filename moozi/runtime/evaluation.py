@@ -18,6 +18,7 @@ import numpy as np
 from moozi.core.config import Config, PlannerConfig
 from moozi.core.spec import EnvSpec
 from moozi.envs.environment import Bot, Environment
+from moozi.envs.guard import WorldGuard
 from moozi.envs.random_starts import RandomStarts
 from moozi.envs.step_cap import StepCap
 from moozi.envs.vector import VectorEnvironment
@@ -132,6 +133,7 @@ class Evaluator:
       should_stop: asked at every step; true leaves the episodes there.
 
     Returns: the figures, or None where `should_stop` said so.
+    Raises: WorldError: a world raised or hung; the next call has new ones.
     """
     params, net_state = jax.device_put((params, net_state))
     rng_key = jax.random.PRNGKey(self._config.evaluation.seed)
@@ -186,7 +188,10 @@ class _EpisodeSlots:
 
     self._worlds = [make_test_env() for _ in range(self.num_envs)]
     self._opponents: list[Bot | None] = [None] * self.num_envs
-    self._env = VectorEnvironment(self._worlds, next_seed=self._take_episode)
+    # An episode is a function of its seed: a world made anew could not go on with it.
+    timeout_s = config.workers.env_timeout_s
+    guard = WorldGuard(spec.name, range(self.num_envs), make=None, max_faults=1, timeout_s=timeout_s)
+    self._env = VectorEnvironment(self._worlds, next_seed=self._take_episode, guard=guard)
     self._returns = np.zeros(num_episodes, np.float64)
     self._lengths = np.zeros(num_episodes, np.int64)
     self._hashes = [hashlib.sha256() for _ in range(num_episodes)]

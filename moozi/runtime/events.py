@@ -1,10 +1,12 @@
 """What happened, told by `runtime.loop` and by the driver in the same words; sinks listen elsewhere."""
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from moozi.core.errors import WorldError
 from moozi.runtime.run_state import RunState
 
 # What can go wrong while the run goes on. `faults/<kind>` in an event's metrics is a number of new ones.
@@ -92,3 +94,8 @@ class Finished(Event):
 
   reason: str
   sample_reuse: float
+
+
+def failed_evaluation(counters: Mapping[str, int], error: WorldError) -> Faulted:
+  """An evaluation whose world failed: there is none this time, and the next one begins anew."""
+  return Faulted(**counters, counts={"env_errors": 1}, message=f"testing_worker: no evaluation: {error}")

@@ -12,11 +12,22 @@ from typing import Any
 import numpy as np
 
 from moozi.core.config import Config
+from moozi.core.errors import WorldError
 from moozi.core.flat_state import State, part, prefixed
 from moozi.core.spec import EnvSpec
 from moozi.runtime import build, replay_snapshot
 from moozi.runtime.build import Collectors
-from moozi.runtime.events import Acted, Evaluated, Event, Faulted, Finished, Started, StateReady, Updated
+from moozi.runtime.events import (
+  Acted,
+  Evaluated,
+  Event,
+  Faulted,
+  Finished,
+  Started,
+  StateReady,
+  Updated,
+  failed_evaluation,
+)
 from moozi.runtime.pacing import Best, CheckpointSchedule, Every, Pacer
 from moozi.runtime.run_state import RunState
 
@@ -77,15 +88,19 @@ def _train(
 
   def evaluate(num_episodes: int, is_final: bool) -> Iterator[Event]:
     params, net_state, version = learner.parameters()
-    result = evaluator.run(
-      params,
-      net_state,
-      num_episodes=num_episodes,
-      version=version,
-      env_steps=pacer.env_steps,
-      record=config.evaluation.gif,
-      should_stop=should_stop,
-    )
+    try:
+      result = evaluator.run(
+        params,
+        net_state,
+        num_episodes=num_episodes,
+        version=version,
+        env_steps=pacer.env_steps,
+        record=config.evaluation.gif,
+        should_stop=should_stop,
+      )
+    except WorldError as error:
+      yield failed_evaluation(counters(), error)
+      return
     if result is not None:
       yield Evaluated(**counters(), result=result, is_final=is_final)
       if best.is_beaten_by(result):

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from moozi.baselines import ppo_run
-from moozi.baselines.ppo import Segment, init_state
+from moozi.baselines.ppo import Segment, generalized_advantages, init_state
 from moozi.baselines.ppo_network import make_network, masked_log_probs
 from moozi.core.config import Config
 from moozi.core.errors import UserError
@@ -42,6 +42,7 @@ class Watched(VectorEnvironment):
 
   spec = property(lambda self: self._inner.spec)
   num_envs = property(lambda self: self._inner.num_envs)
+  num_faults = property(lambda self: self._inner.num_faults)
 
   def reset(self):
     self.shown.append(self._inner.reset())
@@ -241,3 +242,24 @@ def test_worlds_that_ppo_cannot_play_are_refused():
   config = configure()
   with pytest.raises(UserError, match=r"--simulations=9: .* does not search"):
     ppo_run.build_evaluator(config, build.world_spec(config), 9)
+
+
+def test_a_world_that_fails_ends_its_episode_with_the_value_of_its_last_sound_frame():
+  """Frames 0 … 9 are an episode, frame 14 is the last sound one of the next; all four worlds do the same."""
+  config = configure(
+    "env.name=tests.envs.faulty:make_env", "ppo.segment_length=16", "ppo.bootstrap_truncated=true"
+  )
+  spec = build.world_spec(config)
+  network = make_network(config.ppo.network, spec)
+  state = init_state(network, config.ppo, spec, jax.random.PRNGKey(3))
+  workers = config.workers
+  env = make_vector(config.env.name, {}, 4, 0, workers.max_env_faults, workers.env_timeout_s)
+  segment, acted = ppo_run.Collector(network, config, env, 0).run(state)
+  assert segment.is_last[:, 0].tolist() == [t in (8, 13, 14) for t in range(16)]
+  assert segment.is_truncated[:, 0].tolist() == [t == 13 for t in range(16)]
+  assert segment.is_live[:, 0].tolist() == [t not in (9, 14) for t in range(16)]
+  advantage = np.asarray(generalized_advantages(segment, config.ppo))
+  expected = segment.reward[13] + config.ppo.discount * segment.value[14] - segment.value[13]
+  np.testing.assert_allclose(advantage[13], expected, rtol=1e-5)
+  assert acted.metrics["faults/env_errors"] == 4
+  assert acted.episode_returns.tolist() == [9.0] * 4

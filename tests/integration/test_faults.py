@@ -5,13 +5,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from moozi.io.metrics import read_metrics
 from tests.runtime.conftest import TINY
 
 ROOT = Path(__file__).parents[2]
 
 
-def train(folder: Path, *overrides: str, timeout_s: float = 240, **kwargs) -> subprocess.CompletedProcess:
+def train(folder: Path, *overrides: str, timeout_s: float = 1500, **kwargs) -> subprocess.CompletedProcess:
   """`moozi train` of a tiny run called one, to its end."""
   config = folder / "config.yaml"
   config.write_text("runtime: local\n")
@@ -61,3 +63,92 @@ def test_a_loss_that_stays_infinite_ends_the_run_in_one_line_and_keeps_its_folde
   assert "the run ends: " in log
   lines = read_metrics(tmp_path / "one" / "metrics.jsonl")
   assert lines[-1]["faults/skipped_updates"] in (5, 6)
+
+
+FAULTY = "env.name=tests.envs.faulty:make_env"
+
+
+def test_a_world_that_raises_now_and_then_is_made_anew_and_the_run_goes_on(tmp_path):
+  options = ["logging.period_s=1e-9", "max_env_steps=320", "evaluation.max_random_starts=0"]
+  # The testing worker's seeds are others: some of its worlds may fail too, and cost an evaluation.
+  done = train(tmp_path, FAULTY, "env.kwargs.every_seed=false", *options)
+  assert done.returncode == 0, done.stderr
+  lines = read_metrics(tmp_path / "one" / "metrics.jsonl")
+  assert lines[-1]["faults/env_errors"] >= 1
+  assert lines[-1]["faults/refused_segments"] == lines[-1]["faults/lost_steps"] == 0
+  assert lines[-1]["learner_steps"] > 0
+  assert "faults/env_errors" in done.stderr
+  log = (tmp_path / "one" / "logs" / "driver.log").read_text()
+  assert "ArithmeticError: the world's own error" in log
+  assert "in _fail" in log
+
+
+def test_a_world_that_always_raises_ends_the_run_with_its_own_error(tmp_path):
+  done = train(tmp_path, FAULTY, "env.kwargs.episode=0", "workers.max_env_faults=4", "max_env_steps=100000")
+  assert_one_line(done, "ArithmeticError: the world's own error in step 5 (4 faults in a row")
+  assert (tmp_path / "one" / "logs" / "driver.log").read_text().count("Traceback") >= 4
+
+
+def test_a_world_that_hangs_is_woken(tmp_path):
+  options = [
+    "env.kwargs.how=hang",
+    "env.kwargs.episode=0",
+    "workers.env_timeout_s=1",
+    "workers.max_env_faults=2",
+  ]
+  done = train(tmp_path, FAULTY, *options, "workers.num_envs=1", "max_env_steps=100000")
+  assert_one_line(done, "no answer for 1 s (workers.env_timeout_s) (2 faults in a row")
+
+
+def test_segments_that_are_not_numbers_are_refused_told_and_accounted_for(tmp_path):
+  options = [
+    "env.kwargs.how=nan",
+    "env.kwargs.every_seed=false",
+    "logging.period_s=1e-9",
+    "max_env_steps=640",
+  ]
+  done = train(tmp_path, FAULTY, *options)
+  assert done.returncode == 0, done.stderr
+  lines = read_metrics(tmp_path / "one" / "metrics.jsonl")
+  last = lines[-1]
+  assert last["faults/refused_segments"] >= 1
+  assert last["faults/lost_steps"] >= 32 * last["faults/refused_segments"]
+  added = max(line.get("replay/added", 0) for line in lines)
+  assert added <= last["env_steps"] - last["faults/lost_steps"]
+  log = (tmp_path / "one" / "logs" / "driver.log").read_text()
+  assert "training_worker_0: a segment of 32 steps is refused: last_reward is not finite" in log
+
+
+# --- as Ray's actors ------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_replays_actor_refuses_and_names_the_worker(tmp_path):
+  options = [
+    "env.kwargs.how=nan",
+    "env.kwargs.every_seed=false",
+    "logging.period_s=1e-9",
+    "max_env_steps=640",
+  ]
+  done = train(tmp_path, FAULTY, *options, "runtime=ray", "ray.num_cpus=4")
+  assert done.returncode == 0, done.stderr
+  last = read_metrics(tmp_path / "one" / "metrics.jsonl")[-1]
+  assert last["faults/refused_segments"] >= 1
+  said = "training_worker_0: a segment of 32 steps is refused: last_reward is not finite"
+  for actor in ("replay_buffer", "driver"):
+    assert said in (tmp_path / "one" / "logs" / f"{actor}.log").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["hang", "raise"])
+def test_a_workers_worlds_are_made_anew_and_end_the_run_in_one_line(tmp_path, how):
+  """The alarm reaches a worker's own process; its error comes through Ray whole, with no traceback."""
+  options = [f"env.kwargs.how={how}", "env.kwargs.episode=0", "workers.env_timeout_s=2", "workers.num_envs=1"]
+  done = train(tmp_path, FAULTY, *options, "workers.max_env_faults=2", "runtime=ray", "ray.num_cpus=4")
+  said = {"hang": "no answer for 2 s", "raise": "ArithmeticError: the world's own error in step 5"}[how]
+  assert_one_line(done, said)
+  log = (tmp_path / "one" / "logs" / "training_worker_0.log").read_text()
+  assert "fault 2 in a row" in log
+  assert log.count("Traceback") >= 2
+  driver_log = (tmp_path / "one" / "logs" / "driver.log").read_text()
+  assert f"the run ends: env.name=tests.envs.faulty:make_env: {said}" in driver_log

@@ -165,6 +165,11 @@ def test_a_gap_outlives_saving_and_going_on():
   other.set_state(buffer.get_state())
   assert other.take(segment_of(lanes, 10, 15, SPEC), 0, 2, 10).num_lost == 10
   assert other.stats()["replay/lost_steps"] == 20
+  # And where there was none, none comes.
+  sound, again = make_buffer(SPEC), make_buffer(SPEC)
+  sound.take(segment_of(lanes, 0, 5, SPEC), 0, 2, 10)
+  again.set_state(sound.get_state())
+  assert again.take(segment_of(lanes, 5, 10, SPEC), 0, 2, 10).num_lost == 0
 
 
 def test_an_empty_lane_begins_with_an_episode():

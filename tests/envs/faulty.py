@@ -1,0 +1,64 @@
+"""Worlds that fail: made up for tests, as a user would name them (`tests.envs.faulty:make_env`)."""
+
+import math
+import time
+
+import numpy as np
+
+from moozi.core.spec import EnvSpec
+from moozi.envs.environment import GameEnvironment
+
+SPEC = EnvSpec(name="test:faulty", frame_shape=(1, 1, 2), frame_dtype="float32", num_env_actions=2)
+
+
+class Faulty:
+  """An episode of nine steps of reward 1; fails as `how` says where `fails(seed, episode, step)` is true.
+
+  The frame is (steps in the episode, seed modulo 1,000).
+  """
+
+  def __init__(self, how: str, fails) -> None:
+    self._how, self._fails = how, fails
+    self._seed, self._episode, self._count = 0, -1, 0
+
+  def seed(self, seed: int) -> None:
+    self._seed, self._episode = seed, -1
+
+  def reset(self) -> None:
+    self._episode, self._count = self._episode + 1, 0
+    self._fail()
+
+  def step(self, action: int) -> tuple[float, bool, bool]:
+    self._count += 1
+    reward = self._fail()
+    return reward, self._count == 9, False
+
+  def _fail(self) -> float:
+    if not self._fails(self._seed, self._episode, self._count):
+      return 1.0
+    if self._how == "nan":
+      return math.nan
+    while self._how == "hang":
+      time.sleep(3600)
+    while self._how == "swallow":
+      try:
+        time.sleep(3600)
+      except Exception:  # what a careless world does
+        continue
+    raise ArithmeticError(f"the world's own error\nin step {self._count}")
+
+  def frame(self) -> np.ndarray:
+    return np.array([[[self._count, self._seed % 1000]]], np.float32)
+
+  def legal_actions_mask(self) -> np.ndarray:
+    return np.ones(2, bool)
+
+  def to_play(self) -> int:
+    return 0
+
+
+def make_env(how: str = "raise", episode: int = 1, step: int = 5, every_seed: bool = True) -> GameEnvironment:
+  """A world that fails in one step of one episode; of every second seed only where not `every_seed`."""
+  return GameEnvironment(
+    Faulty(how, lambda s, e, c: (e, c) == (episode, step) and (every_seed or s % 2 == 0)), SPEC
+  )

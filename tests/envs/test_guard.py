@@ -1,0 +1,271 @@
+"""Worlds that raise or hang: made anew, told, and too many of them end the run with their own error."""
+
+import itertools
+import logging
+import signal
+import subprocess
+import sys
+import threading
+import time
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from moozi.core.errors import WorldError
+from moozi.envs import guard as guard_module
+from moozi.envs.environment import GameEnvironment
+from moozi.envs.guard import WorldGuard, WorldHung, allow_exit
+from moozi.envs.vector import VectorEnvironment, cut_lanes
+from tests.envs.faulty import SPEC, Faulty, make_env
+
+ACT = np.ones(2, np.int32)
+
+
+def make_vector(*, how="raise", fails, max_faults=3, timeout_s=None, seeds=(10, 20)):
+  """Two worlds, and the seeds that worlds were made with, in order."""
+  made = []
+
+  def make(seed):
+    made.append(seed)
+    env = GameEnvironment(Faulty(how, fails), SPEC)
+    env.seed(seed)
+    return env
+
+  guard = WorldGuard(SPEC.name, seeds, make, max_faults, timeout_s)
+  return VectorEnvironment([make(seed) for seed in seeds], guard=guard), made
+
+
+def steps_of(vector, number):
+  steps = [vector.reset()]
+  for _ in range(number):
+    steps.append(vector.step(ACT))
+  return steps
+
+
+def test_a_world_that_raises_is_made_anew_and_the_others_do_not_notice():
+  vector, made = make_vector(fails=lambda seed, episode, step: seed == 20 and step == 4)
+  sound, _ = make_vector(fails=lambda *_: False)
+  steps, expected = steps_of(vector, 40), steps_of(sound, 40)
+  for a, b in zip(steps, expected, strict=True):
+    assert a.frame[0].tolist() == b.frame[0].tolist()
+    assert (a.is_first[0], a.is_last[0]) == (b.is_first[0], b.is_last[0])
+  cut = [t for t in range(40) if cut_lanes(steps[t], steps[t + 1])[1]]
+  assert cut == [3]
+  assert vector.num_faults == 1
+  begun = steps[4]
+  assert (begun.is_first[1], begun.last_reward[1], begun.last_discount[1]) == (True, 0.0, 1.0)
+  assert begun.frame[1].tolist() == [[[0.0, made[2] % 1000]]]
+  assert made[:2] == [10, 20]
+  assert made[2] not in (10, 20)
+  # The new world plays whole episodes: its first ends nine steps later.
+  assert [t for t in range(4, 14) if steps[t].is_last[1]] == [13]
+
+
+def test_new_seeds_follow_from_the_old_ones():
+  fails = lambda seed, episode, step: seed in (10, 20) and step == 4  # noqa: E731
+  made = [make_vector(fails=fails, seeds=seeds) for seeds in ((10, 20), (10, 20), (10, 21))]
+  for vector, _ in made:
+    steps_of(vector, 6)
+  assert made[0][1] == made[1][1]
+  assert len(set(made[0][1])) == 4
+  assert made[2][1][2] == made[0][1][2]
+
+
+def test_a_reset_that_raises_too():
+  vector, _ = make_vector(fails=lambda seed, episode, step: seed == 20 and (episode, step) == (1, 0))
+  steps = steps_of(vector, 30)
+  assert vector.num_faults == 1
+  assert not any(cut_lanes(a, b).any() for a, b in itertools.pairwise(steps))
+  assert [t for t, s in enumerate(steps) if s.is_first[1]] == [0, 10, 20, 30]
+
+
+def test_too_many_faults_in_a_row_end_it_with_the_worlds_own_error_in_one_line(caplog):
+  vector, made = make_vector(fails=lambda seed, episode, step: seed != 10 and step == 4)
+  said = (
+    r"^env\.name=test:faulty: ArithmeticError: the world's own error in step 4 \(3 faults in a row; workers"
+  )
+  with caplog.at_level(logging.ERROR, "moozi.envs"), pytest.raises(WorldError, match=said) as caught:
+    steps_of(vector, 40)
+  assert "\n" not in str(caught.value)
+  assert len(made) == 2 + 2
+  assert vector.num_faults == 3
+  assert caplog.text.count("Traceback") == 3
+  assert "in _fail" in caplog.text
+
+
+def test_an_episode_to_its_end_in_between_is_no_row():
+  vector, _ = make_vector(fails=lambda seed, episode, step: seed != 10 and (episode, step) == (1, 4))
+  steps_of(vector, 200)
+  assert vector.num_faults > 10
+
+
+def test_a_world_that_cannot_be_made_anew_counts_too():
+  def make(seed):
+    raise OSError("no more worlds")
+
+  guard = WorldGuard("w", [1], make, 4, None)
+  world = GameEnvironment(Faulty("raise", lambda s, e, c: c == 2), SPEC)
+  vector = VectorEnvironment([world], guard=guard)
+  vector.reset()
+  vector.step(ACT[:1])
+  with pytest.raises(WorldError, match=r"OSError: no more worlds \(4 faults"):
+    vector.step(ACT[:1])
+  assert guard.num_faults == 4
+
+
+@pytest.mark.parametrize("how", ["raise", "hang"])
+def test_one_that_cannot_be_closed_is_left(how, caplog):
+  class Stubborn(Faulty):
+    def close(self):
+      if how == "hang":
+        time.sleep(3600)
+      raise OSError("closed already")
+
+  world = GameEnvironment(Stubborn("raise", lambda s, e, c: c == 2), SPEC)
+  guard = WorldGuard("w", [1], lambda seed: make_env(episode=-1), 2, timeout_s=1.0)
+  vector = VectorEnvironment([world], guard=guard)
+  for _ in range(12):
+    vector.step(ACT[:1])
+  assert vector.num_faults == 1
+  assert "world 0 of w cannot be closed" in caplog.text
+
+
+def test_what_it_shows_is_guarded_too():
+  """A frame of another shape is the world's fault, not ours."""
+
+  class Odd(Faulty):
+    def frame(self):
+      return np.zeros((1, 1, 2 if self._count < 3 else 5), np.float32)
+
+  guard = WorldGuard("w", [1], lambda seed: make_env(episode=-1), 2, None)
+  vector = VectorEnvironment([GameEnvironment(Odd("raise", lambda *_: False), SPEC)], guard=guard)
+  for _ in range(12):
+    vector.step(ACT[:1])
+  assert vector.num_faults == 1
+
+
+def test_without_a_guard_the_error_passes():
+  vector = VectorEnvironment([GameEnvironment(Faulty("raise", lambda s, e, c: c == 2), SPEC)])
+  vector.reset()
+  vector.step(ACT[:1])
+  with pytest.raises(ArithmeticError):
+    vector.step(ACT[:1])
+
+
+def test_one_that_makes_no_worlds_allows_no_fault():
+  guard = WorldGuard("w", [1], None, 9, None)
+  vector = VectorEnvironment([GameEnvironment(Faulty("raise", lambda s, e, c: c == 2), SPEC)], guard=guard)
+  vector.reset()
+  vector.step(ACT[:1])
+  with pytest.raises(WorldError, match=r"own error in step 2$"):
+    vector.step(ACT[:1])
+
+
+@pytest.mark.parametrize("how", ["hang", "swallow"])
+def test_a_world_that_sleeps_for_ever_is_woken_and_made_anew(how):
+  before = signal.getsignal(signal.SIGALRM)
+  vector, made = make_vector(how=how, fails=lambda seed, _, step: seed == 20 and step == 4, timeout_s=2.0)
+  steps = steps_of(vector, 20)
+  assert vector.num_faults == 1
+  assert len(made) == 3
+  assert steps[4].is_first.tolist() == [False, True]
+  assert signal.getsignal(signal.SIGALRM) is before
+  assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+
+
+def test_worlds_that_hang_again_and_again_end_it():
+  vector, _ = make_vector(how="hang", fails=lambda seed, _, step: step == 2, timeout_s=1.0, max_faults=2)
+  with pytest.raises(WorldError, match=r"no answer for 1 s \(workers\.env_timeout_s\) \(2 faults"):
+    steps_of(vector, 10)
+
+
+def test_each_world_has_the_time_not_all_of_them_together(monkeypatch):
+  now = [0.0]
+  monkeypatch.setattr("moozi.envs.guard.time.monotonic", lambda: now[0])
+  guard = WorldGuard("w", [1], None, 1, timeout_s=10.0)
+
+  def alarm_at(seconds):
+    now[0] = seconds
+    guard._on_alarm(signal.SIGALRM, None)
+
+  alarm_at(100.0)  # nobody is being waited for
+  guard.watch()
+  alarm_at(109.0)
+  guard.rest()
+  alarm_at(111.0)
+  guard.watch()
+  alarm_at(120.0)
+  with pytest.raises(WorldHung, match="no answer for 10 s"):
+    alarm_at(121.5)
+  # One that catches it is called again only when it has had the time once more.
+  alarm_at(122.0)
+  with pytest.raises(WorldHung):
+    alarm_at(131.5)
+
+
+def test_outside_the_main_thread_there_is_no_alarm_and_all_else_works():
+  vector, _ = make_vector(fails=lambda seed, _, step: seed == 20 and step == 4, timeout_s=0.2)
+  done = []
+  thread = threading.Thread(target=lambda: done.append(steps_of(vector, 10)))
+  thread.start()
+  thread.join()
+  assert len(done[0]) == 11
+  assert vector.num_faults == 1
+
+
+STUCK = """
+import collections, itertools, sys
+from moozi.envs.environment import GameEnvironment
+from moozi.envs.guard import WorldGuard, allow_exit
+from moozi.envs.vector import VectorEnvironment
+from tests.envs.faulty import SPEC, Faulty
+
+class Stuck(Faulty):
+  def step(self, action):
+    if self._count == 3:
+      collections.deque(itertools.repeat(0), maxlen=0)  # in C, for ever; no signal is looked at
+    return super().step(action)
+
+allow_exit(sys.stderr)
+guard = WorldGuard("w", [1], None, 1, timeout_s=0.5)
+vector = VectorEnvironment([GameEnvironment(Stuck("raise", lambda *_: False), SPEC)], guard=guard)
+vector.reset()
+while True:
+  print("step", vector.step([1]).frame[0, 0, 0, 0], flush=True)
+"""
+
+
+def test_a_world_stuck_in_c_ends_a_process_that_allows_it():
+  done = subprocess.run(
+    [sys.executable, "-c", STUCK], capture_output=True, text=True, timeout=300, check=False
+  )
+  assert done.returncode == 1
+  assert done.stdout.splitlines()[-1] == "step 3.0"
+  assert "Timeout" in done.stderr
+  assert "in step" in done.stderr
+
+
+def test_the_last_resort_is_set_anew_while_calls_come_back(monkeypatch):
+  now, resorts = [0.0], []
+  monkeypatch.setattr("moozi.envs.guard.time.monotonic", lambda: now[0])
+  fake = SimpleNamespace(
+    dump_traceback_later=lambda seconds, exit, file: resorts.append((now[0], seconds)),
+    cancel_dump_traceback_later=lambda: resorts.append("off"),
+  )
+  monkeypatch.setattr(guard_module, "faulthandler", fake)
+  allow_exit(sys.stderr)
+  try:
+    guard = WorldGuard("w", [1], None, 1, timeout_s=100.0)
+    with guard.armed():
+      for seconds in (50.0, 99.0, 120.0, 190.0, 230.0):
+        now[0] = seconds
+        guard.watch()
+        guard.rest()
+  finally:
+    allow_exit(None)
+  assert resorts == [(0.0, 300.0), (120.0, 300.0), (230.0, 300.0), "off"]
+  with guard.armed():
+    guard.watch()
+    guard.rest()
+  assert len(resorts) == 4

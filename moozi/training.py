@@ -26,6 +26,7 @@ from moozi.io.checkpoints import (
 )
 from moozi.io.logs import setup_logging
 from moozi.io.progress import make_progress
+from moozi.io.resume_config import save_resumed_config
 from moozi.io.resume_store import ResumeStore
 from moozi.io.run_directory import RunDirectory
 from moozi.recording import Recorder
@@ -49,12 +50,23 @@ def train(
     run: a directory made for this run.
     resumed: what `load_resumed` found in it; the run goes on from there.
 
-  Raises: UserError: Ray cannot give what the configuration asks for. RunError: the run cannot go on.
+  Raises: UserError: Ray cannot give what the configuration asks for. RunError: another process writes into
+    this run, or the run cannot go on.
   """
+  with run.claim():
+    return _train_claimed(config, spec, run, resumed)
+
+
+def _train_claimed(
+  config: Config, spec: EnvSpec, run: RunDirectory, resumed: "Resumed | None"
+) -> dict[str, Any]:
   setup_logging(run.log_path("driver"))
   if resumed is None:
     resumed = Resumed(state=_load_start(config, spec), recorder=None, store=ResumeStore(run.resume_path))
-  start = time.monotonic() - (0.0 if resumed.recorder is None else float(resumed.recorder["wall_s"]))
+  start = time.monotonic()
+  if resumed.recorder is not None:
+    start -= float(resumed.recorder["wall_s"])
+    save_resumed_config(run, config, int(resumed.recorder["env_steps"]))
   display = make_progress(config.logging.progress, run.name, config.max_env_steps, config.max_wall_s)
   recorder = Recorder(config, spec, run, display, start, resumed.store, resumed.recorder)
   with _StopRequest() as stop, contextlib.closing(recorder):

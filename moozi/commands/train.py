@@ -68,7 +68,7 @@ def _begin(config: Path, overrides: list[str]) -> int:
 
 def _resume(path: Path, overrides: list[str], allow_code: bool) -> int:
   from moozi.envs.registry import world_spec
-  from moozi.io.resume_config import load_resumed_config, save_resumed_config
+  from moozi.io.resume_config import load_resumed_config
   from moozi.runtime.opponents import check_opponent
   from moozi.training import load_resumed
 
@@ -82,8 +82,6 @@ def _resume(path: Path, overrides: list[str], allow_code: bool) -> int:
   resumed = load_resumed(settings, spec, run)
   for text in resumed.passed_over:
     print(f"moozi: passed over {text}", file=sys.stderr)
-  assert resumed.recorder is not None
-  save_resumed_config(run, settings, int(resumed.recorder["env_steps"]))
   print(f"moozi: goes on from {resumed.name}", file=sys.stderr)
   return _run_training(settings, spec, run, resumed)
 

@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import shutil
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -260,6 +261,10 @@ def _read_manifest(path: Path) -> dict[str, Any]:
 def _read_arrays(path: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
   damaged = UserError(f"{path / ARRAYS}: altered or cut since it was written; use another checkpoint")
   try:
+    # Asked first: a device or a pipe in its place would be read for ever.
+    facts = (path / ARRAYS).stat()
+    if not stat.S_ISREG(facts.st_mode) or facts.st_size != manifest["files"][ARRAYS].get("bytes"):
+      raise damaged
     data = (path / ARRAYS).read_bytes()
   except OSError as e:
     raise UserError(f"{path / ARRAYS}: cannot be read: {e.strerror}") from None

@@ -110,6 +110,8 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
   Raises: UserError: the file cannot be read, or another line is not a JSON object.
   """
   try:
+    if path.exists() and not path.is_file():
+      raise ValueError("not a file")
     lines = path.read_text("utf-8").splitlines(keepends=True)
   except (OSError, ValueError) as e:
     raise UserError(f"{path}: cannot be read: {e}") from None

@@ -8,20 +8,24 @@ resume/          what the last few need beside themselves for the run to go on
 gifs/            episodes of the testing worker
 logs/            one file for each actor
 summary.json     figures of the whole run, written at its end
+lock             held by the process that writes here
 """
 
 import dataclasses
 import json
+import os
 import re
+import stat
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from moozi.core.config import Config
-from moozi.core.errors import UserError
+from moozi.core.errors import RunError, UserError
 from moozi.io.config import BASE_KEY, config_from_dict, save_config
 from moozi.io.plain_json import to_plain_json
+from moozi.io.run_lock import RunLock
 from moozi.io.yaml_files import read_yaml, write_text
 
 SUMMARY_KEYS = (
@@ -101,6 +105,17 @@ class RunDirectory:
     if missing:
       raise UserError(f"{path}: not a run directory: it has no {' and no '.join(missing)}")
     return cls(path)
+
+  def claim(self) -> RunLock:
+    """Makes this process the one that writes here, until the lock is closed or the process ends.
+
+    Raises: RunError: another process writes here; or something in the folder is a link or no plain file,
+      through which writing could reach what is not the run's.
+    """
+    for folder, subfolders, files in os.walk(self.path, onerror=_refuse_unreadable):
+      for name in (*subfolders, *files):
+        _refuse_other_places(Path(folder) / name)
+    return RunLock(self.path)
 
   @property
   def name(self) -> str:
@@ -184,7 +199,12 @@ class RunDirectory:
     Raises: UserError: the run has not ended, or summary.json is not JSON.
     """
     try:
-      return json.loads(self.summary_path.read_text("utf-8"))
+      if self.summary_path.exists() and not self.summary_path.is_file():
+        raise ValueError("not a file")
+      summary = json.loads(self.summary_path.read_text("utf-8"))
+      if not isinstance(summary, dict):
+        raise ValueError("not a JSON object")
+      return summary
     except FileNotFoundError:
       raise UserError(f"{self.path}: no summary.json: the run has not come to its end") from None
     except (OSError, ValueError, RecursionError) as e:
@@ -202,6 +222,26 @@ def check_name(name: str, key: str = "run.name") -> str:
       f"that starts with a letter, digit or _, at most {MAX_NAME_LENGTH} characters"
     )
   return name
+
+
+def _refuse_unreadable(error: OSError) -> None:
+  # Gone meanwhile, where another process writes here: the lock will say so.
+  if not isinstance(error, FileNotFoundError):
+    raise RunError(f"{error.filename}: cannot be read: {error.strerror}")
+
+
+def _refuse_other_places(path: Path) -> None:
+  """Raises RunError where a path in a run directory is neither a folder nor a plain file."""
+  try:
+    mode = path.lstat().st_mode
+  except FileNotFoundError:
+    return
+  if stat.S_ISLNK(mode):
+    raise RunError(
+      f"{path}: a link to {os.readlink(path)!r}; in a run directory nothing is written through links"
+    )
+  if not (stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
+    raise RunError(f"{path}: neither a file nor a folder; a run directory has nothing else")
 
 
 def _made_name(env_name: str, now: datetime) -> str:

@@ -1,0 +1,226 @@
+"""A stranger's run directory: nothing in it runs when it is read, and nothing outside it is written to.
+
+`test_checkpoints.py` feeds what is malformed to the readers one by one; here are whole directories.
+"""
+
+import os
+import pickle
+import stat
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from moozi import cli
+from moozi.core.config import Config, EnvConfig, RunConfig
+from moozi.core.errors import RunError, UserError
+from moozi.envs.registry import world_spec
+from moozi.io.checkpoint_store import CheckpointStore
+from moozi.io.checkpoints import (
+  ARRAYS,
+  MANIFEST,
+  expected_of,
+  find_checkpoint,
+  list_checkpoints,
+  load_checkpoint,
+  read_checkpoint_info,
+  save_checkpoint,
+)
+from moozi.io.config import load_config
+from moozi.io.metrics import read_metrics
+from moozi.io.run_directory import RunDirectory
+from moozi.training import find_start
+
+
+@pytest.fixture
+def run(tmp_path) -> RunDirectory:
+  """A run with a checkpoint and one file of every kind."""
+  config = Config(run=RunConfig(dir=str(tmp_path / "runs"), name="first"), env=EnvConfig(name="tiny:catch"))
+  run = RunDirectory.create(config)
+  meta = {"env_steps": 10, "learner_steps": 3} | expected_of(config, world_spec("tiny:catch"))
+  save_checkpoint(run.checkpoints_path, "step_10", {"x": np.zeros(2)}, meta)
+  run.metrics_path.write_text('{"env_steps": 1}\n')
+  run.summary_path.write_text("{}")
+  run.log_path("driver").write_text("")
+  (run.gifs_path / "a.gif").write_bytes(b"GIF89a")
+  (run.tensorboard_path / "events.out").write_bytes(b"")
+  return run
+
+
+class Bomb:
+  def __init__(self, marker: Path) -> None:
+    self._marker = marker
+
+  def __reduce__(self) -> tuple:
+    return os.mkdir, (str(self._marker),)
+
+
+def bombs(marker: Path) -> list[bytes]:
+  """Pickles by every protocol, what NumPy and zip archives carry them in, and YAML that calls."""
+  objects = np.empty(1, object)
+  objects[0] = Bomb(marker)
+  header = b"{'descr': '|O', 'fortran_order': False, 'shape': (1,), }"
+  numpy_file = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + pickle.dumps(objects)
+  return [
+    *(pickle.dumps(Bomb(marker), protocol) for protocol in range(pickle.HIGHEST_PROTOCOL + 1)),
+    numpy_file,
+    b"PK\x03\x04" + b"\0" * 26 + pickle.dumps(Bomb(marker)),
+    f"!!python/object/apply:os.mkdir ['{marker}']\n".encode(),
+    f"x: !!python/object/new:os.mkdir ['{marker}']\n".encode(),
+  ]
+
+
+READERS = {
+  "config.yaml": [lambda run: run.load_config(), lambda run: load_config(run.config_path)],
+  "metrics.jsonl": [lambda run: read_metrics(run.metrics_path)],
+  "summary.json": [lambda run: run.read_summary()],
+  f"checkpoints/step_10/{MANIFEST}": [
+    lambda run: read_checkpoint_info(run.checkpoints_path / "step_10"),
+    lambda run: find_checkpoint(run.checkpoints_path),
+    lambda run: find_checkpoint(run.checkpoints_path, "step_10"),
+    lambda run: find_start(str(run.path)),
+    lambda run: find_start(str(run.checkpoints_path / "step_10")),
+    lambda run: load_checkpoint(run.checkpoints_path / "step_10", {"x": np.zeros(2)}),
+  ],
+  f"checkpoints/step_10/{ARRAYS}": [
+    lambda run: load_checkpoint(run.checkpoints_path / "step_10", {"x": np.zeros(2)})
+  ],
+}
+
+
+def test_every_reader_reads_the_sound_run(run):
+  for readers in READERS.values():
+    for read in readers:
+      read(run)
+
+
+@pytest.mark.parametrize("file", READERS)
+def test_a_pickle_in_any_place_is_refused_and_does_not_run(run, tmp_path, file):
+  marker = tmp_path / "marker"
+  for bomb in bombs(marker):
+    # With a line's end after it, or a log of lines would take it for a line that was cut off.
+    (run.path / file).write_bytes(bomb + b"\n")
+    for read in READERS[file]:
+      with pytest.raises(UserError) as caught:
+        read(run)
+      assert "\n" not in str(caught.value)
+  assert not marker.exists()
+
+
+@pytest.mark.parametrize("file", READERS)
+def test_a_pipe_or_a_device_in_any_place_keeps_nobody_waiting(run, file):
+  path = run.path / file
+  path.unlink()
+  os.mkfifo(path)
+  for read in READERS[file]:
+    with pytest.raises(UserError):
+      read(run)
+  path.unlink()
+  path.symlink_to("/dev/zero")
+  for read in READERS[file]:
+    with pytest.raises(UserError):
+      read(run)
+
+
+def test_commands_say_it_in_one_line(run, tmp_path, capfd):
+  marker = tmp_path / "marker"
+  for file in ("config.yaml", f"checkpoints/step_10/{MANIFEST}", f"checkpoints/step_10/{ARRAYS}"):
+    whole = (run.path / file).read_bytes()
+    for bomb in bombs(marker)[-3:]:
+      (run.path / file).write_bytes(bomb)
+      with pytest.raises(SystemExit) as caught:
+        cli.main(["evaluate", str(run.path)])
+      _, err = capfd.readouterr()
+      assert caught.value.code == 2
+      assert err.startswith("moozi: error: ")
+      assert err.count("\n") == 1
+    (run.path / file).write_bytes(whole)
+  assert not marker.exists()
+
+
+def test_a_log_that_ends_in_a_bomb_is_read_up_to_there(run, tmp_path):
+  """As one that was cut off: nothing of it runs."""
+  with open(run.metrics_path, "ab") as file:
+    file.write(b"cos\nmkdir\n"[:3])
+  assert read_metrics(run.metrics_path) == [{"env_steps": 1}]
+
+
+# --- writing ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+  "name",
+  [
+    "checkpoints",
+    "gifs",
+    "logs",
+    "tensorboard",
+    "config.yaml",
+    "metrics.jsonl",
+    "summary.json",
+    "logs/driver.log",
+    "checkpoints/step_10",
+    f"checkpoints/step_10/{ARRAYS}",
+    "gifs/a.gif",
+    "tensorboard/events.out",
+    ".config.yaml.1.tmp",
+  ],
+)
+def test_a_run_with_a_link_in_it_is_refused_for_writing(run, tmp_path, name):
+  path, outside = run.path / name, tmp_path / "outside"
+  if path.exists():
+    path.rename(outside)
+  path.symlink_to(outside)
+  with pytest.raises(RunError, match="in a run directory nothing is written through links") as caught:
+    run.claim()
+  assert str(path) in str(caught.value)
+  # One that leads to another place in the same run is no better.
+  path.unlink()
+  path.symlink_to("config.yaml")
+  with pytest.raises(RunError, match=r"a link to 'config\.yaml'"):
+    run.claim()
+
+
+def test_a_pipe_or_a_socket_is_refused_for_writing(run):
+  os.mkfifo(run.path / "logs" / "pipe")
+  with pytest.raises(RunError, match="neither a file nor a folder"):
+    run.claim()
+
+
+def test_a_run_that_is_itself_reached_through_a_link_is_the_users_own_affair(run, tmp_path):
+  (tmp_path / "latest").symlink_to(run.path)
+  RunDirectory.open(tmp_path / "latest").claim().close()
+
+
+def test_training_writes_nothing_into_a_run_that_is_refused(run, tmp_path):
+  from moozi.training import train
+
+  outside = tmp_path / "outside"
+  outside.mkdir()
+  (run.path / "logs" / "driver.log").unlink()
+  (run.path / "logs").rmdir()
+  (run.path / "logs").symlink_to(outside)
+  before = sorted(p for p in run.path.rglob("*"))
+  with pytest.raises(RunError, match="links"):
+    train(run.load_config(), world_spec("tiny:catch"), run)
+  assert list(outside.iterdir()) == []
+  assert sorted(p for p in run.path.rglob("*")) == before
+
+
+def test_removing_old_checkpoints_removes_nothing_outside(run, tmp_path):
+  """A checkpoint that is a link to a folder elsewhere is dropped from the few that are kept, not followed."""
+  elsewhere = tmp_path / "elsewhere"
+  (run.checkpoints_path / "step_10").rename(elsewhere)
+  (run.checkpoints_path / "step_10").symlink_to(elsewhere)
+  assert [c.name for c in list_checkpoints(run.checkpoints_path)] == ["step_10"]
+  config = Config().checkpoint.model_copy(update={"keep_last": 1, "milestones_env_steps": None})
+  store = CheckpointStore(run.checkpoints_path, config)
+  for step in (20, 30):
+    store.save({"x": np.zeros(2)}, {"env_steps": step, "learner_steps": 3}, 1.0)
+  assert sorted(p.name for p in elsewhere.iterdir()) == [ARRAYS, MANIFEST]
+
+
+def test_what_is_written_is_not_open_to_all(run):
+  assert not stat.S_IMODE(run.config_path.stat().st_mode) & stat.S_IWOTH
+  with run.claim():
+    assert not stat.S_IMODE((run.path / "lock").stat().st_mode) & stat.S_IWOTH

@@ -1,24 +1,23 @@
 """The one place where what happened meets files and screens."""
 
 import collections
-import concurrent.futures
 import logging
 import math
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from moozi.core.config import Config
-from moozi.core.flat_state import State, prefixed
+from moozi.core.flat_state import State
 from moozi.core.spec import EnvSpec
 from moozi.io.checkpoint_store import CheckpointStore
 from moozi.io.checkpoints import expected_of
 from moozi.io.metrics import MetricsSink
 from moozi.io.resume_store import ResumeStore
 from moozi.io.run_directory import RunDirectory
+from moozi.io.sink_guard import SinkGuard
 from moozi.runtime.events import (
   FAULTS,
   Acted,
@@ -30,6 +29,7 @@ from moozi.runtime.events import (
   StateReady,
   Updated,
 )
+from moozi.saving import Saver
 
 _log = logging.getLogger("moozi.driver")
 _FAULT_PREFIX = "faults/"
@@ -61,10 +61,9 @@ class Recorder:
   ) -> None:
     self._config, self._spec, self._run, self._display, self._start = config, spec, run, display, start
     tensorboard = run.tensorboard_path if config.logging.tensorboard else None
-    self._checkpoints = CheckpointStore(run.checkpoints_path, config.checkpoint, resume)
-    # Saving goes on beside the run; one job at a time.
-    self._saver = concurrent.futures.ThreadPoolExecutor(1, "checkpoints")
-    self._saving: concurrent.futures.Future[Path] | None = None
+    self._guard = SinkGuard(display.note)
+    store = CheckpointStore(run.checkpoints_path, config.checkpoint, resume)
+    self._saver = Saver(store, self._guard, expected_of(config, spec), display.note)
     self._next_tick_s = self._wall_s() + config.logging.period_s
     self._recent_returns: collections.deque[float] = collections.deque(maxlen=_NUM_RECENT_EPISODES)
     self._recent_lengths: collections.deque[float] = collections.deque(maxlen=_NUM_RECENT_EPISODES)
@@ -106,12 +105,10 @@ class Recorder:
 
   def close(self) -> None:
     """Closes the files; a second call does nothing."""
-    try:
-      self._collect_save()
-    finally:
-      self._saver.shutdown()
+    self._saver.close()
+    with self._guard.writing("metrics"):
       self._metrics.close()
-      self._display.close()
+    self._display.close()
 
   def _on_acted(self, event: Acted) -> None:
     self._recent_returns.extend(event.episode_returns.tolist())
@@ -143,6 +140,9 @@ class Recorder:
         self._display.note(f"{name}: {count}; the run goes on, and logs/ says more")
     return {name: value for name, value in metrics.items() if name not in faults}
 
+  def _all_faults(self) -> dict[str, int]:
+    return self._faults | {_FAULT_PREFIX + "disk": self._guard.num_failures}
+
   def _on_evaluated(self, event: Evaluated) -> None:
     result = event.result
     self._last_evaluation = result
@@ -161,7 +161,8 @@ class Recorder:
     _log.info(text)
     self._display.note(text)
     if result.episode is not None:
-      self._write_gif(result)
+      with self._guard.writing("a GIF"):
+        self._write_gif(result)
     self._tick(event)
 
   def _write_gif(self, result: Any) -> None:
@@ -184,38 +185,9 @@ class Recorder:
     )
 
   def _on_state(self, event: StateReady) -> None:
-    meta = {"env_steps": event.env_steps, "learner_steps": event.learner_steps}
-    meta |= expected_of(self._config, self._spec)
-    if event.is_final:
+    if event.is_final and self._training_ended_s is None:
       self._training_ended_s = self._wall_s()
-    state, rest, generations, blocks = event.state, None, None, None
-    if state.progress:
-      rest = prefixed("progress", state.progress) | prefixed("recorder", self._get_state(event))
-      for index, collector in enumerate(state.collectors):
-        rest |= prefixed(f"collector/{index}", collector)
-    if state.replay is not None and rest is not None:
-      rest |= prefixed("replay", state.replay.head)
-      generations, blocks = state.replay.generations, state.replay.blocks
-    self._collect_save()
-    self._saving = self._saver.submit(
-      self._checkpoints.save,
-      state.training,
-      meta,
-      self._wall_s(),
-      rest,
-      generations,
-      blocks,
-      is_best=event.is_best,
-    )
-    if event.is_final:
-      self._collect_save()
-      self._display.note(f"last checkpoint at {event.env_steps:,} steps")
-
-  def _collect_save(self) -> None:
-    """Waits for the save that is under way, and tells of it."""
-    if self._saving is not None:
-      saving, self._saving = self._saving, None
-      _log.info("checkpoint %s", saving.result().name)
+    self._saver.save(event, self._wall_s(), self._get_state(event))
 
   def _get_state(self, event: StateReady) -> State:
     """What the running figures go on from."""
@@ -229,6 +201,7 @@ class Recorder:
       "staleness": np.array(self._staleness.get_state(), np.float64),
       "num_samples": self._num_samples,
       "learning_since": learning_since,
+      "num_disk_failures": self._guard.num_failures,
     } | self._faults
 
   def _set_state(self, state: State) -> tuple[int, int, float]:
@@ -239,10 +212,12 @@ class Recorder:
     self._num_samples = int(state["num_samples"])
     self._learning_since = None if state["learning_since"] < 0 else float(state["learning_since"])
     self._faults |= {name: int(state.get(name, 0)) for name in self._faults}
+    self._guard.num_failures = int(state.get("num_disk_failures", 0))
     return int(state["env_steps"]), int(state["learner_steps"]), float(state["wall_s"])
 
   def _on_finished(self, event: Finished) -> None:
     wall_s = self._wall_s()
+    self._saver.retry()
     # Rates are those of training: the evaluation at the end is neither acting nor learning.
     ended_s = wall_s if self._training_ended_s is None else self._training_ended_s
     learning_s = ended_s - self._learning_since if self._learning_since is not None else 0.0
@@ -264,26 +239,27 @@ class Recorder:
       **({"test_score": test["score"]} if "score" in test else {}),
       "test_episodes": test.get("episodes", 0),
       "test_at_env_steps": self._last_evaluation.env_steps if test else None,
-      "faults": {name.removeprefix(_FAULT_PREFIX): count for name, count in self._faults.items()},
+      "faults": {name.removeprefix(_FAULT_PREFIX): count for name, count in self._all_faults().items()},
     }
-    self._run.write_summary(self.summary)
+    with self._guard.writing("the summary"):
+      self._run.write_summary(self.summary)
     _log.info("finished: %s", self.summary)
 
   def _tick(self, event: Event) -> None:
     """Writes one line of metrics and shows it."""
-    if self._saving is not None and self._saving.done():
-      self._collect_save()
+    self._saver.collect(is_waiting=False)
     wall_s = self._wall_s()
     self._next_tick_s = wall_s + self._config.logging.period_s
-    scalars = self._window.take(wall_s, event) | self._faults
+    scalars = self._window.take(wall_s, event) | self._all_faults()
     if self._recent_returns:
       scalars["train/return_mean"] = float(np.mean(self._recent_returns))
       scalars["train/length_mean"] = float(np.mean(self._recent_lengths))
     # An evaluation's figures stand in the tick that followed it and in no other.
     shown = scalars | self._test_scalars
-    self._metrics.write(
-      env_steps=event.env_steps, learner_steps=event.learner_steps, wall_s=wall_s, scalars=shown
-    )
+    with self._guard.writing("metrics"):
+      self._metrics.write(
+        env_steps=event.env_steps, learner_steps=event.learner_steps, wall_s=wall_s, scalars=shown
+      )
     self._test_scalars = {}
     self._display.update(
       env_steps=event.env_steps, learner_steps=event.learner_steps, wall_s=wall_s, scalars=shown

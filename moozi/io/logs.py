@@ -1,5 +1,6 @@
 """Log files: one for each actor."""
 
+import contextlib
 import logging
 import sys
 from pathlib import Path
@@ -41,4 +42,16 @@ def log_stream() -> IO[str]:
 
 
 class _ActorLogHandler(logging.FileHandler):
-  """Ours, told apart from handlers that others put on the root."""
+  """Ours, told apart from handlers that others put on the root. A full disk is told once, on stderr."""
+
+  _has_failed = False
+
+  def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
+    """Called while what `emit` raised is handled."""
+    error = sys.exc_info()[1]
+    if not isinstance(error, OSError):
+      super().handleError(record)
+    elif not self._has_failed:
+      self._has_failed = True
+      with contextlib.suppress(OSError):
+        print(f"moozi: {self.baseFilename} cannot be written: {error.strerror}", file=sys.stderr)

@@ -1,5 +1,6 @@
 """Metrics out: one JSON object a tick in metrics.jsonl, and the same scalars to TensorBoard."""
 
+import contextlib
 import json
 import os
 from collections.abc import Mapping
@@ -9,14 +10,19 @@ from typing import Any
 import numpy as np
 
 from moozi.core.errors import UserError
+from moozi.io.append_file import AppendFile
 from moozi.io.plain_json import to_plain_json
+from moozi.io.tensorboard_file import TensorBoardFile
 from moozi.io.yaml_files import write_text
 
 TICK_KEYS = ("env_steps", "learner_steps", "wall_s")
 
 
 class MetricsSink:
-  """Writes ticks. Opens its files at once and appends; close it, or use it in a `with`."""
+  """Writes ticks. Opens its files at once and appends; close it, or use it in a `with`.
+
+  Where a disk is full its methods raise OSError; what they were given is kept and goes before the next.
+  """
 
   def __init__(
     self,
@@ -40,12 +46,8 @@ class MetricsSink:
       if metrics_path.exists():
         _cut(metrics_path, keep)
       purge_step = keep[0] + 1
-    self._file = open(metrics_path, "a", encoding="utf-8")  # noqa: SIM115 - open as long as the sink is
-    self._writer: Any = None
-    if tensorboard_path is not None:
-      import tensorboardX
-
-      self._writer = tensorboardX.SummaryWriter(str(tensorboard_path), flush_secs=10, purge_step=purge_step)
+    self._file = AppendFile(metrics_path)
+    self._tensorboard = None if tensorboard_path is None else TensorBoardFile(tensorboard_path, purge_step)
 
   def write(self, *, env_steps: int, learner_steps: int, wall_s: float, scalars: Mapping[str, Any]) -> None:
     """Writes one tick; a scalar that is not finite is null in the JSON.
@@ -55,7 +57,8 @@ class MetricsSink:
       learner_steps: updates so far.
       wall_s: seconds since the run's start.
       scalars: numbers by name, NumPy and JAX scalars among them.
-    Raises: ValueError: a name that is one of the tick's own keys, or a value that is not one number.
+    Raises: ValueError: a name that is one of the tick's own keys, or a value that is not one number. OSError:
+      it waits to be written.
     """
     taken = [name for name in scalars if name in TICK_KEYS]
     if taken:
@@ -66,11 +69,13 @@ class MetricsSink:
       "learner_steps": int(learner_steps),
       "wall_s": round(float(wall_s), 3),
     }
-    self._file.write(json.dumps(to_plain_json(tick | numbers), allow_nan=False) + "\n")
-    self._file.flush()
-    if self._writer is not None:
-      for name, value in (numbers | {k: tick[k] for k in ("learner_steps", "wall_s")}).items():
-        self._writer.add_scalar(name, value, int(env_steps))
+    line = json.dumps(to_plain_json(tick | numbers), allow_nan=False) + "\n"
+    # Both, whichever of them fails.
+    with contextlib.ExitStack() as both:
+      if self._tensorboard is not None:
+        shown = numbers | {k: tick[k] for k in ("learner_steps", "wall_s")}
+        both.callback(self._tensorboard.write_scalars, shown, int(env_steps))
+      self._file.write(line.encode())
 
   def write_gif(self, name: str, gif: bytes, size: tuple[int, int], env_steps: int) -> None:
     """Shows an animated GIF in TensorBoard's image tab.
@@ -80,22 +85,18 @@ class MetricsSink:
       gif: the encoded file.
       size: (height, width) in pixels.
       env_steps: environment steps so far.
+    Raises: OSError: it waits to be written.
     """
-    if self._writer is None:
-      return
-    from tensorboardX.proto.summary_pb2 import Summary
-
-    # add_video would need moviepy, and drops the video in silence without it.
-    image = Summary.Image(height=size[0], width=size[1], colorspace=3, encoded_image_string=gif)
-    summary = Summary(value=[Summary.Value(tag=name, image=image)])
-    self._writer.file_writer.add_summary(summary, int(env_steps))
+    # tensorboardX's add_video would need moviepy, and drops the video in silence without it.
+    if self._tensorboard is not None:
+      self._tensorboard.write_gif(name, gif, size, int(env_steps))
 
   def close(self) -> None:
-    """Closes the files; a second call does nothing."""
-    self._file.close()
-    if self._writer is not None:
-      self._writer.close()
-      self._writer = None
+    """Closes the files; a second call does nothing. Raises OSError: what waited is lost."""
+    with contextlib.ExitStack() as both:
+      if self._tensorboard is not None:
+        both.callback(self._tensorboard.close)
+      self._file.close()
 
   def __enter__(self) -> "MetricsSink":
     return self

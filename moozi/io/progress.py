@@ -1,5 +1,6 @@
 """What a user sees while a run goes on: a live table on a terminal, plain lines elsewhere."""
 
+import contextlib
 import sys
 from collections.abc import Mapping
 from typing import IO, Any, Literal, Protocol
@@ -27,7 +28,10 @@ _PLAIN_PERIOD_S = 10.0
 
 
 class Progress(Protocol):
-  """A display. `update` takes a tick, `note` a line that stays, `close` ends it and may be called twice."""
+  """A display. `update` takes a tick, `note` a line that stays, `close` ends it and may be called twice.
+
+  What it writes to may be gone, or on a disk that is full: no reason to end a run, and nothing is raised.
+  """
 
   def update(self, *, env_steps: int, learner_steps: int, wall_s: float, scalars: Mapping[str, Any]) -> None:
     """Shows a tick; a scalar that is not in it keeps its last value."""
@@ -147,11 +151,12 @@ class _Plain:
     shown = self._figures.take(env_steps, learner_steps, wall_s, scalars)
     if wall_s - self._last_s >= _PLAIN_PERIOD_S:
       self._last_s = wall_s
-      print(" | ".join(f"{label} {value}" for label, value in shown), file=self._stream, flush=True)
+      self.note(" | ".join(f"{label} {value}" for label, value in shown))
 
   def note(self, text: str) -> None:
     """Writes the line."""
-    print(text, file=self._stream, flush=True)
+    with contextlib.suppress(OSError):
+      print(text, file=self._stream, flush=True)
 
   def close(self) -> None:
     """Nothing is open."""
@@ -165,7 +170,8 @@ class _Live:
     console = Console(file=stream, force_terminal=True if force else None, highlight=False)
     # Drawn when told to: a thread of its own would take time from two busy cores.
     self._live = Live(console=console, auto_refresh=False, transient=False)
-    self._live.start()
+    with contextlib.suppress(OSError):
+      self._live.start()
     self._is_open = True
 
   def update(self, *, env_steps: int, learner_steps: int, wall_s: float, scalars: Mapping[str, Any]) -> None:
@@ -182,14 +188,17 @@ class _Live:
     outer.add_row(f"[bold]{self._title}[/bold]  {self._figures.share:.0%}")
     outer.add_row(ProgressBar(total=1.0, completed=self._figures.share, width=60))
     outer.add_row(grid)
-    self._live.update(outer, refresh=True)
+    with contextlib.suppress(OSError):
+      self._live.update(outer, refresh=True)
 
   def note(self, text: str) -> None:
     """Writes a line above the table."""
-    self._live.console.print(text, markup=False)
+    with contextlib.suppress(OSError):
+      self._live.console.print(text, markup=False)
 
   def close(self) -> None:
     """Leaves the last table on the screen."""
     if self._is_open:
       self._is_open = False
-      self._live.stop()
+      with contextlib.suppress(OSError):
+        self._live.stop()

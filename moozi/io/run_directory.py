@@ -15,6 +15,7 @@ import dataclasses
 import json
 import os
 import re
+import shutil
 import stat
 from collections.abc import Mapping
 from datetime import datetime
@@ -80,7 +81,13 @@ class RunDirectory:
         raise UserError(f"run.dir={config.run.dir}: the folder {path} cannot be made: {reason}") from None
       run = config.run.model_copy(update={"name": candidate})
       out = cls(path)
-      save_config(config.model_copy(update={"run": run}), out.config_path)
+      try:
+        save_config(config.model_copy(update={"run": run}), out.config_path)
+      except OSError as e:
+        shutil.rmtree(path, ignore_errors=True)
+        raise UserError(
+          f"run.dir={config.run.dir}: {out.config_path} cannot be written: {e.strerror}"
+        ) from None
       return out
     raise UserError(
       f"run.name={name or made}: {parent / candidates[0]} exists; "

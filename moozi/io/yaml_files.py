@@ -124,11 +124,14 @@ def read_yaml(path: Path) -> Any:
 def write_text(path: Path, text: str) -> None:
   """Writes a file whole or not at all: beside it first, then renamed over it."""
   temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-  with open(temporary, "w", encoding="utf-8") as f:
-    f.write(text)
-    f.flush()
-    os.fsync(f.fileno())
-  os.replace(temporary, path)
+  try:
+    with open(temporary, "w", encoding="utf-8") as f:
+      f.write(text)
+      f.flush()
+      os.fsync(f.fileno())
+    os.replace(temporary, path)
+  finally:
+    temporary.unlink(missing_ok=True)
 
 
 class _PlainDumper(yaml.SafeDumper):

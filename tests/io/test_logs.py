@@ -1,11 +1,12 @@
 """Log files: one for each actor."""
 
 import logging
+import sys
 import warnings
 
 import pytest
 
-from moozi.io.logs import setup_logging
+from moozi.io.logs import log_stream, setup_logging
 
 
 @pytest.fixture(autouse=True)
@@ -44,3 +45,12 @@ def test_another_path_goes_on_there_and_a_file_is_appended_to(tmp_path):
     logging.getLogger("moozi").info("to %s", path.name)
   assert (tmp_path / "a.log").read_text().count("to a.log") == 2
   assert (tmp_path / "b.log").read_text().count("\n") == 1
+
+
+def test_the_stream_is_that_of_the_file(tmp_path):
+  assert log_stream() is sys.stderr
+  setup_logging(tmp_path / "a.log")
+  assert log_stream().fileno() > 2
+  log_stream().write("as it is\n")
+  log_stream().flush()
+  assert (tmp_path / "a.log").read_text() == "as it is\n"

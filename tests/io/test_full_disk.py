@@ -1,0 +1,275 @@
+"""A disk that is full: the run goes on, what is old stays whole, nothing is lost once there is room."""
+
+import contextlib
+import errno
+import os
+import subprocess
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from moozi.io import append_file, checkpoints, run_directory
+from moozi.io.append_file import AppendFile
+from moozi.io.checkpoints import list_checkpoints, load_checkpoint
+from moozi.io.config import load_config
+from moozi.io.logs import setup_logging
+from moozi.io.metrics import MetricsSink, read_metrics
+from moozi.io.progress import make_progress
+from moozi.io.run_directory import RunDirectory
+from moozi.recording import Recorder
+from moozi.runtime.events import Finished, StateReady
+from moozi.vis import gif
+from tests.io.test_metrics import events_in
+from tests.test_recording import SPEC, Display, evaluated
+
+STATE = {"w": np.arange(60_000, dtype=np.float32)}  # 240 kB
+NO_SPACE = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+class InjectedDisk:
+  """Every writer of ours meets a full disk while `is_full`; `os.write` takes half of a piece first."""
+
+  def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    self.path, self.is_full = folder, False
+
+    def write(file: int, data: bytes) -> int:
+      if not self.is_full:
+        return os.write(file, data)
+      if len(data) > 20:
+        return os.write(file, data[: len(data) // 2])
+      raise NO_SPACE
+
+    def failing(function):
+      def call(*args, **kwargs):
+        if self.is_full:
+          raise NO_SPACE
+        return function(*args, **kwargs)
+
+      return call
+
+    monkeypatch.setattr(append_file, "os", SimpleNamespace(**(vars(os) | {"write": write})))
+    monkeypatch.setattr(checkpoints, "_write_synced", failing(checkpoints._write_synced))
+    monkeypatch.setattr(run_directory, "write_text", failing(run_directory.write_text))
+    monkeypatch.setattr(gif, "write_gif", failing(gif.write_gif))
+
+  def fill(self) -> None:
+    self.is_full = True
+
+  def free(self) -> None:
+    self.is_full = False
+
+
+class SmallDisk:
+  """A file system of 2 MiB in memory, and a file that takes what is left of it."""
+
+  def __init__(self, folder: Path) -> None:
+    self.path, self._ballast = folder, folder / "ballast"
+    command = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(folder)]
+    try:
+      done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError as error:
+      pytest.skip(f"no mount here: {error}")
+    if done.returncode:
+      pytest.skip(f"mounting a small file system takes rights that are missing here: {done.stderr.strip()}")
+
+  def fill(self) -> None:
+    with open(self._ballast, "ab", buffering=0) as file:
+      for size in (65536, 4096, 1):
+        with contextlib.suppress(OSError):
+          while True:
+            file.write(b"\0" * size)
+    assert os.statvfs(self.path).f_bavail == 0
+
+  def free(self) -> None:
+    self._ballast.unlink()
+
+  def unmount(self) -> None:
+    subprocess.run(["umount", str(self.path)], check=True)
+
+
+@pytest.fixture(params=["injected", "tmpfs"])
+def disk(request, tmp_path, monkeypatch):
+  """A folder on a disk that can be filled and freed."""
+  folder = tmp_path / "disk"
+  folder.mkdir()
+  if request.param == "injected":
+    yield InjectedDisk(folder, monkeypatch)
+    return
+  small = SmallDisk(folder)
+  yield small
+  small.unmount()
+
+
+def test_no_part_of_a_line_stays_and_lines_are_written_when_there_is_room(disk):
+  file, path = AppendFile(disk.path / "log"), disk.path / "log"
+  lines = [f"{i} {'x' * 5000}\n".encode() for i in range(12)]
+  file.write(lines[0])
+  disk.fill()
+  for line in lines[1:9]:
+    with pytest.raises(OSError, match="No space left"):
+      file.write(line)
+  # A page of the file may have had room left in it; whole lines alone are there.
+  kept = path.read_bytes()
+  assert kept == b"".join(lines)[: len(kept)]
+  assert kept.endswith(b"\n")
+  disk.free()
+  for line in lines[9:]:
+    file.write(line)
+  file.close()
+  file.close()
+  assert path.read_bytes() == b"".join(lines)
+
+
+def test_what_waits_is_bounded_and_the_oldest_is_given_up(tmp_path, monkeypatch):
+  disk = InjectedDisk(tmp_path, monkeypatch)
+  file = AppendFile(tmp_path / "log", max_pending_bytes=300)
+  disk.fill()
+  for i in range(10):
+    with pytest.raises(OSError, match="No space"):
+      file.write(bytes([65 + i]) * 99 + b"\n")
+  disk.free()
+  file.close()
+  assert [line[:1] for line in (tmp_path / "log").read_bytes().splitlines()] == [b"H", b"I", b"J"]
+
+
+def test_a_log_is_not_written_through_a_link(tmp_path):
+  (tmp_path / "log").symlink_to(tmp_path / "other")
+  with pytest.raises(OSError, match="symbolic links"):
+    AppendFile(tmp_path / "log")
+  assert not (tmp_path / "other").exists()
+
+
+def test_metrics_and_tensorboard_miss_nothing(disk):
+  sink = MetricsSink(disk.path / "metrics.jsonl", disk.path / "tensorboard")
+
+  def write(step):
+    sink.write(env_steps=step, learner_steps=0, wall_s=1.0, scalars={"a" * 3000: step})
+
+  write(1)
+  disk.fill()
+  for step in range(2, 7):
+    with pytest.raises(OSError, match="No space"):
+      write(step)
+  disk.free()
+  write(7)
+  sink.close()
+  assert [tick["env_steps"] for tick in read_metrics(disk.path / "metrics.jsonl")] == list(range(1, 8))
+  steps = [event.step for event in events_in(disk.path / "tensorboard") if event.summary.value]
+  assert steps == list(range(1, 8))
+
+
+def test_a_run_goes_on_and_its_old_checkpoint_stays_whole(disk, caplog):
+  overrides = [f"run.dir={disk.path}", "run.name=one", "logging.period_s=1e-9", "checkpoint.keep_last=1"]
+  config = load_config(None, overrides)
+  run, display = RunDirectory.create(config), Display()
+  recorder = Recorder(config, SPEC, run, display, start=0.0)
+
+  def state_at(step, is_final=False):
+    recorder.observe(StateReady(env_steps=step, learner_steps=1, state=STATE, is_final=is_final))
+    return [c.env_steps for c in list_checkpoints(run.checkpoints_path)]
+
+  assert state_at(10) == [10]
+  disk.fill()
+  assert state_at(20) == [10]
+  recorder.observe(evaluated(20))
+  assert state_at(30) == [10]
+  loaded = load_checkpoint(run.checkpoints_path / "step_000000010", STATE)
+  np.testing.assert_array_equal(loaded["w"], STATE["w"])
+  assert [p.name for p in run.checkpoints_path.iterdir()] == ["step_000000010"]
+  told = [note for note in display.notes if "cannot be written" in note]
+  # A short line of metrics may still have found room in the last block of its file.
+  names = [note.partition(" cannot")[0] for note in told]
+  assert len(names) == len(set(names))
+  assert {"a GIF", "a checkpoint"} <= set(names) <= {"a GIF", "a checkpoint", "metrics"}
+  assert all("No space left on device; the run goes on" in note for note in told)
+  assert caplog.text.count("a checkpoint cannot be written") == 1
+  disk.free()
+  assert state_at(40) == [40]
+  recorder.observe(evaluated(40))
+  assert any("a checkpoint can be written again" in note for note in display.notes)
+  recorder.observe(Finished(env_steps=40, learner_steps=1, reason="stopped", sample_reuse=0.0))
+  recorder.close()
+  ticks = read_metrics(run.metrics_path)
+  assert [tick["env_steps"] for tick in ticks] == [10, 20, 20, 20, 30, 40, 40, 40, 40]
+  assert ticks[-1]["faults/disk"] == run.read_summary()["faults"]["disk"] >= 3
+  assert [path.name for path in run.gifs_path.iterdir()] == ["step_000000040.gif"]
+
+
+def test_the_last_checkpoint_is_tried_again_at_the_end(disk):
+  config = load_config(None, [f"run.dir={disk.path}", "run.name=one", "logging.tensorboard=false"])
+  run, display = RunDirectory.create(config), Display()
+  recorder = Recorder(config, SPEC, run, display, start=0.0)
+  disk.fill()
+  recorder.observe(StateReady(env_steps=10, learner_steps=1, state=STATE, is_final=True))
+  assert not list_checkpoints(run.checkpoints_path)
+  disk.free()
+  recorder.observe(Finished(env_steps=10, learner_steps=1, reason="stopped", sample_reuse=0.0))
+  recorder.close()
+  assert [c.env_steps for c in list_checkpoints(run.checkpoints_path)] == [10]
+  assert "last checkpoint at 10 steps" in display.notes
+
+
+def test_a_run_that_ends_on_a_full_disk_ends_all_the_same(disk):
+  config = load_config(None, [f"run.dir={disk.path}", "run.name=one", "logging.period_s=1e-9"])
+  run, display = RunDirectory.create(config), Display()
+  recorder = Recorder(config, SPEC, run, display, start=0.0)
+  disk.fill()
+  recorder.observe(StateReady(env_steps=10, learner_steps=1, state=STATE, is_final=True))
+  recorder.observe(Finished(env_steps=10, learner_steps=1, reason="stopped", sample_reuse=0.0))
+  recorder.close()
+  assert recorder.summary["reason"] == "stopped"
+  assert any("the summary cannot be written" in note for note in display.notes)
+  assert not [path for path in run.path.iterdir() if path.name.endswith(".tmp")]
+
+
+def test_errors_of_ours_are_no_full_disk(tmp_path):
+  config = load_config(None, [f"run.dir={tmp_path}", "run.name=one", "logging.tensorboard=false"])
+  recorder = Recorder(config, SPEC, RunDirectory.create(config), Display(), start=0.0)
+  with pytest.raises(ValueError, match="cannot be stored"):
+    recorder.observe(StateReady(env_steps=1, learner_steps=1, state={"x": object()}, is_final=False))
+  recorder.close()
+
+
+def test_logs_and_display_on_a_full_device_say_it_once_or_not_at_all(capfd):
+  import logging
+
+  if not Path("/dev/full").exists():
+    pytest.skip("no /dev/full here")
+  setup_logging(Path("/dev/full"))
+  try:
+    for _ in range(3):
+      logging.getLogger("moozi.test").info("a line")
+  finally:
+    logging.captureWarnings(False)
+    logging.getLogger("moozi").setLevel(logging.NOTSET)
+    root = logging.getLogger()
+    for handler in [h for h in root.handlers if getattr(h, "baseFilename", "") == "/dev/full"]:
+      root.removeHandler(handler)
+      with pytest.raises(OSError, match="No space"):
+        handler.close()
+  assert capfd.readouterr().err == "moozi: /dev/full cannot be written: No space left on device\n"
+  stream = open("/dev/full", "w")  # noqa: SIM115 - closing it would fail again
+  try:
+    for mode in ("plain", "live"):
+      display = make_progress(mode, "one", 100, stream=stream)
+      display.note("a line")
+      display.update(env_steps=1, learner_steps=1, wall_s=1.0, scalars={})
+      display.close()
+  finally:
+    with pytest.raises(OSError, match="No space"):
+      stream.close()
+
+
+def test_a_run_that_cannot_begin_says_so_and_leaves_nothing(tmp_path, monkeypatch):
+  from moozi.core.errors import UserError
+
+  def no_room(*_):
+    raise NO_SPACE
+
+  monkeypatch.setattr(run_directory, "save_config", no_room)
+  config = load_config(None, [f"run.dir={tmp_path / 'runs'}", "run.name=one"])
+  with pytest.raises(UserError, match="cannot be written: No space left"):
+    RunDirectory.create(config)
+  assert list((tmp_path / "runs").iterdir()) == []

@@ -103,6 +103,10 @@ class Recorder:
     if self._wall_s() >= self._next_tick_s:
       self._tick(event)
 
+  def flush(self) -> None:
+    """Waits for the checkpoint that is being written."""
+    self._saver.collect()
+
   def close(self) -> None:
     """Closes the files; a second call does nothing."""
     self._saver.close()

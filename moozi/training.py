@@ -94,6 +94,9 @@ def _events(
   def saved_blocks() -> Any:
     return resumed.store.known
 
+  def latest() -> RunState | None:
+    return newest_state(config, spec, run)
+
   if config.algorithm == "ppo":
     from moozi.baselines import ppo_run
 
@@ -101,11 +104,8 @@ def _events(
   if config.runtime == "local":
     from moozi.runtime import loop
 
-    return loop.run(config, spec, stop.is_set, resumed.state, saved_blocks)
+    return loop.run(config, spec, stop.is_set, resumed.state, saved_blocks, latest)
   from moozi.actors import driver
-
-  def latest() -> RunState | None:
-    return newest_state(config, spec, run)
 
   logs = str(run.logs_path.absolute())
   return driver.run(config, spec, logs, stop.is_set, resumed.state, saved_blocks, latest)

@@ -5,10 +5,11 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from moozi.core.errors import NotFiniteError
 from moozi.runtime.events import Event
 
 
-def _nothing() -> list[Event]:
+def _nothing(_: Any) -> list[Event]:
   return []
 
 
@@ -19,12 +20,12 @@ class Call:
   Attributes:
     actor: name of the one that was called.
     react: takes the result; returns the events to tell.
-    undo: puts the books right where there will be no result.
+    undo: puts the books right where there will be no result; takes the error.
   """
 
   actor: str
   react: Callable[[Any], list[Event]]
-  undo: Callable[[], list[Event]] = _nothing
+  undo: Callable[[Any], list[Event]] = _nothing
 
 
 class Calls:
@@ -45,8 +46,8 @@ class Calls:
     self,
     reference: Any,
     actor: str,
-    react: Callable[[Any], list[Event]] = lambda _: [],
-    undo: Callable[[], list[Event]] = _nothing,
+    react: Callable[[Any], list[Event]] = _nothing,
+    undo: Callable[[Any], list[Event]] = _nothing,
   ) -> None:
     """Notes a call whose result is to come as `reference`."""
     self._calls[reference] = Call(actor, react, undo)
@@ -58,7 +59,7 @@ class Calls:
   def come(self, timeout_s: float) -> Iterator[tuple[Call, Any, Exception | None]]:
     """Waits for some calls; yields each with its result, or with the error in place of one.
 
-    Errors are those of a lost actor or object; what an actor itself raised is raised.
+    Errors are those of a lost actor or object, and NotFiniteError; what else an actor raised is raised.
     """
     if not self._calls:
       time.sleep(0.01)
@@ -74,6 +75,6 @@ class Calls:
         continue  # forgotten by the reaction to another one
       try:
         value, error = ray.get(reference), None
-      except (ray.exceptions.RayActorError, ray.exceptions.ObjectLostError) as lost:
+      except (ray.exceptions.RayActorError, ray.exceptions.ObjectLostError, NotFiniteError) as lost:
         value, error = None, lost
       yield call, value, error

@@ -52,6 +52,7 @@ class Crew:
     latest: reads the newest whole state of the run; None where there is none yet.
 
   Attributes:
+    latest: as it was given.
     server, replay, tester: actor handles.
     workers: those of the training workers, by index.
   """
@@ -65,7 +66,7 @@ class Crew:
     state: RunState | None,
     latest: Callable[[], RunState | None],
   ) -> None:
-    self._ray, self._config, self._spec, self._log_dir, self._latest = ray, config, spec, log_dir, latest
+    self._ray, self._config, self._spec, self._log_dir, self.latest = ray, config, spec, log_dir, latest
     self._failures: dict[str, int] = {}
     self._num_revived = 0
     env_steps = 0 if state is None else int(state.progress.get("pacer/env_steps", 0))
@@ -115,7 +116,7 @@ class Crew:
     return Revival(told)
 
   def _revive_server(self, told: str, learner_steps: int) -> Revival:
-    state = self._latest()
+    state = self.latest()
     if state is None:
       self.server = self._make(SERVER, None, learner_steps)
       return Revival(f"{told}, from its first parameters: there is no checkpoint yet")
@@ -125,7 +126,7 @@ class Crew:
     return Revival(f"{told}, from learner step {found:,}", learner_steps=found)
 
   def _revive_replay(self, told: str) -> Revival:
-    state = self._latest()
+    state = self.latest()
     snapshot = None if state is None else state.replay
     self.replay = self._make(REPLAY, snapshot)
     if snapshot is None:

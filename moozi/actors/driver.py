@@ -11,12 +11,15 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
+import numpy as np
+
 from moozi.actors import cluster
 from moozi.actors.calls import Calls
 from moozi.actors.crew import REPLAY, SERVER, TESTER, WORKER, Crew
 from moozi.core.config import Config
-from moozi.core.errors import WorldError
+from moozi.core.errors import NotFiniteError, WorldError
 from moozi.core.flat_state import State, part, prefixed
+from moozi.core.pytree import replace
 from moozi.core.spec import EnvSpec
 from moozi.runtime.events import (
   Acted,
@@ -112,6 +115,9 @@ class _Driver:
     self._batches_in_flight = 0
     # Segments of games that replay has lost the beginnings of are known by an older epoch.
     self._epoch = 0
+    # Calls to a parameter server that has been set back, or has died, are known by an older one.
+    self._server_epoch = 0
+    self._has_gone_back = False
 
   def run(self) -> Iterator[Event]:
     self._parameters = self._crew.server.parameters.remote()
@@ -143,7 +149,10 @@ class _Driver:
       targets = crew.replay.sample.remote()
       priorities, metrics = crew.server.update.options(num_returns=2).remote(targets)
       self._calls.expect(
-        metrics, SERVER, functools.partial(self._on_updated, priorities), self._on_update_lost
+        metrics,
+        SERVER,
+        functools.partial(self._on_updated, priorities),
+        functools.partial(self._on_update_lost, self._server_epoch),
       )
     # The emptiest queue first, so that no worker waits while another has two segments to make.
     for index in sorted(crew.workers, key=self._segments_at.__getitem__):
@@ -161,7 +170,7 @@ class _Driver:
       acted,
       f"{WORKER}_{index}",
       functools.partial(self._on_acted, index, segment, self._epoch),
-      functools.partial(self._on_segment_lost, index),
+      lambda _: self._on_segment_lost(index),
     )
 
   def _publish(self) -> None:
@@ -170,7 +179,7 @@ class _Driver:
       self._publishing = True
       reference = self._crew.server.parameters.remote()
       self._calls.expect(
-        reference, SERVER, lambda _: self._on_published(reference), lambda: self._on_published(None)
+        reference, SERVER, lambda _: self._on_published(reference), lambda _: self._on_published(None)
       )
 
   def _evaluate(self, num_episodes: int, is_final: bool) -> None:
@@ -181,7 +190,7 @@ class _Driver:
       self._evaluation,
       TESTER,
       functools.partial(self._on_evaluated, state, is_final),
-      functools.partial(self._on_evaluation_lost, is_final),
+      lambda _: self._on_evaluation_lost(is_final),
     )
 
   # --- reacting -----------------------------------------------------------------------------------
@@ -193,7 +202,7 @@ class _Driver:
         self._crew.has_worked(call.actor)
         yield from call.react(value)
       else:
-        yield from call.undo()
+        yield from call.undo(error)
         yield from self._on_lost(error)
 
   def _on_acted(self, index: int, segment: Any, epoch: int, acted: Any) -> list[Event]:
@@ -205,7 +214,7 @@ class _Driver:
       stored,
       REPLAY,
       functools.partial(self._on_stored, index),
-      lambda: self._on_steps_lost(f"{WORKER}_{index}: a segment was lost"),
+      lambda _: self._on_steps_lost(f"{WORKER}_{index}: a segment was lost"),
     )
     return [
       Acted(
@@ -276,10 +285,35 @@ class _Driver:
       self._pacer.undo_act(count)
     return [Faulted(**self._counters(), counts={"lost_steps": count}, message=message)]
 
-  def _on_update_lost(self) -> list[Event]:
+  def _on_update_lost(self, epoch: int, error: Any) -> list[Event]:
     self._batches_in_flight -= 1
     self._pacer.undo_learn()
+    # Calls that were queued behind the one that failed fail too.
+    if isinstance(error, NotFiniteError) and epoch == self._server_epoch:
+      return self._go_back(error)
     return []
+
+  def _go_back(self, error: NotFiniteError) -> list[Event]:
+    """Once in a run: parameters that give nothing but NaN make room for those of the last checkpoint."""
+    state = None if self._has_gone_back else self._crew.latest()
+    if state is None:
+      raise error
+    self._has_gone_back = True
+    self._server_epoch += 1
+    found = int(state.training.learner_step)
+    message = f"{error}; the parameters are those of learner step {found:,} again"
+    self._crew.server.set_state.remote(replace(state.training, learner_step=self._skip_versions()))
+    self._parameters = self._crew.server.parameters.remote()
+    counts = {"went_back": 1, "lost_updates": self._learner_steps - found}
+    return [Faulted(**self._counters(), counts=counts, message=message)]
+
+  def _skip_versions(self) -> np.int32:
+    """Moves the learner step on past all versions that workers may have seen: none may come twice."""
+    learner = self._config.learner
+    skipped = (self._config.ray.batches_in_flight + 1) * learner.updates_per_call
+    self._learner_steps += skipped
+    self._learner_steps_at_start += skipped  # no samples went into these
+    return np.int32(self._learner_steps)
 
   def _on_evaluation_lost(self, is_final: bool) -> list[Event]:
     self._evaluation = None
@@ -294,6 +328,9 @@ class _Driver:
     name = self._crew.name_of(error) if isinstance(error, self._ray.exceptions.ActorDiedError) else None
     if name is None:
       return []
+    if name == SERVER:
+      self._server_epoch += 1
+      self._skip_versions()
     revival = self._crew.revive(name, self._pacer.env_steps, self._learner_steps)
     if revival is None:
       raise error
@@ -393,7 +430,7 @@ class _Driver:
       parts[name] = value
       return self._on_state(progress, is_final, **parts) if len(parts) == 2 else []
 
-    def on_lost() -> list[Event]:
+    def on_lost(_: Any) -> list[Event]:
       self._is_saving = False
       return []
 

@@ -42,3 +42,8 @@ class ParameterServer:
     """The whole TrainingState."""
     self._log.info("state taken at learner step %d", self._learner.learner_step)
     return self._learner.get_state()
+
+  def set_state(self, state: Any) -> None:
+    """Goes on from a TrainingState."""
+    self._learner.set_state(state)
+    self._log.warning("goes on at learner step %d with older parameters", self._learner.learner_step)

@@ -195,7 +195,9 @@ class LearnerConfig(Section):
   )
   consistency_from_target: bool = Field(False, description="encode the consistency target with target_params")
   max_skipped_updates: PositiveInt = Field(
-    20, description="the run ends when a loss or gradient was not finite so many updates in a row"
+    20,
+    description="when a loss or gradient was not finite so many updates in a row, the run goes back to its "
+    "last checkpoint's parameters; the second time it ends",
   )
 
 

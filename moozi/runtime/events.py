@@ -12,6 +12,7 @@ from moozi.runtime.run_state import RunState
 # What can go wrong while the run goes on. `faults/<kind>` in an event's metrics is a number of new ones.
 FAULTS = (
   "skipped_updates",
+  "went_back",
   "refused_segments",
   "lost_steps",
   "lost_updates",

@@ -121,6 +121,7 @@ class Learner:
   def set_state(self, state: TrainingState) -> None:
     """Goes on from a TrainingState in NumPy."""
     self._skipped_in_a_row = 0
+    self._skipped_in_a_row = 0
     # Copied, since the update donates its buffers and must not donate the caller's.
     self._state = jax.tree_util.tree_map(lambda x: jnp.array(x, copy=True), state)
 

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from moozi.core.config import Config
-from moozi.core.errors import WorldError
+from moozi.core.errors import NotFiniteError, WorldError
 from moozi.core.flat_state import State, part, prefixed
+from moozi.core.pytree import replace
 from moozi.core.spec import EnvSpec
 from moozi.runtime import build, replay_snapshot
 from moozi.runtime.build import Collectors
@@ -38,6 +39,7 @@ def run(
   should_stop: Callable[[], bool] = lambda: False,
   state: RunState | None = None,
   saved_blocks: Callable[[], np.ndarray | None] = lambda: None,
+  latest: Callable[[], RunState | None] = lambda: None,
 ) -> Generator[Event, None, None]:
   """Trains, and yields what happened.
 
@@ -47,13 +49,14 @@ def run(
     should_stop: asked between steps; true ends the run with a last checkpoint.
     state: go on from here, to the bit; without its progress a new run begins with its training state.
     saved_blocks: generations of the blocks of replay that need not come with the next StateReady.
+    latest: reads the newest whole state that was saved; None: there is none yet.
 
   Yields:
     Events in order; the last is Finished. What they mean for files and screens is the reader's business.
   """
   start = time.monotonic() - (0.0 if state is None else state.wall_s)
   with contextlib.closing(build.build_collectors(config, spec, state)) as collectors:
-    yield from _train(config, spec, should_stop, state, saved_blocks, collectors, start)
+    yield from _train(config, spec, should_stop, state, saved_blocks, latest, collectors, start)
 
 
 def _train(
@@ -62,6 +65,7 @@ def _train(
   should_stop: Callable[[], bool],
   state: RunState | None,
   saved_blocks: Callable[[], np.ndarray | None],
+  latest: Callable[[], RunState | None],
   collectors: Collectors,
   start: float,
 ) -> Iterator[Event]:
@@ -81,7 +85,7 @@ def _train(
       lost = replay_snapshot.restore(replay, state.replay)
       told += f"; replay holds {replay.num_steps:,} steps" + (f", {lost:,} fewer than before" if lost else "")
   checkpoints = CheckpointSchedule(config.checkpoint, time.monotonic() - start, pacer.env_steps)
-  learner_steps = learner.learner_step
+  learner_steps, has_gone_back = learner.learner_step, False
 
   def counters() -> dict[str, Any]:
     return {"env_steps": pacer.env_steps, "learner_steps": learner_steps}
@@ -119,6 +123,20 @@ def _train(
       collectors=tuple(worker.get_state() for worker in workers),
     )
     return StateReady(**counters(), state=state, is_final=is_final)
+
+  def go_back(error: NotFiniteError) -> Faulted:
+    """Once in a run: parameters that give nothing but NaN make room for those of the last checkpoint."""
+    nonlocal has_gone_back, learner_steps
+    pacer.undo_learn()
+    before = None if has_gone_back else latest()
+    if before is None:
+      raise error
+    has_gone_back, learner_steps = True, learner.learner_step
+    found = int(before.training.learner_step)
+    learner.set_state(replace(before.training, learner_step=np.int32(learner_steps)))
+    message = f"{error}; the parameters are those of learner step {found:,} again"
+    counts = {"went_back": 1, "lost_updates": learner_steps - found}
+    return Faulted(**counters(), counts=counts, message=message)
 
   yield Started(**counters(), message=f"one process{told}")
   while True:
@@ -159,7 +177,11 @@ def _train(
     while pacer.may_learn(replay.can_sample(config.learner.batch_size)):
       pacer.ask_learn()
       targets = replay.sample_many(config.learner.updates_per_call, config.learner.batch_size)
-      priorities, metrics = learner.update(targets)
+      try:
+        priorities, metrics = learner.update(targets)
+      except NotFiniteError as error:
+        yield go_back(error)
+        continue
       if config.replay.refreshes_priorities:
         replay.update_priorities(priorities.slot, priorities.sequence, priorities.delta)
       pacer.done_learn()

@@ -20,6 +20,7 @@ from moozi.io.progress import make_progress
 from moozi.io.run_directory import RunDirectory
 from moozi.recording import Recorder
 from moozi.runtime.events import Finished, StateReady
+from moozi.runtime.run_state import RunState
 from moozi.vis import gif
 from tests.io.test_metrics import events_in
 from tests.test_recording import SPEC, Display, evaluated
@@ -167,7 +168,9 @@ def test_a_run_goes_on_and_its_old_checkpoint_stays_whole(disk, caplog):
   recorder = Recorder(config, SPEC, run, display, start=0.0)
 
   def state_at(step, is_final=False):
-    recorder.observe(StateReady(env_steps=step, learner_steps=1, state=STATE, is_final=is_final))
+    state = RunState(training=STATE)
+    recorder.observe(StateReady(env_steps=step, learner_steps=1, state=state, is_final=is_final))
+    recorder.flush()
     return [c.env_steps for c in list_checkpoints(run.checkpoints_path)]
 
   assert state_at(10) == [10]
@@ -202,7 +205,7 @@ def test_the_last_checkpoint_is_tried_again_at_the_end(disk):
   run, display = RunDirectory.create(config), Display()
   recorder = Recorder(config, SPEC, run, display, start=0.0)
   disk.fill()
-  recorder.observe(StateReady(env_steps=10, learner_steps=1, state=STATE, is_final=True))
+  recorder.observe(StateReady(env_steps=10, learner_steps=1, state=RunState(training=STATE), is_final=True))
   assert not list_checkpoints(run.checkpoints_path)
   disk.free()
   recorder.observe(Finished(env_steps=10, learner_steps=1, reason="stopped", sample_reuse=0.0))
@@ -216,7 +219,7 @@ def test_a_run_that_ends_on_a_full_disk_ends_all_the_same(disk):
   run, display = RunDirectory.create(config), Display()
   recorder = Recorder(config, SPEC, run, display, start=0.0)
   disk.fill()
-  recorder.observe(StateReady(env_steps=10, learner_steps=1, state=STATE, is_final=True))
+  recorder.observe(StateReady(env_steps=10, learner_steps=1, state=RunState(training=STATE), is_final=True))
   recorder.observe(Finished(env_steps=10, learner_steps=1, reason="stopped", sample_reuse=0.0))
   recorder.close()
   assert recorder.summary["reason"] == "stopped"
@@ -227,8 +230,9 @@ def test_a_run_that_ends_on_a_full_disk_ends_all_the_same(disk):
 def test_errors_of_ours_are_no_full_disk(tmp_path):
   config = load_config(None, [f"run.dir={tmp_path}", "run.name=one", "logging.tensorboard=false"])
   recorder = Recorder(config, SPEC, RunDirectory.create(config), Display(), start=0.0)
+  recorder.observe(StateReady(env_steps=1, learner_steps=1, state=RunState(training={"x": object()})))
   with pytest.raises(ValueError, match="cannot be stored"):
-    recorder.observe(StateReady(env_steps=1, learner_steps=1, state={"x": object()}, is_final=False))
+    recorder.flush()
   recorder.close()
 
 

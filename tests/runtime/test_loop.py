@@ -7,7 +7,7 @@ import pytest
 from moozi.core.errors import NotFiniteError
 from moozi.io.config import load_config
 from moozi.runtime import build, loop
-from moozi.runtime.events import Acted, Evaluated, Finished, Started, StateReady, Updated
+from moozi.runtime.events import Acted, Evaluated, Faulted, Finished, Started, StateReady, Updated
 from moozi.runtime.run_state import RunState
 from tests.runtime.conftest import TINY
 
@@ -106,3 +106,22 @@ def test_a_run_that_has_gone_to_infinity_ends_with_the_terms_name():
     NotFiniteError, match=r"^(loss|update)/\w+ is not finite: 20 updates in a row were skipped"
   ):
     run(["learner.learning_rate.peak=1e30", "learner.optimizer=adam", "max_env_steps=100000"])
+
+
+def test_it_goes_back_to_the_last_checkpoint_once():
+  _, events = run(["learner.optimizer=adam", "max_env_steps=96", "evaluation.final_episodes=1"])
+  good = next(e.state for e in events if isinstance(e, StateReady) and not e.is_best)
+  config = load_config(
+    None, [*TINY, "learner.learning_rate.peak=1e30", "learner.optimizer=adam", "max_env_steps=100000"]
+  )
+  told = []
+  running = loop.run(config, build.world_spec(config), latest=lambda: good)
+  with pytest.raises(NotFiniteError):
+    told.extend(running)
+  (fault,) = [e for e in told if isinstance(e, Faulted)]
+  assert fault.counts["went_back"] == 1
+  assert fault.counts["lost_updates"] == fault.learner_steps - int(good.training.learner_step)
+  assert f"those of learner step {int(good.training.learner_step)} again" in fault.message
+  steps = [e.learner_steps for e in told]
+  assert steps == sorted(steps), "versions never go back"
+  assert any(isinstance(e, Updated) for e in told[told.index(fault) :]), "the run went on"

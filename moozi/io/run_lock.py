@@ -50,6 +50,9 @@ class RunLock:
   def close(self) -> None:
     """Gives the lock back; a second call does nothing."""
     if self._file >= 0:
+      # Given back by name: a child that is just being started may still have the file open.
+      with contextlib.suppress(OSError):
+        fcntl.flock(self._file, fcntl.LOCK_UN)
       os.close(self._file)
       self._file = -1
 

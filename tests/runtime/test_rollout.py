@@ -7,12 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from moozi.agent.policy import make_policy
+from moozi.agent.planner import PlannerOutput
+from moozi.agent.policy import see
 from moozi.core.errors import UserError
-from moozi.core.pytree import replace
 from moozi.core.records import TrajectorySample
 from moozi.envs.jax_environment import JaxVectorEnvironment
 from moozi.io.config import load_config
+from moozi.ops.history import push_action
 from moozi.runtime import build, loop
 from moozi.runtime.acting import TrajectoryCollector
 from moozi.runtime.events import Acted, Evaluated, Finished, Updated
@@ -216,15 +217,23 @@ def test_a_segment_given_out_does_not_change(walk):
 def test_an_action_that_cannot_be_played_is_refused_when_the_segment_arrives(action):
   """The dummy, right where only left is legal, and what is out of range: a scan would play something else."""
   config, world = load_config(None, list(CONFIG)), make_walk(max_episode_steps=4, length=6)
+
+  def stubborn(params, net_state, history, timestep, rng_key, temperature):
+    history, _ = see(history, timestep, world.spec)
+    probs, values = jnp.float32(timestep.legal_actions_mask), jnp.zeros(len(WORLD_SEEDS))
+    output = PlannerOutput(
+      action=jnp.where(timestep.is_last, 0, action).astype(jnp.int32),
+      action_probs=probs,
+      root_value=values,
+      prior_probs=probs,
+      prior_value=values,
+      q_values=jnp.zeros_like(probs),
+    )
+    return push_action(history, output.action), output
+
   model, planner = build.build_model(config, world.spec), config.planners.train
-  search = make_policy(model, planner, config.targets, world.spec)
-
-  def stubborn(params, net_state, history, timestep, *rest):
-    history, output = search(params, net_state, history, timestep, *rest)
-    return history, replace(output, action=jnp.where(timestep.is_last, 0, action).astype(jnp.int32))
-
   collector = RolloutCollector(model, config, planner, world, WORLD_SEEDS, seed=1, policy=stubborn)
-  collector.set_parameters(*random_parameters(config, world.spec), 0)
+  collector.set_parameters({}, {}, 0)
   said = rf"^step \d of the segment: actions\[\d\]={action}: cannot be played on a live frame"
   with pytest.raises(ValueError, match=said):  # noqa: PT012
     for _ in range(10):

@@ -14,6 +14,7 @@ import typer
 from moozi.commands.envs import list_environments
 from moozi.commands.evaluate import evaluate
 from moozi.commands.train import train
+from moozi.commands.trajectories import list_trajectories
 from moozi.core.errors import UserError
 
 # Typer keeps its own copy of click and shows only some of its exceptions; this is the base of the users' own.
@@ -79,6 +80,7 @@ def _options(
 
 app.command("train")(train)
 app.command("evaluate")(evaluate)
+app.command("trajectories")(list_trajectories)
 app.command("envs")(list_environments)
 
 

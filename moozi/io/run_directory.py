@@ -7,6 +7,7 @@ checkpoints/     the last few, the best, and milestones
 resume/          what the last few need beside themselves for the run to go on
 gifs/            episodes of the testing worker
 logs/            one file for each actor
+trajectories/    every acted step, where trajectories.save asks for it
 summary.json     figures of the whole run, written at its end
 lock             held by the process that writes here
 """
@@ -163,6 +164,11 @@ class RunDirectory:
   def logs_path(self) -> Path:
     """The folder of logs."""
     return self.path / "logs"
+
+  @property
+  def trajectories_path(self) -> Path:
+    """The folder of trajectories; there where the run keeps them."""
+    return self.path / "trajectories"
 
   @property
   def tensorboard_path(self) -> Path:

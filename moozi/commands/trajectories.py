@@ -1,0 +1,75 @@
+"""`moozi trajectories`."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+  from moozi.io.trajectories import TrajectoryStore
+  from moozi.ops.games import Game
+
+
+def list_trajectories(
+  run: Annotated[
+    Path, typer.Argument(metavar="RUN", help="A run directory that keeps trajectories, or a folder of them.")
+  ],
+  as_json: Annotated[
+    bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.")
+  ] = False,
+) -> int:
+  """List the games that a run stored, with their returns and lengths."""
+  from moozi.io.plain_json import to_plain_json
+  from moozi.io.trajectories import open_trajectories
+
+  # The world is named in the files, and nothing is made of its name: a user's own needs no leave here.
+  store = open_trajectories(run)
+  games = _games(store)
+  about = {
+    "env": store.spec.name,
+    "steps": store.num_steps,
+    "lanes": len(store.lane_steps),
+    "files": len(store.files),
+    "bytes": sum(f.num_bytes for f in store.files),
+    "moozi": sorted({f.version for f in store.files}),
+  }
+  if as_json:
+    rows = [
+      {"lane": lane, "start": g.start, "length": g.length, "return": g.total_reward, "end": g.end}
+      for lane, g in games
+    ]
+    print(json.dumps(to_plain_json(about | {"games": rows}), allow_nan=False))
+    return 0
+  print(f"{'lane':>6} {'from step':>10} {'length':>8} {'return':>10}  end")
+  for lane, game in games:
+    print(f"{lane:>6} {game.start:>10} {game.length:>8} {game.total_reward:>10.2f}  {game.end}")
+  print(_summary(about, [game for _, game in games]))
+  return 0
+
+
+def _games(store: "TrajectoryStore") -> "list[tuple[int, Game]]":
+  """(lane, game) by lane, then in order."""
+  from moozi.ops.games import GameCounter
+
+  counters: dict[int, GameCounter] = {}
+  found: list[tuple[int, Game]] = []
+  for stored in store.read():
+    lane = stored.span.lane
+    ended = counters.setdefault(lane, GameCounter()).add(stored.span.start, stored.steps)
+    found += [(lane, game) for game in ended]
+  found += [(lane, game) for lane, counter in counters.items() if (game := counter.rest()) is not None]
+  return sorted(found, key=lambda pair: (pair[0], pair[1].start))
+
+
+def _summary(about: dict[str, Any], games: "list[Game]") -> str:
+  ended = [game for game in games if game.end != "unfinished"]
+  text = (
+    f"{about['env']}: {about['steps']:,} steps in {about['lanes']} lanes, {about['files']} files of "
+    f"{about['bytes'] / 2**20:.2f} MiB; {len(ended)} games ended, {len(games) - len(ended)} unfinished"
+  )
+  if ended:
+    mean_return = sum(game.total_reward for game in ended) / len(ended)
+    mean_length = sum(game.length for game in ended) / len(ended)
+    text += f"; of those that ended, return {mean_return:.2f} and length {mean_length:.1f} on average"
+  return text

@@ -18,13 +18,16 @@ from moozi.io.metrics import MetricsSink
 from moozi.io.resume_store import ResumeStore
 from moozi.io.run_directory import RunDirectory
 from moozi.io.sink_guard import SinkGuard
+from moozi.io.trajectories import TrajectoryWriter
 from moozi.runtime.events import (
   FAULTS,
   Acted,
+  Collected,
   Evaluated,
   Event,
   Faulted,
   Finished,
+  Reanalyzed,
   Started,
   StateReady,
   Updated,
@@ -77,6 +80,11 @@ class Recorder:
     self.summary: dict[str, Any] | None = None
     keep = None if resumed is None else self._set_state(resumed)
     self._metrics = MetricsSink(run.metrics_path, tensorboard, keep)
+    self._trajectories: TrajectoryWriter | None = None
+    if config.trajectories.save:
+      # A resumed run acts again what it did after its checkpoint.
+      begin = None if keep is None else keep[0]
+      self._trajectories = TrajectoryWriter(run.trajectories_path, spec, begin)
     self._window = _Window(self._wall_s(), *((0, 0) if keep is None else keep[:2]))
 
   def observe(self, event: Event) -> None:
@@ -87,6 +95,14 @@ class Recorder:
         self._display.note(f"acting begins after {self._wall_s():.0f} s ({event.message})")
       case Acted():
         self._on_acted(event)
+      case Collected():
+        assert self._trajectories is not None, "told only where trajectories.save asks for it"
+        with self._guard.writing("trajectories"):
+          self._trajectories.append(event.segment, event.first_lane, event.env_steps, event.follows)
+      case Reanalyzed():
+        self._window.add(event.metrics)
+        self._window.positions += event.num_positions
+        self._window.latest["reanalyze/ratio"] = event.ratio
       case Updated():
         self._on_updated(event)
       case Evaluated():
@@ -109,6 +125,9 @@ class Recorder:
 
   def close(self) -> None:
     """Closes the files; a second call does nothing."""
+    if self._trajectories is not None:
+      with self._guard.writing("trajectories"):
+        self._trajectories.close()
     self._saver.close()
     with self._guard.writing("metrics"):
       self._metrics.close()
@@ -191,6 +210,10 @@ class Recorder:
   def _on_state(self, event: StateReady) -> None:
     if event.is_final and self._training_ended_s is None:
       self._training_ended_s = self._wall_s()
+    if self._trajectories is not None:
+      # A checkpoint's steps are on the disk before it is.
+      with self._guard.writing("trajectories"):
+        self._trajectories.flush()
     self._saver.save(event, self._wall_s(), self._get_state(event))
 
   def _get_state(self, event: StateReady) -> State:
@@ -303,7 +326,7 @@ class _Window:
   def __init__(self, wall_s: float, env_steps: int, learner_steps: int) -> None:
     self._means: dict[str, _Mean] = collections.defaultdict(_Mean)
     self.latest: dict[str, float] = {}
-    self.samples, self.episodes = 0, 0
+    self.samples = self.positions = self.episodes = 0
     self._since = (wall_s, env_steps, learner_steps)
 
   def add(self, metrics: dict[str, float]) -> None:
@@ -319,9 +342,10 @@ class _Window:
       "system/env_steps_per_s": (event.env_steps - env_steps) / elapsed,
       "system/updates_per_s": (event.learner_steps - learner_steps) / elapsed,
       "system/samples_per_s": self.samples / elapsed,
+      **({"system/reanalyzed_per_s": self.positions / elapsed} if "reanalyze/ratio" in self.latest else {}),
       "train/episodes": self.episodes,
     }
     self._means.clear()
-    self.samples, self.episodes = 0, 0
+    self.samples = self.positions = self.episodes = 0
     self._since = (wall_s, event.env_steps, event.learner_steps)
     return scalars

@@ -7,7 +7,7 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 from moozi.core.config import Config
 from moozi.core.errors import UserError
 from moozi.core.flat_state import State, part
+from moozi.core.records import TrajectorySample
 from moozi.core.spec import EnvSpec
 from moozi.io.checkpoints import (
   CheckpointInfo,
@@ -29,8 +30,10 @@ from moozi.io.progress import make_progress
 from moozi.io.resume_config import save_resumed_config
 from moozi.io.resume_store import ResumeStore
 from moozi.io.run_directory import RunDirectory
+from moozi.io.trajectories import open_trajectories
 from moozi.recording import Recorder
 from moozi.runtime.events import Event
+from moozi.runtime.mixed_replay import StoredTrajectories
 from moozi.runtime.replay_snapshot import ReplaySnapshot
 from moozi.runtime.run_state import RunState
 
@@ -104,11 +107,36 @@ def _events(
   if config.runtime == "local":
     from moozi.runtime import loop
 
-    return loop.run(config, spec, stop.is_set, resumed.state, saved_blocks, latest)
+    stored = load_stored(config, spec)
+    return loop.run(config, spec, stop.is_set, resumed.state, saved_blocks, latest, stored)
   from moozi.actors import driver
 
   logs = str(run.logs_path.absolute())
-  return driver.run(config, spec, logs, stop.is_set, resumed.state, saved_blocks, latest)
+  stored = load_stored(config, spec)
+  return driver.run(config, spec, logs, stop.is_set, resumed.state, saved_blocks, latest, stored)
+
+
+def load_stored(config: Config, spec: EnvSpec) -> StoredTrajectories | None:
+  """The trajectories that `offline.trajectories` names; None without them.
+
+  Raises: UserError: they cannot be read, are of another world, or too few to learn from.
+  """
+  offline, targets = config.offline, config.targets
+  if offline.trajectories is None:
+    return None
+  store = open_trajectories(Path(offline.trajectories), spec, offline.max_env_steps)
+  needed = targets.history_length + targets.unroll_steps + targets.n_step
+  if max(store.lane_steps.values()) <= needed:
+    raise UserError(
+      f"offline.trajectories={offline.trajectories}: no lane has more than {needed} steps "
+      "(history + unroll + n_step)"
+    )
+
+  def read() -> Iterator[tuple[int, TrajectorySample]]:
+    for part_of_lane in store.read():
+      yield part_of_lane.span.lane, part_of_lane.steps
+
+  return StoredTrajectories(where=str(offline.trajectories), lane_steps=store.lane_steps, read=read)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -18,6 +18,8 @@ from moozi.envs import minatar
 from moozi.envs.registry import world_spec
 from moozi.io.checkpoints import ARRAYS, MANIFEST, expected_of, save_checkpoint
 from moozi.io.run_directory import RunDirectory
+from moozi.io.trajectories import TrajectoryWriter
+from tests.runtime.replay_lanes import make_spec, random_lanes, segment_of
 
 FIGURES = {
   "episodes": 3,
@@ -481,3 +483,44 @@ def test_what_a_users_world_prints_is_not_among_the_figures(door, malicious_run,
   assert status == 0, err
   assert json.loads(out)["env"] == "tiny:catch"
   assert "hello" in err
+
+
+@pytest.fixture
+def stored(tmp_path) -> Path:
+  spec = make_spec()
+  folder = tmp_path / "run" / "trajectories"
+  writer = TrajectoryWriter(folder, spec)
+  writer.append(segment_of(random_lanes(0, 3, 40, spec), 0, 40, spec), 0)
+  writer.close()
+  return folder
+
+
+def test_trajectories_are_listed_with_returns_and_lengths(door, stored):
+  status, out, err = door("trajectories", stored.parent)
+  assert (status, err) == (0, "")
+  *rows, last = out.splitlines()
+  status, out, _ = door("trajectories", stored, "--json")
+  about = json.loads(out)
+  assert status == 0
+  assert (about["env"], about["steps"], about["lanes"], about["files"]) == ("test:lanes", 120, 3, 1)
+  assert len(rows) - 1 == len(about["games"]) > 3
+  game = about["games"][0]
+  assert rows[1].split() == ["0", "0", str(game["length"]), f"{game['return']:.2f}", game["end"]]
+  ended = [g for g in about["games"] if g["end"] != "unfinished"]
+  assert f"{len(ended)} games ended" in last
+  assert f"return {np.mean([g['return'] for g in ended]):.2f}" in last
+
+
+def test_trajectories_that_cannot_be_listed_are_refused(refused, stored, tmp_path):
+  (path,) = stored.iterdir()
+  path.write_bytes(path.read_bytes()[:-1])
+  assert "cut or altered" in refused("trajectories", stored.parent)
+  assert "no such folder" in refused("trajectories", tmp_path / "nowhere")
+  assert "trajectories.save=true" in refused("trajectories", make_run(tmp_path).path)
+
+
+def test_ppo_keeps_no_trajectories(refused, config_file, tmp_path):
+  assert "trajectories.save=true needs algorithm=muzero" in refused(
+    "train", config_file, "algorithm=ppo", "trajectories.save=true"
+  )
+  assert not (tmp_path / "runs").exists()

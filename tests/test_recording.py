@@ -12,10 +12,12 @@ from moozi.io.checkpoints import list_checkpoints
 from moozi.io.config import load_config
 from moozi.io.metrics import read_metrics
 from moozi.io.run_directory import SUMMARY_KEYS, RunDirectory
+from moozi.io.trajectories import open_trajectories
 from moozi.recording import Recorder
 from moozi.runtime.evaluation import EpisodeRecord, EvaluationResult
-from moozi.runtime.events import Acted, Evaluated, Faulted, Finished, Started, StateReady, Updated
+from moozi.runtime.events import Acted, Collected, Evaluated, Faulted, Finished, Started, StateReady, Updated
 from moozi.runtime.run_state import RunState
+from tests.runtime.replay_lanes import make_spec, random_lanes, segment_of
 
 SPEC = EnvSpec(
   name="tiny:catch",
@@ -200,3 +202,66 @@ def test_faults_are_summed_over_the_run_and_told(tmp_path, caplog):
   assert (faults["skipped_updates"], faults["refused_segments"], faults["env_errors"]) == (5, 1, 0)
   assert len([note for note in display.notes if "faults/skipped_updates" in note]) == 1
   assert "worker 3 sent rubbish" in caplog.text
+
+
+def test_segments_are_kept_where_asked_for_and_lie_there_before_the_checkpoint(tmp_path, monkeypatch):
+  spec = make_spec()
+  segment = segment_of(random_lanes(0, 3, 5, spec), 0, 5, spec)
+  overrides = [f"run.dir={tmp_path}", "run.name=one", "logging.tensorboard=false", "trajectories.save=true"]
+  config = load_config(None, overrides)
+  run = RunDirectory.create(config)
+  recorder = Recorder(config, spec, run, Display(), start=0.0)
+  save, found = recorder._saver.save, []
+
+  def look_first(*args):
+    found.append(open_trajectories(run.path).num_steps)
+    save(*args)
+
+  monkeypatch.setattr(recorder._saver, "save", look_first)
+  recorder.observe(Collected(env_steps=15, learner_steps=0, segment=segment, first_lane=3, follows=True))
+  recorder.observe(
+    StateReady(env_steps=15, learner_steps=0, state=RunState(training={"w": np.zeros(2)}), is_final=False)
+  )
+  later = segment_of(random_lanes(0, 3, 7, spec), 5, 7, spec)
+  recorder.observe(Collected(env_steps=21, learner_steps=0, segment=later, first_lane=3, follows=True))
+  recorder.close()
+  assert found == [15]
+  assert open_trajectories(run.path, spec).lane_steps == {3: 7, 4: 7, 5: 7}
+
+
+def test_a_resumed_run_keeps_the_steps_until_its_checkpoint(tmp_path):
+  spec = make_spec()
+  steps = random_lanes(0, 3, 12, spec)
+  overrides = [f"run.dir={tmp_path}", "run.name=one", "logging.tensorboard=false", "trajectories.save=true"]
+  config = load_config(None, overrides)
+  run = RunDirectory.create(config)
+  recorder = Recorder(config, spec, run, Display(), start=0.0)
+  recorder.observe(
+    Collected(
+      env_steps=15, learner_steps=0, segment=segment_of(steps, 0, 5, spec), first_lane=0, follows=True
+    )
+  )
+  state = StateReady(env_steps=15, learner_steps=0, state=RunState(training={"w": np.zeros(2)}))
+  recorder.observe(state)
+  kept = recorder._get_state(state)
+  recorder.observe(
+    Collected(
+      env_steps=36, learner_steps=0, segment=segment_of(steps, 5, 12, spec), first_lane=0, follows=True
+    )
+  )
+  recorder.close()
+  assert open_trajectories(run.path).num_steps == 36
+  again = Recorder(config, spec, run, Display(), start=0.0, resumed=kept)
+  assert open_trajectories(run.path).num_steps == 15
+  again.observe(
+    Collected(
+      env_steps=24, learner_steps=0, segment=segment_of(steps, 5, 8, spec), first_lane=0, follows=True
+    )
+  )
+  again.close()
+  assert open_trajectories(run.path).lane_steps == {0: 8, 1: 8, 2: 8}
+
+
+def test_nothing_is_kept_where_it_is_not_asked_for(recorded):
+  run, _, _ = recorded
+  assert not run.trajectories_path.exists()

@@ -107,6 +107,10 @@ def demands(config: Config) -> dict[str, tuple[int, ActorResources]]:
   return {
     "ray.learner": (1, config.ray.learner),
     "ray.replay": (1, config.ray.replay),
+    "reanalyze.resources": (
+      config.reanalyze.num_workers if config.reanalyze.ratio else 0,
+      config.reanalyze.resources,
+    ),
     "workers.resources": (config.workers.num_workers, config.workers.resources),
     "evaluation.resources": (1, config.evaluation.resources),
   }

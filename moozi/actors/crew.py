@@ -5,6 +5,7 @@ with what it needs to go on: a worker with other games, replay with its last sna
 with the newest checkpoint.
 """
 
+import collections
 import dataclasses
 from collections.abc import Callable
 from typing import Any
@@ -14,13 +15,16 @@ import numpy as np
 from moozi.actors import cluster
 from moozi.actors.parameter_server import ParameterServer
 from moozi.actors.replay_buffer import ReplayActor
-from moozi.actors.workers import TestingWorker, TrainingWorker
+from moozi.actors.workers import ReanalyzeWorker, TestingWorker, TrainingWorker
 from moozi.core.config import ActorResources, Config
 from moozi.core.pytree import replace
 from moozi.core.spec import EnvSpec
+from moozi.runtime.mixed_replay import StoredTrajectories
 from moozi.runtime.run_state import RunState
 
 SERVER, REPLAY, TESTER, WORKER = "parameter_server", "replay_buffer", "testing_worker", "training_worker"
+SEARCHER = "reanalyze_worker"
+_FILLS_IN_FLIGHT = 16
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,11 +54,13 @@ class Crew:
     log_dir: absolute path of the folder for one log file per actor.
     state: what the run begins with.
     latest: reads the newest whole state of the run; None where there is none yet.
+    stored: trajectories on disk, which replay is filled with, a new one too.
 
   Attributes:
     latest: as it was given.
     server, replay, tester: actor handles.
-    workers: those of the training workers, by index.
+    workers: those of the training workers, by index; none where nobody acts.
+    searchers: those of the reanalyze workers, by index; none where reanalyze is off.
   """
 
   def __init__(
@@ -65,15 +71,19 @@ class Crew:
     log_dir: str | None,
     state: RunState | None,
     latest: Callable[[], RunState | None],
+    stored: StoredTrajectories | None = None,
   ) -> None:
+    self._stored = stored
     self._ray, self._config, self._spec, self._log_dir, self.latest = ray, config, spec, log_dir, latest
     self._failures: dict[str, int] = {}
     self._num_revived = 0
     env_steps = 0 if state is None else int(state.progress.get("pacer/env_steps", 0))
     self.server = self._make(SERVER, None if state is None else state.training)
-    self.replay = self._make(REPLAY, None if state is None else state.replay)
+    self.replay = self._make_replay(None if state is None else state.replay)
     # Workers keep their worlds to themselves: those of a resumed run begin new games.
-    self.workers = {i: self._make(f"{WORKER}_{i}", i, env_steps) for i in range(config.workers.num_workers)}
+    self.workers = {i: self._make(f"{WORKER}_{i}", i, env_steps) for i in range(config.num_acting_workers)}
+    num_searchers = config.reanalyze.num_workers if config.reanalyze.ratio else 0
+    self.searchers = {i: self._make(f"{SEARCHER}_{i}", i) for i in range(num_searchers)}
     self.tester = self._make(TESTER)
 
   def name_of(self, error: Any) -> str | None:
@@ -111,6 +121,9 @@ class Crew:
       self.tester = self._make(TESTER)
       return Revival(told)
     index = int(name.rpartition("_")[2])
+    if name.startswith(SEARCHER):
+      self.searchers[index] = self._make(name, index)
+      return Revival(told)
     # Other games than those of a worker that began at the same step.
     self.workers[index] = self._make(name, index, env_steps + self._num_revived)
     return Revival(told)
@@ -128,7 +141,7 @@ class Crew:
   def _revive_replay(self, told: str) -> Revival:
     state = self.latest()
     snapshot = None if state is None else state.replay
-    self.replay = self._make(REPLAY, snapshot)
+    self.replay = self._make_replay(snapshot)
     if snapshot is None:
       return Revival(f"{told}, empty: there is no snapshot yet")
     return Revival(f"{told}, from its last snapshot", num_added=snapshot.num_added)
@@ -158,14 +171,31 @@ class Crew:
 
   def _handles(self) -> dict[str, Any]:
     workers = {f"{WORKER}_{index}": handle for index, handle in self.workers.items()}
-    return {SERVER: self.server, REPLAY: self.replay, TESTER: self.tester} | workers
+    searchers = {f"{SEARCHER}_{index}": handle for index, handle in self.searchers.items()}
+    return {SERVER: self.server, REPLAY: self.replay, TESTER: self.tester} | workers | searchers
 
   def _resources(self, name: str) -> ActorResources:
     config = self._config
     fixed = {SERVER: config.ray.learner, REPLAY: config.ray.replay, TESTER: config.evaluation.resources}
+    if name.startswith(SEARCHER):
+      return config.reanalyze.resources
     return fixed.get(name, config.workers.resources)
+
+  def _make_replay(self, snapshot: Any) -> Any:
+    """Replay with a snapshot, or empty, and the trajectories on disk in it."""
+    stored = self._stored
+    replay = self._make(REPLAY, snapshot, None if stored is None else stored.lane_steps)
+    on_the_way: collections.deque[Any] = collections.deque()
+    for lane, steps in () if stored is None else stored.read():
+      assert stored is not None
+      on_the_way.append(replay.fill_lane.remote(stored.where, lane, steps))
+      if len(on_the_way) > _FILLS_IN_FLIGHT:
+        self._ray.get(on_the_way.popleft())
+    self._ray.get(list(on_the_way))
+    return replay
 
   def _make(self, name: str, *args: Any) -> Any:
     classes = {SERVER: ParameterServer, REPLAY: ReplayActor, TESTER: TestingWorker}
-    remote = self._ray.remote(**cluster.options(self._resources(name)))(classes.get(name, TrainingWorker))
+    default = ReanalyzeWorker if name.startswith(SEARCHER) else TrainingWorker
+    remote = self._ray.remote(**cluster.options(self._resources(name)))(classes.get(name, default))
     return remote.remote(self._config, self._spec, *args, log_dir=self._log_dir)

@@ -15,7 +15,9 @@ import numpy as np
 
 from moozi.actors import cluster
 from moozi.actors.calls import Calls
-from moozi.actors.crew import REPLAY, SERVER, TESTER, WORKER, Crew
+from moozi.actors.collecting import Collecting
+from moozi.actors.crew import REPLAY, SEARCHER, SERVER, TESTER, WORKER, Crew
+from moozi.actors.searches import Searches
 from moozi.core.config import Config
 from moozi.core.errors import NotFiniteError, WorldError
 from moozi.core.flat_state import State, part, prefixed
@@ -32,6 +34,7 @@ from moozi.runtime.events import (
   Updated,
   failed_evaluation,
 )
+from moozi.runtime.mixed_replay import StoredTrajectories
 from moozi.runtime.pacing import Best, CheckpointSchedule, Every, Pacer
 from moozi.runtime.replay_door import Taken
 from moozi.runtime.run_state import RunState
@@ -48,6 +51,7 @@ def run(
   state: RunState | None = None,
   saved_blocks: Callable[[], Any] = lambda: None,
   latest: Callable[[], RunState | None] = lambda: None,
+  stored: StoredTrajectories | None = None,
 ) -> Generator[Event, None, None]:
   """Trains with Ray actors, and yields what happened: the same events as `runtime.loop.run`.
 
@@ -59,13 +63,15 @@ def run(
     state: go on from here, with new games; without its progress a new run begins with its training state.
     saved_blocks: generations of the blocks of replay that need not come with the next StateReady.
     latest: reads the newest whole state that was saved, for actors that died; None: there is none yet.
+    stored: trajectories to learn from, as `offline` says.
 
   Raises:
     UserError: the actors ask for more than the cluster has, or no cluster answers.
   """
   start = time.monotonic() - (0.0 if state is None else state.wall_s)
   with cluster.connected(config) as ray:
-    yield from _Driver(ray, config, spec, log_dir, should_stop, state, saved_blocks, latest, start).run()
+    driver = _Driver(ray, config, spec, log_dir, should_stop, state, saved_blocks, latest, stored, start)
+    yield from driver.run()
 
 
 class _Driver:
@@ -81,11 +87,12 @@ class _Driver:
     state: RunState | None,
     saved_blocks: Callable[[], Any],
     latest: Callable[[], RunState | None],
+    stored: StoredTrajectories | None,
     start: float,
   ) -> None:
     self._ray, self._config, self._should_stop, self._start = ray, config, should_stop, start
     self._saved_blocks = saved_blocks
-    self._crew = Crew(ray, config, spec, log_dir, state, latest)
+    self._crew = Crew(ray, config, spec, log_dir, state, latest, stored)
     self._calls = Calls(ray)
     progress = {} if state is None else state.progress
     env_steps = int(progress.get("pacer/env_steps", 0))
@@ -111,6 +118,12 @@ class _Driver:
     self._evaluation: Any = None
     self._final_evaluation_is_due = False
     self._has_final_state = False
+    self._searches = Searches(
+      self._crew, self._calls, config, self._pacer, self._counters, self._learner_steps
+    )
+    self._collecting: Collecting | None = None
+    if config.trajectories.save:
+      self._collecting = Collecting(self._calls, self._counters, config.workers.num_envs)
     self._segments_at = dict.fromkeys(self._crew.workers, 0)
     self._batches_in_flight = 0
     # Segments of games that replay has lost the beginnings of are known by an older epoch.
@@ -154,6 +167,9 @@ class _Driver:
         functools.partial(self._on_updated, priorities),
         functools.partial(self._on_update_lost, self._server_epoch),
       )
+    self._searches.ask()
+    if not self._config.num_acting_workers:
+      pacer.pass_steps(self._can_sample)
     # The emptiest queue first, so that no worker waits while another has two segments to make.
     for index in sorted(crew.workers, key=self._segments_at.__getitem__):
       while self._segments_at[index] < config.ray.segments_in_flight and pacer.may_act(self._can_sample):
@@ -213,7 +229,7 @@ class _Driver:
     self._calls.expect(
       stored,
       REPLAY,
-      functools.partial(self._on_stored, index),
+      functools.partial(self._on_stored, index, segment),
       lambda _: self._on_steps_lost(f"{WORKER}_{index}: a segment was lost"),
     )
     return [
@@ -226,8 +242,10 @@ class _Driver:
       )
     ]
 
-  def _on_stored(self, index: int, value: tuple[bool, dict[str, float], Taken]) -> list[Event]:
+  def _on_stored(self, index: int, segment: Any, value: tuple[bool, dict[str, float], Taken]) -> list[Event]:
     self._can_sample, self._replay_stats, taken = value
+    if self._collecting is not None:
+      self._collecting.add(index, f"{WORKER}_{index}", segment, is_whole=not taken.num_lost)
     self._pacer.done_act(self._segment_steps, taken.num_lost)
     if not taken.num_lost:
       return []
@@ -243,6 +261,7 @@ class _Driver:
     self._learner_steps += learner.updates_per_call
     if self._publications.is_due(self._learner_steps):
       self._publish()
+    self._searches.on_updated(self._learner_steps)
     return [
       Updated(
         **self._counters(),
@@ -334,13 +353,14 @@ class _Driver:
     revival = self._crew.revive(name, self._pacer.env_steps, self._learner_steps)
     if revival is None:
       raise error
-    kind = name.rpartition("_")[0] if name.startswith(WORKER) else name
+    kind = name.rpartition("_")[0] if name.startswith((WORKER, SEARCHER)) else name
     counts = {kind: 1}
     if name == SERVER:
       counts["lost_updates"] = self._learner_steps - revival.learner_steps
       self._parameters = self._crew.server.parameters.remote()
     if name == REPLAY:
-      counts["lost_steps"] = self._pacer.env_steps + self._not_added - revival.num_added
+      if self._config.num_acting_workers:
+        counts["lost_steps"] = self._pacer.env_steps + self._not_added - revival.num_added
       self._not_added = revival.num_added - self._pacer.env_steps
       self._begin_games_anew()
     if not revival.is_back:
@@ -397,7 +417,8 @@ class _Driver:
         self._evaluate(self._config.evaluation.final_episodes, is_final=True)
       yield from self._react(timeout_s=0.5)
     # What a world holds outside its process ends well; one that does not end holds nobody up.
-    self._ray.wait(closing, num_returns=len(closing), timeout=_CLOSE_TIMEOUT_S)
+    if closing:
+      self._ray.wait(closing, num_returns=len(closing), timeout=_CLOSE_TIMEOUT_S)
     yield Finished(**self._counters(), reason=reason, sample_reuse=self._pacer.sample_reuse)
 
   def _drain(self) -> Iterator[Event]:
@@ -450,6 +471,8 @@ class _Driver:
     self._is_saving = False
     self._has_final_state = is_final
     learner_steps, env_steps = int(training.learner_step), replay.num_added - self._not_added
+    if not self._config.num_acting_workers:
+      env_steps = int(progress["pacer/env_steps"])
     ahead = (learner_steps - self._learner_steps_at_start) * self._config.learner.batch_size
     progress |= {"pacer/env_steps": env_steps, "pacer/samples_done": self._samples_at_start + ahead}
     state = RunState(training=training, progress=progress, replay=replay)
@@ -464,9 +487,13 @@ class _Driver:
     return time.monotonic() - self._start
 
   def _slack_steps(self) -> int:
-    """Steps that keep every queue full: the workers' and, in steps, the learner's."""
+    """Steps that keep every queue full: the workers' and, in steps, the learner's or reanalyze's."""
     config = self._config
     acting = config.workers.num_workers * config.ray.segments_in_flight * self._segment_steps
     call_samples = config.learner.batch_size * config.learner.updates_per_call
     learning = config.ray.batches_in_flight * call_samples / config.learner.samples_per_step
-    return int(acting + learning)
+    served = learning
+    if config.reanalyze.ratio:
+      searches = config.reanalyze.num_workers * config.reanalyze.calls_in_flight * config.reanalyze.batch_size
+      served = max(learning, searches * (1 / config.reanalyze.ratio - 1))
+    return int(acting + served)

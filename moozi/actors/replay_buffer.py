@@ -1,12 +1,13 @@
 """The replay buffer's actor: a thin shell over `runtime.replay` (the thesis §4.3.14). Imports no JAX."""
 
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 from moozi.actors import process
 from moozi.core.config import Config
-from moozi.core.records import TrainTarget, TrajectorySample
-from moozi.core.seeds import child_seed
+from moozi.core.pytree import fields_of
+from moozi.core.records import RootSpan, SearchedRoots, SearchRoots, TrainTarget, TrajectorySample
 from moozi.core.spec import EnvSpec
 from moozi.runtime.replay_door import Taken
 
@@ -14,27 +15,33 @@ from moozi.runtime.replay_door import Taken
 class ReplayActor:
   """Stores segments, makes targets."""
 
-  def __init__(self, config: Config, spec: EnvSpec, snapshot: Any, *, log_dir: str | None) -> None:
+  def __init__(
+    self,
+    config: Config,
+    spec: EnvSpec,
+    snapshot: Any,
+    stored: Mapping[int, int] | None,
+    *,
+    log_dir: str | None,
+  ) -> None:
     self._log = process.prepare("replay_buffer", config.ray.replay, log_dir)
     from moozi.runtime import replay_snapshot
-    from moozi.runtime.replay import ReplayBuffer
+    from moozi.runtime.mixed_replay import make_replay
 
     self._lanes_of_a_worker = config.workers.num_envs
     self._segment_steps = config.workers.num_envs * config.workers.segment_length
-    num_lanes = config.workers.num_workers * config.workers.num_envs
     self._has_added = False
+    self._reanalyze = config.reanalyze
     self._batch_size = config.learner.batch_size
     self._num_batches = config.learner.updates_per_call
-    self._replay = ReplayBuffer(
-      config.replay, config.targets, spec, num_lanes, child_seed(config.seed, "replay")
-    )
+    self._replay = make_replay(config, spec, stored)
     self._told = ""
     if snapshot is not None:
-      lost = replay_snapshot.restore(self._replay, snapshot)
+      lost = replay_snapshot.restore(self._replay.acted, snapshot)
       self._told = f"; replay holds {self._replay.num_steps:,} steps" + (
         f", {lost:,} fewer than before" if lost else ""
       )
-    self._log.info("ready: %d lanes%s", num_lanes, self._told)
+    self._log.info("ready: %d lanes%s", self._replay.acted.num_lanes, self._told)
 
   def ready(self) -> tuple[bool, str]:
     """Whether a batch can be drawn, and what to tell of the steps that it began with."""
@@ -44,7 +51,7 @@ class ReplayActor:
     """A ReplaySnapshot without the blocks of generations `known`."""
     from moozi.runtime import replay_snapshot
 
-    return replay_snapshot.take(self._replay, known)
+    return replay_snapshot.take(self._replay.acted, known)
 
   def add(self, segment: TrajectorySample, first_lane: int) -> tuple[bool, dict[str, float], Taken]:
     """Stores a segment or refuses it: whether a batch can be drawn now, statistics, and what became of it."""
@@ -56,9 +63,23 @@ class ReplayActor:
       self._log.info("first segment stored; JAX loaded: %s", "jax" in sys.modules)
     return self._replay.can_sample(self._batch_size), self._replay.stats(), taken
 
+  def fill_lane(self, where: str, lane: int, steps: TrajectorySample) -> None:
+    """Takes the next steps [T, …] of a lane of the trajectories on disk that `where` names."""
+    from moozi.runtime.mixed_replay import add_stored
+
+    add_stored(self._replay, where, lane, steps)
+
   def sample(self) -> TrainTarget:
     """Targets for one call of the parameter server, [U, B, …]."""
     return self._replay.sample_many(self._num_batches, self._batch_size)
+
+  def positions(self, version: int) -> SearchRoots | list[RootSpan]:
+    """Positions for one call of a reanalyze worker with parameters of learner step `version`."""
+    return self._replay.positions(self._reanalyze, version)
+
+  def write_back(self, searched: SearchedRoots) -> int:
+    """Takes what a reanalyze worker found; returns how many were not stale."""
+    return self._replay.write_back(**fields_of(searched))
 
   def update_priorities(self, priorities: Any) -> int:
     """Renews δ after an update; returns how many were not stale."""

@@ -1,4 +1,4 @@
-"""Training and testing workers: thin shells over `runtime.acting` and `runtime.evaluation` (§4.3.11-12).
+"""Workers: thin shells over `runtime.acting`, `runtime.reanalyze` and `runtime.evaluation` (§4.3.11-13).
 
 Workers are reactive: parameters come with each call, as one object that the driver published for all.
 """
@@ -40,6 +40,23 @@ class TrainingWorker:
   def close(self) -> None:
     """Closes the worlds."""
     self._collector.close()
+
+
+class ReanalyzeWorker:
+  """Searches stored positions again, with the target network."""
+
+  def __init__(self, config: Config, spec: EnvSpec, index: int, *, log_dir: str | None) -> None:
+    self._log = process.prepare(f"reanalyze_worker_{index}", config.reanalyze.resources, log_dir)
+    from moozi.runtime.build import build_reanalyzer
+
+    self._reanalyzer = build_reanalyzer(config, spec, index)
+    self._log.info("ready: %d positions a call, %s", config.reanalyze.batch_size, config.reanalyze.way)
+
+  def run(self, parameters: tuple[Any, Any, int], positions: Any) -> tuple[Any, tuple[int, dict[str, float]]]:
+    """One search of each position: (SearchedRoots, (how many, metrics)), as two objects."""
+    self._reanalyzer.set_parameters(*parameters)
+    searched, metrics = self._reanalyzer.run(positions)
+    return searched, (searched.slot.size, metrics)
 
 
 class TestingWorker:

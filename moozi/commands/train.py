@@ -56,6 +56,10 @@ def _begin(config: Path, overrides: list[str]) -> int:
     from moozi.training import find_start
 
     read_checkpoint_info(find_start(settings.checkpoint.start_from).path, expected_of(settings, spec))
+  if settings.offline.trajectories is not None:
+    from moozi.training import load_stored
+
+    load_stored(settings, spec)
   run = RunDirectory.create(settings)
   try:
     return _run_training(run.load_config(), spec, run)

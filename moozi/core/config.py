@@ -8,7 +8,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from moozi.core.ppo_config import PPOConfig
+from moozi.core.reanalyze_config import OfflineConfig, ReanalyzeConfig, TrajectoriesConfig
 from moozi.core.section import (
+  ActorResources,
   NonNegativeFloat,
   NonNegativeInt,
   PositiveFloat,
@@ -201,15 +203,6 @@ class LearnerConfig(Section):
   )
 
 
-class ActorResources(Section):
-  """Shares of one kind of Ray actor, and the threads XLA may use in it."""
-
-  num_cpus: NonNegativeFloat = 1.0
-  num_gpus: NonNegativeFloat = 0.0
-  num_threads: NonNegativeInt = Field(1, description="compute threads; 0 leaves the choice to XLA")
-  niceness: Annotated[int, Field(ge=0, le=19)] = 0
-
-
 class WorkersConfig(Section):
   """Training workers."""
 
@@ -251,7 +244,7 @@ class EvaluationConfig(Section):
   opponent_simulations: PositiveInt = Field(100, description="of each search of the opponent's")
   gif: bool = True
   gif_max_frames: PositiveInt = 300
-  resources: ActorResources = ActorResources(num_cpus=0.25, niceness=10)
+  resources: ActorResources = ActorResources(num_cpus=0.125, niceness=10)
 
 
 class CheckpointConfig(Section):
@@ -295,7 +288,7 @@ class RayConfig(Section):
     3, description="how often in a row an actor that died is made anew before the run ends"
   )
   learner: ActorResources = ActorResources(num_cpus=1.0, num_threads=0)
-  replay: ActorResources = ActorResources(num_cpus=0.25)
+  replay: ActorResources = ActorResources(num_cpus=0.125)
 
 
 class Config(Section):
@@ -322,13 +315,38 @@ class Config(Section):
   evaluation: EvaluationConfig = EvaluationConfig()
   checkpoint: CheckpointConfig = CheckpointConfig()
   logging: LoggingConfig = LoggingConfig()
+  reanalyze: ReanalyzeConfig = ReanalyzeConfig()
+  trajectories: TrajectoriesConfig = TrajectoriesConfig()
+  offline: OfflineConfig = OfflineConfig()
   ray: RayConfig = RayConfig()
   ppo: PPOConfig = PPOConfig()
+
+  @property
+  def num_acting_workers(self) -> int:
+    """Training workers that act: none where all learning is from trajectories on disk."""
+    is_offline = self.offline.trajectories is not None and self.offline.fraction == 1
+    return 0 if is_offline else self.workers.num_workers
 
   @model_validator(mode="after")
   def _fits(self) -> "Config":
     if self.algorithm == "ppo" and self.workers.rollout == "scan":
       raise ValueError("workers.rollout=scan: algorithm=ppo plays step by step; allowed are auto and step")
+    for key, is_used in (
+      ("trajectories.save=true", self.trajectories.save),
+      (f"reanalyze.ratio={self.reanalyze.ratio:g}", self.reanalyze.ratio > 0),
+      (f"offline.trajectories={self.offline.trajectories}", self.offline.trajectories is not None),
+    ):
+      if is_used and self.algorithm != "muzero":
+        raise ValueError(f"{key} needs algorithm=muzero, not {self.algorithm}")
+    if self.trajectories.save and not self.num_acting_workers:
+      raise ValueError("trajectories.save=true: nothing is acted with offline.fraction=1")
+    if self.offline.trajectories is not None and self.num_acting_workers:
+      for key, count in (
+        ("learner.batch_size", self.learner.batch_size),
+        ("reanalyze.batch_size", self.reanalyze.batch_size),
+      ):
+        if count < 2:
+          raise ValueError(f"{key}={count}: must be at least 2 with offline.fraction below 1")
     num_lanes = self.workers.num_workers * self.workers.num_envs
     lane = self.replay.capacity // num_lanes
     need = self.targets.history_length + self.targets.unroll_steps + self.targets.n_step

@@ -108,3 +108,63 @@ class TrainTarget:
   sequence: Array
   acted_version: Array
   searched_version: Array
+
+
+@record
+class SearchRoots:
+  """Stored positions to search again, each with what its newest search said.
+
+  Attributes:
+    frames: [M, L, H, W, C] of the spec's dtype: o_{i-L+1} … o_i; zero before an episode's start.
+    history_actions: [M, L] int32: a_{i-L} … a_{i-1}; dummy before an episode's start.
+    legal_actions_mask: [M, A] bool.
+    root_value: [M] float32.
+    action_probs: [M, A] float32.
+    searched_version: [M] int32.
+    slot: [M] int64: where each lies in replay.
+    sequence: [M] int64: which writing of that slot this is.
+  """
+
+  frames: Array
+  history_actions: Array
+  legal_actions_mask: Array
+  root_value: Array
+  action_probs: Array
+  searched_version: Array
+  slot: Array
+  sequence: Array
+
+
+@record
+class RootSpan:
+  """Successive steps of a lane, some of which are positions to search again.
+
+  Attributes:
+    steps: TrajectorySample [T, …]: L steps before the first position (or as many as the lane has) and on to
+      the last one.
+    at: [M] int64: which of the steps are the positions.
+    slot, sequence: [M] int64, as in SearchRoots.
+  """
+
+  steps: TrajectorySample
+  at: Array
+  slot: Array
+  sequence: Array
+
+
+@record
+class SearchedRoots:
+  """What a new search said of stored positions.
+
+  Attributes:
+    root_value: [M] float32.
+    action_probs: [M, A] float32.
+    searched_version: [M] int32, learner step of the parameters that searched.
+    slot, sequence: [M] int64, as in SearchRoots.
+  """
+
+  root_value: Array
+  action_probs: Array
+  searched_version: Array
+  slot: Array
+  sequence: Array

@@ -18,3 +18,12 @@ class Section(BaseModel):
   model_config = ConfigDict(
     frozen=True, extra="forbid", validate_default=True, protected_namespaces=(), allow_inf_nan=False
   )
+
+
+class ActorResources(Section):
+  """Shares of one kind of Ray actor, and the threads XLA may use in it."""
+
+  num_cpus: NonNegativeFloat = 1.0
+  num_gpus: NonNegativeFloat = 0.0
+  num_threads: NonNegativeInt = Field(1, description="compute threads; 0 leaves the choice to XLA")
+  niceness: Annotated[int, Field(ge=0, le=19)] = 0

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-_ROLES = ("learner", "replay", "training_env", "training_search")
+_ROLES = ("learner", "replay", "training_env", "training_search", "reanalyze")
 
 
 def child_seed(seed: int, role: str, index: int = 0, began_at: int = 0) -> int:
@@ -10,7 +10,7 @@ def child_seed(seed: int, role: str, index: int = 0, began_at: int = 0) -> int:
 
   Args:
     seed: the run's.
-    role: one of learner, replay, training_env, training_search.
+    role: one of learner, replay, training_env, training_search, reanalyze.
     index: which worker.
     began_at: the run's environment steps when the part was made anew; 0 is the run's start.
 

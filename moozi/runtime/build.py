@@ -20,6 +20,8 @@ from moozi.ops.schedules import temperature_at
 from moozi.runtime.acting import TrajectoryCollector
 from moozi.runtime.evaluation import Evaluator, evaluation_planner
 from moozi.runtime.learner import Learner
+from moozi.runtime.mixed_replay import MixedReplay, StoredTrajectories, add_stored, make_replay
+from moozi.runtime.reanalyze import Reanalyzer
 from moozi.runtime.replay import ReplayBuffer
 from moozi.runtime.rollout import RolloutCollector
 from moozi.runtime.run_state import RunState
@@ -92,10 +94,18 @@ def make_test_world(config: Config) -> Callable[[int], Environment]:
   return lambda seed: registry.make(config.env.name, seed, is_testing=True, **config.env.kwargs)
 
 
-def build_replay(config: Config, spec: EnvSpec) -> ReplayBuffer:
-  """The replay buffer, with one lane for each (worker, environment)."""
-  num_lanes = config.workers.num_workers * config.workers.num_envs
-  return ReplayBuffer(config.replay, config.targets, spec, num_lanes, child_seed(config.seed, "replay"))
+def build_replay(
+  config: Config, spec: EnvSpec, stored: StoredTrajectories | None = None
+) -> ReplayBuffer | MixedReplay:
+  """The replay buffer, with one lane for each (worker, environment), and the trajectories on disk in it.
+
+  Raises: UserError: they break a convention of the records.
+  """
+  replay = make_replay(config, spec, None if stored is None else stored.lane_steps)
+  if stored is not None:
+    for lane, steps in stored.read():
+      add_stored(replay, stored.where, lane, steps)
+  return replay
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,7 +132,7 @@ def build_collectors(config: Config, spec: EnvSpec, state: RunState | None) -> C
   """The training workers, begun anew, or taken back to where a run's state has them."""
 
   def build_all(began_at: int) -> list[TrajectoryCollector | RolloutCollector]:
-    return [build_collector(config, spec, index, began_at) for index in range(config.workers.num_workers)]
+    return [build_collector(config, spec, index, began_at) for index in range(config.num_acting_workers)]
 
   if state is None or not state.progress:
     return Collectors(build_all(0))
@@ -137,3 +147,8 @@ def build_collectors(config: Config, spec: EnvSpec, state: RunState | None) -> C
     return Collectors(build_all(began_at), began_at, "; new games begin in all worlds")
   told = f"; new games begin in {num_new} worlds that cannot be taken back" if num_new else ""
   return Collectors(workers, began_at, told)
+
+
+def build_reanalyzer(config: Config, spec: EnvSpec, worker: int) -> Reanalyzer:
+  """The work of reanalyze worker number `worker`."""
+  return Reanalyzer(build_model(config, spec), config, spec, child_seed(config.seed, "reanalyze", worker))

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from moozi.core.errors import WorldError
+from moozi.core.records import TrajectorySample
 from moozi.runtime.run_state import RunState
 
 # What can go wrong while the run goes on. `faults/<kind>` in an event's metrics is a number of new ones.
@@ -20,6 +21,7 @@ FAULTS = (
   "disk",
   "training_worker",
   "testing_worker",
+  "reanalyze_worker",
   "replay_buffer",
   "parameter_server",
 )
@@ -53,6 +55,29 @@ class Acted(Event):
   episode_returns: np.ndarray
   episode_lengths: np.ndarray
   staleness: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Collected(Event):
+  """A segment [T, B, …] for whoever keeps it, of lanes first_lane … first_lane+B-1.
+
+  Told only where `trajectories.save` asks for it, each lane's in order, and not of segments that replay did
+  not take whole: `follows` is false where one of these lies between it and the lanes' last. Its arrays may
+  lie in memory that others wait for: copy what you keep.
+  """
+
+  segment: TrajectorySample
+  first_lane: int
+  follows: bool
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Reanalyzed(Event):
+  """Stored positions were searched again. `ratio` is their share of them and steps since training began."""
+
+  metrics: dict[str, float]
+  num_positions: int
+  ratio: float
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -44,6 +44,7 @@ class Learner:
 
   def __init__(self, model: Model, config: Config, spec: EnvSpec, seed: int) -> None:
     self._state = init_training_state(model, config, spec, jax.random.PRNGKey(seed))
+    self._target_update_period = config.learner.target_update_period
     self._update_many = make_update_many(model, config, spec)
     self._max_skipped = config.learner.max_skipped_updates
     self._skipped_in_a_row = 0
@@ -78,6 +79,7 @@ class Learner:
     metrics |= {
       "replay/target_age_updates": float(age.mean()),
       "replay/search_age_updates": float(search_age.mean()),
+      "replay/searched_again_share": float(np.mean(targets.searched_version != targets.acted_version)),
       "replay/importance_ratio_max": float(targets.importance_ratio.max()),
       "learner/samples_per_s": targets.slot.size / elapsed,
     }
@@ -109,10 +111,15 @@ class Learner:
     params, net_state = _to_numpy((self._state.params, self._state.net_state))
     return params, net_state, self.learner_step
 
+  @property
+  def target_version(self) -> int:
+    """Learner step of the newest copy into the target network."""
+    return self.learner_step - self.learner_step % self._target_update_period
+
   def target_parameters(self) -> tuple[Any, Any, int]:
-    """(target_params, net_state, version) in NumPy, for reanalyze."""
+    """(target_params, net_state, version) in NumPy, for reanalyze; the version is the copy's learner step."""
     params, net_state = _to_numpy((self._state.target_params, self._state.net_state))
-    return params, net_state, self.learner_step
+    return params, net_state, self.target_version
 
   def get_state(self) -> TrainingState:
     """The whole TrainingState in NumPy."""

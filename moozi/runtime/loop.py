@@ -14,21 +14,24 @@ import numpy as np
 from moozi.core.config import Config
 from moozi.core.errors import NotFiniteError, WorldError
 from moozi.core.flat_state import State, part, prefixed
-from moozi.core.pytree import replace
+from moozi.core.pytree import fields_of, replace
 from moozi.core.spec import EnvSpec
 from moozi.runtime import build, replay_snapshot
 from moozi.runtime.build import Collectors
 from moozi.runtime.events import (
   Acted,
+  Collected,
   Evaluated,
   Event,
   Faulted,
   Finished,
+  Reanalyzed,
   Started,
   StateReady,
   Updated,
   failed_evaluation,
 )
+from moozi.runtime.mixed_replay import StoredTrajectories
 from moozi.runtime.pacing import Best, CheckpointSchedule, Every, Pacer
 from moozi.runtime.run_state import RunState
 
@@ -40,6 +43,7 @@ def run(
   state: RunState | None = None,
   saved_blocks: Callable[[], np.ndarray | None] = lambda: None,
   latest: Callable[[], RunState | None] = lambda: None,
+  stored: StoredTrajectories | None = None,
 ) -> Generator[Event, None, None]:
   """Trains, and yields what happened.
 
@@ -50,13 +54,14 @@ def run(
     state: go on from here, to the bit; without its progress a new run begins with its training state.
     saved_blocks: generations of the blocks of replay that need not come with the next StateReady.
     latest: reads the newest whole state that was saved; None: there is none yet.
+    stored: trajectories to learn from, as `offline` says.
 
   Yields:
     Events in order; the last is Finished. What they mean for files and screens is the reader's business.
   """
   start = time.monotonic() - (0.0 if state is None else state.wall_s)
   with contextlib.closing(build.build_collectors(config, spec, state)) as collectors:
-    yield from _train(config, spec, should_stop, state, saved_blocks, latest, collectors, start)
+    yield from _train(config, spec, should_stop, state, saved_blocks, latest, stored, collectors, start)
 
 
 def _train(
@@ -66,12 +71,14 @@ def _train(
   state: RunState | None,
   saved_blocks: Callable[[], np.ndarray | None],
   latest: Callable[[], RunState | None],
+  stored: StoredTrajectories | None,
   collectors: Collectors,
   start: float,
 ) -> Iterator[Event]:
   workers, told = collectors.workers, collectors.told
   learner = build.build_learner(config, spec)
-  replay = build.build_replay(config, spec)
+  replay = build.build_replay(config, spec, stored)
+  reanalyzer = build.build_reanalyzer(config, spec, 0) if config.reanalyze.ratio else None
   evaluator = build.build_evaluator(config, spec)
   pacer = Pacer(config, slack_steps=0)
   evaluations, best = Every(config.evaluation.period_env_steps), Best()
@@ -81,11 +88,14 @@ def _train(
       pacer.set_state(part(state.progress, "pacer"))
       evaluations.set_state(part(state.progress, "evaluations"))
       best.set_state(part(state.progress, "best"))
+      if reanalyzer is not None:
+        reanalyzer.set_state(part(state.progress, "reanalyze"))
     if state.replay is not None:
-      lost = replay_snapshot.restore(replay, state.replay)
+      lost = replay_snapshot.restore(replay.acted, state.replay)
       told += f"; replay holds {replay.num_steps:,} steps" + (f", {lost:,} fewer than before" if lost else "")
   checkpoints = CheckpointSchedule(config.checkpoint, time.monotonic() - start, pacer.env_steps)
   learner_steps, has_gone_back = learner.learner_step, False
+  with_gap: set[int] = set()  # workers whose last segment replay did not take whole
 
   def counters() -> dict[str, Any]:
     return {"env_steps": pacer.env_steps, "learner_steps": learner_steps}
@@ -116,10 +126,12 @@ def _train(
     progress: State = {"worlds_began_at": collectors.began_at, "wall_s": time.monotonic() - start}
     progress |= prefixed("pacer", pacer.get_state()) | prefixed("evaluations", evaluations.get_state())
     progress |= prefixed("best", best.get_state())
+    if reanalyzer is not None:
+      progress |= prefixed("reanalyze", reanalyzer.get_state())
     state = RunState(
       training=learner.get_state(),
       progress=progress,
-      replay=replay_snapshot.take(replay, saved_blocks()),
+      replay=replay_snapshot.take(replay.acted, saved_blocks()),
       collectors=tuple(worker.get_state() for worker in workers),
     )
     return StateReady(**counters(), state=state, is_final=is_final)
@@ -172,6 +184,25 @@ def _train(
       )
       if taken.num_lost:
         yield Faulted(**counters(), counts=taken.faults, message=taken.describe(index))
+      elif config.trajectories.save:
+        follows = index not in with_gap
+        yield Collected(**counters(), segment=segment, first_lane=index * num_envs, follows=follows)
+      with_gap = with_gap | {index} if taken.num_lost else with_gap - {index}
+
+    if not workers:
+      pacer.pass_steps(replay.can_sample(config.learner.batch_size))
+
+    # replay → positions, searched again with the target network → replay
+    while reanalyzer is not None and pacer.may_reanalyze():
+      pacer.ask_reanalyze()
+      if reanalyzer.version != learner.target_version:
+        reanalyzer.set_parameters(*learner.target_parameters())
+      searched, metrics = reanalyzer.run(replay.positions(config.reanalyze, reanalyzer.version))
+      replay.write_back(**fields_of(searched))
+      pacer.done_reanalyze(searched.slot.size)
+      yield Reanalyzed(
+        **counters(), metrics=metrics, num_positions=searched.slot.size, ratio=pacer.reanalyze_ratio
+      )
 
     # replay → TrainTarget batch → TrainingState
     while pacer.may_learn(replay.can_sample(config.learner.batch_size)):

@@ -10,10 +10,12 @@ import numpy as np
 from moozi.core.config import ReplayConfig, TargetsConfig
 from moozi.core.flat_state import State, part, prefixed
 from moozi.core.pytree import map_fields
-from moozi.core.records import TrainTarget, TrajectorySample
+from moozi.core.reanalyze_config import ReanalyzeConfig
+from moozi.core.records import RootSpan, SearchRoots, TrainTarget, TrajectorySample
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
 from moozi.ops.sampling import importance_ratio
 from moozi.runtime.replay_door import Taken
+from moozi.runtime.replay_roots import RootChooser
 from moozi.runtime.replay_sampling import make_sampler
 from moozi.runtime.replay_storage import LaneStorage
 
@@ -67,6 +69,7 @@ class ReplayBuffer:
       )
     self._delta = np.zeros(self._storage.size, np.float32)
     self._sampler = make_sampler(config, self._storage, self._delta)
+    self._roots = RootChooser(self._storage, self._delta)
     self._rng = np.random.Generator(np.random.PCG64(seed))
     # Lanes that wait for an episode's first step: what follows their newest step did not come, or is none.
     self._waits = np.ones(num_lanes, np.bool_)
@@ -87,6 +90,11 @@ class ReplayBuffer:
   def storage(self) -> LaneStorage:
     """Where the steps lie."""
     return self._storage
+
+  @property
+  def acted(self) -> "ReplayBuffer":
+    """The part that acting fills: all of it, but in a MixedReplay."""
+    return self
 
   @property
   def num_lanes(self) -> int:
@@ -289,6 +297,16 @@ class ReplayBuffer:
       self._sampler.renew(touched)
     return int(slot.size)
 
+  def positions(self, config: ReanalyzeConfig, version: int) -> SearchRoots | list[RootSpan]:
+    """Up to `config.batch_size` positions to search again, in the form of `config.way`; see RootChooser.
+
+    Args:
+      config: which first, how many, in which form.
+      version: learner step of the parameters that will search.
+    """
+    slot = self._roots.choose(config.batch_size, config.order, version)
+    return self._roots.gather(slot) if config.way == "gather" else self._roots.spans(slot)
+
   def stored_range(self, lane: int) -> tuple[int, int]:
     """(first, stop) index of the steps of a lane that are stored now."""
     stop = int(self._storage.newest[lane]) + 1
@@ -344,6 +362,7 @@ class ReplayBuffer:
       | prefixed("counter", self._counters)
       | prefixed("storage", storage)
       | prefixed("sampler", self._sampler.get_state())
+      | prefixed("roots", self._roots.get_state())
     )
 
   def set_state(self, state: State) -> None:
@@ -362,6 +381,7 @@ class ReplayBuffer:
     self._delta[:] = state["delta"]
     self._waits[:] = state["waits"]
     self._sampler.set_state(part(state, "sampler"))
+    self._roots.set_state(part(state, "roots"))
     self.set_counters(state)
     words = [int(x) for x in state["rng"]]
     self._rng.bit_generator.state = {

@@ -10,12 +10,13 @@ from moozi.io.config import load_config
 
 def test_the_default_fits_two_cores():
   cluster.check_resources(Config(), {"CPU": 2.0})
+  cluster.check_resources(load_config(None, ["reanalyze.ratio=0.5"]), {"CPU": 2.0})
 
 
 def test_too_many_cpus_are_named():
   config = load_config(None, ["workers.num_workers=30", "workers.num_envs=4"])
   with pytest.raises(
-    UserError, match=r"16.5 CPUs.*ray.learner.num_cpus: 1.*workers.resources.num_cpus: 15.*has 2"
+    UserError, match=r"16.25 CPUs.*ray.learner.num_cpus: 1.*workers.resources.num_cpus: 15.*has 2"
   ):
     cluster.check_resources(config, {"CPU": 2.0})
 
@@ -32,3 +33,10 @@ def test_every_actor_is_counted():
   total = sum(count * share.num_cpus for count, share in cluster.demands(config).values())
   parts = (config.ray.learner, config.ray.replay, config.workers.resources, config.evaluation.resources)
   assert total == sum(part.num_cpus for part in parts)
+
+
+def test_reanalyze_workers_are_counted_where_there_are_any():
+  shares = ["reanalyze.num_workers=3", "reanalyze.resources.num_cpus=1"]
+  cluster.check_resources(load_config(None, shares), {"CPU": 2.0})
+  with pytest.raises(UserError, match=r"reanalyze.resources.num_cpus: 3"):
+    cluster.check_resources(load_config(None, [*shares, "reanalyze.ratio=0.5"]), {"CPU": 2.0})

@@ -1,5 +1,9 @@
 """A run small enough to compile and play in seconds."""
 
+from typing import Any
+
+import jax
+import numpy as np
 import pytest
 
 from moozi.core.config import Config
@@ -28,6 +32,12 @@ TINY = (
   "evaluation.max_random_starts=2",
   "max_env_steps=320",
 )
+
+
+def shaken(params: Any, seed: int = 0) -> Any:
+  """Parameters that tell positions apart: fresh networks give the same value and policy everywhere."""
+  rng = np.random.default_rng(seed)
+  return jax.tree_util.tree_map(lambda x: (x + 0.3 * rng.normal(size=np.shape(x))).astype(np.float32), params)
 
 
 @pytest.fixture(scope="session")

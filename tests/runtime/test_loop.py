@@ -7,7 +7,16 @@ import pytest
 from moozi.core.errors import NotFiniteError
 from moozi.io.config import load_config
 from moozi.runtime import build, loop
-from moozi.runtime.events import Acted, Evaluated, Faulted, Finished, Started, StateReady, Updated
+from moozi.runtime.events import (
+  Acted,
+  Collected,
+  Evaluated,
+  Faulted,
+  Finished,
+  Started,
+  StateReady,
+  Updated,
+)
 from moozi.runtime.run_state import RunState
 from tests.runtime.conftest import TINY
 
@@ -125,3 +134,14 @@ def test_it_goes_back_to_the_last_checkpoint_once():
   steps = [e.learner_steps for e in told]
   assert steps == sorted(steps), "versions never go back"
   assert any(isinstance(e, Updated) for e in told[told.index(fault) :]), "the run went on"
+
+
+def test_segments_are_told_where_they_are_kept(events):
+  assert not any(isinstance(e, Collected) for e in events)
+  _, told = run(
+    ["trajectories.save=true", "workers.num_workers=2", "max_env_steps=128", "evaluation.final_episodes=1"]
+  )
+  segments = [e for e in told if isinstance(e, Collected)]
+  assert [e.first_lane for e in segments] == [0, 4, 0, 4]
+  assert [e.env_steps for e in segments] == [32, 64, 96, 128]
+  assert all(e.segment.action.shape == (8, 4) for e in segments)

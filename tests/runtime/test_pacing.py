@@ -3,19 +3,32 @@
 import random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from moozi.core.config import CheckpointConfig, Config, LearnerConfig, ReplayConfig, WorkersConfig
+from moozi.core.reanalyze_config import ReanalyzeConfig
 from moozi.runtime.pacing import CheckpointSchedule, Every, Pacer
 
 
-def make_pacer(ratio, num_envs=4, segment=8, batch=16, updates=2, min_steps=64, max_steps=100_000, slack=0):
+def make_pacer(
+  ratio,
+  num_envs=4,
+  segment=8,
+  batch=16,
+  updates=2,
+  min_steps=64,
+  max_steps=100_000,
+  slack=0,
+  share=0.0,
+  positions=16,
+):
   config = Config(
     max_env_steps=max_steps,
     workers=WorkersConfig(num_envs=num_envs, segment_length=segment),
     learner=LearnerConfig(batch_size=batch, updates_per_call=updates, samples_per_step=ratio),
     replay=ReplayConfig(min_steps_to_learn=min_steps),
+    reanalyze=ReanalyzeConfig(ratio=share, batch_size=positions),
   )
   return Pacer(config, slack_steps=slack), num_envs * segment
 
@@ -76,6 +89,107 @@ def test_steps_that_are_lost_are_environment_steps_and_feed_no_learner(share, se
   assert pacer.samples_done <= 4.0 * stored_since
   assert pacer.samples_done > 4.0 * stored_since - 64
   assert pacer.sample_reuse == pytest.approx(4.0, rel=0.05)
+
+
+@settings(max_examples=12)
+@given(
+  share=st.sampled_from([0.01, 0.2, 0.5, 0.8, 0.95, 0.99]),
+  positions=st.integers(1, 300),
+  seed=st.integers(0, 1000),
+)
+def test_the_reanalyze_ratio_is_held_within_two_percent_whatever_completes_first(share, positions, seed):
+  """With searches often slow: acting waits for them, and work never stops."""
+  pacer, round_steps = make_pacer(4.0, max_steps=10**9, share=share, positions=positions)
+  order = random.Random(seed)
+  work = {"act": 0, "learn": 0, "search": 0}
+  while pacer.started_at is None or pacer.env_steps - pacer.started_at < 60 * pacer._slack_steps:
+    while work["act"] < 2 and pacer.may_act(can_sample=True):
+      pacer.ask_act(round_steps)
+      work["act"] += 1
+    while work["learn"] < 2 and pacer.may_learn(can_sample=True):
+      pacer.ask_learn()
+      work["learn"] += 1
+    while work["search"] < 2 and pacer.may_reanalyze():
+      pacer.ask_reanalyze()
+      work["search"] += 1
+    ready = [name for name, count in work.items() if count]
+    assert ready, "all wait for each other"
+    # The searches come last, unless there is nothing else.
+    name = order.choice(ready if order.random() < 0.3 else ready[:1])
+    work[name] -= 1
+    if name == "act":
+      pacer.done_act(round_steps)
+    elif name == "learn":
+      pacer.done_learn()
+    else:
+      pacer.done_reanalyze(positions)
+  assert pacer.reanalyze_ratio == pytest.approx(share, rel=0.02)
+  assert pacer.reanalyze_ratio <= share * 1.0001
+  assert pacer.sample_reuse == pytest.approx(4.0, rel=0.05)
+
+
+def test_nothing_is_searched_again_before_training_or_without_a_ratio():
+  pacer, _ = make_pacer(4.0, share=0.5, positions=8)
+  pacer.ask_act(96)
+  pacer.done_act(96)
+  assert not pacer.may_reanalyze()
+  assert pacer.reanalyze_ratio == 0
+  pacer.may_learn(can_sample=True)
+  assert pacer.started_at == 96
+  assert not pacer.may_reanalyze()
+  pacer.ask_act(8)
+  pacer.done_act(8)
+  assert pacer.may_reanalyze()
+  pacer.ask_reanalyze()
+  assert not pacer.may_reanalyze()
+  pacer.done_reanalyze(8)
+  assert pacer.reanalyze_ratio == 0.5
+  pacer, _ = make_pacer(4.0)
+  pacer.done_act(10_000)
+  pacer.may_learn(can_sample=True)
+  assert pacer.started_at == 10_000
+  pacer.done_act(10_000)
+  assert not pacer.may_reanalyze()
+
+
+def test_the_run_waits_for_the_searches_that_are_due():
+  pacer, _ = make_pacer(0.1, max_steps=128, share=0.5, positions=32)
+  pacer.ask_act(64)
+  pacer.done_act(64)
+  assert not pacer.may_learn(can_sample=True)
+  pacer.ask_act(64)
+  pacer.done_act(64)
+  assert not pacer.is_complete
+  for _ in range(2):
+    pacer.ask_reanalyze()
+  assert not pacer.is_complete
+  pacer.done_reanalyze(32)
+  # One call found fewer positions than it might have searched: the rest is still due.
+  pacer.done_reanalyze(20)
+  assert pacer.is_complete
+  assert pacer.positions_asked == pacer.positions_done == 52
+
+
+def test_where_nobody_acts_steps_pass_as_fast_as_they_are_learned_from():
+  pacer, round_steps = make_pacer(4.0, max_steps=640, share=0.5, positions=32)
+  pacer.pass_steps(can_sample=True)
+  assert pacer.started_at == 0
+  assert 0 < pacer.env_steps <= pacer._slack_steps + round_steps
+  learned = searched = 0
+  while not pacer.is_complete:
+    pacer.pass_steps(can_sample=True)
+    ahead = pacer.env_steps
+    while pacer.may_reanalyze():
+      pacer.ask_reanalyze()
+      pacer.done_reanalyze(32)
+      searched += 32
+    while pacer.may_learn(can_sample=True):
+      pacer.ask_learn()
+      pacer.done_learn()
+      learned += 32
+    assert ahead - learned / 4 <= pacer._slack_steps + round_steps
+  assert pacer.env_steps == searched == 640
+  assert learned == 4 * 640
 
 
 def test_training_starts_when_there_is_enough():

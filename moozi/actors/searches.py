@@ -1,0 +1,86 @@
+"""Reanalyze as the driver sees it: workers, calls in flight, and the target network's parameters."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from moozi.actors.calls import Calls
+from moozi.actors.crew import REPLAY, SEARCHER, SERVER, Crew
+from moozi.core.config import Config
+from moozi.runtime.events import Event, Reanalyzed
+from moozi.runtime.pacing import Every, Pacer
+
+
+class Searches:
+  """Keeps every reanalyze worker busy with bounded work in flight, as far as pacing allows.
+
+  Args:
+    crew: the actors; no reanalyze workers where reanalyze is off.
+    calls: the driver's.
+    config: the run's configuration.
+    pacer: says when another call may be asked for.
+    counters: what every event says.
+    learner_steps: updates made before the first.
+  """
+
+  def __init__(
+    self,
+    crew: Crew,
+    calls: Calls,
+    config: Config,
+    pacer: Pacer,
+    counters: Callable[[], dict[str, Any]],
+    learner_steps: int,
+  ) -> None:
+    self._crew, self._calls, self._pacer, self._counters = crew, calls, pacer, counters
+    self._most = config.reanalyze.calls_in_flight
+    self._in_flight = dict.fromkeys(crew.searchers, 0)
+    self._copies = Every(config.learner.target_update_period, start=learner_steps)
+    self._target: tuple[Any, int] | None = None  # parameters, and the learner step of the copy
+    if crew.searchers:
+      self._publish()
+
+  def ask(self) -> None:
+    """Gives every worker as much work as it may have in flight, the emptiest queue first."""
+    for index in sorted(self._in_flight, key=self._in_flight.__getitem__):
+      while self._target is not None and self._in_flight[index] < self._most and self._pacer.may_reanalyze():
+        self._ask(index, *self._target)
+
+  def on_updated(self, learner_steps: int) -> None:
+    """Takes the target network anew where it has been copied to."""
+    if self._crew.searchers and self._copies.is_due(learner_steps):
+      self._publish()
+
+  def _ask(self, index: int, parameters: Any, version: int) -> None:
+    self._pacer.ask_reanalyze()
+    self._in_flight[index] += 1
+    positions = self._crew.replay.positions.remote(version)
+    worker = self._crew.searchers[index]
+    searched, told = worker.run.options(num_returns=2).remote(parameters, positions)
+    self._calls.expect(
+      told,
+      f"{SEARCHER}_{index}",
+      functools.partial(self._on_searched, index, searched),
+      lambda _: self._on_lost(index),
+    )
+
+  def _publish(self) -> None:
+    reference = self._crew.server.target_parameters.remote()
+    self._calls.expect(reference, SERVER, lambda value: self._on_published(reference, value[2]))
+
+  def _on_published(self, reference: Any, version: int) -> list[Event]:
+    self._target = reference, version
+    return []
+
+  def _on_searched(self, index: int, searched: Any, told: tuple[int, dict[str, float]]) -> list[Event]:
+    num_positions, metrics = told
+    self._in_flight[index] -= 1
+    self._calls.expect(self._crew.replay.write_back.remote(searched), REPLAY)
+    self._pacer.done_reanalyze(num_positions)
+    ratio = self._pacer.reanalyze_ratio
+    return [Reanalyzed(**self._counters(), metrics=metrics, num_positions=num_positions, ratio=ratio)]
+
+  def _on_lost(self, index: int) -> list[Event]:
+    self._in_flight[index] -= 1
+    self._pacer.undo_reanalyze()
+    return []

@@ -1,0 +1,109 @@
+"""Measures the resident memory that replay adds, with steps of random play in it.
+
+  python scripts/bench_memory.py            # a million steps of each MinAtar game, 100,000 frames of Atari
+  python scripts/bench_memory.py --json FILE
+
+Each buffer is filled in a process of its own; what is told is that process's resident memory after minus
+before. Its end is a snapshot, so that what a checkpoint copies is told too.
+"""
+
+import argparse
+import json
+import multiprocessing
+import os
+from pathlib import Path
+from typing import Any
+
+GAMES = ("asterix", "breakout", "freeway", "seaquest", "space_invaders")
+CASES = {
+  **{f"minatar:{game}": ({}, 1_000_000, 128, 0.35) for game in GAMES},
+  "atari:Pong": ({}, 100_000, 8, 0.8),
+}
+SEGMENT = 64
+GIB = 2**30
+
+
+def resident_bytes() -> int:
+  """Of this process."""
+  with open("/proc/self/statm") as f:
+    return int(f.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def measure(name: str, kwargs: dict[str, Any], num_steps: int, num_envs: int) -> dict[str, float]:
+  """Fills a buffer of `num_steps`, and tells what it takes."""
+  import numpy as np
+
+  from moozi.core.config import ReplayConfig, TargetsConfig
+  from moozi.core.pytree import fields_of, stack
+  from moozi.core.records import StepSample, TrajectorySample
+  from moozi.core.spec import DUMMY_ACTION
+  from moozi.envs.vector import make_vector
+  from moozi.runtime import replay_snapshot
+  from moozi.runtime.replay import ReplayBuffer
+
+  env, rng = make_vector(name, kwargs, num_envs, seed=0), np.random.default_rng(0)
+  targets = TargetsConfig(history_length=4, unroll_steps=5, n_step=10)
+  step = env.reset()
+
+  def act() -> StepSample:
+    nonlocal step
+    mask, is_end = step.legal_actions_mask, step.is_last & ~step.is_truncated
+    scores = np.where(mask, rng.random(mask.shape), -1)
+    action = np.where(step.is_last, DUMMY_ACTION, scores.argmax(axis=1)).astype(np.int32)
+    policy = np.where(mask, 1.0, 0.0) / mask.sum(axis=1, keepdims=True)
+    zeros = np.zeros(num_envs, np.int32)
+    sample = StepSample(
+      **fields_of(step),
+      root_value=np.where(is_end, 0, rng.random(num_envs)).astype(np.float32),
+      action_probs=policy.astype(np.float32),
+      action=action,
+      acted_version=zeros,
+      searched_version=zeros,
+    )
+    step = env.step(action)
+    return sample
+
+  TrajectorySample(**fields_of(stack([act() for _ in range(SEGMENT)])))  # what is loaded late is loaded now
+  step = env.reset()
+  before = resident_bytes()
+  config = ReplayConfig(capacity=num_steps, min_steps_to_learn=1000)
+  replay = ReplayBuffer(config, targets, env.spec, num_envs, seed=0)
+  while replay.num_steps < num_steps - num_envs * SEGMENT:
+    replay.add(TrajectorySample(**fields_of(stack([act() for _ in range(SEGMENT)]))), 0)
+  for _ in range(20):
+    replay.sample_many(4, 256)
+  filled = resident_bytes()
+  snapshot = replay_snapshot.take(replay)
+  size = sum(array.nbytes for block in snapshot.blocks.values() for array in block.values())
+  num_stored = replay.num_steps
+  return {
+    "steps": num_stored,
+    "resident_gib": (filled - before) / GIB,
+    "bytes_a_step": (filled - before) / num_stored,
+    "snapshot_bytes_a_step": size / num_stored,
+  }
+
+
+def main() -> None:
+  parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+  parser.add_argument("--json", type=Path, help="write the figures here")
+  parser.add_argument("--only", help="one world, as it is named here")
+  arguments = parser.parse_args()
+  context = multiprocessing.get_context("spawn")
+  figures = {}
+  for name, (kwargs, num_steps, num_envs, limit) in CASES.items():
+    if arguments.only not in (None, name):
+      continue
+    with context.Pool(1) as pool:
+      figures[name] = figure = pool.apply(measure, (name, kwargs, num_steps, num_envs))
+    print(
+      f"{name:24} {figure['steps']:>9,} steps  {figure['resident_gib']:.3f} GiB of at most {limit} GiB  "
+      f"{figure['bytes_a_step']:,.0f} bytes a step, {figure['snapshot_bytes_a_step']:,.0f} in a snapshot",
+      flush=True,
+    )
+  if arguments.json is not None:
+    arguments.json.write_text(json.dumps(figures, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+  main()

@@ -1,0 +1,216 @@
+"""Learning from trajectories on disk, and searching them again: from a run's folder to the events."""
+
+import json
+
+import numpy as np
+import pytest
+
+from moozi import cli
+from moozi.core.errors import UserError
+from moozi.core.pytree import replace
+from moozi.io.checkpoints import expected_of, save_checkpoint
+from moozi.io.config import load_config
+from moozi.io.run_directory import RunDirectory
+from moozi.io.trajectories import TrajectoryWriter, open_trajectories
+from moozi.runtime import build, loop
+from moozi.runtime.events import Acted, Finished, Reanalyzed, StateReady, Updated
+from moozi.training import load_stored
+from tests.runtime.conftest import TINY, shaken
+from tests.runtime.replay_lanes import make_spec, random_lanes, segment_of
+
+SEARCH = [
+  f"planners.{who}.{text}"
+  for who in ("train", "reanalyze")
+  for text in ("gumbel_scale=0", "num_simulations=4")
+]
+HISTORY = ["targets.history_length=2"]
+NUM_STEPS = 10 * 8 * 4
+
+
+@pytest.fixture(scope="module")
+def old(tmp_path_factory):
+  """A run with one checkpoint, and trajectories that were acted with its parameters, in two files."""
+  folder = tmp_path_factory.mktemp("runs")
+  config = load_config(None, [*TINY, *SEARCH, *HISTORY, f"run.dir={folder}", "run.name=old"])
+  spec = build.world_spec(config)
+  run = RunDirectory.create(config)
+  learner = build.build_learner(config, spec)
+  state = learner.get_state()
+  learner.set_state(replace(state, params=shaken(state.params)))
+  collector = build.build_collector(config, spec, 0)
+  collector.set_parameters(*learner.parameters())
+  writer = TrajectoryWriter(run.trajectories_path, spec)
+  for i in range(10):
+    writer.append(collector.run(0)[0], 0)
+    if i == 4:
+      writer.flush()
+  writer.close()
+  meta = {"env_steps": 7, "learner_steps": 60} | expected_of(config, spec)
+  save_checkpoint(run.checkpoints_path, "step_7", learner.get_state(), meta)
+  return run.path
+
+
+def train(old, *overrides):
+  """A run's events, from a configuration that names the old run's trajectories."""
+  config = load_config(None, [*TINY, *HISTORY, f"offline.trajectories={old}", *overrides])
+  spec = build.world_spec(config)
+  return list(loop.run(config, spec, stored=load_stored(config, spec)))
+
+
+def test_learning_with_no_environment_at_all(old, monkeypatch):
+  def refuse(*args, **kwargs):
+    raise AssertionError("a world was made to act in")
+
+  monkeypatch.setattr(build, "build_collector", refuse)
+  events = train(old, "reanalyze.ratio=0.5", "learner.target_update_period=20", "evaluation.final_episodes=1")
+  assert not any(isinstance(e, Acted) for e in events)
+  last = events[-1]
+  assert isinstance(last, Finished)
+  assert (last.reason, last.env_steps) == ("max_env_steps", 320)
+  # As many updates as acting would have had: four samples for each step, in calls of 32.
+  assert last.learner_steps * 16 == pytest.approx(4 * 320, abs=32)
+  searches = [e for e in events if isinstance(e, Reanalyzed)]
+  assert searches[-1].num_positions == 256
+  updated = [e for e in events if isinstance(e, Updated)]
+  assert updated[0].metrics["offline/steps"] == NUM_STEPS
+  assert updated[-1].metrics["replay/steps"] == 0
+  assert updated[-1].metrics["offline/rewritten"] == 256 * len(searches)
+  states = [e.state for e in events if isinstance(e, StateReady) and e.is_final]
+  assert states[0].progress["pacer/env_steps"] == 320
+
+
+def test_stored_and_acted_steps_are_mixed(old):
+  events = train(old, "offline.fraction=0.25", "max_env_steps=160", "evaluation.final_episodes=1")
+  assert len([e for e in events if isinstance(e, Acted)]) == 5
+  last = [e for e in events if isinstance(e, Updated)][-1].metrics
+  assert (last["offline/steps"], last["replay/steps"]) == (NUM_STEPS, 160)
+  assert last["offline/drawn"] * 3 == last["replay/drawn"] > 0
+
+
+def test_only_the_first_steps_are_taken_where_that_is_asked_for(old):
+  events = train(old, "offline.max_env_steps=200", "max_env_steps=64", "evaluation.final_episodes=1")
+  assert next(e for e in events if isinstance(e, Updated)).metrics["offline/steps"] == 160
+
+
+def test_too_few_steps_are_refused(old):
+  config = load_config(None, [*TINY, f"offline.trajectories={old}", "targets.n_step=200"])
+  with pytest.raises(UserError, match="no lane has more than 203 steps"):
+    load_stored(config, build.world_spec(config))
+
+
+@pytest.fixture
+def door(capfd):
+  def run(*arguments):
+    with pytest.raises(SystemExit) as caught:
+      cli.main([str(a) for a in arguments])
+    out, err = capfd.readouterr()
+    return caught.value.code, out, err
+
+  return run
+
+
+def strangers(tmp_path):
+  """Paths that hold nothing to learn from, and what is said of them."""
+  spec = make_spec()
+  for name in ("other_world", "cut"):
+    writer = TrajectoryWriter(tmp_path / name, spec)
+    writer.append(segment_of(random_lanes(0, 2, 9, spec), 0, 9, spec), 0)
+    writer.close()
+  (path,) = (tmp_path / "cut").iterdir()
+  path.write_bytes(path.read_bytes()[:-9])
+  (tmp_path / "empty").mkdir()
+  (tmp_path / "photos").mkdir()
+  (tmp_path / "photos" / "cat.jpg").write_bytes(b"cat")
+  return {
+    "other_world": "another environment: spec.name is test:lanes there",
+    "cut": "cut or altered",
+    "empty": "holds no trajectories",
+    "photos": "not a trajectory file",
+    "missing": "no such folder",
+  }
+
+
+def test_what_cannot_be_learned_from_is_refused_at_the_door(door, tmp_path, old):
+  config = tmp_path / "catch.yaml"
+  config.write_text(f"env: {{name: 'tiny:catch'}}\nrun: {{dir: {tmp_path / 'runs'}, name: x}}\n")
+  for name, message in strangers(tmp_path).items():
+    before = sorted(p.name for p in tmp_path.iterdir())
+    for arguments in (
+      ("train", config, f"offline.trajectories={tmp_path / name}"),
+      ("reanalyze", old, "--trajectories", tmp_path / name, "--out", tmp_path / "new"),
+    ):
+      status, out, err = door(*arguments)
+      assert (status, out) == (2, ""), err
+      assert message in err
+      assert err.startswith("moozi: error: ")
+      assert err.count("\n") == 1
+    assert sorted(p.name for p in tmp_path.iterdir()) == before
+
+
+def test_settings_that_contradict_each_other_are_refused(door, tmp_path):
+  config = tmp_path / "catch.yaml"
+  config.write_text("env: {name: 'tiny:catch'}\n")
+  for overrides, message in (
+    (["offline.trajectories=x", "trajectories.save=true"], "nothing is acted with offline.fraction=1"),
+    (["offline.trajectories=x", "algorithm=ppo"], "needs algorithm=muzero"),
+    (["reanalyze.ratio=0.5", "algorithm=ppo"], "needs algorithm=muzero"),
+    (["reanalyze.ratio=1"], "at most 0.99"),
+    (["offline.fraction=0"], "above 0"),
+    (["offline.trajectories=x", "offline.fraction=0.5", "learner.batch_size=1"], "at least 2"),
+  ):
+    status, _, err = door("train", config, *overrides)
+    assert status == 2
+    assert message in err
+
+
+def test_a_stored_set_is_searched_again(door, tmp_path, old):
+  """With the parameters and the search that acted nothing changes: histories are whole across the files."""
+  out = tmp_path / "new"
+  status, text, err = door("reanalyze", old, "--checkpoint", "last", "--out", out, "--json")
+  assert status == 0, err
+  figures = json.loads(text)
+  assert figures["steps"] == NUM_STEPS
+  assert 0 < figures["positions"] < NUM_STEPS
+  assert figures["value_change_abs"] < 1e-4
+  assert figures["policy_divergence"] < 1e-5
+  before, after = open_trajectories(old), open_trajectories(out)
+  assert [f.path.name for f in before.files] == [f.path.name for f in after.files]
+  for a, b in zip(before.read(), after.read(), strict=True):
+    assert a.span == b.span
+    for name in ("frame", "action", "last_reward", "is_first", "is_last", "acted_version"):
+      np.testing.assert_array_equal(getattr(a.steps, name), getattr(b.steps, name), err_msg=name)
+    terminal = a.steps.is_last & ~a.steps.is_truncated
+    assert (b.steps.searched_version == np.where(terminal, 0, 60)).all()
+  status, _, err = door("reanalyze", old, "--out", out)
+  assert status == 2
+  assert "exists; nothing is ever overwritten" in err
+
+
+def test_another_search_changes_values_and_policies(door, tmp_path, old):
+  from moozi.io.run_directory import RunDirectory as Runs
+
+  config = Runs.open(old).load_config()
+  other = load_config(None, [*TINY, *HISTORY, f"run.dir={tmp_path}", "run.name=other", "seed=9"])
+  assert other.network == config.network
+  run = Runs.create(other)
+  spec = build.world_spec(other)
+  meta = {"env_steps": 7, "learner_steps": 60} | expected_of(other, spec)
+  save_checkpoint(run.checkpoints_path, "step_7", build.build_learner(other, spec).get_state(), meta)
+  status, text, err = door("reanalyze", run.path, "--trajectories", old, "--out", tmp_path / "new")
+  assert status == 0, err
+  lines = dict(line.split("  ", 1) for line in text.splitlines())
+  assert float(lines["mean size of the change"].strip()) > 1e-3
+  assert "nats" in lines["policy divergence, old to new"]
+  assert "positions/s" in lines
+  assert not [p for p in tmp_path.iterdir() if p.name.startswith(".")]
+
+
+def test_a_search_that_fails_leaves_nothing(door, tmp_path, old, monkeypatch):
+  from moozi.runtime.reanalyze import Reanalyzer
+
+  def fail(*args):
+    raise UserError("no more")
+
+  monkeypatch.setattr(Reanalyzer, "run", fail)
+  assert door("reanalyze", old, "--out", tmp_path / "new")[0] == 2
+  assert not list(tmp_path.iterdir())

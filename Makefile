@@ -44,6 +44,7 @@ format: setup ## put the code into its style
 bench: setup ## measure the speed of the parts and of the whole
 	$(BIN)/python scripts/bench.py
 	$(BIN)/python scripts/bench_rollout.py
+	$(BIN)/python scripts/bench_reanalyze.py
 	$(BIN)/python scripts/bench_worlds.py atari
 
 constraints: setup ## renew constraints.txt

@@ -1,0 +1,46 @@
+"""The curves of `sweep.py`'s results, one panel a game.
+
+    python experiments/reanalyze_sample_efficiency/analysis.py
+
+Writes results/curves.png: return in evaluation over environment steps, each seed thin, their mean thick.
+"""
+
+import json
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import numpy as np
+
+RESULTS = Path(__file__).parent / "results"
+GAMES = ("breakout", "space_invaders")
+COLORS = {"plain": "tab:gray", "reanalyze": "tab:blue"}
+
+
+def curve(path: Path) -> tuple[np.ndarray, np.ndarray]:
+  """(environment steps, returns in evaluation) of one run."""
+  ticks = [t for t in json.loads(path.read_text())["curve"] if "test/return_mean" in t]
+  return np.array([t["test/at_env_steps"] for t in ticks]), np.array([t["test/return_mean"] for t in ticks])
+
+
+def main() -> None:
+  """Draws the figure."""
+  figure, axes = plt.subplots(1, len(GAMES), figsize=(9, 3.4), layout="constrained")
+  for axis, game in zip(axes, GAMES, strict=True):
+    for variant, color in COLORS.items():
+      curves = [curve(path) for path in sorted(RESULTS.glob(f"{game}_{variant}_seed*.json"))]
+      for steps, returns in curves:
+        axis.plot(steps / 1000, returns, color=color, alpha=0.35, linewidth=1)
+      if curves:
+        shortest = min(len(steps) for steps, _ in curves)
+        mean = np.mean([returns[:shortest] for _, returns in curves], axis=0)
+        axis.plot(curves[0][0][:shortest] / 1000, mean, color=color, linewidth=2, label=variant)
+    axis.set(title=game, xlabel="environment steps, thousands", ylabel="return, 10 evaluation episodes")
+    axis.legend()
+  figure.savefig(RESULTS / "curves.png", dpi=150)
+
+
+if __name__ == "__main__":
+  main()

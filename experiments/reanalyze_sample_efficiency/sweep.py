@@ -1,0 +1,123 @@
+"""MinAtar at equal environment steps, with and without reanalyze; resumable.
+
+    python experiments/reanalyze_sample_efficiency/sweep.py [--steps 250000] [--seeds 2] [--table]
+
+Runs every (game, variant, seed) that has no result yet through `moozi train … runtime=local`, as many side by
+side as there are cores, one thread each, and keeps `results/<game>_<variant>_seed<n>.json`. Then prints the
+table; `--table` only prints it. Wall seconds are those of runs side by side.
+"""
+
+import argparse
+import concurrent.futures
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+HERE = Path(__file__).parent
+RESULTS = HERE / "results"
+ROOT = HERE.parents[1]
+GAMES = ("breakout", "space_invaders")
+KEYS = (
+  "env_steps",
+  "wall_s",
+  "train/return_mean",
+  "test/return_mean",
+  "test/at_env_steps",
+  "replay/search_age_updates",
+  "replay/searched_again_share",
+  "reanalyze/ratio",
+  "reanalyze/value_change_abs",
+  "reanalyze/policy_divergence",
+)
+
+
+def overrides_of(variant: str, ratio: float) -> tuple[str, ...]:
+  """What a variant sets over the game's own configuration."""
+  return {"plain": (), "reanalyze": (f"reanalyze.ratio={ratio}",)}[variant]
+
+
+def run(game: str, variant: str, seed: int, steps: int, ratio: float) -> None:
+  """One run to its end; its figures are written only then."""
+  overrides = overrides_of(variant, ratio)
+  with tempfile.TemporaryDirectory() as folder:
+    command = [
+      *(sys.executable, "-m", "moozi.cli", "train", str(ROOT / "config" / "minatar" / f"{game}.yaml")),
+      *("runtime=local", f"seed={seed}", f"max_env_steps={steps}", "max_wall_s=null", f"run.dir={folder}"),
+      *("run.name=run", "logging.progress=none", "evaluation.gif=false", "evaluation.period_env_steps=25000"),
+      # The learning rate falls over these steps, in updates of 256 at four samples a step.
+      *(f"learner.learning_rate.decay_steps={steps * 4 // 256}", *overrides),
+    ]
+    environment = os.environ | {"NPROC": "1", "OMP_NUM_THREADS": "1", "JAX_PLATFORMS": "cpu"}
+    subprocess.run(command, check=True, env=environment, cwd=ROOT, stdout=subprocess.DEVNULL)
+    summary = json.loads((Path(folder) / "run" / "summary.json").read_text())
+    lines = (Path(folder) / "run" / "metrics.jsonl").read_text().splitlines()
+  ticks = [json.loads(line) for line in lines]
+  curve = [{key: tick[key] for key in KEYS if key in tick} for tick in ticks]
+  result = {"game": game, "overrides": overrides, "summary": summary, "curve": curve}
+  RESULTS.mkdir(parents=True, exist_ok=True)
+  temporary = RESULTS / f".{game}_{variant}_seed{seed}.tmp"
+  temporary.write_text(json.dumps(result) + "\n")
+  temporary.rename(path_of(game, variant, seed))
+
+
+def path_of(game: str, variant: str, seed: int) -> Path:
+  """Where a finished run's figures are."""
+  return RESULTS / f"{game}_{variant}_seed{seed}.json"
+
+
+def table() -> None:
+  """Prints what is there."""
+  print(
+    "| game | variant | seeds | return, evaluation at the end | of plain | search age, updates | wall s |"
+  )
+  print("|---|---|---|---|---|---|---|")
+  for game in GAMES:
+    plain = None
+    for variant in ("plain", "reanalyze"):
+      results = [
+        json.loads(path.read_text()) for path in sorted(RESULTS.glob(f"{game}_{variant}_seed*.json"))
+      ]
+      if not results:
+        continue
+      returns = [r["summary"]["test_return_mean"] for r in results]
+      ages = [
+        [t["replay/search_age_updates"] for t in r["curve"] if "replay/search_age_updates" in t]
+        for r in results
+      ]
+      wall = np.mean([r["summary"]["training_s"] for r in results])
+      mean = float(np.mean(returns))
+      plain = mean if variant == "plain" else plain
+      share = "" if plain is None else f"{mean / plain:.2f}"
+      cell = " ".join(f"{x:.1f}" for x in returns) + f" (mean {mean:.1f})"
+      print(
+        f"| {game} | {variant} | {len(results)} | {cell} | {share} | "
+        f"{np.mean([np.mean(a) for a in ages]):.0f} | {wall:.0f} |"
+      )
+
+
+def main() -> None:
+  """Runs what is missing and prints the table."""
+  parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+  parser.add_argument("--steps", type=int, default=250_000)
+  parser.add_argument("--seeds", type=int, default=2)
+  parser.add_argument("--ratio", type=float, default=0.8)
+  parser.add_argument("--games", nargs="*", choices=GAMES, default=list(GAMES))
+  parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)), help="runs side by side")
+  parser.add_argument("--table", action="store_true")
+  args = parser.parse_args()
+  jobs = [(g, v, s) for s in range(args.seeds) for g in args.games for v in ("plain", "reanalyze")]
+  if not args.table:
+    with concurrent.futures.ThreadPoolExecutor(args.workers) as pool:
+      missing = [job for job in jobs if not path_of(*job).exists()]
+      for future in [pool.submit(run, *job, args.steps, args.ratio) for job in missing]:
+        future.result()
+  table()
+
+
+if __name__ == "__main__":
+  main()

@@ -1,0 +1,138 @@
+"""Measures reanalyze against the bare compiled search; `make bench` runs it.
+
+    python scripts/bench_reanalyze.py [CONFIG] [key=value …] [--seconds 10] [--json FILE]
+
+1. The floor: the compiled search of a batch that lies ready, positions/s.
+2. Each way of reanalyze, whole: positions chosen in a full replay buffer, taken out with their histories,
+   searched, written back with the priorities that hang on them. For the oldest first and the largest priority
+   first.
+
+The buffer is filled by random play with random values. The target is 0.9 of the floor for `gather`, which is
+the default. All in one process, one after the other; run it alone on the machine. Ratios are within one run.
+"""
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+NUM_STEPS = 65_536
+
+
+def rate_of(call: Callable[[], int], seconds: float) -> float:
+  """Positions/s of calls that return how many they searched; the first two, which compile, are left out."""
+  call()
+  call()
+  count, start = 0, time.perf_counter()
+  while time.perf_counter() - start < seconds:
+    count += call()
+  return count / (time.perf_counter() - start)
+
+
+def fill(config: Any, spec: Any) -> Any:
+  """A replay buffer with random play in it."""
+  import numpy as np
+
+  from moozi.core.pytree import fields_of, stack
+  from moozi.core.records import StepSample, TrajectorySample
+  from moozi.envs.vector import make_vector
+  from moozi.runtime import build
+
+  num_envs, length = config.workers.num_envs, config.workers.segment_length
+  env, replay = make_vector(config.env.name, config.env.kwargs, num_envs, 0), build.build_replay(config, spec)
+  random = np.random.default_rng(0)
+  step, number = env.reset(), 0
+  while replay.num_steps < min(NUM_STEPS, replay.storage.size):
+    samples = []
+    for _ in range(length):
+      weights = random.random((num_envs, spec.num_actions), np.float32) * step.legal_actions_mask
+      action = np.where(step.is_last, 0, weights.argmax(axis=1)).astype(np.int32)
+      version = np.full(num_envs, number, np.int32)
+      samples.append(
+        StepSample(
+          **fields_of(step),
+          root_value=random.random(num_envs, np.float32),
+          action_probs=weights / weights.sum(axis=1, keepdims=True),
+          action=action,
+          acted_version=version,
+          searched_version=version,
+        )
+      )
+      step = env.step(action)
+    replay.add(TrajectorySample(**fields_of(stack(samples))), first_lane=0)
+    number += 1
+  return replay, number
+
+
+def measure(config: Any, seconds: float) -> dict[str, float]:
+  """Rates in positions/s by name."""
+  import jax
+
+  from moozi.core.pytree import fields_of
+  from moozi.runtime import build
+  from moozi.runtime.reanalyze import make_root_search
+
+  spec = build.world_spec(config)
+  replay, version = fill(config, spec)
+  params, net_state, _ = build.build_learner(config, spec).parameters()
+  reanalyzer = build.build_reanalyzer(config, spec, 0)
+  settings = config.reanalyze
+  roots = replay.positions(settings, version)
+  search = jax.jit(
+    make_root_search(build.build_model(config, spec), config.planners.reanalyze, config.targets, spec)
+  )
+  on_device = jax.device_put(
+    (params, net_state, roots.frames, roots.history_actions, roots.legal_actions_mask, jax.random.PRNGKey(0))
+  )
+
+  def bare() -> int:
+    jax.block_until_ready(search(*on_device))
+    return len(roots.slot)
+
+  def whole(way: str, order: str) -> Callable[[], int]:
+    chosen = settings.model_copy(update={"way": way, "order": order})
+
+    def call() -> int:
+      nonlocal version
+      version += 1
+      reanalyzer.set_parameters(params, net_state, version)
+      searched, _ = reanalyzer.run(replay.positions(chosen, version))
+      return replay.write_back(**fields_of(searched))
+
+    return call
+
+  rates = {"bare search": rate_of(bare, seconds)}
+  for way in ("gather", "replayed"):
+    for order in ("oldest", "priority"):
+      rates[f"{way}, {order}"] = rate_of(whole(way, order), seconds)
+  # Once more, for what else was going on meanwhile.
+  rates["bare search, again"] = rate_of(bare, seconds)
+  return rates
+
+
+def main() -> None:
+  """Reads the arguments, measures, prints."""
+  parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+  parser.add_argument("config", nargs="?", default="config/minatar/breakout.yaml")
+  parser.add_argument("overrides", nargs="*")
+  parser.add_argument("--seconds", type=float, default=10.0, help="for each figure")
+  parser.add_argument("--json", type=Path, help="also write the figures there")
+  args = parser.parse_args()
+  from moozi.io.config import load_config
+
+  config = load_config(Path(args.config), args.overrides)
+  rates = measure(config, args.seconds)
+  floor = (rates["bare search"] + rates["bare search, again"]) / 2
+  print(
+    f"{config.reanalyze.batch_size} positions a call, {config.planners.reanalyze.num_simulations} simulations"
+  )
+  for name, rate in rates.items():
+    print(f"{name:<20} {rate:>10,.0f} positions/s  {rate / floor:>6.2f} of the bare search")
+  if args.json:
+    args.json.write_text(json.dumps({"rates": rates, "floor": floor}, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+  main()

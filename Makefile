@@ -3,7 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
-PYTEST ?= $(BIN)/python -m pytest
+# Two processes: much of a test is compiling, which takes one core. A file stays in one process.
+PYTEST ?= $(BIN)/python -m pytest -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
 .PHONY: help setup train test test-all check format bench constraints clean
@@ -46,6 +47,7 @@ bench: setup ## measure the speed of the parts and of the whole
 	$(BIN)/python scripts/bench_rollout.py
 	$(BIN)/python scripts/bench_reanalyze.py
 	$(BIN)/python scripts/bench_worlds.py atari
+	$(BIN)/python scripts/bench_memory.py
 
 constraints: setup ## renew constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv

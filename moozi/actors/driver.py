@@ -297,12 +297,11 @@ class _Driver:
     self._segments_at[index] -= 1
     return self._on_steps_lost(f"{WORKER}_{index}: the segment in flight was lost")
 
-  def _on_steps_lost(self, message: str, count: int | None = None) -> list[Event]:
-    """Acted steps that replay will not have are asked for again."""
-    if count is None:
-      count = self._segment_steps
-      self._pacer.undo_act(count)
-    return [Faulted(**self._counters(), counts={"lost_steps": count}, message=message)]
+  def _on_steps_lost(self, message: str) -> list[Event]:
+    """A segment that replay will not have is asked for again; its steps were never counted."""
+    self._pacer.undo_act(self._segment_steps)
+    counts = {"dropped_steps": self._segment_steps}
+    return [Faulted(**self._counters(), counts=counts, message=message)]
 
   def _on_update_lost(self, epoch: int, error: Any) -> list[Event]:
     self._batches_in_flight -= 1

@@ -16,6 +16,7 @@ FAULTS = (
   "went_back",
   "refused_segments",
   "lost_steps",
+  "dropped_steps",
   "lost_updates",
   "env_errors",
   "disk",

@@ -80,7 +80,7 @@ def is_game(game: str) -> bool:
     try:
       with _quietly():
         importlib.import_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
       raise UserError(f"{where}: the module {module} cannot be imported: {one_line(error)}") from error
     if game_id not in registry:
       raise UserError(f"{where}: the module {module} registers no {game_id} in gymnasium")
@@ -116,7 +116,7 @@ def make_environment(game: str, options: Options) -> Environment:
     with _quietly():
       # The checker warns of what is checked here too, at every world's first steps.
       env = gymnasium.make(game, disable_env_checker=True, **kwargs)
-  except Exception as error:
+  except (Exception, SystemExit) as error:
     if ".mujoco." in str(getattr(gymnasium.registry.get(game), "entry_point", "")):
       raise UserError(f"env.name={name}: {_CONTINUOUS}") from None
     given = f" with env.kwargs.kwargs={options.kwargs}" if options.kwargs else ""

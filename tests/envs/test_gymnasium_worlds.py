@@ -252,6 +252,13 @@ def test_a_module_that_registers_a_world(plugin):
   assert play(env, 10)[-1].discount == 1.0
 
 
+def test_a_module_that_exits_is_told(tmp_path, monkeypatch):
+  (tmp_path / "moozi_exits.py").write_text("import sys\nsys.exit(0)\n")
+  monkeypatch.syspath_prepend(tmp_path)
+  with pytest.raises(UserError, match="the module moozi_exits cannot be imported: 0"):
+    registry.world_spec("gymnasium:moozi_exits:Walk-v0")
+
+
 @pytest.mark.parametrize(
   ("name", "parts"),
   [

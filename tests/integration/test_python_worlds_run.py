@@ -19,38 +19,6 @@ WATCHED = "env.name=tests.envs.own_fakes:Watched"
 SHORT = ("evaluation.max_random_starts=0", "evaluation.max_episode_steps=12", "max_env_steps=128")
 
 
-@pytest.mark.parametrize(
-  ("world", "package"),
-  [
-    ("gymnasium:CartPole-v1", "gymnasium"),
-    ("open_spiel:tic_tac_toe", "pyspiel"),
-    ("open_spiel:kuhn_poker", "pyspiel"),
-    ("tests.envs.own_fakes:make_seeded", "dm_env"),
-  ],
-)
-def test_a_run_learns_and_is_evaluated(world, package):
-  pytest.importorskip(package)
-  config = load_config(None, [*TINY, *SHORT, f"env.name={world}", "evaluation.period_env_steps=64"])
-  spec = build.world_spec(config)
-  before = jax.device_get(build.build_learner(config, spec).parameters()[0])
-  events = list(loop.run(config, spec))
-  assert isinstance(events[-1], Finished)
-  assert events[-1].learner_steps > 0
-  losses = [event.metrics["loss/total"] for event in events if isinstance(event, Updated)]
-  assert np.isfinite(losses).all()
-  state = next(event.state for event in events if isinstance(event, StateReady) and event.is_final)
-  changed = [
-    not np.array_equal(a, b)
-    for a, b in zip(*map(jax.tree_util.tree_leaves, (before, state.params)), strict=True)
-  ]
-  assert all(np.isfinite(x).all() for x in jax.tree_util.tree_leaves(state.params))
-  assert any(changed)
-  results = [event.result for event in events if isinstance(event, Evaluated)]
-  assert [len(result.returns) for result in results] == [4, 4, 5]
-  assert (results[-1].lengths > 0).all()
-  assert (results[-1].seats is None) == (spec.num_players == 1)
-
-
 @pytest.fixture
 def watched():
   """No world is open before; how many there are afterwards is the test's business."""
@@ -59,15 +27,40 @@ def watched():
   return Watched
 
 
-def test_every_world_of_a_run_is_closed(watched):
-  config = load_config(None, [*TINY, *SHORT, WATCHED, "evaluation.period_env_steps=64"])
+@pytest.mark.parametrize(
+  ("world", "package"),
+  [
+    ("gymnasium:CartPole-v1", "gymnasium"),
+    ("open_spiel:tic_tac_toe", "pyspiel"),
+    ("open_spiel:kuhn_poker", "pyspiel"),
+    ("tests.envs.own_fakes:Watched", "dm_env"),
+  ],
+)
+def test_a_run_learns_and_is_evaluated(world, package, watched):
+  pytest.importorskip(package)
+  config = load_config(None, [*TINY, *SHORT, f"env.name={world}", "evaluation.period_env_steps=64"])
   spec = build.world_spec(config)
-  assert (watched.num_made, len(watched.open_worlds)) == (1, 0)
-  num_open = [len(watched.open_worlds) for _ in loop.run(config, spec)]
-  # While it runs, those that are acted in and no others: each evaluation closes its own.
-  assert set(num_open) == {config.workers.num_envs}
-  assert watched.num_made == 1 + config.workers.num_envs + 3 * config.evaluation.num_envs
+  num_tried = watched.num_made
+  events, num_open = [], set()
+  for event in loop.run(config, spec):
+    events.append(event)
+    num_open.add(len(watched.open_worlds))
+  assert isinstance(events[-1], Finished)
+  assert events[-1].learner_steps > 0
+  losses = [event.metrics["loss/total"] for event in events if isinstance(event, Updated)]
+  assert np.isfinite(losses).all()
+  state = next(event.state for event in events if isinstance(event, StateReady) and event.is_final)
+  assert all(np.isfinite(x).all() for x in jax.tree_util.tree_leaves(state.training.params))
+  results = [event.result for event in events if isinstance(event, Evaluated)]
+  assert [len(result.returns) for result in results] == [4, 4, 5]
+  assert (results[-1].lengths > 0).all()
+  assert (results[-1].seats is None) == (spec.num_players == 1)
   assert not watched.open_worlds
+  if world == "tests.envs.own_fakes:Watched":
+    # While it runs, those that are acted in are open and no others: each evaluation closes its own.
+    assert num_open == {config.workers.num_envs}
+    num_tested = 3 * config.evaluation.num_envs
+    assert (num_tried, watched.num_made) == (1, 1 + config.workers.num_envs + num_tested)
 
 
 def test_the_worlds_of_a_run_that_fails_or_is_left_are_closed(watched):
@@ -89,14 +82,10 @@ def plain(config):
   return config.env.model_copy(update={"kwargs": {}})
 
 
-@pytest.mark.parametrize("should_stop", [False, True])
-def test_the_worlds_of_an_evaluation_are_closed(watched, should_stop):
+def test_the_worlds_of_an_evaluation_that_is_stopped_are_closed(watched):
   config = load_config(None, [*TINY, *SHORT, WATCHED])
-  spec = build.world_spec(config)
-  params, net_state, _ = build.build_learner(config, spec).parameters()
-  evaluator = build.build_evaluator(config, spec)
-  result = evaluator.run(params, net_state, num_episodes=4, should_stop=lambda: should_stop)
-  assert (result is None) == should_stop
+  evaluator = build.build_evaluator(config, build.world_spec(config))
+  assert evaluator.run({}, {}, num_episodes=4, should_stop=lambda: True) is None
   assert watched.num_made == 1 + config.evaluation.num_envs
   assert not watched.open_worlds
 

@@ -1,10 +1,14 @@
 """Evaluation: fixed episodes, whatever the width; noise-free; told apart."""
 
+from typing import Any, NamedTuple
+
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from moozi.agent.policy import make_policy
+from moozi.envs.wrapper import EnvironmentWrapper
 from moozi.io.config import load_config
 from moozi.runtime import build
 from moozi.runtime.evaluation import Evaluator
@@ -108,6 +112,39 @@ def test_distinct_episodes_are_counted():
     ["evaluation.max_random_starts=0", "env.name=tiny:corridor", "env.kwargs.max_episode_steps=5"]
   )
   assert alike.num_distinct == 1, "a world without chance, one policy without noise: one episode"
+
+
+class Chosen(NamedTuple):
+  """What is read of a policy's output."""
+
+  action: Any
+  root_value: Any
+  action_probs: Any
+
+
+def test_episodes_that_show_something_else_are_distinct():
+  """The same actions and rewards in all of them: what the world shows is drawn by each episode's seed."""
+
+  def last_legal(params, net_state, history, timestep, key, temperature, forced):
+    legal = timestep.legal_actions_mask
+    action = legal.shape[1] - 1 - jnp.argmax(legal[:, ::-1], axis=1)
+    return history, Chosen(action, jnp.zeros(len(legal)), jnp.zeros(legal.shape))
+
+  world = "tests.envs.own_fakes:Counter"
+  config = load_config(None, [*TINY, f"env.name={world}", "evaluation.max_random_starts=0"])
+  spec, make = build.world_spec(config), build.make_test_world(config)
+  result = Evaluator(last_legal, 0.0, 1, config, spec, make).run({}, {}, num_episodes=7)
+  assert (result.returns.tolist(), result.lengths.tolist()) == ([0.0] * 7, [9] * 7)
+  assert result.num_distinct == 7
+  alike = Evaluator(last_legal, 0.0, 1, config, spec, lambda seed: Unseeded(make(seed)))
+  assert alike.run({}, {}, num_episodes=7).num_distinct == 1
+
+
+class Unseeded(EnvironmentWrapper):
+  """The same episode over and over."""
+
+  def seed(self, seed):
+    super().seed(0)
 
 
 def test_an_endless_world_is_cut():

@@ -1,5 +1,7 @@
 """Worlds as a user might write them."""
 
+import uuid
+from pathlib import Path
 from typing import ClassVar
 
 import dm_env
@@ -128,6 +130,18 @@ class Watched(Counter):
 
   def close(self):
     self.open_worlds.discard(self)
+
+
+class Marking(Counter):
+  """Leaves a file in a folder when it is made, and another one when it is closed: for other processes."""
+
+  def __init__(self, folder):
+    super().__init__()
+    self._path = Path(folder) / uuid.uuid4().hex
+    self._path.with_suffix(".made").touch()
+
+  def close(self):
+    self._path.with_suffix(".closed").touch()
 
 
 def make_counter(length=9):

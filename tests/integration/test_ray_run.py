@@ -246,6 +246,20 @@ def test_start_from_what_is_no_checkpoint(tmp_path):
 
 
 @pytest.mark.slow
+def test_the_worlds_of_all_processes_are_closed(tmp_path):
+  worlds = tmp_path / "worlds"
+  worlds.mkdir()
+  world = ["env.name=tests.envs.own_fakes:Marking", f"env.kwargs.folder={worlds}"]
+  process = start(tmp_path, *world, "max_env_steps=96", "evaluation.max_random_starts=0", cwd=ROOT)
+  _, err = finish(process, 240)
+  assert process.returncode == 0, err
+  made, closed = ({path.stem for path in worlds.glob(f"*.{kind}")} for kind in ("made", "closed"))
+  # One to try it, four to act in, three to test in at the end, and one for random play.
+  assert len(made) >= 9
+  assert closed == made
+
+
+@pytest.mark.slow
 def test_a_stop_during_an_evaluation_does_not_wait_for_it(tmp_path):
   """An endless episode is being tested: the checkpoint comes first, and the run ends."""
   endless = ["env.name=tiny:corridor", "env.kwargs.length=1000", "env.kwargs.max_episode_steps=null"]

@@ -190,8 +190,11 @@ def test_bad_settings_are_refused_before_anything_is_made(
     ("tic_tac_to", "the nearest is open_spiel:tic_tac_toe"),
   ],
 )
-def test_games_of_another_kind_are_refused_in_one_line(refused, config_file, tmp_path, game, said):
+def test_games_of_another_kind_are_refused_in_one_line(
+  refused, config_file, tmp_path, monkeypatch, game, said
+):
   pytest.importorskip("pyspiel")
+  monkeypatch.setattr(train, "_run_training", lambda *_: pytest.fail("started"))
   assert said in refused("train", config_file, f"env.name=open_spiel:{game}")
   assert not (tmp_path / "runs").exists()
 
@@ -259,6 +262,7 @@ def test_worlds_that_cannot_be_played_are_refused(refused, config_file, tmp_path
 def test_a_world_whose_package_is_missing_says_what_to_install(
   refused, config_file, tmp_path, monkeypatch, world, package, said
 ):
+  monkeypatch.setattr(train, "_run_training", lambda *_: pytest.fail("started"))
   monkeypatch.setitem(sys.modules, package, None)
   minatar._load.cache_clear()
   assert said in refused("train", config_file, f"env.name={world}")

@@ -54,13 +54,14 @@ class Searches:
   def _ask(self, index: int, parameters: Any, version: int) -> None:
     self._pacer.ask_reanalyze()
     self._in_flight[index] += 1
-    positions = self._crew.replay.positions.remote(version)
+    replay = self._crew.replay
+    positions = replay.positions.remote(version)
     worker = self._crew.searchers[index]
     searched, told = worker.run.options(num_returns=2).remote(parameters, positions)
     self._calls.expect(
       told,
       f"{SEARCHER}_{index}",
-      functools.partial(self._on_searched, index, searched),
+      functools.partial(self._on_searched, index, searched, replay),
       lambda _: self._on_lost(index),
     )
 
@@ -72,10 +73,14 @@ class Searches:
     self._target = reference, version
     return []
 
-  def _on_searched(self, index: int, searched: Any, told: tuple[int, dict[str, float]]) -> list[Event]:
+  def _on_searched(
+    self, index: int, searched: Any, replay: Any, told: tuple[int, dict[str, float]]
+  ) -> list[Event]:
     num_positions, metrics = told
     self._in_flight[index] -= 1
-    self._calls.expect(self._crew.replay.write_back.remote(searched), REPLAY)
+    if replay is self._crew.replay:
+      # In a replay that was made anew meanwhile the same slots and numbers may be other steps.
+      self._calls.expect(replay.write_back.remote(searched), REPLAY)
     self._pacer.done_reanalyze(num_positions)
     ratio = self._pacer.reanalyze_ratio
     return [Reanalyzed(**self._counters(), metrics=metrics, num_positions=num_positions, ratio=ratio)]

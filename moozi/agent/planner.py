@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import mctx
 
 from moozi.core.config import PlannerConfig
+from moozi.core.inspection import SearchTree
 from moozi.core.pytree import record
 from moozi.nn.model import Model, NetState, Params
 from moozi.ops.players import search_discount
@@ -105,6 +106,39 @@ def plan(
     q_values=q_values,
     tree=tree if with_tree else None,
   )
+
+
+def plain_tree(tree: Any) -> SearchTree:
+  """The tree of a `PlannerOutput` as plain arrays [B, N], N = num_simulations + 1.
+
+  Nodes that were never made (a search that met `max_depth` makes fewer) have 0 visits. Priors at the root are
+  those that the search went by: over the legal actions, with Dirichlet noise where there is any.
+  """
+  lane = jnp.arange(tree.parents.shape[0])[:, None]
+  parent = tree.parents
+  is_child = parent >= 0
+  edge = (lane, jnp.maximum(parent, 0), jnp.maximum(tree.action_from_parent, 0))
+  prior = jax.nn.softmax(tree.children_prior_logits)[edge]
+
+  def deepen(node: Array, depth: Array) -> Array:
+    above = jnp.take_along_axis(depth, jnp.maximum(parent[:, node], 0)[:, None], axis=1)[:, 0]
+    return depth.at[:, node].set(jnp.where(is_child[:, node], above + 1, 0))
+
+  return SearchTree(
+    parent=parent.astype(jnp.int32),
+    action=jnp.where(is_child, tree.action_from_parent, -1).astype(jnp.int32),
+    depth=jax.lax.fori_loop(1, parent.shape[1], deepen, jnp.zeros(parent.shape, jnp.int32)),
+    visits=tree.node_visits.astype(jnp.int32),
+    value=tree.node_values,
+    raw_value=tree.raw_values,
+    reward=jnp.where(is_child, tree.children_rewards[edge], 0.0),
+    prior=jnp.where(is_child, prior, 1.0),
+  )
+
+
+def root_state(tree: Any) -> Array:
+  """The hidden states, [B, …], that the searches of a `PlannerOutput`'s tree began from."""
+  return tree.embeddings[:, 0]
 
 
 def _make_recurrent_fn(model: Model, signed_discount: float) -> Any:

@@ -1,0 +1,85 @@
+"""The search's tree as plain arrays: node by node what mctx holds, whatever the search."""
+
+import jax
+import numpy as np
+import pytest
+
+from moozi.agent.planner import plain_tree, root_state
+from moozi.core.config import PlannerConfig
+from tests.agent.test_planner import LEGAL, ROOTS, A, N, run
+from tests.agent.tiny import one_hot_roots, random_tables
+
+PUCT = PlannerConfig(algorithm="puct", num_simulations=12)
+GUMBEL = PlannerConfig(num_simulations=12, gumbel_scale=0.0)
+CASES = {
+  "puct": (PUCT, 1),
+  "gumbel": (GUMBEL, 1),
+  "gumbel_two_players": (GUMBEL, 2),
+  "shallow": (PUCT.model_copy(update={"max_depth": 2}), 1),
+}
+
+
+@pytest.fixture(scope="module", params=list(CASES))
+def searched(request):
+  config, num_players = CASES[request.param]
+  tables = random_tables(np.random.default_rng(3), N, A)
+  output = run(config, tables, ROOTS, LEGAL, num_players=num_players)
+  return config, num_players, tables, output, jax.device_get(plain_tree(output.tree))
+
+
+def test_every_node_is_where_it_was_made(searched):
+  config, _, tables, output, plain = searched
+  tree = output.tree
+  for b in range(len(ROOTS)):
+    state = {0: ROOTS[b]}
+    assert (plain.parent[b, 0], plain.action[b, 0], plain.depth[b, 0]) == (-1, -1, 0)
+    made = np.flatnonzero(plain.visits[b])
+    for i in made[1:]:
+      p, a = int(plain.parent[b, i]), int(plain.action[b, i])
+      assert tree.children_index[b, p, a] == i
+      assert plain.visits[b, i] == tree.children_visits[b, p, a]
+      assert plain.depth[b, i] == plain.depth[b, p] + 1
+      state[i] = tables["next_state"][state[p], a]
+      assert plain.reward[b, i] == pytest.approx(tables["reward"][state[p], a], abs=2e-3)
+      assert plain.raw_value[b, i] == pytest.approx(tables["value"][state[i]], abs=2e-3)
+      assert plain.value[b, i] == tree.node_values[b, i]
+    assert plain.visits[b, 0] == config.num_simulations + 1
+    # Nodes that were never made claim nothing.
+    unmade = plain.visits[b] == 0
+    assert not plain.depth[b][unmade].any()
+    assert not plain.reward[b][unmade].any()
+
+
+def test_priors_are_the_networks_over_what_is_legal_at_the_root(searched):
+  _, _, tables, output, plain = searched
+  for b in range(len(ROOTS)):
+    for i in np.flatnonzero(plain.depth[b] == 1):
+      want = output.prior_probs[b, plain.action[b, i]]
+      assert plain.prior[b, i] == pytest.approx(float(want), abs=1e-5)
+    below = np.flatnonzero(plain.depth[b] == 2)
+    for i in below:
+      first = plain.parent[b, i]
+      state = tables["next_state"][ROOTS[b], plain.action[b, first]]
+      want = jax.nn.softmax(tables["logits"][state])[plain.action[b, i]]
+      assert plain.prior[b, i] == pytest.approx(float(want), abs=1e-5)
+    assert len(below)
+
+
+def test_edges_are_worth_what_the_search_says_of_its_actions(searched):
+  _, num_players, _, output, plain = searched
+  discount = 0.9 if num_players == 1 else -0.9
+  q_values = plain.reward + discount * plain.value
+  for b in range(len(ROOTS)):
+    for i in np.flatnonzero(plain.depth[b] == 1):
+      assert q_values[b, i] == pytest.approx(float(output.q_values[b, plain.action[b, i]]), abs=1e-4)
+
+
+def test_a_shallow_search_makes_fewer_nodes(searched):
+  config, _, _, _, plain = searched
+  assert plain.depth.max() == 2 if config.max_depth else plain.depth.max() > 2
+  assert (plain.visits == 0).any() == (config.max_depth is not None)
+
+
+def test_the_root_state_is_what_the_search_began_from(searched):
+  output = searched[3]
+  np.testing.assert_array_equal(root_state(output.tree), one_hot_roots(ROOTS, N)[:, 0, 0])

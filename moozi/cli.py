@@ -13,6 +13,7 @@ import typer
 
 from moozi.commands.envs import list_environments
 from moozi.commands.evaluate import evaluate
+from moozi.commands.inspect import inspect
 from moozi.commands.reanalyze import reanalyze
 from moozi.commands.train import train
 from moozi.commands.trajectories import list_trajectories
@@ -81,6 +82,7 @@ def _options(
 
 app.command("train")(train)
 app.command("evaluate")(evaluate)
+app.command("inspect")(inspect)
 app.command("reanalyze")(reanalyze)
 app.command("trajectories")(list_trajectories)
 app.command("envs")(list_environments)

@@ -194,7 +194,10 @@ def find_checkpoint(directory: Path, which: str | None = None) -> CheckpointInfo
         return read_checkpoint_info(path)
   found = list_checkpoints(directory)
   if not found:
-    raise UserError(f"{directory}: holds no checkpoint")
+    raise UserError(
+      f"{directory}: holds no checkpoint; `moozi train` leaves one there every checkpoint.period_s seconds, "
+      "and when it ends"
+    )
   if which in (None, "last"):
     return found[-1]
   if which is not None and which.isascii() and which.isdigit():

@@ -1,0 +1,95 @@
+"""What `moozi inspect` and `moozi report` share: an evaluation episode of a run, played again."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from moozi.core.errors import UserError
+
+if TYPE_CHECKING:
+  from moozi.core.config import Config
+  from moozi.core.inspection import InspectedEpisode
+  from moozi.core.spec import EnvSpec
+  from moozi.io.checkpoints import CheckpointInfo
+  from moozi.io.run_directory import RunDirectory
+
+
+def check_searches(run: Path, config: "Config", command: str) -> None:
+  """Raises UserError where the run's agent does not search."""
+  if config.algorithm != "muzero":
+    raise UserError(
+      f"{run}: algorithm={config.algorithm} does not search; `moozi {command}` needs a run made with "
+      "algorithm=muzero"
+    )
+
+
+def number_of(option: str, text: str) -> int:
+  """A whole number from 0 on."""
+  if not (text.isascii() and text.isdigit() and len(text) < 10):
+    raise UserError(f"{option}={text}: must be a whole number from 0 on")
+  return int(text)
+
+
+def place_in_run(run: "RunDirectory", name: str) -> Path:
+  """`name` in the run's folder.
+
+  Raises: UserError: it is a link; a run may come from anywhere, and one in it could lead anywhere.
+  """
+  path = run.path / name
+  if path.is_symlink():
+    raise UserError(f"{path}: is a link, which is not followed for writing; --out names another place")
+  return path
+
+
+def play_episode(
+  run: "RunDirectory",
+  config: "Config",
+  checkpoint: str | None,
+  *,
+  index: int,
+  max_steps: int | None,
+  num_simulations: int | None,
+) -> "tuple[EnvSpec, CheckpointInfo, InspectedEpisode]":
+  """Plays one of the evaluation's episodes with a checkpoint, and keeps what was thought.
+
+  Args:
+    run: the run.
+    config: its configuration.
+    checkpoint: as `find_checkpoint` takes it.
+    index: which episode.
+    max_steps: leave it after so many steps; None plays it to its end.
+    num_simulations: of each search; None leaves it to the testing planner.
+
+  Raises: UserError: there is no such checkpoint, or it is of another network or world.
+  """
+  from moozi.envs.registry import world_spec
+  from moozi.io.checkpoints import expected_of, find_checkpoint, load_checkpoint, read_checkpoint_info
+  from moozi.runtime.build import training_state_template
+  from moozi.runtime.inspection import inspect_episode
+  from moozi.runtime.opponents import check_opponent
+
+  spec = world_spec(config.env.name, **config.env.kwargs)
+  check_opponent(config, spec)
+  expected = expected_of(config, spec)
+  found = find_checkpoint(run.checkpoints_path, checkpoint)
+  found = read_checkpoint_info(found.path, expected)
+  state = load_checkpoint(found.path, training_state_template(config, spec), expected)
+  is_shown = sys.stderr.isatty()
+
+  def show(step: int) -> None:
+    if is_shown:
+      print(f"\r{step} steps of episode {index}", end="", file=sys.stderr, flush=True)
+
+  episode = inspect_episode(
+    config,
+    spec,
+    state.params,
+    state.net_state,
+    index=index,
+    max_steps=max_steps,
+    num_simulations=num_simulations,
+    on_step=show,
+  )
+  if is_shown:
+    print(file=sys.stderr)
+  return spec, found, episode

@@ -1,0 +1,325 @@
+"""One decision's search tree as a picture, SVG or PNG: the most visited nodes, the principal line marked."""
+
+import dataclasses
+import functools
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from xml.sax.saxutils import escape
+
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont
+
+from moozi.core.inspection import SearchTree
+from moozi.core.spec import EnvSpec
+
+DEFAULT_MAX_NODES = 60
+
+_BOX = (172, 40)
+_COLUMN, _ROW = 216, 60
+_MARGIN = 16
+_LINE = 17
+_FONT_SIZE = 12
+_PNG_SCALE = 2
+_MOST_PNG_PIXELS = 60_000_000
+_PAPER, _INK, _FAINT = "#ffffff", "#1b1b1f", "#6a6a72"
+_EDGE, _BAR = "#a9a9b4", "#9ccbe8"
+# Vermilion of Okabe and Ito (2008), told from the grey edges and blue bars under common color blindnesses.
+_PRINCIPAL = "#d55e00"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TreeLayout:
+  """Which nodes of a tree are drawn, and where: the root on the left, a leaf to each row.
+
+  Attributes:
+    node: [M] int64, indices into the tree; the root first, parents before their children.
+    parent: [M] int64, indices into these M; -1 at the root.
+    row: [M] float64: whole at leaves, the middle of its children's elsewhere.
+    num_rows: how many.
+    is_principal: [M] bool: on the line that the search expects (`principal_line`).
+    num_left_out: [M] int64: nodes below this one that are not drawn and have no nearer ancestor that is.
+  """
+
+  node: np.ndarray
+  parent: np.ndarray
+  row: np.ndarray
+  num_rows: int
+  is_principal: np.ndarray
+  num_left_out: np.ndarray
+
+
+def action_names(spec: EnvSpec) -> tuple[str, ...]:
+  """A name for each of the agent's actions, the dummy first; "action i" where the world names none."""
+  named = spec.action_names
+  return (
+    "dummy",
+    *(named[i] if i < len(named) else f"action {i}" for i in range(spec.num_env_actions)),
+  )
+
+
+def principal_line(tree: SearchTree, action: int | None = None) -> list[int]:
+  """The nodes of the line that the search expects, the root first.
+
+  Args:
+    tree: of one search.
+    action: the search's choice at the root; None, or one without a node, is the most visited. From there on
+      the most visited child goes on, of equals the one that was made first.
+  """
+  line, node = [0], 0
+  while True:
+    children = np.flatnonzero(tree.parent == node)
+    if len(children) == 0:
+      return line
+    chosen = children[tree.action[children] == action] if node == 0 else children[:0]
+    node = int(chosen[0] if len(chosen) else children[np.argmax(tree.visits[children])])
+    line.append(node)
+
+
+def layout_tree(
+  tree: SearchTree, max_nodes: int = DEFAULT_MAX_NODES, action: int | None = None
+) -> TreeLayout:
+  """Prunes a tree to its most visited nodes, of equals those made first, and puts them in rows.
+
+  Args:
+    tree: of one search.
+    max_nodes: how many to keep; the principal line is kept whatever its length.
+    action: as `principal_line` has it.
+
+  Raises: ValueError: where max_nodes is below 1.
+  """
+  if max_nodes < 1:
+    raise ValueError(f"max_nodes={max_nodes}: must be at least 1")
+  line = principal_line(tree, action)
+  # A child has no more visits than its parent and comes after it, so no node is kept without its parent.
+  order = np.lexsort((np.arange(tree.num_nodes), -tree.visits))
+  others = order[~np.isin(order, line)][: max(0, max_nodes - len(line))]
+  node = np.sort(np.concatenate([np.asarray(line, np.int64), others]))
+  number = np.full(tree.num_nodes, -1, np.int64)
+  number[node] = np.arange(len(node))
+  parent = np.where(tree.parent[node] >= 0, number[tree.parent[node]], -1)
+  children: list[list[int]] = [[] for _ in node]
+  for i in range(1, len(node)):
+    children[parent[i]].append(i)
+  row = np.zeros(len(node))
+  num_rows = 0
+  for i in _depth_first(children, tree.action[node]):
+    if children[i]:
+      row[i] = (row[children[i]].min() + row[children[i]].max()) / 2
+    else:
+      row[i] = num_rows
+      num_rows += 1
+  return TreeLayout(
+    node=node,
+    parent=parent,
+    row=row,
+    num_rows=num_rows,
+    is_principal=np.isin(node, line),
+    num_left_out=_count_left_out(tree, number, len(node)),
+  )
+
+
+def write_tree(
+  folder: Path,
+  name: str,
+  tree: SearchTree,
+  names: Sequence[str],
+  *,
+  signed_discount: float,
+  caption: Sequence[str] = (),
+  action: int | None = None,
+  max_nodes: int = DEFAULT_MAX_NODES,
+) -> tuple[Path, Path]:
+  """Writes `name`.svg and `name`.png, each whole or not at all. The folder is made where it is missing.
+
+  Args:
+    folder, name: where.
+    tree: of one search.
+    names: of the agent's actions.
+    signed_discount: what a child's value is multiplied with to be its parent's.
+    caption: lines above the picture.
+    action: the search's choice.
+    max_nodes: more are left out, and counted in the picture.
+
+  Returns: the two paths.
+  """
+  layout = layout_tree(tree, max_nodes, action)
+  sketch = _sketch(tree, layout, names, signed_discount, [*caption, _tally(tree, layout)])
+  folder.mkdir(parents=True, exist_ok=True)
+  svg, png = folder / f"{name}.svg", folder / f"{name}.png"
+  for path, data in ((svg, _to_svg(sketch).encode()), (png, None)):
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+      if data is None:
+        _to_image(sketch).save(partial, format="PNG", optimize=True)
+      else:
+        partial.write_bytes(data)
+      os.replace(partial, path)
+    finally:
+      partial.unlink(missing_ok=True)
+  return svg, png
+
+
+def _depth_first(children: list[list[int]], action: np.ndarray) -> list[int]:
+  """All nodes, each after its children, and these in the order of their actions. Without recursion: trees are
+  deep."""
+  out, stack = [], [0]
+  while stack:
+    i = stack.pop()
+    out.append(i)
+    stack.extend(sorted(children[i], key=lambda c: action[c]))
+  # A preorder that takes the last child first, reversed, is a postorder that takes the first child first.
+  return out[::-1]
+
+
+def _count_left_out(tree: SearchTree, number: np.ndarray, num_kept: int) -> np.ndarray:
+  """[num_kept]: how many nodes that are not drawn hang below each that is, without a nearer one."""
+  above = number.copy()
+  counts = np.zeros(num_kept, np.int64)
+  for i in range(1, tree.num_nodes):
+    if above[i] < 0:
+      above[i] = above[tree.parent[i]]
+      counts[above[i]] += 1
+  return counts
+
+
+@dataclasses.dataclass(frozen=True)
+class _Text:
+  x: float
+  y: float
+  text: str
+  color: str = _INK
+  is_bold: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class _Sketch:
+  """What both pictures are drawn from, in pixels: lines (x0, y0, x1, y1, width, color), boxes (x, y, w, h,
+  fill, outline, outline's width), texts by the left end of their middle line."""
+
+  size: tuple[int, int]
+  lines: list[tuple[float, float, float, float, float, str]]
+  boxes: list[tuple[float, float, float, float, str, str | None, float]]
+  texts: list[_Text]
+
+
+def _tally(tree: SearchTree, layout: TreeLayout) -> str:
+  left_out = tree.num_nodes - len(layout.node)
+  if not left_out:
+    return f"{tree.num_nodes} nodes"
+  return f"the {len(layout.node)} most visited of {tree.num_nodes} nodes; {left_out} are left out"
+
+
+def _sketch(
+  tree: SearchTree, layout: TreeLayout, names: Sequence[str], signed_discount: float, caption: Sequence[str]
+) -> _Sketch:
+  depth = tree.depth[layout.node]
+  top = _MARGIN + _LINE * len(caption) + 8
+  left = _MARGIN + _COLUMN * depth
+  middle = top + _ROW * layout.row + _BOX[1] / 2
+  share = tree.visits[layout.node] / max(1, int(tree.visits[0]))
+  width = max(int(left.max()) + _BOX[0] + _MARGIN, *(_MARGIN * 2 + 7 * len(line) for line in caption))
+  sketch = _Sketch((width, top + _ROW * layout.num_rows), [], [], [])
+  for i, line in enumerate(caption):
+    sketch.texts.append(_Text(_MARGIN, _MARGIN + _LINE * (i + 0.5), line, is_bold=i == 0))
+  for i in range(1, len(layout.node)):
+    p = layout.parent[i]
+    color = _PRINCIPAL if layout.is_principal[i] else _EDGE
+    x0, y0, x1, y1 = (float(v) for v in (left[p] + _BOX[0], middle[p], left[i], middle[i]))
+    sketch.lines.append((x0, y0, x1, y1, float(1 + 5 * share[i]), color))
+  for i, node in enumerate(layout.node):
+    x, y = float(left[i]), float(middle[i] - _BOX[1] / 2)
+    outline = _PRINCIPAL if layout.is_principal[i] else _FAINT
+    sketch.boxes.append((x, y, *_BOX, _PAPER, outline, 2.0 if layout.is_principal[i] else 1.0))
+    sketch.boxes.append((x + 2, y + _BOX[1] - 5, float((_BOX[0] - 4) * share[i]), 3, _BAR, None, 0.0))
+    first, second = _node_lines(tree, int(node), names, signed_discount)
+    sketch.texts.append(_Text(x + 7, y + 10, first, is_bold=True))
+    sketch.texts.append(_Text(x + 7, y + 25, second))
+    if layout.num_left_out[i]:
+      text = f"+ {layout.num_left_out[i]} left out"
+      sketch.texts.append(_Text(x + 7, y + _BOX[1] + 8, text, _FAINT))
+  return sketch
+
+
+def _node_lines(tree: SearchTree, node: int, names: Sequence[str], signed_discount: float) -> tuple[str, str]:
+  """What stands in a node's box: N visits, P prior, V value, R reward, Q what the edge was worth."""
+  value, visits = float(tree.value[node]), int(tree.visits[node])
+  if tree.parent[node] < 0:
+    return f"root  N {visits}", f"V {value:+.3g}  net {float(tree.raw_value[node]):+.3g}"
+  reward = float(tree.reward[node])
+  name = names[tree.action[node]][:10]
+  q_value = reward + signed_discount * value
+  return (
+    f"{name}  N {visits}  P {float(tree.prior[node]):.2f}",
+    f"Q {q_value:+.3g}  V {value:+.3g}  R {reward:+.2g}",
+  )
+
+
+def _to_svg(sketch: _Sketch) -> str:
+  width, height = sketch.size
+  out = [
+    f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}"',
+    f'viewBox="0 0 {width} {height}" font-family="Helvetica, Arial, sans-serif" font-size="{_FONT_SIZE}">',
+    f'<rect width="{width}" height="{height}" fill="{_PAPER}"/>',
+  ]
+  for x0, y0, x1, y1, stroke, color in sketch.lines:
+    bend = (x0 + x1) / 2
+    path = f"M{x0:g} {y0:g}C{bend:g} {y0:g} {bend:g} {y1:g} {x1:g} {y1:g}"
+    out.append(f'<path d="{path}" fill="none" stroke="{color}" stroke-width="{stroke:.2f}"/>')
+  for x, y, w, h, fill, outline, stroke in sketch.boxes:
+    edge = f' stroke="{outline}" stroke-width="{stroke:g}"' if outline else ""
+    out.append(
+      f'<rect x="{x:g}" y="{y:g}" width="{w:.4g}" height="{h:g}" rx="{4 if outline else 1}" '
+      f'fill="{fill}"{edge}/>'
+    )
+  for text in sketch.texts:
+    weight = ' font-weight="bold"' if text.is_bold else ""
+    out.append(
+      f'<text x="{text.x:g}" y="{text.y:g}" dominant-baseline="central" fill="{text.color}"{weight} '
+      f'xml:space="preserve">{escape(text.text)}</text>'
+    )
+  return "\n".join([*out, "</svg>", ""])
+
+
+def _to_image(sketch: _Sketch) -> Image.Image:
+  width, height = sketch.size
+  scale = _PNG_SCALE if width * height * _PNG_SCALE**2 <= _MOST_PNG_PIXELS else 1
+  image = Image.new("RGB", (width * scale, height * scale), _PAPER)
+  draw = ImageDraw.Draw(image)
+  for x0, y0, x1, y1, stroke, color in sketch.lines:
+    points = [(x * scale, y * scale) for x, y in _bend(x0, y0, x1, y1)]
+    draw.line(points, fill=color, width=max(1, round(stroke * scale)), joint="curve")
+  for x, y, w, h, fill, outline, stroke in sketch.boxes:
+    corners = tuple(v * scale for v in (x, y, x + w, y + h))
+    draw.rounded_rectangle(
+      corners,
+      radius=(4 if outline else 1) * scale,
+      fill=fill,
+      outline=outline,
+      width=round(stroke * scale),
+    )
+  for text in sketch.texts:
+    stroke_width = 0.35 * scale if text.is_bold else 0
+    draw.text(
+      (text.x * scale, text.y * scale),
+      text.text,
+      fill=text.color,
+      font=_font(scale),
+      anchor="lm",
+      stroke_width=stroke_width,
+    )
+  return image
+
+
+def _bend(x0: float, y0: float, x1: float, y1: float) -> list[tuple[float, float]]:
+  """Points of the same curve that the SVG has, a cubic with both handles at the middle."""
+  t = np.linspace(0.0, 1.0, 25)
+  a, b, c, d = (1 - t) ** 3, 3 * t * (1 - t) ** 2, 3 * t**2 * (1 - t), t**3
+  middle = (x0 + x1) / 2
+  xs, ys = a * x0 + (b + c) * middle + d * x1, (a + b) * y0 + (c + d) * y1
+  return [(float(x), float(y)) for x, y in zip(xs, ys, strict=True)]
+
+
+@functools.cache
+def _font(scale: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
+  return ImageFont.load_default(_FONT_SIZE * scale)

@@ -1,0 +1,178 @@
+"""Pictures of search trees: which nodes are drawn, where, and what stands in them."""
+
+import xml.etree.ElementTree as ET
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from moozi.core.inspection import SearchTree
+from moozi.core.spec import EnvSpec
+from moozi.vis import search_tree
+from moozi.vis.search_tree import action_names, layout_tree, principal_line, write_tree
+from tests.vis.trees import make_tree
+
+NAMES = ("dummy", "left", "right", "fire")
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def small_tree() -> SearchTree:
+  """The root; right (4 visits), left (4) and fire (1); below left: fire (2) and left (1)."""
+  columns = {
+    "parent": [-1, 0, 0, 0, 2, 2],
+    "action": [-1, 2, 1, 3, 3, 1],
+    "depth": [0, 1, 1, 1, 2, 2],
+    "visits": [10, 4, 4, 1, 2, 1],
+  }
+  values = {
+    "value": [0.5, 0.25, 0.75, -1.0, 2.0, 3.0],
+    "raw_value": [0.125] * 6,
+    "reward": [0.0, 1.0, 0.0, 0.0, -1.0, 0.0],
+    "prior": [1.0, 0.5, 0.375, 0.125, 0.625, 0.25],
+  }
+  return SearchTree(
+    **{name: np.array(x, np.int32) for name, x in columns.items()},
+    **{name: np.array(x, np.float32) for name, x in values.items()},
+  )
+
+
+def test_the_principal_line_begins_with_the_choice_and_goes_on_with_the_most_visited():
+  tree = small_tree()
+  assert principal_line(tree, action=1) == [0, 2, 4]
+  assert principal_line(tree, action=3) == [0, 3]
+  # Of equals, the one that was made first.
+  assert principal_line(tree) == [0, 1]
+  assert principal_line(tree, action=7) == [0, 1]
+
+
+def test_leaves_have_rows_in_the_order_of_their_actions_and_parents_stand_between():
+  layout = layout_tree(small_tree())
+  assert layout.node.tolist() == [0, 1, 2, 3, 4, 5]
+  assert layout.parent.tolist() == [-1, 0, 0, 0, 2, 2]
+  # left-left, left-fire, right, fire
+  assert layout.row.tolist() == [1.75, 2.0, 0.5, 3.0, 1.0, 0.0]
+  assert layout.num_rows == 4
+  assert not layout.num_left_out.any()
+
+
+def test_the_most_visited_are_kept_and_the_rest_is_counted_where_it_hangs():
+  layout = layout_tree(small_tree(), max_nodes=3, action=1)
+  # The line 0, 2, 4 takes all three places; 1 and 3 hang at the root, 5 at node 2.
+  assert layout.node.tolist() == [0, 2, 4]
+  assert layout.parent.tolist() == [-1, 0, 1]
+  assert layout.num_left_out.tolist() == [2, 1, 0]
+  assert layout.is_principal.all()
+  four = layout_tree(small_tree(), max_nodes=4, action=1)
+  assert four.node.tolist() == [0, 1, 2, 4]
+  assert four.is_principal.tolist() == [True, False, True, True]
+
+
+@pytest.mark.parametrize("max_nodes", [1, 5, 20, 400])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_pruned_tree_is_a_tree_and_loses_count_of_nothing(seed, max_nodes):
+  tree = make_tree(150, seed=seed)
+  layout = layout_tree(tree, max_nodes)
+  assert layout.node[0] == 0
+  assert (layout.parent[1:] >= 0).all()
+  np.testing.assert_array_equal(layout.node[layout.parent[1:]], tree.parent[layout.node[1:]])
+  assert len(layout.node) + layout.num_left_out.sum() == tree.num_nodes
+  if max_nodes >= len(principal_line(tree)):
+    assert len(layout.node) == min(max_nodes, tree.num_nodes)
+    kept = np.isin(np.arange(tree.num_nodes), layout.node)
+    off_line = ~np.isin(np.arange(tree.num_nodes), principal_line(tree))
+    if (~kept).any() and (kept & off_line).any():
+      assert tree.visits[kept & off_line].min() >= tree.visits[~kept].max()
+  # No two leaves share a row, and no row is empty.
+  leaves = ~np.isin(np.arange(len(layout.node)), layout.parent)
+  assert sorted(layout.row[leaves]) == list(range(layout.num_rows))
+
+
+def test_a_chain_deeper_than_the_stack_is_drawn():
+  num = 3000
+  order = np.arange(num, dtype=np.int32)
+  columns = {"parent": order - 1, "depth": order, "visits": order[::-1] + 1}
+  values = dict.fromkeys(("value", "raw_value", "reward", "prior"), np.zeros(num, np.float32))
+  tree = SearchTree(action=np.ones(num, np.int32), **columns, **values)
+  assert layout_tree(tree, max_nodes=num).num_rows == 1
+
+
+def test_no_nodes_at_all_are_refused():
+  with pytest.raises(ValueError, match="max_nodes=0"):
+    layout_tree(small_tree(), max_nodes=0)
+
+
+def write(folder, **changes):
+  arguments = {"signed_discount": 0.5, "caption": ["tiny:catch <&>"], "action": 1} | changes
+  return write_tree(folder, "a_tree", small_tree(), NAMES, **arguments)
+
+
+def texts(svg):
+  return [element.text for element in ET.parse(svg).getroot().iter(f"{SVG}text")]
+
+
+def test_the_svg_says_everything(tmp_path):
+  svg, _ = write(tmp_path)
+  said = texts(svg)
+  assert said[:2] == ["tiny:catch <&>", "6 nodes"]
+  assert "root  N 10" in said
+  assert "V +0.5  net +0.125" in said
+  assert "right  N 4  P 0.50" in said
+  # 1 + 0.5 · 0.25
+  assert "Q +1.12  V +0.25  R +1" in said
+  root = ET.parse(svg).getroot()
+  principal = [e for e in root.iter() if e.get("stroke") == search_tree._PRINCIPAL]
+  # Three boxes and the two edges between them.
+  assert [e.tag.removeprefix(SVG) for e in principal] == ["path", "path", "rect", "rect", "rect"]
+  widths = [float(e.get("stroke-width")) for e in root.iter(f"{SVG}path")]
+  assert widths == [3.0, 3.0, 1.5, 2.0, 1.5]
+
+
+def test_the_sign_of_two_players_is_in_the_worth_of_a_move(tmp_path):
+  said = texts(write(tmp_path, signed_discount=-0.5)[0])
+  assert "Q +0.875  V +0.25  R +1" in said
+
+
+def test_what_is_left_out_is_told(tmp_path):
+  said = texts(write(tmp_path, max_nodes=3)[0])
+  assert "the 3 most visited of 6 nodes; 3 are left out" in said
+  assert "+ 2 left out" in said
+  assert "+ 1 left out" in said
+
+
+def test_the_png_is_the_same_picture_twice_as_large(tmp_path):
+  svg, png = write(tmp_path)
+  root = ET.parse(svg).getroot()
+  with Image.open(png) as image:
+    assert image.size == (2 * int(root.get("width")), 2 * int(root.get("height")))
+    pixels = np.asarray(image.convert("RGB"))
+  orange = np.array([0xD5, 0x5E, 0x00])
+  is_orange = (pixels == orange).all(axis=-1)
+  for box in [e for e in root.iter(f"{SVG}rect") if e.get("stroke") == search_tree._PRINCIPAL]:
+    x, y = 2 * float(box.get("x")), 2 * float(box.get("y"))
+    middle = int(y + float(box.get("height")))
+    assert is_orange[middle, int(x) - 2 : int(x) + 5].any()
+  assert not is_orange[:, : int(2 * search_tree._MARGIN) - 6].any()
+
+
+def test_a_tree_that_is_too_large_for_a_sharp_png_is_drawn_smaller(tmp_path, monkeypatch):
+  monkeypatch.setattr(search_tree, "_MOST_PNG_PIXELS", 1000)
+  svg, png = write(tmp_path)
+  with Image.open(png) as image:
+    assert image.width == int(ET.parse(svg).getroot().get("width"))
+
+
+def test_a_failed_write_leaves_nothing(tmp_path, monkeypatch):
+  def fail(source, target):
+    raise OSError("no space left")
+
+  monkeypatch.setattr(search_tree.os, "replace", fail)
+  with pytest.raises(OSError, match="no space"):
+    write(tmp_path / "pictures")
+  assert not list((tmp_path / "pictures").iterdir())
+
+
+def test_actions_without_names_have_numbers():
+  spec = EnvSpec(
+    name="a:b", frame_shape=(1, 1, 2), frame_dtype="bool", num_env_actions=3, action_names=("up", "down")
+  )
+  assert action_names(spec) == ("dummy", "up", "down", "action 2")

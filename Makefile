@@ -29,7 +29,7 @@ train: setup ## train MinAtar Breakout for about five minutes
 test: setup ## the tests, under 12 minutes on two cores
 	$(PYTEST) -m 'not slow and not learning and not bench'
 
-test-all: setup ## the tests, those that train and measure among them
+test-all: setup ## the tests, those that train, measure or need Chromium among them
 	$(PYTEST)
 
 check: setup ## style, types and import contracts

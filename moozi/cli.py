@@ -15,6 +15,7 @@ from moozi.commands.envs import list_environments
 from moozi.commands.evaluate import evaluate
 from moozi.commands.inspect import inspect
 from moozi.commands.reanalyze import reanalyze
+from moozi.commands.report import report
 from moozi.commands.train import train
 from moozi.commands.trajectories import list_trajectories
 from moozi.core.errors import UserError
@@ -85,6 +86,7 @@ app.command("evaluate")(evaluate)
 app.command("inspect")(inspect)
 app.command("reanalyze")(reanalyze)
 app.command("trajectories")(list_trajectories)
+app.command("report")(report)
 app.command("envs")(list_environments)
 
 

@@ -1,0 +1,273 @@
+"""One HTML page of a run: its curves, its settings, and an episode to step through. No server, no network.
+
+The page's parts lie beside this module in `report_page`; what is here makes the data that they show.
+"""
+
+import base64
+import hashlib
+import html
+import io
+import json
+import math
+import os
+import re
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from moozi.core.inspection import InspectedEpisode, SearchTree
+from moozi.core.spec import EnvSpec
+from moozi.vis.frames import render_frame
+from moozi.vis.search_tree import action_names, layout_tree
+
+MAX_TREE_NODES = 40
+MAX_CURVE_POINTS = 300
+_FRAME_SIDE = 140
+_PICTURE_SIDE = 320
+_SHEET_PIXELS = 2_000_000
+_SHEET_FRAMES = 100
+_TICK_KEYS = ("env_steps", "learner_steps", "wall_s", "test/at_env_steps")
+_SCRIPTS = ("charts.js", "tree.js", "player.js")
+
+
+def write_report(
+  path: Path,
+  episode: InspectedEpisode,
+  spec: EnvSpec,
+  *,
+  run: Mapping[str, Any],
+  ticks: Sequence[Mapping[str, Any]],
+  config: str,
+) -> Path:
+  """Writes the page; it appears whole or not at all. Its folder is made where it is missing.
+
+  Args:
+    path: the file.
+    episode: what the player shows.
+    spec: the facts of the world.
+    run: `name`, `checkpoint`, `env_steps`, `learner_steps`, and `figures`, a sentence about its results.
+    ticks: of metrics.jsonl: each has `env_steps`, and numbers or None by name.
+    config: the run's configuration as text.
+
+  Returns: the path.
+  """
+  data = {
+    "run": dict(run) | {"env": spec.name},
+    "episode": episode_data(episode, spec),
+    "curves": curve_data(ticks),
+    "config": config,
+  }
+  path.parent.mkdir(parents=True, exist_ok=True)
+  partial = path.with_name(f".{path.name}.{os.getpid()}")
+  try:
+    partial.write_text(_page(str(run["name"]), data), "utf-8")
+    os.replace(partial, path)
+  finally:
+    partial.unlink(missing_ok=True)
+  return path
+
+
+def curve_data(ticks: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, list[float]]]:
+  """x (environment steps) and y of each figure that the ticks name, sorted by name.
+
+  An evaluation's figures lie at the steps that it was of, which may be before the tick that tells them. Of
+  more than 300 points each stretch of neighbors becomes one, their mean.
+  """
+  points: dict[str, tuple[list[float], list[float]]] = {}
+  for tick in ticks:
+    now = _number(tick.get("env_steps"))
+    tested_at = _number(tick.get("test/at_env_steps"))
+    for name, value in tick.items():
+      number = _number(value)
+      at = tested_at if name.startswith("test/") and tested_at is not None else now
+      if name not in _TICK_KEYS and number is not None and at is not None:
+        xs, ys = points.setdefault(str(name), ([], []))
+        xs.append(at)
+        ys.append(number)
+  return {name: {"x": _thin(xs), "y": _thin(ys)} for name, (xs, ys) in sorted(points.items())}
+
+
+def episode_data(episode: InspectedEpisode, spec: EnvSpec) -> dict[str, Any]:
+  """What the player shows, as JSON values: [T, …] arrays flat, row after row; None where nothing is known."""
+  legal = episode.legal_actions_mask.copy()
+  # The last frame's policy is nobody's decision.
+  legal[-1] = False
+  visits = np.zeros(episode.action_probs.shape, np.int64)
+  for t, tree in enumerate(episode.trees):
+    if tree is not None:
+      first = tree.depth == 1
+      visits[t, tree.action[first]] = tree.visits[first]
+  by_action = {
+    "prior_probs": episode.prior_probs,
+    "action_probs": episode.action_probs,
+    "network_q": episode.network_q_values,
+    "search_q": episode.q_values,
+  }
+  return {
+    "index": episode.index,
+    "end": episode.end,
+    "seat": episode.seat,
+    "return": _number(episode.return_),
+    "discount": episode.discount,
+    "signed_discount": episode.signed_discount,
+    "num_simulations": episode.num_simulations,
+    "num_players": spec.num_players,
+    "num_frames": episode.num_frames,
+    "unroll_steps": episode.imagined_rewards.shape[1],
+    "names": list(action_names(spec)),
+    "frames": _sheets(_pictures(episode, spec)),
+    "actions": episode.actions.tolist(),
+    "is_agents": episode.is_agents.astype(int).tolist(),
+    "to_play": episode.to_play.tolist(),
+    "seat_sign": episode.seat_sign.astype(int).tolist(),
+    "rewards": _numbers(episode.rewards),
+    "root_values": _numbers(episode.root_values),
+    "prior_values": _numbers(episode.prior_values),
+    "returns": _numbers(episode.returns),
+    **{name: _numbers(values, legal) for name, values in by_action.items()},
+    "root_visits": visits.ravel().tolist(),
+    "imagined_rewards": _numbers(episode.imagined_rewards),
+    "imagined_values": _numbers(episode.imagined_values),
+    "trees": _trees(episode),
+  }
+
+
+def _trees(episode: InspectedEpisode) -> dict[str, list[Any]]:
+  """All nodes that are drawn, step after step: `start[t]` is where those of step t begin, `total[t]` how many
+  nodes its tree really has."""
+  columns = ("parent", "action", "visits", "value", "raw", "reward", "prior", "row", "principal", "left_out")
+  out: dict[str, list[Any]] = {name: [] for name in columns}
+  start, total = [0], []
+  for t, tree in enumerate(episode.trees):
+    if tree is not None:
+      is_choice = episode.is_agents[t] and t < episode.num_decisions
+      nodes = _tree_columns(tree, int(episode.actions[t]) if is_choice else None)
+      for name in columns:
+        out[name].extend(nodes[name])
+    start.append(len(out["parent"]))
+    total.append(0 if tree is None else tree.num_nodes)
+  return out | {"start": start, "total": total}
+
+
+def _tree_columns(tree: SearchTree, action: int | None) -> dict[str, list[Any]]:
+  layout = layout_tree(tree, MAX_TREE_NODES, action)
+  node = layout.node
+  return {
+    "parent": layout.parent.tolist(),
+    "action": tree.action[node].tolist(),
+    "visits": tree.visits[node].tolist(),
+    "value": _numbers(tree.value[node]),
+    "raw": _numbers(tree.raw_value[node]),
+    "reward": _numbers(tree.reward[node]),
+    "prior": _numbers(tree.prior[node]),
+    "row": _numbers(layout.row),
+    "principal": layout.is_principal.astype(int).tolist(),
+    "left_out": layout.num_left_out.tolist(),
+  }
+
+
+def _pictures(episode: InspectedEpisode, spec: EnvSpec) -> list[np.ndarray]:
+  """The frames as they are looked at, [h, w, 3] uint8 each, all of one size."""
+  if episode.pictures is not None:
+    height, width = episode.pictures.shape[1:3]
+    share = _PICTURE_SIDE / max(height, width)
+    if share >= 1:
+      return list(episode.pictures)
+    size = (max(1, round(width * share)), max(1, round(height * share)))
+    reduced = (Image.fromarray(p).resize(size, Image.Resampling.BOX) for p in episode.pictures)
+    return [np.asarray(image) for image in reduced]
+  height, width, channels = spec.frame_shape
+  longest = max(height, width) if max(height, width) > 1 else max(channels, 10)
+  scale = max(1, _FRAME_SIDE // longest)
+  return [render_frame(frame, spec, scale) for frame in episode.frames]
+
+
+def _sheets(pictures: list[np.ndarray]) -> dict[str, Any]:
+  """The pictures on a few large ones, row by row, so that a page decodes a hundred at once and not all."""
+  height, width = pictures[0].shape[:2]
+  per_sheet = max(1, min(_SHEET_FRAMES, _SHEET_PIXELS // (height * width)))
+  columns = math.ceil(math.sqrt(min(per_sheet, len(pictures))))
+  sheets = []
+  for begin in range(0, len(pictures), per_sheet):
+    some = pictures[begin : begin + per_sheet]
+    sheet = np.zeros((math.ceil(len(some) / columns) * height, columns * width, 3), np.uint8)
+    for i, picture in enumerate(some):
+      top, left = i // columns * height, i % columns * width
+      sheet[top : top + height, left : left + width] = picture
+    sheets.append("data:image/png;base64," + base64.b64encode(_png(sheet)).decode())
+  return {"width": width, "height": height, "columns": columns, "per_sheet": per_sheet, "sheets": sheets}
+
+
+def _png(picture: np.ndarray) -> bytes:
+  """A PNG with a palette, exact where there are at most 256 colors, else with the best of them."""
+  packed = picture.astype(np.uint32) @ np.array([65536, 256, 1], np.uint32)
+  colors, index = np.unique(packed, return_inverse=True)
+  if len(colors) <= 256:
+    image = Image.fromarray(index.reshape(packed.shape).astype(np.uint8), mode="P")
+    image.putpalette(
+      np.stack([colors >> 16, colors >> 8 & 255, colors & 255], axis=1).astype(np.uint8).tobytes()
+    )
+  else:
+    image = Image.fromarray(picture).quantize(
+      colors=256, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE
+    )
+  out = io.BytesIO()
+  image.save(out, format="PNG", optimize=True)
+  return out.getvalue()
+
+
+def _page(title: str, data: Mapping[str, Any]) -> str:
+  """The whole page. Only its own script and style may run in it, and nothing may be loaded."""
+  parts = resources.files("moozi.vis") / "report_page"
+  style = (parts / "page.css").read_text("utf-8")
+  code = "\n".join((parts / name).read_text("utf-8") for name in _SCRIPTS)
+  script = f'"use strict";\n(() => {{\n{code}\n}})();\n'
+  policy = (
+    f"default-src 'none'; img-src data:; script-src '{_digest(script)}'; style-src '{_digest(style)}'; "
+    "base-uri 'none'; form-action 'none'"
+  )
+  # In a script element only the signs of a tag could end it; JSON can write them otherwise.
+  text = json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+  page = (parts / "page.html").read_text("utf-8")
+  filled = {
+    "POLICY": html.escape(policy, quote=True),
+    "TITLE": html.escape(f"{title} – moozi"),
+    "STYLE": style,
+    "DATA": text,
+    "SCRIPT": script,
+  }
+  # In one pass: nothing that a run holds is looked through for places to fill.
+  return re.sub("@([A-Z]+)@", lambda mark: filled[mark[1]], page)
+
+
+def _digest(text: str) -> str:
+  return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def _number(value: Any) -> float | None:
+  if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    return None
+  return value
+
+
+def _thin(values: list[float]) -> list[float]:
+  if len(values) > MAX_CURVE_POINTS:
+    values = [float(part.mean()) for part in np.array_split(np.asarray(values, float), MAX_CURVE_POINTS)]
+  return [_short(value) for value in values]
+
+
+def _numbers(values: np.ndarray, is_known: np.ndarray | None = None) -> list[float | None]:
+  """The numbers in four digits; None where they are not known or not finite."""
+  flat = np.asarray(values, np.float64).ravel()
+  known = np.isfinite(flat) if is_known is None else np.isfinite(flat) & is_known.ravel()
+  return [_short(x) if k else None for x, k in zip(flat.tolist(), known.tolist(), strict=True)]
+
+
+def _short(value: float) -> float:
+  """Four digits, and a whole number as one: a page holds many."""
+  rounded = float(f"{value:.4g}") if abs(value) < 1e4 else round(value)
+  return int(rounded) if rounded == int(rounded) else rounded

@@ -1,0 +1,207 @@
+// Small line charts as SVG, and what the other parts share.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+/** An SVG element with attributes and children. */
+function shape(tag, attributes = {}, ...children) {
+  const element = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  element.append(...children);
+  return element;
+}
+
+/** An HTML element with a class and children. */
+function element(tag, className = "", ...children) {
+  const out = document.createElement(tag);
+  if (className) out.className = className;
+  out.append(...children);
+  return out;
+}
+
+const byId = (id) => document.getElementById(id);
+
+/** A number in three digits; a dash where there is none. */
+function figure(x, isSigned = false) {
+  if (x === null || x === undefined || Number.isNaN(x)) return "–";
+  const size = Math.abs(x);
+  const text = size !== 0 && (size < 0.0005 || size >= 1e6) ? size.toExponential(1)
+    : size >= 1000 ? size.toLocaleString("en", { maximumFractionDigits: 0 })
+    : size >= 100 ? size.toFixed(1) : size >= 10 ? size.toFixed(2) : size.toFixed(3);
+  return (x < 0 ? "−" : isSigned ? "+" : "") + text;
+}
+
+/** Fills a definition list with [term, text] pairs. */
+function fillFacts(list, pairs) {
+  list.replaceChildren(...pairs.flatMap(([term, text]) => [element("dt", "", term), element("dd", "", text)]));
+}
+
+/**
+ * A chart that is as wide as its place, drawn anew when that changes.
+ *
+ * `describe()` returns {series: [{kind, x, y}], low, high, left, right, ticks, dots}: x and y arrays of numbers or
+ * null (a gap); the kind is a class of the style sheet. `onSeek(x)` is called with the x that is pointed at.
+ */
+class Chart {
+  constructor(place, height, label, describe, onSeek = null) {
+    this.place = place;
+    this.height = height;
+    this.describe = describe;
+    this.svg = shape("svg", { role: "img", "aria-label": label, height });
+    place.replaceChildren(this.svg);
+    this.cursorX = null;
+    if (onSeek) {
+      const seek = (event) => {
+        const box = this.svg.getBoundingClientRect();
+        onSeek(this.toX(event.clientX - box.left));
+      };
+      this.svg.addEventListener("pointerdown", (event) => {
+        this.svg.setPointerCapture(event.pointerId);
+        seek(event);
+      });
+      this.svg.addEventListener("pointermove", (event) => {
+        if (event.buttons & 1) seek(event);
+      });
+    }
+    this.width = 0;
+    new ResizeObserver(() => {
+      if (Math.abs(place.clientWidth - this.width) > 1) this.draw();
+    }).observe(place);
+  }
+
+  toX(pixel) {
+    const share = (pixel - this.inner.left) / Math.max(1, this.inner.right - this.inner.left);
+    return this.range.left + Math.min(1, Math.max(0, share)) * (this.range.right - this.range.left);
+  }
+
+  draw() {
+    this.width = this.place.clientWidth;
+    if (!this.width) return;
+    const told = this.describe();
+    const ys = told.series.flatMap((s) => s.y).filter((y) => y !== null);
+    let low = Infinity;
+    let high = -Infinity;
+    for (const y of ys) {
+      if (y < low) low = y;
+      if (y > high) high = y;
+    }
+    if (!ys.length) [low, high] = [0, 1];
+    if (high - low < 1e-9) {
+      const margin = Math.max(1e-3, Math.abs(high) * 0.1);
+      [low, high] = [low - margin, high + margin];
+    }
+    this.range = { left: told.left, right: Math.max(told.right, told.left + 1e-9), low, high };
+    const labels = [figure(high), figure(low)];
+    const margin = 10 + 6.5 * Math.max(...labels.map((l) => l.length));
+    this.inner = { left: margin, right: this.width - 8, top: 8, bottom: this.height - 20 };
+    const { left, right, top, bottom } = this.inner;
+    this.svg.setAttribute("viewBox", `0 0 ${this.width} ${this.height}`);
+    const parts = [
+      shape("line", { class: "axis", x1: left, x2: right, y1: bottom, y2: bottom }),
+      shape("line", { class: "axis", x1: left, x2: left, y1: top, y2: bottom }),
+      shape("text", { x: left - 5, y: top + 4, "text-anchor": "end" }, labels[0]),
+      shape("text", { x: left - 5, y: bottom, "text-anchor": "end" }, labels[1]),
+      shape("text", { x: left, y: this.height - 5 }, figure0(told.left)),
+      shape("text", { x: right, y: this.height - 5, "text-anchor": "end" }, figure0(told.right)),
+    ];
+    if (low < 0 && high > 0) {
+      parts.push(shape("line", { class: "axis", x1: left, x2: right, y1: this.y(0), y2: this.y(0) }));
+    }
+    for (const x of told.ticks ?? []) {
+      parts.push(shape("line", { class: "reward", x1: this.x(x), x2: this.x(x), y1: bottom - 7, y2: bottom }));
+    }
+    for (const series of told.series) {
+      parts.push(shape("path", { class: series.kind, d: this.path(series) }));
+      if (told.dots) {
+        series.x.forEach((x, i) => {
+          if (series.y[i] !== null) {
+            parts.push(shape("circle", { class: series.kind, cx: this.x(x), cy: this.y(series.y[i]), r: 3 }));
+          }
+        });
+      }
+    }
+    this.cursor = shape("line", { class: "cursor", y1: top, y2: bottom });
+    this.svg.replaceChildren(...parts, this.cursor);
+    this.moveCursor(this.cursorX);
+  }
+
+  x(value) {
+    const { left, right } = this.range;
+    return this.inner.left + ((value - left) / (right - left)) * (this.inner.right - this.inner.left);
+  }
+
+  y(value) {
+    const { low, high } = this.range;
+    return this.inner.bottom - ((value - low) / (high - low)) * (this.inner.bottom - this.inner.top);
+  }
+
+  path({ x, y }) {
+    let out = "";
+    let isDown = false;
+    for (let i = 0; i < x.length; i++) {
+      if (y[i] === null) {
+        isDown = false;
+        continue;
+      }
+      out += `${isDown ? "L" : "M"}${this.x(x[i]).toFixed(1)} ${this.y(y[i]).toFixed(1)}`;
+      isDown = true;
+    }
+    return out;
+  }
+
+  moveCursor(x) {
+    this.cursorX = x;
+    if (!this.cursor) return;
+    this.cursor.setAttribute("visibility", x === null ? "hidden" : "visible");
+    if (x !== null) {
+      this.cursor.setAttribute("x1", this.x(x));
+      this.cursor.setAttribute("x2", this.x(x));
+    }
+  }
+}
+
+/** An axis's end: whole numbers with commas, others in three digits. */
+function figure0(x) {
+  return Number.isInteger(x) ? x.toLocaleString("en") : figure(x);
+}
+
+/** The run's curves, a fold for each group of names; a fold's charts are drawn when it is opened. */
+function showCurves(curves, place) {
+  const names = Object.keys(curves);
+  const groups = new Map();
+  for (const name of names) {
+    const group = name.includes("/") ? name.slice(0, name.indexOf("/")) : "other";
+    if (!groups.has(group)) groups.set(group, []);
+    groups.get(group).push(name);
+  }
+  const first = names.filter((name) => FIRST_CURVES.includes(name));
+  const folds = [...(first.length ? [["the most telling", first]] : []), ...groups];
+  if (!folds.length) place.append(element("p", "note", "The run left no figures."));
+  folds.forEach(([group, members], i) => {
+    const summary = element("summary", "", `${group} (${members.length})`);
+    const charts = element("div", "curves");
+    const fold = element("details", "", summary, charts);
+    fold.addEventListener("toggle", () => {
+      if (fold.open && !charts.childElementCount) members.forEach((name) => addCurve(charts, name, curves[name]));
+    });
+    place.append(fold);
+    fold.open = i === 0;
+  });
+}
+
+const FIRST_CURVES = [
+  "test/return_mean", "test/score", "train/return_mean", "train/length_mean", "loss/total", "loss/value",
+  "loss/policy", "loss/reward", "search/root_value", "search/policy_entropy", "system/env_steps_per_s",
+];
+
+function addCurve(place, name, { x, y }) {
+  const newest = y.length ? y[y.length - 1] : null;
+  const caption = element("figcaption", "", `${name} `, element("span", "", `last ${figure(newest)}`));
+  const chartPlace = element("div", "chart");
+  place.append(element("figure", "", caption, chartPlace));
+  const label = `${name} over environment steps, from ${figure(y[0])} to ${figure(newest)}`;
+  const right = x.length ? x[x.length - 1] : 1;
+  const chart = new Chart(chartPlace, 120, label, () => ({
+    series: [{ kind: "search", x, y }], left: x.length ? x[0] : 0, right, dots: x.length < 12,
+  }));
+  chart.draw();
+}

@@ -1,0 +1,279 @@
+// The episode: one step at a time, everything that was seen and thought there.
+
+const data = JSON.parse(byId("data").textContent);
+const { episode } = data;
+const numFrames = episode.num_frames;
+const numActions = episode.names.length;
+const isBoard = episode.num_players === 2;
+
+/** Row t of a flat array of so many columns. */
+const row = (flat, t, columns) => flat.slice(t * columns, (t + 1) * columns);
+
+/** The frames, in sheets that are decoded when they are first needed. */
+class Frames {
+  constructor(canvas, { width, height, columns, per_sheet: perSheet, sheets }) {
+    Object.assign(this, { canvas, width, height, columns, perSheet, sheets });
+    this.images = sheets.map(() => null);
+    canvas.width = width;
+    canvas.height = height;
+    // Whole multiples of a pixel, up to the width of the column and about as high.
+    canvas.style.width = `${width * Math.max(1, Math.floor(Math.min(294 / width, 320 / height)))}px`;
+    this.wanted = 0;
+  }
+
+  show(t) {
+    this.wanted = t;
+    const sheet = Math.floor(t / this.perSheet);
+    const image = this.image(sheet);
+    if (image.complete) this.paint(t, image);
+    if (sheet + 1 < this.sheets.length) this.image(sheet + 1);
+  }
+
+  image(sheet) {
+    if (!this.images[sheet]) {
+      const image = new Image();
+      image.onload = () => {
+        if (Math.floor(this.wanted / this.perSheet) === sheet) this.paint(this.wanted, image);
+      };
+      image.src = this.sheets[sheet];
+      this.images[sheet] = image;
+    }
+    return this.images[sheet];
+  }
+
+  paint(t, image) {
+    const place = t % this.perSheet;
+    const [x, y] = [place % this.columns, Math.floor(place / this.columns)];
+    const context = this.canvas.getContext("2d");
+    context.imageSmoothingEnabled = false;
+    const { width, height } = this;
+    context.drawImage(image, x * width, y * height, width, height, 0, 0, width, height);
+    this.canvas.dataset.step = t;
+  }
+}
+
+const sideOf = (t) => (episode.seat_sign[t] > 0 ? "the agent" : "the other side");
+const whose = (t) => (episode.is_agents[t] ? "" : " (the opponent’s)");
+
+function showNow(t) {
+  const isEnd = t === numFrames - 1;
+  let total = 0;
+  for (let i = 1; i <= t; i++) total += episode.rewards[i] * episode.seat_sign[i - 1];
+  fillFacts(byId("now"), [
+    ["action", isEnd ? "none: the last frame" : episode.names[episode.actions[t]] + whose(t)],
+    ["reward on entering", figure(episode.rewards[t], true)],
+    ["rewards so far", figure(total, true) + (isBoard ? " for the agent" : "")],
+    ["search’s value", figure(episode.root_values[t], true)],
+    ["network’s value", figure(episode.prior_values[t], true)],
+    ["return that followed", figure(episode.returns[t], true)],
+    ...(isBoard ? [["values are for", `player ${episode.to_play[t]}, ${sideOf(t)}`]] : []),
+  ]);
+  byId("frame").setAttribute("aria-label", `Frame of step ${t}`);
+}
+
+/** A bar and its number, a probability. */
+function barCell(kind, share) {
+  const fill = element("span", kind);
+  fill.style.width = `${100 * (share ?? 0)}%`;
+  return element("td", "", element("span", "bar", fill), share === null ? "–" : share.toFixed(3));
+}
+
+const MOST_ACTIONS = 20;
+
+function showActions(t) {
+  const fields = ["prior_probs", "action_probs", "root_visits", "network_q", "search_q"];
+  const [prior, policy, visits, network, search] = fields.map((name) => row(episode[name], t, numActions));
+  const chosen = t === numFrames - 1 ? -1 : episode.actions[t];
+  const legal = [...prior.keys()].filter((a) => prior[a] !== null);
+  const likelier = (a, b) => (b === chosen) - (a === chosen) || policy[b] - policy[a] || prior[b] - prior[a];
+  const shown = legal.length > MOST_ACTIONS ? [...legal].sort(likelier).slice(0, MOST_ACTIONS) : legal;
+  const visited = shown.filter((a) => visits[a] > 0);
+  const best = visited.reduce((top, a) => (top === null || search[a] > search[top] ? a : top), null);
+  byId("actions").tBodies[0].replaceChildren(...shown.map((a) => {
+    const line = element(
+      "tr", "", element("td", "", episode.names[a]), barCell("network", prior[a]), barCell("search", policy[a]),
+      element("td", "", String(visits[a])), element("td", "", figure(network[a], true)),
+      element("td", "search-value", visits[a] > 0 ? figure(search[a], true) : "–"),
+    );
+    line.classList.toggle("played", a === chosen);
+    line.classList.toggle("best-search", a === best);
+    return line;
+  }));
+  const more = legal.length - shown.length;
+  byId("actions-note").textContent =
+    (legal.length
+      ? "● was played. The network’s value of an action is its model’s reward and value one step on."
+      : "No action: the episode has ended.")
+    + (more > 0 ? ` ${more} more legal actions have less of the search’s policy.` : "");
+}
+
+const steps = Array.from({ length: numFrames }, (_, t) => t);
+/** Values for the agent's seat: those of the player to move, turned round where that is the other one. */
+const seen = (values) => values.map((v, t) => (v === null ? null : v * episode.seat_sign[t]));
+
+const valueChart = new Chart(byId("values"), 200, "Value and return at each step of the episode", () => ({
+  series: [
+    { kind: "real", x: steps, y: seen(episode.returns) },
+    { kind: "network", x: steps, y: seen(episode.prior_values) },
+    { kind: "search", x: steps, y: seen(episode.root_values) },
+  ],
+  left: 0, right: numFrames - 1, ticks: steps.filter((t) => episode.rewards[t] !== 0),
+}), (x) => goTo(Math.round(x)));
+
+const K = episode.unroll_steps;
+let now = 0;
+
+/** What happened k steps after step t; null where that was not seen, zeros past a terminal frame. */
+function realAt(t, k) {
+  const at = t + k;
+  if (at < numFrames) {
+    const [reward, search] = [episode.rewards[at], episode.root_values[at]];
+    return { reward, search, worth: episode.returns[at], sign: episode.seat_sign[at] };
+  }
+  const known = episode.end === "terminal" ? 0 : null;
+  return { reward: known, search: known, worth: known, sign: null };
+}
+
+function imaginedSeries() {
+  const ahead = Array.from({ length: K + 1 }, (_, k) => k).filter((k) => now + k < numFrames);
+  const values = row(episode.imagined_values, now, K + 1);
+  const signed = (of) => ahead.map((k) => of(k) * realAt(now, k).sign);
+  return {
+    series: [
+      { kind: "real", x: ahead, y: signed((k) => realAt(now, k).worth) },
+      { kind: "search", x: ahead, y: signed((k) => realAt(now, k).search) },
+      { kind: "network", x: ahead, y: signed((k) => values[k]) },
+    ],
+    left: 0, right: K, dots: true,
+  };
+}
+
+const imaginedChart = new Chart(byId("imagined-chart"), 170, "Imagined and real values, steps ahead", imaginedSeries);
+
+function showImagined(t) {
+  const rewards = row(episode.imagined_rewards, t, K);
+  const values = row(episode.imagined_values, t, K + 1);
+  byId("imagined").tBodies[0].replaceChildren(...Array.from({ length: K + 1 }, (_, k) => {
+    const real = realAt(t, k);
+    const last = numFrames - 1;
+    const after = k === 0 ? "now" : t + k - 1 < last ? episode.names[episode.actions[t + k - 1]] : "the end";
+    return element("tr", "", ...[
+      String(k), after, k === 0 ? "" : figure(rewards[k - 1], true), k === 0 ? "" : figure(real.reward, true),
+      figure(values[k], true), figure(real.search, true), figure(real.worth, true),
+    ].map((text) => element("td", "", text)));
+  }));
+  imaginedChart.draw();
+}
+
+/** The model's mean absolute errors over the episode, k steps ahead, where the truth is known. */
+function tellErrors() {
+  const parts = [];
+  for (const k of [...new Set([1, K])].filter((k) => k >= 1)) {
+    let [reward, value, count] = [0, 0, 0];
+    for (let t = 0; t + k < numFrames; t++) {
+      reward += Math.abs(episode.imagined_rewards[t * K + k - 1] - episode.rewards[t + k]);
+      value += Math.abs(episode.imagined_values[t * (K + 1) + k] - episode.root_values[t + k]);
+      count++;
+    }
+    if (!count) continue;
+    parts.push(
+      `${figure(reward / count)} in the reward and ${figure(value / count)} from the search’s value `
+      + `${k} step${k > 1 ? "s" : ""} ahead`,
+    );
+  }
+  return parts.length ? ` Over the episode the model is off by ${parts.join(", ")} on average.` : "";
+}
+
+const frames = new Frames(byId("frame"), episode.frames);
+const treeView = new TreeView({
+  svg: byId("tree"), title: byId("node-title"), facts: byId("node-facts"), note: byId("tree-note"),
+  trees: episode.trees, names: episode.names, discount: episode.signed_discount,
+});
+
+function goTo(t) {
+  now = Math.min(numFrames - 1, Math.max(0, t));
+  const slider = byId("step");
+  slider.value = now;
+  const text = `step ${now} of ${numFrames - 1}`;
+  slider.setAttribute("aria-valuetext", text);
+  byId("step-text").textContent = text;
+  frames.show(now);
+  showNow(now);
+  showActions(now);
+  showImagined(now);
+  valueChart.moveCursor(now);
+  treeView.show(now);
+}
+
+let timer = null;
+
+function play(isOn) {
+  clearInterval(timer);
+  timer = null;
+  if (isOn) {
+    if (now === numFrames - 1) goTo(0);
+    timer = setInterval(() => {
+      if (now === numFrames - 1) play(false);
+      else goTo(now + 1);
+    }, 1000 / Number(byId("speed").value));
+  }
+  byId("play").textContent = isOn ? "Pause" : "Play";
+  byId("play").setAttribute("aria-pressed", String(isOn));
+}
+
+function listen() {
+  const jump = (t) => () => {
+    play(false);
+    goTo(t());
+  };
+  byId("first").addEventListener("click", jump(() => 0));
+  byId("back").addEventListener("click", jump(() => now - 1));
+  byId("next").addEventListener("click", jump(() => now + 1));
+  byId("last").addEventListener("click", jump(() => numFrames - 1));
+  byId("play").addEventListener("click", () => play(timer === null));
+  byId("speed").addEventListener("change", () => timer !== null && play(true));
+  byId("step").addEventListener("input", (event) => jump(() => Number(event.target.value))());
+  byId("zoom-in").addEventListener("click", () => treeView.zoomBy(1.25));
+  byId("zoom-out").addEventListener("click", () => treeView.zoomBy(0.8));
+  byId("zoom-fit").addEventListener("click", () => treeView.fit());
+  const keys = { ArrowLeft: () => now - 1, ArrowRight: () => now + 1, Home: () => 0, End: () => numFrames - 1 };
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    // Elements that use these keys themselves keep them.
+    if (event.target.closest?.("input, select, summary, a, .scroll, pre")) return;
+    if (event.key in keys) jump(keys[event.key])();
+    else if (event.key === " " && !event.target.closest?.("button")) play(timer === null);
+    else return;
+    event.preventDefault();
+  });
+}
+
+function start() {
+  const { run } = data;
+  byId("run-name").textContent = run.name;
+  byId("run-lead").textContent =
+    `${run.env}, checkpoint ${run.checkpoint}: ${run.env_steps.toLocaleString("en")} environment steps, `
+    + `${run.learner_steps.toLocaleString("en")} updates.${run.figures}`;
+  const ends = { terminal: "to its end", truncated: "until its clock ran out", cut: "and left there" };
+  byId("episode-lead").textContent =
+    `The evaluation’s episode ${episode.index}, played with this checkpoint ${ends[episode.end]}: `
+    + `${numFrames - 1} steps, return ${figure(episode.return)}`
+    + `${isBoard ? ` for the agent, who is player ${episode.seat}` : ""}; `
+    + `${episode.num_simulations} simulations a step.`;
+  byId("values-note").textContent =
+    `Discount ${episode.discount}.`
+    + (isBoard ? " Here all values are the agent’s; elsewhere on this page they are for the player to move." : "")
+    + (episode.end === "terminal"
+      ? ""
+      : " What came after the last frame was not seen: its value by the search stands for it.");
+  byId("imagined-note").textContent = `Past a terminal frame all is worth 0.${tellErrors()}`;
+  byId("config").textContent = data.config;
+  byId("step").max = numFrames - 1;
+  showCurves(data.curves, byId("curve-groups"));
+  listen();
+  valueChart.draw();
+  const asked = /^#step=(\d+)$/.exec(location.hash);
+  goTo(asked ? Number(asked[1]) : 0);
+}
+
+start();

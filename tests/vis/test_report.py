@@ -1,0 +1,233 @@
+"""The page of a run: what it holds. How it behaves in a browser is test_report_page.py's."""
+
+import base64
+import hashlib
+import html
+import io
+import json
+import re
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from moozi.core.spec import EnvSpec
+from moozi.vis import report
+from moozi.vis.frames import render_frame
+from moozi.vis.report import curve_data, episode_data, write_report
+from tests.vis.trees import make_episode
+
+SPEC = EnvSpec(
+  name="minatar:breakout",
+  frame_shape=(10, 10, 4),
+  frame_dtype="bool",
+  num_env_actions=3,
+  action_names=("noop", "left", "right"),
+)
+BOARD = EnvSpec(name="a:board", frame_shape=(3, 3, 2), frame_dtype="bool", num_env_actions=9, num_players=2)
+RUN = {"name": "first", "checkpoint": "step_1", "env_steps": 10, "learner_steps": 2, "figures": ""}
+TICKS = [
+  {"env_steps": 10 * i, "learner_steps": i, "wall_s": 1.0, "loss/total": 1 / (i + 1)} for i in range(5)
+]
+
+
+def write(tmp_path, episode=None, spec=SPEC, **changes):
+  arguments = {"run": RUN, "ticks": TICKS, "config": "seed: 0\n"} | changes
+  return write_report(tmp_path / "report.html", episode or make_episode(spec), spec, **arguments)
+
+
+def data_of(text):
+  (found,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
+  return json.loads(found)
+
+
+def test_numbers_arrive_as_they_are(tmp_path):
+  episode = make_episode(SPEC)
+  data = data_of(write(tmp_path, episode).read_text("utf-8"))
+  told = data["episode"]
+  num, num_actions = episode.num_frames, SPEC.num_actions
+  for name in ("root_values", "prior_values", "returns", "rewards"):
+    np.testing.assert_allclose(told[name], getattr(episode, name), rtol=1e-3, err_msg=name)
+  for name, of in (
+    ("prior_probs", episode.prior_probs),
+    ("action_probs", episode.action_probs),
+    ("network_q", episode.network_q_values),
+    ("search_q", episode.q_values),
+  ):
+    flat = told[name]
+    assert flat[-num_actions:] == [None] * num_actions, "the last frame has no decision"
+    want = of[:-1].ravel()
+    np.testing.assert_allclose(flat[:-num_actions], want, rtol=1e-3, atol=1e-6, err_msg=name)
+  np.testing.assert_allclose(told["imagined_values"], episode.imagined_values.ravel(), rtol=1e-3)
+  np.testing.assert_allclose(told["imagined_rewards"], episode.imagined_rewards.ravel(), rtol=1e-3)
+  assert told["actions"] == episode.actions.tolist()
+  assert (told["num_frames"], told["unroll_steps"]) == (num, 3)
+  assert told["names"] == ["dummy", "noop", "left", "right"]
+  assert data["config"] == "seed: 0\n"
+  assert data["run"] == RUN | {"env": "minatar:breakout"}
+
+
+def test_illegal_actions_are_told_as_nothing():
+  episode = make_episode(SPEC)
+  episode.legal_actions_mask[0] = [False, True, False, True]
+  told = episode_data(episode, SPEC)
+  for name in ("prior_probs", "action_probs", "network_q", "search_q"):
+    assert [x is None for x in told[name][:4]] == [True, False, True, False]
+
+
+def test_trees_lie_one_after_another():
+  episode = make_episode(SPEC, num_frames=6, num_simulations=60)
+  trees = episode_data(episode, SPEC)["trees"]
+  assert len(trees["start"]) == 7
+  assert trees["total"] == [61] * 5 + [0]
+  assert trees["start"][-1] == trees["start"][-2] == 5 * report.MAX_TREE_NODES
+  for t in range(5):
+    tree, part = episode.trees[t], slice(trees["start"][t], trees["start"][t + 1])
+    parent = trees["parent"][part]
+    assert parent[0] == -1
+    assert all(0 <= p < i for i, p in enumerate(parent) if i)
+    assert sum(trees["left_out"][part]) == 61 - report.MAX_TREE_NODES
+    assert trees["visits"][part][0] == tree.visits[0]
+    np.testing.assert_allclose(trees["value"][part][0], tree.value[0], rtol=1e-3)
+    # The line begins with what was played.
+    line = [i for i, on in enumerate(trees["principal"][part]) if on]
+    first = next(i for i in line if parent[i] == 0)
+    has_node = episode.actions[t] in tree.action[tree.depth == 1]
+    assert not has_node or trees["action"][part][first] == episode.actions[t]
+
+
+def test_root_visits_are_those_of_the_first_level():
+  episode = make_episode(SPEC, num_frames=3)
+  visits = np.reshape(episode_data(episode, SPEC)["root_visits"], (3, 4))
+  assert visits.sum(axis=1).tolist() == [16, 16, 0]
+  tree = episode.trees[1]
+  for node in np.flatnonzero(tree.depth == 1):
+    assert visits[1, tree.action[node]] == tree.visits[node]
+
+
+def decode(sheets):
+  return [
+    np.asarray(Image.open(io.BytesIO(base64.b64decode(s.partition(",")[2]))).convert("RGB")) for s in sheets
+  ]
+
+
+def frame_at(told, images, t):
+  """What the page cuts out for step t."""
+  sheet, place = divmod(t, told["per_sheet"])
+  top, left = place // told["columns"] * told["height"], place % told["columns"] * told["width"]
+  return images[sheet][top : top + told["height"], left : left + told["width"]]
+
+
+def test_frames_are_on_the_sheets_to_the_pixel():
+  episode = make_episode(SPEC, num_frames=230, num_simulations=2)
+  told = episode_data(episode, SPEC)["frames"]
+  images = decode(told["sheets"])
+  assert len(images) == 3
+  for t in (0, 1, 99, 100, 101, 199, 229):
+    np.testing.assert_array_equal(frame_at(told, images, t), render_frame(episode.frames[t], SPEC, 14))
+
+
+def test_a_worlds_own_pictures_are_shown_and_large_ones_reduced():
+  pictures = np.zeros((4, 640, 320, 3), np.uint8)
+  pictures[2, :320] = (10, 200, 30)
+  told = episode_data(make_episode(SPEC, 4, pictures=pictures), SPEC)["frames"]
+  assert (told["height"], told["width"]) == (320, 160)
+  frame = frame_at(told, decode(told["sheets"]), 2)
+  assert frame[10, 10].tolist() == [10, 200, 30]
+  assert frame[310, 10].tolist() == [0, 0, 0]
+
+
+def test_many_colors_are_met_nearly():
+  random = np.random.default_rng(0)
+  pictures = random.integers(0, 256, (2, 8, 8, 3)).repeat(16, axis=1).repeat(16, axis=2).astype(np.uint8)
+  pictures[0, :, :, 0] = np.arange(128)
+  told = episode_data(make_episode(SPEC, 2, pictures=pictures), SPEC)["frames"]
+  images = decode(told["sheets"])
+  difference = frame_at(told, images, 1).astype(int) - pictures[1]
+  assert np.abs(difference).mean() < 16
+
+
+@pytest.mark.parametrize(
+  ("frame_shape", "frame_dtype"),
+  [((84, 84, 4), "uint8"), ((210, 160, 3), "uint8"), ((1, 1, 4), "float32"), ((3, 3, 2), "bool")],
+)
+def test_other_worlds_have_a_page(tmp_path, frame_shape, frame_dtype):
+  spec = EnvSpec(name="a:b", frame_shape=frame_shape, frame_dtype=frame_dtype, num_env_actions=18)
+  told = data_of(write(tmp_path, make_episode(spec, 3), spec).read_text("utf-8"))["episode"]
+  assert len(decode(told["frames"]["sheets"])) == 1
+  assert len(told["names"]) == 19
+
+
+def test_two_players_are_told_apart():
+  told = episode_data(make_episode(BOARD), BOARD)
+  assert told["num_players"] == 2
+  assert told["seat_sign"][:4] == [1, -1, 1, -1]
+  assert told["signed_discount"] == -0.99
+
+
+def test_curves_leave_out_what_is_no_number_and_thin_out_what_is_long():
+  ticks = [{"env_steps": i, "wall_s": 2.0, "learner_steps": 1, "a": float(i)} for i in range(600)]
+  ticks[9] |= {"test/return_mean": 5.0, "test/at_env_steps": 4.0}
+  ticks[0] |= {"b": 1.0, "c": None, "d": float("nan"), "e": "text", "f": True}
+  curves = curve_data([*ticks, {"a": 3.0}])
+  assert list(curves) == ["a", "b", "test/return_mean"]
+  assert curves["test/return_mean"] == {"x": [4], "y": [5]}
+  assert curves["b"] == {"x": [0], "y": [1]}
+  assert len(curves["a"]["x"]) == report.MAX_CURVE_POINTS
+  assert curves["a"]["x"][:2] == curves["a"]["y"][:2] == [0.5, 2.5]
+
+
+def test_nothing_that_a_run_holds_becomes_code(tmp_path):
+  evil = '</script><script>alert(1)</script><!--@DATA@ @STYLE@ "\u2028'
+  spec = EnvSpec(
+    name=evil, frame_shape=(3, 3, 2), frame_dtype="bool", num_env_actions=2, action_names=(evil, "x")
+  )
+  page = write(
+    tmp_path,
+    make_episode(spec),
+    spec,
+    run=RUN | {"name": evil},
+    config=evil,
+    ticks=[{"env_steps": 1, evil: 2}],
+  )
+  text = page.read_text("utf-8")
+  assert text.count("<script") == 2
+  assert text.count("</script") == 2
+  told = data_of(text)
+  assert told["config"] == told["run"]["name"] == told["episode"]["names"][1] == evil
+  assert list(told["curves"]) == [evil]
+  (title,) = re.findall("<title>(.*?)</title>", text)
+  assert html.unescape(title).startswith(evil)
+
+
+def test_only_its_own_script_and_style_may_run_and_nothing_is_loaded(tmp_path):
+  text = write(tmp_path).read_text("utf-8")
+  (policy,) = re.findall('http-equiv="Content-Security-Policy" content="(.*?)"', text)
+  policy = html.unescape(policy)
+  assert policy.startswith("default-src 'none'; img-src data:;")
+  for element, directive in (("script", "script-src"), ("style", "style-src")):
+    (body,) = re.findall(f"<{element}>(.*?)</{element}>", text, re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(body.encode()).digest()).decode()
+    assert f"{directive} 'sha256-{digest}'" in policy
+  addresses = set(re.findall(r"""(?:src|href)=["']([^"'#]+)""", text))
+  assert all(address.startswith("data:") for address in addresses)
+
+
+def test_a_long_episode_stays_small(tmp_path):
+  episode = make_episode(SPEC, num_frames=1001, num_simulations=50)
+  # Noise does not compress; a game's frames are much alike.
+  episode.frames[:] = episode.frames[:1]
+  assert write(tmp_path, episode).stat().st_size < 4_000_000
+
+
+def test_a_failed_write_leaves_the_old_page(tmp_path, monkeypatch):
+  path = write(tmp_path)
+  before = path.read_bytes()
+
+  def fail(source, target):
+    raise OSError("no space left")
+
+  monkeypatch.setattr(report.os, "replace", fail)
+  with pytest.raises(OSError, match="no space"):
+    write(tmp_path, config="seed: 1\n")
+  assert [(p.name, p.read_bytes()) for p in tmp_path.iterdir()] == [("report.html", before)]

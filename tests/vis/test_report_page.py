@@ -1,0 +1,273 @@
+"""The page of a run in a real browser, as a reader uses it. Needs Chromium (apt-get install chromium)."""
+
+import io
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from moozi.vis.report import write_report
+from tests.vis.chromium import Page
+from tests.vis.test_report import BOARD, RUN, SPEC, TICKS
+from tests.vis.trees import make_episode
+
+pytestmark = pytest.mark.slow
+
+DESCRIBE_FRAME = (
+  "(() => { const c = document.getElementById('frame'); return [c.dataset.step, c.toDataURL()]; })()"
+)
+
+
+@pytest.fixture(scope="module")
+def episode():
+  return make_episode(SPEC, num_frames=130, num_simulations=60)
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory, episode):
+  path = tmp_path_factory.mktemp("page") / "report.html"
+  return write_report(path, episode, SPEC, run=RUN, ticks=TICKS, config="seed: 0\n")
+
+
+@pytest.fixture(scope="module")
+def browser():
+  with Page() as page:
+    yield page
+
+
+@pytest.fixture
+def page(browser, path):
+  browser.open(path)
+  browser.wait_for("document.getElementById('frame').dataset.step === '0'")
+  yield browser
+  assert browser.problems() == []
+
+
+def text(page, selector):
+  return page.evaluate(f"document.querySelector({json.dumps(selector)}).textContent")
+
+
+def facts(page, selector):
+  terms = page.evaluate(f"[...document.querySelectorAll('{selector} dt')].map(e => e.textContent)")
+  told = page.evaluate(f"[...document.querySelectorAll('{selector} dd')].map(e => e.textContent)")
+  return dict(zip(terms, told, strict=True))
+
+
+def number(told):
+  return float(told.replace("−", "-").split()[0])
+
+
+def box_of(page, selector):
+  """Left, top, right and bottom of an element, after it was scrolled to the middle of the screen."""
+  return page.evaluate(
+    f"(() => {{ const e = document.querySelector({json.dumps(selector)});"
+    " e.scrollIntoView({block: 'center', behavior: 'instant'}); const b = e.getBoundingClientRect();"
+    " return [b.left, b.top, b.right, b.bottom]; })()"
+  )
+
+
+def set_slider(page, step):
+  """What a drag of the slider does."""
+  page.evaluate(
+    f"(() => {{ const s = document.getElementById('step'); s.value = {step};"
+    " s.dispatchEvent(new Event('input', {bubbles: true})); })()"
+  )
+
+
+def test_it_loads_and_the_console_is_empty(page, episode):
+  assert text(page, "#run-name") == "first"
+  assert text(page, "#step-text") == "step 0 of 129"
+  assert page.evaluate("document.getElementById('step').max") == "129"
+  assert page.evaluate("document.querySelectorAll('#actions tbody tr').length") == 4
+  assert page.evaluate("document.querySelectorAll('#values path').length") == 3
+  # The first fold of curves is open and drawn.
+  assert page.evaluate("document.querySelectorAll('.curves figure path').length") >= 1
+
+
+def test_the_slider_moves_the_frame_and_everything_beside_it(page, episode):
+  before = page.evaluate(DESCRIBE_FRAME)
+  for step in (7, 120):  # the second is on another sheet
+    set_slider(page, step)
+    page.wait_for(f"document.getElementById('frame').dataset.step === '{step}'")
+    after = page.evaluate(DESCRIBE_FRAME)
+    assert after[1] != before[1]
+    before = after
+    told = facts(page, "#now")
+    assert number(told["search’s value"]) == pytest.approx(episode.root_values[step], abs=2e-3)
+    assert number(told["return that followed"]) == pytest.approx(episode.returns[step], abs=2e-3)
+    assert told["action"] == ("dummy", "noop", "left", "right")[episode.actions[step]]
+    assert text(page, "#actions tr.played td").startswith(told["action"])
+    rows = page.evaluate(
+      "[...document.querySelectorAll('#imagined tbody tr')].map(r => r.innerText.split('\\t'))"
+    )
+    assert len(rows) == 4
+    assert number(rows[2][4]) == pytest.approx(episode.imagined_values[step, 2], abs=2e-3)
+    assert number(rows[2][3]) == pytest.approx(episode.rewards[step + 2], abs=2e-3)
+
+
+def test_a_click_on_a_node_tells_its_numbers(page, episode):
+  set_slider(page, 3)
+  tree = episode.trees[3]
+  page.click('#tree [data-node="1"]')
+  assert page.evaluate("document.querySelector('#tree [aria-selected=true]').dataset.node") == "1"
+  told = facts(page, "#node-facts")
+  assert told["visits"].startswith(f"{tree.visits[1]} ")
+  assert number(told["mean value"]) == pytest.approx(tree.value[1], abs=2e-3)
+  assert number(told["reward"]) == pytest.approx(tree.reward[1], abs=2e-3)
+  assert number(told["network’s probability"]) == pytest.approx(tree.prior[1], abs=2e-3)
+  assert number(told["worth of the move"]) == pytest.approx(tree.reward[1] + 0.99 * tree.value[1], abs=2e-3)
+  assert "left out" in text(page, "#tree-note")
+
+
+def test_the_tree_zooms_and_is_moved(page):
+  def view():
+    return [
+      float(x) for x in page.evaluate("document.getElementById('tree').getAttribute('viewBox')").split()
+    ]
+
+  before = view()
+  page.click("#zoom-in")
+  assert view()[2] == pytest.approx(before[2] / 1.25, rel=1e-3)
+  page.click("#zoom-fit")
+  assert view()[2] > before[2]
+  fitted = view()
+  left, _, _, bottom = box_of(page, "#tree")
+  x, y = left + 30, bottom - 30
+  page.call("Input.dispatchMouseEvent", type="mousePressed", x=x, y=y, button="left", buttons=1, clickCount=1)
+  for i in range(1, 5):
+    page.call("Input.dispatchMouseEvent", type="mouseMoved", x=x + 20 * i, y=y, button="left", buttons=1)
+  page.call("Input.dispatchMouseEvent", type="mouseReleased", x=x + 80, y=y, button="left", clickCount=1)
+  assert view()[0] < fitted[0]
+
+
+def test_every_control_is_reached_by_tab_and_obeys_the_keyboard(page):
+  page.evaluate("document.activeElement.blur()")
+  reached = []
+  for _ in range(60):
+    page.press("Tab")
+    reached.append(
+      page.evaluate(
+        "document.activeElement.id || document.activeElement.dataset.node || document.activeElement.tagName"
+      )
+    )
+    if reached[-1] == "0":
+      break
+  controls = [
+    "first",
+    "back",
+    "play",
+    "next",
+    "last",
+    "speed",
+    "step",
+    "zoom-in",
+    "zoom-out",
+    "zoom-fit",
+    "0",
+  ]
+  assert [name for name in reached if name in controls] == controls
+  # The root of the tree has the focus now.
+  page.press("ArrowRight")
+  assert page.evaluate("document.activeElement.dataset.node") not in (None, "0")
+  assert text(page, "#node-title").startswith("After ")
+  page.press("ArrowLeft")
+  assert page.evaluate("document.activeElement.dataset.node") == "0"
+  assert text(page, "#step-text").startswith("step 0 ")
+  page.evaluate("document.activeElement.blur()")
+  page.press("ArrowRight")
+  page.press("ArrowRight")
+  assert text(page, "#step-text").startswith("step 2 ")
+  page.press("End")
+  assert text(page, "#step-text").startswith("step 129 ")
+  assert "Nothing was searched" in text(page, "#tree-note")
+  page.press("Home")
+  assert text(page, "#step-text").startswith("step 0 ")
+  page.evaluate("document.getElementById('step').focus()")
+  page.press("ArrowRight")
+  assert text(page, "#step-text").startswith("step 1 ")
+
+
+def test_it_plays_and_pauses(page):
+  page.evaluate("document.getElementById('speed').value = '30'")
+  page.click("#play")
+  page.wait_for("Number(document.getElementById('step').value) >= 3")
+  page.click("#play")
+  assert text(page, "#play") == "Play"
+  at = page.evaluate("document.getElementById('step').value")
+  assert (
+    page.evaluate("new Promise(r => setTimeout(() => r(document.getElementById('step').value), 200))") == at
+  )
+
+
+def test_a_click_on_the_chart_goes_there(page):
+  left, top, right, _ = box_of(page, "#values svg")
+  x, y = (left + right) / 2, top + 60
+  for kind in ("mousePressed", "mouseReleased"):
+    page.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", buttons=1, clickCount=1)
+  assert 60 < page.evaluate("Number(document.getElementById('step').value)") < 70
+
+
+def test_every_fold_of_curves_opens(page):
+  page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; })")
+  page.wait_for("document.querySelectorAll('.curves figure path').length >= 2")
+  assert text(page, "#config") == "seed: 0\n"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_narrow_screen_shows_it_all_in_its_width(browser, path, scheme):
+  browser.open(path, width=360, height=640, scheme=scheme)
+  browser.wait_for("document.getElementById('frame').dataset.step === '0'")
+  assert browser.evaluate("document.documentElement.scrollWidth") <= 360
+  for selector in ("#frame", "#tree", "#step", "#values svg"):
+    box = box_of(browser, selector)
+    assert box[0] >= 0
+    assert box[2] <= 360
+  assert browser.problems() == []
+
+
+def test_dark_mode_is_dark_and_its_text_is_read(browser, path, tmp_path):
+  shades = {}
+  for scheme in ("light", "dark"):
+    browser.open(path, scheme=scheme)
+    browser.wait_for("document.getElementById('frame').dataset.step === '0'")
+    with Image.open(io.BytesIO(browser.screenshot(tmp_path / f"{scheme}.png").read_bytes())) as image:
+      shades[scheme] = float(np.asarray(image.convert("L")).mean())
+    ink, paper = browser.evaluate(
+      "['color', 'backgroundColor'].map(p => getComputedStyle(document.body)[p].match(/\\d+/g).slice(0, 3))"
+    )
+    assert abs(np.mean([int(x) for x in ink]) - np.mean([int(x) for x in paper])) > 180
+  assert shades["dark"] < 80 < 200 < shades["light"]
+
+
+def test_a_game_of_two_says_whose_values_are_whose(browser, tmp_path):
+  episode = make_episode(BOARD, end="cut", seat=1)
+  path = write_report(tmp_path / "board.html", episode, BOARD, run=RUN, ticks=[], config="")
+  browser.open(path)
+  browser.wait_for("document.getElementById('frame').dataset.step === '0'")
+  assert "player 1" in text(browser, "#episode-lead")
+  assert "all values are the agent’s" in text(browser, "#values-note")
+  assert "was not seen" in text(browser, "#values-note")
+  assert text(browser, "#curve-groups") == "The run left no figures."
+  # Past the last frame of an episode that was left, nothing is known.
+  set_slider(browser, episode.num_frames - 1)
+  cells = browser.evaluate(
+    "[...document.querySelectorAll('#imagined tbody tr')].map(r => r.cells[3].textContent)"
+  )
+  assert cells[1:] == ["–"] * 3
+  assert browser.problems() == []
+
+
+@pytest.mark.bench
+def test_a_thousand_steps_open_in_two_seconds(browser, tmp_path):
+  episode = make_episode(SPEC, num_frames=1001, num_simulations=50, unroll=5)
+  # Like a game: a few cells change from frame to frame.
+  episode.frames[:] = episode.frames[:1]
+  episode.frames[np.arange(1001), np.arange(1001) % 10, np.arange(1001) // 100 % 10] = True
+  ticks = [{"env_steps": i, **{f"loss/{name}": i % 7 for name in "abcdefghij"}} for i in range(2000)]
+  path = write_report(tmp_path / "long.html", episode, SPEC, run=RUN, ticks=ticks, config="")
+  browser.open(path)
+  browser.wait_for("document.getElementById('frame').dataset.step === '0'")
+  opened_ms = browser.evaluate("performance.getEntriesByType('navigation')[0].loadEventEnd")
+  print(f"{path.stat().st_size / 1e6:.2f} MB, opened in {opened_ms:.0f} ms")
+  assert opened_ms < 2000

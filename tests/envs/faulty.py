@@ -12,9 +12,9 @@ SPEC = EnvSpec(name="test:faulty", frame_shape=(1, 1, 2), frame_dtype="float32",
 
 
 class Faulty:
-  """An episode of nine steps of reward 1; fails as `how` says where `fails(seed, episode, step)` is true.
+  """An episode of nine steps of reward 1; fails as `how` says where `fails(seed, game, step)` is true.
 
-  The frame is (steps in the episode, seed modulo 1,000).
+  Games are counted from 0, from when the world was made. The frame is (steps in the game, seed modulo 1,000).
   """
 
   def __init__(self, how: str, fails) -> None:
@@ -22,7 +22,7 @@ class Faulty:
     self._seed, self._episode, self._count = 0, -1, 0
 
   def seed(self, seed: int) -> None:
-    self._seed, self._episode = seed, -1
+    self._seed = seed
 
   def reset(self) -> None:
     self._episode, self._count = self._episode + 1, 0
@@ -57,8 +57,25 @@ class Faulty:
     return 0
 
 
-def make_env(how: str = "raise", episode: int = 1, step: int = 5, every_seed: bool = True) -> GameEnvironment:
-  """A world that fails in one step of one episode; of every second seed only where not `every_seed`."""
-  return GameEnvironment(
-    Faulty(how, lambda s, e, c: (e, c) == (episode, step) and (every_seed or s % 2 == 0)), SPEC
-  )
+_num_made = 0
+
+
+def make_env(
+  how: str = "raise",
+  episode: int = 1,
+  step: int = 5,
+  every_seed: bool = True,
+  sound_worlds: int | None = None,
+) -> GameEnvironment:
+  """A world that fails in one step of one episode; of every second seed only where not `every_seed`.
+
+  Those made in this process after the first `sound_worlds` fail in every episode.
+  """
+  global _num_made
+  _num_made += 1
+  is_late = sound_worlds is not None and _num_made > sound_worlds
+
+  def fails(seed: int, game: int, count: int) -> bool:
+    return count == step and (is_late or game == episode) and (every_seed or seed % 2 == 0)
+
+  return GameEnvironment(Faulty(how, fails), SPEC)

@@ -84,7 +84,9 @@ def test_a_world_that_raises_now_and_then_is_made_anew_and_the_run_goes_on(tmp_p
 
 
 def test_a_world_that_always_raises_ends_the_run_with_its_own_error(tmp_path):
-  done = train(tmp_path, FAULTY, "env.kwargs.episode=0", "workers.max_env_faults=4", "max_env_steps=100000")
+  done = train(
+    tmp_path, FAULTY, "env.kwargs.sound_worlds=5", "workers.max_env_faults=4", "max_env_steps=100000"
+  )
   assert_one_line(done, "ArithmeticError: the world's own error in step 5 (4 faults in a row")
   assert (tmp_path / "one" / "logs" / "driver.log").read_text().count("Traceback") >= 4
 
@@ -92,7 +94,7 @@ def test_a_world_that_always_raises_ends_the_run_with_its_own_error(tmp_path):
 def test_a_world_that_hangs_is_woken(tmp_path):
   options = [
     "env.kwargs.how=hang",
-    "env.kwargs.episode=0",
+    "env.kwargs.sound_worlds=5",
     "workers.env_timeout_s=1",
     "workers.max_env_faults=2",
   ]
@@ -143,7 +145,12 @@ def test_replays_actor_refuses_and_names_the_worker(tmp_path):
 @pytest.mark.parametrize("how", ["hang", "raise"])
 def test_a_workers_worlds_are_made_anew_and_end_the_run_in_one_line(tmp_path, how):
   """The alarm reaches a worker's own process; its error comes through Ray whole, with no traceback."""
-  options = [f"env.kwargs.how={how}", "env.kwargs.episode=0", "workers.env_timeout_s=2", "workers.num_envs=1"]
+  options = [
+    f"env.kwargs.how={how}",
+    "env.kwargs.sound_worlds=5",
+    "workers.env_timeout_s=2",
+    "workers.num_envs=1",
+  ]
   done = train(tmp_path, FAULTY, *options, "workers.max_env_faults=2", "runtime=ray", "ray.num_cpus=4")
   said = {"hang": "no answer for 2 s", "raise": "ArithmeticError: the world's own error in step 5"}[how]
   assert_one_line(done, said)

@@ -99,8 +99,9 @@ def test_an_evaluation_whose_world_fails_is_told_and_the_run_goes_on(monkeypatch
 
 
 def test_a_test_world_that_raises_fails_its_evaluation_with_its_own_error():
+  # One that fails in its first episode would be refused: what is told of it is that of a sound one.
+  spec = build.world_spec(load_config(None, [*TINY, FAULTY]))
   config = load_config(None, [*TINY, FAULTY, "env.kwargs.episode=0", "evaluation.max_random_starts=0"])
-  spec = build.world_spec(config)
   params, net_state, _ = build.build_learner(config, spec).parameters()
   evaluator = build.build_evaluator(config, spec)
   with pytest.raises(WorldError, match=r"ArithmeticError: the world's own error in step 5$"):

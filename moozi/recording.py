@@ -238,7 +238,8 @@ class Recorder:
     self._staleness.set_state(state["staleness"])
     self._num_samples = int(state["num_samples"])
     self._learning_since = None if state["learning_since"] < 0 else float(state["learning_since"])
-    self._faults |= {name: int(state.get(name, 0)) for name in self._faults}
+    # Kinds that come up later in a run (which term was not finite) are among them.
+    self._faults |= {name: int(count) for name, count in state.items() if name.startswith(_FAULT_PREFIX)}
     self._guard.num_failures = int(state.get("num_disk_failures", 0))
     return int(state["env_steps"]), int(state["learner_steps"]), float(state["wall_s"])
 

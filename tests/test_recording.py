@@ -265,3 +265,19 @@ def test_a_resumed_run_keeps_the_steps_until_its_checkpoint(tmp_path):
 def test_nothing_is_kept_where_it_is_not_asked_for(recorded):
   run, _, _ = recorded
   assert not run.trajectories_path.exists()
+
+
+def test_the_totals_of_faults_go_on_in_a_resumed_run_whatever_their_kinds(tmp_path):
+  overrides = [f"run.dir={tmp_path}", "logging.tensorboard=false", "logging.period_s=1e-9"]
+  counters = {"env_steps": 1, "learner_steps": 2}
+  fault = Faulted(**counters, counts={"not_finite_value": 3, "lost_steps": 5}, message="again")
+  state, totals = None, []
+  for name in ("one", "two"):
+    config = load_config(None, [*overrides, f"run.name={name}"])
+    run = RunDirectory.create(config)
+    recorder = Recorder(config, SPEC, run, Display(), start=0.0, resumed=state)
+    recorder.observe(fault)
+    state = recorder._get_state(StateReady(**counters, state=RunState(training={})))
+    recorder.close()
+    totals += [(t["faults/not_finite_value"], t["faults/lost_steps"]) for t in read_metrics(run.metrics_path)]
+  assert totals == [(3, 5), (6, 10)]

@@ -154,7 +154,8 @@ class ResumeStore:
     if Path(name).name != name:
       raise UserError(f"{path}: a block lies beside its manifest's folder and nowhere else")
     try:
-      data = path.read_bytes()
+      # A pipe or a device in its place would be read for ever.
+      data = path.read_bytes() if path.is_file() or not path.exists() else b""
     except OSError as e:
       raise UserError(f"{path}: cannot be read: {e.strerror}") from None
     damaged = UserError(f"{path}: altered or cut since it was written; use another checkpoint")

@@ -1,6 +1,7 @@
 """Resume states on disk: whole or not at all, shared blocks written once, nothing read that was altered."""
 
 import json
+import os
 
 import numpy as np
 import pytest
@@ -95,6 +96,19 @@ def test_an_altered_block_is_refused(tmp_path, harm):
   else:
     first.write_bytes(second.read_bytes())
   with pytest.raises(UserError, match=first.name):
+    ResumeStore(tmp_path).load("one")
+
+
+def test_a_pipe_or_a_device_in_a_blocks_place_keeps_nobody_waiting(tmp_path):
+  save(ResumeStore(tmp_path), "one", [1], {0: 7})
+  (path,) = (tmp_path / "blocks").iterdir()
+  path.unlink()
+  os.mkfifo(path)
+  with pytest.raises(UserError, match="altered or cut"):
+    ResumeStore(tmp_path).load("one")
+  path.unlink()
+  path.symlink_to("/dev/zero")
+  with pytest.raises(UserError, match="altered or cut"):
     ResumeStore(tmp_path).load("one")
 
 

@@ -249,6 +249,9 @@ class _Driver:
     self._pacer.done_act(self._segment_steps, taken.num_lost)
     if not taken.num_lost:
       return []
+    if taken.refused is not None and index in self._crew.workers:
+      # Replay waits for an episode's first step, and a good agent's episode may never end.
+      self._calls.expect(self._crew.workers[index].begin_anew.remote(), f"{WORKER}_{index}")
     self._not_added -= taken.num_lost
     return [Faulted(**self._counters(), counts=taken.faults, message=taken.describe(index))]
 

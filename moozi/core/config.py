@@ -151,6 +151,9 @@ class ReplayConfig(Section):
   refresh_priorities: bool = Field(True, description="renew delta of a batch after its update")
   rank_refresh_updates: PositiveInt = Field(200, description="rank: batches drawn between two sorts")
   min_steps_to_learn: PositiveInt = Field(5_000, description="steps stored before training starts")
+  max_refused_segments: PositiveInt = Field(
+    20, description="the run ends when so many segments of a worker were refused in a row"
+  )
 
   @property
   def refreshes_priorities(self) -> bool:

@@ -182,6 +182,8 @@ def _train(
         episode_lengths=acted.episode_lengths,
         staleness=learner_steps - acted.version,
       )
+      if taken.refused is not None:
+        worker.begin_anew()  # replay waits for an episode's first step, and a good agent's may never end
       if taken.num_lost:
         yield Faulted(**counters(), counts=taken.faults, message=taken.describe(index))
       elif config.trajectories.save:

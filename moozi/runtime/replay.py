@@ -14,7 +14,7 @@ from moozi.core.reanalyze_config import ReanalyzeConfig
 from moozi.core.records import RootSpan, SearchRoots, TrainTarget, TrajectorySample
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
 from moozi.ops.sampling import importance_ratio
-from moozi.runtime.replay_door import Taken
+from moozi.runtime.replay_door import Refusals, Taken
 from moozi.runtime.replay_roots import RootChooser
 from moozi.runtime.replay_sampling import make_sampler
 from moozi.runtime.replay_storage import LaneStorage
@@ -73,6 +73,7 @@ class ReplayBuffer:
     self._rng = np.random.Generator(np.random.PCG64(seed))
     # Lanes that wait for an episode's first step: what follows their newest step did not come, or is none.
     self._waits = np.ones(num_lanes, np.bool_)
+    self._refusals = Refusals(config.max_refused_segments)
     names = (
       "added",
       "drawn",
@@ -129,15 +130,15 @@ class ReplayBuffer:
     """`add` for what may be broken: a bad segment is refused whole, and changes nothing that is stored.
 
     It leaves a gap in its lanes: no history, return or unroll may reach over it. So each lane drops what
-    comes until its environment begins an episode; there the one before the gap is cut off, as a restarted
-    worker's is.
+    comes until its environment begins an episode (who calls has the worker begin new games); there the one
+    before the gap is cut off, as a restarted worker's is.
 
     Args:
       segment: [T, B, ...] of one worker.
       first_lane, num_lanes: the worker's lanes, B of them.
       num_steps: environment steps that were acted for it, whatever it holds.
 
-    Raises: ValueError: when there is no such lane.
+    Raises: ValueError: no such lane. SegmentError: `replay.max_refused_segments` were refused in a row.
     """
     lane = self._lanes(first_lane, num_lanes)
     try:
@@ -146,7 +147,9 @@ class ReplayBuffer:
       self._waits[lane] = True
       self._counters["refused_segments"] += 1
       self._counters["lost_steps"] += num_steps
+      self._refusals.add(first_lane // num_lanes, str(error))
       return Taken(num_lost=num_steps, refused=str(error))
+    self._refusals.end(first_lane // num_lanes)
     is_first = np.asarray(segment.is_first)
     if not (self._waits[lane] & ~is_first[0]).any():
       self.add(segment, first_lane)

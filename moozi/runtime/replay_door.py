@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 
+from moozi.core.errors import SegmentError
 from moozi.core.pytree import fields_of
 from moozi.core.records import TrajectorySample
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
@@ -52,6 +53,31 @@ class Taken:
       f"training_worker_{worker}: {self.num_lost} steps after a refused segment are dropped, up to the next "
       "episode of their environment"
     )
+
+
+class Refusals:
+  """How many segments of each worker were refused in a row.
+
+  Args:
+    limit: so many are no accident.
+  """
+
+  def __init__(self, limit: int) -> None:
+    self._limit = limit
+    self._in_a_row: dict[int, int] = {}
+
+  def add(self, worker: int, reason: str) -> None:
+    """One more of this worker. Raises SegmentError: it is one too many."""
+    self._in_a_row[worker] = count = self._in_a_row.get(worker, 0) + 1
+    if count >= self._limit:
+      raise SegmentError(
+        f"training_worker_{worker}: {count} segments in a row were refused, the last: {reason}; "
+        f"replay.max_refused_segments={self._limit} allows no more"
+      )
+
+  def end(self, worker: int) -> None:
+    """One of this worker was taken."""
+    self._in_a_row.pop(worker, None)
 
 
 def check_segment(segment: TrajectorySample, spec: EnvSpec, num_lanes: int | None = None) -> None:

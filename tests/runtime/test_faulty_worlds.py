@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from moozi.core.errors import WorldError
+from moozi.core.pytree import replace
 from moozi.io.config import load_config
 from moozi.runtime import build, loop
-from moozi.runtime.events import Evaluated, Faulted, Finished
+from moozi.runtime.events import Evaluated, Faulted, Finished, Updated
 from tests.runtime.conftest import TINY
 
 FAULTY = "env.name=tests.envs.faulty:make_env"
@@ -106,3 +107,30 @@ def test_a_test_world_that_raises_fails_its_evaluation_with_its_own_error():
   evaluator = build.build_evaluator(config, spec)
   with pytest.raises(WorldError, match=r"ArithmeticError: the world's own error in step 5$"):
     evaluator.run(params, net_state, num_episodes=2)
+
+
+def test_after_a_refused_segment_the_worker_begins_new_games_and_nothing_more_is_lost(monkeypatch):
+  """Games of ten frames, segments of eight: without, each lane would drop four more."""
+  config = load_config(None, [*TINY, "evaluation.final_episodes=1", "max_env_steps=320"])
+  real = build.build_collector
+
+  def build_collector(*args):
+    collector, calls = real(*args), iter(range(100))
+    run = collector.run
+
+    def spoiled(env_steps):
+      segment, acted = run(env_steps)
+      if next(calls) == 1:
+        segment = replace(segment, root_value=np.full_like(segment.root_value, np.nan))
+      return segment, acted
+
+    collector.run = spoiled
+    return collector
+
+  monkeypatch.setattr(build, "build_collector", build_collector)
+  events = list(loop.run(config, build.world_spec(config)))
+  (fault,) = [e for e in events if isinstance(e, Faulted)]
+  assert fault.counts == {"refused_segments": 1, "lost_steps": 32}
+  last = [e for e in events if isinstance(e, Updated)][-1]
+  assert last.metrics["replay/added"] == 320 - 32
+  assert last.metrics["replay/cut"] == 4

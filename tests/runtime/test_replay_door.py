@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moozi.core.config import TargetsConfig
+from moozi.core.errors import SegmentError
 from moozi.core.pytree import fields_of, map_fields, replace
 from moozi.runtime.replay_door import check_segment
 from tests.runtime.replay_lanes import assert_is_oracle, make_buffer, make_spec, random_lanes, segment_of
@@ -178,3 +179,19 @@ def test_an_empty_lane_begins_with_an_episode():
   buffer = make_buffer(SPEC)
   assert buffer.take(segment_of(lanes, 0, 5, SPEC), 0, 2, 10).num_lost == 5
   assert [buffer.stored_range(lane) for lane in range(2)] == [(0, 5), (0, 0)]
+
+
+def test_too_many_in_a_row_from_one_worker_end_the_run_with_its_name_and_the_reason():
+  buffer = make_buffer(SPEC, lanes=4, max_refused_segments=3)
+  bad = replace(good_segment(), action=None)
+  for _ in range(2):
+    buffer.take(bad, 0, 2, 10)
+    buffer.take(bad, 2, 2, 10)
+  buffer.take(good_segment(), 0, 2, 10)
+  buffer.take(bad, 0, 2, 10)
+  said = (
+    r"^training_worker_1: 3 segments in a row were refused, the last: action has shape .*=3 allows no more$"
+  )
+  with pytest.raises(SegmentError, match=said):
+    buffer.take(bad, 2, 2, 10)
+  assert buffer.stats()["replay/refused_segments"] == 6

@@ -1,5 +1,6 @@
 """What the recorder writes down from a list of events."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -14,6 +15,7 @@ from moozi.io.metrics import read_metrics
 from moozi.io.run_directory import SUMMARY_KEYS, RunDirectory
 from moozi.io.trajectories import open_trajectories
 from moozi.recording import Recorder
+from moozi.runtime.episode_frames import EpisodeFrames
 from moozi.runtime.evaluation import EpisodeRecord, EvaluationResult
 from moozi.runtime.events import Acted, Collected, Evaluated, Faulted, Finished, Started, StateReady, Updated
 from moozi.runtime.run_state import RunState
@@ -156,6 +158,23 @@ def test_the_gif_shows_the_worlds_own_pictures(tmp_path):
       sizes.append((gif.width, gif.n_frames))
   # Frames of 3 by 3 are drawn 240 pixels wide, pictures of 50 by 200 as they are.
   assert sizes == [(sizes[1][0] + 190, 2), (sizes[1][0], 2)]
+
+
+def test_the_tiles_have_a_gif_of_their_own(tmp_path):
+  config = load_config(None, [f"run.dir={tmp_path}", "run.name=one"])
+  run = RunDirectory.create(config)
+  recorder = Recorder(config, SPEC, run, Display(), start=0.0)
+  event = evaluated(100)
+  tiles = tuple(
+    EpisodeFrames(np.zeros((n, 3, 3, 1), bool), np.zeros(n), np.zeros(n, np.int32), None) for n in (2, 5)
+  )
+  event = dataclasses.replace(event, result=dataclasses.replace(event.result, tiles=tiles))
+  recorder.observe(event)
+  recorder.close()
+  with Image.open(run.gifs_path / "step_000000100_tiles.gif") as gif:
+    assert gif.n_frames > 1
+    assert gif.size == (6 + 2 * (126 + 6), 6 + 126 + 18 + 6)
+  assert b"test/tiles" in next(run.tensorboard_path.iterdir()).read_bytes()
 
 
 def test_a_run_without_evaluation_says_so(tmp_path):

@@ -247,6 +247,9 @@ class EvaluationConfig(Section):
   opponent_simulations: PositiveInt = Field(100, description="of each search of the opponent's")
   gif: bool = True
   gif_max_frames: PositiveInt = 300
+  gif_tiles: Annotated[int, Field(ge=0, le=64)] = Field(
+    9, description="episodes of the tiled GIF, side by side on one sheet; 0 writes none"
+  )
   resources: ActorResources = ActorResources(num_cpus=0.125, niceness=10)
 
 

@@ -8,7 +8,7 @@ agent meets `evaluation.opponent` from both seats in turn, and returns are those
 import contextlib
 import dataclasses
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from moozi.core.config import Config, PlannerConfig
-from moozi.core.spec import EnvSpec
+from moozi.core.spec import DUMMY_ACTION, EnvSpec
 from moozi.envs.environment import Bot, Environment
 from moozi.envs.guard import WorldGuard
 from moozi.envs.random_starts import RandomStarts
@@ -24,6 +24,8 @@ from moozi.envs.step_cap import StepCap
 from moozi.envs.vector import VectorEnvironment
 from moozi.ops.history import HistoryState, init_history
 from moozi.ops.players import player_sign
+from moozi.runtime.agent_player import AgentPlayer, Thought
+from moozi.runtime.episode_frames import EpisodeFrames, FramesKeeper, PlayedStep
 from moozi.runtime.opponents import make_opponent, score_figures, seat_of
 
 
@@ -37,6 +39,8 @@ class EpisodeRecord:
     frames: [T, H, W, C]. actions: [T] agent actions. rewards: [T], received on entering the frame.
     root_values: [T]. action_probs: [T, A].
     pictures: [T, h, w, 3] uint8, the world's own (`Environment.render`); None where it has none.
+    to_play: [T] int32, the players to move; None is player 0 throughout.
+    seat: the agent's; None with one player, and where it plays both seats.
   """
 
   frames: np.ndarray
@@ -45,6 +49,8 @@ class EpisodeRecord:
   root_values: np.ndarray
   action_probs: np.ndarray
   pictures: np.ndarray | None = None
+  to_play: np.ndarray | None = None
+  seat: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,6 +65,7 @@ class EvaluationResult:
     env_steps: environment steps of training when they were taken.
     episode: the first episode, or None where not asked for.
     seats: [E] int64, the agent's; None with one player.
+    tiles: the first `evaluation.gif_tiles` episodes as they looked; empty where not asked for.
   """
 
   returns: np.ndarray
@@ -68,6 +75,7 @@ class EvaluationResult:
   env_steps: int
   episode: EpisodeRecord | None
   seats: np.ndarray | None = None
+  tiles: tuple[EpisodeFrames, ...] = ()
 
   def summary(self) -> dict[str, float | int]:
     """The figures of `moozi evaluate --json`; with two players also those of `opponents.score_figures`."""
@@ -128,7 +136,7 @@ class Evaluator:
       params, net_state: the network's.
       num_episodes: how many.
       version, env_steps: told in the result.
-      record: keep the first episode for pictures.
+      record: keep the first episode for pictures, and how the first `evaluation.gif_tiles` looked.
       on_episode: called with the number of finished episodes after each.
       should_stop: asked at every step; true leaves the episodes there.
 
@@ -154,6 +162,37 @@ class Evaluator:
           on_episode(slots.num_finished)
     return slots.result(version, env_steps)
 
+  def player(self, params: Any, net_state: Any) -> AgentPlayer:
+    """The agent as it plays in evaluation, for one world that somebody else steps."""
+    seed = self._config.evaluation.seed
+    return AgentPlayer(
+      self._policy, self._temperature, self._history_length, self._spec, params, net_state, seed
+    )
+
+  def play(self, params: Any, net_state: Any, episode: int) -> Iterator[PlayedStep]:
+    """Plays one episode, the one of that number in `run`; the world moves when the next step is asked for.
+
+    Args:
+      params, net_state: the network's.
+      episode: not negative.
+
+    Yields: each step once it has been thought about, the end of the episode last.
+    """
+    one = self._config.evaluation.model_copy(update={"num_envs": 1})
+    config = self._config.model_copy(update={"evaluation": one})
+    slots = _EpisodeSlots(config, self._spec, self._make_env, episode + 1, False, first_episode=episode)
+    seat = seat_of(episode) if slots.has_opponents else None
+    player = self.player(params, net_state)
+    with contextlib.closing(slots):
+      slots.begin()
+      while not slots.is_done:
+        thought = player.think(slots.timestep, slots.opponents_actions())
+        yield slots.played_step(thought, seat)
+        action, value, probs = (np.array([x]) for x in thought)
+        slots.step((action, value, probs))
+      nothing = Thought(DUMMY_ACTION, 0.0, np.zeros(self._spec.num_actions, np.float32))
+      yield slots.played_step(nothing, seat)
+
 
 def evaluation_planner(config: Config, num_simulations: int | None = None) -> PlannerConfig:
   """The search that evaluation plays with."""
@@ -173,11 +212,12 @@ class _EpisodeSlots:
     make_env: Callable[[int], Environment],
     num_episodes: int,
     record: bool,
+    first_episode: int = 0,
   ) -> None:
     evaluation = config.evaluation
     self._config, self._spec = config, spec
     self._seed, self._num_episodes = evaluation.seed, num_episodes
-    self._next_episode = 0
+    self._next_episode = first_episode
     # Always the configured width, so that one compilation serves every number of episodes.
     self.num_envs = evaluation.num_envs
     self._episode_of = np.full(self.num_envs, -1, np.int64)
@@ -195,12 +235,14 @@ class _EpisodeSlots:
     self._returns = np.zeros(num_episodes, np.float64)
     self._lengths = np.zeros(num_episodes, np.int64)
     self._hashes = [hashlib.sha256() for _ in range(num_episodes)]
-    self._finished = np.zeros(num_episodes, bool)
+    self._finished = np.arange(num_episodes) < first_episode
     self._record: dict[str, list[np.ndarray]] | None = None
     if record:
-      names = ("frames", "actions", "rewards", "root_values", "action_probs", "pictures")
+      names = ("frames", "actions", "rewards", "root_values", "action_probs", "to_play", "pictures")
       self._record = {name: [] for name in names}
     self._max_frames = evaluation.gif_max_frames
+    num_tiles = min(evaluation.gif_tiles, num_episodes) if record else 0
+    self._tiles = FramesKeeper(num_tiles, self._max_frames)
 
   def begin(self) -> None:
     """Starts the first episodes."""
@@ -229,9 +271,14 @@ class _EpisodeSlots:
     self._opponents[slot] = make_opponent(self._config, self._spec, self._worlds[slot], seed)
     return seed
 
+  @property
+  def has_opponents(self) -> bool:
+    """Whether somebody else plays in the episodes under way."""
+    return any(opponent is not None for opponent in self._opponents)
+
   def opponents_actions(self) -> np.ndarray | None:
     """[B] int32, the opponents' agent actions where one is to move, else -1; None where there are none."""
-    if all(opponent is None for opponent in self._opponents):
+    if not self.has_opponents:
       return None
     out, step = np.full(self.num_envs, -1, np.int32), self.timestep
     for slot, opponent in enumerate(self._opponents):
@@ -245,6 +292,8 @@ class _EpisodeSlots:
     seen, step = self._episode_of.copy(), self.timestep
     for slot in np.flatnonzero(seen == 0):
       self._note(slot, action[slot], root_value[slot], action_probs[slot])
+    for slot in np.flatnonzero((seen >= 0) & (seen < self._tiles.num_episodes) & ~step.is_last):
+      self._keep(int(slot), int(seen[slot]))
     playing, mover, shown = np.flatnonzero((seen >= 0) & ~step.is_last), step.to_play, step.frame
     self.timestep = step = self._env.step(action)
     for slot in playing:
@@ -259,6 +308,24 @@ class _EpisodeSlots:
         self._finished[episode] = True
         if episode == 0:
           self._note(slot, 0, 0.0, np.zeros_like(action_probs[slot]))
+        if episode < self._tiles.num_episodes:
+          self._keep(int(slot), int(episode))
+
+  def played_step(self, thought: Thought, seat: int | None) -> PlayedStep:
+    """What the first slot's world shows now, and what was thought there."""
+    step = self.timestep
+    return PlayedStep(
+      frame=step.frame[0],
+      picture=self._env.render(0),
+      to_play=int(step.to_play[0]),
+      seat=seat,
+      reward=float(step.last_reward[0]),
+      legal_actions_mask=step.legal_actions_mask[0],
+      is_first=bool(step.is_first[0]),
+      is_last=bool(step.is_last[0]),
+      is_truncated=bool(step.is_truncated[0]),
+      **thought._asdict(),
+    )
 
   def _sign(self, mover: int, episode: int) -> float:
     return 1.0 if self._spec.num_players == 1 else float(player_sign(mover, seat_of(episode)))
@@ -270,15 +337,29 @@ class _EpisodeSlots:
     if self._finished[0] and len(self._record["frames"]) > self._lengths[0]:
       return
     step = self.timestep
-    items = (step.frame[slot], action, step.last_reward[slot], value, probs, self._env.render(slot))
+    seen = (step.frame[slot], action, step.last_reward[slot], value, probs, step.to_play[slot])
+    items = (*seen, self._env.render(slot))
     for name, item in zip(self._record, items, strict=True):
       if item is not None:
         self._record[name].append(np.array(item))
 
+  def _keep(self, slot: int, episode: int) -> None:
+    """Keeps how the slot's world looks now, for the tiles."""
+    step = self.timestep
+    self._tiles.keep(
+      episode,
+      step.frame[slot],
+      self._returns[episode],
+      int(step.to_play[slot]),
+      lambda: self._env.render(slot),
+    )
+
   def result(self, version: int, env_steps: int) -> EvaluationResult:
     episode = None
     if self._record is not None:
-      episode = EpisodeRecord(**{name: np.stack(items) for name, items in self._record.items() if items})
+      parts: dict[str, Any] = {name: np.stack(items) for name, items in self._record.items() if items}
+      has_rival = self._spec.num_players == 2 and self._config.evaluation.opponent != "self"
+      episode = EpisodeRecord(**parts, seat=seat_of(0) if has_rival else None)
     seats = np.array([seat_of(i) for i in range(self._num_episodes)])
     return EvaluationResult(
       returns=self._returns,
@@ -288,4 +369,5 @@ class _EpisodeSlots:
       env_steps=env_steps,
       episode=episode,
       seats=seats if self._spec.num_players == 2 else None,
+      tiles=self._tiles.result(),
     )

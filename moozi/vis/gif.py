@@ -1,25 +1,23 @@
 """Episodes as moving pictures: what was seen, and beside it what was thought and done."""
 
-import functools
 import os
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image
 
-from moozi.core.spec import DUMMY_ACTION, EnvSpec
-from moozi.vis.frames import enlarge, render_frame
+from moozi.core.spec import EnvSpec
+from moozi.vis.lettering import FAINT, INK, PAPER, fit, paper, write
+from moozi.vis.looks import action_name, player_name
+from moozi.vis.pictures import draw_frame, legend_of
 
 _PICTURE_SIZE = 240
 _PANEL_WIDTH = 236
 _LINE = 18
-_FONT_SIZE = 14
 _MARGIN = 10
 _MAX_BARS = 12
-_INK = (235, 235, 235)
-_FAINT = (150, 150, 150)
-_PAPER = (28, 28, 34)
+_OUTLINE = (70, 70, 80)
 _BAR = (86, 180, 233)
 _CHOSEN = (230, 159, 0)
 _LAST_FRAME_MS = 1000
@@ -76,48 +74,75 @@ def episode_images(
   action_probs: np.ndarray,
   spec: EnvSpec,
   pictures: np.ndarray | None = None,
+  to_play: np.ndarray | None = None,
+  seat: int | None = None,
 ) -> list[np.ndarray]:
   """An episode's pictures: the frame, and beside it the step, action, reward, value and policy.
 
   Args:
     frames: [T, H, W, C] of the spec's dtype.
     actions: [T] agent actions; the dummy where none was taken.
-    rewards: [T], received on entering each frame.
-    root_values: [T].
+    rewards: [T], received on entering each frame; with two players by the one who moved.
+    root_values: [T], for the player to move.
     action_probs: [T, A]; of more than 12 actions the likeliest 12 are drawn.
     spec: the facts of the world.
     pictures: [T, h, w, 3] uint8, drawn in the frames' place: a world's own, as it looks to a person.
+    to_play: [T], the players to move; None is player 0 throughout.
+    seat: with two players the agent's; None where it plays both.
 
   Returns: T arrays [h, w, 3] uint8, all of one size.
   Raises: ValueError: where the arrays do not fit one another, or the spec.
   """
   num_steps = len(frames)
-  given = {"actions": actions, "rewards": rewards, "root_values": root_values, "action_probs": action_probs}
-  shapes = dict.fromkeys(("actions", "rewards", "root_values"), (num_steps,)) | {
-    "action_probs": (num_steps, spec.num_actions)
-  }
+  to_play = np.zeros(num_steps, np.int32) if to_play is None else to_play
+  given = {"actions": actions, "rewards": rewards, "root_values": root_values, "to_play": to_play}
+  _check_episode(num_steps, given, action_probs, pictures, spec)
+  returns = np.cumsum(np.asarray(rewards, np.float64))
+  legend, out = None, []
+  for t in range(num_steps):
+    picture = draw_frame(
+      frames[t], spec, _PICTURE_SIZE, int(to_play[t]), None if pictures is None else pictures[t]
+    )
+    if t == 0 and pictures is None:
+      legend = legend_of(spec, max(picture.shape[1], _PICTURE_SIZE))
+    lines = [f"step {t} of {num_steps - 1}"]
+    if spec.num_players == 2:
+      lines += _turn(spec, to_play, rewards, t, seat)
+    else:
+      lines += [f"reward {float(rewards[t]):+.3g}   sum {returns[t]:.4g}"]
+    lines += [f"value {float(root_values[t]):.3f}", f"action {action_name(spec, int(actions[t]))}"]
+    panel = _panel(lines, np.asarray(action_probs[t], np.float64), int(actions[t]), spec)
+    out.append(_beside(_above(picture, legend), panel))
+  return out
+
+
+def _check_episode(
+  num_steps: int,
+  given: dict[str, np.ndarray],
+  action_probs: np.ndarray,
+  pictures: np.ndarray | None,
+  spec: EnvSpec,
+) -> None:
+  shapes = dict.fromkeys(given, (num_steps,)) | {"action_probs": (num_steps, spec.num_actions)}
   for name, shape in shapes.items():
-    if np.shape(given[name]) != shape:
-      raise ValueError(f"{name}: shape {np.shape(given[name])}; must be {shape}")
+    got = np.shape((given | {"action_probs": action_probs})[name])
+    if got != shape:
+      raise ValueError(f"{name}: shape {got}; must be {shape}")
   if pictures is not None:
     is_picture = pictures.ndim == 4 and pictures.shape[3] == 3 and pictures.dtype == np.uint8
     if not is_picture or len(pictures) != num_steps:
-      got = f"{pictures.dtype}{list(pictures.shape)}"
-      raise ValueError(f"pictures: {got}; must be uint8[{num_steps}, h, w, 3]")
-  returns = np.cumsum(np.asarray(rewards, np.float64))
-  scale = _scale(spec.frame_shape if pictures is None else pictures.shape[1:])
-  out = []
-  for t in range(num_steps):
-    lines = [
-      f"step {t} of {num_steps - 1}",
-      f"action {_action_name(spec, int(actions[t]))}",
-      f"reward {float(rewards[t]):+.3g}   sum {returns[t]:.4g}",
-      f"value {float(root_values[t]):.3f}",
-    ]
-    panel = _panel(lines, np.asarray(action_probs[t], np.float64), int(actions[t]), spec)
-    picture = render_frame(frames[t], spec, scale) if pictures is None else enlarge(pictures[t], scale)
-    out.append(_beside(picture, panel))
-  return out
+      kind = f"{pictures.dtype}{list(pictures.shape)}"
+      raise ValueError(f"pictures: {kind}; must be uint8[{num_steps}, h, w, 3]")
+
+
+def _turn(spec: EnvSpec, to_play: np.ndarray, rewards: np.ndarray, t: int, seat: int | None) -> list[str]:
+  """Whose turn it is, and who received the reward: the one who moved before."""
+  player = int(to_play[t])
+  who = "" if seat is None else " (agent)" if player == seat else " (opponent)"
+  reward = f"reward {float(rewards[t]):+.3g}"
+  if t > 0:
+    reward += f" to {player_name(spec, int(to_play[t - 1]))}"
+  return [f"{player_name(spec, player)} to move{who}", reward]
 
 
 def _panel(lines: Sequence[str], probs: np.ndarray, action: int, spec: EnvSpec) -> np.ndarray:
@@ -125,30 +150,39 @@ def _panel(lines: Sequence[str], probs: np.ndarray, action: int, spec: EnvSpec) 
   num_bars = min(len(probs), _MAX_BARS)
   shown = np.sort(np.argsort(-probs, kind="stable")[:num_bars])
   height = 2 * _MARGIN + _LINE * (len(lines) + 1 + num_bars)
-  image = Image.new("RGB", (_PANEL_WIDTH, height), _PAPER)
-  draw, font = ImageDraw.Draw(image), _font()
+  panel = paper(height, _PANEL_WIDTH)
   for i, line in enumerate(lines):
-    draw.text((_MARGIN, _MARGIN + i * _LINE), line, fill=_INK, font=font)
+    write(panel, fit(line, _PANEL_WIDTH - _MARGIN), _MARGIN, _MARGIN + i * _LINE)
   bar_left, bar_right = 92, _PANEL_WIDTH - 52
   for row, index in enumerate(shown):
     top = _MARGIN + (len(lines) + 1 + row) * _LINE
     prob = float(np.clip(np.nan_to_num(probs[index]), 0.0, 1.0))
     is_chosen = index == action
-    draw.text(
-      (_MARGIN, top), _action_name(spec, int(index))[:11], fill=_INK if is_chosen else _FAINT, font=font
-    )
-    draw.rectangle((bar_left, top + 3, bar_right, top + _LINE - 4), outline=(70, 70, 80))
-    if prob > 0:
-      right = bar_left + round(prob * (bar_right - bar_left))
-      draw.rectangle((bar_left, top + 3, right, top + _LINE - 4), fill=_CHOSEN if is_chosen else _BAR)
-    draw.text((bar_right + 8, top), f"{prob:.2f}", fill=_INK if is_chosen else _FAINT, font=font)
-  return np.asarray(image)
+    ink = INK if is_chosen else FAINT
+    write(panel, fit(action_name(spec, int(index)), bar_left - _MARGIN - 4), _MARGIN, top, ink)
+    panel[top + 3 : top + _LINE - 3, bar_left : bar_right + 1] = _OUTLINE
+    panel[top + 4 : top + _LINE - 4, bar_left + 1 : bar_right] = PAPER
+    length = round(prob * (bar_right - bar_left))
+    panel[top + 3 : top + _LINE - 3, bar_left : bar_left + length] = _CHOSEN if is_chosen else _BAR
+    write(panel, f"{prob:.2f}", bar_right + 8, top, ink)
+  return panel
+
+
+def _above(upper: np.ndarray, lower: np.ndarray | None) -> np.ndarray:
+  """Two pictures one above the other, with a gap."""
+  if lower is None:
+    return upper
+  width = max(upper.shape[1], lower.shape[1])
+  sheet = paper(upper.shape[0] + 6 + lower.shape[0], width)
+  sheet[: upper.shape[0], : upper.shape[1]] = upper
+  sheet[upper.shape[0] + 6 :, : lower.shape[1]] = lower
+  return sheet
 
 
 def _beside(left: np.ndarray, right: np.ndarray) -> np.ndarray:
   """Two pictures side by side on one sheet, each in the middle of its height."""
-  height = max(left.shape[0] + 2 * _MARGIN, right.shape[0])
-  sheet = np.full((height, left.shape[1] + 2 * _MARGIN + right.shape[1], 3), _PAPER, np.uint8)
+  height = max(left.shape[0], right.shape[0]) + 2 * _MARGIN
+  sheet = paper(height, left.shape[1] + 2 * _MARGIN + right.shape[1])
   top = (height - left.shape[0]) // 2
   sheet[top : top + left.shape[0], _MARGIN : _MARGIN + left.shape[1]] = left
   top = (height - right.shape[0]) // 2
@@ -156,25 +190,7 @@ def _beside(left: np.ndarray, right: np.ndarray) -> np.ndarray:
   return sheet
 
 
-def _action_name(spec: EnvSpec, action: int) -> str:
-  if action == DUMMY_ACTION:
-    return "dummy"
-  return spec.action_names[action - 1] if action <= len(spec.action_names) else f"action {action - 1}"
-
-
-def _scale(shape: tuple[int, ...]) -> int:
-  """Pixels to a cell such that a frame of this shape [H, W, C] is about as large as the panel beside it."""
-  height, width, channels = shape
-  longest = max(height, width) if max(height, width) > 1 else max(channels, 10)
-  return max(1, _PICTURE_SIZE // longest)
-
-
 def _common_palette(images: Sequence[np.ndarray]) -> Image.Image:
   """A palette made of a sample of the frames, stacked."""
   sample = images[:: max(1, len(images) // 8)]
   return Image.fromarray(np.concatenate(sample)).quantize(colors=255, method=Image.Quantize.MAXCOVERAGE)
-
-
-@functools.cache
-def _font() -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
-  return ImageFont.load_default(_FONT_SIZE)

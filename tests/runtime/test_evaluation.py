@@ -194,3 +194,41 @@ def test_random_play_is_what_catch_gives(tiny_config):
   # Random play of Catch: about -0.6, standard error 0.05.
   assert returns.mean() == pytest.approx(-0.6, abs=0.2)
   np.testing.assert_array_equal(returns[:5], random_returns(config, num_episodes=5))
+
+
+def test_tiles_are_the_first_episodes_as_they_looked(result):
+  assert len(result.tiles) == 7, "there are fewer episodes than tiles"
+  for i, tile in enumerate(result.tiles):
+    assert len(tile.frames) == len(tile.returns) == len(tile.to_play) == result.lengths[i] + 1
+    assert tile.returns[0] == 0.0
+    assert tile.returns[-1] == result.returns[i]
+    # Catch: a ball that falls one row at a time.
+    rows = tile.frames[..., 0].argmax(axis=1).max(axis=-1)
+    assert (np.diff(rows) == 1).all()
+  np.testing.assert_array_equal(result.tiles[0].frames, result.episode.frames)
+
+
+def test_tiles_are_bounded_by_config():
+  few = evaluate(["evaluation.gif_tiles=2", "evaluation.gif_max_frames=3"], record=True)
+  assert [len(tile.frames) for tile in few.tiles] == [3, 3]
+  assert evaluate(["evaluation.gif_tiles=0"], record=True, num_episodes=2).tiles == ()
+  assert evaluate(num_episodes=2).tiles == ()
+
+
+def test_an_episode_that_is_watched_is_the_one_that_is_evaluated(result):
+  config = load_config(None, list(TINY))
+  spec = build.world_spec(config)
+  params, net_state, _ = build.build_learner(config, spec).parameters()
+  evaluator = build.build_evaluator(config, spec)
+  played = evaluator.run(params, net_state, num_episodes=2, record=True)
+  for episode in (0, 1):
+    steps = list(evaluator.play(params, net_state, episode))
+    assert len(steps) == played.lengths[episode] + 1
+    np.testing.assert_array_equal(np.stack([s.frame for s in steps]), played.tiles[episode].frames)
+    assert sum(s.reward for s in steps) == played.returns[episode]
+    assert [s.is_first for s in steps] == [True] + [False] * (len(steps) - 1)
+    assert [s.is_last for s in steps] == [False] * (len(steps) - 1) + [True]
+    assert (steps[-1].action, steps[-1].root_value) == (0, 0.0)
+  first = list(evaluator.play(params, net_state, 0))
+  assert [s.action for s in first] == played.episode.actions.tolist()
+  np.testing.assert_allclose([s.root_value for s in first], played.episode.root_values, rtol=1e-4, atol=1e-5)

@@ -14,10 +14,12 @@ import typer
 from moozi.commands.envs import list_environments
 from moozi.commands.evaluate import evaluate
 from moozi.commands.inspect import inspect
+from moozi.commands.play import play
 from moozi.commands.reanalyze import reanalyze
 from moozi.commands.report import report
 from moozi.commands.train import train
 from moozi.commands.trajectories import list_trajectories
+from moozi.commands.watch import watch
 from moozi.core.errors import UserError
 
 # Typer keeps its own copy of click and shows only some of its exceptions; this is the base of the users' own.
@@ -88,6 +90,8 @@ app.command("reanalyze")(reanalyze)
 app.command("trajectories")(list_trajectories)
 app.command("report")(report)
 app.command("envs")(list_environments)
+app.command("watch")(watch)
+app.command("play")(play)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,63 @@
+"""The agent of a run, loaded from one of its checkpoints: what `watch`, `play` and `latent` share."""
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from moozi.commands.common import open_run, stdout_on_stderr
+from moozi.core.errors import UserError
+
+if TYPE_CHECKING:
+  from moozi.core.config import Config
+  from moozi.core.spec import EnvSpec
+  from moozi.io.checkpoints import CheckpointInfo
+  from moozi.io.run_directory import RunDirectory
+
+
+@dataclasses.dataclass(frozen=True)
+class Agent:
+  """A run's configuration and world, one of its checkpoints, and the training state in it."""
+
+  directory: "RunDirectory"
+  config: "Config"
+  spec: "EnvSpec"
+  checkpoint: "CheckpointInfo"
+  state: Any
+
+  def evaluator(self, simulations: int | None = None) -> Any:
+    """What plays test episodes; `simulations` stands in for the testing planner's own."""
+    from moozi.training import builder_of
+
+    return builder_of(self.config).build_evaluator(self.config, self.spec, simulations)
+
+
+def load_agent(run: Path, checkpoint: str | None, allow_code: bool) -> Agent:
+  """The agent of a run.
+
+  Args:
+    run: the run's folder.
+    checkpoint: a name, a path, an environment step (the nearest one), or last; None is the last.
+    allow_code: whether the run's own world may be imported.
+
+  Raises: UserError: no run, no such checkpoint, or one of another network or world.
+  """
+  from moozi.envs.registry import world_spec
+  from moozi.io.checkpoints import (
+    expected_of,
+    find_checkpoint,
+    list_checkpoints,
+    load_checkpoint,
+    read_checkpoint_info,
+  )
+  from moozi.training import builder_of
+
+  directory, config = open_run(run, allow_code)
+  if checkpoint in (None, "last") and not list_checkpoints(directory.checkpoints_path):
+    raise UserError(f"{run}: holds no checkpoint; `moozi train` makes them, the last one when it ends")
+  with stdout_on_stderr():
+    spec = world_spec(config.env.name, **config.env.kwargs)
+    found = find_checkpoint(directory.checkpoints_path, checkpoint)
+    expected = expected_of(config, spec)
+    found = read_checkpoint_info(found.path, expected)
+    state = load_checkpoint(found.path, builder_of(config).training_state_template(config, spec), expected)
+  return Agent(directory, config, spec, found, state)

@@ -1,0 +1,76 @@
+"""Keys as they are pressed, without Enter, from a terminal."""
+
+import os
+import select
+import sys
+import termios
+import tty
+from types import TracebackType
+
+# What a terminal sends for the keys that send more than one character.
+_SEQUENCES = {"A": "up", "B": "down", "C": "right", "D": "left"}
+_ESCAPE_WAIT_S = 0.05
+END = "end of input"
+
+
+class Keyboard:
+  """Reads keys inside a `with`; the terminal is as it was afterwards.
+
+  Where standard input is no terminal nothing is ever pressed.
+  """
+
+  def __init__(self) -> None:
+    self._saved: list | None = None
+    self.is_there = sys.stdin.isatty()
+
+  def __enter__(self) -> "Keyboard":
+    if self.is_there:
+      self._fd = sys.stdin.fileno()
+      self._saved = termios.tcgetattr(self._fd)
+      # Ctrl-C goes on to end the program.
+      # What was typed while things were starting counts too.
+      tty.setcbreak(self._fd, termios.TCSADRAIN)
+    return self
+
+  def __exit__(
+    self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+  ) -> None:
+    if self._saved is not None:
+      termios.tcsetattr(self._fd, termios.TCSADRAIN, self._saved)
+      self._saved = None
+
+  def read(self, timeout_s: float | None) -> str | None:
+    """The next key.
+
+    Args:
+      timeout_s: how long to wait for it; None waits for ever, which without a terminal returns at once.
+
+    Returns: a character, or up, down, left, right, enter, escape, or END; None where nothing was pressed.
+    """
+    if self._saved is None:
+      if timeout_s:
+        select.select([], [], [], timeout_s)
+      return None
+    if not self._is_ready(timeout_s):
+      return None
+    key = self._next()
+    if key in ("\r", "\n"):
+      return "enter"
+    if key != "\x1b":
+      return key
+    if not self._is_ready(_ESCAPE_WAIT_S) or self._next() not in ("[", "O"):
+      return "escape"
+    code = self._next()
+    while code.isdigit() or code == ";":
+      code = self._next()
+    return _SEQUENCES.get(code, "escape")
+
+  def _is_ready(self, timeout_s: float | None) -> bool:
+    return bool(select.select([self._fd], [], [], timeout_s)[0])
+
+  def _next(self) -> str:
+    try:
+      byte = os.read(self._fd, 1)
+    except OSError:  # the terminal is gone
+      return END
+    return byte.decode("latin-1") if byte and byte != b"\x04" else END

@@ -1,0 +1,171 @@
+"""`moozi watch`."""
+
+import functools
+import itertools
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from moozi.commands.agent import Agent, load_agent
+from moozi.commands.common import AllowCode, count_of
+from moozi.commands.keyboard import END, Keyboard
+from moozi.core.errors import UserError
+
+if TYPE_CHECKING:
+  from rich.live import Live
+
+_SLOWEST, _FASTEST = 0.25, 60.0
+_HELP = "space: pause   n: one step   + -: faster, slower   e: next episode   q: quit"
+
+
+def watch(
+  run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, such as runs/first.")],
+  checkpoint: Annotated[
+    str | None, typer.Option(help="A name, a path, an environment step (the nearest one), or last.")
+  ] = None,
+  episodes: Annotated[
+    str | None,
+    typer.Option(metavar="N", help="How many; in a terminal until you quit, elsewhere 1 if not given."),
+  ] = None,
+  speed: Annotated[
+    str, typer.Option(metavar="STEPS", help="Steps a second in a terminal; elsewhere there is no waiting.")
+  ] = "8",
+  simulations: Annotated[
+    str | None,
+    typer.Option(metavar="N", help="Of each search; those of the run's testing planner if not given."),
+  ] = None,
+  allow_code: AllowCode = False,
+) -> int:
+  """Watch a run's agent play its evaluation episodes, in the terminal."""
+  num_episodes = count_of("--episodes", episodes)
+  steps_per_s = speed_of(speed, least=_SLOWEST)
+  num_simulations = count_of("--simulations", simulations)
+  agent = load_agent(run, checkpoint, allow_code)
+  evaluator = agent.evaluator(num_simulations)
+  if not sys.stdout.isatty():
+    for episode in range(num_episodes or 1):
+      _print_episode(agent, evaluator, episode)
+    return 0
+  from rich.console import Console
+  from rich.live import Live
+
+  with (
+    Keyboard() as keyboard,
+    Live(console=Console(), screen=True, auto_refresh=False, vertical_overflow="crop") as live,
+  ):
+    show = _Show(agent, evaluator, keyboard, live, steps_per_s)
+    numbers = itertools.count() if num_episodes is None else range(num_episodes)
+    ends = [show.play(episode) for episode in itertools.takewhile(lambda _: not show.is_over, numbers)]
+  for line in ends:
+    print(line)
+  return 0
+
+
+def speed_of(text: str, least: float) -> float:
+  """Steps a second, from `least` to 60. Raises UserError where the option says anything else."""
+  try:
+    speed = float(text)
+  except ValueError:
+    speed = -1.0
+  if not least <= speed <= _FASTEST:
+    raise UserError(f"--speed={text}: must be a number of steps a second from {least:g} to {_FASTEST:g}")
+  return speed
+
+
+def _print_episode(agent: Agent, evaluator: Any, episode: int) -> None:
+  """One line a step."""
+  from moozi.vis.terminal import step_line
+
+  count = _Count(agent, episode)
+  for step in evaluator.play(agent.state.params, agent.state.net_state, episode):
+    count.add(step)
+    print(f"episode {episode} step {count.steps}: {step_line(step, agent.spec)}", flush=True)
+  print(count.end(), flush=True)
+
+
+class _Count:
+  """Steps and return of an episode; with two players the return of the agent's seat, or of player 0."""
+
+  def __init__(self, agent: Agent, episode: int) -> None:
+    self._agent, self._episode = agent, episode
+    self.steps, self.total = -1, 0.0
+    self._mover: int | None = None
+
+  def add(self, step: Any) -> None:
+    """Counts a step that was entered."""
+    self.steps += 1
+    own = step.seat if step.seat is not None else 0
+    is_own = self._agent.spec.num_players == 1 or self._mover in (None, own)
+    self.total += step.reward if is_own else -step.reward
+    self._mover = step.to_play
+
+  def end(self) -> str:
+    """What the episode came to."""
+    return f"episode {self._episode}: return {self.total:g} in {self.steps} steps"
+
+
+class _Show:
+  """Episodes in a terminal, at the viewer's pace."""
+
+  def __init__(
+    self, agent: Agent, evaluator: Any, keyboard: Keyboard, live: "Live", steps_per_s: float
+  ) -> None:
+    self._agent, self._evaluator, self._keyboard, self._live = agent, evaluator, keyboard, live
+    self._steps_per_s, self._is_paused, self._is_skipping = steps_per_s, False, False
+    self.is_over = False
+
+  def play(self, episode: int) -> str:
+    """Shows one episode; returns what it came to."""
+    count = _Count(self._agent, episode)
+    self._is_skipping = False
+    state = self._agent.state
+    start = time.monotonic()
+    for step in self._evaluator.play(state.params, state.net_state, episode):
+      count.add(step)
+      redraw = functools.partial(self._draw, step, episode, count)
+      redraw()
+      self._wait(start, redraw)
+      start = time.monotonic()
+      if self.is_over or self._is_skipping:
+        return f"{count.end()} so far"
+    return count.end()
+
+  def _draw(self, step: Any, episode: int, count: _Count) -> None:
+    from rich.console import Group
+    from rich.text import Text
+
+    from moozi.vis.terminal import step_lines, step_view
+
+    console = self._live.console
+    lines = [f"{self._agent.spec.name}, {self._agent.checkpoint.name}"]
+    lines += [f"episode {episode}   step {count.steps}   return {count.total:g}"]
+    lines += step_lines(step, self._agent.spec)
+    view = step_view(step, self._agent.spec, lines, console.width, console.height - 2)
+    pace = "paused" if self._is_paused else f"{self._steps_per_s:g} steps/s"
+    self._live.update(Group(view, Text(f"{pace}   {_HELP}", "dim", no_wrap=True)), refresh=True)
+
+  def _wait(self, start: float, redraw: Callable[[], None]) -> None:
+    """Until the next step is due, minding the keys; one that is pressed while the agent thinks counts too."""
+    while not self.is_over:
+      left = start + 1 / self._steps_per_s - time.monotonic()
+      key = self._keyboard.read(None if self._is_paused else max(0.0, left))
+      if key is None:
+        return
+      if key in ("q", END, "escape"):
+        self.is_over = True
+      elif key == " ":
+        self._is_paused = not self._is_paused
+      elif key == "n":
+        self._is_paused = True
+        return
+      elif key == "e":
+        self._is_skipping = True
+        return
+      elif key in ("+", "=", "-"):
+        factor = 0.5 if key == "-" else 2.0
+        self._steps_per_s = min(_FASTEST, max(_SLOWEST, self._steps_per_s * factor))
+      redraw()

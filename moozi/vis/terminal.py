@@ -1,0 +1,191 @@
+"""Episodes in a terminal: pictures in half blocks, two pixels to a character, and what was thought beside."""
+
+import itertools
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+from PIL import Image
+from rich.console import Group, RenderableType
+from rich.style import Style
+from rich.table import Table
+from rich.text import Text
+
+from moozi.core.spec import DUMMY_ACTION, EnvSpec
+from moozi.vis.boards import board_text
+from moozi.vis.frames import plane_colours
+from moozi.vis.looks import action_name, look_of, player_name
+from moozi.vis.pictures import draw_frame
+from moozi.vis.vectors import vector_text
+
+_BAR_LENGTH = 20
+_MOST_BARS = 12
+
+
+class Step(Protocol):
+  """What is shown of one step; see `runtime.episode_frames.PlayedStep`."""
+
+  @property
+  def frame(self) -> np.ndarray:
+    """[H, W, C]."""
+
+  @property
+  def picture(self) -> np.ndarray | None:
+    """[h, w, 3] uint8 or None."""
+
+  @property
+  def to_play(self) -> int:
+    """The player to move."""
+
+  @property
+  def seat(self) -> int | None:
+    """The agent's."""
+
+  @property
+  def reward(self) -> float:
+    """Received on entering the frame."""
+
+  @property
+  def action(self) -> int:
+    """Of the agent's action space."""
+
+  @property
+  def root_value(self) -> float:
+    """For the player to move."""
+
+  @property
+  def action_probs(self) -> np.ndarray:
+    """[A]."""
+
+
+def half_blocks(picture: np.ndarray, columns: int, rows: int) -> Text:
+  """A picture of characters `▀`, each of which shows two pixels, one above the other.
+
+  Args:
+    picture: [h, w, 3] uint8; reduced where it is larger than the space.
+    columns, rows: the space, in characters.
+  """
+  height, width = picture.shape[:2]
+  share = min(1.0, columns / width, 2 * rows / height)
+  if share < 1:
+    shape = (max(1, int(width * share)), max(1, int(height * share)))
+    picture = np.asarray(Image.fromarray(picture).resize(shape, Image.Resampling.BOX))
+  text = Text(no_wrap=True)
+  for row in range(0, len(picture), 2):
+    pairs = np.concatenate(list(picture[row : row + 2]), axis=1)
+    starts = np.flatnonzero((pairs[1:] != pairs[:-1]).any(axis=1)) + 1
+    for a, b in itertools.pairwise([0, *starts.tolist(), len(pairs)]):
+      top, bottom = _colour(pairs[a, :3]), _colour(pairs[a, 3:])
+      text.append("▀" * (b - a), Style(color=top, bgcolor=bottom))
+    text.append("\n")
+  text.rstrip()
+  return text
+
+
+def _colour(rgb: np.ndarray) -> str | None:
+  """A color for rich; None, the terminal's own, for no entries: below an odd last row there is nothing."""
+  return "#{:02x}{:02x}{:02x}".format(*rgb.tolist()) if len(rgb) else None
+
+
+def frame_view(
+  frame: np.ndarray, spec: EnvSpec, to_play: int, picture: np.ndarray | None, columns: int, rows: int
+) -> RenderableType:
+  """A frame for a terminal: in half blocks, or in words and letters where those say more.
+
+  Args:
+    frame: [H, W, C] of the spec's dtype.
+    spec: the world's facts.
+    to_play: the player from whose view the frame is.
+    picture: the world's own, [h, w, 3] uint8; None where it has none.
+    columns, rows: the space, in characters.
+  """
+  look = look_of(spec)
+  if picture is None:
+    if look.kind in ("vector", "facts"):
+      return Text(vector_text(frame, spec).replace(", ", "\n"))
+    if look.board is not None and any(p.mark not in ("", "XO") for p in look.board.pieces):
+      return Text(board_text(frame, spec, to_play), no_wrap=True)
+  size = max(1, min(columns, 2 * rows))
+  view = half_blocks(draw_frame(frame, spec, size, to_play, picture), columns, rows)
+  if look.kind != "planes" or not look.names or picture is not None:
+    return view
+  legend = Text()
+  for name, colour in zip(look.names, plane_colours(len(look.names)).tolist(), strict=True):
+    legend.append("■ ", Style(color="#{:02x}{:02x}{:02x}".format(*colour)))
+    legend.append(f"{name}  ")
+  return Group(view, legend)
+
+
+def frame_text(frame: np.ndarray, spec: EnvSpec, to_play: int) -> str:
+  """A frame without colours, in letters and words; "" for images, which have none.
+
+  Planes are a line a row, a cell a letter of its plane's name that no plane before it has, or its number.
+  """
+  look = look_of(spec)
+  if look.board is not None:
+    return board_text(frame, spec, to_play)
+  if look.kind in ("vector", "facts"):
+    return vector_text(frame, spec)
+  if look.kind == "image":
+    return ""
+  planes = np.asarray(frame) > 0.5
+  signs: list[str] = []
+  for i in range(planes.shape[-1]):
+    name = look.names[i] if look.names else ""
+    signs.append(next((c for c in name if c.isalpha() and c not in signs), str(i % 10)))
+  first = np.where(planes.any(axis=-1), planes.argmax(axis=-1), len(signs))
+  return "\n".join(" ".join([*signs, "."][i] for i in row) for row in first)
+
+
+def step_view(
+  step: Step, spec: EnvSpec, lines: Sequence[str], columns: int, rows: int, with_thought: bool = True
+) -> RenderableType:
+  """A frame, and beside it lines of text and the policy, the action taken marked."""
+  told = Text("\n".join(lines))
+  if with_thought:
+    told.append("\n\n")
+    told.append_text(_policy(step, spec))
+  grid = Table.grid(padding=(0, 3))
+  space = max(20, columns - _BAR_LENGTH - 24)
+  grid.add_row(frame_view(step.frame, spec, step.to_play, step.picture, space, max(4, rows - 2)), told)
+  return grid
+
+
+def step_lines(step: Step, spec: EnvSpec) -> list[str]:
+  """Whose turn it is, the reward, the value and the action, a line each."""
+  lines = []
+  if spec.num_players == 2:
+    who = "" if step.seat is None else " (agent)" if step.to_play == step.seat else " (opponent)"
+    lines.append(f"{player_name(spec, step.to_play)} to move{who}")
+  return [
+    *lines,
+    f"reward {step.reward:+.3g}",
+    f"value {step.root_value:.3f}",
+    f"action {action_name(spec, step.action)}" if step.action != DUMMY_ACTION else "end",
+  ]
+
+
+def step_line(step: Step, spec: EnvSpec) -> str:
+  """The same and the three likeliest actions, in one line without colours."""
+  policy = " ".join(f"{action_name(spec, a)} {step.action_probs[a]:.2f}" for a in _likeliest(step, 3))
+  return ", ".join(step_lines(step, spec)) + (f"; policy {policy}" if step.action != DUMMY_ACTION else "")
+
+
+def _policy(step: Step, spec: EnvSpec) -> Text:
+  shown = sorted(_likeliest(step, _MOST_BARS))
+  width = max(len(action_name(spec, a)) for a in shown)
+  text = Text()
+  for action in shown:
+    prob = float(np.clip(np.nan_to_num(step.action_probs[action]), 0, 1))
+    bar = "█" * round(prob * _BAR_LENGTH)
+    style = "bold yellow" if action == step.action else "cyan"
+    text.append(f"{action_name(spec, action).ljust(width)} ", "bold" if action == step.action else "dim")
+    text.append(bar.ljust(_BAR_LENGTH, "·"), style)
+    text.append(f" {prob:.2f}\n")
+  return text
+
+
+def _likeliest(step: Step, count: int) -> list[int]:
+  """The actions of the world's own with the largest probabilities, in their order."""
+  probs = np.asarray(step.action_probs)[1:]
+  return [int(a) + 1 for a in np.argsort(-probs, kind="stable")[:count]]

@@ -1,0 +1,163 @@
+"""`moozi play`: by keys in a terminal, by lines elsewhere; alone and against others."""
+
+import io
+import sys
+
+import pytest
+
+from moozi import cli
+from moozi.commands.play import keys_of
+from moozi.core.spec import EnvSpec
+from moozi.envs import registry
+from tests.commands.conftest import make_run
+
+
+@pytest.fixture
+def typed(door, monkeypatch):
+  """Runs the command line with these lines on standard input; returns (status, stdout)."""
+
+  def run(lines: str, *arguments: object) -> tuple[int, str]:
+    monkeypatch.setattr(sys, "stdin", io.StringIO(lines))
+    status, out, err = door(*arguments)
+    assert err == ""
+    return status, out
+
+  return run
+
+
+def test_both_seats_by_numbers_and_names(typed):
+  status, out = typed("0\n(1,1)\n1\n4\n5\n2\n", "play", "open_spiel:tic_tac_toe")
+  assert status == 0
+  assert "X plays (0,0)" in out
+  assert "O plays (1,1)" in out
+  assert "'4': not a legal move" in out, "the center is taken, and the question comes again"
+  assert "X X X\n. O O\n. . ." in out
+  assert out.splitlines()[-1] == "X won (return 1)"
+
+
+def test_against_the_agent(typed, runs):
+  lines = "\n".join(str(a) for a in range(9)) + "\n"
+  # Each number in turn; those that are taken are asked again.
+  status, out = typed(lines * 2, "play", runs["board"])
+  assert status == 0
+  assert out.startswith("you are X; agent is O\n. . .\n. . .\n. . .\n")
+  assert "O plays (" in out
+  assert "X plays" not in out
+  assert out.splitlines()[-1].split()[0] == "you"
+  _, second = typed(lines * 2, "play", runs["board"], "--seat", "1")
+  assert second.startswith("you are O; agent is X\nX plays (")
+
+
+@pytest.mark.parametrize("opponent", ["random", "mcts"])
+def test_against_others(typed, opponent):
+  lines = "\n".join(str(a) for a in range(9)) + "\n"
+  arguments = ["play", "open_spiel:tic_tac_toe", "--opponent", opponent, "--simulations", "20", "--seed", "3"]
+  status, out = typed(lines * 2, *arguments)
+  assert status == 0
+  assert f"{opponent} is O" in out
+  assert typed(lines * 2, *arguments)[1] == out, "the same seed is the same game"
+
+
+def test_what_is_hidden_stays_hidden(typed):
+  """In Kuhn poker the rival's card is never on the screen."""
+  _, out = typed("1\n1\n", "play", "open_spiel:kuhn_poker", "--opponent", "random")
+  assert "player 0, card " in out
+  assert "player 1, card " not in out
+
+
+def test_leaving_and_the_end_of_the_input(typed):
+  assert typed("q\n", "play", "open_spiel:tic_tac_toe")[1].endswith("the game was left\n")
+  assert typed("", "play", "open_spiel:tic_tac_toe")[1].endswith("the game was left\n")
+  assert typed("", "play", "tiny:catch")[1].endswith("return 0 in 0 steps\n")
+
+
+def test_alone_by_lines(typed):
+  status, out = typed("right\n" * 20, "play", "tiny:corridor", "length=5")
+  assert status == 0
+  assert "step 1, return 0\n. . w . ." in out
+  assert out.splitlines()[-1] == "return 1 in 3 steps"
+
+
+def in_terminal(*arguments: object) -> int:
+  with pytest.raises(SystemExit) as caught:
+    cli.main([str(a) for a in arguments])
+  return caught.value.code
+
+
+def test_alone_by_keys(terminal):
+  terminal.press("\x1b[C" * 6 + "q")
+  assert in_terminal("play", "tiny:corridor", "length=8") == 0
+  text = terminal.text()
+  assert "▀" in text
+  for words in ("left: left a 0", "right: right d 1", "the game is over", "return 1 in 6 steps"):
+    assert words in text
+
+
+def test_another_game_after_the_end(terminal):
+  terminal.press("a" + "\n" + "ddq")
+  assert in_terminal("play", "tiny:corridor", "length=8") == 0
+  assert "return 0 in 2 steps" in terminal.text()
+
+
+def test_in_time_nothing_pressed_is_nothing_done(terminal, monkeypatch):
+  waits = []
+
+  def read(self, timeout_s):
+    waits.append(timeout_s)
+
+  monkeypatch.setattr("moozi.commands.keyboard.Keyboard.read", read)
+  monkeypatch.setattr("moozi.commands.play._wait_for_more", lambda keyboard: False)
+  assert in_terminal("play", "tiny:catch", "--speed", "50") == 0
+  assert "in 9 steps" in terminal.text()
+  assert waits == [0.02] * 9
+
+
+def test_a_board_in_a_terminal_is_a_picture(terminal):
+  terminal.press("4\nq\n")
+  assert in_terminal("play", "open_spiel:tic_tac_toe") == 0
+  text = terminal.text()
+  assert "▀" in text
+  assert "X plays (1,1)" in text
+
+
+def test_a_runs_world_is_played_alone_with_its_options(runs, typed):
+  assert typed("", "play", runs["catch"])[1].endswith("return 0 in 0 steps\n")
+
+
+def test_every_action_has_a_key():
+  breakout = keys_of(registry.world_spec("minatar:breakout"))
+  assert (breakout["left"], breakout["a"], breakout["d"], breakout["."]) == (1, 1, 2, 0)
+  assert [breakout[sign] for sign in "012"] == [0, 1, 2]
+  many = EnvSpec(name="test:many", frame_shape=(1, 1, 2), frame_dtype="bool", num_env_actions=18)
+  keys = keys_of(many)
+  assert sorted(set(keys.values())) == list(range(18))
+  assert "q" not in keys
+
+
+@pytest.mark.parametrize(
+  ("arguments", "message"),
+  [
+    (["nowhere"], "nowhere: neither a run directory nor a world"),
+    (["tiny:cach"], "the nearest is tiny:catch"),
+    (["tiny:corridor", "lenght=5"], "env.kwargs.lenght"),
+    (["tiny:catch", "--opponent", "random"], "is played alone"),
+    (["tiny:corridor", "--speed", "5"], "no action that does nothing"),
+    (["tiny:catch", "--speed", "-1"], "--speed=-1: must be a number"),
+    (["open_spiel:tic_tac_toe", "--opponent", "agent"], "`moozi train` makes runs"),
+    (["open_spiel:tic_tac_toe", "--opponent", "other"], "must be agent, random, mcts or self"),
+    (["open_spiel:kuhn_poker", "--opponent", "mcts"], "would see what is hidden"),
+    (["open_spiel:tic_tac_toe", "--seat", "2"], "--seat=2: must be 0 or 1"),
+    (["tiny:catch", "--seed", "x"], "--seed=x"),
+  ],
+)
+def test_what_cannot_be_is_refused(refused, arguments, message):
+  assert message in refused("play", *arguments)
+
+
+def test_the_agent_of_a_run_without_a_checkpoint_says_what_makes_one(tmp_path, refused):
+  run = make_run(tmp_path, "board", "env.name=open_spiel:tic_tac_toe", checkpoint=False)
+  assert "holds no checkpoint; `moozi train` makes them" in refused("play", run)
+
+
+def test_a_runs_world_keeps_its_options(runs, refused):
+  assert "a run's world has the run's own options" in refused("play", runs["catch"], "max_episode_steps=3")

@@ -1,0 +1,116 @@
+"""`moozi watch`: in a terminal, and where there is none."""
+
+import os
+import pty
+import subprocess
+import sys
+
+import pytest
+
+from moozi import cli
+
+
+def in_terminal(*arguments: object) -> int:
+  with pytest.raises(SystemExit) as caught:
+    cli.main([str(a) for a in arguments])
+  return caught.value.code
+
+
+@pytest.mark.parametrize("kind", ["catch", "board", "ppo"])
+def test_without_a_terminal_each_step_is_a_line(runs, door, kind):
+  status, out, _ = door("watch", runs[kind], "--episodes", "2")
+  assert status == 0
+  lines = out.splitlines()
+  assert "\x1b" not in out
+  ends = [i for i, line in enumerate(lines) if ": return " in line]
+  assert len(ends) == 2
+  assert lines[0].startswith("episode 0 step 0: ")
+  assert "value " in lines[0]
+  assert "; policy " in lines[0]
+  assert lines[ends[0] - 1].endswith("end")
+  assert lines[ends[0] + 1].startswith("episode 1 step 0: ")
+  assert lines[-1].startswith("episode 1: return ")
+
+
+def test_the_return_is_the_agents(runs, door):
+  """Of tic-tac-toe the agent has seat 0 in episode 0 and seat 1 in episode 1."""
+  _, out, _ = door("watch", runs["board"], "--episodes", "2")
+  lines = out.splitlines()
+  for episode in (0, 1):
+    last = [line for line in lines if line.startswith(f"episode {episode} step")][-1]
+    told = next(line for line in lines if line.startswith(f"episode {episode}: return"))
+    reward, value = float(last.split("reward ")[1].split(",")[0]), float(told.split("return ")[1].split()[0])
+    # The reward at the end is the one's who moved: the agent's, where it is the other's turn now.
+    is_agents = "(opponent)" in last
+    assert value == (reward if is_agents else -reward)
+
+
+def test_in_a_terminal_there_is_a_picture(runs, terminal):
+  status = in_terminal("watch", runs["catch"], "--episodes", "1", "--speed", "60")
+  text = terminal.text()
+  assert status == 0
+  assert "▀" in text
+  assert "\x1b[38;2;255;255;255" in text or "48;2;255;255;255" in text, "the ball, white on black"
+  for words in ("tiny:catch, step_000000064", "step 8", "value ", "action ", "ball", "paddle", "60 steps/s"):
+    assert words in text
+  assert "episode 0: return " in text
+
+
+def test_keys_step_and_quit(runs, terminal):
+  terminal.press(" nnq")
+  assert in_terminal("watch", runs["catch"]) == 0
+  text = terminal.text()
+  assert "paused" in text
+  assert "episode 0: return 0 in 2 steps so far" in text
+
+
+def test_keys_change_the_pace_and_the_episode(runs, terminal):
+  terminal.press("++eq")
+  assert in_terminal("watch", runs["catch"], "--speed", "0.25") == 0
+  text = terminal.text()
+  assert "episode 0: return 0 in 0 steps so far" in text
+  assert "episode 1: return 0 in 0 steps so far" in text
+  assert "1 steps/s" in text
+
+
+@pytest.mark.parametrize(
+  ("arguments", "message"),
+  [
+    (["--speed", "x"], "--speed=x: must be a number of steps a second from 0.25 to 60"),
+    (["--speed", "nan"], "--speed=nan"),
+    (["--episodes", "0"], "--episodes=0"),
+    (["--checkpoint", "other"], "no such checkpoint"),
+  ],
+)
+def test_what_cannot_be_is_refused(runs, refused, arguments, message):
+  assert message in refused("watch", runs["catch"], *arguments)
+
+
+def test_a_run_without_a_checkpoint_says_what_makes_one(runs, refused):
+  assert "holds no checkpoint; `moozi train` makes them" in refused("watch", runs["empty"])
+  assert "no such folder" in refused("watch", runs["empty"] / "other")
+
+
+@pytest.mark.slow
+def test_the_program_itself_in_a_terminal(runs):
+  master, slave = pty.openpty()
+  environment = os.environ | {"TERM": "xterm-256color", "COLUMNS": "100", "LINES": "30"}
+  with subprocess.Popen(
+    [sys.executable, "-m", "moozi.cli", "watch", str(runs["catch"]), "--episodes", "1", "--speed", "60"],
+    stdin=slave,
+    stdout=slave,
+    stderr=subprocess.PIPE,
+    env=environment,
+  ) as process:
+    os.close(slave)
+    written = b""
+    while True:
+      try:
+        written += os.read(master, 4096)
+      except OSError:
+        break
+    status = process.wait()
+  os.close(master)
+  assert status == 0
+  assert "▀" in written.decode()
+  assert "episode 0: return " in written.decode()

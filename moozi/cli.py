@@ -14,6 +14,7 @@ import typer
 from moozi.commands.envs import list_environments
 from moozi.commands.evaluate import evaluate
 from moozi.commands.inspect import inspect
+from moozi.commands.latent import latent
 from moozi.commands.play import play
 from moozi.commands.reanalyze import reanalyze
 from moozi.commands.report import report
@@ -92,6 +93,7 @@ app.command("report")(report)
 app.command("envs")(list_environments)
 app.command("watch")(watch)
 app.command("play")(play)
+app.command("latent")(latent)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,132 @@
+"""`moozi latent`."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import typer
+
+from moozi.commands.agent import Agent, load_agent
+from moozi.commands.common import AllowCode, count_of, open_run, stdout_on_stderr
+from moozi.core.errors import UserError
+
+if TYPE_CHECKING:
+  from moozi.runtime.latent_paths import LatentPaths
+
+_MAX_STEPS = 1000
+_MAX_STARTS = 25
+_POINT_SIZE = 48
+
+
+def latent(
+  run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, such as runs/first.")],
+  checkpoint: Annotated[
+    str | None, typer.Option(help="A name, a path, an environment step (the nearest one), or last.")
+  ] = None,
+  episode: Annotated[
+    str, typer.Option(metavar="I", help="Which of the evaluation episodes, from 0 on.")
+  ] = "0",
+  unroll: Annotated[
+    str | None,
+    typer.Option(metavar="K", help="Steps of the model's unrolls; twice the trained ones if not given."),
+  ] = None,
+  out: Annotated[
+    Path | None, typer.Option(metavar="DIR", help="Where to; RUN/latent/CHECKPOINT_episode_I if not given.")
+  ] = None,
+  allow_code: AllowCode = False,
+) -> int:
+  """Draw an episode's path through the network's hidden space, and the model's own beside it."""
+  if not (episode.isascii() and episode.isdigit() and len(episode) < 10):
+    raise UserError(f"--episode={episode}: must be a whole number from 0")
+  unroll_steps = count_of("--unroll", unroll)
+  if unroll_steps is not None and unroll_steps > _MAX_STEPS:
+    raise UserError(f"--unroll={unroll_steps}: must be at most {_MAX_STEPS}")
+  _, config = open_run(run, allow_code)
+  if config.algorithm == "ppo":
+    raise UserError(f"{run}: its algorithm is ppo, which has no model to unroll; `moozi watch` shows it play")
+  agent = load_agent(run, checkpoint, allow_code)
+  with stdout_on_stderr():
+    paths = _paths(agent, int(episode), unroll_steps or 2 * agent.config.targets.unroll_steps)
+  folder = out or agent.directory.path / "latent" / f"{agent.checkpoint.name}_episode_{episode}"
+  try:
+    _write(agent, paths, int(episode), folder)
+  except OSError as error:
+    raise UserError(f"--out={folder}: cannot be written: {error.strerror or error}") from None
+  drift = paths.drift()[:, 1]
+  print(f"picture:             {folder / 'latent.png'}")
+  print(f"drift after a step:  {np.nanmean(drift):.3f} spreads, over {len(paths.starts)} unrolls")
+  print(
+    f"embedding projector: {Path(sys.executable).with_name('tensorboard')} --logdir {folder / 'projector'}"
+  )
+  return 0
+
+
+def _paths(agent: Agent, episode: int, unroll_steps: int) -> "LatentPaths":
+  import itertools
+
+  from moozi.runtime.build import build_model
+  from moozi.runtime.latent_paths import latent_paths
+
+  state, config = agent.state, agent.config
+  steps = agent.evaluator().play(state.params, state.net_state, episode)
+  return latent_paths(
+    build_model(config, agent.spec),
+    state.params,
+    state.net_state,
+    # An episode without end would never be drawn.
+    itertools.islice(steps, _MAX_STEPS),
+    agent.spec,
+    config.targets.history_length,
+    unroll_steps,
+    _MAX_STARTS,
+  )
+
+
+def _write(agent: Agent, paths: "LatentPaths", episode: int, folder: Path) -> None:
+  from moozi.vis.latent_space import latent_picture, write_latent_picture
+  from moozi.vis.projector import write_projector
+
+  title = f"{agent.spec.name}, {agent.checkpoint.name}, evaluation episode {episode}"
+  if agent.config.learner.consistency_coef == 0:
+    title += "; consistency_coef=0: nothing trains unrolled states to meet encoded ones"
+  picture = latent_picture(
+    paths.encoded,
+    paths.starts,
+    paths.unrolled,
+    paths.drift(),
+    paths.rest(),
+    title,
+    agent.config.targets.unroll_steps,
+  )
+  write_latent_picture(folder / "latent.png", picture)
+  vectors, metadata, pictures = _points(agent, paths)
+  write_projector(folder / "projector", vectors, metadata, pictures)
+
+
+def _points(agent: Agent, paths: "LatentPaths") -> tuple[np.ndarray, dict[str, list[Any]], list[np.ndarray]]:
+  """The encoded states and then the unrolled ones, with what is to be known of each."""
+  from moozi.vis.looks import action_name
+  from moozi.vis.pictures import draw_frame
+
+  spec = agent.spec
+  drawn = [draw_frame(s.frame, spec, _POINT_SIZE, s.to_play, s.picture) for s in paths.steps]
+  points = [(t, "encoded", t, 0) for t in range(len(paths.steps))]
+  vectors = [paths.encoded]
+  for start, path in zip(paths.starts.tolist(), paths.unrolled, strict=True):
+    num_known = int((~np.isnan(path[:, 0])).sum())
+    points += [(start + k, "unrolled", start, k) for k in range(1, num_known)]
+    vectors.append(path[1:num_known])
+  steps = [paths.steps[t] for t, *_ in points]
+  metadata: dict[str, list[Any]] = {
+    "label": [f"{kind} {t}" + (f" from {start}" if k else "") for t, kind, start, k in points],
+    "kind": [kind for _, kind, _, _ in points],
+    "step": [t for t, *_ in points],
+    "start": [start for *_, start, _ in points],
+    "k": [k for *_, k in points],
+    "action": [action_name(spec, s.action) for s in steps],
+    "reward": [f"{s.reward:g}" for s in steps],
+    "value": [f"{s.root_value:.4g}" for s in steps],
+    "to_play": [s.to_play for s in steps],
+  }
+  return np.concatenate(vectors), metadata, [drawn[t] for t, *_ in points]

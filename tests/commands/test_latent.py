@@ -1,0 +1,56 @@
+"""`moozi latent`."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+
+@pytest.mark.parametrize("kind", ["catch", "board"])
+def test_picture_and_projector_are_written(runs, door, tmp_path, kind):
+  out = tmp_path / "out"
+  status, told, _ = door("latent", runs[kind], "--out", out, "--episode", "1", "--unroll", "3")
+  assert status == 0
+  assert str(out / "latent.png") in told
+  assert f"--logdir {out / 'projector'}" in told
+  with Image.open(out / "latent.png") as picture:
+    assert picture.size == (1100, 560)
+  vectors = np.loadtxt(out / "projector" / "tensors.tsv", delimiter="\t")
+  lines = (out / "projector" / "metadata.tsv").read_text().splitlines()
+  rows = [dict(zip(lines[0].split("\t"), line.split("\t"), strict=True)) for line in lines[1:]]
+  assert len(vectors) == len(rows)
+  encoded = [row for row in rows if row["kind"] == "encoded"]
+  assert [int(row["step"]) for row in encoded] == list(range(len(encoded)))
+  # Each unroll goes three steps on, or to the end.
+  for row in rows[len(encoded) :]:
+    assert int(row["step"]) == int(row["start"]) + int(row["k"]) < len(encoded)
+  assert sum(int(row["start"]) == 0 for row in rows[len(encoded) :]) == min(3, len(encoded) - 1)
+
+
+def test_the_place_is_in_the_run_by_default(runs, door):
+  assert door("latent", runs["catch"])[0] == 0
+  assert (runs["catch"] / "latent" / "step_000000064_episode_0" / "latent.png").is_file()
+
+
+def test_ppo_has_no_model(runs, refused):
+  assert "has no model to unroll; `moozi watch` shows it play" in refused("latent", runs["ppo"])
+
+
+def test_a_run_without_a_checkpoint_says_what_makes_one(runs, refused):
+  assert "holds no checkpoint; `moozi train` makes them" in refused("latent", runs["empty"])
+
+
+@pytest.mark.parametrize(
+  ("arguments", "message"),
+  [
+    (["--episode", "-1"], "--episode=-1: must be a whole number from 0"),
+    (["--unroll", "0"], "--unroll=0"),
+    (["--unroll", "5000"], "--unroll=5000: must be at most 1000"),
+  ],
+)
+def test_what_cannot_be_is_refused(runs, refused, arguments, message):
+  assert message in refused("latent", runs["catch"], *arguments)
+
+
+def test_a_place_that_cannot_be_written_is_refused(runs, refused, tmp_path):
+  (tmp_path / "file").write_text("")
+  assert "cannot be written" in refused("latent", runs["catch"], "--out", tmp_path / "file" / "out")

@@ -16,26 +16,25 @@ import numpy as np
 from moozi.actors import cluster
 from moozi.actors.calls import Calls
 from moozi.actors.collecting import Collecting
-from moozi.actors.crew import REPLAY, SEARCHER, SERVER, TESTER, WORKER, Crew
+from moozi.actors.crew import REPLAY, SEARCHER, SERVER, WORKER, Crew
 from moozi.actors.searches import Searches
+from moozi.actors.states import States
+from moozi.actors.testing import Testing
 from moozi.core.config import Config
-from moozi.core.errors import NotFiniteError, WorldError
+from moozi.core.errors import NotFiniteError
 from moozi.core.flat_state import State, part, prefixed
 from moozi.core.pytree import replace
 from moozi.core.spec import EnvSpec
 from moozi.runtime.events import (
   Acted,
-  Evaluated,
   Event,
   Faulted,
   Finished,
   Started,
-  StateReady,
   Updated,
-  failed_evaluation,
 )
 from moozi.runtime.mixed_replay import StoredTrajectories
-from moozi.runtime.pacing import Best, CheckpointSchedule, Every, Pacer
+from moozi.runtime.pacing import CheckpointSchedule, Every, Pacer
 from moozi.runtime.replay_door import Taken
 from moozi.runtime.run_state import RunState
 
@@ -91,33 +90,23 @@ class _Driver:
     start: float,
   ) -> None:
     self._ray, self._config, self._should_stop, self._start = ray, config, should_stop, start
-    self._saved_blocks = saved_blocks
     self._crew = Crew(ray, config, spec, log_dir, state, latest, stored)
     self._calls = Calls(ray)
     progress = {} if state is None else state.progress
     env_steps = int(progress.get("pacer/env_steps", 0))
     self._segment_steps = config.workers.num_envs * config.workers.segment_length
     self._pacer = Pacer(config, slack_steps=self._slack_steps())
-    self._evaluations, self._best = Every(config.evaluation.period_env_steps), Best()
     if progress:
       self._pacer.set_state(part(progress, "pacer"))
-      self._evaluations.set_state(part(progress, "evaluations"))
-      self._best.set_state(part(progress, "best"))
+    self._testing = Testing(ray, self._crew, self._calls, config.evaluation, self._counters, progress)
+    self._states = States(self._crew, self._calls, config, saved_blocks, self._progress, state)
     self._learner_steps = 0 if state is None else int(state.training.learner_step)
     self._publications = Every(config.ray.publish_period_updates, start=self._learner_steps)
     self._checkpoints = CheckpointSchedule(config.checkpoint, self._wall_s(), env_steps)
     self._can_sample = False
     self._replay_stats: dict[str, float] = {}
-    self._is_saving = False
-    # What a state's own counters are reckoned from.
-    self._learner_steps_at_start, self._samples_at_start = self._learner_steps, self._pacer.samples_done
-    replay_added = 0 if state is None or state.replay is None else state.replay.num_added
-    self._not_added = replay_added - env_steps
     self._parameters: Any = None
     self._publishing = False
-    self._evaluation: Any = None
-    self._final_evaluation_is_due = False
-    self._has_final_state = False
     self._searches = Searches(
       self._crew, self._calls, config, self._pacer, self._counters, self._learner_steps
     )
@@ -198,17 +187,6 @@ class _Driver:
         reference, SERVER, lambda _: self._on_published(reference), lambda _: self._on_published(None)
       )
 
-  def _evaluate(self, num_episodes: int, is_final: bool) -> None:
-    self._evaluation = self._crew.tester.run.remote(self._parameters, self._pacer.env_steps, num_episodes)
-    # The state beside the parameters that are played with, should they turn out to be the best.
-    state = self._crew.server.get_state.remote()
-    self._calls.expect(
-      self._evaluation,
-      TESTER,
-      functools.partial(self._on_evaluated, state, is_final),
-      lambda _: self._on_evaluation_lost(is_final),
-    )
-
   # --- reacting -----------------------------------------------------------------------------------
 
   def _react(self, timeout_s: float) -> Iterator[Event]:
@@ -252,7 +230,7 @@ class _Driver:
     if taken.refused is not None and index in self._crew.workers:
       # Replay waits for an episode's first step, and a good agent's episode may never end.
       self._calls.expect(self._crew.workers[index].begin_anew.remote(), f"{WORKER}_{index}")
-    self._not_added -= taken.num_lost
+    self._states.not_added -= taken.num_lost
     return [Faulted(**self._counters(), counts=taken.faults, message=taken.describe(index))]
 
   def _on_updated(self, priorities: Any, metrics: dict[str, float]) -> list[Event]:
@@ -279,20 +257,6 @@ class _Driver:
     if reference is not None:
       self._parameters = reference
     return []
-
-  def _on_evaluated(self, state: Any, is_final: bool, result: Any) -> list[Event]:
-    self._evaluation = None
-    if isinstance(result, WorldError):
-      return [failed_evaluation(self._counters(), result)]
-    out: list[Event] = [Evaluated(**self._counters(), result=result, is_final=is_final)]
-    if self._best.is_beaten_by(result):
-      try:
-        training = self._ray.get(state)
-      except self._ray.exceptions.RayActorError:
-        return out  # the server died meanwhile; the call that finds it out deals with it
-      counters = {"env_steps": result.env_steps, "learner_steps": int(training.learner_step)}
-      out.append(StateReady(**counters, state=RunState(training=training), is_best=True))
-    return out
 
   # --- losses -------------------------------------------------------------------------------------
 
@@ -333,16 +297,8 @@ class _Driver:
     learner = self._config.learner
     skipped = (self._config.ray.batches_in_flight + 1) * learner.updates_per_call
     self._learner_steps += skipped
-    self._learner_steps_at_start += skipped  # no samples went into these
+    self._states.skip_versions(skipped)
     return np.int32(self._learner_steps)
-
-  def _on_evaluation_lost(self, is_final: bool) -> list[Event]:
-    self._evaluation = None
-    if is_final:
-      self._final_evaluation_is_due = True
-    else:
-      self._evaluations.repeat()
-    return []
 
   def _on_lost(self, error: Any) -> list[Event]:
     """Makes the actor anew that an error tells of, unless that has been done."""
@@ -362,8 +318,8 @@ class _Driver:
       self._parameters = self._crew.server.parameters.remote()
     if name == REPLAY:
       if self._config.num_acting_workers:
-        counts["lost_steps"] = self._pacer.env_steps + self._not_added - revival.num_added
-      self._not_added = revival.num_added - self._pacer.env_steps
+        counts["lost_steps"] = self._pacer.env_steps + self._states.not_added - revival.num_added
+      self._states.not_added = revival.num_added - self._pacer.env_steps
       self._begin_games_anew()
     if not revival.is_back:
       self._segments_at[int(name.rpartition("_")[2])] = 0
@@ -386,10 +342,9 @@ class _Driver:
 
   def _ask_due(self) -> None:
     """Asks for a checkpoint and an evaluation where their time has come."""
-    if not self._is_saving and self._checkpoints.is_due(self._wall_s(), self._pacer.env_steps):
-      self._ask_state(is_final=False)
-    if self._evaluation is None and self._evaluations.is_due(self._pacer.env_steps):
-      self._evaluate(self._config.evaluation.episodes, is_final=False)
+    if not self._states.is_asked and self._checkpoints.is_due(self._wall_s(), self._pacer.env_steps):
+      self._states.ask(is_final=False)
+    self._testing.ask_due(self._parameters, self._pacer.env_steps)
 
   def _reason_to_end(self) -> str | None:
     if self._should_stop():
@@ -404,19 +359,17 @@ class _Driver:
     Whoever was told to stop waits for no evaluation: the checkpoint comes first.
     """
     if reason == "stopped":
-      self._calls.forget(self._evaluation)
+      self._testing.forget()
     yield from self._drain()
     closing = [worker.close.remote() for worker in self._crew.workers.values()]
-    while not self._has_final_state:
-      self._ask_state(is_final=True)
+    while not self._states.has_final:
+      self._states.ask(is_final=True)
       yield from self._drain()
-    self._final_evaluation_is_due = reason != "stopped"
-    if self._final_evaluation_is_due:
+    self._testing.is_final_due = reason != "stopped"
+    if self._testing.is_final_due:
       self._parameters = self._crew.server.parameters.remote()
-    while (self._calls or self._final_evaluation_is_due) and not self._should_stop():
-      if self._final_evaluation_is_due:
-        self._final_evaluation_is_due = False
-        self._evaluate(self._config.evaluation.final_episodes, is_final=True)
+    while (self._calls or self._testing.is_final_due) and not self._should_stop():
+      self._testing.ask_final(self._parameters, self._pacer.env_steps)
       yield from self._react(timeout_s=0.5)
     # What a world holds outside its process ends well; one that does not end holds nobody up.
     if closing:
@@ -430,55 +383,14 @@ class _Driver:
   def _salvage(self) -> Iterator[Event]:
     """After a failure that the run cannot go on with: a last state, if those who hold it still answer."""
     try:
-      training, replay = self._ray.get(
-        [self._crew.server.get_state.remote(), self._crew.replay.snapshot.remote(self._saved_blocks())],
-        timeout=_SALVAGE_TIMEOUT_S,
-      )
+      training, replay = self._ray.get(list(self._states.parts()), timeout=_SALVAGE_TIMEOUT_S)
     except self._ray.exceptions.RayError:
       return
-    yield from self._on_state(self._progress(), True, training, replay)
-
-  # --- the run's state ----------------------------------------------------------------------------
-
-  def _ask_state(self, is_final: bool) -> None:
-    """Asks for the training state and replay's content as they are when all that was asked before is done."""
-    self._is_saving = True
-    progress = self._progress()
-    training = self._crew.server.get_state.remote()
-    replay = self._crew.replay.snapshot.remote(self._saved_blocks())
-    # Two objects that come at different moments; the later one takes both.
-    parts: dict[str, Any] = {}
-
-    def on_part(name: str, value: Any) -> list[Event]:
-      parts[name] = value
-      return self._on_state(progress, is_final, **parts) if len(parts) == 2 else []
-
-    def on_lost(_: Any) -> list[Event]:
-      self._is_saving = False
-      return []
-
-    self._calls.expect(training, SERVER, functools.partial(on_part, "training"), on_lost)
-    self._calls.expect(replay, REPLAY, functools.partial(on_part, "replay"), on_lost)
+    yield self._states.ready(self._progress(), True, training, replay)
 
   def _progress(self) -> State:
     progress: State = {"worlds_began_at": 0, "wall_s": self._wall_s()}
-    for name, holder in (("pacer", self._pacer), ("evaluations", self._evaluations), ("best", self._best)):
-      progress |= prefixed(name, holder.get_state())  # type: ignore[attr-defined]
-    if self._evaluation is not None:
-      progress |= {"evaluations/next": 0.0}  # the one under way is made again
-    return progress
-
-  def _on_state(self, progress: State, is_final: bool, training: Any, replay: Any) -> list[Event]:
-    """The counters are the state's own: what completed while it travelled is not in it."""
-    self._is_saving = False
-    self._has_final_state = is_final
-    learner_steps, env_steps = int(training.learner_step), replay.num_added - self._not_added
-    if not self._config.num_acting_workers:
-      env_steps = int(progress["pacer/env_steps"])
-    ahead = (learner_steps - self._learner_steps_at_start) * self._config.learner.batch_size
-    progress |= {"pacer/env_steps": env_steps, "pacer/samples_done": self._samples_at_start + ahead}
-    state = RunState(training=training, progress=progress, replay=replay)
-    return [StateReady(env_steps=env_steps, learner_steps=learner_steps, state=state, is_final=is_final)]
+    return progress | prefixed("pacer", self._pacer.get_state()) | self._testing.get_state()
 
   # --- small things -------------------------------------------------------------------------------
 

@@ -39,6 +39,13 @@ def ray_start(*options: str) -> subprocess.Popen:
   )
 
 
+def status(port: int) -> str:
+  """What Ray tells of the cluster; empty while it does not answer."""
+  command = [str(Path(sys.executable).with_name("ray")), "status", f"--address=127.0.0.1:{port}"]
+  done = subprocess.run(command, env=os.environ | ENVIRONMENT, capture_output=True, text=True, check=False)
+  return done.stdout
+
+
 def kill_tree(process: subprocess.Popen) -> None:
   """A node that loses its power: all its processes end at once."""
   for child in psutil.Process(process.pid).children(recursive=True):
@@ -60,9 +67,8 @@ def test_a_node_killed(tmp_path):
     node = None
     try:
       wait_until(lambda: answers(port), "the head")
-      time.sleep(5)
       node = ray_start(f"--address=127.0.0.1:{port}", "--num-cpus=1")
-      time.sleep(10)
+      wait_until(lambda: "/3.0 CPU" in status(port), "the second node")
       options = [f"ray.address=127.0.0.1:{port}", "ray.num_cpus=null", "workers.num_workers=2"]
       process = start(tmp_path, *ENDLESS, *options, env=os.environ | ENVIRONMENT)
       run = tmp_path / "one"

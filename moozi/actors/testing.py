@@ -1,0 +1,100 @@
+"""Evaluations as the driver sees them: which are due, the one under way, and the best so far."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from moozi.actors.calls import Calls
+from moozi.actors.crew import TESTER, Crew
+from moozi.core.config import EvaluationConfig
+from moozi.core.errors import WorldError
+from moozi.core.flat_state import State, part, prefixed
+from moozi.runtime.events import Evaluated, Event, StateReady, failed_evaluation
+from moozi.runtime.pacing import Best, Every
+from moozi.runtime.run_state import RunState
+
+
+class Testing:
+  """Asks the testing worker for evaluations, one at a time.
+
+  Args:
+    ray: the module, connected.
+    crew: the actors.
+    calls: the driver's.
+    config: of evaluations.
+    counters: what every event says.
+    progress: of the run's state; empty where the run begins.
+
+  Attributes:
+    is_final_due: the evaluation at the run's end has not been asked for, or was lost.
+  """
+
+  def __init__(
+    self,
+    ray: Any,
+    crew: Crew,
+    calls: Calls,
+    config: EvaluationConfig,
+    counters: Callable[[], dict[str, Any]],
+    progress: State,
+  ) -> None:
+    self._ray, self._crew, self._calls, self._config, self._counters = ray, crew, calls, config, counters
+    self._due, self._best = Every(config.period_env_steps), Best()
+    if progress:
+      self._due.set_state(part(progress, "evaluations"))
+      self._best.set_state(part(progress, "best"))
+    self._under_way: Any = None
+    self.is_final_due = False
+
+  def ask_due(self, parameters: Any, env_steps: int) -> None:
+    """Asks for an evaluation of these parameters where its time has come."""
+    if self._under_way is None and self._due.is_due(env_steps):
+      self._ask(parameters, env_steps, self._config.episodes, is_final=False)
+
+  def ask_final(self, parameters: Any, env_steps: int) -> None:
+    """Asks for the one at the run's end, where it is due."""
+    if self.is_final_due:
+      self.is_final_due = False
+      self._ask(parameters, env_steps, self._config.final_episodes, is_final=True)
+
+  def forget(self) -> None:
+    """Waits no more for the one under way; a resumed run makes it again."""
+    self._calls.forget(self._under_way)
+
+  def get_state(self) -> State:
+    """What a resumed run goes on from; the one under way is made again."""
+    state = prefixed("evaluations", self._due.get_state()) | prefixed("best", self._best.get_state())
+    return state if self._under_way is None else state | {"evaluations/next": 0.0}
+
+  def _ask(self, parameters: Any, env_steps: int, num_episodes: int, is_final: bool) -> None:
+    self._under_way = self._crew.tester.run.remote(parameters, env_steps, num_episodes)
+    # The state beside the parameters that are played with, should they turn out to be the best.
+    state = self._crew.server.get_state.remote()
+    self._calls.expect(
+      self._under_way,
+      TESTER,
+      functools.partial(self._on_evaluated, state, is_final),
+      lambda _: self._on_lost(is_final),
+    )
+
+  def _on_evaluated(self, state: Any, is_final: bool, result: Any) -> list[Event]:
+    self._under_way = None
+    if isinstance(result, WorldError):
+      return [failed_evaluation(self._counters(), result)]
+    out: list[Event] = [Evaluated(**self._counters(), result=result, is_final=is_final)]
+    if self._best.is_beaten_by(result):
+      try:
+        training = self._ray.get(state)
+      except self._ray.exceptions.RayActorError:
+        return out  # the server died meanwhile; the call that finds it out deals with it
+      counters = {"env_steps": result.env_steps, "learner_steps": int(training.learner_step)}
+      out.append(StateReady(**counters, state=RunState(training=training), is_best=True))
+    return out
+
+  def _on_lost(self, is_final: bool) -> list[Event]:
+    self._under_way = None
+    if is_final:
+      self.is_final_due = True
+    else:
+      self._due.repeat()
+    return []

@@ -37,8 +37,8 @@ def latent(
   allow_code: AllowCode = False,
 ) -> int:
   """Draw an episode's path through the network's hidden space, and the model's own beside it."""
-  if not (episode.isascii() and episode.isdigit() and len(episode) < 10):
-    raise UserError(f"--episode={episode}: must be a whole number from 0")
+  if not (episode.isascii() and episode.isdigit() and len(episode) <= 5):
+    raise UserError(f"--episode={episode}: must be a whole number from 0 to 99999")
   unroll_steps = count_of("--unroll", unroll)
   if unroll_steps is not None and unroll_steps > _MAX_STEPS:
     raise UserError(f"--unroll={unroll_steps}: must be at most {_MAX_STEPS}")

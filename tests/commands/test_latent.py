@@ -43,6 +43,7 @@ def test_a_run_without_a_checkpoint_says_what_makes_one(runs, refused):
   ("arguments", "message"),
   [
     (["--episode", "-1"], "--episode=-1: must be a whole number from 0"),
+    (["--episode", "100000"], "--episode=100000: must be a whole number from 0 to 99999"),
     (["--unroll", "0"], "--unroll=0"),
     (["--unroll", "5000"], "--unroll=5000: must be at most 1000"),
   ],

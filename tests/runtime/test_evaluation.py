@@ -18,13 +18,18 @@ from tests.envs.worlds import LIVES_SPEC, make_lives
 from tests.runtime.conftest import TINY
 
 
-def evaluate(overrides=(), num_episodes=7, **kwargs):
-  config = load_config(None, [*TINY, *overrides])
-  spec = build.world_spec(config)
+def make_params(config, spec):
   params, net_state, _ = build.build_learner(config, spec).parameters()
   # A fresh network is worth the same everywhere, and mctx breaks exact ties by the key.
   random = np.random.default_rng(0)
   params = jax.tree_util.tree_map(lambda x: x + 0.3 * random.standard_normal(x.shape, np.float32), params)
+  return params, net_state
+
+
+def evaluate(overrides=(), num_episodes=7, **kwargs):
+  config = load_config(None, [*TINY, *overrides])
+  spec = build.world_spec(config)
+  params, net_state = make_params(config, spec)
   return build.build_evaluator(config, spec).run(params, net_state, num_episodes=num_episodes, **kwargs)
 
 
@@ -218,7 +223,7 @@ def test_tiles_are_bounded_by_config():
 def test_an_episode_that_is_watched_is_the_one_that_is_evaluated(result):
   config = load_config(None, list(TINY))
   spec = build.world_spec(config)
-  params, net_state, _ = build.build_learner(config, spec).parameters()
+  params, net_state = make_params(config, spec)
   evaluator = build.build_evaluator(config, spec)
   played = evaluator.run(params, net_state, num_episodes=2, record=True)
   for episode in (0, 1):

@@ -34,6 +34,8 @@ _WORDS = {
 }
 _SIGNS = "0123456789bcefghijklmnoprtuvxyz"
 _IDLE = ("noop", "none", "stay")
+# From what the world shows, and the action that is forced here or None, to the action that is played.
+_Rival = Callable[[Any, int | None], int]
 
 
 def play(
@@ -87,14 +89,12 @@ def play(
   opponent = opponent or ("agent" if is_run else "self")
   if opponent not in ("agent", "random", "mcts", "self"):
     raise UserError(f"--opponent={opponent}: must be agent, random, mcts or self")
+  rival: _Rival | None = None
   if opponent == "agent":
     if not is_run:
       raise UserError("--opponent=agent: a run is needed, whose agent it is; `moozi train` makes runs")
-    agent = load_agent(Path(target), checkpoint, allow_code)
-    rival: Any = _agent_rival(agent, num_simulations)
-  elif opponent == "self":
-    rival = None
-  else:
+    rival = _agent_rival(load_agent(Path(target), checkpoint, allow_code), num_simulations)
+  elif opponent != "self":
     rival = _bot_rival(env, opponent, num_simulations or 100, int(seed))
   return _play_board(env, spec, int(seat), rival, opponent)
 
@@ -232,8 +232,8 @@ def _play_by_lines(env: "Environment") -> int:
 # -- two players
 
 
-def _agent_rival(agent: Agent, simulations: int | None) -> Callable[[Any, int | None], int]:
-  """The agent, who sees every frame: (timestep, the action forced on it or None) to its action."""
+def _agent_rival(agent: Agent, simulations: int | None) -> _Rival:
+  """The agent, who sees every frame."""
   player = agent.evaluator(simulations).player(agent.state.params, agent.state.net_state)
 
   def think(timestep: Any, forced: int | None) -> int:
@@ -243,9 +243,7 @@ def _agent_rival(agent: Agent, simulations: int | None) -> Callable[[Any, int | 
   return think
 
 
-def _bot_rival(
-  env: "Environment", kind: str, simulations: int, seed: int
-) -> Callable[[Any, int | None], int]:
+def _bot_rival(env: "Environment", kind: str, simulations: int, seed: int) -> _Rival:
   bot = env.make_bot(kind, simulations, seed)
 
   def think(timestep: Any, forced: int | None) -> int:
@@ -258,7 +256,7 @@ def _play_board(
   env: "Environment",
   spec: "EnvSpec",
   seat: int,
-  rival: Callable[[Any, int | None], int] | None,
+  rival: _Rival | None,
   rival_name: str,
 ) -> int:
   """One game, by a prompt of numbers; the rival sees every frame, in the agent's terms."""

@@ -1,0 +1,147 @@
+"""The driver's reanalyze: bounded work at each worker, the newest target network, and losses put right."""
+
+import types
+
+from moozi.actors.searches import Searches
+from moozi.io.config import load_config
+from moozi.runtime.events import Reanalyzed
+from moozi.runtime.pacing import Pacer
+
+
+class Calls:
+  """Calls in flight whose results come when the test says."""
+
+  def __init__(self):
+    self.waiting = {}
+
+  def expect(self, reference, actor, react=lambda _: [], undo=list):
+    self.waiting[reference] = (actor, react, undo)
+
+  def come(self, reference, value):
+    return self.waiting.pop(reference)[1](value)
+
+  def lose(self, reference):
+    return self.waiting.pop(reference)[2]()
+
+
+class Method:
+  """`actor.method.remote(…)`; remembers its arguments, and returns a fresh reference."""
+
+  def __init__(self, name):
+    self.name, self.asked, self.num_returns = name, [], 1
+
+  def options(self, num_returns):
+    self.num_returns = num_returns
+    return self
+
+  def remote(self, *args):
+    self.asked.append(args)
+    references = [f"{self.name}/{len(self.asked)}/{i}" for i in range(self.num_returns)]
+    return references[0] if self.num_returns == 1 else references
+
+
+def actor(name, *methods):
+  return types.SimpleNamespace(**{method: Method(f"{name}.{method}") for method in methods})
+
+
+def make(ratio=0.5, num_workers=2):
+  config = load_config(
+    None,
+    [
+      f"reanalyze.ratio={ratio}",
+      f"reanalyze.num_workers={num_workers}",
+      "reanalyze.batch_size=8",
+      "learner.target_update_period=100",
+      "replay.min_steps_to_learn=32",
+      "workers.num_envs=4",
+    ],
+  )
+  crew = types.SimpleNamespace(
+    server=actor("server", "target_parameters"),
+    replay=actor("replay", "positions", "write_back"),
+    searchers={i: actor(f"searcher_{i}", "run") for i in range(num_workers if ratio else 0)},
+  )
+  pacer, calls = Pacer(config, slack_steps=0), Calls()
+  pacer.ask_act(32)
+  pacer.done_act(32)
+  pacer.may_learn(can_sample=True)
+  counters = {"env_steps": 1, "learner_steps": 2}
+  return crew, calls, pacer, Searches(crew, calls, config, pacer, lambda: counters, learner_steps=0)
+
+
+def act(pacer, num_steps):
+  pacer.ask_act(num_steps)
+  pacer.done_act(num_steps)
+
+
+def test_nothing_is_asked_before_the_target_network_is_here():
+  crew, calls, pacer, searches = make()
+  act(pacer, 64)
+  searches.ask()
+  assert not crew.replay.positions.asked
+  calls.come("server.target_parameters/1/0", ("params", "net", 0))
+  searches.ask()
+  # Two calls at each of two workers, though pacing would allow eight.
+  assert crew.replay.positions.asked == [(0,)] * 4
+  assert [len(w.run.asked) for w in crew.searchers.values()] == [2, 2]
+  assert crew.searchers[0].run.asked[0] == ("server.target_parameters/1/0", "replay.positions/1/0")
+
+
+def test_what_is_found_goes_back_and_makes_room():
+  crew, calls, pacer, searches = make(num_workers=1)
+  act(pacer, 64)
+  calls.come("server.target_parameters/1/0", ("params", "net", 0))
+  searches.ask()
+  (event,) = calls.come("searcher_0.run/1/1", (8, {"reanalyze/value_change": 1.0}))
+  assert isinstance(event, Reanalyzed)
+  assert (event.num_positions, event.ratio) == (8, 8 / 72)
+  assert crew.replay.write_back.asked == [("searcher_0.run/1/0",)]
+  searches.ask()
+  assert len(crew.searchers[0].run.asked) == 3
+
+
+def test_the_target_network_is_taken_anew_where_it_was_copied_to():
+  crew, calls, pacer, searches = make(num_workers=1)
+  calls.come("server.target_parameters/1/0", ("params", "net", 0))
+  searches.on_updated(96)
+  assert len(crew.server.target_parameters.asked) == 1
+  searches.on_updated(104)
+  calls.come("server.target_parameters/2/0", ("params", "net", 100))
+  act(pacer, 8)
+  searches.ask()
+  assert crew.replay.positions.asked == [(100,)]
+  assert crew.searchers[0].run.asked[0][0] == "server.target_parameters/2/0"
+
+
+def test_a_search_that_is_lost_is_asked_for_again():
+  crew, calls, pacer, searches = make(num_workers=1)
+  act(pacer, 8)
+  calls.come("server.target_parameters/1/0", ("params", "net", 0))
+  searches.ask()
+  assert not pacer.may_reanalyze()
+  assert calls.lose("searcher_0.run/1/1") == []
+  assert pacer.may_reanalyze()
+  crew.searchers[0] = actor("anew", "run")
+  searches.ask()
+  assert len(crew.searchers[0].run.asked) == 1
+
+
+def test_a_search_that_began_before_replay_was_made_anew_is_not_written_into_it():
+  crew, calls, pacer, searches = make(num_workers=1)
+  act(pacer, 64)
+  calls.come("server.target_parameters/1/0", ("params", "net", 0))
+  searches.ask()
+  old, crew.replay = crew.replay, actor("replay", "positions", "write_back")
+  calls.come("searcher_0.run/1/1", (8, {}))
+  assert not old.write_back.asked
+  assert not crew.replay.write_back.asked
+  assert pacer.positions_done == 8
+
+
+def test_without_a_ratio_nothing_is_asked_of_anybody():
+  crew, calls, pacer, searches = make(ratio=0)
+  act(pacer, 64)
+  searches.ask()
+  searches.on_updated(1000)
+  assert not crew.server.target_parameters.asked
+  assert not calls.waiting

@@ -289,6 +289,7 @@ class _Driver:
     message = f"{error}; the parameters are those of learner step {found:,} again"
     self._crew.server.set_state.remote(replace(state.training, learner_step=self._skip_versions()))
     self._parameters = self._crew.server.parameters.remote()
+    self._searches.publish()
     counts = {"went_back": 1, "lost_updates": self._learner_steps - found}
     return [Faulted(**self._counters(), counts=counts, message=message)]
 
@@ -316,6 +317,7 @@ class _Driver:
     if name == SERVER:
       counts["lost_updates"] = self._learner_steps - revival.learner_steps
       self._parameters = self._crew.server.parameters.remote()
+      self._searches.publish()
     if name == REPLAY:
       if self._config.num_acting_workers:
         counts["lost_steps"] = self._pacer.env_steps + self._states.not_added - revival.num_added

@@ -36,9 +36,9 @@ class Searches:
     self._most = config.reanalyze.calls_in_flight
     self._in_flight = dict.fromkeys(crew.searchers, 0)
     self._copies = Every(config.learner.target_update_period, start=learner_steps)
-    self._target: tuple[Any, int] | None = None  # parameters, and the learner step of the copy
-    if crew.searchers:
-      self._publish()
+    # Parameters, the learner step of the copy, and which publication of them it is.
+    self._target: tuple[Any, int, int] | None = None
+    self.publish()
 
   def ask(self) -> None:
     """Gives every worker as much work as it may have in flight, the emptiest queue first."""
@@ -48,16 +48,22 @@ class Searches:
 
   def on_updated(self, learner_steps: int) -> None:
     """Takes the target network anew where it has been copied to."""
-    if self._crew.searchers and self._copies.is_due(learner_steps):
-      self._publish()
+    if self._copies.is_due(learner_steps):
+      self.publish()
 
-  def _ask(self, index: int, parameters: Any, version: int) -> None:
+  def publish(self) -> None:
+    """Takes the target network's parameters as one object, however many workers will read it."""
+    if self._crew.searchers:
+      reference = self._crew.server.target_parameters.remote()
+      self._calls.expect(reference, SERVER, lambda value: self._on_published(reference, value[2]))
+
+  def _ask(self, index: int, parameters: Any, version: int, publication: int) -> None:
     self._pacer.ask_reanalyze()
     self._in_flight[index] += 1
     replay = self._crew.replay
     positions = replay.positions.remote(version)
     worker = self._crew.searchers[index]
-    searched, told = worker.run.options(num_returns=2).remote(parameters, positions)
+    searched, told = worker.run.options(num_returns=2).remote(parameters, publication, positions)
     self._calls.expect(
       told,
       f"{SEARCHER}_{index}",
@@ -65,12 +71,8 @@ class Searches:
       lambda _: self._on_lost(index),
     )
 
-  def _publish(self) -> None:
-    reference = self._crew.server.target_parameters.remote()
-    self._calls.expect(reference, SERVER, lambda value: self._on_published(reference, value[2]))
-
   def _on_published(self, reference: Any, version: int) -> list[Event]:
-    self._target = reference, version
+    self._target = reference, version, 0 if self._target is None else self._target[2] + 1
     return []
 
   def _on_searched(

@@ -50,10 +50,22 @@ class ReanalyzeWorker:
     from moozi.runtime.build import build_reanalyzer
 
     self._reanalyzer = build_reanalyzer(config, spec, index)
+    self._publication = -1
     self._log.info("ready: %d positions a call, %s", config.reanalyze.batch_size, config.reanalyze.way)
 
-  def run(self, parameters: tuple[Any, Any, int], positions: Any) -> tuple[Any, tuple[int, dict[str, float]]]:
-    """One search of each position: (SearchedRoots, (how many, metrics)), as two objects."""
+  def run(
+    self, parameters: tuple[Any, Any, int], publication: int, positions: Any
+  ) -> tuple[Any, tuple[int, dict[str, float]]]:
+    """One search of each position: (SearchedRoots, (how many, metrics)), as two objects.
+
+    Args:
+      parameters: of the target network.
+      publication: which taking of them this is; after the run went back a version may come twice.
+      positions: what replay gave.
+    """
+    if publication != self._publication:
+      self._publication = publication
+      self._reanalyzer.drop_parameters()
     self._reanalyzer.set_parameters(*parameters)
     searched, metrics = self._reanalyzer.run(positions)
     return searched, (searched.slot.size, metrics)

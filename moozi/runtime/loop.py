@@ -146,6 +146,8 @@ def _train(
     has_gone_back, learner_steps = True, learner.learner_step
     found = int(before.training.learner_step)
     learner.set_state(replace(before.training, learner_step=np.int32(learner_steps)))
+    if reanalyzer is not None:
+      reanalyzer.drop_parameters()
     message = f"{error}; the parameters are those of learner step {found:,} again"
     counts = {"went_back": 1, "lost_updates": learner_steps - found}
     return Faulted(**counters(), counts=counts, message=message)

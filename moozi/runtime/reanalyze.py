@@ -78,6 +78,10 @@ class Reanalyzer:
     """Takes parameters (arrays or NumPy); a version already in use costs nothing."""
     self._held.set(params, net_state, version)
 
+  def drop_parameters(self) -> None:
+    """The next ones are taken whatever their version is: the run has gone back to others of the same."""
+    self._held = HeldParameters()
+
   def get_state(self) -> State:
     """What its searches' noise goes on from."""
     return {"rng_key": np.array(self._rng_key)}

@@ -17,7 +17,7 @@ class Calls:
     return self.waiting.pop(reference)[1](f"value of {reference}")
 
   def lose(self, reference):
-    return self.waiting.pop(reference)[2]()
+    return self.waiting.pop(reference)[2]("lost")
 
 
 def make() -> tuple[Calls, Collecting]:

@@ -21,7 +21,7 @@ class Calls:
     return self.waiting.pop(reference)[1](value)
 
   def lose(self, reference):
-    return self.waiting.pop(reference)[2]()
+    return self.waiting.pop(reference)[2]("lost")
 
 
 class Method:
@@ -84,7 +84,7 @@ def test_nothing_is_asked_before_the_target_network_is_here():
   # Two calls at each of two workers, though pacing would allow eight.
   assert crew.replay.positions.asked == [(0,)] * 4
   assert [len(w.run.asked) for w in crew.searchers.values()] == [2, 2]
-  assert crew.searchers[0].run.asked[0] == ("server.target_parameters/1/0", "replay.positions/1/0")
+  assert crew.searchers[0].run.asked[0] == ("server.target_parameters/1/0", 0, "replay.positions/1/0")
 
 
 def test_what_is_found_goes_back_and_makes_room():
@@ -110,7 +110,17 @@ def test_the_target_network_is_taken_anew_where_it_was_copied_to():
   act(pacer, 8)
   searches.ask()
   assert crew.replay.positions.asked == [(100,)]
-  assert crew.searchers[0].run.asked[0][0] == "server.target_parameters/2/0"
+  assert crew.searchers[0].run.asked[0][:2] == ("server.target_parameters/2/0", 1)
+
+
+def test_parameters_of_a_version_that_comes_twice_are_another_publication():
+  crew, calls, pacer, searches = make(num_workers=1)
+  calls.come("server.target_parameters/1/0", ("params", "net", 100))
+  searches.publish()
+  calls.come("server.target_parameters/2/0", ("others", "net", 100))
+  act(pacer, 8)
+  searches.ask()
+  assert crew.searchers[0].run.asked[0][:2] == ("server.target_parameters/2/0", 1)
 
 
 def test_a_search_that_is_lost_is_asked_for_again():

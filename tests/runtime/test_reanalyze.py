@@ -107,6 +107,20 @@ def test_a_run_of_the_worker_goes_back_into_replay(way):
   replay.check_valid()
 
 
+def test_other_parameters_of_the_same_version_are_taken_after_a_drop():
+  config, replay, reanalyzer = acted("corridor", "gumbel")
+  roots = replay._roots.gather(replay._roots.choose(12, "oldest", 1))
+  params, net_state, _ = build.build_learner(config, build.world_spec(config)).parameters()
+  before = reanalyzer.search_roots(roots).root_value
+  reanalyzer.set_parameters(shaken(params, 5), net_state, reanalyzer.version)
+  np.testing.assert_array_equal(reanalyzer.search_roots(roots).root_value, before)
+  version = reanalyzer.version
+  reanalyzer.drop_parameters()
+  assert reanalyzer.version == -1
+  reanalyzer.set_parameters(shaken(params, 5), net_state, version)
+  assert np.abs(reanalyzer.search_roots(roots).root_value - before).max() > 1e-3
+
+
 def test_change_of_values_and_policies_by_hand():
   new = SearchedRoots(
     root_value=np.array([1.0, -2.0], np.float32),

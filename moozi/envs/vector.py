@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from dm_env import StepType, TimeStep
 
+from moozi.core.errors import UserError
 from moozi.core.pytree import fields_of
 from moozi.core.records import BatchedTimeStep
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
@@ -167,6 +168,9 @@ class VectorEnvironment:
       guard.watch()
       try:
         self._move(out, i, action, is_reset, starts_anew)
+      except UserError:
+        guard.rest()
+        raise  # a broken promise is no accident: the world would break it again
       except (Exception, WorldHung) as error:
         guard.rest()
         self._envs[i] = guard.replace(i, self._envs[i], error)

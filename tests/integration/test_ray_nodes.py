@@ -3,19 +3,29 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
-import tempfile
-import time
-from pathlib import Path
 
-import psutil
 import pytest
 
 from tests.integration.test_ray_faults import ENDLESS, steps, wait_for_progress, wait_for_start
-from tests.integration.test_ray_run import answers, finish, start, ticks, wait_for
+from tests.integration.test_ray_run import finish, start, ticks, wait_for
 
+# Ray's own test cluster. Its second node has another loopback address, so that the driver joins the first.
+CLUSTER = """
+import sys
+from ray.cluster_utils import Cluster
+
+node = {"include_dashboard": False, "object_store_memory": 150 << 20}
+cluster = Cluster(initialize_head=True, head_node_args=node | {"num_cpus": 2, "node_ip_address": "127.0.0.1"})
+other = cluster.add_node(num_cpus=1, node_ip_address="127.0.0.2", object_store_memory=150 << 20)
+print(cluster.address, flush=True)
+sys.stdin.readline()
+cluster.remove_node(other, allow_graceful=False)
+print("removed", flush=True)
+sys.stdin.readline()
+cluster.shutdown()
+"""
 ENVIRONMENT = {
   "RAY_AUTH_MODE": "disabled",
   "RAY_USAGE_STATS_ENABLED": "0",
@@ -23,81 +33,39 @@ ENVIRONMENT = {
 }
 
 
-def ray_start(*options: str) -> subprocess.Popen:
-  return subprocess.Popen(
-    [
-      str(Path(sys.executable).with_name("ray")),
-      "start",
-      "--node-ip-address=127.0.0.1",
-      "--block",
-      *options,
-    ],
-    env=os.environ | ENVIRONMENT,
-    stdout=subprocess.DEVNULL,
-    stderr=subprocess.DEVNULL,
-    start_new_session=True,
-  )
-
-
-def status(port: int) -> str:
-  """What Ray tells of the cluster; empty while it does not answer."""
-  command = [str(Path(sys.executable).with_name("ray")), "status", f"--address=127.0.0.1:{port}"]
-  done = subprocess.run(command, env=os.environ | ENVIRONMENT, capture_output=True, text=True, check=False)
-  return done.stdout
-
-
-def kill_tree(process: subprocess.Popen) -> None:
-  """A node that loses its power: all its processes end at once."""
-  for child in psutil.Process(process.pid).children(recursive=True):
-    child.kill()
-  process.kill()
-  process.wait(timeout=60)
-
-
 @pytest.mark.slow
 def test_a_node_killed(tmp_path):
-  with socket.socket() as free:
-    free.bind(("127.0.0.1", 0))
-    port = free.getsockname()[1]
-  with tempfile.TemporaryDirectory(prefix="mz", ignore_cleanup_errors=True) as ray_folder:
-    # What one actor of each kind needs fits on the head; the second training worker needs the other node.
-    head = ray_start(
-      "--head", f"--port={port}", "--num-cpus=2", "--include-dashboard=false", f"--temp-dir={ray_folder}"
-    )
-    node = None
-    try:
-      wait_until(lambda: answers(port), "the head")
-      node = ray_start(f"--address=127.0.0.1:{port}", "--num-cpus=1")
-      wait_until(lambda: "/3.0 CPU" in status(port), "the second node")
-      options = [f"ray.address=127.0.0.1:{port}", "ray.num_cpus=null", "workers.num_workers=2"]
-      process = start(tmp_path, *ENDLESS, *options, env=os.environ | ENVIRONMENT)
-      run = tmp_path / "one"
-      wait_for_start(process, run)
-      kill_tree(node)
+  environment = os.environ | ENVIRONMENT
+  cluster = subprocess.Popen(
+    [sys.executable, "-c", CLUSTER],
+    stdin=subprocess.PIPE,
+    stdout=subprocess.PIPE,
+    stderr=subprocess.DEVNULL,
+    text=True,
+    env=environment,
+    start_new_session=True,
+  )
+  try:
+    address = cluster.stdout.readline().strip()
+    # One actor of each kind fits on the head; the second training worker needs the other node.
+    options = [f"ray.address={address}", "ray.num_cpus=null", "workers.num_workers=2"]
+    process = start(tmp_path, *ENDLESS, *options, env=environment)
+    run = tmp_path / "one"
+    wait_for_start(process, run)
+    cluster.stdin.write("\n")
+    cluster.stdin.flush()
 
-      def lost() -> float:
-        last = ticks(run)[-1]
-        kinds = ("training_worker", "testing_worker", "replay_buffer", "parameter_server")
-        return sum(last.get(f"faults/{kind}", 0) for kind in kinds)
+    def lost() -> float:
+      kinds = ("training_worker", "testing_worker", "replay_buffer", "parameter_server")
+      return sum(ticks(run)[-1].get(f"faults/{kind}", 0) for kind in kinds)
 
-      wait_for(process, lambda: lost() >= 1, "the loss of an actor")
-      wait_for_progress(process, run, "steps on the node that is left")
-      os.killpg(process.pid, signal.SIGTERM)
-      _, err = finish(process, 180)
-      assert process.returncode == 0, err
-      summary = json.loads((run / "summary.json").read_text())
-      assert summary["env_steps"] == steps(run)[0] > 0
-      log = (run / "logs" / "driver.log").read_text()
-      assert "has no room for it any more" in log or "made room for it" in log
-    finally:
-      for cluster in (node, head):
-        if cluster is not None and cluster.poll() is None:
-          os.killpg(cluster.pid, signal.SIGTERM)
-          cluster.wait(timeout=60)
-
-
-def wait_until(condition, what: str, timeout_s: float = 120.0) -> None:
-  end = time.monotonic() + timeout_s
-  while not condition():
-    assert time.monotonic() < end, f"waited in vain for {what}"
-    time.sleep(0.3)
+    wait_for(process, lambda: lost() >= 1, "the loss of an actor")
+    wait_for_progress(process, run, "steps on the node that is left")
+    os.killpg(process.pid, signal.SIGTERM)
+    _, err = finish(process, 180)
+    assert process.returncode == 0, err
+    assert json.loads((run / "summary.json").read_text())["env_steps"] == steps(run)[0] > 0
+    log = (run / "logs" / "driver.log").read_text()
+    assert "has no room for it any more" in log or "made room for it" in log
+  finally:
+    cluster.communicate("\n\n", timeout=120)

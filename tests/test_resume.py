@@ -71,6 +71,7 @@ def test_a_run_goes_on_in_its_own_directory(door, run):
   assert RunDirectory.open(run).load_config().max_env_steps == 320
 
 
+@pytest.mark.slow
 def test_each_acted_step_is_in_the_curves_once(door, run, finished, tmp_path):
   """The curves of a run in two pieces have the ticks of one that was never stopped."""
   assert door("train", "--resume", run, "max_env_steps=320")[0] == 0
@@ -134,6 +135,7 @@ def test_what_cannot_be_is_refused_in_one_line(door, run, overrides, said):
   assert sorted(p.name for p in run.rglob("*")) == before
 
 
+@pytest.mark.slow
 def test_what_may_change_does(door, run):
   status, _, err = door(
     "train",

@@ -336,7 +336,7 @@ def test_what_is_left_out_of_the_list_for_moving_twice_does_so():
     ("go(bord=9)", "Unknown parameter 'bord'. Available parameters are: board_size"),
     ("go(board_size=100)", "board size up to 19"),
     ("go(board_size=nine)", "Wrong type for parameter board_size"),
-    ("go(board_size=9", "Missing closing bracket"),
+    ("go(board_size=9", "must be GAME or GAME(parameter=value"),
     ("connect_four(rows=0)", "which is empty"),
     ("tic_tac_to", "the nearest is open_spiel:tic_tac_toe"),
     ("", "unknown game ''"),

@@ -31,7 +31,8 @@ def test_configurations_are_whole(path):
     assert config.max_wall_s == 600
 
 
-@pytest.mark.parametrize("num_threads", [pytest.param(0, marks=pytest.mark.slow), 1])
+@pytest.mark.slow
+@pytest.mark.parametrize("num_threads", [0, 1])
 def test_a_run_trains_evaluates_and_shows_the_game(num_threads):
   config = load_config(
     CONFIGS / "breakout_two_cores.yaml",

@@ -68,6 +68,7 @@ def test_a_loss_that_stays_infinite_ends_the_run_in_one_line_and_keeps_its_folde
 FAULTY = "env.name=tests.envs.faulty:make_env"
 
 
+@pytest.mark.slow
 def test_a_world_that_raises_now_and_then_is_made_anew_and_the_run_goes_on(tmp_path):
   options = ["logging.period_s=1e-9", "max_env_steps=320", "evaluation.max_random_starts=0"]
   # The testing worker's seeds are others: some of its worlds may fail too, and cost an evaluation.
@@ -102,6 +103,7 @@ def test_a_world_that_hangs_is_woken(tmp_path):
   assert_one_line(done, "no answer for 1 s (workers.env_timeout_s) (2 faults in a row")
 
 
+@pytest.mark.slow
 def test_segments_that_are_not_numbers_are_refused_told_and_accounted_for(tmp_path):
   options = [
     "env.kwargs.how=nan",

@@ -30,10 +30,10 @@ def watched():
 @pytest.mark.parametrize(
   ("world", "package"),
   [
-    ("gymnasium:CartPole-v1", "gymnasium"),
+    pytest.param("gymnasium:CartPole-v1", "gymnasium", marks=pytest.mark.slow),
     ("open_spiel:tic_tac_toe", "pyspiel"),
-    ("open_spiel:kuhn_poker", "pyspiel"),
-    ("tests.envs.own_fakes:Watched", "dm_env"),
+    pytest.param("open_spiel:kuhn_poker", "pyspiel", marks=pytest.mark.slow),
+    pytest.param("tests.envs.own_fakes:Watched", "dm_env", marks=pytest.mark.slow),
   ],
 )
 def test_a_run_learns_and_is_evaluated(world, package, watched):

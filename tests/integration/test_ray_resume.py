@@ -7,8 +7,9 @@ import sys
 from pathlib import Path
 
 import psutil
+import pytest
 
-from moozi.io.checkpoints import list_checkpoints
+from moozi.io.checkpoints import CheckpointInfo, list_checkpoints
 from tests.integration.test_ray_run import finish, start, ticks, wait_for
 
 
@@ -31,17 +32,24 @@ def assert_curves_are_whole(run: Path) -> None:
   assert len(set(evaluations[:-1])) == len(evaluations[:-1]), "no evaluation stands there twice"
 
 
+def resumable(run: Path) -> list[CheckpointInfo]:
+  """What a run can be resumed from: both halves are there."""
+  names = {c.name for c in list_checkpoints(run / "resume")}
+  return [c for c in list_checkpoints(run / "checkpoints") if c.name in names]
+
+
+@pytest.mark.slow
 def test_the_driver_killed_and_the_run_resumed(tmp_path):
   endless = ["max_env_steps=100000000", "logging.period_s=0.5", "checkpoint.period_s=1"]
   process = start(tmp_path, *endless, "evaluation.period_env_steps=500")
   run = tmp_path / "one"
-  wait_for(process, lambda: len(list_checkpoints(run / "resume")) >= 2, "two checkpoints")
+  wait_for(process, lambda: len(resumable(run)) >= 2, "two checkpoints")
   children = psutil.Process(process.pid).children(recursive=True)
   os.kill(process.pid, signal.SIGKILL)
   finish(process, 60)
   _, alive = psutil.wait_procs(children, timeout=180)
   assert not alive, "Ray's processes end with the driver"
-  newest = list_checkpoints(run / "resume")[-1]
+  newest = resumable(run)[-1]
   seen = ticks(run)[-1]["env_steps"]
 
   again = resume(run, f"max_env_steps={newest.env_steps + 400}", "evaluation.final_episodes=3")

@@ -66,6 +66,7 @@ def test_a_run_taken_up_goes_on_to_the_bit(world):
     np.testing.assert_array_equal(value, ends[1].collectors[0][name], err_msg=name)
 
 
+@pytest.mark.slow
 def test_a_run_that_was_stopped_in_an_evaluation_makes_it_first():
   config = load_config(None, [*TINY, *PERIODS])
   stop = [False]
@@ -80,6 +81,7 @@ def test_a_run_that_was_stopped_in_an_evaluation_makes_it_first():
   assert again[1].env_steps == last.env_steps
 
 
+@pytest.mark.slow
 def test_other_workers_begin_new_games_and_keep_the_steps():
   events = whole_run()
   state = next(e.state for e in events if isinstance(e, StateReady) and not e.is_best)

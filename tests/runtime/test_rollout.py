@@ -126,7 +126,7 @@ def test_the_scan_is_the_loop_for_two_players_and_a_schedule():
   assert [told.metrics["train/temperature"] for _, told in scan] == [1.0, 1.0, 0.0, 0.0, 0.0, 0.0]
 
 
-QUICK = ("gymnax:Breakout-MinAtar", "pgx:tic_tac_toe")
+QUICK = ("pgx:tic_tac_toe",)
 
 
 @pytest.mark.parametrize(

@@ -181,10 +181,10 @@ class Evaluator:
     one = self._config.evaluation.model_copy(update={"num_envs": 1})
     config = self._config.model_copy(update={"evaluation": one})
     slots = _EpisodeSlots(config, self._spec, self._make_env, episode + 1, False, first_episode=episode)
-    seat = seat_of(episode) if slots.has_opponents else None
     player = self.player(params, net_state)
     with contextlib.closing(slots):
       slots.begin()
+      seat = seat_of(episode) if slots.has_opponents else None
       while not slots.is_done:
         thought = player.think(slots.timestep, slots.opponents_actions())
         yield slots.played_step(thought, seat)

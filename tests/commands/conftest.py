@@ -8,6 +8,7 @@ import sys
 import termios
 import threading
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -129,4 +130,21 @@ def terminal(monkeypatch):
   monkeypatch.delenv("NO_COLOR", raising=False)
   monkeypatch.setattr(sys, "stdin", out.stdin)
   monkeypatch.setattr(sys, "stdout", out.stdout)
+  monkeypatch.setattr(f"{__name__}._terminal", out)
   return out
+
+
+_terminal: Terminal | None = None
+
+
+def in_terminal(*arguments: object) -> int:
+  """Runs the command line in the terminal of the fixture, and returns its status."""
+  assert _terminal is not None
+  # Again, since pytest puts its own streams back between a fixture and its test.
+  with (
+    mock.patch.object(sys, "stdin", _terminal.stdin),
+    mock.patch.object(sys, "stdout", _terminal.stdout),
+    pytest.raises(SystemExit) as caught,
+  ):
+    cli.main([str(a) for a in arguments])
+  return caught.value.code

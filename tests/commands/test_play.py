@@ -5,11 +5,10 @@ import sys
 
 import pytest
 
-from moozi import cli
 from moozi.commands.play import keys_of
 from moozi.core.spec import EnvSpec
 from moozi.envs import registry
-from tests.commands.conftest import make_run
+from tests.commands.conftest import in_terminal, make_run
 
 
 @pytest.fixture
@@ -76,12 +75,6 @@ def test_alone_by_lines(typed):
   assert status == 0
   assert "step 1, return 0\n. . w . ." in out
   assert out.splitlines()[-1] == "return 1 in 3 steps"
-
-
-def in_terminal(*arguments: object) -> int:
-  with pytest.raises(SystemExit) as caught:
-    cli.main([str(a) for a in arguments])
-  return caught.value.code
 
 
 def test_alone_by_keys(terminal):

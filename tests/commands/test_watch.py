@@ -7,13 +7,7 @@ import sys
 
 import pytest
 
-from moozi import cli
-
-
-def in_terminal(*arguments: object) -> int:
-  with pytest.raises(SystemExit) as caught:
-    cli.main([str(a) for a in arguments])
-  return caught.value.code
+from tests.commands.conftest import in_terminal
 
 
 @pytest.mark.parametrize("kind", ["catch", "board", "ppo"])

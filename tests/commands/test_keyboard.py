@@ -9,8 +9,9 @@ from moozi.commands.keyboard import END, Keyboard
 
 def test_keys_come_without_enter_and_by_name(terminal):
   before = termios.tcgetattr(terminal.slave)
-  terminal.press("a \x1b[A\x1b[B\x1bOC\x1b[D\n\x1b[1;5C\x04")
   with Keyboard() as keyboard:
+    # Typed now: before, the terminal would take the end of the input for itself.
+    terminal.press("a \x1b[A\x1b[B\x1bOC\x1b[D\n\x1b[1;5C\x04")
     assert keyboard.is_there
     assert not termios.tcgetattr(terminal.slave)[3] & termios.ICANON
     keys = [keyboard.read(10.0) for _ in range(9)]

@@ -9,7 +9,6 @@ their SHA-256. So a save costs what has changed, and is there whole or not at al
 
 import dataclasses
 import hashlib
-import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,6 +21,7 @@ import safetensors.numpy
 from moozi.core.errors import UserError
 from moozi.core.flat_state import State
 from moozi.io.checkpoints import list_checkpoints, load_flat, save_checkpoint
+from moozi.io.whole_files import write_whole
 
 _BLOCKS = "blocks"
 
@@ -137,15 +137,7 @@ class ResumeStore:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{number:04d}_{digest[:16]}.safetensors"
     if not path.exists():
-      temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-      try:
-        with open(temporary, "wb") as f:
-          f.write(data)
-          f.flush()
-          os.fsync(f.fileno())
-        os.replace(temporary, path)
-      finally:
-        temporary.unlink(missing_ok=True)
+      write_whole(path, data)
     return {"file": path.name, "sha256": digest}
 
   def _read_block(self, entry: Mapping[str, Any]) -> State:

@@ -1,6 +1,5 @@
 """YAML in and out, without surprises: plain data only, numbers as people write them, no aliases."""
 
-import os
 import re
 from pathlib import Path
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 import yaml
 
 from moozi.core.errors import UserError
+from moozi.io.whole_files import write_whole
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 50
@@ -123,15 +123,7 @@ def read_yaml(path: Path) -> Any:
 
 def write_text(path: Path, text: str) -> None:
   """Writes a file whole or not at all: beside it first, then renamed over it."""
-  temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-  try:
-    with open(temporary, "w", encoding="utf-8") as f:
-      f.write(text)
-      f.flush()
-      os.fsync(f.fileno())
-    os.replace(temporary, path)
-  finally:
-    temporary.unlink(missing_ok=True)
+  write_whole(path, text.encode("utf-8"))
 
 
 class _PlainDumper(yaml.SafeDumper):

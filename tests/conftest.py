@@ -16,9 +16,40 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
   os.environ["JAX_COMPILATION_CACHE_DIR"] = _cache
   os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.2"
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile(
   "moozi", derandomize=True, deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("moozi")
+
+
+@pytest.fixture
+def door(capfd):
+  """Runs the command line here; returns (status, stdout, stderr)."""
+  from moozi import cli
+
+  def run(*arguments: object) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as caught:
+      cli.main([str(a) for a in arguments])
+    out, err = capfd.readouterr()
+    return caught.value.code, out, err
+
+  return run
+
+
+@pytest.fixture
+def refused(door):
+  """Runs the command line, which must refuse; returns the one line it says."""
+
+  def run(*arguments: object) -> str:
+    status, out, err = door(*arguments)
+    assert status == 2
+    assert out == ""
+    assert err.startswith("moozi: error: ")
+    assert err.count("\n") == 1
+    assert err.endswith("\n")
+    return err
+
+  return run

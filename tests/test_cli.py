@@ -33,35 +33,6 @@ FIGURES = {
 
 
 @pytest.fixture
-def door(capfd):
-  """Runs the command line here; returns (status, stdout, stderr)."""
-
-  def run(*arguments: str) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as caught:
-      cli.main([str(a) for a in arguments])
-    out, err = capfd.readouterr()
-    return caught.value.code, out, err
-
-  return run
-
-
-@pytest.fixture
-def refused(door):
-  """Runs the command line, which must refuse; returns the one line it says."""
-
-  def run(*arguments: str) -> str:
-    status, out, err = door(*arguments)
-    assert status == 2
-    assert out == ""
-    assert err.startswith("moozi: error: ")
-    assert err.count("\n") == 1
-    assert err.endswith("\n")
-    return err
-
-  return run
-
-
-@pytest.fixture
 def config_file(tmp_path) -> Path:
   path = tmp_path / "catch.yaml"
   path.write_text(f"env: {{name: 'tiny:catch'}}\nrun: {{dir: {tmp_path / 'runs'}}}\n")

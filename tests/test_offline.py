@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 
-from moozi import cli
 from moozi.core.errors import UserError
 from moozi.core.pytree import replace
 from moozi.io.checkpoints import expected_of, save_checkpoint
@@ -97,17 +96,6 @@ def test_too_few_steps_are_refused(old):
   config = load_config(None, [*TINY, f"offline.trajectories={old}", "targets.n_step=200"])
   with pytest.raises(UserError, match="no lane has more than 203 steps"):
     load_stored(config, build.world_spec(config))
-
-
-@pytest.fixture
-def door(capfd):
-  def run(*arguments):
-    with pytest.raises(SystemExit) as caught:
-      cli.main([str(a) for a in arguments])
-    out, err = capfd.readouterr()
-    return caught.value.code, out, err
-
-  return run
 
 
 def strangers(tmp_path):

@@ -22,17 +22,6 @@ OPTIONS = (
 )
 
 
-@pytest.fixture
-def door(capfd):
-  def call(*arguments):
-    with pytest.raises(SystemExit) as ended:
-      cli.main([str(a) for a in arguments])
-    out, err = capfd.readouterr()
-    return ended.value.code, out, err
-
-  return call
-
-
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
   """A run of 160 steps, and the file it was made from."""

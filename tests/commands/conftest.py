@@ -53,34 +53,6 @@ def runs(tmp_path_factory) -> dict[str, Path]:
   }
 
 
-@pytest.fixture
-def door(capfd):
-  """Runs the command line here; returns (status, stdout, stderr)."""
-
-  def run(*arguments: object) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as caught:
-      cli.main([str(a) for a in arguments])
-    out, err = capfd.readouterr()
-    return caught.value.code, out, err
-
-  return run
-
-
-@pytest.fixture
-def refused(door):
-  """Runs the command line, which must refuse; returns the one line it says."""
-
-  def run(*arguments: object) -> str:
-    status, out, err = door(*arguments)
-    assert status == 2
-    assert out == ""
-    assert err.startswith("moozi: error: ")
-    assert err.count("\n") == 1
-    return err
-
-  return run
-
-
 class Terminal:
   """A pseudo-terminal: what is written to it is kept, and keys can be pressed."""
 

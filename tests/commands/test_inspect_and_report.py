@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from moozi import cli
 from moozi.agent.update import init_training_state
 from moozi.core.config import Config, EnvConfig, RunConfig
 from moozi.io.checkpoints import expected_of, save_checkpoint
@@ -18,32 +17,6 @@ from moozi.io.run_directory import RunDirectory
 from moozi.runtime.build import build_model, world_spec
 from tests.runtime.conftest import TINY
 from tests.vis.test_report import data_of
-
-
-@pytest.fixture
-def door(capfd):
-  """Runs the command line here; returns (status, stdout, stderr)."""
-
-  def run(*arguments):
-    with pytest.raises(SystemExit) as caught:
-      cli.main([str(a) for a in arguments])
-    out, err = capfd.readouterr()
-    return caught.value.code, out, err
-
-  return run
-
-
-@pytest.fixture
-def refused(door):
-  """Runs the command line, which must refuse; returns the one line it says."""
-
-  def run(*arguments):
-    status, out, err = door(*arguments)
-    assert (status, out, err.count("\n")) == (2, "", 1)
-    assert err.startswith("moozi: error: ")
-    return err
-
-  return run
 
 
 @pytest.fixture(scope="module")

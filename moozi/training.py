@@ -50,19 +50,11 @@ def train(
   Args:
     config: the run's configuration; `runtime` chooses between one process and Ray.
     spec: the world's facts.
-    run: a directory made for this run.
+    run: a directory made for this run, which the caller has claimed.
     resumed: what `load_resumed` found in it; the run goes on from there.
 
-  Raises: UserError: Ray cannot give what the configuration asks for. RunError: another process writes into
-    this run, or the run cannot go on.
+  Raises: UserError: Ray cannot give what the configuration asks for. RunError: the run cannot go on.
   """
-  with run.claim():
-    return _train_claimed(config, spec, run, resumed)
-
-
-def _train_claimed(
-  config: Config, spec: EnvSpec, run: RunDirectory, resumed: "Resumed | None"
-) -> dict[str, Any]:
   setup_logging(run.log_path("driver"))
   if resumed is None:
     resumed = Resumed(state=_load_start(config, spec), recorder=None, store=ResumeStore(run.resume_path))

@@ -140,6 +140,16 @@ def test_what_may_change_does(door, run):
   assert json.loads((run / "summary.json").read_text())["env_steps"] >= 240
 
 
+def test_a_run_that_another_process_writes_is_not_read(door, run):
+  newest = list_checkpoints(run / "checkpoints")[-1]
+  (newest.path / "arrays.safetensors").write_bytes(b"half of it")
+  with RunDirectory.open(run).claim():
+    status, _, err = door("train", "--resume", run, "max_env_steps=192")
+  assert status == 2
+  assert "is writing into this run" in err
+  assert "passed over" not in err, "a checkpoint that is being written is nobody's to judge"
+
+
 def test_a_run_without_a_state_is_told_what_it_can_do(door, run):
   shutil.rmtree(run / "resume")
   status, _, err = door("train", "--resume", run, "max_env_steps=320")

@@ -1,4 +1,4 @@
-"""The agent of a run, loaded from one of its checkpoints: what `watch`, `play` and `latent` share."""
+"""The agent of a run, loaded from one of its checkpoints: for every command that has it play or search."""
 
 import dataclasses
 from pathlib import Path
@@ -32,14 +32,29 @@ class Agent:
 
 
 def load_agent(run: Path, checkpoint: str | None, allow_code: bool) -> Agent:
-  """The agent of a run.
+  """The agent of the run in a folder.
 
   Args:
     run: the run's folder.
-    checkpoint: a name, a path, an environment step (the nearest one), or last; None is the last.
+    checkpoint: as `agent_of` takes it.
     allow_code: whether the run's own world may be imported.
 
   Raises: UserError: no run, no such checkpoint, or one of another network or world.
+  """
+  directory, config = open_run(run, allow_code)
+  with stdout_on_stderr():
+    return agent_of(directory, config, checkpoint)
+
+
+def agent_of(directory: "RunDirectory", config: "Config", checkpoint: str | None) -> Agent:
+  """The agent of a run.
+
+  Args:
+    directory: the run.
+    config: its configuration.
+    checkpoint: a name, a path, an environment step (the nearest one), best, or last; None is the last.
+
+  Raises: UserError: no such checkpoint, or one of another network or world.
   """
   from moozi.envs.registry import world_spec
   from moozi.io.checkpoints import (
@@ -49,15 +64,18 @@ def load_agent(run: Path, checkpoint: str | None, allow_code: bool) -> Agent:
     load_checkpoint,
     read_checkpoint_info,
   )
+  from moozi.runtime.opponents import check_players
   from moozi.training import builder_of
 
-  directory, config = open_run(run, allow_code)
+  spec = world_spec(config.env.name, **config.env.kwargs)
+  check_players(config, spec)
   if checkpoint in (None, "last") and not list_checkpoints(directory.checkpoints_path):
-    raise UserError(f"{run}: holds no checkpoint; `moozi train` makes them, the last one when it ends")
-  with stdout_on_stderr():
-    spec = world_spec(config.env.name, **config.env.kwargs)
-    found = find_checkpoint(directory.checkpoints_path, checkpoint)
-    expected = expected_of(config, spec)
-    found = read_checkpoint_info(found.path, expected)
-    state = load_checkpoint(found.path, builder_of(config).training_state_template(config, spec), expected)
+    raise UserError(
+      f"{directory.path}: holds no checkpoint; `moozi train` makes them, the last one when it ends"
+    )
+  expected = expected_of(config, spec)
+  found = find_checkpoint(directory.checkpoints_path, checkpoint)
+  # What it is of is held against the run before its arrays are read.
+  found = read_checkpoint_info(found.path, expected)
+  state = load_checkpoint(found.path, builder_of(config).training_state_template(config, spec), expected)
   return Agent(directory, config, spec, found, state)

@@ -15,6 +15,17 @@ if TYPE_CHECKING:
   from moozi.core.config import Config
   from moozi.io.run_directory import RunDirectory
 
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, such as runs/first.")]
+Checkpoint = Annotated[
+  str | None,
+  typer.Option("--checkpoint", help="A name, a path, an environment step (the nearest one), best, or last."),
+]
+Simulations = Annotated[
+  str | None,
+  typer.Option(
+    "--simulations", metavar="N", help="Of each search; those of the run's testing planner if not given."
+  ),
+]
 AllowCode = Annotated[
   bool, typer.Option("--allow-code", help="Let the run's own world, a Python module it names, be imported.")
 ]

@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from moozi.commands.agent import agent_of
 from moozi.core.errors import UserError
 
 if TYPE_CHECKING:
@@ -55,25 +56,16 @@ def play_episode(
   Args:
     run: the run.
     config: its configuration.
-    checkpoint: as `find_checkpoint` takes it.
+    checkpoint: as `agent_of` takes it.
     index: which episode.
     max_steps: leave it after so many steps; None plays it to its end.
     num_simulations: of each search; None leaves it to the testing planner.
 
   Raises: UserError: there is no such checkpoint, or it is of another network or world.
   """
-  from moozi.envs.registry import world_spec
-  from moozi.io.checkpoints import expected_of, find_checkpoint, load_checkpoint, read_checkpoint_info
-  from moozi.runtime.build import training_state_template
   from moozi.runtime.inspection import inspect_episode
-  from moozi.runtime.opponents import check_opponent
 
-  spec = world_spec(config.env.name, **config.env.kwargs)
-  check_opponent(config, spec)
-  expected = expected_of(config, spec)
-  found = find_checkpoint(run.checkpoints_path, checkpoint)
-  found = read_checkpoint_info(found.path, expected)
-  state = load_checkpoint(found.path, training_state_template(config, spec), expected)
+  agent = agent_of(run, config, checkpoint)
   is_shown = sys.stderr.isatty()
 
   def show(step: int) -> None:
@@ -82,9 +74,9 @@ def play_episode(
 
   episode = inspect_episode(
     config,
-    spec,
-    state.params,
-    state.net_state,
+    agent.spec,
+    agent.state.params,
+    agent.state.net_state,
     index=index,
     max_steps=max_steps,
     num_simulations=num_simulations,
@@ -92,4 +84,4 @@ def play_episode(
   )
   if is_shown:
     print(file=sys.stderr)
-  return spec, found, episode
+  return agent.spec, agent.checkpoint, episode

@@ -2,18 +2,25 @@
 
 import json
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from moozi.commands.common import AllowCode, count_of, open_run, stdout_on_stderr
+from moozi.commands.agent import Agent, agent_of
+from moozi.commands.common import (
+  AllowCode,
+  Checkpoint,
+  Run,
+  Simulations,
+  count_of,
+  open_run,
+  stdout_on_stderr,
+)
 from moozi.core.errors import UserError
 
 if TYPE_CHECKING:
   from moozi.core.config import Config
   from moozi.core.spec import EnvSpec
-  from moozi.io.checkpoints import CheckpointInfo
 
 EVALUATION_KEYS = (
   "env",
@@ -47,17 +54,12 @@ TWO_PLAYER_KEYS = (
 
 
 def evaluate(
-  run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, such as runs/first.")],
-  checkpoint: Annotated[
-    str | None, typer.Option(help="A name, a path, an environment step (the nearest one), best, or last.")
-  ] = None,
+  run: Run,
+  checkpoint: Checkpoint = None,
   episodes: Annotated[
     str | None, typer.Option(metavar="N", help="How many; the run's final_episodes if not given.")
   ] = None,
-  simulations: Annotated[
-    str | None,
-    typer.Option(metavar="N", help="Of each search; those of the run's testing planner if not given."),
-  ] = None,
+  simulations: Simulations = None,
   opponent: Annotated[
     str | None, typer.Option(metavar="random|mcts|self", help="Two players: who plays the other seat.")
   ] = None,
@@ -71,9 +73,7 @@ def evaluate(
 ) -> int:
   """Play evaluation episodes with a run's checkpoint."""
   from moozi.envs.registry import world_spec
-  from moozi.io.checkpoints import expected_of, find_checkpoint, read_checkpoint_info
   from moozi.io.plain_json import to_plain_json
-  from moozi.runtime.opponents import check_players
 
   num_episodes = count_of("--episodes", episodes)
   num_simulations = count_of("--simulations", simulations)
@@ -82,11 +82,9 @@ def evaluate(
   with stdout_on_stderr():
     spec = world_spec(settings.env.name, **settings.env.kwargs)
     _check_opponent_options(settings, spec, opponent, opponent_simulations)
-    check_players(settings, spec)
-    found = find_checkpoint(directory.checkpoints_path, checkpoint)
-    found = read_checkpoint_info(found.path, expected_of(settings, spec))
-    num_episodes = num_episodes or settings.evaluation.final_episodes
-    figures = _run_evaluation(settings, spec, found, num_episodes, num_simulations)
+    agent = agent_of(directory, settings, checkpoint)
+    figures = _play(agent, num_episodes or settings.evaluation.final_episodes, num_simulations)
+  found = agent.checkpoint
   result = {"env": spec.name, "checkpoint": found.name, "env_steps": found.env_steps} | figures
   keys: tuple[str, ...] = EVALUATION_KEYS
   if spec.num_players == 2:
@@ -158,17 +156,8 @@ def _describe_score(result: dict[str, Any]) -> str:
   )
 
 
-def _run_evaluation(
-  config: "Config", spec: "EnvSpec", checkpoint: "CheckpointInfo", episodes: int, simulations: int | None
-) -> dict[str, Any]:
+def _play(agent: Agent, episodes: int, simulations: int | None) -> dict[str, Any]:
   """Plays the episodes and returns the figures among EVALUATION_KEYS that are theirs."""
-  from moozi.io.checkpoints import expected_of, load_checkpoint
-  from moozi.training import builder_of
-
-  builder = builder_of(config)
-  evaluator = builder.build_evaluator(config, spec, simulations)
-  template = builder.training_state_template(config, spec)
-  state = load_checkpoint(checkpoint.path, template, expected_of(config, spec))
   is_shown = sys.stderr.isatty()
 
   def show(done: int) -> None:
@@ -177,12 +166,12 @@ def _run_evaluation(
         f"\r{done}/{episodes} episodes", end="\n" if done == episodes else "", file=sys.stderr, flush=True
       )
 
-  result = evaluator.run(
-    state.params,
-    state.net_state,
+  result = agent.evaluator(simulations).run(
+    agent.state.params,
+    agent.state.net_state,
     num_episodes=episodes,
-    version=checkpoint.learner_steps,
-    env_steps=checkpoint.env_steps,
+    version=agent.checkpoint.learner_steps,
+    env_steps=agent.checkpoint.env_steps,
     on_episode=show,
   )
   assert result is not None, "nobody asks it to stop"

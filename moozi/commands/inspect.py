@@ -5,7 +5,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from moozi.commands.common import AllowCode, count_of, open_run, stdout_on_stderr
+from moozi.commands.common import (
+  AllowCode,
+  Checkpoint,
+  Run,
+  Simulations,
+  count_of,
+  open_run,
+  stdout_on_stderr,
+)
 from moozi.commands.episode import check_searches, number_of, place_in_run, play_episode
 from moozi.core.errors import UserError
 
@@ -15,16 +23,11 @@ if TYPE_CHECKING:
 
 
 def inspect(
-  run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, such as runs/first.")],
-  checkpoint: Annotated[
-    str | None, typer.Option(help="A name, a path, an environment step (the nearest one), or last.")
-  ] = None,
+  run: Run,
+  checkpoint: Checkpoint = None,
   episode: Annotated[str, typer.Option(metavar="I", help="Which of the evaluation's episodes.")] = "0",
   step: Annotated[str, typer.Option(metavar="T", help="Which decision in it.")] = "0",
-  simulations: Annotated[
-    str | None,
-    typer.Option(metavar="N", help="Of each search; those of the run's testing planner if not given."),
-  ] = None,
+  simulations: Simulations = None,
   nodes: Annotated[
     str, typer.Option(metavar="N", help="Draw so many of the most visited nodes at most.")
   ] = "60",

@@ -8,7 +8,7 @@ import numpy as np
 import typer
 
 from moozi.commands.agent import Agent, load_agent
-from moozi.commands.common import AllowCode, count_of, open_run, stdout_on_stderr
+from moozi.commands.common import AllowCode, Checkpoint, Run, count_of, open_run, stdout_on_stderr
 from moozi.core.errors import UserError
 
 if TYPE_CHECKING:
@@ -20,10 +20,8 @@ _POINT_SIZE = 48
 
 
 def latent(
-  run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, such as runs/first.")],
-  checkpoint: Annotated[
-    str | None, typer.Option(help="A name, a path, an environment step (the nearest one), or last.")
-  ] = None,
+  run: Run,
+  checkpoint: Checkpoint = None,
   episode: Annotated[
     str, typer.Option(metavar="I", help="Which of the evaluation episodes, from 0 on.")
   ] = "0",

@@ -9,7 +9,7 @@ import numpy as np
 import typer
 
 from moozi.commands.agent import Agent, load_agent
-from moozi.commands.common import AllowCode, count_of, open_run, stdout_on_stderr
+from moozi.commands.common import AllowCode, Checkpoint, count_of, open_run, stdout_on_stderr
 from moozi.commands.keyboard import END, Keyboard
 from moozi.commands.watch import speed_of
 from moozi.core.errors import UserError
@@ -61,9 +61,7 @@ def play(
     ),
   ] = "0",
   seed: Annotated[str, typer.Option(metavar="N", help="Of the world's chance.")] = "0",
-  checkpoint: Annotated[
-    str | None, typer.Option(help="A name, a path, an environment step (the nearest one), or last.")
-  ] = None,
+  checkpoint: Checkpoint = None,
   simulations: Annotated[
     str | None, typer.Option(metavar="N", help="Of each search of the agent's or of mcts.")
   ] = None,

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from moozi.commands.common import AllowCode, open_run, stdout_on_stderr
+from moozi.commands.agent import agent_of
+from moozi.commands.common import AllowCode, Checkpoint, open_run, stdout_on_stderr
 from moozi.core.errors import UserError
 
 if TYPE_CHECKING:
@@ -33,9 +34,7 @@ def reanalyze(
     Path | None,
     typer.Option(metavar="PATH", help="A run or a folder of trajectories; RUN's own if not given."),
   ] = None,
-  checkpoint: Annotated[
-    str | None, typer.Option(help="A name, a path, an environment step (the nearest one), best, or last.")
-  ] = None,
+  checkpoint: Checkpoint = None,
   as_json: Annotated[
     bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.")
   ] = False,
@@ -43,7 +42,6 @@ def reanalyze(
 ) -> int:
   """Search stored trajectories again with a checkpoint's network."""
   from moozi.envs.registry import world_spec
-  from moozi.io.checkpoints import expected_of, find_checkpoint, load_checkpoint, read_checkpoint_info
   from moozi.io.plain_json import to_plain_json
   from moozi.io.trajectories import open_trajectories
 
@@ -57,18 +55,20 @@ def reanalyze(
   with stdout_on_stderr():
     spec = world_spec(settings.env.name, **settings.env.kwargs)
     store = open_trajectories(run if trajectories is None else trajectories, spec)
-    found = find_checkpoint(directory.checkpoints_path, checkpoint)
-    found = read_checkpoint_info(found.path, expected_of(settings, spec))
+    agent = agent_of(directory, settings, checkpoint)
     from moozi.runtime import build
     from moozi.runtime.lane_roots import LaneRoots
 
-    template = build.training_state_template(settings, spec)
-    state = load_checkpoint(found.path, template, expected_of(settings, spec))
     reanalyzer = build.build_reanalyzer(settings, spec, 0)
-    reanalyzer.set_parameters(state.params, state.net_state, found.learner_steps)
+    reanalyzer.set_parameters(agent.state.params, agent.state.net_state, agent.checkpoint.learner_steps)
     lanes = LaneRoots(spec, settings.targets.history_length)
     figures = _search_all(store, reanalyzer, lanes, settings.reanalyze.batch_size * _CALLS_AT_ONCE, out)
-  result = {"env": spec.name, "checkpoint": found.name, "out": str(out), "steps": store.num_steps} | figures
+  result = {
+    "env": spec.name,
+    "checkpoint": agent.checkpoint.name,
+    "out": str(out),
+    "steps": store.num_steps,
+  } | figures
   print(json.dumps(to_plain_json(result), allow_nan=False) if as_json else _table(result))
   return 0
 

@@ -6,24 +6,27 @@ from typing import Annotated, Any
 
 import typer
 
-from moozi.commands.common import AllowCode, count_of, open_run, stdout_on_stderr
+from moozi.commands.common import (
+  AllowCode,
+  Checkpoint,
+  Run,
+  Simulations,
+  count_of,
+  open_run,
+  stdout_on_stderr,
+)
 from moozi.commands.episode import check_searches, number_of, place_in_run, play_episode
 from moozi.core.errors import UserError
 
 
 def report(
-  run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, such as runs/first.")],
-  checkpoint: Annotated[
-    str | None, typer.Option(help="A name, a path, an environment step (the nearest one), or last.")
-  ] = None,
+  run: Run,
+  checkpoint: Checkpoint = None,
   episode: Annotated[str, typer.Option(metavar="I", help="Which of the evaluation's episodes.")] = "0",
   max_steps: Annotated[
     str, typer.Option(metavar="N", help="Leave the episode after so many steps.")
   ] = "1000",
-  simulations: Annotated[
-    str | None,
-    typer.Option(metavar="N", help="Of each search; those of the run's testing planner if not given."),
-  ] = None,
+  simulations: Simulations = None,
   out: Annotated[
     Path | None, typer.Option(metavar="FILE", help="Where the page goes; RUN/report.html if not given.")
   ] = None,

@@ -62,7 +62,8 @@ def _begin(config: Path, overrides: list[str]) -> int:
     load_stored(settings, spec)
   run = RunDirectory.create(settings)
   try:
-    return _run_training(run.load_config(), spec, run)
+    with run.claim():
+      return _run_training(run.load_config(), spec, run)
   except UserError as error:
     # Refused before it began: the name stays free. A run that began keeps what it has.
     if not isinstance(error, RunError) and not run.has_begun:
@@ -80,20 +81,22 @@ def _resume(path: Path, overrides: list[str], allow_code: bool) -> int:
   if unset:
     raise UserError(f"{unset[0]}: with --resume the run's own CONFIG counts; allowed are KEY=VALUE")
   run, _ = open_run(path, allow_code)
-  settings = load_resumed_config(run, overrides)
-  spec = world_spec(settings.env.name, **settings.env.kwargs)
-  check_opponent(settings, spec)
-  resumed = load_resumed(settings, spec, run)
-  for text in resumed.passed_over:
-    print(f"moozi: passed over {text}", file=sys.stderr)
-  print(f"moozi: goes on from {resumed.name}", file=sys.stderr)
-  return _run_training(settings, spec, run, resumed)
+  # Before anything is read: what another process is writing must not be gone on from.
+  with run.claim():
+    settings = load_resumed_config(run, overrides)
+    spec = world_spec(settings.env.name, **settings.env.kwargs)
+    check_opponent(settings, spec)
+    resumed = load_resumed(settings, spec, run)
+    for text in resumed.passed_over:
+      print(f"moozi: passed over {text}", file=sys.stderr)
+    print(f"moozi: goes on from {resumed.name}", file=sys.stderr)
+    return _run_training(settings, spec, run, resumed)
 
 
 def _run_training(
   config: "Config", spec: "EnvSpec", run: "RunDirectory", resumed: "Resumed | None" = None
 ) -> int:
-  """Trains into the run directory and returns the exit status."""
+  """Trains into the run directory, which is claimed, and returns the exit status."""
   from moozi.runtime.random_play import random_returns
   from moozi.training import train
 

@@ -5,13 +5,12 @@ import itertools
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from moozi.commands.agent import Agent, load_agent
-from moozi.commands.common import AllowCode, count_of
+from moozi.commands.common import AllowCode, Checkpoint, Run, Simulations, count_of
 from moozi.commands.keyboard import END, Keyboard
 from moozi.core.errors import UserError
 
@@ -23,10 +22,8 @@ _HELP = "space: pause   n: one step   + -: faster, slower   e: next episode   q:
 
 
 def watch(
-  run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, such as runs/first.")],
-  checkpoint: Annotated[
-    str | None, typer.Option(help="A name, a path, an environment step (the nearest one), or last.")
-  ] = None,
+  run: Run,
+  checkpoint: Checkpoint = None,
   episodes: Annotated[
     str | None,
     typer.Option(metavar="N", help="How many; in a terminal until you quit, elsewhere 1 if not given."),
@@ -34,10 +31,7 @@ def watch(
   speed: Annotated[
     str, typer.Option(metavar="STEPS", help="Steps a second in a terminal; elsewhere there is no waiting.")
   ] = "8",
-  simulations: Annotated[
-    str | None,
-    typer.Option(metavar="N", help="Of each search; those of the run's testing planner if not given."),
-  ] = None,
+  simulations: Simulations = None,
   allow_code: AllowCode = False,
 ) -> int:
   """Watch a run's agent play its evaluation episodes, in the terminal."""

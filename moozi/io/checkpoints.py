@@ -25,6 +25,7 @@ from moozi.core.spec import EnvSpec
 from moozi.io.plain_json import to_plain_json
 from moozi.io.run_directory import check_name
 from moozi.io.tree_files import first_difference, flatten_tree, read_flat, unflatten_tree
+from moozi.io.whole_files import sync_folder, write_synced
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -81,9 +82,9 @@ def save_checkpoint(directory: Path, name: str, state: Any, meta: Mapping[str, A
   shutil.rmtree(temporary, ignore_errors=True)
   try:
     temporary.mkdir()
-    _write_synced(temporary / ARRAYS, data)
-    _write_synced(temporary / MANIFEST, _encode(manifest))
-    _sync_folder(temporary)
+    write_synced(temporary / ARRAYS, data)
+    write_synced(temporary / MANIFEST, _encode(manifest))
+    sync_folder(temporary)
     if final.exists():
       os.rename(final, old)
     try:
@@ -96,7 +97,7 @@ def save_checkpoint(directory: Path, name: str, state: Any, meta: Mapping[str, A
     # Nothing half-written stays, what a full disk left neither.
     shutil.rmtree(temporary, ignore_errors=True)
     shutil.rmtree(old, ignore_errors=True)
-  _sync_folder(directory)
+  sync_folder(directory)
   return final
 
 
@@ -282,18 +283,3 @@ def _read_arrays(path: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
 def _encode(manifest: Mapping[str, Any]) -> bytes:
   """The one spelling of a manifest, so that an altered byte anywhere shows."""
   return (json.dumps(manifest, sort_keys=True, indent=1, allow_nan=False) + "\n").encode()
-
-
-def _write_synced(path: Path, data: bytes) -> None:
-  with open(path, "wb") as f:
-    f.write(data)
-    f.flush()
-    os.fsync(f.fileno())
-
-
-def _sync_folder(path: Path) -> None:
-  descriptor = os.open(path, os.O_RDONLY)
-  try:
-    os.fsync(descriptor)
-  finally:
-    os.close(descriptor)

@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all."""
+"""Files that are there whole or not at all, also after the power failed."""
 
 import os
 from pathlib import Path
@@ -11,16 +11,26 @@ def write_whole(path: Path, data: bytes) -> None:
   """
   temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
   try:
-    with open(temporary, "wb") as f:
-      f.write(data)
-      f.flush()
-      os.fsync(f.fileno())
+    write_synced(temporary, data)
     os.replace(temporary, path)
   finally:
     # What a full disk left half-written.
     temporary.unlink(missing_ok=True)
-  folder = os.open(path.parent, os.O_RDONLY)
+  sync_folder(path.parent)
+
+
+def write_synced(path: Path, data: bytes) -> None:
+  """Writes a file in its place, and returns when it is on the disk."""
+  with open(path, "wb") as f:
+    f.write(data)
+    f.flush()
+    os.fsync(f.fileno())
+
+
+def sync_folder(path: Path) -> None:
+  """Returns when the folder's names are on the disk."""
+  descriptor = os.open(path, os.O_RDONLY)
   try:
-    os.fsync(folder)
+    os.fsync(descriptor)
   finally:
-    os.close(folder)
+    os.close(descriptor)

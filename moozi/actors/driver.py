@@ -242,6 +242,9 @@ class _Driver:
     self._learner_steps += learner.updates_per_call
     if self._publications.is_due(self._learner_steps):
       self._publish()
+      if not self._config.num_acting_workers:
+        # Nobody stores segments, which would bring them.
+        self._calls.expect(self._crew.replay.stats.remote(), REPLAY, self._on_stats)
     self._searches.on_updated(self._learner_steps)
     return [
       Updated(
@@ -251,6 +254,10 @@ class _Driver:
         sample_reuse=self._pacer.sample_reuse,
       )
     ]
+
+  def _on_stats(self, stats: dict[str, float]) -> list[Event]:
+    self._replay_stats = stats
+    return []
 
   def _on_published(self, reference: Any) -> list[Event]:
     self._publishing = False

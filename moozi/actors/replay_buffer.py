@@ -63,6 +63,10 @@ class ReplayActor:
       self._log.info("first segment stored; JAX loaded: %s", "jax" in sys.modules)
     return self._replay.can_sample(self._batch_size), self._replay.stats(), taken
 
+  def stats(self) -> dict[str, float]:
+    """Statistics for the metrics."""
+    return self._replay.stats()
+
   def fill_lane(self, where: str, lane: int, steps: TrajectorySample) -> None:
     """Takes the next steps [T, …] of a lane of the trajectories on disk that `where` names."""
     from moozi.runtime.mixed_replay import add_stored

@@ -5,13 +5,15 @@
 1. The floor: the compiled search of a batch that lies ready, positions/s.
 2. Each way of reanalyze, whole: positions chosen in a full replay buffer, taken out with their histories,
    searched, written back with the priorities that hang on them. For the oldest first and the largest priority
-   first.
+   first. New target parameters come as often as in a run of that configuration (at `reanalyze.ratio`, or 0.5
+   where that is 0): they are copied then, and the order of priorities begins anew.
 
 The buffer is filled by random play with random values. The target is 0.9 of the floor for `gather`, which is
 the default. All in one process, one after the other; run it alone on the machine. Ratios are within one run.
 """
 
 import argparse
+import itertools
 import json
 import time
 from collections.abc import Callable
@@ -66,6 +68,13 @@ def fill(config: Any, spec: Any) -> Any:
   return replay, number
 
 
+def calls_between_copies(config: Any) -> int:
+  """How many calls of reanalyze a run makes with one copy of the target parameters."""
+  learner, ratio = config.learner, config.reanalyze.ratio or 0.5
+  acted = learner.target_update_period * learner.batch_size / learner.samples_per_step
+  return max(1, round(acted * ratio / (1 - ratio) / config.reanalyze.batch_size))
+
+
 def measure(config: Any, seconds: float) -> dict[str, float]:
   """Rates in positions/s by name."""
   import jax
@@ -91,12 +100,16 @@ def measure(config: Any, seconds: float) -> dict[str, float]:
     jax.block_until_ready(search(*on_device))
     return len(roots.slot)
 
+  calls_a_version = calls_between_copies(config)
+
   def whole(way: str, order: str) -> Callable[[], int]:
     chosen = settings.model_copy(update={"way": way, "order": order})
+    number = itertools.count()
 
     def call() -> int:
       nonlocal version
-      version += 1
+      if next(number) % calls_a_version == 0:
+        version += 1
       reanalyzer.set_parameters(params, net_state, version)
       searched, _ = reanalyzer.run(replay.positions(chosen, version))
       return replay.write_back(**fields_of(searched))

@@ -48,6 +48,7 @@ bench: setup ## measure the speed of the parts and of the whole
 	$(BIN)/python scripts/bench_reanalyze.py
 	$(BIN)/python scripts/bench_worlds.py atari
 	$(BIN)/python scripts/bench_memory.py
+	$(BIN)/python scripts/bench_saving.py
 
 constraints: setup ## renew constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv

@@ -31,45 +31,22 @@ def resident_bytes() -> int:
 
 def measure(name: str, kwargs: dict[str, Any], num_steps: int, num_envs: int) -> dict[str, float]:
   """Fills a buffer of `num_steps`, and tells what it takes."""
-  import numpy as np
+  from random_segments import RandomSegments
 
   from moozi.core.config import ReplayConfig, TargetsConfig
-  from moozi.core.pytree import fields_of, stack
-  from moozi.core.records import StepSample, TrajectorySample
-  from moozi.core.spec import DUMMY_ACTION
-  from moozi.envs.vector import make_vector
   from moozi.runtime import replay_snapshot
   from moozi.runtime.replay import ReplayBuffer
 
-  env, rng = make_vector(name, kwargs, num_envs, seed=0), np.random.default_rng(0)
+  warm = RandomSegments(name, kwargs, num_envs)  # what is loaded late is loaded now
+  warm.next(SEGMENT)
+  warm.close()
+  play = RandomSegments(name, kwargs, num_envs)
   targets = TargetsConfig(history_length=4, unroll_steps=5, n_step=10)
-  step = env.reset()
-
-  def act() -> StepSample:
-    nonlocal step
-    mask, is_end = step.legal_actions_mask, step.is_last & ~step.is_truncated
-    scores = np.where(mask, rng.random(mask.shape), -1)
-    action = np.where(step.is_last, DUMMY_ACTION, scores.argmax(axis=1)).astype(np.int32)
-    policy = np.where(mask, 1.0, 0.0) / mask.sum(axis=1, keepdims=True)
-    zeros = np.zeros(num_envs, np.int32)
-    sample = StepSample(
-      **fields_of(step),
-      root_value=np.where(is_end, 0, rng.random(num_envs)).astype(np.float32),
-      action_probs=policy.astype(np.float32),
-      action=action,
-      acted_version=zeros,
-      searched_version=zeros,
-    )
-    step = env.step(action)
-    return sample
-
-  TrajectorySample(**fields_of(stack([act() for _ in range(SEGMENT)])))  # what is loaded late is loaded now
-  step = env.reset()
   before = resident_bytes()
   config = ReplayConfig(capacity=num_steps, min_steps_to_learn=1000)
-  replay = ReplayBuffer(config, targets, env.spec, num_envs, seed=0)
+  replay = ReplayBuffer(config, targets, play.spec, num_envs, seed=0)
   while replay.num_steps < num_steps - num_envs * SEGMENT:
-    replay.add(TrajectorySample(**fields_of(stack([act() for _ in range(SEGMENT)]))), 0)
+    replay.add(play.next(SEGMENT), 0)
   for _ in range(20):
     replay.sample_many(4, 256)
   filled = resident_bytes()

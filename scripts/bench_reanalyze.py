@@ -35,35 +35,15 @@ def rate_of(call: Callable[[], int], seconds: float) -> float:
 
 def fill(config: Any, spec: Any) -> Any:
   """A replay buffer with random play in it."""
-  import numpy as np
+  from random_segments import RandomSegments
 
-  from moozi.core.pytree import fields_of, stack
-  from moozi.core.records import StepSample, TrajectorySample
-  from moozi.envs.vector import make_vector
   from moozi.runtime import build
 
-  num_envs, length = config.workers.num_envs, config.workers.segment_length
-  env, replay = make_vector(config.env.name, config.env.kwargs, num_envs, 0), build.build_replay(config, spec)
-  random = np.random.default_rng(0)
-  step, number = env.reset(), 0
+  replay = build.build_replay(config, spec)
+  play = RandomSegments(config.env.name, config.env.kwargs, config.workers.num_envs)
+  number = 0
   while replay.num_steps < min(NUM_STEPS, replay.storage.size):
-    samples = []
-    for _ in range(length):
-      weights = random.random((num_envs, spec.num_actions), np.float32) * step.legal_actions_mask
-      action = np.where(step.is_last, 0, weights.argmax(axis=1)).astype(np.int32)
-      version = np.full(num_envs, number, np.int32)
-      samples.append(
-        StepSample(
-          **fields_of(step),
-          root_value=random.random(num_envs, np.float32),
-          action_probs=weights / weights.sum(axis=1, keepdims=True),
-          action=action,
-          acted_version=version,
-          searched_version=version,
-        )
-      )
-      step = env.step(action)
-    replay.add(TrajectorySample(**fields_of(stack(samples))), first_lane=0)
+    replay.add(play.next(config.workers.segment_length, number), first_lane=0)
     number += 1
   return replay, number
 

@@ -1,0 +1,111 @@
+"""Measures what checkpoints cost a run; `make bench` runs it.
+
+    python scripts/bench_saving.py [CONFIG] [key=value …] [--steps-per-s 2500] [--json FILE]
+
+Replay is full. Between two saves it takes as many new steps as a run of that rate acts in
+`checkpoint.period_s`. What is told, in seconds and as a share of the period: the call that copies the
+training state (the learner waits for it), the call that copies replay's changed blocks (sampling waits), the
+way from those processes to the driver's (by pickle's fifth protocol, as Ray's is), and the thread that
+writes. At most 5% all together is the target, as if none of it went on beside the run. Then the same where a
+tenth of the steps is new, and where none is.
+"""
+
+import argparse
+import json
+import pickle
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+
+def measure(config: Any, new_steps: int, count: int) -> list[dict[str, float]]:
+  """Seconds of each part of `count` saves, each after `new_steps` more steps, and the bytes written."""
+  from random_segments import RandomSegments
+
+  from moozi.core.flat_state import prefixed
+  from moozi.io.checkpoint_store import CheckpointStore
+  from moozi.io.checkpoints import expected_of
+  from moozi.io.resume_store import ResumeStore
+  from moozi.runtime import build, replay_snapshot
+
+  spec = build.world_spec(config)
+  replay, learner = build.build_replay(config, spec), build.build_learner(config, spec)
+  play = RandomSegments(config.env.name, config.env.kwargs, config.workers.num_envs)
+  steps = 0
+
+  def act(more: int) -> None:
+    nonlocal steps
+    stop = steps + more
+    while steps < stop:
+      replay.add(play.next(config.workers.segment_length), 0)
+      steps += config.workers.num_envs * config.workers.segment_length
+
+  act(replay.storage.size)
+  out = []
+  with tempfile.TemporaryDirectory() as folder:
+    resume = ResumeStore(Path(folder) / "resume")
+    store = CheckpointStore(Path(folder) / "checkpoints", config.checkpoint, resume)
+    # The first save writes everything; it is told, too.
+    for _ in range(count + 1):
+      marks = [time.perf_counter()]
+
+      def mark(marks: list[float] = marks) -> None:
+        marks.append(time.perf_counter())
+
+      training = learner.get_state()
+      mark()
+      snapshot = replay_snapshot.take(replay, resume.known)
+      mark()
+      sent = [pickle.loads(pickle.dumps(x, protocol=5)) for x in (training, snapshot)]
+      mark()
+      meta = expected_of(config, spec) | {"env_steps": steps, "learner_steps": 0}
+      rest = prefixed("replay", sent[1].head)
+      store.save(sent[0], meta, 0.0, rest, sent[1].generations, sent[1].blocks)
+      mark()
+      names = ("training state", "replay", "way to the driver", "writing")
+      parts = {name: after - before for name, before, after in zip(names, marks, marks[1:], strict=False)}
+      mib = sum(x.nbytes for block in snapshot.blocks.values() for x in block.values()) / 2**20
+      out.append(parts | {"replay_mib": mib})
+      act(new_steps)
+  play.close()
+  return out
+
+
+def main() -> None:
+  """Reads the arguments, measures, prints."""
+  parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+  parser.add_argument("config", nargs="?", default="config/minatar/breakout.yaml")
+  parser.add_argument("overrides", nargs="*")
+  parser.add_argument("--steps-per-s", type=float, default=2500.0, help="of the run, in environment steps")
+  parser.add_argument("--count", type=int, default=5, help="saves of each kind")
+  parser.add_argument("--json", type=Path, help="also write the figures there")
+  args = parser.parse_args()
+  from moozi.io.config import load_config
+
+  config = load_config(Path(args.config), args.overrides)
+  period_s = config.checkpoint.period_s
+  usual = round(args.steps_per_s * period_s)
+  print(f"replay of {config.replay.capacity:,} steps, a checkpoint every {period_s:g} s")
+  figures: dict[str, Any] = {"period_s": period_s, "capacity": config.replay.capacity}
+  for new_steps in (usual, usual // 10, 0):
+    saves = measure(config, new_steps, args.count)
+    figures[str(new_steps)] = saves
+    if new_steps == usual:
+      print(_row("the first, whole", saves[:1], period_s))
+    print(_row(f"after {new_steps:,} new steps", saves[1:], period_s), flush=True)
+  if args.json:
+    args.json.write_text(json.dumps(figures, indent=2) + "\n")
+
+
+def _row(title: str, saves: list[dict[str, float]], period_s: float) -> str:
+  names = [name for name in saves[0] if name != "replay_mib"]
+  means = {name: sum(save[name] for save in saves) / len(saves) for name in names}
+  total = sum(means.values())
+  mib = sum(save["replay_mib"] for save in saves) / len(saves)
+  parts = ", ".join(f"{name} {seconds:.3f} s" for name, seconds in means.items())
+  return f"{title}: {total:.3f} s, {total / period_s:.2%} of the time ({parts}; {mib:.1f} MiB of replay)"
+
+
+if __name__ == "__main__":
+  main()

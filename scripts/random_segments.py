@@ -1,0 +1,55 @@
+"""Segments of random play with random values, for the benchmarks that need a full replay buffer."""
+
+from typing import Any
+
+import numpy as np
+
+from moozi.core.pytree import fields_of, stack
+from moozi.core.records import StepSample, TrajectorySample
+from moozi.core.spec import DUMMY_ACTION
+from moozi.envs.vector import make_vector
+
+
+class RandomSegments:
+  """One world side by side, played at random.
+
+  Args:
+    name: of the world.
+    kwargs: its options.
+    num_envs: how many side by side.
+    seed: of the worlds and of what is drawn.
+  """
+
+  def __init__(self, name: str, kwargs: dict[str, Any], num_envs: int, seed: int = 0) -> None:
+    self._env, self._rng = make_vector(name, kwargs, num_envs, seed), np.random.default_rng(seed)
+    self._num_envs = num_envs
+    self._step = self._env.reset()
+
+  @property
+  def spec(self) -> Any:
+    """The world's facts."""
+    return self._env.spec
+
+  def next(self, length: int, version: int = 0) -> TrajectorySample:
+    """The next segment, [length, num_envs, …], as if acted and searched with parameters of `version`."""
+    return TrajectorySample(**fields_of(stack([self._act(version) for _ in range(length)])))
+
+  def close(self) -> None:
+    """Closes the worlds."""
+    self._env.close()
+
+  def _act(self, version: int) -> StepSample:
+    step, mask = self._step, self._step.legal_actions_mask
+    weights = self._rng.random(mask.shape, np.float32) * mask
+    action = np.where(step.is_last, DUMMY_ACTION, weights.argmax(axis=1)).astype(np.int32)
+    is_end = step.is_last & ~step.is_truncated
+    versions = np.full(self._num_envs, version, np.int32)
+    self._step = self._env.step(action)
+    return StepSample(
+      **fields_of(step),
+      root_value=np.where(is_end, 0, self._rng.random(self._num_envs)).astype(np.float32),
+      action_probs=weights / weights.sum(axis=1, keepdims=True),
+      action=action,
+      acted_version=versions,
+      searched_version=versions,
+    )

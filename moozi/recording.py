@@ -231,6 +231,9 @@ class Recorder:
   def _on_state(self, event: StateReady) -> None:
     if event.is_final and self._training_ended_s is None:
       self._training_ended_s = self._wall_s()
+      # What came since the last tick would be missing from the curves of a run that goes on from here.
+      if self._window.is_before(event):
+        self._tick(event)
     if self._trajectories is not None:
       # A checkpoint's steps are on the disk before it is.
       with self._guard.writing("trajectories"):
@@ -354,6 +357,12 @@ class _Window:
   def add(self, metrics: dict[str, float]) -> None:
     for name, value in metrics.items():
       self._means[name].add(value)
+
+  def is_before(self, event: Event) -> bool:
+    """Whether steps or updates were made since it began."""
+    _, env_steps, learner_steps = self._since
+    now = event.env_steps, event.learner_steps
+    return now != (env_steps, learner_steps) and now[0] >= env_steps and now[1] >= learner_steps
 
   def take(self, wall_s: float, event: Event) -> dict[str, float]:
     """The window's scalars; the next window starts now."""

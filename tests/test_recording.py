@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import time
 
 import numpy as np
 import pytest
@@ -175,6 +176,24 @@ def test_the_tiles_have_a_gif_of_their_own(tmp_path):
     assert gif.n_frames > 1
     assert gif.size == (6 + 2 * (126 + 6), 6 + 126 + 18 + 6)
   assert b"test/tiles" in next(run.tensorboard_path.iterdir()).read_bytes()
+
+
+def test_what_came_before_the_last_checkpoint_is_in_the_curves(tmp_path):
+  """A run that was stopped goes on from there: its next tick begins after it."""
+  overrides = [f"run.dir={tmp_path}", "run.name=one", "logging.tensorboard=false", "logging.period_s=1e9"]
+  config = load_config(None, overrides)
+  run = RunDirectory.create(config)
+  recorder = Recorder(config, SPEC, run, Display(), start=time.monotonic())
+  recorder.observe(acted(100, [4.0]))
+  counters = {"env_steps": 100, "learner_steps": 0}
+  state = RunState(training={"w": np.zeros(1, np.float32)}, progress={"wall_s": 0.0})
+  recorder.observe(StateReady(**counters, state=state, is_final=False))
+  assert read_metrics(run.metrics_path) == []
+  recorder.observe(StateReady(**counters, state=state, is_final=True))
+  recorder.observe(Finished(**counters, reason="stopped", sample_reuse=0.0))
+  recorder.close()
+  (line,) = read_metrics(run.metrics_path)
+  assert (line["env_steps"], line["search/root_value"], line["train/return_mean"]) == (100, 2.0, 4.0)
 
 
 def test_a_run_without_evaluation_says_so(tmp_path):

@@ -21,10 +21,8 @@ from moozi.core.flat_state import State, part, prefixed
 from moozi.core.pytree import replace, stack
 from moozi.core.seeds import child_seed
 from moozi.core.spec import EnvSpec
-from moozi.envs.vector import cut_lanes, make_vector
+from moozi.envs.vector import make_vector
 from moozi.envs.vector_protocol import VectorWorlds
-from moozi.ops.history import init_history
-from moozi.runtime.acting import ActingResult, lanes_of_state, lanes_state
 from moozi.runtime.build import make_test_world
 from moozi.runtime.evaluation import Evaluator
 from moozi.runtime.events import (
@@ -37,6 +35,7 @@ from moozi.runtime.events import (
   Updated,
   failed_evaluation,
 )
+from moozi.runtime.lanes import ActingResult, Lanes
 from moozi.runtime.pacing import Best, CheckpointSchedule, Every
 from moozi.runtime.run_state import RunState
 
@@ -76,8 +75,7 @@ def build_evaluator(config: Config, spec: EnvSpec, num_simulations: int | None =
 class Collector:
   """Steps B worlds with the policy; keeps worlds, histories and random state between calls.
 
-  Metrics of a segment: `train/reward` and `train/last_share` are means over its steps, `train/world_share` is
-  the worlds' share of the time, `train/worker_steps_per_s` environment steps a second of acting alone.
+  Metrics of a segment: means of `train/reward` and `train/last_share`, and those of `Lanes.result`.
 
   Args:
     network: of the policy.
@@ -87,27 +85,22 @@ class Collector:
   """
 
   def __init__(self, network: PPONetwork, config: Config, env: VectorWorlds, seed: int) -> None:
-    self._env, self._length = env, config.ppo.segment_length
+    self._length = config.ppo.segment_length
     self._policy = jax.jit(make_policy(network))
-    self._rng_key = jax.random.PRNGKey(seed)
-    self._history = init_history(env.num_envs, config.ppo.history_length, env.spec)
-    self._timestep = env.reset()
-    self._returns = np.zeros(env.num_envs, np.float64)
-    self._lengths = np.zeros(env.num_envs, np.int64)
+    self._lanes = Lanes(env, config.ppo.history_length, seed)
 
   def run(self, state: PPOState) -> tuple[Segment, ActingResult]:
     """Acts `segment_length` vector steps with the state's parameters."""
-    start, world_s, num_faults = time.perf_counter(), 0.0, self._env.num_faults
-    self._rng_key, *keys = np.asarray(jax.random.split(self._rng_key, self._length + 2))
-    rows, returns, lengths = [], [], []
+    lanes, rows = self._lanes, []
+    lanes.begin_segment()
+    lanes.rng_key, *keys = np.asarray(jax.random.split(lanes.rng_key, self._length + 2))
     for key in keys[:-1]:
-      seen = self._timestep
-      self._history, output = self._policy(state.params, {}, self._history, seen, key, 1.0)
-      frames = np.asarray(self._history.frames)
+      seen = lanes.timestep
+      lanes.history, output = self._policy(state.params, {}, lanes.history, seen, key, 1.0)
+      frames = np.asarray(lanes.history.frames)
       output = jax.device_get(output)
-      before_world = time.perf_counter()
-      step = self._timestep = self._env.step(output.action)
-      world_s += time.perf_counter() - before_world
+      is_cut = lanes.step(output.action)
+      step = lanes.timestep
       rows.append(
         Segment(
           frames=frames,
@@ -121,61 +114,29 @@ class Collector:
           is_truncated=step.is_truncated,
         )
       )
-      is_cut = cut_lanes(seen, step)
       if is_cut.any():
         rows[-2:] = _cut_off(rows[-2:], is_cut)
-      began = np.flatnonzero(step.is_first & ~is_cut)
-      returns.append(self._returns[began])
-      lengths.append(self._lengths[began])
-      self._count_step(was_last=seen.is_last)
     # The value of the frame after the segment; what is drawn there is not played.
-    _, output = self._policy(state.params, {}, self._history, self._timestep, keys[-1], 1.0)
+    _, output = self._policy(state.params, {}, lanes.history, lanes.timestep, keys[-1], 1.0)
     segment = stack(rows)
     segment = replace(segment, value=np.concatenate([segment.value, np.asarray(output.value)[None]]))
-    elapsed = time.perf_counter() - start
-    num_steps = self._length * self._env.num_envs
     metrics = {
       "train/reward": float(segment.reward.mean()),
       "train/last_share": float(segment.is_last.mean()),
-      "train/world_share": world_s / elapsed,
-      "train/worker_steps_per_s": num_steps / elapsed,
     }
-    if self._env.num_faults > num_faults:
-      metrics["faults/env_errors"] = float(self._env.num_faults - num_faults)
-    return segment, ActingResult(
-      num_steps, int(state.learner_step), np.concatenate(returns), np.concatenate(lengths), metrics
-    )
+    return segment, lanes.result(int(state.learner_step), metrics)
 
   def close(self) -> None:
     """Closes the worlds; nothing can be run afterwards."""
-    self._env.close()
+    self._lanes.close()
 
   def get_state(self) -> State:
-    """Worlds, histories and random state; see `TrajectoryCollector.get_state`."""
-    return lanes_state(self._env, self._lanes())
+    """Worlds, histories and random state; see `Lanes.get_state`."""
+    return self._lanes.get_state()
 
   def set_state(self, state: State) -> int:
-    """Goes on from where another collector was; see `TrajectoryCollector.set_state`."""
-    lanes, num_new = lanes_of_state(self._env, self._lanes(), state)
-    self._rng_key, self._history, self._timestep = lanes["rng_key"], lanes["history"], lanes["timestep"]
-    self._returns, self._lengths = lanes["returns"], lanes["lengths"]
-    return num_new
-
-  def _lanes(self) -> dict[str, Any]:
-    return {
-      "rng_key": self._rng_key,
-      "history": self._history,
-      "timestep": self._timestep,
-      "returns": self._returns,
-      "lengths": self._lengths,
-    }
-
-  def _count_step(self, was_last: np.ndarray) -> None:
-    """Adds the newest step to its episode. One is told, whole, when the next begins."""
-    step = self._timestep
-    self._returns[step.is_first], self._lengths[step.is_first] = 0.0, 0
-    self._returns += step.last_reward
-    self._lengths += ~was_last
+    """Goes on from where another collector was; see `Lanes.set_state`."""
+    return self._lanes.set_state(state)
 
 
 def _cut_off(rows: list[Segment], is_cut: np.ndarray) -> list[Segment]:

@@ -28,7 +28,8 @@ from moozi.nn.model import Model
 from moozi.ops.history import HistoryState, init_history
 from moozi.ops.players import player_sign
 from moozi.ops.schedules import temperature_at
-from moozi.runtime.acting import ActingResult, HeldParameters
+from moozi.runtime.acting import HeldParameters
+from moozi.runtime.lanes import ActingResult
 from moozi.runtime.search_metrics import search_metrics
 
 Array = Any

@@ -254,7 +254,8 @@ def test_a_world_that_fails_ends_its_episode_with_the_value_of_its_last_sound_fr
   state = init_state(network, config.ppo, spec, jax.random.PRNGKey(3))
   workers = config.workers
   env = make_vector(config.env.name, {}, 4, 0, workers.max_env_faults, workers.env_timeout_s)
-  segment, acted = ppo_run.Collector(network, config, env, 0).run(state)
+  collector = ppo_run.Collector(network, config, env, 0)
+  segment, acted = collector.run(state)
   assert segment.is_last[:, 0].tolist() == [t in (8, 13, 14) for t in range(16)]
   assert segment.is_truncated[:, 0].tolist() == [t == 13 for t in range(16)]
   assert segment.is_live[:, 0].tolist() == [t not in (9, 14) for t in range(16)]
@@ -263,3 +264,6 @@ def test_a_world_that_fails_ends_its_episode_with_the_value_of_its_last_sound_fr
   np.testing.assert_allclose(advantage[13], expected, rtol=1e-5)
   assert acted.metrics["faults/env_errors"] == 4
   assert acted.episode_returns.tolist() == [9.0] * 4
+  # The game that follows is told alone: nothing of what was cut off is in it.
+  _, then = collector.run(state)
+  assert (then.episode_returns.tolist(), then.episode_lengths.tolist()) == ([9.0] * 4, [9] * 4)

@@ -47,7 +47,7 @@ def act(envs, overrides=()):
     segments.append(segment)
     results.append(result)
     # After a call the action just taken lies last, and the frames are those that it was taken on.
-    history = collector._history
+    history = collector._lanes.history
     seen.append((np.asarray(history.frames), np.asarray(history.actions)))
   steps = {
     name: np.concatenate([np.asarray(getattr(segment, name)) for segment in segments])

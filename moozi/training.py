@@ -95,7 +95,7 @@ def _events(
   if config.algorithm == "ppo":
     from moozi.baselines import ppo_run
 
-    return ppo_run.run(config, spec, stop.is_set, resumed.state)
+    return ppo_run.run(config, spec, stop.is_set, resumed.state, latest)
   if config.runtime == "local":
     from moozi.runtime import loop
 

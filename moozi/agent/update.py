@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import optax
 
 from moozi.agent.loss import make_loss
+from moozi.agent.skipping import SOUND, finite_mean, first_not_finite, select
 from moozi.core.config import Config, LearnerConfig, LearningRateConfig
 from moozi.core.pytree import map_fields, record
 from moozi.core.records import TrainTarget
@@ -29,7 +30,6 @@ TERMS = (
   "update/grad_norm",
   "update/update_norm",
 )
-_SOUND = -1
 
 
 @record
@@ -147,16 +147,16 @@ def make_update(model: Model, config: Config, spec: EnvSpec) -> UpdateFn:
     updates = jax.tree_util.tree_map(lambda d: -rate * d, directions)
     update_norm = optax.tree.norm(updates)
     metrics = aux.metrics | {"update/grad_norm": grad_norm, "update/update_norm": update_norm}
-    is_sound = jnp.isfinite(jnp.stack([metrics[name] for name in TERMS]))
-    is_good = jnp.all(is_sound)
-    params = _select(is_good, optax.apply_updates(state.params, updates), state.params)
+    bad_term = first_not_finite(metrics, TERMS)
+    is_good = bad_term == SOUND
+    params = select(is_good, optax.apply_updates(state.params, updates), state.params)
     step = state.learner_step + 1
     is_copied = step % learner.target_update_period == 0
     new_state = TrainingState(
       params=params,
-      target_params=_select(is_copied, params, state.target_params),
-      net_state=_select(is_good, aux.net_state, state.net_state),
-      opt_state=_select(is_good, opt_state, state.opt_state),
+      target_params=select(is_copied, params, state.target_params),
+      net_state=select(is_good, aux.net_state, state.net_state),
+      opt_state=select(is_good, opt_state, state.opt_state),
       learner_step=step,
       rng_key=state.rng_key,
     )
@@ -166,7 +166,6 @@ def make_update(model: Model, config: Config, spec: EnvSpec) -> UpdateFn:
       "update/learning_rate": rate,
       "faults/skipped_updates": 1.0 - is_good.astype(jnp.float32),
     }
-    bad_term = jnp.where(is_good, _SOUND, jnp.argmin(is_sound)).astype(jnp.int32)
     return new_state, UpdateOutput(metrics=metrics, value_error=aux.value_error, bad_term=bad_term)
 
   return update
@@ -210,14 +209,5 @@ def _reduce(outputs: UpdateOutput) -> UpdateOutput:
     "faults/skipped_updates": jnp.sum,
     "importance_ratio/max": jnp.max,
   }
-  metrics = {name: special.get(name, _finite_mean)(values) for name, values in outputs.metrics.items()}
+  metrics = {name: special.get(name, finite_mean)(values) for name, values in outputs.metrics.items()}
   return UpdateOutput(metrics=metrics, value_error=outputs.value_error, bad_term=outputs.bad_term)
-
-
-def _finite_mean(values: Array) -> Array:
-  """The mean of the finite ones; NaN where there is none. A skipped update must not hide the others'."""
-  return jnp.mean(values, where=jnp.isfinite(values))
-
-
-def _select(condition: Array, new: Any, old: Any) -> Any:
-  return jax.tree_util.tree_map(lambda n, o: jnp.where(condition, n, o), new, old)

@@ -6,7 +6,7 @@ behind a key of `ppo`. Departures:
   - Worlds here show the last frame of an episode and discard the action given to it. That sample is masked:
     it is in a minibatch, and in no mean and no gradient (`is_live`).
   - Deviations of advantages divide by n, as in `openai/baselines`; PyTorch's divide by n - 1.
-  - An update whose loss or gradient is not finite changes nothing and is counted (`faults/skipped_updates`).
+  - An update in which one of TERMS is not finite changes nothing and is counted (`faults/skipped_updates`).
 """
 
 from collections.abc import Callable
@@ -14,8 +14,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
+from moozi.agent.skipping import SOUND, finite_mean, first_not_finite, select
 from moozi.baselines.ppo_network import PPONetwork, log_prob_of, masked_log_probs
 from moozi.core.ppo_config import PPOConfig
 from moozi.core.pytree import map_fields, record, replace
@@ -24,6 +26,18 @@ from moozi.ops.history import init_history
 
 Array = Any
 Params = Any
+
+# Scalars of an update that must be finite, in the order in which they are looked at.
+TERMS = (
+  "loss/policy",
+  "loss/value",
+  "loss/entropy",
+  "loss/total",
+  "update/grad_norm",
+  "update/update_norm",
+)
+# Scalars of a round that are sums over its updates; the others are means.
+_SUMS = ("faults/skipped_updates",)
 
 
 @record
@@ -262,50 +276,56 @@ def minibatch_indices(rng_key: Array, config: PPOConfig) -> Array:
   return orders.reshape(config.num_epochs * config.num_minibatches, -1)
 
 
-def make_update(network: PPONetwork, config: PPOConfig) -> Callable[..., tuple[PPOState, dict[str, Array]]]:
-  """Returns update(state, batch, indices, learning_rate) -> (state, scalars): one minibatch, not jitted.
+def make_update(
+  network: PPONetwork, config: PPOConfig
+) -> Callable[..., tuple[PPOState, dict[str, Array], Array]]:
+  """Returns update(state, batch, indices, learning_rate) -> (state, scalars, bad_term): one minibatch.
 
-  The scalars are the loss's, and `update/grad_norm` (before clipping), `update/update_norm`,
-  `update/param_norm`, `update/learning_rate`, `faults/skipped_updates`.
+  Not jitted. The scalars are the loss's, and `update/grad_norm` (before clipping), `update/update_norm`,
+  `update/param_norm`, `update/learning_rate`, `faults/skipped_updates`. bad_term [] int32 says which of TERMS
+  was not finite, the first of them; -1 where none was. The update was skipped then.
   """
   grad_fn = jax.value_and_grad(make_loss(network, config), has_aux=True)
   optimizer = make_optimizer(config)
 
   def update(
     state: PPOState, batch: Batch, indices: Array, learning_rate: Array
-  ) -> tuple[PPOState, dict[str, Array]]:
-    (loss, metrics), grads = grad_fn(state.params, map_fields(lambda x: x[indices], batch))
+  ) -> tuple[PPOState, dict[str, Array], Array]:
+    (_, metrics), grads = grad_fn(state.params, map_fields(lambda x: x[indices], batch))
     grad_norm = optax.tree.norm(grads)
-    is_good = jnp.isfinite(loss) & jnp.isfinite(grad_norm)
     directions, opt_state = optimizer.update(grads, state.opt_state, state.params)
-    changes = jax.tree_util.tree_map(lambda d: jnp.where(is_good, -learning_rate * d, 0.0), directions)
+    changes = jax.tree_util.tree_map(lambda d: -learning_rate * d, directions)
+    update_norm = optax.tree.norm(changes)
+    metrics = metrics | {"update/grad_norm": grad_norm, "update/update_norm": update_norm}
+    bad_term = first_not_finite(metrics, TERMS)
+    is_good = bad_term == SOUND
     new_state = PPOState(
-      params=optax.apply_updates(state.params, changes),
+      params=select(is_good, optax.apply_updates(state.params, changes), state.params),
       net_state=state.net_state,
-      opt_state=jax.tree_util.tree_map(
-        lambda new, old: jnp.where(is_good, new, old), opt_state, state.opt_state
-      ),
+      opt_state=select(is_good, opt_state, state.opt_state),
       learner_step=state.learner_step + 1,
       rng_key=state.rng_key,
     )
-    return new_state, metrics | {
-      "update/grad_norm": grad_norm,
-      "update/update_norm": optax.tree.norm(changes),
+    metrics |= {
+      "update/update_norm": jnp.where(is_good, update_norm, 0.0),
       "update/param_norm": optax.tree.norm(new_state.params),
       "update/learning_rate": jnp.asarray(learning_rate, jnp.float32),
       "faults/skipped_updates": 1.0 - is_good.astype(jnp.float32),
     }
+    return new_state, metrics, bad_term
 
   return update
 
 
-def make_round(network: PPONetwork, config: PPOConfig) -> Callable[..., tuple[PPOState, dict[str, Array]]]:
-  """Returns round(state, segment, learning_rate) -> (state, scalars): all the updates from one segment.
+def make_round(
+  network: PPONetwork, config: PPOConfig
+) -> Callable[..., tuple[PPOState, dict[str, Array], Array]]:
+  """Returns round(state, segment, learning_rate) -> (state, scalars, bad_term): all updates from one segment.
 
-  Compiled inside; the state that is passed in is donated. Scalars are means over the updates (the source
-  shows those of the last minibatch, and the mean of the clip fraction); `faults/skipped_updates` is a
-  number of updates. On the CPU the updates are dispatched one by one: XLA runs the gradient of a convolution
-  many times slower inside a loop of its own.
+  Compiled inside; the state that is passed in is donated. Scalars are means over the updates in which they
+  are finite (the source shows those of the last minibatch, and the mean of the clip fraction);
+  `faults/skipped_updates` is a number of updates. bad_term [U] is `make_update`'s. On the CPU the updates are
+  dispatched one by one: XLA runs the gradient of a convolution many times slower inside a loop of its own.
   """
   update = make_update(network, config)
 
@@ -315,16 +335,21 @@ def make_round(network: PPONetwork, config: PPOConfig) -> Callable[..., tuple[PP
     return batch, minibatch_indices(order_key, config), rng_key, metrics
 
   def reduce(metrics: dict[str, Array]) -> dict[str, Array]:
-    return {
-      name: (jnp.sum if name == "faults/skipped_updates" else jnp.mean)(x) for name, x in metrics.items()
-    }
+    return {name: (jnp.sum if name in _SUMS else finite_mean)(x) for name, x in metrics.items()}
 
   if jax.default_backend() != "cpu":
 
-    def scanned(state: PPOState, segment: Segment, learning_rate: Array) -> tuple[PPOState, dict[str, Array]]:
+    def scanned(
+      state: PPOState, segment: Segment, learning_rate: Array
+    ) -> tuple[PPOState, dict[str, Array], Array]:
       batch, indices, rng_key, metrics = start(state, segment)
-      state, rows = jax.lax.scan(lambda s, i: update(s, batch, i, learning_rate), state, indices)
-      return replace(state, rng_key=rng_key), metrics | reduce(rows)
+
+      def step(state: PPOState, row: Array) -> tuple[PPOState, tuple[dict[str, Array], Array]]:
+        state, scalars, bad_term = update(state, batch, row, learning_rate)
+        return state, (scalars, bad_term)
+
+      state, (rows, bad_terms) = jax.lax.scan(step, state, indices)
+      return replace(state, rng_key=rng_key), metrics | reduce(rows), bad_terms
 
     return jax.jit(scanned, donate_argnums=0)
 
@@ -334,12 +359,14 @@ def make_round(network: PPONetwork, config: PPOConfig) -> Callable[..., tuple[PP
 
   def dispatched(
     state: PPOState, segment: Segment, learning_rate: Array
-  ) -> tuple[PPOState, dict[str, Array]]:
+  ) -> tuple[PPOState, dict[str, Array], Array]:
     batch, indices, rng_key, metrics = start_compiled(state, segment)
-    rows = []
+    rows, bad_terms = [], []
     for row in jax.device_get(indices):
-      state, scalars = update_compiled(state, batch, row, learning_rate)
+      state, scalars, bad_term = update_compiled(state, batch, row, learning_rate)
       rows.append(scalars)
-    return replace(state, rng_key=rng_key), metrics | reduce_compiled(rows)
+      bad_terms.append(bad_term)
+    metrics = metrics | reduce_compiled(rows)
+    return replace(state, rng_key=rng_key), metrics, np.stack(jax.device_get(bad_terms))
 
   return dispatched

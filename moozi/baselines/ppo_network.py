@@ -138,6 +138,9 @@ def make_policy(network: PPONetwork) -> Callable[..., tuple[HistoryState, Policy
     del net_state, forced
     history = push_frame(history, jnp.asarray(timestep.frame), jnp.asarray(timestep.is_first))
     logits, value = network.apply(params, history.frames)
+    # Parameters grown beyond all bounds give NaN, of which no legal action can be drawn: any will do until
+    # the learner, which sees the NaN, ends it.
+    logits = jnp.where(jnp.isfinite(logits).all(axis=-1, keepdims=True), logits, 0.0)
     log_probs = masked_log_probs(logits, jnp.asarray(timestep.legal_actions_mask))
     drawn = jax.random.categorical(rng_key, log_probs / jnp.maximum(temperature, 1e-6))
     drawn = jnp.where(jnp.asarray(temperature) == 0, jnp.argmax(log_probs, axis=-1), drawn)

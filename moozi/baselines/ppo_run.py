@@ -13,10 +13,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from moozi.baselines.ppo import PPOState, Segment, init_state, learning_rate_at, make_round
+from moozi.baselines.ppo import TERMS, PPOState, Segment, init_state, learning_rate_at, make_round
 from moozi.baselines.ppo_network import MIN_NATURE_FRAME, PPONetwork, make_network, make_policy
 from moozi.core.config import Config
-from moozi.core.errors import UserError, WorldError
+from moozi.core.errors import NotFiniteError, UserError, WorldError
 from moozi.core.flat_state import State, part, prefixed
 from moozi.core.pytree import replace, stack
 from moozi.core.seeds import child_seed
@@ -29,6 +29,7 @@ from moozi.runtime.events import (
   Acted,
   Evaluated,
   Event,
+  Faulted,
   Finished,
   Started,
   StateReady,
@@ -38,6 +39,7 @@ from moozi.runtime.events import (
 from moozi.runtime.lanes import ActingResult, Lanes
 from moozi.runtime.pacing import Best, CheckpointSchedule, Every
 from moozi.runtime.run_state import RunState
+from moozi.runtime.skipped import SkippedUpdates, WayBack
 
 
 def check_world(config: Config, spec: EnvSpec) -> None:
@@ -168,20 +170,40 @@ class Learner:
   def __init__(self, network: PPONetwork, config: Config, spec: EnvSpec, state: PPOState | None) -> None:
     self._round = make_round(network, config.ppo)
     self._num_epochs = config.ppo.num_epochs
+    # All updates of a round see the same samples: what is wrong with one is wrong with most of them.
+    limit = config.ppo.max_skipped_rounds
+    bound = f"ppo.max_skipped_rounds={limit}"
+    self._skipped = SkippedUpdates(TERMS, limit * config.ppo.round_updates, bound)
     if state is None:
       key = jax.random.PRNGKey(child_seed(config.seed, "learner"))
       self.state = init_state(network, config.ppo, spec, key)
     else:
-      # Copied, since the update donates its buffers and must not donate the caller's.
-      self.state = jax.tree_util.tree_map(lambda x: jnp.array(x, copy=True), state)
+      self.set_state(state)
+
+  @property
+  def learner_step(self) -> int:
+    """Updates made, skipped ones too."""
+    return int(self.state.learner_step)
 
   def update(self, segment: Segment, learning_rate: float) -> dict[str, float]:
-    """Makes a round of updates; returns `make_round`'s scalars, and `learner/samples_per_s`."""
-    start = time.perf_counter()
-    self.state, metrics = self._round(self.state, segment, jnp.float32(learning_rate))
+    """Makes a round of updates.
+
+    Returns: `make_round`'s scalars, those of `SkippedUpdates.tell`, and `learner/samples_per_s`.
+    Raises: NotFiniteError: every update of `ppo.max_skipped_rounds` rounds was skipped; the parameters are
+      those before them.
+    """
+    start, first_step = time.perf_counter(), self.learner_step
+    self.state, metrics, bad_term = self._round(self.state, segment, jnp.float32(learning_rate))
     out = {name: float(value) for name, value in jax.device_get(metrics).items()}
     num_samples = segment.is_live.size * self._num_epochs
-    return out | {"learner/samples_per_s": num_samples / (time.perf_counter() - start)}
+    out["learner/samples_per_s"] = num_samples / (time.perf_counter() - start)
+    return out | self._skipped.tell(np.asarray(bad_term), first_step)
+
+  def set_state(self, state: PPOState) -> None:
+    """Goes on from a PPOState in NumPy."""
+    self._skipped.begin_anew()
+    # Copied, since the update donates its buffers and must not donate the caller's.
+    self.state = jax.tree_util.tree_map(lambda x: jnp.array(x, copy=True), state)
 
   def get_state(self) -> PPOState:
     """The whole PPOState in NumPy."""
@@ -194,7 +216,7 @@ def run(
   spec: EnvSpec,
   should_stop: Callable[[], bool] = lambda: False,
   state: RunState | None = None,
-  saved_blocks: Callable[[], np.ndarray | None] = lambda: None,
+  latest: Callable[[], RunState | None] = lambda: None,
 ) -> Generator[Event, None, None]:
   """Trains, and yields what happened: `runtime.loop.run` for PPO, with the same events.
 
@@ -203,7 +225,7 @@ def run(
     spec: the world's facts.
     should_stop: asked between segments; true ends the run with a last checkpoint.
     state: go on from here; without its progress a new run begins with its training state.
-    saved_blocks: not read: PPO keeps no replay.
+    latest: reads the newest whole state that was saved; None: there is none yet.
 
   Yields:
     Events in order; the last is Finished. `sample_reuse` is ppo.num_epochs: samples used over steps made.
@@ -215,7 +237,7 @@ def run(
   network = make_network(config.ppo.network, spec)
   collector, began_at, told = _take_up(network, config, state, env_steps)
   with contextlib.closing(collector):
-    yield from _train(config, spec, should_stop, state, collector, began_at, told, start)
+    yield from _train(config, spec, should_stop, state, latest, collector, began_at, told, start)
 
 
 def _train(
@@ -223,6 +245,7 @@ def _train(
   spec: EnvSpec,
   should_stop: Callable[[], bool],
   state: RunState | None,
+  latest: Callable[[], RunState | None],
   collector: Collector,
   worlds_began_at: int,
   told: str,
@@ -237,9 +260,10 @@ def _train(
     evaluations.set_state(part(state.progress, "evaluations"))
     best.set_state(part(state.progress, "best"))
   checkpoints = CheckpointSchedule(config.checkpoint, time.monotonic() - start, env_steps)
+  way_back = WayBack(latest)
 
   def counters() -> dict[str, Any]:
-    return {"env_steps": env_steps, "learner_steps": int(learner.state.learner_step)}
+    return {"env_steps": env_steps, "learner_steps": learner.learner_step}
 
   def evaluate(num_episodes: int, is_final: bool) -> Iterator[Event]:
     try:
@@ -247,7 +271,7 @@ def _train(
         learner.state.params,
         {},
         num_episodes=num_episodes,
-        version=int(learner.state.learner_step),
+        version=learner.learner_step,
         env_steps=env_steps,
         record=config.evaluation.gif,
         should_stop=should_stop,
@@ -277,6 +301,11 @@ def _train(
     )
     return StateReady(**counters(), state=state, is_final=is_final)
 
+  def go_back(error: NotFiniteError) -> Faulted:
+    training, faults = way_back.take(error, learner.learner_step)
+    learner.set_state(training)
+    return Faulted(**counters(), **faults)
+
   yield Started(**counters(), message=f"PPO, one process{told}")
   while True:
     if evaluations.is_due(env_steps):
@@ -304,7 +333,11 @@ def _train(
       staleness=0.0,
     )
 
-    metrics = learner.update(segment, learning_rate)
+    try:
+      metrics = learner.update(segment, learning_rate)
+    except NotFiniteError as error:
+      yield go_back(error)
+      continue
     yield Updated(
       **counters(),
       metrics=metrics,

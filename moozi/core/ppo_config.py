@@ -42,7 +42,7 @@ class PPOConfig(Section):
   """PPO; read with `algorithm: ppo`, which plays in one process whatever `runtime` says.
 
   Of the other keys PPO reads seed, max_env_steps, max_wall_s, env, run, evaluation (but for resources),
-  checkpoint and logging. All the rest is MuZero's and is not read.
+  checkpoint and logging, of workers what becomes of worlds that fail. The rest is MuZero's and is not read.
   """
 
   num_envs: PositiveInt = Field(4, description="worlds side by side; Atari's 8")
@@ -71,12 +71,22 @@ class PPOConfig(Section):
   )
   entropy_coef: NonNegativeFloat = 0.01
   value_coef: NonNegativeFloat = 0.5
+  max_skipped_rounds: PositiveInt = Field(
+    3,
+    description="when a loss or gradient was not finite in so many rounds' updates, one after the other, the "
+    "run goes back to its last checkpoint's parameters; the second time it ends",
+  )
   network: PPONetworkConfig = PPONetworkConfig()
 
   @property
   def round_steps(self) -> int:
     """Environment steps between two rounds of updates."""
     return self.num_envs * self.segment_length
+
+  @property
+  def round_updates(self) -> int:
+    """Updates in a round: its minibatches, in every epoch."""
+    return self.num_epochs * self.num_minibatches
 
   @model_validator(mode="after")
   def _fits(self) -> "PPOConfig":

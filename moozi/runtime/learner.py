@@ -3,8 +3,6 @@
 Source: the thesis §4.3.9, §4.3.15.
 """
 
-import collections
-import logging
 import time
 from typing import Any
 
@@ -14,13 +12,11 @@ import numpy as np
 
 from moozi.agent.update import TERMS, TrainingState, init_training_state, make_update_many
 from moozi.core.config import Config
-from moozi.core.errors import NotFiniteError
 from moozi.core.pytree import record
 from moozi.core.records import TrainTarget
 from moozi.core.spec import EnvSpec
 from moozi.nn.model import Model
-
-_log = logging.getLogger("moozi.learner")
+from moozi.runtime.skipped import SkippedUpdates
 
 
 @record
@@ -46,8 +42,8 @@ class Learner:
     self._state = init_training_state(model, config, spec, jax.random.PRNGKey(seed))
     self._target_update_period = config.learner.target_update_period
     self._update_many = make_update_many(model, config, spec)
-    self._max_skipped = config.learner.max_skipped_updates
-    self._skipped_in_a_row = 0
+    limit = config.learner.max_skipped_updates
+    self._skipped = SkippedUpdates(TERMS, limit, f"learner.max_skipped_updates={limit}")
 
   @property
   def learner_step(self) -> int:
@@ -83,28 +79,11 @@ class Learner:
       "replay/importance_ratio_max": float(targets.importance_ratio.max()),
       "learner/samples_per_s": targets.slot.size / elapsed,
     }
-    metrics |= self._tell_skipped(output.bad_term, first_step)
+    metrics |= self._skipped.tell(output.bad_term, first_step)
     delta = np.asarray(output.value_error, np.float32).reshape(-1)
     return Priorities(
       slot=targets.slot.reshape(-1), sequence=targets.sequence.reshape(-1), delta=delta
     ), metrics
-
-  def _tell_skipped(self, bad_term: np.ndarray, first_step: int) -> dict[str, float]:
-    """Logs the skipped ones among U updates, and returns how often each term was not finite."""
-    counts: collections.Counter[str] = collections.Counter()
-    for step, code in enumerate(bad_term.tolist(), start=first_step):
-      self._skipped_in_a_row = self._skipped_in_a_row + 1 if code >= 0 else 0
-      if code < 0:
-        continue
-      term = TERMS[code]
-      counts[f"faults/not_finite_{term.rpartition('/')[2]}"] += 1
-      _log.warning("the update after learner step %d is skipped: %s is not finite", step, term)
-      if self._skipped_in_a_row >= self._max_skipped:
-        raise NotFiniteError(
-          f"{term} is not finite: {self._skipped_in_a_row} updates in a row were skipped, the last "
-          f"after learner step {step}; learner.max_skipped_updates={self._max_skipped} allows no more"
-        )
-    return dict(counts)
 
   def parameters(self) -> tuple[Any, Any, int]:
     """(params, net_state, version) in NumPy, for workers."""
@@ -127,8 +106,7 @@ class Learner:
 
   def set_state(self, state: TrainingState) -> None:
     """Goes on from a TrainingState in NumPy."""
-    self._skipped_in_a_row = 0
-    self._skipped_in_a_row = 0
+    self._skipped.begin_anew()
     # Copied, since the update donates its buffers and must not donate the caller's.
     self._state = jax.tree_util.tree_map(lambda x: jnp.array(x, copy=True), state)
 

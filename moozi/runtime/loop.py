@@ -14,7 +14,7 @@ import numpy as np
 from moozi.core.config import Config
 from moozi.core.errors import NotFiniteError, WorldError
 from moozi.core.flat_state import State, part, prefixed
-from moozi.core.pytree import fields_of, replace
+from moozi.core.pytree import fields_of
 from moozi.core.spec import EnvSpec
 from moozi.runtime import build, replay_snapshot
 from moozi.runtime.build import Collectors
@@ -34,6 +34,7 @@ from moozi.runtime.events import (
 from moozi.runtime.mixed_replay import StoredTrajectories
 from moozi.runtime.pacing import Best, CheckpointSchedule, Every, Pacer
 from moozi.runtime.run_state import RunState
+from moozi.runtime.skipped import WayBack
 
 
 def run(
@@ -94,7 +95,7 @@ def _train(
       lost = replay_snapshot.restore(replay.acted, state.replay)
       told += f"; replay holds {replay.num_steps:,} steps" + (f", {lost:,} fewer than before" if lost else "")
   checkpoints = CheckpointSchedule(config.checkpoint, time.monotonic() - start, pacer.env_steps)
-  learner_steps, has_gone_back = learner.learner_step, False
+  learner_steps, way_back = learner.learner_step, WayBack(latest)
   with_gap: set[int] = set()  # workers whose last segment replay did not take whole
 
   def counters() -> dict[str, Any]:
@@ -137,20 +138,14 @@ def _train(
     return StateReady(**counters(), state=state, is_final=is_final)
 
   def go_back(error: NotFiniteError) -> Faulted:
-    """Once in a run: parameters that give nothing but NaN make room for those of the last checkpoint."""
-    nonlocal has_gone_back, learner_steps
+    nonlocal learner_steps
     pacer.undo_learn()
-    before = None if has_gone_back else latest()
-    if before is None:
-      raise error
-    has_gone_back, learner_steps = True, learner.learner_step
-    found = int(before.training.learner_step)
-    learner.set_state(replace(before.training, learner_step=np.int32(learner_steps)))
+    training, faults = way_back.take(error, learner.learner_step)
+    learner_steps = learner.learner_step
+    learner.set_state(training)
     if reanalyzer is not None:
       reanalyzer.drop_parameters()
-    message = f"{error}; the parameters are those of learner step {found:,} again"
-    counts = {"went_back": 1, "lost_updates": learner_steps - found}
-    return Faulted(**counters(), counts=counts, message=message)
+    return Faulted(**counters(), **faults)
 
   yield Started(**counters(), message=f"one process{told}")
   while True:

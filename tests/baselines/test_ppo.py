@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from moozi.baselines.ppo import (
+  TERMS,
   Batch,
   PPOState,
   Segment,
@@ -318,13 +319,13 @@ def fresh(problem) -> PPOState:
 @pytest.mark.slow
 def test_a_round_is_its_minibatches_one_after_another(problem):
   config, network, segment, _, run_round = problem
-  state, metrics = run_round(fresh(problem), segment, jnp.float32(0.01))
+  state, metrics, _ = run_round(fresh(problem), segment, jnp.float32(0.01))
   expected = fresh(problem)
   rng_key, order_key = jax.random.split(expected.rng_key)
   batch, _ = make_batch(segment, config)
   update, norms = jax.jit(make_update(network, config)), []
   for row in np.asarray(minibatch_indices(order_key, config)):
-    expected, scalars = update(expected, batch, row, jnp.float32(0.01))
+    expected, scalars, _ = update(expected, batch, row, jnp.float32(0.01))
     norms.append(float(scalars["update/grad_norm"]))
   assert int(state.learner_step) == 6
   for a, b in zip(
@@ -340,11 +341,14 @@ def test_a_round_is_its_minibatches_one_after_another(problem):
 def test_a_round_is_the_same_inside_one_loop(problem, monkeypatch):
   """As it is compiled for other devices than the CPU."""
   config, network, segment, _, run_round = problem
-  one_by_one, metrics = run_round(fresh(problem), segment, jnp.float32(0.01))
+  one_by_one, metrics, bad_term = run_round(fresh(problem), segment, jnp.float32(0.01))
   monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-  scanned, scanned_metrics = make_round(network, config)(fresh(problem), segment, jnp.float32(0.01))
+  scanned, scanned_metrics, scanned_term = make_round(network, config)(
+    fresh(problem), segment, jnp.float32(0.01)
+  )
   for a, b in zip(jax.tree_util.tree_leaves(one_by_one), jax.tree_util.tree_leaves(scanned), strict=True):
     np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
+  np.testing.assert_array_equal(bad_term, scanned_term)
   assert metrics.keys() == scanned_metrics.keys()
   for name, value in metrics.items():
     assert scanned_metrics[name] == pytest.approx(float(value), rel=1e-3, abs=1e-6), name
@@ -355,12 +359,31 @@ def test_an_update_that_is_not_finite_changes_nothing_and_is_counted(problem):
   state = fresh(problem)
   before = jax.tree_util.tree_map(np.array, (state.params, state.opt_state))
   bad = replace(segment, reward=np.full_like(segment.reward, np.nan))
-  state, metrics = run_round(state, bad, jnp.float32(0.01))
+  state, metrics, bad_term = run_round(state, bad, jnp.float32(0.01))
   after = (state.params, state.opt_state)
   for a, b in zip(jax.tree_util.tree_leaves(before), jax.tree_util.tree_leaves(after), strict=True):
     np.testing.assert_array_equal(a, b)
   assert metrics["faults/skipped_updates"] == 6
+  assert [TERMS[code] for code in bad_term] == ["loss/policy"] * 6
   assert int(state.learner_step) == 6
+
+
+def test_one_sample_that_is_not_finite_costs_its_minibatch_in_each_epoch(problem):
+  """The first step of a lane: no advantage before it takes anything from it."""
+  config, _, segment, _, run_round = problem
+  reward, is_live = segment.reward.copy(), segment.is_live.copy()
+  reward[0, 0], is_live[0, 0] = np.nan, True
+  state = fresh(problem)
+  before = jax.tree_util.tree_map(np.array, state.params)
+  state, metrics, bad_term = run_round(
+    state, replace(segment, reward=reward, is_live=is_live), jnp.float32(0.01)
+  )
+  assert metrics["faults/skipped_updates"] == config.num_epochs == 2
+  assert ((bad_term >= 0).reshape(2, 3).sum(axis=1) == 1).all()
+  assert np.isfinite(metrics["loss/total"]), "of the updates that were made"
+  for a, b in zip(jax.tree_util.tree_leaves(before), jax.tree_util.tree_leaves(state.params), strict=True):
+    assert np.isfinite(b).all()
+    assert (a != b).any()
 
 
 def test_a_state_is_all_arrays(problem):

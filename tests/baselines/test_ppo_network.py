@@ -164,6 +164,16 @@ def test_on_last_frames_the_action_is_the_dummy_and_a_terminal_one_is_worth_noth
   np.testing.assert_array_equal(output.log_prob[:2], [0, 0])
 
 
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_network_that_gives_nan_plays_what_is_legal(temperature):
+  logits = jnp.tile(LOGITS.at[2].set(jnp.nan), (200, 1))
+  broken = PPONetwork(init=lambda key, frames: {}, apply=lambda params, frames: (logits, jnp.zeros(200)))
+  history, step = init_history(200, 1, SPEC), timestep([[0, 1, 1, 0]] * 200)
+  _, output = jax.jit(make_policy(broken))({}, {}, history, step, jax.random.PRNGKey(0), temperature)
+  assert set(output.action.tolist()) == ({1, 2} if temperature else {1})
+  np.testing.assert_allclose(output.action_probs[0], [0, 0.5, 0.5, 0])
+
+
 def test_log_probs_have_finite_gradients_where_actions_are_illegal():
   mask = jnp.array([[True, False, True]])
   grads = jax.grad(lambda x: masked_log_probs(x, mask)[0, 0])(jnp.array([[0.0, 3.0, 0.0]]))

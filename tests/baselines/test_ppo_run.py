@@ -8,11 +8,12 @@ from moozi.baselines import ppo_run
 from moozi.baselines.ppo import Segment, generalized_advantages, init_state
 from moozi.baselines.ppo_network import make_network, masked_log_probs
 from moozi.core.config import Config
-from moozi.core.errors import UserError
+from moozi.core.errors import NotFiniteError, UserError
+from moozi.core.pytree import replace
 from moozi.envs.vector import VectorEnvironment, make_vector
 from moozi.io.config import load_config
 from moozi.runtime import build
-from moozi.runtime.events import Acted, Evaluated, Event, Finished, Started, StateReady, Updated
+from moozi.runtime.events import Acted, Evaluated, Event, Faulted, Finished, Started, StateReady, Updated
 from moozi.runtime.run_state import RunState
 from tests.baselines.conftest import TINY
 from tests.envs.worlds import NIM_SPEC
@@ -232,6 +233,38 @@ def test_evaluation_takes_the_most_probable_action_unless_it_has_noise(events):
     played.append(evaluator.run(state.params, state.net_state, num_episodes=40).num_distinct)
   assert played[0] <= 5
   assert played[1] > 20
+
+
+def test_a_row_of_skipped_rounds_goes_back_once_and_then_ends_the_run(collected):
+  """Any row: two rounds of four updates are one segment too many."""
+  options = ("ppo.history_length=3", "ppo.max_skipped_rounds=2")
+  network, state, _, segments = collected
+  learner = ppo_run.Learner(network, configure(*options), None, jax.device_get(state))
+  good = segments[0][0]
+  bad = replace(good, reward=np.full_like(good.reward, np.nan))
+  for segment, skipped in ((bad, 4), (good, 0), (bad, 4)):
+    metrics = learner.update(segment, 1e-3)
+    assert metrics["faults/skipped_updates"] == skipped
+    assert metrics.get("faults/not_finite_policy", 0) == skipped
+  before = learner.get_state()
+  said = r"^loss/policy is not finite: 8 updates in a row.* step 15; ppo\.max_skipped_rounds=2 allows"
+  with pytest.raises(NotFiniteError, match=said):
+    learner.update(bad, 1e-3)
+  for a, b in zip(*(jax.tree_util.tree_leaves(s.params) for s in (before, learner.state)), strict=True):
+    np.testing.assert_array_equal(a, b)
+
+
+def test_parameters_without_bounds_make_room_for_the_last_checkpoints_once(events):
+  saved, told = final_state(events), []
+  options = ("ppo.learning_rate=1e30", "ppo.max_skipped_rounds=1", "max_env_steps=6400")
+  config = configure(*options, "ppo.network.activation=relu", "checkpoint.period_s=1e9")
+  started = ppo_run.run(config, build.world_spec(config), latest=lambda: RunState(training=saved))
+  with pytest.raises(NotFiniteError, match=r"ppo\.max_skipped_rounds=1 allows no more"):
+    told.extend(started)
+  (fault,) = [e for e in told if isinstance(e, Faulted)]
+  assert fault.counts["went_back"] == 1
+  assert fault.counts["lost_updates"] == fault.learner_steps - 20
+  assert "the parameters are those of learner step 20 again" in fault.message
 
 
 def test_worlds_that_ppo_cannot_play_are_refused():

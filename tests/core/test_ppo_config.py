@@ -40,5 +40,10 @@ def test_what_makes_no_sense_is_refused(changes, said):
     PPOConfig.model_validate(changes)
 
 
+def test_a_rounds_steps_and_updates_are_told():
+  ppo = PPOConfig(num_envs=3, segment_length=8, num_epochs=2, num_minibatches=6)
+  assert (ppo.round_steps, ppo.round_updates) == (24, 12)
+
+
 def test_single_samples_may_be_learned_from_without_normalization():
   assert PPOConfig(num_minibatches=512, normalize_advantages=False).num_minibatches == 512

@@ -286,7 +286,7 @@ def _train(
     elif not is_final:
       evaluations.repeat()
 
-  def whole_state(is_final: bool) -> StateReady:
+  def whole_state(is_final: bool, has_worlds: bool = True) -> StateReady:
     progress = {
       "env_steps": env_steps,
       "worlds_began_at": worlds_began_at,
@@ -297,7 +297,7 @@ def _train(
       progress=progress
       | prefixed("evaluations", evaluations.get_state())
       | prefixed("best", best.get_state()),
-      collectors=(collector.get_state(),),
+      collectors=(collector.get_state(),) if has_worlds else (),
     )
     return StateReady(**counters(), state=state, is_final=is_final)
 
@@ -323,7 +323,13 @@ def _train(
       break
 
     learning_rate = learning_rate_at(ppo, env_steps, config.max_env_steps)
-    segment, acted = collector.run(learner.state)
+    try:
+      segment, acted = collector.run(learner.state)
+    except Exception:
+      # The worlds stand amid a segment that is lost: whoever goes on from here begins new games.
+      if env_steps:
+        yield whole_state(is_final=True, has_worlds=False)
+      raise
     env_steps += acted.num_steps
     yield Acted(
       **counters(),
@@ -376,6 +382,7 @@ def _take_up(
   try:
     num_new = sum(c.set_state(own) for c, own in zip([collector], state.collectors, strict=True))
   except ValueError:
+    collector.close()
     return build(env_steps), env_steps, "; new games begin in all worlds"
   return (
     collector,

@@ -123,7 +123,7 @@ def _train(
     elif not is_final:
       evaluations.repeat()
 
-  def whole_state(is_final: bool) -> StateReady:
+  def whole_state(is_final: bool, has_worlds: bool = True) -> StateReady:
     progress: State = {"worlds_began_at": collectors.began_at, "wall_s": time.monotonic() - start}
     progress |= prefixed("pacer", pacer.get_state()) | prefixed("evaluations", evaluations.get_state())
     progress |= prefixed("best", best.get_state())
@@ -133,7 +133,7 @@ def _train(
       training=learner.get_state(),
       progress=progress,
       replay=replay_snapshot.take(replay.acted, saved_blocks()),
-      collectors=tuple(worker.get_state() for worker in workers),
+      collectors=tuple(worker.get_state() for worker in workers) if has_worlds else (),
     )
     return StateReady(**counters(), state=state, is_final=is_final)
 
@@ -167,7 +167,13 @@ def _train(
     params, net_state, version = learner.parameters()
     for index, worker in enumerate(workers):
       worker.set_parameters(params, net_state, version)
-      segment, acted = worker.run(pacer.env_steps)
+      try:
+        segment, acted = worker.run(pacer.env_steps)
+      except Exception:
+        # Its worlds stand amid a segment that is lost: whoever goes on from here begins new games.
+        if pacer.env_steps:
+          yield whole_state(is_final=True, has_worlds=False)
+        raise
       pacer.ask_act(acted.num_steps)
       num_envs = config.workers.num_envs
       taken = replay.take(segment, index * num_envs, num_envs, acted.num_steps)

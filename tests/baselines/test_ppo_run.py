@@ -8,7 +8,7 @@ from moozi.baselines import ppo_run
 from moozi.baselines.ppo import Segment, generalized_advantages, init_state
 from moozi.baselines.ppo_network import make_network, masked_log_probs
 from moozi.core.config import Config
-from moozi.core.errors import NotFiniteError, UserError
+from moozi.core.errors import NotFiniteError, UserError, WorldError
 from moozi.core.pytree import replace
 from moozi.envs.vector import VectorEnvironment, make_vector
 from moozi.io.config import load_config
@@ -265,6 +265,27 @@ def test_parameters_without_bounds_make_room_for_the_last_checkpoints_once(event
   assert fault.counts["went_back"] == 1
   assert fault.counts["lost_updates"] == fault.learner_steps - 20
   assert "the parameters are those of learner step 20 again" in fault.message
+
+
+def test_a_world_that_cannot_go_on_leaves_a_last_state_to_go_on_from():
+  """The second game of each world fails in its fifth step, which is the fifteenth of all."""
+  options = ("env.name=tests.envs.faulty:make_env", "ppo.segment_length=8", "workers.max_env_faults=1")
+  config, told = configure(*options), []
+  with pytest.raises(WorldError, match="the world's own error"):
+    told.extend(ppo_run.run(config, build.world_spec(config)))
+  last = told[-1]
+  assert isinstance(last, StateReady)
+  assert last.is_final
+  assert last.env_steps == 32
+  assert last.state.collectors == ()
+  again = run(*options, "env.kwargs.episode=999999", "max_env_steps=96", state=last.state)
+  assert again[0].message == "PPO, one process; new games begin in all worlds"
+  assert (again[0].env_steps, again[-1].env_steps, again[-1].reason) == (32, 96, "max_env_steps")
+  # Where nothing was learned yet there is nothing to keep.
+  config, told = configure(*options, "ppo.segment_length=16"), []
+  with pytest.raises(WorldError):
+    told.extend(ppo_run.run(config, build.world_spec(config)))
+  assert [type(e) for e in told] == [Started]
 
 
 def test_worlds_that_ppo_cannot_play_are_refused():

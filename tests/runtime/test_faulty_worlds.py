@@ -7,7 +7,7 @@ from moozi.core.errors import WorldError
 from moozi.core.pytree import replace
 from moozi.io.config import load_config
 from moozi.runtime import build, loop
-from moozi.runtime.events import Evaluated, Faulted, Finished, Updated
+from moozi.runtime.events import Evaluated, Faulted, Finished, StateReady, Updated
 from tests.runtime.conftest import TINY
 
 FAULTY = "env.name=tests.envs.faulty:make_env"
@@ -134,3 +134,22 @@ def test_after_a_refused_segment_the_worker_begins_new_games_and_nothing_more_is
   last = [e for e in events if isinstance(e, Updated)][-1]
   assert last.metrics["replay/added"] == 320 - 32
   assert last.metrics["replay/cut"] == 4
+
+
+def test_a_world_that_cannot_go_on_leaves_a_last_state_to_go_on_from():
+  """The second game of each world fails in its fifth step, the fifteenth of all: amid the second segment."""
+  options = [*TINY, FAULTY, "workers.max_env_faults=1", "evaluation.final_episodes=1", "max_env_steps=320"]
+  config, told = load_config(None, options), []
+  with pytest.raises(WorldError, match="the world's own error"):
+    told.extend(loop.run(config, build.world_spec(config)))
+  last = told[-1]
+  assert isinstance(last, StateReady)
+  assert last.is_final
+  assert last.env_steps == last.state.replay.num_added == 32
+  assert last.state.collectors == ()
+  sound = load_config(None, [*options, "env.kwargs.episode=999999"])
+  again = list(loop.run(sound, build.world_spec(sound), state=last.state))
+  assert again[0].message == "one process; new games begin in all worlds; replay holds 32 steps"
+  assert isinstance(again[-1], Finished)
+  updated = [e for e in again if isinstance(e, Updated)][-1]
+  assert updated.metrics["replay/cut"] == 4, "the games that were under way are cut off"

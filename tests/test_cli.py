@@ -289,6 +289,17 @@ def test_evaluate_prints_one_json_object_and_nothing_else(door, tmp_path, evalua
   assert evaluation["simulations"] is None
 
 
+def test_evaluate_tells_every_episode_where_it_is_asked_for(door, refused, tmp_path, monkeypatch):
+  run = make_run(tmp_path)
+  played = FIGURES | {"returns": np.array([0.0, 1.0]), "lengths": np.array([9, 11])}
+  monkeypatch.setattr(evaluate, "_run_evaluation", lambda *_: played)
+  assert "--returns: is for --json" in refused("evaluate", run.path, "--returns")
+  result = json.loads(door("evaluate", run.path, "--json", "--returns")[1])
+  assert list(result) == [*evaluate.EVALUATION_KEYS, "returns", "lengths"]
+  assert (result["returns"], result["lengths"]) == ([0.0, 1.0], [9, 11])
+  assert "returns" not in json.loads(door("evaluate", run.path, "--json")[1])
+
+
 def test_evaluate_takes_a_checkpoint_and_numbers(door, tmp_path, evaluation):
   run = make_run(tmp_path)
   status, out, _ = door(

@@ -35,6 +35,9 @@ EVALUATION_KEYS = (
   "length_mean",
 )
 
+# A list each, by episode, where they are asked for.
+EPISODE_KEYS = ("returns", "lengths")
+
 # With two players these follow; null is a seat that was not played.
 TWO_PLAYER_KEYS = (
   "opponent",
@@ -69,12 +72,17 @@ def evaluate(
   as_json: Annotated[
     bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.")
   ] = False,
+  with_returns: Annotated[
+    bool, typer.Option("--returns", help="With --json: each episode's return and length, too.")
+  ] = False,
   allow_code: AllowCode = False,
 ) -> int:
   """Play evaluation episodes with a run's checkpoint."""
   from moozi.envs.registry import world_spec
   from moozi.io.plain_json import to_plain_json
 
+  if with_returns and not as_json:
+    raise UserError("--returns: is for --json")
   num_episodes = count_of("--episodes", episodes)
   num_simulations = count_of("--simulations", simulations)
   directory, settings = open_run(run, allow_code)
@@ -95,6 +103,8 @@ def evaluate(
       else None,
     }
     keys += TWO_PLAYER_KEYS
+  if with_returns:
+    keys += EPISODE_KEYS
   result = {key: result.get(key) for key in keys}
   if as_json:
     print(json.dumps(to_plain_json(result), allow_nan=False))
@@ -157,7 +167,7 @@ def _describe_score(result: dict[str, Any]) -> str:
 
 
 def _play(agent: Agent, episodes: int, simulations: int | None) -> dict[str, Any]:
-  """Plays the episodes and returns the figures among EVALUATION_KEYS that are theirs."""
+  """Plays the episodes and returns the figures among the keys above that are theirs."""
   is_shown = sys.stderr.isatty()
 
   def show(done: int) -> None:
@@ -175,4 +185,4 @@ def _play(agent: Agent, episodes: int, simulations: int | None) -> dict[str, Any
     on_episode=show,
   )
   assert result is not None, "nobody asks it to stop"
-  return result.summary()
+  return result.summary() | {"returns": result.returns, "lengths": result.lengths}

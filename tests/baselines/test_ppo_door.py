@@ -78,9 +78,11 @@ def test_catch_is_learned(trained):
 
 def test_evaluation_plays_a_checkpoint_again(trained, capfd):
   summary = json.loads((trained / "summary.json").read_text())
-  assert command("evaluate", trained, "--episodes", "50", "--json") == 0
+  assert command("evaluate", trained, "--episodes", "50", "--json", "--returns") == 0
   figures = json.loads(capfd.readouterr().out)
-  assert figures["return_mean"] == summary["test_return_mean"]
+  assert figures["return_mean"] == summary["test_return_mean"] == np.mean(figures["returns"])
+  assert len(figures["lengths"]) == 50
+  assert np.mean(figures["lengths"]) == figures["length_mean"]
   assert figures["env_steps"] == 20480
 
 

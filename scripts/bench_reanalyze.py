@@ -8,15 +8,19 @@
    first. New target parameters come as often as in a run of that configuration (at `reanalyze.ratio`, or 0.5
    where that is 0): they are copied then, and the order of priorities begins anew.
 
-The buffer is filled by random play with random values. The target is 0.9 of the floor for `gather`, which is
-the default. All in one process, one after the other; run it alone on the machine. Ratios are within one run.
+The buffer is filled by random play with random values. Replay's part, choosing and writing back, goes on in
+a thread of its own beside the search, one call ahead, as with `runtime=ray` it does in a process of its own;
+`in turn` has both one after the other, as with `runtime=local`. The target is 0.9 of the floor for `gather`,
+which is the default. Run it alone on the machine. Ratios are within one run.
 """
 
 import argparse
+import collections
+import concurrent.futures
 import itertools
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -82,24 +86,44 @@ def measure(config: Any, seconds: float) -> dict[str, float]:
 
   calls_a_version = calls_between_copies(config)
 
-  def whole(way: str, order: str) -> Callable[[], int]:
-    chosen = settings.model_copy(update={"way": way, "order": order})
-    number = itertools.count()
+  def new_version(number: Iterator[int]) -> int:
+    nonlocal version
+    if next(number) % calls_a_version == 0:
+      version += 1
+    return version
+
+  def in_turn(way: str, order: str) -> Callable[[], int]:
+    chosen, number = settings.model_copy(update={"way": way, "order": order}), itertools.count()
 
     def call() -> int:
-      nonlocal version
-      if next(number) % calls_a_version == 0:
-        version += 1
+      positions = replay.positions(chosen, new_version(number))
       reanalyzer.set_parameters(params, net_state, version)
-      searched, _ = reanalyzer.run(replay.positions(chosen, version))
+      searched, _ = reanalyzer.run(positions)
       return replay.write_back(**fields_of(searched))
 
     return call
 
+  def beside(way: str, order: str, pool: concurrent.futures.Executor) -> Callable[[], int]:
+    chosen, number = settings.model_copy(update={"way": way, "order": order}), itertools.count()
+    asked = collections.deque([pool.submit(replay.positions, chosen, new_version(number))])
+    written: collections.deque[concurrent.futures.Future[int]] = collections.deque()
+
+    def call() -> int:
+      asked.append(pool.submit(replay.positions, chosen, new_version(number)))
+      positions = asked.popleft().result()
+      reanalyzer.set_parameters(params, net_state, version)
+      searched, _ = reanalyzer.run(positions)
+      written.append(pool.submit(replay.write_back, **fields_of(searched)))
+      return written.popleft().result() if len(written) > 1 else 0
+
+    return call
+
   rates = {"bare search": rate_of(bare, seconds)}
-  for way in ("gather", "replayed"):
-    for order in ("oldest", "priority"):
-      rates[f"{way}, {order}"] = rate_of(whole(way, order), seconds)
+  with concurrent.futures.ThreadPoolExecutor(1) as pool:
+    for way in ("gather", "replayed"):
+      for order in ("oldest", "priority"):
+        rates[f"{way}, {order}"] = rate_of(beside(way, order, pool), seconds)
+        rates[f"{way}, {order}, in turn"] = rate_of(in_turn(way, order), seconds)
   # Once more, for what else was going on meanwhile.
   rates["bare search, again"] = rate_of(bare, seconds)
   return rates
@@ -122,7 +146,7 @@ def main() -> None:
     f"{config.reanalyze.batch_size} positions a call, {config.planners.reanalyze.num_simulations} simulations"
   )
   for name, rate in rates.items():
-    print(f"{name:<20} {rate:>10,.0f} positions/s  {rate / floor:>6.2f} of the bare search")
+    print(f"{name:<28} {rate:>10,.0f} positions/s  {rate / floor:>6.2f} of the bare search")
   if args.json:
     args.json.write_text(json.dumps({"rates": rates, "floor": floor}, indent=2) + "\n")
 

@@ -57,6 +57,8 @@ def make_prior_policy(model: Model, spec: EnvSpec) -> Any:
       prior_probs=probs,
       prior_value=value,
       q_values=jnp.zeros_like(probs),
+      depth_mean=jnp.zeros_like(value),
+      depth_max=jnp.zeros_like(value, jnp.int32),
     )
     return push_action(history, chosen.action), chosen
 

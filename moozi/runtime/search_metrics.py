@@ -31,6 +31,8 @@ def search_metrics(step: BatchedTimeStep | StepSample, output: PlannerOutput) ->
     "search/prior_entropy": mean(-xp.sum(prior * log(prior), axis=-1)),
     "search/policy_kl_prior": mean(xp.sum(probs * (log(probs) - log(prior)), axis=-1)),
     "search/policy_max": mean(xp.max(probs, axis=-1)),
+    "search/depth_mean": mean(output.depth_mean),
+    "search/depth_max": mean(output.depth_max),
     "search/root_value": mean(output.root_value),
     "search/root_value_gain": mean(output.root_value - output.prior_value),
     "train/reward": xp.mean(step.last_reward),

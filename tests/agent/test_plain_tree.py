@@ -74,6 +74,32 @@ def test_edges_are_worth_what_the_search_says_of_its_actions(searched):
       assert q_values[b, i] == pytest.approx(float(output.q_values[b, plain.action[b, i]]), abs=1e-4)
 
 
+def test_depths_are_those_at_which_simulations_ended(searched):
+  config, _, _, output, plain = searched
+  for b in range(len(ROOTS)):
+    # A simulation that ended at a node went through no child of it.
+    ended = plain.visits[b].copy()
+    for i in np.flatnonzero(plain.depth[b]):
+      ended[plain.parent[b, i]] -= plain.visits[b, i]
+    ended[0] = 0
+    assert ended.sum() == config.num_simulations
+    assert output.depth_mean[b] == pytest.approx((ended * plain.depth[b]).sum() / config.num_simulations)
+    assert output.depth_max[b] == plain.depth[b].max()
+  assert len({float(x) for x in output.depth_mean}) > 1
+
+
+def test_the_depth_of_a_chain_is_found_whatever_its_length():
+  """One legal action: each simulation goes one move further than the last."""
+  tables = random_tables(np.random.default_rng(3), N, A)
+  for num_simulations in (1, 4, 5):
+    config = GUMBEL.model_copy(update={"num_simulations": num_simulations})
+    chain = {**tables, "logits": np.where(np.arange(A) == 1, 0.0, -1e9) + np.zeros((N, A), np.float32)}
+    legal = np.arange(A) == 1
+    output = run(config, chain, ROOTS[:1], legal[None])
+    assert output.depth_max.tolist() == [num_simulations]
+    assert output.depth_mean.tolist() == [(num_simulations + 1) / 2]
+
+
 def test_a_shallow_search_makes_fewer_nodes(searched):
   config, _, _, _, plain = searched
   assert plain.depth.max() == 2 if config.max_depth else plain.depth.max() > 2

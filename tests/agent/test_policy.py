@@ -16,6 +16,21 @@ LANES = 4
 STEPS = 30
 
 
+def output_of(action, probs):
+  """What a search that knows nothing says: values of 1."""
+  ones = np.ones(LANES, np.float32)
+  return PlannerOutput(
+    action=action,
+    action_probs=probs,
+    root_value=ones,
+    prior_probs=probs,
+    prior_value=ones,
+    q_values=probs,
+    depth_mean=ones,
+    depth_max=ones,
+  )
+
+
 @pytest.fixture(scope="module")
 def played():
   """Steps of a corridor with both kinds of end, what the search was given at each, and what came out."""
@@ -30,10 +45,7 @@ def played():
     mask = np.asarray(mask)
     action = np.array([random.choice(np.flatnonzero(row)) for row in mask], np.int32)
     probs = mask / mask.sum(-1, keepdims=True)
-    ones = np.ones(LANES, np.float32)
-    return PlannerOutput(
-      action=action, action_probs=probs, root_value=ones, prior_probs=probs, prior_value=ones, q_values=probs
-    )
+    return output_of(action, probs)
 
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(policy_module, "plan", plan)
@@ -70,11 +82,9 @@ def test_actions_that_somebody_else_plays_stand_in_the_history(monkeypatch):
   env = make_vector("tiny:catch", {}, LANES, seed=0)
 
   def plan(*args, **kwargs):
-    ones, probs = np.ones(LANES, np.float32), np.full((LANES, env.spec.num_actions), 0.25, np.float32)
+    probs = np.full((LANES, env.spec.num_actions), 0.25, np.float32)
     action = np.full(LANES, 2, np.int32)
-    return PlannerOutput(
-      action=action, action_probs=probs, root_value=ones, prior_probs=probs, prior_value=ones, q_values=probs
-    )
+    return output_of(action, probs)
 
   monkeypatch.setattr(policy_module, "plan", plan)
   policy = make_policy(None, PlannerConfig(), TargetsConfig(history_length=LENGTH), env.spec)

@@ -228,6 +228,8 @@ def test_an_action_that_cannot_be_played_is_refused_when_the_segment_arrives(act
       prior_probs=probs,
       prior_value=values,
       q_values=jnp.zeros_like(probs),
+      depth_mean=values,
+      depth_max=jnp.int32(values),
     )
     return push_action(history, output.action), output
 

@@ -273,7 +273,16 @@ class LoggingConfig(Section):
 
   period_s: PositiveFloat = Field(5.0, description="seconds between two ticks in metrics.jsonl")
   tensorboard: bool = True
+  histogram_period_updates: PositiveInt | None = Field(
+    2_000, description="learner steps between two histograms in TensorBoard; null: none"
+  )
+  parameter_histograms: bool = Field(False, description="of the parameters too, one for each layer's")
   progress: Literal["auto", "live", "plain", "none"] = "auto"
+
+  @property
+  def histogram_period(self) -> int | None:
+    """Learner steps between two histograms; None where nobody would see them."""
+    return self.histogram_period_updates if self.tensorboard else None
 
 
 class RayConfig(Section):

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from moozi.core.errors import UserError
+from moozi.core.histogram import Histogram
 from moozi.io.append_file import AppendFile
 from moozi.io.plain_json import to_plain_json
 from moozi.io.tensorboard_file import TensorBoardFile
@@ -76,6 +77,17 @@ class MetricsSink:
         shown = numbers | {k: tick[k] for k in ("learner_steps", "wall_s")}
         both.callback(self._tensorboard.write_scalars, shown, int(env_steps))
       self._file.write(line.encode())
+
+  def write_histograms(self, histograms: Mapping[str, Histogram], env_steps: int) -> None:
+    """Shows histograms in TensorBoard's tabs for them; metrics.jsonl has scalars only.
+
+    Args:
+      histograms: by tag.
+      env_steps: environment steps so far.
+    Raises: OSError: they wait to be written.
+    """
+    if self._tensorboard is not None:
+      self._tensorboard.write_histograms(histograms, int(env_steps))
 
   def write_gif(self, name: str, gif: bytes, size: tuple[int, int], env_steps: int) -> None:
     """Shows an animated GIF in TensorBoard's image tab.

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from moozi.core.histogram import Histogram
 from moozi.io.append_file import AppendFile
 
 
@@ -31,6 +32,7 @@ class TensorBoardFile:
 
     self._event: Any = event_pb2.Event
     self._summary: Any = summary_pb2.Summary
+    self._histogram: Any = summary_pb2.HistogramProto
     self._crc = masked_crc32c
     folder.mkdir(parents=True, exist_ok=True)
     self._file = AppendFile(folder / f"events.out.tfevents.{time.time():017.6f}.{socket.gethostname()}")
@@ -42,6 +44,25 @@ class TensorBoardFile:
   def write_scalars(self, scalars: Mapping[str, float], step: int) -> None:
     """Writes numbers by tag, as one event at `step`. Raises OSError: it waits to be written."""
     values = [self._summary.Value(tag=tag, simple_value=float(value)) for tag, value in scalars.items()]
+    self._write_values(values, step)
+
+  def write_histograms(self, histograms: Mapping[str, Histogram], step: int) -> None:
+    """Writes histograms by tag, as one event at `step`. Raises OSError: it waits to be written."""
+    values = [
+      self._summary.Value(
+        tag=tag,
+        histo=self._histogram(
+          min=h.edges[0],
+          max=h.edges[-1],
+          num=h.counts.sum(),
+          sum=h.total,
+          sum_squares=h.total_of_squares,
+          bucket_limit=h.edges[1:].tolist(),
+          bucket=h.counts.tolist(),
+        ),
+      )
+      for tag, h in histograms.items()
+    ]
     self._write_values(values, step)
 
   def write_gif(self, tag: str, gif: bytes, size: tuple[int, int], step: int) -> None:

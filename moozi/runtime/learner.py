@@ -12,6 +12,7 @@ import numpy as np
 
 from moozi.agent.update import TERMS, TrainingState, init_training_state, make_update_many
 from moozi.core.config import Config
+from moozi.core.histogram import Histogram, histogram_of
 from moozi.core.pytree import record
 from moozi.core.records import TrainTarget
 from moozi.core.spec import EnvSpec
@@ -44,6 +45,7 @@ class Learner:
     self._update_many = make_update_many(model, config, spec)
     limit = config.learner.max_skipped_updates
     self._skipped = SkippedUpdates(TERMS, limit, f"learner.max_skipped_updates={limit}")
+    self._tells_parameters = config.logging.parameter_histograms
 
   @property
   def learner_step(self) -> int:
@@ -99,6 +101,16 @@ class Learner:
     """(target_params, net_state, version) in NumPy, for reanalyze; the version is the copy's learner step."""
     params, net_state = _to_numpy((self._state.target_params, self._state.net_state))
     return params, net_state, self.target_version
+
+  def histograms(self) -> dict[str, Histogram]:
+    """How each layer's parameters are spread, by name, where `logging.parameter_histograms` asks for it."""
+    if not self._tells_parameters:
+      return {}
+    found = {
+      f"params/{jax.tree_util.keystr(path, simple=True, separator='/')}": histogram_of(leaf)
+      for path, leaf in jax.tree_util.tree_leaves_with_path(self._state.params)
+    }
+    return {name: histogram for name, histogram in found.items() if histogram is not None}
 
   def get_state(self) -> TrainingState:
     """The whole TrainingState in NumPy."""

@@ -7,6 +7,7 @@ import numpy as np
 
 from moozi.core.config import Config
 from moozi.core.errors import UserError
+from moozi.core.histogram import Histogram
 from moozi.core.pytree import map_fields, replace
 from moozi.core.reanalyze_config import ReanalyzeConfig
 from moozi.core.records import RootSpan, SearchRoots, TrainTarget, TrajectorySample
@@ -161,6 +162,11 @@ class MixedReplay:
     """The acted part's figures under replay/, the stored one's under offline/."""
     stored = {name.replace("replay/", "offline/", 1): x for name, x in self._stored.stats().items()}
     return self.acted.stats() | stored
+
+  def histograms(self) -> dict[str, Histogram]:
+    """As `stats` has it."""
+    stored = {name.replace("replay/", "offline/", 1): x for name, x in self._stored.histograms().items()}
+    return self.acted.histograms() | stored
 
   def check_valid(self) -> None:
     """Raises ValueError where a part contradicts itself."""

@@ -9,18 +9,19 @@ import numpy as np
 
 from moozi.core.config import ReplayConfig, TargetsConfig
 from moozi.core.flat_state import State, part, prefixed
+from moozi.core.histogram import Histogram
 from moozi.core.pytree import map_fields
 from moozi.core.reanalyze_config import ReanalyzeConfig
 from moozi.core.records import RootSpan, SearchRoots, TrainTarget, TrajectorySample
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
 from moozi.ops.sampling import importance_ratio
 from moozi.runtime.replay_door import Refusals, Taken
+from moozi.runtime.replay_figures import replay_histograms, replay_stats
 from moozi.runtime.replay_roots import RootChooser
 from moozi.runtime.replay_sampling import make_sampler
 from moozi.runtime.replay_storage import LaneStorage
 
 _SAMPLINGS = ("uniform", "proportional", "rank")
-_STATS_STEPS = 4096
 _WORD = (1 << 64) - 1
 
 
@@ -323,19 +324,12 @@ class ReplayBuffer:
     return self._storage.trajectory(lane, first, stop)
 
   def stats(self) -> dict[str, float]:
-    """Counts since the start, and the buffer's state now; δ from up to 4096 steps spread evenly."""
-    count = self.num_eligible
-    spread = np.linspace(0, count, min(count, _STATS_STEPS), endpoint=False).astype(np.int64)
-    delta = self._delta[self._storage.nth_eligible(spread)]
-    num_bytes = sum(x.nbytes for x in self._storage.arrays.values())
-    return {
-      "replay/steps": float(self.num_steps),
-      "replay/fill": self.num_steps / self._storage.size,
-      "replay/eligible": float(count),
-      "replay/delta_mean": float(delta.mean()) if delta.size else 0.0,
-      "replay/delta_max": float(delta.max()) if delta.size else 0.0,
-      "replay/mib": num_bytes / 2**20,
-    } | {f"replay/{name}": float(count) for name, count in self._counters.items()}
+    """Figures for each tick; see `replay_stats`."""
+    return replay_stats(self._storage, self._delta, self._counters)
+
+  def histograms(self) -> dict[str, Histogram]:
+    """How priorities are spread; see `replay_histograms`."""
+    return replay_histograms(self._storage, self._delta, self._sampler)
 
   def check_valid(self) -> None:
     """Raises ValueError where the buffer contradicts itself."""

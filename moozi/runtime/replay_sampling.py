@@ -32,6 +32,8 @@ class Sampler(Protocol):
     self, rng: np.random.Generator, num_batches: int, batch_size: int
   ) -> tuple[np.ndarray, np.ndarray, int]: ...
 
+  def probability(self, slot: np.ndarray) -> np.ndarray: ...
+
   def check_valid(self) -> None: ...
 
   def get_state(self) -> dict[str, np.ndarray]: ...
@@ -70,6 +72,10 @@ class UniformSampler:
     count = self._storage.num_eligible
     number = rng.integers(count, size=num_batches * batch_size)
     return self._storage.nth_eligible(number), np.full(number.shape, 1.0 / count), count
+
+  def probability(self, slot: np.ndarray) -> np.ndarray:
+    """[M] float64: that an eligible slot is drawn, now."""
+    return np.full(len(slot), 1.0 / self._storage.num_eligible)
 
   def check_valid(self) -> None:
     """Nothing that could be wrong."""
@@ -112,6 +118,10 @@ class ProportionalSampler:
     total = self._tree.total
     slot = self._tree.find(rng.random(num_batches * batch_size) * total)
     return slot, self._tree.leaves[slot] / total, self._storage.num_eligible
+
+  def probability(self, slot: np.ndarray) -> np.ndarray:
+    """[M] float64: that an eligible slot is drawn, now."""
+    return self._tree.leaves[slot] / self._tree.total
 
   def check_valid(self) -> None:
     """Raises ValueError where weights lie on other slots than the eligible ones."""
@@ -190,6 +200,11 @@ class RankSampler:
       rank[wanting] = np.minimum(found, len(table) - 1)
       wanting = wanting[self._rank_of[self._order[rank[wanting]]] != rank[wanting]]
     return self._order[rank], self._weights[rank] / self._mass, self._count
+
+  def probability(self, slot: np.ndarray) -> np.ndarray:
+    """[M] float64: that an eligible slot is drawn, now; 0 while it waits for its rank."""
+    rank = self._rank_of[slot]
+    return np.where(rank >= 0, self._weights[rank], 0.0) / max(self._mass, 1e-300)
 
   def check_valid(self) -> None:
     """Raises ValueError where a rank lies on a step that is not eligible, or the mass does not add up."""

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from moozi.core.errors import UserError
+from moozi.core.histogram import histogram_of
 from moozi.io.metrics import MetricsSink, read_metrics
 from moozi.io.plain_json import to_plain_json
 
@@ -96,6 +97,25 @@ def test_tensorboard_gets_the_same_scalars_at_environment_steps(tmp_path):
   del tick["env_steps"]  # the axis itself
   assert scalars == tick
   assert images == [("test/episode", 20, 30, b"GIF89a-not-really")]
+
+
+def test_histograms_are_in_tensorboard_alone(tmp_path):
+  found = {"replay/delta": histogram_of([0, 0, 1, 4]), "params/w": histogram_of([2.5])}
+  with MetricsSink(tmp_path / "metrics.jsonl", tmp_path / "tensorboard") as sink:
+    sink.write_histograms(found, env_steps=7)
+  (event,) = [e for e in events_in(tmp_path / "tensorboard") if e.summary.value]
+  assert event.step == 7
+  delta, single = (value.histo for value in event.summary.value)
+  assert [value.tag for value in event.summary.value] == list(found)
+  assert (delta.min, delta.max, delta.num, delta.sum, delta.sum_squares) == (0, 4, 4, 5, 17)
+  # Each bucket ends at its limit; the first begins at the minimum.
+  assert len(delta.bucket) == len(delta.bucket_limit) == 40
+  assert delta.bucket_limit[-1] == 4
+  assert {i: n for i, n in enumerate(delta.bucket) if n} == {0: 2, 10: 1, 39: 1}
+  assert (list(single.bucket_limit), list(single.bucket)) == ([2.5], [1])
+  assert (tmp_path / "metrics.jsonl").read_text() == ""
+  with MetricsSink(tmp_path / "other.jsonl", None) as sink:
+    sink.write_histograms(found, env_steps=7)
 
 
 def test_a_continued_run_appends_and_a_cut_line_is_taken_away(tmp_path):

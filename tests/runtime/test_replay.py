@@ -40,6 +40,7 @@ for sampling in SAMPLINGS:
   buffer.check_valid()
   buffer.set_state(buffer.get_state())
   buffer.stats()
+  buffer.histograms()
 assert "moozi.runtime.replay" in sys.modules
 loaded = {name.split(".")[0] for name in sys.modules} & {"jax", "jaxlib", "haiku", "mctx", "ray"}
 assert not loaded, loaded

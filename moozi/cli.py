@@ -18,6 +18,7 @@ from moozi.commands.latent import latent
 from moozi.commands.play import play
 from moozi.commands.reanalyze import reanalyze
 from moozi.commands.report import report
+from moozi.commands.timeline import timeline
 from moozi.commands.train import train
 from moozi.commands.trajectories import list_trajectories
 from moozi.commands.watch import watch
@@ -90,6 +91,7 @@ app.command("inspect")(inspect)
 app.command("reanalyze")(reanalyze)
 app.command("trajectories")(list_trajectories)
 app.command("report")(report)
+app.command("timeline")(timeline)
 app.command("envs")(list_environments)
 app.command("watch")(watch)
 app.command("play")(play)

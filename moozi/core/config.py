@@ -285,6 +285,14 @@ class LoggingConfig(Section):
     return self.histogram_period_updates if self.tensorboard else None
 
 
+class TimelineConfig(Section):
+  """What each actor did when, for `moozi timeline`."""
+
+  seconds: NonNegativeFloat = Field(
+    60.0, description="from the run's first update on; 0 keeps nothing. A run that is resumed begins anew"
+  )
+
+
 class RayConfig(Section):
   """The Ray runtime; `address` null starts a local one that listens on loopback only."""
 
@@ -330,6 +338,7 @@ class Config(Section):
   evaluation: EvaluationConfig = EvaluationConfig()
   checkpoint: CheckpointConfig = CheckpointConfig()
   logging: LoggingConfig = LoggingConfig()
+  timeline: TimelineConfig = TimelineConfig()
   reanalyze: ReanalyzeConfig = ReanalyzeConfig()
   trajectories: TrajectoriesConfig = TrajectoriesConfig()
   offline: OfflineConfig = OfflineConfig()

@@ -8,6 +8,7 @@ resume/          what the last few need beside themselves for the run to go on
 gifs/            episodes of the testing worker
 logs/            one file for each actor
 trajectories/    every acted step, where trajectories.save asks for it
+timeline/        what each actor did when, for a while, and what `moozi timeline` makes of it
 summary.json     figures of the whole run, written at its end
 lock             held by the process that writes here
 """
@@ -169,6 +170,11 @@ class RunDirectory:
   def trajectories_path(self) -> Path:
     """The folder of trajectories; there where the run keeps them."""
     return self.path / "trajectories"
+
+  @property
+  def timeline_path(self) -> Path:
+    """The folder of the timeline; there once something is kept of it."""
+    return self.path / "timeline"
 
   @property
   def tensorboard_path(self) -> Path:

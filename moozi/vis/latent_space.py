@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw
 
+from moozi.vis.axes import round_ticks
 from moozi.vis.lettering import FAINT, FONT_SIZE, INK, PAPER, text_width, write
 
 Colour = tuple[int, int, int]
@@ -142,7 +143,7 @@ def _drift(drift: np.ndarray, rest: np.ndarray, trained_steps: int) -> np.ndarra
   num_steps = drift.shape[1] - 1
   highest = max(1e-6, *(float(np.nanmax(band)) for band in bands)) * 1.08
   box = _Box(np.array([[0.0, 0.0], [num_steps, highest]]), _SIDE, _TOP, _RIGHT_WIDTH - 16, _HEIGHT - _BOTTOM)
-  ticks = _ticks(highest)
+  ticks = round_ticks(highest)
   for tick in ticks:
     draw.line((*box((0, tick)), *box((num_steps, tick))), fill=_GRID, width=_FINE)
   if trained_steps <= num_steps:
@@ -206,16 +207,6 @@ class _Box:
 
   def column(self, x: float) -> int:
     return int(self._left + (x - self._low[0]) * self._scale[0])
-
-
-def _ticks(highest: float) -> list[float]:
-  """A few round numbers from 0 to the highest."""
-  step = 10.0 ** np.floor(np.log10(highest))
-  for factor in (0.2, 0.5, 1.0):
-    if highest / (step * factor) <= 6:
-      step *= factor
-      break
-  return [float(round(i * step, 10)) for i in range(int(highest / step) + 1)]
 
 
 def _time_colour(share: float) -> Colour:

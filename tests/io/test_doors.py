@@ -14,6 +14,7 @@ import pytest
 from moozi import cli
 from moozi.core.config import Config, EnvConfig, RunConfig
 from moozi.core.errors import RunError, UserError
+from moozi.core.work import Stretch
 from moozi.envs.registry import world_spec
 from moozi.io.checkpoint_store import CheckpointStore
 from moozi.io.checkpoints import (
@@ -29,6 +30,7 @@ from moozi.io.checkpoints import (
 from moozi.io.config import load_config
 from moozi.io.metrics import read_metrics
 from moozi.io.run_directory import RunDirectory
+from moozi.io.timeline import SPANS, TimelineFile, read_timeline
 from moozi.training import find_start
 
 
@@ -41,6 +43,9 @@ def run(tmp_path) -> RunDirectory:
   save_checkpoint(run.checkpoints_path, "step_10", {"x": np.zeros(2)}, meta)
   run.metrics_path.write_text('{"env_steps": 1}\n')
   run.summary_path.write_text("{}")
+  timeline = TimelineFile(run.timeline_path)
+  timeline.add({"parameter_server": Stretch(since_s=0.0, until_s=1.0, spans=())})
+  timeline.close()
   run.log_path("driver").write_text("")
   (run.gifs_path / "a.gif").write_bytes(b"GIF89a")
   (run.tensorboard_path / "events.out").write_bytes(b"")
@@ -74,6 +79,7 @@ READERS = {
   "config.yaml": [lambda run: run.load_config(), lambda run: load_config(run.config_path)],
   "metrics.jsonl": [lambda run: read_metrics(run.metrics_path)],
   "summary.json": [lambda run: run.read_summary()],
+  f"timeline/{SPANS}": [lambda run: read_timeline(run.timeline_path)],
   f"checkpoints/step_10/{MANIFEST}": [
     lambda run: read_checkpoint_info(run.checkpoints_path / "step_10"),
     lambda run: find_checkpoint(run.checkpoints_path),

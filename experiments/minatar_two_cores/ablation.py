@@ -8,19 +8,20 @@ the table; `--table` only prints it.
 """
 
 import argparse
-import concurrent.futures
+import functools
 import json
 import os
-import subprocess
-import sys
-import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from moozi.experiments.scratch import make_missing, run_whole
+
 HERE = Path(__file__).parent
 RESULTS = HERE / "results" / "ablation"
-CONFIG = HERE.parents[1] / "config" / "minatar" / "breakout.yaml"
+CONFIG = HERE.resolve().parents[1] / "config" / "minatar" / "breakout.yaml"
+KEYS = ("env_steps", "train/return_mean", "test/return_mean")
 
 VARIANTS: dict[str, tuple[str, ...]] = {
   "default": (),  # uniform sampling, no consistency loss, three steps of unroll
@@ -31,27 +32,16 @@ VARIANTS: dict[str, tuple[str, ...]] = {
 }
 
 
-def run(variant: str, seed: int, steps: int) -> None:
-  """One run to its end; its figures are written only then."""
-  with tempfile.TemporaryDirectory() as folder:
-    command = [
-      *(sys.executable, "-m", "moozi.cli", "train", str(CONFIG), "runtime=local", f"seed={seed}"),
-      *(f"max_env_steps={steps}", "max_wall_s=3600", f"run.dir={folder}", "run.name=run"),
-      *("logging.progress=none", "evaluation.gif=false", "evaluation.period_env_steps=100000"),
-      *VARIANTS[variant],
-    ]
-    environment = os.environ | {"NPROC": "1", "OMP_NUM_THREADS": "1"}
-    subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL)
-    summary = json.loads((Path(folder) / "run" / "summary.json").read_text())
-    lines = (Path(folder) / "run" / "metrics.jsonl").read_text().splitlines()
-  ticks = [json.loads(line) for line in lines]
-  keys = ("env_steps", "train/return_mean", "test/return_mean")
-  curve = [{key: tick[key] for key in keys if key in tick} for tick in ticks]
-  result = {"overrides": VARIANTS[variant], "summary": summary, "curve": curve}
-  RESULTS.mkdir(parents=True, exist_ok=True)
-  temporary = RESULTS / f".{variant}_seed{seed}.tmp"
-  temporary.write_text(json.dumps(result) + "\n")
-  temporary.rename(path_of(variant, seed))
+def run(variant: str, seed: int, steps: int) -> dict[str, Any]:
+  """One run to its end."""
+  overrides = (
+    f"seed={seed}",
+    f"max_env_steps={steps}",
+    "max_wall_s=3600",
+    "evaluation.period_env_steps=100000",
+  )
+  figures = run_whole(CONFIG, (*overrides, *VARIANTS[variant]), KEYS)
+  return {"overrides": VARIANTS[variant], **figures}
 
 
 def path_of(variant: str, seed: int) -> Path:
@@ -86,11 +76,10 @@ def main() -> None:
   parser.add_argument("--variants", nargs="*", choices=tuple(VARIANTS), default=list(VARIANTS))
   parser.add_argument("--table", action="store_true")
   args = parser.parse_args()
-  jobs = [(v, s) for s in range(args.seeds) for v in args.variants if not path_of(v, s).exists()]
+  jobs = [(v, s) for s in range(args.seeds) for v in args.variants]
   if not args.table:
-    with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-      for future in [pool.submit(run, variant, seed, args.steps) for variant, seed in jobs]:
-        future.result()
+    work = {path_of(*job): functools.partial(run, *job, args.steps) for job in jobs}
+    make_missing(work, len(os.sched_getaffinity(0)))
   table()
 
 

@@ -6,62 +6,69 @@
 2. A run that learns from the trajectories of the first half with no environment, and reanalyze.
 3. Both under one evaluation: the half-way checkpoint and the last of the second run.
 
-Runs lie in `runs/offline_experiment` (`--folder`), figures in `results/figures.json`. A step that is done is
-not done again.
+Runs lie in `runs/offline_experiment` (`--folder`), figures in `results/figures.json`. What is done is not
+done again, and a run that was stopped goes on.
 """
 
 import argparse
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).parent
+from moozi.core.errors import UserError
+from moozi.experiments.jobs import Evaluation, Job
+from moozi.experiments.pieces import MOOZI, ROOT, Piece
+from moozi.experiments.results import write_json
+from moozi.experiments.sweeping import CommandError, Sweep
+
+HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
-ROOT = HERE.parents[1]
 CONFIG = ROOT / "config" / "minatar" / "breakout.yaml"
 
 
-def moozi(*arguments: str) -> str:
-  """Runs the command line and returns what it printed."""
-  command = [sys.executable, "-m", "moozi.cli", *arguments]
-  return subprocess.run(command, check=True, cwd=ROOT, stdout=subprocess.PIPE, text=True).stdout
+def jobs(args: argparse.Namespace, folder: Path) -> tuple[Job, Job]:
+  """The run that acts, and the one that learns from the first half of its trajectories."""
+  half = args.steps // 2
 
-
-def train(folder: Path, name: str, steps: int, overrides: list[str]) -> None:
-  """One run to its end, unless it is there."""
-  if not (folder / name / "summary.json").exists():
-    common = [f"run.dir={folder}", f"run.name={name}", f"max_env_steps={steps}", "max_wall_s=null"]
+  def job(name: str, steps: int, checkpoint: str, *overrides: str) -> Job:
     rate = f"learner.learning_rate.decay_steps={steps * 4 // 256}"
-    moozi("train", str(CONFIG), *common, rate, "logging.progress=plain", *overrides)
+    return Job(
+      name=name,
+      config=CONFIG,
+      overrides=(f"max_env_steps={steps}", "max_wall_s=null", rate, *overrides),
+      evaluations=(Evaluation(checkpoint=checkpoint, episodes=args.episodes),),
+    )
 
-
-def evaluate(folder: Path, name: str, checkpoint: str, episodes: int) -> dict[str, Any]:
-  """Figures of one checkpoint."""
-  run = str(folder / name)
-  return json.loads(moozi("evaluate", run, "--checkpoint", checkpoint, "--episodes", str(episodes), "--json"))
+  online = job(
+    "online", args.steps, str(half), "trajectories.save=true", f"checkpoint.milestones_env_steps={half}"
+  )
+  offline = job(
+    "offline",
+    args.offline_steps,
+    "last",
+    f"offline.trajectories={folder / online.run_name}",
+    f"offline.max_env_steps={half}",
+    f"reanalyze.ratio={args.ratio}",
+  )
+  return online, offline
 
 
 def measure(args: argparse.Namespace) -> dict[str, Any]:
-  """All of it."""
-  folder, half = args.folder.absolute(), args.steps // 2
-  train(
-    folder,
-    "online",
-    args.steps,
-    ["trajectories.save=true", f"checkpoint.milestones_env_steps={half}"],
-  )
-  offline = [
-    f"offline.trajectories={folder / 'online'}",
-    f"offline.max_env_steps={half}",
-    f"reanalyze.ratio={args.ratio}",
-  ]
-  train(folder, "offline", args.offline_steps, offline)
-  listed = json.loads(moozi("trajectories", str(folder / "online"), "--json"))
-  online = evaluate(folder, "online", str(half), args.episodes)
-  learned = evaluate(folder, "offline", "last", args.episodes)
+  """All of it, going on where an earlier call was stopped."""
+  folder = args.folder.absolute()
+  with Piece(None) as piece:
+    sweep, figures = Sweep(folder, piece), []
+    for job in jobs(args, folder):
+      came = sweep.finish(job)
+      if came is None:
+        raise UserError("stopped; the next call goes on from here")
+      figures += came
+  online, learned = figures
+  command = [*MOOZI, "trajectories", str(folder / "online"), "--json"]
+  done = subprocess.run(command, check=True, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+  listed = json.loads(done.stdout)
   return {
     "steps": args.steps,
     "offline_steps": args.offline_steps,
@@ -104,9 +111,10 @@ def main() -> None:
   parser.add_argument("--table", action="store_true")
   args = parser.parse_args()
   if not args.table:
-    figures = measure(args)
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    (RESULTS / "figures.json").write_text(json.dumps(figures, indent=2) + "\n")
+    try:
+      write_json(RESULTS / "figures.json", measure(args))
+    except (UserError, CommandError) as error:
+      raise SystemExit(f"error: {error}") from None
   table(json.loads((RESULTS / "figures.json").read_text()))
 
 

@@ -8,17 +8,17 @@ table; `--table` only prints it. Wall seconds are those of runs side by side.
 """
 
 import argparse
-import concurrent.futures
+import functools
 import json
 import os
-import subprocess
-import sys
-import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-HERE = Path(__file__).parent
+from moozi.experiments.scratch import make_missing, run_whole
+
+HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
 ROOT = HERE.parents[1]
 GAMES = ("breakout", "space_invaders")
@@ -41,28 +41,16 @@ def overrides_of(variant: str, ratio: float) -> tuple[str, ...]:
   return {"plain": (), "reanalyze": (f"reanalyze.ratio={ratio}",)}[variant]
 
 
-def run(game: str, variant: str, seed: int, steps: int, ratio: float) -> None:
-  """One run to its end; its figures are written only then."""
+def run(game: str, variant: str, seed: int, steps: int, ratio: float) -> dict[str, Any]:
+  """One run to its end."""
   overrides = overrides_of(variant, ratio)
-  with tempfile.TemporaryDirectory() as folder:
-    command = [
-      *(sys.executable, "-m", "moozi.cli", "train", str(ROOT / "config" / "minatar" / f"{game}.yaml")),
-      *("runtime=local", f"seed={seed}", f"max_env_steps={steps}", "max_wall_s=null", f"run.dir={folder}"),
-      *("run.name=run", "logging.progress=none", "evaluation.gif=false", "evaluation.period_env_steps=25000"),
-      # The learning rate falls over these steps, in updates of 256 at four samples a step.
-      *(f"learner.learning_rate.decay_steps={steps * 4 // 256}", *overrides),
-    ]
-    environment = os.environ | {"NPROC": "1", "OMP_NUM_THREADS": "1", "JAX_PLATFORMS": "cpu"}
-    subprocess.run(command, check=True, env=environment, cwd=ROOT, stdout=subprocess.DEVNULL)
-    summary = json.loads((Path(folder) / "run" / "summary.json").read_text())
-    lines = (Path(folder) / "run" / "metrics.jsonl").read_text().splitlines()
-  ticks = [json.loads(line) for line in lines]
-  curve = [{key: tick[key] for key in KEYS if key in tick} for tick in ticks]
-  result = {"game": game, "overrides": overrides, "summary": summary, "curve": curve}
-  RESULTS.mkdir(parents=True, exist_ok=True)
-  temporary = RESULTS / f".{game}_{variant}_seed{seed}.tmp"
-  temporary.write_text(json.dumps(result) + "\n")
-  temporary.rename(path_of(game, variant, seed))
+  own = (
+    *(f"seed={seed}", f"max_env_steps={steps}", "max_wall_s=null", "evaluation.period_env_steps=25000"),
+    # The learning rate falls over these steps, in updates of 256 at four samples a step.
+    f"learner.learning_rate.decay_steps={steps * 4 // 256}",
+  )
+  figures = run_whole(ROOT / "config" / "minatar" / f"{game}.yaml", (*own, *overrides), KEYS)
+  return {"game": game, "overrides": overrides, **figures}
 
 
 def path_of(game: str, variant: str, seed: int) -> Path:
@@ -112,10 +100,8 @@ def main() -> None:
   args = parser.parse_args()
   jobs = [(g, v, s) for s in range(args.seeds) for g in args.games for v in ("plain", "reanalyze")]
   if not args.table:
-    with concurrent.futures.ThreadPoolExecutor(args.workers) as pool:
-      missing = [job for job in jobs if not path_of(*job).exists()]
-      for future in [pool.submit(run, *job, args.steps, args.ratio) for job in missing]:
-        future.result()
+    work = {path_of(*job): functools.partial(run, *job, args.steps, args.ratio) for job in jobs}
+    make_missing(work, args.workers)
   table()
 
 

@@ -38,7 +38,7 @@ def load_resumed_config(run: RunDirectory, overrides: Sequence[str]) -> Config:
   """
   old = run.load_config()
   new = load_config(run.config_path, overrides)
-  before, after = _flat(config_to_dict(old)), _flat(config_to_dict(new))
+  before, after = flatten_settings(config_to_dict(old)), flatten_settings(config_to_dict(new))
   for key, value in after.items():
     if before.get(key) != value and any(key == fixed or key.startswith(f"{fixed}.") for fixed in FIXED):
       raise UserError(
@@ -56,11 +56,12 @@ def save_resumed_config(run: RunDirectory, config: Config, env_steps: int) -> No
   save_config(config, run.config_path)
 
 
-def _flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flatten_settings(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+  """Nested settings as one dict with dotted keys."""
   out: dict[str, Any] = {}
   for name, value in data.items():
     if isinstance(value, Mapping) and value:
-      out |= _flat(value, f"{prefix}{name}.")
+      out |= flatten_settings(value, f"{prefix}{name}.")
     else:
       out[prefix + name] = value
   return out

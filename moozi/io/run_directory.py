@@ -196,11 +196,7 @@ class RunDirectory:
 
     Raises: UserError: config.yaml is not a configuration of this version.
     """
-    data = read_yaml(self.config_path)
-    # A saved configuration is whole: a `base:` in it would read files that the run did not leave.
-    if not isinstance(data, dict) or BASE_KEY in data:
-      raise UserError(f"{self.config_path}: not a resolved configuration")
-    return config_from_dict(data, str(self.config_path))
+    return read_run_config(self.config_path)
 
   def write_summary(self, summary: Mapping[str, Any]) -> None:
     """Writes summary.json; a number that is not finite becomes null.
@@ -228,6 +224,18 @@ class RunDirectory:
       raise UserError(f"{self.path}: no summary.json: the run has not come to its end") from None
     except (OSError, ValueError, RecursionError) as e:
       raise UserError(f"{self.summary_path}: cannot be read: {e}") from None
+
+
+def read_run_config(path: Path) -> Config:
+  """The resolved configuration that a run has saved.
+
+  Raises: UserError: not a configuration of this version.
+  """
+  data = read_yaml(path)
+  # A saved configuration is whole: a `base:` in it would read files that the run did not leave.
+  if not isinstance(data, dict) or BASE_KEY in data:
+    raise UserError(f"{path}: not a resolved configuration")
+  return config_from_dict(data, str(path))
 
 
 def check_name(name: str, key: str = "run.name") -> str:

@@ -1,0 +1,158 @@
+"""Jobs of an experiment: a run to its end, and evaluations of its checkpoints; and how far each has come."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+from moozi.core.config import Config
+from moozi.core.errors import UserError
+from moozi.io.checkpoints import CheckpointInfo, find_checkpoint, list_checkpoints
+from moozi.io.config import config_to_dict, load_config
+from moozi.io.resume_config import flatten_settings
+from moozi.io.run_directory import RunDirectory
+
+GROWS = ("max_env_steps", "max_wall_s")
+"""Settings that a job may change when its run has begun: it goes on for longer."""
+
+# What depends on where and how a run is watched, and changes nothing in it.
+_ELSEWHERE = ("run.", "logging.")
+# A milestone is a round of steps, or what a driver has in flight, after the step it is for.
+_NEAR = 0.05
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Evaluation:
+  """Episodes of one checkpoint.
+
+  Attributes:
+    checkpoint: an environment step, or `last`.
+    episodes: how many.
+    simulations: of each search; None is the run's own number.
+  """
+
+  checkpoint: str
+  episodes: int = 100
+  simulations: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Job:
+  """One result to be made.
+
+  Attributes:
+    name: of its folder among the results.
+    config: the YAML file that its run begins with.
+    overrides: `key=value` each.
+    seed: of the run.
+    evaluations: after the run's end.
+    run: its folder among the runs, which jobs may share; None is `name`.
+  """
+
+  name: str
+  config: Path
+  overrides: tuple[str, ...] = ()
+  seed: int = 0
+  evaluations: tuple[Evaluation, ...] = (Evaluation(checkpoint="last"),)
+  run: str | None = None
+
+  @property
+  def run_name(self) -> str:
+    """Of the run's folder."""
+    return self.run or self.name
+
+  def settings(self, folder: Path) -> tuple[str, ...]:
+    """All that goes over the file's settings; runs lie in `folder`."""
+    return (*self.overrides, f"seed={self.seed}", f"run.dir={folder}", f"run.name={self.run_name}")
+
+  def load_config(self, folder: Path) -> Config:
+    """The configuration that its run is to have."""
+    return load_config(self.config, self.settings(folder))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Progress:
+  """How far a job's run has come.
+
+  Attributes:
+    env_steps: of the newest state that it can go on from; 0: there is none.
+    has_folder: the run's folder is there.
+    is_complete: it has made all its steps, or taken all its time.
+    grown: settings that the run has otherwise, and goes on with: `key=value` each.
+  """
+
+  env_steps: int
+  has_folder: bool
+  is_complete: bool
+  grown: tuple[str, ...] = ()
+
+
+def progress_of(job: Job, folder: Path) -> Progress:
+  """How far the job's run in `folder` has come.
+
+  Raises: UserError: the run was begun with other settings.
+  """
+  path, wanted = folder / job.run_name, job.load_config(folder)
+  if not path.exists():
+    return Progress(env_steps=0, has_folder=False, is_complete=False)
+  run = RunDirectory.open(path)
+  grown = []
+  for key in differences(run.load_config(), wanted):
+    if key not in GROWS:
+      raise UserError(
+        f"{path}: was begun with another {key} than the job {job.name} has now; move it away to begin anew"
+      )
+    grown.append(f"{key}={'null' if (value := getattr(wanted, key)) is None else value}")
+  newest = newest_resumable(run)
+  if newest is None:
+    return Progress(env_steps=0, has_folder=True, is_complete=False, grown=tuple(grown))
+  is_timed_out = wanted.max_wall_s is not None and newest.meta.get("wall_s", 0.0) >= wanted.max_wall_s
+  return Progress(
+    env_steps=newest.env_steps,
+    has_folder=True,
+    is_complete=newest.env_steps >= wanted.max_env_steps or is_timed_out,
+    grown=tuple(grown),
+  )
+
+
+def differences(there: Config, here: Config) -> list[str]:
+  """The keys of settings in which two configurations are not the same, but for where a run lies."""
+  before, after = (flatten_settings(config_to_dict(c)) for c in (there, here))
+  keys = sorted(before.keys() | after.keys())
+  return [k for k in keys if before.get(k) != after.get(k) and not k.startswith(_ELSEWHERE)]
+
+
+def newest_resumable(run: RunDirectory) -> CheckpointInfo | None:
+  """The newest checkpoint that the run can go on from, by its manifests; None: there is none."""
+  names = {info.name for info in list_checkpoints(run.resume_path)}
+  found = [info for info in list_checkpoints(run.checkpoints_path) if info.name in names]
+  return found[-1] if found else None
+
+
+def is_near(env_steps: int, wanted: int) -> bool:
+  """Whether a checkpoint may stand for a stated environment step."""
+  return abs(env_steps - wanted) <= _NEAR * wanted
+
+
+def evaluations_of(job: Job, folder: Path) -> dict[Path, tuple[Evaluation, CheckpointInfo]]:
+  """The evaluations of a job whose run is complete, each with its checkpoint.
+
+  Returns: by the file where its figures wait until all of the job's are there. One of an environment step
+    that the run never came to is not among them, and of two that are the same only the first.
+  Raises: UserError: the run has no checkpoint.
+  """
+  run = RunDirectory.open(folder / job.run_name)
+  out: dict[Path, tuple[Evaluation, CheckpointInfo]] = {}
+  for evaluation in job.evaluations:
+    found = find_checkpoint(run.checkpoints_path, evaluation.checkpoint)
+    if evaluation.checkpoint.isdigit() and not is_near(found.env_steps, int(evaluation.checkpoint)):
+      continue
+    simulations = "own" if evaluation.simulations is None else evaluation.simulations
+    name = f"{found.name}_simulations_{simulations}_episodes_{evaluation.episodes}.json"
+    out.setdefault(folder / "evaluations" / job.run_name / name, (evaluation, found))
+  return out
+
+
+def read_evaluation(path: Path) -> dict[str, Any] | None:
+  """The figures; None: they are not there."""
+  return json.loads(path.read_text("utf-8")) if path.exists() else None

@@ -1,0 +1,101 @@
+"""Commands that run until they end, or until a piece of time is over."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import IO, Any
+
+import moozi
+
+ROOT = Path(moozi.__file__).resolve().parents[1]
+"""Where the package lies: found from there whatever the folder of the process that asks."""
+
+MOOZI = (sys.executable, "-m", "moozi.cli")
+"""The command line, as this interpreter runs it."""
+
+_POLL_S = 0.5
+
+
+class Piece:
+  """A stretch of time that commands may take. SIGINT and SIGTERM end it early.
+
+  Use it in a `with`, in the process's main thread.
+
+  Args:
+    seconds: how long; None is for ever.
+    patience_s: a command that goes on so long after it was told to stop is killed.
+  """
+
+  def __init__(self, seconds: float | None, patience_s: float = 180.0) -> None:
+    self._end = None if seconds is None else time.monotonic() + seconds
+    self._patience_s = patience_s
+    self._saved: dict[int, Any] = {}
+
+  @property
+  def is_over(self) -> bool:
+    """Whether its time has come."""
+    return self.left_s <= 0
+
+  @property
+  def left_s(self) -> float:
+    """Seconds until it is over."""
+    return float("inf") if self._end is None else self._end - time.monotonic()
+
+  def end(self) -> None:
+    """It is over now."""
+    self._end = time.monotonic()
+
+  def run(
+    self,
+    command: Sequence[str | Path],
+    stdout: IO[Any],
+    stderr: IO[Any],
+    on_wait: Callable[[], None] = lambda: None,
+  ) -> int:
+    """Runs a command; when the piece is over it gets one SIGTERM and is waited for.
+
+    It has a session of its own: a Ctrl-C at the terminal reaches it through this process, and once.
+
+    Args:
+      command: program and arguments.
+      stdout, stderr: files.
+      on_wait: called twice a second while it runs.
+    Returns: its exit status; below 0 by a signal.
+    """
+    process = subprocess.Popen(
+      [str(part) for part in command], stdout=stdout, stderr=stderr, cwd=ROOT, start_new_session=True
+    )
+    told_at: float | None = None
+    try:
+      while True:
+        try:
+          return process.wait(timeout=_POLL_S)
+        except subprocess.TimeoutExpired:
+          on_wait()
+        if self.is_over and told_at is None:
+          process.terminate()
+          told_at = time.monotonic()
+        elif told_at is not None and time.monotonic() - told_at > self._patience_s:
+          os.killpg(process.pid, signal.SIGKILL)
+    finally:
+      if process.poll() is None:
+        # Something went wrong here: nothing is left running.
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+  def __enter__(self) -> "Piece":
+    for number in (signal.SIGINT, signal.SIGTERM):
+      self._saved[number] = signal.signal(number, self._on_signal)
+    return self
+
+  def __exit__(self, *_: object) -> None:
+    for number, handler in self._saved.items():
+      signal.signal(number, handler)
+
+  def _on_signal(self, number: int, frame: FrameType | None) -> None:
+    self.end()

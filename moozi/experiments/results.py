@@ -1,0 +1,169 @@
+"""Committed results: a folder for each job, there whole or not at all.
+
+config.yaml        the run's configuration
+metrics.jsonl      its ticks, thinned; not where another result has the same run's
+summary.json       what the run said at its end
+evaluations.json   a list: `moozi evaluate --json --returns` of each checkpoint, with its wall time
+machine.json       cores and versions
+"""
+
+import dataclasses
+import importlib.metadata
+import json
+import os
+import platform
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from moozi.core.config import Config
+from moozi.core.errors import UserError
+from moozi.io.config import save_config
+from moozi.io.metrics import read_metrics
+from moozi.io.plain_json import to_plain_json
+from moozi.io.run_directory import RunDirectory, read_run_config
+from moozi.io.whole_files import write_whole
+
+MAX_TICKS = 200
+"""Ticks that a result keeps beside those of evaluations."""
+
+_DIGITS = 6
+_PACKAGES = ("jax", "mctx", "minatar", "ray")
+
+
+def write_json(path: Path, value: Any, indent: int | None = 1) -> None:
+  """Writes a file of JSON, whole or not at all, and its folder where there is none."""
+  path.parent.mkdir(parents=True, exist_ok=True)
+  text = json.dumps(to_plain_json(value), indent=indent, allow_nan=False)
+  write_whole(path, (text + "\n").encode())
+
+
+def write_result(
+  path: Path, run: RunDirectory, evaluations: Sequence[dict[str, Any]], with_curve: bool = True
+) -> None:
+  """Makes the folder of a job that is done; one that is there is replaced.
+
+  Args:
+    path: the folder.
+    run: of the job.
+    evaluations: their figures.
+    with_curve: metrics.jsonl is part of it; false where another result of the same run has it.
+  """
+  temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+  shutil.rmtree(temporary, ignore_errors=True)
+  temporary.mkdir(parents=True)
+  config = run.load_config()
+  # Where it lay is no part of the result.
+  save_config(
+    config.model_copy(update={"run": config.run.model_copy(update={"dir": "runs"})}),
+    temporary / "config.yaml",
+  )
+  if with_curve:
+    lines = [json.dumps(to_plain_json(tick)) for tick in thin(read_metrics(run.metrics_path))]
+    write_whole(temporary / "metrics.jsonl", ("\n".join(lines) + "\n").encode())
+  if run.summary_path.exists():
+    shutil.copyfile(run.summary_path, temporary / "summary.json")
+  write_json(temporary / "evaluations.json", evaluations, indent=None)
+  write_json(temporary / "machine.json", machine())
+  old = path.with_name(f".{path.name}.{os.getpid()}.old")
+  if path.exists():
+    path.rename(old)
+  temporary.rename(path)
+  shutil.rmtree(old, ignore_errors=True)
+
+
+def machine() -> dict[str, Any]:
+  """What a wall time depends on."""
+  return {
+    "cores": len(os.sched_getaffinity(0)),
+    "processor": platform.machine(),
+    "python": platform.python_version(),
+    "packages": {name: version for name in _PACKAGES if (version := _version(name)) is not None},
+  }
+
+
+def _version(package: str) -> str | None:
+  try:
+    return importlib.metadata.version(package)
+  except importlib.metadata.PackageNotFoundError:
+    return None
+
+
+def thin(ticks: Sequence[dict[str, Any]], most: int = MAX_TICKS) -> list[dict[str, Any]]:
+  """The ticks of evaluations, and so many of the others, evenly, the last among them; six digits a number."""
+  others = [i for i, tick in enumerate(ticks) if "test/return_mean" not in tick]
+  step = max(1, -(-len(others) // most))
+  kept = set(others[::-1][::step])
+  return [
+    {name: _short(value) for name, value in tick.items()}
+    for i, tick in enumerate(ticks)
+    if i in kept or "test/return_mean" in tick
+  ]
+
+
+def _short(value: Any) -> Any:
+  return float(f"{value:.{_DIGITS}g}") if isinstance(value, float) else value
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Result:
+  """A committed result.
+
+  Attributes:
+    path: its folder.
+    config: of the run.
+    evaluations: their figures.
+    cores: of the machine that it was made on.
+  """
+
+  path: Path
+  config: Config
+  evaluations: list[dict[str, Any]]
+  cores: int
+
+  @property
+  def agent(self) -> str:
+    """As figures and tables call it."""
+    return "PPO" if self.config.algorithm == "ppo" else "MooZi"
+
+  @property
+  def game(self) -> str:
+    """The world's name without its library."""
+    return self.config.env.name.partition(":")[2]
+
+  @property
+  def sticky_action_prob(self) -> float | None:
+    """Of the world; None where it was not said."""
+    value = self.config.env.kwargs.get("sticky_action_prob")
+    return None if value is None else float(value)
+
+  @property
+  def has_curve(self) -> bool:
+    """Whether it has metrics."""
+    return (self.path / "metrics.jsonl").exists()
+
+  def ticks(self) -> list[dict[str, Any]]:
+    """The ticks of its metrics."""
+    return read_metrics(self.path / "metrics.jsonl")
+
+
+def read_results(directory: Path) -> list[Result]:
+  """The results there are, by name.
+
+  Raises: UserError: a folder among them is no result.
+  """
+  if not directory.is_dir():
+    return []
+  folders = [p for p in sorted(directory.iterdir()) if p.is_dir() and not p.name.startswith(".")]
+  return [_read_result(path) for path in folders]
+
+
+def _read_result(path: Path) -> Result:
+  try:
+    evaluations = json.loads((path / "evaluations.json").read_text("utf-8"))
+    cores = int(json.loads((path / "machine.json").read_text("utf-8"))["cores"])
+  except (OSError, ValueError, KeyError, TypeError) as error:
+    raise UserError(f"{path}: not a result: {type(error).__name__}: {error}") from None
+  config = read_run_config(path / "config.yaml")
+  return Result(path=path, config=config, evaluations=evaluations, cores=cores)

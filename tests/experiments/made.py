@@ -1,0 +1,74 @@
+"""Results made by hand, as a sweep leaves them, and scripts that lie outside the package."""
+
+import importlib.util
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from moozi.experiments.results import write_json
+from moozi.io.config import load_config, save_config
+
+ROOT = Path(__file__).parents[2]
+
+
+def load_script(*parts: str) -> ModuleType:
+  """A script of this repository as a module; nothing in it runs that `__main__` guards."""
+  path = ROOT.joinpath(*parts)
+  spec = importlib.util.spec_from_file_location("_".join([*parts[:-1], path.stem]), path)
+  assert spec is not None
+  assert spec.loader is not None
+  module = importlib.util.module_from_spec(spec)
+  spec.loader.exec_module(module)
+  return module
+
+
+def evaluation(
+  env_steps: int, returns: Sequence[float], simulations: int | None = None, wall_s: float = 600.0
+) -> dict[str, Any]:
+  """The figures of one checkpoint."""
+  return {
+    "wanted": str(env_steps),
+    "simulations": simulations,
+    "wall_s": wall_s,
+    "env_steps": env_steps,
+    "episodes": len(returns),
+    "distinct_episodes": len(set(returns)),
+    "return_mean": float(np.mean(returns)),
+    "returns": [float(x) for x in returns],
+  }
+
+
+def make_result(
+  results: Path,
+  name: str,
+  evaluations: Sequence[dict[str, Any]],
+  curve: Sequence[tuple[int, float, float]] | None = (),
+  game: str = "minatar:breakout",
+  overrides: Sequence[str] = (),
+) -> Path:
+  """A result's folder.
+
+  Args:
+    results: where it lies.
+    name: of the folder.
+    evaluations: what `evaluation` made.
+    curve: (environment steps, seconds, return in evaluation) each; None leaves no metrics.
+    game: the world; without sticky actions, its episodes cut off after 1,000 steps.
+    overrides: `key=value` each.
+  """
+  folder = results / name
+  folder.mkdir(parents=True)
+  world = (f"env.name={game}", "env.kwargs.sticky_action_prob=0.0", "env.kwargs.max_episode_steps=1000")
+  save_config(load_config(None, [*world, *overrides]), folder / "config.yaml")
+  write_json(folder / "evaluations.json", evaluations)
+  write_json(folder / "machine.json", {"cores": 2})
+  if curve is not None:
+    ticks = [
+      {"env_steps": s, "wall_s": t, "test/at_env_steps": s, "test/return_mean": r} for s, t, r in curve
+    ]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(tick) + "\n" for tick in ticks))
+  return folder

@@ -1,0 +1,88 @@
+"""Short runs side by side: files there are not made again, and a run that was stopped counts for nothing."""
+
+import functools
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from moozi.experiments import scratch
+from moozi.io.config import load_config
+from tests.experiments.made import load_script
+
+STAND_IN = """
+import json, pathlib, sys
+given = dict(x.split("=", 1) for x in sys.argv[3:])
+run = pathlib.Path(given["run.dir"]) / given["run.name"]
+run.mkdir()
+reason = "stopped" if given["seed"] == "9" else "max_env_steps"
+(run / "summary.json").write_text(json.dumps({"reason": reason, "env_steps": 7, "seed": int(given["seed"])}))
+(run / "metrics.jsonl").write_text('{"env_steps": 5, "a": 1, "b": 2}\\n{"env_steps": 7, "b": 3}\\n')
+"""
+
+
+@pytest.fixture
+def program(tmp_path, monkeypatch):
+  path = tmp_path / "stand_in.py"
+  path.write_text(STAND_IN)
+  monkeypatch.setattr(scratch, "MOOZI", (sys.executable, str(path)))
+
+
+def test_a_run_leaves_its_summary_and_some_of_its_metrics(program):
+  figures = scratch.run_whole(Path("some.yaml"), ("seed=4",), ("env_steps", "a"))
+  assert figures["summary"] == {"reason": "max_env_steps", "env_steps": 7, "seed": 4}
+  assert figures["curve"] == [{"env_steps": 5, "a": 1}, {"env_steps": 7}]
+
+
+def test_a_run_that_was_stopped_leaves_nothing(program, tmp_path):
+  work = {
+    tmp_path / f"out/{seed}.json": functools.partial(scratch.run_whole, Path("x.yaml"), (f"seed={seed}",), ())
+    for seed in (1, 9, 2)
+  }
+  with pytest.raises(RuntimeError, match=r"a run of x\.yaml was stopped at 7 steps"):
+    scratch.make_missing(work, at_once=1)
+  assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["1.json", "2.json"]
+
+
+def test_what_is_there_is_not_made_again(tmp_path):
+  made = []
+  work = {tmp_path / name: lambda name=name: made.append(name) or {"is": name} for name in ("a", "b", "c")}
+  (tmp_path / "b").write_text("old")
+  scratch.make_missing(work, at_once=2)
+  assert sorted(made) == ["a", "c"]
+  assert (tmp_path / "b").read_text() == "old"
+  assert json.loads((tmp_path / "c").read_text()) == {"is": "c"}
+
+
+@pytest.mark.parametrize(
+  ("experiment", "script", "arguments"),
+  [
+    ("minatar_two_cores", "ablation", ("consistency", 1, 1000)),
+    ("reanalyze_sample_efficiency", "sweep", ("space_invaders", "reanalyze", 1, 1000, 0.8)),
+  ],
+)
+def test_short_experiments_begin_runs_with_settings_that_are_allowed(
+  monkeypatch, experiment, script, arguments
+):
+  module, seen = load_script("experiments", experiment, f"{script}.py"), []
+  monkeypatch.setattr(module, "run_whole", lambda *given: seen.append(given) or {"summary": 1, "curve": 2})
+  figures = module.run(*arguments)
+  assert (figures["summary"], figures["curve"]) == (1, 2)
+  ((config, overrides, _),) = seen
+  settings = load_config(config, overrides)
+  assert (settings.seed, settings.max_env_steps) == (1, 1000)
+
+
+def test_the_offline_experiments_jobs_follow_one_another(tmp_path):
+  import argparse
+
+  module = load_script("experiments", "offline", "sweep.py")
+  args = argparse.Namespace(steps=1000, offline_steps=600, ratio=0.8, episodes=5)
+  online, offline = module.jobs(args, tmp_path)
+  first, second = (job.load_config(tmp_path) for job in (online, offline))
+  assert first.trajectories.save
+  assert first.checkpoint.milestones_env_steps == 500
+  assert second.offline.trajectories == str(tmp_path / "online")
+  assert (second.offline.max_env_steps, second.max_env_steps, second.reanalyze.ratio) == (500, 600, 0.8)
+  assert [e.checkpoint for job in (online, offline) for e in job.evaluations] == ["500", "last"]

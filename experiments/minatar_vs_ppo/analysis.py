@@ -1,0 +1,179 @@
+"""The table of MooZi and PPO on MinAtar, from `results/`, and what others published beside it.
+
+    python experiments/minatar_vs_ppo/analysis.py             # results/table.md and results/table.json
+    python experiments/minatar_vs_ppo/analysis.py --readme    # and the table of the project's README
+
+A figure is the mean over seeds of the mean return of their evaluation episodes, from the checkpoint nearest
+the stated environment step, with a 95% bootstrap interval over seeds and episodes.
+"""
+
+import argparse
+import dataclasses
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from moozi.core.errors import UserError
+from moozi.experiments.jobs import is_near
+from moozi.experiments.results import Result, read_results, write_json
+from moozi.experiments.statistics import estimate
+from moozi.io.yaml_files import read_yaml, write_text
+
+HERE = Path(__file__).resolve().parent
+README = HERE.parents[1] / "README.md"
+PUBLISHED = HERE / "published.yaml"
+GAMES = ("asterix", "breakout", "freeway", "seaquest", "space_invaders")
+AT_STEPS = (1_000_000, 3_000_000, 5_000_000)
+MIN_EPISODES = 100
+BEGIN, END = "<!-- minatar_vs_ppo: begin -->", "<!-- minatar_vs_ppo: end -->"
+LIBRARY = "minatar:"
+
+
+def rows_of(results: Sequence[Result]) -> list[dict[str, Any]]:
+  """A row for each agent, stickiness, environment step and game that there are figures of.
+
+  Of several evaluations of a run near a step the nearest counts, and none with another number of simulations
+  than the run's own.
+  """
+  groups: dict[tuple[Any, ...], list[tuple[Result, dict[str, Any]]]] = {}
+  for result in results:
+    if not result.config.env.name.startswith(LIBRARY):
+      continue
+    for steps in AT_STEPS:
+      near = [e for e in result.evaluations if is_near(e["env_steps"], steps) and _counts(e)]
+      if near:
+        nearest = min(near, key=lambda e, steps=steps: abs(e["env_steps"] - steps))
+        key = (result.agent, result.sticky_action_prob or 0.0, steps, result.game)
+        groups.setdefault(key, []).append((result, nearest))
+  return [_row(key, members) for key, members in sorted(groups.items())]
+
+
+def _counts(evaluation: dict[str, Any]) -> bool:
+  return evaluation["simulations"] is None and evaluation["episodes"] >= MIN_EPISODES
+
+
+def _row(key: tuple[Any, ...], members: list[tuple[Result, dict[str, Any]]]) -> dict[str, Any]:
+  agent, sticky, steps, game = key
+  evaluations = [e for _, e in members]
+  return {
+    "agent": agent,
+    "sticky_action_prob": sticky,
+    "at_env_steps": steps,
+    "game": game,
+    "seeds": [result.config.seed for result, _ in members],
+    "step_cap": sorted({result.config.env.kwargs.get("max_episode_steps") or 0 for result, _ in members}),
+    "cores": sorted({result.cores for result, _ in members}),
+    "env_steps": [e["env_steps"] for e in evaluations],
+    "distinct_episodes": [e["distinct_episodes"] for e in evaluations],
+    "wall_min": sum(e["wall_s"] for e in evaluations) / len(evaluations) / 60,
+    **dataclasses.asdict(estimate([e["returns"] for e in evaluations])),
+  }
+
+
+def read_published(path: Path = PUBLISHED) -> list[dict[str, Any]]:
+  """What others published, with the conditions of each."""
+  published: list[dict[str, Any]] = read_yaml(path)
+  return published
+
+
+def table_of(rows: Sequence[dict[str, Any]], published: Sequence[dict[str, Any]]) -> str:
+  """The table in Markdown, a line for each agent and condition, and what its figures are."""
+  names = [game.replace("_", " ") for game in GAMES]
+  lines = [f"| agent, conditions | {' | '.join(names)} |", "|---" * (len(GAMES) + 1) + "|"]
+  for agent, sticky, steps in sorted({_kind(r) for r in rows}, key=lambda k: (k[1], k[0], k[2])):
+    cells = {r["game"]: _cell(r) for r in rows if _kind(r) == (agent, sticky, steps)}
+    label = f"**{agent}**, package minatar, {_sticky(sticky)}, {_millions(steps)} steps"
+    lines.append(f"| {label} | {' | '.join(cells.get(game, '–') for game in GAMES)} |")
+  for entry in published:
+    cells = {game: _published_cell(value, entry["is_read_off"]) for game, value in entry["returns"].items()}
+    lines.append(f"| {_conditions(entry)} | {' | '.join(cells.get(game, '–') for game in GAMES)} |")
+  return "\n".join([*lines, "", _legend(rows)])
+
+
+def _kind(row: dict[str, Any]) -> tuple[str, float, int]:
+  return row["agent"], row["sticky_action_prob"], row["at_env_steps"]
+
+
+def _cell(row: dict[str, Any]) -> str:
+  seeds = len(row["seeds"])
+  parts = [f"**{row['mean']:.1f}** [{row['low']:.1f}, {row['high']:.1f}]"]
+  if row["iqm"] is not None:
+    parts.append(f"IQM {row['iqm']:.1f} [{row['iqm_low']:.1f}, {row['iqm_high']:.1f}]")
+  return f"{', '.join(parts)}; {row['wall_min']:.0f} min, {seeds} seed{'s' * (seeds > 1)}"
+
+
+def _published_cell(value: Any, is_read_off: bool) -> str:
+  text = "–".join(f"{x:g}" for x in value) if isinstance(value, list) else str(value)
+  return f"≈ {text}" if is_read_off else text
+
+
+def _conditions(entry: dict[str, Any]) -> str:
+  steps = "" if entry["env_steps"] is None else f", {_millions(entry['env_steps'])} steps"
+  cap = f"step cap {entry['step_cap']}"
+  return f"{entry['agent']}: {entry['environment']}, {_sticky(entry['sticky_action_prob'])}, {cap}{steps}"
+
+
+def _sticky(probability: float) -> str:
+  return f"sticky {probability:g}" if probability else "no sticky actions"
+
+
+def _millions(steps: int) -> str:
+  return f"{steps / 1e6:g}M"
+
+
+def _legend(rows: Sequence[dict[str, Any]]) -> str:
+  cores = sorted({count for row in rows for count in row["cores"]})
+  caps = {row["game"]: row["step_cap"] for row in rows}
+  others = ", ".join(f"{game.replace('_', ' ')} {cap[0]:,}" for game, cap in caps.items() if cap != [1000])
+  return (
+    f"MooZi and PPO of this repository: mean return of {MIN_EPISODES} noise-free evaluation episodes a seed, "
+    "from the checkpoint nearest the stated step, with 95% bootstrap intervals over seeds and episodes (of "
+    "one seed: over its episodes alone), and the wall time until that checkpoint on "
+    f"{' or '.join(map(str, cores))} cores; episodes are cut off after 1,000 steps"
+    f"{f' ({others})' if others else ''}. The others are as published under conditions of their own, ≈ read "
+    "off a plot; sources and how each was evaluated: experiments/minatar_vs_ppo/published.yaml."
+  )
+
+
+def write_between_markers(path: Path, text: str) -> None:
+  """Puts the text between the markers of a file, in the place of what is there.
+
+  Raises: UserError: the markers are not there, once each and in order.
+  """
+  whole = path.read_text("utf-8")
+  if whole.count(BEGIN) != 1 or whole.count(END) != 1 or whole.index(BEGIN) > whole.index(END):
+    raise UserError(f"{path}: needs one line {BEGIN} and, after it, one line {END}")
+  before, _, rest = whole.partition(BEGIN)
+  write_text(path, f"{before}{BEGIN}\n\n{text}\n\n{END}{rest.partition(END)[2]}")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+  """Writes the tables; returns the exit status."""
+  parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+  parser.add_argument("--results", type=Path, default=HERE / "results")
+  parser.add_argument(
+    "--readme", type=Path, nargs="?", const=README, metavar="FILE", help="write it between the markers, too"
+  )
+  given = parser.parse_args(arguments)
+  try:
+    rows = rows_of(read_results(given.results))
+    if not rows:
+      raise UserError(
+        f"{given.results}: there are no results yet; experiments/minatar_vs_ppo/sweep.py makes them"
+      )
+    published = read_published()
+    table = table_of(rows, published)
+    write_json(given.results / "table.json", {"measured": rows, "published": published})
+    write_text(given.results / "table.md", table + "\n")
+    if given.readme is not None:
+      write_between_markers(given.readme, table)
+  except UserError as error:
+    print(f"error: {error}", file=sys.stderr)
+    return 2
+  print(table)
+  return 0
+
+
+if __name__ == "__main__":
+  sys.exit(main())

@@ -1,0 +1,165 @@
+"""The experiment of MooZi and PPO on MinAtar: its jobs, and its table from results made by hand."""
+
+import json
+
+import pytest
+
+from moozi.experiments.results import read_results
+from tests.experiments.made import ROOT, evaluation, load_script, make_result
+
+FOLDER = ("experiments", "minatar_vs_ppo")
+analysis = load_script(*FOLDER, "analysis.py")
+HUNDRED = [0.0, 10.0] * 50
+PPO = ("algorithm=ppo",)
+
+
+def test_every_job_has_settings_that_are_allowed_and_a_name_of_its_own(tmp_path):
+  jobs = load_script(*FOLDER, "sweep.py").jobs()
+  assert len({job.name for job in jobs}) == len(jobs)
+  configs = {job.name: job.load_config(tmp_path) for job in jobs}
+  for game in ("asterix", "breakout", "freeway", "seaquest", "space_invaders"):
+    for agent in ("muzero", "ppo"):
+      config = configs[f"{agent}_{game}_seed0"]
+      assert config.env.name == f"minatar:{game}"
+      assert config.algorithm == agent
+      assert config.env.kwargs["sticky_action_prob"] == 0.0
+      assert config.env.kwargs["max_episode_steps"] == (2500 if game == "freeway" else 1000)
+      assert config.max_env_steps >= 3_000_000
+      assert config.max_wall_s == 3600
+      # What is evaluated must have been kept.
+      assert config.checkpoint.milestones_env_steps == 250_000
+  assert configs["muzero_breakout_sticky_seed0"].env.kwargs["sticky_action_prob"] == 0.1
+  assert configs["ppo_breakout_seed0"].max_env_steps == 5_000_000
+  strength = next(job for job in jobs if job.name == "simulations_space_invaders_seed0")
+  assert strength.run_name == "muzero_space_invaders_seed0"
+  assert len(strength.evaluations) == 12 * 7
+  settings = configs[strength.run_name].model_dump(), configs[strength.name].model_dump()
+  assert settings[0] == settings[1], "the run is one and the same"
+
+
+@pytest.fixture
+def results(tmp_path):
+  """Two seeds of MooZi and one of PPO on Breakout, one sticky, one on Freeway, strength by simulations."""
+  folder = tmp_path / "results"
+  at_1m = [(1_000_448, 0.0), (1_001_472, 10.0)]
+  for seed, (steps, level) in enumerate(at_1m):
+    far = evaluation(2_000_000, [99.0] * 100)
+    own = evaluation(steps, [level] * 100, wall_s=600.0 + 120 * seed)
+    make_result(folder, f"muzero_{seed}", [own, far], overrides=(f"seed={seed}",))
+  late = evaluation(3_000_320, [8.0] * 100, wall_s=3000.0)
+  make_result(folder, "ppo_0", [evaluation(1_007_616, HUNDRED), late], overrides=PPO)
+  make_result(
+    folder,
+    "sticky",
+    [evaluation(1_000_000, [3.0] * 100)],
+    overrides=("env.kwargs.sticky_action_prob=0.1",),
+  )
+  make_result(
+    folder,
+    "freeway",
+    [evaluation(1_000_000, [50.0] * 100)],
+    game="minatar:freeway",
+    overrides=("env.kwargs.max_episode_steps=2500",),
+  )
+  few = [evaluation(1_000_000, [500.0] * 100, simulations=64), evaluation(1_000_000, [700.0] * 30)]
+  make_result(folder, "strength", few, curve=None)
+  make_result(folder, "another_world", [evaluation(1_000_000, [1.0] * 100)], game="tiny:catch")
+  return folder
+
+
+def rows(results) -> dict:
+  found = analysis.rows_of(read_results(results))
+  return {(r["agent"], r["game"], r["sticky_action_prob"], r["at_env_steps"]): r for r in found}
+
+
+def test_rows_are_of_the_checkpoints_near_a_step_and_of_the_run_s_own_search(results):
+  found = rows(results)
+  assert set(found) == {
+    ("MooZi", "breakout", 0.0, 1_000_000),
+    ("MooZi", "breakout", 0.1, 1_000_000),
+    ("MooZi", "freeway", 0.0, 1_000_000),
+    ("PPO", "breakout", 0.0, 1_000_000),
+    ("PPO", "breakout", 0.0, 3_000_000),
+  }
+  two = found["MooZi", "breakout", 0.0, 1_000_000]
+  assert (two["seeds"], two["env_steps"], two["wall_min"]) == ([0, 1], [1_000_448, 1_001_472], 11.0)
+  assert (two["mean"], two["low"], two["high"], two["iqm"]) == (5.0, 0.0, 10.0, None)
+  one = found["PPO", "breakout", 0.0, 1_000_000]
+  assert one["mean"] == 5.0
+  assert (one["low"], one["high"]) == (pytest.approx(4.0, abs=0.1), pytest.approx(6.0, abs=0.1))
+
+
+def cells(line: str) -> list[str]:
+  return [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def test_the_table_has_a_line_for_each_condition_and_the_published_ones_below(results):
+  table = analysis.table_of(analysis.rows_of(read_results(results)), analysis.read_published())
+  lines = table.splitlines()
+  assert cells(lines[0])[1:] == ["asterix", "breakout", "freeway", "seaquest", "space invaders"]
+  ours = [cells(line) for line in lines[2:6]]
+  assert [line[0] for line in ours] == [
+    "**MooZi**, package minatar, no sticky actions, 1M steps",
+    "**PPO**, package minatar, no sticky actions, 1M steps",
+    "**PPO**, package minatar, no sticky actions, 3M steps",
+    "**MooZi**, package minatar, sticky 0.1, 1M steps",
+  ]
+  two_seeds, freeway = "**5.0** [0.0, 10.0]; 11 min, 2 seeds", "**50.0** [50.0, 50.0]; 10 min, 1 seed"
+  assert ours[0][1:] == ["–", two_seeds, freeway, "–", "–"]
+  assert ours[1][2].startswith("**5.0** [4.")  # the bootstrap's own digits follow
+  assert ours[2][1:] == ["–", "**8.0** [8.0, 8.0]; 50 min, 1 seed", "–", "–", "–"]
+  assert ours[3][2] == "**3.0** [3.0, 3.0]; 10 min, 1 seed"
+  published = {line[0]: line[1:] for line in map(cells, lines[6:-2])}
+  gymnax = published["PPO of gymnax: gymnax, no sticky actions, step cap 1,000 (Freeway 2,500), 10M steps"]
+  assert gymnax == ["15–18", "28", "58", "–", "131–136"]
+  rival = published["AC(λ) of MinAtar: package minatar, sticky 0.1, step cap none (Freeway 2,500), 5M steps"]
+  assert rival[1] == "≈ 17.5"
+  assert "on 2 cores; episodes are cut off after 1,000 steps (freeway 2,500)." in lines[-1]
+
+
+def test_the_tables_are_written_and_the_readme_where_it_is_asked_for(results, tmp_path, capsys):
+  readme = tmp_path / "README.md"
+  readme.write_text(f"before\n{analysis.BEGIN}\nold\n{analysis.END}\nafter\n")
+  assert analysis.main(["--results", str(results)]) == 0
+  assert "old" in readme.read_text()
+  assert analysis.main(["--results", str(results), "--readme", str(readme)]) == 0
+  table = (results / "table.md").read_text()
+  assert capsys.readouterr().out == table * 2
+  assert readme.read_text() == f"before\n{analysis.BEGIN}\n\n{table}\n{analysis.END}\nafter\n"
+  written = json.loads((results / "table.json").read_text())
+  assert len(written["measured"]) == 5
+  assert {entry["agent"] for entry in written["published"]} >= {"PPO of gymnax", "AC(λ) of MinAtar"}
+
+
+def test_without_results_or_markers_there_is_one_line_and_status_2(results, tmp_path, capsys):
+  readme = tmp_path / "README.md"
+  readme.write_text("no markers\n")
+  for arguments, said in (
+    (["--results", str(tmp_path / "none")], "there are no results yet; experiments/minatar_vs_ppo/sweep.py"),
+    (["--results", str(results), "--readme", str(readme)], "needs one line <!-- minatar_vs_ppo: begin -->"),
+  ):
+    assert analysis.main(arguments) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert error.count("\n") == 1
+    assert said in error
+  assert readme.read_text() == "no markers\n"
+
+
+def test_the_project_s_readme_has_the_markers():
+  text = (ROOT / "README.md").read_text()
+  assert text.count(analysis.BEGIN) == text.count(analysis.END) == 1
+  assert text.index(analysis.BEGIN) < text.index(analysis.END)
+
+
+def test_every_published_figure_names_its_source_and_conditions():
+  published = analysis.read_published()
+  keys = {
+    *("agent", "source", "environment", "sticky_action_prob", "step_cap", "env_steps", "evaluation"),
+    *("is_read_off", "returns"),
+  }
+  for entry in published:
+    assert set(entry) == keys, entry["agent"]
+    assert set(entry["returns"]) <= set(analysis.GAMES)
+    assert entry["returns"]
+  assert len({entry["agent"] for entry in published}) == len(published)

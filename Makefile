@@ -7,7 +7,7 @@ STAMP := $(VENV)/.stamp
 PYTEST ?= $(BIN)/python -m pytest -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train test test-all check format bench constraints clean
+.PHONY: help setup train test test-all check format bench figures constraints clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -49,6 +49,10 @@ bench: setup ## measure the speed of the parts and of the whole
 	$(BIN)/python scripts/bench_worlds.py atari
 	$(BIN)/python scripts/bench_memory.py
 	$(BIN)/python scripts/bench_saving.py
+
+# All of them are tried: one whose results are missing says so and does not keep the others back.
+figures: setup ## draw the thesis's figures from committed results
+	@status=0; for script in thesis_figures/figure_*.py; do $(BIN)/python $$script || status=$$?; done; exit $$status
 
 constraints: setup ## renew constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv

@@ -1,0 +1,127 @@
+"""The thesis's figures, drawn from results made by hand; and what is said where a result is missing."""
+
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import PIL.Image
+import pytest
+
+from tests.experiments.made import ROOT, evaluation, load_script, make_result
+
+FIGURES = ("figure_5_1", "figure_5_2", "figure_5_3")
+GAMES = ("asterix", "breakout", "freeway", "seaquest", "space_invaders")
+
+
+def make_curve(level: float, speed: float, random: np.random.Generator) -> list[tuple[int, float, float]]:
+  """Thirty evaluations that rise to a level."""
+  steps = np.arange(1, 31) * 100_000
+  rise = level * (1 - np.exp(-steps / 1.2e6)) + random.normal(0, 0.05 * level, 30)
+  return [(int(s), float(s / speed), float(max(r, 0))) for s, r in zip(steps, rise, strict=True)]
+
+
+def make_results(folder) -> None:
+  """All that a sweep of one seed leaves, and a second seed of MooZi on Breakout."""
+  random = np.random.default_rng(0)
+
+  def make(agent: str, game: str, seed: int = 0, is_sticky: bool = False) -> None:
+    level, speed = {"muzero": (60.0, 2500.0), "ppo": (25.0, 6000.0)}[agent]
+    level *= (0.5 if is_sticky else 1.0) * (1 + GAMES.index(game) / 4)
+    curve = make_curve(level, speed, random)
+    last = evaluation(curve[-1][0], random.normal(level, level / 3, 100).clip(0), wall_s=curve[-1][1])
+    make_result(
+      folder,
+      f"{agent}_{game}{'_sticky' * is_sticky}_seed{seed}",
+      [last],
+      curve,
+      f"minatar:{game}",
+      (f"algorithm={agent}", f"seed={seed}", *["env.kwargs.sticky_action_prob=0.1"] * is_sticky),
+    )
+
+  for game in GAMES:
+    for agent in ("muzero", "ppo"):
+      make(agent, game)
+  make("muzero", "breakout", seed=1)
+  for agent in ("muzero", "ppo"):
+    make(agent, "breakout", is_sticky=True)
+  strength = [
+    evaluation(
+      steps, random.normal(steps / 3e4 * (1 + np.log2(count) / 10), 15, 30).clip(0), simulations=count
+    )
+    for steps in range(250_000, 3_000_001, 250_000)
+    for count in (1, 2, 4, 8, 16, 32, 64)
+  ]
+  make_result(folder, "simulations_space_invaders_seed0", strength, None, "minatar:space_invaders")
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+  folder = tmp_path_factory.mktemp("drawn") / "results"
+  make_results(folder)
+  return folder
+
+
+@pytest.fixture
+def main(monkeypatch):
+  monkeypatch.syspath_prepend(str(ROOT / "thesis_figures"))
+
+  def run(name: str, *arguments: object) -> int:
+    module = load_script("thesis_figures", f"{name}.py")
+    return module.main(module.draw, name, module.__doc__, [str(a) for a in arguments])
+
+  return run
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_figure_is_drawn(main, results, tmp_path, name):
+  out = tmp_path / "out.png"
+  assert main(name, "--results", results, "--out", out) == 0
+  picture = np.asarray(PIL.Image.open(out).convert("RGB"))
+  assert picture.shape[0] > 400
+  assert picture.shape[1] > 800
+  # Something is drawn, in more than one colour, and more than the axes' own lines.
+  coloured = np.ptp(picture.astype(int), axis=-1) > 60
+  assert coloured.mean() > 0.001
+  assert (picture == 255).all(axis=-1).mean() > 0.5
+
+
+@pytest.mark.parametrize(
+  ("name", "missing", "said"),
+  [
+    ("figure_5_1", "ppo_seaquest_seed0", "no result of PPO on seaquest with no sticky actions"),
+    (
+      "figure_5_2",
+      "muzero_breakout_sticky_seed0",
+      "no result of MooZi on breakout with sticky actions of 0.1",
+    ),
+    (
+      "figure_5_3",
+      "simulations_space_invaders_seed0",
+      "no result by number of simulations on space_invaders",
+    ),
+  ],
+)
+def test_a_missing_result_is_told_in_one_line(main, results, tmp_path, capsys, name, missing, said):
+  shutil.copytree(results, tmp_path / "some", ignore=shutil.ignore_patterns(missing))
+  out = tmp_path / "out.png"
+  assert main(name, "--results", tmp_path / "some", "--out", out) == 2
+  printed, error = capsys.readouterr()
+  assert printed == ""
+  assert error.startswith(f"error: {name}: {said}")
+  assert error.count("\n") == 1
+  assert not out.exists()
+
+
+def test_the_program_itself_ends_with_status_2(tmp_path):
+  command = [
+    sys.executable,
+    ROOT / "thesis_figures" / "figure_5_3.py",
+    "--results",
+    tmp_path,
+    "--out",
+    tmp_path / "x",
+  ]
+  done = subprocess.run(command, capture_output=True, text=True, check=False)
+  assert (done.returncode, done.stdout) == (2, "")
+  assert done.stderr.count("\n") == 1

@@ -1,0 +1,145 @@
+"""What the figures share: how they look, where their results lie, and how a missing one is told."""
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import numpy as np
+
+from moozi.core.errors import UserError
+from moozi.experiments.results import Result, read_results
+from moozi.experiments.statistics import estimate
+from moozi.io.yaml_files import read_yaml
+
+HERE = Path(__file__).resolve().parent
+EXPERIMENT = HERE.parent / "experiments" / "minatar_vs_ppo"
+
+# Okabe and Ito's colours, told apart by all; line styles and markers differ as well.
+STYLES: dict[str, dict[str, Any]] = {
+  "MooZi": {"color": "#0072B2", "linestyle": "-", "marker": "o"},
+  "PPO": {"color": "#D55E00", "linestyle": "--", "marker": "s"},
+}
+PUBLISHED = {"color": "#555555", "linestyle": ":", "linewidth": 1.5}
+AXES = {"env_steps": ("environment steps (millions)", 1e6), "wall_s": ("wall time (minutes)", 60.0)}
+
+
+def main(
+  draw: Callable[[list[Result]], plt.Figure], name: str, doc: str, arguments: Sequence[str] | None = None
+) -> int:
+  """The program of a figure; returns its exit status: 2 where a result is missing.
+
+  Args:
+    draw: makes the figure from all results.
+    name: of the PNG file beside this one.
+    doc: the program's own text.
+    arguments: without the program's name; None takes the process's own.
+  """
+  parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+  parser.add_argument("--results", type=Path, default=EXPERIMENT / "results", help="the committed results")
+  parser.add_argument("--out", type=Path, default=HERE / f"{name}.png", help="the picture")
+  given = parser.parse_args(arguments)
+  try:
+    figure = draw(read_results(given.results))
+  except UserError as error:
+    print(f"error: {name}: {error}", file=sys.stderr)
+    return 2
+  figure.savefig(given.out, dpi=130)
+  plt.close(figure)
+  print(given.out)
+  return 0
+
+
+def curves_of(results: Sequence[Result], agent: str, game: str, sticky: float) -> list[Result]:
+  """The results of an agent on one of MinAtar's games that have a curve, one for each seed.
+
+  Raises: UserError: there is none.
+  """
+  found = [
+    r
+    for r in results
+    if (r.agent, r.config.env.name, r.sticky_action_prob) == (agent, f"minatar:{game}", sticky)
+    and r.has_curve
+  ]
+  if not found:
+    how = f"sticky actions of {sticky:g}" if sticky else "no sticky actions"
+    raise UserError(
+      f"no result of {agent} on {game} with {how}; experiments/minatar_vs_ppo/sweep.py makes it"
+    )
+  return found
+
+
+def draw_agent(axis: plt.Axes, results: Sequence[Result], x: str) -> None:
+  """An agent's returns in evaluation along `env_steps` or `wall_s`: each seed, and the mean of several.
+
+  The last evaluation of each seed, of more episodes, stands out with its 95% interval.
+  """
+  style, scale = STYLES[results[0].agent], AXES[x][1]
+  look = {"color": style["color"], "linestyle": style["linestyle"]}
+  lines = [_line(result, x) for result in results]
+  if len(lines) == 1:
+    axis.plot(lines[0][0] / scale, lines[0][1], label=results[0].agent, **look)
+  else:
+    for xs, returns in lines:
+      axis.plot(xs / scale, returns, alpha=0.35, linewidth=0.8, **look)
+    grid = np.linspace(max(xs[0] for xs, _ in lines), min(xs[-1] for xs, _ in lines), 200)
+    mean = np.mean([np.interp(grid, xs, returns) for xs, returns in lines], axis=0)
+    axis.plot(grid / scale, mean, linewidth=2, label=results[0].agent, **look)
+  for result in results:
+    own = [e for e in result.evaluations if e["simulations"] is None]
+    if own:
+      last = max(own, key=lambda e: e["env_steps"])
+      draw_point(axis, last[x] / scale, last["returns"], style)
+
+
+def draw_point(
+  axis: plt.Axes, x: float, returns: Sequence[float], style: dict[str, Any], **more: Any
+) -> None:
+  """The mean of some episodes' returns with its 95% interval."""
+  told = estimate([returns])
+  error = [[told.mean - told.low], [told.high - told.mean]]
+  axis.errorbar(
+    [x],
+    [told.mean],
+    yerr=error,
+    color=style["color"],
+    marker=style["marker"],
+    markersize=5,
+    capsize=3,
+    **more,
+  )
+
+
+def draw_published(axis: plt.Axes, agent: str, game: str) -> None:
+  """A published return as a line across; nothing where the source has no number for the game."""
+  entry = next(e for e in read_yaml(EXPERIMENT / "published.yaml") if e["agent"] == agent)
+  value = entry["returns"].get(game)
+  if value is None or isinstance(value, str):
+    return
+  steps = f" at {entry['env_steps'] / 1e6:g}M steps" if entry["env_steps"] else ""
+  axis.axhline(float(np.mean(value)), label=f"{agent}{steps}, published", **PUBLISHED)
+
+
+def finish(axis: plt.Axes, x: str | None = None, title: str | None = None) -> None:
+  """Labels, a grid, and returns from 0 up."""
+  if x is not None:
+    axis.set_xlabel(AXES[x][0])
+  if title is not None:
+    axis.set_title(title, fontsize=10)
+  axis.grid(alpha=0.3)
+  axis.set_ylim(bottom=0)
+  axis.set_xlim(left=0)
+
+
+def _line(result: Result, x: str) -> tuple[np.ndarray, np.ndarray]:
+  """The evaluations in the course of training: where, and their mean returns."""
+  ticks = [tick for tick in result.ticks() if tick.get("test/return_mean") is not None]
+  if not ticks:
+    raise UserError(f"{result.path}: has no evaluations in its metrics.jsonl")
+  key = "test/at_env_steps" if x == "env_steps" else "wall_s"
+  return np.array([t[key] for t in ticks]), np.array([t["test/return_mean"] for t in ticks])

@@ -1,0 +1,66 @@
+"""Figure 5.3: strength by the number of simulations, over the milestones of one Space Invaders run.
+
+    python thesis_figures/figure_5_3.py
+
+Each point is one checkpoint and one number of simulations, 30 episodes as in the thesis. On the left over
+training, on the right over simulations at four of the milestones, with 95% intervals over the episodes.
+"""
+
+import sys
+
+import matplotlib.pyplot as plt
+import numpy as np
+from drawing import draw_point, finish, main
+
+from moozi.core.errors import UserError
+from moozi.experiments.results import Result
+
+GAME = "minatar:space_invaders"
+MARKERS = "ovs^DPX*"
+NUM_MILESTONES = 4
+
+
+def draw(results: list[Result]) -> plt.Figure:
+  """Over training on the left, over simulations on the right, one scale."""
+  evaluations = [
+    e for r in results if r.config.env.name == GAME for e in r.evaluations if e["simulations"] is not None
+  ]
+  if not evaluations:
+    raise UserError(
+      "no result by number of simulations on space_invaders; experiments/minatar_vs_ppo/sweep.py makes it"
+    )
+  counts = sorted({e["simulations"] for e in evaluations})
+  steps = sorted({e["env_steps"] for e in evaluations})
+  figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.6), sharey=True, layout="constrained")
+  for count, color, marker in zip(counts, _shades(len(counts)), MARKERS, strict=False):
+    own = sorted((e["env_steps"], e["return_mean"]) for e in evaluations if e["simulations"] == count)
+    label = f"{count} simulation{'s' * (count > 1)}"
+    left.plot([x / 1e6 for x, _ in own], [y for _, y in own], color=color, marker=marker, ms=5, label=label)
+  finish(left, "env_steps", "over training")
+  left.set_ylabel(f"return, {evaluations[0]['episodes']} evaluation episodes")
+  left.legend(frameon=False, fontsize=8)
+  chosen = [steps[i] for i in np.unique(np.linspace(0, len(steps) - 1, NUM_MILESTONES).round().astype(int))]
+  for step, color, marker in zip(chosen, _shades(len(chosen)), MARKERS, strict=False):
+    own = sorted((e for e in evaluations if e["env_steps"] == step), key=lambda e: e["simulations"])
+    style = {"color": color, "marker": marker}
+    means = [e["return_mean"] for e in own]
+    right.plot([e["simulations"] for e in own], means, label=f"{step / 1e6:.2f}M steps", **style, ms=4)
+    for e in own:
+      draw_point(right, e["simulations"], e["returns"], style)
+  right.set_xscale("log", base=2)
+  right.set_xticks(counts, [str(count) for count in counts])
+  right.set_xlabel("simulations of each search")
+  right.set_title("over simulations", fontsize=10)
+  right.grid(alpha=0.3)
+  right.legend(frameon=False, fontsize=8)
+  figure.suptitle("MinAtar Space Invaders (package minatar, no sticky actions, 1,000 steps): one MooZi run")
+  return figure
+
+
+def _shades(count: int) -> list:
+  """Colours from dark to light that keep their order for every eye, the palest left out."""
+  return list(plt.get_cmap("viridis")(np.linspace(0.0, 0.85, count)))
+
+
+if __name__ == "__main__":
+  sys.exit(main(draw, "figure_5_3", __doc__))

@@ -217,6 +217,11 @@ class WorkersConfig(Section):
     description="scan: one compiled rollout, for worlds written in JAX; step: world and search in turn, "
     "which is all that ppo does",
   )
+  max_random_starts: NonNegativeInt = Field(
+    0,
+    description="games begin with k random legal actions that nobody learns from, k drawn uniformly from 0 "
+    "to this: positions that good play avoids, which a rival may not; not with rollout=scan",
+  )
   max_env_faults: PositiveInt = Field(
     10,
     description="an environment that raises or hangs is made anew; the run ends at so many faults of one in "
@@ -355,7 +360,11 @@ class Config(Section):
   def _fits(self) -> "Config":
     if self.algorithm == "ppo" and self.workers.rollout == "scan":
       raise ValueError("workers.rollout=scan: algorithm=ppo plays step by step; allowed are auto and step")
+    starts = self.workers.max_random_starts
+    if starts and self.workers.rollout == "scan":
+      raise ValueError(f"workers.max_random_starts={starts}: must be 0 with workers.rollout=scan")
     for key, is_used in (
+      (f"workers.max_random_starts={starts}", starts > 0),
       ("trajectories.save=true", self.trajectories.save),
       (f"reanalyze.ratio={self.reanalyze.ratio:g}", self.reanalyze.ratio > 0),
       (f"offline.trajectories={self.offline.trajectories}", self.offline.trajectories is not None),

@@ -17,6 +17,7 @@ from moozi.core.spec import DUMMY_ACTION, EnvSpec
 from moozi.envs import registry
 from moozi.envs.environment import Environment
 from moozi.envs.guard import WorldGuard, WorldHung
+from moozi.envs.random_starts import RandomStarts
 from moozi.envs.vector_protocol import VectorWorlds
 
 _RESET = -1
@@ -244,6 +245,7 @@ def make_vector(
   seed: int,
   max_faults: int | None = None,
   timeout_s: float | None = None,
+  max_random_starts: int = 0,
 ) -> VectorWorlds:
   """`num_envs` worlds called `name`, each with a seed of its own that follows from `seed`.
 
@@ -254,16 +256,18 @@ def make_vector(
     name, kwargs: of the world.
     num_envs, seed: how many, and whence their seeds follow.
     max_faults, timeout_s: of the `WorldGuard`; without max_faults there is none.
+    max_random_starts: as `RandomStarts` has it; above 0 the worlds are stepped one by one.
 
   Raises: UserError: as `registry.make` does.
   """
   seeds = world_seeds(num_envs, seed)
-  fast = registry.make_fast_vector(name, seeds, **kwargs)
+  fast = None if max_random_starts else registry.make_fast_vector(name, seeds, **kwargs)
   if fast is not None:
     return fast
 
   def make(seed: int) -> Environment:
-    return registry.make(name, seed, **kwargs)
+    env = registry.make(name, seed, **kwargs)
+    return RandomStarts(env, max_random_starts, seed) if max_random_starts else env
 
   guard = None if max_faults is None else WorldGuard(name, seeds, make, max_faults, timeout_s)
   return VectorEnvironment([make(s) for s in seeds], lane_seeds=seeds, guard=guard)

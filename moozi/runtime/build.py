@@ -71,12 +71,18 @@ def build_collector(
     raise UserError(
       f"workers.rollout=scan: {config.env.name} is not written in JAX; allowed for it are auto and step"
     )
-  if config.workers.rollout != "step" and world is not None:
+  workers = config.workers
+  if workers.rollout != "step" and world is not None and not workers.max_random_starts:
     seeds = world_seeds(num_envs, env_seed)
     return RolloutCollector(model, config, config.planners.train, world, seeds, seed)
-  workers = config.workers
   env = make_vector(
-    config.env.name, config.env.kwargs, num_envs, env_seed, workers.max_env_faults, workers.env_timeout_s
+    config.env.name,
+    config.env.kwargs,
+    num_envs,
+    env_seed,
+    workers.max_env_faults,
+    workers.env_timeout_s,
+    workers.max_random_starts,
   )
   return TrajectoryCollector(model, config, config.planners.train, env, seed)
 

@@ -75,3 +75,15 @@ def test_a_lane_holds_more_than_one_target():
 def test_numbers_are_finite(value):
   with pytest.raises(pydantic.ValidationError, match="finite"):
     Config(max_wall_s=value)
+
+
+@pytest.mark.parametrize(
+  ("overrides", "said"),
+  [
+    ({"workers": {"max_random_starts": 3, "rollout": "scan"}}, "must be 0 with workers.rollout=scan"),
+    ({"workers": {"max_random_starts": 3}, "algorithm": "ppo"}, "needs algorithm=muzero"),
+  ],
+)
+def test_random_starts_where_there_are_none(overrides, said):
+  with pytest.raises(pydantic.ValidationError, match=rf"workers\.max_random_starts=3.*{said}"):
+    Config.model_validate(overrides)

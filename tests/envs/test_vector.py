@@ -195,3 +195,27 @@ def test_worlds_must_be_alike_and_there_must_be_one():
 def test_make_vector_passes_the_users_errors_on():
   with pytest.raises(UserError, match=r"env\.kwargs\.lenght=3"):
     make_vector("tiny:corridor", {"lenght": 3}, 2, seed=0)
+
+
+def test_random_starts_of_the_worlds_side_by_side():
+  env = make_vector("open_spiel:connect_four", {}, 24, seed=0, max_random_starts=5)
+  first = env.reset()
+  assert first.is_first.all()
+  # Plane 2 has the empty squares: so many pieces lie on each board already, and who moves follows from that.
+  played = 42 - first.frame[..., 2].sum(axis=(1, 2), dtype=int)
+  assert set(played.tolist()) == set(range(6))
+  assert (first.to_play == played % 2).all()
+  # The games after these begin so, too.
+  step = first
+  while not step.is_last.all():
+    step = env.step(np.where(step.is_last, 0, step.legal_actions_mask.argmax(axis=1)))
+    if step.is_first.any():
+      break
+  assert step.is_first.any()
+
+
+def test_random_starts_leave_a_fast_vector_aside():
+  fast = make_vector("pgx:tic_tac_toe", {}, 2, seed=0)
+  slow = make_vector("pgx:tic_tac_toe", {}, 2, seed=0, max_random_starts=2)
+  assert not isinstance(fast, VectorEnvironment)
+  assert isinstance(slow, VectorEnvironment)

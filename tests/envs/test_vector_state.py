@@ -12,6 +12,7 @@ WORLDS = {
   "breakout": lambda: make_vector(
     "minatar:breakout", {"sticky_action_prob": 0.2, "max_episode_steps": 30}, 3, 5
   ),
+  "catch, random starts": lambda: make_vector("tiny:catch", {}, 3, seed=5, max_random_starts=4),
   "cartpole": lambda: make_vector("gymnasium:CartPole-v1", {}, 3, seed=5),
   "nim": lambda: VectorEnvironment([make_nim() for _ in range(3)], lane_seeds=[1, 2, 3]),
   "lives": lambda: VectorEnvironment([make_lives() for _ in range(3)], lane_seeds=[1, 2, 3]),

@@ -18,6 +18,7 @@ from moozi.io.metrics import MetricsSink
 from moozi.io.resume_store import ResumeStore
 from moozi.io.run_directory import RunDirectory
 from moozi.io.sink_guard import SinkGuard
+from moozi.io.timeline import TimelineFile
 from moozi.io.trajectories import TrajectoryWriter
 from moozi.runtime.events import (
   FAULTS,
@@ -28,10 +29,13 @@ from moozi.runtime.events import (
   Faulted,
   Finished,
   Reanalyzed,
+  Spread,
   Started,
   StateReady,
   Updated,
+  Worked,
 )
+from moozi.runtime.work import WorkFigures, resident_mib
 from moozi.saving import Saver
 
 _log = logging.getLogger("moozi.driver")
@@ -76,6 +80,7 @@ class Recorder:
     self._training_ended_s: float | None = None
     self._last_evaluation: Any = None
     self._test_scalars: dict[str, float] = {}
+    self._work, self._timeline = WorkFigures(), TimelineFile(run.timeline_path)
     self._faults = dict.fromkeys((_FAULT_PREFIX + kind for kind in FAULTS), 0)
     self.summary: dict[str, Any] | None = None
     keep = None if resumed is None else self._set_state(resumed)
@@ -105,6 +110,12 @@ class Recorder:
         self._window.latest["reanalyze/ratio"] = event.ratio
       case Updated():
         self._on_updated(event)
+      case Worked():
+        self._work.add(event.reports)
+        self._timeline.add({name: report.stretch for name, report in event.reports.items()})
+      case Spread():
+        with self._guard.writing("histograms"):
+          self._metrics.write_histograms(event.histograms, event.env_steps)
       case Evaluated():
         self._on_evaluated(event)
       case StateReady():
@@ -129,6 +140,8 @@ class Recorder:
       with self._guard.writing("trajectories"):
         self._trajectories.close()
     self._saver.close()
+    with self._guard.writing("the timeline"):
+      self._timeline.close()
     with self._guard.writing("metrics"):
       self._metrics.close()
     self._display.close()
@@ -302,7 +315,9 @@ class Recorder:
     self._saver.collect(is_waiting=False)
     wall_s = self._wall_s()
     self._next_tick_s = wall_s + self._config.logging.period_s
-    scalars = self._window.take(wall_s, event) | self._all_faults()
+    scalars = self._window.take(wall_s, event) | self._all_faults() | self._work.take(resident_mib())
+    with self._guard.writing("the timeline"):
+      self._timeline.flush()
     if self._recent_returns:
       scalars["train/return_mean"] = float(np.mean(self._recent_returns))
       scalars["train/length_mean"] = float(np.mean(self._recent_lengths))

@@ -9,16 +9,30 @@ import pytest
 from PIL import Image
 
 from moozi.core.config import Config
+from moozi.core.histogram import histogram_of
 from moozi.core.spec import EnvSpec
+from moozi.core.work import Span, Stretch, WorkReport
 from moozi.io.checkpoints import list_checkpoints
 from moozi.io.config import load_config
 from moozi.io.metrics import read_metrics
 from moozi.io.run_directory import SUMMARY_KEYS, RunDirectory
+from moozi.io.timeline import read_timeline
 from moozi.io.trajectories import open_trajectories
 from moozi.recording import Recorder
 from moozi.runtime.episode_frames import EpisodeFrames
 from moozi.runtime.evaluation import EpisodeRecord, EvaluationResult
-from moozi.runtime.events import Acted, Collected, Evaluated, Faulted, Finished, Started, StateReady, Updated
+from moozi.runtime.events import (
+  Acted,
+  Collected,
+  Evaluated,
+  Faulted,
+  Finished,
+  Spread,
+  Started,
+  StateReady,
+  Updated,
+  Worked,
+)
 from moozi.runtime.run_state import RunState
 from tests.runtime.replay_lanes import make_spec, random_lanes, segment_of
 
@@ -303,6 +317,29 @@ def test_a_resumed_run_keeps_the_steps_until_its_checkpoint(tmp_path):
 def test_nothing_is_kept_where_it_is_not_asked_for(recorded):
   run, _, _ = recorded
   assert not run.trajectories_path.exists()
+
+
+def test_work_is_in_the_lines_and_its_pieces_in_the_timeline(tmp_path):
+  config = load_config(None, [f"run.dir={tmp_path}", "run.name=one", "logging.period_s=1e-9"])
+  run = RunDirectory.create(config)
+  recorder = Recorder(config, SPEC, run, Display(), start=0.0)
+  counters = {"env_steps": 1, "learner_steps": 2}
+  stretch = Stretch(since_s=100.0, until_s=104.0, spans=(Span("update", 101.0, 104.0),))
+  report = WorkReport(elapsed_s=4.0, busy_s=3.0, memory_mib=1000.0, stretch=stretch)
+  recorder.observe(Worked(**counters, reports={"parameter_server": report}))
+  idle = WorkReport(elapsed_s=4.0, busy_s=0.0, memory_mib=900.0)
+  recorder.observe(Worked(**counters, reports={"parameter_server": idle}))
+  recorder.observe(Spread(**counters, histograms={"replay/delta": histogram_of([1.0, 2.0])}))
+  assert read_timeline(run.timeline_path) == {"parameter_server": [stretch]}, "written with the tick"
+  recorder.close()
+  lines = read_metrics(run.metrics_path)
+  assert [line.get("system/busy_share/parameter_server") for line in lines] == [0.75, 0.0, None]
+  assert [line["system/memory_mib/parameter_server"] for line in lines] == [1000.0, 900.0, 900.0]
+  for line in lines:
+    parts = line["system/memory_mib/driver"], line["system/memory_mib/parameter_server"]
+    assert line["system/memory_mib"] == pytest.approx(sum(parts))
+  assert b"replay/delta" in next(run.tensorboard_path.iterdir()).read_bytes()
+  assert "replay/delta" not in run.metrics_path.read_text()
 
 
 def test_the_totals_of_faults_go_on_in_a_resumed_run_whatever_their_kinds(tmp_path):

@@ -19,11 +19,10 @@ from moozi.actors.workers import ReanalyzeWorker, TestingWorker, TrainingWorker
 from moozi.core.config import ActorResources, Config
 from moozi.core.pytree import replace
 from moozi.core.spec import EnvSpec
+from moozi.core.work import REPLAY, SEARCHER, SERVER, TESTER, WORKER
 from moozi.runtime.mixed_replay import StoredTrajectories
 from moozi.runtime.run_state import RunState
 
-SERVER, REPLAY, TESTER, WORKER = "parameter_server", "replay_buffer", "testing_worker", "training_worker"
-SEARCHER = "reanalyze_worker"
 _FILLS_IN_FLIGHT = 16
 
 
@@ -86,9 +85,15 @@ class Crew:
     self.searchers = {i: self._make(f"{SEARCHER}_{i}", i) for i in range(num_searchers)}
     self.tester = self._make(TESTER)
 
+  def handles(self) -> dict[str, Any]:
+    """All actors by name."""
+    workers = {f"{WORKER}_{index}": handle for index, handle in self.workers.items()}
+    searchers = {f"{SEARCHER}_{index}": handle for index, handle in self.searchers.items()}
+    return {SERVER: self.server, REPLAY: self.replay, TESTER: self.tester} | workers | searchers
+
   def name_of(self, error: Any) -> str | None:
     """Whose death a RayActorError tells of; None where that actor has been made anew since."""
-    for name, handle in self._handles().items():
+    for name, handle in self.handles().items():
       if handle._actor_id.hex() == error.actor_id:
         return name
     return None
@@ -163,16 +168,11 @@ class Crew:
 
   def _fits(self) -> bool:
     available = self._ray.cluster_resources()
-    shares = [self._resources(name) for name in self._handles()]
+    shares = [self._resources(name) for name in self.handles()]
     return all(
       sum(getattr(share, field) for share in shares) <= available.get(resource, 0.0) + 1e-9
       for resource, field in cluster.SHARES
     )
-
-  def _handles(self) -> dict[str, Any]:
-    workers = {f"{WORKER}_{index}": handle for index, handle in self.workers.items()}
-    searchers = {f"{SEARCHER}_{index}": handle for index, handle in self.searchers.items()}
-    return {SERVER: self.server, REPLAY: self.replay, TESTER: self.tester} | workers | searchers
 
   def _resources(self, name: str) -> ActorResources:
     config = self._config

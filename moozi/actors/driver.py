@@ -16,7 +16,8 @@ import numpy as np
 from moozi.actors import cluster
 from moozi.actors.calls import Calls
 from moozi.actors.collecting import Collecting
-from moozi.actors.crew import REPLAY, SEARCHER, SERVER, WORKER, Crew
+from moozi.actors.crew import Crew
+from moozi.actors.observing import Observing
 from moozi.actors.searches import Searches
 from moozi.actors.states import States
 from moozi.actors.testing import Testing
@@ -25,6 +26,7 @@ from moozi.core.errors import NotFiniteError
 from moozi.core.flat_state import State, part, prefixed
 from moozi.core.pytree import replace
 from moozi.core.spec import EnvSpec
+from moozi.core.work import REPLAY, SEARCHER, SERVER, WORKER
 from moozi.runtime.events import (
   Acted,
   Event,
@@ -34,7 +36,7 @@ from moozi.runtime.events import (
   Updated,
 )
 from moozi.runtime.mixed_replay import StoredTrajectories
-from moozi.runtime.pacing import CheckpointSchedule, Every, Pacer
+from moozi.runtime.pacing import CheckpointSchedule, Every, Pacer, slack_steps
 from moozi.runtime.replay_door import Taken
 from moozi.runtime.run_state import RunState
 
@@ -95,12 +97,13 @@ class _Driver:
     progress = {} if state is None else state.progress
     env_steps = int(progress.get("pacer/env_steps", 0))
     self._segment_steps = config.workers.num_envs * config.workers.segment_length
-    self._pacer = Pacer(config, slack_steps=self._slack_steps())
+    self._pacer = Pacer(config, slack_steps=slack_steps(config))
     if progress:
       self._pacer.set_state(part(progress, "pacer"))
     self._testing = Testing(ray, self._crew, self._calls, config.evaluation, self._counters, progress)
     self._states = States(self._crew, self._calls, config, saved_blocks, self._progress, state)
     self._learner_steps = 0 if state is None else int(state.training.learner_step)
+    self._observing = Observing(ray, self._crew, config, self._counters, self._learner_steps)
     self._publications = Every(config.ray.publish_period_updates, start=self._learner_steps)
     self._checkpoints = CheckpointSchedule(config.checkpoint, self._wall_s(), env_steps)
     self._can_sample = False
@@ -133,6 +136,7 @@ class _Driver:
       while reason is None:
         self._ask()
         yield from self._react(timeout_s=1.0)
+        yield from self._observing.poll()
         self._ask_due()
         reason = self._reason_to_end()
       yield from self._finish(reason)
@@ -200,6 +204,7 @@ class _Driver:
         yield from self._on_lost(error)
 
   def _on_acted(self, index: int, segment: Any, epoch: int, acted: Any) -> list[Event]:
+    in_flight = sum(self._segments_at.values())
     self._segments_at[index] -= 1
     if epoch != self._epoch:
       return self._on_steps_lost(f"{WORKER}_{index}: a segment of games that replay has lost was left out")
@@ -213,7 +218,7 @@ class _Driver:
     return [
       Acted(
         **self._counters(),
-        metrics=acted.metrics,
+        metrics=acted.metrics | {"system/segments_in_flight": in_flight},
         episode_returns=acted.episode_returns,
         episode_lengths=acted.episode_lengths,
         staleness=self._learner_steps - acted.version,
@@ -237,6 +242,7 @@ class _Driver:
     learner = self._config.learner
     if self._config.replay.refreshes_priorities:
       self._calls.expect(self._crew.replay.update_priorities.remote(priorities), REPLAY)
+    metrics = metrics | {"system/batches_in_flight": self._batches_in_flight}
     self._batches_in_flight -= 1
     self._pacer.done_learn()
     self._learner_steps += learner.updates_per_call
@@ -246,6 +252,7 @@ class _Driver:
         # Nobody stores segments, which would bring them.
         self._calls.expect(self._crew.replay.stats.remote(), REPLAY, self._on_stats)
     self._searches.on_updated(self._learner_steps)
+    self._observing.on_updated(self._learner_steps)
     return [
       Updated(
         **self._counters(),
@@ -380,6 +387,9 @@ class _Driver:
     while (self._calls or self._testing.is_final_due) and not self._should_stop():
       self._testing.ask_final(self._parameters, self._pacer.env_steps)
       yield from self._react(timeout_s=0.5)
+      yield from self._observing.poll()
+    if not self._should_stop():
+      yield from self._observing.finish()
     # What a world holds outside its process ends well; one that does not end holds nobody up.
     if closing:
       self._ray.wait(closing, num_returns=len(closing), timeout=_CLOSE_TIMEOUT_S)
@@ -408,15 +418,3 @@ class _Driver:
 
   def _wall_s(self) -> float:
     return time.monotonic() - self._start
-
-  def _slack_steps(self) -> int:
-    """Steps that keep every queue full: the workers' and, in steps, the learner's or reanalyze's."""
-    config = self._config
-    acting = config.workers.num_workers * config.ray.segments_in_flight * self._segment_steps
-    call_samples = config.learner.batch_size * config.learner.updates_per_call
-    learning = config.ray.batches_in_flight * call_samples / config.learner.samples_per_step
-    served = learning
-    if config.reanalyze.ratio:
-      searches = config.reanalyze.num_workers * config.reanalyze.calls_in_flight * config.reanalyze.batch_size
-      served = max(learning, searches * (1 / config.reanalyze.ratio - 1))
-    return int(acting + served)

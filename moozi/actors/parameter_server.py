@@ -4,9 +4,11 @@ from typing import Any
 
 from moozi.actors import process
 from moozi.core.config import Config
+from moozi.core.histogram import Histogram
 from moozi.core.pytree import replace
 from moozi.core.records import TrainTarget
 from moozi.core.spec import EnvSpec
+from moozi.core.work import WorkReport
 
 
 class ParameterServer:
@@ -17,7 +19,9 @@ class ParameterServer:
   ) -> None:
     self._log = process.prepare("parameter_server", config.ray.learner, log_dir)
     from moozi.runtime.build import build_learner
+    from moozi.runtime.work import WorkLog
 
+    self._work = WorkLog(config.timeline.seconds > 0)
     self._learner = build_learner(config, spec)
     if state is not None:
       self._learner.set_state(state)
@@ -28,22 +32,35 @@ class ParameterServer:
 
   def update(self, targets: TrainTarget) -> tuple[Any, dict[str, float]]:
     """Makes U updates; returns priorities for replay and metrics for the driver, as two objects."""
-    return self._learner.update(targets)
+    with self._work.doing("update"):
+      return self._learner.update(targets)
 
   def parameters(self) -> tuple[Any, Any, int]:
     """(params, net_state, version)."""
-    return self._learner.parameters()
+    with self._work.doing("publish"):
+      return self._learner.parameters()
 
   def target_parameters(self) -> tuple[Any, Any, int]:
     """(target_params, net_state, version)."""
-    return self._learner.target_parameters()
+    with self._work.doing("publish target"):
+      return self._learner.target_parameters()
 
   def get_state(self) -> Any:
     """The whole TrainingState."""
     self._log.info("state taken at learner step %d", self._learner.learner_step)
-    return self._learner.get_state()
+    with self._work.doing("checkpoint"):
+      return self._learner.get_state()
 
   def set_state(self, state: Any) -> None:
     """Goes on from a TrainingState."""
     self._learner.set_state(state)
     self._log.warning("goes on at learner step %d with older parameters", self._learner.learner_step)
+
+  def histograms(self) -> dict[str, Histogram]:
+    """How parameters are spread, by name."""
+    with self._work.doing("histograms"):
+      return self._learner.histograms()
+
+  def report(self, keeps_spans: bool) -> WorkReport:
+    """What this actor did since the last time; see WorkLog."""
+    return process.report(self._work, keeps_spans)

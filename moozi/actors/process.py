@@ -8,7 +8,9 @@ import os
 import pathlib
 
 from moozi.core.config import ActorResources
+from moozi.core.work import WorkReport
 from moozi.io.logs import setup_logging
+from moozi.runtime.work import WorkLog, resident_mib
 
 
 def prepare(name: str, resources: ActorResources, log_dir: str | None) -> logging.Logger:
@@ -34,3 +36,8 @@ def prepare(name: str, resources: ActorResources, log_dir: str | None) -> loggin
     setup_logging(pathlib.Path(log_dir) / f"{name}.log")
   logger.info("process %d, threads %s, niceness %d", os.getpid(), resources.num_threads or "all", niceness)
   return logger
+
+
+def report(work: WorkLog, keeps_spans: bool) -> WorkReport:
+  """What the actor in this process did since the last time, and the memory that it has."""
+  return work.report(keeps_spans, resident_mib())

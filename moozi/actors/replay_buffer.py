@@ -6,10 +6,13 @@ from typing import Any
 
 from moozi.actors import process
 from moozi.core.config import Config
+from moozi.core.histogram import Histogram
 from moozi.core.pytree import fields_of
 from moozi.core.records import RootSpan, SearchedRoots, SearchRoots, TrainTarget, TrajectorySample
 from moozi.core.spec import EnvSpec
+from moozi.core.work import WorkReport
 from moozi.runtime.replay_door import Taken
+from moozi.runtime.work import WorkLog
 
 
 class ReplayActor:
@@ -28,6 +31,7 @@ class ReplayActor:
     from moozi.runtime import replay_snapshot
     from moozi.runtime.mixed_replay import make_replay
 
+    self._work = WorkLog(config.timeline.seconds > 0)
     self._lanes_of_a_worker = config.workers.num_envs
     self._segment_steps = config.workers.num_envs * config.workers.segment_length
     self._has_added = False
@@ -51,21 +55,24 @@ class ReplayActor:
     """A ReplaySnapshot without the blocks of generations `known`."""
     from moozi.runtime import replay_snapshot
 
-    return replay_snapshot.take(self._replay.acted, known)
+    with self._work.doing("checkpoint"):
+      return replay_snapshot.take(self._replay.acted, known)
 
   def add(self, segment: TrajectorySample, first_lane: int) -> tuple[bool, dict[str, float], Taken]:
     """Stores a segment or refuses it: whether a batch can be drawn now, statistics, and what became of it."""
-    taken = self._replay.take(segment, first_lane, self._lanes_of_a_worker, self._segment_steps)
-    if taken.num_lost:
-      self._log.warning("%s", taken.describe(first_lane // self._lanes_of_a_worker))
-    if not self._has_added:
-      self._has_added = True
-      self._log.info("first segment stored; JAX loaded: %s", "jax" in sys.modules)
-    return self._replay.can_sample(self._batch_size), self._replay.stats(), taken
+    with self._work.doing("add"):
+      taken = self._replay.take(segment, first_lane, self._lanes_of_a_worker, self._segment_steps)
+      if taken.num_lost:
+        self._log.warning("%s", taken.describe(first_lane // self._lanes_of_a_worker))
+      if not self._has_added:
+        self._has_added = True
+        self._log.info("first segment stored; JAX loaded: %s", "jax" in sys.modules)
+      return self._replay.can_sample(self._batch_size), self._replay.stats(), taken
 
   def stats(self) -> dict[str, float]:
     """Statistics for the metrics."""
-    return self._replay.stats()
+    with self._work.doing("stats"):
+      return self._replay.stats()
 
   def fill_lane(self, where: str, lane: int, steps: TrajectorySample) -> None:
     """Takes the next steps [T, …] of a lane of the trajectories on disk that `where` names."""
@@ -75,16 +82,29 @@ class ReplayActor:
 
   def sample(self) -> TrainTarget:
     """Targets for one call of the parameter server, [U, B, …]."""
-    return self._replay.sample_many(self._num_batches, self._batch_size)
+    with self._work.doing("sample"):
+      return self._replay.sample_many(self._num_batches, self._batch_size)
 
   def positions(self, version: int) -> SearchRoots | list[RootSpan]:
     """Positions for one call of a reanalyze worker with parameters of learner step `version`."""
-    return self._replay.positions(self._reanalyze, version)
+    with self._work.doing("positions"):
+      return self._replay.positions(self._reanalyze, version)
 
   def write_back(self, searched: SearchedRoots) -> int:
     """Takes what a reanalyze worker found; returns how many were not stale."""
-    return self._replay.write_back(**fields_of(searched))
+    with self._work.doing("write back"):
+      return self._replay.write_back(**fields_of(searched))
 
   def update_priorities(self, priorities: Any) -> int:
     """Renews δ after an update; returns how many were not stale."""
-    return self._replay.update_priorities(priorities.slot, priorities.sequence, priorities.delta)
+    with self._work.doing("priorities"):
+      return self._replay.update_priorities(priorities.slot, priorities.sequence, priorities.delta)
+
+  def histograms(self) -> dict[str, Histogram]:
+    """How priorities are spread, by name."""
+    with self._work.doing("histograms"):
+      return self._replay.histograms()
+
+  def report(self, keeps_spans: bool) -> WorkReport:
+    """What this actor did since the last time; see WorkLog."""
+    return process.report(self._work, keeps_spans)

@@ -5,8 +5,9 @@ from collections.abc import Callable
 from typing import Any
 
 from moozi.actors.calls import Calls
-from moozi.actors.crew import REPLAY, SEARCHER, SERVER, Crew
+from moozi.actors.crew import Crew
 from moozi.core.config import Config
+from moozi.core.work import REPLAY, SEARCHER, SERVER
 from moozi.runtime.events import Event, Reanalyzed
 from moozi.runtime.pacing import Every, Pacer
 

@@ -5,9 +5,10 @@ from collections.abc import Callable
 from typing import Any
 
 from moozi.actors.calls import Calls
-from moozi.actors.crew import REPLAY, SERVER, Crew
+from moozi.actors.crew import Crew
 from moozi.core.config import Config
 from moozi.core.flat_state import State
+from moozi.core.work import REPLAY, SERVER
 from moozi.runtime.events import Event, StateReady
 from moozi.runtime.run_state import RunState
 

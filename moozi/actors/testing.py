@@ -5,10 +5,11 @@ from collections.abc import Callable
 from typing import Any
 
 from moozi.actors.calls import Calls
-from moozi.actors.crew import TESTER, Crew
+from moozi.actors.crew import Crew
 from moozi.core.config import EvaluationConfig
 from moozi.core.errors import WorldError
 from moozi.core.flat_state import State, part, prefixed
+from moozi.core.work import TESTER
 from moozi.runtime.events import Evaluated, Event, StateReady, failed_evaluation
 from moozi.runtime.pacing import Best, Every
 from moozi.runtime.run_state import RunState

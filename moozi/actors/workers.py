@@ -9,7 +9,9 @@ from moozi.actors import process
 from moozi.core.config import Config
 from moozi.core.errors import WorldError
 from moozi.core.spec import EnvSpec
+from moozi.core.work import WorkReport
 from moozi.io.logs import log_stream
+from moozi.runtime.work import WorkLog
 
 
 class TrainingWorker:
@@ -24,22 +26,29 @@ class TrainingWorker:
 
     # A world stuck in C ends this process: to the driver it is a worker that died.
     allow_exit(log_stream())
+    self._work = WorkLog(config.timeline.seconds > 0)
     self._collector = build_collector(config, spec, index, began_at)
     self._log.info("ready: %d environments of %s", config.workers.num_envs, spec.name)
 
   def run(self, parameters: tuple[Any, Any, int], env_steps: int) -> tuple[Any, Any]:
     """One segment with these parameters: (TrajectorySample [T, B, …], ActingResult), as two objects."""
-    self._collector.set_parameters(*parameters)
-    return self._collector.run(env_steps)
+    with self._work.doing("segment"):
+      self._collector.set_parameters(*parameters)
+      return self._collector.run(env_steps)
 
   def begin_anew(self) -> None:
     """Begins new games in all worlds: what replay has does not end where these stand."""
-    self._collector.begin_anew()
+    with self._work.doing("new games"):
+      self._collector.begin_anew()
     self._log.info("new games in all worlds")
 
   def close(self) -> None:
     """Closes the worlds."""
     self._collector.close()
+
+  def report(self, keeps_spans: bool) -> WorkReport:
+    """What this actor did since the last time; see WorkLog."""
+    return process.report(self._work, keeps_spans)
 
 
 class ReanalyzeWorker:
@@ -49,6 +58,7 @@ class ReanalyzeWorker:
     self._log = process.prepare(f"reanalyze_worker_{index}", config.reanalyze.resources, log_dir)
     from moozi.runtime.build import build_reanalyzer
 
+    self._work = WorkLog(config.timeline.seconds > 0)
     self._reanalyzer = build_reanalyzer(config, spec, index)
     self._publication = -1
     self._log.info("ready: %d positions a call, %s", config.reanalyze.batch_size, config.reanalyze.way)
@@ -63,12 +73,17 @@ class ReanalyzeWorker:
       publication: which taking of them this is; after the run went back a version may come twice.
       positions: what replay gave.
     """
-    if publication != self._publication:
-      self._publication = publication
-      self._reanalyzer.drop_parameters()
-    self._reanalyzer.set_parameters(*parameters)
-    searched, metrics = self._reanalyzer.run(positions)
+    with self._work.doing("reanalyze"):
+      if publication != self._publication:
+        self._publication = publication
+        self._reanalyzer.drop_parameters()
+      self._reanalyzer.set_parameters(*parameters)
+      searched, metrics = self._reanalyzer.run(positions)
     return searched, (searched.slot.size, metrics)
+
+  def report(self, keeps_spans: bool) -> WorkReport:
+    """What this actor did since the last time; see WorkLog."""
+    return process.report(self._work, keeps_spans)
 
 
 class TestingWorker:
@@ -78,6 +93,7 @@ class TestingWorker:
     self._log = process.prepare("testing_worker", config.evaluation.resources, log_dir)
     from moozi.runtime.build import build_evaluator
 
+    self._work = WorkLog(config.timeline.seconds > 0)
     self._evaluator = build_evaluator(config, spec)
     self._record = config.evaluation.gif
     self._log.info("ready: %s", spec.name)
@@ -86,17 +102,22 @@ class TestingWorker:
     """An EvaluationResult of these parameters; a WorldError where a world failed."""
     params, net_state, version = parameters
     try:
-      result = self._evaluator.run(
-        params,
-        net_state,
-        num_episodes=num_episodes,
-        version=version,
-        env_steps=env_steps,
-        record=self._record,
-      )
+      with self._work.doing("evaluation"):
+        result = self._evaluator.run(
+          params,
+          net_state,
+          num_episodes=num_episodes,
+          version=version,
+          env_steps=env_steps,
+          record=self._record,
+        )
     except WorldError as error:
       # A value, not an exception: the run goes on without this evaluation.
       return WorldError(str(error))
     assert result is not None, "nobody asks it to stop"
     self._log.info("env steps %d, version %d: %s", env_steps, version, result.summary())
     return result
+
+  def report(self, keeps_spans: bool) -> WorkReport:
+    """What this actor did since the last time; see WorkLog."""
+    return process.report(self._work, keeps_spans)

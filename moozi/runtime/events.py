@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 
 from moozi.core.errors import WorldError
+from moozi.core.histogram import Histogram
 from moozi.core.records import TrajectorySample
+from moozi.core.work import WorkReport
 from moozi.runtime.run_state import RunState
 
 # What can go wrong while the run goes on. `faults/<kind>` in an event's metrics is a number of new ones.
@@ -88,6 +90,20 @@ class Updated(Event):
   metrics: dict[str, float]
   num_samples: int
   sample_reuse: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Worked(Event):
+  """What actors did since the last time, by name; those in the midst of something tell it when it is done."""
+
+  reports: Mapping[str, WorkReport]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Spread(Event):
+  """How figures are spread that a mean says too little of, by name."""
+
+  histograms: Mapping[str, Histogram]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -16,6 +16,7 @@ from moozi.core.errors import NotFiniteError, WorldError
 from moozi.core.flat_state import State, part, prefixed
 from moozi.core.pytree import fields_of
 from moozi.core.spec import EnvSpec
+from moozi.core.work import REPLAY, SEARCHER, SERVER, TESTER, WORKER
 from moozi.runtime import build, replay_snapshot
 from moozi.runtime.build import Collectors
 from moozi.runtime.events import (
@@ -26,15 +27,18 @@ from moozi.runtime.events import (
   Faulted,
   Finished,
   Reanalyzed,
+  Spread,
   Started,
   StateReady,
   Updated,
+  Worked,
   failed_evaluation,
 )
 from moozi.runtime.mixed_replay import StoredTrajectories
 from moozi.runtime.pacing import Best, CheckpointSchedule, Every, Pacer
 from moozi.runtime.run_state import RunState
 from moozi.runtime.skipped import WayBack
+from moozi.runtime.work import LocalWork
 
 
 def run(
@@ -81,6 +85,7 @@ def _train(
   replay = build.build_replay(config, spec, stored)
   reanalyzer = build.build_reanalyzer(config, spec, 0) if config.reanalyze.ratio else None
   evaluator = build.build_evaluator(config, spec)
+  work = LocalWork(config)
   pacer = Pacer(config, slack_steps=0)
   evaluations, best = Every(config.evaluation.period_env_steps), Best()
   if state is not None:
@@ -96,6 +101,7 @@ def _train(
       told += f"; replay holds {replay.num_steps:,} steps" + (f", {lost:,} fewer than before" if lost else "")
   checkpoints = CheckpointSchedule(config.checkpoint, time.monotonic() - start, pacer.env_steps)
   learner_steps, way_back = learner.learner_step, WayBack(latest)
+  spreads = Every(config.logging.histogram_period, start=learner_steps)
   with_gap: set[int] = set()  # workers whose last segment replay did not take whole
 
   def counters() -> dict[str, Any]:
@@ -104,15 +110,16 @@ def _train(
   def evaluate(num_episodes: int, is_final: bool) -> Iterator[Event]:
     params, net_state, version = learner.parameters()
     try:
-      result = evaluator.run(
-        params,
-        net_state,
-        num_episodes=num_episodes,
-        version=version,
-        env_steps=pacer.env_steps,
-        record=config.evaluation.gif,
-        should_stop=should_stop,
-      )
+      with work.doing(TESTER, "evaluation"):
+        result = evaluator.run(
+          params,
+          net_state,
+          num_episodes=num_episodes,
+          version=version,
+          env_steps=pacer.env_steps,
+          record=config.evaluation.gif,
+          should_stop=should_stop,
+        )
     except WorldError as error:
       yield failed_evaluation(counters(), error)
       return
@@ -129,12 +136,12 @@ def _train(
     progress |= prefixed("best", best.get_state())
     if reanalyzer is not None:
       progress |= prefixed("reanalyze", reanalyzer.get_state())
-    state = RunState(
-      training=learner.get_state(),
-      progress=progress,
-      replay=replay_snapshot.take(replay.acted, saved_blocks()),
-      collectors=tuple(worker.get_state() for worker in workers) if has_worlds else (),
-    )
+    with work.doing(SERVER, "checkpoint"):
+      training = learner.get_state()
+    with work.doing(REPLAY, "checkpoint"):
+      snapshot = replay_snapshot.take(replay.acted, saved_blocks())
+    worlds = tuple(worker.get_state() for worker in workers) if has_worlds else ()
+    state = RunState(training=training, progress=progress, replay=snapshot, collectors=worlds)
     return StateReady(**counters(), state=state, is_final=is_final)
 
   def go_back(error: NotFiniteError) -> Faulted:
@@ -164,11 +171,13 @@ def _train(
       break
 
     # TimeStep → StepSample → TrajectorySample → replay
-    params, net_state, version = learner.parameters()
+    with work.doing(SERVER, "publish"):
+      params, net_state, version = learner.parameters()
     for index, worker in enumerate(workers):
       worker.set_parameters(params, net_state, version)
       try:
-        segment, acted = worker.run(pacer.env_steps)
+        with work.doing(f"{WORKER}_{index}", "segment"):
+          segment, acted = worker.run(pacer.env_steps)
       except Exception:
         # Its worlds stand amid a segment that is lost: whoever goes on from here begins new games.
         if pacer.env_steps:
@@ -176,7 +185,8 @@ def _train(
         raise
       pacer.ask_act(acted.num_steps)
       num_envs = config.workers.num_envs
-      taken = replay.take(segment, index * num_envs, num_envs, acted.num_steps)
+      with work.doing(REPLAY, "add"):
+        taken = replay.take(segment, index * num_envs, num_envs, acted.num_steps)
       pacer.done_act(acted.num_steps, taken.num_lost)
       yield Acted(
         **counters(),
@@ -202,8 +212,12 @@ def _train(
       pacer.ask_reanalyze()
       if reanalyzer.version != learner.target_version:
         reanalyzer.set_parameters(*learner.target_parameters())
-      searched, metrics = reanalyzer.run(replay.positions(config.reanalyze, reanalyzer.version))
-      replay.write_back(**fields_of(searched))
+      with work.doing(REPLAY, "positions"):
+        positions = replay.positions(config.reanalyze, reanalyzer.version)
+      with work.doing(f"{SEARCHER}_0", "reanalyze"):
+        searched, metrics = reanalyzer.run(positions)
+      with work.doing(REPLAY, "write back"):
+        replay.write_back(**fields_of(searched))
       pacer.done_reanalyze(searched.slot.size)
       yield Reanalyzed(
         **counters(), metrics=metrics, num_positions=searched.slot.size, ratio=pacer.reanalyze_ratio
@@ -212,14 +226,18 @@ def _train(
     # replay → TrainTarget batch → TrainingState
     while pacer.may_learn(replay.can_sample(config.learner.batch_size)):
       pacer.ask_learn()
-      targets = replay.sample_many(config.learner.updates_per_call, config.learner.batch_size)
+      with work.doing(REPLAY, "sample"):
+        targets = replay.sample_many(config.learner.updates_per_call, config.learner.batch_size)
       try:
-        priorities, metrics = learner.update(targets)
+        with work.doing(SERVER, "update"):
+          priorities, metrics = learner.update(targets)
       except NotFiniteError as error:
         yield go_back(error)
         continue
       if config.replay.refreshes_priorities:
-        replay.update_priorities(priorities.slot, priorities.sequence, priorities.delta)
+        with work.doing(REPLAY, "priorities"):
+          replay.update_priorities(priorities.slot, priorities.sequence, priorities.delta)
+      work.begin_window()
       pacer.done_learn()
       learner_steps += config.learner.updates_per_call
       yield Updated(
@@ -228,8 +246,12 @@ def _train(
         num_samples=targets.slot.size,
         sample_reuse=pacer.sample_reuse,
       )
+      if spreads.is_due(learner_steps):
+        yield Spread(**counters(), histograms=replay.histograms() | learner.histograms())
+    yield Worked(**counters(), reports=work.reports())
 
   yield whole_state(is_final=True)
   if reason != "stopped":
     yield from evaluate(config.evaluation.final_episodes, is_final=True)
+    yield Worked(**counters(), reports=work.reports())
   yield Finished(**counters(), reason=reason, sample_reuse=pacer.sample_reuse)

@@ -185,6 +185,18 @@ class Pacer:
     return self.samples_done / (self.env_steps - self.started_at - self.steps_lost)
 
 
+def slack_steps(config: Config) -> int:
+  """Steps that keep every queue full: the workers' and, in steps, the learner's or reanalyze's."""
+  workers, learner, ray, reanalyze = config.workers, config.learner, config.ray, config.reanalyze
+  acting = workers.num_workers * ray.segments_in_flight * workers.num_envs * workers.segment_length
+  call_samples = learner.batch_size * learner.updates_per_call
+  served = ray.batches_in_flight * call_samples / learner.samples_per_step
+  if reanalyze.ratio:
+    searches = reanalyze.num_workers * reanalyze.calls_in_flight * reanalyze.batch_size
+    served = max(served, searches * (1 / reanalyze.ratio - 1))
+  return int(acting + served)
+
+
 class Every:
   """Says when a count has passed another multiple of `period`; a null period never comes."""
 

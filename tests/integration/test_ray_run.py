@@ -16,6 +16,7 @@ import pytest
 from moozi.commands.evaluate import EVALUATION_KEYS
 from moozi.io.metrics import read_metrics
 from moozi.io.run_directory import SUMMARY_KEYS
+from moozi.io.timeline import read_timeline
 from tests.runtime.conftest import TINY
 
 ROOT = Path(__file__).parents[2]
@@ -70,7 +71,8 @@ def ticks(run: Path) -> list[dict]:
 def finished(tmp_path_factory) -> tuple[Path, str]:
   """One short run to its end; its folder and what it printed."""
   folder = tmp_path_factory.mktemp("runs")
-  process = start(folder, "evaluation.period_env_steps=100", "logging.period_s=0.5", "max_env_steps=1600")
+  options = ("evaluation.period_env_steps=100", "logging.period_s=0.5", "timeline.seconds=1e6")
+  process = start(folder, *options, "max_env_steps=1600")
   out, err = finish(process, 400)
   assert process.returncode == 0, err
   return folder / "one", out
@@ -111,7 +113,19 @@ def test_metrics_are_json_with_growing_counters(finished):
     "train/sample_reuse",
     "train/return_mean",
     "test/return_mean",
+    "system/segments_in_flight",
+    "system/batches_in_flight",
   } <= names
+  actors = ("parameter_server", "replay_buffer", "training_worker_0", "testing_worker")
+  assert {f"system/{kind}/{actor}" for kind in ("busy_share", "memory_mib") for actor in actors} <= names
+
+
+def test_the_timeline_has_every_actor(finished):
+  run, _ = finished
+  timeline = read_timeline(run / "timeline")
+  assert list(timeline) == ["parameter_server", "replay_buffer", "training_worker_0", "testing_worker"]
+  kinds = {span.name for track in timeline.values() for stretch in track for span in stretch.spans}
+  assert {"update", "segment", "sample", "add", "checkpoint", "evaluation"} <= kinds
 
 
 def test_replay_process_loads_no_jax(finished):

@@ -16,6 +16,7 @@ from moozi.runtime.events import (
   Started,
   StateReady,
   Updated,
+  Worked,
 )
 from moozi.runtime.run_state import RunState
 from tests.runtime.conftest import TINY
@@ -134,6 +135,17 @@ def test_it_goes_back_to_the_last_checkpoint_once():
   steps = [e.learner_steps for e in told]
   assert steps == sorted(steps), "versions never go back"
   assert any(isinstance(e, Updated) for e in told[told.index(fault) :]), "the run went on"
+
+
+def test_work_is_told_once_a_round_and_at_the_end(events):
+  """At fixed places, so that a run and the same run resumed tell the same."""
+  worked = [i for i, e in enumerate(events) if isinstance(e, Worked)]
+  acted = [i for i, e in enumerate(events) if isinstance(e, Acted)]
+  assert len(worked) == len(acted) + 1
+  assert all(a < w for a, w in zip(acted, worked, strict=False))
+  assert isinstance(events[worked[-1] + 1], Finished)
+  names = ["parameter_server", "replay_buffer", "training_worker_0", "testing_worker"]
+  assert all(list(events[i].reports) == names for i in worked)
 
 
 def test_segments_are_told_where_they_are_kept(events):

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from moozi.core.config import CheckpointConfig, Config, LearnerConfig, ReplayConfig, WorkersConfig
 from moozi.core.reanalyze_config import ReanalyzeConfig
-from moozi.runtime.pacing import CheckpointSchedule, Every, Pacer
+from moozi.io.config import load_config
+from moozi.runtime.pacing import CheckpointSchedule, Every, Pacer, slack_steps
 
 
 def make_pacer(
@@ -259,3 +260,20 @@ def test_checkpoints_by_time_and_by_milestone():
   schedule = CheckpointSchedule(CheckpointConfig(period_s=60, milestones_env_steps=1000))
   moments = [(1, 10), (61, 500), (62, 1000), (63, 1001), (121, 2000), (122, 2001)]
   assert [schedule.is_due(*moment) for moment in moments] == [False, True, True, False, True, False]
+
+
+def test_slack_fills_every_queue():
+  options = [
+    "workers.num_workers=2",
+    "workers.num_envs=4",
+    "workers.segment_length=8",
+    "ray.segments_in_flight=3",
+  ]
+  options += ["learner.batch_size=16", "learner.updates_per_call=5", "learner.samples_per_step=4"]
+  # Segments of 32 steps, three at each of two workers; two calls of 80 targets, at 4 a step.
+  assert slack_steps(load_config(None, options)) == 192 + 40
+  # Two calls of 30 positions at each of two workers, a third of a step to each.
+  options += ["reanalyze.num_workers=2", "reanalyze.batch_size=30", "reanalyze.ratio=0.75"]
+  assert slack_steps(load_config(None, options)) == 192 + 40
+  options += ["reanalyze.ratio=0.25"]
+  assert slack_steps(load_config(None, options)) == 192 + 360

@@ -1,0 +1,93 @@
+"""The driver and the actors' shells in one process: what they tell of their own work."""
+
+import logging
+import math
+
+import pytest
+
+from moozi.actors import cluster, driver, process
+from moozi.envs import guard
+from moozi.io.config import load_config
+from moozi.runtime import build
+from moozi.runtime.events import Acted, Finished, Reanalyzed, Spread, Updated, Worked
+from tests.actors import in_process_ray
+from tests.runtime.conftest import TINY
+
+pytestmark = pytest.mark.slow
+
+WORK = {
+  "parameter_server": {"update", "publish", "publish target", "checkpoint", "histograms"},
+  "replay_buffer": {
+    *("add", "sample", "priorities", "positions", "write back", "checkpoint", "histograms"),
+  },
+  "training_worker_0": {"segment"},
+  "reanalyze_worker_0": {"reanalyze"},
+  "testing_worker": {"evaluation"},
+}
+
+
+@pytest.fixture(scope="module")
+def events():
+  config = load_config(
+    None,
+    [
+      *(*TINY, "replay.sampling=rank", "reanalyze.ratio=0.3", "reanalyze.batch_size=16"),
+      *("logging.period_s=1e-9", "logging.histogram_period_updates=10", "timeline.seconds=1e6"),
+      *("logging.parameter_histograms=true", "evaluation.final_episodes=2"),
+      # So many that acting waits for learning, and the target network is copied.
+      *("max_env_steps=640", "learner.target_update_period=20"),
+    ],
+  )
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(cluster, "connected", in_process_ray.connected)
+    patch.setattr(process, "prepare", lambda name, resources, log_dir: logging.getLogger(name))
+    patch.setattr(guard, "allow_exit", lambda log: None)
+    return list(driver.run(config, build.world_spec(config), None))
+
+
+def test_the_run_comes_to_its_end(events):
+  assert isinstance(events[-1], Finished)
+  assert events[-1].env_steps == 640
+  assert any(isinstance(e, Reanalyzed) for e in events)
+
+
+def test_work_in_flight_is_told(events):
+  segments = [e.metrics["system/segments_in_flight"] for e in events if isinstance(e, Acted)]
+  batches = [e.metrics["system/batches_in_flight"] for e in events if isinstance(e, Updated)]
+  # Two at the worker, two at the parameter server, and the one that has come is among them.
+  assert min(segments) >= 1
+  assert max(segments) == 2
+  assert min(batches) >= 1
+  assert max(batches) == 2
+
+
+def test_every_actor_tells_its_work_and_its_memory(events):
+  found = {name: set() for name in WORK}
+  last_s = dict.fromkeys(WORK, -math.inf)
+  for event in events:
+    for name, report in event.reports.items() if isinstance(event, Worked) else ():
+      assert 0 <= report.busy_s <= report.elapsed_s
+      assert report.memory_mib > 1
+      if report.stretch is not None:
+        assert report.stretch.since_s >= last_s[name]
+        last_s[name] = report.stretch.until_s
+        found[name] |= {span.name for span in report.stretch.spans}
+  assert found == WORK
+
+
+def test_the_timeline_begins_with_the_first_update(events):
+  stretches = [r.stretch for e in events if isinstance(e, Worked) for r in e.reports.values()]
+  first_update = next(i for i, e in enumerate(events) if isinstance(e, Updated))
+  before = [r.stretch for e in events[:first_update] if isinstance(e, Worked) for r in e.reports.values()]
+  assert any(stretch is not None for stretch in stretches)
+  assert not any(stretch is not None for stretch in before)
+
+
+def test_spreads_come_every_so_many_updates(events):
+  spreads = [e for e in events if isinstance(e, Spread)]
+  assert len(spreads) == len(range(10, events[-1].learner_steps + 1, 10))
+  for event in spreads:
+    assert {"replay/delta", "replay/priority"} <= event.histograms.keys()
+    params = [name for name in event.histograms if name.startswith("params/")]
+    assert len(params) > 5
+    assert all(event.histograms[name].counts.sum() > 0 for name in params)

@@ -1,0 +1,148 @@
+"""What the driver asks of its actors beside their work: nobody waits for it, and who died is asked again."""
+
+import types
+
+import pytest
+
+from moozi.actors.observing import Observing
+from moozi.core.histogram import histogram_of
+from moozi.core.work import Span, Stretch, WorkReport
+from moozi.io.config import load_config
+from moozi.runtime.events import Spread, Worked
+from moozi.runtime.work import TimelineWindow
+from tests.actors.in_process_ray import RAY, RayActorError
+
+REPORT = WorkReport(
+  elapsed_s=10,
+  busy_s=4,
+  memory_mib=5.0,
+  stretch=Stretch(since_s=0, until_s=10, spans=(Span("update", 1, 5),)),
+)
+
+
+class Ray:
+  """Answers come when the test says so."""
+
+  exceptions = RAY.exceptions
+
+  def __init__(self):
+    self.answers, self.waits = {}, []
+
+  def wait(self, references, num_returns, timeout):
+    self.waits.append(timeout)
+    ready = [r for r in references if r in self.answers]
+    return ready[:num_returns], [r for r in references if r not in ready]
+
+  def get(self, reference):
+    answer = self.answers.pop(reference)
+    if isinstance(answer, Exception):
+      raise answer
+    return answer
+
+
+class Actor:
+  def __init__(self, name):
+    self.asked = []
+    for method in ("report", "histograms"):
+      setattr(self, method, types.SimpleNamespace(remote=self._remember(name, method)))
+
+  def _remember(self, name, method):
+    def remote(*args):
+      self.asked.append((method, *args))
+      return f"{name}.{method}/{len(self.asked)}"
+
+    return remote
+
+
+class Clock:
+  now_s = 0.0
+
+  def __call__(self):
+    return self.now_s
+
+
+@pytest.fixture
+def made():
+  actors = {name: Actor(name) for name in ("parameter_server", "replay_buffer", "testing_worker")}
+  ray, clock = Ray(), Clock()
+  config = load_config(None, ["logging.period_s=1e-9", "logging.histogram_period_updates=100"])
+  crew = types.SimpleNamespace(handles=lambda: actors)
+  counters = {"env_steps": 1, "learner_steps": 2}
+  observing = Observing(ray, crew, config, lambda: counters, learner_steps=250)
+  observing._window = TimelineWindow(20, clock)
+  return observing, ray, actors, clock
+
+
+def test_who_owes_an_answer_is_not_asked_again(made):
+  observing, ray, actors, _ = made
+  assert list(observing.poll()) == []
+  ray.answers["replay_buffer.report/1"] = REPORT
+  (event,) = observing.poll()
+  assert isinstance(event, Worked)
+  assert event.reports.keys() == {"replay_buffer"}
+  assert [len(actor.asked) for actor in actors.values()] == [1, 2, 1]
+  assert set(ray.waits) == {0.0}, "nobody waits"
+
+
+def test_one_that_died_tells_nothing_and_its_successor_is_asked(made):
+  observing, ray, actors, _ = made
+  list(observing.poll())
+  ray.answers["testing_worker.report/1"] = RayActorError("died")
+  actors["testing_worker"] = Actor("another")
+  assert list(observing.poll()) == []
+  assert len(actors["testing_worker"].asked) == 1
+
+
+def test_what_an_actor_does_wrong_is_raised(made):
+  observing, ray, _, _ = made
+  list(observing.poll())
+  ray.answers["testing_worker.report/1"] = ValueError("a mistake of ours")
+  with pytest.raises(ValueError, match="of ours"):
+    list(observing.poll())
+
+
+def test_between_two_periods_nothing_is_asked(made):
+  observing, ray, _, _ = made
+  observing._period_s = 1e6
+  list(observing.poll())
+  ray.answers["replay_buffer.report/1"] = REPORT
+  assert list(observing.poll()) == []
+  assert not ray.waits
+
+
+def test_pieces_are_asked_for_until_the_window_is_over(made):
+  observing, ray, actors, clock = made
+  list(observing.poll())
+  clock.now_s = 4.0
+  observing.on_updated(251)
+  ray.answers["parameter_server.report/1"] = REPORT
+  (event,) = observing.poll()
+  expected = Stretch(since_s=4, until_s=10, spans=(Span("update", 4, 5),))
+  assert event.reports["parameter_server"].stretch == expected
+  clock.now_s = 24.0
+  ray.answers["parameter_server.report/2"] = REPORT
+  list(observing.poll())
+  assert actors["parameter_server"].asked == [("report", True), ("report", True), ("report", False)]
+
+
+def test_histograms_are_asked_for_every_so_many_updates(made):
+  observing, ray, actors, _ = made
+  histogram = histogram_of([1.0, 2.0])
+  observing.on_updated(299)
+  assert not actors["replay_buffer"].asked
+  observing.on_updated(304)
+  observing.on_updated(312)
+  assert actors["replay_buffer"].asked == actors["parameter_server"].asked == [("histograms",)]
+  ray.answers["replay_buffer.histograms/1"] = {"replay/delta": histogram}
+  ray.answers["parameter_server.histograms/1"] = RayActorError("died")
+  (event,) = observing.poll()
+  assert isinstance(event, Spread)
+  assert event.histograms == {"replay/delta": histogram}
+
+
+def test_the_last_answers_are_waited_for_a_little(made):
+  observing, ray, _, _ = made
+  ray.answers["testing_worker.report/1"] = REPORT
+  (event,) = observing.finish()
+  assert event.reports.keys() == {"testing_worker"}
+  assert ray.waits == [5.0]

@@ -198,17 +198,17 @@ def test_a_run_that_is_itself_reached_through_a_link_is_the_users_own_affair(run
   RunDirectory.open(tmp_path / "latest").claim().close()
 
 
-def test_training_writes_nothing_into_a_run_that_is_refused(run, tmp_path):
-  from moozi.training import train
-
+def test_training_writes_nothing_into_a_run_that_is_refused(door, run, tmp_path):
   outside = tmp_path / "outside"
   outside.mkdir()
   (run.path / "logs" / "driver.log").unlink()
   (run.path / "logs").rmdir()
   (run.path / "logs").symlink_to(outside)
   before = sorted(p for p in run.path.rglob("*"))
-  with pytest.raises(RunError, match="links"):
-    train(run.load_config(), world_spec("tiny:catch"), run)
+  status, out, err = door("train", "--resume", run.path, "max_env_steps=1000000")
+  assert (status, out) == (2, "")
+  assert "links" in err
+  assert len(err.splitlines()) == 1
   assert list(outside.iterdir()) == []
   assert sorted(p for p in run.path.rglob("*")) == before
 

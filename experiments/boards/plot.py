@@ -1,0 +1,49 @@
+"""Draws Connect Four's curve from the committed results: `python experiments/boards/plot.py`.
+
+Writes `results/connect_four/curve.png`: the score against OpenSpiel's MCTS with 100 simulations over the
+minutes of training, the pieces one after the other.
+"""
+
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+
+from moozi.io.metrics import read_metrics
+
+FOLDER = Path(__file__).parent / "results" / "connect_four"
+PIECES = (("first", "#0072B2", "as it began"), ("second", "#D55E00", "with random starts in training"))
+
+
+def main() -> None:
+  """Draws the evaluations of all pieces."""
+  figure, axis = plt.subplots(figsize=(7, 4), layout="constrained")
+  since_s = 0.0
+  for name, color, label in PIECES:
+    ticks = read_metrics(FOLDER / name / "metrics.jsonl")
+    played = [tick for tick in ticks if "test/score" in tick]
+    # A return is 2 · score - 1, and so is its margin.
+    axis.errorbar(
+      [(since_s + tick["wall_s"]) / 60 for tick in played],
+      [tick["test/score"] for tick in played],
+      yerr=[tick["test/return_margin"] / 2 for tick in played],
+      fmt="o-",
+      color=color,
+      capsize=3,
+      label=label,
+    )
+    since_s += ticks[-1]["wall_s"]
+  axis.axhline(0.5, color="#888888", lw=0.8, ls="--")
+  axis.set_xlabel("minutes of training on two cores")
+  axis.set_ylabel("score against MCTS, 100 simulations (95%)")
+  axis.set_ylim(0, 1)
+  axis.grid(alpha=0.3)
+  axis.legend(frameon=False, loc="lower right")
+  axis.set_title("Connect Four (OpenSpiel), both seats, 100 games; the last point 200")
+  figure.savefig(FOLDER / "curve.png", dpi=110)
+
+
+if __name__ == "__main__":
+  main()

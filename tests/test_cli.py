@@ -261,13 +261,13 @@ def evaluation(monkeypatch):
   """Puts figures in the place of the episodes; returns what they were asked for."""
   seen = {}
 
-  def run_evaluation(config, spec, checkpoint, episodes, simulations):
-    seen.update(checkpoint=checkpoint, episodes=episodes, simulations=simulations)
+  def play(agent, episodes, simulations):
+    seen.update(checkpoint=agent.checkpoint, episodes=episodes, simulations=simulations)
     print("a library that prints")
     os.write(1, b"and one in C\n")
     return FIGURES
 
-  monkeypatch.setattr(evaluate, "_run_evaluation", run_evaluation)
+  monkeypatch.setattr(evaluate, "_play", play)
   return seen
 
 
@@ -292,7 +292,7 @@ def test_evaluate_prints_one_json_object_and_nothing_else(door, tmp_path, evalua
 def test_evaluate_tells_every_episode_where_it_is_asked_for(door, refused, tmp_path, monkeypatch):
   run = make_run(tmp_path)
   played = FIGURES | {"returns": np.array([0.0, 1.0]), "lengths": np.array([9, 11])}
-  monkeypatch.setattr(evaluate, "_run_evaluation", lambda *_: played)
+  monkeypatch.setattr(evaluate, "_play", lambda *_: played)
   assert "--returns: is for --json" in refused("evaluate", run.path, "--returns")
   result = json.loads(door("evaluate", run.path, "--json", "--returns")[1])
   assert list(result) == [*evaluate.EVALUATION_KEYS, "returns", "lengths"]
@@ -336,9 +336,7 @@ def board_run(tmp_path, monkeypatch):
   meta = {"env_steps": 10, "learner_steps": 3} | expected_of(config, world_spec("open_spiel:tic_tac_toe"))
   save_checkpoint(run.checkpoints_path, "step_10", {"x": np.zeros(2)}, meta)
   seen = {}
-  monkeypatch.setattr(
-    evaluate, "_run_evaluation", lambda config, *_: seen.update(config=config) or TWO_PLAYERS
-  )
+  monkeypatch.setattr(evaluate, "_play", lambda agent, *_: seen.update(config=agent.config) or TWO_PLAYERS)
   return run, seen
 
 

@@ -1,11 +1,11 @@
 """The agent of a run, loaded from one of its checkpoints: for every command that has it play or search."""
 
 import dataclasses
+import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from moozi.commands.common import open_run, stdout_on_stderr
-from moozi.core.errors import UserError
 
 if TYPE_CHECKING:
   from moozi.core.config import Config
@@ -16,13 +16,21 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Agent:
-  """A run's configuration and world, one of its checkpoints, and the training state in it."""
+  """A run's configuration and world, and one of its checkpoints."""
 
   directory: "RunDirectory"
   config: "Config"
   spec: "EnvSpec"
   checkpoint: "CheckpointInfo"
-  state: Any
+
+  @functools.cached_property
+  def state(self) -> Any:
+    """The training state in the checkpoint. Raises UserError: it cannot be read, or is of another network."""
+    from moozi.io.checkpoints import expected_of, load_checkpoint
+    from moozi.training import builder_of
+
+    template = builder_of(self.config).training_state_template(self.config, self.spec)
+    return load_checkpoint(self.checkpoint.path, template, expected_of(self.config, self.spec))
 
   def evaluator(self, simulations: int | None = None) -> Any:
     """What plays test episodes; `simulations` stands in for the testing planner's own."""
@@ -43,7 +51,9 @@ def load_agent(run: Path, checkpoint: str | None, allow_code: bool) -> Agent:
   """
   directory, config = open_run(run, allow_code)
   with stdout_on_stderr():
-    return agent_of(directory, config, checkpoint)
+    agent = agent_of(directory, config, checkpoint)
+    assert agent.state is not None, "read before anything takes the screen"
+  return agent
 
 
 def agent_of(directory: "RunDirectory", config: "Config", checkpoint: str | None) -> Agent:
@@ -57,25 +67,10 @@ def agent_of(directory: "RunDirectory", config: "Config", checkpoint: str | None
   Raises: UserError: no such checkpoint, or one of another network or world.
   """
   from moozi.envs.registry import world_spec
-  from moozi.io.checkpoints import (
-    expected_of,
-    find_checkpoint,
-    list_checkpoints,
-    load_checkpoint,
-    read_checkpoint_info,
-  )
+  from moozi.io.checkpoints import expected_of, find_checkpoint, read_checkpoint_info
   from moozi.runtime.opponents import check_players
-  from moozi.training import builder_of
 
   spec = world_spec(config.env.name, **config.env.kwargs)
   check_players(config, spec)
-  if checkpoint in (None, "last") and not list_checkpoints(directory.checkpoints_path):
-    raise UserError(
-      f"{directory.path}: holds no checkpoint; `moozi train` makes them, the last one when it ends"
-    )
-  expected = expected_of(config, spec)
   found = find_checkpoint(directory.checkpoints_path, checkpoint)
-  # What it is of is held against the run before its arrays are read.
-  found = read_checkpoint_info(found.path, expected)
-  state = load_checkpoint(found.path, builder_of(config).training_state_template(config, spec), expected)
-  return Agent(directory, config, spec, found, state)
+  return Agent(directory, config, spec, read_checkpoint_info(found.path, expected_of(config, spec)))

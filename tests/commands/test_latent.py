@@ -36,7 +36,7 @@ def test_ppo_has_no_model(runs, refused):
 
 
 def test_a_run_without_a_checkpoint_says_what_makes_one(runs, refused):
-  assert "holds no checkpoint; `moozi train` makes them" in refused("latent", runs["empty"])
+  assert "holds no checkpoint; `moozi train` leaves one" in refused("latent", runs["empty"])
 
 
 @pytest.mark.parametrize(

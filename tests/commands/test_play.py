@@ -149,7 +149,7 @@ def test_what_cannot_be_is_refused(refused, arguments, message):
 
 def test_the_agent_of_a_run_without_a_checkpoint_says_what_makes_one(tmp_path, refused):
   run = make_run(tmp_path, "board", "env.name=open_spiel:tic_tac_toe", checkpoint=False)
-  assert "holds no checkpoint; `moozi train` makes them" in refused("play", run)
+  assert "holds no checkpoint; `moozi train` leaves one" in refused("play", run)
 
 
 def test_a_runs_world_keeps_its_options(runs, refused):

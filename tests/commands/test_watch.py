@@ -81,7 +81,7 @@ def test_what_cannot_be_is_refused(runs, refused, arguments, message):
 
 
 def test_a_run_without_a_checkpoint_says_what_makes_one(runs, refused):
-  assert "holds no checkpoint; `moozi train` makes them" in refused("watch", runs["empty"])
+  assert "holds no checkpoint; `moozi train` leaves one" in refused("watch", runs["empty"])
   assert "no such folder" in refused("watch", runs["empty"] / "other")
 
 

@@ -141,7 +141,7 @@ def test_a_save_that_is_cut_short_leaves_the_older_one(saved, monkeypatch):
     path.write_bytes(data[: len(data) // 2])
     raise OSError("disk full")
 
-  monkeypatch.setattr(module, "_write_synced", fail)
+  monkeypatch.setattr(module, "write_synced", fail)
   with pytest.raises(OSError, match="disk full"):
     save_checkpoint(saved.parent, "step_10", make_state(scale=2.0), META)
   assert_same(make_state(), load_checkpoint(saved, make_state()))

@@ -51,7 +51,7 @@ class InjectedDisk:
       return call
 
     monkeypatch.setattr(append_file, "os", SimpleNamespace(**(vars(os) | {"write": write})))
-    monkeypatch.setattr(checkpoints, "_write_synced", failing(checkpoints._write_synced))
+    monkeypatch.setattr(checkpoints, "write_synced", failing(checkpoints.write_synced))
     monkeypatch.setattr(run_directory, "write_text", failing(run_directory.write_text))
     monkeypatch.setattr(gif, "write_gif", failing(gif.write_gif))
 

@@ -79,6 +79,7 @@ def test_learning_with_no_environment_at_all(old, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 def test_stored_and_acted_steps_are_mixed(old):
   events = train(old, "offline.fraction=0.25", "max_env_steps=160", "evaluation.final_episodes=1")
   assert len([e for e in events if isinstance(e, Acted)]) == 5

@@ -16,7 +16,12 @@ import numpy as np
 
 RESULTS = Path(__file__).parent / "results"
 GAMES = ("breakout", "space_invaders")
-COLORS = {"plain": "tab:gray", "reanalyze": "tab:blue"}
+COLORS = {
+  "plain": "tab:gray",
+  "reanalyze": "tab:blue",
+  "plain_more": "tab:olive",
+  "reanalyze_more": "tab:purple",
+}
 
 
 def curve(path: Path) -> tuple[np.ndarray, np.ndarray]:

@@ -5,6 +5,9 @@
 Runs every (game, variant, seed) that has no result yet through `moozi train … runtime=local`, as many side by
 side as there are cores, one thread each, and keeps `results/<game>_<variant>_seed<n>.json`. Then prints the
 table; `--table` only prints it. Wall seconds are those of runs side by side.
+
+`plain` and `reanalyze` differ in the ratio alone. `plain_more` and `reanalyze_more` make four times the updates
+at the same environment steps: fresh targets should bear more use than old ones.
 """
 
 import argparse
@@ -22,6 +25,8 @@ HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
 ROOT = HERE.parents[1]
 GAMES = ("breakout", "space_invaders")
+VARIANTS = ("plain", "reanalyze", "plain_more", "reanalyze_more")
+SAMPLES_PER_STEP, MORE_SAMPLES_PER_STEP = 4, 16
 KEYS = (
   "env_steps",
   "wall_s",
@@ -36,19 +41,23 @@ KEYS = (
 )
 
 
-def overrides_of(variant: str, ratio: float) -> tuple[str, ...]:
+def overrides_of(variant: str, steps: int, ratio: float) -> tuple[str, ...]:
   """What a variant sets over the game's own configuration."""
-  return {"plain": (), "reanalyze": (f"reanalyze.ratio={ratio}",)}[variant]
+  samples = MORE_SAMPLES_PER_STEP if variant.endswith("_more") else SAMPLES_PER_STEP
+  return (
+    f"learner.samples_per_step={samples}",
+    "learner.learning_rate.kind=cosine",
+    "learner.learning_rate.end=1e-4",
+    # The rate falls over these steps, in updates of 256.
+    f"learner.learning_rate.decay_steps={steps * samples // 256}",
+    f"reanalyze.ratio={ratio if variant.startswith('reanalyze') else 0}",
+  )
 
 
 def run(game: str, variant: str, seed: int, steps: int, ratio: float) -> dict[str, Any]:
   """One run to its end."""
-  overrides = overrides_of(variant, ratio)
-  own = (
-    *(f"seed={seed}", f"max_env_steps={steps}", "max_wall_s=null", "evaluation.period_env_steps=25000"),
-    # The learning rate falls over these steps, in updates of 256 at four samples a step.
-    f"learner.learning_rate.decay_steps={steps * 4 // 256}",
-  )
+  overrides = overrides_of(variant, steps, ratio)
+  own = (f"seed={seed}", f"max_env_steps={steps}", "max_wall_s=null", "evaluation.period_env_steps=25000")
   figures = run_whole(ROOT / "config" / "minatar" / f"{game}.yaml", (*own, *overrides), KEYS)
   return {"game": game, "overrides": overrides, **figures}
 
@@ -66,7 +75,7 @@ def table() -> None:
   print("|---|---|---|---|---|---|---|")
   for game in GAMES:
     plain = None
-    for variant in ("plain", "reanalyze"):
+    for variant in VARIANTS:
       results = [
         json.loads(path.read_text()) for path in sorted(RESULTS.glob(f"{game}_{variant}_seed*.json"))
       ]
@@ -98,7 +107,7 @@ def main() -> None:
   parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)), help="runs side by side")
   parser.add_argument("--table", action="store_true")
   args = parser.parse_args()
-  jobs = [(g, v, s) for s in range(args.seeds) for g in args.games for v in ("plain", "reanalyze")]
+  jobs = [(g, v, s) for s in range(args.seeds) for g in args.games for v in VARIANTS]
   if not args.table:
     work = {path_of(*job): functools.partial(run, *job, args.steps, args.ratio) for job in jobs}
     make_missing(work, args.workers)

@@ -74,6 +74,7 @@ def test_edges_are_worth_what_the_search_says_of_its_actions(searched):
       assert q_values[b, i] == pytest.approx(float(output.q_values[b, plain.action[b, i]]), abs=1e-4)
 
 
+@pytest.mark.slow
 def test_depths_are_those_at_which_simulations_ended(searched):
   config, _, _, output, plain = searched
   for b in range(len(ROOTS)):

@@ -101,7 +101,10 @@ def two_ply_game():
   return tables
 
 
-@pytest.mark.parametrize("config", [PUCT, GUMBEL.noise_free()], ids=["puct", "gumbel"])
+@pytest.mark.parametrize(
+  "config",
+  [pytest.param(PUCT, marks=pytest.mark.slow, id="puct"), pytest.param(GUMBEL.noise_free(), id="gumbel")],
+)
 def test_only_the_right_sign_finds_the_move_in_a_two_ply_game(config):
   legal = [[False, True, True]]
   right = run(config, two_ply_game(), [0], legal, temperature=0.0, num_players=2)
@@ -122,7 +125,13 @@ def all_worth_the_same(noise=1e-4):
   return tables
 
 
-@pytest.mark.parametrize("config", [PUCT.noise_free(64), GUMBEL.noise_free(64)], ids=["puct", "gumbel"])
+@pytest.mark.parametrize(
+  "config",
+  [
+    pytest.param(PUCT.noise_free(64), marks=pytest.mark.slow, id="puct"),
+    pytest.param(GUMBEL.noise_free(64), id="gumbel"),
+  ],
+)
 def test_the_floor_keeps_noise_from_becoming_a_target(config):
   legal = np.ones((4, A), bool)
   distance = {}
@@ -142,6 +151,7 @@ def test_gumbel_takes_no_dirichlet_noise():
   np.testing.assert_array_equal(a.action_probs, b.action_probs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", [PUCT.noise_free(), GUMBEL.noise_free()], ids=["puct", "gumbel"])
 def test_noise_free_search_does_not_depend_on_the_key(config):
   tables = random_tables(np.random.default_rng(3), N, A)

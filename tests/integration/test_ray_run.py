@@ -210,6 +210,7 @@ def group_members(group: int) -> list[str]:
     time.sleep(0.3)
 
 
+@pytest.mark.slow
 def assert_loopback_only(pid: int) -> None:
   """Every socket that the driver or a process below it listens on is on the loopback address."""
   processes = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]

@@ -32,6 +32,7 @@ def train(folder: Path, *overrides: str) -> dict:
   return json.loads((folder / "catch" / "summary.json").read_text())
 
 
+@pytest.mark.slow
 def test_catch_in_one_process(tmp_path):
   assert train(tmp_path, "runtime=local")["test_return_mean"] >= 0.95
   check_beyond_the_end(tmp_path / "catch")

@@ -51,7 +51,8 @@ def test_episodes_do_not_depend_on_how_many_are_played_side_by_side(result):
   np.testing.assert_array_equal(wide.lengths, result.lengths)
 
 
-@pytest.mark.parametrize("algorithm", ["gumbel", pytest.param("puct", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", ["gumbel", "puct"])
 def test_a_noisy_testing_search_is_made_noise_free(algorithm):
   """Noise in `planners.test` must not reach evaluation: with it, episodes would depend on the width."""
   noisy = ["planners.test.gumbel_scale=10", f"planners.test.algorithm={algorithm}"]

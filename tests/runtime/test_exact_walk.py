@@ -144,7 +144,9 @@ def test_longer_memory_tells_more_positions_apart(rules):
   assert walk(rules, 1, first_legal, 3).positions > walk(rules, 1, first_legal, 1).positions
 
 
-@pytest.mark.parametrize(("prior", "widths"), [(False, (7, 64)), (True, (64,))])
+@pytest.mark.parametrize(
+  ("prior", "widths"), [pytest.param(False, (7, 64), marks=pytest.mark.slow), (True, (64,))]
+)
 def test_the_trained_agents_choices_do_not_depend_on_the_batch(rules, prior, widths):
   config = load_config(None, [*TINY, "env.name=open_spiel:tic_tac_toe"])
   spec = build.world_spec(config)

@@ -109,6 +109,7 @@ def test_a_test_world_that_raises_fails_its_evaluation_with_its_own_error():
     evaluator.run(params, net_state, num_episodes=2)
 
 
+@pytest.mark.slow
 def test_after_a_refused_segment_the_worker_begins_new_games_and_nothing_more_is_lost(monkeypatch):
   """Games of ten frames, segments of eight: without, each lane would drop four more."""
   config = load_config(None, [*TINY, "evaluation.final_episodes=1", "max_env_steps=320"])

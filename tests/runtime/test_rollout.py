@@ -98,6 +98,7 @@ def test_the_scan_is_the_loop(walk):
 RESNET = ("kind=resnet", "norm=batch", "channels=4", "num_representation_blocks=1", "num_prediction_blocks=1")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   ("network", "num_lanes"),
   [

@@ -196,50 +196,21 @@ class Recorder:
       text += f", score {figures['score']:.3f} against {opponent if opponent != 'self' else 'itself'}"
     _log.info(text)
     self._display.note(text)
-    if result.episode is not None:
-      with self._guard.writing("a GIF"):
-        self._write_gif(result)
-    if result.tiles:
-      with self._guard.writing("a GIF of tiles"):
-        self._write_tiles(result)
+    self._write_gifs(result)
     self._tick(event)
 
-  def _write_gif(self, result: Any) -> None:
-    from moozi.vis.gif import episode_images, write_gif
+  def _write_gifs(self, result: Any) -> None:
+    from moozi.vis.evaluation_gifs import tiles_path, write_episode_gif, write_tiles_gif
 
-    episode, limit = result.episode, self._config.evaluation.gif_max_frames
-    images = episode_images(
-      frames=episode.frames[:limit],
-      actions=episode.actions[:limit],
-      rewards=episode.rewards[:limit],
-      root_values=episode.root_values[:limit],
-      action_probs=episode.action_probs[:limit],
-      spec=self._spec,
-      pictures=None if episode.pictures is None else episode.pictures[:limit],
-      to_play=None if episode.to_play is None else episode.to_play[:limit],
-      seat=episode.seat,
-    )
     path = self._run.gifs_path / f"step_{result.env_steps:09d}.gif"
-    write_gif(path, images, fps=12)
-    self._metrics.write_gif(
-      "test/episode", path.read_bytes(), np.asarray(images[0]).shape[:2], result.env_steps
-    )
-
-  def _write_tiles(self, result: Any) -> None:
-    from moozi.vis.gif import write_gif
-    from moozi.vis.tiles import tile_images
-
-    tiles = result.tiles
-    images = tile_images(
-      frames=[tile.frames for tile in tiles],
-      returns=[tile.returns for tile in tiles],
-      spec=self._spec,
-      to_play=[tile.to_play for tile in tiles],
-      pictures=[tile.pictures for tile in tiles],
-    )
-    path = self._run.gifs_path / f"step_{result.env_steps:09d}_tiles.gif"
-    write_gif(path, images, fps=12)
-    self._metrics.write_gif("test/tiles", path.read_bytes(), images[0].shape[:2], result.env_steps)
+    if result.episode is not None:
+      with self._guard.writing("a GIF"):
+        size = write_episode_gif(path, result.episode, self._spec)
+        self._metrics.write_gif("test/episode", path.read_bytes(), size, result.env_steps)
+    if result.tiles:
+      with self._guard.writing("a GIF of tiles"):
+        size = write_tiles_gif(tiles_path(path), result.tiles, self._spec)
+        self._metrics.write_gif("test/tiles", tiles_path(path).read_bytes(), size, result.env_steps)
 
   def _on_state(self, event: StateReady) -> None:
     if event.is_final and self._training_ended_s is None:

@@ -261,8 +261,8 @@ def evaluation(monkeypatch):
   """Puts figures in the place of the episodes; returns what they were asked for."""
   seen = {}
 
-  def play(agent, episodes, simulations):
-    seen.update(checkpoint=agent.checkpoint, episodes=episodes, simulations=simulations)
+  def play(agent, episodes, simulations, gif):
+    seen.update(checkpoint=agent.checkpoint, episodes=episodes, simulations=simulations, gif=gif)
     print("a library that prints")
     os.write(1, b"and one in C\n")
     return FIGURES
@@ -287,6 +287,7 @@ def test_evaluate_prints_one_json_object_and_nothing_else(door, tmp_path, evalua
   assert "and one in C" in err
   assert evaluation["episodes"] == Config().evaluation.final_episodes
   assert evaluation["simulations"] is None
+  assert evaluation["gif"] is None
 
 
 def test_evaluate_tells_every_episode_where_it_is_asked_for(door, refused, tmp_path, monkeypatch):

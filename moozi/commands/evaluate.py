@@ -2,6 +2,7 @@
 
 import json
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -21,6 +22,7 @@ from moozi.core.errors import UserError
 if TYPE_CHECKING:
   from moozi.core.config import Config
   from moozi.core.spec import EnvSpec
+  from moozi.runtime.evaluation import EvaluationResult
 
 EVALUATION_KEYS = (
   "env",
@@ -75,6 +77,12 @@ def evaluate(
   with_returns: Annotated[
     bool, typer.Option("--returns", help="With --json: each episode's return and length, too.")
   ] = False,
+  gif: Annotated[
+    Path | None,
+    typer.Option(
+      metavar="FILE.gif", help="Write the first episode, and beside it several at once (FILE_tiles.gif)."
+    ),
+  ] = None,
   allow_code: AllowCode = False,
 ) -> int:
   """Play evaluation episodes with a run's checkpoint."""
@@ -83,6 +91,8 @@ def evaluate(
 
   if with_returns and not as_json:
     raise UserError("--returns: is for --json")
+  if gif is not None and gif.suffix != ".gif":
+    raise UserError(f"--gif={gif}: must end in .gif")
   num_episodes = count_of("--episodes", episodes)
   num_simulations = count_of("--simulations", simulations)
   directory, settings = open_run(run, allow_code)
@@ -91,7 +101,7 @@ def evaluate(
     spec = world_spec(settings.env.name, **settings.env.kwargs)
     _check_opponent_options(settings, spec, opponent, opponent_simulations)
     agent = agent_of(directory, settings, checkpoint)
-    figures = _play(agent, num_episodes or settings.evaluation.final_episodes, num_simulations)
+    figures = _play(agent, num_episodes or settings.evaluation.final_episodes, num_simulations, gif)
   found = agent.checkpoint
   result = {"env": spec.name, "checkpoint": found.name, "env_steps": found.env_steps} | figures
   keys: tuple[str, ...] = EVALUATION_KEYS
@@ -166,8 +176,9 @@ def _describe_score(result: dict[str, Any]) -> str:
   )
 
 
-def _play(agent: Agent, episodes: int, simulations: int | None) -> dict[str, Any]:
-  """Plays the episodes and returns the figures among the keys above that are theirs."""
+def _play(agent: Agent, episodes: int, simulations: int | None, gif: Path | None) -> dict[str, Any]:
+  """Plays the episodes, draws them where a file is named, and returns the figures among the keys above that
+  are theirs."""
   is_shown = sys.stderr.isatty()
 
   def show(done: int) -> None:
@@ -182,7 +193,22 @@ def _play(agent: Agent, episodes: int, simulations: int | None) -> dict[str, Any
     num_episodes=episodes,
     version=agent.checkpoint.learner_steps,
     env_steps=agent.checkpoint.env_steps,
+    record=gif is not None,
     on_episode=show,
   )
   assert result is not None, "nobody asks it to stop"
+  if gif is not None:
+    _write_gifs(gif, result, agent.spec)
   return result.summary() | {"returns": result.returns, "lengths": result.lengths}
+
+
+def _write_gifs(path: Path, played: "EvaluationResult", spec: "EnvSpec") -> None:
+  """Raises UserError: the files cannot be written."""
+  from moozi.vis.evaluation_gifs import tiles_path, write_episode_gif, write_tiles_gif
+
+  try:
+    write_episode_gif(path, played.episode, spec)
+    if played.tiles:
+      write_tiles_gif(tiles_path(path), played.tiles, spec)
+  except OSError as e:
+    raise UserError(f"--gif={path}: cannot be written: {e.strerror or e}") from None

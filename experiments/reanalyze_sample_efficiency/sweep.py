@@ -6,8 +6,8 @@ Runs every (game, variant, seed) that has no result yet through `moozi train …
 side as there are cores, one thread each, and keeps `results/<game>_<variant>_seed<n>.json`. Then prints the
 table; `--table` only prints it. Wall seconds are those of runs side by side.
 
-`plain` and `reanalyze` differ in the ratio alone. `plain_more` and `reanalyze_more` make four times the updates
-at the same environment steps: fresh targets should bear more use than old ones.
+`plain` and `reanalyze` differ in the ratio alone. `plain_more` and `reanalyze_more` make four times as
+many updates at the same environment steps: fresh targets should bear more use than old ones.
 """
 
 import argparse

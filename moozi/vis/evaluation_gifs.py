@@ -1,4 +1,4 @@
-"""What an evaluation looked like, as two GIFs: one episode with its thoughts, and several that play at once."""
+"""What an evaluation looked like, as two GIFs: one episode with its thoughts, and several at once."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -79,7 +79,6 @@ def test_learning_with_no_environment_at_all(old, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_stored_and_acted_steps_are_mixed(old):
   events = train(old, "offline.fraction=0.25", "max_env_steps=160", "evaluation.final_episodes=1")
   assert len([e for e in events if isinstance(e, Acted)]) == 5
@@ -88,6 +87,7 @@ def test_stored_and_acted_steps_are_mixed(old):
   assert last["offline/drawn"] * 3 == last["replay/drawn"] > 0
 
 
+@pytest.mark.slow
 def test_only_the_first_steps_are_taken_where_that_is_asked_for(old):
   events = train(old, "offline.max_env_steps=200", "max_env_steps=64", "evaluation.final_episodes=1")
   assert next(e for e in events if isinstance(e, Updated)).metrics["offline/steps"] == 160

@@ -27,6 +27,18 @@ ROOT = HERE.parents[1]
 GAMES = ("breakout", "space_invaders")
 VARIANTS = ("plain", "reanalyze", "plain_more", "reanalyze_more")
 SAMPLES_PER_STEP, MORE_SAMPLES_PER_STEP = 4, 16
+COLUMNS = (
+  "game",
+  "variant",
+  "return at the end, 100 evaluation episodes, by seed",
+  "mean",
+  "of plain",
+  "of plain with as many updates",
+  "while acting, the last 100 episodes",
+  "mean of the evaluations in its course",
+  "search age, updates",
+  "wall s",
+)
 KEYS = (
   "env_steps",
   "wall_s",
@@ -69,31 +81,32 @@ def path_of(game: str, variant: str, seed: int) -> Path:
 
 def table() -> None:
   """Prints what is there."""
-  print(
-    "| game | variant | seeds | return, evaluation at the end | of plain | search age, updates | wall s |"
-  )
-  print("|---|---|---|---|---|---|---|")
+  print(f"| {' | '.join(COLUMNS)} |")
+  print("|" + "---|" * len(COLUMNS))
   for game in GAMES:
-    plain = None
+    means: dict[str, float] = {}
     for variant in VARIANTS:
-      results = [
-        json.loads(path.read_text()) for path in sorted(RESULTS.glob(f"{game}_{variant}_seed*.json"))
-      ]
+      paths = sorted(RESULTS.glob(f"{game}_{variant}_seed*.json"))
+      results = [json.loads(path.read_text()) for path in paths]
       if not results:
         continue
       returns = [r["summary"]["test_return_mean"] for r in results]
-      ages = [
-        [t["replay/search_age_updates"] for t in r["curve"] if "replay/search_age_updates" in t]
-        for r in results
-      ]
+      means[variant] = float(np.mean(returns))
+      same = means.get(variant.replace("reanalyze", "plain"))
+      shares = [f"{means[variant] / x:.2f}" if x else "–" for x in (means.get("plain"), same)]
+      ages, acting, course = (
+        np.mean([f([t[key] for t in r["curve"] if key in t]) for r in results])
+        for key, f in (
+          ("replay/search_age_updates", np.mean),
+          ("train/return_mean", lambda values: values[-1]),
+          ("test/return_mean", np.mean),
+        )
+      )
       wall = np.mean([r["summary"]["training_s"] for r in results])
-      mean = float(np.mean(returns))
-      plain = mean if variant == "plain" else plain
-      share = "" if plain is None else f"{mean / plain:.2f}"
-      cell = " ".join(f"{x:.1f}" for x in returns) + f" (mean {mean:.1f})"
+      told = ", ".join(f"{x:.1f}" for x in returns)
       print(
-        f"| {game} | {variant} | {len(results)} | {cell} | {share} | "
-        f"{np.mean([np.mean(a) for a in ages]):.0f} | {wall:.0f} |"
+        f"| {game} | {variant} | {told} | {means[variant]:.1f} | {shares[0]} | {shares[1]} "
+        f"| {acting:.1f} | {course:.1f} | {ages:.0f} | {wall:.0f} |"
       )
 
 
@@ -104,10 +117,13 @@ def main() -> None:
   parser.add_argument("--seeds", type=int, default=2)
   parser.add_argument("--ratio", type=float, default=0.8)
   parser.add_argument("--games", nargs="*", choices=GAMES, default=list(GAMES))
+  parser.add_argument("--variants", nargs="*", choices=VARIANTS, default=list(VARIANTS))
   parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)), help="runs side by side")
   parser.add_argument("--table", action="store_true")
   args = parser.parse_args()
-  jobs = [(g, v, s) for s in range(args.seeds) for g in args.games for v in VARIANTS]
+  jobs = [(g, v, s) for s in range(args.seeds) for g in args.games for v in args.variants]
+  # Those that are asked for first come first.
+  jobs.sort(key=lambda job: job[1].endswith("_more"))
   if not args.table:
     work = {path_of(*job): functools.partial(run, *job, args.steps, args.ratio) for job in jobs}
     make_missing(work, args.workers)

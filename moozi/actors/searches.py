@@ -36,7 +36,8 @@ class Searches:
     self._crew, self._calls, self._pacer, self._counters = crew, calls, pacer, counters
     self._most = config.reanalyze.calls_in_flight
     self._in_flight = dict.fromkeys(crew.searchers, 0)
-    self._copies = Every(config.learner.target_update_period, start=learner_steps)
+    self._period = config.learner.target_update_period
+    self._copies = Every(self._period, start=learner_steps)
     # Parameters, the learner step of the copy, and which publication of them it is.
     self._target: tuple[Any, int, int] | None = None
     self.publish()
@@ -49,7 +50,8 @@ class Searches:
 
   def on_updated(self, learner_steps: int) -> None:
     """Takes the target network anew where it has been copied to."""
-    if self._copies.is_due(learner_steps):
+    # Before its first period is over it goes along with every update.
+    if self._copies.is_due(learner_steps) or learner_steps < self._period:
       self.publish()
 
   def publish(self) -> None:

@@ -38,7 +38,8 @@ class TrainingState:
 
   Attributes:
     params: the network's parameters.
-    target_params: a copy, renewed every `target_update_period` learner steps; reanalyze searches with it.
+    target_params: a copy, renewed every `target_update_period` learner steps (before the first, with each);
+      reanalyze searches with it.
     net_state: averages of batch norm; else empty.
     opt_state: the optimizer's.
     learner_step: [] int32, batches taken, skipped ones too: it is the parameters' version, which never stands
@@ -130,9 +131,11 @@ def make_update(model: Model, config: Config, spec: EnvSpec) -> UpdateFn:
   Where one of TERMS is not finite the update is skipped: params, net_state and opt_state stay as they were,
   to the bit, and `faults/skipped_updates` is 1. The learner step goes on all the same. The target network is
   copied when the learner step reaches a multiple of `target_update_period`, from parameters that are sound.
+  Before the first multiple it goes along with every update: until then it would be an untrained network, and
+  what reanalyze searches with that is worse than what acting stored.
 
   Source: the thesis 4.3.9. Departures: skipping (`optax.apply_if_finite` would apply the bad update after a
-    number of them in a row).
+    number of them in a row); the target network before its first copy.
   """
   learner = config.learner
   grad_fn = jax.value_and_grad(make_loss(model, learner, config.targets, spec.frame_dtype), has_aux=True)
@@ -151,7 +154,7 @@ def make_update(model: Model, config: Config, spec: EnvSpec) -> UpdateFn:
     is_good = bad_term == SOUND
     params = select(is_good, optax.apply_updates(state.params, updates), state.params)
     step = state.learner_step + 1
-    is_copied = step % learner.target_update_period == 0
+    is_copied = (step % learner.target_update_period == 0) | (step < learner.target_update_period)
     new_state = TrainingState(
       params=params,
       target_params=select(is_copied, params, state.target_params),

@@ -196,7 +196,7 @@ class LearnerConfig(Section):
   scale_reward_loss: bool = Field(True, description="divide unrolled reward losses by K; the thesis does not")
   dynamics_gradient_scale: Probability = 0.5
   target_update_period: PositiveInt = Field(
-    500, description="learner steps between copies into target_params"
+    500, description="learner steps between copies into target_params, which reanalyze searches with"
   )
   consistency_from_target: bool = Field(False, description="encode the consistency target with target_params")
   max_skipped_updates: PositiveInt = Field(

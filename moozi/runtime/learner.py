@@ -95,7 +95,8 @@ class Learner:
   @property
   def target_version(self) -> int:
     """Learner step of the newest copy into the target network."""
-    return self.learner_step - self.learner_step % self._target_update_period
+    step = self.learner_step
+    return step - step % self._target_update_period if step >= self._target_update_period else step
 
   def target_parameters(self) -> tuple[Any, Any, int]:
     """(target_params, net_state, version) in NumPy, for reanalyze; the version is the copy's learner step."""

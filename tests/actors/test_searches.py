@@ -103,14 +103,18 @@ def test_what_is_found_goes_back_and_makes_room():
 def test_the_target_network_is_taken_anew_where_it_was_copied_to():
   crew, calls, pacer, searches = make(num_workers=1)
   calls.come("server.target_parameters/1/0", ("params", "net", 0))
+  # Within its first period it is the newest parameters.
   searches.on_updated(96)
-  assert len(crew.server.target_parameters.asked) == 1
+  assert len(crew.server.target_parameters.asked) == 2
   searches.on_updated(104)
-  calls.come("server.target_parameters/2/0", ("params", "net", 100))
+  assert len(crew.server.target_parameters.asked) == 3
+  searches.on_updated(112)
+  assert len(crew.server.target_parameters.asked) == 3
+  calls.come("server.target_parameters/3/0", ("params", "net", 100))
   act(pacer, 8)
   searches.ask()
   assert crew.replay.positions.asked == [(100,)]
-  assert crew.searchers[0].run.asked[0][:2] == ("server.target_parameters/2/0", 1)
+  assert crew.searchers[0].run.asked[0][:2] == ("server.target_parameters/3/0", 1)
 
 
 def test_parameters_of_a_version_that_comes_twice_are_another_publication():

@@ -74,7 +74,6 @@ def test_edges_are_worth_what_the_search_says_of_its_actions(searched):
       assert q_values[b, i] == pytest.approx(float(output.q_values[b, plain.action[b, i]]), abs=1e-4)
 
 
-@pytest.mark.slow
 def test_depths_are_those_at_which_simulations_ended(searched):
   config, _, _, output, plain = searched
   for b in range(len(ROOTS)):
@@ -89,6 +88,7 @@ def test_depths_are_those_at_which_simulations_ended(searched):
   assert len({float(x) for x in output.depth_mean}) > 1
 
 
+@pytest.mark.slow
 def test_the_depth_of_a_chain_is_found_whatever_its_length():
   """One legal action: each simulation goes one move further than the last."""
   tables = random_tables(np.random.default_rng(3), N, A)

@@ -151,7 +151,6 @@ def test_gumbel_takes_no_dirichlet_noise():
   np.testing.assert_array_equal(a.action_probs, b.action_probs)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("config", [PUCT.noise_free(), GUMBEL.noise_free()], ids=["puct", "gumbel"])
 def test_noise_free_search_does_not_depend_on_the_key(config):
   tables = random_tables(np.random.default_rng(3), N, A)
@@ -164,6 +163,7 @@ def test_noise_free_search_does_not_depend_on_the_key(config):
     np.testing.assert_array_equal(first.action_probs, other.action_probs)
 
 
+@pytest.mark.slow
 def test_noise_and_temperature_vary_the_action_and_temperature_leaves_the_target():
   tables = random_tables(np.random.default_rng(3), N, A)
   tables["logits"] *= 0.2

@@ -121,7 +121,11 @@ def test_target_params_are_copied_at_the_period_and_read_by_the_loss():
   held = state.target_params
   for step in range(1, 2 * PERIOD + 2):
     state, _ = UPDATE(state, make_target(step))
-    if step % PERIOD == 0:
+    if step < PERIOD:
+      # Until the first copy it goes along: nothing searches with an untrained network.
+      assert equal(state.target_params, state.params)
+      held = state.target_params
+    elif step % PERIOD == 0:
       assert equal(state.target_params, state.params)
       assert not equal(state.target_params, held)
       held = state.target_params

@@ -210,7 +210,6 @@ def group_members(group: int) -> list[str]:
     time.sleep(0.3)
 
 
-@pytest.mark.slow
 def assert_loopback_only(pid: int) -> None:
   """Every socket that the driver or a process below it listens on is on the loopback address."""
   processes = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
@@ -226,6 +225,7 @@ def assert_loopback_only(pid: int) -> None:
   assert not open_ones
 
 
+@pytest.mark.slow
 def test_asking_for_more_than_the_cluster_has(tmp_path):
   process = start(tmp_path, "ray.num_cpus=1")
   _, err = finish(process, 120)

@@ -109,7 +109,6 @@ def test_a_test_world_that_raises_fails_its_evaluation_with_its_own_error():
     evaluator.run(params, net_state, num_episodes=2)
 
 
-@pytest.mark.slow
 def test_after_a_refused_segment_the_worker_begins_new_games_and_nothing_more_is_lost(monkeypatch):
   """Games of ten frames, segments of eight: without, each lane would drop four more."""
   config = load_config(None, [*TINY, "evaluation.final_episodes=1", "max_env_steps=320"])
@@ -137,6 +136,7 @@ def test_after_a_refused_segment_the_worker_begins_new_games_and_nothing_more_is
   assert last.metrics["replay/cut"] == 4
 
 
+@pytest.mark.slow
 def test_a_world_that_cannot_go_on_leaves_a_last_state_to_go_on_from():
   """The second game of each world fails in its fifth step, the fifteenth of all: amid the second segment."""
   options = [*TINY, FAULTY, "workers.max_env_faults=1", "evaluation.final_episodes=1", "max_env_steps=320"]

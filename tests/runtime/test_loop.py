@@ -111,7 +111,6 @@ def test_wall_time_ends_the_run():
   assert any(isinstance(e, Evaluated) and e.is_final for e in events)
 
 
-@pytest.mark.slow
 def test_a_run_that_has_gone_to_infinity_ends_with_the_terms_name():
   with pytest.raises(
     NotFiniteError, match=r"^(loss|update)/\w+ is not finite: 20 updates in a row were skipped"
@@ -119,6 +118,7 @@ def test_a_run_that_has_gone_to_infinity_ends_with_the_terms_name():
     run(["learner.learning_rate.peak=1e30", "learner.optimizer=adam", "max_env_steps=100000"])
 
 
+@pytest.mark.slow
 def test_it_goes_back_to_the_last_checkpoint_once():
   _, events = run(["learner.optimizer=adam", "max_env_steps=96", "evaluation.final_episodes=1"])
   good = next(e.state for e in events if isinstance(e, StateReady) and not e.is_best)

@@ -98,7 +98,6 @@ def test_the_scan_is_the_loop(walk):
 RESNET = ("kind=resnet", "norm=batch", "channels=4", "num_representation_blocks=1", "num_prediction_blocks=1")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
   ("network", "num_lanes"),
   [
@@ -116,6 +115,7 @@ def test_the_scan_is_the_loop_with_convolutions_and_batch_norm(network, num_lane
   assert bool(random_parameters(config, world.spec)[1]) == ("norm=batch" in network)
 
 
+@pytest.mark.slow
 def test_the_scan_is_the_loop_for_two_players_and_a_schedule():
   schedule = "[{env_steps: 0, temperature: 1.0}, {env_steps: 150, temperature: 0.0}]"
   search = ("algorithm=puct", "dirichlet_fraction=0.3", f"temperature={schedule}")

@@ -1,6 +1,6 @@
 """Measures reanalyze against the bare compiled search; `make bench` runs it.
 
-    python scripts/bench_reanalyze.py [CONFIG] [key=value …] [--seconds 10] [--json FILE]
+    python scripts/bench_reanalyze.py [CONFIG] [key=value …] [--rounds 8] [--seconds 1.5] [--json FILE]
 
 1. The floor: the compiled search of a batch that lies ready, positions/s.
 2. Each way of reanalyze, whole: positions chosen in a full replay buffer, taken out with their histories,
@@ -11,7 +11,8 @@
 The buffer is filled by random play with random values. Replay's part, choosing and writing back, goes on in
 a thread of its own beside the search, one call ahead, as with `runtime=ray` it does in a process of its own;
 `in turn` has both one after the other, as with `runtime=local`. The target is 0.9 of the floor for `gather`,
-which is the default. Run it alone on the machine. Ratios are within one run.
+which is the default. Run it alone on the machine. All take turns, round after round: a ratio is to the bare
+search of the same round, and what is told is the median of the rounds, the least and the largest.
 """
 
 import argparse
@@ -19,18 +20,18 @@ import collections
 import concurrent.futures
 import itertools
 import json
+import statistics
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 NUM_STEPS = 65_536
+FLOOR = "bare search"
 
 
 def rate_of(call: Callable[[], int], seconds: float) -> float:
-  """Positions/s of calls that return how many they searched; the first two, which compile, are left out."""
-  call()
-  call()
+  """Positions/s of calls that return how many they searched."""
   count, start = 0, time.perf_counter()
   while time.perf_counter() - start < seconds:
     count += call()
@@ -59,8 +60,8 @@ def calls_between_copies(config: Any) -> int:
   return max(1, round(acted * ratio / (1 - ratio) / config.reanalyze.batch_size))
 
 
-def measure(config: Any, seconds: float) -> dict[str, float]:
-  """Rates in positions/s by name."""
+def measure(config: Any, rounds: int, seconds: float) -> dict[str, list[float]]:
+  """Rates in positions/s by name, one a round."""
   import jax
 
   from moozi.core.pytree import fields_of
@@ -118,14 +119,20 @@ def measure(config: Any, seconds: float) -> dict[str, float]:
 
     return call
 
-  rates = {"bare search": rate_of(bare, seconds)}
   with concurrent.futures.ThreadPoolExecutor(1) as pool:
+    calls = {FLOOR: bare}
     for way in ("gather", "replayed"):
       for order in ("oldest", "priority"):
-        rates[f"{way}, {order}"] = rate_of(beside(way, order, pool), seconds)
-        rates[f"{way}, {order}, in turn"] = rate_of(in_turn(way, order), seconds)
-  # Once more, for what else was going on meanwhile.
-  rates["bare search, again"] = rate_of(bare, seconds)
+        calls[f"{way}, {order}"] = beside(way, order, pool)
+        calls[f"{way}, {order}, in turn"] = in_turn(way, order)
+    for call in calls.values():
+      # The first compile.
+      call()
+      call()
+    rates: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(rounds):
+      for name, call in calls.items():
+        rates[name].append(rate_of(call, seconds))
   return rates
 
 
@@ -134,21 +141,26 @@ def main() -> None:
   parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
   parser.add_argument("config", nargs="?", default="config/minatar/breakout.yaml")
   parser.add_argument("overrides", nargs="*")
-  parser.add_argument("--seconds", type=float, default=10.0, help="for each figure")
+  parser.add_argument("--rounds", type=int, default=8)
+  parser.add_argument("--seconds", type=float, default=1.5, help="for each figure in each round")
   parser.add_argument("--json", type=Path, help="also write the figures there")
   args = parser.parse_args()
   from moozi.io.config import load_config
 
   config = load_config(Path(args.config), args.overrides)
-  rates = measure(config, args.seconds)
-  floor = (rates["bare search"] + rates["bare search, again"]) / 2
+  rates = measure(config, args.rounds, args.seconds)
   print(
-    f"{config.reanalyze.batch_size} positions a call, {config.planners.reanalyze.num_simulations} simulations"
+    f"{config.reanalyze.batch_size} positions a call, {config.planners.reanalyze.num_simulations} "
+    f"simulations, {args.rounds} rounds"
   )
-  for name, rate in rates.items():
-    print(f"{name:<28} {rate:>10,.0f} positions/s  {rate / floor:>6.2f} of the bare search")
+  for name, found in rates.items():
+    ratios = [rate / floor for rate, floor in zip(found, rates[FLOOR], strict=True)]
+    print(
+      f"{name:<28} {statistics.median(found):>10,.0f} positions/s  {statistics.median(ratios):>6.2f} of the "
+      f"bare search (from {min(ratios):.2f} to {max(ratios):.2f})"
+    )
   if args.json:
-    args.json.write_text(json.dumps({"rates": rates, "floor": floor}, indent=2) + "\n")
+    args.json.write_text(json.dumps({"rates": rates}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What `moozi inspect` and `moozi report` share: an evaluation episode of a run, played again."""
+"""What commands that look at an episode share: where they write, and an evaluation episode played again."""
 
 import sys
 from pathlib import Path
@@ -31,14 +31,16 @@ def number_of(option: str, text: str) -> int:
   return int(text)
 
 
-def place_in_run(run: "RunDirectory", name: str) -> Path:
-  """`name` in the run's folder.
+def place_in_run(run: "RunDirectory", *names: str) -> Path:
+  """A place in the run's folder, by the names that lead to it.
 
-  Raises: UserError: it is a link; a run may come from anywhere, and one in it could lead anywhere.
+  Raises: UserError: one of them is a link; a run may come from anywhere, and a link in it could lead anywhere.
   """
-  path = run.path / name
-  if path.is_symlink():
-    raise UserError(f"{path}: is a link, which is not followed for writing; --out names another place")
+  path = run.path
+  for name in names:
+    path /= name
+    if path.is_symlink():
+      raise UserError(f"{path}: is a link, which is not followed for writing; --out names another place")
   return path
 
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 import typer
 
-from moozi.commands.agent import Agent, load_agent
+from moozi.commands.agent import Agent, agent_of
 from moozi.commands.common import AllowCode, Checkpoint, Run, count_of, open_run, stdout_on_stderr
+from moozi.commands.episode import place_in_run
 from moozi.core.errors import UserError
 
 if TYPE_CHECKING:
@@ -40,13 +41,13 @@ def latent(
   unroll_steps = count_of("--unroll", unroll)
   if unroll_steps is not None and unroll_steps > _MAX_STEPS:
     raise UserError(f"--unroll={unroll_steps}: must be at most {_MAX_STEPS}")
-  _, config = open_run(run, allow_code)
+  directory, config = open_run(run, allow_code)
   if config.algorithm == "ppo":
     raise UserError(f"{run}: its algorithm is ppo, which has no model to unroll; `moozi watch` shows it play")
-  agent = load_agent(run, checkpoint, allow_code)
   with stdout_on_stderr():
-    paths = _paths(agent, int(episode), unroll_steps or 2 * agent.config.targets.unroll_steps)
-  folder = out or agent.directory.path / "latent" / f"{agent.checkpoint.name}_episode_{episode}"
+    agent = agent_of(directory, config, checkpoint)
+    folder = out or _place(agent, int(episode))
+    paths = _paths(agent, int(episode), unroll_steps or 2 * config.targets.unroll_steps)
   try:
     _write(agent, paths, int(episode), folder)
   except OSError as error:
@@ -58,6 +59,13 @@ def latent(
     f"embedding projector: {Path(sys.executable).with_name('tensorboard')} --logdir {folder / 'projector'}"
   )
   return 0
+
+
+def _place(agent: Agent, episode: int) -> Path:
+  """The default folder. Raises UserError: a link is on the way to something that will be written."""
+  names = ("latent", f"{agent.checkpoint.name}_episode_{episode}")
+  place_in_run(agent.directory, *names, "projector")
+  return place_in_run(agent.directory, *names)
 
 
 def _paths(agent: Agent, episode: int, unroll_steps: int) -> "LatentPaths":

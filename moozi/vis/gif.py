@@ -1,6 +1,5 @@
 """Episodes as moving pictures: what was seen, and beside it what was thought and done."""
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from moozi.core.spec import EnvSpec
 from moozi.vis.lettering import FAINT, INK, PAPER, fit, paper, write
 from moozi.vis.looks import action_name, player_name
 from moozi.vis.pictures import draw_frame, legend_of
+from moozi.vis.whole_file import whole_file
 
 _PICTURE_SIZE = 240
 _PANEL_WIDTH = 236
@@ -44,13 +44,11 @@ def write_gif(path: str | Path, images: Sequence[np.ndarray], fps: float) -> Pat
         f"images[{i}]: {image.dtype}{list(image.shape)}; all must be uint8 of one size [h, w, 3]"
       )
   path = Path(path)
-  path.parent.mkdir(parents=True, exist_ok=True)
   durations = [max(20, round(100 / fps) * 10)] * (len(images) - 1) + [_LAST_FRAME_MS]
   # One palette for all frames: colours mean something here, and must not drift from frame to frame.
   palette = _common_palette(images)
   frames = [Image.fromarray(image).quantize(palette=palette, dither=Image.Dither.NONE) for image in images]
-  partial = path.with_name(f".{path.name}.{os.getpid()}")
-  try:
+  with whole_file(path) as partial:
     frames[0].save(
       partial,
       format="GIF",
@@ -60,9 +58,6 @@ def write_gif(path: str | Path, images: Sequence[np.ndarray], fps: float) -> Pat
       loop=0,
       optimize=False,
     )
-    os.replace(partial, path)
-  finally:
-    partial.unlink(missing_ok=True)
   return path
 
 

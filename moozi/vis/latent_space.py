@@ -15,6 +15,7 @@ from PIL import Image, ImageDraw
 
 from moozi.vis.axes import round_ticks
 from moozi.vis.lettering import FAINT, FONT_SIZE, INK, PAPER, text_width, write
+from moozi.vis.whole_file import whole_file
 
 Colour = tuple[int, int, int]
 
@@ -93,9 +94,9 @@ def latent_picture(
 
 
 def write_latent_picture(path: Path, picture: np.ndarray) -> Path:
-  """Writes a picture [h, w, 3] uint8 as PNG; its folder is made where it is missing."""
-  path.parent.mkdir(parents=True, exist_ok=True)
-  Image.fromarray(picture).save(path)
+  """Writes a picture [h, w, 3] uint8 as PNG, whole or not at all; its folder is made where it is missing."""
+  with whole_file(path) as partial:
+    Image.fromarray(picture).save(partial, format="PNG")
   return path
 
 

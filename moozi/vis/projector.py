@@ -11,6 +11,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from moozi.vis.whole_file import whole_file
+
 # What the projector's page can load as one texture.
 _LARGEST_SPRITE = 8192
 
@@ -21,7 +23,7 @@ def write_projector(
   metadata: Mapping[str, Sequence[object]],
   pictures: Sequence[np.ndarray],
 ) -> Path:
-  """Writes the files; those that are there are replaced.
+  """Writes the files, each whole or not at all; those that are there are replaced, and links not followed.
 
   Args:
     folder: made where it is missing.
@@ -33,15 +35,20 @@ def write_projector(
   Raises: ValueError: parts of different lengths, fewer than two columns, or a vector that is not finite.
   """
   _check(vectors, metadata, pictures)
-  folder.mkdir(parents=True, exist_ok=True)
   rows = ("\t".join(f"{x:.7g}" for x in vector) for vector in vectors)
-  (folder / "tensors.tsv").write_text("\n".join(rows) + "\n", "utf-8")
   lines = ["\t".join(_cell(name) for name in metadata)]
   lines += ["\t".join(_cell(value) for value in row) for row in zip(*metadata.values(), strict=True)]
-  (folder / "metadata.tsv").write_text("\n".join(lines) + "\n", "utf-8")
   sheet, (height, width) = _sprite(pictures)
-  Image.fromarray(sheet).save(folder / "sprite.png")
-  (folder / "projector_config.pbtxt").write_text(_config(width, height), "utf-8")
+  texts = {
+    "tensors.tsv": "\n".join(rows) + "\n",
+    "metadata.tsv": "\n".join(lines) + "\n",
+    "projector_config.pbtxt": _config(width, height),
+  }
+  for name, text in texts.items():
+    with whole_file(folder / name) as partial:
+      partial.write_text(text, "utf-8")
+  with whole_file(folder / "sprite.png") as partial:
+    Image.fromarray(sheet).save(partial, format="PNG")
   return folder
 
 

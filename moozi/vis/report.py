@@ -9,7 +9,6 @@ import html
 import io
 import json
 import math
-import os
 import re
 from collections.abc import Mapping, Sequence
 from importlib import resources
@@ -23,6 +22,7 @@ from moozi.core.inspection import InspectedEpisode, SearchTree
 from moozi.core.spec import EnvSpec
 from moozi.vis.frames import render_frame
 from moozi.vis.search_tree import action_names, layout_tree
+from moozi.vis.whole_file import whole_file
 
 MAX_TREE_NODES = 40
 MAX_CURVE_POINTS = 300
@@ -61,13 +61,8 @@ def write_report(
     "curves": curve_data(ticks),
     "config": config,
   }
-  path.parent.mkdir(parents=True, exist_ok=True)
-  partial = path.with_name(f".{path.name}.{os.getpid()}")
-  try:
+  with whole_file(path) as partial:
     partial.write_text(_page(str(run["name"]), data), "utf-8")
-    os.replace(partial, path)
-  finally:
-    partial.unlink(missing_ok=True)
   return path
 
 

@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from xml.sax.saxutils import escape
@@ -12,6 +11,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from moozi.core.inspection import SearchTree
 from moozi.core.spec import EnvSpec
+from moozi.vis.whole_file import whole_file
 
 DEFAULT_MAX_NODES = 60
 
@@ -145,18 +145,11 @@ def write_tree(
   """
   layout = layout_tree(tree, max_nodes, action)
   sketch = _sketch(tree, layout, names, signed_discount, [*caption, _tally(tree, layout)])
-  folder.mkdir(parents=True, exist_ok=True)
   svg, png = folder / f"{name}.svg", folder / f"{name}.png"
-  for path, data in ((svg, _to_svg(sketch).encode()), (png, None)):
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-      if data is None:
-        _to_image(sketch).save(partial, format="PNG", optimize=True)
-      else:
-        partial.write_bytes(data)
-      os.replace(partial, path)
-    finally:
-      partial.unlink(missing_ok=True)
+  with whole_file(svg) as partial:
+    partial.write_text(_to_svg(sketch), "utf-8")
+  with whole_file(png) as partial:
+    _to_image(sketch).save(partial, format="PNG", optimize=True)
   return svg, png
 
 

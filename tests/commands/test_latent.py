@@ -4,6 +4,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.commands.conftest import make_run
+
+EPISODE_0 = "step_000000064_episode_0"
+
 
 @pytest.mark.parametrize("kind", ["catch", "board"])
 def test_picture_and_projector_are_written(runs, door, tmp_path, kind):
@@ -29,6 +33,35 @@ def test_picture_and_projector_are_written(runs, door, tmp_path, kind):
 def test_the_place_is_in_the_run_by_default(runs, door):
   assert door("latent", runs["catch"])[0] == 0
   assert (runs["catch"] / "latent" / "step_000000064_episode_0" / "latent.png").is_file()
+
+
+@pytest.mark.parametrize(
+  "names", [("latent",), ("latent", EPISODE_0), ("latent", EPISODE_0, "projector")], ids=len
+)
+def test_links_in_a_run_are_not_followed_for_writing(refused, tmp_path, monkeypatch, names):
+  run = make_run(tmp_path, "linked")
+  link = run.joinpath(*names)
+  link.parent.mkdir(parents=True, exist_ok=True)
+  link.symlink_to(tmp_path / "elsewhere")
+  # It is refused before anything is played.
+  monkeypatch.delattr("moozi.commands.latent._paths")
+  assert f"{link}: is a link" in refused("latent", run)
+  assert not (tmp_path / "elsewhere").exists()
+
+
+def test_links_in_the_place_of_files_are_replaced(door, tmp_path):
+  run, mine = make_run(tmp_path, "linked"), tmp_path / "mine"
+  mine.write_text("mine")
+  folder = run / "latent" / EPISODE_0
+  (folder / "projector").mkdir(parents=True)
+  names = ["latent.png"]
+  names += [f"projector/{n}" for n in ("tensors.tsv", "metadata.tsv", "sprite.png", "projector_config.pbtxt")]
+  for name in names:
+    (folder / name).symlink_to(mine)
+  assert door("latent", run)[0] == 0
+  assert mine.read_text() == "mine"
+  assert [name for name in names if (folder / name).is_symlink()] == []
+  assert sum(path.is_file() for path in folder.rglob("*")) == len(names), "and nothing half-written stays"
 
 
 def test_ppo_has_no_model(runs, refused):

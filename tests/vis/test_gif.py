@@ -45,7 +45,7 @@ def test_a_failed_write_leaves_nothing(tmp_path, monkeypatch):
   def fail(source, target):
     raise OSError("no space left")
 
-  monkeypatch.setattr(gif.os, "replace", fail)
+  monkeypatch.setattr("os.replace", fail)
   with pytest.raises(OSError, match="no space"):
     write_gif(tmp_path / "a.gif", make_images(), fps=5)
   assert [(p.name, p.read_bytes()) for p in tmp_path.iterdir()] == [("a.gif", b"old")]

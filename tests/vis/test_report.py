@@ -227,7 +227,7 @@ def test_a_failed_write_leaves_the_old_page(tmp_path, monkeypatch):
   def fail(source, target):
     raise OSError("no space left")
 
-  monkeypatch.setattr(report.os, "replace", fail)
+  monkeypatch.setattr("os.replace", fail)
   with pytest.raises(OSError, match="no space"):
     write(tmp_path, config="seed: 1\n")
   assert [(p.name, p.read_bytes()) for p in tmp_path.iterdir()] == [("report.html", before)]

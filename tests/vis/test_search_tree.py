@@ -165,7 +165,7 @@ def test_a_failed_write_leaves_nothing(tmp_path, monkeypatch):
   def fail(source, target):
     raise OSError("no space left")
 
-  monkeypatch.setattr(search_tree.os, "replace", fail)
+  monkeypatch.setattr("os.replace", fail)
   with pytest.raises(OSError, match="no space"):
     write(tmp_path / "pictures")
   assert not list((tmp_path / "pictures").iterdir())

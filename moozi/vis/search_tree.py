@@ -11,6 +11,8 @@ from PIL import Image, ImageDraw, ImageFont
 
 from moozi.core.inspection import SearchTree
 from moozi.core.spec import EnvSpec
+from moozi.vis.figures import short_figure
+from moozi.vis.lettering import fit, text_width
 from moozi.vis.whole_file import whole_file
 
 DEFAULT_MAX_NODES = 60
@@ -19,6 +21,7 @@ _BOX = (172, 40)
 _COLUMN, _ROW = 216, 60
 _MARGIN = 16
 _LINE = 17
+_INDENT = 7  # of a box's texts
 _FONT_SIZE = 12
 _PNG_SCALE = 2
 _MOST_PNG_PIXELS = 60_000_000
@@ -226,11 +229,11 @@ def _sketch(
     sketch.boxes.append((x, y, *_BOX, _PAPER, outline, 2.0 if layout.is_principal[i] else 1.0))
     sketch.boxes.append((x + 2, y + _BOX[1] - 5, float((_BOX[0] - 4) * share[i]), 3, _BAR, None, 0.0))
     first, second = _node_lines(tree, int(node), names, signed_discount)
-    sketch.texts.append(_Text(x + 7, y + 10, first, is_bold=True))
-    sketch.texts.append(_Text(x + 7, y + 25, second))
+    sketch.texts.append(_Text(x + _INDENT, y + 10, first, is_bold=True))
+    sketch.texts.append(_Text(x + _INDENT, y + 25, second))
     if layout.num_left_out[i]:
       text = f"+ {layout.num_left_out[i]} left out"
-      sketch.texts.append(_Text(x + 7, y + _BOX[1] + 8, text, _FAINT))
+      sketch.texts.append(_Text(x + _INDENT, y + _BOX[1] + 8, text, _FAINT))
   return sketch
 
 
@@ -238,14 +241,13 @@ def _node_lines(tree: SearchTree, node: int, names: Sequence[str], signed_discou
   """What stands in a node's box: N visits, P prior, V value, R reward, Q what the edge was worth."""
   value, visits = float(tree.value[node]), int(tree.visits[node])
   if tree.parent[node] < 0:
-    return f"root  N {visits}", f"V {value:+.3g}  net {float(tree.raw_value[node]):+.3g}"
+    return f"root  N {visits}", f"V {short_figure(value)}  net {short_figure(float(tree.raw_value[node]))}"
   reward = float(tree.reward[node])
-  name = names[tree.action[node]][:10]
   q_value = reward + signed_discount * value
-  return (
-    f"{name}  N {visits}  P {float(tree.prior[node]):.2f}",
-    f"Q {q_value:+.3g}  V {value:+.3g}  R {reward:+.2g}",
-  )
+  numbers = f"  N {visits}  P {float(tree.prior[node]):.2f}"
+  name = fit(names[tree.action[node]], _BOX[0] - 4 * _INDENT - text_width(numbers, _FONT_SIZE), _FONT_SIZE)
+  worth = f"Q {short_figure(q_value)}  V {short_figure(value)}  R {short_figure(reward)}"
+  return f"{name}{numbers}", worth
 
 
 def _to_svg(sketch: _Sketch) -> str:

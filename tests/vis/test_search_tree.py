@@ -9,6 +9,7 @@ from PIL import Image
 from moozi.core.inspection import SearchTree
 from moozi.core.spec import EnvSpec
 from moozi.vis import search_tree
+from moozi.vis.lettering import text_width
 from moozi.vis.search_tree import action_names, layout_tree, principal_line, write_tree
 from tests.vis.trees import make_tree
 
@@ -130,6 +131,18 @@ def test_the_svg_says_everything(tmp_path):
 def test_the_sign_of_two_players_is_in_the_worth_of_a_move(tmp_path):
   said = texts(write(tmp_path, signed_discount=-0.5)[0])
   assert "Q +0.875  V +0.25  R +1" in said
+
+
+def test_no_number_or_name_leaves_its_box(tmp_path):
+  tree = small_tree()
+  tree.value[:], tree.reward[1:] = [-2.1e-5, -0.125, -123.4, -1e7, -1.851e-5, -0.0999], -2.24e-5
+  names = ("dummy", "fire and turn to the left", "left", "right")
+  svg, _ = write_tree(tmp_path, "a_tree", tree, names, signed_discount=0.997)
+  said = texts(svg)
+  assert "Q -0.125  V -0.125  R -2e-5" in said
+  assert any(text.startswith("fire and") and "…  N 4  P 0.38" in text for text in said)
+  width = search_tree._BOX[0] - 2 * search_tree._INDENT
+  assert max(text_width(text, search_tree._FONT_SIZE) for text in said[1:]) <= width
 
 
 def test_what_is_left_out_is_told(tmp_path):

@@ -77,6 +77,7 @@ def evaluated(env_steps, is_final=False, pictures=None):
     rewards=np.zeros(4, np.float32),
     root_values=np.zeros(4, np.float32),
     action_probs=np.full((4, 3), 1 / 3, np.float32),
+    length=3,
     pictures=pictures,
   )
   result = EvaluationResult(

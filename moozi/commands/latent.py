@@ -1,5 +1,6 @@
 """`moozi latent`."""
 
+import math
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -132,7 +133,8 @@ def _points(agent: Agent, paths: "LatentPaths") -> tuple[np.ndarray, dict[str, l
     "k": [k for *_, k in points],
     "action": [action_name(spec, s.action) for s in steps],
     "reward": [f"{s.reward:g}" for s in steps],
-    "value": [f"{s.root_value:.4g}" for s in steps],
+    # Nothing, where nothing was searched: one word would keep the projector from coloring by the others.
+    "value": ["" if math.isnan(s.root_value) else f"{s.root_value:.4g}" for s in steps],
     "to_play": [s.to_play for s in steps],
   }
   return np.concatenate(vectors), metadata, [drawn[t] for t, *_ in points]

@@ -41,7 +41,7 @@ class PlayedStep:
     legal_actions_mask: [A] bool; at an end what the world left.
     is_first, is_last, is_truncated: of the step.
     action: in the agent's action space, what is played now; the dummy at an end.
-    root_value: for the player to move; 0 at an end.
+    root_value: for the player to move; 0 at a terminal frame, nan at a truncated one, which is not searched.
     action_probs: [A], the search policy, or the network's where nothing searches; zeros at an end.
   """
 

@@ -8,6 +8,7 @@ agent meets `evaluation.opponent` from both seats in turn, and returns are those
 import contextlib
 import dataclasses
 import hashlib
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -37,7 +38,9 @@ class EpisodeRecord:
 
   Attributes:
     frames: [T, H, W, C]. actions: [T] agent actions. rewards: [T], received on entering the frame.
-    root_values: [T]. action_probs: [T, A].
+    root_values: [T]; 0 at a terminal frame, nan at a truncated one, which was not searched.
+    action_probs: [T, A].
+    length: actions of the whole episode; T is `length` + 1 where all of it is here.
     pictures: [T, h, w, 3] uint8, the world's own (`Environment.render`); None where it has none.
     to_play: [T] int32, the players to move; None is player 0 throughout.
     seat: the agent's; None with one player, and where it plays both seats.
@@ -48,6 +51,7 @@ class EpisodeRecord:
   rewards: np.ndarray
   root_values: np.ndarray
   action_probs: np.ndarray
+  length: int
   pictures: np.ndarray | None = None
   to_play: np.ndarray | None = None
   seat: int | None = None
@@ -190,8 +194,8 @@ class Evaluator:
         yield slots.played_step(thought, seat)
         action, value, probs = (np.array([x]) for x in thought)
         slots.step((action, value, probs))
-      nothing = Thought(DUMMY_ACTION, 0.0, np.zeros(self._spec.num_actions, np.float32))
-      yield slots.played_step(nothing, seat)
+      nobody = np.zeros(self._spec.num_actions, np.float32)
+      yield slots.played_step(Thought(DUMMY_ACTION, slots.end_value(0), nobody), seat)
 
 
 def evaluation_planner(config: Config, num_simulations: int | None = None) -> PlannerConfig:
@@ -307,9 +311,13 @@ class _EpisodeSlots:
       if step.is_last[slot]:
         self._finished[episode] = True
         if episode == 0:
-          self._note(slot, 0, 0.0, np.zeros_like(action_probs[slot]))
+          self._note(slot, DUMMY_ACTION, self.end_value(slot), np.zeros_like(action_probs[slot]))
         if episode < self._tiles.num_episodes:
           self._keep(int(slot), int(episode))
+
+  def end_value(self, slot: Any) -> float:
+    """What is known of the value of a slot's last frame without a search: 0 where it is terminal, else nan."""
+    return math.nan if self.timestep.is_truncated[slot] else 0.0
 
   def played_step(self, thought: Thought, seat: int | None) -> PlayedStep:
     """What the first slot's world shows now, and what was thought there."""
@@ -359,7 +367,8 @@ class _EpisodeSlots:
     if self._record is not None:
       parts: dict[str, Any] = {name: np.stack(items) for name, items in self._record.items() if items}
       has_rival = self._spec.num_players == 2 and self._config.evaluation.opponent != "self"
-      episode = EpisodeRecord(**parts, seat=seat_of(0) if has_rival else None)
+      seat = seat_of(0) if has_rival else None
+      episode = EpisodeRecord(**parts, length=int(self._lengths[0]), seat=seat)
     seats = np.array([seat_of(i) for i in range(self._num_episodes)])
     return EvaluationResult(
       returns=self._returns,

@@ -36,6 +36,7 @@ def write_episode_gif(path: Path, episode: Any, spec: EnvSpec) -> tuple[int, int
     pictures=episode.pictures,
     to_play=episode.to_play,
     seat=episode.seat,
+    length=episode.length,
   )
   write_gif(path, images, _FPS)
   return images[0].shape[0], images[0].shape[1]

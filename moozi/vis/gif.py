@@ -7,6 +7,7 @@ import numpy as np
 from PIL import Image
 
 from moozi.core.spec import EnvSpec
+from moozi.vis.figures import value_text
 from moozi.vis.lettering import FAINT, INK, PAPER, fit, paper, write
 from moozi.vis.looks import action_name, player_name
 from moozi.vis.pictures import draw_frame, legend_of
@@ -71,6 +72,7 @@ def episode_images(
   pictures: np.ndarray | None = None,
   to_play: np.ndarray | None = None,
   seat: int | None = None,
+  length: int | None = None,
 ) -> list[np.ndarray]:
   """An episode's pictures: the frame, and beside it the step, action, reward, value and policy.
 
@@ -78,17 +80,19 @@ def episode_images(
     frames: [T, H, W, C] of the spec's dtype.
     actions: [T] agent actions; the dummy where none was taken.
     rewards: [T], received on entering each frame; with two players by the one who moved.
-    root_values: [T], for the player to move.
+    root_values: [T], for the player to move; nan where nothing was searched.
     action_probs: [T, A]; of more than 12 actions the likeliest 12 are drawn.
     spec: the facts of the world.
     pictures: [T, h, w, 3] uint8, drawn in the frames' place: a world's own, as it looks to a person.
     to_play: [T], the players to move; None is player 0 throughout.
     seat: with two players the agent's; None where it plays both.
+    length: steps of the whole episode, where the arrays are its beginning; None is T - 1.
 
   Returns: T arrays [h, w, 3] uint8, all of one size.
   Raises: ValueError: where the arrays do not fit one another, or the spec.
   """
   num_steps = len(frames)
+  length = num_steps - 1 if length is None else length
   to_play = np.zeros(num_steps, np.int32) if to_play is None else to_play
   given = {"actions": actions, "rewards": rewards, "root_values": root_values, "to_play": to_play}
   _check_episode(num_steps, given, action_probs, pictures, spec)
@@ -100,12 +104,12 @@ def episode_images(
     )
     if t == 0 and pictures is None:
       legend = legend_of(spec, max(picture.shape[1], _PICTURE_SIZE))
-    lines = [f"step {t} of {num_steps - 1}"]
+    lines = [f"step {t} of {length}"]
     if spec.num_players == 2:
       lines += _turn(spec, to_play, rewards, t, seat)
     else:
       lines += [f"reward {float(rewards[t]):+.3g}   sum {returns[t]:.4g}"]
-    lines += [f"value {float(root_values[t]):.3f}", f"action {action_name(spec, int(actions[t]))}"]
+    lines += [value_text(float(root_values[t])), f"action {action_name(spec, int(actions[t]))}"]
     panel = _panel(lines, np.asarray(action_probs[t], np.float64), int(actions[t]), spec)
     out.append(_beside(_above(picture, legend), panel))
   return out

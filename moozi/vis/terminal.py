@@ -13,6 +13,7 @@ from rich.text import Text
 
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
 from moozi.vis.boards import board_text
+from moozi.vis.figures import value_text
 from moozi.vis.frames import plane_colours
 from moozi.vis.looks import action_name, look_of, player_name
 from moozi.vis.pictures import draw_frame
@@ -51,7 +52,7 @@ class Step(Protocol):
 
   @property
   def root_value(self) -> float:
-    """For the player to move."""
+    """For the player to move; nan where nothing was searched."""
 
   @property
   def action_probs(self) -> np.ndarray:
@@ -160,7 +161,7 @@ def step_lines(step: Step, spec: EnvSpec) -> list[str]:
   return [
     *lines,
     f"reward {step.reward:+.3g}",
-    f"value {step.root_value:.3f}",
+    value_text(step.root_value),
     f"action {action_name(spec, step.action)}" if step.action != DUMMY_ACTION else "end",
   ]
 

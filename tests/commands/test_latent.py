@@ -35,6 +35,15 @@ def test_the_place_is_in_the_run_by_default(runs, door):
   assert (runs["catch"] / "latent" / "step_000000064_episode_0" / "latent.png").is_file()
 
 
+def test_a_value_that_was_not_searched_is_left_out(runs, door, tmp_path):
+  assert door("latent", runs["clock"], "--out", tmp_path)[0] == 0
+  lines = (tmp_path / "projector" / "metadata.tsv").read_text().splitlines()
+  rows = [dict(zip(lines[0].split("\t"), line.split("\t"), strict=True)) for line in lines[1:]]
+  # Four steps, and the frame after them; unrolls that come there stand for the same frame.
+  assert {row["step"] for row in rows if not row["value"]} == {"4"}
+  assert all(np.isfinite(float(row["value"])) for row in rows if row["step"] != "4")
+
+
 @pytest.mark.parametrize(
   "names", [("latent",), ("latent", EPISODE_0), ("latent", EPISODE_0, "projector")], ids=len
 )

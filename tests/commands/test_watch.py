@@ -26,6 +26,14 @@ def test_without_a_terminal_each_step_is_a_line(runs, door, kind):
   assert lines[-1].startswith("episode 1: return ")
 
 
+def test_what_a_clock_ends_has_no_value_there(runs, door):
+  _, out, _ = door("watch", runs["clock"])
+  lines = out.splitlines()
+  assert "value not searched" in lines[4]
+  assert lines[4].endswith("end")
+  assert out.count("not searched") == 1
+
+
 def test_the_return_is_the_agents(runs, door):
   """Of tic-tac-toe the agent has seat 0 in episode 0 and seat 1 in episode 1."""
   _, out, _ = door("watch", runs["board"], "--episodes", "2")

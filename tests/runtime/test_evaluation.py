@@ -94,6 +94,21 @@ def test_a_long_episode_is_recorded_no_longer_than_the_gif(result):
   assert len(short.frames) == len(short.actions) == 3
   np.testing.assert_array_equal(short.frames, result.episode.frames[:3])
   np.testing.assert_array_equal(short.action_probs, result.episode.action_probs[:3])
+  assert short.length == result.episode.length == result.lengths[0]
+
+
+def test_a_terminal_frame_is_worth_0_and_a_truncated_one_was_not_searched(result):
+  assert result.episode.root_values[-1] == 0
+  clock = ["env.name=tiny:corridor", "env.kwargs.length=100", "evaluation.max_episode_steps=3"]
+  config = load_config(None, [*TINY, *clock])
+  spec = build.world_spec(config)
+  params, net_state = make_params(config, spec)
+  evaluator = build.build_evaluator(config, spec)
+  episode = evaluator.run(params, net_state, num_episodes=1, record=True).episode
+  *_, last = evaluator.play(params, net_state, 0)
+  assert last.is_truncated
+  assert np.isnan([episode.root_values[-1], last.root_value]).all()
+  assert np.isfinite(episode.root_values[:-1]).all()
 
 
 def test_a_worlds_own_pictures_are_recorded_where_it_has_them(result):

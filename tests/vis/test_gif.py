@@ -126,6 +126,21 @@ def test_everything_that_was_thought_is_in_the_picture(name, values):
   assert (plain[1] != changed[1]).any()
 
 
+def test_the_length_is_the_whole_episodes_and_a_value_that_nobody_searched_is_none(monkeypatch):
+  told = []
+
+  def panel(lines, *_):
+    told.append(lines)
+    return np.zeros((100, 236, 3), np.uint8)
+
+  monkeypatch.setattr(gif, "_panel", panel)
+  episode_images(**make_episode(SPEC, root_values=np.array([0.0, 0.25, np.nan])), spec=SPEC, length=900)
+  assert [lines[0] for lines in told] == ["step 0 of 900", "step 1 of 900", "step 2 of 900"]
+  assert [lines[2] for lines in told] == ["value 0.000", "value 0.250", "value not searched"]
+  episode_images(**make_episode(SPEC), spec=SPEC)
+  assert told[-1][0] == "step 2 of 2"
+
+
 def bar_length(image, row, num_lines=5):
   """Pixels in the colour of a bar in one row of the panel of a Breakout picture."""
   top = (image.shape[0] - (2 * 10 + 18 * (num_lines + 4))) // 2 + 10 + 18 * (num_lines + row) + 9

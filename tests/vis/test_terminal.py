@@ -110,6 +110,7 @@ def test_a_step_in_words():
   assert step_lines(make_step(seat=1)[1], spec)[0] == "O to move (agent)"
   assert step_lines(make_step(seat=None)[1], spec)[0] == "O to move"
   assert step_line(make_step(action=0)[1], spec).endswith(", end")
+  assert "value not searched" in step_lines(make_step(root_value=float("nan"))[1], spec)
 
 
 def test_beside_the_picture_stand_the_lines_and_the_policy():

@@ -95,7 +95,9 @@ class WorldGuard:
       self.num_faults += 1
       self._in_a_row[i] += 1
       reason = f"{type(error).__name__}: {error}" if isinstance(error, Exception) else str(error)
-      _log.error("world %d of %s, fault %d in a row", i, self._name, self._in_a_row[i], exc_info=error)
+      # Where no world is made anew the error is the caller's to tell; a log still has its traceback.
+      level = logging.INFO if self._make is None else logging.ERROR
+      _log.log(level, "world %d of %s, fault %d in a row", i, self._name, self._in_a_row[i], exc_info=error)
       if self._make is None or self._in_a_row[i] >= self._max_faults:
         allowed = f" ({self._in_a_row[i]} faults in a row; workers.max_env_faults)" if self._make else ""
         raise WorldError(f"env.name={self._name}: {reason}{allowed}") from error

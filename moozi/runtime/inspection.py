@@ -4,6 +4,7 @@ The episode is the evaluation's own: its seed, its random start, its opponent, i
 is without noise, what is seen here is what was counted there.
 """
 
+import contextlib
 import dataclasses
 from collections.abc import Callable
 from typing import Any, Literal
@@ -19,6 +20,7 @@ from moozi.core.inspection import InspectedEpisode, SearchTree
 from moozi.core.pytree import map_fields, replace
 from moozi.core.records import BatchedTimeStep
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
+from moozi.envs.guard import WorldGuard
 from moozi.envs.random_starts import RandomStarts
 from moozi.envs.step_cap import StepCap
 from moozi.envs.vector import VectorEnvironment
@@ -71,29 +73,31 @@ def inspect_episode(
     max_steps: leave the episode after so many steps; None plays it to its end.
     num_simulations: of each search, in the place of the testing planner's own.
     on_step: called with the number of frames thought about, after each.
+
+  Raises: WorldError: the world raised or hung.
   """
   model = build_model(config, spec)
   planner = evaluation_planner(config, num_simulations)
   think = _make_think(model, config, spec, num_simulations)
   temperature = jnp.float32(temperature_at(planner.temperature, 0))
   params, net_state = jax.device_put((params, net_state))
-  world, opponents_action = _make_world(config, spec, index)
   history = init_history(1, config.targets.history_length, spec)
   rng_key = jax.random.PRNGKey(config.evaluation.seed)
   moments: list[_Moment] = []
-  step = world.reset()
-  while True:
-    rng_key, key = jax.random.split(rng_key)
-    forced = opponents_action(step)
-    history, *thoughts = think(params, net_state, history, step, key, temperature, forced)
-    thought, hidden_state, network_q_values = jax.device_get(thoughts)
-    is_agents = bool(forced[0] < 0)
-    moments.append(_Moment(step, world.render(0), thought, hidden_state[0], network_q_values[0], is_agents))
-    on_step(len(moments))
-    if step.is_last[0] or (max_steps is not None and len(moments) > max_steps):
-      break
-    step = world.step(thought.action)
-  world.close()
+  world, opponents_action = _make_world(config, spec, index)
+  with contextlib.closing(world):
+    step = world.reset()
+    while True:
+      rng_key, key = jax.random.split(rng_key)
+      forced = opponents_action(step)
+      history, *thoughts = think(params, net_state, history, step, key, temperature, forced)
+      thought, hidden_state, network_q_values = jax.device_get(thoughts)
+      is_agents = bool(forced[0] < 0)
+      moments.append(_Moment(step, world.render(0), thought, hidden_state[0], network_q_values[0], is_agents))
+      on_step(len(moments))
+      if step.is_last[0] or (max_steps is not None and len(moments) > max_steps):
+        break
+      step = world.step(thought.action)
   episode = _gather(moments, config, spec, index, planner.num_simulations)
   hidden_states = np.stack([m.hidden_state for m in moments])
   rewards, values = _imagine(model, config, params, net_state, hidden_states, episode.actions)
@@ -147,7 +151,10 @@ def _make_world(
       return np.full(1, -1, np.int32)
     return np.array([1 + opponent.action(step.legal_actions_mask[0, 1:])], np.int32)
 
-  return VectorEnvironment([capped], next_seed=lambda _: seed), opponents_action
+  # As in `runtime.evaluation`: a world made anew could not go on with the episode.
+  timeout_s = config.workers.env_timeout_s
+  guard = WorldGuard(spec.name, [seed], make=None, max_faults=1, timeout_s=timeout_s)
+  return VectorEnvironment([capped], next_seed=lambda _: seed, guard=guard), opponents_action
 
 
 def _gather(

@@ -94,6 +94,18 @@ def test_too_many_faults_in_a_row_end_it_with_the_worlds_own_error_in_one_line(c
   assert "in _fail" in caplog.text
 
 
+def test_where_no_world_is_made_anew_nothing_is_told_but_the_error(caplog):
+  """A command without a log prints what is logged from WARNING up, and it has one line to say."""
+  guard = WorldGuard("w", [1], make=None, max_faults=1, timeout_s=None)
+  vector = VectorEnvironment([GameEnvironment(Faulty("raise", lambda s, e, c: c == 2), SPEC)], guard=guard)
+  vector.reset()
+  with caplog.at_level(logging.INFO, "moozi.envs"), pytest.raises(WorldError, match="^env.name=w: "):
+    for _ in range(3):
+      vector.step(ACT[:1])
+  assert [record.levelno for record in caplog.records] == [logging.INFO]
+  assert "Traceback" in caplog.text
+
+
 def test_an_episode_to_its_end_in_between_is_no_row():
   vector, _ = make_vector(fails=lambda seed, episode, step: seed != 10 and (episode, step) == (1, 4))
   steps_of(vector, 200)

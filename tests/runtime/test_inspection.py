@@ -4,10 +4,12 @@ import jax
 import numpy as np
 import pytest
 
+from moozi.core.errors import WorldError
 from moozi.core.inspection import SearchTree
+from moozi.envs.wrapper import EnvironmentWrapper
 from moozi.io.config import load_config
 from moozi.ops.history import normalize_frame, stack_history
-from moozi.runtime import build
+from moozi.runtime import build, inspection
 from moozi.runtime.inspection import compact_tree, inspect_episode
 from tests.runtime.conftest import TINY
 
@@ -58,6 +60,52 @@ def test_it_is_the_evaluations_episode(catch):
   # One world in the place of three side by side: sums are rounded otherwise.
   np.testing.assert_allclose(first.root_values, recorded.root_values, atol=1e-3)
   np.testing.assert_allclose(first.action_probs[:-1], recorded.action_probs[:-1], atol=1e-3)
+
+
+class Breaking(EnvironmentWrapper):
+  """A world that raises at its fifth step."""
+
+  num_steps, is_closed = 0, False
+
+  def step(self, action):
+    self.num_steps += 1
+    if self.num_steps == 5:
+      raise RuntimeError("no more balls")
+    return super().step(action)
+
+  def close(self):
+    self.is_closed = True
+    super().close()
+
+
+def test_a_world_that_fails_is_told_in_a_line_and_closed(catch, monkeypatch):
+  make, made = build.make_test_world(catch.config), []
+
+  def make_breaking(seed):
+    made.append(Breaking(make(seed)))
+    return made[-1]
+
+  monkeypatch.setattr(inspection, "make_test_world", lambda config: make_breaking)
+  with pytest.raises(WorldError, match=r"^env\.name=tiny:catch: RuntimeError: no more balls$"):
+    catch.inspect(0)
+  (world,) = made
+  assert world.is_closed
+
+
+def test_a_world_is_closed_whatever_fails(catch, monkeypatch):
+  make, made = build.make_test_world(catch.config), []
+
+  def make_noted(seed):
+    made.append(Breaking(make(seed)))
+    return made[-1]
+
+  def interrupt(step):
+    raise KeyboardInterrupt
+
+  monkeypatch.setattr(inspection, "make_test_world", lambda config: make_noted)
+  with pytest.raises(KeyboardInterrupt):
+    catch.inspect(0, on_step=interrupt)
+  assert made[0].is_closed
 
 
 def test_returns_are_discounted_to_the_end(catch):

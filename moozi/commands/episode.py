@@ -4,14 +4,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from moozi.commands.agent import agent_of
+from moozi.commands.agent import Agent
 from moozi.core.errors import UserError
 
 if TYPE_CHECKING:
   from moozi.core.config import Config
   from moozi.core.inspection import InspectedEpisode
-  from moozi.core.spec import EnvSpec
-  from moozi.io.checkpoints import CheckpointInfo
   from moozi.io.run_directory import RunDirectory
 
 
@@ -45,29 +43,20 @@ def place_in_run(run: "RunDirectory", *names: str) -> Path:
 
 
 def play_episode(
-  run: "RunDirectory",
-  config: "Config",
-  checkpoint: str | None,
-  *,
-  index: int,
-  max_steps: int | None,
-  num_simulations: int | None,
-) -> "tuple[EnvSpec, CheckpointInfo, InspectedEpisode]":
-  """Plays one of the evaluation's episodes with a checkpoint, and keeps what was thought.
+  agent: Agent, *, index: int, max_steps: int | None, num_simulations: int | None
+) -> "InspectedEpisode":
+  """Plays one of the evaluation's episodes, and keeps what was thought.
 
   Args:
-    run: the run.
-    config: its configuration.
-    checkpoint: as `agent_of` takes it.
+    agent: of the run.
     index: which episode.
     max_steps: leave it after so many steps; None plays it to its end.
     num_simulations: of each search; None leaves it to the testing planner.
 
-  Raises: UserError: there is no such checkpoint, or it is of another network or world.
+  Raises: UserError: the checkpoint cannot be read, or the world fails.
   """
   from moozi.runtime.inspection import inspect_episode
 
-  agent = agent_of(run, config, checkpoint)
   is_shown = sys.stderr.isatty()
 
   def show(step: int) -> None:
@@ -75,7 +64,7 @@ def play_episode(
       print(f"\r{step} steps of episode {index}", end="", file=sys.stderr, flush=True)
 
   episode = inspect_episode(
-    config,
+    agent.config,
     agent.spec,
     agent.state.params,
     agent.state.net_state,
@@ -86,4 +75,4 @@ def play_episode(
   )
   if is_shown:
     print(file=sys.stderr)
-  return agent.spec, agent.checkpoint, episode
+  return episode

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from moozi.commands.agent import agent_of
 from moozi.commands.common import (
   AllowCode,
   Checkpoint,
@@ -46,9 +47,9 @@ def inspect(
   check_searches(run, settings, "inspect")
   folder = place_in_run(directory, "inspect") if out is None else out
   with stdout_on_stderr():
-    spec, found, played = play_episode(
-      directory, settings, checkpoint, index=index, max_steps=at + 1, num_simulations=num_simulations
-    )
+    agent = agent_of(directory, settings, checkpoint)
+    played = play_episode(agent, index=index, max_steps=at + 1, num_simulations=num_simulations)
+  spec, found = agent.spec, agent.checkpoint
   if at >= played.num_decisions:
     raise UserError(f"--step={at}: episode {index} has the decisions 0 to {played.num_decisions - 1}")
   lines = _describe(spec, played, at)

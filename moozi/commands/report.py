@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from moozi.commands.agent import agent_of
 from moozi.commands.common import (
   AllowCode,
   Checkpoint,
@@ -44,11 +45,11 @@ def report(
   path = place_in_run(directory, "report.html") if out is None else out
   if path.is_dir():
     raise UserError(f"--out={path}: is a folder; the page is one file")
-  ticks = read_metrics(directory.metrics_path)
   with stdout_on_stderr():
-    spec, found, played = play_episode(
-      directory, settings, checkpoint, index=index, max_steps=limit, num_simulations=num_simulations
-    )
+    agent = agent_of(directory, settings, checkpoint)
+    ticks = read_metrics(directory.metrics_path)
+    played = play_episode(agent, index=index, max_steps=limit, num_simulations=num_simulations)
+  found = agent.checkpoint
   about = {
     "name": directory.path.resolve().name,
     "checkpoint": found.name,
@@ -58,7 +59,7 @@ def report(
   }
   try:
     write_report(
-      path, played, spec, run=about, ticks=ticks, config=dump_yaml(settings.model_dump(mode="json"))
+      path, played, agent.spec, run=about, ticks=ticks, config=dump_yaml(settings.model_dump(mode="json"))
     )
   except OSError as e:
     raise UserError(f"{path}: cannot be written: {e.strerror or e}") from None
@@ -68,10 +69,12 @@ def report(
 
 def _figures(ticks: Sequence[Mapping[str, Any]]) -> str:
   """A sentence about the run's last evaluation; nothing where there was none."""
+  from moozi.vis.report import number_in
+
   names = ("test/return_mean", "test/return_std", "test/episodes", "test/at_env_steps")
   for tick in reversed(ticks):
-    mean, std, episodes, at = (tick.get(name) for name in names)
-    if all(isinstance(x, int | float) for x in (mean, std, episodes, at)):
+    mean, std, episodes, at = numbers = [number_in(tick.get(name)) for name in names]
+    if None not in numbers:
       return (
         f" Last evaluation: return {mean:.4g} ± {std:.3g} over {episodes:g} episodes, at {at:,.0f} steps."
       )

@@ -185,10 +185,14 @@ def find_checkpoint(directory: Path, which: str | None = None) -> CheckpointInfo
   """
   if which == "best":
     name = read_best(directory)
-    if name is None:
-      raise UserError(f"{directory}: no evaluation has left a best checkpoint")
-    return read_checkpoint_info(directory / name)
-  if which not in (None, "last"):
+    if name is not None:
+      return read_checkpoint_info(directory / name)
+    if list_checkpoints(directory):
+      raise UserError(
+        f"{directory}: no evaluation has left a best checkpoint; `moozi train` keeps one from its first "
+        "evaluation on, unless checkpoint.keep_best=false"
+      )
+  if which not in (None, "last", "best"):
     assert which is not None
     for path in (directory / which, Path(which)):
       if which and "\0" not in which and len(which) < 256 and path.is_dir():

@@ -120,12 +120,14 @@ class MetricsSink:
 def read_metrics(path: Path) -> list[dict[str, Any]]:
   """The ticks of a metrics.jsonl, in order; a last line that was cut off is left out.
 
-  Raises: UserError: the file cannot be read, or another line is not a JSON object.
+  Raises: UserError: the file is not there or cannot be read, or another line is not a JSON object.
   """
   try:
     if path.exists() and not path.is_file():
       raise ValueError("not a file")
     lines = path.read_text("utf-8").splitlines(keepends=True)
+  except FileNotFoundError:
+    raise UserError(f"{path}: is not there; `moozi train` writes it as it goes") from None
   except (OSError, ValueError) as e:
     raise UserError(f"{path}: cannot be read: {e}") from None
   ticks = []

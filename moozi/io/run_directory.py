@@ -106,13 +106,15 @@ class RunDirectory:
     try:
       if not path.is_dir():
         raise UserError(
-          f"{path}: {'is not a folder' if path.exists() else 'no such folder'}; a run directory is needed"
+          f"{path}: {'is not a folder' if path.exists() else 'no such folder'}; a run directory is needed, "
+          "which `moozi train` makes"
         )
       missing = [n for n in ("config.yaml", "checkpoints") if not (path / n).exists()]
     except (OSError, ValueError) as e:
       raise UserError(f"{str(path)!r}: cannot be read: {e}") from None
     if missing:
-      raise UserError(f"{path}: not a run directory: it has no {' and no '.join(missing)}")
+      lacks = " and no ".join(missing)
+      raise UserError(f"{path}: not a run directory: it has no {lacks}; `moozi train` makes run directories")
     return cls(path)
 
   def claim(self) -> RunLock:

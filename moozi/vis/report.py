@@ -26,6 +26,8 @@ from moozi.vis.whole_file import whole_file
 
 MAX_TREE_NODES = 40
 MAX_CURVE_POINTS = 300
+# Larger ones, whole numbers without end among them, are no figure of a run.
+_LARGEST = 1e100
 _FRAME_SIDE = 140
 _PICTURE_SIDE = 320
 _SHEET_PIXELS = 2_000_000
@@ -74,10 +76,10 @@ def curve_data(ticks: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, list[f
   """
   points: dict[str, tuple[list[float], list[float]]] = {}
   for tick in ticks:
-    now = _number(tick.get("env_steps"))
-    tested_at = _number(tick.get("test/at_env_steps"))
+    now = number_in(tick.get("env_steps"))
+    tested_at = number_in(tick.get("test/at_env_steps"))
     for name, value in tick.items():
-      number = _number(value)
+      number = number_in(value)
       at = tested_at if name.startswith("test/") and tested_at is not None else now
       if name not in _TICK_KEYS and number is not None and at is not None:
         xs, ys = points.setdefault(str(name), ([], []))
@@ -106,7 +108,7 @@ def episode_data(episode: InspectedEpisode, spec: EnvSpec) -> dict[str, Any]:
     "index": episode.index,
     "end": episode.end,
     "seat": episode.seat,
-    "return": _number(episode.return_),
+    "return": number_in(episode.return_),
     "discount": episode.discount,
     "signed_discount": episode.signed_discount,
     "num_simulations": episode.num_simulations,
@@ -243,8 +245,9 @@ def _digest(text: str) -> str:
   return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
-def _number(value: Any) -> float | None:
-  if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+def number_in(value: Any) -> float | None:
+  """What a tick holds under a name, where it is a number that can be drawn; None where it is anything else."""
+  if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= _LARGEST:
     return None
   return value
 

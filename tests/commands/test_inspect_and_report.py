@@ -1,6 +1,7 @@
 """`moozi inspect` and `moozi report`, from the command line to the files; what they refuse is one line."""
 
 import json
+import shutil
 import sys
 import xml.etree.ElementTree as ET
 
@@ -114,6 +115,39 @@ def test_a_run_without_a_checkpoint_is_told_what_makes_one(refused, tmp_path, co
   assert not (tmp_path / "bare" / "inspect").exists()
 
 
+def test_a_run_without_metrics_is_told_what_writes_them(refused, tmp_path, trained):
+  run = make_run(tmp_path)
+  run.metrics_path.unlink()
+  # Without a checkpoint there is nothing to report of, metrics or not: that is the first thing to know.
+  assert "holds no checkpoint; `moozi train` leaves one" in refused("report", run.path)
+  shutil.copytree(trained.checkpoints_path, run.checkpoints_path, dirs_exist_ok=True)
+  shutil.copy(trained.config_path, run.config_path)
+  said = refused("report", run.path)
+  assert "metrics.jsonl: is not there; `moozi train` writes it as it goes" in said
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_best_checkpoint_is_there_once_something_was_evaluated(refused, tmp_path, trained, command):
+  said = refused(command, trained.path, "--checkpoint", "best")
+  assert "no evaluation has left a best checkpoint; `moozi train` keeps one from its first evaluation" in said
+  assert "holds no checkpoint" in refused(command, make_run(tmp_path).path, "--checkpoint", "best")
+
+
+def test_figures_that_are_no_figures_are_left_out(door, trained, tmp_path):
+  """JSON knows whole numbers without end, and a run may come from anywhere."""
+  run = RunDirectory(tmp_path / "copy")
+  shutil.copytree(trained.path, run.path)
+  huge = {"env_steps": 96, "learner_steps": 4, "wall_s": 3.0, "loss/total": 10**400}
+  huge |= {"test/return_mean": 10**400, "test/return_std": 1, "test/episodes": 4, "test/at_env_steps": 9}
+  with run.metrics_path.open("a") as file:
+    file.write(json.dumps(huge) + "\n")
+  status, _, err = door("report", run.path, "--max-steps", "2")
+  assert status == 0, err
+  data = data_of((run.path / "report.html").read_text("utf-8"))
+  assert data["curves"]["loss/total"] == {"x": [32, 64], "y": [2, 1]}
+  assert "return 0.25 ± 0.5 over 4 episodes, at 48 steps" in data["run"]["figures"]
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_an_agent_that_does_not_search_is_refused(refused, tmp_path, command):
   run = make_run(tmp_path, algorithm="ppo")
@@ -152,8 +186,6 @@ def test_options_of_one_command_are_refused_too(refused, tmp_path):
   assert "--nodes=0" in refused("inspect", run.path, "--nodes", "0")
   assert "--max-steps=0" in refused("report", run.path, "--max-steps", "0")
   assert f"--out={tmp_path}: is a folder" in refused("report", run.path, "--out", tmp_path)
-  run.metrics_path.unlink()
-  assert "metrics.jsonl: cannot be read" in refused("report", run.path)
 
 
 @pytest.mark.parametrize(("command", "name"), [("inspect", "inspect"), ("report", "report.html")])

@@ -107,11 +107,11 @@ def test_a_runs_directory_that_cannot_be_made(tmp_path):
 
 def test_what_is_no_run_directory(tmp_path):
   (tmp_path / "file").write_text("")
-  with pytest.raises(UserError, match="no such folder"):
+  with pytest.raises(UserError, match="no such folder; a run directory is needed, which `moozi train` makes"):
     RunDirectory.open(tmp_path / "missing")
   with pytest.raises(UserError, match="is not a folder"):
     RunDirectory.open(tmp_path / "file")
-  with pytest.raises(UserError, match=r"not a run directory: it has no config\.yaml and no checkpoints"):
+  with pytest.raises(UserError, match=r"it has no config\.yaml and no checkpoints; `moozi train` makes"):
     RunDirectory.open(tmp_path)
   with pytest.raises(UserError, match=r"cannot be read|no such folder"):
     RunDirectory.open("a\0b")

@@ -171,6 +171,9 @@ def test_curves_leave_out_what_is_no_number_and_thin_out_what_is_long():
   ticks[0] |= {"b": 1.0, "c": None, "d": float("nan"), "e": "text", "f": True}
   curves = curve_data([*ticks, {"a": 3.0}])
   assert list(curves) == ["a", "b", "test/return_mean"]
+  assert curve_data([{"env_steps": 1, "a": 10**400, "b": 2.0}, {"env_steps": 10**400, "b": 3.0}]) == {
+    "b": {"x": [1], "y": [2]}
+  }
   assert curves["test/return_mean"] == {"x": [4], "y": [5]}
   assert curves["b"] == {"x": [0], "y": [1]}
   assert len(curves["a"]["x"]) == report.MAX_CURVE_POINTS

@@ -38,7 +38,8 @@ def inspect(
   allow_code: AllowCode = False,
 ) -> int:
   """Draw the search tree of one decision."""
-  from moozi.vis.search_tree import action_names, write_tree
+  from moozi.vis.looks import action_names
+  from moozi.vis.search_tree import write_tree
 
   index, at = number_of("--episode", episode), number_of("--step", step)
   num_simulations, max_nodes = count_of("--simulations", simulations), count_of("--nodes", nodes)
@@ -74,11 +75,11 @@ def inspect(
 
 def _describe(spec: "EnvSpec", played: "InspectedEpisode", at: int) -> list[str]:
   """Who moved what, and what it was worth."""
-  from moozi.vis.search_tree import action_names
+  from moozi.vis.looks import action_name, player_name
 
-  name = action_names(spec)[played.actions[at]]
+  name = action_name(spec, int(played.actions[at]))
   who = "the search chose" if played.is_agents[at] else "the opponent played"
-  player = "" if spec.num_players == 1 else f" for player {played.to_play[at]}"
+  player = "" if spec.num_players == 1 else f" for {player_name(spec, int(played.to_play[at]))}"
   simulations = f"{played.num_simulations} simulations"
   value, prior_value = played.root_values[at], played.prior_values[at]
   return [
@@ -99,7 +100,7 @@ def _table(spec: "EnvSpec", played: "InspectedEpisode", at: int) -> list[str]:
   """A line for each legal action: what the network and the search thought of it."""
   import numpy as np
 
-  from moozi.vis.search_tree import action_names
+  from moozi.vis.looks import action_names
 
   names, tree = action_names(spec), played.trees[at]
   assert tree is not None, "a decision was searched for"

@@ -110,10 +110,21 @@ def action_name(spec: EnvSpec, action: int) -> str:
   """An action of the agent's in words; the dummy is "dummy"."""
   if action == DUMMY_ACTION:
     return "dummy"
-  names = look_of(spec).action_names
-  if len(names) != spec.num_env_actions:
-    names = spec.action_names
+  names = _own_action_names(spec)
   return names[action - 1] if action <= len(names) else f"action {action - 1}"
+
+
+def action_names(spec: EnvSpec) -> tuple[str, ...]:
+  """All of the agent's actions in words, as `action_name` has them, the dummy first."""
+  names = _own_action_names(spec)
+  numbers = range(len(names), spec.num_env_actions)
+  return ("dummy", *names[: spec.num_env_actions], *(f"action {i}" for i in numbers))
+
+
+def _own_action_names(spec: EnvSpec) -> tuple[str, ...]:
+  """What the world's actions are called, the first ones at least."""
+  names = look_of(spec).action_names
+  return names if len(names) == spec.num_env_actions else spec.action_names
 
 
 def player_name(spec: EnvSpec, player: int) -> str:

@@ -20,16 +20,18 @@ from PIL import Image
 
 from moozi.core.inspection import InspectedEpisode, SearchTree
 from moozi.core.spec import EnvSpec
-from moozi.vis.frames import render_frame
-from moozi.vis.search_tree import action_names, layout_tree
+from moozi.vis.frames import plane_colours
+from moozi.vis.looks import action_names, look_of, player_name
+from moozi.vis.pictures import draw_frame
+from moozi.vis.search_tree import layout_tree
 from moozi.vis.whole_file import whole_file
 
 MAX_TREE_NODES = 40
 MAX_CURVE_POINTS = 300
 # Larger ones, whole numbers without end among them, are no figure of a run.
 _LARGEST = 1e100
-_FRAME_SIDE = 140
-_PICTURE_SIDE = 320
+# The page enlarges small pictures by whole numbers; boards and words it shows as they are drawn, smooth.
+_CELLS_SIDE, _DRAWN_SIDE, _PICTURE_SIDE = 140, 280, 320
 _SHEET_PIXELS = 2_000_000
 _SHEET_FRAMES = 100
 _TICK_KEYS = ("env_steps", "learner_steps", "wall_s", "test/at_env_steps")
@@ -116,6 +118,8 @@ def episode_data(episode: InspectedEpisode, spec: EnvSpec) -> dict[str, Any]:
     "num_frames": episode.num_frames,
     "unroll_steps": episode.imagined_rewards.shape[1],
     "names": list(action_names(spec)),
+    "player_names": [player_name(spec, player) for player in range(spec.num_players)],
+    "planes": _planes(spec) if episode.pictures is None else [],
     "frames": _sheets(_pictures(episode, spec)),
     "actions": episode.actions.tolist(),
     "is_agents": episode.is_agents.astype(int).tolist(),
@@ -170,17 +174,22 @@ def _tree_columns(tree: SearchTree, action: int | None) -> dict[str, list[Any]]:
 def _pictures(episode: InspectedEpisode, spec: EnvSpec) -> list[np.ndarray]:
   """The frames as they are looked at, [h, w, 3] uint8 each, all of one size."""
   if episode.pictures is not None:
-    height, width = episode.pictures.shape[1:3]
-    share = _PICTURE_SIDE / max(height, width)
-    if share >= 1:
-      return list(episode.pictures)
-    size = (max(1, round(width * share)), max(1, round(height * share)))
-    reduced = (Image.fromarray(p).resize(size, Image.Resampling.BOX) for p in episode.pictures)
-    return [np.asarray(image) for image in reduced]
-  height, width, channels = spec.frame_shape
-  longest = max(height, width) if max(height, width) > 1 else max(channels, 10)
-  scale = max(1, _FRAME_SIDE // longest)
-  return [render_frame(frame, spec, scale) for frame in episode.frames]
+    size = min(_PICTURE_SIDE, max(episode.pictures.shape[1:3]))
+  elif look_of(spec).kind in ("board", "facts", "vector"):
+    size = _DRAWN_SIDE
+  else:
+    size = min(_PICTURE_SIDE, max(_CELLS_SIDE, *spec.frame_shape[:2]))
+  own = [None] * episode.num_frames if episode.pictures is None else episode.pictures
+  moments = zip(episode.frames, episode.to_play.tolist(), own, strict=True)
+  return [draw_frame(frame, spec, size, player, picture) for frame, player, picture in moments]
+
+
+def _planes(spec: EnvSpec) -> list[dict[str, str]]:
+  """The planes' names and the colors that they are drawn in; none where they have no names."""
+  look = look_of(spec)
+  names = look.names if look.kind == "planes" else ()
+  colors = ("#{:02x}{:02x}{:02x}".format(*colour) for colour in plane_colours(len(names)).tolist())
+  return [{"name": name, "color": color} for name, color in zip(names, colors, strict=True)]
 
 
 def _sheets(pictures: list[np.ndarray]) -> dict[str, Any]:

@@ -10,7 +10,6 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from moozi.core.inspection import SearchTree
-from moozi.core.spec import EnvSpec
 from moozi.vis.figures import short_figure
 from moozi.vis.lettering import fit, text_width
 from moozi.vis.whole_file import whole_file
@@ -50,15 +49,6 @@ class TreeLayout:
   num_rows: int
   is_principal: np.ndarray
   num_left_out: np.ndarray
-
-
-def action_names(spec: EnvSpec) -> tuple[str, ...]:
-  """A name for each of the agent's actions, the dummy first; "action i" where the world names none."""
-  named = spec.action_names
-  return (
-    "dummy",
-    *(named[i] if i < len(named) else f"action {i}" for i in range(spec.num_env_actions)),
-  )
 
 
 def principal_line(tree: SearchTree, action: int | None = None) -> list[int]:

@@ -6,7 +6,7 @@ import pytest
 from moozi.core.spec import EnvSpec
 from moozi.envs import registry
 from moozi.vis.boards import board_text
-from moozi.vis.looks import _LOOKS, action_name, board_of, look_of, owner_of, player_name
+from moozi.vis.looks import _LOOKS, action_name, action_names, board_of, look_of, owner_of, player_name
 
 # A move changes so many places at most; what lies elsewhere must look the same to both players.
 BOARDS = {
@@ -127,9 +127,14 @@ def test_a_listed_name_whose_frames_do_not_fit_is_drawn_by_shape():
 
 def test_names_of_actions_and_players():
   cartpole = make_spec((1, 1, 4), "float32", "gymnasium:CartPole-v1", action_names=("0", "1"))
-  assert [action_name(cartpole, a) for a in range(3)] == ["dummy", "left", "right"]
   plain = make_spec((1, 1, 4), "float32")
-  assert action_name(plain, 2) == "action 1"
+  half = make_spec((1, 1, 4), "float32", action_names=("up",))
+  for spec, names in (
+    (cartpole, ("dummy", "left", "right")),
+    (plain, ("dummy", "action 0", "action 1")),
+    (half, ("dummy", "up", "action 1")),
+  ):
+    assert action_names(spec) == tuple(action_name(spec, a) for a in range(3)) == names
   assert player_name(registry.world_spec("open_spiel:connect_four"), 1) == "yellow"
   assert player_name(plain, 0) == "player 0"
 

@@ -12,8 +12,10 @@ import pytest
 from PIL import Image
 
 from moozi.core.spec import EnvSpec
+from moozi.envs import registry
 from moozi.vis import report
-from moozi.vis.frames import render_frame
+from moozi.vis.frames import PALETTE, render_frame
+from moozi.vis.pictures import draw_frame
 from moozi.vis.report import curve_data, episode_data, write_report
 from tests.vis.trees import make_episode
 
@@ -125,6 +127,51 @@ def test_frames_are_on_the_sheets_to_the_pixel():
   assert len(images) == 3
   for t in (0, 1, 99, 100, 101, 199, 229):
     np.testing.assert_array_equal(frame_at(told, images, t), render_frame(episode.frames[t], SPEC, 14))
+
+
+def played(name, num_moves):
+  """A world's spec, and an episode of its own frames: the first legal move, over and over."""
+  env = registry.make(name, seed=0)
+  seen = [env.reset().observation]
+  for _ in range(num_moves):
+    seen.append(env.step(int(np.flatnonzero(seen[-1].legal_actions_mask)[0])).observation)
+  frames, to_play = np.stack([s.frame for s in seen]), np.array([s.to_play for s in seen], np.int32)
+  return env.world_spec, make_episode(env.world_spec, len(seen), frames=frames, to_play=to_play)
+
+
+@pytest.mark.parametrize("name", ["open_spiel:connect_four", "open_spiel:othello", "tiny:catch"])
+def test_worlds_are_drawn_as_they_are_elsewhere(name):
+  """Boards lie as before a spectator, whoever is to move: Othello's frames are from the mover's view."""
+  spec, episode = played(name, 5)
+  told = episode_data(episode, spec)
+  size = 280 if spec.num_players == 2 else 140
+  images = decode(told["frames"]["sheets"])
+  for t in range(6):
+    want = draw_frame(episode.frames[t], spec, size, int(episode.to_play[t]))
+    np.testing.assert_array_equal(frame_at(told["frames"], images, t), want)
+
+
+def test_words_are_those_of_gifs_and_terminal():
+  spec, episode = played("open_spiel:connect_four", 2)
+  told = episode_data(episode, spec)
+  assert told["player_names"] == ["red", "yellow"]
+  assert told["planes"] == [], "a board needs no legend"
+  cartpole = EnvSpec(
+    name="gymnasium:CartPole-v1",
+    frame_shape=(1, 1, 4),
+    frame_dtype="float32",
+    num_env_actions=2,
+    action_names=("0", "1"),
+  )
+  assert episode_data(make_episode(cartpole, 3), cartpole)["names"] == ["dummy", "left", "right"]
+
+
+def test_planes_have_a_legend_where_they_are_what_is_seen():
+  planes = episode_data(make_episode(SPEC, 2), SPEC)["planes"]
+  assert [plane["name"] for plane in planes] == ["paddle", "ball", "trail", "brick"]
+  assert [tuple(bytes.fromhex(plane["color"][1:])) for plane in planes] == list(PALETTE[:4])
+  pictures = np.zeros((2, 8, 8, 3), np.uint8)
+  assert episode_data(make_episode(SPEC, 2, pictures=pictures), SPEC)["planes"] == []
 
 
 def test_a_worlds_own_pictures_are_shown_and_large_ones_reduced():

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from moozi.vis.frames import PALETTE
 from moozi.vis.report import write_report
 from tests.vis.chromium import Page
 from tests.vis.test_report import BOARD, RUN, SPEC, TICKS
@@ -81,6 +82,14 @@ def test_it_loads_and_the_console_is_empty(page, episode):
   assert page.evaluate("document.getElementById('step').max") == "129"
   assert page.evaluate("document.querySelectorAll('#actions tbody tr').length") == 4
   assert page.evaluate("document.querySelectorAll('#values path').length") == 3
+  assert page.evaluate("[...document.querySelectorAll('#planes .plane')].map(e => e.innerText)") == [
+    "paddle",
+    "ball",
+    "trail",
+    "brick",
+  ]
+  ball = "getComputedStyle(document.querySelectorAll('#planes .swatch')[1]).backgroundColor"
+  assert page.evaluate(ball) == "rgb({}, {}, {})".format(*PALETTE[1])
   # The first fold of curves is open and drawn.
   assert page.evaluate("document.querySelectorAll('.curves figure path').length") >= 1
 
@@ -181,6 +190,7 @@ def test_every_control_is_reached_by_tab_and_obeys_the_keyboard(page):
   page.press("End")
   assert text(page, "#step-text").startswith("step 129 ")
   assert "Nothing was searched" in text(page, "#tree-note")
+  assert text(page, "#actions-note") == "No action: the episode has ended."
   page.press("Home")
   assert text(page, "#step-text").startswith("step 0 ")
   page.evaluate("document.getElementById('step').focus()")
@@ -248,6 +258,13 @@ def test_a_game_of_two_says_whose_values_are_whose(browser, tmp_path):
   assert "player 1" in text(browser, "#episode-lead")
   assert "all values are the agent’s" in text(browser, "#values-note")
   assert "was not seen" in text(browser, "#values-note")
+  assert "The chart’s values are the agent’s" in text(browser, "#imagined-note")
+  assert not browser.evaluate("document.getElementById('planes').checkVisibility()")
+  assert "to" not in facts(browser, "#now")["reward on entering"]
+  set_slider(browser, 3)
+  told = facts(browser, "#now")
+  assert told["reward on entering"].endswith(" to player 0, the agent")
+  assert told["values are for"] == "player 1, the other side"
   assert text(browser, "#curve-groups") == "The run left no figures."
   # Past the last frame of an episode that was left, nothing is known.
   set_slider(browser, episode.num_frames - 1)
@@ -255,6 +272,7 @@ def test_a_game_of_two_says_whose_values_are_whose(browser, tmp_path):
     "[...document.querySelectorAll('#imagined tbody tr')].map(r => r.cells[3].textContent)"
   )
   assert cells[1:] == ["–"] * 3
+  assert text(browser, "#actions-note") == "No action: the episode was left here."
   assert browser.problems() == []
 
 

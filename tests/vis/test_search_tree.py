@@ -7,10 +7,9 @@ import pytest
 from PIL import Image
 
 from moozi.core.inspection import SearchTree
-from moozi.core.spec import EnvSpec
 from moozi.vis import search_tree
 from moozi.vis.lettering import text_width
-from moozi.vis.search_tree import action_names, layout_tree, principal_line, write_tree
+from moozi.vis.search_tree import layout_tree, principal_line, write_tree
 from tests.vis.trees import make_tree
 
 NAMES = ("dummy", "left", "right", "fire")
@@ -182,10 +181,3 @@ def test_a_failed_write_leaves_nothing(tmp_path, monkeypatch):
   with pytest.raises(OSError, match="no space"):
     write(tmp_path / "pictures")
   assert not list((tmp_path / "pictures").iterdir())
-
-
-def test_actions_without_names_have_numbers():
-  spec = EnvSpec(
-    name="a:b", frame_shape=(1, 1, 2), frame_dtype="bool", num_env_actions=3, action_names=("up", "down")
-  )
-  assert action_names(spec) == ("dummy", "up", "down", "action 2")

@@ -52,7 +52,18 @@ class Frames {
   }
 }
 
+/** The names of the planes, each beside its color; nothing where a world is drawn in another way. */
+function showPlanes() {
+  byId("planes").hidden = !episode.planes.length;
+  byId("planes").replaceChildren(...episode.planes.map(({ name, color }) => {
+    const swatch = element("span", "swatch");
+    swatch.style.background = color;
+    return element("span", "plane", swatch, name);
+  }));
+}
+
 const sideOf = (t) => (episode.seat_sign[t] > 0 ? "the agent" : "the other side");
+const playerAt = (t) => `${episode.player_names[episode.to_play[t]]}, ${sideOf(t)}`;
 const whose = (t) => (episode.is_agents[t] ? "" : " (the opponent’s)");
 
 function showNow(t) {
@@ -61,12 +72,12 @@ function showNow(t) {
   for (let i = 1; i <= t; i++) total += episode.rewards[i] * episode.seat_sign[i - 1];
   fillFacts(byId("now"), [
     ["action", isEnd ? "none: the last frame" : episode.names[episode.actions[t]] + whose(t)],
-    ["reward on entering", figure(episode.rewards[t], true)],
+    ["reward on entering", figure(episode.rewards[t], true) + (isBoard && t > 0 ? ` to ${playerAt(t - 1)}` : "")],
     ["rewards so far", figure(total, true) + (isBoard ? " for the agent" : "")],
     ["search’s value", figure(episode.root_values[t], true)],
     ["network’s value", figure(episode.prior_values[t], true)],
     ["return that followed", figure(episode.returns[t], true)],
-    ...(isBoard ? [["values are for", `player ${episode.to_play[t]}, ${sideOf(t)}`]] : []),
+    ...(isBoard ? [["values are for", playerAt(t)]] : []),
   ]);
   byId("frame").setAttribute("aria-label", `Frame of step ${t}`);
 }
@@ -79,6 +90,9 @@ function barCell(kind, share) {
 }
 
 const MOST_ACTIONS = 20;
+const ENDS = {
+  terminal: "the episode has ended", truncated: "the episode’s clock has run out", cut: "the episode was left here",
+};
 
 function showActions(t) {
   const fields = ["prior_probs", "action_probs", "root_visits", "network_q", "search_q"];
@@ -103,7 +117,7 @@ function showActions(t) {
   byId("actions-note").textContent =
     (legal.length
       ? "● was played. The network’s value of an action is its model’s reward and value one step on."
-      : "No action: the episode has ended.")
+      : `No action: ${ENDS[episode.end]}.`)
     + (more > 0 ? ` ${more} more legal actions have less of the search’s policy.` : "");
 }
 
@@ -258,17 +272,23 @@ function start() {
   byId("episode-lead").textContent =
     `The evaluation’s episode ${episode.index}, played with this checkpoint ${ends[episode.end]}: `
     + `${numFrames - 1} steps, return ${figure(episode.return)}`
-    + `${isBoard ? ` for the agent, who is player ${episode.seat}` : ""}; `
+    + `${isBoard ? ` for the agent, who is ${episode.player_names[episode.seat]}` : ""}; `
     + `${episode.num_simulations} simulations a step.`;
   byId("values-note").textContent =
     `Discount ${episode.discount}.`
-    + (isBoard ? " Here all values are the agent’s; elsewhere on this page they are for the player to move." : "")
+    + (isBoard
+      ? " Here and in the chart of what the model imagined all values are the agent’s; elsewhere on this page they "
+        + "are for the player to move, and a reward is for the player who moved."
+      : "")
     + (episode.end === "terminal"
       ? ""
       : " What came after the last frame was not seen: its value by the search stands for it.");
-  byId("imagined-note").textContent = `Past a terminal frame all is worth 0.${tellErrors()}`;
+  byId("imagined-note").textContent = "Past a terminal frame all is worth 0."
+    + (isBoard ? " The chart’s values are the agent’s, the table’s are for the player to move then." : "")
+    + tellErrors();
   byId("config").textContent = data.config;
   byId("step").max = numFrames - 1;
+  showPlanes();
   showCurves(data.curves, byId("curve-groups"));
   listen();
   valueChart.draw();

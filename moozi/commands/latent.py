@@ -1,5 +1,7 @@
 """`moozi latent`."""
 
+import contextlib
+import itertools
 import math
 import sys
 from pathlib import Path
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 
 _MAX_STEPS = 1000
 _MAX_STARTS = 25
+# Of a residual network's thousands of numbers a state, a file for the projector would have a hundred megabytes.
+_MOST_NUMBERS = 256
 _POINT_SIZE = 48
 
 
@@ -39,7 +43,7 @@ def latent(
   """Draw an episode's path through the network's hidden space, and the model's own beside it."""
   if not (episode.isascii() and episode.isdigit() and len(episode) <= 5):
     raise UserError(f"--episode={episode}: must be a whole number from 0 to 99999")
-  unroll_steps = count_of("--unroll", unroll)
+  index, unroll_steps = int(episode), count_of("--unroll", unroll)
   if unroll_steps is not None and unroll_steps > _MAX_STEPS:
     raise UserError(f"--unroll={unroll_steps}: must be at most {_MAX_STEPS}")
   directory, config = open_run(run, allow_code)
@@ -47,15 +51,24 @@ def latent(
     raise UserError(f"{run}: its algorithm is ppo, which has no model to unroll; `moozi watch` shows it play")
   with stdout_on_stderr():
     agent = agent_of(directory, config, checkpoint)
-    folder = out or _place(agent, int(episode))
-    paths = _paths(agent, int(episode), unroll_steps or 2 * config.targets.unroll_steps)
+    folder = out or _place(agent, index)
+    paths = _paths(agent, index, unroll_steps or 2 * config.targets.unroll_steps)
+  name = f"evaluation episode {index}"
+  if not paths.steps[-1].is_last:
+    name += f", its first {len(paths.steps):,} steps"
   try:
-    _write(agent, paths, int(episode), folder)
+    num_written, share = _write(agent, paths, name, folder)
   except OSError as error:
     raise UserError(f"--out={folder}: cannot be written: {error.strerror or error}") from None
-  drift = paths.drift()[:, 1]
+  drift, num_numbers = paths.drift()[:, 1], paths.encoded.shape[1]
+  print(f"of:                  {name}")
   print(f"picture:             {folder / 'latent.png'}")
   print(f"drift after a step:  {np.nanmean(drift):.3f} spreads, over {len(paths.starts)} unrolls")
+  if num_written < num_numbers:
+    print(
+      f"for the projector:   {num_written} principal components of {num_numbers:,} numbers a state, "
+      f"{share:.0%} of the variance"
+    )
   print(
     f"embedding projector: {Path(sys.executable).with_name('tensorboard')} --logdir {folder / 'projector'}"
   )
@@ -70,31 +83,31 @@ def _place(agent: Agent, episode: int) -> Path:
 
 
 def _paths(agent: Agent, episode: int, unroll_steps: int) -> "LatentPaths":
-  import itertools
-
   from moozi.runtime.build import build_model
   from moozi.runtime.latent_paths import latent_paths
 
   state, config = agent.state, agent.config
-  steps = agent.evaluator().play(state.params, state.net_state, episode)
-  return latent_paths(
-    build_model(config, agent.spec),
-    state.params,
-    state.net_state,
-    # An episode without end would never be drawn.
-    itertools.islice(steps, _MAX_STEPS),
-    agent.spec,
-    config.targets.history_length,
-    unroll_steps,
-    _MAX_STARTS,
-  )
+  with contextlib.closing(agent.evaluator().play(state.params, state.net_state, episode)) as steps:
+    return latent_paths(
+      build_model(config, agent.spec),
+      state.params,
+      state.net_state,
+      # An episode without end would never be drawn.
+      itertools.islice(steps, _MAX_STEPS),
+      agent.spec,
+      config.targets.history_length,
+      unroll_steps,
+      _MAX_STARTS,
+    )
 
 
-def _write(agent: Agent, paths: "LatentPaths", episode: int, folder: Path) -> None:
-  from moozi.vis.latent_space import latent_picture, write_latent_picture
+def _write(agent: Agent, paths: "LatentPaths", name: str, folder: Path) -> tuple[int, float]:
+  """Writes the picture and the projector's files; returns how many numbers of a state these have, and their
+  share of the variance."""
+  from moozi.vis.latent_space import latent_picture, reduced_states, write_latent_picture
   from moozi.vis.projector import write_projector
 
-  title = f"{agent.spec.name}, {agent.checkpoint.name}, evaluation episode {episode}"
+  title = f"{agent.spec.name}, {agent.checkpoint.name}, {name}"
   if agent.config.learner.consistency_coef == 0:
     title += "; consistency_coef=0: nothing trains unrolled states to meet encoded ones"
   picture = latent_picture(
@@ -108,7 +121,9 @@ def _write(agent: Agent, paths: "LatentPaths", episode: int, folder: Path) -> No
   )
   write_latent_picture(folder / "latent.png", picture)
   vectors, metadata, pictures = _points(agent, paths)
+  vectors, share = reduced_states(vectors, _MOST_NUMBERS)
   write_projector(folder / "projector", vectors, metadata, pictures)
+  return vectors.shape[1], share
 
 
 def _points(agent: Agent, paths: "LatentPaths") -> tuple[np.ndarray, dict[str, list[Any]], list[np.ndarray]]:

@@ -9,7 +9,7 @@ import contextlib
 import dataclasses
 import hashlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from typing import Any
 
 import jax
@@ -173,7 +173,7 @@ class Evaluator:
       self._policy, self._temperature, self._history_length, self._spec, params, net_state, seed
     )
 
-  def play(self, params: Any, net_state: Any, episode: int) -> Iterator[PlayedStep]:
+  def play(self, params: Any, net_state: Any, episode: int) -> Generator[PlayedStep, None, None]:
     """Plays one episode, the one of that number in `run`; the world moves when the next step is asked for.
 
     Args:

@@ -22,6 +22,7 @@ Colour = tuple[int, int, int]
 _HEIGHT, _LEFT_WIDTH, _RIGHT_WIDTH = 560, 640, 460
 _TOP, _BOTTOM, _SIDE = 64, 56, 56
 _FINE = 3
+_MOST_FITTED = 1000
 _GRID: Colour = (60, 60, 70)
 _DRIFT: Colour = (230, 159, 0)
 _REST: Colour = (150, 150, 150)
@@ -36,7 +37,7 @@ class Projection:
   """The principal components of some states.
 
   Attributes:
-    mean: [D]. components: [2, D], orthonormal. shares: [2], of the variance.
+    mean: [D]. components: [C, D], orthonormal. shares: [C], of the variance.
   """
 
   mean: np.ndarray
@@ -44,24 +45,40 @@ class Projection:
   shares: np.ndarray
 
   def __call__(self, states: np.ndarray) -> np.ndarray:
-    """[…, D] to […, 2]; nan stays nan."""
+    """[…, D] to […, C]; nan stays nan."""
     out: np.ndarray = (states - self.mean) @ self.components.T
     return out
 
 
-def principal_components(states: np.ndarray) -> Projection:
-  """The first two principal components of [T, D] states; zeros where there are fewer."""
+def principal_components(states: np.ndarray, count: int = 2) -> Projection:
+  """The first principal components of [T, D] states, so many of them; zeros where there are fewer."""
   states = np.asarray(states, np.float64)
   mean = states.mean(axis=0)
   _, sizes, axes = np.linalg.svd(states - mean, full_matrices=False)
-  components = np.zeros((2, states.shape[1]))
-  components[: len(axes[:2])] = axes[:2]
+  components = np.zeros((count, states.shape[1]))
+  components[: len(axes[:count])] = axes[:count]
   # A component's sign is nobody's: the largest entry is made positive, so that pictures are the same again.
   for row in components:
     row *= np.sign(row[np.abs(row).argmax()]) or 1.0
-  shares = np.zeros(2)
-  shares[: len(sizes[:2])] = sizes[:2] ** 2 / max((sizes**2).sum(), 1e-30)
+  shares = np.zeros(count)
+  shares[: len(sizes[:count])] = sizes[:count] ** 2 / max((sizes**2).sum(), 1e-30)
   return Projection(mean, components, shares)
+
+
+def reduced_states(states: np.ndarray, most: int) -> tuple[np.ndarray, float]:
+  """States in fewer numbers, as far from one another as their first principal components tell.
+
+  Args:
+    states: [N, D], finite. Of more than 1,000 the components are those of 1,000, evenly spread.
+    most: how many numbers a state is to have at most.
+
+  Returns: [N, C] and the share of the variance that is in it; the states as they are where D is small enough.
+  """
+  if states.shape[1] <= most:
+    return states, 1.0
+  fitted = np.unique(np.linspace(0, len(states) - 1, _MOST_FITTED).round().astype(np.int64))
+  project = principal_components(states[fitted], min(most, len(fitted)))
+  return project(states), float(project.shares.sum())
 
 
 def latent_picture(

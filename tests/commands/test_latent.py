@@ -15,6 +15,8 @@ def test_picture_and_projector_are_written(runs, door, tmp_path, kind):
   status, told, _ = door("latent", runs[kind], "--out", out, "--episode", "1", "--unroll", "3")
   assert status == 0
   assert str(out / "latent.png") in told
+  assert "evaluation episode 1\n" in told
+  assert "principal components" not in told
   assert f"--logdir {out / 'projector'}" in told
   with Image.open(out / "latent.png") as picture:
     assert picture.size == (1100, 560)
@@ -28,6 +30,18 @@ def test_picture_and_projector_are_written(runs, door, tmp_path, kind):
   for row in rows[len(encoded) :]:
     assert int(row["step"]) == int(row["start"]) + int(row["k"]) < len(encoded)
   assert sum(int(row["start"]) == 0 for row in rows[len(encoded) :]) == min(3, len(encoded) - 1)
+
+
+def test_what_is_large_is_made_smaller_and_told(runs, door, tmp_path, monkeypatch):
+  monkeypatch.setattr("moozi.commands.latent._MOST_NUMBERS", 6)
+  monkeypatch.setattr("moozi.commands.latent._MAX_STEPS", 4)
+  status, told, _ = door("latent", runs["catch"], "--out", tmp_path)
+  assert status == 0
+  assert "evaluation episode 0, its first 4 steps\n" in told
+  assert "6 principal components of 16 numbers a state, " in told
+  assert np.loadtxt(tmp_path / "projector" / "tensors.tsv", delimiter="\t").shape[1] == 6
+  lines = (tmp_path / "projector" / "metadata.tsv").read_text().splitlines()
+  assert sum(line.startswith("encoded") for line in lines) == 4
 
 
 def test_the_place_is_in_the_run_by_default(runs, door):

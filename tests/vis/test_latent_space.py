@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from moozi.vis.latent_space import latent_picture, principal_components, write_latent_picture
+from moozi.vis import latent_space
+from moozi.vis.latent_space import (
+  latent_picture,
+  principal_components,
+  reduced_states,
+  write_latent_picture,
+)
 from moozi.vis.projector import write_projector
 
 
@@ -29,6 +35,28 @@ def test_few_states_have_components_too(shape):
   out = principal_components(states)(states)
   assert out.shape == (shape[0], 2)
   assert np.isfinite(out).all()
+
+
+def test_fewer_numbers_keep_the_distances_where_they_can(monkeypatch):
+  random = np.random.default_rng(0)
+  states = (random.standard_normal((40, 5)) @ random.standard_normal((5, 300)) + 3).astype(np.float32)
+  distances = np.linalg.norm(states[:, None] - states, axis=-1)
+  # Forty points, or the twenty that the components are found by: either span the five dimensions.
+  for most_fitted in (1000, 20):
+    monkeypatch.setattr(latent_space, "_MOST_FITTED", most_fitted)
+    out, share = reduced_states(states, 8)
+    assert out.shape == (40, 8)
+    assert share == pytest.approx(1.0)
+    np.testing.assert_allclose(np.linalg.norm(out[:, None] - out, axis=-1), distances, rtol=1e-3, atol=1e-3)
+  out, share = reduced_states(states, 2)
+  assert out.shape == (40, 2)
+  assert 0.3 < share < 0.99
+
+
+def test_small_states_and_few_of_them_stay():
+  states = np.random.default_rng(0).standard_normal((3, 8))
+  assert reduced_states(states, 8)[0] is states
+  assert reduced_states(states, 6)[0].shape == (3, 3), "three points have no more components"
 
 
 def make_paths(num_steps=12, num_starts=3, unroll_steps=4):

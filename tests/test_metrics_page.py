@@ -1,7 +1,8 @@
-"""docs/metrics.md names every metric of a run, and no other."""
+"""docs/metrics.md names every metric of a run, of MooZi's and of PPO's, and no other."""
 
 import fnmatch
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -10,12 +11,14 @@ from moozi import cli
 from moozi.core.work import ends, idle_share
 from moozi.io.metrics import TICK_KEYS, read_metrics
 from moozi.io.timeline import read_timeline
+from tests.baselines.conftest import TINY as PPO_TINY
 from tests.io.test_metrics import events_in
 from tests.runtime.conftest import TINY
 
-SCALARS, HISTOGRAMS = (
-  (Path(__file__).parents[1] / "docs" / "metrics.md").read_text().split("\n## Histograms\n")
-)
+PAGE = (Path(__file__).parents[1] / "docs" / "metrics.md").read_text()
+REST, HISTOGRAMS = PAGE.split("\n## Histograms\n")
+SCALARS, PPO = REST.split("\n## PPO\n")
+LOCAL = ("logging.period_s=1e-9", "logging.progress=none", "evaluation.gif=false")
 
 
 def named(page: str) -> tuple[set[str], set[str]]:
@@ -30,21 +33,36 @@ def named(page: str) -> tuple[set[str], set[str]]:
   return always, some
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory) -> Path:
-  folder = tmp_path_factory.mktemp("metrics")
+def unnamed(found: Iterable[str], *pages: str) -> set[str]:
+  """Those of the names that no pattern of the pages is of."""
+  patterns = set().union(*(p for page in pages for p in named(page)))
+  return {name for name in found if not any(fnmatch.fnmatchcase(name, p) for p in patterns)}
+
+
+def unwritten(patterns: Iterable[str], found: Iterable[str]) -> set[str]:
+  """Those of the patterns that no name is of."""
+  return {pattern for pattern in patterns if not fnmatch.filter(found, pattern)}
+
+
+def train(folder: Path, *options: str) -> Path:
+  """A short run in one process."""
   config = folder / "config.yaml"
   config.write_text("runtime: local\n")
-  options = ["replay.sampling=rank", "logging.period_s=1e-9", "logging.progress=none", "evaluation.gif=false"]
+  with pytest.raises(SystemExit) as ended:
+    cli.main(["train", str(config), *options, *LOCAL, f"run.dir={folder}", "run.name=one"])
+  assert ended.value.code == 0
+  return folder / "one"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> Path:
+  options = ["replay.sampling=rank", "reanalyze.ratio=0.5", "reanalyze.batch_size=16"]
   options += [
     "logging.histogram_period_updates=10",
     "logging.parameter_histograms=true",
     "timeline.seconds=1e6",
   ]
-  with pytest.raises(SystemExit) as ended:
-    cli.main(["train", str(config), *TINY, *options, f"run.dir={folder}", "run.name=one"])
-  assert ended.value.code == 0
-  return folder / "one"
+  return train(tmp_path_factory.mktemp("metrics"), *TINY, *options)
 
 
 @pytest.fixture(scope="module")
@@ -60,9 +78,7 @@ def histograms(run) -> dict[str, int]:
 
 
 def test_every_metric_is_on_the_page(names, histograms):
-  for found, page in ((names, SCALARS), (histograms, HISTOGRAMS)):
-    always, some = named(page)
-    assert {n for n in found if not any(fnmatch.fnmatchcase(n, p) for p in always | some)} == set()
+  assert unnamed(names, SCALARS) == unnamed(histograms, HISTOGRAMS) == set()
   assert len(names) >= 50, "the thesis asks for fifty"
 
 
@@ -70,14 +86,44 @@ def test_every_metric_on_the_page_is_written(names, histograms):
   for found, page in ((names, SCALARS), (histograms, HISTOGRAMS)):
     always, _ = named(page)
     assert always
-    assert {p for p in always if not fnmatch.filter(found, p)} == set()
+    assert unwritten(always, found) == set()
 
 
 def test_what_is_asked_for_by_name_is_there(names):
-  """Search depth, busy share and memory, of a run in one process; `actors/test_driver.py` has the others."""
-  actors = {"parameter_server", "replay_buffer", "training_worker_0", "testing_worker"}
+  """Of a run in one process; `actors/test_driver.py` has work in flight."""
+  actors = {"parameter_server", "replay_buffer", "training_worker_0", "reanalyze_worker_0", "testing_worker"}
   assert {f"system/busy_share/{name}" for name in actors} <= names
   assert {"search/depth_mean", "search/depth_max", "system/memory_mib", "system/memory_mib/driver"} <= names
+
+
+def test_every_term_is_told_at_every_unroll_step(names):
+  steps = {"policy": {0, 1, 2}, "value": {0, 1, 2}, "reward": {1, 2}}
+  for term, told in steps.items():
+    found = {int(n.rpartition("_")[2]) for n in names if re.fullmatch(rf"loss/{term}_\d+", n)}
+    assert found == told
+  assert {"loss/policy", "loss/value", "loss/reward", "loss/consistency", "loss/l2", "loss/total"} <= names
+
+
+def test_reanalyze_is_told_where_there_is_some(run, names):
+  _, some = named(SCALARS)
+  figures = {p for p in some if p.startswith("reanalyze/")} | {"system/reanalyzed_per_s"}
+  assert len(figures) >= 6
+  assert unwritten(figures, names) == set()
+  ticks = read_metrics(run / "metrics.jsonl")
+  ratios = [tick["reanalyze/ratio"] for tick in ticks if "reanalyze/ratio" in tick]
+  assert ratios[-1] == pytest.approx(0.5, abs=0.1)
+  assert max(tick.get("replay/searched_again_share", 0.0) for tick in ticks) > 0
+  assert max(tick.get("system/reanalyzed_per_s", 0.0) for tick in ticks) > 0
+
+
+def test_a_ppo_run_is_on_the_page_too(tmp_path):
+  found = set().union(*read_metrics(train(tmp_path, *PPO_TINY) / "metrics.jsonl")) - set(TICK_KEYS)
+  assert unnamed(found, SCALARS, PPO) == set()
+  assert unwritten(named(PPO)[0], found) == set()
+  # What it has of the other tables is what the page says.
+  sections = dict(part.split("\n", 1) for part in SCALARS.split("\n## ")[1:])
+  ours = [sections[title] for title in ("What it comes to", "The update", "The machine")]
+  assert unnamed(found, PPO, *ours) == set()
 
 
 def test_depths_and_shares_are_in_their_bounds(run):
@@ -103,12 +149,19 @@ def test_histograms_come_by_updates_and_in_tensorboard_alone(run, histograms, na
 
 def test_the_run_keeps_its_timeline(run):
   timeline = read_timeline(run / "timeline")
-  assert list(timeline) == ["parameter_server", "replay_buffer", "training_worker_0", "testing_worker"]
+  assert list(timeline) == [
+    "parameter_server",
+    "replay_buffer",
+    "training_worker_0",
+    "reanalyze_worker_0",
+    "testing_worker",
+  ]
   kinds = {name: {span.name for s in track for span in s.spans} for name, track in timeline.items()}
   assert kinds == {
     "parameter_server": {"update", "publish", "checkpoint"},
-    "replay_buffer": {"add", "sample", "priorities", "checkpoint"},
+    "replay_buffer": {"add", "sample", "priorities", "positions", "write back", "checkpoint"},
     "training_worker_0": {"segment"},
+    "reanalyze_worker_0": {"reanalyze"},
     "testing_worker": {"evaluation"},
   }
   # In one process the others are idle while one is at work.

@@ -1,6 +1,7 @@
 """`moozi inspect` and `moozi report`, from the command line to the files; what they refuse is one line."""
 
 import json
+import re
 import shutil
 import sys
 import xml.etree.ElementTree as ET
@@ -68,6 +69,12 @@ def test_inspect_draws_one_decision_and_says_what_it_was(door, trained):
   assert any("3 most visited of 5 nodes" in text for text in said)
   with Image.open(png) as image:
     assert image.width > 300
+
+
+def test_players_have_their_names(door, runs, tmp_path):
+  status, out, err = door("inspect", runs["board"], "--out", tmp_path)
+  assert status == 0, err
+  assert re.search(r"^the (search chose|opponent played) \(\d,\d\) for [XO]; value ", out)
 
 
 def test_inspect_knows_the_episodes_length(refused, trained, tmp_path):

@@ -32,7 +32,7 @@ def number_of(option: str, text: str) -> int:
 def place_in_run(run: "RunDirectory", *names: str) -> Path:
   """A place in the run's folder, by the names that lead to it.
 
-  Raises: UserError: one of them is a link; a run may come from anywhere, and a link in it could lead anywhere.
+  Raises: UserError: one of them is a link; a run may come from anywhere, and a link in it leads anywhere.
   """
   path = run.path
   for name in names:

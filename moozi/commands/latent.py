@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _MAX_STEPS = 1000
 _MAX_STARTS = 25
-# Of a residual network's thousands of numbers a state, a file for the projector would have a hundred megabytes.
+# With a residual network's thousands of numbers a state, the projector's file would have a hundred megabytes.
 _MOST_NUMBERS = 256
 _POINT_SIZE = 48
 

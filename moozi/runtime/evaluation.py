@@ -316,7 +316,7 @@ class _EpisodeSlots:
           self._keep(int(slot), int(episode))
 
   def end_value(self, slot: Any) -> float:
-    """What is known of the value of a slot's last frame without a search: 0 where it is terminal, else nan."""
+    """What a slot's last frame is worth without a search: 0 where it is terminal, else nan."""
     return math.nan if self.timestep.is_truncated[slot] else 0.0
 
   def played_step(self, thought: Thought, seat: int | None) -> PlayedStep:

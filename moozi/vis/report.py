@@ -255,7 +255,7 @@ def _digest(text: str) -> str:
 
 
 def number_in(value: Any) -> float | None:
-  """What a tick holds under a name, where it is a number that can be drawn; None where it is anything else."""
+  """What a tick holds under a name, where that is a number that can be drawn; else None."""
   if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= _LARGEST:
     return None
   return value

@@ -8,7 +8,7 @@ from pathlib import Path
 
 @contextlib.contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-  """A place beside `path` to write to, which takes the path in one step where the block ends without an error.
+  """A place beside `path` to write to; it takes the path in one step, where the block ends without an error.
 
   The folder is made where it is missing. A link at `path` is replaced and not followed.
   """

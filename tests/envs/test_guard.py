@@ -99,9 +99,9 @@ def test_where_no_world_is_made_anew_nothing_is_told_but_the_error(caplog):
   guard = WorldGuard("w", [1], make=None, max_faults=1, timeout_s=None)
   vector = VectorEnvironment([GameEnvironment(Faulty("raise", lambda s, e, c: c == 2), SPEC)], guard=guard)
   vector.reset()
-  with caplog.at_level(logging.INFO, "moozi.envs"), pytest.raises(WorldError, match="^env.name=w: "):
-    for _ in range(3):
-      vector.step(ACT[:1])
+  vector.step(ACT[:1])
+  with caplog.at_level(logging.INFO, "moozi.envs"), pytest.raises(WorldError, match=r"^env\.name=w: "):
+    vector.step(ACT[:1])
   assert [record.levelno for record in caplog.records] == [logging.INFO]
   assert "Traceback" in caplog.text
 

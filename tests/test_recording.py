@@ -164,16 +164,15 @@ def test_pictures_and_display(recorded):
 def test_the_gif_shows_the_worlds_own_pictures(tmp_path):
   sizes = []
   for name, pictures in (("frames", None), ("pictures", np.zeros((4, 200, 50, 3), np.uint8))):
-    overrides = [f"run.dir={tmp_path}", f"run.name={name}", "logging.tensorboard=false"]
-    config = load_config(None, [*overrides, "evaluation.gif_max_frames=2"])
+    config = load_config(None, [f"run.dir={tmp_path}", f"run.name={name}", "logging.tensorboard=false"])
     run = RunDirectory.create(config)
     recorder = Recorder(config, SPEC, run, Display(), start=0.0)
     recorder.observe(evaluated(100, pictures=pictures))
     recorder.close()
     with Image.open(next(run.gifs_path.iterdir())) as gif:
       sizes.append((gif.width, gif.n_frames))
-  # Frames of 3 by 3 are drawn 240 pixels wide, pictures of 50 by 200 as they are.
-  assert sizes == [(sizes[1][0] + 190, 2), (sizes[1][0], 2)]
+  # Frames of 3 by 3 are drawn 240 pixels wide, pictures of 50 by 200 as they are; the evaluator has cut both.
+  assert sizes == [(sizes[1][0] + 190, 4), (sizes[1][0], 4)]
 
 
 def test_the_tiles_have_a_gif_of_their_own(tmp_path):

@@ -19,7 +19,6 @@ from moozi.io.run_directory import RunDirectory
 from moozi.runtime import build
 from tests.runtime.conftest import TINY
 
-CLOCK = ("evaluation.max_episode_steps=4", "evaluation.max_random_starts=0")
 PPO = ("algorithm=ppo", "ppo.network.kind=mlp", "ppo.network.hidden_sizes=[8]")
 
 
@@ -44,13 +43,13 @@ def make_run(folder: Path, name: str, *overrides: str, checkpoint: bool = True) 
 
 @pytest.fixture(scope="session")
 def runs(tmp_path_factory) -> dict[str, Path]:
-  """A run of Catch, one of tic-tac-toe, one of a world that a clock ends, one of PPO, and one that has no
+  """A run of Catch, one of tic-tac-toe, one of Catch that a clock ends, one of PPO, and one that has no
   checkpoint."""
   folder = tmp_path_factory.mktemp("runs")
   return {
     "catch": make_run(folder, "catch"),
     "board": make_run(folder, "board", "env.name=open_spiel:tic_tac_toe"),
-    "clock": make_run(folder, "clock", "env.name=tiny:corridor", "env.kwargs.length=100", *CLOCK),
+    "clock": make_run(folder, "clock", "evaluation.max_episode_steps=4"),
     "ppo": make_run(folder, "ppo", *PPO),
     "empty": make_run(folder, "empty", checkpoint=False),
   }

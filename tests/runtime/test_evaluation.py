@@ -99,8 +99,7 @@ def test_a_long_episode_is_recorded_no_longer_than_the_gif(result):
 
 def test_a_terminal_frame_is_worth_0_and_a_truncated_one_was_not_searched(result):
   assert result.episode.root_values[-1] == 0
-  clock = ["env.name=tiny:corridor", "env.kwargs.length=100", "evaluation.max_episode_steps=3"]
-  config = load_config(None, [*TINY, *clock])
+  config = load_config(None, [*TINY, "evaluation.max_episode_steps=3"])
   spec = build.world_spec(config)
   params, net_state = make_params(config, spec)
   evaluator = build.build_evaluator(config, spec)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from moozi.core.errors import UserError
-from moozi.core.pytree import replace
+from moozi.core.pytree import map_fields, replace
 from moozi.io.checkpoints import expected_of, save_checkpoint
 from moozi.io.config import load_config
 from moozi.io.run_directory import RunDirectory
@@ -91,6 +91,42 @@ def test_stored_and_acted_steps_are_mixed(old):
 def test_only_the_first_steps_are_taken_where_that_is_asked_for(old):
   events = train(old, "offline.max_env_steps=200", "max_env_steps=64", "evaluation.final_episodes=1")
   assert next(e for e in events if isinstance(e, Updated)).metrics["offline/steps"] == 160
+
+
+def steps_of(path):
+  """All steps of a stored set whose lanes are of one length, [T, B, …]."""
+  lanes = {}
+  for stored in open_trajectories(path).read():
+    lanes.setdefault(stored.span.lane, []).append(stored.steps)
+  joined = [map_fields(lambda *xs: np.concatenate(xs), *parts) for _, parts in sorted(lanes.items())]
+  return map_fields(lambda *xs: np.stack(xs, axis=1), *joined)
+
+
+def test_a_set_with_a_gap_is_learned_from(old, tmp_path):
+  """As a training worker that was made anew leaves it, or a segment that replay refused."""
+  whole = steps_of(old)
+  alive = np.flatnonzero(~whole.is_last.any(axis=1))
+  stop, begin = int(alive[alive > 30][0]) + 1, int(alive[alive > 50][0])
+  writer = TrajectoryWriter(tmp_path / "gap", open_trajectories(old).spec)
+  writer.append(map_fields(lambda x: x[:stop], whole), 0)
+  writer.append(map_fields(lambda x: x[begin:], whole), 0, follows=False)
+  writer.close()
+  stored = next(open_trajectories(tmp_path / "gap").read()).steps
+  assert stored.is_first[stop]
+  assert not stored.is_last[stop - 1]
+  config = load_config(None, [*TINY, *HISTORY, f"offline.trajectories={tmp_path / 'gap'}"])
+  spec = build.world_spec(config)
+  replay = build.build_replay(config, spec, load_stored(config, spec))
+  replay.check_valid()
+  lane = replay._stored.trajectory(0, 0, stop + 80 - begin)
+  # The episode before the gap is cut off as truncated, and nothing after it is lost.
+  assert lane.is_truncated[stop - 1]
+  assert lane.action[stop - 1] == 0
+  np.testing.assert_array_equal(lane.action[stop:], whole.action[begin:, 0])
+  events = train(tmp_path / "gap", "max_env_steps=64", "evaluation.final_episodes=1")
+  last = [e for e in events if isinstance(e, Updated)][-1]
+  assert last.metrics["offline/steps"] == 4 * len(lane.action)
+  assert np.isfinite(last.metrics["loss/total"])
 
 
 def test_too_few_steps_are_refused(old):

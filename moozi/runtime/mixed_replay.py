@@ -14,7 +14,7 @@ from moozi.core.records import RootSpan, SearchRoots, TrainTarget, TrajectorySam
 from moozi.core.seeds import child_seed
 from moozi.core.spec import EnvSpec
 from moozi.runtime.replay import AddStats, ReplayBuffer
-from moozi.runtime.replay_door import Taken
+from moozi.runtime.replay_door import Taken, stretches
 
 # Stored steps were acted and searched in another run, before this one's first update.
 _BEFORE = -1
@@ -87,7 +87,7 @@ class MixedReplay:
     return self.acted.take(segment, first_lane, num_lanes, num_steps)
 
   def add_stored(self, lane: int, steps: TrajectorySample) -> None:
-    """Appends stored steps [T, …] to their lane.
+    """Appends stored steps [T, …] to their lane; an episode that was left without an end is cut off.
 
     Raises: ValueError: they break a convention of the records.
     """
@@ -97,7 +97,8 @@ class MixedReplay:
     is_first[0] |= self._stored.storage.newest[slot] < 0
     version = np.full(len(is_first), _BEFORE, np.int32)
     steps = replace(steps, is_first=is_first, acted_version=version, searched_version=version)
-    self._stored.add(map_fields(lambda x: x[:, None], steps), slot)
+    for segment in stretches(steps):
+      self._stored.add(segment, slot)
 
   def can_sample(self, batch_size: int) -> bool:
     """Whether training may start: both parts have their share of a batch."""

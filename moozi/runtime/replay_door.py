@@ -1,11 +1,12 @@
 """Replay's door: what a segment must be to be let in, and what became of it. No JAX."""
 
 import dataclasses
+import itertools
 
 import numpy as np
 
 from moozi.core.errors import SegmentError
-from moozi.core.pytree import fields_of
+from moozi.core.pytree import fields_of, map_fields
 from moozi.core.records import TrajectorySample
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
 
@@ -96,6 +97,17 @@ def check_segment(segment: TrajectorySample, spec: EnvSpec, num_lanes: int | Non
   _check_arrays(segment, shape, spec)
   _check_numbers(segment, spec)
   _check_ends(segment)
+
+
+def stretches(steps: TrajectorySample) -> list[TrajectorySample]:
+  """A lane's steps [T, …], as they lie on disk, in segments [T', 1, …] that join within.
+
+  It is cut where a game begins and the one before has no end: its worker died, or steps between are missing.
+  """
+  is_first, is_last = np.asarray(steps.is_first), np.asarray(steps.is_last)
+  cuts = np.flatnonzero(is_first[1:] & ~is_last[:-1]) + 1
+  bounds = itertools.pairwise([0, *cuts.tolist(), len(is_first)])
+  return [map_fields(lambda x, a=first, b=stop: x[a:b, None], steps) for first, stop in bounds]
 
 
 def _check_arrays(segment: TrajectorySample, shape: tuple[int, ...], spec: EnvSpec) -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from moozi.core.config import TargetsConfig
 from moozi.core.errors import SegmentError
 from moozi.core.pytree import fields_of, map_fields, replace
-from moozi.runtime.replay_door import check_segment
+from moozi.runtime.replay_door import check_segment, stretches
 from tests.runtime.replay_lanes import assert_is_oracle, make_buffer, make_spec, random_lanes, segment_of
 
 SPEC = make_spec()
@@ -195,3 +195,23 @@ def test_too_many_in_a_row_from_one_worker_end_the_run_with_its_name_and_the_rea
   with pytest.raises(SegmentError, match=said):
     buffer.take(bad, 2, 2, 10)
   assert buffer.stats()["replay/refused_segments"] == 6
+
+
+def test_stored_steps_are_cut_where_a_game_begins_and_none_has_ended():
+  """Where a worker was made anew, and where steps are missing; each part joins within."""
+  lanes = random_lanes(2, 1, 30, SPEC, end_probability=0.3)
+  whole = map_fields(lambda x: x[:, 0], segment_of(lanes, 0, 30, SPEC))
+  assert whole.is_first[1:].any(), "games that end are no reason to cut"
+  assert len(stretches(whole)) == 1
+  alive = np.flatnonzero(~whole.is_last[:-2] & ~whole.is_first[1:-1])
+  cuts = [int(alive[3]) + 1, int(alive[8]) + 1]
+  is_first = whole.is_first.copy()
+  is_first[cuts] = True
+  with pytest.raises(ValueError, match="is_first after a frame that is not is_last"):
+    check_segment(map_fields(lambda x: x[:, None], replace(whole, is_first=is_first)), SPEC)
+  parts = stretches(replace(whole, is_first=is_first))
+  assert [len(part.action) for part in parts] == [cuts[0], cuts[1] - cuts[0], 30 - cuts[1]]
+  for part in parts:
+    check_segment(part, SPEC, num_lanes=1)
+  joined = map_fields(lambda *xs: np.concatenate(xs)[:, 0], *parts)
+  map_fields(np.testing.assert_array_equal, joined, replace(whole, is_first=is_first))

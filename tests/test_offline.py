@@ -1,12 +1,15 @@
 """Learning from trajectories on disk, and searching them again: from a run's folder to the events."""
 
 import json
+import os
 
+import jax
 import numpy as np
 import pytest
 
 from moozi.core.errors import UserError
 from moozi.core.pytree import map_fields, replace
+from moozi.io import trajectories
 from moozi.io.checkpoints import expected_of, save_checkpoint
 from moozi.io.config import load_config
 from moozi.io.run_directory import RunDirectory
@@ -173,6 +176,41 @@ def test_what_cannot_be_learned_from_is_refused_at_the_door(door, tmp_path, old)
     assert sorted(p.name for p in tmp_path.iterdir()) == before
 
 
+BROKEN = {
+  "root_value": (np.nan, "root_value is not finite"),
+  "last_reward": (np.inf, "last_reward is not finite"),
+  "action": (9, "action outside 0 … 3"),
+  "action_probs": (0.5, "action_probs do not sum to 1"),
+  "legal_actions_mask": (False, "legal_actions_mask allows no action"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_content_that_cannot_be_is_refused_whole(door, tmp_path, old, name):
+  """Files that are sealed as ours are, behind a gap too: what the numbers say is looked at."""
+  value, message = BROKEN[name]
+  whole = map_fields(np.array, steps_of(old))
+  at = int(np.flatnonzero(~whole.is_last[:, 2])[-1])
+  getattr(whole, name)[at, 2] = value
+  writer = TrajectoryWriter(tmp_path / "bad", open_trajectories(old).spec)
+  for first, stop in ((0, 41), (41, 80)):
+    writer.append(map_fields(lambda x, a=first, b=stop: x[a:b], whole), 0, follows=first == 0)
+  writer.close()
+  config = tmp_path / "catch.yaml"
+  config.write_text(f"run: {{dir: {tmp_path / 'runs'}, name: x}}\n")
+  for arguments in (
+    ("train", config, *TINY, *HISTORY, "runtime=local", f"offline.trajectories={tmp_path / 'bad'}"),
+    ("reanalyze", old, "--trajectories", tmp_path / "bad", "--out", tmp_path / "new"),
+  ):
+    status, out, err = door(*arguments)
+    assert (status, out) == (2, ""), err
+    assert str(tmp_path / "bad") in err
+    assert f"lane 2: {message}" in err
+    assert err.count("\n") == 1
+  assert not (tmp_path / "runs" / "x").exists()
+  assert sorted(p.name for p in tmp_path.iterdir()) == ["bad", "catch.yaml", "runs"]
+
+
 def test_settings_that_contradict_each_other_are_refused(door, tmp_path):
   config = tmp_path / "catch.yaml"
   config.write_text("env: {name: 'tiny:catch'}\n")
@@ -229,6 +267,31 @@ def test_another_search_changes_values_and_policies(door, tmp_path, old):
   assert "nats" in lines["policy divergence, old to new"]
   assert "positions/s" in lines
   assert not [p for p in tmp_path.iterdir() if p.name.startswith(".")]
+
+
+def test_what_a_disk_refuses_is_told_in_one_line(refused, tmp_path, old, monkeypatch):
+  def full(*args):
+    raise OSError(28, "No space left on device")
+
+  assert "cannot be written: File name too long" in refused("reanalyze", old, "--out", tmp_path / ("n" * 300))
+  for name in ("write_steps", None):
+    monkeypatch.setattr(*((trajectories, name) if name else (os, "rename")), full)
+    said = refused("reanalyze", old, "--out", tmp_path / "new")
+    assert f"--out={tmp_path / 'new'}: cannot be written: No space left on device" in said
+    assert not list(tmp_path.iterdir())
+    monkeypatch.undo()
+
+
+def test_a_search_that_is_not_finite_is_refused(refused, tmp_path, old):
+  config = load_config(None, [*TINY, *HISTORY, f"run.dir={tmp_path / 'runs'}", "run.name=broken"])
+  spec, run = build.world_spec(config), RunDirectory.create(config)
+  state = build.build_learner(config, spec).get_state()
+  broken = jax.tree_util.tree_map(lambda x: np.full_like(x, np.nan), state.params)
+  meta = {"env_steps": 7, "learner_steps": 60} | expected_of(config, spec)
+  save_checkpoint(run.checkpoints_path, "step_7", replace(state, params=broken), meta)
+  said = refused("reanalyze", run.path, "--trajectories", old, "--out", tmp_path / "new")
+  assert "not finite" in said
+  assert [p.name for p in tmp_path.iterdir()] == ["runs"]
 
 
 def test_a_search_that_fails_leaves_nothing(door, tmp_path, old, monkeypatch):

@@ -1,6 +1,8 @@
 """`moozi reanalyze`."""
 
+import contextlib
 import json
+import math
 import os
 import shutil
 import sys
@@ -18,11 +20,13 @@ from moozi.core.errors import UserError
 if TYPE_CHECKING:
   from moozi.core.records import SearchedRoots, SearchRoots, TrajectorySample
   from moozi.io.trajectories import TrajectoryStore
+  from moozi.io.trajectory_file import TrajectoryFile
   from moozi.runtime.lane_roots import LaneRoots
   from moozi.runtime.reanalyze import Reanalyzer
 
 # Roots wait until there are so many calls' worth of them: only the last call of a file is filled up.
 _CALLS_AT_ONCE = 8
+_CHANGES = ("value_change", "value_change_abs", "policy_divergence")
 
 
 def reanalyze(
@@ -78,25 +82,50 @@ def _search_all(
 ) -> dict[str, Any]:
   """Writes the new trajectories, whole or not at all, and returns the figures."""
   from moozi.io.trajectories import write_steps
-  from moozi.io.trajectory_file import read_steps
 
   totals = _Totals()
   temporary = out.with_name(f".{out.name}.{os.getpid()}.tmp")
-  temporary.mkdir()
+  with _writing(out):
+    temporary.mkdir()
   try:
     with _progress(store.num_steps) as advance:
       for info in store.files:
-        steps = read_steps(info)
+        steps = _read_sound(info)
         new: list[TrajectorySample] = []
         roots = [lanes.add(span.lane, part) for span, part in zip(info.spans, steps, strict=True)]
         for part in _search_parts(steps, roots, lambda joined: totals.search(reanalyzer, joined), count):
           new.append(part)
           advance(len(part.action))
-        write_steps(temporary, info, new)
-    os.rename(temporary, out)
+        with _writing(out):
+          write_steps(temporary, info, new)
+    with _writing(out):
+      os.rename(temporary, out)
   finally:
     shutil.rmtree(temporary, ignore_errors=True)
   return totals.figures()
+
+
+def _read_sound(info: "TrajectoryFile") -> "list[TrajectorySample]":
+  """A file's steps. Raises UserError: they break a convention of the records."""
+  from moozi.io.trajectory_file import read_steps
+  from moozi.runtime.replay_door import check_stored
+
+  steps = read_steps(info)
+  for span, part in zip(info.spans, steps, strict=True):
+    try:
+      check_stored(part, info.spec)
+    except ValueError as e:
+      raise UserError(f"{info.path}: lane {span.lane}: {e}") from None
+  return steps
+
+
+@contextlib.contextmanager
+def _writing(out: Path) -> Iterator[None]:
+  """Tells what the disk refuses."""
+  try:
+    yield
+  except OSError as e:
+    raise UserError(f"--out={out}: cannot be written: {e.strerror or e}") from None
 
 
 def _search_parts(
@@ -134,10 +163,12 @@ class _Totals:
     start = time.perf_counter()
     searched, metrics = reanalyzer.run(roots)
     count = len(roots.slot)
+    if not all(math.isfinite(metrics[f"reanalyze/{name}"]) for name in _CHANGES):
+      raise UserError("the search found values or policies that are not finite")
     if self._num_positions:
       self._timed_s += time.perf_counter() - start
       self._timed_positions += count
-    for name in ("value_change", "value_change_abs", "policy_divergence"):
+    for name in _CHANGES:
       self._sums[name] = self._sums.get(name, 0.0) + metrics[f"reanalyze/{name}"] * count
     self._num_positions += count
     return searched

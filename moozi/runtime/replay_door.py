@@ -110,6 +110,12 @@ def stretches(steps: TrajectorySample) -> list[TrajectorySample]:
   return [map_fields(lambda x, a=first, b=stop: x[a:b, None], steps) for first, stop in bounds]
 
 
+def check_stored(steps: TrajectorySample, spec: EnvSpec) -> None:
+  """Raises ValueError, naming the field, where a lane's steps [T, …], as they lie on disk, are not sound."""
+  for segment in stretches(steps):
+    check_segment(segment, spec)
+
+
 def _check_arrays(segment: TrajectorySample, shape: tuple[int, ...], spec: EnvSpec) -> None:
   """Shapes and dtypes: NumPy would convert in silence, and cut what does not fit."""
   tails = {
@@ -137,6 +143,8 @@ def _check_numbers(segment: TrajectorySample, spec: EnvSpec) -> None:
     raise ValueError("action_probs has negative entries")
   if (np.abs(probs.sum(axis=-1, dtype=np.float64) - 1) > _SUM_TOLERANCE).any():
     raise ValueError("action_probs do not sum to 1")
+  if not np.asarray(segment.legal_actions_mask).any(axis=-1).all():
+    raise ValueError("legal_actions_mask allows no action")
   for name, stop in (("action", spec.num_actions), ("to_play", spec.num_players)):
     value = np.asarray(getattr(segment, name))
     if ((value < 0) | (value >= stop)).any():

@@ -52,6 +52,7 @@ def test_another_shape_is_refused_by_name(name):
     ("action_probs", [-0.5, 1.0, 0.5], "action_probs has negative entries"),
     ("action", 3, "action outside 0 … 2"),
     ("action", -1, "action outside 0 … 2"),
+    ("legal_actions_mask", False, "legal_actions_mask allows no action"),
     ("to_play", 1, "to_play outside 0 … 0"),
   ],
 )

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from moozi.core.config import Config
-from moozi.core.flat_state import State
+from moozi.core.flat_state import State, part, prefixed
 from moozi.core.spec import EnvSpec
 from moozi.io.checkpoint_store import CheckpointStore
 from moozi.io.checkpoints import expected_of
@@ -89,7 +89,8 @@ class Recorder:
     if config.trajectories.save:
       # A resumed run acts again what it did after its checkpoint.
       begin = None if keep is None else keep[0]
-      self._trajectories = TrajectoryWriter(run.trajectories_path, spec, begin)
+      writer = part(resumed or {}, "trajectories")
+      self._trajectories = TrajectoryWriter(run.trajectories_path, spec, begin, writer)
     self._window = _Window(self._wall_s(), *((0, 0) if keep is None else keep[:2]))
 
   def observe(self, event: Event) -> None:
@@ -225,19 +226,24 @@ class Recorder:
     self._saver.save(event, self._wall_s(), self._get_state(event))
 
   def _get_state(self, event: StateReady) -> State:
-    """What the running figures go on from."""
+    """What the running figures and the kept trajectories go on from."""
+    kept = {} if self._trajectories is None else prefixed("trajectories", self._trajectories.get_state())
     learning_since = -1.0 if self._learning_since is None else self._learning_since
-    return {
-      "env_steps": event.env_steps,
-      "learner_steps": event.learner_steps,
-      "wall_s": self._wall_s(),
-      "recent_returns": np.array(self._recent_returns, np.float64),
-      "recent_lengths": np.array(self._recent_lengths, np.float64),
-      "staleness": np.array(self._staleness.get_state(), np.float64),
-      "num_samples": self._num_samples,
-      "learning_since": learning_since,
-      "num_disk_failures": self._guard.num_failures,
-    } | self._faults
+    return (
+      {
+        "env_steps": event.env_steps,
+        "learner_steps": event.learner_steps,
+        "wall_s": self._wall_s(),
+        "recent_returns": np.array(self._recent_returns, np.float64),
+        "recent_lengths": np.array(self._recent_lengths, np.float64),
+        "staleness": np.array(self._staleness.get_state(), np.float64),
+        "num_samples": self._num_samples,
+        "learning_since": learning_since,
+        "num_disk_failures": self._guard.num_failures,
+      }
+      | self._faults
+      | kept
+    )
 
   def _set_state(self, state: State) -> tuple[int, int, float]:
     """Takes the running figures; returns the counters that they were told at."""

@@ -314,6 +314,37 @@ def test_a_resumed_run_keeps_the_steps_until_its_checkpoint(tmp_path):
   assert open_trajectories(run.path).lane_steps == {0: 8, 1: 8, 2: 8}
 
 
+def test_a_resumed_run_keeps_files_that_went_further_than_its_checkpoint(tmp_path):
+  """As with Ray: steps are told late, and more of them come while a checkpoint is put together."""
+  spec = make_spec()
+  steps = random_lanes(0, 3, 12, spec)
+  overrides = [f"run.dir={tmp_path}", "run.name=one", "logging.tensorboard=false", "trajectories.save=true"]
+  config = load_config(None, overrides)
+  run = RunDirectory.create(config)
+
+  def collected(env_steps, first, stop):
+    segment = segment_of(steps, first, stop, spec)
+    return Collected(env_steps=env_steps, learner_steps=0, segment=segment, first_lane=0, follows=True)
+
+  recorder = Recorder(config, spec, run, Display(), start=0.0)
+  recorder.observe(collected(21, 0, 5))
+  recorder.observe(collected(21, 5, 7))
+  state = StateReady(env_steps=15, learner_steps=0, state=RunState(training={"w": np.zeros(2)}))
+  recorder.observe(state)
+  kept = recorder._get_state(state)
+  recorder.observe(collected(30, 7, 9))
+  recorder.close()
+  before = {name: x for name, x in kept.items() if not name.startswith("trajectories/")}
+  again = Recorder(config, spec, run, Display(), start=0.0, resumed=kept)
+  assert open_trajectories(run.path).num_steps == 21
+  again.observe(collected(21, 7, 12))
+  again.close()
+  assert open_trajectories(run.path).lane_steps == {0: 12, 1: 12, 2: 12}
+  # A checkpoint of an earlier version says only how many steps the run had.
+  Recorder(config, spec, run, Display(), start=0.0, resumed=before).close()
+  assert not list(run.trajectories_path.iterdir())
+
+
 def test_nothing_is_kept_where_it_is_not_asked_for(recorded):
   run, _, _ = recorded
   assert not run.trajectories_path.exists()

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from moozi.core.errors import UserError
+from moozi.core.flat_state import State
 from moozi.core.pytree import map_fields
 from moozi.core.records import TrajectorySample
 from moozi.core.spec import EnvSpec
@@ -56,19 +57,27 @@ class TrajectoryWriter:
     spec: the world's facts.
     env_steps: steps of the run so far: files with steps after it are removed, and where there are none the
       first file begins there. None keeps all.
+    state: of the run's writer at that moment, which knows better how far its files went; None: there is none.
 
   Raises: UserError: what is in the folder cannot be continued: damaged, or of another world.
   """
 
-  def __init__(self, directory: Path, spec: EnvSpec, env_steps: int | None = None) -> None:
+  def __init__(
+    self, directory: Path, spec: EnvSpec, env_steps: int | None = None, state: State | None = None
+  ) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     self._directory, self._spec = directory, spec
     for leftover in directory.glob(".*.traj.*.tmp"):
       leftover.unlink()
+    if state:
+      env_steps = int(state["stop"])
     self._env_steps, self._next_index = self._take_up(env_steps)
     self._begin_waiting([])
     # Lanes that have lost steps: their next one begins anew.
-    self._with_gap: set[int] = set()
+    self._with_gap: set[int] = {int(lane) for lane in state["with_gap"]} if state else set()
+    if env_steps is not None and self._env_steps < env_steps:
+      # What came last is in no file.
+      self._with_gap.update(self._next_index)
     self._pool = concurrent.futures.ThreadPoolExecutor(1, "trajectories")
     self._writing: tuple[concurrent.futures.Future[int], list[_Waiting]] | None = None
 
@@ -109,6 +118,14 @@ class TrajectoryWriter:
       self.flush()
     finally:
       self._pool.shutdown()
+
+  def get_state(self) -> State:
+    """How far its files go when all that came is in them, and which lanes begin anew.
+
+    With Ray this is no number of the run's own: steps are told later than they are counted, and what a
+    checkpoint waits for brings more of them.
+    """
+    return {"stop": self._stop, "with_gap": np.array(sorted(self._with_gap), np.int64)}
 
   @property
   def _stop(self) -> int:

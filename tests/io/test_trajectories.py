@@ -183,6 +183,8 @@ def test_where_too_many_steps_wait_they_are_left_out_and_histories_begin_anew(tm
     patch.setattr(trajectories, "_MOST_WAITING_BYTES", 10)
     with pytest.raises(OSError, match="No space"):
       writer.flush()
+  # Who goes on from here knows of it too.
+  assert writer.get_state()["with_gap"].tolist() == [0, 1]
   writer.append(parts[2], 0, 24)
   writer.close()
   assert [p.name for p in sorted(tmp_path.iterdir())] == [
@@ -192,6 +194,32 @@ def test_where_too_many_steps_wait_they_are_left_out_and_histories_begin_anew(tm
   lane = read(tmp_path)[0]
   assert lane.is_first.tolist() == [True, *[False] * 3, True, *[False] * 3]
   np.testing.assert_array_equal(lane.action, np.concatenate([whole.action[:4, 0], whole.action[8:, 0]]))
+
+
+def test_what_a_full_disk_held_back_at_a_checkpoint_is_a_gap_for_who_goes_on(tmp_path, monkeypatch):
+  spec = make_spec()
+  whole = segment_of(random_lanes(0, 2, 12, spec, 0.0), 0, 12, spec)
+  parts = [map_fields(lambda x, a=first: x[a : a + 4], whole) for first in (0, 4, 8)]
+  writer = TrajectoryWriter(tmp_path, spec)
+  writer.append(parts[0], 0)
+  writer.flush()
+  sound = writer.get_state()
+  writer.append(parts[1], 0)
+  with monkeypatch.context() as patch:
+    patch.setattr(trajectories, "write_whole", full_disk)
+    with pytest.raises(OSError, match="No space"):
+      writer.flush()
+  state = writer.get_state()
+  assert (sound["stop"], state["stop"]) == (8, 16)
+  again = TrajectoryWriter(tmp_path, spec, env_steps=16, state=state)
+  again.append(parts[2], 0)
+  again.close()
+  assert np.flatnonzero(read(tmp_path)[0].is_first).tolist() == [0, 4]
+  # Where nothing is missing games go on.
+  again = TrajectoryWriter(tmp_path, spec, env_steps=8, state=sound)
+  again.append(parts[1], 0)
+  again.close()
+  assert_same(read(tmp_path)[1], map_fields(lambda x: x[:8], whole), 1)
 
 
 def test_a_segment_that_does_not_follow_begins_histories_anew(tmp_path):

@@ -160,7 +160,7 @@ class _Driver:
         functools.partial(self._on_updated, priorities),
         functools.partial(self._on_update_lost, self._server_epoch),
       )
-    self._searches.ask()
+    self._searches.ask(self._can_sample)
     if not self._config.num_acting_workers:
       pacer.pass_steps(self._can_sample)
     # The emptiest queue first, so that no worker waits while another has two segments to make.
@@ -208,11 +208,12 @@ class _Driver:
     self._segments_at[index] -= 1
     if epoch != self._epoch:
       return self._on_steps_lost(f"{WORKER}_{index}: a segment of games that replay has lost was left out")
-    stored = self._crew.replay.add.remote(segment, index * self._config.workers.num_envs)
+    replay = self._crew.replay
+    stored = replay.add.remote(segment, index * self._config.workers.num_envs)
     self._calls.expect(
       stored,
       REPLAY,
-      functools.partial(self._on_stored, index, segment),
+      functools.partial(self._on_stored, index, segment, replay),
       lambda _: self._on_steps_lost(f"{WORKER}_{index}: a segment was lost"),
     )
     return [
@@ -225,8 +226,13 @@ class _Driver:
       )
     ]
 
-  def _on_stored(self, index: int, segment: Any, value: tuple[bool, dict[str, float], Taken]) -> list[Event]:
-    self._can_sample, self._replay_stats, taken = value
+  def _on_stored(
+    self, index: int, segment: Any, replay: Any, value: tuple[bool, dict[str, float], Taken]
+  ) -> list[Event]:
+    can_sample, self._replay_stats, taken = value
+    if replay is self._crew.replay:
+      # What one that has died since could do, the new one may not.
+      self._can_sample = can_sample
     if self._collecting is not None:
       self._collecting.add(index, f"{WORKER}_{index}", segment, is_whole=not taken.num_lost)
     self._pacer.done_act(self._segment_steps, taken.num_lost)
@@ -348,11 +354,14 @@ class _Driver:
     for index, worker in self._crew.workers.items():
       self._calls.expect(worker.begin_anew.remote(), f"{WORKER}_{index}")
 
+    replay = self._crew.replay
+
     def on_ready(value: tuple[bool, str]) -> list[Event]:
-      self._can_sample = value[0]
+      if replay is self._crew.replay:
+        self._can_sample = value[0]
       return []
 
-    self._calls.expect(self._crew.replay.ready.remote(), REPLAY, on_ready)
+    self._calls.expect(replay.ready.remote(), REPLAY, on_ready)
 
   # --- what is due --------------------------------------------------------------------------------
 

@@ -42,8 +42,14 @@ class Searches:
     self._target: tuple[Any, int, int] | None = None
     self.publish()
 
-  def ask(self) -> None:
-    """Gives every worker as much work as it may have in flight, the emptiest queue first."""
+  def ask(self, can_sample: bool) -> None:
+    """Gives every worker as much work as it may have in flight, the emptiest queue first.
+
+    Args:
+      can_sample: replay can draw a batch: one that was made anew may be empty.
+    """
+    if not can_sample:
+      return
     for index in sorted(self._in_flight, key=self._in_flight.__getitem__):
       while self._target is not None and self._in_flight[index] < self._most and self._pacer.may_reanalyze():
         self._ask(index, *self._target)

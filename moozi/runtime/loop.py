@@ -208,7 +208,8 @@ def _train(
       pacer.pass_steps(replay.can_sample(config.learner.batch_size))
 
     # replay → positions, searched again with the target network → replay
-    while reanalyzer is not None and pacer.may_reanalyze():
+    can_sample = replay.can_sample(config.learner.batch_size)
+    while reanalyzer is not None and can_sample and pacer.may_reanalyze():
       pacer.ask_reanalyze()
       if reanalyzer.version != learner.target_version:
         reanalyzer.set_parameters(*learner.target_parameters())

@@ -15,6 +15,7 @@ import numpy as np
 from moozi.agent.planner import plan
 from moozi.agent.policy import make_policy
 from moozi.core.config import Config, PlannerConfig, TargetsConfig
+from moozi.core.errors import RunError
 from moozi.core.flat_state import State
 from moozi.core.pytree import map_fields
 from moozi.core.records import RootSpan, SearchedRoots, SearchRoots
@@ -95,7 +96,10 @@ class Reanalyzer:
     """Searches positions in the way that their form asks for: gathered, or replayed in spans.
 
     Returns: what replay writes back, and metrics: how far values and policies went, and the rate.
+    Raises: RunError: there are none.
     """
+    if not len(positions.slot if isinstance(positions, SearchRoots) else positions):
+      raise RunError("reanalyze: replay holds no position to search, only ends of episodes")
     start = time.perf_counter()
     if isinstance(positions, SearchRoots):
       old_value, old_probs, old_version = (

@@ -4,6 +4,7 @@ import jax
 import numpy as np
 import pytest
 
+from moozi.core.errors import RunError
 from moozi.core.pytree import fields_of, map_fields
 from moozi.core.records import SearchedRoots
 from moozi.envs.vector import VectorEnvironment
@@ -113,6 +114,14 @@ def test_a_run_of_the_worker_goes_back_into_replay(way):
   np.testing.assert_array_equal(arrays["root_value"][searched.slot], searched.root_value)
   assert (arrays["searched_version"] == 40).sum() == 31
   replay.check_valid()
+
+
+@pytest.mark.parametrize("way", ["gather", "replayed"])
+def test_nothing_to_search_is_refused(way):
+  config, _, reanalyzer = acted("catch", "gumbel")
+  empty = build.build_replay(config, build.world_spec(config))
+  with pytest.raises(RunError, match="no position to search"):
+    reanalyzer.run(empty.positions(config.reanalyze.model_copy(update={"way": way}), 0))
 
 
 def test_other_parameters_of_the_same_version_are_taken_after_a_drop():

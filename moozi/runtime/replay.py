@@ -186,6 +186,9 @@ class ReplayBuffer:
     # A long segment may make a slot eligible again in the same call: remove before insert.
     self._sampler.remove(self._storage.span_slots(lane, old_first, np.minimum(first, old_stop)))
     fresh = self._storage.span_slots(lane, np.maximum(old_stop, first), stop)
+    # Steps that wait for n more have no δ yet: that of what lay in their slots before is another step's.
+    newest = self._storage.newest[lane] + 1
+    self._delta[self._storage.span_slots(lane, newest - len(segment.is_last), newest)] = 0
     if fresh.size:
       self._delta[fresh] = self._storage.value_gap(fresh)
       self._sampler.insert(fresh)

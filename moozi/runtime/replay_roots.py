@@ -38,7 +38,7 @@ class RootChooser:
       count: at most so many; fewer where there are no more.
       order: "oldest" takes those whose newest search has the oldest parameters; "priority" the largest δ
         among those not yet searched with `version`, and then the oldest. Priorities are those of the last
-        time that all stored steps were looked at, every few calls.
+        time that all stored steps were looked at, every few calls; 0 for a step too new to have one.
       version: learner step of the parameters that will search.
 
     Raises: ValueError: another order.

@@ -88,6 +88,33 @@ def test_the_largest_priority_comes_first_among_those_not_yet_searched():
   assert set(over) <= set(everything)
 
 
+def test_a_step_has_no_priority_of_the_one_that_lay_in_its_slot_before():
+  spec = make_spec()
+  steps = random_lanes(1, 2, 40, spec, 0.0)
+  buffer = make_buffer(spec, lane_capacity=20, sampling="proportional")
+  buffer.add(segment_of(steps, 0, 20, spec), 0)
+  first, stop = buffer.storage.eligible_range()
+  old = buffer.storage.span_slots(np.arange(2), first, stop)
+  buffer.update_priorities(old, buffer.storage.sequence[old], np.full(len(old), 1000.0))
+  buffer.add(segment_of(steps, 20, 30, spec), 0)
+  version = buffer.storage.arrays["searched_version"]
+  version[:] = 0
+  # The ten oldest of each lane are gone; of the ten new ones the last K + n wait.
+  _, stop = buffer.storage.eligible_range()
+  assert stop.tolist() == [25, 25]
+  waiting = buffer.storage.span_slots(np.arange(2), stop, np.full(2, 30))
+  assert (buffer._delta[waiting] == 0).all()
+  due = places(buffer, buffer._roots.choose(1000, "priority", 4))
+  assert len(due) == 2 * 18
+  for count in (6, 16):
+    other = make_buffer(spec, lane_capacity=20, sampling="proportional")
+    other.set_state(buffer.get_state())
+    other._roots._pool_for = (-1, -1)
+    chosen = other._roots.choose(count, "priority", 4)
+    assert not np.isin(chosen, waiting).any()
+  buffer.check_valid()
+
+
 def test_what_is_stored_anew_meanwhile_is_not_taken_from_what_was_chosen_before():
   spec = make_spec()
   steps = random_lanes(1, 2, 60, spec, 0.0)

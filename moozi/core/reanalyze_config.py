@@ -43,7 +43,9 @@ class ReanalyzeConfig(Section):
     description="which first: the longest not searched, or the largest delta among those not "
     "searched with the target network's present parameters",
   )
-  batch_size: PositiveInt = Field(256, description="positions in one call of a worker")
+  batch_size: PositiveInt = Field(
+    256, description="positions in one call of a worker; at its end a run is short of ratio by less than one"
+  )
   num_workers: PositiveInt = Field(1, description="ray: reanalyze workers, where ratio is above 0")
   calls_in_flight: PositiveInt = Field(2, description="ray: calls queued at each")
   resources: ActorResources = ActorResources(num_cpus=0.25, niceness=5)

@@ -153,6 +153,24 @@ def test_nothing_is_searched_again_before_training_or_without_a_ratio():
   assert not pacer.may_reanalyze()
 
 
+@pytest.mark.parametrize("share", [0.01, 0.5, 0.95])
+@pytest.mark.parametrize("calls", [50.99, 61.5])
+def test_a_run_of_fifty_calls_ends_within_two_percent_of_the_ratio(share, calls):
+  """And short of it by less than one call, however few there are."""
+  steps = int(calls * 256 * (1 - share) / share)
+  pacer, _ = make_pacer(1e-6, min_steps=64, max_steps=64 + steps, share=share, positions=256)
+  for count in (64, steps):
+    pacer.ask_act(count)
+    pacer.done_act(count)
+    assert not pacer.may_learn(can_sample=True)
+  while not pacer.is_complete:
+    pacer.ask_reanalyze()
+    pacer.done_reanalyze(256)
+  asked = steps * share / (1 - share)
+  assert 0 <= asked - pacer.positions_done < 256
+  assert pacer.reanalyze_ratio == pytest.approx(share, rel=0.02)
+
+
 def test_the_run_waits_for_the_searches_that_are_due():
   pacer, _ = make_pacer(0.1, max_steps=128, share=0.5, positions=32)
   pacer.ask_act(64)

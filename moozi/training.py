@@ -38,6 +38,9 @@ from moozi.runtime.replay_snapshot import ReplaySnapshot
 from moozi.runtime.run_state import RunState
 
 _log = logging.getLogger("moozi.driver")
+# Each lane of stored steps takes the room of the longest: a stranger's small file could ask for any amount.
+_SLOTS_A_STEP = 4
+_FREE_SLOTS = 1 << 25  # a gigabyte where nothing is in them
 
 
 def train(
@@ -111,7 +114,8 @@ def _events(
 def load_stored(config: Config, spec: EnvSpec) -> StoredTrajectories | None:
   """The trajectories that `offline.trajectories` names; None without them.
 
-  Raises: UserError: they cannot be read, are of another world, or too few to learn from.
+  Raises: UserError: they cannot be read, are of another world, too few to learn from, or in lanes of too
+    different lengths.
   """
   offline, targets = config.offline, config.targets
   if offline.trajectories is None:
@@ -122,6 +126,12 @@ def load_stored(config: Config, spec: EnvSpec) -> StoredTrajectories | None:
     raise UserError(
       f"offline.trajectories={offline.trajectories}: no lane has more than {needed} steps "
       "(history + unroll + n_step)"
+    )
+  num_lanes, longest = len(store.lane_steps), max(store.lane_steps.values())
+  if num_lanes * longest > max(_FREE_SLOTS, _SLOTS_A_STEP * store.num_steps):
+    raise UserError(
+      f"offline.trajectories={offline.trajectories}: {num_lanes:,} lanes, the longest of {longest:,} steps, "
+      f"hold {store.num_steps:,} steps; each takes the room of the longest: they must be of more equal lengths"
     )
 
   def read() -> Iterator[tuple[int, TrajectorySample]]:

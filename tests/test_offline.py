@@ -7,6 +7,7 @@ import jax
 import numpy as np
 import pytest
 
+from moozi import training
 from moozi.core.errors import UserError
 from moozi.core.pytree import map_fields, replace
 from moozi.io import trajectories
@@ -136,6 +137,25 @@ def test_too_few_steps_are_refused(old):
   config = load_config(None, [*TINY, f"offline.trajectories={old}", "targets.n_step=200"])
   with pytest.raises(UserError, match="no lane has more than 203 steps"):
     load_stored(config, build.world_spec(config))
+
+
+def test_lanes_of_too_different_lengths_are_refused(old, tmp_path, monkeypatch):
+  """Each has room for the longest of them: what lies there must be worth it."""
+  whole = steps_of(old)
+  writer = TrajectoryWriter(tmp_path / "few", open_trajectories(old).spec)
+  writer.append(map_fields(lambda x: x[:, :1], whole), 0)
+  for first in range(4, 20, 4):
+    writer.append(map_fields(lambda x: x[:2], whole), first)
+  writer.close()
+  config = load_config(None, [*TINY, *HISTORY, f"offline.trajectories={tmp_path / 'few'}"])
+  spec = build.world_spec(config)
+  assert load_stored(config, spec) is not None, "so few cost nothing"
+  monkeypatch.setattr(training, "_FREE_SLOTS", 17 * 80 - 1)
+  with pytest.raises(UserError, match="17 lanes, the longest of 80 steps, hold 112 steps"):
+    load_stored(config, spec)
+  whole_set = load_config(None, [*TINY, *HISTORY, f"offline.trajectories={old}"])
+  monkeypatch.setattr(training, "_FREE_SLOTS", 0)
+  assert load_stored(whole_set, spec) is not None
 
 
 def strangers(tmp_path):

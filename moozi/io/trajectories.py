@@ -17,7 +17,7 @@ import numpy as np
 
 from moozi.core.errors import UserError
 from moozi.core.flat_state import State
-from moozi.core.pytree import map_fields
+from moozi.core.pytree import fields_of, map_fields
 from moozi.core.records import TrajectorySample
 from moozi.core.spec import EnvSpec
 from moozi.io.trajectory_file import LaneSpan, TrajectoryFile, encode_file, read_header, read_steps
@@ -138,7 +138,7 @@ class TrajectoryWriter:
       self._waiting_since = time.monotonic()
     self._waiting = waiting
     self._num_waiting = sum(np.size(w.segment.action) for w in waiting)
-    self._waiting_bytes = sum(w.segment.frame.nbytes for w in waiting)
+    self._waiting_bytes = sum(x.nbytes for w in waiting for x in fields_of(w.segment).values())
 
   def _begin_file(self) -> None:
     # One at a time: memory stays bounded, and files appear in order.

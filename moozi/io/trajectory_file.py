@@ -15,6 +15,7 @@ import hashlib
 import itertools
 import json
 import math
+import os
 import struct
 import zlib
 from collections.abc import Mapping, Sequence
@@ -33,7 +34,8 @@ _MAGIC = b"MZTRAJ1\n"
 _PREFIX = struct.Struct("<8sI")
 _DIGEST_BYTES = 32
 _MAX_HEADER_BYTES = 16 << 20
-_MAX_COLUMN_BYTES = 1 << 30
+# Of a file's steps in memory; whoever writes them begins another file long before.
+_MAX_STEPS_BYTES = 1 << 30
 _LEVEL = 6
 
 # Flags and the mask as bits, as the frames of worlds that show booleans; the discount follows from the flags.
@@ -139,8 +141,6 @@ def read_steps(info: TrajectoryFile) -> list[TrajectorySample]:
     size = info.num_steps * _row_bytes(name, info.spec)
     if name in _BITS:
       size = (info.num_steps + 7) // 8
-    if size > _MAX_COLUMN_BYTES:
-      raise damaged
     inflate = zlib.decompressobj()
     try:
       # One byte more than it may have, so that a column that is too long shows without being made.
@@ -164,6 +164,11 @@ def _shapes(spec: EnvSpec) -> dict[str, tuple[int, ...]]:
   vector = dict.fromkeys(("legal_actions_mask", "action_probs"), (spec.num_actions,))
   scalars: dict[str, tuple[int, ...]] = dict.fromkeys((*_BITS, "to_play", *_NUMBERS), ())
   return {"frame": spec.frame_shape} | scalars | vector
+
+
+def _step_bytes(spec: EnvSpec) -> int:
+  """Bytes of one step in memory, booleans unpacked; at least so many."""
+  return sum(math.prod(shape) * _dtype(name, spec).itemsize for name, shape in _shapes(spec).items())
 
 
 def _dtype(name: str, spec: EnvSpec) -> np.dtype:
@@ -215,7 +220,10 @@ def _read(path: Path) -> bytes:
       start = f.read(len(_MAGIC))
       if start != _MAGIC:
         raise UserError(f"{path}: not a trajectory file")
-      return start + f.read()
+      most = _MAX_HEADER_BYTES + _MAX_STEPS_BYTES
+      if os.fstat(f.fileno()).st_size > most:
+        raise UserError(f"{path}: larger than any trajectory file ({most >> 20} MiB at most)")
+      return start + f.read(most)
   except OSError as e:
     raise UserError(f"{path}: cannot be read: {e.strerror}") from None
 
@@ -250,6 +258,8 @@ def _parse(path: Path, body: bytes) -> tuple[TrajectoryFile, dict[str, tuple[int
   lanes = [span.lane for span in info.spans]
   is_sound = lanes == sorted(set(lanes)) and all(span.num_steps > 0 for span in info.spans)
   ends = list(itertools.accumulate([_PREFIX.size + length, *sizes.values()]))
+  if info.num_steps * _step_bytes(spec) > _MAX_STEPS_BYTES:
+    raise UserError(f"{path}: its steps would take more than {_MAX_STEPS_BYTES >> 20} MiB of memory")
   if not info.spans or not is_sound or info.num_steps > last - first or ends[-1] != len(body) - _DIGEST_BYTES:
     raise damaged
   return info, dict(zip(sizes, itertools.pairwise(ends), strict=True))
@@ -264,7 +274,10 @@ def _spec_of(data: Mapping[str, Any]) -> EnvSpec:
   if not (height and width and channels):
     raise ValueError("an empty frame")
   plain["frame_shape"] = (height, width, channels)
-  plain["action_names"] = tuple(str(name) for name in names)
+  plain["name"], plain["action_names"] = str(plain["name"]), tuple(str(name) for name in names)
+  # They are shown to the user, whose terminal would take what is no text for a command.
+  if not all(name.isprintable() for name in (plain["name"], *plain["action_names"])):
+    raise ValueError("a name that cannot be shown")
   plain["num_env_actions"] = _whole(plain["num_env_actions"])
   return EnvSpec(**plain)
 

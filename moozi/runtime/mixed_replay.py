@@ -44,11 +44,20 @@ def make_replay(
     config: the run's configuration.
     spec: the world's facts.
     stored: steps by lane of the trajectories on disk; None: there are none.
+
+  Raises: UserError: there is no memory for them.
   """
   num_lanes = config.workers.num_workers * config.workers.num_envs
   seed = child_seed(config.seed, "replay")
   acted = ReplayBuffer(config.replay, config.targets, spec, num_lanes, seed)
-  return acted if stored is None else MixedReplay(acted, config, spec, stored)
+  if stored is None:
+    return acted
+  try:
+    return MixedReplay(acted, config, spec, stored)
+  except MemoryError as e:
+    raise UserError(
+      f"offline.trajectories={config.offline.trajectories}: do not fit in memory: {e}"
+    ) from None
 
 
 class MixedReplay:

@@ -109,7 +109,7 @@ def test_files_are_there_whole_while_others_are_written(tmp_path, monkeypatch):
 
 def test_a_file_begins_by_steps_bytes_and_age(tmp_path, monkeypatch):
   spec = make_spec("float32")
-  for name, value in (("_FILE_STEPS", 12), ("_FILE_BYTES", 300), ("_FILE_AGE_S", 0.0)):
+  for name, value in (("_FILE_STEPS", 12), ("_FILE_BYTES", 600), ("_FILE_AGE_S", 0.0)):
     with monkeypatch.context() as patch:
       patch.setattr(trajectories, name, value)
       writer = TrajectoryWriter(tmp_path / name, spec)
@@ -281,7 +281,15 @@ DAMAGE = {
   ),
   "steps without end": (
     lambda d: _with_header(d, lambda h: h | {"lanes": [[0, 0, 1 << 40]], "env_steps": [0, 1 << 40]}),
-    "not what its header says",
+    "would take more than 1024 MiB",
+  ),
+  "a name that is a command to the terminal": (
+    lambda d: _with_header(d, lambda h: h | {"spec": h["spec"] | {"name": "\x1b]0;owned\x07"}}),
+    "cut or altered",
+  ),
+  "an action's name": (
+    lambda d: _with_header(d, lambda h: h | {"spec": h["spec"] | {"action_names": ["left", "\x1b[2J"]}}),
+    "cut or altered",
   ),
 }
 
@@ -304,6 +312,25 @@ def test_a_column_that_inflates_without_end_is_not_made(tmp_path, monkeypatch):
   write(tmp_path, make_spec(), cuts=(4,))
   with pytest.raises(UserError, match="not what its header says"):
     read(tmp_path)
+
+
+def test_the_limit_is_one_for_all_columns_together(tmp_path, monkeypatch):
+  """51 bytes a step, of which the frame has 12."""
+  write(tmp_path, make_spec(), cuts=(12,), lanes=1)
+  monkeypatch.setattr(trajectory_file, "_MAX_STEPS_BYTES", 12 * 51)
+  assert len(read(tmp_path)[0].action) == 12
+  monkeypatch.setattr(trajectory_file, "_MAX_STEPS_BYTES", 12 * 51 - 1)
+  with pytest.raises(UserError, match="its steps would take more than"):
+    open_trajectories(tmp_path)
+
+
+def test_a_file_without_end_is_not_read(tmp_path, monkeypatch):
+  write(tmp_path, make_spec(), cuts=(4,))
+  (path,) = tmp_path.iterdir()
+  os.truncate(path, 2 << 30)  # holes, which take no room
+  monkeypatch.setattr(hashlib, "sha256", None)
+  with pytest.raises(UserError, match="larger than any trajectory file"):
+    open_trajectories(tmp_path)
 
 
 def test_folders_that_hold_no_trajectories_are_refused(tmp_path):

@@ -135,6 +135,11 @@ def test_what_breaks_a_convention_is_named():
     add_stored(replay, "runs/old", 0, bad)
 
 
+def test_more_than_memory_holds_is_refused():
+  with pytest.raises(UserError, match=r"offline.trajectories=somewhere: do not fit in memory"):
+    make_replay(config_of(1.0), SPEC, {0: 1 << 50, 1: 1 << 50})
+
+
 def test_without_stored_trajectories_it_is_a_plain_buffer():
   replay = make_replay(load_config(None, list(SMALL)), SPEC, None)
   assert isinstance(replay, ReplayBuffer)

@@ -131,7 +131,7 @@ def load_stored(config: Config, spec: EnvSpec) -> StoredTrajectories | None:
   if num_lanes * longest > max(_FREE_SLOTS, _SLOTS_A_STEP * store.num_steps):
     raise UserError(
       f"offline.trajectories={offline.trajectories}: {num_lanes:,} lanes, the longest of {longest:,} steps, "
-      f"hold {store.num_steps:,} steps; each takes the room of the longest: they must be of more equal lengths"
+      f"hold {store.num_steps:,} steps; each takes the room of the longest: their lengths must be more equal"
     )
 
   def read() -> Iterator[tuple[int, TrajectorySample]]:

@@ -91,6 +91,28 @@ def test_stored_and_acted_steps_are_mixed(old):
   assert last["offline/drawn"] * 3 == last["replay/drawn"] > 0
 
 
+def test_a_run_that_is_taken_up_goes_on_to_the_bit(old):
+  """With the values and policies that were written back, and draws that go on."""
+  overrides = ("reanalyze.ratio=0.5", "reanalyze.batch_size=8", "learner.target_update_period=20")
+  periods = ("checkpoint.milestones_env_steps=160", "checkpoint.period_s=1e9", "evaluation.final_episodes=1")
+  config = load_config(None, [*TINY, *HISTORY, *overrides, *periods, f"offline.trajectories={old}"])
+  spec = build.world_spec(config)
+  whole = list(loop.run(config, spec, stored=load_stored(config, spec)))
+  at = next(i for i, e in enumerate(whole) if isinstance(e, StateReady) and not e.is_best)
+  state = whole[at].state
+  assert 0 < int(state.training.learner_step) < whole[-1].learner_steps
+  again = list(loop.run(config, spec, state=state, stored=load_stored(config, spec)))
+  told = [
+    [(e.metrics["loss/total"], e.metrics["offline/rewritten"]) for e in events if isinstance(e, Updated)]
+    for events in (whole[at:], again)
+  ]
+  assert told[0] == told[1]
+  assert told[0][-1][1] > told[0][0][1] > 0
+  ends = [next(e.state for e in x if isinstance(e, StateReady) and e.is_final) for x in (whole, again)]
+  for a, b in zip(*(jax.tree_util.tree_leaves(end.training) for end in ends), strict=True):
+    np.testing.assert_array_equal(a, b)
+
+
 @pytest.mark.slow
 def test_only_the_first_steps_are_taken_where_that_is_asked_for(old):
   events = train(old, "offline.max_env_steps=200", "max_env_steps=64", "evaluation.final_episodes=1")

@@ -41,7 +41,7 @@ class ReplayActor:
     self._replay = make_replay(config, spec, stored)
     self._told = ""
     if snapshot is not None:
-      lost = replay_snapshot.restore(self._replay.acted, snapshot)
+      lost = replay_snapshot.restore(self._replay, snapshot)
       self._told = f"; replay holds {self._replay.num_steps:,} steps" + (
         f", {lost:,} fewer than before" if lost else ""
       )
@@ -56,7 +56,7 @@ class ReplayActor:
     from moozi.runtime import replay_snapshot
 
     with self._work.doing("checkpoint"):
-      return replay_snapshot.take(self._replay.acted, known)
+      return replay_snapshot.take(self._replay, known)
 
   def add(self, segment: TrajectorySample, first_lane: int) -> tuple[bool, dict[str, float], Taken]:
     """Stores a segment or refuses it: whether a batch can be drawn now, statistics, and what became of it."""

@@ -97,7 +97,7 @@ def _train(
       if reanalyzer is not None:
         reanalyzer.set_state(part(state.progress, "reanalyze"))
     if state.replay is not None:
-      lost = replay_snapshot.restore(replay.acted, state.replay)
+      lost = replay_snapshot.restore(replay, state.replay)
       told += f"; replay holds {replay.num_steps:,} steps" + (f", {lost:,} fewer than before" if lost else "")
   checkpoints = CheckpointSchedule(config.checkpoint, time.monotonic() - start, pacer.env_steps)
   learner_steps, way_back = learner.learner_step, WayBack(latest)
@@ -139,7 +139,7 @@ def _train(
     with work.doing(SERVER, "checkpoint"):
       training = learner.get_state()
     with work.doing(REPLAY, "checkpoint"):
-      snapshot = replay_snapshot.take(replay.acted, saved_blocks())
+      snapshot = replay_snapshot.take(replay, saved_blocks())
     worlds = tuple(worker.get_state() for worker in workers) if has_worlds else ()
     state = RunState(training=training, progress=progress, replay=snapshot, collectors=worlds)
     return StateReady(**counters(), state=state, is_final=is_final)

@@ -7,6 +7,7 @@ import numpy as np
 
 from moozi.core.config import Config
 from moozi.core.errors import UserError
+from moozi.core.flat_state import State, part, prefixed
 from moozi.core.histogram import Histogram
 from moozi.core.pytree import map_fields, replace
 from moozi.core.reanalyze_config import ReanalyzeConfig
@@ -81,6 +82,8 @@ class MixedReplay:
     seed = child_seed(config.seed, "replay", 1)
     self._stored = ReplayBuffer(settings, config.targets, spec, len(stored), seed)
     self._first_stored_slot = acted.storage.size
+    self._num_missing = sum(stored.values())
+    self._goes_on_from: State = {}
 
   @property
   def num_steps(self) -> int:
@@ -108,6 +111,35 @@ class MixedReplay:
     steps = replace(steps, is_first=is_first, acted_version=version, searched_version=version)
     for segment in stretches(steps):
       self._stored.add(segment, slot)
+    self._num_missing -= len(is_first)
+    self._go_on()
+
+  def get_stored_state(self) -> State:
+    """What the stored part goes on from: all but the steps themselves, which are read anew.
+
+    Values and policies are in it where steps were searched again.
+    """
+    state = self._stored.get_state(with_rings=False) | {"content": self._stored.storage.content()}
+    if state["counter/rewritten"]:
+      state |= prefixed("searched", self._stored.storage.get_searches())
+    return state
+
+  def set_stored_state(self, state: State) -> None:
+    """Goes on from there once all stored steps are here; where they are others than they were, from anew."""
+    self._goes_on_from = state
+    self._go_on()
+
+  def _go_on(self) -> None:
+    if self._num_missing or not self._goes_on_from:
+      return
+    state, self._goes_on_from = self._goes_on_from, {}
+    mine = self._stored.get_state(with_rings=False) | {"content": self._stored.storage.content()}
+    if any(int(state[name]) != mine[name] for name in ("content", "sampling", "lane_capacity")):
+      return
+    self._stored.set_state(state, with_rings=False)
+    searched = part(state, "searched")
+    if searched:
+      self._stored.storage.set_searches(searched)
 
   def can_sample(self, batch_size: int) -> bool:
     """Whether training may start: both parts have their share of a batch."""
@@ -145,11 +177,11 @@ class MixedReplay:
     """Takes a newer search's value [M] and policy [M, A] of steps of either part; see ReplayBuffer."""
     is_stored = slot >= self._first_stored_slot
     num_applied = 0
-    for part, mine, begin in (
+    for buffer, mine, begin in (
       (self._stored, is_stored, self._first_stored_slot),
       (self.acted, ~is_stored, 0),
     ):
-      num_applied += part.write_back(
+      num_applied += buffer.write_back(
         slot[mine] - begin, sequence[mine], root_value[mine], action_probs[mine], searched_version[mine]
       )
     return num_applied

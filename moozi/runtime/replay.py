@@ -365,8 +365,8 @@ class ReplayBuffer:
       | prefixed("roots", self._roots.get_state())
     )
 
-  def set_state(self, state: State) -> None:
-    """Takes the state of a buffer of the same configuration.
+  def set_state(self, state: State, with_rings: bool = True) -> None:
+    """Takes the state of a buffer of the same configuration; without the rings the steps are there already.
 
     Raises: ValueError: when the state is of a buffer of another shape or sampling; nothing changes then.
     """
@@ -376,8 +376,8 @@ class ReplayBuffer:
     ):
       if int(state[name]) != mine:
         raise ValueError(f"replay state: {name} is {int(state[name])}: this buffer's is {mine}")
-
-    self._storage.set_state(part(state, "storage"))
+    if with_rings:
+      self._storage.set_state(part(state, "storage"))
     self._delta[:] = state["delta"]
     self._waits[:] = state["waits"]
     self._sampler.set_state(part(state, "sampler"))

@@ -9,12 +9,14 @@ import dataclasses
 import numpy as np
 
 from moozi.core.config import TargetsConfig
-from moozi.core.flat_state import State
+from moozi.core.flat_state import State, part, prefixed
 from moozi.core.spec import EnvSpec
+from moozi.runtime.mixed_replay import MixedReplay
 from moozi.runtime.replay import ReplayBuffer
 from moozi.runtime.replay_storage import LaneStorage, empty_block
 
 _RINGS = "storage/"
+_STORED = "stored"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -37,34 +39,39 @@ class ReplaySnapshot:
     return int(self.head["counter/added"])
 
 
-def take(replay: ReplayBuffer, known: np.ndarray | None = None) -> ReplaySnapshot:
+def take(replay: ReplayBuffer | MixedReplay, known: np.ndarray | None = None) -> ReplaySnapshot:
   """A copy of a buffer's state, without the blocks that the asker has.
 
   Args:
-    replay: the buffer.
+    replay: the buffer; of stored steps, which lie on disk as they are, the head has what goes on changing.
     known: [N] int64, the generation of each block that the asker has; None: none.
   """
-  storage = replay.storage
+  storage, head = replay.acted.storage, replay.acted.get_state(with_rings=False)
+  if isinstance(replay, MixedReplay):
+    head |= prefixed(_STORED, replay.get_stored_state())
   generations = storage.generations.copy()
   wanted = generations > 0
   if known is not None and known.shape == generations.shape:
     wanted &= known != generations
   return ReplaySnapshot(
-    head=replay.get_state(with_rings=False),
+    head=head,
     generations=generations,
     blocks={int(number): storage.block(int(number)) for number in np.flatnonzero(wanted)},
   )
 
 
-def restore(replay: ReplayBuffer, snapshot: ReplaySnapshot) -> int:
-  """Puts a snapshot into an empty buffer.
+def restore(replay: ReplayBuffer | MixedReplay, snapshot: ReplaySnapshot) -> int:
+  """Puts a snapshot into a buffer in which nothing was acted.
 
   A buffer of the same lanes, capacity and sampling goes on to the bit. Into another one the steps are laid
-  anew, lane after lane, with new priorities.
+  anew, lane after lane, with new priorities. Stored steps may be there or come later.
 
   Returns: steps that were in the snapshot and are not in the buffer.
   Raises: ValueError: a block is missing, or a snapshot of another world.
   """
+  if isinstance(replay, MixedReplay):
+    replay.set_stored_state(part(snapshot.head, _STORED))
+    replay = replay.acted
   state = snapshot.head | _rings(snapshot, replay.spec)
   old = _shape_of(snapshot.head)
   if old == _shape_of(replay.get_state(with_rings=False)):

@@ -2,6 +2,7 @@
 
 import math
 import time
+import zlib
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from moozi.runtime.replay_door import check_segment
 
 _EMPTY = -1
 _NUM_BLOCKS = 64
+_SEARCHED = ("root_value", "action_probs", "searched_version")
 
 
 class LaneStorage:
@@ -281,6 +283,20 @@ class LaneStorage:
     last = self.arrays["is_last"].reshape(index.shape)[:, :-1]
     if (follows & (index[:, :-1] >= 0) & first & ~last).any():
       raise ValueError("is_first after a step that is not is_last")
+
+  def get_searches(self) -> dict[str, np.ndarray]:
+    """Copies of what searches said, by slot: all of a step that ever changes."""
+    return {name: self.arrays[name].copy() for name in _SEARCHED}
+
+  def set_searches(self, state: dict[str, np.ndarray]) -> None:
+    """Takes what searches said of the same steps."""
+    for name in _SEARCHED:
+      self.arrays[name][:] = state[name]
+
+  def content(self) -> int:
+    """A checksum of what was done and received, by which the same steps are known again."""
+    sums = [zlib.crc32(self.arrays[name]) for name in ("action", "last_reward", "is_first", "is_last")]
+    return zlib.crc32(np.array([*sums, *self.newest], np.int64))
 
   def get_state(self) -> dict[str, np.ndarray]:
     """Copies of everything, without the slots that were never written."""

@@ -8,6 +8,7 @@ from moozi.core.errors import UserError
 from moozi.core.pytree import map_fields, replace
 from moozi.core.records import SearchRoots
 from moozi.io.config import load_config
+from moozi.runtime import replay_snapshot
 from moozi.runtime.mixed_replay import MixedReplay, add_stored, make_replay
 from moozi.runtime.replay import ReplayBuffer
 from tests.runtime.replay_lanes import make_spec, random_lanes, segment_of
@@ -138,6 +139,62 @@ def test_what_breaks_a_convention_is_named():
 def test_more_than_memory_holds_is_refused():
   with pytest.raises(UserError, match=r"offline.trajectories=somewhere: do not fit in memory"):
     make_replay(config_of(1.0), SPEC, {0: 1 << 50, 1: 1 << 50})
+
+
+def fill_stored(replay: MixedReplay, seed: int = 3) -> MixedReplay:
+  """The stored lanes of `mixed`, in other parts."""
+  whole = segment_of(random_lanes(seed, 2, 40, SPEC), 0, 40, SPEC)
+  for i, (lane, stop) in enumerate(((4, 40), (9, 35))):
+    steps = map_fields(lambda x, i=i, stop=stop: x[:stop, i], whole)
+    for first in (0, 20):
+      replay.add_stored(lane, map_fields(lambda x, a=first: x[a : a + 20], steps))
+  return replay
+
+
+def work(replay: MixedReplay, version: int) -> list:
+  """Draws, new priorities, and searches written back; returns what was drawn and chosen."""
+  targets = replay.sample_many(3, 8)
+  replay.update_priorities(targets.slot, targets.sequence, np.float32(targets.slot % 7 + version))
+  roots = replay.positions(config_of(0.5).reanalyze, version)
+  probs = np.tile(np.array([0, 0.25, 0.75], np.float32), (8, 1))
+  value = np.arange(8, dtype=np.float32) + version
+  replay.write_back(roots.slot, roots.sequence, value, probs, np.full(8, version, np.int32))
+  return [targets, roots]
+
+
+@pytest.mark.parametrize("sampling", ["uniform", "proportional", "rank"])
+@pytest.mark.parametrize("order", ["before", "after"])
+def test_stored_steps_that_are_read_anew_go_on_to_the_bit(sampling, order):
+  """With the searches, priorities and draws that they had, whether the snapshot or the steps come first."""
+  options = (f"replay.sampling={sampling}", "replay.rank_refresh_updates=7")
+  first = mixed(0.5, *options)
+  for version in range(5):
+    work(first, version)
+  snapshot = replay_snapshot.take(first)
+  second = make_replay(config_of(0.5, *options), SPEC, {4: 40, 9: 35})
+  if order == "after":
+    fill_stored(second)
+  assert replay_snapshot.restore(second, snapshot) == 0
+  if order == "before":
+    fill_stored(second)
+  second.check_valid()
+  assert second.stats() == first.stats()
+  for version in range(5, 9):
+    for a, b in zip(work(first, version), work(second, version), strict=True):
+      map_fields(np.testing.assert_array_equal, a, b)
+  assert second.stats() == first.stats()
+
+
+def test_other_stored_steps_begin_anew():
+  first = mixed(1.0)
+  work(first, 3)
+  second, fresh = (make_replay(config_of(1.0), SPEC, {4: 40, 9: 35}) for _ in range(2))
+  for replay in (second, fresh):
+    fill_stored(replay, seed=11)
+  replay_snapshot.restore(second, replay_snapshot.take(first))
+  second.check_valid()
+  assert second.stats()["offline/rewritten"] == 0
+  map_fields(np.testing.assert_array_equal, second.sample_many(1, 8), fresh.sample_many(1, 8))
 
 
 def test_without_stored_trajectories_it_is_a_plain_buffer():

@@ -21,7 +21,9 @@ class ObjectLostError(RayError):
 
 
 class ActorDiedError(RayActorError):
-  pass
+  def __init__(self, actor_id=None):
+    super().__init__(f"actor {actor_id} died")
+    self.actor_id = actor_id
 
 
 class Reference:
@@ -50,12 +52,30 @@ class _Method:
     return [Reference(part) for part in value]
 
 
+class _Dead:
+  """Whoever calls it is told of its death."""
+
+  def __init__(self, actor_id):
+    self._actor_id = actor_id
+
+  def __getattr__(self, name):
+    def call(*_):
+      raise ActorDiedError(self._actor_id)
+
+    return call
+
+
 class _Handle:
   def __init__(self, actor):
     self._actor = actor
+    self._actor_id = types.SimpleNamespace(hex=lambda: str(id(self)))
 
   def __getattr__(self, name):
     return _Method(getattr(self._actor, name))
+
+  def die(self):
+    """From the next call on."""
+    self._actor = _Dead(self._actor_id.hex())
 
 
 def get(references):

@@ -4,216 +4,339 @@
   python experiments/fault_soak/soak.py calm --minutes 60 --seed 1          # one without; seeds 1, 2, 3
   python experiments/fault_soak/soak.py table                               # what results/ holds
 
-`table` draws results/curves.png, too. `--steps N` ends a run earlier, where it has made N steps. Each run
-needs the machine to itself. Faults are drawn from a fixed seed among: a training or testing worker, the
-replay buffer or the parameter server killed; the driver killed and the run resumed; SIGTERM and the run
-resumed; the newest checkpoint cut short before the driver is killed.
+`--steps N` ends a run earlier, where it has made N steps. Each run needs the machine to itself. README.md
+says which faults there are, and what is asked of the run with them.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import random
+import re
 import shutil
 import signal
-import statistics
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from moozi.io.checkpoints import list_checkpoints, load_flat
+from moozi.io.checkpoints import ARRAYS, CheckpointInfo, list_checkpoints, load_flat
 from moozi.io.metrics import read_metrics
 
 HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+
+import analysis  # noqa: E402
+
 ROOT = HERE.parents[1]
 RUNS = ROOT / "runs"
-RESULTS = HERE / "results"
 ACTORS = ("TrainingWorker", "TestingWorker", "ReplayActor", "ParameterServer")
-FAULTS = (*ACTORS, "driver", "sigterm", "cut checkpoint")
+SIGNALS = {"SIGTERM": signal.SIGTERM, "SIGINT": signal.SIGINT}
+# What is done to the newest checkpoint after the driver was killed: to which half of it.
+DAMAGES = {"checkpoint cut": "checkpoints", "checkpoint altered": "resume"}
+PAUSES = {"learner stopped": "ParameterServer", "worker stopped": "TrainingWorker"}
+WORLDS = {"world raises": "raise", "world hangs": "hang"}
+FAULTS = (*ACTORS, "driver", *SIGNALS, *DAMAGES, *PAUSES, *WORLDS)
 SAMPLE_S = 10.0
+PAUSE_S = 15.0
+# Before the run's end: for what was done to it to be told, and for the run to go on.
+QUIET_S = 120.0
+# A run that has not gone on by then will not.
+PATIENCE_S = 900.0
 
 
 class Soak:
-  """A run, the faults in it, and what its processes take."""
+  """A run, the faults in it, and what its processes take.
 
-  def __init__(self, name: str, seed: int, minutes: float) -> None:
-    self.run, self.minutes = RUNS / name, minutes
-    self.begin = [
-      "train",
-      str(ROOT / "config" / "minatar" / "breakout.yaml"),
-      f"run.dir={RUNS}",
-      f"run.name={name}",
-      f"seed={seed}",
-      "max_env_steps=1000000000",
-      "evaluation.period_env_steps=250000",
-      "evaluation.episodes=50",
-      "checkpoint.period_s=60",
-    ]
+  Args:
+    name: of the run's folder in `runs`, where one of that name is removed.
+    seed: the run's.
+  """
+
+  def __init__(self, name: str, seed: int) -> None:
+    self.run, self.world, self.log = RUNS / name, RUNS / f"{name}_world", RUNS / f"{name}.log"
+    for folder in (self.run, self.world):
+      shutil.rmtree(folder, ignore_errors=True)
+    self.world.mkdir(parents=True)
+    self.log.write_text("")
     self.samples: list[dict[str, Any]] = []
     self.faults: list[dict[str, Any]] = []
-    self.process = self._start(self.begin)
+    self._seen: set[psutil.Process] = set()
+    # The last tick before the latest fault, and the step at which the run was seen to have gone on since.
+    self._before: dict[str, Any] = {}
+    self._settled_at: int | None = None
     self.started = time.monotonic()
+    settings = [
+      *(f"run.dir={RUNS}", f"run.name={name}", f"seed={seed}"),
+      *("env.name=breakable:make_env", f"env.kwargs.folder={self.world}"),
+      *("max_env_steps=1000000000", "max_wall_s=null", "workers.env_timeout_s=10"),
+      *("evaluation.period_env_steps=250000", "evaluation.episodes=50", "checkpoint.period_s=60"),
+    ]
+    self.process = self._start(["train", str(ROOT / "config" / "minatar" / "breakout.yaml"), *settings])
 
   def _start(self, arguments: list[str]) -> psutil.Popen:
-    log = open(HERE / f"{self.run.name}.log", "a")  # noqa: SIM115 - the process holds it
-    return psutil.Popen(
-      [sys.executable, "-m", "moozi.cli", *arguments], stdout=log, stderr=log, start_new_session=True
-    )
+    # The world's module is found by name, in Ray's processes too.
+    path = os.pathsep.join([str(ROOT), str(HERE), os.environ.get("PYTHONPATH", "")])
+    with self.log.open("a") as log:
+      process = psutil.Popen(
+        [sys.executable, "-m", "moozi.cli", *arguments],
+        stdout=log,
+        stderr=log,
+        start_new_session=True,
+        env=os.environ | {"PYTHONPATH": path},
+      )
+    self._seen = {process}
+    return process
 
   def elapsed(self) -> float:
     """Seconds since the first start."""
     return time.monotonic() - self.started
 
+  def processes(self) -> list[psutil.Process]:
+    """The run's living processes, and those seen before: Ray's are nobody's children without the driver."""
+    for process in list(self._seen):
+      with contextlib.suppress(psutil.Error):
+        self._seen |= set(process.children(recursive=True))
+    self._seen = {process for process in self._seen if is_alive(process)}
+    return list(self._seen)
+
+  def actors(self, kind: str) -> list[psutil.Process]:
+    """Those of one kind of actor; Ray names processes by class and method."""
+    found = []
+    for process in self.processes():
+      with contextlib.suppress(psutil.Error):
+        if kind in "".join(process.cmdline()):
+          found.append(process)
+    return found
+
   def sample(self) -> None:
     """Notes memory and open files of all of the run's processes."""
     resident, files = 0, 0
-    for process in [self.process, *self.process.children(recursive=True)]:
-      try:
-        resident += process.memory_info().rss
-        files += process.num_fds()
-      except psutil.Error:
-        continue
+    for process in self.processes():
+      with contextlib.suppress(psutil.Error):
+        memory, count = process.memory_info().rss, process.num_fds()
+        resident, files = resident + memory, files + count
     self.samples.append({"s": round(self.elapsed()), "resident_mib": resident >> 20, "files": files})
-
-  def inject(self, kind: str) -> None:
-    """Does one fault."""
-    self.faults.append({"s": round(self.elapsed()), "kind": kind})
-    if kind in ACTORS:
-      for process in self.process.children(recursive=True):
-        if kind in "".join(process.cmdline()):
-          process.kill()
-      return
-    if kind == "cut checkpoint":
-      newest = max((self.run / "checkpoints").glob("step_*"))
-      arrays = newest / "arrays.safetensors"
-      os.truncate(arrays, arrays.stat().st_size // 2)
-    self.process.send_signal(signal.SIGTERM if kind == "sigterm" else signal.SIGKILL)
-    if kind == "sigterm":
-      self.process.wait(timeout=120)
-    else:
-      psutil.wait_procs([self.process, *self.process.children(recursive=True)], timeout=120)
-    self.process = self._start(["train", "--resume", str(self.run)])
 
   def ticks(self) -> list[dict[str, Any]]:
     """The lines of metrics so far."""
     path = self.run / "metrics.jsonl"
     return read_metrics(path) if path.exists() else []
 
-  def env_steps(self) -> int:
-    """Made so far."""
-    ticks = self.ticks()
-    return ticks[-1]["env_steps"] if ticks else 0
+  def last_tick(self) -> dict[str, Any]:
+    """The last of them; one of zeros before the first."""
+    return (self.ticks() or [{"env_steps": 0, "learner_steps": 0}])[-1]
+
+  # --- faults -------------------------------------------------------------------------------------
+
+  def has_settled(self) -> bool:
+    """Whether acting and learning have gone on since the latest fault, which is told and in a checkpoint.
+
+    Before that another fault could take back what is to be told of this one.
+    """
+    if self._settled_at is None:
+      last, grows = self.last_tick(), ["env_steps", "learner_steps"]
+      if self.faults and self.faults[-1]["kind"] in analysis.TOLD:
+        grows.append(f"faults/{analysis.TOLD[self.faults[-1]['kind']]}")
+      if not all(last[key] > self._before.get(key, 0) for key in grows):
+        return False
+      self._settled_at = last["env_steps"]
+    checkpoints = resumable(self.run)
+    return bool(checkpoints) and checkpoints[-1].env_steps >= self._settled_at
+
+  def inject(self, kind: str) -> bool:
+    """Does one fault; false where it cannot be done now."""
+    before = self.last_tick()
+    fault = {"s": round(self.elapsed()), "kind": kind, "env_steps": before["env_steps"]}
+    if kind in ACTORS or kind in PAUSES:
+      actors = self.actors(PAUSES.get(kind, kind))
+      if len(actors) != 1 or not (kill(actors[0]) if kind in ACTORS else pause(actors[0])):
+        return False
+    elif kind in WORLDS:
+      # Whole at once: a world may look at any moment.
+      (self.world / "new").write_text(WORLDS[kind])
+      (self.world / "new").rename(self.world / "fault")
+    elif kind in DAMAGES and len(resumable(self.run)) < 2:
+      return False
+    else:
+      self._end_driver(kind, fault)
+    self.faults.append(fault)
+    self._before, self._settled_at = before, None
+    return True
+
+  def _end_driver(self, kind: str, fault: dict[str, Any]) -> None:
+    """Ends the driver, waits until nothing is left of it, and resumes the run."""
+    processes, since = self.processes(), time.monotonic()
+    self.process.send_signal(SIGNALS.get(kind, signal.SIGKILL))
+    fault["status"] = self.process.wait(timeout=120)
+    fault["ended_after_s"] = round(time.monotonic() - since, 1)
+    while any(is_alive(process) for process in processes):
+      if time.monotonic() - since > 300:
+        raise RuntimeError(f"processes are left 5 min after {kind}: {processes}")
+      time.sleep(0.5)
+    fault["last_tick"] = self.last_tick()["env_steps"]
+    damaged = damage(self.run, DAMAGES[kind]) if kind in DAMAGES else None
+    begins_at = self.log.stat().st_size
+    self.process = self._start(["train", "--resume", str(self.run), "--allow-code"])
+    said = self._wait_for_words(begins_at, r"goes on from step_(\d+)")
+    fault["resumed_at"] = int(said[1])
+    if damaged is not None:
+      fault["is_passed_over"] = f"passed over {damaged}" in said.string
+
+  def _wait_for_words(self, begins_at: int, pattern: str) -> re.Match[str]:
+    end = time.monotonic() + 180
+    while (said := re.search(pattern, self.log.read_bytes()[begins_at:].decode(errors="replace"))) is None:
+      self.check()
+      if time.monotonic() > end:
+        raise RuntimeError(f"waited in vain for {pattern!r} in {self.log}")
+      time.sleep(0.5)
+    return said
+
+  # --- the end ------------------------------------------------------------------------------------
+
+  def check(self) -> None:
+    """Raises where the run ended by itself, or does not go on."""
+    if self.process.poll() is not None:
+      raise RuntimeError(f"the run ended by itself, status {self.process.returncode}: {self.log}")
+    since = self.faults[-1]["s"] if self.faults else 0
+    if self.elapsed() - since > PATIENCE_S and not self.has_settled():
+      raise RuntimeError(f"the run has not gone on since {self.faults[-1:]}: {self.log}")
+
+  def so_far(self) -> dict[str, Any]:
+    """What is known while the run goes on."""
+    evaluations = [
+      {"env_steps": int(t["test/at_env_steps"]), "return_mean": t["test/return_mean"]}
+      for t in self.ticks()
+      if "test/return_mean" in t
+    ]
+    return {"injected": self.faults, "evaluations": evaluations, "samples": self.samples}
 
   def end(self) -> dict[str, Any]:
     """Stops the run, and returns what came of it."""
     self.process.send_signal(signal.SIGTERM)
     status = self.process.wait(timeout=300)
-    ticks, last = self.ticks(), self.ticks()[-1]
-    newest = list_checkpoints(self.run / "resume")[-1]
-    state, _ = load_flat(newest.path)
+    newest = resumable(self.run)[-1]
+    state, _ = load_flat(self.run / "resume" / newest.name)
     summary = json.loads((self.run / "summary.json").read_text())
-    evaluations = [
-      {"env_steps": int(t["test/at_env_steps"]), "return_mean": t["test/return_mean"]}
-      for t in ticks
-      if "test/return_mean" in t
-    ]
     return {
       "exit_status": status,
       "env_steps": summary["env_steps"],
       "learner_steps": summary["learner_steps"],
-      "wall_s": last["wall_s"],
+      "wall_s": summary["wall_s"],
       "faults": summary["faults"],
       # Both are of the last checkpoint: what replay was ever given, and the run's own count.
       "replay_added": int(state["replay/counter/added"]),
       "checkpoint_env_steps": newest.env_steps,
-      "injected": self.faults,
-      "evaluations": evaluations,
-      "samples": self.samples,
-    }
+    } | self.so_far()
+
+  def kill(self) -> None:
+    """Ends all of the run's processes at once."""
+    for _ in range(20):
+      if not (processes := self.processes()):
+        return
+      for process in processes:
+        kill(process)
+      time.sleep(0.5)
+
+
+def is_alive(process: psutil.Process) -> bool:
+  """Whether it is there and no zombie."""
+  with contextlib.suppress(psutil.NoSuchProcess):
+    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+  return False
+
+
+def kill(process: psutil.Process) -> bool:
+  """Kills it; false where it had ended before."""
+  with contextlib.suppress(psutil.NoSuchProcess):
+    process.kill()
+    return True
+  return False
+
+
+def pause(process: psutil.Process) -> bool:
+  """Holds it up for a while; false where it had ended before."""
+  with contextlib.suppress(psutil.NoSuchProcess):
+    process.suspend()
+    try:
+      time.sleep(PAUSE_S)
+    finally:
+      process.resume()
+    return True
+  return False
+
+
+def resumable(run: Path) -> list[CheckpointInfo]:
+  """Its checkpoints of which both halves are there, in order."""
+  names = {info.name for info in list_checkpoints(run / "resume")}
+  return [info for info in list_checkpoints(run / "checkpoints") if info.name in names]
+
+
+def damage(run: Path, half: str) -> str:
+  """Cuts a checkpoint's file in two, or alters a byte of what a resumed run needs beside it.
+
+  Args:
+    run: nobody may be writing there.
+    half: "checkpoints" or "resume".
+  Returns: the newest checkpoint's name.
+  """
+  newest = resumable(run)[-1]
+  arrays = run / half / newest.name / ARRAYS
+  middle = arrays.stat().st_size // 2
+  if half == "checkpoints":
+    os.truncate(arrays, middle)
+  else:
+    with arrays.open("r+b") as file:
+      file.seek(middle)
+      byte = file.read(1)[0]
+      file.seek(middle)
+      file.write(bytes([byte ^ 1]))
+  return newest.name
+
+
+def in_turn(chance: random.Random) -> Iterator[str]:
+  """Faults in random order, each once before any comes again."""
+  while True:
+    yield from chance.sample(FAULTS, len(FAULTS))
+
+
+def write(path: Path, result: dict[str, Any]) -> None:
+  """Writes a result beside its place and renames it."""
+  path.parent.mkdir(exist_ok=True)
+  new = path.with_suffix(".tmp")
+  new.write_text(json.dumps(result, indent=1) + "\n")
+  new.replace(path)
 
 
 def soak(arguments: argparse.Namespace) -> None:
+  """One run, from its start to its result."""
   name = "soak_faults" if arguments.kind == "faults" else f"soak_calm_{arguments.seed}"
-  if (RUNS / name).exists():
-    shutil.rmtree(RUNS / name)
-  run = Soak(name, arguments.seed, arguments.minutes)
-  chance, next_fault = random.Random(arguments.seed), arguments.every
-  while run.elapsed() < arguments.minutes * 60:
+  run = Soak(name, arguments.seed)
+  try:
+    attend(run, arguments)
+    write(analysis.RESULTS / f"{name}.json", run.end())
+  finally:
+    run.kill()
+
+
+def attend(run: Soak, arguments: argparse.Namespace) -> None:
+  """Watches over a run until it is to end, and injects faults where they are asked for."""
+  faults = in_turn(random.Random(arguments.seed))
+  kind, next_s, end_s = next(faults), arguments.every, arguments.minutes * 60
+  while run.elapsed() < end_s or not run.has_settled():
     time.sleep(SAMPLE_S)
-    if run.process.poll() is not None:
-      raise SystemExit(f"the run ended by itself, status {run.process.returncode}: {HERE / name}.log")
+    run.check()
     run.sample()
-    if arguments.steps is not None and run.env_steps() >= arguments.steps:
-      break
-    if arguments.kind == "faults" and run.elapsed() >= next_fault:
-      next_fault += arguments.every
-      run.inject(chance.choice(FAULTS))
-  RESULTS.mkdir(exist_ok=True)
-  (RESULTS / f"{name}.json").write_text(json.dumps(run.end(), indent=1) + "\n")
-
-
-def table(_: argparse.Namespace) -> None:
-  """Prints what came of each run, and where the last five evaluations with faults lie; draws the curves."""
-  results = {path.stem: json.loads(path.read_text()) for path in sorted(RESULTS.glob("soak_*.json"))}
-  for name, result in results.items():
-    unaccounted = result["checkpoint_env_steps"] - result["replay_added"] - result["faults"]["lost_steps"]
-    told = {kind: count for kind, count in result["faults"].items() if count}
-    minutes, count = result["wall_s"] / 60, len(result["injected"])
-    print(f"{name}: {result['env_steps']:,} steps in {minutes:.0f} min, exit status {result['exit_status']}")
-    print(f"  {count} faults; told: {told or 'nothing'}; steps not accounted for: {unaccounted}")
-    for what in ("resident_mib", "files"):
-      values = [sample[what] for sample in result["samples"]]
-      fifth = max(1, len(values) // 5)
-      print(f"  {what}, median of each fifth: {[statistics.median(f) for f in batched(values, fifth)]}")
-  calm = [r["evaluations"] for name, r in results.items() if "calm" in name]
-  for evaluation in results.get("soak_faults", {"evaluations": []})["evaluations"][-5:]:
-    at = evaluation["env_steps"]
-    beside = [min(es, key=lambda e: abs(e["env_steps"] - at)) for es in calm]
-    others = ", ".join(f"{e['return_mean']:.1f} at {e['env_steps'] / 1e6:.2f}M" for e in beside)
-    print(f"with faults {evaluation['return_mean']:.1f} at {at / 1e6:.2f}M steps; without: {others}")
-  if results:
-    draw(results)
-
-
-def batched(values: list[Any], size: int) -> list[list[Any]]:
-  """The values in five parts of `size`; what is left over goes with the last."""
-  return [values[i * size : (i + 1) * size if i < 4 else None] for i in range(5) if values[i * size :]]
-
-
-def draw(results: dict[str, Any]) -> None:
-  """Writes results/curves.png: returns by environment steps, memory and open files by time."""
-  import matplotlib
-
-  matplotlib.use("Agg")
-  import matplotlib.pyplot as plt
-
-  figure, axes = plt.subplots(1, 3, figsize=(13, 3.8), layout="constrained")
-  for color, (name, result) in zip(
-    ("#009E73", "#0072B2", "#CC79A7", "#D55E00"), results.items(), strict=False
-  ):
-    evaluations, samples = result["evaluations"], result["samples"]
-    minutes = [sample["s"] / 60 for sample in samples]
-    steps = [e["env_steps"] / 1e6 for e in evaluations]
-    axes[0].plot(steps, [e["return_mean"] for e in evaluations], "o-", ms=3, color=color, label=name)
-    axes[1].plot(minutes, [sample["resident_mib"] / 1024 for sample in samples], color=color)
-    axes[2].plot(minutes, [sample["files"] for sample in samples], color=color)
-    for fault in result["injected"]:
-      axes[1].axvline(fault["s"] / 60, color=color, alpha=0.25, lw=0.8)
-  titles = (
-    ("environment steps (millions)", "return, 50 evaluation episodes"),
-    ("minutes (lines: faults)", "resident memory of all processes, GiB"),
-    ("minutes", "open files of all processes"),
-  )
-  for axis, (x, y) in zip(axes, titles, strict=True):
-    axis.set_xlabel(x)
-    axis.set_ylabel(y)
-    axis.set_ylim(bottom=0)
-    axis.grid(alpha=0.3)
-  axes[0].legend(frameon=False)
-  figure.savefig(RESULTS / "curves.png", dpi=110)
+    write(RUNS / f"{run.run.name}.json", run.so_far())
+    if arguments.steps is not None and run.last_tick()["env_steps"] >= arguments.steps:
+      return
+    is_time = arguments.kind == "faults" and next_s <= run.elapsed() < end_s - QUIET_S
+    if is_time and run.has_settled() and run.inject(kind):
+      kind, next_s = next(faults), max(next_s, run.elapsed() - arguments.every / 2) + arguments.every
 
 
 def main() -> None:
@@ -224,7 +347,12 @@ def main() -> None:
   parser.add_argument("--seed", type=int, default=0)
   parser.add_argument("--steps", type=int, help="end where so many environment steps are made")
   arguments = parser.parse_args()
-  (table if arguments.kind == "table" else soak)(arguments)
+  # So that whoever ends this ends the run, too.
+  signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+  if arguments.kind == "table":
+    analysis.main()
+  else:
+    soak(arguments)
 
 
 if __name__ == "__main__":

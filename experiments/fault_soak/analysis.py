@@ -1,0 +1,136 @@
+"""What results/ holds, as a table and as curves.png."""
+
+import itertools
+import json
+import statistics
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).resolve().parent / "results"
+# Under which name the run counts a kind of fault that was injected.
+TOLD = {
+  "TrainingWorker": "training_worker",
+  "TestingWorker": "testing_worker",
+  "ReplayActor": "replay_buffer",
+  "ParameterServer": "parameter_server",
+  "world raises": "env_errors",
+  "world hangs": "env_errors",
+}
+PERIOD = 250_000
+# A faulted run's evaluation is held against those of the calm ones this far on either side.
+WITHIN = 2 * PERIOD
+NUM_COMPARED = 5
+
+
+def main() -> None:
+  """Prints what came of each run and where the last evaluations with faults lie; draws the curves."""
+  results = {path.stem: json.loads(path.read_text()) for path in sorted(RESULTS.glob("soak_*.json"))}
+  for name, result in results.items():
+    print("\n".join(describe(name, result)))
+  if "soak_faults" in results:
+    calm = [result["evaluations"] for name, result in results.items() if "calm" in name]
+    print("\n".join(compare(results["soak_faults"]["evaluations"], calm)))
+  if results:
+    draw(results)
+  else:
+    print(f"{RESULTS} holds no results")
+
+
+def describe(name: str, result: dict[str, Any]) -> list[str]:
+  """What came of one run, in lines."""
+  injected, told = result["injected"], result["faults"]
+  driver = [fault for fault in injected if "resumed_at" in fault]
+  unaccounted = result["checkpoint_env_steps"] - result["replay_added"] - told["lost_steps"]
+  again = sum(max(0, fault["last_tick"] - fault["resumed_at"]) for fault in driver)
+  made = f"{result['env_steps']:,} steps and {result['learner_steps']:,} updates"
+  lines = [
+    f"{name}: {made} in {result['wall_s'] / 60:.0f} min, exit status {result['exit_status']}",
+    f"  injected: {count(fault['kind'] for fault in injected)}",
+    f"  told: {', '.join(f'{kind} {n:,}' for kind, n in told.items() if n) or 'nothing'}",
+    f"  told against injected: {', '.join(mismatches(injected, told)) or 'the same numbers'}",
+    f"  steps not accounted for: {unaccounted}",
+    f"  steps after the last checkpoint: {result['env_steps'] - result['checkpoint_env_steps']}",
+    f"  steps made again because they came after the checkpoint that a run was resumed from: {again:,}",
+  ]
+  for fault in driver:
+    if fault["kind"].startswith("SIG"):
+      lines.append(f"  {fault['kind']}: status {fault['status']} after {fault['ended_after_s']} s")
+    if not fault.get("is_passed_over", True):
+      lines.append(f"  a damaged checkpoint was not passed over: {fault}")
+  for what in ("resident_mib", "files"):
+    medians = [statistics.median(part) for part in fifths([sample[what] for sample in result["samples"]])]
+    lines.append(f"  {what}, median of each fifth: {', '.join(f'{median:g}' for median in medians)}")
+  return lines
+
+
+def count(kinds: Any) -> str:
+  """How often each comes, in words."""
+  return ", ".join(f"{kind} {n}" for kind, n in sorted(Counter(kinds).items())) or "nothing"
+
+
+def mismatches(injected: list[dict[str, Any]], told: dict[str, int]) -> list[str]:
+  """Kinds of faults that were told another number of times than they were injected."""
+  expected = Counter(TOLD[fault["kind"]] for fault in injected if fault["kind"] in TOLD)
+  kinds = dict.fromkeys(TOLD.values())
+  return [f"{k}: {told[k]} told, {expected[k]} injected" for k in kinds if told[k] != expected[k]]
+
+
+def compare(faulted: list[dict[str, Any]], calm: list[list[dict[str, Any]]]) -> list[str]:
+  """Where the last evaluations with faults lie in the range of those without at about the same steps."""
+  lines, num_within = [], 0
+  for evaluation in faulted[-NUM_COMPARED:]:
+    at, mean = evaluation["env_steps"], evaluation["return_mean"]
+    near = [[e["return_mean"] for e in run if abs(e["env_steps"] - at) <= WITHIN] for run in calm]
+    if not near or not all(near):
+      lines.append(f"{mean:.2f} at {at / 1e6:.2f}M steps: not every run without faults came so far")
+      continue
+    low, high = min(map(min, near)), max(map(max, near))
+    num_within += low <= mean <= high
+    verdict = "within" if low <= mean <= high else "OUTSIDE"
+    lines.append(f"{mean:.2f} at {at / 1e6:.2f}M steps: {verdict} {low:.2f} … {high:.2f} of the runs without")
+  return [*lines, f"{num_within} of the last {NUM_COMPARED} evaluations with faults lie in the range without"]
+
+
+def fifths(values: list[Any]) -> list[list[Any]]:
+  """The values in five parts, in order; fewer where there are not so many."""
+  edges = [round(i * len(values) / 5) for i in range(6)]
+  parts = [values[a:b] for a, b in itertools.pairwise(edges)]
+  return [part for part in parts if part]
+
+
+def draw(results: dict[str, Any]) -> None:
+  """Writes results/curves.png: returns by environment steps, memory and open files by time."""
+  import matplotlib
+
+  matplotlib.use("Agg")
+  import matplotlib.pyplot as plt
+
+  figure, axes = plt.subplots(1, 3, figsize=(13, 3.8), layout="constrained")
+  for color, (name, result) in zip(
+    ("#009E73", "#0072B2", "#CC79A7", "#D55E00"), results.items(), strict=False
+  ):
+    evaluations, samples = result["evaluations"], result["samples"]
+    minutes = [sample["s"] / 60 for sample in samples]
+    steps = [e["env_steps"] / 1e6 for e in evaluations]
+    axes[0].plot(steps, [e["return_mean"] for e in evaluations], "o-", ms=3, color=color, label=name)
+    axes[1].plot(minutes, [sample["resident_mib"] / 1024 for sample in samples], color=color)
+    axes[2].plot(minutes, [sample["files"] for sample in samples], color=color)
+    for fault in result["injected"]:
+      axes[1].axvline(fault["s"] / 60, color=color, alpha=0.25, lw=0.8)
+  titles = (
+    ("environment steps (millions)", "return, 50 evaluation episodes"),
+    ("minutes (lines: faults)", "resident memory of all processes, GiB"),
+    ("minutes", "open files of all processes"),
+  )
+  for axis, (x, y) in zip(axes, titles, strict=True):
+    axis.set_xlabel(x)
+    axis.set_ylabel(y)
+    axis.set_ylim(bottom=0)
+    axis.grid(alpha=0.3)
+  axes[0].legend(frameon=False)
+  figure.savefig(RESULTS / "curves.png", dpi=110)
+
+
+if __name__ == "__main__":
+  main()

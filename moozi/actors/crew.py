@@ -76,6 +76,8 @@ class Crew:
     self._ray, self._config, self._spec, self._log_dir, self.latest = ray, config, spec, log_dir, latest
     self._failures: dict[str, int] = {}
     self._num_revived = 0
+    # Where there is no checkpoint yet, a parameter server goes on from it.
+    self._first = None if state is None else state.training
     env_steps = 0 if state is None else int(state.progress.get("pacer/env_steps", 0))
     self.server = self._make(SERVER, None if state is None else state.training)
     self.replay = self._make_replay(None if state is None else state.replay)
@@ -107,7 +109,8 @@ class Crew:
 
     Args:
       name: of one that died.
-      env_steps, learner_steps: the run's, now.
+      env_steps: the run's, now.
+      learner_steps: that a parameter server is to go on from.
     Returns: what became of it; None where it died too often in a row.
     """
     self._failures[name] = self._failures.get(name, 0) + 1
@@ -135,13 +138,15 @@ class Crew:
 
   def _revive_server(self, told: str, learner_steps: int) -> Revival:
     state = self.latest()
-    if state is None:
+    training = self._first if state is None else state.training
+    if training is None:
       self.server = self._make(SERVER, None, learner_steps)
       return Revival(f"{told}, from its first parameters: there is no checkpoint yet")
-    found = int(state.training.learner_step)
+    found = int(training.learner_step)
     # Versions never go back for the workers; the updates are lost all the same.
-    self.server = self._make(SERVER, replace(state.training, learner_step=np.int32(learner_steps)))
-    return Revival(f"{told}, from learner step {found:,}", learner_steps=found)
+    self.server = self._make(SERVER, replace(training, learner_step=np.int32(learner_steps)))
+    why = " that the run began with: there is no checkpoint yet" if state is None else ""
+    return Revival(f"{told}, from learner step {found:,}{why}", learner_steps=found)
 
   def _revive_replay(self, told: str) -> Revival:
     state = self.latest()

@@ -1,11 +1,19 @@
 """Stands in for the module `ray`: actors live in this process, and a call is made when it is asked for.
 
 What a driver does with results, in which order and how many at once, is the same; nothing takes time, so
-every result is there when it is waited for.
+every result is there when it is waited for. An actor may die of a call that the test chooses.
 """
 
+import collections
 import contextlib
+import itertools
+import logging
 import types
+
+import pytest
+
+from moozi.actors import cluster, process
+from moozi.envs import guard
 
 
 class RayError(Exception):
@@ -33,16 +41,78 @@ class Reference:
     self.value, self.error = value, error
 
 
+class Ray:
+  """One cluster.
+
+  Args:
+    deaths: by (class, method): of which of these calls, counted from 1 over all actors of the class, its
+      actor dies. It does not do that call, and no other one after it.
+    errors: by (class, method), and then by the call: what it raises in place of being done.
+
+  Attributes:
+    made: (class, arguments) of every actor, in order.
+  """
+
+  exceptions = types.SimpleNamespace(
+    RayError=RayError,
+    RayActorError=RayActorError,
+    ObjectLostError=ObjectLostError,
+    ActorDiedError=ActorDiedError,
+  )
+
+  def __init__(self, deaths=None, errors=None):
+    self._deaths, self._errors, self.made = deaths or {}, errors or {}, []
+    self._counts = collections.Counter()
+    self._ids = itertools.count()
+
+  def get(self, references):
+    return get(references)
+
+  def wait(self, references, num_returns=1, timeout=None):
+    return references[:num_returns], references[num_returns:]
+
+  def kill(self, handle):
+    handle._is_dead = True
+
+  def cluster_resources(self):
+    return {"CPU": 1000.0}
+
+  def remote(self, **_):
+    def make_class(cls):
+      def make(*args, **kwargs):
+        handle = _Handle(self, cls(*args, **kwargs), f"{next(self._ids):04x}")
+        self.made.append((cls.__name__, args))
+        return handle
+
+      return types.SimpleNamespace(remote=make)
+
+    return make_class
+
+  def call(self, handle, name, args):
+    """Does a call of an actor's."""
+    if not handle._is_dead:
+      key = type(handle._actor).__name__, name
+      self._counts[key] += 1
+      if self._counts[key] in self._errors.get(key, ()):
+        raise self._errors[key][self._counts[key]]
+      handle._is_dead = self._counts[key] in self._deaths.get(key, ())
+    if handle._is_dead:
+      raise ActorDiedError(handle._actor_id.hex())
+    return getattr(handle._actor, name)(*args)
+
+
 class _Method:
-  def __init__(self, method, num_returns=1):
-    self._method, self._num_returns = method, num_returns
+  def __init__(self, handle, name, num_returns=1):
+    self._handle, self._name, self._num_returns = handle, name, num_returns
 
   def options(self, num_returns):
-    return _Method(self._method, num_returns)
+    return _Method(self._handle, self._name, num_returns)
 
   def remote(self, *args):
+    handle = self._handle
     try:
-      value = self._method(*[get(arg) if isinstance(arg, Reference) else arg for arg in args])
+      values = [get(arg) if isinstance(arg, Reference) else arg for arg in args]
+      value = handle._ray.call(handle, self._name, values)
     except Exception as error:
       failed = [Reference(error=error) for _ in range(self._num_returns)]
       return failed if self._num_returns > 1 else failed[0]
@@ -52,30 +122,13 @@ class _Method:
     return [Reference(part) for part in value]
 
 
-class _Dead:
-  """Whoever calls it is told of its death."""
-
-  def __init__(self, actor_id):
-    self._actor_id = actor_id
-
-  def __getattr__(self, name):
-    def call(*_):
-      raise ActorDiedError(self._actor_id)
-
-    return call
-
-
 class _Handle:
-  def __init__(self, actor):
-    self._actor = actor
-    self._actor_id = types.SimpleNamespace(hex=lambda: str(id(self)))
+  def __init__(self, ray, actor, actor_id):
+    self._ray, self._actor, self._is_dead = ray, actor, False
+    self._actor_id = types.SimpleNamespace(hex=lambda: actor_id)
 
   def __getattr__(self, name):
-    return _Method(getattr(self._actor, name))
-
-  def die(self):
-    """From the next call on."""
-    self._actor = _Dead(self._actor_id.hex())
+    return _Method(self, name)
 
 
 def get(references):
@@ -86,33 +139,15 @@ def get(references):
   return references.value
 
 
-def remote(**_):
-  def make_class(cls):
-    return types.SimpleNamespace(remote=lambda *args, **kwargs: _Handle(cls(*args, **kwargs)))
-
-  return make_class
-
-
-def wait(references, num_returns=1, timeout=None):
-  return references[:num_returns], references[num_returns:]
-
-
-RAY = types.SimpleNamespace(
-  get=get,
-  remote=remote,
-  wait=wait,
-  kill=lambda handle: None,
-  cluster_resources=lambda: {"CPU": 1000.0},
-  exceptions=types.SimpleNamespace(
-    RayError=RayError,
-    RayActorError=RayActorError,
-    ObjectLostError=ObjectLostError,
-    ActorDiedError=ActorDiedError,
-  ),
-)
+RAY = Ray()
 
 
 @contextlib.contextmanager
-def connected(config):
-  """In the place of `actors.cluster.connected`."""
-  yield RAY
+def connected(ray=None):
+  """While it lasts the driver and the actors' shells run in this process, on `ray` or on one of their own."""
+  ray = Ray() if ray is None else ray
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(cluster, "connected", lambda config: contextlib.nullcontext(ray))
+    patch.setattr(process, "prepare", lambda name, resources, log_dir: logging.getLogger(name))
+    patch.setattr(guard, "allow_exit", lambda log: None)
+    yield ray

@@ -1,13 +1,11 @@
 """The driver and the actors' shells in one process: what they tell of their own work."""
 
-import logging
 import math
 
 import pytest
 
-from moozi.actors import cluster, driver, process
+from moozi.actors import driver
 from moozi.actors.crew import Crew
-from moozi.envs import guard
 from moozi.io.config import load_config
 from moozi.runtime import build
 from moozi.runtime.events import Acted, Faulted, Finished, Reanalyzed, Spread, Updated, Worked
@@ -27,28 +25,20 @@ WORK = {
 }
 
 
-# So many steps that acting waits for learning, and the target network is copied.
-RUN = (
-  *(*TINY, "replay.sampling=rank", "reanalyze.ratio=0.3", "reanalyze.batch_size=16"),
-  *("evaluation.final_episodes=2", "max_env_steps=640", "learner.target_update_period=20"),
-)
-
-
 @pytest.fixture(scope="module")
-def in_process():
-  """Ray's calls are made here."""
-  with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(cluster, "connected", in_process_ray.connected)
-    patch.setattr(process, "prepare", lambda name, resources, log_dir: logging.getLogger(name))
-    patch.setattr(guard, "allow_exit", lambda log: None)
-    yield
-
-
-@pytest.fixture(scope="module")
-def events(in_process):
-  told = ("logging.period_s=1e-9", "logging.histogram_period_updates=10", "logging.parameter_histograms=true")
-  config = load_config(None, [*RUN, *told, "timeline.seconds=1e6"])
-  return list(driver.run(config, build.world_spec(config), None))
+def events():
+  config = load_config(
+    None,
+    [
+      *(*TINY, "replay.sampling=rank", "reanalyze.ratio=0.3", "reanalyze.batch_size=16"),
+      *("logging.period_s=1e-9", "logging.histogram_period_updates=10", "timeline.seconds=1e6"),
+      *("logging.parameter_histograms=true", "evaluation.final_episodes=2"),
+      # So many that acting waits for learning, and the target network is copied.
+      *("max_env_steps=640", "learner.target_update_period=20"),
+    ],
+  )
+  with in_process_ray.connected():
+    return list(driver.run(config, build.world_spec(config), None))
 
 
 def test_the_run_comes_to_its_end(events):
@@ -99,17 +89,22 @@ def test_spreads_come_every_so_many_updates(events):
     assert all(event.histograms[name].counts.sum() > 0 for name in params)
 
 
-def test_a_replay_that_dies_before_its_first_snapshot_is_searched_when_it_has_steps_again(
-  in_process, monkeypatch
-):
-  crews = []
+def test_a_replay_that_dies_before_its_first_snapshot_is_searched_when_it_has_steps_again(monkeypatch):
+  crews, ray = [], in_process_ray.Ray()
   monkeypatch.setattr(driver, "Crew", lambda *args: crews.append(Crew(*args)) or crews[-1])
-  config = load_config(None, [*RUN, "reanalyze.ratio=0.6"])
+  config = load_config(
+    None,
+    [
+      *(*TINY, "replay.sampling=rank", "reanalyze.ratio=0.6", "reanalyze.batch_size=16"),
+      *("evaluation.final_episodes=2", "max_env_steps=640", "learner.target_update_period=20"),
+    ],
+  )
   events = []
-  for event in driver.run(config, build.world_spec(config), None):
-    if isinstance(event, Reanalyzed) and not any(isinstance(e, Reanalyzed) for e in events):
-      crews[0].replay.die()
-    events.append(event)
+  with in_process_ray.connected(ray):
+    for event in driver.run(config, build.world_spec(config), None):
+      if isinstance(event, Reanalyzed) and not any(isinstance(e, Reanalyzed) for e in events):
+        ray.kill(crews[0].replay)
+      events.append(event)
   at = next(i for i, e in enumerate(events) if isinstance(e, Faulted) and "replay_buffer" in e.counts)
   assert "empty: there is no snapshot yet" in events[at].message
   for kind in (Acted, Updated, Reanalyzed):

@@ -21,6 +21,7 @@ from moozi.actors.observing import Observing
 from moozi.actors.searches import Searches
 from moozi.actors.states import States
 from moozi.actors.testing import Testing
+from moozi.actors.versions import Versions
 from moozi.core.config import Config
 from moozi.core.errors import NotFiniteError
 from moozi.core.flat_state import State, part, prefixed
@@ -102,17 +103,16 @@ class _Driver:
       self._pacer.set_state(part(progress, "pacer"))
     self._testing = Testing(ray, self._crew, self._calls, config.evaluation, self._counters, progress)
     self._states = States(self._crew, self._calls, config, saved_blocks, self._progress, state)
-    self._learner_steps = 0 if state is None else int(state.training.learner_step)
-    self._observing = Observing(ray, self._crew, config, self._counters, self._learner_steps)
-    self._publications = Every(config.ray.publish_period_updates, start=self._learner_steps)
+    learner_steps = 0 if state is None else int(state.training.learner_step)
+    self._versions = Versions(learner_steps, config.learner.updates_per_call, config.ray.batches_in_flight)
+    self._observing = Observing(ray, self._crew, config, self._counters, learner_steps)
+    self._publications = Every(config.ray.publish_period_updates, start=learner_steps)
     self._checkpoints = CheckpointSchedule(config.checkpoint, self._wall_s(), env_steps)
     self._can_sample = False
     self._replay_stats: dict[str, float] = {}
     self._parameters: Any = None
     self._publishing = False
-    self._searches = Searches(
-      self._crew, self._calls, config, self._pacer, self._counters, self._learner_steps
-    )
+    self._searches = Searches(self._crew, self._calls, config, self._pacer, self._counters, learner_steps)
     self._collecting: Collecting | None = None
     if config.trajectories.save:
       self._collecting = Collecting(self._calls, self._counters, config.workers.num_envs)
@@ -157,7 +157,7 @@ class _Driver:
       self._calls.expect(
         metrics,
         SERVER,
-        functools.partial(self._on_updated, priorities),
+        functools.partial(self._on_updated, priorities, self._server_epoch),
         functools.partial(self._on_update_lost, self._server_epoch),
       )
     self._searches.ask(self._can_sample)
@@ -186,9 +186,9 @@ class _Driver:
     """Takes the newest parameters as one object, however many workers will read it."""
     if not self._publishing:
       self._publishing = True
-      reference = self._crew.server.parameters.remote()
+      reference, epoch = self._crew.server.parameters.remote(), self._server_epoch
       self._calls.expect(
-        reference, SERVER, lambda _: self._on_published(reference), lambda _: self._on_published(None)
+        reference, SERVER, lambda _: self._on_published(reference, epoch), lambda _: self._on_published()
       )
 
   # --- reacting -----------------------------------------------------------------------------------
@@ -222,7 +222,7 @@ class _Driver:
         metrics=acted.metrics | {"system/segments_in_flight": in_flight},
         episode_returns=acted.episode_returns,
         episode_lengths=acted.episode_lengths,
-        staleness=self._learner_steps - acted.version,
+        staleness=self._versions.now - acted.version,
       )
     ]
 
@@ -244,21 +244,23 @@ class _Driver:
     self._states.not_added -= taken.num_lost
     return [Faulted(**self._counters(), counts=taken.faults, message=taken.describe(index))]
 
-  def _on_updated(self, priorities: Any, metrics: dict[str, float]) -> list[Event]:
+  def _on_updated(self, priorities: Any, epoch: int, metrics: dict[str, float]) -> list[Event]:
+    if epoch != self._server_epoch:
+      return self._on_update_lost(epoch, None)
     learner = self._config.learner
     if self._config.replay.refreshes_priorities:
       self._calls.expect(self._crew.replay.update_priorities.remote(priorities), REPLAY)
     metrics = metrics | {"system/batches_in_flight": self._batches_in_flight}
     self._batches_in_flight -= 1
     self._pacer.done_learn()
-    self._learner_steps += learner.updates_per_call
-    if self._publications.is_due(self._learner_steps):
+    self._versions.add_call()
+    if self._publications.is_due(self._versions.now):
       self._publish()
       if not self._config.num_acting_workers:
         # Nobody stores segments, which would bring them.
         self._calls.expect(self._crew.replay.stats.remote(), REPLAY, self._on_stats)
-    self._searches.on_updated(self._learner_steps)
-    self._observing.on_updated(self._learner_steps)
+    self._searches.on_updated(self._versions.now)
+    self._observing.on_updated(self._versions.now)
     return [
       Updated(
         **self._counters(),
@@ -272,9 +274,10 @@ class _Driver:
     self._replay_stats = stats
     return []
 
-  def _on_published(self, reference: Any) -> list[Event]:
+  def _on_published(self, reference: Any = None, epoch: int | None = None) -> list[Event]:
     self._publishing = False
-    if reference is not None:
+    # Parameters of before the server went back would be older ones for the workers.
+    if epoch == self._server_epoch:
       self._parameters = reference
     return []
 
@@ -293,7 +296,7 @@ class _Driver:
   def _on_update_lost(self, epoch: int, error: Any) -> list[Event]:
     self._batches_in_flight -= 1
     self._pacer.undo_learn()
-    # Calls that were queued behind the one that failed fail too.
+    # Calls that were queued behind the one that failed: what they did is gone too, or they fail as well.
     if isinstance(error, NotFiniteError) and epoch == self._server_epoch:
       return self._go_back(error)
     return []
@@ -307,37 +310,31 @@ class _Driver:
     self._server_epoch += 1
     found = int(state.training.learner_step)
     message = f"{error}; the parameters are those of learner step {found:,} again"
-    self._crew.server.set_state.remote(replace(state.training, learner_step=self._skip_versions()))
-    self._parameters = self._crew.server.parameters.remote()
-    self._searches.publish()
-    counts = {"went_back": 1, "lost_updates": self._learner_steps - found}
+    self._crew.server.set_state.remote(replace(state.training, learner_step=np.int32(self._versions.free)))
+    counts = {"went_back": 1, "lost_updates": self._go_on_from(found)}
     return [Faulted(**self._counters(), counts=counts, message=message)]
 
-  def _skip_versions(self) -> np.int32:
-    """Moves the learner step on past all versions that workers may have seen: none may come twice."""
-    learner = self._config.learner
-    skipped = (self._config.ray.batches_in_flight + 1) * learner.updates_per_call
-    self._learner_steps += skipped
-    self._states.skip_versions(skipped)
-    return np.int32(self._learner_steps)
+  def _go_on_from(self, found: int) -> int:
+    """The server has the parameters of learner step `found` again; returns the updates lost by that."""
+    self._states.skip_versions(self._versions.free - self._versions.now)
+    lost = self._versions.go_back(found)
+    self._parameters = self._crew.server.parameters.remote()
+    self._searches.publish()
+    return lost
 
   def _on_lost(self, error: Any) -> list[Event]:
     """Makes the actor anew that an error tells of, unless that has been done."""
     name = self._crew.name_of(error) if isinstance(error, self._ray.exceptions.ActorDiedError) else None
     if name is None:
       return []
-    if name == SERVER:
-      self._server_epoch += 1
-      self._skip_versions()
-    revival = self._crew.revive(name, self._pacer.env_steps, self._learner_steps)
+    revival = self._crew.revive(name, self._pacer.env_steps, self._versions.free)
     if revival is None:
       raise error
     kind = name.rpartition("_")[0] if name.startswith((WORKER, SEARCHER)) else name
     counts = {kind: 1}
     if name == SERVER:
-      counts["lost_updates"] = self._learner_steps - revival.learner_steps
-      self._parameters = self._crew.server.parameters.remote()
-      self._searches.publish()
+      self._server_epoch += 1
+      counts["lost_updates"] = self._go_on_from(revival.learner_steps)
     if name == REPLAY:
       if self._config.num_acting_workers:
         counts["lost_steps"] = self._pacer.env_steps + self._states.not_added - revival.num_added
@@ -423,7 +420,7 @@ class _Driver:
   # --- small things -------------------------------------------------------------------------------
 
   def _counters(self) -> dict[str, Any]:
-    return {"env_steps": self._pacer.env_steps, "learner_steps": self._learner_steps}
+    return {"env_steps": self._pacer.env_steps, "learner_steps": self._versions.now}
 
   def _wall_s(self) -> float:
     return time.monotonic() - self._start

@@ -1,0 +1,166 @@
+"""Actors that die of a chosen call, and updates that fail: what the driver makes of it, to the number."""
+
+import jax
+import numpy as np
+import pytest
+
+from moozi.actors import driver
+from moozi.core.errors import NotFiniteError
+from moozi.io.config import load_config
+from moozi.runtime import build
+from moozi.runtime.events import Acted, Faulted, StateReady, Updated
+from moozi.runtime.run_state import RunState
+from tests.actors import in_process_ray
+from tests.runtime.conftest import TINY
+
+# Learning begins after 64 steps; a segment of 32 lets four calls of two updates be made.
+CONFIG = load_config(
+  None,
+  [
+    *(*TINY, "checkpoint.period_s=1e9", "checkpoint.milestones_env_steps=160", "max_env_steps=100000"),
+    *("logging.histogram_period_updates=null", "timeline.seconds=0", "ray.publish_period_updates=1"),
+    *("evaluation.period_env_steps=1000000", "learner.samples_per_step=4"),
+  ],
+)
+UPDATES = 2
+
+
+class Run:
+  """One run to its end, at `until` environment steps; what it saved is what actors that died go on from."""
+
+  def __init__(self, ray, until=320, state=None, is_saving=True):
+    self.events, self.saved, self.error = [], [], None
+    with in_process_ray.connected(ray):
+      events = driver.run(
+        CONFIG,
+        build.world_spec(CONFIG),
+        None,
+        should_stop=lambda: bool(self.events) and self.events[-1].env_steps >= until,
+        state=state,
+        latest=lambda: self.saved[-1] if self.saved else None,
+      )
+      try:
+        for event in events:
+          self.events.append(event)
+          if isinstance(event, StateReady) and is_saving:
+            self.saved.append(event.state)
+      except NotFiniteError as error:
+        self.error = error
+
+  def faults(self, kind):
+    """[(events before it, the Faulted)] that count this kind."""
+    return [
+      (self.events[:i], e) for i, e in enumerate(self.events) if isinstance(e, Faulted) and kind in e.counts
+    ]
+
+  def total(self, kind):
+    return sum(fault.counts[kind] for _, fault in self.faults(kind))
+
+  def final(self):
+    (event,) = [event for event in self.events if isinstance(event, StateReady) and event.is_final]
+    return event
+
+
+def updates(events):
+  return UPDATES * sum(isinstance(event, Updated) for event in events)
+
+
+def assert_versions_never_go_back(events):
+  steps = [event.learner_steps for event in events]
+  assert steps == sorted(steps)
+  acted = [event.learner_steps - event.staleness for event in events if isinstance(event, Acted)]
+  assert acted == sorted(acted)
+  assert acted[-1] > 0
+
+
+def assert_samples_are_those_of_the_updates_told(run):
+  samples = updates(run.events) * CONFIG.learner.batch_size
+  assert run.final().state.progress["pacer/samples_done"] == samples
+
+
+@pytest.fixture(scope="module")
+def server_died():
+  """Twice, with no checkpoint in between."""
+  return Run(in_process_ray.Ray({("ParameterServer", "update"): {15, 18}}))
+
+
+def test_lost_updates_are_those_told_less_the_checkpoints(server_died):
+  (first, fault), (second, again) = server_died.faults("parameter_server")
+  (saved,) = [e for e in first if isinstance(e, StateReady)]
+  assert not [e for e in second[len(first) :] if isinstance(e, StateReady)]
+  found = saved.learner_steps
+  assert 0 < found < updates(first)
+  assert fault.counts["lost_updates"] == updates(first) - found
+  assert again.counts["lost_updates"] == updates(second) - updates(first) > 0
+  assert server_died.total("lost_updates") == updates(second) - found
+  for event in (fault, again):
+    assert f"from learner step {found:,}" in event.message
+
+
+def test_versions_never_go_back_where_the_server_does(server_died):
+  assert_versions_never_go_back(server_died.events)
+  assert_samples_are_those_of_the_updates_told(server_died)
+  assert server_died.final().env_steps == server_died.final().state.replay.num_added
+
+
+@pytest.fixture(scope="module")
+def trained(server_died):
+  return server_died.final().state.training
+
+
+def test_a_server_that_dies_before_the_first_checkpoint_goes_on_from_the_runs_first_training_state(trained):
+  ray = in_process_ray.Ray({("ParameterServer", "update"): {4}})
+  run = Run(ray, state=RunState(training=trained), is_saving=False)
+  ((before, fault),) = run.faults("parameter_server")
+  assert fault.counts["lost_updates"] == updates(before) > 0
+  assert "that the run began with: there is no checkpoint yet" in fault.message
+  first, again = (args[2] for name, args in ray.made if name == "ParameterServer")
+  assert int(again.learner_step) == fault.learner_steps > int(first.learner_step)
+  jax.tree_util.tree_map(np.testing.assert_array_equal, first.params, again.params)
+  assert_versions_never_go_back(run.events)
+
+
+@pytest.mark.slow
+def test_a_server_that_dies_before_the_first_checkpoint_of_a_new_run_begins_anew():
+  run = Run(in_process_ray.Ray({("ParameterServer", "update"): {4}}), is_saving=False)
+  ((before, fault),) = run.faults("parameter_server")
+  assert fault.counts["lost_updates"] == updates(before) > 0
+  assert "from its first parameters" in fault.message
+  assert_versions_never_go_back(run.events)
+
+
+def test_steps_lost_with_replay_are_told_to_the_number():
+  run = Run(in_process_ray.Ray({("ReplayActor", "add"): {7, 9}}))
+  (_, fault), (_, again) = run.faults("replay_buffer")
+  saved = run.saved[0].replay.num_added
+  # The seventh segment of 32 never came; the six before it had.
+  assert fault.counts["lost_steps"] == 6 * 32 - saved > 0
+  assert again.counts["lost_steps"] == 32
+  assert "from its last snapshot" in fault.message
+  final = run.final()
+  assert final.env_steps == final.state.replay.num_added + run.total("lost_steps")
+  assert_samples_are_those_of_the_updates_told(run)
+
+
+def test_parameters_go_back_once_and_the_second_time_the_run_ends():
+  errors = {15: NotFiniteError("value is not finite"), 24: NotFiniteError("reward is not finite")}
+  run = Run(in_process_ray.Ray(errors={("ParameterServer", "update"): errors}), until=10_000)
+  ((before, fault),) = run.faults("went_back")
+  (saved,) = [e for e in before if isinstance(e, StateReady)]
+  assert fault.counts == {"went_back": 1, "lost_updates": updates(before) - saved.learner_steps}
+  assert (
+    f"value is not finite; the parameters are those of learner step {saved.learner_steps:,}" in fault.message
+  )
+  # Calls that were queued behind the one that failed were of the parameters that are gone.
+  assert_versions_never_go_back(run.events)
+  after = run.events[len(before) :]
+  assert run.events[-1].learner_steps == fault.learner_steps + updates(after)
+  assert str(run.error) == "reward is not finite"
+
+
+@pytest.mark.slow
+def test_without_a_checkpoint_there_is_no_way_back():
+  errors = {4: NotFiniteError("value is not finite")}
+  run = Run(in_process_ray.Ray(errors={("ParameterServer", "update"): errors}), is_saving=False)
+  assert str(run.error) == "value is not finite"
+  assert not run.faults("went_back")

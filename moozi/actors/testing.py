@@ -83,11 +83,14 @@ class Testing:
     if isinstance(result, WorldError):
       return [failed_evaluation(self._counters(), result)]
     out: list[Event] = [Evaluated(**self._counters(), result=result, is_final=is_final)]
+    before = self._best.get_state()
     if self._best.is_beaten_by(result):
       try:
         training = self._ray.get(state)
-      except self._ray.exceptions.RayActorError:
-        return out  # the server died meanwhile; the call that finds it out deals with it
+      except (self._ray.exceptions.RayActorError, self._ray.exceptions.ObjectLostError):
+        # The server died meanwhile, or the state's node; the call that finds it out deals with it.
+        self._best.set_state(before)
+        return out
       counters = {"env_steps": result.env_steps, "learner_steps": int(training.learner_step)}
       out.append(StateReady(**counters, state=RunState(training=training), is_best=True))
     return out

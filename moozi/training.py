@@ -14,15 +14,17 @@ from typing import Any
 
 from moozi.core.config import Config
 from moozi.core.errors import UserError
-from moozi.core.flat_state import State, part
+from moozi.core.flat_state import State, part, prefixed
 from moozi.core.records import TrajectorySample
 from moozi.core.spec import EnvSpec
+from moozi.io.checkpoint_store import drop_later
 from moozi.io.checkpoints import (
   CheckpointInfo,
   expected_of,
   find_checkpoint,
   list_checkpoints,
   load_checkpoint,
+  read_best,
   read_checkpoint_info,
 )
 from moozi.io.logs import setup_logging
@@ -34,6 +36,7 @@ from moozi.io.trajectories import open_trajectories
 from moozi.recording import Recorder
 from moozi.runtime.events import Event
 from moozi.runtime.mixed_replay import StoredTrajectories
+from moozi.runtime.pacing import Best
 from moozi.runtime.replay_snapshot import ReplaySnapshot
 from moozi.runtime.run_state import RunState
 
@@ -65,6 +68,7 @@ def train(
   if resumed.recorder is not None:
     start -= float(resumed.recorder["wall_s"])
     save_resumed_config(run, config, int(resumed.recorder["env_steps"]))
+    _leave_later(run, resumed)
   display = make_progress(config.logging.progress, run.name, config.max_env_steps, config.max_wall_s)
   recorder = Recorder(config, spec, run, display, start, resumed.store, resumed.recorder)
   with _StopRequest() as stop, contextlib.closing(recorder):
@@ -84,6 +88,16 @@ def train(
         raise
     assert recorder.summary is not None, "the last event is Finished"
     return recorder.summary
+
+
+def _leave_later(run: RunDirectory, resumed: "Resumed") -> None:
+  """Removes the checkpoints of the steps that a resumed run makes again."""
+  assert resumed.state is not None
+  assert resumed.recorder is not None
+  drop_later((run.checkpoints_path, run.resume_path), int(resumed.recorder["env_steps"]))
+  if read_best(run.checkpoints_path) is None:
+    # The best one was among them: the next evaluation is the best that there is a checkpoint of.
+    resumed.state.progress.update(prefixed("best", Best().get_state()))
 
 
 def _events(

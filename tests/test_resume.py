@@ -6,9 +6,12 @@ import shutil
 import pytest
 
 from moozi import cli
-from moozi.io.checkpoints import list_checkpoints
+from moozi.envs.registry import world_spec
+from moozi.io.checkpoints import expected_of, list_checkpoints, load_checkpoint, read_best
 from moozi.io.metrics import read_metrics
+from moozi.io.resume_store import ResumeStore
 from moozi.io.run_directory import RunDirectory
+from moozi.runtime.build import training_state_template
 from tests.runtime.conftest import TINY
 
 OPTIONS = (
@@ -89,6 +92,36 @@ def test_a_damaged_checkpoint_is_passed_over(door, run):
   assert status == 0, err
   assert f"passed over {newest.name}" in err
   assert "goes on from step_000000128" in err
+  assert_all_can_be_used(run, [64, 128, 192])
+
+
+def assert_all_can_be_used(run, steps):
+  """These checkpoints are there, no other ones, and all of them are whole."""
+  config = RunDirectory.open(run).load_config()
+  spec = world_spec(config.env.name)
+  template = training_state_template(config, spec)
+  found, resumable = list_checkpoints(run / "checkpoints"), list_checkpoints(run / "resume")
+  assert [info.env_steps for info in found] == steps == [info.env_steps for info in resumable]
+  assert sorted(p.name for p in (run / "checkpoints").glob("step_*")) == [info.name for info in found]
+  for info in found:
+    load_checkpoint(info.path, template, expected_of(config, spec))
+    ResumeStore(run / "resume").load(info.name)
+
+
+def test_checkpoints_of_steps_that_are_made_again_are_made_again(door, run):
+  """The newest one's resume state is gone; a milestone and the best one are among those after it."""
+  settings = ["checkpoint.milestones_env_steps=32", "evaluation.period_env_steps=32"]
+  assert door("train", "--resume", run, "max_env_steps=256", *settings)[0] == 0
+  for info in list_checkpoints(run / "resume")[-2:]:
+    shutil.rmtree(info.path)
+  (run / "checkpoints" / "best.json").write_text('{"name": "step_000000256"}\n')
+  times = {p.name: p.stat().st_mtime_ns for p in (run / "checkpoints").glob("step_*")}
+  status, _, err = door("train", "--resume", run, "max_env_steps=256")
+  assert status == 0, err
+  assert "goes on from step_000000192" in err
+  again = {p.name for p in (run / "checkpoints").glob("step_*") if p.stat().st_mtime_ns != times.get(p.name)}
+  assert again == {"step_000000224", "step_000000256"}
+  assert read_best(run / "checkpoints") in again
 
 
 def test_a_damaged_block_of_replay_is_passed_over(door, run):

@@ -1,8 +1,9 @@
 """Which checkpoints of a run are kept: the last few, the best, and milestones at set environment steps."""
 
 import json
+import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,29 @@ from moozi.core.flat_state import State
 from moozi.io.checkpoints import BEST, list_checkpoints, read_best, save_checkpoint
 from moozi.io.resume_store import ResumeStore
 from moozi.io.yaml_files import write_text
+
+_NAME = re.compile(r"step_(\d+)")
+
+
+def checkpoint_name(env_steps: int) -> str:
+  """The name of a run's checkpoint at an environment step."""
+  return f"step_{env_steps:09d}"
+
+
+def drop_later(folders: Iterable[Path], env_steps: int) -> None:
+  """Removes what a run saved after the checkpoint that it is resumed from: it makes those steps again.
+
+  Damaged ones too: one that stayed would be taken for the last one, and never be written again.
+
+  Args:
+    folders: of checkpoints and of resume states.
+    env_steps: of the checkpoint that the run goes on from.
+  """
+  for folder in folders:
+    for path in folder.iterdir() if folder.is_dir() else ():
+      name = _NAME.fullmatch(path.name)
+      if name is not None and int(name[1]) > env_steps:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 class CheckpointStore:
@@ -56,7 +80,7 @@ class CheckpointStore:
     Returns: the checkpoint's folder.
     """
     before = list_checkpoints(self._directory)
-    name = f"step_{int(meta['env_steps']):09d}"
+    name = checkpoint_name(int(meta["env_steps"]))
     # What a resumed run needs comes first: a checkpoint without it is one that nobody resumes from.
     if rest is not None:
       self._resume.save(name, rest, meta, generations, blocks)

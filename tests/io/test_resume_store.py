@@ -8,7 +8,7 @@ import pytest
 
 from moozi.core.config import CheckpointConfig
 from moozi.core.errors import UserError
-from moozi.io.checkpoint_store import CheckpointStore
+from moozi.io.checkpoint_store import CheckpointStore, drop_later
 from moozi.io.checkpoints import find_checkpoint, list_checkpoints
 from moozi.io.resume_store import ResumeStore
 
@@ -145,6 +145,31 @@ def test_the_last_few_can_be_resumed_and_the_best_stays(tmp_path):
   assert len(files(tmp_path / "resume")) == 2
   assert find_checkpoint(tmp_path / "checkpoints", "best").env_steps == 2
   assert find_checkpoint(tmp_path / "checkpoints").env_steps == 6
+
+
+def test_what_comes_after_the_checkpoint_resumed_from_is_dropped_damaged_ones_too(tmp_path):
+  config = CheckpointConfig(keep_last=4, milestones_env_steps=2)
+  folders = tmp_path / "checkpoints", tmp_path / "resume"
+  store = CheckpointStore(folders[0], config)
+  for step in range(1, 6):
+    save_step(store, step)
+  (folders[0] / "step_000000004" / "manifest.json").write_text("cut")
+  (folders[1] / "step_000000005" / "arrays.safetensors").write_bytes(b"cut")
+  drop_later(folders, 3)
+  for folder in folders:
+    assert [c.env_steps for c in list_checkpoints(folder)] == [2, 3]
+    assert sorted(p.name for p in folder.glob("step_*")) == ["step_000000002", "step_000000003"]
+  resume = ResumeStore(folders[1])
+  resume.load("step_000000003")
+  store = CheckpointStore(folders[0], config, resume)
+  save_step(store, 4)
+  assert list_checkpoints(folders[0])[-1].meta["is_milestone"], "it is one again"
+  assert ResumeStore(folders[1]).load("step_000000004").blocks[0]["frame"][0, 0] == 4
+
+
+def save_step(store, step):
+  meta = {"env_steps": step, "learner_steps": step}
+  store.save({"w": np.ones(1)}, meta, 1.0, state(step), np.array([step]), {0: block(step)})
 
 
 def test_best_is_a_name_and_no_path(tmp_path):

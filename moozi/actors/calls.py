@@ -56,6 +56,13 @@ class Calls:
     """Leaves a call's result where it is."""
     self._calls.pop(reference, None)
 
+  def give_up(self, actors: tuple[str, ...]) -> Iterator[Event]:
+    """Waits no more for calls of actors whose names begin so, and puts the books right."""
+    for reference, call in list(self._calls.items()):
+      if call.actor.startswith(actors):
+        del self._calls[reference]
+        yield from call.undo(None)
+
   def come(self, timeout_s: float) -> Iterator[tuple[Call, Any, Exception | None]]:
     """Waits for some calls; yields each with its result, or with the error in place of one.
 

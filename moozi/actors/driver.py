@@ -7,6 +7,7 @@ died, each of its calls is taken off the books, the actor is made anew, and what
 """
 
 import functools
+import math
 import time
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
@@ -43,6 +44,8 @@ from moozi.runtime.run_state import RunState
 
 _SALVAGE_TIMEOUT_S = 30.0
 _CLOSE_TIMEOUT_S = 10.0
+# What is in flight may arrive so long after the run was told to stop.
+_STOP_TIMEOUT_S = 5.0
 
 
 def run(
@@ -378,10 +381,12 @@ class _Driver:
   def _finish(self, reason: str) -> Iterator[Event]:
     """Lets the work in flight arrive, takes the last state, and evaluates it.
 
-    Whoever was told to stop waits for no evaluation: the checkpoint comes first.
+    Whoever was told to stop waits for no evaluation, and not long for workers: the checkpoint comes first.
     """
     if reason == "stopped":
       self._testing.forget()
+      yield from self._drain(_STOP_TIMEOUT_S)
+      yield from self._calls.give_up((WORKER, SEARCHER))
     yield from self._drain()
     closing = [worker.close.remote() for worker in self._crew.workers.values()]
     while not self._states.has_final:
@@ -401,9 +406,10 @@ class _Driver:
       self._ray.wait(closing, num_returns=len(closing), timeout=_CLOSE_TIMEOUT_S)
     yield Finished(**self._counters(), reason=reason, sample_reuse=self._pacer.sample_reuse)
 
-  def _drain(self) -> Iterator[Event]:
-    while self._calls:
-      yield from self._react(timeout_s=10.0)
+  def _drain(self, timeout_s: float = math.inf) -> Iterator[Event]:
+    end_s = time.monotonic() + timeout_s
+    while self._calls and (left_s := end_s - time.monotonic()) > 0:
+      yield from self._react(timeout_s=min(10.0, left_s))
 
   def _salvage(self) -> Iterator[Event]:
     """After a failure that the run cannot go on with: a last state, if those who hold it still answer."""

@@ -97,7 +97,6 @@ def _run_training(
   config: "Config", spec: "EnvSpec", run: "RunDirectory", resumed: "Resumed | None" = None
 ) -> int:
   """Trains into the run directory, which is claimed, and returns the exit status."""
-  from moozi.runtime.random_play import random_returns
   from moozi.training import train
 
   summary = train(config, spec, run, resumed)
@@ -106,13 +105,21 @@ def _run_training(
       f"return:        {summary['test_return_mean']:.2f} ± {summary['test_return_std']:.2f} over "
       f"{summary['test_episodes']} episodes at {summary['test_at_env_steps']:,} environment steps"
     )
-    try:
-      random_play = random_returns(config, num_episodes=summary["test_episodes"])
-      print(f"random play:   {random_play.mean():.2f} ± {random_play.std():.2f}")
-    except Exception as error:
-      # The run is over and whole; a world that fails now must not make it look otherwise.
-      print(f"random play:   failed: {type(error).__name__}: {error}")
+    if summary["reason"] != "stopped":
+      _print_random_play(config, summary["test_episodes"])
   print(f"run directory: {run.path}")
   if config.logging.tensorboard:
     print(f"TensorBoard:   {Path(sys.executable).with_name('tensorboard')} --logdir {run.path}")
   return 0
+
+
+def _print_random_play(config: "Config", num_episodes: int) -> None:
+  """What the figure before is to be held against; whoever asked the run to stop does not wait for it."""
+  from moozi.runtime.random_play import random_returns
+
+  try:
+    random_play = random_returns(config, num_episodes=num_episodes)
+    print(f"random play:   {random_play.mean():.2f} ± {random_play.std():.2f}")
+  except Exception as error:
+    # The run is over and whole; a world that fails now must not make it look otherwise.
+    print(f"random play:   failed: {type(error).__name__}: {error}")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 from pathlib import Path
 
@@ -91,14 +92,44 @@ def test_the_testing_worker_killed_twice(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_replay_buffer_killed(tmp_path):
-  process, run = start(tmp_path, *ENDLESS), tmp_path / "one"
+def test_a_reanalyze_worker_killed_twice(tmp_path):
+  options = ["reanalyze.ratio=0.3", "reanalyze.batch_size=16"]
+  process, run = start(tmp_path, *ENDLESS, *options), tmp_path / "one"
   wait_for_start(process, run)
+
+  def searched() -> int:
+    return sum("reanalyze/ratio" in tick for tick in ticks(run))
+
+  for number in (1, 2):
+    count = searched()
+    wait_for(process, lambda c=count: searched() > c, "a search")
+    kill(process, "ReanalyzeWorker")
+    wait_for(process, lambda n=number: faults(run, "reanalyze_worker") == n, f"fault {number}")
+    wait_for_progress(process, run, "steps after it")
+  count = searched()
+  wait_for(process, lambda: searched() > count, "a search")
+  last = end(process, run)
+  # Positions that nobody searched are no steps: nothing but the work in flight is lost.
+  assert last["faults/lost_steps"] == last["faults/dropped_steps"] == last["faults/lost_updates"] == 0
+  assert last["reanalyze/ratio"] == pytest.approx(0.3, abs=0.05)
+  assert "reanalyze_worker_0 died and was made anew" in (run / "logs" / "driver.log").read_text()
+
+
+@pytest.mark.slow
+def test_the_replay_buffer_killed(tmp_path):
+  # Long enough between two checkpoints that steps are made which no snapshot has.
+  process, run = start(tmp_path, *ENDLESS, "checkpoint.period_s=15"), tmp_path / "one"
+  wait_for_start(process, run)
+  wait_for_progress(process, run, "steps that no snapshot has")
   kill(process, "ReplayActor")
   wait_for(process, lambda: faults(run, "replay_buffer") == 1, "the fault")
   wait_for_progress(process, run, "steps after it")
-  end(process, run)
-  assert "from its last snapshot" in (run / "logs" / "driver.log").read_text()
+  last = end(process, run)
+  log = (run / "logs" / "driver.log").read_text()
+  told = re.search(
+    r"replay_buffer died and was made anew, from its last snapshot: .*'lost_steps': (\d+)", log
+  )
+  assert int(told[1]) == last["faults/lost_steps"] > 0
 
 
 @pytest.mark.slow
@@ -115,12 +146,21 @@ def test_the_replay_buffer_killed_before_its_first_snapshot(tmp_path):
 
 @pytest.mark.slow
 def test_the_parameter_server_killed(tmp_path):
-  process, run = start(tmp_path, *ENDLESS), tmp_path / "one"
+  # A tick for each event, so that each update and each segment can be followed.
+  options = ["logging.period_s=1e-9", "checkpoint.period_s=15", "ray.publish_period_updates=2"]
+  process, run = start(tmp_path, *ENDLESS, *options), tmp_path / "one"
   wait_for_start(process, run)
   wait_for_progress(process, run, "updates that no checkpoint has")
   kill(process, "ParameterServer")
   wait_for(process, lambda: faults(run, "parameter_server") == 1, "the fault")
   wait_for_progress(process, run, "updates after it")
   last = end(process, run)
-  assert last["faults/lost_updates"] >= 0
-  assert "from learner step" in (run / "logs" / "driver.log").read_text()
+  lines = ticks(run)
+  first = next(i for i, line in enumerate(lines) if line["faults/parameter_server"])
+  told = re.search(r"from learner step ([\d,]+)", (run / "logs" / "driver.log").read_text())
+  made = lines[first - 1]["learner_steps"] - int(told[1].replace(",", ""))
+  assert last["faults/lost_updates"] == made > 0
+  # What the worker acted with.
+  versions = [line["learner_steps"] - line["train/staleness"] for line in lines if "train/staleness" in line]
+  assert versions == sorted(versions)
+  assert versions[-1] > lines[first - 1]["learner_steps"]

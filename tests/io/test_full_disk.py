@@ -63,11 +63,11 @@ class InjectedDisk:
 
 
 class SmallDisk:
-  """A file system of 2 MiB in memory, and a file that takes what is left of it."""
+  """A small file system in memory, and a file that takes what is left of it."""
 
-  def __init__(self, folder: Path) -> None:
+  def __init__(self, folder: Path, mib: int = 2) -> None:
     self.path, self._ballast = folder, folder / "ballast"
-    command = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(folder)]
+    command = ["mount", "-t", "tmpfs", "-o", f"size={mib}m", "tmpfs", str(folder)]
     try:
       done = subprocess.run(command, capture_output=True, text=True, check=False)
     except OSError as error:

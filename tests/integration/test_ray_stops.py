@@ -1,0 +1,164 @@
+"""The real system, told to stop, held up, or on a full disk, and with updates that are not finite."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from moozi.envs.registry import world_spec
+from moozi.io.checkpoints import expected_of, list_checkpoints, load_checkpoint
+from moozi.io.run_directory import RunDirectory
+from moozi.runtime.build import training_state_template
+from moozi.runtime.pacing import slack_steps
+from tests.integration.test_faults import FAULTY, assert_one_line
+from tests.integration.test_ray_faults import (
+  ENDLESS,
+  actors,
+  end,
+  faults,
+  steps,
+  wait_for_progress,
+  wait_for_start,
+)
+from tests.integration.test_ray_resume import resume
+from tests.integration.test_ray_run import ROOT, finish, start, ticks, wait_for
+from tests.io.test_full_disk import SmallDisk
+
+pytestmark = pytest.mark.slow
+
+
+def test_a_checkpoint_within_half_a_minute_though_worlds_hang(tmp_path):
+  """Every world hangs in its second game, and is given a minute."""
+  options = ["env.kwargs.how=hang", "evaluation.period_env_steps=1000000", "logging.period_s=1e-9"]
+  process = start(tmp_path, FAULTY, *options, "max_env_steps=1000000", "checkpoint.period_s=1e6", cwd=ROOT)
+  run = tmp_path / "one"
+  wait_for(process, lambda: bool(ticks(run)) and steps(run)[0] == 32, "the first segment")
+  told_s = time.time()
+  os.killpg(process.pid, signal.SIGTERM)
+  _, err = finish(process, 60)
+  assert process.returncode == 0, err
+  assert json.loads((run / "summary.json").read_text())["reason"] == "stopped"
+  (checkpoint,) = list_checkpoints(run / "checkpoints")
+  assert checkpoint.env_steps == 32
+  assert (checkpoint.path / "manifest.json").stat().st_mtime - told_s < 30
+  assert ticks(run)[-1]["faults/dropped_steps"] > 0
+
+
+def test_a_second_signal_ends_at_once_and_the_run_can_be_resumed(tmp_path):
+  process, run = start(tmp_path, *ENDLESS), tmp_path / "one"
+  wait_for_start(process, run)
+  children = psutil.Process(process.pid).children(recursive=True)
+  # Two of a kind may come as one.
+  os.kill(process.pid, signal.SIGINT)
+  os.kill(process.pid, signal.SIGTERM)
+  finish(process, 10)
+  assert process.returncode == 128 + signal.SIGTERM
+  assert not (run / "summary.json").exists()
+  _, alive = psutil.wait_procs(children, timeout=180)
+  assert not alive, "Ray's processes end with the driver"
+  newest = list_checkpoints(run / "resume")[-1]
+  again = resume(run, f"max_env_steps={newest.env_steps + 200}", "evaluation.final_episodes=3")
+  _, err = finish(again, 300)
+  assert again.returncode == 0, err
+  assert f"goes on from {newest.name}" in err
+
+
+def test_a_learner_that_stands_still_is_waited_for_with_bounded_work_in_flight(tmp_path):
+  process, run = start(tmp_path, *ENDLESS), tmp_path / "one"
+  wait_for_start(process, run)
+  (server,) = actors(process, "ParameterServer")
+  config = RunDirectory.open(run).load_config()
+  server.suspend()
+  env_steps, learner_steps = steps(run)
+  time.sleep(10)
+  made, updated = steps(run)
+  server.resume()
+  wait_for_progress(process, run, "steps after it")
+  end(process, run)
+  assert updated - learner_steps <= (config.ray.batches_in_flight + 1) * config.learner.updates_per_call
+  segment = config.workers.num_envs * config.workers.segment_length
+  assert made - env_steps <= slack_steps(config) + 2 * segment
+  for name in ("segments", "batches"):
+    most = max(line.get(f"system/{name}_in_flight", 0) for line in ticks(run))
+    assert 0 < most <= getattr(config.ray, f"{name}_in_flight")
+  assert sum(faults(run, kind) for kind in ("parameter_server", "training_worker", "dropped_steps")) == 0
+
+
+def test_a_full_disk_costs_checkpoints_and_nothing_else(tmp_path):
+  folder = tmp_path / "disk"
+  folder.mkdir()
+  disk = SmallDisk(folder, mib=16)
+  try:
+    fill_and_free(folder, disk)
+  finally:
+    disk.unmount()
+
+
+def fill_and_free(folder: Path, disk: SmallDisk) -> None:
+  process, run = start(folder, *ENDLESS, "logging.tensorboard=false"), folder / "one"
+  try:
+    wait_for_start(process, run)
+    disk.fill()
+    filled = ticks(run)[-1]
+    logged = run / "logs" / "driver.log"
+    before = {info.name for info in list_checkpoints(run / "checkpoints")}
+    # What it does meanwhile shows in the lines that wait until there is room.
+    time.sleep(10)
+    assert process.poll() is None
+    whole = list_checkpoints(run / "checkpoints")
+    assert {info.name for info in whole} == before
+    config = RunDirectory.open(run).load_config()
+    spec = world_spec(config.env.name)
+    for info in whole:
+      load_checkpoint(info.path, training_state_template(config, spec), expected_of(config, spec))
+    last = steps(run)
+    disk.free()
+    newest = whole[-1].env_steps
+
+    def is_saved() -> bool:
+      return list_checkpoints(run / "checkpoints")[-1].env_steps > newest
+
+    wait_for(process, is_saved, "a checkpoint once there is room")
+    wait_for(process, lambda: steps(run) > last, "the lines that waited")
+    final = end(process, run)
+    assert final["faults/disk"] > 0
+    assert "a checkpoint can be written again" in logged.read_text()
+    meanwhile = [line for line in ticks(run) if 2 < line["wall_s"] - filled["wall_s"] < 9]
+    assert meanwhile[-1]["env_steps"] > filled["env_steps"], "it went on, and no line is lost"
+  finally:
+    if process.poll() is None:
+      os.killpg(process.pid, signal.SIGKILL)
+      process.communicate()
+
+
+def test_updates_that_stay_infinite_go_back_once_and_end_the_run_by_name(tmp_path):
+  process, run = start(tmp_path, *ENDLESS), tmp_path / "one"
+  wait_for_start(process, run)
+  end(process, run)
+  again = resume(
+    run,
+    "learner.learning_rate.peak=1e30",
+    "learner.learning_rate.end=1e30",
+    "learner.max_skipped_updates=7",
+    # Workers act with sound parameters, and no checkpoint has others.
+    "ray.publish_period_updates=1000000",
+    "checkpoint.period_s=1000000",
+    "evaluation.period_env_steps=100000000",
+    "logging.period_s=1e-9",
+  )
+  out, err = finish(again, 300)
+  assert_one_line(
+    subprocess.CompletedProcess([], again.returncode, out, err), "7 updates in a row were skipped"
+  )
+  assert " is not finite" in err
+  last = ticks(run)[-1]
+  assert last["faults/went_back"] == 1
+  log = (run / "logs" / "driver.log").read_text()
+  assert log.count("; the parameters are those of learner step") == 1
+  named = [key for key, count in last.items() if key.startswith("faults/not_finite_") and count]
+  assert any(f"{key.removeprefix('faults/not_finite_')} is not finite" in log for key in named)

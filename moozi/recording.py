@@ -13,7 +13,7 @@ from moozi.core.config import Config
 from moozi.core.flat_state import State, part, prefixed
 from moozi.core.spec import EnvSpec
 from moozi.io.checkpoint_store import CheckpointStore
-from moozi.io.checkpoints import expected_of
+from moozi.io.checkpoints import describe_run
 from moozi.io.metrics import MetricsSink
 from moozi.io.resume_store import ResumeStore
 from moozi.io.run_directory import RunDirectory
@@ -70,7 +70,7 @@ class Recorder:
     tensorboard = run.tensorboard_path if config.logging.tensorboard else None
     self._guard = SinkGuard(display.note)
     store = CheckpointStore(run.checkpoints_path, config.checkpoint, resume)
-    self._saver = Saver(store, self._guard, expected_of(config, spec), display.note)
+    self._saver = Saver(store, self._guard, describe_run(config, spec), display.note)
     self._next_tick_s = self._wall_s() + config.logging.period_s
     self._recent_returns: collections.deque[float] = collections.deque(maxlen=_NUM_RECENT_EPISODES)
     self._recent_lengths: collections.deque[float] = collections.deque(maxlen=_NUM_RECENT_EPISODES)

@@ -220,7 +220,7 @@ def _newest(config: Config, spec: EnvSpec, run: RunDirectory) -> tuple[Resumed |
     try:
       training = jax.device_get(load_checkpoint(info.path, template, expected_of(config, spec)))
       state, recorder = _read_resume_state(store, info, training)
-    except (UserError, ValueError, KeyError) as e:
+    except (UserError, ValueError, KeyError, TypeError) as e:
       passed_over.append(f"{info.name}: {e}")
       continue
     return Resumed(state=state, recorder=recorder, store=store, name=info.name), passed_over

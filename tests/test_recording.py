@@ -13,7 +13,8 @@ from moozi.core.histogram import histogram_of
 from moozi.core.spec import EnvSpec
 from moozi.core.work import Span, Stretch, WorkReport
 from moozi.io.checkpoints import list_checkpoints
-from moozi.io.config import load_config
+from moozi.io.code_version import code_commit
+from moozi.io.config import config_to_dict, load_config
 from moozi.io.metrics import read_metrics
 from moozi.io.run_directory import SUMMARY_KEYS, RunDirectory
 from moozi.io.timeline import read_timeline
@@ -94,9 +95,9 @@ def evaluated(env_steps, is_final=False, pictures=None):
 @pytest.fixture
 def recorded(tmp_path):
   """A run of a few events, every one of which is due for a tick."""
-  config = load_config(None, [f"run.dir={tmp_path}", "run.name=one", "logging.period_s=1e-9"])
-  run = RunDirectory.create(config)
-  display = Display()
+  made = load_config(None, [f"run.dir={tmp_path}", "run.name=one", "logging.period_s=1e-9"])
+  run = RunDirectory.create(made)
+  config, display = run.load_config(), Display()
   recorder = Recorder(config, SPEC, run, display, start=0.0)
   state = RunState(training={"w": np.arange(3, dtype=np.float32)})
   events = [
@@ -151,6 +152,9 @@ def test_checkpoint_says_what_it_belongs_to(recorded):
   assert checkpoint.env_steps == 100
   assert checkpoint.meta["spec"]["name"] == "tiny:catch"
   assert checkpoint.meta["network"] == Config().network.model_dump(mode="json")
+  assert checkpoint.meta["config"] == config_to_dict(run.load_config())
+  assert checkpoint.meta["config"]["logging"]["period_s"] == 1e-9
+  assert checkpoint.meta.get("commit") == code_commit()
 
 
 def test_pictures_and_display(recorded):

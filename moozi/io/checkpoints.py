@@ -22,6 +22,8 @@ from moozi.core.config import Config
 from moozi.core.errors import UserError
 from moozi.core.flat_state import State
 from moozi.core.spec import EnvSpec
+from moozi.io.code_version import code_commit
+from moozi.io.config import config_to_dict
 from moozi.io.plain_json import to_plain_json
 from moozi.io.run_directory import check_name
 from moozi.io.tree_files import first_difference, flatten_tree, read_flat, unflatten_tree
@@ -158,6 +160,13 @@ def expected_of(config: Config, spec: EnvSpec) -> dict[str, Any]:
   return {"algorithm": config.algorithm, "spec": world, "network": network}
 
 
+def describe_run(config: Config, spec: EnvSpec) -> dict[str, Any]:
+  """What a run's manifests say beside their counters: `expected_of`, its settings, and the code's commit."""
+  commit = code_commit()
+  settings = expected_of(config, spec) | {"config": config_to_dict(config)}
+  return settings if commit is None else settings | {"commit": commit}
+
+
 def list_checkpoints(directory: Path) -> list[CheckpointInfo]:
   """The checkpoints of a run by environment step, then learner step; damaged ones are among them no more.
 
@@ -217,6 +226,9 @@ def find_checkpoint(directory: Path, which: str | None = None) -> CheckpointInfo
 def read_best(directory: Path) -> str | None:
   """The name of the checkpoint with the best evaluation while training; None: there is none."""
   try:
+    # A pipe or a device in its place would be read for ever.
+    if not (directory / BEST).is_file():
+      return None
     name = json.loads((directory / BEST).read_text("utf-8"))["name"]
     check_name(name, "checkpoint")
   except (OSError, ValueError, KeyError, TypeError, RecursionError, UserError):

@@ -98,16 +98,16 @@ class ResumeStore:
     Raises: UserError: it is not there, or altered or cut.
     """
     state, meta = load_flat(self._directory / name)
-    listing, count = meta.get("blocks"), meta.get("num_blocks")
-    if not isinstance(listing, dict) or not isinstance(count, int) or not 0 <= count <= 1 << 16:
-      raise UserError(f"{self._directory / name}: not a resume state")
+    refused = UserError(f"{self._directory / name}: not a resume state")
+    count = meta.get("num_blocks")
+    if not isinstance(count, int) or not 0 <= count <= 1 << 16:
+      raise refused
     generations = np.zeros(count, np.int64)
-    files: dict[int, dict[str, Any]] = {}
-    for key, entry in listing.items():
-      if not key.isdigit() or int(key) >= count or not isinstance(entry, dict):
-        raise UserError(f"{self._directory / name}: not a resume state")
-      files[int(key)] = entry
-      generations[int(key)] = int(entry["generation"])
+    files = _entries(meta)
+    if files is None or any(number >= count for number in files):
+      raise refused
+    for number, entry in files.items():
+      generations[number] = entry["generation"]
     blocks = {number: self._read_block(entry) for number, entry in files.items()}
     self._files, self._known = files, generations if count else None
     return SavedState(state=state, generations=self._known, blocks=blocks)
@@ -121,7 +121,7 @@ class ResumeStore:
     used = set()
     for info in list_checkpoints(self._directory):
       if info.name in names:
-        used |= {entry["file"] for entry in info.meta.get("blocks", {}).values()}
+        used |= {entry["file"] for entry in (_entries(info.meta) or {}).values()}
       else:
         shutil.rmtree(info.path, ignore_errors=True)
     folder = self._directory / _BLOCKS
@@ -157,3 +157,17 @@ class ResumeStore:
       return dict(safetensors.numpy.load(data))
     except (safetensors.SafetensorError, ValueError, KeyError, TypeError):
       raise damaged from None
+
+
+def _entries(meta: Mapping[str, Any]) -> dict[int, dict[str, Any]] | None:
+  """What a manifest lists of blocks, by number; None where it is no such list."""
+  listing = meta.get("blocks")
+  if not isinstance(listing, dict):
+    return None
+  for key, entry in listing.items():
+    if not (key.isascii() and key.isdigit() and len(key) < 6 and isinstance(entry, dict)):
+      return None
+    generation = entry.get("generation")
+    if not (isinstance(generation, int) and 0 <= generation < 1 << 63 and isinstance(entry.get("file"), str)):
+      return None
+  return {int(key): entry for key, entry in listing.items()}

@@ -181,8 +181,7 @@ def test_a_signal_to_the_whole_group_ends_with_a_checkpoint(tmp_path, number):
   process = start(tmp_path, "max_env_steps=100000000", "checkpoint.period_s=100000", "logging.period_s=0.5")
   run = tmp_path / "one"
   wait_for(process, lambda: any(t["learner_steps"] > 0 for t in ticks(run)), "the first update")
-  if number == signal.SIGINT:
-    assert_loopback_only(process.pid)
+  assert_loopback_only(process.pid)
   os.killpg(process.pid, number)
   _, err = finish(process, 60)
   assert process.returncode == 0, err

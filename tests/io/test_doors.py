@@ -19,6 +19,7 @@ from moozi.envs.registry import world_spec
 from moozi.io.checkpoint_store import CheckpointStore
 from moozi.io.checkpoints import (
   ARRAYS,
+  BEST,
   MANIFEST,
   expected_of,
   find_checkpoint,
@@ -29,9 +30,12 @@ from moozi.io.checkpoints import (
 )
 from moozi.io.config import load_config
 from moozi.io.metrics import read_metrics
+from moozi.io.resume_store import ResumeStore
 from moozi.io.run_directory import RunDirectory
 from moozi.io.timeline import SPANS, TimelineFile, read_timeline
+from moozi.io.trajectories import TrajectoryWriter, open_trajectories
 from moozi.training import find_start
+from tests.runtime.replay_lanes import make_spec, random_lanes, segment_of
 
 
 @pytest.fixture
@@ -47,6 +51,13 @@ def run(tmp_path) -> RunDirectory:
   timeline.add({"parameter_server": Stretch(since_s=0.0, until_s=1.0, spans=())})
   timeline.close()
   run.log_path("driver").write_text("")
+  # A resume state beside it, of one block; trajectories; and the best checkpoint by name.
+  ResumeStore(run.resume_path).save("step_10", {"y": 1}, meta, np.array([1]), {0: {"frame": np.zeros(3)}})
+  spec = make_spec()
+  writer = TrajectoryWriter(run.trajectories_path, spec)
+  writer.append(segment_of(random_lanes(0, 3, 5, spec), 0, 5, spec), 0)
+  writer.close()
+  (run.checkpoints_path / BEST).write_text('{"name": "step_10"}\n')
   (run.gifs_path / "a.gif").write_bytes(b"GIF89a")
   (run.tensorboard_path / "events.out").write_bytes(b"")
   return run
@@ -91,7 +102,18 @@ READERS = {
   f"checkpoints/step_10/{ARRAYS}": [
     lambda run: load_checkpoint(run.checkpoints_path / "step_10", {"x": np.zeros(2)})
   ],
+  f"checkpoints/{BEST}": [lambda run: find_checkpoint(run.checkpoints_path, "best")],
+  f"resume/step_10/{MANIFEST}": [lambda run: ResumeStore(run.resume_path).load("step_10")],
+  f"resume/step_10/{ARRAYS}": [lambda run: ResumeStore(run.resume_path).load("step_10")],
+  "resume/blocks/*": [lambda run: ResumeStore(run.resume_path).load("step_10")],
+  "trajectories/*.traj": [lambda run: list(open_trajectories(run.path).read())],
 }
+
+
+def place(run: RunDirectory, file: str) -> Path:
+  """The one file of a kind."""
+  (path,) = run.path.glob(file)
+  return path
 
 
 def test_every_reader_reads_the_sound_run(run):
@@ -105,7 +127,7 @@ def test_a_pickle_in_any_place_is_refused_and_does_not_run(run, tmp_path, file):
   marker = tmp_path / "marker"
   for bomb in bombs(marker):
     # With a line's end after it, or a log of lines would take it for a line that was cut off.
-    (run.path / file).write_bytes(bomb + b"\n")
+    place(run, file).write_bytes(bomb + b"\n")
     for read in READERS[file]:
       with pytest.raises(UserError) as caught:
         read(run)
@@ -115,7 +137,7 @@ def test_a_pickle_in_any_place_is_refused_and_does_not_run(run, tmp_path, file):
 
 @pytest.mark.parametrize("file", READERS)
 def test_a_pipe_or_a_device_in_any_place_keeps_nobody_waiting(run, file):
-  path = run.path / file
+  path = place(run, file)
   path.unlink()
   os.mkfifo(path)
   for read in READERS[file]:
@@ -126,6 +148,30 @@ def test_a_pipe_or_a_device_in_any_place_keeps_nobody_waiting(run, file):
   for read in READERS[file]:
     with pytest.raises(UserError):
       read(run)
+
+
+@pytest.mark.parametrize(
+  "blocks",
+  [
+    None,
+    [],
+    {"0": None},
+    {"²": {}},
+    {"0": {"file": "x", "sha256": "y", "generation": None}},
+    {"0": {"file": "x", "sha256": "y", "generation": 1 << 64}},
+    {"0": {"file": ["x"], "sha256": "y", "generation": 1}},
+    {"7": {"file": "x", "sha256": "y", "generation": 1}},
+  ],
+)
+def test_a_list_of_blocks_that_is_no_such_list_is_refused_in_one_line(run, blocks):
+  """A stranger's manifest is whole by its own checksum, whatever it says."""
+  meta = {"env_steps": 10, "learner_steps": 3, "blocks": blocks, "num_blocks": 1}
+  save_checkpoint(run.resume_path, "step_10", {"y": 1}, meta)
+  store = ResumeStore(run.resume_path)
+  with pytest.raises(UserError, match="not a resume state") as caught:
+    store.load("step_10")
+  assert "\n" not in str(caught.value)
+  store.keep({"step_10"})
 
 
 def test_commands_say_it_in_one_line(run, tmp_path, capfd):

@@ -319,6 +319,7 @@ class _Driver:
 
   def _go_on_from(self, found: int) -> int:
     """The server has the parameters of learner step `found` again; returns the updates lost by that."""
+    self._states.forget()
     self._states.skip_versions(self._versions.free - self._versions.now)
     lost = self._versions.go_back(found)
     self._parameters = self._crew.server.parameters.remote()
@@ -341,6 +342,7 @@ class _Driver:
     if name == REPLAY:
       if self._config.num_acting_workers:
         counts["lost_steps"] = self._pacer.env_steps + self._states.not_added - revival.num_added
+      self._states.forget()
       self._states.not_added = revival.num_added - self._pacer.env_steps
       self._begin_games_anew()
     if not revival.is_back:

@@ -48,6 +48,7 @@ class States:
     self._learner_steps = 0 if state is None else int(state.training.learner_step)
     self._samples = int(begins.get("pacer/samples_done", 0))
     self.is_asked, self.has_final = False, False
+    self._num_asked = 0
 
   def skip_versions(self, count: int) -> None:
     """The learner step was moved on by so many; no samples went into these."""
@@ -56,21 +57,29 @@ class States:
   def ask(self, is_final: bool) -> None:
     """Asks for the parts as they are when all that was asked before is done."""
     self.is_asked = True
-    progress = self._progress()
+    self._num_asked += 1
+    number, progress = self._num_asked, self._progress()
     training, replay = self.parts()
     # Two objects that come at different moments; the later one takes both.
     came: dict[str, Any] = {}
 
     def on_part(name: str, value: Any) -> list[Event]:
       came[name] = value
-      return [self.ready(progress, is_final, **came)] if len(came) == 2 else []
+      is_whole = len(came) == 2 and number == self._num_asked
+      return [self.ready(progress, is_final, **came)] if is_whole else []
 
     def on_lost(_: Any) -> list[Event]:
-      self.is_asked = False
+      if number == self._num_asked:
+        self.forget()
       return []
 
     self._calls.expect(training, SERVER, functools.partial(on_part, "training"), on_lost)
     self._calls.expect(replay, REPLAY, functools.partial(on_part, "replay"), on_lost)
+
+  def forget(self) -> None:
+    """Leaves out what was asked for and has not come: its counters would not be those of now."""
+    self._num_asked += 1
+    self.is_asked = False
 
   def parts(self) -> tuple[Any, Any]:
     """References to the training state and to replay's snapshot."""

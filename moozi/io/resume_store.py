@@ -74,21 +74,20 @@ class ResumeStore:
       meta: as `save_checkpoint` takes it.
       generations: [N] int64 of replay's blocks; 0: never written to.
       blocks: those whose generation is not the one in `known`.
-    Raises: ValueError: a block is neither given nor on disk. OSError: no room, for one; `known` has not
-      changed then.
+    Raises: ValueError: a block is neither given nor on disk. OSError: no room, for one. `known` has not
+      changed then, and nothing that was written stays.
     """
-    files = dict(self._files)
-    if generations is not None:
-      for number, block in (blocks or {}).items():
-        files[number] = self._write_block(number, block) | {"generation": int(generations[number])}
-      written = [int(number) for number in np.flatnonzero(generations)]
-      for number in written:
-        if number not in files or files[number]["generation"] != generations[number]:
-          raise ValueError(f"replay: block {number} is neither given nor on disk")
-      files = {number: files[number] for number in written}
-    listing = {str(number): entry for number, entry in files.items()}
-    count = 0 if generations is None else len(generations)
-    path = save_checkpoint(self._directory, name, state, {**meta, "blocks": listing, "num_blocks": count})
+    new: list[Path] = []
+    try:
+      files = self._write_blocks(generations, blocks or {}, new)
+      listing = {str(number): entry for number, entry in files.items()}
+      count = 0 if generations is None else len(generations)
+      path = save_checkpoint(self._directory, name, state, {**meta, "blocks": listing, "num_blocks": count})
+    except Exception:
+      # Where a disk is full they would take the room that the next save needs.
+      for written in new:
+        written.unlink(missing_ok=True)
+      raise
     self._files, self._known = files, None if generations is None else np.array(generations)
     return path
 
@@ -129,7 +128,22 @@ class ResumeStore:
       if path.name not in used:
         path.unlink(missing_ok=True)
 
-  def _write_block(self, number: int, block: State) -> dict[str, Any]:
+  def _write_blocks(
+    self, generations: np.ndarray | None, blocks: Mapping[int, State], new: list[Path]
+  ) -> dict[int, dict[str, Any]]:
+    """The entries of all blocks of a state, once they are on disk; files that it makes are added to `new`."""
+    if generations is None:
+      return {}
+    files = dict(self._files)
+    for number, block in blocks.items():
+      files[number] = self._write_block(number, block, new) | {"generation": int(generations[number])}
+    written = [int(number) for number in np.flatnonzero(generations)]
+    for number in written:
+      if number not in files or files[number]["generation"] != generations[number]:
+        raise ValueError(f"replay: block {number} is neither given nor on disk")
+    return {number: files[number] for number in written}
+
+  def _write_block(self, number: int, block: State, new: list[Path]) -> dict[str, Any]:
     # Row-major, or safetensors writes something else than it reads.
     data = safetensors.numpy.save({name: np.ascontiguousarray(x) for name, x in block.items()})
     digest = hashlib.sha256(data).hexdigest()
@@ -137,6 +151,7 @@ class ResumeStore:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{number:04d}_{digest[:16]}.safetensors"
     if not path.exists():
+      new.append(path)
       write_whole(path, data)
     return {"file": path.name, "sha256": digest}
 

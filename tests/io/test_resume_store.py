@@ -1,5 +1,6 @@
 """Resume states on disk: whole or not at all, shared blocks written once, nothing read that was altered."""
 
+import errno
 import json
 import os
 
@@ -8,6 +9,7 @@ import pytest
 
 from moozi.core.config import CheckpointConfig
 from moozi.core.errors import UserError
+from moozi.io import resume_store, whole_files
 from moozi.io.checkpoint_store import CheckpointStore, drop_later
 from moozi.io.checkpoints import find_checkpoint, list_checkpoints
 from moozi.io.resume_store import ResumeStore
@@ -72,6 +74,33 @@ def test_a_block_that_nobody_has_is_an_error_and_changes_nothing(tmp_path):
     save(store, "two", [2, 2], {1: 9})
   assert store.names() == {"one"}
   assert store.known.tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("fails_at", ["the third block", "the head"])
+def test_a_save_that_finds_no_room_leaves_nothing_and_succeeds_later(tmp_path, monkeypatch, fails_at):
+  store = ResumeStore(tmp_path)
+  save(store, "one", [1, 1, 1], {0: 7, 1: 8, 2: 9})
+  before = files(tmp_path)
+  written = []
+
+  def full(*args):
+    written.append(args)
+    if fails_at == "the head" or len(written) == 3:
+      raise OSError(errno.ENOSPC, "No space left on device")
+    whole_files.write_whole(*args)
+
+  # The first of the new blocks has the content of one that is there, and must stay.
+  blocks = {0: 7, 1: 28, 2: 29, 3: 30}
+  with monkeypatch.context() as patch:
+    patch.setattr(resume_store, "save_checkpoint" if fails_at == "the head" else "write_whole", full)
+    with pytest.raises(OSError, match="No space left"):
+      save(store, "two", [2, 2, 2, 2], blocks)
+  assert written
+  assert files(tmp_path) == before
+  assert store.known.tolist() == [1, 1, 1]
+  assert ResumeStore(tmp_path).load("one").blocks[0]["frame"][0, 0] == 7
+  save(store, "two", [2, 2, 2, 2], blocks)
+  assert ResumeStore(tmp_path).load("two").blocks[3]["frame"][0, 0] == 30
 
 
 def test_a_state_without_replay(tmp_path):

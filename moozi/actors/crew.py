@@ -81,6 +81,9 @@ class Crew:
     env_steps = 0 if state is None else int(state.progress.get("pacer/env_steps", 0))
     self.server = self._make(SERVER, None if state is None else state.training)
     self.replay = self._make_replay(None if state is None else state.replay)
+    if state is not None and state.replay is not None:
+      # Replay has its own copy; this one would stay as long as the run does.
+      state.replay.blocks.clear()
     # Workers keep their worlds to themselves: those of a resumed run begin new games.
     self.workers = {i: self._make(f"{WORKER}_{i}", i, env_steps) for i in range(config.num_acting_workers)}
     num_searchers = config.reanalyze.num_workers if config.reanalyze.ratio else 0

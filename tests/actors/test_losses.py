@@ -159,6 +159,17 @@ def test_parameters_go_back_once_and_the_second_time_the_run_ends():
 
 
 @pytest.mark.slow
+def test_the_driver_keeps_no_copy_of_the_replay_that_it_resumed_with(server_died):
+  ray, state = in_process_ray.Ray(), server_died.final().state
+  held = state.replay.num_added
+  assert state.replay.blocks
+  run = Run(ray, until=held + 32, state=state)
+  assert state.replay.blocks == {}
+  assert run.final().state.replay.num_added >= held + 32
+  assert run.final().state.replay.blocks
+
+
+@pytest.mark.slow
 def test_without_a_checkpoint_there_is_no_way_back():
   errors = {4: NotFiniteError("value is not finite")}
   run = Run(in_process_ray.Ray(errors={("ParameterServer", "update"): errors}), is_saving=False)

@@ -4,6 +4,7 @@ Calm runs play in it too, so that all of them are the same but for the faults.
 """
 
 import contextlib
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -26,10 +27,12 @@ class Breakable(EnvironmentWrapper):
   def __init__(self, env: Environment, folder: Path) -> None:
     super().__init__(env)
     self._fault, self._taken = folder / "fault", folder / "taken"
+    # Looked for in every step, so it costs as little as can be.
+    self._path = str(self._fault)
 
   def step(self, action: int) -> dm_env.TimeStep:
     """Plays an action, or fails."""
-    if self._fault.exists():
+    if os.path.exists(self._path):
       self._fail()
     return super().step(action)
 

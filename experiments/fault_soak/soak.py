@@ -42,6 +42,7 @@ PAUSES = {"learner stopped": "ParameterServer", "worker stopped": "TrainingWorke
 WORLDS = {"world raises": "raise", "world hangs": "hang"}
 FAULTS = (*ACTORS, "driver", *SIGNALS, *DAMAGES, *PAUSES, *WORLDS)
 SAMPLE_S = 10.0
+# Worlds are given longer: one that stands still with its worker has not hung.
 PAUSE_S = 15.0
 # Before the run's end: for what was done to it to be told, and for the run to go on.
 QUIET_S = 120.0
@@ -73,7 +74,7 @@ class Soak:
     settings = [
       *(f"run.dir={RUNS}", f"run.name={name}", f"seed={seed}"),
       *("env.name=breakable:make_env", f"env.kwargs.folder={self.world}"),
-      *("max_env_steps=1000000000", "max_wall_s=null", "workers.env_timeout_s=10"),
+      *("max_env_steps=1000000000", "max_wall_s=null", f"workers.env_timeout_s={PAUSE_S + 5:g}"),
       *("evaluation.period_env_steps=250000", "evaluation.episodes=50", "checkpoint.period_s=60"),
     ]
     self.process = self._start(["train", str(ROOT / "config" / "minatar" / "breakout.yaml"), *settings])
@@ -98,10 +99,13 @@ class Soak:
 
   def processes(self) -> list[psutil.Process]:
     """The run's living processes, and those seen before: Ray's are nobody's children without the driver."""
-    for process in list(self._seen):
-      with contextlib.suppress(psutil.Error):
-        self._seen |= set(process.children(recursive=True))
+    everybody = list(psutil.process_iter(["ppid"]))
     self._seen = {process for process in self._seen if is_alive(process)}
+    children = self._seen
+    while children:
+      parents = {process.pid for process in children}
+      children = {p for p in everybody if p.info["ppid"] in parents} - self._seen
+      self._seen |= children
     return list(self._seen)
 
   def actors(self, kind: str) -> list[psutil.Process]:

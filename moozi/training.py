@@ -68,7 +68,7 @@ def train(
   if resumed.recorder is not None:
     start -= float(resumed.recorder["wall_s"])
     save_resumed_config(run, config, int(resumed.recorder["env_steps"]))
-    _leave_later(run, resumed)
+    _leave_later(config, run, resumed)
   display = make_progress(config.logging.progress, run.name, config.max_env_steps, config.max_wall_s)
   recorder = Recorder(config, spec, run, display, start, resumed.store, resumed.recorder)
   with _StopRequest() as stop, contextlib.closing(recorder):
@@ -90,12 +90,12 @@ def train(
     return recorder.summary
 
 
-def _leave_later(run: RunDirectory, resumed: "Resumed") -> None:
+def _leave_later(config: Config, run: RunDirectory, resumed: "Resumed") -> None:
   """Removes the checkpoints of the steps that a resumed run makes again."""
   assert resumed.state is not None
   assert resumed.recorder is not None
   drop_later((run.checkpoints_path, run.resume_path), int(resumed.recorder["env_steps"]))
-  if read_best(run.checkpoints_path) is None:
+  if config.checkpoint.keep_best and read_best(run.checkpoints_path) is None:
     # The best one was among them: the next evaluation is the best that there is a checkpoint of.
     resumed.state.progress.update(prefixed("best", Best().get_state()))
 

@@ -18,7 +18,7 @@ CONFIG = load_config(
   None,
   [
     *(*TINY, "checkpoint.period_s=1e9", "checkpoint.milestones_env_steps=160", "max_env_steps=100000"),
-    *("logging.histogram_period_updates=null", "timeline.seconds=0", "ray.publish_period_updates=1"),
+    *("logging.histogram_period_updates=null", "timeline.seconds=0"),
     *("evaluation.period_env_steps=1000000", "learner.samples_per_step=4"),
   ],
 )
@@ -28,12 +28,14 @@ UPDATES = 2
 class Run:
   """One run to its end, at `until` environment steps; what it saved is what actors that died go on from."""
 
-  def __init__(self, ray, until=320, state=None, is_saving=True):
+  def __init__(self, ray, until=320, state=None, is_saving=True, publish_period=1):
     self.events, self.saved, self.error = [], [], None
+    update = {"publish_period_updates": publish_period}
+    config = CONFIG.model_copy(update={"ray": CONFIG.ray.model_copy(update=update)})
     with in_process_ray.connected(ray):
       events = driver.run(
-        CONFIG,
-        build.world_spec(CONFIG),
+        config,
+        build.world_spec(config),
         None,
         should_stop=lambda: bool(self.events) and self.events[-1].env_steps >= until,
         state=state,
@@ -142,9 +144,17 @@ def test_steps_lost_with_replay_are_told_to_the_number():
   assert_samples_are_those_of_the_updates_told(run)
 
 
-def test_parameters_go_back_once_and_the_second_time_the_run_ends():
-  errors = {15: NotFiniteError("value is not finite"), 24: NotFiniteError("reward is not finite")}
-  run = Run(in_process_ray.Ray(errors={("ParameterServer", "update"): errors}), until=10_000)
+@pytest.mark.parametrize(
+  ("call", "publish_period"),
+  [
+    pytest.param(15, 1, id="another update is queued behind it"),
+    pytest.param(18, 34, id="parameters of before are on their way"),
+  ],
+)
+def test_parameters_go_back_once_and_the_second_time_the_run_ends(call, publish_period):
+  errors = {call: NotFiniteError("value is not finite"), 45: NotFiniteError("reward is not finite")}
+  ray = in_process_ray.Ray(errors={("ParameterServer", "update"): errors})
+  run = Run(ray, until=10_000, publish_period=publish_period)
   ((before, fault),) = run.faults("went_back")
   (saved,) = [e for e in before if isinstance(e, StateReady)]
   assert fault.counts == {"went_back": 1, "lost_updates": updates(before) - saved.learner_steps}
@@ -155,6 +165,11 @@ def test_parameters_go_back_once_and_the_second_time_the_run_ends():
   assert_versions_never_go_back(run.events)
   after = run.events[len(before) :]
   assert run.events[-1].learner_steps == fault.learner_steps + updates(after)
+  acted = [event.learner_steps - event.staleness for event in after if isinstance(event, Acted)]
+  assert len(acted) > CONFIG.ray.segments_in_flight
+  assert min(acted[CONFIG.ray.segments_in_flight :]) >= fault.learner_steps
+  i = next(i for i, event in enumerate(after) if isinstance(event, StateReady))
+  assert after[i].learner_steps == after[i - 1].learner_steps, "the server's own count"
   assert str(run.error) == "reward is not finite"
 
 

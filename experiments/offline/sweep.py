@@ -58,8 +58,8 @@ def jobs(args: argparse.Namespace, folder: Path) -> tuple[Job, Job]:
 def measure(args: argparse.Namespace) -> dict[str, Any]:
   """All of it, going on where an earlier call was stopped."""
   folder = args.folder.absolute()
-  with Piece(None) as piece:
-    sweep, figures = Sweep(folder, piece), []
+  figures = []
+  with Piece(None) as piece, Sweep(folder, piece) as sweep:
     for job in jobs(args, folder):
       came = sweep.finish(job)
       if came is None:

@@ -11,6 +11,7 @@ from types import FrameType
 from typing import IO, Any
 
 import moozi
+from moozi.io.run_lock import RunLock
 
 ROOT = Path(moozi.__file__).resolve().parents[1]
 """Where the package lies: found from there whatever the folder of the process that asks."""
@@ -56,6 +57,7 @@ class Piece:
     stdout: IO[Any],
     stderr: IO[Any],
     on_wait: Callable[[], None] = lambda: None,
+    lock: RunLock | None = None,
   ) -> int:
     """Runs a command; when the piece is over it gets one SIGTERM and is waited for.
 
@@ -65,13 +67,22 @@ class Piece:
       command: program and arguments.
       stdout, stderr: files.
       on_wait: called twice a second while it runs.
+      lock: the command holds it too: where this process is killed and cannot end it, nobody else takes the
+        lock before the command has ended.
     Returns: its exit status; below 0 by a signal.
     """
     process = subprocess.Popen(
-      [str(part) for part in command], stdout=stdout, stderr=stderr, cwd=ROOT, start_new_session=True
+      [str(part) for part in command],
+      stdout=stdout,
+      stderr=stderr,
+      cwd=ROOT,
+      start_new_session=True,
+      pass_fds=() if lock is None else (lock.fileno(),),
     )
     told_at: float | None = None
     try:
+      if lock is not None:
+        lock.name_holder(f"{os.getpid()} with its command {process.pid}")
       while True:
         try:
           return process.wait(timeout=_POLL_S)
@@ -87,6 +98,8 @@ class Piece:
         # Something went wrong here: nothing is left running.
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+      if lock is not None:
+        lock.name_holder(str(os.getpid()))
 
   def __enter__(self) -> "Piece":
     for number in (signal.SIGINT, signal.SIGTERM):

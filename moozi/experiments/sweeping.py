@@ -26,6 +26,7 @@ from moozi.experiments.results import write_json, write_result
 from moozi.io.checkpoints import CheckpointInfo
 from moozi.io.metrics import read_metrics
 from moozi.io.run_directory import RunDirectory, read_run_config
+from moozi.io.run_lock import RunLock
 
 LEAST_TRAINING_S = 120.0
 """A piece that has less time left begins no training any more: most of it would go into the start."""
@@ -59,8 +60,8 @@ def main(
       for job in chosen:
         print(f"{job.name}: {describe(job, folder, results)}")
       return 0
-    with Piece(60.0 * given.piece_minutes) as piece:
-      return int(not Sweep(folder, piece).run(chosen, results))
+    with Piece(60.0 * given.piece_minutes) as piece, Sweep(folder, piece) as sweep:
+      return int(not sweep.run(chosen, results))
   except UserError as error:
     print(f"error: {error}", file=sys.stderr)
     return 2
@@ -102,6 +103,9 @@ class CommandError(Exception):
 class Sweep:
   """Does jobs until they are done or the piece is over.
 
+  Use it in a `with`: nobody else does jobs in the folder meanwhile. A command that a killed sweep left running
+  keeps others out, too, since two that train at once would spoil each other's wall times.
+
   Args:
     folder: of the runs, their logs and the evaluations that wait for others of their job.
     piece: the time there is.
@@ -118,11 +122,26 @@ class Sweep:
   ) -> None:
     self._folder = folder.absolute()  # commands run elsewhere
     self._piece, self._tell, self._moozi = piece, tell, tuple(moozi)
+    self._lock: RunLock | None = None
+
+  def __enter__(self) -> "Sweep":
+    """Raises RunError: another sweep is at work in the folder, or a command that it left running."""
+    try:
+      self._folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+      raise UserError(f"{self._folder}: cannot be made: {error.strerror}") from None
+    self._lock = RunLock(self._folder, "at the jobs of this folder")
+    return self
+
+  def __exit__(self, *_: object) -> None:
+    assert self._lock is not None
+    self._lock.close()
 
   def run(self, jobs: Sequence[Job], results: Path) -> bool:
     """Does what is missing, in order, and makes a folder in `results` of each job that is done.
 
     Returns: whether all commands went well.
+    Raises: RunError: another process writes into a job's run, and has the machine's time.
     """
     has_failed = False
     for job in jobs:
@@ -169,14 +188,15 @@ class Sweep:
 
   def _train(self, job: Job, progress: Progress) -> Progress:
     path = self._folder / job.run_name
+    if progress.has_folder:
+      with RunDirectory.open(path).claim():
+        pass  # the command would be refused where another process writes there
     if progress.env_steps:
       arguments: list[str | Path] = ["train", "--resume", path, *progress.grown]
       self._tell(f"{job.name}: goes on from {progress.env_steps:,} steps")
     else:
       if progress.has_folder:
-        # It ended before its first checkpoint, and nothing can go on from it; unless it has only just begun.
-        with RunDirectory.open(path).claim():
-          pass
+        # It ended before its first checkpoint, and nothing can go on from it.
         shutil.rmtree(path)
       arguments = ["train", job.config.absolute(), *job.settings(self._folder)]
       self._tell(f"{job.name}: begins")
@@ -215,10 +235,9 @@ class Sweep:
 
     Raises: CommandError: it ended by itself, and not well.
     """
-    self._folder.mkdir(parents=True, exist_ok=True)
     log = self._folder / f"{job.run_name}.log"
     with tempfile.TemporaryFile("w+") as out, log.open("a") as errors:
-      status = self._piece.run([*self._moozi, *arguments], out, errors, on_wait)
+      status = self._piece.run([*self._moozi, *arguments], out, errors, on_wait, self._lock)
       out.seek(0)
       printed = out.read()
       errors.write(printed)

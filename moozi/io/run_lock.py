@@ -1,4 +1,4 @@
-"""The lock on a run directory: one process at a time writes there. The kernel frees it when that one dies."""
+"""The lock on a folder: one process at a time writes there. The kernel frees it when that one dies."""
 
 import contextlib
 import errno
@@ -18,11 +18,16 @@ class RunLock:
 
   The file stays when the lock is given back: whoever removed it could remove another one's. What it says, the
   process that had it last, is for people and for the error of who comes second.
+
+  A process that is started with the lock's descriptor among its own holds it too, until it ends.
   """
 
-  def __init__(self, run: Path) -> None:
+  def __init__(self, run: Path, doing: str = "writing into this run") -> None:
     """Takes the lock.
 
+    Args:
+      run: the folder.
+      doing: what who comes second is told of who has it.
     Raises: RunError: another process has it, named by its id; or the lock cannot be made.
     """
     path = run / LOCK
@@ -37,15 +42,23 @@ class RunLock:
       if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
         holder = os.pread(self._file, 100, 0).decode("ascii", "replace").strip() or "unknown"
         os.close(self._file)
-        raise RunError(f"{run}: process {holder} is writing into this run; one at a time can") from None
+        raise RunError(f"{run}: process {holder} is {doing}; one at a time can") from None
       # Some network file systems have no locks: a run must be possible there.
       _log.warning(
         "%s: this file system has no locks (%s); a second process would not be kept out", path, error
       )
+    self.name_holder(str(os.getpid()))
+
+  def name_holder(self, holder: str) -> None:
+    """Writes who has the lock, for who comes second."""
     # On a full disk the lock holds all the same.
     with contextlib.suppress(OSError):
       os.ftruncate(self._file, 0)
-      os.pwrite(self._file, f"{os.getpid()}\n".encode(), 0)
+      os.pwrite(self._file, f"{holder}\n".encode(), 0)
+
+  def fileno(self) -> int:
+    """The lock's descriptor."""
+    return self._file
 
   def close(self) -> None:
     """Gives the lock back; a second call does nothing."""

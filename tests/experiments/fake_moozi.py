@@ -1,7 +1,8 @@
 """Stands in for `moozi` in tests of sweeps: leaves what the program leaves, without training anything.
 
 What lies in the folder of the runs says how it behaves: with `pause` a run stops at half of its steps and has
-its caller told that the time is over; with `fail` every evaluation fails.
+its caller told that the time is over; with `fail` every evaluation fails; with `hang` a run leaves its
+process id in `hanging`, and does nothing more.
 """
 
 import itertools
@@ -29,6 +30,11 @@ def train(arguments: list[str]) -> None:
   else:
     run = RunDirectory.create(load_config(arguments[0], arguments[1:]))
     config = run.load_config()
+  if (run.path.parent / "hang").exists():
+    (run.path / "pid").write_text(str(os.getpid()))
+    (run.path / "pid").rename(run.path.parent / "hanging")
+    while True:
+      signal.pause()
   pause = run.path.parent / "pause"
   steps = config.max_env_steps // 2 if pause.exists() else config.max_env_steps
   meta = {"env_steps": steps, "learner_steps": steps, "wall_s": 60.0 * steps}

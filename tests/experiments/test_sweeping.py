@@ -1,7 +1,12 @@
 """Sweeps with a stand-in for the program: what is done, what is not, and where it goes on."""
 
 import json
+import os
+import select
+import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +18,7 @@ from moozi.experiments.pieces import Piece
 from moozi.experiments.results import read_results
 from moozi.experiments.sweeping import Sweep, describe, is_done
 from moozi.io.run_directory import RunDirectory
+from tests.experiments.made import ROOT
 
 FAKE = (sys.executable, Path(__file__).with_name("fake_moozi.py"))
 TWICE = (Evaluation(checkpoint="100", episodes=3), Evaluation(checkpoint="last", episodes=3))
@@ -37,8 +43,8 @@ class Place:
 
   def sweep(self, *jobs: Job) -> bool:
     self.said.clear()
-    with Piece(3600) as piece:
-      return Sweep(self.folder, piece, self.said.append, FAKE).run(jobs, self.results)
+    with Piece(3600) as piece, Sweep(self.folder, piece, self.said.append, FAKE) as sweep:
+      return sweep.run(jobs, self.results)
 
   def describe(self, job: Job) -> str:
     return describe(job, self.folder, self.results)
@@ -91,8 +97,9 @@ def test_a_run_that_was_stopped_is_not_done_and_goes_on(place):
 
 
 def test_a_piece_that_is_nearly_over_begins_no_training(place):
-  with Piece(sweeping.LEAST_TRAINING_S / 2) as piece:
-    assert Sweep(place.folder, piece, place.said.append, FAKE).run([place.job()], place.results)
+  piece = Piece(sweeping.LEAST_TRAINING_S / 2)
+  with piece, Sweep(place.folder, piece, place.said.append, FAKE) as sweep:
+    assert sweep.run([place.job()], place.results)
   assert place.said == ["not done yet: one"]
   assert not (place.folder / "one").exists()
 
@@ -176,6 +183,65 @@ def test_a_run_without_a_checkpoint_begins_anew_unless_somebody_writes_there(pla
   assert not (run.path / "mark").exists()
 
 
+def test_a_run_that_somebody_else_goes_on_with_ends_the_sweep(place):
+  """Its orphan has the machine: a job after it would be timed beside it."""
+  job, other = place.job(), place.job("other")
+  (place.folder / "pause").touch()
+  place.sweep(job)
+  (place.folder / "pause").unlink()
+  run = RunDirectory.open(place.folder / "one")
+  with run.claim(), pytest.raises(RunError, match="is writing into this run"):
+    place.sweep(job, other)
+  assert not (place.folder / "other").exists()
+  assert place.sweep(job, other)
+
+
+def test_one_sweep_at_a_time_is_at_work_in_a_folder(place):
+  with (
+    Piece(3600) as piece,
+    Sweep(place.folder, piece, place.said.append, FAKE),
+    pytest.raises(RunError, match=rf"runs: process {os.getpid()} is at the jobs of this folder"),
+  ):
+    place.sweep(place.job())
+  assert place.sweep(place.job())
+
+
+KILLED = """
+import sys
+from pathlib import Path
+from moozi.experiments.jobs import Job
+from moozi.experiments.pieces import Piece
+from moozi.experiments.sweeping import Sweep
+folder, config, fake = map(Path, sys.argv[1:])
+with Piece(None) as piece, Sweep(folder, piece, moozi=(sys.executable, fake)) as sweep:
+  sweep.run([Job(name="one", config=config, overrides=("max_env_steps=100",))], folder / "results")
+"""
+
+
+def test_what_a_killed_sweep_left_running_keeps_others_out(place):
+  """Until it ends; by then both the killed one and what it started have let go."""
+  (place.folder / "hang").touch()
+  command = [sys.executable, "-c", KILLED, place.folder, place.config, FAKE[1]]
+  environment = os.environ | {"PYTHONPATH": str(ROOT)}
+  sweep = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
+  while not (place.folder / "hanging").exists():
+    assert sweep.poll() is None
+    time.sleep(0.05)
+  orphan = int((place.folder / "hanging").read_text())
+  try:
+    sweep.kill()
+    sweep.wait()
+    with pytest.raises(RunError, match=rf"process {sweep.pid} with its command {orphan} is at the jobs"):
+      place.sweep(place.job("other"))
+    end = os.pidfd_open(orphan)
+  finally:
+    os.kill(orphan, signal.SIGKILL)
+  select.select([end], [], [])
+  os.close(end)
+  (place.folder / "hang").unlink()
+  assert place.sweep(place.job("other"))
+
+
 def test_the_command_line(place, capsys):
   jobs = [place.job(), place.job("other")]
 
@@ -205,14 +271,14 @@ def test_a_sweep_of_the_program_itself(tmp_path, monkeypatch):
     overrides = (*TINY, *rare, f"max_env_steps={steps}", "evaluation.gif=false", "logging.period_s=1e-9")
     return Job(name="one", config=config, overrides=overrides, evaluations=TWICE)
 
-  with Piece(600) as piece:
-    sweep = Sweep(folder, piece, lambda line: piece.end() if "steps/s" in line else None)
+  piece = Piece(600)
+  with piece, Sweep(folder, piece, lambda line: piece.end() if "steps/s" in line else None) as sweep:
     assert sweep.run([job(10**9)], results)
   assert not results.exists()
   stopped_at = progress_of(job(10**9), folder).env_steps
   assert stopped_at > 0
-  with Piece(600) as piece:
-    assert Sweep(folder, piece).run([job(stopped_at + 64)], results)
+  with Piece(600) as piece, Sweep(folder, piece) as sweep:
+    assert sweep.run([job(stopped_at + 64)], results)
   (result,) = read_results(results)
   assert result.evaluations[-1]["env_steps"] == stopped_at + 64
   assert len(result.evaluations[-1]["returns"]) == 3

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from moozi.core.errors import UserError
+from moozi.core.errors import RunError, UserError
 from moozi.experiments.jobs import (
   Evaluation,
   Job,
@@ -45,7 +45,7 @@ def main(
     results: where each finished job has a folder.
     doc: the program's own text.
     arguments: without the program's name; None takes the process's own.
-  Returns: 0; 1 where a command failed; 2 after an error of the user's.
+  Returns: 0; 1 where a job could not be done; 2 after an error of the user's.
   """
   parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
   parser.add_argument(
@@ -58,7 +58,10 @@ def main(
     chosen = _choose(jobs, given.only)
     if given.list:
       for job in chosen:
-        print(f"{job.name}: {describe(job, folder, results)}")
+        try:
+          print(f"{job.name}: {describe(job, folder, results)}")
+        except UserError as error:
+          print(f"{job.name}: {error}")
       return 0
     with Piece(60.0 * given.piece_minutes) as piece, Sweep(folder, piece) as sweep:
       return int(not sweep.run(chosen, results))
@@ -140,35 +143,45 @@ class Sweep:
   def run(self, jobs: Sequence[Job], results: Path) -> bool:
     """Does what is missing, in order, and makes a folder in `results` of each job that is done.
 
-    Returns: whether all commands went well.
+    A job that cannot be done (its command fails, its run was begun with other settings) is told, and costs the
+    others nothing.
+
+    Returns: whether there was none of that.
     Raises: RunError: another process writes into a job's run, and has the machine's time.
     """
+    left: list[str] = []
     has_failed = False
     for job in jobs:
-      if self._piece.is_over:
-        break
-      if is_done(job, self._folder, results):
-        continue
       try:
-        figures = self.finish(job)
-      except CommandError as error:
+        is_left = not self._do(job, results)
+      except RunError:
+        raise
+      except (CommandError, UserError) as error:
         self._tell(f"{job.name}: {error}")
-        has_failed = True
-        continue
-      if figures is not None:
-        run = RunDirectory.open(self._folder / job.run_name)
-        write_result(results / job.name, run, figures, with_curve=job.run is None)
-        self._tell(f"{job.name}: done")
-    left = [job.name for job in jobs if not is_done(job, self._folder, results)]
+        is_left = has_failed = True
+      if is_left:
+        left.append(job.name)
     self._tell(f"not done yet: {', '.join(left)}" if left else "all is done")
     return not has_failed
+
+  def _do(self, job: Job, results: Path) -> bool:
+    """Does what is missing of a job; whether it is done afterwards. Raises as `finish` does."""
+    if is_done(job, self._folder, results):
+      return True
+    figures = None if self._piece.is_over else self.finish(job)
+    if figures is None:
+      return False
+    run = RunDirectory.open(self._folder / job.run_name)
+    write_result(results / job.name, run, figures, with_curve=job.run is None)
+    self._tell(f"{job.name}: done")
+    return True
 
   def finish(self, job: Job) -> list[dict[str, Any]] | None:
     """Trains to the end of the job's run and makes its evaluations, as far as that has not been done.
 
     Returns: the evaluations' figures; None where the piece was over before that.
     Raises: CommandError: a command ended by itself, and not well. UserError: the run was begun with other
-      settings, or another process writes there.
+      settings. RunError: another process writes there.
     """
     progress = progress_of(job, self._folder)
     if not progress.is_complete:

@@ -159,9 +159,14 @@ def test_a_run_is_complete_when_its_time_is_over(place):
 def test_a_run_with_other_settings_is_not_gone_on_with(place):
   (place.folder / "pause").touch()
   place.sweep(place.job())
-  other = place.job("one", 100, "learner.batch_size=32")
+  changed = place.job("one", 100, "learner.batch_size=32")
   with pytest.raises(UserError, match=r"was begun with another learner\.batch_size than the job one has now"):
-    place.sweep(other)
+    progress_of(changed, place.folder)
+  (place.folder / "pause").unlink()
+  assert not place.sweep(changed, place.job("other"))
+  assert place.said[0].startswith("one: ")
+  assert "was begun with another learner.batch_size" in place.said[0]
+  assert place.said[-2:] == ["other: done", "not done yet: one"], "it costs the others nothing"
   assert place.describe(place.job("one", 100, "logging.period_s=1")) == "at 50 steps"
 
 
@@ -254,6 +259,12 @@ def test_the_command_line(place, capsys):
   assert capsys.readouterr().err == "error: --only third: no such job; there are one, other\n"
   assert main("--only", "other", "--piece-minutes", "0") == 0
   assert capsys.readouterr().out == "not done yet: other\n"
+  RunDirectory.create(place.job("one", 100, "learner.batch_size=32").load_config(place.folder))
+  assert main("--list") == 0
+  listed = capsys.readouterr().out.splitlines()
+  assert "was begun with another learner.batch_size" in listed[0]
+  assert listed[1:] == ["other: not begun"]
+  assert main("--only", "one") == 1
 
 
 @pytest.mark.slow

@@ -3,8 +3,8 @@
     python experiments/minatar_vs_ppo/analysis.py             # results/table.md and results/table.json
     python experiments/minatar_vs_ppo/analysis.py --readme    # and the table of the project's README
 
-A figure is the mean over seeds of the mean return of their evaluation episodes, from the checkpoint nearest
-the stated environment step, with a 95% bootstrap interval over seeds and episodes.
+A figure is the mean over seeds of the mean return of their evaluation episodes, from the checkpoint
+at the stated environment step or just after it, with a 95% bootstrap interval over seeds and episodes.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from moozi.core.errors import UserError
-from moozi.experiments.jobs import is_near
+from moozi.experiments.jobs import may_stand_for
 from moozi.experiments.results import Result, read_results, write_json
 from moozi.experiments.statistics import estimate
 from moozi.io.yaml_files import read_yaml, write_text
@@ -33,19 +33,19 @@ LIBRARY = "minatar:"
 def rows_of(results: Sequence[Result]) -> list[dict[str, Any]]:
   """A row for each agent, stickiness, environment step and game that there are figures of.
 
-  Of several evaluations of a run near a step the nearest counts, and none with another number of simulations
-  than the run's own.
+  Of several evaluations of a run that may stand for a step the first counts, and none with another number of
+  simulations than the run's own.
   """
   groups: dict[tuple[Any, ...], list[tuple[Result, dict[str, Any]]]] = {}
   for result in results:
     if not result.config.env.name.startswith(LIBRARY):
       continue
     for steps in AT_STEPS:
-      near = [e for e in result.evaluations if is_near(e["env_steps"], steps) and _counts(e)]
-      if near:
-        nearest = min(near, key=lambda e, steps=steps: abs(e["env_steps"] - steps))
+      found = [e for e in result.evaluations if may_stand_for(e["env_steps"], steps) and _counts(e)]
+      if found:
+        first = min(found, key=lambda e: e["env_steps"])
         key = (result.agent, result.sticky_action_prob or 0.0, steps, result.game)
-        groups.setdefault(key, []).append((result, nearest))
+        groups.setdefault(key, []).append((result, first))
   return [_row(key, members) for key, members in sorted(groups.items())]
 
 
@@ -128,8 +128,8 @@ def _legend(rows: Sequence[dict[str, Any]]) -> str:
   others = ", ".join(f"{game.replace('_', ' ')} {cap[0]:,}" for game, cap in caps.items() if cap != [1000])
   return (
     f"MooZi and PPO of this repository: mean return of {MIN_EPISODES} noise-free evaluation episodes a seed, "
-    "from the checkpoint nearest the stated step, with 95% bootstrap intervals over seeds and episodes (of "
-    "one seed: over its episodes alone), and the wall time until that checkpoint on "
+    "from the checkpoint at the stated step or just after it, with 95% bootstrap intervals over seeds and "
+    "episodes (of one seed: over its episodes alone), and the wall time until that checkpoint on "
     f"{' or '.join(map(str, cores))} cores; episodes are cut off after 1,000 steps"
     f"{f' ({others})' if others else ''}. The others are as published under conditions of their own, ≈ read "
     "off a plot; sources and how each was evaluated: experiments/minatar_vs_ppo/published.yaml."

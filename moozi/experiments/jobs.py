@@ -18,7 +18,7 @@ GROWS = ("max_env_steps", "max_wall_s")
 # What depends on where and how a run is watched, and changes nothing in it.
 _ELSEWHERE = ("run.", "logging.")
 # A milestone is a round of steps, or what a driver has in flight, after the step it is for.
-_NEAR = 0.05
+_MOST_AFTER = 0.05
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -129,23 +129,46 @@ def newest_resumable(run: RunDirectory) -> CheckpointInfo | None:
   return found[-1] if found else None
 
 
-def is_near(env_steps: int, wanted: int) -> bool:
-  """Whether a checkpoint may stand for a stated environment step."""
-  return abs(env_steps - wanted) <= _NEAR * wanted
+def may_stand_for(env_steps: int, wanted: int) -> bool:
+  """Whether a checkpoint of so many steps may stand for a stated environment step: never one with fewer."""
+  return 0 <= env_steps - wanted <= _MOST_AFTER * wanted
+
+
+def find_checkpoint_of(run: RunDirectory, which: str) -> CheckpointInfo | None:
+  """The checkpoint that a figure is from.
+
+  Of an environment step it is the first that may stand for it among the milestones and the run's last. The one
+  that is kept for its good evaluation is none of them: it would be chosen by what is to be measured.
+
+  Args:
+    run: one that is complete.
+    which: an environment step, or what `find_checkpoint` takes.
+  Returns: None where no checkpoint may stand for the step.
+  Raises: UserError: the run has no checkpoint, or not that one.
+  """
+  last = find_checkpoint(run.checkpoints_path, "last")
+  if not which.isdigit():
+    return find_checkpoint(run.checkpoints_path, which)
+  for info in list_checkpoints(run.checkpoints_path):
+    is_candidate = info.meta.get("is_milestone") or info.name == last.name
+    if is_candidate and may_stand_for(info.env_steps, int(which)):
+      return info
+  return None
 
 
 def evaluations_of(job: Job, folder: Path) -> dict[Path, tuple[Evaluation, CheckpointInfo]]:
   """The evaluations of a job whose run is complete, each with its checkpoint.
 
   Returns: by the file where its figures wait until all of the job's are there. One of an environment step
-    that the run never came to is not among them, and of two that are the same only the first.
+    that no checkpoint may stand for, such as one that the run never came to, is not among them, and of two that
+    are the same only the first.
   Raises: UserError: the run has no checkpoint.
   """
   run = RunDirectory.open(folder / job.run_name)
   out: dict[Path, tuple[Evaluation, CheckpointInfo]] = {}
   for evaluation in job.evaluations:
-    found = find_checkpoint(run.checkpoints_path, evaluation.checkpoint)
-    if evaluation.checkpoint.isdigit() and not is_near(found.env_steps, int(evaluation.checkpoint)):
+    found = find_checkpoint_of(run, evaluation.checkpoint)
+    if found is None:
       continue
     simulations = "own" if evaluation.simulations is None else evaluation.simulations
     name = f"{found.name}_simulations_{simulations}_episodes_{evaluation.episodes}.json"

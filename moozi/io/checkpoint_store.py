@@ -43,8 +43,8 @@ class CheckpointStore:
   """Saves a run's checkpoints under names of their environment step, and removes those no longer kept.
 
   A milestone is the first checkpoint at or after each multiple of `milestones_env_steps`; it stays, so that
-  a figure can be reported from the checkpoint nearest a stated step. The last few also keep what a resumed
-  run needs.
+  a figure can be reported from a stated step, not from the best one near it. The last few also keep what a
+  resumed run needs.
   """
 
   def __init__(self, directory: Path, config: CheckpointConfig, resume: ResumeStore | None = None) -> None:

@@ -13,7 +13,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from moozi.core.errors import UserError
-from moozi.experiments.results import Result, read_results
+from moozi.experiments.results import Result, check_alike, check_same_conditions, read_results
 from moozi.experiments.statistics import estimate
 from moozi.io.yaml_files import read_yaml
 
@@ -45,7 +45,9 @@ def main(
   parser.add_argument("--out", type=Path, default=HERE / f"{name}.png", help="the picture")
   given = parser.parse_args(arguments)
   try:
-    figure = draw(read_results(given.results))
+    results = read_results(given.results)
+    check_same_conditions([r for r in results if r.config.env.name.startswith("minatar:")])
+    figure = draw(results)
   except UserError as error:
     print(f"error: {name}: {error}", file=sys.stderr)
     return 2
@@ -58,7 +60,7 @@ def main(
 def curves_of(results: Sequence[Result], agent: str, game: str, sticky: float) -> list[Result]:
   """The results of an agent on one of MinAtar's games that have a curve, one for each seed.
 
-  Raises: UserError: there is none.
+  Raises: UserError: there is none, or some that are not alike.
   """
   found = [
     r
@@ -71,6 +73,7 @@ def curves_of(results: Sequence[Result], agent: str, game: str, sticky: float) -
     raise UserError(
       f"no result of {agent} on {game} with {how}; experiments/minatar_vs_ppo/sweep.py makes it"
     )
+  check_alike(found)
   return found
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from moozi.core.errors import UserError
 from moozi.experiments.jobs import may_stand_for
-from moozi.experiments.results import Result, read_results, write_json
+from moozi.experiments.results import Result, check_alike, check_same_conditions, read_results, write_json
 from moozi.experiments.statistics import estimate
 from moozi.io.yaml_files import read_yaml, write_text
 
@@ -35,6 +35,8 @@ def rows_of(results: Sequence[Result]) -> list[dict[str, Any]]:
 
   Of several evaluations of a run that may stand for a step the first counts, and none with another number of
   simulations than the run's own.
+
+  Raises: UserError: results that would be pooled as seeds are not alike, or were evaluated differently.
   """
   groups: dict[tuple[Any, ...], list[tuple[Result, dict[str, Any]]]] = {}
   for result in results:
@@ -46,6 +48,9 @@ def rows_of(results: Sequence[Result]) -> list[dict[str, Any]]:
         first = min(found, key=lambda e: e["env_steps"])
         key = (result.agent, result.sticky_action_prob or 0.0, steps, result.game)
         groups.setdefault(key, []).append((result, first))
+  for members in groups.values():
+    check_alike([result for result, _ in members])
+  check_same_conditions([result for members in groups.values() for result, _ in members])
   return [_row(key, members) for key, members in sorted(groups.items())]
 
 
@@ -64,6 +69,7 @@ def _row(key: tuple[Any, ...], members: list[tuple[Result, dict[str, Any]]]) -> 
     "seeds": [result.config.seed for result, _ in members],
     "step_cap": sorted({result.config.env.kwargs.get("max_episode_steps") or 0 for result, _ in members}),
     "cores": sorted({result.cores for result, _ in members}),
+    "evaluation": members[0][0].conditions,
     "env_steps": [e["env_steps"] for e in evaluations],
     "distinct_episodes": [e["distinct_episodes"] for e in evaluations],
     "wall_min": sum(e["wall_s"] for e in evaluations) / len(evaluations) / 60,
@@ -126,10 +132,13 @@ def _legend(rows: Sequence[dict[str, Any]]) -> str:
   cores = sorted({count for row in rows for count in row["cores"]})
   caps = {row["game"]: row["step_cap"] for row in rows}
   others = ", ".join(f"{game.replace('_', ' ')} {cap[0]:,}" for game, cap in caps.items() if cap != [1000])
+  conditions = rows[0]["evaluation"]
+  noise = "noise-free" if conditions["noise_free"] else "not noise-free"
   return (
-    f"MooZi and PPO of this repository: mean return of {MIN_EPISODES} noise-free evaluation episodes a seed, "
-    "from the checkpoint at the stated step or just after it, with 95% bootstrap intervals over seeds and "
-    "episodes (of one seed: over its episodes alone), and the wall time until that checkpoint on "
+    f"MooZi and PPO of this repository: mean return of {MIN_EPISODES} evaluation episodes a seed, {noise}, that "
+    f"begin with up to {conditions['max_random_starts']} random actions, from the checkpoint at the stated step "
+    "or just after it, with 95% bootstrap intervals over seeds and episodes (of one seed: over its episodes "
+    "alone), and the wall time until that checkpoint on "
     f"{' or '.join(map(str, cores))} cores; episodes are cut off after 1,000 steps"
     f"{f' ({others})' if others else ''}. The others are as published under conditions of their own, ≈ read "
     "off a plot; sources and how each was evaluated: experiments/minatar_vs_ppo/published.yaml."

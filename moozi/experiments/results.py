@@ -19,11 +19,15 @@ from typing import Any
 
 from moozi.core.config import Config
 from moozi.core.errors import UserError
+from moozi.experiments.jobs import GROWS, differences
 from moozi.io.config import save_config
 from moozi.io.metrics import read_metrics
 from moozi.io.plain_json import to_plain_json
 from moozi.io.run_directory import RunDirectory, read_run_config
 from moozi.io.whole_files import write_whole
+
+CONDITIONS = ("noise_free", "max_random_starts", "max_episode_steps", "seed")
+"""Settings of `evaluation` under which returns come about."""
 
 MAX_TICKS = 200
 """Ticks that a result keeps beside those of evaluations."""
@@ -139,6 +143,11 @@ class Result:
     return None if value is None else float(value)
 
   @property
+  def conditions(self) -> dict[str, Any]:
+    """Of its evaluations: what `CONDITIONS` names."""
+    return {key: getattr(self.config.evaluation, key) for key in CONDITIONS}
+
+  @property
   def has_curve(self) -> bool:
     """Whether it has metrics."""
     return (self.path / "metrics.jsonl").exists()
@@ -167,3 +176,36 @@ def _read_result(path: Path) -> Result:
     raise UserError(f"{path}: not a result: {type(error).__name__}: {error}") from None
   config = read_run_config(path / "config.yaml")
   return Result(path=path, config=config, evaluations=evaluations, cores=cores)
+
+
+def check_alike(results: Sequence[Result]) -> None:
+  """Refuses what cannot be pooled as seeds of one thing.
+
+  Raises: UserError: two have one seed, or settings that differ in more than the seed and how long a run may last.
+  """
+  by_seed: dict[int, Result] = {}
+  for result in results:
+    seed = result.config.seed
+    if seed in by_seed:
+      raise UserError(f"{by_seed[seed].path} and {result.path}: are of one seed, {seed}; they count as two")
+    by_seed[seed] = result
+    others = [k for k in differences(results[0].config, result.config) if k not in ("seed", *GROWS)]
+    if others:
+      raise UserError(
+        f"{results[0].path} and {result.path}: differ in {', '.join(others)}; seeds of one experiment differ in "
+        "nothing but the seed"
+      )
+
+
+def check_same_conditions(results: Sequence[Result]) -> None:
+  """Refuses to hold returns against each other that came about under other conditions.
+
+  Raises: UserError: evaluations of two results differ in one of `CONDITIONS`.
+  """
+  for result in results:
+    for key, value in result.conditions.items():
+      other = results[0].conditions[key]
+      if value != other:
+        raise UserError(
+          f"{results[0].path} and {result.path}: were evaluated with evaluation.{key} of {other} and of {value}"
+        )

@@ -90,6 +90,21 @@ def test_rows_are_of_the_checkpoints_at_a_step_and_of_the_run_s_own_search(resul
   assert (one["low"], one["high"]) == (pytest.approx(4.0, abs=0.1), pytest.approx(6.0, abs=0.1))
 
 
+@pytest.mark.parametrize(
+  ("overrides", "said"),
+  [
+    (("seed=0",), "are of one seed, 0"),
+    (("seed=2", "targets.n_step=5"), "differ in targets.n_step"),
+    (("seed=3", *PPO, "evaluation.noise_free=false", "env.kwargs.sticky_action_prob=0.1"), "were evaluated with"),
+  ],
+)
+def test_results_that_do_not_go_together_make_no_table(results, capsys, overrides, said):
+  make_result(results, "other", [evaluation(1_000_000, HUNDRED)], overrides=overrides)
+  assert analysis.main(["--results", str(results)]) == 2
+  assert said in capsys.readouterr().err
+  assert not (results / "table.md").exists()
+
+
 def cells(line: str) -> list[str]:
   return [cell.strip() for cell in line.strip("|").split("|")]
 

@@ -3,7 +3,7 @@
 import pytest
 
 from moozi.core.errors import UserError
-from moozi.experiments.results import read_results, thin
+from moozi.experiments.results import check_alike, check_same_conditions, read_results, thin
 from tests.experiments.made import evaluation, make_result
 
 
@@ -38,3 +38,39 @@ def test_a_folder_that_is_no_result_is_named(tmp_path):
   (folder / "machine.json").write_text("[]")
   with pytest.raises(UserError, match=r"/a: not a result: TypeError"):
     read_results(tmp_path)
+
+
+def test_seeds_of_one_thing_differ_in_the_seed_and_in_how_long_they_lasted(tmp_path):
+  for seed, more in enumerate(((), ("max_env_steps=5", "max_wall_s=7", "run.name=x", "logging.period_s=2"))):
+    make_result(tmp_path, f"r{seed}", [], overrides=(f"seed={seed}", *more))
+  results = read_results(tmp_path)
+  check_alike(results)
+  check_alike([])
+  with pytest.raises(UserError, match=r"/r1 and .*/r1: are of one seed, 1"):
+    check_alike([*results, results[1]])
+
+
+@pytest.mark.parametrize("key", ["learner.batch_size", "env.kwargs.max_episode_steps", "evaluation.episodes"])
+def test_what_differs_in_more_is_not_pooled(tmp_path, key):
+  make_result(tmp_path, "a", [])
+  make_result(tmp_path, "b", [], overrides=("seed=1", f"{key}=77"))
+  with pytest.raises(UserError, match=rf"/a and .*/b: differ in {key}; "):
+    check_alike(read_results(tmp_path))
+
+
+@pytest.mark.parametrize(
+  ("override", "said"),
+  [
+    ("evaluation.noise_free=false", r"evaluation\.noise_free of True and of False"),
+    ("evaluation.max_random_starts=0", r"evaluation\.max_random_starts of 8 and of 0"),
+    ("evaluation.seed=5", r"evaluation\.seed of 20000003 and of 5"),
+    ("evaluation.max_episode_steps=50", r"evaluation\.max_episode_steps of 10000 and of 50"),
+  ],
+)
+def test_returns_of_other_conditions_are_not_held_against_each_other(tmp_path, override, said):
+  make_result(tmp_path, "a", [])
+  make_result(tmp_path, "b", [], overrides=("algorithm=ppo", "seed=1", "evaluation.episodes=3"))
+  check_same_conditions(read_results(tmp_path))
+  make_result(tmp_path, "c", [], overrides=(override,))
+  with pytest.raises(UserError, match=rf"/a and .*/c: were evaluated with {said}"):
+    check_same_conditions(read_results(tmp_path))

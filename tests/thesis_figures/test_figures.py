@@ -113,6 +113,18 @@ def test_a_missing_result_is_told_in_one_line(main, results, tmp_path, capsys, n
   assert not out.exists()
 
 
+@pytest.mark.parametrize(
+  ("overrides", "said"),
+  [(("learner.batch_size=32",), "differ in learner.batch_size"), (("evaluation.seed=1",), "were evaluated with")],
+)
+def test_seeds_that_are_not_alike_are_not_drawn_together(main, results, tmp_path, capsys, overrides, said):
+  shutil.copytree(results, tmp_path / "some")
+  curve = [(100_000, 60.0, 1.0)]
+  make_result(tmp_path / "some", "another", [], curve, overrides=("seed=2", *overrides))
+  assert main("figure_5_2", "--results", tmp_path / "some", "--out", tmp_path / "out.png") == 2
+  assert said in capsys.readouterr().err
+
+
 def test_the_program_itself_ends_with_status_2(tmp_path):
   command = [
     sys.executable,

@@ -106,13 +106,23 @@ def progress_of(job: Job, folder: Path) -> Progress:
   newest = newest_resumable(run)
   if newest is None:
     return Progress(env_steps=0, has_folder=True, is_complete=False, grown=tuple(grown))
-  is_timed_out = wanted.max_wall_s is not None and newest.meta.get("wall_s", 0.0) >= wanted.max_wall_s
   return Progress(
     env_steps=newest.env_steps,
     has_folder=True,
-    is_complete=newest.env_steps >= wanted.max_env_steps or is_timed_out,
+    is_complete=is_complete(newest.env_steps, wall_s_of(newest), wanted),
     grown=tuple(grown),
   )
+
+
+def wall_s_of(info: CheckpointInfo) -> float:
+  """Seconds of the run until the checkpoint."""
+  return float(info.meta.get("wall_s", 0.0))
+
+
+def is_complete(env_steps: int, wall_s: float, wanted: Config) -> bool:
+  """Whether a run has made all the steps, or taken all the time, that the configuration gives it."""
+  is_timed_out = wanted.max_wall_s is not None and wall_s >= wanted.max_wall_s
+  return env_steps >= wanted.max_env_steps or is_timed_out
 
 
 def differences(there: Config, here: Config) -> list[str]:

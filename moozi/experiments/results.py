@@ -5,6 +5,7 @@ metrics.jsonl      its ticks, thinned; not where another result has the same run
 summary.json       what the run said at its end
 evaluations.json   a list: `moozi evaluate --json --returns` of each checkpoint, with its wall time
 machine.json       cores and versions
+job.json           how far the run had come, and which evaluations were asked for
 """
 
 import dataclasses
@@ -19,7 +20,15 @@ from typing import Any
 
 from moozi.core.config import Config
 from moozi.core.errors import UserError
-from moozi.experiments.jobs import GROWS, differences
+from moozi.experiments.jobs import (
+  GROWS,
+  Evaluation,
+  Job,
+  differences,
+  is_complete,
+  newest_resumable,
+  wall_s_of,
+)
 from moozi.io.config import save_config
 from moozi.io.metrics import read_metrics
 from moozi.io.plain_json import to_plain_json
@@ -43,16 +52,14 @@ def write_json(path: Path, value: Any, indent: int | None = 1) -> None:
   write_whole(path, (text + "\n").encode())
 
 
-def write_result(
-  path: Path, run: RunDirectory, evaluations: Sequence[dict[str, Any]], with_curve: bool = True
-) -> None:
+def write_result(path: Path, run: RunDirectory, job: Job, evaluations: Sequence[dict[str, Any]]) -> None:
   """Makes the folder of a job that is done; one that is there is replaced.
 
   Args:
     path: the folder.
-    run: of the job.
+    run: of the job; complete.
+    job: where it names a run that other jobs share, the metrics are left to the one that the run is called after.
     evaluations: their figures.
-    with_curve: metrics.jsonl is part of it; false where another result of the same run has it.
   """
   temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
   shutil.rmtree(temporary, ignore_errors=True)
@@ -63,18 +70,49 @@ def write_result(
     config.model_copy(update={"run": config.run.model_copy(update={"dir": "runs"})}),
     temporary / "config.yaml",
   )
-  if with_curve:
+  if job.run is None:
     lines = [json.dumps(to_plain_json(tick)) for tick in thin(read_metrics(run.metrics_path))]
     write_whole(temporary / "metrics.jsonl", ("\n".join(lines) + "\n").encode())
   if run.summary_path.exists():
     shutil.copyfile(run.summary_path, temporary / "summary.json")
   write_json(temporary / "evaluations.json", evaluations, indent=None)
   write_json(temporary / "machine.json", machine())
+  write_json(temporary / "job.json", _came_of(job, run))
   old = path.with_name(f".{path.name}.{os.getpid()}.old")
   if path.exists():
     path.rename(old)
   temporary.rename(path)
   shutil.rmtree(old, ignore_errors=True)
+
+
+def _came_of(job: Job, run: RunDirectory) -> dict[str, Any]:
+  newest = newest_resumable(run)
+  assert newest is not None, "the run is complete"
+  return {
+    "env_steps": newest.env_steps,
+    "wall_s": wall_s_of(newest),
+    "evaluations": [dataclasses.asdict(evaluation) for evaluation in job.evaluations],
+  }
+
+
+def is_result_of(path: Path, job: Job, wanted: Config) -> bool:
+  """Whether the folder has all that the job asks for now: its steps or its time, and its evaluations.
+
+  Args:
+    path: where its result would lie.
+    job: it may have grown since the result was made.
+    wanted: its configuration.
+  Raises: UserError: what is there is no result.
+  """
+  if not (path / "job.json").exists():
+    return False  # one of an older kind is made again, of what its run has left
+  try:
+    came = json.loads((path / "job.json").read_text("utf-8"))
+    env_steps, wall_s = int(came["env_steps"]), float(came["wall_s"])
+    made = {Evaluation(**evaluation) for evaluation in came["evaluations"]}
+  except (OSError, ValueError, KeyError, TypeError) as error:
+    raise UserError(f"{path}: not a result: {type(error).__name__}: {error}") from None
+  return is_complete(env_steps, wall_s, wanted) and made.issuperset(job.evaluations)
 
 
 def machine() -> dict[str, Any]:

@@ -22,7 +22,7 @@ from moozi.experiments.jobs import (
   read_evaluation,
 )
 from moozi.experiments.pieces import MOOZI, Piece
-from moozi.experiments.results import write_json, write_result
+from moozi.experiments.results import is_result_of, write_json, write_result
 from moozi.io.checkpoints import CheckpointInfo
 from moozi.io.metrics import read_metrics
 from moozi.io.run_directory import RunDirectory, read_run_config
@@ -92,11 +92,8 @@ def describe(job: Job, folder: Path, results: Path) -> str:
 
 
 def is_done(job: Job, folder: Path, results: Path) -> bool:
-  """Whether its result is there, of as many steps as the job has now."""
-  path = results / job.name / "config.yaml"
-  if not path.exists():
-    return False
-  return read_run_config(path).max_env_steps >= job.load_config(folder).max_env_steps
+  """Whether its result is there, with the steps or the time, and the evaluations, that the job has now."""
+  return is_result_of(results / job.name, job, job.load_config(folder))
 
 
 class CommandError(Exception):
@@ -172,7 +169,7 @@ class Sweep:
     if figures is None:
       return False
     run = RunDirectory.open(self._folder / job.run_name)
-    write_result(results / job.name, run, figures, with_curve=job.run is None)
+    write_result(results / job.name, run, job, figures)
     self._tell(f"{job.name}: done")
     return True
 
@@ -221,9 +218,12 @@ class Sweep:
     self, job: Job, evaluation: Evaluation, found: CheckpointInfo, path: Path
   ) -> dict[str, Any] | None:
     """The figures, which wait at `path` for the others; None where the piece was over before they came."""
+    wanted = {"wanted": evaluation.checkpoint, "simulations": evaluation.simulations}
     before = read_evaluation(path)
-    if before is not None or self._piece.is_over:
-      return before
+    if before is not None:
+      return before | wanted  # another job, or this one before it grew, may have called it otherwise
+    if self._piece.is_over:
+      return None
     run = self._folder / job.run_name
     arguments: list[str | Path] = ["evaluate", run, "--checkpoint", found.name, "--json", "--returns"]
     arguments += ["--episodes", str(evaluation.episodes)]
@@ -232,7 +232,6 @@ class Sweep:
     printed = self._command(job, arguments)
     if printed is None:
       return None
-    wanted = {"wanted": evaluation.checkpoint, "simulations": evaluation.simulations}
     figures: dict[str, Any] = wanted | {"wall_s": found.meta.get("wall_s")} | json.loads(printed)
     write_json(path, figures, indent=None)
     self._tell(

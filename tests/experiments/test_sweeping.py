@@ -62,7 +62,7 @@ def test_a_job_is_trained_evaluated_and_kept_whole(place):
   ]
   assert place.describe(job) == "done"
   folder = place.results / "one"
-  files = {"config.yaml", "evaluations.json", "machine.json", "metrics.jsonl", "summary.json"}
+  files = {"config.yaml", "evaluations.json", "job.json", "machine.json", "metrics.jsonl", "summary.json"}
   assert {path.name for path in folder.iterdir()} == files
   assert [path.name for path in place.results.iterdir()] == ["one"]
   assert str(place.folder) not in (folder / "config.yaml").read_text()
@@ -154,6 +154,49 @@ def test_a_run_is_complete_when_its_time_is_over(place):
   (place.folder / "pause").touch()
   place.sweep(job)
   assert place.describe(job) == "trained, 0 of 1 evaluations"
+
+
+def test_more_time_is_used_and_what_has_made_its_steps_needs_none(place):
+  (place.folder / "pause").touch()
+  place.sweep(place.job("one", 100, "max_wall_s=3000"))
+  (place.folder / "pause").unlink()
+  assert place.sweep(place.job("one", 100, "max_wall_s=3000"))
+  (result,) = read_results(place.results)
+  assert [e["env_steps"] for e in result.evaluations] == [50]
+  assert place.describe(place.job("one", 200, "max_wall_s=3000")) == "done, with another max_env_steps"
+  longer = place.job("one", 100, "max_wall_s=7200")
+  assert not is_done(longer, place.folder, place.results)
+  assert place.describe(longer) == "at 50 steps"
+  assert place.sweep(longer)
+  assert place.said[0] == "one: goes on from 50 steps"
+  (result,) = read_results(place.results)
+  assert [e["env_steps"] for e in result.evaluations] == [100]
+  for wall in ("9000", "null", "60"):
+    assert is_done(place.job("one", 100, f"max_wall_s={wall}"), place.folder, place.results)
+
+
+@pytest.mark.parametrize(
+  "more",
+  [
+    Evaluation(checkpoint="100", episodes=4),
+    Evaluation(checkpoint="100", episodes=3, simulations=2),
+    Evaluation(checkpoint="98", episodes=3),
+  ],
+)
+def test_an_evaluation_that_is_added_later_is_made(place, more):
+  never = Evaluation(checkpoint="90000", episodes=3)
+  assert place.sweep(place.job(evaluations=TWICE[1:]))
+  job = place.job(evaluations=(*TWICE, never))
+  assert place.sweep(job)
+  assert is_done(job, place.folder, place.results), "what there is no checkpoint for is not asked for again"
+  fewer, grown = place.job(evaluations=TWICE), place.job(evaluations=(*TWICE, never, more))
+  assert is_done(fewer, place.folder, place.results)
+  assert place.describe(grown).startswith("trained, ")
+  assert place.sweep(grown)
+  assert place.said[-2:] == ["one: done", "all is done"]
+  assert is_done(grown, place.folder, place.results)
+  (result,) = read_results(place.results)
+  assert result.evaluations[0]["wanted"] == "100", "as it is asked for now"
 
 
 def test_a_run_with_other_settings_is_not_gone_on_with(place):

@@ -1,4 +1,4 @@
-"""Short runs side by side: files there are not made again, and a run that was stopped counts for nothing."""
+"""Short runs side by side: files there are not made again, and a run that ended too soon counts for nothing."""
 
 import functools
 import json
@@ -16,7 +16,7 @@ import json, pathlib, sys
 given = dict(x.split("=", 1) for x in sys.argv[3:])
 run = pathlib.Path(given["run.dir"]) / given["run.name"]
 run.mkdir()
-reason = "stopped" if given["seed"] == "9" else "max_env_steps"
+reason = {"9": "stopped", "8": "max_wall_s"}.get(given["seed"], "max_env_steps")
 (run / "summary.json").write_text(json.dumps({"reason": reason, "env_steps": 7, "seed": int(given["seed"])}))
 (run / "metrics.jsonl").write_text('{"env_steps": 5, "a": 1, "b": 2}\\n{"env_steps": 7, "b": 3}\\n')
 """
@@ -35,12 +35,14 @@ def test_a_run_leaves_its_summary_and_some_of_its_metrics(program):
   assert figures["curve"] == [{"env_steps": 5, "a": 1}, {"env_steps": 7}]
 
 
-def test_a_run_that_was_stopped_leaves_nothing(program, tmp_path):
+@pytest.mark.parametrize(("bad_seed", "reason"), [(9, "stopped"), (8, "max_wall_s")])
+def test_a_run_that_did_not_make_all_its_steps_leaves_nothing(program, tmp_path, bad_seed, reason):
   work = {
     tmp_path / f"out/{seed}.json": functools.partial(scratch.run_whole, Path("x.yaml"), (f"seed={seed}",), ())
-    for seed in (1, 9, 2)
+    for seed in (1, bad_seed, 2)
   }
-  with pytest.raises(RuntimeError, match=r"a run of x\.yaml was stopped at 7 steps"):
+  said = rf"a run of x\.yaml ended at 7 steps, before max_env_steps: {reason}"
+  with pytest.raises(RuntimeError, match=said):
     scratch.make_missing(work, at_once=1)
   assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["1.json", "2.json"]
 

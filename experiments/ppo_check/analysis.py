@@ -1,0 +1,63 @@
+"""The table of PPO's returns on Breakout by learning rate and environment steps, from `results/`.
+
+    python experiments/ppo_check/analysis.py    # prints it, and writes results/table.md
+"""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from moozi.core.errors import UserError
+from moozi.experiments.results import Result, check_alike, check_same_conditions, read_results
+from moozi.experiments.statistics import estimate
+from moozi.io.yaml_files import write_text
+
+RESULTS = Path(__file__).resolve().parent / "results"
+
+
+def table_of(results: Sequence[Result]) -> str:
+  """The table in Markdown: a line for each learning rate, a column for each environment step asked for.
+
+  Raises: UserError: there are no results, or results that do not go together.
+  """
+  if not results:
+    raise UserError(f"{RESULTS}: there are no results yet; experiments/ppo_check/sweep.py makes them")
+  check_same_conditions(results)
+  by_rate: dict[float, list[Result]] = {}
+  for result in results:
+    by_rate.setdefault(result.config.ppo.learning_rate, []).append(result)
+  asked = sorted({int(e["wanted"]) for result in results for e in result.evaluations})
+  lines = [
+    f"| learning rate | {' | '.join(f'{steps / 1e6:g}M steps' for steps in asked)} |",
+    "|---" * (len(asked) + 1) + "|",
+  ]
+  for rate, members in sorted(by_rate.items(), reverse=True):
+    check_alike(members)
+    cells = [_cell(members, steps) for steps in asked]
+    lines.append(f"| {rate:g} ({len(members)} seed{'s' * (len(members) > 1)}) | {' | '.join(cells)} |")
+  return "\n".join(lines)
+
+
+def _cell(members: Sequence[Result], steps: int) -> str:
+  """The mean over those seeds that came so far, and its 95% interval."""
+  returns = [e["returns"] for r in members for e in r.evaluations if int(e["wanted"]) == steps]
+  if not returns:
+    return "–"
+  told = estimate(returns)
+  return f"**{told.mean:.1f}** [{told.low:.1f}, {told.high:.1f}]"
+
+
+def main(folder: Path = RESULTS) -> int:
+  """Prints and writes the table; returns the exit status."""
+  try:
+    table = table_of(read_results(folder))
+    write_text(folder / "table.md", table + "\n")
+  except UserError as error:
+    print(f"error: {error}", file=sys.stderr)
+    return 2
+  print(table)
+  return 0
+
+
+if __name__ == "__main__":
+  sys.exit(main())

@@ -1,0 +1,54 @@
+"""PPO on Breakout held against gymnax's: two learning rates, 10M steps each, evaluated as gymnax does it.
+
+    python experiments/ppo_check/sweep.py           # a piece of at most 55 minutes; once more until all is done
+    python experiments/ppo_check/sweep.py --list    # how far each job has come
+
+Runs, their logs and the evaluations so far lie in `runs/ppo_check`; a job that is whole gets its folder in
+`results/`, of which analysis.py makes the table.
+"""
+
+import sys
+from pathlib import Path
+
+from moozi.experiments.jobs import Evaluation, Job
+from moozi.experiments.sweeping import main
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+CONFIG = ROOT / "config" / "ppo" / "minatar" / "breakout.yaml"
+
+RATES = ("1e-3", "5e-4")
+SEEDS = (0,)
+STEPS = 10_000_000
+AT_STEPS = (1_000_000, 3_000_000, 5_000_000, STEPS)
+EPISODES = 164
+
+# gymnax draws its test actions from the policy, and begins plainly.
+AS_GYMNAX = ("evaluation.noise_free=false", "evaluation.max_random_starts=0")
+COMMON = (
+  f"max_env_steps={STEPS}",
+  "max_wall_s=null",
+  "evaluation.final_episodes=10",
+  "evaluation.gif=false",
+  "checkpoint.milestones_env_steps=1000000",
+  "logging.tensorboard=false",
+)
+
+
+def jobs() -> list[Job]:
+  """A run for each learning rate and seed."""
+  return [
+    Job(
+      name=f"ppo_breakout_rate_{rate}_seed{seed}",
+      config=CONFIG,
+      overrides=(*COMMON, *AS_GYMNAX, f"ppo.learning_rate={rate}"),
+      seed=seed,
+      evaluations=tuple(Evaluation(checkpoint=str(steps), episodes=EPISODES) for steps in AT_STEPS),
+    )
+    for seed in SEEDS
+    for rate in RATES
+  ]
+
+
+if __name__ == "__main__":
+  sys.exit(main(jobs(), ROOT / "runs" / "ppo_check", HERE / "results", __doc__))

@@ -1,0 +1,94 @@
+"""Ablations: what their runs are begun with, and the table of what there is."""
+
+import json
+
+import pytest
+
+from moozi.core.config import Config
+from moozi.experiments import ablations
+from moozi.experiments.ablations import Ablation, main
+from moozi.experiments.jobs import differences
+from moozi.io.config import load_config
+from tests.experiments.made import load_script
+
+
+@pytest.fixture
+def begun(monkeypatch):
+  """The settings of the runs that were begun; none of them is made."""
+  seen: list[Config] = []
+
+  def run_whole(config, overrides, keys) -> dict:
+    seen.append(load_config(config, overrides))
+    summary = {"env_steps": 1024, "test_return_mean": 3.0 + seen[-1].seed, "wall_s": 10.0}
+    return {"summary": summary, "curve": [{"train/return_mean": 1.0}, {"train/return_mean": 2.5}]}
+
+  monkeypatch.setattr(ablations, "run_whole", run_whole)
+  return seen
+
+
+CHANGES = {
+  ("minatar_two_cores", "default"): {},
+  ("minatar_two_cores", "prioritized"): {"replay.sampling": "rank"},
+  ("minatar_two_cores", "consistency"): {"learner.consistency_coef": 2.0},
+  ("minatar_two_cores", "unroll_5"): {"targets.unroll_steps": 5},
+  ("minatar_two_cores", "mean_root_value"): {"planners.train.root_value": "mean"},
+  ("asterix_ablation", "default"): {},
+  ("asterix_ablation", "q_range_floor_0.1"): {
+    "planners.train.q_range_floor": 0.1,
+    "planners.test.q_range_floor": 0.1,
+  },
+  ("asterix_ablation", "puct"): {
+    "planners.train.algorithm": "puct",
+    "planners.train.dirichlet_fraction": 0.25,
+    "planners.test.algorithm": "puct",
+  },
+  ("asterix_ablation", "n_step_5"): {"targets.n_step": 5},
+  ("asterix_ablation", "n_step_20"): {"targets.n_step": 20},
+  ("asterix_ablation", "samples_per_step_8"): {"learner.samples_per_step": 8.0},
+  ("asterix_ablation", "resnet"): {"network.kind": "resnet", "network.num_representation_blocks": 1},
+}
+
+
+@pytest.mark.parametrize(("experiment", "variant"), CHANGES)
+def test_each_variant_changes_what_it_says_and_nothing_else(begun, experiment, variant):
+  ablation = load_script("experiments", experiment, "ablation.py").ABLATION
+  figures = ablation.run(variant, 1, 1000)
+  assert figures["overrides"] == ablation.variants[variant]
+  (settings,) = begun
+  game = {"minatar_two_cores": "breakout", "asterix_ablation": "asterix"}[experiment]
+  assert (settings.env.name, settings.seed, settings.max_env_steps) == (f"minatar:{game}", 1, 1000)
+  plain = load_config(ablation.config, ["seed=1", "max_env_steps=1000", *ablation.common])
+  expected = CHANGES[experiment, variant]
+  assert differences(plain, settings) == sorted(expected)
+  for key, value in expected.items():
+    found = settings
+    for name in key.split("."):
+      found = getattr(found, name)
+    assert found == value
+
+
+def test_no_variant_is_left_out_here():
+  for experiment in ("minatar_two_cores", "asterix_ablation"):
+    ablation = load_script("experiments", experiment, "ablation.py").ABLATION
+    assert {(experiment, name) for name in ablation.variants} == {k for k in CHANGES if k[0] == experiment}
+
+
+def test_asterix_s_runs_are_cut_by_no_clock(begun):
+  load_script("experiments", "asterix_ablation", "ablation.py").ABLATION.run("default", 0, 1000)
+  assert begun[0].max_wall_s is None
+
+
+def test_what_is_missing_is_made_and_the_table_printed(begun, tmp_path, capsys):
+  (tmp_path / "config.yaml").write_text("env: {name: 'tiny:catch'}\n")
+  variants = {"default": (), "other": ("targets.n_step=3",)}
+  ablation = Ablation(config=tmp_path / "config.yaml", results=tmp_path / "results", variants=variants)
+  head = "| variant | steps | return while acting, last 100 episodes | return, evaluation at the end | wall s |"
+  main(ablation, "doc", ["--table"])
+  assert capsys.readouterr().out.splitlines() == [head, "|---|---|---|---|---|"]
+  main(ablation, "doc", ["--variants", "other", "--seeds", "1", "--steps", "7"])
+  assert [(c.targets.n_step, c.seed, c.max_env_steps) for c in begun] == [(3, 0, 7)]
+  main(ablation, "doc", [])
+  assert sorted((c.targets.n_step, c.seed) for c in begun[1:]) == [(3, 1), (10, 0), (10, 1)]
+  assert json.loads(ablation.path_of("other", 0).read_text())["overrides"] == ["targets.n_step=3"]
+  row = "1,024 | 2.5 2.5 (mean 2.5) | 3.0 4.0 (mean 3.5) | 10 |"
+  assert capsys.readouterr().out.splitlines()[-2:] == [f"| default | {row}", f"| other | {row}"]

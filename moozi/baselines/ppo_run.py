@@ -14,15 +14,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from moozi.baselines.ppo import TERMS, PPOState, Segment, init_state, learning_rate_at, make_round
+from moozi.baselines.ppo_acting import Collector
 from moozi.baselines.ppo_network import MIN_NATURE_FRAME, PPONetwork, make_network, make_policy
 from moozi.core.config import Config
-from moozi.core.errors import NotFiniteError, UserError, WorldError
-from moozi.core.flat_state import State, part, prefixed
-from moozi.core.pytree import replace, stack
+from moozi.core.errors import NotFiniteError, SegmentError, UserError, WorldError
+from moozi.core.flat_state import part, prefixed
 from moozi.core.seeds import child_seed
 from moozi.core.spec import EnvSpec
 from moozi.envs.vector import make_vector
-from moozi.envs.vector_protocol import VectorWorlds
 from moozi.runtime.build import make_test_world
 from moozi.runtime.evaluation import Evaluator
 from moozi.runtime.events import (
@@ -36,8 +35,8 @@ from moozi.runtime.events import (
   Updated,
   failed_evaluation,
 )
-from moozi.runtime.lanes import ActingResult, Lanes
 from moozi.runtime.pacing import Best, CheckpointSchedule, Every
+from moozi.runtime.replay_door import Refusals, Taken
 from moozi.runtime.run_state import RunState
 from moozi.runtime.skipped import SkippedUpdates, WayBack
 
@@ -72,89 +71,6 @@ def build_evaluator(config: Config, spec: EnvSpec, num_simulations: int | None =
   policy = make_policy(make_network(config.ppo.network, spec))
   temperature = 0.0 if config.evaluation.noise_free else 1.0
   return Evaluator(policy, temperature, config.ppo.history_length, config, spec, make_test_world(config))
-
-
-class Collector:
-  """Steps B worlds with the policy; keeps worlds, histories and random state between calls.
-
-  Metrics of a segment: means of `train/reward` and `train/last_share`, and those of `Lanes.result`.
-
-  Args:
-    network: of the policy.
-    config: the run's configuration.
-    env: the vectorized world.
-    seed: of the choice of actions.
-  """
-
-  def __init__(self, network: PPONetwork, config: Config, env: VectorWorlds, seed: int) -> None:
-    self._length = config.ppo.segment_length
-    self._policy = jax.jit(make_policy(network))
-    self._lanes = Lanes(env, config.ppo.history_length, seed)
-
-  def run(self, state: PPOState) -> tuple[Segment, ActingResult]:
-    """Acts `segment_length` vector steps with the state's parameters."""
-    lanes, rows = self._lanes, []
-    lanes.begin_segment()
-    lanes.rng_key, *keys = np.asarray(jax.random.split(lanes.rng_key, self._length + 2))
-    for key in keys[:-1]:
-      seen = lanes.timestep
-      lanes.history, output = self._policy(state.params, {}, lanes.history, seen, key, 1.0)
-      frames = np.asarray(lanes.history.frames)
-      output = jax.device_get(output)
-      is_cut = lanes.step(output.action)
-      step = lanes.timestep
-      rows.append(
-        Segment(
-          frames=frames,
-          legal_actions_mask=seen.legal_actions_mask,
-          action=output.action,
-          log_prob=output.log_prob,
-          value=output.value,
-          is_live=~seen.is_last,
-          reward=step.last_reward,
-          is_last=step.is_last,
-          is_truncated=step.is_truncated,
-        )
-      )
-      if is_cut.any():
-        rows[-2:] = _cut_off(rows[-2:], is_cut)
-    # The value of the frame after the segment; what is drawn there is not played.
-    _, output = self._policy(state.params, {}, lanes.history, lanes.timestep, keys[-1], 1.0)
-    segment = stack(rows)
-    segment = replace(segment, value=np.concatenate([segment.value, np.asarray(output.value)[None]]))
-    metrics = {
-      "train/reward": float(segment.reward.mean()),
-      "train/last_share": float(segment.is_last.mean()),
-    }
-    return segment, lanes.result(int(state.learner_step), metrics)
-
-  def close(self) -> None:
-    """Closes the worlds; nothing can be run afterwards."""
-    self._lanes.close()
-
-  def get_state(self) -> State:
-    """Worlds, histories and random state; see `Lanes.get_state`."""
-    return self._lanes.get_state()
-
-  def set_state(self, state: State) -> int:
-    """Goes on from where another collector was; see `Lanes.set_state`."""
-    return self._lanes.set_state(state)
-
-
-def _cut_off(rows: list[Segment], is_cut: np.ndarray) -> list[Segment]:
-  """The newest rows where worlds failed: the action led nowhere, and the frame it was given to is truncated.
-
-  Where that frame is the segment's first, the row before was told with its value already.
-  """
-  *before, newest = rows
-  newest = replace(newest, is_live=newest.is_live & ~is_cut, is_last=newest.is_last | is_cut)
-  return [
-    *(
-      replace(r, is_last=r.is_last | is_cut, is_truncated=r.is_truncated | (is_cut & ~r.is_last))
-      for r in before
-    ),
-    newest,
-  ]
 
 
 class Learner:
@@ -229,7 +145,7 @@ def run(
 
   Yields:
     Events in order; the last is Finished. `sample_reuse` is ppo.num_epochs: samples used over steps made.
-  Raises: UserError: PPO cannot play the world.
+  Raises: UserError: PPO cannot play the world. RunError: too much of one kind went wrong in a row.
   """
   check_world(config, spec)
   start = time.monotonic() - (0.0 if state is None else state.wall_s)
@@ -260,7 +176,7 @@ def _train(
     evaluations.set_state(part(state.progress, "evaluations"))
     best.set_state(part(state.progress, "best"))
   checkpoints = CheckpointSchedule(config.checkpoint, time.monotonic() - start, env_steps)
-  way_back = WayBack(latest)
+  way_back, refusals = WayBack(latest), Refusals(config.replay.max_refused_segments)
 
   def counters() -> dict[str, Any]:
     return {"env_steps": env_steps, "learner_steps": learner.learner_step}
@@ -338,6 +254,21 @@ def _train(
       episode_lengths=acted.episode_lengths,
       staleness=0.0,
     )
+
+    # The door that replay is for MuZero: what cannot be learned from is refused whole, and new games begin.
+    try:
+      collector.check(segment)
+    except ValueError as error:
+      taken = Taken(num_lost=acted.num_steps, refused=str(error))
+      yield Faulted(**counters(), counts=taken.faults, message=taken.describe(worker=0))
+      try:
+        refusals.add(0, str(error))
+      except SegmentError:
+        yield whole_state(is_final=True, has_worlds=False)
+        raise
+      collector.begin_anew()
+      continue
+    refusals.end(0)
 
     try:
       metrics = learner.update(segment, learning_rate)

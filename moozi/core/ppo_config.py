@@ -42,7 +42,8 @@ class PPOConfig(Section):
   """PPO; read with `algorithm: ppo`, which plays in one process whatever `runtime` says.
 
   Of the other keys PPO reads seed, max_env_steps, max_wall_s, env, run, evaluation (but for resources),
-  checkpoint and logging, of workers what becomes of worlds that fail. The rest is MuZero's and is not read.
+  checkpoint and logging, of workers what becomes of worlds that fail, and replay.max_refused_segments, of its
+  own segments. The rest is MuZero's and is not read.
   """
 
   num_envs: PositiveInt = Field(4, description="worlds side by side; Atari's 8")

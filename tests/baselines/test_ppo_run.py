@@ -6,9 +6,10 @@ import pytest
 
 from moozi.baselines import ppo_run
 from moozi.baselines.ppo import Segment, generalized_advantages, init_state
+from moozi.baselines.ppo_acting import Collector
 from moozi.baselines.ppo_network import make_network, masked_log_probs
 from moozi.core.config import Config
-from moozi.core.errors import NotFiniteError, UserError, WorldError
+from moozi.core.errors import NotFiniteError, SegmentError, UserError, WorldError
 from moozi.core.pytree import replace
 from moozi.envs.vector import VectorEnvironment, make_vector
 from moozi.io.config import load_config
@@ -63,7 +64,7 @@ def collected():
   state = init_state(network, config.ppo, spec, jax.random.PRNGKey(3))
   state = jax.tree_util.tree_map(lambda x: x * 30 if x.ndim == 2 else x, state)  # far from uniform
   env = Watched(make_vector(config.env.name, config.env.kwargs, 4, 0))
-  collector = ppo_run.Collector(network, config, env, 0)
+  collector = Collector(network, config, env, 0)
   return network, state, env.shown, [collector.run(state) for _ in range(2)]
 
 
@@ -288,6 +289,57 @@ def test_a_world_that_cannot_go_on_leaves_a_last_state_to_go_on_from():
   assert [type(e) for e in told] == [Started]
 
 
+FAULTY = "env.name=tests.envs.faulty:make_env"
+
+
+def test_a_segment_that_is_not_finite_is_refused_told_and_not_learned_from():
+  """The second game of each world earns NaN once, in the first segment; the games that begin after it do not."""
+  told = run(FAULTY, "env.kwargs.how=nan", "evaluation.period_env_steps=100000", "evaluation.episodes=1")
+  (fault,) = [e for e in told if isinstance(e, Faulted)]
+  assert fault.counts == {"refused_segments": 1, "lost_steps": 64}
+  assert fault.message.startswith("training_worker_0: a segment of 64 steps is refused: last_reward is not finite")
+  assert fault.env_steps == 64, "it was acted"
+  updates = [e.metrics for e in told if isinstance(e, Updated)]
+  assert len(updates) == 4
+  assert all(m["faults/skipped_updates"] == 0 for m in updates)
+  assert (told[-1].env_steps, told[-1].learner_steps) == (320, 16)
+  second = [e for e in told if isinstance(e, Acted)][1]
+  assert second.episode_lengths.tolist() == [9] * 4, "new games"
+
+
+def test_so_many_segments_in_a_row_end_the_run_with_a_last_state():
+  options = (FAULTY, "replay.max_refused_segments=2", "env.kwargs.sound_worlds=0")
+  config, told = configure(*options, "env.kwargs.how=nan"), []
+  said = r"training_worker_0: 2 segments in a row were refused, the last: last_reward .*max_refused_segments=2"
+  with pytest.raises(SegmentError, match=said):
+    told.extend(ppo_run.run(config, build.world_spec(config)))
+  assert [type(e) for e in told] == [Started, Acted, Faulted, Acted, Faulted, StateReady]
+  last = told[-1]
+  assert (last.is_final, last.env_steps, last.learner_steps, last.state.collectors) == (True, 128, 0, ())
+  again = run(FAULTY, "env.kwargs.episode=999999", "max_env_steps=192", state=last.state)
+  assert again[0].message == "PPO, one process; new games begin in all worlds"
+  assert (again[-1].env_steps, again[-1].learner_steps) == (192, 4)
+
+
+@pytest.mark.parametrize(("length", "is_in_it"), [(8, True), (5, False)])
+def test_frames_must_be_finite_that_after_a_segment_too(length, is_in_it):
+  """The fifth step of each world's first game shows NaN."""
+  config = configure(FAULTY, f"ppo.segment_length={length}", "ppo.history_length=3")
+  spec = build.world_spec(config)
+  network = make_network(config.ppo.network, spec)
+  state = init_state(network, config.ppo, spec, jax.random.PRNGKey(3))
+  env = make_vector(config.env.name, {"how": "nan_frame", "episode": 0}, 4, 0)
+  collector = Collector(network, config, env, 0)
+  segment, _ = collector.run(state)
+  assert np.isfinite(segment.frames).all() != is_in_it
+  with pytest.raises(ValueError, match="frame is not finite"):
+    collector.check(segment)
+  collector.begin_anew()
+  segment, _ = collector.run(state)
+  collector.check(segment)
+  assert np.isfinite(segment.value).all()
+
+
 def test_worlds_that_ppo_cannot_play_are_refused():
   with pytest.raises(UserError, match=r"algorithm=ppo: .* one player"):
     next(ppo_run.run(configure(), NIM_SPEC))
@@ -308,7 +360,7 @@ def test_a_world_that_fails_ends_its_episode_with_the_value_of_its_last_sound_fr
   state = init_state(network, config.ppo, spec, jax.random.PRNGKey(3))
   workers = config.workers
   env = make_vector(config.env.name, {}, 4, 0, workers.max_env_faults, workers.env_timeout_s)
-  collector = ppo_run.Collector(network, config, env, 0)
+  collector = Collector(network, config, env, 0)
   segment, acted = collector.run(state)
   assert segment.is_last[:, 0].tolist() == [t in (8, 13, 14) for t in range(16)]
   assert segment.is_truncated[:, 0].tolist() == [t == 13 for t in range(16)]

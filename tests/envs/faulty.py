@@ -38,6 +38,8 @@ class Faulty:
       return 1.0
     if self._how == "nan":
       return math.nan
+    if self._how == "nan_frame":
+      return 1.0
     while self._how == "hang":
       time.sleep(3600)
     while self._how == "swallow":
@@ -48,7 +50,8 @@ class Faulty:
     raise ArithmeticError(f"the world's own error\nin step {self._count}")
 
   def frame(self) -> np.ndarray:
-    return np.array([[[self._count, self._seed % 1000]]], np.float32)
+    is_bad = self._how == "nan_frame" and self._fails(self._seed, self._episode, self._count)
+    return np.array([[[math.nan if is_bad else self._count, self._seed % 1000]]], np.float32)
 
   def legal_actions_mask(self) -> np.ndarray:
     return np.ones(2, bool)

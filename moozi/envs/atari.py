@@ -3,14 +3,16 @@
 The conventions are those of the field, each of them an option: up to 30 no-ops at a game's start, the action
 held for four frames, the pixelwise maximum of the last two, grey pictures of 84 by 84 (or colour of 96 by 96,
 as MuZero has them), in bytes. The agent stacks the history. In training a life lost ends the episode, and the
-reset after it goes on with the game. Each game has a fresh seed from one generator, which `seed` seeds.
+reset after it goes on with the game. By option a reset fires, for games that stand still until somebody does. Each
+game has a fresh seed from one generator, which `seed` seeds.
 
 Frames are those of gymnasium.wrappers.AtariPreprocessing, pixel for pixel, its terminal frames too (where
 the game ends between the last two frames, they show what came before).
 
 Source: Bellemare et al. 2013; Mnih et al. 2015; Machado et al. 2018; Schrittwieser et al. 2020. Departures:
   - A life lost ends the episode after all frames of the step, as baselines has it; Gymnasium breaks off.
-  - What the step without action earns that goes on with a game after a life lost is not counted.
+  - What the step without action earns that goes on with a game after a life lost is not counted, nor what
+    firing earns (as in baselines); a life lost while firing ends nothing.
 """
 
 import functools
@@ -34,8 +36,8 @@ from moozi.envs.vector_protocol import VectorWorlds
 
 _log = logging.getLogger("moozi.envs")
 
-NOOP = 0
-"""ALE's number of the action that does nothing."""
+NOOP, FIRE = 0, 1
+"""ALE's numbers of the action that does nothing, and of the one that fires."""
 
 # For more than one player only; to load one of them ends the process.
 _NO_SINGLE_PLAYER = frozenset({"combat", "joust", "maze_craze", "warlords"})
@@ -56,6 +58,11 @@ class Options(Section):
   )
   minimal_actions: bool = Field(True, description="only the actions that matter; false keeps all 18")
   episodic_life: bool = Field(True, description="in training, a life lost ends the episode; the game goes on")
+  fire_on_reset: bool = Field(
+    False,
+    description="after each reset, and each life lost in training, the actions 1 and 2 come first where 1 fires "
+    "and there are more than two, as in baselines",
+  )
   clip_rewards: bool = Field(False, description="in training, rewards to -1, 0 and 1")
   max_episode_steps: PositiveInt | None = Field(
     27_000, description="truncate a game, with all its lives, after so many steps; 27,000 is half an hour"
@@ -92,6 +99,11 @@ class GameFacts(NamedTuple):
   def actions(self, options: Options) -> tuple[int, ...]:
     """ALE's numbers of the world's actions, in its order."""
     return self.minimal_actions if options.minimal_actions else self.all_actions
+
+  def opening(self, options: Options) -> tuple[int, ...]:
+    """ALE's numbers of the actions that `fire_on_reset` has come first; none where it is off or nothing fires."""
+    actions = self.actions(options)
+    return actions[1:3] if options.fire_on_reset and len(actions) > 2 and actions[1] == FIRE else ()
 
 
 def list_games() -> dict[str, str]:
@@ -148,7 +160,7 @@ class _AtariGame:
 
   def __init__(self, facts: GameFacts, spec: EnvSpec, options: Options) -> None:
     self._facts, self._options = facts, options
-    self._actions = facts.actions(options)
+    self._actions, self._opening = facts.actions(options), facts.opening(options)
     self._ale: Any = None
     self._mask = np.ones(spec.num_env_actions, bool)
     self._mask.flags.writeable = False
@@ -170,6 +182,11 @@ class _AtariGame:
     self.is_continued = self.will_continue and not self._goes_on_to_an_end()
     if not self.is_continued:
       self._begin()
+      for action in self._opening:
+        _, is_over = self._play(action)
+        if is_over:
+          self._begin()
+      self._num_steps = 0
     self.will_continue = False
 
   def step(self, action: int) -> tuple[float, bool, bool]:
@@ -198,11 +215,14 @@ class _AtariGame:
     return 0
 
   def _goes_on_to_an_end(self) -> bool:
-    """Goes on with the game after a life lost, by one step without action; whether that ends the game."""
-    _, is_over = self._play(NOOP)
-    is_cut = self._num_steps == self._options.max_episode_steps
-    self._must_reseed = is_cut and not is_over
-    return is_over or is_cut
+    """Goes on with the game after a life lost, by one step without action and firing; whether that ends it."""
+    for action in (NOOP, *self._opening):
+      _, is_over = self._play(action)
+      is_cut = self._num_steps == self._options.max_episode_steps
+      self._must_reseed = is_cut and not is_over
+      if is_over or is_cut:
+        return True
+    return False
 
   def _begin(self) -> None:
     """Begins a new game with its no-ops."""

@@ -9,6 +9,7 @@ import pytest
 from moozi.core.errors import UserError
 from moozi.envs import atari, registry
 from moozi.envs.atari_chance import GameChance, GameSeeds
+from moozi.envs.atari_frames import AreaResize
 from tests.envs.contract import EnvironmentContract, assert_same, play, random_legal
 
 pytest.importorskip("ale_py")
@@ -238,6 +239,83 @@ def test_a_step_without_action_goes_on_after_a_life_lost():
   assert env.step(3).observation.is_continued
   assert ale.getEpisodeFrameNumber() == before + 4
   assert ale.lives() == 4
+
+
+class ByHand:
+  """Breakout's first game of a seed, played on the emulator itself: an action for four frames at a time."""
+
+  def __init__(self, seed):
+    self.ale = atari.load_emulator("breakout")
+    self.ale.reset_game()
+    for _ in range(GameChance(GameSeeds(seed, 30).draw(), 30, 0.0).num_noops()):
+      self.ale.act(0)
+    self.resize = AreaResize(210, 160, 84)
+
+  def play(self, *actions):
+    for action in actions:
+      screens = []
+      for _ in range(4):
+        self.ale.act(action)
+        screens.append(self.ale.getScreenGrayscale()[..., None])
+    return self.resize(np.maximum(screens[-2], screens[-1]))
+
+
+FIRE, RIGHT = 1, 3  # ALE's; Breakout's second and third action
+
+
+@pytest.mark.parametrize("is_testing", [False, True])
+def test_a_reset_fires_and_plays_the_action_after_it_in_each_life(is_testing):
+  env, hand = registry.make("atari:Breakout", seed=5, is_testing=is_testing, fire_on_reset=True), ByHand(5)
+  step, frame = env.reset(), hand.play(FIRE, RIGHT)
+  num_steps, num_resets = 0, 1
+  while not hand.ale.game_over():
+    np.testing.assert_array_equal(step.observation.frame, frame)
+    assert num_steps < 1000
+    num_steps += 1
+    if step.last():
+      step, frame = env.step(0), hand.play(0, FIRE, RIGHT)
+      assert step.observation.is_continued
+      num_resets += 1
+    elif is_testing and num_steps % 50 == 0:
+      step, frame = env.step(1), hand.play(FIRE)  # nobody fires for it where lives are not episodes
+    else:
+      step, frame = env.step(0), hand.play(0)
+  assert step.last()
+  assert num_resets == (1 if is_testing else 5)
+
+
+def test_firing_shows_the_ball_and_nothing_is_fired_where_nothing_can_be():
+  frames = [registry.make("atari:Breakout", seed=5, fire_on_reset=f).reset().observation.frame for f in (False, True)]
+  assert (frames[0] != frames[1]).any()
+  # Freeway has no fire among its actions.
+  for game, opening in (("Breakout", (1, 3)), ("Freeway", ()), ("Pong", (1, 3))):
+    facts = atari.load_facts(game)
+    assert facts.opening(atari.Options(fire_on_reset=True)) == opening
+    assert facts.opening(atari.Options()) == ()
+  assert atari.load_facts("Freeway").opening(atari.Options(fire_on_reset=True, minimal_actions=False)) == (1, 2)
+
+
+def test_firing_for_a_new_game_is_not_of_its_steps_and_for_a_new_life_is():
+  def play_noops(cap):
+    env = registry.make("atari:Breakout", seed=5, fire_on_reset=True, max_episode_steps=cap)
+    step, count = env.reset(), 0
+    while not step.last():
+      step, count = env.step(0), count + 1
+    return env, step, count
+
+  _, _, lost_at = play_noops(None)
+  env, step, count = play_noops(lost_at - 1)
+  assert (count, step.discount) == (lost_at - 1, 1.0)
+  for left in range(5):
+    env, step, count = play_noops(lost_at + left)
+    assert (count, step.discount) == (lost_at, 0.0)
+    # One step without action, two of firing: with three left or fewer there is no game to go on with.
+    step = env.step(0)
+    assert step.observation.is_continued == (left == 4)
+    assert env._game._num_steps == (lost_at + 3 if left == 4 else 0)
+  step = env.step(0)
+  assert step.last()
+  assert step.discount == 1.0
 
 
 def test_the_step_cap_counts_a_game_with_all_its_lives():

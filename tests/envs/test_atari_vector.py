@@ -165,6 +165,9 @@ def test_it_stands_back_where_it_cannot_do_it_all(monkeypatch):
   assert find_obstacle(pong, options) is None
   assert "its first action is not the no-op" in find_obstacle(backgammon, options)
   assert find_obstacle(backgammon, atari.Options(num_threads=1, minimal_actions=False)) is None
+  firing = atari.Options(num_threads=1, fire_on_reset=True)
+  assert "fire_on_reset=false" in find_obstacle(pong, firing)
+  assert find_obstacle(atari.load_facts("Freeway"), firing) is None
   with monkeypatch.context() as patch:
     patch.setattr(ale_py, "__version__", "0.11.2")
     assert "ale-py is 0.11.2; its vectorized environment needs 0.12.1" in find_obstacle(pong, options)

@@ -60,11 +60,17 @@ class PolicyOutput:
   value: Array
 
 
-def make_network(config: PPONetworkConfig, spec: EnvSpec) -> PPONetwork:
-  """The network that `config` names, for the world of `spec`. The dummy has a logit, which is never legal."""
+def make_network(config: PPONetworkConfig, spec: EnvSpec, scale_frames: bool = True) -> PPONetwork:
+  """The network that `config` names, for the world of `spec`. The dummy has a logit, which is never legal.
+
+  Args:
+    config, spec: which network, for what.
+    scale_frames: bytes become numbers in [0, 1]; false leaves them as they are.
+  """
 
   def forward(frames: Array) -> tuple[Array, Array]:
-    x = _stack(frames, spec.frame_dtype)
+    # Numbers of float32 are taken as they are.
+    x = _stack(normalize_frame(frames, spec.frame_dtype if scale_frames else "float32"))
     hidden = _trunk(config, "trunk" if config.sharing == "shared" else "policy_trunk", x)
     hidden_value = hidden if config.sharing == "shared" else _trunk(config, "value_trunk", x)
     logits = _linear(config, spec.num_actions, 0.01, "policy")(hidden)
@@ -75,9 +81,9 @@ def make_network(config: PPONetworkConfig, spec: EnvSpec) -> PPONetwork:
   return PPONetwork(init=transformed.init, apply=transformed.apply)
 
 
-def _stack(frames: Array, frame_dtype: str) -> Array:
-  """[B, L, H, W, C] as stored to [B, H, W, L·C] float32 in [0, 1], oldest first."""
-  x = jnp.moveaxis(normalize_frame(frames, frame_dtype), 1, -2)
+def _stack(frames: Array) -> Array:
+  """[B, L, H, W, C] to [B, H, W, L·C], oldest first."""
+  x = jnp.moveaxis(frames, 1, -2)
   return x.reshape(*x.shape[:3], -1)
 
 

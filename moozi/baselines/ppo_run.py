@@ -55,9 +55,14 @@ def check_world(config: Config, spec: EnvSpec) -> None:
     )
 
 
+def network_of(config: Config, spec: EnvSpec) -> PPONetwork:
+  """The run's network."""
+  return make_network(config.ppo.network, spec, config.ppo.scale_frames)
+
+
 def training_state_template(config: Config, spec: EnvSpec) -> PPOState:
   """The shapes and dtypes of the run's PPOState, as a checkpoint is restored with; no arrays."""
-  network = make_network(config.ppo.network, spec)
+  network = network_of(config, spec)
   return jax.eval_shape(lambda: init_state(network, config.ppo, spec, jax.random.PRNGKey(0)))
 
 
@@ -68,7 +73,7 @@ def build_evaluator(config: Config, spec: EnvSpec, num_simulations: int | None =
   """
   if num_simulations is not None:
     raise UserError(f"--simulations={num_simulations}: this run's algorithm is ppo, which does not search")
-  policy = make_policy(make_network(config.ppo.network, spec))
+  policy = make_policy(network_of(config, spec))
   temperature = 0.0 if config.evaluation.noise_free else 1.0
   return Evaluator(policy, temperature, config.ppo.history_length, config, spec, make_test_world(config))
 
@@ -150,7 +155,7 @@ def run(
   check_world(config, spec)
   start = time.monotonic() - (0.0 if state is None else state.wall_s)
   env_steps = 0 if state is None else int(state.progress.get("env_steps", 0))
-  network = make_network(config.ppo.network, spec)
+  network = network_of(config, spec)
   collector, began_at, told = _take_up(network, config, state, env_steps)
   with contextlib.closing(collector):
     yield from _train(config, spec, should_stop, state, latest, collector, began_at, told, start)
@@ -168,7 +173,7 @@ def _train(
   start: float,
 ) -> Iterator[Event]:
   ppo = config.ppo
-  learner = Learner(make_network(ppo.network, spec), config, spec, None if state is None else state.training)
+  learner = Learner(network_of(config, spec), config, spec, None if state is None else state.training)
   env_steps = 0 if state is None else int(state.progress.get("env_steps", 0))
   evaluator = build_evaluator(config, spec)
   evaluations, best = Every(config.evaluation.period_env_steps), Best()

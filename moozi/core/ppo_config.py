@@ -3,9 +3,8 @@
 Source: Huang et al. 2022, "The 37 Implementation Details of Proximal Policy Optimization", and its programs:
 `ppo.py` gives the defaults; "Atari's" is what `ppo_atari.py` has instead (config/ppo/atari.yaml has it all).
 Of the nine details for Atari four are here: clipped rewards, stacked frames, the shared convolutional
-network, and frames scaled to [0, 1] (always: the frame's type says how). The other five (no-op starts,
-skipped frames with their maximum, an episode for each life, fire on reset, warped frames) are the world's
-own: `env.kwargs`.
+network, and frames scaled to [0, 1]. The other five (no-op starts, skipped frames with their maximum, an
+episode for each life, fire on reset, warped frames) are the world's own: `env.kwargs`.
 """
 
 from typing import Literal
@@ -51,6 +50,10 @@ class PPOConfig(Section):
   num_epochs: PositiveInt = Field(4, description="times that each sample is used")
   num_minibatches: PositiveInt = Field(4, description="into which an epoch is divided; each makes an update")
   history_length: PositiveInt = Field(1, description="frames the network sees, the newest last; Atari's 4")
+  # Beside the network, not in it: a key there would make the checkpoints there are those of another network.
+  scale_frames: bool = Field(
+    True, description="bytes to [0, 1] for the network, Atari's; false shows them as they are, 0 to 255"
+  )
   discount: Probability = 0.99
   gae_lambda: Probability = Field(0.95, description="λ of the advantages; 1 is all of the return")
   bootstrap_truncated: bool = Field(

@@ -155,6 +155,8 @@ def expected_of(config: Config, spec: EnvSpec) -> dict[str, Any]:
   network = config.network.model_dump(mode="json")
   if config.algorithm == "ppo":
     network = config.ppo.network.model_dump(mode="json") | {"history_length": config.ppo.history_length}
+    if not config.ppo.scale_frames:  # named where it is not what it always was
+      network["scale_frames"] = False
   # Whether something is hidden follows from the world's name, and older manifests do not say.
   world = {key: value for key, value in spec.to_dict().items() if key != "is_perfect_information"}
   return {"algorithm": config.algorithm, "spec": world, "network": network}

@@ -22,6 +22,7 @@ FIXED = (
   "learner.learning_rate.kind",
   "ppo.network",
   "ppo.history_length",
+  "ppo.scale_frames",
   "ppo.num_envs",
   "evaluation.seed",
   "checkpoint.start_from",

@@ -103,7 +103,14 @@ def test_a_run_starts_from_a_checkpoint_of_its_own_algorithm_only(trained, confi
   assert "a checkpoint of another algorithm: algorithm is ppo there and muzero here" in said
   said = refused("train", config_file, "run.name=third", *SETTINGS, start, "ppo.network.hidden_sizes=[32]")
   assert "a checkpoint of another network: network.hidden_sizes" in said
+  said = refused("train", config_file, "run.name=third", *SETTINGS, start, "ppo.scale_frames=false")
+  assert "a checkpoint of another network: network.scale_frames" in said
   assert not (runs / "third").exists()
+
+
+def test_a_run_goes_on_seeing_frames_as_it_did(trained, refused):
+  said = refused("train", "--resume", trained, "ppo.scale_frames=false", "max_env_steps=30000")
+  assert "ppo.scale_frames=False: a run cannot change it (it began with True)" in said
 
 
 @pytest.mark.parametrize("is_named", [True, False])

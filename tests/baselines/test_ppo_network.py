@@ -89,6 +89,8 @@ def test_bytes_are_scaled_and_frames_stacked_oldest_first():
   params["value"]["w"] = jnp.array([[1.0], [10.0], [100.0]])
   frames = np.array([51, 102, 255], np.uint8).reshape(1, 3, 1, 1, 1)
   assert network.apply(params, frames)[1][0] == pytest.approx(0.2 + 4 + 100, rel=1e-5)
+  plain = make_network(config, spec, scale_frames=False)
+  assert plain.apply(params, frames)[1][0] == pytest.approx(51 + 1020 + 25500, rel=1e-5)
 
 
 def test_ataris_network_has_ataris_shapes():

@@ -1,5 +1,7 @@
 """PPO's collector and loop: what a segment holds, what the loop yields, and twice the same."""
 
+import dataclasses
+
 import jax
 import numpy as np
 import pytest
@@ -338,6 +340,16 @@ def test_frames_must_be_finite_that_after_a_segment_too(length, is_in_it):
   segment, _ = collector.run(state)
   collector.check(segment)
   assert np.isfinite(segment.value).all()
+
+
+@pytest.mark.parametrize(("scale", "factor"), [("true", 1.0), ("false", 255.0)])
+def test_a_run_s_network_sees_bytes_as_it_is_told(scale, factor):
+  spec = dataclasses.replace(build.world_spec(configure()), frame_dtype="uint8")
+  network = ppo_run.network_of(configure(f"ppo.scale_frames={scale}", "ppo.network.hidden_sizes=[]"), spec)
+  frames = np.full((1, 1, *spec.frame_shape), 255, np.uint8)
+  params = network.init(jax.random.PRNGKey(0), frames)
+  weights = np.asarray(params["value"]["w"])
+  assert float(network.apply(params, frames)[1][0]) == pytest.approx(factor * weights.sum(), rel=1e-4)
 
 
 def test_worlds_that_ppo_cannot_play_are_refused():

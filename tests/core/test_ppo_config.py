@@ -22,6 +22,7 @@ def test_the_defaults_are_the_sources():
     "tanh",
   )
   assert ppo.network.orthogonal_init
+  assert ppo.scale_frames
 
 
 @pytest.mark.parametrize(

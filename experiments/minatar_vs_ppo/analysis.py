@@ -135,12 +135,13 @@ def _legend(rows: Sequence[dict[str, Any]]) -> str:
   conditions = rows[0]["evaluation"]
   noise = "noise-free" if conditions["noise_free"] else "not noise-free"
   return (
-    f"MooZi and PPO of this repository: mean return of {MIN_EPISODES} evaluation episodes a seed, {noise}, that "
-    f"begin with up to {conditions['max_random_starts']} random actions, from the checkpoint at the stated step "
-    "or just after it, with 95% bootstrap intervals over seeds and episodes (of one seed: over its episodes "
-    "alone), and the wall time until that checkpoint on "
+    f"MooZi and PPO of this repository: mean return of {MIN_EPISODES} evaluation episodes a seed, {noise}, "
+    f"that begin with up to {conditions['max_random_starts']} random actions, from the checkpoint at the "
+    "stated step or just after it, with 95% bootstrap intervals over seeds and episodes (of one seed: over "
+    "its episodes alone), and the wall time until that checkpoint on "
     f"{' or '.join(map(str, cores))} cores; episodes are cut off after 1,000 steps"
-    f"{f' ({others})' if others else ''}. The others are as published under conditions of their own, ≈ read "
+    f"{f' ({others})' if others else ''}. PPO's wall time holds the evaluations in its course, which MooZi "
+    "makes beside training. The others are as published under conditions of their own, ≈ read "
     "off a plot; sources and how each was evaluated: experiments/minatar_vs_ppo/published.yaml."
   )
 

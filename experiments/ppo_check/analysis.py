@@ -1,6 +1,6 @@
 """The table of PPO's returns on Breakout by learning rate and environment steps, from `results/`.
 
-    python experiments/ppo_check/analysis.py    # prints it, and writes results/table.md
+python experiments/ppo_check/analysis.py    # prints it, and writes results/table.md
 """
 
 import sys

@@ -1,6 +1,6 @@
 """PPO on Breakout held against gymnax's: two learning rates, 10M steps each, evaluated as gymnax does it.
 
-    python experiments/ppo_check/sweep.py           # a piece of at most 55 minutes; once more until all is done
+    python experiments/ppo_check/sweep.py           # a piece of at most 55 minutes; again until all is done
     python experiments/ppo_check/sweep.py --list    # how far each job has come
 
 Runs, their logs and the evaluations so far lie in `runs/ppo_check`; a job that is whole gets its folder in

@@ -2,7 +2,9 @@
 
 Source: Huang et al. 2022, core details 2 and 13, Atari details 7 to 9 (frames stacked, one shared network of
 three convolutions, frames in [0, 1]). Departures: illegal actions have logit -inf (the source's worlds have
-none); what lies before an episode's start is a zero frame, as in `openai/baselines`.
+none); what lies before an episode's start is a zero frame, as VecFrameStack of `openai/baselines` has it,
+where FrameStack, which the source's programs use, repeats the first frame; a life lost keeps the frames
+before it, where both begin the stack anew.
 """
 
 import dataclasses

@@ -3,8 +3,8 @@
 The conventions are those of the field, each of them an option: up to 30 no-ops at a game's start, the action
 held for four frames, the pixelwise maximum of the last two, grey pictures of 84 by 84 (or colour of 96 by 96,
 as MuZero has them), in bytes. The agent stacks the history. In training a life lost ends the episode, and the
-reset after it goes on with the game. By option a reset fires, for games that stand still until somebody does. Each
-game has a fresh seed from one generator, which `seed` seeds.
+reset after it goes on with the game. By option a reset fires, for games that stand still until somebody does.
+Each game has a fresh seed from one generator, which `seed` seeds.
 
 Frames are those of gymnasium.wrappers.AtariPreprocessing, pixel for pixel, its terminal frames too (where
 the game ends between the last two frames, they show what came before).
@@ -60,8 +60,8 @@ class Options(Section):
   episodic_life: bool = Field(True, description="in training, a life lost ends the episode; the game goes on")
   fire_on_reset: bool = Field(
     False,
-    description="after each reset, and each life lost in training, the actions 1 and 2 come first where 1 fires "
-    "and there are more than two, as in baselines",
+    description="after each reset, and each life lost in training, the actions 1 and 2 come first where 1 "
+    "fires and there are more than two, as in baselines",
   )
   clip_rewards: bool = Field(False, description="in training, rewards to -1, 0 and 1")
   max_episode_steps: PositiveInt | None = Field(
@@ -101,7 +101,7 @@ class GameFacts(NamedTuple):
     return self.minimal_actions if options.minimal_actions else self.all_actions
 
   def opening(self, options: Options) -> tuple[int, ...]:
-    """ALE's numbers of the actions that `fire_on_reset` has come first; none where it is off or nothing fires."""
+    """ALE's numbers of the actions that `fire_on_reset` has come first; none where nothing is to fire."""
     actions = self.actions(options)
     return actions[1:3] if options.fire_on_reset and len(actions) > 2 and actions[1] == FIRE else ()
 
@@ -215,7 +215,7 @@ class _AtariGame:
     return 0
 
   def _goes_on_to_an_end(self) -> bool:
-    """Goes on with the game after a life lost, by one step without action and firing; whether that ends it."""
+    """Goes on with the game after a life lost, by a step without action and firing; whether that ends it."""
     for action in (NOOP, *self._opening):
       _, is_over = self._play(action)
       is_cut = self._num_steps == self._options.max_episode_steps

@@ -7,8 +7,8 @@ It plays the very games that the worlds one by one play, frame for frame. What i
   - A game is cut at the step cap; where it does that itself, it leaves the last frame out of the picture.
   - Actions are checked. One out of range hangs it for ever.
 
-What cannot be had from it: pictures for people (`render`), games whose first action is not the no-op, and resets
-that fire.
+What cannot be had from it: pictures for people (`render`), games whose first action is not the no-op, and
+resets that fire.
 """
 
 import sys
@@ -33,15 +33,18 @@ _RUN_ON = -1
 def find_obstacle(facts: GameFacts, options: Options) -> str | None:
   """Why ale-py's vectorized environment cannot play this game with all conventions, here; None where it can.
 
-  Not where a reset is to fire, not where Gymnasium is missing or ale-py is older than 0.12.1, not for games whose actions do not begin with
-  the no-op, and not outside Linux, where it is built with a C++ library that draws other numbers of no-ops.
+  Not where a reset is to fire, not where Gymnasium is missing or ale-py is older than 0.12.1, not for games
+  whose actions do not begin with the no-op, and not outside Linux, where it is built with a C++ library that
+  draws other numbers of no-ops.
   """
   if sys.platform != "linux":
     return "ale-py's vectorized environment draws other numbers of no-ops outside Linux"
   if facts.actions(options)[0] != NOOP:
     return "its first action is not the no-op; env.kwargs.minimal_actions=false has that"
   if facts.opening(options):
-    return "its own way of firing lacks the action after it, and the lives lost; env.kwargs.fire_on_reset=false"
+    return (
+      "its own way of firing lacks the action after it, and the lives lost; env.kwargs.fire_on_reset=false"
+    )
   import ale_py
 
   version = tuple(int(part) for part in ale_py.__version__.split(".")[:3] if part.isdigit())

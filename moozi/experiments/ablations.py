@@ -1,4 +1,4 @@
-"""One thing changed at a time: short runs of some variants and seeds at equal environment steps, and their table."""
+"""One thing changed at a time: short runs of variants at equal environment steps, and their table."""
 
 import argparse
 import dataclasses

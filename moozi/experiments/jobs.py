@@ -147,8 +147,8 @@ def may_stand_for(env_steps: int, wanted: int) -> bool:
 def find_checkpoint_of(run: RunDirectory, which: str) -> CheckpointInfo | None:
   """The checkpoint that a figure is from.
 
-  Of an environment step it is the first that may stand for it among the milestones and the run's last. The one
-  that is kept for its good evaluation is none of them: it would be chosen by what is to be measured.
+  Of an environment step it is the first that may stand for it among the milestones and the run's last. The
+  one that is kept for its good evaluation is none of them: it would be chosen by what is to be measured.
 
   Args:
     run: one that is complete.
@@ -170,8 +170,8 @@ def evaluations_of(job: Job, folder: Path) -> dict[Path, tuple[Evaluation, Check
   """The evaluations of a job whose run is complete, each with its checkpoint.
 
   Returns: by the file where its figures wait until all of the job's are there. One of an environment step
-    that no checkpoint may stand for, such as one that the run never came to, is not among them, and of two that
-    are the same only the first.
+    that no checkpoint may stand for, such as one that the run never came to, is not among them, and of two
+    that are the same only the first.
   Raises: UserError: the run has no checkpoint.
   """
   run = RunDirectory.open(folder / job.run_name)

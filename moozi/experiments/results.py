@@ -4,7 +4,7 @@ config.yaml        the run's configuration
 metrics.jsonl      its ticks, thinned; not where another result has the same run's
 summary.json       what the run said at its end
 evaluations.json   a list: `moozi evaluate --json --returns` of each checkpoint, with its wall time
-machine.json       cores and versions
+machine.json       cores, versions, and the commit of the code
 job.json           how far the run had come, and which evaluations were asked for
 """
 
@@ -14,12 +14,14 @@ import json
 import os
 import platform
 import shutil
+import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from moozi.core.config import Config
 from moozi.core.errors import UserError
+from moozi.envs import minatar
 from moozi.experiments.jobs import (
   GROWS,
   Evaluation,
@@ -29,6 +31,7 @@ from moozi.experiments.jobs import (
   newest_resumable,
   wall_s_of,
 )
+from moozi.experiments.pieces import ROOT
 from moozi.io.config import save_config
 from moozi.io.metrics import read_metrics
 from moozi.io.plain_json import to_plain_json
@@ -58,7 +61,7 @@ def write_result(path: Path, run: RunDirectory, job: Job, evaluations: Sequence[
   Args:
     path: the folder.
     run: of the job; complete.
-    job: where it names a run that other jobs share, the metrics are left to the one that the run is called after.
+    job: where it names a run that other jobs share, the metrics are left to the one the run is called after.
     evaluations: their figures.
   """
   temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
@@ -122,7 +125,20 @@ def machine() -> dict[str, Any]:
     "processor": platform.machine(),
     "python": platform.python_version(),
     "packages": {name: version for name in _PACKAGES if (version := _version(name)) is not None},
+    "commit": commit(),
   }
+
+
+def commit(folder: Path = ROOT) -> str | None:
+  """The commit of the code, `-dirty` where files differ from it; None: it is in no repository of its own."""
+  if not (folder / ".git").exists():  # it may be installed in a folder that lies in another one's repository
+    return None
+  command = ("git", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=12")
+  try:
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+  except (OSError, subprocess.SubprocessError):
+    return None
+  return done.stdout.strip() or None
 
 
 def _version(package: str) -> str | None:
@@ -176,8 +192,10 @@ class Result:
 
   @property
   def sticky_action_prob(self) -> float | None:
-    """Of the world; None where it was not said."""
+    """Of the world; where nobody said it, MinAtar's is the package's, and None that of others."""
     value = self.config.env.kwargs.get("sticky_action_prob")
+    if value is None and self.config.env.name.startswith("minatar:"):
+      value = minatar.Options().sticky_action_prob
     return None if value is None else float(value)
 
   @property
@@ -219,7 +237,8 @@ def _read_result(path: Path) -> Result:
 def check_alike(results: Sequence[Result]) -> None:
   """Refuses what cannot be pooled as seeds of one thing.
 
-  Raises: UserError: two have one seed, or settings that differ in more than the seed and how long a run may last.
+  Raises: UserError: two have one seed, or settings that differ in more than the seed and how long a run may
+    last.
   """
   by_seed: dict[int, Result] = {}
   for result in results:
@@ -230,8 +249,8 @@ def check_alike(results: Sequence[Result]) -> None:
     others = [k for k in differences(results[0].config, result.config) if k not in ("seed", *GROWS)]
     if others:
       raise UserError(
-        f"{results[0].path} and {result.path}: differ in {', '.join(others)}; seeds of one experiment differ in "
-        "nothing but the seed"
+        f"{results[0].path} and {result.path}: differ in {', '.join(others)}; seeds of one experiment "
+        "differ in nothing but the seed"
       )
 
 
@@ -245,5 +264,6 @@ def check_same_conditions(results: Sequence[Result]) -> None:
       other = results[0].conditions[key]
       if value != other:
         raise UserError(
-          f"{results[0].path} and {result.path}: were evaluated with evaluation.{key} of {other} and of {value}"
+          f"{results[0].path} and {result.path}: were evaluated with evaluation.{key} of {other} and of "
+          f"{value}"
         )

@@ -24,8 +24,8 @@ def run_whole(config: Path, overrides: Sequence[str], keys: Sequence[str]) -> di
     overrides: `key=value` each.
     keys: of the metrics that are kept.
   Returns: `summary`, as the run wrote it, and `curve`, a list of its ticks.
-  Raises: CalledProcessError: the run failed. RuntimeError: it ended before it had made all its steps: such runs are
-    held against each other at equal steps.
+  Raises: CalledProcessError: the run failed. RuntimeError: it ended before it had made all its steps; such
+    runs are held against each other at equal steps.
   """
   with tempfile.TemporaryDirectory() as folder:
     own = (
@@ -41,7 +41,8 @@ def run_whole(config: Path, overrides: Sequence[str], keys: Sequence[str]) -> di
     lines = (Path(folder) / "run" / "metrics.jsonl").read_text().splitlines()
   if summary["reason"] != "max_env_steps":
     raise RuntimeError(
-      f"a run of {config.name} ended at {summary['env_steps']:,} steps, before max_env_steps: {summary['reason']}"
+      f"a run of {config.name} ended at {summary['env_steps']:,} steps, before max_env_steps: "
+      f"{summary['reason']}"
     )
   ticks = [json.loads(line) for line in lines]
   return {"summary": summary, "curve": [{k: tick[k] for k in keys if k in tick} for tick in ticks]}

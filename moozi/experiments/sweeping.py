@@ -103,8 +103,8 @@ class CommandError(Exception):
 class Sweep:
   """Does jobs until they are done or the piece is over.
 
-  Use it in a `with`: nobody else does jobs in the folder meanwhile. A command that a killed sweep left running
-  keeps others out, too, since two that train at once would spoil each other's wall times.
+  Use it in a `with`: nobody else does jobs in the folder meanwhile. A command that a killed sweep left
+  running keeps others out, too, since two that train at once would spoil each other's wall times.
 
   Args:
     folder: of the runs, their logs and the evaluations that wait for others of their job.
@@ -140,8 +140,8 @@ class Sweep:
   def run(self, jobs: Sequence[Job], results: Path) -> bool:
     """Does what is missing, in order, and makes a folder in `results` of each job that is done.
 
-    A job that cannot be done (its command fails, its run was begun with other settings) is told, and costs the
-    others nothing.
+    A job that cannot be done (its command fails, its run was begun with other settings) is told, and costs
+    the others nothing.
 
     Returns: whether there was none of that.
     Raises: RunError: another process writes into a job's run, and has the machine's time.

@@ -295,11 +295,13 @@ FAULTY = "env.name=tests.envs.faulty:make_env"
 
 
 def test_a_segment_that_is_not_finite_is_refused_told_and_not_learned_from():
-  """The second game of each world earns NaN once, in the first segment; the games that begin after it do not."""
+  """The second game of each world earns NaN once, in the first segment; later games do not."""
   told = run(FAULTY, "env.kwargs.how=nan", "evaluation.period_env_steps=100000", "evaluation.episodes=1")
   (fault,) = [e for e in told if isinstance(e, Faulted)]
   assert fault.counts == {"refused_segments": 1, "lost_steps": 64}
-  assert fault.message.startswith("training_worker_0: a segment of 64 steps is refused: last_reward is not finite")
+  assert fault.message.startswith(
+    "training_worker_0: a segment of 64 steps is refused: last_reward is not finite"
+  )
   assert fault.env_steps == 64, "it was acted"
   updates = [e.metrics for e in told if isinstance(e, Updated)]
   assert len(updates) == 4
@@ -312,7 +314,9 @@ def test_a_segment_that_is_not_finite_is_refused_told_and_not_learned_from():
 def test_so_many_segments_in_a_row_end_the_run_with_a_last_state():
   options = (FAULTY, "replay.max_refused_segments=2", "env.kwargs.sound_worlds=0")
   config, told = configure(*options, "env.kwargs.how=nan"), []
-  said = r"training_worker_0: 2 segments in a row were refused, the last: last_reward .*max_refused_segments=2"
+  said = (
+    r"training_worker_0: 2 segments in a row were refused, the last: last_reward .*max_refused_segments=2"
+  )
   with pytest.raises(SegmentError, match=said):
     told.extend(ppo_run.run(config, build.world_spec(config)))
   assert [type(e) for e in told] == [Started, Acted, Faulted, Acted, Faulted, StateReady]

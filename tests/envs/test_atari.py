@@ -285,14 +285,19 @@ def test_a_reset_fires_and_plays_the_action_after_it_in_each_life(is_testing):
 
 
 def test_firing_shows_the_ball_and_nothing_is_fired_where_nothing_can_be():
-  frames = [registry.make("atari:Breakout", seed=5, fire_on_reset=f).reset().observation.frame for f in (False, True)]
+  frames = [
+    registry.make("atari:Breakout", seed=5, fire_on_reset=f).reset().observation.frame for f in (False, True)
+  ]
   assert (frames[0] != frames[1]).any()
   # Freeway has no fire among its actions.
   for game, opening in (("Breakout", (1, 3)), ("Freeway", ()), ("Pong", (1, 3))):
     facts = atari.load_facts(game)
     assert facts.opening(atari.Options(fire_on_reset=True)) == opening
     assert facts.opening(atari.Options()) == ()
-  assert atari.load_facts("Freeway").opening(atari.Options(fire_on_reset=True, minimal_actions=False)) == (1, 2)
+  assert atari.load_facts("Freeway").opening(atari.Options(fire_on_reset=True, minimal_actions=False)) == (
+    1,
+    2,
+  )
 
 
 def test_firing_for_a_new_game_is_not_of_its_steps_and_for_a_new_life_is():

@@ -82,7 +82,9 @@ def test_what_is_missing_is_made_and_the_table_printed(begun, tmp_path, capsys):
   (tmp_path / "config.yaml").write_text("env: {name: 'tiny:catch'}\n")
   variants = {"default": (), "other": ("targets.n_step=3",)}
   ablation = Ablation(config=tmp_path / "config.yaml", results=tmp_path / "results", variants=variants)
-  head = "| variant | steps | return while acting, last 100 episodes | return, evaluation at the end | wall s |"
+  head = (
+    "| variant | steps | return while acting, last 100 episodes | return, evaluation at the end | wall s |"
+  )
   main(ablation, "doc", ["--table"])
   assert capsys.readouterr().out.splitlines() == [head, "|---|---|---|---|---|"]
   main(ablation, "doc", ["--variants", "other", "--seeds", "1", "--steps", "7"])

@@ -95,7 +95,10 @@ def test_rows_are_of_the_checkpoints_at_a_step_and_of_the_run_s_own_search(resul
   [
     (("seed=0",), "are of one seed, 0"),
     (("seed=2", "targets.n_step=5"), "differ in targets.n_step"),
-    (("seed=3", *PPO, "evaluation.noise_free=false", "env.kwargs.sticky_action_prob=0.1"), "were evaluated with"),
+    (
+      ("seed=3", *PPO, "evaluation.noise_free=false", "env.kwargs.sticky_action_prob=0.1"),
+      "were evaluated with",
+    ),
   ],
 )
 def test_results_that_do_not_go_together_make_no_table(results, capsys, overrides, said):
@@ -131,6 +134,8 @@ def test_the_table_has_a_line_for_each_condition_and_the_published_ones_below(re
   rival = published["AC(λ) of MinAtar: package minatar, sticky 0.1, step cap none (Freeway 2,500), 5M steps"]
   assert rival[1] == "≈ 17.5"
   assert "on 2 cores; episodes are cut off after 1,000 steps (freeway 2,500)." in lines[-1]
+  assert "100 evaluation episodes a seed, noise-free, that begin with up to 8 random actions" in lines[-1]
+  assert "PPO's wall time holds the evaluations in its course" in lines[-1]
 
 
 def test_the_tables_are_written_and_the_readme_where_it_is_asked_for(results, tmp_path, capsys):

@@ -13,7 +13,11 @@ def test_its_jobs_are_gymnaxs_settings_with_two_learning_rates(tmp_path):
   configs = [job.load_config(tmp_path) for job in jobs]
   assert [config.ppo.learning_rate for config in configs] == [1e-3, 5e-4]
   for job, config in zip(jobs, configs, strict=True):
-    assert (config.algorithm, config.env.name, config.max_env_steps) == ("ppo", "minatar:breakout", 10_000_000)
+    assert (config.algorithm, config.env.name, config.max_env_steps) == (
+      "ppo",
+      "minatar:breakout",
+      10_000_000,
+    )
     assert config.env.kwargs["sticky_action_prob"] == 0.0
     assert (config.evaluation.noise_free, config.evaluation.max_random_starts) == (False, 0)
     asked = [(int(e.checkpoint), e.episodes) for e in job.evaluations]

@@ -1,10 +1,22 @@
 """Results on the disk: thinned metrics, and what is no result."""
 
+import json
+import subprocess
+
 import pytest
 
 from moozi.core.errors import UserError
-from moozi.experiments.results import check_alike, check_same_conditions, read_results, thin
-from tests.experiments.made import evaluation, make_result
+from moozi.experiments.results import (
+  Result,
+  check_alike,
+  check_same_conditions,
+  commit,
+  machine,
+  read_results,
+  thin,
+)
+from moozi.io.config import load_config
+from tests.experiments.made import ROOT, evaluation, make_result
 
 
 def test_evaluations_stay_and_of_the_others_so_many_and_the_last():
@@ -31,6 +43,40 @@ def test_a_result_tells_what_it_is_of(tmp_path):
   assert (first.has_curve, second.has_curve) == (True, False)
   assert (second.agent, second.game) == ("MooZi", "catch")
   assert read_results(tmp_path / "none") == []
+
+
+@pytest.mark.parametrize(
+  ("settings", "expected"),
+  [
+    (("env.name=minatar:asterix",), 0.1),
+    (("env.name=minatar:asterix", "env.kwargs.sticky_action_prob=0"), 0.0),
+    (("env.name=tiny:catch",), None),
+  ],
+)
+def test_sticky_actions_that_nobody_set_are_the_packages(tmp_path, settings, expected):
+  result = Result(path=tmp_path, config=load_config(None, settings), evaluations=[], cores=2)
+  assert result.sticky_action_prob == expected
+
+
+def test_a_machine_says_which_commit_and_where_it_lies_nowhere(tmp_path):
+  def git(*arguments) -> str:
+    who = ("-c", "user.name=x", "-c", "user.email=x@example.org")
+    done = subprocess.run(["git", *who, *arguments], cwd=tmp_path, check=True, capture_output=True, text=True)
+    return done.stdout.strip()
+
+  assert commit(tmp_path) is None
+  git("init", "-q")
+  (tmp_path / "file").write_text("1")
+  git("add", "file")
+  git("commit", "-qm", "first")
+  head = git("rev-parse", "HEAD")
+  assert commit(tmp_path) == head[:12]
+  (tmp_path / "file").write_text("2")
+  assert commit(tmp_path) == f"{head[:12]}-dirty"
+  (tmp_path / "inside").mkdir()
+  assert commit(tmp_path / "inside") is None, "another one's repository"
+  assert set(machine()) == {"cores", "processor", "python", "packages", "commit"}
+  assert str(ROOT) not in json.dumps(machine())
 
 
 def test_a_folder_that_is_no_result_is_named(tmp_path):

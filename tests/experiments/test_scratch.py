@@ -1,4 +1,4 @@
-"""Short runs side by side: files there are not made again, and a run that ended too soon counts for nothing."""
+"""Short runs side by side: files there are not made again; a run that ended too soon counts for nothing."""
 
 import functools
 import json

@@ -115,7 +115,10 @@ def test_a_missing_result_is_told_in_one_line(main, results, tmp_path, capsys, n
 
 @pytest.mark.parametrize(
   ("overrides", "said"),
-  [(("learner.batch_size=32",), "differ in learner.batch_size"), (("evaluation.seed=1",), "were evaluated with")],
+  [
+    (("learner.batch_size=32",), "differ in learner.batch_size"),
+    (("evaluation.seed=1",), "were evaluated with"),
+  ],
 )
 def test_seeds_that_are_not_alike_are_not_drawn_together(main, results, tmp_path, capsys, overrides, said):
   shutil.copytree(results, tmp_path / "some")

@@ -295,8 +295,8 @@ class LaneStorage:
 
   def content(self) -> int:
     """A checksum of what was done and received, by which the same steps are known again."""
-    sums = [zlib.crc32(self.arrays[name]) for name in ("action", "last_reward", "is_first", "is_last")]
-    return zlib.crc32(np.array([*sums, *self.newest], np.int64))
+    sums = [zlib.crc32(self.arrays[name].data) for name in ("action", "last_reward", "is_first", "is_last")]
+    return zlib.crc32(np.array([*sums, *self.newest], np.int64).data)
 
   def get_state(self) -> dict[str, np.ndarray]:
     """Copies of everything, without the slots that were never written."""

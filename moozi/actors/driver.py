@@ -378,7 +378,9 @@ class _Driver:
       return "stopped"
     if self._config.max_wall_s is not None and self._wall_s() >= self._config.max_wall_s:
       return "max_wall_s"
-    return "max_env_steps" if self._pacer.is_complete else None
+    # A replay that died without a snapshot when all steps were made has nothing for anyone any more.
+    is_bereft = self._pacer.has_all_steps and not self._can_sample and not self._calls
+    return "max_env_steps" if self._pacer.is_complete or is_bereft else None
 
   def _finish(self, reason: str) -> Iterator[Event]:
     """Lets the work in flight arrive, takes the last state, and evaluates it.

@@ -149,10 +149,15 @@ class Pacer:
     self.positions_done += num_positions
 
   @property
+  def has_all_steps(self) -> bool:
+    """All environment steps are in."""
+    return self.env_steps >= self._max_env_steps
+
+  @property
   def is_complete(self) -> bool:
     """All environment steps are in, and the learner and reanalyze have had their share of them."""
     is_under_way = self.samples_asked != self.samples_done or self.positions_asked != self.positions_done
-    if self.env_steps < self._max_env_steps or is_under_way:
+    if not self.has_all_steps or is_under_way:
       return False
     if self.started_at is None:
       return True

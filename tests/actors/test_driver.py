@@ -111,3 +111,20 @@ def test_a_replay_that_dies_before_its_first_snapshot_is_searched_when_it_has_st
     assert any(isinstance(e, kind) for e in events[at:]), kind
   assert isinstance(events[-1], Finished)
   assert events[-1].env_steps == 640
+
+
+def test_a_run_whose_replay_dies_with_all_its_steps_comes_to_its_end(monkeypatch):
+  crews, ray = [], in_process_ray.Ray()
+  monkeypatch.setattr(driver, "Crew", lambda *args: crews.append(Crew(*args)) or crews[-1])
+  config = load_config(
+    None, [*TINY, "evaluation.final_episodes=2", "max_env_steps=160", "learner.samples_per_step=64"]
+  )
+  events = []
+  with in_process_ray.connected(ray):
+    for event in driver.run(config, build.world_spec(config), None):
+      if event.env_steps == 160 and not (events and events[-1].env_steps == 160):
+        ray.kill(crews[0].replay)
+      events.append(event)
+  assert any("replay_buffer" in e.counts for e in events if isinstance(e, Faulted))
+  assert isinstance(events[-1], Finished)
+  assert events[-1].env_steps == 160

@@ -14,7 +14,6 @@ import json
 import os
 import platform
 import shutil
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -31,7 +30,7 @@ from moozi.experiments.jobs import (
   newest_resumable,
   wall_s_of,
 )
-from moozi.experiments.pieces import ROOT
+from moozi.io.code_version import code_commit
 from moozi.io.config import save_config
 from moozi.io.metrics import read_metrics
 from moozi.io.plain_json import to_plain_json
@@ -125,20 +124,8 @@ def machine() -> dict[str, Any]:
     "processor": platform.machine(),
     "python": platform.python_version(),
     "packages": {name: version for name in _PACKAGES if (version := _version(name)) is not None},
-    "commit": commit(),
+    "commit": code_commit(),
   }
-
-
-def commit(folder: Path = ROOT) -> str | None:
-  """The commit of the code, `-dirty` where files differ from it; None: it is in no repository of its own."""
-  if not (folder / ".git").exists():  # it may be installed in a folder that lies in another one's repository
-    return None
-  command = ("git", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=12")
-  try:
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
-  except (OSError, subprocess.SubprocessError):
-    return None
-  return done.stdout.strip() or None
 
 
 def _version(package: str) -> str | None:

@@ -167,13 +167,14 @@ class Soak:
     elif kind in DAMAGES and len(resumable(self.run)) < 2:
       return False
     else:
-      self._end_driver(kind, fault)
+      # A run that ends by itself writes another tick.
+      before = self._end_driver(kind, fault)
     self.faults.append(fault)
     self._before, self._settled_at = before, None
     return True
 
-  def _end_driver(self, kind: str, fault: dict[str, Any]) -> None:
-    """Ends the driver, waits until nothing is left of it, and resumes the run."""
+  def _end_driver(self, kind: str, fault: dict[str, Any]) -> dict[str, Any]:
+    """Ends the driver, waits until nothing is left of it, and resumes the run; returns the tick before."""
     processes, since = self.processes(), time.monotonic()
     self.process.send_signal(SIGNALS.get(kind, signal.SIGKILL))
     fault["status"] = self.process.wait(timeout=120)
@@ -182,7 +183,8 @@ class Soak:
       if time.monotonic() - since > 300:
         raise RuntimeError(f"processes are left 5 min after {kind}: {processes}")
       time.sleep(0.5)
-    fault["last_tick"] = self.last_tick()["env_steps"]
+    last = self.last_tick()
+    fault["last_tick"] = last["env_steps"]
     damaged = damage(self.run, DAMAGES[kind]) if kind in DAMAGES else None
     begins_at = self.log.stat().st_size
     self.process = self._start(["train", "--resume", str(self.run), "--allow-code"])
@@ -190,6 +192,7 @@ class Soak:
     fault["resumed_at"] = int(said[1])
     if damaged is not None:
       fault["is_passed_over"] = f"passed over {damaged}" in said.string
+    return last
 
   def _wait_for_words(self, begins_at: int, pattern: str) -> re.Match[str]:
     end = time.monotonic() + 180

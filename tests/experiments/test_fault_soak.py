@@ -1,8 +1,10 @@
 """The soak with faults: what it does to a run and its processes, and its table of results made by hand."""
 
 import random
+import re
 import subprocess
 import sys
+import types
 
 import numpy as np
 import pytest
@@ -127,6 +129,29 @@ def test_a_run_has_settled_where_it_has_gone_on_and_the_fault_is_told_and_saved(
   tick(300, 20, 1)
   assert not faulted.has_settled(), "no checkpoint since"
   save(310)
+  assert faulted.has_settled()
+
+
+def test_the_tick_that_a_stopped_run_writes_at_its_end_is_no_progress(faulted, monkeypatch):
+  last = {"env_steps": 100, "learner_steps": 10}
+  said = re.search(r"goes on from step_(\d+)", "goes on from step_000000120")
+
+  def end(timeout):
+    last.update(env_steps=120, learner_steps=12)
+    return 0
+
+  monkeypatch.setattr(faulted, "last_tick", lambda: dict(last))
+  monkeypatch.setattr(faulted, "_wait_for_words", lambda *_: said)
+  checkpoint = soak.CheckpointInfo(path=faulted.run, env_steps=10**6, learner_steps=0, meta={})
+  monkeypatch.setattr(soak, "resumable", lambda run: [checkpoint])
+  with monkeypatch.context() as patch:
+    patch.setattr(faulted, "process", types.SimpleNamespace(send_signal=lambda number: None, wait=end))
+    patch.setattr(faulted, "processes", list)
+    patch.setattr(faulted, "_start", lambda arguments: None)
+    assert faulted.inject("SIGTERM")
+  assert faulted.faults[0]["last_tick"] == faulted.faults[0]["resumed_at"] == 120
+  assert not faulted.has_settled()
+  last.update(env_steps=121, learner_steps=13)
   assert faulted.has_settled()
 
 

@@ -89,7 +89,7 @@ def compare(faulted: list[dict[str, Any]], calm: list[list[dict[str, Any]]]) -> 
     num_within += low <= mean <= high
     verdict = "within" if low <= mean <= high else "OUTSIDE"
     lines.append(f"{mean:.2f} at {at / 1e6:.2f}M steps: {verdict} {low:.2f} … {high:.2f} of the runs without")
-  return [*lines, f"{num_within} of the last {NUM_COMPARED} evaluations with faults lie in the range without"]
+  return [*lines, f"{num_within} of the last {len(lines)} evaluations with faults lie in the range without"]
 
 
 def fifths(values: list[Any]) -> list[list[Any]]:

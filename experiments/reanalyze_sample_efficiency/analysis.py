@@ -25,9 +25,10 @@ COLORS = {
 
 
 def curve(path: Path) -> tuple[np.ndarray, np.ndarray]:
-  """(environment steps, returns in evaluation) of one run."""
+  """(environment steps, returns in evaluation) of one run; at its end that of 100 episodes."""
   ticks = [t for t in json.loads(path.read_text())["curve"] if "test/return_mean" in t]
-  return np.array([t["test/at_env_steps"] for t in ticks]), np.array([t["test/return_mean"] for t in ticks])
+  found = {t["test/at_env_steps"]: t["test/return_mean"] for t in ticks}
+  return np.array(list(found)), np.array(list(found.values()))
 
 
 def main() -> None:
@@ -42,7 +43,7 @@ def main() -> None:
         shortest = min(len(steps) for steps, _ in curves)
         mean = np.mean([returns[:shortest] for _, returns in curves], axis=0)
         axis.plot(curves[0][0][:shortest] / 1000, mean, color=color, linewidth=2, label=variant)
-    axis.set(title=game, xlabel="environment steps, thousands", ylabel="return, 10 evaluation episodes")
+    axis.set(title=game, xlabel="environment steps, thousands", ylabel="return, 10 evaluation episodes (at the end 100)")
     axis.legend()
   figure.savefig(RESULTS / "curves.png", dpi=150)
 

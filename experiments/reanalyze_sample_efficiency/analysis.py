@@ -43,7 +43,11 @@ def main() -> None:
         shortest = min(len(steps) for steps, _ in curves)
         mean = np.mean([returns[:shortest] for _, returns in curves], axis=0)
         axis.plot(curves[0][0][:shortest] / 1000, mean, color=color, linewidth=2, label=variant)
-    axis.set(title=game, xlabel="environment steps, thousands", ylabel="return, 10 evaluation episodes (at the end 100)")
+    axis.set(
+      title=game,
+      xlabel="environment steps, thousands",
+      ylabel="return, 10 evaluation episodes (at the end 100)",
+    )
     axis.legend()
   figure.savefig(RESULTS / "curves.png", dpi=150)
 

@@ -21,7 +21,7 @@ from moozi.io.run_directory import RunDirectory
 from moozi.recording import Recorder
 from moozi.runtime.events import Finished, StateReady
 from moozi.runtime.run_state import RunState
-from moozi.vis import gif
+from moozi.vis import evaluation_gifs
 from tests.io.test_metrics import events_in
 from tests.test_recording import SPEC, Display, evaluated
 
@@ -53,7 +53,7 @@ class InjectedDisk:
     monkeypatch.setattr(append_file, "os", SimpleNamespace(**(vars(os) | {"write": write})))
     monkeypatch.setattr(checkpoints, "write_synced", failing(checkpoints.write_synced))
     monkeypatch.setattr(run_directory, "write_text", failing(run_directory.write_text))
-    monkeypatch.setattr(gif, "write_gif", failing(gif.write_gif))
+    monkeypatch.setattr(evaluation_gifs, "write_gif", failing(evaluation_gifs.write_gif))
 
   def fill(self) -> None:
     self.is_full = True

@@ -60,6 +60,7 @@ def train(old, *overrides):
   return list(loop.run(config, spec, stored=load_stored(config, spec)))
 
 
+@pytest.mark.slow
 def test_learning_with_no_environment_at_all(old, monkeypatch):
   def refuse(*args, **kwargs):
     raise AssertionError("a world was made to act in")

@@ -84,6 +84,7 @@ def test_a_world_that_raises_now_and_then_is_made_anew_and_the_run_goes_on(tmp_p
   assert "in _fail" in log
 
 
+@pytest.mark.slow
 def test_a_world_that_always_raises_ends_the_run_with_its_own_error(tmp_path):
   done = train(
     tmp_path, FAULTY, "env.kwargs.sound_worlds=5", "workers.max_env_faults=4", "max_env_steps=100000"
@@ -92,6 +93,7 @@ def test_a_world_that_always_raises_ends_the_run_with_its_own_error(tmp_path):
   assert (tmp_path / "one" / "logs" / "driver.log").read_text().count("Traceback") >= 4
 
 
+@pytest.mark.slow
 def test_a_world_that_hangs_is_woken(tmp_path):
   options = [
     "env.kwargs.how=hang",

@@ -233,6 +233,7 @@ def test_asking_for_more_than_the_cluster_has(tmp_path):
   assert "Traceback" not in err
 
 
+@pytest.mark.slow
 def test_a_refused_run_leaves_its_name_free(tmp_path):
   process = start(tmp_path, "ray.num_cpus=1")
   finish(process, 120)

@@ -67,7 +67,7 @@ def breakout():
   return act([registry.make("atari:Breakout", seed) for seed in (2, 3)])
 
 
-@pytest.mark.parametrize("world", ["lives", "breakout"])
+@pytest.mark.parametrize("world", ["lives", pytest.param("breakout", marks=pytest.mark.slow)])
 def test_the_learner_rebuilds_what_the_worker_saw(world, request):
   spec, replay, steps, seen, _ = request.getfixturevalue(world)
   went_on = steps["is_last"][:-1] & ~steps["is_first"][1:]

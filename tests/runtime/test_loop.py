@@ -111,6 +111,7 @@ def test_wall_time_ends_the_run():
   assert any(isinstance(e, Evaluated) and e.is_final for e in events)
 
 
+@pytest.mark.slow
 def test_a_run_that_has_gone_to_infinity_ends_with_the_terms_name():
   with pytest.raises(
     NotFiniteError, match=r"^(loss|update)/\w+ is not finite: 20 updates in a row were skipped"

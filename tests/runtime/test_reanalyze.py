@@ -168,7 +168,8 @@ def run(*overrides):
   return list(loop.run(config, build.world_spec(config)))
 
 
-@pytest.mark.parametrize("order", ["oldest", pytest.param("priority", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("order", ["oldest", "priority"])
 def test_the_loop_holds_the_ratio_and_freshens_what_is_sampled(order):
   plain = run()
   assert not any(isinstance(e, Reanalyzed) for e in plain)

@@ -204,11 +204,12 @@ def _train(
         yield Collected(**counters(), segment=segment, first_lane=index * num_envs, follows=follows)
       with_gap = with_gap | {index} if taken.num_lost else with_gap - {index}
 
+    # Until the next segments come it stays so.
+    can_sample = replay.can_sample(config.learner.batch_size)
     if not workers:
-      pacer.pass_steps(replay.can_sample(config.learner.batch_size))
+      pacer.pass_steps(can_sample)
 
     # replay → positions, searched again with the target network → replay
-    can_sample = replay.can_sample(config.learner.batch_size)
     while reanalyzer is not None and can_sample and pacer.may_reanalyze():
       pacer.ask_reanalyze()
       if reanalyzer.version != learner.target_version:
@@ -225,7 +226,7 @@ def _train(
       )
 
     # replay → TrainTarget batch → TrainingState
-    while pacer.may_learn(replay.can_sample(config.learner.batch_size)):
+    while pacer.may_learn(can_sample):
       pacer.ask_learn()
       with work.doing(REPLAY, "sample"):
         targets = replay.sample_many(config.learner.updates_per_call, config.learner.batch_size)

@@ -89,9 +89,16 @@ def test_spreads_come_every_so_many_updates(events):
     assert all(event.histograms[name].counts.sum() > 0 for name in params)
 
 
-def test_a_replay_that_dies_before_its_first_snapshot_is_searched_when_it_has_steps_again(monkeypatch):
-  crews, ray = [], in_process_ray.Ray()
-  monkeypatch.setattr(driver, "Crew", lambda *args: crews.append(Crew(*args)) or crews[-1])
+@pytest.fixture
+def crews(monkeypatch):
+  """The actors of each run that begins, in order."""
+  found = []
+  monkeypatch.setattr(driver, "Crew", lambda *args: found.append(Crew(*args)) or found[-1])
+  return found
+
+
+def test_a_replay_that_dies_before_its_first_snapshot_is_searched_when_it_has_steps_again(crews):
+  ray = in_process_ray.Ray()
   config = load_config(
     None,
     [
@@ -113,9 +120,8 @@ def test_a_replay_that_dies_before_its_first_snapshot_is_searched_when_it_has_st
   assert events[-1].env_steps == 640
 
 
-def test_a_run_whose_replay_dies_with_all_its_steps_comes_to_its_end(monkeypatch):
-  crews, ray = [], in_process_ray.Ray()
-  monkeypatch.setattr(driver, "Crew", lambda *args: crews.append(Crew(*args)) or crews[-1])
+def test_a_run_whose_replay_dies_with_all_its_steps_comes_to_its_end(crews):
+  ray = in_process_ray.Ray()
   config = load_config(
     None, [*TINY, "evaluation.final_episodes=2", "max_env_steps=160", "learner.samples_per_step=64"]
   )

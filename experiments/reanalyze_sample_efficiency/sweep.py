@@ -7,7 +7,8 @@ side as there are cores, one thread each, and keeps `results/<game>_<variant>_se
 table; `--table` only prints it. Wall seconds are those of runs side by side.
 
 `plain` and `reanalyze` differ in the ratio alone. `plain_more` and `reanalyze_more` make four times as
-many updates at the same environment steps: fresh targets should bear more use than old ones.
+many updates at the same environment steps: fresh targets should bear more use than old ones. `--change NAME`
+runs the variants that are asked for with one setting changed, under their names and `_NAME`.
 """
 
 import argparse
@@ -26,6 +27,12 @@ RESULTS = HERE / "results"
 ROOT = HERE.parents[1]
 GAMES = ("breakout", "space_invaders")
 VARIANTS = ("plain", "reanalyze", "plain_more", "reanalyze_more")
+# What a variant's name may end with, and what it changes besides: to find what a difference hangs on.
+CHANGES = {
+  "uniform": ("replay.sampling=uniform",),
+  "inconsistent": ("learner.consistency_coef=0",),
+  "short": ("targets.n_step=5",),
+}
 SAMPLES_PER_STEP, MORE_SAMPLES_PER_STEP = 4, 16
 COLUMNS = (
   "game",
@@ -60,8 +67,15 @@ KEYS = (
 )
 
 
+def parts_of(variant: str) -> tuple[str, str]:
+  """A variant's own name, and the name of its change: empty without one."""
+  own, _, change = variant.rpartition("_")
+  return (own, change) if change in CHANGES else (variant, "")
+
+
 def overrides_of(variant: str, steps: int, ratio: float) -> tuple[str, ...]:
   """What a variant sets over the game's own configuration."""
+  variant, change = parts_of(variant)
   samples = MORE_SAMPLES_PER_STEP if variant.endswith("_more") else SAMPLES_PER_STEP
   return (
     f"learner.samples_per_step={samples}",
@@ -70,6 +84,7 @@ def overrides_of(variant: str, steps: int, ratio: float) -> tuple[str, ...]:
     # The rate falls over these steps, in updates of 256.
     f"learner.learning_rate.decay_steps={steps * samples // 256}",
     f"reanalyze.ratio={ratio if variant.startswith('reanalyze') else 0}",
+    *CHANGES.get(change, ()),
   )
 
 
@@ -92,14 +107,16 @@ def table() -> None:
   print("|" + "---|" * len(COLUMNS))
   for game in GAMES:
     means: dict[str, float] = {}
-    for variant in VARIANTS:
+    for variant in (*VARIANTS, *(f"{own}_{change}" for change in CHANGES for own in VARIANTS)):
       paths = sorted(RESULTS.glob(f"{game}_{variant}_seed*.json"))
       results = [json.loads(path.read_text()) for path in paths]
       if not results:
         continue
       returns = [r["summary"]["test_return_mean"] for r in results]
       means[variant] = float(np.mean(returns))
-      same = means.get(variant.replace("reanalyze", "plain"))
+      # Without the change where nothing plain was run with it.
+      controls = [name.replace("reanalyze", "plain") for name in (variant, parts_of(variant)[0])]
+      same = next((means[name] for name in controls if name in means), None)
       shares = [f"{means[variant] / x:.2f}" if x else "–" for x in (means.get("plain"), same)]
       ages, acting, course = (
         np.mean([f([t[key] for t in r["curve"] if key in t]) for r in results])
@@ -125,12 +142,14 @@ def main() -> None:
   parser.add_argument("--ratio", type=float, default=0.8)
   parser.add_argument("--games", nargs="*", choices=GAMES, default=list(GAMES))
   parser.add_argument("--variants", nargs="*", choices=VARIANTS, default=list(VARIANTS))
+  parser.add_argument("--change", choices=CHANGES)
   parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)), help="runs side by side")
   parser.add_argument("--table", action="store_true")
   args = parser.parse_args()
-  jobs = [(g, v, s) for s in range(args.seeds) for g in args.games for v in args.variants]
+  variants = [f"{own}_{args.change}" if args.change else own for own in args.variants]
+  jobs = [(g, v, s) for s in range(args.seeds) for g in args.games for v in variants]
   # Those that are asked for first come first.
-  jobs.sort(key=lambda job: job[1].endswith("_more"))
+  jobs.sort(key=lambda job: "_more" in job[1])
   if not args.table:
     work = {path_of(*job): functools.partial(run, *job, args.steps, args.ratio) for job in jobs}
     make_missing(work, args.workers)

@@ -12,8 +12,6 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
-import numpy as np
-
 from moozi.actors import cluster
 from moozi.actors.calls import Calls
 from moozi.actors.collecting import Collecting
@@ -22,23 +20,14 @@ from moozi.actors.observing import Observing
 from moozi.actors.searches import Searches
 from moozi.actors.states import States
 from moozi.actors.testing import Testing
-from moozi.actors.versions import Versions
+from moozi.actors.updates import Updates
 from moozi.core.config import Config
-from moozi.core.errors import NotFiniteError
 from moozi.core.flat_state import State, part, prefixed
-from moozi.core.pytree import replace
 from moozi.core.spec import EnvSpec
 from moozi.core.work import REPLAY, SEARCHER, SERVER, WORKER
-from moozi.runtime.events import (
-  Acted,
-  Event,
-  Faulted,
-  Finished,
-  Started,
-  Updated,
-)
+from moozi.runtime.events import Acted, Event, Faulted, Finished, Started
 from moozi.runtime.mixed_replay import StoredTrajectories
-from moozi.runtime.pacing import CheckpointSchedule, Every, Pacer, slack_steps
+from moozi.runtime.pacing import CheckpointSchedule, Pacer, slack_steps
 from moozi.runtime.replay_door import Taken
 from moozi.runtime.run_state import RunState
 
@@ -107,30 +96,31 @@ class _Driver:
     self._testing = Testing(ray, self._crew, self._calls, config.evaluation, self._counters, progress)
     self._states = States(self._crew, self._calls, config, saved_blocks, self._progress, state)
     learner_steps = 0 if state is None else int(state.training.learner_step)
-    self._versions = Versions(learner_steps, config.learner.updates_per_call, config.ray.batches_in_flight)
     self._observing = Observing(ray, self._crew, config, self._counters, learner_steps)
-    self._publications = Every(config.ray.publish_period_updates, start=learner_steps)
     self._checkpoints = CheckpointSchedule(config.checkpoint, self._wall_s(), env_steps)
     self._can_sample = False
-    self._replay_stats: dict[str, float] = {}
-    self._parameters: Any = None
-    self._publishing = False
+    self._updates = Updates(
+      self._crew,
+      self._calls,
+      config,
+      self._pacer,
+      self._counters,
+      learner_steps,
+      on_updated=self._on_updated,
+      on_gone_back=self._on_gone_back,
+    )
     self._searches = Searches(self._crew, self._calls, config, self._pacer, self._counters, learner_steps)
     self._collecting: Collecting | None = None
     if config.trajectories.save:
       self._collecting = Collecting(self._calls, self._counters, config.workers.num_envs)
     self._segments_at = dict.fromkeys(self._crew.workers, 0)
-    self._batches_in_flight = 0
     # Segments of games that replay has lost the beginnings of are known by an older epoch.
     self._epoch = 0
-    # Calls to a parameter server that has been set back, or has died, are known by an older one.
-    self._server_epoch = 0
-    self._has_gone_back = False
 
   def run(self) -> Iterator[Event]:
-    self._parameters = self._crew.server.parameters.remote()
+    first = self._updates.publish_now()
     while not self._should_stop():
-      if self._ray.wait([self._parameters], timeout=0.5)[0]:
+      if self._ray.wait([first], timeout=0.5)[0]:
         break
     self._can_sample, told = self._ray.get(self._crew.replay.ready.remote())
     yield Started(**self._counters(), message=f"{len(self._crew.workers)} training workers{told}")
@@ -151,24 +141,14 @@ class _Driver:
 
   def _ask(self) -> None:
     """Gives every actor as much work as it may have in flight."""
-    config, pacer, crew = self._config, self._pacer, self._crew
-    while self._batches_in_flight < config.ray.batches_in_flight and pacer.may_learn(self._can_sample):
-      pacer.ask_learn()
-      self._batches_in_flight += 1
-      targets = crew.replay.sample.remote()
-      priorities, metrics = crew.server.update.options(num_returns=2).remote(targets)
-      self._calls.expect(
-        metrics,
-        SERVER,
-        functools.partial(self._on_updated, priorities, self._server_epoch),
-        functools.partial(self._on_update_lost, self._server_epoch),
-      )
+    pacer, most = self._pacer, self._config.ray.segments_in_flight
+    self._updates.ask(self._can_sample)
     self._searches.ask(self._can_sample)
     if not self._config.num_acting_workers:
       pacer.pass_steps(self._can_sample)
     # The emptiest queue first, so that no worker waits while another has two segments to make.
-    for index in sorted(crew.workers, key=self._segments_at.__getitem__):
-      while self._segments_at[index] < config.ray.segments_in_flight and pacer.may_act(self._can_sample):
+    for index in sorted(self._crew.workers, key=self._segments_at.__getitem__):
+      while self._segments_at[index] < most and pacer.may_act(self._can_sample):
         self._ask_segment(index)
 
   def _ask_segment(self, index: int) -> None:
@@ -177,22 +157,13 @@ class _Driver:
     self._pacer.ask_act(self._segment_steps)
     self._segments_at[index] += 1
     worker = self._crew.workers[index]
-    segment, acted = worker.run.options(num_returns=2).remote(self._parameters, self._pacer.env_steps)
+    segment, acted = worker.run.options(num_returns=2).remote(self._updates.parameters, self._pacer.env_steps)
     self._calls.expect(
       acted,
       f"{WORKER}_{index}",
       functools.partial(self._on_acted, index, segment, self._epoch),
       lambda _: self._on_segment_lost(index),
     )
-
-  def _publish(self) -> None:
-    """Takes the newest parameters as one object, however many workers will read it."""
-    if not self._publishing:
-      self._publishing = True
-      reference, epoch = self._crew.server.parameters.remote(), self._server_epoch
-      self._calls.expect(
-        reference, SERVER, lambda _: self._on_published(reference, epoch), lambda _: self._on_published()
-      )
 
   # --- reacting -----------------------------------------------------------------------------------
 
@@ -225,14 +196,14 @@ class _Driver:
         metrics=acted.metrics | {"system/segments_in_flight": in_flight},
         episode_returns=acted.episode_returns,
         episode_lengths=acted.episode_lengths,
-        staleness=self._versions.now - acted.version,
+        staleness=self._updates.versions.now - acted.version,
       )
     ]
 
   def _on_stored(
     self, index: int, segment: Any, replay: Any, value: tuple[bool, dict[str, float], Taken]
   ) -> list[Event]:
-    can_sample, self._replay_stats, taken = value
+    can_sample, self._updates.replay_stats, taken = value
     if replay is self._crew.replay:
       # What one that has died since could do, the new one may not.
       self._can_sample = can_sample
@@ -247,42 +218,9 @@ class _Driver:
     self._states.not_added -= taken.num_lost
     return [Faulted(**self._counters(), counts=taken.faults, message=taken.describe(index))]
 
-  def _on_updated(self, priorities: Any, epoch: int, metrics: dict[str, float]) -> list[Event]:
-    if epoch != self._server_epoch:
-      return self._on_update_lost(epoch, None)
-    learner = self._config.learner
-    if self._config.replay.refreshes_priorities:
-      self._calls.expect(self._crew.replay.update_priorities.remote(priorities), REPLAY)
-    metrics = metrics | {"system/batches_in_flight": self._batches_in_flight}
-    self._batches_in_flight -= 1
-    self._pacer.done_learn()
-    self._versions.add_call()
-    if self._publications.is_due(self._versions.now):
-      self._publish()
-      if not self._config.num_acting_workers:
-        # Nobody stores segments, which would bring them.
-        self._calls.expect(self._crew.replay.stats.remote(), REPLAY, self._on_stats)
-    self._searches.on_updated(self._versions.now)
-    self._observing.on_updated(self._versions.now)
-    return [
-      Updated(
-        **self._counters(),
-        metrics=metrics | self._replay_stats,
-        num_samples=learner.batch_size * learner.updates_per_call,
-        sample_reuse=self._pacer.sample_reuse,
-      )
-    ]
-
-  def _on_stats(self, stats: dict[str, float]) -> list[Event]:
-    self._replay_stats = stats
-    return []
-
-  def _on_published(self, reference: Any = None, epoch: int | None = None) -> list[Event]:
-    self._publishing = False
-    # Parameters of before the server went back would be older ones for the workers.
-    if epoch == self._server_epoch:
-      self._parameters = reference
-    return []
+  def _on_updated(self, learner_steps: int) -> None:
+    self._searches.on_updated(learner_steps)
+    self._observing.on_updated(learner_steps)
 
   # --- losses -------------------------------------------------------------------------------------
 
@@ -296,49 +234,18 @@ class _Driver:
     counts = {"dropped_steps": self._segment_steps}
     return [Faulted(**self._counters(), counts=counts, message=message)]
 
-  def _on_update_lost(self, epoch: int, error: Any) -> list[Event]:
-    self._batches_in_flight -= 1
-    self._pacer.undo_learn()
-    # Calls that were queued behind the one that failed: what they did is gone too, or they fail as well.
-    if isinstance(error, NotFiniteError) and epoch == self._server_epoch:
-      return self._go_back(error)
-    return []
-
-  def _go_back(self, error: NotFiniteError) -> list[Event]:
-    """Once in a run: parameters that give nothing but NaN make room for those of the last checkpoint."""
-    state = None if self._has_gone_back else self._crew.latest()
-    if state is None:
-      raise error
-    self._has_gone_back = True
-    self._server_epoch += 1
-    found = int(state.training.learner_step)
-    message = f"{error}; the parameters are those of learner step {found:,} again"
-    self._crew.server.set_state.remote(replace(state.training, learner_step=np.int32(self._versions.free)))
-    counts = {"went_back": 1, "lost_updates": self._go_on_from(found)}
-    return [Faulted(**self._counters(), counts=counts, message=message)]
-
-  def _go_on_from(self, found: int) -> int:
-    """The server has the parameters of learner step `found` again; returns the updates lost by that."""
-    self._states.forget()
-    self._states.skip_versions(self._versions.free - self._versions.now)
-    lost = self._versions.go_back(found)
-    self._parameters = self._crew.server.parameters.remote()
-    self._searches.publish()
-    return lost
-
   def _on_lost(self, error: Any) -> list[Event]:
     """Makes the actor anew that an error tells of, unless that has been done."""
     name = self._crew.name_of(error) if isinstance(error, self._ray.exceptions.ActorDiedError) else None
     if name is None:
       return []
-    revival = self._crew.revive(name, self._pacer.env_steps, self._versions.free)
+    revival = self._crew.revive(name, self._pacer.env_steps, self._updates.versions.free)
     if revival is None:
       raise error
     kind = name.rpartition("_")[0] if name.startswith((WORKER, SEARCHER)) else name
     counts = {kind: 1}
     if name == SERVER:
-      self._server_epoch += 1
-      counts["lost_updates"] = self._go_on_from(revival.learner_steps)
+      counts["lost_updates"] = self._updates.on_server_revived(revival.learner_steps)
     if name == REPLAY:
       if self._config.num_acting_workers:
         counts["lost_steps"] = self._pacer.env_steps + self._states.not_added - revival.num_added
@@ -348,6 +255,12 @@ class _Driver:
     if not revival.is_back:
       self._segments_at[int(name.rpartition("_")[2])] = 0
     return [Faulted(**self._counters(), counts=counts, message=revival.message)]
+
+  def _on_gone_back(self, num_skipped: int) -> None:
+    """The parameter server has older parameters: states asked for would mix them with newer ones."""
+    self._states.forget()
+    self._states.skip_versions(num_skipped)
+    self._searches.publish()
 
   def _begin_games_anew(self) -> None:
     """After replay went back: what goes on from there on would not follow what it has."""
@@ -371,7 +284,7 @@ class _Driver:
     """Asks for a checkpoint and an evaluation where their time has come."""
     if not self._states.is_asked and self._checkpoints.is_due(self._wall_s(), self._pacer.env_steps):
       self._states.ask(is_final=False)
-    self._testing.ask_due(self._parameters, self._pacer.env_steps)
+    self._testing.ask_due(self._updates.parameters, self._pacer.env_steps)
 
   def _reason_to_end(self) -> str | None:
     if self._should_stop():
@@ -398,9 +311,9 @@ class _Driver:
       yield from self._drain()
     self._testing.is_final_due = reason != "stopped"
     if self._testing.is_final_due:
-      self._parameters = self._crew.server.parameters.remote()
+      self._updates.publish_now()
     while (self._calls or self._testing.is_final_due) and not self._should_stop():
-      self._testing.ask_final(self._parameters, self._pacer.env_steps)
+      self._testing.ask_final(self._updates.parameters, self._pacer.env_steps)
       yield from self._react(timeout_s=0.5)
       yield from self._observing.poll()
     if not self._should_stop():
@@ -430,7 +343,7 @@ class _Driver:
   # --- small things -------------------------------------------------------------------------------
 
   def _counters(self) -> dict[str, Any]:
-    return {"env_steps": self._pacer.env_steps, "learner_steps": self._versions.now}
+    return {"env_steps": self._pacer.env_steps, "learner_steps": self._updates.versions.now}
 
   def _wall_s(self) -> float:
     return time.monotonic() - self._start

@@ -223,9 +223,10 @@ def _train(
     return StateReady(**counters(), state=state, is_final=is_final)
 
   def go_back(error: NotFiniteError) -> Faulted:
-    training, faults = way_back.take(error, learner.learner_step)
+    training, found, message = way_back.take(error, learner.learner_step)
+    counts = {"went_back": 1, "lost_updates": learner.learner_step - found}
     learner.set_state(training)
-    return Faulted(**counters(), **faults)
+    return Faulted(**counters(), counts=counts, message=message)
 
   yield Started(**counters(), message=f"PPO, one process{told}")
   while True:

@@ -147,12 +147,13 @@ def _train(
   def go_back(error: NotFiniteError) -> Faulted:
     nonlocal learner_steps
     pacer.undo_learn()
-    training, faults = way_back.take(error, learner.learner_step)
+    training, found, message = way_back.take(error, learner.learner_step)
+    counts = {"went_back": 1, "lost_updates": learner.learner_step - found}
     learner_steps = learner.learner_step
     learner.set_state(training)
     if reanalyzer is not None:
       reanalyzer.drop_parameters()
-    return Faulted(**counters(), **faults)
+    return Faulted(**counters(), counts=counts, message=message)
 
   yield Started(**counters(), message=f"one process{told}")
   while True:

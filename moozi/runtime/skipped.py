@@ -66,10 +66,11 @@ class WayBack:
   def __init__(self, latest: Callable[[], RunState | None]) -> None:
     self._latest, self._is_taken = latest, False
 
-  def take(self, error: NotFiniteError, learner_steps: int) -> tuple[Any, dict[str, Any]]:
-    """The training state to go on with, its learner step moved on to `learner_steps`; and what to tell.
+  def take(self, error: NotFiniteError, learner_steps: int) -> tuple[Any, int, str]:
+    """The training state to go on with.
 
-    Returns: the state, in NumPy; `counts` and `message` of a Faulted.
+    Returns: the state, in NumPy, its learner step moved on to `learner_steps`; the learner step it was saved
+      at; and what to tell.
     Raises: NotFiniteError: `error`, where there is no way back (any more).
     """
     before = None if self._is_taken else self._latest()
@@ -77,8 +78,5 @@ class WayBack:
       raise error
     self._is_taken = True
     found = int(before.training.learner_step)
-    told = {
-      "counts": {"went_back": 1, "lost_updates": learner_steps - found},
-      "message": f"{error}; the parameters are those of learner step {found:,} again",
-    }
-    return replace(before.training, learner_step=np.int32(learner_steps)), told
+    message = f"{error}; the parameters are those of learner step {found:,} again"
+    return replace(before.training, learner_step=np.int32(learner_steps)), found, message

@@ -65,7 +65,14 @@ class Reanalyzer:
     self._batch_size = config.reanalyze.batch_size
     self._num_envs = min(config.workers.num_envs, self._batch_size)
     self._history_length = config.targets.history_length
-    self._search = jax.jit(make_root_search(model, planner, config.targets, spec))
+    root_search = make_root_search(model, planner, config.targets, spec)
+
+    # The key is split in there too: as a call of its own that is half a millisecond.
+    def search(rng_key: jax.Array, *args: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
+      rng_key, key = jax.random.split(rng_key)
+      return rng_key, *root_search(*args, key)
+
+    self._search = jax.jit(search)
     self._policy = jax.jit(make_policy(model, planner, config.targets, spec))
     self._rng_key = jax.random.PRNGKey(seed)
     self._held = HeldParameters()
@@ -127,18 +134,19 @@ class Reanalyzer:
     parts = []
     for first in range(0, len(roots.slot), self._batch_size):
       part = map_fields(lambda x, a=first: x[a : a + self._batch_size], roots)
-      # One width for all calls, or each would be compiled anew: the last one is filled up.
-      row = np.arange(self._batch_size) % len(part.slot)
-      self._rng_key, key = jax.random.split(self._rng_key)
-      value, probs = self._search(
+      count = len(part.slot)
+      if count < self._batch_size:
+        # One width for all calls, or each would be compiled anew.
+        row = np.arange(self._batch_size) % count
+        part = map_fields(lambda x, row=row: x[row], part)
+      self._rng_key, value, probs = self._search(
+        self._rng_key,
         self._held.params,
         self._held.net_state,
-        part.frames[row],
-        part.history_actions[row],
-        part.legal_actions_mask[row],
-        key,
+        part.frames,
+        part.history_actions,
+        part.legal_actions_mask,
       )
-      count = len(part.slot)
       parts.append((np.asarray(value)[:count], np.asarray(probs)[:count]))
     value, probs = (np.concatenate(x) for x in zip(*parts, strict=True))
     return self._searched(value, probs, roots.slot, roots.sequence)

@@ -129,6 +129,7 @@ def steps_of(path):
   return map_fields(lambda *xs: np.stack(xs, axis=1), *joined)
 
 
+@pytest.mark.slow
 def test_a_set_with_a_gap_is_learned_from(old, tmp_path):
   """As a training worker that was made anew leaves it, or a segment that replay refused."""
   whole = steps_of(old)

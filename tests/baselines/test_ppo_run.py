@@ -270,6 +270,7 @@ def test_parameters_without_bounds_make_room_for_the_last_checkpoints_once(event
   assert "the parameters are those of learner step 20 again" in fault.message
 
 
+@pytest.mark.slow
 def test_a_world_that_cannot_go_on_leaves_a_last_state_to_go_on_from():
   """The second game of each world fails in its fifth step, which is the fifteenth of all."""
   options = ("env.name=tests.envs.faulty:make_env", "ppo.segment_length=8", "workers.max_env_faults=1")

@@ -231,6 +231,7 @@ def test_a_run_without_a_checkpoint_begins_anew_unless_somebody_writes_there(pla
   assert not (run.path / "mark").exists()
 
 
+@pytest.mark.slow
 def test_a_run_that_somebody_else_goes_on_with_ends_the_sweep(place):
   """Its orphan has the machine: a job after it would be timed beside it."""
   job, other = place.job(), place.job("other")

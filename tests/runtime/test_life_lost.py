@@ -97,7 +97,7 @@ def test_the_learner_rebuilds_what_the_worker_saw(world, request):
   np.testing.assert_array_equal(image(target.frames[0, :LENGTH], history[1]), image(*history))
 
 
-@pytest.mark.parametrize("world", ["lives", "breakout"])
+@pytest.mark.parametrize("world", ["lives", pytest.param("breakout", marks=pytest.mark.slow)])
 def test_nothing_is_trained_across_a_life_lost(world, request):
   _, replay, steps, _, _ = request.getfixturevalue(world)
   terminal = steps["is_last"] & ~steps["is_truncated"]

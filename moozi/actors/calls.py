@@ -80,8 +80,17 @@ class Calls:
       call = self._calls.pop(reference, None)
       if call is None:
         continue  # forgotten by the reaction to another one
-      try:
-        value, error = ray.get(reference), None
-      except (ray.exceptions.RayActorError, ray.exceptions.ObjectLostError, NotFiniteError) as lost:
-        value, error = None, lost
-      yield call, value, error
+      yield call, *self._result(reference)
+
+  def settle(self, reference: Any) -> list[Event]:
+    """Waits for one call, and returns what its reaction tells."""
+    call = self._calls.pop(reference)
+    value, error = self._result(reference)
+    return call.react(value) if error is None else call.undo(error)
+
+  def _result(self, reference: Any) -> tuple[Any, Exception | None]:
+    exceptions = self._ray.exceptions
+    try:
+      return self._ray.get(reference), None
+    except (exceptions.RayActorError, exceptions.ObjectLostError, NotFiniteError) as lost:
+      return None, lost

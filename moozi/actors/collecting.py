@@ -42,6 +42,14 @@ class Collecting:
     if len(self._queues[index]) == 1:
       self._wait(index, name)
 
+  def tell_all(self) -> list[Event]:
+    """Tells every segment that replay has taken, and waits for those that still travel."""
+    events: list[Event] = []
+    while waiting := [queue[0][0] for queue in self._queues.values() if queue]:
+      for reference in waiting:
+        events += self._calls.settle(reference)
+    return events
+
   def _wait(self, index: int, name: str) -> None:
     react = functools.partial(self._on_here, index, name)
     self._calls.expect(self._queues[index][0][0], name, react, lambda _: self._on_lost(index, name))

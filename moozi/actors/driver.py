@@ -94,7 +94,9 @@ class _Driver:
     if progress:
       self._pacer.set_state(part(progress, "pacer"))
     self._testing = Testing(ray, self._crew, self._calls, config.evaluation, self._counters, progress)
-    self._states = States(self._crew, self._calls, config, saved_blocks, self._progress, state)
+    self._states = States(
+      self._crew, self._calls, config, saved_blocks, self._progress, self._tell_collected, state
+    )
     learner_steps = 0 if state is None else int(state.training.learner_step)
     self._observing = Observing(ray, self._crew, config, self._counters, learner_steps)
     self._checkpoints = CheckpointSchedule(config.checkpoint, self._wall_s(), env_steps)
@@ -221,6 +223,10 @@ class _Driver:
   def _on_updated(self, learner_steps: int) -> None:
     self._searches.on_updated(learner_steps)
     self._observing.on_updated(learner_steps)
+
+  def _tell_collected(self) -> list[Event]:
+    """Segments that replay holds in a state are to be kept before it, or a resumed run's would have a gap."""
+    return [] if self._collecting is None else self._collecting.tell_all()
 
   # --- losses -------------------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ class States:
     config: the run's configuration.
     saved_blocks: generations of the blocks of replay that need not come.
     progress: counters and schedules, now.
+    first: tells what must be told before a state, since the state holds it.
     state: what the run begins with.
 
   Attributes:
@@ -37,10 +38,11 @@ class States:
     config: Config,
     saved_blocks: Callable[[], Any],
     progress: Callable[[], State],
+    first: Callable[[], list[Event]],
     state: RunState | None,
   ) -> None:
     self._crew, self._calls, self._config = crew, calls, config
-    self._saved_blocks, self._progress = saved_blocks, progress
+    self._saved_blocks, self._progress, self._first = saved_blocks, progress, first
     begins = {} if state is None else state.progress
     env_steps = int(begins.get("pacer/env_steps", 0))
     added = 0 if state is None or state.replay is None else state.replay.num_added
@@ -66,7 +68,7 @@ class States:
     def on_part(name: str, value: Any) -> list[Event]:
       came[name] = value
       is_whole = len(came) == 2 and number == self._num_asked
-      return [self.ready(progress, is_final, **came)] if is_whole else []
+      return [*self._first(), self.ready(progress, is_final, **came)] if is_whole else []
 
     def on_lost(_: Any) -> list[Event]:
       if number == self._num_asked:

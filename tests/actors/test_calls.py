@@ -49,3 +49,15 @@ def test_what_is_lost_comes_with_its_error(error):
   calls.expect(Reference(error=error), "replay_buffer")
   ((call, value, found),) = calls.come(timeout_s=1.0)
   assert (call.actor, value, found) == ("replay_buffer", None, error)
+
+
+def test_one_call_can_be_waited_for_alone():
+  calls, lost = Calls(RAY), RAY.exceptions.ObjectLostError()
+  first, second, gone = Reference(1), Reference(2), Reference(error=lost)
+  calls.expect(first, "replay_buffer", lambda value: [("came", value)])
+  calls.expect(second, "replay_buffer", lambda value: [("came", value)])
+  calls.expect(gone, "replay_buffer", undo=lambda error: [("lost", error)])
+  assert calls.settle(second) == [("came", 2)]
+  assert calls.settle(gone) == [("lost", lost)]
+  assert [value for _, value, _ in calls.come(timeout_s=1.0)] == [1]
+  assert not calls

@@ -8,13 +8,16 @@ class Calls:
   """Calls in flight whose results come when the test says."""
 
   def __init__(self):
-    self.waiting = {}
+    self.waiting, self.lost = {}, set()
 
   def expect(self, reference, actor, react, undo):
     self.waiting[reference] = (actor, react, undo)
 
   def come(self, reference):
     return self.waiting.pop(reference)[1](f"value of {reference}")
+
+  def settle(self, reference):
+    return self.lose(reference) if reference in self.lost else self.come(reference)
 
   def lose(self, reference):
     return self.waiting.pop(reference)[2]("lost")
@@ -73,3 +76,19 @@ def test_a_segment_that_is_lost_on_the_way_leaves_a_gap():
   assert not calls.waiting
   collecting.add(0, "worker_0", "e", is_whole=True)
   assert not told(calls.come("e"))[2]
+
+
+def test_all_can_be_told_at_once():
+  calls, collecting = make()
+  assert collecting.tell_all() == []
+  for reference in ("a", "b", "c"):
+    collecting.add(0, "worker_0", reference, is_whole=True)
+  collecting.add(1, "worker_1", "x", is_whole=True)
+  calls.lost.add("b")
+  all_told = [told([event]) for event in collecting.tell_all()]
+  assert sorted(all_told) == [
+    ("value of a", 0, True),
+    ("value of c", 0, False),
+    ("value of x", 4, True),
+  ]
+  assert not calls.waiting

@@ -29,7 +29,7 @@ ABLATION = Ablation(
     "n_step_5": ("targets.n_step=5",),
     "n_step_20": ("targets.n_step=20",),
     "samples_per_step_8": ("learner.samples_per_step=8",),
-    "uniform_sampling": ("replay.sampling=uniform",),
+    "rank_sampling": ("replay.sampling=rank",),
     "no_consistency": ("learner.consistency_coef=0",),
     # Images as hidden states, where local objects stay in their places; small, for a core.
     "resnet": ("network.kind=resnet", "network.channels=16", "network.num_representation_blocks=1"),

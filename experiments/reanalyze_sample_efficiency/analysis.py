@@ -2,7 +2,8 @@
 
     python experiments/reanalyze_sample_efficiency/analysis.py
 
-Writes results/curves.png: return in evaluation over environment steps, each seed thin, their mean thick.
+Writes results/curves.png: return in evaluation over environment steps, each seed thin, their mean thick. Ten
+episodes each, at the end 100.
 """
 
 import json
@@ -21,6 +22,9 @@ COLORS = {
   "reanalyze": "tab:blue",
   "plain_more": "tab:olive",
   "reanalyze_more": "tab:purple",
+  "plain_uniform": "tab:brown",
+  "plain_more_uniform": "tab:orange",
+  "reanalyze_more_uniform": "tab:red",
 }
 
 
@@ -46,7 +50,7 @@ def main() -> None:
     axis.set(
       title=game,
       xlabel="environment steps, thousands",
-      ylabel="return, 10 evaluation episodes (at the end 100)",
+      ylabel="return in evaluation",
     )
     axis.legend()
   figure.savefig(RESULTS / "curves.png", dpi=150)

@@ -25,7 +25,9 @@ from moozi.experiments.scratch import make_missing, run_whole
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
 ROOT = HERE.parents[1]
-GAMES = ("breakout", "space_invaders")
+# How each game's steps are sampled: as its configuration had it when these runs were made.
+SAMPLING = {"breakout": "uniform", "space_invaders": "rank"}
+GAMES = tuple(SAMPLING)
 VARIANTS = ("plain", "reanalyze", "plain_more", "reanalyze_more")
 # What a variant's name may end with, and what it changes besides: to find what a difference hangs on.
 CHANGES = {
@@ -92,7 +94,11 @@ def run(game: str, variant: str, seed: int, steps: int, ratio: float) -> dict[st
   """One run to its end."""
   overrides = overrides_of(variant, steps, ratio)
   own = (f"seed={seed}", f"max_env_steps={steps}", "max_wall_s=null", "evaluation.period_env_steps=25000")
-  figures = run_whole(ROOT / "config" / "minatar" / f"{game}.yaml", (*own, *overrides), KEYS)
+  figures = run_whole(
+    ROOT / "config" / "minatar" / f"{game}.yaml",
+    (*own, f"replay.sampling={SAMPLING[game]}", *overrides),
+    KEYS,
+  )
   return {"game": game, "overrides": overrides, **figures}
 
 

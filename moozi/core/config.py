@@ -143,7 +143,9 @@ class ReplayConfig(Section):
   """The replay buffer."""
 
   capacity: PositiveInt = Field(1_000_000, description="steps kept, over all lanes")
-  sampling: Literal["uniform", "proportional", "rank"] = "rank"
+  sampling: Literal["uniform", "proportional", "rank"] = Field(
+    "rank", description="which stored steps are drawn; uniform is better with reanalyze"
+  )
   priority_exponent: NonNegativeFloat = Field(0.6, description="alpha of prioritized sampling")
   importance_exponent: NonNegativeFloat = Field(1.0, description="beta; the thesis has 1")
   normalize_importance: bool = Field(False, description="divide the ratios of a batch by their maximum")

@@ -83,6 +83,12 @@ def evaluate(
       metavar="FILE.gif", help="Write the first episode, and beside it several at once (FILE_tiles.gif)."
     ),
   ] = None,
+  gif_frames: Annotated[
+    str | None,
+    typer.Option(
+      metavar="N", help="With --gif: at most so many; the run's evaluation.gif_max_frames if not given."
+    ),
+  ] = None,
   allow_code: AllowCode = False,
 ) -> int:
   """Play evaluation episodes with a run's checkpoint."""
@@ -93,10 +99,16 @@ def evaluate(
     raise UserError("--returns: is for --json")
   if gif is not None and gif.suffix != ".gif":
     raise UserError(f"--gif={gif}: must end in .gif")
+  if gif_frames is not None and gif is None:
+    raise UserError("--gif-frames: is for --gif")
+  num_frames = count_of("--gif-frames", gif_frames)
   num_episodes = count_of("--episodes", episodes)
   num_simulations = count_of("--simulations", simulations)
   directory, settings = open_run(run, allow_code)
   settings = _with_opponent(settings, opponent, opponent_simulations)
+  if num_frames is not None:
+    evaluation = settings.evaluation.model_copy(update={"gif_max_frames": num_frames})
+    settings = settings.model_copy(update={"evaluation": evaluation})
   with stdout_on_stderr():
     spec = world_spec(settings.env.name, **settings.env.kwargs)
     _check_opponent_options(settings, spec, opponent, opponent_simulations)

@@ -31,6 +31,10 @@ def latent(
   episode: Annotated[
     str, typer.Option(metavar="I", help="Which of the evaluation episodes, from 0 on.")
   ] = "0",
+  steps: Annotated[
+    str | None,
+    typer.Option(metavar="N", help=f"Only so many of its first steps; {_MAX_STEPS:,} if not given."),
+  ] = None,
   unroll: Annotated[
     str | None,
     typer.Option(metavar="K", help="Steps of the model's unrolls; twice the trained ones if not given."),
@@ -44,15 +48,18 @@ def latent(
   if not (episode.isascii() and episode.isdigit() and len(episode) <= 5):
     raise UserError(f"--episode={episode}: must be a whole number from 0 to 99999")
   index, unroll_steps = int(episode), count_of("--unroll", unroll)
-  if unroll_steps is not None and unroll_steps > _MAX_STEPS:
-    raise UserError(f"--unroll={unroll_steps}: must be at most {_MAX_STEPS}")
+  num_steps = count_of("--steps", steps)
+  for option, given in (("--unroll", unroll_steps), ("--steps", num_steps)):
+    if given is not None and given > _MAX_STEPS:
+      raise UserError(f"{option}={given}: must be at most {_MAX_STEPS}")
   directory, config = open_run(run, allow_code)
   if config.algorithm == "ppo":
     raise UserError(f"{run}: its algorithm is ppo, which has no model to unroll; `moozi watch` shows it play")
   with stdout_on_stderr():
     agent = agent_of(directory, config, checkpoint)
     folder = out or _place(agent, index)
-    paths = _paths(agent, index, unroll_steps or 2 * config.targets.unroll_steps)
+    # An episode without end would never be drawn.
+    paths = _paths(agent, index, num_steps or _MAX_STEPS, unroll_steps or 2 * config.targets.unroll_steps)
   name = f"evaluation episode {index}"
   if not paths.steps[-1].is_last:
     name += f", its first {len(paths.steps):,} steps"
@@ -82,7 +89,7 @@ def _place(agent: Agent, episode: int) -> Path:
   return place_in_run(agent.directory, *names)
 
 
-def _paths(agent: Agent, episode: int, unroll_steps: int) -> "LatentPaths":
+def _paths(agent: Agent, episode: int, num_steps: int, unroll_steps: int) -> "LatentPaths":
   from moozi.runtime.build import build_model
   from moozi.runtime.latent_paths import latent_paths
 
@@ -92,8 +99,7 @@ def _paths(agent: Agent, episode: int, unroll_steps: int) -> "LatentPaths":
       build_model(config, agent.spec),
       state.params,
       state.net_state,
-      # An episode without end would never be drawn.
-      itertools.islice(steps, _MAX_STEPS),
+      itertools.islice(steps, num_steps),
       agent.spec,
       config.targets.history_length,
       unroll_steps,

@@ -19,8 +19,8 @@ from moozi.vis.whole_file import whole_file
 
 Colour = tuple[int, int, int]
 
-_HEIGHT, _LEFT_WIDTH, _RIGHT_WIDTH = 560, 640, 460
-_TOP, _BOTTOM, _SIDE = 64, 56, 56
+_HEAD, _HEIGHT, _LEFT_WIDTH, _RIGHT_WIDTH = 28, 532, 640, 460
+_TOP, _BOTTOM, _SIDE = 56, 56, 56
 _FINE = 3
 _MOST_FITTED = 1000
 _GRID: Colour = (60, 60, 70)
@@ -103,9 +103,9 @@ def latent_picture(
   Returns: [h, w, 3] uint8.
   """
   project = principal_components(encoded)
-  sheet = np.full((_HEIGHT, _LEFT_WIDTH + _RIGHT_WIDTH, 3), PAPER, np.uint8)
-  sheet[:, :_LEFT_WIDTH] = _paths(project, encoded, starts, unrolled)
-  sheet[:, _LEFT_WIDTH:] = _drift(drift, rest, trained_steps)
+  sheet = np.full((_HEAD + _HEIGHT, _LEFT_WIDTH + _RIGHT_WIDTH, 3), PAPER, np.uint8)
+  sheet[_HEAD:, :_LEFT_WIDTH] = _paths(project, encoded, starts, unrolled)
+  sheet[_HEAD:, _LEFT_WIDTH:] = _drift(drift, rest, trained_steps)
   write(sheet, title, 16, 12)
   return sheet
 
@@ -139,8 +139,9 @@ def _paths(project: Projection, encoded: np.ndarray, starts: np.ndarray, unrolle
   for sign in (-1, 1):
     draw.line((x - 8 * _FINE, y - sign * 8 * _FINE, x + 8 * _FINE, y + sign * 8 * _FINE), INK, 2 * _FINE)
   panel = np.array(image.reduce(_FINE))
+  write(panel, "the first two principal components", 16, 8, INK, FONT_SIZE)
   text = "thick: encoded; thin with rings: unrolled by the model; white ring: start; cross: end"
-  write(panel, text, 16, 34, FAINT, 12)
+  write(panel, text, 16, 30, FAINT, 12)
   for i, share in enumerate(project.shares):
     write(panel, f"PC {i + 1}: {share:.0%} of the variance", 16 + i * 210, _HEIGHT - 40, FAINT, 12)
   _colour_bar(panel, last)
@@ -181,10 +182,10 @@ def _drift(drift: np.ndarray, rest: np.ndarray, trained_steps: int) -> np.ndarra
     write(panel, f"{tick:g}", _SIDE - 8 - text_width(f"{tick:g}", 12), box.row(tick) - 9, FAINT, 12)
   for k in range(0, num_steps + 1, max(1, num_steps // 10)):
     write(panel, str(k), box.column(k) - 4, _HEIGHT - _BOTTOM + 6, FAINT, 12)
-  write(panel, "distance from the encoded state, in spreads", 16, 12, INK, FONT_SIZE)
-  told = write(panel, "the model's unroll", 16, 34, _DRIFT, 12)
-  told += write(panel, "standing still", 16 + told + 14, 34, _REST, 12)
-  write(panel, f"line: trained to k = {trained_steps}", 16 + told + 28, 34, FAINT, 12)
+  write(panel, "distance from the encoded state, in spreads", 16, 8, INK, FONT_SIZE)
+  told = write(panel, "the model's unroll", 16, 30, _DRIFT, 12)
+  told += write(panel, "standing still", 16 + told + 14, 30, _REST, 12)
+  write(panel, f"line: trained to k = {trained_steps}", 16 + told + 28, 30, FAINT, 12)
   write(panel, "steps k after the start of the unroll", _SIDE, _HEIGHT - 26, FAINT, 12)
   return panel
 

@@ -18,7 +18,17 @@ def test_the_first_episode_and_several_are_drawn(runs, door, tmp_path, kind):
     assert one.size != tiles.size
 
 
+def test_pictures_can_be_cut_short(runs, door, tmp_path):
+  path = tmp_path / "short.gif"
+  assert door("evaluate", runs["catch"], "--episodes", "2", "--gif", path, "--gif-frames", "4")[0] == 0
+  for each in (path, path.with_name("short_tiles.gif")):
+    with Image.open(each) as picture:
+      assert picture.n_frames == 4
+
+
 def test_a_picture_that_cannot_be_is_refused(runs, refused, tmp_path):
+  assert "--gif-frames: is for --gif" in refused("evaluate", runs["catch"], "--gif-frames", "4")
+  assert "--gif-frames=0" in refused("evaluate", runs["catch"], "--gif", "a.gif", "--gif-frames", "0")
   assert "--gif=seen.png: must end in .gif" in refused("evaluate", runs["catch"], "--gif", "seen.png")
   (tmp_path / "file").touch()
   path = tmp_path / "file" / "seen.gif"

@@ -34,8 +34,7 @@ def test_picture_and_projector_are_written(runs, door, tmp_path, kind):
 
 def test_what_is_large_is_made_smaller_and_told(runs, door, tmp_path, monkeypatch):
   monkeypatch.setattr("moozi.commands.latent._MOST_NUMBERS", 6)
-  monkeypatch.setattr("moozi.commands.latent._MAX_STEPS", 4)
-  status, told, _ = door("latent", runs["catch"], "--out", tmp_path)
+  status, told, _ = door("latent", runs["catch"], "--out", tmp_path, "--steps", "4")
   assert status == 0
   assert "evaluation episode 0, its first 4 steps\n" in told
   assert "6 principal components of 16 numbers a state, " in told
@@ -101,6 +100,7 @@ def test_a_run_without_a_checkpoint_says_what_makes_one(runs, refused):
     (["--episode", "-1"], "--episode=-1: must be a whole number from 0"),
     (["--episode", "100000"], "--episode=100000: must be a whole number from 0 to 99999"),
     (["--unroll", "0"], "--unroll=0"),
+    (["--steps", "5000"], "--steps=5000: must be at most 1000"),
     (["--unroll", "5000"], "--unroll=5000: must be at most 1000"),
   ],
 )

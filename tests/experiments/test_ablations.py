@@ -45,6 +45,8 @@ CHANGES = {
   ("asterix_ablation", "n_step_5"): {"targets.n_step": 5},
   ("asterix_ablation", "n_step_20"): {"targets.n_step": 20},
   ("asterix_ablation", "samples_per_step_8"): {"learner.samples_per_step": 8.0},
+  ("asterix_ablation", "rank_sampling"): {"replay.sampling": "rank"},
+  ("asterix_ablation", "no_consistency"): {"learner.consistency_coef": 0.0},
   ("asterix_ablation", "resnet"): {"network.kind": "resnet", "network.num_representation_blocks": 1},
 }
 

@@ -92,13 +92,9 @@ def overrides_of(variant: str, steps: int, ratio: float) -> tuple[str, ...]:
 
 def run(game: str, variant: str, seed: int, steps: int, ratio: float) -> dict[str, Any]:
   """One run to its end."""
-  overrides = overrides_of(variant, steps, ratio)
+  overrides = (f"replay.sampling={SAMPLING[game]}", *overrides_of(variant, steps, ratio))
   own = (f"seed={seed}", f"max_env_steps={steps}", "max_wall_s=null", "evaluation.period_env_steps=25000")
-  figures = run_whole(
-    ROOT / "config" / "minatar" / f"{game}.yaml",
-    (*own, f"replay.sampling={SAMPLING[game]}", *overrides),
-    KEYS,
-  )
+  figures = run_whole(ROOT / "config" / "minatar" / f"{game}.yaml", (*own, *overrides), KEYS)
   return {"game": game, "overrides": overrides, **figures}
 
 

@@ -82,8 +82,13 @@ class Calls:
         continue  # forgotten by the reaction to another one
       yield call, *self._result(reference)
 
+  def ready(self, references: list[Any], timeout_s: float) -> list[Any]:
+    """Those of the references whose results have come, all of them or by then."""
+    found: list[Any] = self._ray.wait(references, num_returns=len(references), timeout=timeout_s)[0]
+    return found
+
   def settle(self, reference: Any) -> list[Event]:
-    """Waits for one call, and returns what its reaction tells."""
+    """Takes the result of one call, and returns what its reaction tells."""
     call = self._calls.pop(reference)
     value, error = self._result(reference)
     return call.react(value) if error is None else call.undo(error)

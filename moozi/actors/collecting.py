@@ -2,7 +2,8 @@
 
 import collections
 import functools
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from moozi.actors.calls import Calls
@@ -12,7 +13,7 @@ from moozi.runtime.events import Collected, Event
 class Collecting:
   """Waits for segments that replay took, and tells them.
 
-  On one machine a segment is here when it is in replay; from another it must travel, and nobody waits for it.
+  On one machine a segment is here when it is in replay; from another it must travel. Only `tell_all` waits.
 
   Args:
     calls: the driver's.
@@ -42,17 +43,29 @@ class Collecting:
     if len(self._queues[index]) == 1:
       self._wait(index, name)
 
-  def tell_all(self) -> list[Event]:
-    """Tells every segment that replay has taken, and waits for those that still travel."""
-    events: list[Event] = []
+  def tell_all(self, timeout_s: float) -> Iterator[Event]:
+    """Tells every segment that replay has taken and that is here by then; the others come when they come."""
+    end_s = time.monotonic() + timeout_s
     while waiting := [queue[0][0] for queue in self._queues.values() if queue]:
-      for reference in waiting:
-        events += self._calls.settle(reference)
-    return events
+      here = self._calls.ready(waiting, max(0.0, end_s - time.monotonic()))
+      for reference in here:
+        yield from self._calls.settle(reference)
+      if not here:
+        return
+
+  def give_up(self) -> None:
+    """Waits for none of them any more."""
+    for index, queue in self._queues.items():
+      if queue:
+        self._calls.forget(queue[0][0])
+        queue.clear()
+        self._with_gap.add(index)
 
   def _wait(self, index: int, name: str) -> None:
     react = functools.partial(self._on_here, index, name)
-    self._calls.expect(self._queues[index][0][0], name, react, lambda _: self._on_lost(index, name))
+    # Nobody's call: the worker's own may be given up while these still come.
+    actor = f"a segment of {name}"
+    self._calls.expect(self._queues[index][0][0], actor, react, lambda _: self._on_lost(index, name))
 
   def _on_here(self, index: int, name: str, segment: Any) -> list[Event]:
     _, follows = self._queues[index].popleft()

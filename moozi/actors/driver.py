@@ -33,6 +33,8 @@ from moozi.runtime.run_state import RunState
 
 _SALVAGE_TIMEOUT_S = 30.0
 _CLOSE_TIMEOUT_S = 10.0
+# Kept segments may arrive so long after the state that they are in.
+_TRAVEL_TIMEOUT_S = 5.0
 # What is in flight may arrive so long after the run was told to stop.
 _STOP_TIMEOUT_S = 5.0
 
@@ -224,9 +226,10 @@ class _Driver:
     self._searches.on_updated(learner_steps)
     self._observing.on_updated(learner_steps)
 
-  def _tell_collected(self) -> list[Event]:
+  def _tell_collected(self) -> Iterator[Event]:
     """Segments that replay holds in a state are to be kept before it, or a resumed run's would have a gap."""
-    return [] if self._collecting is None else self._collecting.tell_all()
+    if self._collecting is not None:
+      yield from self._collecting.tell_all(_TRAVEL_TIMEOUT_S)
 
   # --- losses -------------------------------------------------------------------------------------
 
@@ -310,6 +313,8 @@ class _Driver:
       self._testing.forget()
       yield from self._drain(_STOP_TIMEOUT_S)
       yield from self._calls.give_up((WORKER, SEARCHER))
+      if self._collecting is not None:
+        self._collecting.give_up()
     yield from self._drain()
     closing = [worker.close.remote() for worker in self._crew.workers.values()]
     while not self._states.has_final:
@@ -340,7 +345,21 @@ class _Driver:
       training, replay = self._ray.get(list(self._states.parts()), timeout=_SALVAGE_TIMEOUT_S)
     except self._ray.exceptions.RayError:
       return
+    yield from self._told_by_replay()
+    yield from self._tell_collected()
     yield self._states.ready(self._progress(), True, training, replay)
+
+  def _told_by_replay(self) -> Iterator[Event]:
+    """What replay did before its last state, of the calls that came; others may bring the failure again."""
+    failed = True
+    while failed:
+      failed = False
+      try:
+        for call, value, error in self._calls.come(timeout_s=0.0):
+          if error is None and call.actor == REPLAY:
+            yield from call.react(value)
+      except self._ray.exceptions.RayError:
+        failed = True
 
   def _progress(self) -> State:
     progress: State = {"worlds_began_at": 0, "wall_s": self._wall_s()}

@@ -1,7 +1,7 @@
 """The run's state as the driver gathers it: from the parameter server, from replay, and its own counters."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from moozi.actors.calls import Calls
@@ -38,7 +38,7 @@ class States:
     config: Config,
     saved_blocks: Callable[[], Any],
     progress: Callable[[], State],
-    first: Callable[[], list[Event]],
+    first: Callable[[], Iterator[Event]],
     state: RunState | None,
   ) -> None:
     self._crew, self._calls, self._config = crew, calls, config

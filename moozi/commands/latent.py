@@ -40,7 +40,7 @@ def latent(
     typer.Option(metavar="K", help="Steps of the model's unrolls; twice the trained ones if not given."),
   ] = None,
   out: Annotated[
-    Path | None, typer.Option(metavar="DIR", help="Where to; RUN/latent/CHECKPOINT_episode_I if not given.")
+    Path | None, typer.Option(metavar="DIR", help="Where to; if not given RUN/latent/CHECKPOINT_episode_I…")
   ] = None,
   allow_code: AllowCode = False,
 ) -> int:
@@ -52,12 +52,14 @@ def latent(
   for option, given in (("--unroll", unroll_steps), ("--steps", num_steps)):
     if given is not None and given > _MAX_STEPS:
       raise UserError(f"{option}={given}: must be at most {_MAX_STEPS}")
+  if num_steps == 1:
+    raise UserError("--steps=1: must be at least 2, or there is nothing to unroll to")
   directory, config = open_run(run, allow_code)
   if config.algorithm == "ppo":
     raise UserError(f"{run}: its algorithm is ppo, which has no model to unroll; `moozi watch` shows it play")
   with stdout_on_stderr():
     agent = agent_of(directory, config, checkpoint)
-    folder = out or _place(agent, index)
+    folder = out or _place(agent, index, num_steps)
     # An episode without end would never be drawn.
     paths = _paths(agent, index, num_steps or _MAX_STEPS, unroll_steps or 2 * config.targets.unroll_steps)
   name = f"evaluation episode {index}"
@@ -82,9 +84,10 @@ def latent(
   return 0
 
 
-def _place(agent: Agent, episode: int) -> Path:
+def _place(agent: Agent, episode: int, num_steps: int | None) -> Path:
   """The default folder. Raises UserError: a link is on the way to something that will be written."""
-  names = ("latent", f"{agent.checkpoint.name}_episode_{episode}")
+  cut = "" if num_steps is None else f"_first_{num_steps}"
+  names = ("latent", f"{agent.checkpoint.name}_episode_{episode}{cut}")
   place_in_run(agent.directory, *names, "projector")
   return place_in_run(agent.directory, *names)
 

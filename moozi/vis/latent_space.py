@@ -14,7 +14,7 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from moozi.vis.axes import round_ticks
-from moozi.vis.lettering import FAINT, FONT_SIZE, INK, PAPER, text_width, write
+from moozi.vis.lettering import FAINT, FONT_SIZE, INK, PAPER, fit, text_width, write
 from moozi.vis.whole_file import whole_file
 
 Colour = tuple[int, int, int]
@@ -97,7 +97,7 @@ def latent_picture(
     starts: [S], the steps that unrolls begin with.
     unrolled: [S, K+1, D]; nan past the episode.
     drift, rest: [S, K+1], see `runtime.latent_paths.LatentPaths`; nan past the episode.
-    title: one line.
+    title: one line; cut off where it is too long.
     trained_steps: the unroll that the model was trained with; marked in the right panel.
 
   Returns: [h, w, 3] uint8.
@@ -106,7 +106,7 @@ def latent_picture(
   sheet = np.full((_HEAD + _HEIGHT, _LEFT_WIDTH + _RIGHT_WIDTH, 3), PAPER, np.uint8)
   sheet[_HEAD:, :_LEFT_WIDTH] = _paths(project, encoded, starts, unrolled)
   sheet[_HEAD:, _LEFT_WIDTH:] = _drift(drift, rest, trained_steps)
-  write(sheet, title, 16, 12)
+  write(sheet, fit(title, sheet.shape[1] - 32), 16, 12)
   return sheet
 
 

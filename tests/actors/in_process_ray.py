@@ -65,7 +65,7 @@ class Ray:
     self._counts = collections.Counter()
     self._ids = itertools.count()
 
-  def get(self, references):
+  def get(self, references, timeout=None):
     return get(references)
 
   def wait(self, references, num_returns=1, timeout=None):

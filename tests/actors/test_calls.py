@@ -57,6 +57,7 @@ def test_one_call_can_be_waited_for_alone():
   calls.expect(first, "replay_buffer", lambda value: [("came", value)])
   calls.expect(second, "replay_buffer", lambda value: [("came", value)])
   calls.expect(gone, "replay_buffer", undo=lambda error: [("lost", error)])
+  assert calls.ready([second, gone], timeout_s=1.0) == [second, gone]
   assert calls.settle(second) == [("came", 2)]
   assert calls.settle(gone) == [("lost", lost)]
   assert [value for _, value, _ in calls.come(timeout_s=1.0)] == [1]

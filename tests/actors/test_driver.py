@@ -8,7 +8,17 @@ from moozi.actors import driver
 from moozi.actors.crew import Crew
 from moozi.io.config import load_config
 from moozi.runtime import build
-from moozi.runtime.events import Acted, Faulted, Finished, Reanalyzed, Spread, Updated, Worked
+from moozi.runtime.events import (
+  Acted,
+  Collected,
+  Faulted,
+  Finished,
+  Reanalyzed,
+  Spread,
+  StateReady,
+  Updated,
+  Worked,
+)
 from tests.actors import in_process_ray
 from tests.runtime.conftest import TINY
 
@@ -134,3 +144,28 @@ def test_a_run_whose_replay_dies_with_all_its_steps_comes_to_its_end(crews):
   assert any("replay_buffer" in e.counts for e in events if isinstance(e, Faulted))
   assert isinstance(events[-1], Finished)
   assert events[-1].env_steps == 160
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_a_state_holds_is_told_to_whoever_keeps_it_before(fails):
+  error = in_process_ray.RayError("the world cannot go on")
+  ray = in_process_ray.Ray(errors={("TrainingWorker", "run"): {4: error}} if fails else {})
+  config = load_config(
+    None, [*TINY, "trajectories.save=true", "checkpoint.period_s=1e-6", "evaluation.final_episodes=2"]
+  )
+  kept, num_states, found = 0, 0, None
+  with in_process_ray.connected(ray):
+    try:
+      for event in driver.run(config, build.world_spec(config), None):
+        if isinstance(event, Collected):
+          kept += event.segment.last_reward.size
+        # The best one's parameters come alone.
+        if isinstance(event, StateReady) and event.state.replay is not None:
+          num_states += 1
+          assert event.state.replay.num_added == kept
+    except in_process_ray.RayError as raised:
+      found = raised
+  assert (found is error) == fails
+  # What replay took of the third segment was not told yet when the fourth one failed.
+  assert kept == (96 if fails else 320)
+  assert num_states > (0 if fails else 3)

@@ -14,7 +14,7 @@ def made():
   crew = types.SimpleNamespace(server=actor("server", "get_state"), replay=actor("replay", "snapshot"))
   calls, config = Calls(), load_config(None, ["learner.batch_size=10"])
   progress = {"pacer/env_steps": 0, "pacer/samples_done": 0}
-  return calls, States(crew, calls, config, lambda: None, lambda: dict(progress), list, None)
+  return calls, States(crew, calls, config, lambda: None, lambda: dict(progress), lambda: iter(()), None)
 
 
 def training(learner_step):
@@ -69,7 +69,7 @@ def test_a_part_that_is_lost_makes_room_for_the_next_ask_and_only_for_its_own(ma
 
 def test_what_the_state_holds_is_told_before_it(made):
   calls, states = made
-  states._first = lambda: ["a segment"]
+  states._first = lambda: iter(["a segment"])
   states.ask(is_final=False)
   assert calls.come("server.get_state/1/0", training(8)) == [], "replay's part may hold another one still"
   segment, state = calls.come("replay.snapshot/1/0", snapshot(70))

@@ -46,6 +46,8 @@ def test_what_is_large_is_made_smaller_and_told(runs, door, tmp_path, monkeypatc
 def test_the_place_is_in_the_run_by_default(runs, door):
   assert door("latent", runs["catch"])[0] == 0
   assert (runs["catch"] / "latent" / "step_000000064_episode_0" / "latent.png").is_file()
+  assert door("latent", runs["catch"], "--steps", "3")[0] == 0
+  assert (runs["catch"] / "latent" / "step_000000064_episode_0_first_3" / "latent.png").is_file()
 
 
 def test_a_value_that_was_not_searched_is_left_out(runs, door, tmp_path):
@@ -100,6 +102,7 @@ def test_a_run_without_a_checkpoint_says_what_makes_one(runs, refused):
     (["--episode", "-1"], "--episode=-1: must be a whole number from 0"),
     (["--episode", "100000"], "--episode=100000: must be a whole number from 0 to 99999"),
     (["--unroll", "0"], "--unroll=0"),
+    (["--steps", "1"], "--steps=1: must be at least 2"),
     (["--steps", "5000"], "--steps=5000: must be at most 1000"),
     (["--unroll", "5000"], "--unroll=5000: must be at most 1000"),
   ],

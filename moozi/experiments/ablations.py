@@ -13,7 +13,7 @@ import numpy as np
 
 from moozi.experiments.scratch import make_missing, run_whole
 
-KEYS = ("env_steps", "train/return_mean", "test/return_mean")
+KEYS = ("env_steps", "train/return_mean", "test/return_mean", "search/root_value", "error/value")
 """Metrics that are kept of a run."""
 
 

@@ -26,6 +26,7 @@ def begun(monkeypatch):
   return seen
 
 
+GAMES = {"minatar_two_cores": "breakout", "asterix_ablation": "asterix", "value_lag": "space_invaders"}
 CHANGES = {
   ("minatar_two_cores", "default"): {},
   ("minatar_two_cores", "prioritized"): {"replay.sampling": "rank"},
@@ -47,6 +48,10 @@ CHANGES = {
   ("asterix_ablation", "samples_per_step_8"): {"learner.samples_per_step": 8.0},
   ("asterix_ablation", "rank_sampling"): {"replay.sampling": "rank"},
   ("asterix_ablation", "no_consistency"): {"learner.consistency_coef": 0.0},
+  ("value_lag", "default"): {},
+  ("value_lag", "capacity_65536"): {"replay.capacity": 65536},
+  ("value_lag", "n_step_20"): {"targets.n_step": 20},
+  ("value_lag", "both"): {"replay.capacity": 65536, "targets.n_step": 20},
   ("asterix_ablation", "resnet"): {"network.kind": "resnet", "network.num_representation_blocks": 1},
 }
 
@@ -57,7 +62,7 @@ def test_each_variant_changes_what_it_says_and_nothing_else(begun, experiment, v
   figures = ablation.run(variant, 1, 1000)
   assert figures["overrides"] == ablation.variants[variant]
   (settings,) = begun
-  game = {"minatar_two_cores": "breakout", "asterix_ablation": "asterix"}[experiment]
+  game = GAMES[experiment]
   assert (settings.env.name, settings.seed, settings.max_env_steps) == (f"minatar:{game}", 1, 1000)
   plain = load_config(ablation.config, ["seed=1", "max_env_steps=1000", *ablation.common])
   expected = CHANGES[experiment, variant]
@@ -70,7 +75,7 @@ def test_each_variant_changes_what_it_says_and_nothing_else(begun, experiment, v
 
 
 def test_no_variant_is_left_out_here():
-  for experiment in ("minatar_two_cores", "asterix_ablation"):
+  for experiment in GAMES:
     ablation = load_script("experiments", experiment, "ablation.py").ABLATION
     assert {(experiment, name) for name in ablation.variants} == {k for k in CHANGES if k[0] == experiment}
 

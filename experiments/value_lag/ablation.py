@@ -1,4 +1,4 @@
-"""Space Invaders with fresher value targets, one thing changed at a time, at equal environment steps; resumable.
+"""Space Invaders with fresher value targets, one thing changed at a time; resumable.
 
     python experiments/value_lag/ablation.py --steps 750000 [--seeds 2] [--table]
 

@@ -74,7 +74,7 @@ class Calls:
     ray, references = self._ray, list(self._calls)
     ready, _ = ray.wait(references, num_returns=1, timeout=timeout_s)
     if ready:
-      done = {*ready, *ray.wait(references, num_returns=len(references), timeout=0)[0]}
+      done = {*ready, *self.ready(references, timeout_s=0.0)}
       ready = [reference for reference in references if reference in done]
     for reference in ready:
       call = self._calls.pop(reference, None)

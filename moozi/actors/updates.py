@@ -141,11 +141,11 @@ class Updates:
 
   def _go_back(self, error: NotFiniteError) -> list[Event]:
     """Once in a run: parameters that give nothing but NaN make room for those of the last checkpoint."""
-    training, found, message = self._way_back.take(error, self.versions.free)
+    back = self._way_back.take(error, self.versions.free)
     self._epoch += 1
-    self._crew.server.set_state.remote(training)
-    counts = {"went_back": 1, "lost_updates": self._go_on_from(found)}
-    return [Faulted(**self._counters(), counts=counts, message=message)]
+    self._crew.server.set_state.remote(back.training)
+    lost_updates = self._go_on_from(back.found)
+    return [Faulted(**self._counters(), **back.told(lost_updates))]
 
   def _go_on_from(self, found: int) -> int:
     """The server has the parameters of learner step `found` again; returns the updates lost by that."""

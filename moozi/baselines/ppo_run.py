@@ -223,10 +223,10 @@ def _train(
     return StateReady(**counters(), state=state, is_final=is_final)
 
   def go_back(error: NotFiniteError) -> Faulted:
-    training, found, message = way_back.take(error, learner.learner_step)
-    counts = {"went_back": 1, "lost_updates": learner.learner_step - found}
-    learner.set_state(training)
-    return Faulted(**counters(), counts=counts, message=message)
+    back = way_back.take(error, learner.learner_step)
+    lost_updates = learner.learner_step - back.found
+    learner.set_state(back.training)
+    return Faulted(**counters(), **back.told(lost_updates))
 
   yield Started(**counters(), message=f"PPO, one process{told}")
   while True:

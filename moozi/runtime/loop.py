@@ -147,13 +147,12 @@ def _train(
   def go_back(error: NotFiniteError) -> Faulted:
     nonlocal learner_steps
     pacer.undo_learn()
-    training, found, message = way_back.take(error, learner.learner_step)
-    counts = {"went_back": 1, "lost_updates": learner.learner_step - found}
+    back = way_back.take(error, learner.learner_step)
     learner_steps = learner.learner_step
-    learner.set_state(training)
+    learner.set_state(back.training)
     if reanalyzer is not None:
       reanalyzer.drop_parameters()
-    return Faulted(**counters(), counts=counts, message=message)
+    return Faulted(**counters(), **back.told(learner_steps - back.found))
 
   yield Started(**counters(), message=f"one process{told}")
   while True:

@@ -1,6 +1,7 @@
 """Updates skipped since something in them was not finite: how many in a row, and the one way back."""
 
 import collections
+import dataclasses
 import logging
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -56,6 +57,25 @@ class SkippedUpdates:
     return dict(counts)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WentBack:
+  """What a run goes on with.
+
+  Attributes:
+    training: the state, in NumPy.
+    found: the learner step it was saved at.
+    message: what to tell.
+  """
+
+  training: Any
+  found: int
+  message: str
+
+  def told(self, lost_updates: int) -> dict[str, Any]:
+    """`counts` and `message` of a Faulted."""
+    return {"counts": {"went_back": 1, "lost_updates": lost_updates}, "message": self.message}
+
+
 class WayBack:
   """Once in a run: parameters that give nothing but NaN make room for those of the last checkpoint.
 
@@ -66,11 +86,9 @@ class WayBack:
   def __init__(self, latest: Callable[[], RunState | None]) -> None:
     self._latest, self._is_taken = latest, False
 
-  def take(self, error: NotFiniteError, learner_steps: int) -> tuple[Any, int, str]:
-    """The training state to go on with.
+  def take(self, error: NotFiniteError, learner_steps: int) -> WentBack:
+    """What to go on with, its learner step moved on to `learner_steps`.
 
-    Returns: the state, in NumPy, its learner step moved on to `learner_steps`; the learner step it was saved
-      at; and what to tell.
     Raises: NotFiniteError: `error`, where there is no way back (any more).
     """
     before = None if self._is_taken else self._latest()
@@ -79,4 +97,5 @@ class WayBack:
     self._is_taken = True
     found = int(before.training.learner_step)
     message = f"{error}; the parameters are those of learner step {found:,} again"
-    return replace(before.training, learner_step=np.int32(learner_steps)), found, message
+    training = replace(before.training, learner_step=np.int32(learner_steps))
+    return WentBack(training=training, found=found, message=message)

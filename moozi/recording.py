@@ -12,6 +12,7 @@ import numpy as np
 from moozi.core.config import Config
 from moozi.core.flat_state import State, part, prefixed
 from moozi.core.spec import EnvSpec
+from moozi.drawing import Drawer
 from moozi.io.checkpoint_store import CheckpointStore
 from moozi.io.checkpoints import describe_run
 from moozi.io.metrics import MetricsSink
@@ -85,6 +86,7 @@ class Recorder:
     self.summary: dict[str, Any] | None = None
     keep = None if resumed is None else self._set_state(resumed)
     self._metrics = MetricsSink(run.metrics_path, tensorboard, keep)
+    self._drawer = Drawer(run.gifs_path, spec, self._guard, self._metrics)
     self._trajectories: TrajectoryWriter | None = None
     if config.trajectories.save:
       # A resumed run acts again what it did after its checkpoint.
@@ -132,8 +134,9 @@ class Recorder:
       self._tick(event)
 
   def flush(self) -> None:
-    """Waits for the checkpoint that is being written."""
+    """Waits for the checkpoint that is being written, and for the GIFs."""
     self._saver.collect()
+    self._drawer.collect()
 
   def close(self) -> None:
     """Closes the files; a second call does nothing."""
@@ -141,6 +144,7 @@ class Recorder:
       with self._guard.writing("trajectories"):
         self._trajectories.close()
     self._saver.close()
+    self._drawer.close()
     with self._guard.writing("the timeline"):
       self._timeline.close()
     with self._guard.writing("metrics"):
@@ -197,21 +201,8 @@ class Recorder:
       text += f", score {figures['score']:.3f} against {opponent if opponent != 'self' else 'itself'}"
     _log.info(text)
     self._display.note(text)
-    self._write_gifs(result)
+    self._drawer.draw(result)
     self._tick(event)
-
-  def _write_gifs(self, result: Any) -> None:
-    from moozi.vis.evaluation_gifs import tiles_path, write_episode_gif, write_tiles_gif
-
-    path = self._run.gifs_path / f"step_{result.env_steps:09d}.gif"
-    if result.episode is not None:
-      with self._guard.writing("a GIF"):
-        size = write_episode_gif(path, result.episode, self._spec)
-        self._metrics.write_gif("test/episode", path.read_bytes(), size, result.env_steps)
-    if result.tiles:
-      with self._guard.writing("a GIF of tiles"):
-        size = write_tiles_gif(tiles_path(path), result.tiles, self._spec)
-        self._metrics.write_gif("test/tiles", tiles_path(path).read_bytes(), size, result.env_steps)
 
   def _on_state(self, event: StateReady) -> None:
     if event.is_final and self._training_ended_s is None:
@@ -260,6 +251,7 @@ class Recorder:
   def _on_finished(self, event: Finished) -> None:
     wall_s = self._wall_s()
     self._saver.retry()
+    self._drawer.collect()
     # Rates are those of training: the evaluation at the end is neither acting nor learning.
     ended_s = wall_s if self._training_ended_s is None else self._training_ended_s
     learning_s = ended_s - self._learning_since if self._learning_since is not None else 0.0
@@ -290,6 +282,7 @@ class Recorder:
   def _tick(self, event: Event) -> None:
     """Writes one line of metrics and shows it."""
     self._saver.collect(is_waiting=False)
+    self._drawer.collect(is_waiting=False)
     wall_s = self._wall_s()
     self._next_tick_s = wall_s + self._config.logging.period_s
     scalars = self._window.take(wall_s, event) | self._all_faults() | self._work.take(resident_mib())

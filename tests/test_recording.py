@@ -2,12 +2,14 @@
 
 import dataclasses
 import json
+import threading
 import time
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from moozi import drawing
 from moozi.core.config import Config
 from moozi.core.histogram import histogram_of
 from moozi.core.spec import EnvSpec
@@ -35,6 +37,7 @@ from moozi.runtime.events import (
   Worked,
 )
 from moozi.runtime.run_state import RunState
+from moozi.vis.evaluation_gifs import write_episode_gif
 from tests.runtime.replay_lanes import make_spec, random_lanes, segment_of
 
 SPEC = EnvSpec(
@@ -194,6 +197,27 @@ def test_the_tiles_have_a_gif_of_their_own(tmp_path):
     assert gif.n_frames > 1
     assert gif.size == (6 + 2 * (126 + 6), 6 + 126 + 18 + 6)
   assert b"test/tiles" in next(run.tensorboard_path.iterdir()).read_bytes()
+
+
+def test_the_run_does_not_wait_for_its_pictures(tmp_path, monkeypatch):
+  config = load_config(None, [f"run.dir={tmp_path}", "run.name=one", "logging.period_s=1e-9"])
+  run = RunDirectory.create(config)
+  may_draw = threading.Event()
+
+  def draw(*args):
+    assert may_draw.wait(60.0)
+    return write_episode_gif(*args)
+
+  monkeypatch.setattr(drawing, "write_episode_gif", draw)
+  recorder = Recorder(config, SPEC, run, Display(), start=0.0)
+  recorder.observe(evaluated(100))
+  recorder.observe(acted(200))
+  assert not list(run.gifs_path.iterdir())
+  may_draw.set()
+  recorder.observe(Finished(env_steps=200, learner_steps=0, reason="stopped", sample_reuse=0.0))
+  assert [path.name for path in run.gifs_path.iterdir()] == ["step_000000100.gif"]
+  recorder.close()
+  assert b"test/episode" in next(run.tensorboard_path.iterdir()).read_bytes()
 
 
 def test_what_came_before_the_last_checkpoint_is_in_the_curves(tmp_path):

@@ -1,12 +1,13 @@
 """Episodes as moving pictures: what was seen, and beside it what was thought and done."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
 from moozi.core.spec import EnvSpec
+from moozi.vis.drawn import Drawn
 from moozi.vis.figures import value_text
 from moozi.vis.lettering import FAINT, INK, PAPER, fit, paper, write
 from moozi.vis.looks import action_name, player_name
@@ -29,7 +30,7 @@ def write_gif(path: str | Path, images: Sequence[np.ndarray], fps: float) -> Pat
 
   Args:
     path: the file; it appears whole or not at all. Its folder is made where it is missing.
-    images: [h, w, 3] uint8 each, all of one size.
+    images: [h, w, 3] uint8 each, all of one size; read one at a time, some of them twice.
     fps: frames a second; a GIF counts in hundredths of a second, so it is met approximately.
 
   Returns: the path.
@@ -39,22 +40,16 @@ def write_gif(path: str | Path, images: Sequence[np.ndarray], fps: float) -> Pat
     raise ValueError("images is empty: a GIF has at least one frame")
   if not 0 < fps <= 50:
     raise ValueError(f"fps={fps}: must be above 0 and at most 50")
-  for i, image in enumerate(images):
-    if image.shape != images[0].shape or image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
-      raise ValueError(
-        f"images[{i}]: {image.dtype}{list(image.shape)}; all must be uint8 of one size [h, w, 3]"
-      )
   path = Path(path)
   durations = [max(20, round(100 / fps) * 10)] * (len(images) - 1) + [_LAST_FRAME_MS]
   # One palette for all frames: colours mean something here, and must not drift from frame to frame.
-  palette = _common_palette(images)
-  frames = [Image.fromarray(image).quantize(palette=palette, dither=Image.Dither.NONE) for image in images]
+  frames = _with_palette(images, _common_palette(images))
   with whole_file(path) as partial:
-    frames[0].save(
+    next(frames).save(
       partial,
       format="GIF",
       save_all=True,
-      append_images=frames[1:],
+      append_images=frames,
       duration=durations,
       loop=0,
       optimize=False,
@@ -73,7 +68,7 @@ def episode_images(
   to_play: np.ndarray | None = None,
   seat: int | None = None,
   length: int | None = None,
-) -> list[np.ndarray]:
+) -> Drawn:
   """An episode's pictures: the frame, and beside it the step, action, reward, value and policy.
 
   Args:
@@ -88,7 +83,7 @@ def episode_images(
     seat: with two players the agent's; None where it plays both.
     length: steps of the whole episode, where the arrays are its beginning; None is T - 1.
 
-  Returns: T arrays [h, w, 3] uint8, all of one size.
+  Returns: T arrays [h, w, 3] uint8, all of one size, each drawn when it is read.
   Raises: ValueError: where the arrays do not fit one another, or the spec.
   """
   num_steps = len(frames)
@@ -97,13 +92,13 @@ def episode_images(
   given = {"actions": actions, "rewards": rewards, "root_values": root_values, "to_play": to_play}
   _check_episode(num_steps, given, action_probs, pictures, spec)
   returns = np.cumsum(np.asarray(rewards, np.float64))
-  legend, out = None, []
-  for t in range(num_steps):
-    picture = draw_frame(
-      frames[t], spec, _PICTURE_SIZE, int(to_play[t]), None if pictures is None else pictures[t]
-    )
-    if t == 0 and pictures is None:
-      legend = legend_of(spec, max(picture.shape[1], _PICTURE_SIZE))
+  first = None if pictures is None else pictures[0]
+  width = draw_frame(frames[0], spec, _PICTURE_SIZE, int(to_play[0]), first).shape[1] if num_steps else 0
+  legend = legend_of(spec, max(width, _PICTURE_SIZE)) if pictures is None else None
+
+  def draw(t: int) -> np.ndarray:
+    own = None if pictures is None else pictures[t]
+    picture = draw_frame(frames[t], spec, _PICTURE_SIZE, int(to_play[t]), own)
     lines = [f"step {t} of {length}"]
     if spec.num_players == 2:
       lines += _turn(spec, to_play, rewards, t, seat)
@@ -111,8 +106,9 @@ def episode_images(
       lines += [f"reward {float(rewards[t]):+.3g}   sum {returns[t]:.4g}"]
     lines += [value_text(float(root_values[t])), f"action {action_name(spec, int(actions[t]))}"]
     panel = _panel(lines, np.asarray(action_probs[t], np.float64), int(actions[t]), spec)
-    out.append(_beside(_above(picture, legend), panel))
-  return out
+    return _beside(_above(picture, legend), panel)
+
+  return Drawn(num_steps, draw)
 
 
 def _check_episode(
@@ -189,7 +185,24 @@ def _beside(left: np.ndarray, right: np.ndarray) -> np.ndarray:
   return sheet
 
 
+def _read(images: Sequence[np.ndarray], step: int = 1) -> Iterator[np.ndarray]:
+  """Every step-th image. Raises ValueError: it is not like the first."""
+  shape = None
+  for i in range(0, len(images), step):
+    image = images[i]
+    shape = image.shape if shape is None else shape
+    if image.shape != shape or image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
+      kind = f"{image.dtype}{list(image.shape)}"
+      raise ValueError(f"images[{i}]: {kind}; all must be uint8 of one size [h, w, 3]")
+    yield image
+
+
 def _common_palette(images: Sequence[np.ndarray]) -> Image.Image:
   """A palette made of a sample of the frames, stacked."""
-  sample = images[:: max(1, len(images) // 8)]
+  sample = list(_read(images, step=max(1, len(images) // 8)))
   return Image.fromarray(np.concatenate(sample)).quantize(colors=255, method=Image.Quantize.MAXCOVERAGE)
+
+
+def _with_palette(images: Sequence[np.ndarray], palette: Image.Image) -> Iterator[Image.Image]:
+  for image in _read(images):
+    yield Image.fromarray(image).quantize(palette=palette, dither=Image.Dither.NONE)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from moozi.core.spec import EnvSpec
+from moozi.vis.drawn import Drawn
 from moozi.vis.lettering import FAINT, INK, PAPER, write
 from moozi.vis.pictures import draw_frame, legend_of
 
@@ -22,7 +23,7 @@ def tile_images(
   spec: EnvSpec,
   to_play: Sequence[np.ndarray],
   pictures: Sequence[np.ndarray | None],
-) -> list[np.ndarray]:
+) -> Drawn:
   """A sheet for each step: a tile for each episode, under it its number and its return so far.
 
   An episode that has come to its last frame stays there, darker, while the others go on.
@@ -34,7 +35,8 @@ def tile_images(
     to_play: of each episode [T_i], the players to move.
     pictures: of each episode [T_i, h, w, 3] uint8, the world's own; None where it has none.
 
-  Returns: max T_i arrays [h, w, 3] uint8, all of one size; at most about 400 pixels wide up to 81 episodes.
+  Returns: max T_i arrays [h, w, 3] uint8, all of one size, each drawn when it is read; at most about
+    400 pixels wide up to 81 episodes.
   Raises: ValueError: no episode, or their parts are not of one length.
   """
   if not frames:
@@ -54,22 +56,24 @@ def tile_images(
   first = [draw(i, 0) for i in range(len(frames))]
   height, width = (max(tile.shape[axis] for tile in first) for axis in (0, 1))
   legend = legend_of(spec, columns * (width + _GAP)) if pictures[0] is None else None
-  sheet = _blank_sheet(len(frames), columns, height, width, legend)
-  out = []
-  for t in range(max(lengths)):
+  blank = _blank_sheet(len(frames), columns, height, width, legend)
+  num_steps = max(lengths)
+
+  def draw_sheet(t: int) -> np.ndarray:
+    sheet = blank.copy()
     for i, length in enumerate(lengths):
-      if t < length:
-        top = _GAP + (i // columns) * (height + _CAPTION + _GAP)
-        left = _GAP + (i % columns) * (width + _GAP)
-        tile = first[i] if t == 0 else draw(i, t)
-        is_end = t == length - 1 and t + 1 < max(lengths)
-        sheet[top : top + tile.shape[0], left : left + tile.shape[1]] = tile // 2 if is_end else tile
-        caption = sheet[top + height : top + height + _CAPTION, left : left + width]
-        caption[...] = PAPER
-        told = write(caption, str(i), 0, 2, FAINT, _FONT)
-        write(caption, f"{float(returns[i][t]):.4g}", told + 8, 2, FAINT if is_end else INK, _FONT)
-    out.append(sheet.copy())
-  return out
+      at = min(t, length - 1)
+      is_over = at == length - 1 and length < num_steps
+      top = _GAP + (i // columns) * (height + _CAPTION + _GAP)
+      left = _GAP + (i % columns) * (width + _GAP)
+      tile = draw(i, at)
+      sheet[top : top + tile.shape[0], left : left + tile.shape[1]] = tile // 2 if is_over else tile
+      caption = sheet[top + height : top + height + _CAPTION, left : left + width]
+      told = write(caption, str(i), 0, 2, FAINT, _FONT)
+      write(caption, f"{float(returns[i][at]):.4g}", told + 8, 2, FAINT if is_over else INK, _FONT)
+    return sheet
+
+  return Drawn(num_steps, draw_sheet)
 
 
 def _blank_sheet(

@@ -1,5 +1,7 @@
 """Moving pictures of episodes."""
 
+import weakref
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -7,6 +9,7 @@ from PIL import Image
 from moozi.core.spec import EnvSpec
 from moozi.envs import registry
 from moozi.vis import gif
+from moozi.vis.drawn import Drawn
 from moozi.vis.frames import PALETTE, render_frame
 from moozi.vis.gif import episode_images, write_gif
 
@@ -66,6 +69,22 @@ def test_what_is_no_gif_is_refused(tmp_path, images, fps, message):
   with pytest.raises(ValueError, match=message):
     write_gif(tmp_path / "a.gif", images, fps)
   assert not list(tmp_path.iterdir())
+
+
+def test_an_episodes_pictures_are_not_held_at_once(tmp_path):
+  alive, most = set(), [0]
+
+  def draw(i):
+    picture = np.full((20, 30, 3), 50 * (i % 5), np.uint8)
+    alive.add(i)
+    most[0] = max(most[0], len(alive))
+    weakref.finalize(picture, alive.discard, i)
+    return picture
+
+  with Image.open(write_gif(tmp_path / "a.gif", Drawn(100, draw), fps=12)) as read:
+    assert read.n_frames == 100
+  # Those that the palette is made of, or the one that is read and the one before.
+  assert most[0] <= 12
 
 
 def make_episode(spec, num_steps=3, **changes):
@@ -134,10 +153,10 @@ def test_the_length_is_the_whole_episodes_and_a_value_that_nobody_searched_is_no
     return np.zeros((100, 236, 3), np.uint8)
 
   monkeypatch.setattr(gif, "_panel", panel)
-  episode_images(**make_episode(SPEC, root_values=np.array([0.0, 0.25, np.nan])), spec=SPEC, length=900)
+  list(episode_images(**make_episode(SPEC, root_values=np.array([0.0, 0.25, np.nan])), spec=SPEC, length=900))
   assert [lines[0] for lines in told] == ["step 0 of 900", "step 1 of 900", "step 2 of 900"]
   assert [lines[2] for lines in told] == ["value 0.000", "value 0.250", "value not searched"]
-  episode_images(**make_episode(SPEC), spec=SPEC)
+  list(episode_images(**make_episode(SPEC), spec=SPEC))
   assert told[-1][0] == "step 2 of 2"
 
 

@@ -21,6 +21,7 @@ from tests.runtime.conftest import TINY
 
 ROOT = Path(__file__).parents[2]
 CONFIG = ROOT / "config" / "tiny" / "catch.yaml"
+_RECORDS = "RAY_task_events_report_interval_ms"
 
 
 def start(folder: Path, *overrides: str, **kwargs) -> subprocess.Popen:
@@ -309,6 +310,28 @@ def test_a_worker_that_may_not_be_made_anew_ends_the_run_with_a_checkpoint(tmp_p
 def answers(port: int) -> bool:
   with socket.socket() as probe:
     return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("asked", "has_records"), [({}, False), ({_RECORDS: "200"}, True)])
+def test_ray_keeps_no_record_of_calls_unless_it_is_asked_to(asked, has_records):
+  """They take memory for as long as a run goes on; a user who wants Ray's timeline says so."""
+  script = """
+import time
+from moozi.actors import cluster
+from moozi.io.config import load_config
+with cluster.connected(load_config(None, ["ray.num_cpus=4"])) as ray:
+  work = ray.remote(lambda: 1).options(num_cpus=0)
+  ray.get([work.remote() for _ in range(3)])
+  time.sleep(3)
+  print(len(ray.timeline()))
+"""
+  environment = {name: value for name, value in os.environ.items() if name != _RECORDS} | asked
+  done = subprocess.run(
+    [sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=120, check=False
+  )
+  assert done.returncode == 0, done.stderr
+  assert (int(done.stdout.split()[-1]) > 0) == has_records
 
 
 @pytest.mark.slow

@@ -207,11 +207,13 @@ class Recorder:
   def _on_state(self, event: StateReady) -> None:
     if event.is_final and self._training_ended_s is None:
       self._training_ended_s = self._wall_s()
-      # What came since the last tick would be missing from the curves of a run that goes on from here.
-      if self._window.is_before(event):
-        self._tick(event)
+    # What came since the last tick would be missing from the curves of a run that goes on from here.
+    if self._window.is_before(event):
+      self._tick(event)
+    # A checkpoint's curves and steps are on the disk before it is.
+    with self._guard.writing("metrics"):
+      self._metrics.sync()
     if self._trajectories is not None:
-      # A checkpoint's steps are on the disk before it is.
       with self._guard.writing("trajectories"):
         self._trajectories.flush()
     self._saver.save(event, self._wall_s(), self._get_state(event))

@@ -17,15 +17,16 @@ from moozi.core.errors import UserError
 from moozi.core.flat_state import State, part, prefixed
 from moozi.core.records import TrajectorySample
 from moozi.core.spec import EnvSpec
-from moozi.io.checkpoint_store import drop_later
+from moozi.io.checkpoint_store import drop_later, steps_of
 from moozi.io.checkpoints import (
   CheckpointInfo,
   expected_of,
   find_checkpoint,
-  list_checkpoints,
   load_checkpoint,
+  mend_checkpoints,
   read_best,
   read_checkpoint_info,
+  scan_checkpoints,
 )
 from moozi.io.logs import setup_logging
 from moozi.io.progress import make_progress
@@ -67,36 +68,45 @@ def train(
   start = time.monotonic()
   if resumed.recorder is not None:
     start -= float(resumed.recorder["wall_s"])
-    save_resumed_config(run, config, int(resumed.recorder["env_steps"]))
-    _leave_later(config, run, resumed)
+    _forget_later_best(config, run, resumed)
   display = make_progress(config.logging.progress, run.name, config.max_env_steps, config.max_wall_s)
-  recorder = Recorder(config, spec, run, display, start, resumed.store, resumed.recorder)
-  with _StopRequest() as stop, contextlib.closing(recorder):
-    # Closed explicitly, so that an error in a sink also ends what the generator started.
-    with contextlib.closing(_events(config, spec, run, stop, resumed)) as events:
-      try:
-        for event in events:
+  # Closed explicitly, so that an error in a sink also ends what the generator started.
+  with (
+    contextlib.closing(display),
+    _StopRequest() as stop,
+    contextlib.closing(_events(config, spec, run, stop, resumed)) as events,
+  ):
+    try:
+      # A run that is refused here leaves its folder as it was.
+      first = next(events)
+      if resumed.recorder is not None:
+        env_steps = int(resumed.recorder["env_steps"])
+        save_resumed_config(run, config, env_steps)
+        drop_later((run.checkpoints_path, run.resume_path), env_steps)
+      recorder = Recorder(config, spec, run, display, start, resumed.store, resumed.recorder)
+      with contextlib.closing(recorder):
+        for event in itertools.chain([first], events):
           recorder.observe(event)
           if stop.is_new():
             display.note("ending with a checkpoint; a second signal ends at once")
-      except UserError as error:
-        # One from another process comes wrapped by Ray, with that process's traceback for its text.
-        _log.error("the run ends: %s", getattr(error, "cause", error))
-        raise
-      except Exception:
-        _log.exception("the run failed")
-        raise
+    except UserError as error:
+      # One from another process comes wrapped by Ray, with that process's traceback for its text.
+      _log.error("the run ends: %s", getattr(error, "cause", error))
+      raise
+    except Exception:
+      _log.exception("the run failed")
+      raise
     assert recorder.summary is not None, "the last event is Finished"
     return recorder.summary
 
 
-def _leave_later(config: Config, run: RunDirectory, resumed: "Resumed") -> None:
-  """Removes the checkpoints of the steps that a resumed run makes again."""
+def _forget_later_best(config: Config, run: RunDirectory, resumed: "Resumed") -> None:
+  """Where the best checkpoint is of steps that a resumed run makes again, its next evaluation is the best."""
   assert resumed.state is not None
   assert resumed.recorder is not None
-  drop_later((run.checkpoints_path, run.resume_path), int(resumed.recorder["env_steps"]))
-  if config.checkpoint.keep_best and read_best(run.checkpoints_path) is None:
-    # The best one was among them: the next evaluation is the best that there is a checkpoint of.
+  best = read_best(run.checkpoints_path)
+  is_left = best is not None and steps_of(best) <= int(resumed.recorder["env_steps"])
+  if config.checkpoint.keep_best and not is_left:
     resumed.state.progress.update(prefixed("best", Best().get_state()))
 
 
@@ -175,10 +185,12 @@ class Resumed:
 
 
 def load_resumed(config: Config, spec: EnvSpec, run: RunDirectory) -> Resumed:
-  """The newest whole state of a run.
+  """The newest whole state of a run, which the caller has claimed.
 
   Raises: UserError: there is none, or the run has made all the steps it was to make.
   """
+  for folder in (run.checkpoints_path, run.resume_path):
+    mend_checkpoints(folder)
   found, passed_over = _newest(config, spec, run)
   if found is None and passed_over:
     raise UserError(f"{run.path}: no checkpoint can be used to go on: {passed_over[0]}")
@@ -215,8 +227,15 @@ def _newest(config: Config, spec: EnvSpec, run: RunDirectory) -> tuple[Resumed |
 
   store, passed_over = ResumeStore(run.resume_path), []
   template = builder_of(config).training_state_template(config, spec)
-  names = store.names()
-  for info in reversed([c for c in list_checkpoints(run.checkpoints_path) if c.name in names]):
+  found, damaged = scan_checkpoints(run.checkpoints_path)
+  resumable, damaged_states = scan_checkpoints(run.resume_path)
+  damaged |= damaged_states
+  whole = {info.name: info for info in found if info.name in {state.name for state in resumable}}
+  for name in sorted(whole.keys() | damaged.keys(), key=steps_of, reverse=True):
+    if name in damaged:
+      passed_over.append(f"{name}: {damaged[name]}")
+      continue
+    info = whole[name]
     try:
       training = jax.device_get(load_checkpoint(info.path, template, expected_of(config, spec)))
       state, recorder = _read_resume_state(store, info, training)

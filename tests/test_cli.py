@@ -444,6 +444,17 @@ def test_reading_a_run_runs_no_code_of_its_own(refused, malicious_run, tmp_path,
   assert evaluation == {}
 
 
+def test_a_runs_own_ray_cluster_is_not_joined_unasked(refused, tmp_path):
+  """Whoever runs it can run code in what joins it."""
+  path = make_run(tmp_path).path
+  (path / "config.yaml").write_text(json.dumps({"ray": {"address": "203.0.113.1:6379"}}))
+  assert "ray.address=203.0.113.1:6379: the run would join this Ray cluster" in refused(
+    "train", "--resume", path
+  )
+  for given in ("ray.address=local", "--allow-code"):
+    assert "holds nothing to go on from" in refused("train", "--resume", path, given)
+
+
 def test_allow_code_lets_the_module_be_imported(refused, malicious_run, tmp_path, evaluation):
   said = refused("evaluate", malicious_run("evil_worlds:make_env"), "--allow-code")
   assert "the module evil_worlds has no make_env" in said

@@ -230,12 +230,15 @@ def test_what_came_before_the_last_checkpoint_is_in_the_curves(tmp_path):
   counters = {"env_steps": 100, "learner_steps": 0}
   state = RunState(training={"w": np.zeros(1, np.float32)}, progress={"wall_s": 0.0})
   recorder.observe(StateReady(**counters, state=state, is_final=False))
-  assert read_metrics(run.metrics_path) == []
+  recorder.observe(acted(200, [6.0]))
+  assert [line["env_steps"] for line in read_metrics(run.metrics_path)] == [100]
+  counters["env_steps"] = 200
   recorder.observe(StateReady(**counters, state=state, is_final=True))
   recorder.observe(Finished(**counters, reason="stopped", sample_reuse=0.0))
   recorder.close()
-  (line,) = read_metrics(run.metrics_path)
-  assert (line["env_steps"], line["search/root_value"], line["train/return_mean"]) == (100, 2.0, 4.0)
+  lines = read_metrics(run.metrics_path)
+  assert [(line["env_steps"], line["train/episodes"]) for line in lines] == [(100, 1), (200, 1)]
+  assert [line["train/return_mean"] for line in lines] == [4.0, 5.0]
 
 
 def test_a_run_without_evaluation_says_so(tmp_path):

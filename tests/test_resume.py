@@ -1,13 +1,23 @@
 """`moozi train --resume`: the run goes on in its own directory, with the same counters and curves."""
 
 import json
+import os
 import shutil
+import signal
+import subprocess
+import sys
 
 import pytest
 
 from moozi import cli
 from moozi.envs.registry import world_spec
-from moozi.io.checkpoints import expected_of, list_checkpoints, load_checkpoint, read_best
+from moozi.io.checkpoints import (
+  expected_of,
+  list_checkpoints,
+  load_checkpoint,
+  read_best,
+  read_checkpoint_info,
+)
 from moozi.io.metrics import read_metrics
 from moozi.io.resume_store import ResumeStore
 from moozi.io.run_directory import RunDirectory
@@ -82,12 +92,83 @@ def test_each_acted_step_is_in_the_curves_once(door, run, finished, tmp_path):
   assert {t[0] for t in curve(whole, "test/return_mean")} <= {t[0] for t in curve(run, "test/return_mean")}
 
 
-def test_a_damaged_checkpoint_is_passed_over(door, run):
-  newest = list_checkpoints(run / "checkpoints")[-1]
-  arrays = newest.path / "arrays.safetensors"
-  data = bytearray(arrays.read_bytes())
+KILLED = """
+import os, signal, sys
+from moozi import cli
+from moozi.io.checkpoint_store import CheckpointStore
+
+save = CheckpointStore.save
+
+def save_and_die(self, training, meta, *rest, **options):
+  path = save(self, training, meta, *rest, **options)
+  if meta["env_steps"] == 160:
+    os.kill(os.getpid(), signal.SIGKILL)
+  return path
+
+CheckpointStore.save = save_and_die
+cli.main(sys.argv[1:])
+"""
+
+
+def test_a_run_that_is_killed_and_resumed_comes_to_the_same_parameters_to_the_bit(door, tmp_path):
+  """Through files, and by a process that knows nothing of the first; with the same curves."""
+  config = tmp_path / "config.yaml"
+  config.write_text("seed: 0\n")
+  # Nothing is told but where a checkpoint is: what no line tells before the kill would be missing.
+  options = [*OPTIONS, "logging.period_s=1e9", "checkpoint.milestones_env_steps=160", f"run.dir={tmp_path}"]
+  options += ["max_env_steps=320"]
+  arguments = ["train", config, *options, "run.name=killed"]
+  done = subprocess.run([sys.executable, "-c", KILLED, *map(str, arguments)], timeout=300, check=False)
+  assert done.returncode == -signal.SIGKILL
+  assert not (tmp_path / "killed" / "summary.json").exists()
+  assert "goes on from step_000000160" in door("train", "--resume", tmp_path / "killed")[2]
+  assert door("train", config, *options, "run.name=whole")[0] == 0
+
+  def checkpoint(name):
+    path = tmp_path / name / "checkpoints" / "step_000000320"
+    assert read_checkpoint_info(path).learner_steps > 50
+    return (path / "arrays.safetensors").read_bytes()
+
+  def curves(name):
+    keys = ("env_steps", "learner_steps", "loss/total", "train/episodes", "train/return_mean")
+    return [[tick.get(key) for key in keys] for tick in read_metrics(tmp_path / name / "metrics.jsonl")]
+
+  assert checkpoint("killed") == checkpoint("whole")
+  assert curves("killed") == curves("whole")
+  assert len(curves("whole")) >= 2
+
+
+def test_tensorboard_shows_each_step_once(door, run):
+  """A reader leaves out what was written before a resumption for the steps that are made again."""
+  from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+  # Back by one checkpoint: the last one's steps are in the events already.
+  shutil.rmtree(list_checkpoints(run / "resume")[-1].path)
+  assert door("train", "--resume", run, "max_env_steps=192")[0] == 0
+  shown = EventAccumulator(str(run / "tensorboard"), size_guidance={"scalars": 0}, purge_orphaned_data=True)
+  shown.Reload()
+  steps = [event.step for event in shown.Scalars("replay/added")]
+  ticks = [t["env_steps"] for t in read_metrics(run / "metrics.jsonl") if "replay/added" in t]
+  assert [step for step in steps if step > 128] == [step for step in ticks if step > 128]
+  assert max(steps) == 192
+
+
+def alter(path):
+  data = bytearray(path.read_bytes())
   data[len(data) // 2] ^= 1
-  arrays.write_bytes(data)
+  path.write_bytes(data)
+
+
+def cut(path):
+  os.truncate(path, path.stat().st_size // 2)
+
+
+@pytest.mark.parametrize("harm", [alter, cut])
+@pytest.mark.parametrize("half", ["checkpoints", "resume"])
+@pytest.mark.parametrize("file", ["arrays.safetensors", "manifest.json"])
+def test_a_damaged_checkpoint_is_passed_over(door, run, half, file, harm):
+  newest = list_checkpoints(run / "checkpoints")[-1]
+  harm(run / half / newest.name / file)
   status, _, err = door("train", "--resume", run, "max_env_steps=192")
   assert status == 0, err
   assert f"passed over {newest.name}" in err
@@ -174,6 +255,37 @@ def test_what_may_change_does(door, run):
   )
   assert status == 0, err
   assert json.loads((run / "summary.json").read_text())["env_steps"] >= 240
+  before, after = ([], [])
+  for tick in read_metrics(run / "metrics.jsonl"):
+    if "update/learning_rate" in tick:
+      (before if tick["env_steps"] <= 160 else after).append(tick)
+  assert min(tick["update/learning_rate"] for tick in before) > 1e-4
+  assert [tick["update/learning_rate"] for tick in after] == pytest.approx([1e-4] * len(after))
+  # Eight samples each in place of sixteen, for as many acted steps.
+  made = after[-1]["learner_steps"] - before[-1]["learner_steps"]
+  acted = after[-1]["env_steps"] - before[-1]["env_steps"]
+  assert made * 8 == pytest.approx(acted * 4.0, rel=0.3)
+  # A round is a segment of 32 steps of each of the two.
+  assert after[-1]["env_steps"] == 160 + 2 * 64
+
+
+@pytest.mark.slow
+def test_a_run_that_ray_refuses_stays_as_it_was(run):
+  """That is known late, when the cluster is there."""
+  # There are later checkpoints than the one it would go on from.
+  shutil.rmtree(list_checkpoints(run / "resume")[-1].path)
+
+  def files():
+    written = [path for path in run.rglob("*") if path.is_file() and path.name not in ("driver.log", "lock")]
+    return {path: path.read_bytes() for path in written}
+
+  before = files()
+  command = [sys.executable, "-m", "moozi.cli", "train", "--resume", str(run)]
+  overrides = ["runtime=ray", "ray.num_cpus=1", "max_env_steps=320"]
+  done = subprocess.run([*command, *overrides], capture_output=True, text=True, timeout=300, check=False)
+  assert done.returncode == 2
+  assert "the Ray cluster has 1" in done.stderr
+  assert files() == before
 
 
 def test_a_run_that_another_process_writes_is_not_read(door, run):

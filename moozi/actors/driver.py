@@ -22,6 +22,7 @@ from moozi.actors.states import States
 from moozi.actors.testing import Testing
 from moozi.actors.updates import Updates
 from moozi.core.config import Config
+from moozi.core.errors import RunError
 from moozi.core.flat_state import State, part, prefixed
 from moozi.core.spec import EnvSpec
 from moozi.core.work import REPLAY, SEARCHER, SERVER, WORKER
@@ -137,7 +138,7 @@ class _Driver:
         self._ask_due()
         reason = self._reason_to_end()
       yield from self._finish(reason)
-    except self._ray.exceptions.RayError:
+    except (self._ray.exceptions.RayError, RunError):
       yield from self._salvage()
       raise
 
@@ -250,7 +251,10 @@ class _Driver:
       return []
     revival = self._crew.revive(name, self._pacer.env_steps, self._updates.versions.free)
     if revival is None:
-      raise error
+      most = self._config.ray.max_restarts
+      raise RunError(
+        f"{name} died, and ray.max_restarts={most} in a row allows no more; logs/{name}.log may say why"
+      ) from error
     kind = name.rpartition("_")[0] if name.startswith((WORKER, SEARCHER)) else name
     counts = {kind: 1}
     if name == SERVER:

@@ -91,8 +91,11 @@ class TestingWorker:
 
   def __init__(self, config: Config, spec: EnvSpec, *, log_dir: str | None) -> None:
     self._log = process.prepare("testing_worker", config.evaluation.resources, log_dir)
+    from moozi.envs.guard import allow_exit
     from moozi.runtime.build import build_evaluator
 
+    # As a training worker's: it would never answer, and be waited for at the run's end.
+    allow_exit(log_stream())
     self._work = WorkLog(config.timeline.seconds > 0)
     self._evaluator = build_evaluator(config, spec)
     self._record = config.evaluation.gif

@@ -27,7 +27,11 @@ Simulations = Annotated[
   ),
 ]
 AllowCode = Annotated[
-  bool, typer.Option("--allow-code", help="Let the run's own world, a Python module it names, be imported.")
+  bool,
+  typer.Option(
+    "--allow-code",
+    help="Let the run's own world, a Python module it names, be imported, and its Ray cluster be joined.",
+  ),
 ]
 
 
@@ -35,7 +39,7 @@ def open_run(path: Path, allow_code: bool) -> "tuple[RunDirectory, Config]":
   """A run and its configuration: the one way in for every command that reads what a run left.
 
   A run directory may come from anywhere. Nothing in it is code but the name of a user's own world, which is
-  let in only where the user says so.
+  let in only where the user says so; the address of a Ray cluster is `moozi train --resume`'s to ask about.
 
   Raises: UserError: not a run, or a run in a user's own world without `--allow-code`.
   """

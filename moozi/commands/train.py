@@ -80,7 +80,14 @@ def _resume(path: Path, overrides: list[str], allow_code: bool) -> int:
   unset = [text for text in overrides if "=" not in text]
   if unset:
     raise UserError(f"{unset[0]}: with --resume the run's own CONFIG counts; allowed are KEY=VALUE")
-  run, _ = open_run(path, allow_code)
+  run, own = open_run(path, allow_code)
+  address = own.ray.address
+  is_asked_for = allow_code or any(text.startswith("ray.address=") for text in overrides)
+  if address not in (None, "local") and not is_asked_for:
+    raise UserError(
+      f"{path}: ray.address={address}: the run would join this Ray cluster, which can run code here; say "
+      "ray.address=… again, if it is yours"
+    )
   # Before anything is read: what another process is writing must not be gone on from.
   with run.claim():
     settings = load_resumed_config(run, overrides)

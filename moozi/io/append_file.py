@@ -46,6 +46,14 @@ class AppendFile:
       self._write_whole(self._pending[0])
       self._num_pending_bytes -= len(self._pending.popleft())
 
+  def sync(self) -> None:
+    """Writes what waits, and has the disk hold all of it.
+
+    Raises: OSError: it does not.
+    """
+    self.flush()
+    os.fsync(self._file)
+
   def close(self) -> None:
     """Closes the file, and tries once more to write what waits; a second call does nothing.
 

@@ -15,12 +15,18 @@ from moozi.io.checkpoints import BEST, list_checkpoints, read_best, save_checkpo
 from moozi.io.resume_store import ResumeStore
 from moozi.io.yaml_files import write_text
 
-_NAME = re.compile(r"step_(\d+)")
+_NAME = re.compile(r"step_(\d+)(_best)?")
 
 
 def checkpoint_name(env_steps: int) -> str:
   """The name of a run's checkpoint at an environment step."""
   return f"step_{env_steps:09d}"
+
+
+def steps_of(name: str) -> int:
+  """The environment step in a checkpoint's name; -1 where it has another kind of name."""
+  found = _NAME.fullmatch(name)
+  return -1 if found is None else int(found[1])
 
 
 def drop_later(folders: Iterable[Path], env_steps: int) -> None:
@@ -34,8 +40,7 @@ def drop_later(folders: Iterable[Path], env_steps: int) -> None:
   """
   for folder in folders:
     for path in folder.iterdir() if folder.is_dir() else ():
-      name = _NAME.fullmatch(path.name)
-      if name is not None and int(name[1]) > env_steps:
+      if steps_of(path.name) > env_steps:
         shutil.rmtree(path, ignore_errors=True)
 
 
@@ -81,11 +86,15 @@ class CheckpointStore:
     """
     before = list_checkpoints(self._directory)
     name = checkpoint_name(int(meta["env_steps"]))
+    is_there = any(c.name == name and c.learner_steps == meta["learner_steps"] for c in before)
+    if rest is None and not is_there and name in self._resume.names():
+      # A run can be resumed from the one of that name, with its own number of updates.
+      name += "_best"
     # What a resumed run needs comes first: a checkpoint without it is one that nobody resumes from.
     if rest is not None:
       self._resume.save(name, rest, meta, generations, blocks)
     milestone = self._milestone(meta["env_steps"])
-    if not any(c.name == name and c.learner_steps == meta["learner_steps"] for c in before):
+    if not is_there:
       # One of the same step with other updates is replaced; a milestone it was, it stays.
       was_milestone = any(c.name == name and c.meta.get("is_milestone") for c in before)
       is_milestone = milestone > self._reached or was_milestone

@@ -8,6 +8,7 @@ import dataclasses
 import hashlib
 import json
 import os
+import re
 import shutil
 import stat
 from collections.abc import Mapping
@@ -34,6 +35,7 @@ MANIFEST = "manifest.json"
 ARRAYS = "arrays.safetensors"
 BEST = "best.json"
 _MAX_MANIFEST_BYTES = 64 << 20
+_LEFT_BEHIND = re.compile(r"\.(?P<name>.+)\.\d+\.(?P<kind>tmp|old)")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -174,15 +176,38 @@ def list_checkpoints(directory: Path) -> list[CheckpointInfo]:
 
   Returns: those whose manifest is whole. The arrays are not read.
   """
-  out = []
+  return scan_checkpoints(directory)[0]
+
+
+def scan_checkpoints(directory: Path) -> tuple[list[CheckpointInfo], dict[str, str]]:
+  """What `list_checkpoints` returns, and by name why others are not among them.
+
+  Returns: (checkpoints, {name: reason}); a folder without a manifest is no checkpoint and not named.
+  """
+  out, damaged = [], {}
   for path in directory.iterdir() if directory.is_dir() else ():
-    if path.name.startswith(".") or not (path / MANIFEST).is_file():
+    if path.name.startswith(".") or not (path / MANIFEST).exists():
       continue
     try:
       out.append(read_checkpoint_info(path))
-    except UserError:
+    except UserError as error:
+      damaged[path.name] = str(error)
+  return sorted(out, key=lambda c: (c.env_steps, c.learner_steps, c.name)), damaged
+
+
+def mend_checkpoints(directory: Path) -> None:
+  """Clears away what a process that was killed while it saved has left; nobody may be saving there.
+
+  A checkpoint that was just being replaced comes back.
+  """
+  for path in directory.glob(".*") if directory.is_dir() else ():
+    left = _LEFT_BEHIND.fullmatch(path.name)
+    if left is None:
       continue
-  return sorted(out, key=lambda c: (c.env_steps, c.learner_steps, c.name))
+    if left["kind"] == "old" and not (directory / left["name"]).exists():
+      os.rename(path, directory / left["name"])
+    else:
+      shutil.rmtree(path, ignore_errors=True)
 
 
 def find_checkpoint(directory: Path, which: str | None = None) -> CheckpointInfo:

@@ -103,6 +103,10 @@ class MetricsSink:
     if self._tensorboard is not None:
       self._tensorboard.write_gif(name, gif, size, int(env_steps))
 
+  def sync(self) -> None:
+    """Has the ticks on the disk, so that they outlive the machine. Raises OSError: they are not."""
+    self._file.sync()
+
   def close(self) -> None:
     """Closes the files; a second call does nothing. Raises OSError: what waited is lost."""
     with contextlib.ExitStack() as both:

@@ -80,10 +80,27 @@ def assert_samples_are_those_of_the_updates_told(run):
   assert run.final().state.progress["pacer/samples_done"] == samples
 
 
+def assert_same(ours, theirs):
+  jax.tree_util.tree_map(np.testing.assert_array_equal, ours, theirs)
+
+
 @pytest.fixture(scope="module")
 def server_died():
   """Twice, with no checkpoint in between."""
-  return Run(in_process_ray.Ray({("ParameterServer", "update"): {15, 18}}))
+  ray = in_process_ray.Ray({("ParameterServer", "update"): {15, 18}})
+  run = Run(ray)
+  run.servers = [args[2] for name, args in ray.made if name == "ParameterServer"]
+  return run
+
+
+def test_a_server_goes_on_with_the_checkpoints_parameters_and_optimizer(server_died):
+  first, *again = server_died.servers
+  assert first is None
+  assert len(again) == 2
+  saved = server_died.saved[0].training
+  for training in again:
+    assert_same((training.params, training.opt_state), (saved.params, saved.opt_state))
+    assert int(training.learner_step) > int(saved.learner_step)
 
 
 def test_lost_updates_are_those_told_less_the_checkpoints(server_died):
@@ -118,7 +135,7 @@ def test_a_server_that_dies_before_the_first_checkpoint_goes_on_from_the_runs_fi
   assert "that the run began with: there is no checkpoint yet" in fault.message
   first, again = (args[2] for name, args in ray.made if name == "ParameterServer")
   assert int(again.learner_step) == fault.learner_steps > int(first.learner_step)
-  jax.tree_util.tree_map(np.testing.assert_array_equal, first.params, again.params)
+  assert_same(first.params, again.params)
   assert_versions_never_go_back(run.events)
 
 
@@ -153,18 +170,30 @@ def test_steps_lost_with_replay_are_told_to_the_number():
 )
 def test_parameters_go_back_once_and_the_second_time_the_run_ends(call, publish_period):
   errors = {call: NotFiniteError("value is not finite"), 45: NotFiniteError("reward is not finite")}
-  ray = in_process_ray.Ray(errors={("ParameterServer", "update"): errors})
-  run = Run(ray, until=10_000, publish_period=publish_period)
+  held = []
+
+  class Ray(in_process_ray.Ray):
+    def call(self, handle, name, args):
+      value = super().call(handle, name, args)
+      if name == "set_state":
+        held.append(handle._actor.get_state())
+      return value
+
+  run = Run(Ray(errors={("ParameterServer", "update"): errors}), until=10_000, publish_period=publish_period)
   ((before, fault),) = run.faults("went_back")
   (saved,) = [e for e in before if isinstance(e, StateReady)]
   assert fault.counts == {"went_back": 1, "lost_updates": updates(before) - saved.learner_steps}
   assert (
     f"value is not finite; the parameters are those of learner step {saved.learner_steps:,}" in fault.message
   )
+  (state,), was = held, saved.state.training
+  assert_same((state.params, state.opt_state), (was.params, was.opt_state))
+  assert int(state.learner_step) == fault.learner_steps
   # Calls that were queued behind the one that failed were of the parameters that are gone.
   assert_versions_never_go_back(run.events)
   after = run.events[len(before) :]
-  assert run.events[-1].learner_steps == fault.learner_steps + updates(after)
+  assert run.final() is run.events[-1], "what the server holds when the run ends is kept"
+  assert run.events[-2].learner_steps == fault.learner_steps + updates(after)
   acted = [event.learner_steps - event.staleness for event in after if isinstance(event, Acted)]
   assert len(acted) > CONFIG.ray.segments_in_flight
   assert min(acted[CONFIG.ray.segments_in_flight :]) >= fault.learner_steps

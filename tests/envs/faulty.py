@@ -1,5 +1,7 @@
 """Worlds that fail: made up for tests, as a user would name them (`tests.envs.faulty:make_env`)."""
 
+import collections
+import itertools
 import math
 import time
 
@@ -42,6 +44,8 @@ class Faulty:
       return 1.0
     while self._how == "hang":
       time.sleep(3600)
+    if self._how == "stuck":
+      collections.deque(itertools.repeat(0), maxlen=0)  # in C, for ever; no signal is looked at
     while self._how == "swallow":
       try:
         time.sleep(3600)

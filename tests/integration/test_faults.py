@@ -147,6 +147,34 @@ def test_replays_actor_refuses_and_names_the_worker(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("how", ["raise", "hang"])
+def test_a_workers_worlds_are_made_anew_and_the_run_goes_on(tmp_path, how):
+  options = [f"env.kwargs.how={how}", "env.kwargs.every_seed=false", "workers.env_timeout_s=2"]
+  options += ["evaluation.max_random_starts=0", "logging.period_s=1e-9", "max_env_steps=640"]
+  done = train(tmp_path, FAULTY, *options, "runtime=ray", "ray.num_cpus=4")
+  assert done.returncode == 0, done.stderr
+  last = read_metrics(tmp_path / "one" / "metrics.jsonl")[-1]
+  assert last["env_steps"] >= 640
+  assert last["faults/env_errors"] >= 1
+  assert last["faults/lost_steps"] == last["faults/training_worker"] == 0
+  log = (tmp_path / "one" / "logs" / "training_worker_0.log").read_text()
+  assert {"raise": "ArithmeticError: the world's own error", "hang": "no answer for 2 s"}[how] in log
+
+
+@pytest.mark.slow
+def test_a_world_stuck_in_c_costs_its_worker_and_the_run_goes_on(tmp_path):
+  """Test worlds are of the same kind: a worker that tests is made anew, too."""
+  options = ["env.kwargs.how=stuck", "env.kwargs.every_seed=false", "workers.env_timeout_s=1"]
+  options += ["logging.period_s=1e-9", "max_env_steps=320", "ray.max_restarts=20"]
+  done = train(tmp_path, FAULTY, *options, "runtime=ray", "ray.num_cpus=4")
+  assert done.returncode == 0, done.stderr
+  last = read_metrics(tmp_path / "one" / "metrics.jsonl")[-1]
+  assert last["env_steps"] >= 320
+  assert last["faults/training_worker"] >= 1
+  assert "in _fail" in (tmp_path / "one" / "logs" / "training_worker_0.log").read_text()
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["hang", "raise"])
 def test_a_workers_worlds_are_made_anew_and_end_the_run_in_one_line(tmp_path, how):
   """The alarm reaches a worker's own process; its error comes through Ray whole, with no traceback."""

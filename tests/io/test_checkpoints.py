@@ -23,6 +23,7 @@ from moozi.io.checkpoints import (
   find_checkpoint,
   list_checkpoints,
   load_checkpoint,
+  mend_checkpoints,
   read_checkpoint_info,
   save_checkpoint,
 )
@@ -383,3 +384,16 @@ def test_finding_a_checkpoint(tmp_path):
       find_checkpoint(tmp_path, which)
   with pytest.raises(UserError, match="not a checkpoint"):
     find_checkpoint(tmp_path, str(tmp_path))
+
+
+def test_what_a_killed_save_left_is_cleared_away_and_what_it_was_replacing_comes_back(tmp_path):
+  for name in ("step_000000010", "step_000000020"):
+    save_checkpoint(tmp_path, name, {"x": np.zeros(2)}, {"env_steps": 1, "learner_steps": 1})
+  for name in (".step_000000020.77.tmp", ".step_000000010.77.old"):
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "arrays.safetensors").write_bytes(b"")
+  (tmp_path / "step_000000020").rename(tmp_path / ".step_000000020.78.old")
+  mend_checkpoints(tmp_path)
+  assert sorted(path.name for path in tmp_path.iterdir()) == ["step_000000010", "step_000000020"]
+  assert len(list_checkpoints(tmp_path)) == 2
+  mend_checkpoints(tmp_path / "nothing")

@@ -201,6 +201,23 @@ def save_step(store, step):
   store.save({"w": np.ones(1)}, meta, 1.0, state(step), np.array([step]), {0: block(step)})
 
 
+def test_the_best_of_a_step_takes_no_place_of_one_to_resume_from(tmp_path):
+  """It was evaluated with fewer updates than the checkpoint that came in between."""
+  resume = ResumeStore(tmp_path / "resume")
+  store = CheckpointStore(tmp_path / "checkpoints", CheckpointConfig(keep_last=1), resume)
+  store.save({"x": np.ones(1)}, {"env_steps": 10, "learner_steps": 9}, 1.0, state(3))
+  store.save({"x": np.zeros(1)}, {"env_steps": 10, "learner_steps": 7}, 1.0, is_best=True)
+  found = {c.name: c.learner_steps for c in list_checkpoints(tmp_path / "checkpoints")}
+  assert found == {"step_000000010": 9, "step_000000010_best": 7}
+  assert find_checkpoint(tmp_path / "checkpoints", "best").learner_steps == 7
+  assert find_checkpoint(tmp_path / "checkpoints", "10").learner_steps == 9
+  store.save({"x": np.ones(1)}, {"env_steps": 20, "learner_steps": 19}, 2.0, state(3))
+  assert store.save({"x": np.ones(1)}, {"env_steps": 20, "learner_steps": 19}, 2.0, is_best=True)
+  assert [c.name for c in list_checkpoints(tmp_path / "checkpoints")] == ["step_000000020"]
+  drop_later([tmp_path / "checkpoints"], 10)
+  assert not list_checkpoints(tmp_path / "checkpoints")
+
+
 def test_best_is_a_name_and_no_path(tmp_path):
   CheckpointStore(tmp_path / "checkpoints", CheckpointConfig()).save({"w": np.ones(1)}, META, 1.0)
   (tmp_path / "checkpoints" / "best.json").write_text('{"name": "../elsewhere"}')

@@ -8,7 +8,7 @@ import pytest
 
 from moozi.core.config import Config, EnvConfig, RunConfig
 from moozi.core.errors import UserError
-from moozi.io.run_directory import SUMMARY_KEYS, RunDirectory, check_name
+from moozi.io.run_directory import SUMMARY_KEYS, RunDirectory, check_name, read_run_config
 
 
 def config_for(tmp_path: Path, name: str | None) -> Config:
@@ -130,3 +130,11 @@ def test_summary(tmp_path):
   run.summary_path.write_bytes(b"\x80\x04}.")
   with pytest.raises(UserError, match="cannot be read"):
     run.read_summary()
+
+
+def test_a_runs_own_configuration_reads_no_other_file(tmp_path):
+  (tmp_path / "other.yaml").write_text("seed: 3\n")
+  path = tmp_path / "config.yaml"
+  path.write_text("base: other.yaml\n")
+  with pytest.raises(UserError, match="not a resolved configuration"):
+    read_run_config(path)

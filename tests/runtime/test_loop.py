@@ -18,6 +18,7 @@ from moozi.runtime.events import (
   Updated,
   Worked,
 )
+from moozi.runtime.learner import Learner
 from moozi.runtime.run_state import RunState
 from tests.runtime.conftest import TINY
 
@@ -120,13 +121,20 @@ def test_a_run_that_has_gone_to_infinity_ends_with_the_terms_name():
 
 
 @pytest.mark.slow
-def test_it_goes_back_to_the_last_checkpoint_once():
+def test_it_goes_back_to_the_last_checkpoint_once(monkeypatch):
   _, events = run(["learner.optimizer=adam", "max_env_steps=96", "evaluation.final_episodes=1"])
   good = next(e.state for e in events if isinstance(e, StateReady) and not e.is_best)
   config = load_config(
     None, [*TINY, "learner.learning_rate.peak=1e30", "learner.optimizer=adam", "max_env_steps=100000"]
   )
-  told = []
+  told, held = [], []
+  set_state = Learner.set_state
+
+  def set_and_tell(self, state):
+    set_state(self, state)
+    held.append(self.get_state())
+
+  monkeypatch.setattr(Learner, "set_state", set_and_tell)
   running = loop.run(config, build.world_spec(config), latest=lambda: good)
   with pytest.raises(NotFiniteError):
     told.extend(running)
@@ -134,6 +142,11 @@ def test_it_goes_back_to_the_last_checkpoint_once():
   assert fault.counts["went_back"] == 1
   assert fault.counts["lost_updates"] == fault.learner_steps - int(good.training.learner_step)
   assert f"those of learner step {int(good.training.learner_step)} again" in fault.message
+  (state,), was = held, good.training
+  jax.tree_util.tree_map(
+    np.testing.assert_array_equal, (state.params, state.opt_state), (was.params, was.opt_state)
+  )
+  assert int(state.learner_step) == fault.learner_steps
   steps = [e.learner_steps for e in told]
   assert steps == sorted(steps), "versions never go back"
   assert any(isinstance(e, Updated) for e in told[told.index(fault) :]), "the run went on"

@@ -230,7 +230,8 @@ def _newest(config: Config, spec: EnvSpec, run: RunDirectory) -> tuple[Resumed |
   found, damaged = scan_checkpoints(run.checkpoints_path)
   resumable, damaged_states = scan_checkpoints(run.resume_path)
   damaged |= damaged_states
-  whole = {info.name: info for info in found if info.name in {state.name for state in resumable}}
+  names = {state.name for state in resumable}
+  whole = {info.name: info for info in found if info.name in names}
   for name in sorted(whole.keys() | damaged.keys(), key=steps_of, reverse=True):
     if name in damaged:
       passed_over.append(f"{name}: {damaged[name]}")

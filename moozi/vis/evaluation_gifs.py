@@ -39,7 +39,8 @@ def write_episode_gif(path: Path, episode: Any, spec: EnvSpec) -> tuple[int, int
     length=episode.length,
   )
   write_gif(path, images, _FPS)
-  return images[0].shape[0], images[0].shape[1]
+  height, width, _ = images[0].shape
+  return height, width
 
 
 def write_tiles_gif(path: Path, tiles: Sequence[Any], spec: EnvSpec) -> tuple[int, int]:
@@ -60,4 +61,5 @@ def write_tiles_gif(path: Path, tiles: Sequence[Any], spec: EnvSpec) -> tuple[in
     pictures=[tile.pictures for tile in tiles],
   )
   write_gif(path, images, _FPS)
-  return images[0].shape[0], images[0].shape[1]
+  height, width, _ = images[0].shape
+  return height, width

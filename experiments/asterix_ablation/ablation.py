@@ -7,6 +7,7 @@ side as there are cores, one thread each, and keeps `results/<variant>_seed<n>.j
 `--table` only prints it.
 """
 
+import sys
 from pathlib import Path
 
 from moozi.experiments.ablations import Ablation, main
@@ -19,6 +20,7 @@ ABLATION = Ablation(
   common=("max_wall_s=null", "evaluation.period_env_steps=100000"),
   variants={
     "default": (),
+    "no_q_range_floor": ("planners.train.q_range_floor=1e-8", "planners.test.q_range_floor=1e-8"),
     "q_range_floor_0.1": ("planners.train.q_range_floor=0.1", "planners.test.q_range_floor=0.1"),
     # Gumbel search brings its own noise; PUCT's is the prior's.
     "puct": (
@@ -28,7 +30,8 @@ ABLATION = Ablation(
     ),
     "n_step_5": ("targets.n_step=5",),
     "n_step_20": ("targets.n_step=20",),
-    "samples_per_step_8": ("learner.samples_per_step=8",),
+    # The rate is a function of updates, and falls as before over environment steps.
+    "samples_per_step_8": ("learner.samples_per_step=8", "learner.learning_rate.decay_steps=93750"),
     "rank_sampling": ("replay.sampling=rank",),
     "no_consistency": ("learner.consistency_coef=0",),
     # Images as hidden states, where local objects stay in their places; small, for a core.
@@ -37,4 +40,4 @@ ABLATION = Ablation(
 )
 
 if __name__ == "__main__":
-  main(ABLATION, __doc__)
+  sys.exit(main(ABLATION, __doc__))

@@ -24,6 +24,8 @@ from typing import Any
 
 import psutil
 
+from moozi.core.errors import UserError
+from moozi.experiments.pieces import lock_machine
 from moozi.io.checkpoints import ARRAYS, CheckpointInfo, list_checkpoints, load_flat
 from moozi.io.metrics import read_metrics
 
@@ -358,8 +360,12 @@ def main() -> None:
   signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
   if arguments.kind == "table":
     analysis.main()
-  else:
-    soak(arguments)
+    return
+  try:
+    with lock_machine():
+      soak(arguments)
+  except UserError as error:
+    sys.exit(f"error: {error}")
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ side as there are cores, one thread each, and keeps `results/ablation/<variant>_
 the table; `--table` only prints it.
 """
 
+import sys
 from pathlib import Path
 
 from moozi.experiments.ablations import Ablation, main
@@ -27,4 +28,4 @@ ABLATION = Ablation(
 )
 
 if __name__ == "__main__":
-  main(ABLATION, __doc__)
+  sys.exit(main(ABLATION, __doc__))

@@ -15,12 +15,14 @@ import argparse
 import functools
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from moozi.experiments.scratch import make_missing, run_whole
+from moozi.core.errors import UserError
+from moozi.experiments.scratch import Together, make_missing, run_whole
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
@@ -90,11 +92,11 @@ def overrides_of(variant: str, steps: int, ratio: float) -> tuple[str, ...]:
   )
 
 
-def run(game: str, variant: str, seed: int, steps: int, ratio: float) -> dict[str, Any]:
+def run(together: Together, game: str, variant: str, seed: int, steps: int, ratio: float) -> dict[str, Any]:
   """One run to its end."""
   overrides = (f"replay.sampling={SAMPLING[game]}", *overrides_of(variant, steps, ratio))
   own = (f"seed={seed}", f"max_env_steps={steps}", "max_wall_s=null", "evaluation.period_env_steps=25000")
-  figures = run_whole(ROOT / "config" / "minatar" / f"{game}.yaml", (*own, *overrides), KEYS)
+  figures = run_whole(together, ROOT / "config" / "minatar" / f"{game}.yaml", (*own, *overrides), KEYS)
   return {"game": game, "overrides": overrides, **figures}
 
 
@@ -153,8 +155,16 @@ def main() -> None:
   # Those that are asked for first come first.
   jobs.sort(key=lambda job: "_more" in job[1])
   if not args.table:
-    work = {path_of(*job): functools.partial(run, *job, args.steps, args.ratio) for job in jobs}
-    make_missing(work, args.workers)
+    work = {
+      path_of(game, variant, seed): functools.partial(
+        run, game=game, variant=variant, seed=seed, steps=args.steps, ratio=args.ratio
+      )
+      for game, variant, seed in jobs
+    }
+    try:
+      make_missing(work, args.workers)
+    except UserError as error:
+      sys.exit(f"error: {error}")
   table()
 
 

@@ -1,12 +1,13 @@
 """Space Invaders with fresher value targets, one thing changed at a time; resumable.
 
-    python experiments/value_lag/ablation.py --steps 750000 [--seeds 2] [--table]
+    python experiments/value_lag/ablation.py [--steps 750000] [--seeds 2] [--table]
 
 Runs every (variant, seed) that has no result yet through `moozi train … runtime=local`, as many side by
 side as there are cores, one thread each, and keeps `results/<variant>_seed<n>.json`. Then prints the table;
 `--table` only prints it.
 """
 
+import sys
 from pathlib import Path
 
 from moozi.experiments.ablations import Ablation, main
@@ -17,6 +18,7 @@ ABLATION = Ablation(
   config=HERE.parents[1] / "config" / "minatar" / "space_invaders.yaml",
   results=HERE / "results",
   common=("max_wall_s=null", "evaluation.period_env_steps=250000"),
+  steps=750_000,
   variants={
     "default": (),
     "capacity_65536": ("replay.capacity=65536",),
@@ -26,4 +28,4 @@ ABLATION = Ablation(
 )
 
 if __name__ == "__main__":
-  main(ABLATION, __doc__)
+  sys.exit(main(ABLATION, __doc__))

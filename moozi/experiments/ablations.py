@@ -5,13 +5,16 @@ import dataclasses
 import functools
 import json
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from moozi.experiments.scratch import make_missing, run_whole
+from moozi.core.errors import UserError
+from moozi.experiments.jobs import may_stand_for
+from moozi.experiments.scratch import Together, make_missing, run_whole
 
 KEYS = ("env_steps", "train/return_mean", "test/return_mean", "search/root_value", "error/value")
 """Metrics that are kept of a run."""
@@ -26,61 +29,109 @@ class Ablation:
     results: the folder of the finished runs' figures.
     variants: `key=value` each, by name; nothing is the configuration as it is.
     common: `key=value` each, of all of them.
+    steps: environment steps of each run, where nobody says otherwise.
   """
 
   config: Path
   results: Path
   variants: Mapping[str, tuple[str, ...]]
   common: tuple[str, ...] = ()
+  steps: int = 300_000
 
-  def run(self, variant: str, seed: int, steps: int) -> dict[str, Any]:
-    """A run of so many environment steps to its end."""
+  def run(self, together: Together, variant: str, seed: int, steps: int) -> dict[str, Any]:
+    """A run of so many environment steps to its end, beside others."""
     own, overrides = (f"seed={seed}", f"max_env_steps={steps}"), self.variants[variant]
-    return {"overrides": overrides, **run_whole(self.config, (*own, *self.common, *overrides), KEYS)}
+    return {
+      "overrides": overrides,
+      **run_whole(together, self.config, (*own, *self.common, *overrides), KEYS),
+    }
 
   def path_of(self, variant: str, seed: int) -> Path:
     """Where a finished run's figures are."""
     return self.results / f"{variant}_seed{seed}.json"
 
-  def table(self) -> str:
-    """What there is, in Markdown: the figure of each seed, then their mean."""
+  def found(self, variant: str, steps: int) -> list[dict[str, Any]]:
+    """The figures that there are of a variant.
+
+    Raises: UserError: some are of other settings, or of another number of steps.
+    """
+    out = []
+    for path in sorted(self.results.glob(f"{variant}_seed*.json")):
+      figures = json.loads(path.read_text("utf-8"))
+      other = f"move {path} away to make it anew"
+      if tuple(figures["overrides"]) != self.variants[variant]:
+        raise UserError(
+          f"made with {' '.join(figures['overrides']) or 'no changes'}, no longer {variant}'s: {other}"
+        )
+      if not may_stand_for(made := figures["summary"]["env_steps"], steps):
+        raise UserError(
+          f"made with {made:,} steps, and {steps:,} are asked for: say --steps {made}, or {other}"
+        )
+      out.append(figures)
+    return out
+
+  def table(self, steps: int) -> str:
+    """What there is, in Markdown: the figure of each seed, then their mean.
+
+    Beside the evaluation of each seed stand two standard errors of its episodes' mean.
+
+    Raises: UserError: as `found` does.
+    """
     lines = [
       "| variant | steps | return while acting, last 100 episodes | return, evaluation at the end | wall s |",
       "|---|---|---|---|---|",
     ]
     for variant in self.variants:
-      found = [json.loads(p.read_text("utf-8")) for p in sorted(self.results.glob(f"{variant}_seed*.json"))]
+      found = self.found(variant, steps)
       if not found:
         continue
       acting = [[t["train/return_mean"] for t in r["curve"] if "train/return_mean" in t][-1] for r in found]
       summaries = [r["summary"] for r in found]
-      steps = " ".join(f"{count:,}" for count in sorted({s["env_steps"] for s in summaries}))
-      cells = f"{_cell(acting)} | {_cell([s['test_return_mean'] for s in summaries])}"
-      lines.append(f"| {variant} | {steps} | {cells} | {np.mean([s['wall_s'] for s in summaries]):.0f} |")
+      tested = [s["test_return_mean"] for s in summaries]
+      errors = [2 * s["test_return_std"] / np.sqrt(s["test_episodes"]) for s in summaries]
+      told = " ".join(f"{x:.1f} ± {e:.1f}" for x, e in zip(tested, errors, strict=True))
+      made = " ".join(f"{count:,}" for count in sorted({s["env_steps"] for s in summaries}))
+      cells = f"{' '.join(f'{x:.1f}' for x in acting)} {_mean(acting)} | {told} {_mean(tested)}"
+      lines.append(f"| {variant} | {made} | {cells} | {np.mean([s['wall_s'] for s in summaries]):.0f} |")
     return "\n".join(lines)
 
 
-def _cell(values: Sequence[float]) -> str:
-  return f"{' '.join(f'{x:.1f}' for x in values)} (mean {np.mean(values):.1f})"
+def _mean(values: Sequence[float]) -> str:
+  return f"(mean {np.mean(values):.1f})"
 
 
-def main(ablation: Ablation, doc: str, arguments: Sequence[str] | None = None) -> None:
+def main(ablation: Ablation, doc: str, arguments: Sequence[str] | None = None) -> int:
   """The program of an ablation: makes what is missing, and prints the table.
 
   Args:
     ablation: what is run.
     doc: the program's own text.
     arguments: without the program's name; None takes the process's own.
+  Returns: the exit status: 2 after an error of the user's, a run that failed, or a signal.
   """
   parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
   names = tuple(ablation.variants)
-  parser.add_argument("--steps", type=int, default=300_000, help="environment steps of each run")
+  parser.add_argument(
+    "--steps", type=int, default=ablation.steps, help="environment steps of each run (%(default)s)"
+  )
   parser.add_argument("--seeds", type=int, default=2, help="so many, from 0 on")
   parser.add_argument("--variants", nargs="*", choices=names, default=names, help="these and no others")
   parser.add_argument("--table", action="store_true", help="only print what there is")
   given = parser.parse_args(arguments)
   jobs = [(variant, seed) for seed in range(given.seeds) for variant in given.variants]
-  if not given.table:
-    work = {ablation.path_of(*job): functools.partial(ablation.run, *job, given.steps) for job in jobs}
-    make_missing(work, len(os.sched_getaffinity(0)))
-  print(ablation.table())
+  try:
+    for variant in names:
+      ablation.found(variant, given.steps)
+    if not given.table:
+      work = {
+        ablation.path_of(variant, seed): functools.partial(
+          ablation.run, variant=variant, seed=seed, steps=given.steps
+        )
+        for variant, seed in jobs
+      }
+      make_missing(work, len(os.sched_getaffinity(0)))
+    print(ablation.table(given.steps))
+  except UserError as error:
+    print(f"error: {error}", file=sys.stderr)
+    return 2
+  return 0

@@ -15,6 +15,9 @@ from moozi.io.run_directory import RunDirectory
 GROWS = ("max_env_steps", "max_wall_s")
 """Settings that a job may change when its run has begun: it goes on for longer."""
 
+EVALUATIONS = "evaluations"
+"""The folder in a run where its evaluations wait; they go where it goes."""
+
 # What depends on where and how a run is watched, and changes nothing in it.
 _ELSEWHERE = ("run.", "logging.")
 # A milestone is a round of steps, or what a driver has in flight, after the step it is for.
@@ -182,7 +185,7 @@ def evaluations_of(job: Job, folder: Path) -> dict[Path, tuple[Evaluation, Check
       continue
     simulations = "own" if evaluation.simulations is None else evaluation.simulations
     name = f"{found.name}_simulations_{simulations}_episodes_{evaluation.episodes}.json"
-    out.setdefault(folder / "evaluations" / job.run_name / name, (evaluation, found))
+    out.setdefault(run.path / EVALUATIONS / name, (evaluation, found))
   return out
 
 

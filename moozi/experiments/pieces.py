@@ -5,12 +5,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import IO, Any
 
 import moozi
+from moozi.core.errors import UserError
 from moozi.io.run_lock import RunLock
 
 ROOT = Path(moozi.__file__).resolve().parents[1]
@@ -19,7 +20,22 @@ ROOT = Path(moozi.__file__).resolve().parents[1]
 MOOZI = (sys.executable, "-m", "moozi.cli")
 """The command line, as this interpreter runs it."""
 
+RUNS = ROOT / "runs"
+"""The folder that has a folder for the runs of each experiment."""
+
 _POLL_S = 0.5
+
+
+def lock_machine(runs: Path = RUNS) -> RunLock:
+  """Keeps other experiments of this clone out: two at once would spoil each other's wall times.
+
+  Raises: RunError: one is at work, or a command that it left running. UserError: the folder cannot be made.
+  """
+  try:
+    runs.mkdir(parents=True, exist_ok=True)
+  except OSError as error:
+    raise UserError(f"{runs}: cannot be made: {error.strerror}") from None
+  return RunLock(runs, "at an experiment")
 
 
 class Piece:
@@ -54,10 +70,11 @@ class Piece:
   def run(
     self,
     command: Sequence[str | Path],
-    stdout: IO[Any],
-    stderr: IO[Any],
+    stdout: IO[Any] | int,
+    stderr: IO[Any] | None,
     on_wait: Callable[[], None] = lambda: None,
     lock: RunLock | None = None,
+    env: Mapping[str, str] | None = None,
   ) -> int:
     """Runs a command; when the piece is over it gets one SIGTERM and is waited for.
 
@@ -65,10 +82,11 @@ class Piece:
 
     Args:
       command: program and arguments.
-      stdout, stderr: files.
+      stdout, stderr: files; the first may be `subprocess.DEVNULL`, the second None: this process's own.
       on_wait: called twice a second while it runs.
       lock: the command holds it too: where this process is killed and cannot end it, nobody else takes the
         lock before the command has ended.
+      env: environment variables over this process's own.
     Returns: its exit status; below 0 by a signal.
     """
     process = subprocess.Popen(
@@ -76,6 +94,7 @@ class Piece:
       stdout=stdout,
       stderr=stderr,
       cwd=ROOT,
+      env=None if env is None else os.environ | dict(env),
       start_new_session=True,
       pass_fds=() if lock is None else (lock.fileno(),),
     )

@@ -1,31 +1,53 @@
 """Short runs side by side, one core and one process each, of which only some figures are kept."""
 
 import concurrent.futures
+import dataclasses
 import json
-import os
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from moozi.experiments.pieces import MOOZI, ROOT
+from moozi.core.errors import RunError
+from moozi.experiments.pieces import MOOZI, RUNS, Piece, lock_machine
 from moozi.experiments.results import write_json
+from moozi.io.run_lock import RunLock
 
 # The runs have each other beside them: one thread each, or they would fight for the cores.
 _ONE_THREAD = {"NPROC": "1", "OMP_NUM_THREADS": "1", "JAX_PLATFORMS": "cpu"}
 
 
-def run_whole(config: Path, overrides: Sequence[str], keys: Sequence[str]) -> dict[str, Any]:
+@dataclasses.dataclass(frozen=True)
+class Together:
+  """What runs side by side share.
+
+  Attributes:
+    piece: ends them all.
+    lock: keeps other experiments out for as long as one of them goes on.
+  """
+
+  piece: Piece
+  lock: RunLock
+
+
+Work = Callable[[Together], dict[str, Any]]
+"""Makes the content of a file."""
+
+
+def run_whole(
+  together: Together, config: Path, overrides: Sequence[str], keys: Sequence[str]
+) -> dict[str, Any]:
   """A run to its end, in a folder that goes away.
 
   Args:
+    together: with the others.
     config: the YAML file.
     overrides: `key=value` each.
     keys: of the metrics that are kept.
   Returns: `summary`, as the run wrote it, and `curve`, a list of its ticks.
-  Raises: CalledProcessError: the run failed. RuntimeError: it ended before it had made all its steps; such
-    runs are held against each other at equal steps.
+  Raises: RunError: the run failed, or ended before it had made all its steps; such runs are held against each
+    other at equal steps.
   """
   with tempfile.TemporaryDirectory() as folder:
     own = (
@@ -36,11 +58,15 @@ def run_whole(config: Path, overrides: Sequence[str], keys: Sequence[str]) -> di
       "evaluation.gif=false",
     )
     command = [*MOOZI, "train", str(config), *own, *overrides]
-    subprocess.run(command, check=True, cwd=ROOT, env=os.environ | _ONE_THREAD, stdout=subprocess.DEVNULL)
+    status = together.piece.run(
+      command, stdout=subprocess.DEVNULL, stderr=None, lock=together.lock, env=_ONE_THREAD
+    )
+    if status != 0:
+      raise RunError(f"a run of {config.name} ended with status {status}: {' '.join(overrides)}")
     summary = json.loads((Path(folder) / "run" / "summary.json").read_text())
     lines = (Path(folder) / "run" / "metrics.jsonl").read_text().splitlines()
   if summary["reason"] != "max_env_steps":
-    raise RuntimeError(
+    raise RunError(
       f"a run of {config.name} ended at {summary['env_steps']:,} steps, before max_env_steps: "
       f"{summary['reason']}"
     )
@@ -48,17 +74,28 @@ def run_whole(config: Path, overrides: Sequence[str], keys: Sequence[str]) -> di
   return {"summary": summary, "curve": [{k: tick[k] for k in keys if k in tick} for tick in ticks]}
 
 
-def make_missing(work: Mapping[Path, Callable[[], dict[str, Any]]], at_once: int) -> None:
+def make_missing(work: Mapping[Path, Work], at_once: int, runs: Path = RUNS) -> None:
   """Makes the JSON files that are not there yet, each written when its work is done.
+
+  SIGINT and SIGTERM end what goes on, and nothing else begins then.
 
   Args:
     work: what makes the content of each.
     at_once: so many side by side.
+    runs: the folder of which `lock_machine` keeps other experiments out.
+  Raises: RunError: another experiment is at work, or what `run_whole` raises.
   """
+  missing = [path for path in work if not path.exists()]
+  if not missing:
+    return
+  with Piece(None) as piece, lock_machine(runs) as lock:
+    together = Together(piece, lock)
 
-  def make(path: Path) -> None:
-    write_json(path, work[path](), indent=None)
+    def make(path: Path) -> None:
+      if piece.is_over:
+        raise RunError(f"stopped before {path.name} was begun; what is done is kept")
+      write_json(path, work[path](together), indent=None)
 
-  with concurrent.futures.ThreadPoolExecutor(at_once) as pool:
-    for future in [pool.submit(make, path) for path in work if not path.exists()]:
-      future.result()
+    with concurrent.futures.ThreadPoolExecutor(at_once) as pool:
+      for future in [pool.submit(make, path) for path in missing]:
+        future.result()

@@ -13,6 +13,7 @@ from typing import Any
 
 from moozi.core.errors import RunError, UserError
 from moozi.experiments.jobs import (
+  GROWS,
   Evaluation,
   Job,
   Progress,
@@ -21,7 +22,7 @@ from moozi.experiments.jobs import (
   progress_of,
   read_evaluation,
 )
-from moozi.experiments.pieces import MOOZI, Piece
+from moozi.experiments.pieces import MOOZI, Piece, lock_machine
 from moozi.experiments.results import is_result_of, write_json, write_result
 from moozi.io.checkpoints import CheckpointInfo
 from moozi.io.metrics import read_metrics
@@ -82,7 +83,7 @@ def _choose(jobs: Sequence[Job], names: Sequence[str] | None) -> list[Job]:
 def describe(job: Job, folder: Path, results: Path) -> str:
   """How far a job has come, in words."""
   if is_done(job, folder, results):
-    other = differences(read_run_config(results / job.name / "config.yaml"), job.load_config(folder))
+    other = other_settings(job, folder, results)
     return "done" + (f", with another {', '.join(other)}" if other else "")
   progress = progress_of(job, folder)
   if progress.is_complete:
@@ -96,6 +97,11 @@ def is_done(job: Job, folder: Path, results: Path) -> bool:
   return is_result_of(results / job.name, job, job.load_config(folder))
 
 
+def other_settings(job: Job, folder: Path, results: Path) -> list[str]:
+  """The keys of settings that its result was made with and that the job has otherwise now."""
+  return differences(read_run_config(results / job.name / "config.yaml"), job.load_config(folder))
+
+
 class CommandError(Exception):
   """A command ended by itself, and not well."""
 
@@ -103,11 +109,12 @@ class CommandError(Exception):
 class Sweep:
   """Does jobs until they are done or the piece is over.
 
-  Use it in a `with`: nobody else does jobs in the folder meanwhile. A command that a killed sweep left
-  running keeps others out, too, since two that train at once would spoil each other's wall times.
+  Use it in a `with`: no other experiment whose folder lies beside this one is at work meanwhile. A command
+  that a killed sweep left running keeps others out, too, since two that train at once would spoil each
+  other's wall times.
 
   Args:
-    folder: of the runs, their logs and the evaluations that wait for others of their job.
+    folder: of the runs and their logs.
     piece: the time there is.
     tell: shows a line.
     moozi: the program.
@@ -125,12 +132,12 @@ class Sweep:
     self._lock: RunLock | None = None
 
   def __enter__(self) -> "Sweep":
-    """Raises RunError: another sweep is at work in the folder, or a command that it left running."""
+    """Raises RunError: another experiment is at work, or a command that it left running."""
     try:
       self._folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
       raise UserError(f"{self._folder}: cannot be made: {error.strerror}") from None
-    self._lock = RunLock(self._folder, "at the jobs of this folder")
+    self._lock = lock_machine(self._folder.parent)
     return self
 
   def __exit__(self, *_: object) -> None:
@@ -164,8 +171,15 @@ class Sweep:
   def _do(self, job: Job, results: Path) -> bool:
     """Does what is missing of a job; whether it is done afterwards. Raises as `finish` does."""
     if is_done(job, self._folder, results):
+      # One that has what is asked for may have more.
+      other = [key for key in other_settings(job, self._folder, results) if key not in GROWS]
+      if other:
+        raise UserError(
+          f"{results / job.name} was made with another {', '.join(other)}; move it and its run away to make "
+          "it anew"
+        )
       return True
-    figures = None if self._piece.is_over else self.finish(job)
+    figures = None if self._piece.is_over else self.finish(job, results)
     if figures is None:
       return False
     run = RunDirectory.open(self._folder / job.run_name)
@@ -173,15 +187,20 @@ class Sweep:
     self._tell(f"{job.name}: done")
     return True
 
-  def finish(self, job: Job) -> list[dict[str, Any]] | None:
+  def finish(self, job: Job, results: Path) -> list[dict[str, Any]] | None:
     """Trains to the end of the job's run and makes its evaluations, as far as that has not been done.
 
     Returns: the evaluations' figures; None where the piece was over before that.
     Raises: CommandError: a command ended by itself, and not well. UserError: the run was begun with other
-      settings. RunError: another process writes there.
+      settings, or another job's result is of it and it is gone. RunError: another process writes there.
     """
     progress = progress_of(job, self._folder)
     if not progress.is_complete:
+      if job.run is not None and not progress.has_folder and (results / job.run).exists():
+        raise UserError(
+          f"its run, {self._folder / job.run}, is not there, and {results / job.run} is of it: another one "
+          "in its place would not be the same"
+        )
       if self._piece.left_s < LEAST_TRAINING_S:
         return None
       progress = self._train(job, progress)

@@ -5,9 +5,10 @@ import json
 import pytest
 
 from moozi.core.config import Config
-from moozi.experiments import ablations
+from moozi.experiments import ablations, scratch
 from moozi.experiments.ablations import Ablation, main
 from moozi.experiments.jobs import differences
+from moozi.experiments.pieces import lock_machine
 from moozi.io.config import load_config
 from tests.experiments.made import load_script
 
@@ -17,9 +18,15 @@ def begun(monkeypatch):
   """The settings of the runs that were begun; none of them is made."""
   seen: list[Config] = []
 
-  def run_whole(config, overrides, keys) -> dict:
+  def run_whole(together, config, overrides, keys) -> dict:
     seen.append(load_config(config, overrides))
-    summary = {"env_steps": 1024, "test_return_mean": 3.0 + seen[-1].seed, "wall_s": 10.0}
+    summary = {
+      "env_steps": seen[-1].max_env_steps,
+      "test_return_mean": 3.0 + seen[-1].seed,
+      "test_return_std": 2.0,
+      "test_episodes": 100,
+      "wall_s": 10.0,
+    }
     return {"summary": summary, "curve": [{"train/return_mean": 1.0}, {"train/return_mean": 2.5}]}
 
   monkeypatch.setattr(ablations, "run_whole", run_whole)
@@ -34,6 +41,10 @@ CHANGES = {
   ("minatar_two_cores", "unroll_5"): {"targets.unroll_steps": 5},
   ("minatar_two_cores", "mean_root_value"): {"planners.train.root_value": "mean"},
   ("asterix_ablation", "default"): {},
+  ("asterix_ablation", "no_q_range_floor"): {
+    "planners.train.q_range_floor": 1e-8,
+    "planners.test.q_range_floor": 1e-8,
+  },
   ("asterix_ablation", "q_range_floor_0.1"): {
     "planners.train.q_range_floor": 0.1,
     "planners.test.q_range_floor": 0.1,
@@ -45,7 +56,10 @@ CHANGES = {
   },
   ("asterix_ablation", "n_step_5"): {"targets.n_step": 5},
   ("asterix_ablation", "n_step_20"): {"targets.n_step": 20},
-  ("asterix_ablation", "samples_per_step_8"): {"learner.samples_per_step": 8.0},
+  ("asterix_ablation", "samples_per_step_8"): {
+    "learner.samples_per_step": 8.0,
+    "learner.learning_rate.decay_steps": 93750,
+  },
   ("asterix_ablation", "rank_sampling"): {"replay.sampling": "rank"},
   ("asterix_ablation", "no_consistency"): {"learner.consistency_coef": 0.0},
   ("value_lag", "default"): {},
@@ -59,7 +73,7 @@ CHANGES = {
 @pytest.mark.parametrize(("experiment", "variant"), CHANGES)
 def test_each_variant_changes_what_it_says_and_nothing_else(begun, experiment, variant):
   ablation = load_script("experiments", experiment, "ablation.py").ABLATION
-  figures = ablation.run(variant, 1, 1000)
+  figures = ablation.run(None, variant, 1, 1000)
   assert figures["overrides"] == ablation.variants[variant]
   (settings,) = begun
   game = GAMES[experiment]
@@ -81,23 +95,48 @@ def test_no_variant_is_left_out_here():
 
 
 def test_asterix_s_runs_are_cut_by_no_clock(begun):
-  load_script("experiments", "asterix_ablation", "ablation.py").ABLATION.run("default", 0, 1000)
+  load_script("experiments", "asterix_ablation", "ablation.py").ABLATION.run(None, "default", 0, 1000)
   assert begun[0].max_wall_s is None
 
 
-def test_what_is_missing_is_made_and_the_table_printed(begun, tmp_path, capsys):
+def test_what_is_missing_is_made_and_the_table_printed(begun, tmp_path, capsys, monkeypatch):
+  monkeypatch.setattr(scratch, "lock_machine", lambda runs: lock_machine(tmp_path / "runs"))
   (tmp_path / "config.yaml").write_text("env: {name: 'tiny:catch'}\n")
   variants = {"default": (), "other": ("targets.n_step=3",)}
-  ablation = Ablation(config=tmp_path / "config.yaml", results=tmp_path / "results", variants=variants)
+
+  def ablation(**more) -> Ablation:
+    where = {"config": tmp_path / "config.yaml", "results": tmp_path / "results"}
+    return Ablation(**where, variants=variants | more, steps=1000)
+
   head = (
     "| variant | steps | return while acting, last 100 episodes | return, evaluation at the end | wall s |"
   )
-  main(ablation, "doc", ["--table"])
+  assert main(ablation(), "doc", ["--table"]) == 0
   assert capsys.readouterr().out.splitlines() == [head, "|---|---|---|---|---|"]
-  main(ablation, "doc", ["--variants", "other", "--seeds", "1", "--steps", "7"])
-  assert [(c.targets.n_step, c.seed, c.max_env_steps) for c in begun] == [(3, 0, 7)]
-  main(ablation, "doc", [])
+  assert main(ablation(), "doc", ["--variants", "other", "--seeds", "1"]) == 0
+  assert [(c.targets.n_step, c.seed, c.max_env_steps) for c in begun] == [(3, 0, 1000)]
+  assert main(ablation(), "doc", []) == 0
   assert sorted((c.targets.n_step, c.seed) for c in begun[1:]) == [(3, 1), (10, 0), (10, 1)]
-  assert json.loads(ablation.path_of("other", 0).read_text())["overrides"] == ["targets.n_step=3"]
-  row = "1,024 | 2.5 2.5 (mean 2.5) | 3.0 4.0 (mean 3.5) | 10 |"
+  assert json.loads(ablation().path_of("other", 0).read_text())["overrides"] == ["targets.n_step=3"]
+  row = "1,000 | 2.5 2.5 (mean 2.5) | 3.0 ± 0.4 4.0 ± 0.4 (mean 3.5) | 10 |"
   assert capsys.readouterr().out.splitlines()[-2:] == [f"| default | {row}", f"| other | {row}"]
+
+  # What was made otherwise is neither pooled nor taken for what is asked for.
+  for changed, arguments, said in (
+    (ablation(), ["--steps", "2000"], "made with 1,000 steps, and 2,000 are asked for: say --steps 1000, or"),
+    (
+      ablation(other=("targets.n_step=4",)),
+      ["--table"],
+      "made with targets.n_step=3, no longer other's: move ",
+    ),
+  ):
+    assert main(changed, "doc", arguments) == 2
+    assert said in capsys.readouterr().err
+  assert len(begun) == 4
+
+
+@pytest.mark.parametrize(("experiment", "steps"), [("minatar_two_cores", 300_000), ("value_lag", 750_000)])
+def test_committed_results_are_of_the_variants_as_they_are(experiment, steps):
+  ablation = load_script("experiments", experiment, "ablation.py").ABLATION
+  assert ablation.steps == steps
+  assert ablation.table(steps).count("\n") >= 1

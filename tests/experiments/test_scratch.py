@@ -7,15 +7,24 @@ from pathlib import Path
 
 import pytest
 
+from moozi.core.errors import RunError
 from moozi.experiments import scratch
+from moozi.experiments.pieces import lock_machine
 from moozi.io.config import load_config
 from tests.experiments.made import load_script
 
 STAND_IN = """
-import json, pathlib, sys
+import json, os, pathlib, signal, sys
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
 given = dict(x.split("=", 1) for x in sys.argv[3:])
+if given["seed"] == "7":
+  sys.exit(3)
 run = pathlib.Path(given["run.dir"]) / given["run.name"]
 run.mkdir()
+if given["seed"] == "6":
+  os.kill(os.getppid(), signal.SIGTERM)
+  signal.sigwait({signal.SIGTERM})
+  given["seed"] = "9"
 reason = {"9": "stopped", "8": "max_wall_s"}.get(given["seed"], "max_env_steps")
 (run / "summary.json").write_text(json.dumps({"reason": reason, "env_steps": 7, "seed": int(given["seed"])}))
 (run / "metrics.jsonl").write_text('{"env_steps": 5, "a": 1, "b": 2}\\n{"env_steps": 7, "b": 3}\\n')
@@ -29,29 +38,60 @@ def program(tmp_path, monkeypatch):
   monkeypatch.setattr(scratch, "MOOZI", (sys.executable, str(path)))
 
 
-def test_a_run_leaves_its_summary_and_some_of_its_metrics(program):
-  figures = scratch.run_whole(Path("some.yaml"), ("seed=4",), ("env_steps", "a"))
+def job(seed: int) -> scratch.Work:
+  return functools.partial(
+    scratch.run_whole, config=Path("x.yaml"), overrides=(f"seed={seed}",), keys=("env_steps", "a")
+  )
+
+
+def test_a_run_leaves_its_summary_and_some_of_its_metrics(program, tmp_path):
+  scratch.make_missing({tmp_path / "4.json": job(4)}, 1, tmp_path / "runs")
+  figures = json.loads((tmp_path / "4.json").read_text())
   assert figures["summary"] == {"reason": "max_env_steps", "env_steps": 7, "seed": 4}
   assert figures["curve"] == [{"env_steps": 5, "a": 1}, {"env_steps": 7}]
 
 
-@pytest.mark.parametrize(("bad_seed", "reason"), [(9, "stopped"), (8, "max_wall_s")])
-def test_a_run_that_did_not_make_all_its_steps_leaves_nothing(program, tmp_path, bad_seed, reason):
-  work = {
-    tmp_path / f"out/{seed}.json": functools.partial(scratch.run_whole, Path("x.yaml"), (f"seed={seed}",), ())
-    for seed in (1, bad_seed, 2)
-  }
-  said = rf"a run of x\.yaml ended at 7 steps, before max_env_steps: {reason}"
-  with pytest.raises(RuntimeError, match=said):
-    scratch.make_missing(work, at_once=1)
+@pytest.mark.parametrize(
+  ("bad_seed", "said"),
+  [
+    (9, "ended at 7 steps, before max_env_steps: stopped"),
+    (8, "ended at 7 steps, before max_env_steps: max_wall_s"),
+    (7, "ended with status 3: seed=7"),
+  ],
+)
+def test_a_run_that_did_not_make_all_its_steps_leaves_nothing(program, tmp_path, bad_seed, said):
+  work = {tmp_path / f"out/{seed}.json": job(seed) for seed in (1, bad_seed, 2)}
+  with pytest.raises(RunError, match=rf"a run of x\.yaml {said}"):
+    scratch.make_missing(work, 1, tmp_path / "runs")
   assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["1.json", "2.json"]
+
+
+def test_a_signal_ends_the_runs_and_begins_no_other(program, tmp_path):
+  work = {tmp_path / f"out/{seed}.json": job(seed) for seed in (1, 6, 2)}
+  with pytest.raises(RunError, match="before max_env_steps: stopped"):
+    scratch.make_missing(work, 1, tmp_path / "runs")
+  assert [path.name for path in (tmp_path / "out").iterdir()] == ["1.json"]
+
+
+def test_no_other_experiment_is_at_work_meanwhile(program, tmp_path):
+  work = {tmp_path / "out/1.json": job(1)}
+  with (
+    lock_machine(tmp_path / "runs"),
+    pytest.raises(RunError, match="is at an experiment; one at a time can"),
+  ):
+    scratch.make_missing(work, 1, tmp_path / "runs")
+  scratch.make_missing(work, 1, tmp_path / "runs")
+  with lock_machine(tmp_path / "runs"):
+    scratch.make_missing(work, 1, tmp_path / "runs")  # there is nothing to do
 
 
 def test_what_is_there_is_not_made_again(tmp_path):
   made = []
-  work = {tmp_path / name: lambda name=name: made.append(name) or {"is": name} for name in ("a", "b", "c")}
+  work = {
+    tmp_path / name: lambda together, name=name: made.append(name) or {"is": name} for name in ("a", "b", "c")
+  }
   (tmp_path / "b").write_text("old")
-  scratch.make_missing(work, at_once=2)
+  scratch.make_missing(work, 2, tmp_path / "runs")
   assert sorted(made) == ["a", "c"]
   assert (tmp_path / "b").read_text() == "old"
   assert json.loads((tmp_path / "c").read_text()) == {"is": "c"}
@@ -60,9 +100,9 @@ def test_what_is_there_is_not_made_again(tmp_path):
 def test_the_reanalyze_experiment_begins_runs_with_settings_that_are_allowed(monkeypatch):
   module, seen = load_script("experiments", "reanalyze_sample_efficiency", "sweep.py"), []
   monkeypatch.setattr(module, "run_whole", lambda *given: seen.append(given) or {"summary": 1, "curve": 2})
-  figures = module.run("space_invaders", "reanalyze", 1, 1000, 0.8)
+  figures = module.run(None, "space_invaders", "reanalyze", 1, 1000, 0.8)
   assert (figures["summary"], figures["curve"]) == (1, 2)
-  ((config, overrides, _),) = seen
+  ((_, config, overrides, _),) = seen
   settings = load_config(config, overrides)
   assert (settings.seed, settings.max_env_steps) == (1, 1000)
 

@@ -3,6 +3,7 @@
 import json
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -32,8 +33,8 @@ def place(tmp_path):
 
 class Place:
   def __init__(self, path: Path) -> None:
-    self.folder, self.results, self.said = path / "runs", path / "results", []
-    self.folder.mkdir()
+    self.folder, self.results, self.said = path / "runs" / "some", path / "results", []
+    self.folder.mkdir(parents=True)
     self.config = path / "config.yaml"
     self.config.write_text("env: {name: 'tiny:catch'}\n")
 
@@ -72,7 +73,7 @@ def test_a_job_is_trained_evaluated_and_kept_whole(place):
   (figures,) = result.evaluations
   assert (figures["wanted"], figures["simulations"], figures["wall_s"]) == ("100", None, 6000.0)
   assert figures["returns"] == [0.0, 1.0, 2.0]
-  assert result.ticks()[-1]["test/return_mean"] == 1.5
+  assert result.ticks[-1]["test/return_mean"] == 1.5
 
 
 def test_what_is_done_is_not_done_again(place):
@@ -213,11 +214,37 @@ def test_a_run_with_other_settings_is_not_gone_on_with(place):
   assert place.describe(place.job("one", 100, "logging.period_s=1")) == "at 50 steps"
 
 
-def test_a_result_with_other_settings_is_told(place):
+def test_a_result_with_other_settings_is_told_and_is_not_the_job_s(place):
   place.sweep(place.job())
-  assert (
-    place.describe(place.job("one", 100, "learner.batch_size=32")) == "done, with another learner.batch_size"
-  )
+  changed = place.job("one", 100, "learner.batch_size=32")
+  assert place.describe(changed) == "done, with another learner.batch_size"
+  assert not place.sweep(changed, place.job("other"))
+  assert "was made with another learner.batch_size; move it and its run away" in place.said[0]
+  assert place.said[-2:] == ["other: done", "not done yet: one"]
+
+
+def test_what_is_made_anew_has_evaluations_of_its_own(place):
+  """Checkpoints of two runs may have one name; the figures of the one are not the other's."""
+  place.sweep(place.job())
+  shutil.rmtree(place.results)
+  (place.folder / "one").rename(place.folder / "old")
+  (place.folder / "fail").touch()
+  assert not place.sweep(place.job())
+  assert place.describe(place.job()) == "trained, 0 of 1 evaluations"
+
+
+def test_a_run_that_another_result_is_of_is_not_made_anew(place):
+  """Strength by simulations of another run than the one whose curve is shown would be nobody's."""
+  one, strength = place.job(), place.job("strength", run="one", evaluations=TWICE[1:])
+  place.sweep(one)
+  shutil.rmtree(place.folder / "one")
+  assert not place.sweep(one, strength)
+  (said,) = [line for line in place.said if line.startswith("strength: ")]
+  assert said.startswith("strength: its run, ")
+  assert "another one in its place would not be the same" in said
+  assert not (place.folder / "one").exists()
+  shutil.rmtree(place.results)
+  assert place.sweep(strength, one), "where nothing is of it either may begin"
 
 
 def test_a_run_without_a_checkpoint_begins_anew_unless_somebody_writes_there(place):
@@ -245,13 +272,14 @@ def test_a_run_that_somebody_else_goes_on_with_ends_the_sweep(place):
   assert place.sweep(job, other)
 
 
-def test_one_sweep_at_a_time_is_at_work_in_a_folder(place):
+def test_one_experiment_at_a_time_is_at_work(place):
   with (
     Piece(3600) as piece,
     Sweep(place.folder, piece, place.said.append, FAKE),
-    pytest.raises(RunError, match=rf"runs: process {os.getpid()} is at the jobs of this folder"),
+    pytest.raises(RunError, match=rf"runs: process {os.getpid()} is at an experiment; one at a time"),
+    Sweep(place.folder.with_name("another"), piece, moozi=FAKE),
   ):
-    place.sweep(place.job())
+    pass
   assert place.sweep(place.job())
 
 
@@ -280,7 +308,7 @@ def test_what_a_killed_sweep_left_running_keeps_others_out(place):
   try:
     sweep.kill()
     sweep.wait()
-    with pytest.raises(RunError, match=rf"process {sweep.pid} with its command {orphan} is at the jobs"):
+    with pytest.raises(RunError, match=rf"process {sweep.pid} with its command {orphan} is at an experiment"):
       place.sweep(place.job("other"))
     end = os.pidfd_open(orphan)
   finally:

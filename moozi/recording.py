@@ -189,7 +189,7 @@ class Recorder:
     self._last_evaluation = result
     figures = result.summary()
     self._test_scalars = {f"test/{name}": float(value) for name, value in figures.items()}
-    self._test_scalars["test/at_env_steps"] = float(result.env_steps)
+    self._test_scalars |= {"test/at_env_steps": float(result.env_steps), "test/seconds": result.seconds}
     kind = "final evaluation" if event.is_final else "evaluation"
     text = (
       f"{kind} at {result.env_steps:,} steps: "

@@ -19,6 +19,8 @@ from moozi.io.yaml_files import read_yaml
 
 HERE = Path(__file__).resolve().parent
 EXPERIMENT = HERE.parent / "experiments" / "minatar_vs_ppo"
+GYMNAX = HERE.parent / "experiments" / "ppo_check" / "gymnax.yaml"
+GYMNAX_RATE = "1e-3"  # that of config/ppo/minatar.yaml
 
 # Okabe and Ito's colours, told apart by all; line styles and markers differ as well.
 STYLES: dict[str, dict[str, Any]] = {
@@ -26,7 +28,14 @@ STYLES: dict[str, dict[str, Any]] = {
   "PPO": {"color": "#D55E00", "linestyle": "--", "marker": "s"},
 }
 PUBLISHED = {"color": "#555555", "linestyle": ":", "linewidth": 1.5}
-AXES = {"env_steps": ("environment steps (millions)", 1e6), "wall_s": ("wall time (minutes)", 60.0)}
+AXES = {
+  "env_steps": ("environment steps (millions)", 1e6),
+  "wall_s": ("wall time of training (minutes)", 60.0),
+}
+
+
+class MissingError(UserError):
+  """A result that a figure shows is not there."""
 
 
 def main(
@@ -60,7 +69,7 @@ def main(
 def curves_of(results: Sequence[Result], agent: str, game: str, sticky: float) -> list[Result]:
   """The results of an agent on one of MinAtar's games that have a curve, one for each seed.
 
-  Raises: UserError: there is none, or some that are not alike.
+  Raises: MissingError: there is none. UserError: some are not alike.
   """
   found = [
     r
@@ -70,7 +79,7 @@ def curves_of(results: Sequence[Result], agent: str, game: str, sticky: float) -
   ]
   if not found:
     how = f"sticky actions of {sticky:g}" if sticky else "no sticky actions"
-    raise UserError(
+    raise MissingError(
       f"no result of {agent} on {game} with {how}; experiments/minatar_vs_ppo/sweep.py makes it"
     )
   check_alike(found)
@@ -97,7 +106,8 @@ def draw_agent(axis: plt.Axes, results: Sequence[Result], x: str) -> None:
     own = [e for e in result.evaluations if e["simulations"] is None]
     if own:
       last = max(own, key=lambda e: e["env_steps"])
-      draw_point(axis, last[x] / scale, last["returns"], style)
+      at = result.training_s(last["wall_s"]) if x == "wall_s" else last["env_steps"]
+      draw_point(axis, at / scale, last["returns"], style)
 
 
 def draw_point(
@@ -128,6 +138,27 @@ def draw_published(axis: plt.Axes, agent: str, game: str) -> None:
   axis.axhline(float(np.mean(value)), label=f"{agent}{steps}, published", **PUBLISHED)
 
 
+def draw_gymnax(axis: plt.Axes, game: str, until: float) -> None:
+  """The published curve of gymnax's PPO with our learning rate; nothing where there is none of the game.
+
+  Args:
+    axis: its x is in millions of environment steps.
+    game: one of MinAtar's.
+    until: the environment step up to which it is drawn.
+  """
+  published = read_yaml(GYMNAX)
+  returns = published["returns"].get(game, {}).get(GYMNAX_RATE)
+  if returns is not None:
+    steps = published["period_env_steps"] * np.arange(1, len(returns) + 1)
+    shown = steps <= until
+    axis.plot(steps[shown] / 1e6, np.array(returns)[shown], label="PPO of gymnax, published", **PUBLISHED)
+
+
+def last_step(results: Sequence[Result]) -> int:
+  """The last environment step of which there is an evaluation."""
+  return max(int(e["env_steps"]) for r in results for e in r.evaluations)
+
+
 def finish(axis: plt.Axes, x: str | None = None, title: str | None = None) -> None:
   """Labels, a grid, and returns from 0 up."""
   if x is not None:
@@ -141,8 +172,10 @@ def finish(axis: plt.Axes, x: str | None = None, title: str | None = None) -> No
 
 def _line(result: Result, x: str) -> tuple[np.ndarray, np.ndarray]:
   """The evaluations in the course of training: where, and their mean returns."""
-  ticks = [tick for tick in result.ticks() if tick.get("test/return_mean") is not None]
+  ticks = [tick for tick in result.ticks if tick.get("test/return_mean") is not None]
   if not ticks:
     raise UserError(f"{result.path}: has no evaluations in its metrics.jsonl")
-  key = "test/at_env_steps" if x == "env_steps" else "wall_s"
-  return np.array([t[key] for t in ticks]), np.array([t["test/return_mean"] for t in ticks])
+  returns = np.array([t["test/return_mean"] for t in ticks])
+  if x == "env_steps":
+    return np.array([t["test/at_env_steps"] for t in ticks]), returns
+  return np.array([result.training_s(t["wall_s"]) for t in ticks]), returns

@@ -3,14 +3,17 @@
     python thesis_figures/figure_5_1.py
 
 Return against environment steps and against wall time. Lines are the evaluations in the course of training,
-points with 95% intervals the last one, of 100 episodes. The thesis has four of the games, and published PPO.
+points with 95% intervals the last one, of 100 episodes. Dotted is gymnax's published PPO, in worlds of its
+own. A run that is not made yet leaves its line out, and is told. The thesis has four of the games.
 """
 
+import itertools
 import sys
 
 import matplotlib.pyplot as plt
-from drawing import curves_of, draw_agent, draw_published, finish, main
+from drawing import MissingError, curves_of, draw_agent, draw_gymnax, finish, last_step, main
 
+from moozi.core.errors import UserError
 from moozi.experiments.results import Result
 
 GAMES = ("asterix", "breakout", "freeway", "seaquest", "space_invaders")
@@ -19,13 +22,22 @@ AGENTS = ("MooZi", "PPO")
 
 def draw(results: list[Result]) -> plt.Figure:
   """Games from left to right; steps above, minutes below."""
-  found = {(agent, game): curves_of(results, agent, game, 0.0) for game in GAMES for agent in AGENTS}
+  found: dict[tuple[str, str], list[Result]] = {}
+  for key in itertools.product(AGENTS, GAMES):
+    try:
+      found[key] = curves_of(results, *key, 0.0)
+    except MissingError as missing:
+      print(f"left out: {missing}", file=sys.stderr)
+  if not found:
+    raise UserError("no results yet; experiments/minatar_vs_ppo/sweep.py makes them")
   figure, axes = plt.subplots(2, len(GAMES), figsize=(15, 6), layout="constrained")
   for column, game in enumerate(GAMES):
     for axis, x in zip(axes[:, column], ("env_steps", "wall_s"), strict=True):
-      for agent in AGENTS:
-        draw_agent(axis, found[agent, game], x)
-      draw_published(axis, "PPO of gymnax", game)
+      own = [found[agent, game] for agent in AGENTS if (agent, game) in found]
+      for results_of in own:
+        draw_agent(axis, results_of, x)
+      if own and x == "env_steps":
+        draw_gymnax(axis, game, max(map(last_step, own)))
       finish(axis, x, game.replace("_", " ") if x == "env_steps" else None)
   for axis in axes[:, 0]:
     axis.set_ylabel("return, evaluation episodes")

@@ -9,6 +9,7 @@ at the stated environment step or just after it, with a 95% bootstrap interval o
 
 import argparse
 import dataclasses
+import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,6 +26,9 @@ README = HERE.parents[1] / "README.md"
 PUBLISHED = HERE / "published.yaml"
 GAMES = ("asterix", "breakout", "freeway", "seaquest", "space_invaders")
 AT_STEPS = (1_000_000, 3_000_000, 5_000_000)
+AT_ITS_END = math.inf
+"""In the place of an environment step: the last one of a run that came to none of them in its time."""
+
 MIN_EPISODES = 100
 BEGIN, END = "<!-- minatar_vs_ppo: begin -->", "<!-- minatar_vs_ppo: end -->"
 LIBRARY = "minatar:"
@@ -34,7 +38,7 @@ def rows_of(results: Sequence[Result]) -> list[dict[str, Any]]:
   """A row for each agent, stickiness, environment step and game that there are figures of.
 
   Of several evaluations of a run that may stand for a step the first counts, and none with another number of
-  simulations than the run's own.
+  simulations than the run's own. A run that its hour ended at none of the steps has a row of its last one.
 
   Raises: UserError: results that would be pooled as seeds are not alike, or were evaluated differently.
   """
@@ -42,16 +46,23 @@ def rows_of(results: Sequence[Result]) -> list[dict[str, Any]]:
   for result in results:
     if not result.config.env.name.startswith(LIBRARY):
       continue
+    counted = [e for e in result.evaluations if _counts(e)]
     for steps in AT_STEPS:
-      found = [e for e in result.evaluations if may_stand_for(e["env_steps"], steps) and _counts(e)]
+      found = [e for e in counted if may_stand_for(e["env_steps"], steps)]
       if found:
         first = min(found, key=lambda e: e["env_steps"])
-        key = (result.agent, result.sticky_action_prob or 0.0, steps, result.game)
-        groups.setdefault(key, []).append((result, first))
+        groups.setdefault(_key(result, steps), []).append((result, first))
+    for last in counted:
+      if last["wanted"] == "last" and not any(may_stand_for(last["env_steps"], steps) for steps in AT_STEPS):
+        groups.setdefault(_key(result, AT_ITS_END), []).append((result, last))
   for members in groups.values():
     check_alike([result for result, _ in members])
   check_same_conditions([result for members in groups.values() for result, _ in members])
   return [_row(key, members) for key, members in sorted(groups.items())]
+
+
+def _key(result: Result, steps: float) -> tuple[str, float, float, str]:
+  return result.agent, result.sticky_action_prob or 0.0, steps, result.game
 
 
 def _counts(evaluation: dict[str, Any]) -> bool:
@@ -64,15 +75,17 @@ def _row(key: tuple[Any, ...], members: list[tuple[Result, dict[str, Any]]]) -> 
   return {
     "agent": agent,
     "sticky_action_prob": sticky,
-    "at_env_steps": steps,
+    "at_env_steps": None if steps == AT_ITS_END else steps,
     "game": game,
     "seeds": [result.config.seed for result, _ in members],
     "step_cap": sorted({result.config.env.kwargs.get("max_episode_steps") or 0 for result, _ in members}),
     "cores": sorted({result.cores for result, _ in members}),
     "evaluation": members[0][0].conditions,
+    "consistency_coef": members[0][0].config.learner.consistency_coef if agent == "MooZi" else None,
+    "episodes": [e["episodes"] for e in evaluations],
     "env_steps": [e["env_steps"] for e in evaluations],
     "distinct_episodes": [e["distinct_episodes"] for e in evaluations],
-    "wall_min": sum(e["wall_s"] for e in evaluations) / len(evaluations) / 60,
+    "wall_min": sum(r.training_s(e["wall_s"]) for r, e in members) / len(members) / 60,
     **dataclasses.asdict(estimate([e["returns"] for e in evaluations])),
   }
 
@@ -89,7 +102,8 @@ def table_of(rows: Sequence[dict[str, Any]], published: Sequence[dict[str, Any]]
   lines = [f"| agent, conditions | {' | '.join(names)} |", "|---" * (len(GAMES) + 1) + "|"]
   for agent, sticky, steps in sorted({_kind(r) for r in rows}, key=lambda k: (k[1], k[0], k[2])):
     cells = {r["game"]: _cell(r) for r in rows if _kind(r) == (agent, sticky, steps)}
-    label = f"**{agent}**, package minatar, {_sticky(sticky)}, {_millions(steps)} steps"
+    when = "where its time ended" if steps == AT_ITS_END else f"{_millions(steps)} steps"
+    label = f"**{agent}**, package minatar, {_sticky(sticky)}, {when}"
     lines.append(f"| {label} | {' | '.join(cells.get(game, '–') for game in GAMES)} |")
   for entry in published:
     cells = {game: _published_cell(value, entry["is_read_off"]) for game, value in entry["returns"].items()}
@@ -97,8 +111,8 @@ def table_of(rows: Sequence[dict[str, Any]], published: Sequence[dict[str, Any]]
   return "\n".join([*lines, "", _legend(rows)])
 
 
-def _kind(row: dict[str, Any]) -> tuple[str, float, int]:
-  return row["agent"], row["sticky_action_prob"], row["at_env_steps"]
+def _kind(row: dict[str, Any]) -> tuple[str, float, float]:
+  return row["agent"], row["sticky_action_prob"], row["at_env_steps"] or AT_ITS_END
 
 
 def _cell(row: dict[str, Any]) -> str:
@@ -106,7 +120,10 @@ def _cell(row: dict[str, Any]) -> str:
   parts = [f"**{row['mean']:.1f}** [{row['low']:.1f}, {row['high']:.1f}]"]
   if row["iqm"] is not None:
     parts.append(f"IQM {row['iqm']:.1f} [{row['iqm_low']:.1f}, {row['iqm_high']:.1f}]")
-  return f"{', '.join(parts)}; {row['wall_min']:.0f} min, {seeds} seed{'s' * (seeds > 1)}"
+  if row["at_env_steps"] is None:
+    parts[0] += f" at {'–'.join(f'{x / 1e6:.2f}' for x in sorted({*row['env_steps']}))}M"
+  distinct = f"{sum(row['distinct_episodes'])} of {sum(row['episodes'])} distinct"
+  return f"{', '.join(parts)}; {distinct}; {row['wall_min']:.0f} min, {seeds} seed{'s' * (seeds > 1)}"
 
 
 def _published_cell(value: Any, is_read_off: bool) -> str:
@@ -134,16 +151,23 @@ def _legend(rows: Sequence[dict[str, Any]]) -> str:
   others = ", ".join(f"{game.replace('_', ' ')} {cap[0]:,}" for game, cap in caps.items() if cap != [1000])
   conditions = rows[0]["evaluation"]
   noise = "noise-free" if conditions["noise_free"] else "not noise-free"
+  plain = sorted({row["game"].replace("_", " ") for row in rows if row["consistency_coef"] == 0})
   return (
     f"MooZi and PPO of this repository: mean return of {MIN_EPISODES} evaluation episodes a seed, {noise}, "
     f"that begin with up to {conditions['max_random_starts']} random actions, from the checkpoint at the "
     "stated step or just after it, with 95% bootstrap intervals over seeds and episodes (of one seed: over "
-    "its episodes alone), and the wall time until that checkpoint on "
-    f"{' or '.join(map(str, cores))} cores; episodes are cut off after 1,000 steps"
-    f"{f' ({others})' if others else ''}. PPO's wall time holds the evaluations in its course, which MooZi "
-    "makes beside training. The others are as published under conditions of their own, ≈ read "
+    "its episodes alone, as if none were the same), how many of them differ in what they showed, and "
+    f"the wall time of training until that checkpoint on {' or '.join(map(str, cores))} cores, without PPO's "
+    "evaluations, for which it waits; episodes are cut off after 1,000 steps"
+    f"{f' ({others})' if others else ''}."
+    f"{f' MooZi learned {_and(plain)} without the consistency loss.' if plain else ''} "
+    "The others are as published under conditions of their own, ≈ read "
     "off a plot; sources and how each was evaluated: experiments/minatar_vs_ppo/published.yaml."
   )
+
+
+def _and(names: Sequence[str]) -> str:
+  return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else names[0]
 
 
 def write_between_markers(path: Path, text: str) -> None:

@@ -1,6 +1,8 @@
-"""The table of PPO's returns on Breakout by learning rate and environment steps, from `results/`.
+"""PPO's returns on Breakout by learning rate and environment steps, from `results/`, beside gymnax's.
 
-python experiments/ppo_check/analysis.py    # prints it, and writes results/table.md
+python experiments/ppo_check/analysis.py    # prints the table, and writes results/table.md
+
+gymnax's are those of its evaluation nearest to the stated step: 160,000 steps from it at most.
 """
 
 import sys
@@ -10,9 +12,11 @@ from pathlib import Path
 from moozi.core.errors import UserError
 from moozi.experiments.results import Result, check_alike, check_same_conditions, read_results
 from moozi.experiments.statistics import estimate
-from moozi.io.yaml_files import write_text
+from moozi.io.yaml_files import read_yaml, write_text
 
-RESULTS = Path(__file__).resolve().parent / "results"
+HERE = Path(__file__).resolve().parent
+RESULTS = HERE / "results"
+GYMNAX = HERE / "gymnax.yaml"
 
 
 def table_of(results: Sequence[Result]) -> str:
@@ -27,14 +31,20 @@ def table_of(results: Sequence[Result]) -> str:
   for result in results:
     by_rate.setdefault(result.config.ppo.learning_rate, []).append(result)
   asked = sorted({int(e["wanted"]) for result in results for e in result.evaluations})
+  published = read_yaml(GYMNAX)
+  curves = {float(rate): returns for rate, returns in published["returns"]["breakout"].items()}
   lines = [
-    f"| learning rate | {' | '.join(f'{steps / 1e6:g}M steps' for steps in asked)} |",
+    f"| million steps | {' | '.join(f'{steps / 1e6:g}' for steps in asked)} |",
     "|---" * (len(asked) + 1) + "|",
   ]
   for rate, members in sorted(by_rate.items(), reverse=True):
     check_alike(members)
     cells = [_cell(members, steps) for steps in asked]
-    lines.append(f"| {rate:g} ({len(members)} seed{'s' * (len(members) > 1)}) | {' | '.join(cells)} |")
+    seeds = f"{len(members)} seed{'s' * (len(members) > 1)}"
+    lines.append(f"| learning rate {rate:g}, {seeds} | {' | '.join(cells)} |")
+    if rate in curves:
+      near = [curves[rate][round(steps / published["period_env_steps"]) - 1] for steps in asked]
+      lines.append(f"| gymnax's, learning rate {rate:g} | {' | '.join(f'{x:.1f}' for x in near)} |")
   return "\n".join(lines)
 
 

@@ -20,7 +20,7 @@ CONFIG = ROOT / "config" / "ppo" / "minatar" / "breakout.yaml"
 RATES = ("1e-3", "5e-4")
 SEEDS = (0,)
 STEPS = 10_000_000
-AT_STEPS = (1_000_000, 3_000_000, 5_000_000, STEPS)
+AT_STEPS = tuple(range(1_000_000, STEPS + 1, 1_000_000))
 EPISODES = 164
 
 # gymnax draws its test actions from the policy, and begins plainly.

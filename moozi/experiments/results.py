@@ -9,6 +9,7 @@ job.json           how far the run had come, and which evaluations were asked fo
 """
 
 import dataclasses
+import functools
 import importlib.metadata
 import json
 import os
@@ -195,6 +196,18 @@ class Result:
     """Whether it has metrics."""
     return (self.path / "metrics.jsonl").exists()
 
+  @property
+  def has_evaluations_in_its_course(self) -> bool:
+    """Whether training waited for its evaluations; with Ray they are made beside it."""
+    return self.config.algorithm == "ppo" or self.config.runtime == "local"
+
+  def training_s(self, wall_s: float) -> float:
+    """Of so many seconds since the run's start those in which it was not evaluating."""
+    if not (self.has_evaluations_in_its_course and self.has_curve):
+      return wall_s
+    return wall_s - sum(t.get("test/seconds", 0.0) for t in self.ticks if t["wall_s"] <= wall_s)
+
+  @functools.cached_property
   def ticks(self) -> list[dict[str, Any]]:
     """The ticks of its metrics."""
     return read_metrics(self.path / "metrics.jsonl")

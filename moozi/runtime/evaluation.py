@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import hashlib
 import math
+import time
 from collections.abc import Callable, Generator
 from typing import Any
 
@@ -70,6 +71,7 @@ class EvaluationResult:
     episode: the first episode, or None where not asked for.
     seats: [E] int64, the agent's; None with one player.
     tiles: the first `evaluation.gif_tiles` episodes as they looked; empty where not asked for.
+    seconds: how long they took to play.
   """
 
   returns: np.ndarray
@@ -80,6 +82,7 @@ class EvaluationResult:
   episode: EpisodeRecord | None
   seats: np.ndarray | None = None
   tiles: tuple[EpisodeFrames, ...] = ()
+  seconds: float = 0.0
 
   def summary(self) -> dict[str, float | int]:
     """The figures of `moozi evaluate --json`; with two players also those of `opponents.score_figures`."""
@@ -147,6 +150,7 @@ class Evaluator:
     Returns: the figures, or None where `should_stop` said so.
     Raises: WorldError: a world raised or hung; the next call has new ones.
     """
+    start = time.perf_counter()
     params, net_state = jax.device_put((params, net_state))
     rng_key = jax.random.PRNGKey(self._config.evaluation.seed)
     slots = _EpisodeSlots(self._config, self._spec, self._make_env, num_episodes, record)
@@ -164,7 +168,7 @@ class Evaluator:
         slots.step(jax.device_get((output.action, output.root_value, output.action_probs)))
         if slots.num_finished != before:
           on_episode(slots.num_finished)
-    return slots.result(version, env_steps)
+    return dataclasses.replace(slots.result(version, env_steps), seconds=time.perf_counter() - start)
 
   def player(self, params: Any, net_state: Any) -> AgentPlayer:
     """The agent as it plays in evaluation, for one world that somebody else steps."""

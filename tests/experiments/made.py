@@ -49,6 +49,7 @@ def make_result(
   curve: Sequence[tuple[int, float, float]] | None = (),
   game: str = "minatar:breakout",
   overrides: Sequence[str] = (),
+  test_seconds: float = 0.0,
 ) -> Path:
   """A result's folder.
 
@@ -59,6 +60,7 @@ def make_result(
     curve: (environment steps, seconds, return in evaluation) each; None leaves no metrics.
     game: the world; without sticky actions, its episodes cut off after 1,000 steps.
     overrides: `key=value` each.
+    test_seconds: what each evaluation of the curve took.
   """
   folder = results / name
   folder.mkdir(parents=True)
@@ -68,7 +70,14 @@ def make_result(
   write_json(folder / "machine.json", {"cores": 2})
   if curve is not None:
     ticks = [
-      {"env_steps": s, "wall_s": t, "test/at_env_steps": s, "test/return_mean": r} for s, t, r in curve
+      {
+        "env_steps": s,
+        "wall_s": t,
+        "test/at_env_steps": s,
+        "test/return_mean": r,
+        "test/seconds": test_seconds,
+      }
+      for s, t, r in curve
     ]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(tick) + "\n" for tick in ticks))
   return folder

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from moozi.experiments.results import read_results
+from moozi.io.yaml_files import read_yaml
 from tests.experiments.made import ROOT, evaluation, load_script, make_result
 
 FOLDER = ("experiments", "minatar_vs_ppo")
@@ -48,7 +49,12 @@ def results(tmp_path):
     make_result(folder, f"muzero_{seed}", [own, far], overrides=(f"seed={seed}",))
   late = evaluation(3_000_320, [8.0] * 100, wall_s=3000.0)
   too_soon = evaluation(4_990_000, [90.0] * 100)  # no figure of 5M steps
-  make_result(folder, "ppo_0", [evaluation(1_007_616, HUNDRED), late, too_soon], overrides=PPO)
+  # Ten evaluations of six seconds, for which it waited, lie before its first checkpoint here.
+  curve = [(100_000 * n, 60.0 * n - 1, 1.0) for n in range(1, 11)]
+  first = evaluation(1_007_616, HUNDRED)
+  make_result(folder, "ppo_0", [first, late, too_soon], curve, overrides=PPO, test_seconds=6.0)
+  ended = evaluation(2_400_000, [4.0] * 100, wall_s=3600.0) | {"wanted": "last"}
+  make_result(folder, "slow", [ended], game="minatar:seaquest", overrides=("learner.consistency_coef=0",))
   make_result(
     folder,
     "sticky",
@@ -81,11 +87,14 @@ def test_rows_are_of_the_checkpoints_at_a_step_and_of_the_run_s_own_search(resul
     ("MooZi", "freeway", 0.0, 1_000_000),
     ("PPO", "breakout", 0.0, 1_000_000),
     ("PPO", "breakout", 0.0, 3_000_000),
+    ("MooZi", "seaquest", 0.0, None),
   }
   two = found["MooZi", "breakout", 0.0, 1_000_000]
   assert (two["seeds"], two["env_steps"], two["wall_min"]) == ([0, 1], [1_000_448, 1_001_472], 11.0)
   assert (two["mean"], two["low"], two["high"], two["iqm"]) == (5.0, 0.0, 10.0, None)
   one = found["PPO", "breakout", 0.0, 1_000_000]
+  assert one["wall_min"] == 9.0, "without the minute of its evaluations"
+  assert found["MooZi", "seaquest", 0.0, None]["env_steps"] == [2_400_000]
   assert one["mean"] == 5.0
   assert (one["low"], one["high"]) == (pytest.approx(4.0, abs=0.1), pytest.approx(6.0, abs=0.1))
 
@@ -116,26 +125,31 @@ def test_the_table_has_a_line_for_each_condition_and_the_published_ones_below(re
   table = analysis.table_of(analysis.rows_of(read_results(results)), analysis.read_published())
   lines = table.splitlines()
   assert cells(lines[0])[1:] == ["asterix", "breakout", "freeway", "seaquest", "space invaders"]
-  ours = [cells(line) for line in lines[2:6]]
+  ours = [cells(line) for line in lines[2:7]]
   assert [line[0] for line in ours] == [
     "**MooZi**, package minatar, no sticky actions, 1M steps",
+    "**MooZi**, package minatar, no sticky actions, where its time ended",
     "**PPO**, package minatar, no sticky actions, 1M steps",
     "**PPO**, package minatar, no sticky actions, 3M steps",
     "**MooZi**, package minatar, sticky 0.1, 1M steps",
   ]
-  two_seeds, freeway = "**5.0** [0.0, 10.0]; 11 min, 2 seeds", "**50.0** [50.0, 50.0]; 10 min, 1 seed"
+  distinct = "1 of 100 distinct"
+  two_seeds = "**5.0** [0.0, 10.0]; 2 of 200 distinct; 11 min, 2 seeds"
+  freeway = f"**50.0** [50.0, 50.0]; {distinct}; 10 min, 1 seed"
   assert ours[0][1:] == ["–", two_seeds, freeway, "–", "–"]
-  assert ours[1][2].startswith("**5.0** [4.")  # the bootstrap's own digits follow
-  assert ours[2][1:] == ["–", "**8.0** [8.0, 8.0]; 50 min, 1 seed", "–", "–", "–"]
-  assert ours[3][2] == "**3.0** [3.0, 3.0]; 10 min, 1 seed"
-  published = {line[0]: line[1:] for line in map(cells, lines[6:-2])}
+  assert ours[1][4] == f"**4.0** [4.0, 4.0] at 2.40M; {distinct}; 60 min, 1 seed"
+  assert ours[2][2].startswith("**5.0** [4.")  # the bootstrap's own digits follow
+  assert ours[3][1:] == ["–", f"**8.0** [8.0, 8.0]; {distinct}; 49 min, 1 seed", "–", "–", "–"]
+  assert ours[4][2] == f"**3.0** [3.0, 3.0]; {distinct}; 10 min, 1 seed"
+  published = {line[0]: line[1:] for line in map(cells, lines[7:-2])}
   gymnax = published["PPO of gymnax: gymnax, no sticky actions, step cap 1,000 (Freeway 2,500), 10M steps"]
-  assert gymnax == ["15–18", "28", "58", "–", "131–136"]
+  assert gymnax == ["14.7–17.8", "26.2–43.4", "58.3–58.8", "–", "131.6–136.5"]
   rival = published["AC(λ) of MinAtar: package minatar, sticky 0.1, step cap none (Freeway 2,500), 5M steps"]
   assert rival[1] == "≈ 17.5"
-  assert "on 2 cores; episodes are cut off after 1,000 steps (freeway 2,500)." in lines[-1]
+  assert "; episodes are cut off after 1,000 steps (freeway 2,500)." in lines[-1]
   assert "100 evaluation episodes a seed, noise-free, that begin with up to 8 random actions" in lines[-1]
-  assert "PPO's wall time holds the evaluations in its course" in lines[-1]
+  assert "without PPO's evaluations, for which it waits" in lines[-1]
+  assert " MooZi learned seaquest without the consistency loss. " in lines[-1]
 
 
 def test_the_tables_are_written_and_the_readme_where_it_is_asked_for(results, tmp_path, capsys):
@@ -148,7 +162,7 @@ def test_the_tables_are_written_and_the_readme_where_it_is_asked_for(results, tm
   assert capsys.readouterr().out == table * 2
   assert readme.read_text() == f"before\n{analysis.BEGIN}\n\n{table}\n{analysis.END}\nafter\n"
   written = json.loads((results / "table.json").read_text())
-  assert len(written["measured"]) == 5
+  assert len(written["measured"]) == 6
   assert {entry["agent"] for entry in written["published"]} >= {"PPO of gymnax", "AC(λ) of MinAtar"}
 
 
@@ -183,4 +197,20 @@ def test_every_published_figure_names_its_source_and_conditions():
     assert set(entry) == keys, entry["agent"]
     assert set(entry["returns"]) <= set(analysis.GAMES)
     assert entry["returns"]
-  assert len({entry["agent"] for entry in published}) == len(published)
+  assert len({(entry["agent"], entry["env_steps"]) for entry in published}) == len(published)
+
+
+def test_gymnax_s_figures_in_the_table_are_those_of_its_curves():
+  curves = read_yaml(ROOT / "experiments" / "ppo_check" / "gymnax.yaml")
+  assert curves["period_env_steps"] == 320_000
+  own = {
+    entry["env_steps"]: entry["returns"] for entry in analysis.read_published() if "gymnax" in entry["agent"]
+  }
+  assert own.keys() == {1_000_000, 3_000_000, 10_000_000}
+  for game, by_rate in curves["returns"].items():
+    assert by_rate.keys() == {"1e-3", "5e-4"}
+    assert all(len(returns) == 31 for returns in by_rate.values())
+    rate = by_rate["1e-3"]
+    assert own[1_000_000][game] == rate[2]
+    assert own[3_000_000][game] == sorted(rate[8:10])
+    assert own[10_000_000][game] in [sorted(returns[-2:]) for returns in by_rate.values()]

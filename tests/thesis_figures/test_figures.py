@@ -89,7 +89,7 @@ def test_a_figure_is_drawn(main, results, tmp_path, name):
 @pytest.mark.parametrize(
   ("name", "missing", "said"),
   [
-    ("figure_5_1", "ppo_seaquest_seed0", "no result of PPO on seaquest with no sticky actions"),
+    ("figure_5_1", "*", "no results yet; experiments/minatar_vs_ppo/sweep.py makes them"),
     (
       "figure_5_2",
       "muzero_breakout_sticky_seed0",
@@ -108,9 +108,39 @@ def test_a_missing_result_is_told_in_one_line(main, results, tmp_path, capsys, n
   assert main(name, "--results", tmp_path / "some", "--out", out) == 2
   printed, error = capsys.readouterr()
   assert printed == ""
-  assert error.startswith(f"error: {name}: {said}")
-  assert error.count("\n") == 1
+  assert error.splitlines()[-1].startswith(f"error: {name}: {said}")
+  assert all(line.startswith("left out: ") for line in error.splitlines()[:-1])
   assert not out.exists()
+
+
+def test_a_run_that_is_not_made_yet_leaves_its_line_out_of_figure_5_1(main, results, tmp_path, capsys):
+  missing = shutil.ignore_patterns("ppo_seaquest_seed0", "*_freeway_*")
+  shutil.copytree(results, tmp_path / "some", ignore=missing)
+  assert main("figure_5_1", "--results", tmp_path / "some", "--out", tmp_path / "out.png") == 0
+  told = [line.split(";")[0] for line in capsys.readouterr().err.splitlines()]
+  assert told == [
+    "left out: no result of MooZi on freeway with no sticky actions",
+    "left out: no result of PPO on freeway with no sticky actions",
+    "left out: no result of PPO on seaquest with no sticky actions",
+  ]
+  assert (tmp_path / "out.png").exists()
+
+
+def test_the_published_curve_is_drawn_as_far_as_ours_go(monkeypatch):
+  import matplotlib.pyplot as plt
+
+  monkeypatch.syspath_prepend(str(ROOT / "thesis_figures"))
+  drawing = load_script("thesis_figures", "drawing.py")
+  figure, axis = plt.subplots()
+  drawing.draw_gymnax(axis, "breakout", 1_000_000)
+  drawing.draw_gymnax(axis, "seaquest", 1_000_000)
+  (line,) = axis.lines
+  assert [tuple(map(float, point)) for point in line.get_xydata()] == [
+    (0.32, 10.7),
+    (0.64, 19.2),
+    (0.96, 20.3),
+  ]
+  plt.close(figure)
 
 
 @pytest.mark.parametrize(

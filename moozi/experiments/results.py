@@ -4,8 +4,9 @@ config.yaml        the run's configuration
 metrics.jsonl      its ticks, thinned; not where another result has the same run's
 summary.json       what the run said at its end
 evaluations.json   a list: `moozi evaluate --json --returns` of each checkpoint, with its wall time
-machine.json       cores, versions, and the commit of the code
-job.json           how far the run had come, and which evaluations were asked for
+machine.json       cores, versions, and the commit of the code that wrote the result
+job.json           how far the run had come, the commit of the code that trained last, and which evaluations
+                   were asked for
 """
 
 import dataclasses
@@ -94,6 +95,7 @@ def _came_of(job: Job, run: RunDirectory) -> dict[str, Any]:
   return {
     "env_steps": newest.env_steps,
     "wall_s": wall_s_of(newest),
+    "commit": newest.meta.get("commit"),
     "evaluations": [dataclasses.asdict(evaluation) for evaluation in job.evaluations],
   }
 

@@ -37,7 +37,13 @@ def train(arguments: list[str]) -> None:
       signal.pause()
   pause = run.path.parent / "pause"
   steps = config.max_env_steps // 2 if pause.exists() else config.max_env_steps
-  meta = {"env_steps": steps, "learner_steps": steps, "wall_s": 60.0 * steps, "is_milestone": True}
+  meta = {
+    "env_steps": steps,
+    "learner_steps": steps,
+    "wall_s": 60.0 * steps,
+    "is_milestone": True,
+    "commit": "abc",
+  }
   for folder in (run.resume_path, run.checkpoints_path):
     save_checkpoint(folder, f"step_{steps:09d}", {"x": np.zeros(1)}, meta)
   tick = {"env_steps": steps, "learner_steps": steps, "wall_s": 60.0 * steps, "test/return_mean": 1.5}

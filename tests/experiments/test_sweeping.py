@@ -66,6 +66,7 @@ def test_a_job_is_trained_evaluated_and_kept_whole(place):
   files = {"config.yaml", "evaluations.json", "job.json", "machine.json", "metrics.jsonl", "summary.json"}
   assert {path.name for path in folder.iterdir()} == files
   assert [path.name for path in place.results.iterdir()] == ["one"]
+  assert json.loads((folder / "job.json").read_text())["commit"] == "abc", "of the code that trained"
   assert str(place.folder) not in (folder / "config.yaml").read_text()
   (result,) = read_results(place.results)
   assert (result.agent, result.game, result.config.seed, result.cores > 0) == ("MooZi", "catch", 7, True)

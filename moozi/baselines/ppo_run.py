@@ -158,103 +158,68 @@ def run(
   network = network_of(config, spec)
   collector, began_at, told = _take_up(network, config, state, env_steps)
   with contextlib.closing(collector):
-    yield from _train(config, spec, should_stop, state, latest, collector, began_at, told, start)
+    learner = Learner(network, config, spec, None if state is None else state.training)
+    loop = _Loop(config, spec, should_stop, state, latest, collector, learner, began_at, env_steps, start)
+    yield from loop.run(f"PPO, one process{told}")
 
 
-def _train(
-  config: Config,
-  spec: EnvSpec,
-  should_stop: Callable[[], bool],
-  state: RunState | None,
-  latest: Callable[[], RunState | None],
-  collector: Collector,
-  worlds_began_at: int,
-  told: str,
-  start: float,
-) -> Iterator[Event]:
-  ppo = config.ppo
-  learner = Learner(network_of(config, spec), config, spec, None if state is None else state.training)
-  env_steps = 0 if state is None else int(state.progress.get("env_steps", 0))
-  evaluator = build_evaluator(config, spec)
-  evaluations, best = Every(config.evaluation.period_env_steps), Best()
-  if env_steps and state is not None:
-    evaluations.set_state(part(state.progress, "evaluations"))
-    best.set_state(part(state.progress, "best"))
-  checkpoints = CheckpointSchedule(config.checkpoint, time.monotonic() - start, env_steps)
-  way_back, refusals = WayBack(latest), Refusals(config.replay.max_refused_segments)
+class _Loop:
+  """The worlds, the learner, and the rounds: act, check, learn."""
 
-  def counters() -> dict[str, Any]:
-    return {"env_steps": env_steps, "learner_steps": learner.learner_step}
+  def __init__(
+    self,
+    config: Config,
+    spec: EnvSpec,
+    should_stop: Callable[[], bool],
+    state: RunState | None,
+    latest: Callable[[], RunState | None],
+    collector: Collector,
+    learner: Learner,
+    worlds_began_at: int,
+    env_steps: int,
+    start: float,
+  ) -> None:
+    self._config, self._should_stop, self._start = config, should_stop, start
+    self._collector, self._learner = collector, learner
+    self._worlds_began_at, self._env_steps = worlds_began_at, env_steps
+    self._evaluator = build_evaluator(config, spec)
+    self._evaluations, self._best = Every(config.evaluation.period_env_steps), Best()
+    if env_steps and state is not None:
+      self._evaluations.set_state(part(state.progress, "evaluations"))
+      self._best.set_state(part(state.progress, "best"))
+    self._checkpoints = CheckpointSchedule(config.checkpoint, self._wall_s(), env_steps)
+    self._way_back, self._refusals = WayBack(latest), Refusals(config.replay.max_refused_segments)
 
-  def evaluate(num_episodes: int, is_final: bool) -> Iterator[Event]:
+  def run(self, message: str) -> Iterator[Event]:
+    yield Started(**self._counters(), message=message)
+    while True:
+      if self._evaluations.is_due(self._env_steps):
+        yield from self._evaluate(self._config.evaluation.episodes, is_final=False)
+      if self._checkpoints.is_due(self._wall_s(), self._env_steps):
+        yield self._whole_state(is_final=False)
+      if (reason := self._reason_to_end()) is not None:
+        break
+      yield from self._round()
+
+    yield self._whole_state(is_final=True)
+    if reason != "stopped":
+      yield from self._evaluate(self._config.evaluation.final_episodes, is_final=True)
+    yield Finished(**self._counters(), reason=reason, sample_reuse=float(self._config.ppo.num_epochs))
+
+  def _round(self) -> Iterator[Event]:
+    """A segment, and the updates from it."""
+    ppo = self._config.ppo
+    learning_rate = learning_rate_at(ppo, self._env_steps, self._config.max_env_steps)
     try:
-      result = evaluator.run(
-        learner.state.params,
-        {},
-        num_episodes=num_episodes,
-        version=learner.learner_step,
-        env_steps=env_steps,
-        record=config.evaluation.gif,
-        should_stop=should_stop,
-      )
-    except WorldError as error:
-      yield failed_evaluation(counters(), error)
-      return
-    if result is not None:
-      yield Evaluated(**counters(), result=result, is_final=is_final)
-      if best.is_beaten_by(result):
-        yield StateReady(**counters(), state=RunState(training=learner.get_state()), is_best=True)
-    elif not is_final:
-      evaluations.repeat()
-
-  def whole_state(is_final: bool, has_worlds: bool = True) -> StateReady:
-    progress = {
-      "env_steps": env_steps,
-      "worlds_began_at": worlds_began_at,
-      "wall_s": time.monotonic() - start,
-    }
-    state = RunState(
-      training=learner.get_state(),
-      progress=progress
-      | prefixed("evaluations", evaluations.get_state())
-      | prefixed("best", best.get_state()),
-      collectors=(collector.get_state(),) if has_worlds else (),
-    )
-    return StateReady(**counters(), state=state, is_final=is_final)
-
-  def go_back(error: NotFiniteError) -> Faulted:
-    back = way_back.take(error, learner.learner_step)
-    lost_updates = learner.learner_step - back.found
-    learner.set_state(back.training)
-    return Faulted(**counters(), **back.told(lost_updates))
-
-  yield Started(**counters(), message=f"PPO, one process{told}")
-  while True:
-    if evaluations.is_due(env_steps):
-      yield from evaluate(config.evaluation.episodes, is_final=False)
-    if checkpoints.is_due(time.monotonic() - start, env_steps):
-      yield whole_state(is_final=False)
-    if env_steps >= config.max_env_steps:
-      reason = "max_env_steps"
-      break
-    if should_stop():
-      reason = "stopped"
-      break
-    if config.max_wall_s is not None and time.monotonic() - start >= config.max_wall_s:
-      reason = "max_wall_s"
-      break
-
-    learning_rate = learning_rate_at(ppo, env_steps, config.max_env_steps)
-    try:
-      segment, acted = collector.run(learner.state)
+      segment, acted = self._collector.run(self._learner.state)
     except Exception:
       # The worlds stand amid a segment that is lost: whoever goes on from here begins new games.
-      if env_steps:
-        yield whole_state(is_final=True, has_worlds=False)
+      if self._env_steps:
+        yield self._whole_state(is_final=True, has_worlds=False)
       raise
-    env_steps += acted.num_steps
+    self._env_steps += acted.num_steps
     yield Acted(
-      **counters(),
+      **self._counters(),
       metrics=acted.metrics,
       episode_returns=acted.episode_returns,
       episode_lengths=acted.episode_lengths,
@@ -263,35 +228,90 @@ def _train(
 
     # The door that replay is for MuZero: what cannot be learned from is refused whole, and new games begin.
     try:
-      collector.check(segment)
+      self._collector.check(segment)
     except ValueError as error:
-      taken = Taken(num_lost=acted.num_steps, refused=str(error))
-      yield Faulted(**counters(), counts=taken.faults, message=taken.describe(worker=0))
-      try:
-        refusals.add(0, str(error))
-      except SegmentError:
-        yield whole_state(is_final=True, has_worlds=False)
-        raise
-      collector.begin_anew()
-      continue
-    refusals.end(0)
+      yield from self._refuse(str(error), acted.num_steps)
+      return
+    self._refusals.end(0)
 
     try:
-      metrics = learner.update(segment, learning_rate)
+      metrics = self._learner.update(segment, learning_rate)
     except NotFiniteError as error:
-      yield go_back(error)
-      continue
+      yield self._go_back(error)
+      return
     yield Updated(
-      **counters(),
+      **self._counters(),
       metrics=metrics,
       num_samples=acted.num_steps * ppo.num_epochs,
       sample_reuse=float(ppo.num_epochs),
     )
 
-  yield whole_state(is_final=True)
-  if reason != "stopped":
-    yield from evaluate(config.evaluation.final_episodes, is_final=True)
-  yield Finished(**counters(), reason=reason, sample_reuse=float(ppo.num_epochs))
+  def _refuse(self, why: str, num_steps: int) -> Iterator[Event]:
+    taken = Taken(num_lost=num_steps, refused=why)
+    yield Faulted(**self._counters(), counts=taken.faults, message=taken.describe(worker=0))
+    try:
+      self._refusals.add(0, why)
+    except SegmentError:
+      yield self._whole_state(is_final=True, has_worlds=False)
+      raise
+    self._collector.begin_anew()
+
+  def _go_back(self, error: NotFiniteError) -> Faulted:
+    back = self._way_back.take(error, self._learner.learner_step)
+    lost_updates = self._learner.learner_step - back.found
+    self._learner.set_state(back.training)
+    return Faulted(**self._counters(), **back.told(lost_updates))
+
+  def _evaluate(self, num_episodes: int, is_final: bool) -> Iterator[Event]:
+    try:
+      result = self._evaluator.run(
+        self._learner.state.params,
+        {},
+        num_episodes=num_episodes,
+        version=self._learner.learner_step,
+        env_steps=self._env_steps,
+        record=self._config.evaluation.gif,
+        should_stop=self._should_stop,
+      )
+    except WorldError as error:
+      yield failed_evaluation(self._counters(), error)
+      return
+    if result is not None:
+      yield Evaluated(**self._counters(), result=result, is_final=is_final)
+      if self._best.is_beaten_by(result):
+        best = RunState(training=self._learner.get_state())
+        yield StateReady(**self._counters(), state=best, is_best=True)
+    elif not is_final:
+      self._evaluations.repeat()
+
+  def _whole_state(self, is_final: bool, has_worlds: bool = True) -> StateReady:
+    progress = {
+      "env_steps": self._env_steps,
+      "worlds_began_at": self._worlds_began_at,
+      "wall_s": self._wall_s(),
+    }
+    state = RunState(
+      training=self._learner.get_state(),
+      progress=progress
+      | prefixed("evaluations", self._evaluations.get_state())
+      | prefixed("best", self._best.get_state()),
+      collectors=(self._collector.get_state(),) if has_worlds else (),
+    )
+    return StateReady(**self._counters(), state=state, is_final=is_final)
+
+  def _reason_to_end(self) -> str | None:
+    if self._env_steps >= self._config.max_env_steps:
+      return "max_env_steps"
+    if self._should_stop():
+      return "stopped"
+    max_wall_s = self._config.max_wall_s
+    return "max_wall_s" if max_wall_s is not None and self._wall_s() >= max_wall_s else None
+
+  def _counters(self) -> dict[str, Any]:
+    return {"env_steps": self._env_steps, "learner_steps": self._learner.learner_step}
+
+  def _wall_s(self) -> float:
+    return time.monotonic() - self._start
 
 
 def _take_up(

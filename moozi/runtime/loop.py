@@ -66,194 +66,219 @@ def run(
   """
   start = time.monotonic() - (0.0 if state is None else state.wall_s)
   with contextlib.closing(build.build_collectors(config, spec, state)) as collectors:
-    yield from _train(config, spec, should_stop, state, saved_blocks, latest, stored, collectors, start)
+    loop = _Loop(config, spec, should_stop, state, saved_blocks, latest, stored, collectors, start)
+    yield from loop.run()
 
 
-def _train(
-  config: Config,
-  spec: EnvSpec,
-  should_stop: Callable[[], bool],
-  state: RunState | None,
-  saved_blocks: Callable[[], np.ndarray | None],
-  latest: Callable[[], RunState | None],
-  stored: StoredTrajectories | None,
-  collectors: Collectors,
-  start: float,
-) -> Iterator[Event]:
-  workers, told = collectors.workers, collectors.told
-  learner = build.build_learner(config, spec)
-  replay = build.build_replay(config, spec, stored)
-  reanalyzer = build.build_reanalyzer(config, spec, 0) if config.reanalyze.ratio else None
-  evaluator = build.build_evaluator(config, spec)
-  work = LocalWork(config)
-  pacer = Pacer(config, slack_steps=0)
-  evaluations, best = Every(config.evaluation.period_env_steps), Best()
-  if state is not None:
-    learner.set_state(state.training)
+class _Loop:
+  """What the actors would hold, and the rounds: act, search again, learn."""
+
+  def __init__(
+    self,
+    config: Config,
+    spec: EnvSpec,
+    should_stop: Callable[[], bool],
+    state: RunState | None,
+    saved_blocks: Callable[[], np.ndarray | None],
+    latest: Callable[[], RunState | None],
+    stored: StoredTrajectories | None,
+    collectors: Collectors,
+    start: float,
+  ) -> None:
+    self._config, self._should_stop, self._saved_blocks = config, should_stop, saved_blocks
+    self._collectors, self._start, self._told = collectors, start, collectors.told
+    self._learner = build.build_learner(config, spec)
+    self._replay = build.build_replay(config, spec, stored)
+    self._reanalyzer = build.build_reanalyzer(config, spec, 0) if config.reanalyze.ratio else None
+    self._evaluator = build.build_evaluator(config, spec)
+    self._work = LocalWork(config)
+    self._pacer = Pacer(config, slack_steps=0)
+    self._evaluations, self._best = Every(config.evaluation.period_env_steps), Best()
+    if state is not None:
+      self._take_up(state)
+    self._checkpoints = CheckpointSchedule(config.checkpoint, self._wall_s(), self._pacer.env_steps)
+    self._learner_steps, self._way_back = self._learner.learner_step, WayBack(latest)
+    self._spreads = Every(config.logging.histogram_period, start=self._learner_steps)
+    self._with_gap: set[int] = set()  # workers whose last segment replay did not take whole
+
+  def _take_up(self, state: RunState) -> None:
+    self._learner.set_state(state.training)
     if state.progress:
-      pacer.set_state(part(state.progress, "pacer"))
-      evaluations.set_state(part(state.progress, "evaluations"))
-      best.set_state(part(state.progress, "best"))
-      if reanalyzer is not None:
-        reanalyzer.set_state(part(state.progress, "reanalyze"))
+      self._pacer.set_state(part(state.progress, "pacer"))
+      self._evaluations.set_state(part(state.progress, "evaluations"))
+      self._best.set_state(part(state.progress, "best"))
+      if self._reanalyzer is not None:
+        self._reanalyzer.set_state(part(state.progress, "reanalyze"))
     if state.replay is not None:
-      lost = replay_snapshot.restore(replay, state.replay)
-      told += f"; replay holds {replay.num_steps:,} steps" + (f", {lost:,} fewer than before" if lost else "")
-  checkpoints = CheckpointSchedule(config.checkpoint, time.monotonic() - start, pacer.env_steps)
-  learner_steps, way_back = learner.learner_step, WayBack(latest)
-  spreads = Every(config.logging.histogram_period, start=learner_steps)
-  with_gap: set[int] = set()  # workers whose last segment replay did not take whole
+      lost = replay_snapshot.restore(self._replay, state.replay)
+      self._told += f"; replay holds {self._replay.num_steps:,} steps"
+      self._told += f", {lost:,} fewer than before" if lost else ""
 
-  def counters() -> dict[str, Any]:
-    return {"env_steps": pacer.env_steps, "learner_steps": learner_steps}
+  def run(self) -> Iterator[Event]:
+    yield Started(**self._counters(), message=f"one process{self._told}")
+    while True:
+      if self._evaluations.is_due(self._pacer.env_steps):
+        yield from self._evaluate(self._config.evaluation.episodes, is_final=False)
+      if self._checkpoints.is_due(self._wall_s(), self._pacer.env_steps):
+        yield self._whole_state(is_final=False)
+      if (reason := self._reason_to_end()) is not None:
+        break
+      yield from self._act()
+      # Until the next segments come it stays so.
+      can_sample = self._replay.can_sample(self._config.learner.batch_size)
+      if not self._collectors.workers:
+        self._pacer.pass_steps(can_sample)
+      yield from self._search_again(can_sample)
+      yield from self._learn(can_sample)
+      yield Worked(**self._counters(), reports=self._work.reports())
 
-  def evaluate(num_episodes: int, is_final: bool) -> Iterator[Event]:
-    params, net_state, version = learner.parameters()
-    try:
-      with work.doing(TESTER, "evaluation"):
-        result = evaluator.run(
-          params,
-          net_state,
-          num_episodes=num_episodes,
-          version=version,
-          env_steps=pacer.env_steps,
-          record=config.evaluation.gif,
-          should_stop=should_stop,
-        )
-    except WorldError as error:
-      yield failed_evaluation(counters(), error)
-      return
-    if result is not None:
-      yield Evaluated(**counters(), result=result, is_final=is_final)
-      if best.is_beaten_by(result):
-        yield StateReady(**counters(), state=RunState(training=learner.get_state()), is_best=True)
-    elif not is_final:
-      evaluations.repeat()
+    yield self._whole_state(is_final=True)
+    if reason != "stopped":
+      yield from self._evaluate(self._config.evaluation.final_episodes, is_final=True)
+      yield Worked(**self._counters(), reports=self._work.reports())
+    yield Finished(**self._counters(), reason=reason, sample_reuse=self._pacer.sample_reuse)
 
-  def whole_state(is_final: bool, has_worlds: bool = True) -> StateReady:
-    progress: State = {"worlds_began_at": collectors.began_at, "wall_s": time.monotonic() - start}
-    progress |= prefixed("pacer", pacer.get_state()) | prefixed("evaluations", evaluations.get_state())
-    progress |= prefixed("best", best.get_state())
-    if reanalyzer is not None:
-      progress |= prefixed("reanalyze", reanalyzer.get_state())
-    with work.doing(SERVER, "checkpoint"):
-      training = learner.get_state()
-    with work.doing(REPLAY, "checkpoint"):
-      snapshot = replay_snapshot.take(replay, saved_blocks())
-    worlds = tuple(worker.get_state() for worker in workers) if has_worlds else ()
-    state = RunState(training=training, progress=progress, replay=snapshot, collectors=worlds)
-    return StateReady(**counters(), state=state, is_final=is_final)
-
-  def go_back(error: NotFiniteError) -> Faulted:
-    nonlocal learner_steps
-    pacer.undo_learn()
-    back = way_back.take(error, learner.learner_step)
-    learner_steps = learner.learner_step
-    learner.set_state(back.training)
-    if reanalyzer is not None:
-      reanalyzer.drop_parameters()
-    return Faulted(**counters(), **back.told(learner_steps - back.found))
-
-  yield Started(**counters(), message=f"one process{told}")
-  while True:
-    if evaluations.is_due(pacer.env_steps):
-      yield from evaluate(config.evaluation.episodes, is_final=False)
-    if checkpoints.is_due(time.monotonic() - start, pacer.env_steps):
-      yield whole_state(is_final=False)
-    if pacer.is_complete:
-      reason = "max_env_steps"
-      break
-    if should_stop():
-      reason = "stopped"
-      break
-    if config.max_wall_s is not None and time.monotonic() - start >= config.max_wall_s:
-      reason = "max_wall_s"
-      break
-
-    # TimeStep → StepSample → TrajectorySample → replay
-    with work.doing(SERVER, "publish"):
-      params, net_state, version = learner.parameters()
-    for index, worker in enumerate(workers):
+  def _act(self) -> Iterator[Event]:
+    """TimeStep → StepSample → TrajectorySample → replay: a segment of each training worker."""
+    with self._work.doing(SERVER, "publish"):
+      params, net_state, version = self._learner.parameters()
+    num_envs = self._config.workers.num_envs
+    for index, worker in enumerate(self._collectors.workers):
       worker.set_parameters(params, net_state, version)
       try:
-        with work.doing(f"{WORKER}_{index}", "segment"):
-          segment, acted = worker.run(pacer.env_steps)
+        with self._work.doing(f"{WORKER}_{index}", "segment"):
+          segment, acted = worker.run(self._pacer.env_steps)
       except Exception:
         # Its worlds stand amid a segment that is lost: whoever goes on from here begins new games.
-        if pacer.env_steps:
-          yield whole_state(is_final=True, has_worlds=False)
+        if self._pacer.env_steps:
+          yield self._whole_state(is_final=True, has_worlds=False)
         raise
-      pacer.ask_act(acted.num_steps)
-      num_envs = config.workers.num_envs
-      with work.doing(REPLAY, "add"):
-        taken = replay.take(segment, index * num_envs, num_envs, acted.num_steps)
-      pacer.done_act(acted.num_steps, taken.num_lost)
+      self._pacer.ask_act(acted.num_steps)
+      with self._work.doing(REPLAY, "add"):
+        taken = self._replay.take(segment, index * num_envs, num_envs, acted.num_steps)
+      self._pacer.done_act(acted.num_steps, taken.num_lost)
       yield Acted(
-        **counters(),
+        **self._counters(),
         metrics=acted.metrics,
         episode_returns=acted.episode_returns,
         episode_lengths=acted.episode_lengths,
-        staleness=learner_steps - acted.version,
+        staleness=self._learner_steps - acted.version,
       )
       if taken.refused is not None:
         worker.begin_anew()  # replay waits for an episode's first step, and a good agent's may never end
       if taken.num_lost:
-        yield Faulted(**counters(), counts=taken.faults, message=taken.describe(index))
-      elif config.trajectories.save:
-        follows = index not in with_gap
-        yield Collected(**counters(), segment=segment, first_lane=index * num_envs, follows=follows)
-      with_gap = with_gap | {index} if taken.num_lost else with_gap - {index}
+        yield Faulted(**self._counters(), counts=taken.faults, message=taken.describe(index))
+      elif self._config.trajectories.save:
+        follows = index not in self._with_gap
+        yield Collected(**self._counters(), segment=segment, first_lane=index * num_envs, follows=follows)
+      self._with_gap = self._with_gap | {index} if taken.num_lost else self._with_gap - {index}
 
-    # Until the next segments come it stays so.
-    can_sample = replay.can_sample(config.learner.batch_size)
-    if not workers:
-      pacer.pass_steps(can_sample)
-
-    # replay → positions, searched again with the target network → replay
-    while reanalyzer is not None and can_sample and pacer.may_reanalyze():
-      pacer.ask_reanalyze()
-      if reanalyzer.version != learner.target_version:
-        reanalyzer.set_parameters(*learner.target_parameters())
-      with work.doing(REPLAY, "positions"):
-        positions = replay.positions(config.reanalyze, reanalyzer.version)
-      with work.doing(f"{SEARCHER}_0", "reanalyze"):
+  def _search_again(self, can_sample: bool) -> Iterator[Event]:
+    """Replay → positions, searched again with the target network → replay."""
+    reanalyzer = self._reanalyzer
+    while reanalyzer is not None and can_sample and self._pacer.may_reanalyze():
+      self._pacer.ask_reanalyze()
+      if reanalyzer.version != self._learner.target_version:
+        reanalyzer.set_parameters(*self._learner.target_parameters())
+      with self._work.doing(REPLAY, "positions"):
+        positions = self._replay.positions(self._config.reanalyze, reanalyzer.version)
+      with self._work.doing(f"{SEARCHER}_0", "reanalyze"):
         searched, metrics = reanalyzer.run(positions)
-      with work.doing(REPLAY, "write back"):
-        replay.write_back(**fields_of(searched))
-      pacer.done_reanalyze(searched.slot.size)
-      yield Reanalyzed(
-        **counters(), metrics=metrics, num_positions=searched.slot.size, ratio=pacer.reanalyze_ratio
-      )
+      with self._work.doing(REPLAY, "write back"):
+        self._replay.write_back(**fields_of(searched))
+      num_positions = searched.slot.size
+      self._pacer.done_reanalyze(num_positions)
+      ratio = self._pacer.reanalyze_ratio
+      yield Reanalyzed(**self._counters(), metrics=metrics, num_positions=num_positions, ratio=ratio)
 
-    # replay → TrainTarget batch → TrainingState
-    while pacer.may_learn(can_sample):
-      pacer.ask_learn()
-      with work.doing(REPLAY, "sample"):
-        targets = replay.sample_many(config.learner.updates_per_call, config.learner.batch_size)
+  def _learn(self, can_sample: bool) -> Iterator[Event]:
+    """Replay → TrainTarget batch → TrainingState, and priorities back to replay."""
+    config = self._config
+    while self._pacer.may_learn(can_sample):
+      self._pacer.ask_learn()
+      with self._work.doing(REPLAY, "sample"):
+        targets = self._replay.sample_many(config.learner.updates_per_call, config.learner.batch_size)
       try:
-        with work.doing(SERVER, "update"):
-          priorities, metrics = learner.update(targets)
+        with self._work.doing(SERVER, "update"):
+          priorities, metrics = self._learner.update(targets)
       except NotFiniteError as error:
-        yield go_back(error)
+        yield self._go_back(error)
         continue
       if config.replay.refreshes_priorities:
-        with work.doing(REPLAY, "priorities"):
-          replay.update_priorities(priorities.slot, priorities.sequence, priorities.delta)
-      work.begin_window()
-      pacer.done_learn()
-      learner_steps += config.learner.updates_per_call
+        with self._work.doing(REPLAY, "priorities"):
+          self._replay.update_priorities(priorities.slot, priorities.sequence, priorities.delta)
+      self._work.begin_window()
+      self._pacer.done_learn()
+      self._learner_steps += config.learner.updates_per_call
       yield Updated(
-        **counters(),
-        metrics=metrics | replay.stats(),
+        **self._counters(),
+        metrics=metrics | self._replay.stats(),
         num_samples=targets.slot.size,
-        sample_reuse=pacer.sample_reuse,
+        sample_reuse=self._pacer.sample_reuse,
       )
-      if spreads.is_due(learner_steps):
-        yield Spread(**counters(), histograms=replay.histograms() | learner.histograms())
-    yield Worked(**counters(), reports=work.reports())
+      if self._spreads.is_due(self._learner_steps):
+        histograms = self._replay.histograms() | self._learner.histograms()
+        yield Spread(**self._counters(), histograms=histograms)
 
-  yield whole_state(is_final=True)
-  if reason != "stopped":
-    yield from evaluate(config.evaluation.final_episodes, is_final=True)
-    yield Worked(**counters(), reports=work.reports())
-  yield Finished(**counters(), reason=reason, sample_reuse=pacer.sample_reuse)
+  def _go_back(self, error: NotFiniteError) -> Faulted:
+    self._pacer.undo_learn()
+    back = self._way_back.take(error, self._learner.learner_step)
+    self._learner_steps = self._learner.learner_step
+    self._learner.set_state(back.training)
+    if self._reanalyzer is not None:
+      self._reanalyzer.drop_parameters()
+    return Faulted(**self._counters(), **back.told(self._learner_steps - back.found))
+
+  def _evaluate(self, num_episodes: int, is_final: bool) -> Iterator[Event]:
+    params, net_state, version = self._learner.parameters()
+    try:
+      with self._work.doing(TESTER, "evaluation"):
+        result = self._evaluator.run(
+          params,
+          net_state,
+          num_episodes=num_episodes,
+          version=version,
+          env_steps=self._pacer.env_steps,
+          record=self._config.evaluation.gif,
+          should_stop=self._should_stop,
+        )
+    except WorldError as error:
+      yield failed_evaluation(self._counters(), error)
+      return
+    if result is not None:
+      yield Evaluated(**self._counters(), result=result, is_final=is_final)
+      if self._best.is_beaten_by(result):
+        best = RunState(training=self._learner.get_state())
+        yield StateReady(**self._counters(), state=best, is_best=True)
+    elif not is_final:
+      self._evaluations.repeat()
+
+  def _whole_state(self, is_final: bool, has_worlds: bool = True) -> StateReady:
+    progress: State = {"worlds_began_at": self._collectors.began_at, "wall_s": self._wall_s()}
+    progress |= prefixed("pacer", self._pacer.get_state())
+    progress |= prefixed("evaluations", self._evaluations.get_state()) | prefixed(
+      "best", self._best.get_state()
+    )
+    if self._reanalyzer is not None:
+      progress |= prefixed("reanalyze", self._reanalyzer.get_state())
+    with self._work.doing(SERVER, "checkpoint"):
+      training = self._learner.get_state()
+    with self._work.doing(REPLAY, "checkpoint"):
+      snapshot = replay_snapshot.take(self._replay, self._saved_blocks())
+    worlds = tuple(worker.get_state() for worker in self._collectors.workers) if has_worlds else ()
+    state = RunState(training=training, progress=progress, replay=snapshot, collectors=worlds)
+    return StateReady(**self._counters(), state=state, is_final=is_final)
+
+  def _reason_to_end(self) -> str | None:
+    if self._pacer.is_complete:
+      return "max_env_steps"
+    if self._should_stop():
+      return "stopped"
+    max_wall_s = self._config.max_wall_s
+    return "max_wall_s" if max_wall_s is not None and self._wall_s() >= max_wall_s else None
+
+  def _counters(self) -> dict[str, Any]:
+    return {"env_steps": self._pacer.env_steps, "learner_steps": self._learner_steps}
+
+  def _wall_s(self) -> float:
+    return time.monotonic() - self._start

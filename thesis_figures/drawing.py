@@ -106,7 +106,7 @@ def draw_agent(axis: plt.Axes, results: Sequence[Result], x: str) -> None:
     own = [e for e in result.evaluations if e["simulations"] is None]
     if own:
       last = max(own, key=lambda e: e["env_steps"])
-      at = result.training_s(last["wall_s"]) if x == "wall_s" else last["env_steps"]
+      at = result.without_evaluations(last["wall_s"]) if x == "wall_s" else last["env_steps"]
       draw_point(axis, at / scale, last["returns"], style)
 
 
@@ -129,8 +129,8 @@ def draw_point(
 
 
 def draw_published(axis: plt.Axes, agent: str, game: str) -> None:
-  """A published return as a line across; nothing where the source has no number for the game."""
-  entry = next(e for e in read_yaml(EXPERIMENT / "published.yaml") if e["agent"] == agent)
+  """The published return of an agent that has one entry, across; nothing where it says none of the game."""
+  (entry,) = [e for e in read_yaml(EXPERIMENT / "published.yaml") if e["agent"] == agent]
   value = entry["returns"].get(game)
   if value is None or isinstance(value, str):
     return
@@ -155,8 +155,8 @@ def draw_gymnax(axis: plt.Axes, game: str, until: float) -> None:
 
 
 def last_step(results: Sequence[Result]) -> int:
-  """The last environment step of which there is an evaluation."""
-  return max(int(e["env_steps"]) for r in results for e in r.evaluations)
+  """The last environment step of which there is an evaluation; 0: there is none."""
+  return max((int(e["env_steps"]) for r in results for e in r.evaluations), default=0)
 
 
 def finish(axis: plt.Axes, x: str | None = None, title: str | None = None) -> None:
@@ -178,4 +178,4 @@ def _line(result: Result, x: str) -> tuple[np.ndarray, np.ndarray]:
   returns = np.array([t["test/return_mean"] for t in ticks])
   if x == "env_steps":
     return np.array([t["test/at_env_steps"] for t in ticks]), returns
-  return np.array([result.training_s(t["wall_s"]) for t in ticks]), returns
+  return np.array([result.without_evaluations(t["wall_s"]) for t in ticks]), returns

@@ -25,7 +25,7 @@ from typing import Any
 import psutil
 
 from moozi.core.errors import UserError
-from moozi.experiments.pieces import lock_machine
+from moozi.experiments.pieces import lock_experiments
 from moozi.io.checkpoints import ARRAYS, CheckpointInfo, list_checkpoints, load_flat
 from moozi.io.metrics import read_metrics
 
@@ -362,7 +362,7 @@ def main() -> None:
     analysis.main()
     return
   try:
-    with lock_machine():
+    with lock_experiments():
       soak(arguments)
   except UserError as error:
     sys.exit(f"error: {error}")

@@ -27,7 +27,7 @@ PUBLISHED = HERE / "published.yaml"
 GAMES = ("asterix", "breakout", "freeway", "seaquest", "space_invaders")
 AT_STEPS = (1_000_000, 3_000_000, 5_000_000)
 AT_ITS_END = math.inf
-"""In the place of an environment step: the last one of a run that came to none of them in its time."""
+"""In the place of an environment step: a run's last one, where that is none of them."""
 
 MIN_EPISODES = 100
 BEGIN, END = "<!-- minatar_vs_ppo: begin -->", "<!-- minatar_vs_ppo: end -->"
@@ -38,7 +38,8 @@ def rows_of(results: Sequence[Result]) -> list[dict[str, Any]]:
   """A row for each agent, stickiness, environment step and game that there are figures of.
 
   Of several evaluations of a run that may stand for a step the first counts, and none with another number of
-  simulations than the run's own. A run that its hour ended at none of the steps has a row of its last one.
+  simulations than the run's own. A run whose last step is none of them, since its hour ended it, has a row of
+  that one, too.
 
   Raises: UserError: results that would be pooled as seeds are not alike, or were evaluated differently.
   """
@@ -85,7 +86,7 @@ def _row(key: tuple[Any, ...], members: list[tuple[Result, dict[str, Any]]]) -> 
     "episodes": [e["episodes"] for e in evaluations],
     "env_steps": [e["env_steps"] for e in evaluations],
     "distinct_episodes": [e["distinct_episodes"] for e in evaluations],
-    "wall_min": sum(r.training_s(e["wall_s"]) for r, e in members) / len(members) / 60,
+    "wall_min": sum(r.without_evaluations(e["wall_s"]) for r, e in members) / len(members) / 60,
     **dataclasses.asdict(estimate([e["returns"] for e in evaluations])),
   }
 

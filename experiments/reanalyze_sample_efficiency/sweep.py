@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from moozi.core.errors import UserError
-from moozi.experiments.scratch import Together, make_missing, run_whole
+from moozi.experiments.scratch import Together, check_made, make_missing, run_whole
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
@@ -92,6 +92,22 @@ def overrides_of(variant: str, steps: int, ratio: float) -> tuple[str, ...]:
   )
 
 
+def check(game: str, variant: str, steps: int, ratio: float) -> list[Path]:
+  """The results that there are of a variant.
+
+  Raises: UserError: one was made with other settings.
+  """
+  plain = overrides_of(variant, steps, ratio)
+  allowed = [
+    plain,
+    (f"replay.sampling={SAMPLING[game]}", *plain),
+  ]  # older ones do not say what was the game's own
+  paths = sorted(RESULTS.glob(f"{game}_{variant}_seed*.json"))
+  for path in paths:
+    check_made(path, json.loads(path.read_text()), allowed, steps)
+  return paths
+
+
 def run(together: Together, game: str, variant: str, seed: int, steps: int, ratio: float) -> dict[str, Any]:
   """One run to its end."""
   overrides = (f"replay.sampling={SAMPLING[game]}", *overrides_of(variant, steps, ratio))
@@ -105,15 +121,14 @@ def path_of(game: str, variant: str, seed: int) -> Path:
   return RESULTS / f"{game}_{variant}_seed{seed}.json"
 
 
-def table() -> None:
-  """Prints what is there."""
+def table(steps: int, ratio: float) -> None:
+  """Prints what is there. Raises UserError: some of it was made with other settings."""
   print(f"| {' | '.join(COLUMNS)} |")
   print("|" + "---|" * len(COLUMNS))
   for game in GAMES:
     means: dict[str, float] = {}
     for variant in (*VARIANTS, *(f"{own}_{change}" for change in CHANGES for own in VARIANTS)):
-      paths = sorted(RESULTS.glob(f"{game}_{variant}_seed*.json"))
-      results = [json.loads(path.read_text()) for path in paths]
+      results = [json.loads(path.read_text()) for path in check(game, variant, steps, ratio)]
       if not results:
         continue
       returns = [r["summary"]["test_return_mean"] for r in results]
@@ -154,18 +169,20 @@ def main() -> None:
   jobs = [(g, v, s) for s in range(args.seeds) for g in args.games for v in variants]
   # Those that are asked for first come first.
   jobs.sort(key=lambda job: "_more" in job[1])
-  if not args.table:
-    work = {
-      path_of(game, variant, seed): functools.partial(
-        run, game=game, variant=variant, seed=seed, steps=args.steps, ratio=args.ratio
-      )
-      for game, variant, seed in jobs
-    }
-    try:
+  try:
+    for game, variant, _ in jobs:
+      check(game, variant, args.steps, args.ratio)
+    if not args.table:
+      work = {
+        path_of(game, variant, seed): functools.partial(
+          run, game=game, variant=variant, seed=seed, steps=args.steps, ratio=args.ratio
+        )
+        for game, variant, seed in jobs
+      }
       make_missing(work, args.workers)
-    except UserError as error:
-      sys.exit(f"error: {error}")
-  table()
+    table(args.steps, args.ratio)
+  except UserError as error:
+    sys.exit(f"error: {error}")
 
 
 if __name__ == "__main__":

@@ -89,7 +89,7 @@ class Learner:
   """
 
   def __init__(self, network: PPONetwork, config: Config, spec: EnvSpec, state: PPOState | None) -> None:
-    self._round = make_round(network, config.ppo)
+    self._updates = make_round(network, config.ppo)
     self._num_epochs = config.ppo.num_epochs
     # All updates of a round see the same samples: what is wrong with one is wrong with most of them.
     limit = config.ppo.max_skipped_rounds
@@ -114,7 +114,7 @@ class Learner:
       those before them.
     """
     start, first_step = time.perf_counter(), self.learner_step
-    self.state, metrics, bad_term = self._round(self.state, segment, jnp.float32(learning_rate))
+    self.state, metrics, bad_term = self._updates(self.state, segment, jnp.float32(learning_rate))
     out = {name: float(value) for name, value in jax.device_get(metrics).items()}
     num_samples = segment.is_live.size * self._num_epochs
     out["learner/samples_per_s"] = num_samples / (time.perf_counter() - start)

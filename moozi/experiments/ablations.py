@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from moozi.core.errors import UserError
-from moozi.experiments.jobs import may_stand_for
-from moozi.experiments.scratch import Together, make_missing, run_whole
+from moozi.experiments.scratch import Together, check_made, make_missing, run_whole
 
 KEYS = ("env_steps", "train/return_mean", "test/return_mean", "search/root_value", "error/value")
 """Metrics that are kept of a run."""
@@ -53,20 +52,12 @@ class Ablation:
   def found(self, variant: str, steps: int) -> list[dict[str, Any]]:
     """The figures that there are of a variant.
 
-    Raises: UserError: some are of other settings, or of another number of steps.
+    Raises: UserError: some are of other changes, or of another number of steps.
     """
     out = []
     for path in sorted(self.results.glob(f"{variant}_seed*.json")):
       figures = json.loads(path.read_text("utf-8"))
-      other = f"move {path} away to make it anew"
-      if tuple(figures["overrides"]) != self.variants[variant]:
-        raise UserError(
-          f"made with {' '.join(figures['overrides']) or 'no changes'}, no longer {variant}'s: {other}"
-        )
-      if not may_stand_for(made := figures["summary"]["env_steps"], steps):
-        raise UserError(
-          f"made with {made:,} steps, and {steps:,} are asked for: say --steps {made}, or {other}"
-        )
+      check_made(path, figures, [self.variants[variant]], steps)
       out.append(figures)
     return out
 

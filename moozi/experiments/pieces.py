@@ -26,8 +26,8 @@ RUNS = ROOT / "runs"
 _POLL_S = 0.5
 
 
-def lock_machine(runs: Path = RUNS) -> RunLock:
-  """Keeps other experiments of this clone out: two at once would spoil each other's wall times.
+def lock_experiments(runs: Path = RUNS) -> RunLock:
+  """Keeps other experiments out whose runs lie there: two at once would spoil each other's wall times.
 
   Raises: RunError: one is at work, or a command that it left running. UserError: the folder cannot be made.
   """
@@ -52,6 +52,7 @@ class Piece:
     self._end = None if seconds is None else time.monotonic() + seconds
     self._patience_s = patience_s
     self._saved: dict[int, Any] = {}
+    self._commands: set[int] = set()
 
   @property
   def is_over(self) -> bool:
@@ -100,8 +101,8 @@ class Piece:
     )
     told_at: float | None = None
     try:
-      if lock is not None:
-        lock.name_holder(f"{os.getpid()} with its command {process.pid}")
+      self._commands.add(process.pid)
+      self._name_holder(lock)
       while True:
         try:
           return process.wait(timeout=_POLL_S)
@@ -117,8 +118,14 @@ class Piece:
         # Something went wrong here: nothing is left running.
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-      if lock is not None:
-        lock.name_holder(str(os.getpid()))
+      self._commands.discard(process.pid)
+      self._name_holder(lock)
+
+  def _name_holder(self, lock: RunLock | None) -> None:
+    """A command that outlives this process has the lock: who comes second must find it."""
+    if lock is not None:
+      commands = " and ".join(str(pid) for pid in sorted(self._commands))
+      lock.name_holder(f"{os.getpid()} with its command {commands}" if commands else str(os.getpid()))
 
   def __enter__(self) -> "Piece":
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -46,6 +46,7 @@ MAX_TICKS = 200
 """Ticks that a result keeps beside those of evaluations."""
 
 _DIGITS = 6
+_ROUNDED_S = 0.01  # what they leave out of a tick's time, for some hours
 _PACKAGES = ("jax", "mctx", "minatar", "ray")
 
 
@@ -203,11 +204,11 @@ class Result:
     """Whether training waited for its evaluations; with Ray they are made beside it."""
     return self.config.algorithm == "ppo" or self.config.runtime == "local"
 
-  def training_s(self, wall_s: float) -> float:
+  def without_evaluations(self, wall_s: float) -> float:
     """Of so many seconds since the run's start those in which it was not evaluating."""
     if not (self.has_evaluations_in_its_course and self.has_curve):
       return wall_s
-    return wall_s - sum(t.get("test/seconds", 0.0) for t in self.ticks if t["wall_s"] <= wall_s)
+    return wall_s - sum(t.get("test/seconds", 0.0) for t in self.ticks if t["wall_s"] <= wall_s + _ROUNDED_S)
 
   @functools.cached_property
   def ticks(self) -> list[dict[str, Any]]:

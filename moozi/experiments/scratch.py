@@ -5,12 +5,13 @@ import dataclasses
 import json
 import subprocess
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from moozi.core.errors import RunError
-from moozi.experiments.pieces import MOOZI, RUNS, Piece, lock_machine
+from moozi.core.errors import RunError, UserError
+from moozi.experiments.jobs import may_stand_for
+from moozi.experiments.pieces import MOOZI, RUNS, Piece, lock_experiments
 from moozi.experiments.results import write_json
 from moozi.io.run_lock import RunLock
 
@@ -74,6 +75,27 @@ def run_whole(
   return {"summary": summary, "curve": [{k: tick[k] for k in keys if k in tick} for tick in ticks]}
 
 
+def check_made(
+  path: Path, figures: Mapping[str, Any], allowed: Collection[Sequence[str]], steps: int
+) -> None:
+  """Raises UserError where a result is not of the changes or the environment steps that are asked for now.
+
+  Args:
+    path: of the result.
+    figures: with `overrides` and `summary`.
+    allowed: the `key=value` that it may have been made with.
+    steps: that are asked for.
+  """
+  made, overrides = figures["summary"]["env_steps"], tuple(figures["overrides"])
+  if overrides not in [tuple(a) for a in allowed]:
+    raise UserError(f"{path}: made with {' '.join(overrides) or 'no changes'}; move it away to make it anew")
+  if not may_stand_for(made, steps):
+    raise UserError(
+      f"{path}: made with {made:,} steps, and {steps:,} are asked for: say --steps, or move it away to make "
+      "it anew"
+    )
+
+
 def make_missing(work: Mapping[Path, Work], at_once: int, runs: Path = RUNS) -> None:
   """Makes the JSON files that are not there yet, each written when its work is done.
 
@@ -82,13 +104,13 @@ def make_missing(work: Mapping[Path, Work], at_once: int, runs: Path = RUNS) -> 
   Args:
     work: what makes the content of each.
     at_once: so many side by side.
-    runs: the folder of which `lock_machine` keeps other experiments out.
+    runs: the folder of which `lock_experiments` keeps other experiments out.
   Raises: RunError: another experiment is at work, or what `run_whole` raises.
   """
   missing = [path for path in work if not path.exists()]
   if not missing:
     return
-  with Piece(None) as piece, lock_machine(runs) as lock:
+  with Piece(None) as piece, lock_experiments(runs) as lock:
     together = Together(piece, lock)
 
     def make(path: Path) -> None:

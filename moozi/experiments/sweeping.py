@@ -22,7 +22,7 @@ from moozi.experiments.jobs import (
   progress_of,
   read_evaluation,
 )
-from moozi.experiments.pieces import MOOZI, Piece, lock_machine
+from moozi.experiments.pieces import MOOZI, Piece, lock_experiments
 from moozi.experiments.results import is_result_of, write_json, write_result
 from moozi.io.checkpoints import CheckpointInfo
 from moozi.io.metrics import read_metrics
@@ -109,7 +109,7 @@ class CommandError(Exception):
 class Sweep:
   """Does jobs until they are done or the piece is over.
 
-  Use it in a `with`: no other experiment whose folder lies beside this one is at work meanwhile. A command
+  Use it in a `with`: no other experiment whose folder lies beside this one's is at work meanwhile. A command
   that a killed sweep left running keeps others out, too, since two that train at once would spoil each
   other's wall times.
 
@@ -137,7 +137,7 @@ class Sweep:
       self._folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
       raise UserError(f"{self._folder}: cannot be made: {error.strerror}") from None
-    self._lock = lock_machine(self._folder.parent)
+    self._lock = lock_experiments(self._folder.parent)
     return self
 
   def __exit__(self, *_: object) -> None:
@@ -169,7 +169,10 @@ class Sweep:
     return not has_failed
 
   def _do(self, job: Job, results: Path) -> bool:
-    """Does what is missing of a job; whether it is done afterwards. Raises as `finish` does."""
+    """Does what is missing of a job; whether it is done afterwards.
+
+    Raises: as `finish` does. UserError: too, where its result is of other settings, or of a run that is gone.
+    """
     if is_done(job, self._folder, results):
       # One that has what is asked for may have more.
       other = [key for key in other_settings(job, self._folder, results) if key not in GROWS]
@@ -179,7 +182,13 @@ class Sweep:
           "it anew"
         )
       return True
-    figures = None if self._piece.is_over else self.finish(job, results)
+    owner = results / job.run_name
+    if owner.exists() and not (self._folder / job.run_name).exists():
+      raise UserError(
+        f"its run, {self._folder / job.run_name}, is not there, and {owner} is of it; another one would not "
+        "be the same: move the result away to begin anew"
+      )
+    figures = None if self._piece.is_over else self.finish(job)
     if figures is None:
       return False
     run = RunDirectory.open(self._folder / job.run_name)
@@ -187,20 +196,15 @@ class Sweep:
     self._tell(f"{job.name}: done")
     return True
 
-  def finish(self, job: Job, results: Path) -> list[dict[str, Any]] | None:
+  def finish(self, job: Job) -> list[dict[str, Any]] | None:
     """Trains to the end of the job's run and makes its evaluations, as far as that has not been done.
 
     Returns: the evaluations' figures; None where the piece was over before that.
     Raises: CommandError: a command ended by itself, and not well. UserError: the run was begun with other
-      settings, or another job's result is of it and it is gone. RunError: another process writes there.
+      settings. RunError: another process writes there.
     """
     progress = progress_of(job, self._folder)
     if not progress.is_complete:
-      if job.run is not None and not progress.has_folder and (results / job.run).exists():
-        raise UserError(
-          f"its run, {self._folder / job.run}, is not there, and {results / job.run} is of it: another one "
-          "in its place would not be the same"
-        )
       if self._piece.left_s < LEAST_TRAINING_S:
         return None
       progress = self._train(job, progress)

@@ -128,7 +128,7 @@ class _Loop:
       can_sample = self._replay.can_sample(self._config.learner.batch_size)
       if not self._collectors.workers:
         self._pacer.pass_steps(can_sample)
-      yield from self._search_again(can_sample)
+      yield from self._reanalyze(can_sample)
       yield from self._learn(can_sample)
       yield Worked(**self._counters(), reports=self._work.reports())
 
@@ -173,7 +173,7 @@ class _Loop:
         yield Collected(**self._counters(), segment=segment, first_lane=index * num_envs, follows=follows)
       self._with_gap = self._with_gap | {index} if taken.num_lost else self._with_gap - {index}
 
-  def _search_again(self, can_sample: bool) -> Iterator[Event]:
+  def _reanalyze(self, can_sample: bool) -> Iterator[Event]:
     """Replay → positions, searched again with the target network → replay."""
     reanalyzer = self._reanalyzer
     while reanalyzer is not None and can_sample and self._pacer.may_reanalyze():
@@ -256,9 +256,8 @@ class _Loop:
   def _whole_state(self, is_final: bool, has_worlds: bool = True) -> StateReady:
     progress: State = {"worlds_began_at": self._collectors.began_at, "wall_s": self._wall_s()}
     progress |= prefixed("pacer", self._pacer.get_state())
-    progress |= prefixed("evaluations", self._evaluations.get_state()) | prefixed(
-      "best", self._best.get_state()
-    )
+    progress |= prefixed("evaluations", self._evaluations.get_state())
+    progress |= prefixed("best", self._best.get_state())
     if self._reanalyzer is not None:
       progress |= prefixed("reanalyze", self._reanalyzer.get_state())
     with self._work.doing(SERVER, "checkpoint"):

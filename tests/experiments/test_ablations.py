@@ -8,7 +8,7 @@ from moozi.core.config import Config
 from moozi.experiments import ablations, scratch
 from moozi.experiments.ablations import Ablation, main
 from moozi.experiments.jobs import differences
-from moozi.experiments.pieces import lock_machine
+from moozi.experiments.pieces import lock_experiments
 from moozi.io.config import load_config
 from tests.experiments.made import load_script
 
@@ -100,7 +100,7 @@ def test_asterix_s_runs_are_cut_by_no_clock(begun):
 
 
 def test_what_is_missing_is_made_and_the_table_printed(begun, tmp_path, capsys, monkeypatch):
-  monkeypatch.setattr(scratch, "lock_machine", lambda runs: lock_machine(tmp_path / "runs"))
+  monkeypatch.setattr(scratch, "lock_experiments", lambda runs: lock_experiments(tmp_path / "runs"))
   (tmp_path / "config.yaml").write_text("env: {name: 'tiny:catch'}\n")
   variants = {"default": (), "other": ("targets.n_step=3",)}
 
@@ -123,11 +123,11 @@ def test_what_is_missing_is_made_and_the_table_printed(begun, tmp_path, capsys, 
 
   # What was made otherwise is neither pooled nor taken for what is asked for.
   for changed, arguments, said in (
-    (ablation(), ["--steps", "2000"], "made with 1,000 steps, and 2,000 are asked for: say --steps 1000, or"),
+    (ablation(), ["--steps", "2000"], "made with 1,000 steps, and 2,000 are asked for: say --steps, or"),
     (
       ablation(other=("targets.n_step=4",)),
       ["--table"],
-      "made with targets.n_step=3, no longer other's: move ",
+      "other_seed0.json: made with targets.n_step=3; move ",
     ),
   ):
     assert main(changed, "doc", arguments) == 2
@@ -139,4 +139,5 @@ def test_what_is_missing_is_made_and_the_table_printed(begun, tmp_path, capsys, 
 def test_committed_results_are_of_the_variants_as_they_are(experiment, steps):
   ablation = load_script("experiments", experiment, "ablation.py").ABLATION
   assert ablation.steps == steps
-  assert ablation.table(steps).count("\n") >= 1
+  made = {path.stem.rpartition("_seed")[0] for path in ablation.results.glob("*.json")}
+  assert ablation.table(steps).count("\n") == 1 + len(made)

@@ -1,7 +1,9 @@
 """Commands in a piece of time: they run to their end, or are told once, and never outlive their caller."""
 
+import concurrent.futures
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -81,3 +83,28 @@ def test_a_signal_ends_the_piece_and_only_while_it_lasts(number):
     os.kill(os.getpid(), number)
     assert piece.is_over
   assert signal.getsignal(number) is before
+
+
+def test_the_lock_names_every_command_that_goes_on(tmp_path):
+  """One of them may outlive a caller that is killed, and who comes second must find it."""
+  named: list[str] = []
+
+  class Lock:
+    def fileno(self) -> int:
+      return 0
+
+    def name_holder(self, holder: str) -> None:
+      named.append(holder)
+
+  def look() -> None:
+    if len(named) == 2 and not (tmp_path / "go").exists():
+      (tmp_path / "go").touch()
+
+  program = "import pathlib, sys, time\nwhile not pathlib.Path(sys.argv[1]).exists():\n  time.sleep(0.05)"
+  with Piece(60) as piece, concurrent.futures.ThreadPoolExecutor(2) as pool:
+    command = [sys.executable, "-c", program, tmp_path / "go"]
+    runs = [pool.submit(piece.run, command, subprocess.DEVNULL, None, look, Lock()) for _ in range(2)]
+    assert [run.result() for run in runs] == [0, 0]
+  both = [line for line in named if " and " in line]
+  assert both[0].startswith(f"{os.getpid()} with its command ")
+  assert named[-1] == str(os.getpid())

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from moozi.core.errors import RunError
+from moozi.core.errors import RunError, UserError
 from moozi.experiments import scratch
-from moozi.experiments.pieces import lock_machine
+from moozi.experiments.pieces import lock_experiments
+from moozi.experiments.sweeping import Sweep
 from moozi.io.config import load_config
 from tests.experiments.made import load_script
 
@@ -76,12 +77,12 @@ def test_a_signal_ends_the_runs_and_begins_no_other(program, tmp_path):
 def test_no_other_experiment_is_at_work_meanwhile(program, tmp_path):
   work = {tmp_path / "out/1.json": job(1)}
   with (
-    lock_machine(tmp_path / "runs"),
+    lock_experiments(tmp_path / "runs"),
     pytest.raises(RunError, match="is at an experiment; one at a time can"),
   ):
     scratch.make_missing(work, 1, tmp_path / "runs")
   scratch.make_missing(work, 1, tmp_path / "runs")
-  with lock_machine(tmp_path / "runs"):
+  with lock_experiments(tmp_path / "runs"):
     scratch.make_missing(work, 1, tmp_path / "runs")  # there is nothing to do
 
 
@@ -119,3 +120,36 @@ def test_the_offline_experiments_jobs_follow_one_another(tmp_path):
   assert second.offline.trajectories == str(tmp_path / "online")
   assert (second.offline.max_env_steps, second.max_env_steps, second.reanalyze.ratio) == (500, 600, 0.8)
   assert [e.checkpoint for job in (online, offline) for e in job.evaluations] == ["500", "last"]
+
+
+def test_the_reanalyze_experiments_committed_results_are_of_its_settings(capsys):
+  module = load_script("experiments", "reanalyze_sample_efficiency", "sweep.py")
+  module.table(250_000, 0.8)
+  made = {path.stem.rpartition("_seed")[0] for path in module.RESULTS.glob("*_seed*.json")}
+  assert capsys.readouterr().out.count("\n") == 2 + len(made)
+  for steps, ratio, said in ((500_000, 0.8, "decay_steps=3906"), (250_000, 0.5, "reanalyze.ratio=0.8")):
+    with pytest.raises(UserError, match=rf"made with .*{said}.*; move it away"):
+      module.table(steps, ratio)
+
+
+def test_the_offline_experiment_goes_through_its_jobs(tmp_path, monkeypatch):
+  import argparse
+  import types
+
+  module = load_script("experiments", "offline", "sweep.py")
+
+  class OneThatFinishes(Sweep):
+    def finish(self, job):
+      path = self._folder / job.run_name
+      path.mkdir()
+      (path / "summary.json").write_text('{"training_s": 60.0}')
+      return [{"return_mean": {"online": 20.0, "offline": 18.0}[job.name]}]
+
+  listed = types.SimpleNamespace(stdout=json.dumps({"bytes": 2**20, "steps": 500_000}))
+  monkeypatch.setattr(module, "Sweep", OneThatFinishes)
+  monkeypatch.setattr(module.subprocess, "run", lambda *args, **kwargs: listed)
+  args = argparse.Namespace(
+    steps=1000, offline_steps=600, ratio=0.8, episodes=5, folder=tmp_path / "runs" / "one"
+  )
+  figures = module.measure(args)
+  assert (figures["share"], figures["mib_per_million_steps"]) == (0.9, 2.0)

@@ -242,7 +242,9 @@ def test_a_run_that_another_result_is_of_is_not_made_anew(place):
   assert not place.sweep(one, strength)
   (said,) = [line for line in place.said if line.startswith("strength: ")]
   assert said.startswith("strength: its run, ")
-  assert "another one in its place would not be the same" in said
+  assert "another one would not be the same" in said
+  assert not place.sweep(place.job(evaluations=(*TWICE, Evaluation(checkpoint="100", episodes=9))))
+  assert "another one would not be the same" in place.said[0], "nor where the one whose it is asks for more"
   assert not (place.folder / "one").exists()
   shutil.rmtree(place.results)
   assert place.sweep(strength, one), "where nothing is of it either may begin"

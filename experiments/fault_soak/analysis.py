@@ -30,7 +30,9 @@ def main() -> None:
     print("\n".join(describe(name, result)))
   if "soak_faults" in results:
     calm = [result["evaluations"] for name, result in results.items() if "calm" in name]
-    print("\n".join(compare(results["soak_faults"]["evaluations"], calm)))
+    last = results["soak_faults"]["evaluations"][-NUM_COMPARED:]
+    print("\n".join(compare(last, calm)))
+    print("\n".join(calibrate(last, calm)))
   if results:
     draw(results)
   else:
@@ -76,20 +78,41 @@ def mismatches(injected: list[dict[str, Any]], told: dict[str, int]) -> list[str
   return [f"{k}: {told[k]} told, {expected[k]} injected" for k in kinds if told[k] != expected[k]]
 
 
-def compare(faulted: list[dict[str, Any]], calm: list[list[dict[str, Any]]]) -> list[str]:
-  """Where the last evaluations with faults lie in the range of those without at about the same steps."""
-  lines, num_within = [], 0
-  for evaluation in faulted[-NUM_COMPARED:]:
+def compare(last: list[dict[str, Any]], calm: list[list[dict[str, Any]]]) -> list[str]:
+  """Where some evaluations lie in the range of those of other runs at about the same steps."""
+  lines, num_within, num_near = [], 0, 0
+  for evaluation in last:
     at, mean = evaluation["env_steps"], evaluation["return_mean"]
     near = [[e["return_mean"] for e in run if abs(e["env_steps"] - at) <= WITHIN] for run in calm]
     if not near or not all(near):
       lines.append(f"{mean:.2f} at {at / 1e6:.2f}M steps: not every run without faults came so far")
       continue
     low, high = min(map(min, near)), max(map(max, near))
-    num_within += low <= mean <= high
-    verdict = "within" if low <= mean <= high else "OUTSIDE"
-    lines.append(f"{mean:.2f} at {at / 1e6:.2f}M steps: {verdict} {low:.2f} … {high:.2f} of the runs without")
-  return [*lines, f"{num_within} of the last {len(lines)} evaluations with faults lie in the range without"]
+    error = 2 * evaluation["return_std"] / evaluation["episodes"] ** 0.5
+    off = max(low - mean, mean - high, 0.0)
+    num_within, num_near = num_within + (off == 0), num_near + (off <= error)
+    verdict = "within" if off == 0 else f"by {off:.2f} OUTSIDE"
+    lines.append(
+      f"{mean:.2f} ± {error:.2f} at {at / 1e6:.2f}M steps: {verdict} {low:.2f} … {high:.2f} of the others"
+    )
+  return [
+    *lines,
+    f"{num_within} of {len(lines)} lie in the range of the others, {num_near} by two standard errors",
+  ]
+
+
+def calibrate(last: list[dict[str, Any]], calm: list[list[dict[str, Any]]]) -> list[str]:
+  """The same of each run without faults against the other ones: what chance alone makes of the question."""
+  steps = [e["env_steps"] for e in last]
+  lines = [f"mean of the {len(last)} with faults: {statistics.mean(e['return_mean'] for e in last):.1f}"]
+  for index, run in enumerate(calm):
+    own = [min(run, key=lambda e: abs(e["env_steps"] - at)) for at in steps]
+    others = [other for i, other in enumerate(calm) if i != index]
+    mean = statistics.mean(e["return_mean"] for e in own)
+    lines.append(
+      f"run without faults {index + 1}, at these steps: mean {mean:.1f}; {compare(own, others)[-1]}"
+    )
+  return lines
 
 
 def fifths(values: list[Any]) -> list[list[Any]]:

@@ -218,7 +218,12 @@ class Soak:
   def so_far(self) -> dict[str, Any]:
     """What is known while the run goes on."""
     evaluations = [
-      {"env_steps": int(t["test/at_env_steps"]), "return_mean": t["test/return_mean"]}
+      {
+        "env_steps": int(t["test/at_env_steps"]),
+        "return_mean": t["test/return_mean"],
+        "return_std": t["test/return_std"],
+        "episodes": int(t["test/episodes"]),
+      }
       for t in self.ticks()
       if "test/return_mean" in t
     ]

@@ -156,22 +156,39 @@ def test_the_tick_that_a_stopped_run_writes_at_its_end_is_no_progress(faulted, m
 
 
 def curve(*means):
-  return [{"env_steps": 250_000 * (i + 1), "return_mean": mean} for i, mean in enumerate(means)]
+  return [
+    {"env_steps": 250_000 * (i + 1), "return_mean": mean, "return_std": 1.0, "episodes": 100}
+    for i, mean in enumerate(means)
+  ]
 
 
 def test_the_last_evaluations_are_held_against_the_range_at_about_the_same_steps():
   calm = [curve(*range(12)), curve(*range(12))]
   # At step i the calm runs span i - 2 to i + 2.
-  lines = analysis.compare(curve(0, 0, 0, 0, 0, 3, 8, 9, 10, 6.9), calm)
-  assert ["within" in line for line in lines] == [True, True, True, True, False, False]
-  assert "OUTSIDE 7.00 … 11.00" in lines[4]
-  assert lines[5].startswith("4 of the last 5 ")
+  lines = analysis.compare(curve(0, 0, 0, 0, 0, 3, 8, 9, 10.3, 6.9)[-5:], calm)
+  assert ["within" in line for line in lines] == [True, True, True, False, False, False]
+  assert lines[3] == "10.30 ± 0.20 at 2.25M steps: by 0.30 OUTSIDE 6.00 … 10.00 of the others"
+  assert "6.90 ± 0.20 at 2.50M steps: by 0.10 OUTSIDE 7.00 … 11.00" in lines[4]
+  assert lines[5] == "3 of 5 lie in the range of the others, 4 by two standard errors"
 
 
 def test_steps_that_a_calm_run_has_not_come_to_decide_nothing():
-  lines = analysis.compare(curve(*[1] * 12), [curve(*[1] * 12), curve(*[1] * 8)])
+  lines = analysis.compare(curve(*[1] * 12)[-5:], [curve(*[1] * 12), curve(*[1] * 8)])
   assert ["within" in line for line in lines[:-1]] == [True, True, True, False, False]
   assert "not every run" in lines[4]
+
+
+def test_each_run_without_faults_is_held_against_the_others():
+  calm = [curve(*[1] * 10), curve(*[1] * 10), curve(*[1] * 9, 5)]
+  lines = analysis.calibrate(curve(*range(10))[-5:], calm)
+  assert lines[0] == "mean of the 5 with faults: 7.0"
+  said = "lie in the range of the others"
+  assert (
+    lines[1] == f"run without faults 1, at these steps: mean 1.0; 5 of 5 {said}, 5 by two standard errors"
+  )
+  assert (
+    lines[3] == f"run without faults 3, at these steps: mean 1.8; 4 of 5 {said}, 4 by two standard errors"
+  )
 
 
 def test_what_was_injected_is_held_against_what_was_told():

@@ -35,9 +35,9 @@ from moozi.io.resume_store import ResumeStore
 from moozi.io.run_directory import RunDirectory
 from moozi.io.trajectories import open_trajectories
 from moozi.recording import Recorder
+from moozi.runtime.evaluations import Best
 from moozi.runtime.events import Event
 from moozi.runtime.mixed_replay import StoredTrajectories
-from moozi.runtime.pacing import Best
 from moozi.runtime.replay_snapshot import ReplaySnapshot
 from moozi.runtime.run_state import RunState
 

@@ -28,7 +28,7 @@ from moozi.core.spec import EnvSpec
 from moozi.core.work import REPLAY, SEARCHER, SERVER, WORKER
 from moozi.runtime.events import Acted, Event, Faulted, Finished, Started
 from moozi.runtime.mixed_replay import StoredTrajectories
-from moozi.runtime.pacing import CheckpointSchedule, Pacer, slack_steps
+from moozi.runtime.pacing import CheckpointSchedule, Pacer, reason_to_end, slack_steps
 from moozi.runtime.replay_door import Taken
 from moozi.runtime.run_state import RunState
 
@@ -300,13 +300,10 @@ class _Driver:
     self._testing.ask_due(self._updates.parameters, self._pacer.env_steps)
 
   def _reason_to_end(self) -> str | None:
-    if self._should_stop():
-      return "stopped"
-    if self._config.max_wall_s is not None and self._wall_s() >= self._config.max_wall_s:
-      return "max_wall_s"
     # A replay that died without a snapshot when all steps were made has nothing for anyone any more.
     is_bereft = self._pacer.has_all_steps and not self._can_sample and not self._calls
-    return "max_env_steps" if self._pacer.is_complete or is_bereft else None
+    is_complete = self._pacer.is_complete or is_bereft
+    return reason_to_end(self._should_stop(), is_complete, self._wall_s(), self._config.max_wall_s)
 
   def _finish(self, reason: str) -> Iterator[Event]:
     """Lets the work in flight arrive, takes the last state, and evaluates it.

@@ -1,4 +1,4 @@
-"""Evaluations as the driver sees them: which are due, the one under way, and the best so far."""
+"""Evaluations as the driver sees them: `runtime.evaluations`, and the one under way."""
 
 import functools
 from collections.abc import Callable
@@ -7,12 +7,10 @@ from typing import Any
 from moozi.actors.calls import Calls
 from moozi.actors.crew import Crew
 from moozi.core.config import EvaluationConfig
-from moozi.core.errors import WorldError
-from moozi.core.flat_state import State, part, prefixed
+from moozi.core.flat_state import State
 from moozi.core.work import TESTER
-from moozi.runtime.events import Evaluated, Event, StateReady, failed_evaluation
-from moozi.runtime.pacing import Best, Every
-from moozi.runtime.run_state import RunState
+from moozi.runtime.evaluations import Evaluations
+from moozi.runtime.events import Event
 
 
 class Testing:
@@ -39,17 +37,14 @@ class Testing:
     counters: Callable[[], dict[str, Any]],
     progress: State,
   ) -> None:
-    self._ray, self._crew, self._calls, self._config, self._counters = ray, crew, calls, config, counters
-    self._due, self._best = Every(config.period_env_steps), Best()
-    if progress:
-      self._due.set_state(part(progress, "evaluations"))
-      self._best.set_state(part(progress, "best"))
+    self._ray, self._crew, self._calls, self._config = ray, crew, calls, config
+    self._evaluations = Evaluations(config, counters, progress)
     self._under_way: Any = None
     self.is_final_due = False
 
   def ask_due(self, parameters: Any, env_steps: int) -> None:
     """Asks for an evaluation of these parameters where its time has come."""
-    if self._under_way is None and self._due.is_due(env_steps):
+    if self._under_way is None and self._evaluations.is_due(env_steps):
       self._ask(parameters, env_steps, self._config.episodes, is_final=False)
 
   def ask_final(self, parameters: Any, env_steps: int) -> None:
@@ -64,8 +59,7 @@ class Testing:
 
   def get_state(self) -> State:
     """What a resumed run goes on from; the one under way is made again."""
-    state = prefixed("evaluations", self._due.get_state()) | prefixed("best", self._best.get_state())
-    return state if self._under_way is None else state | {"evaluations/next": 0.0}
+    return self._evaluations.get_state(is_under_way=self._under_way is not None)
 
   def _ask(self, parameters: Any, env_steps: int, num_episodes: int, is_final: bool) -> None:
     self._under_way = self._crew.tester.run.remote(parameters, env_steps, num_episodes)
@@ -80,25 +74,19 @@ class Testing:
 
   def _on_evaluated(self, state: Any, is_final: bool, result: Any) -> list[Event]:
     self._under_way = None
-    if isinstance(result, WorldError):
-      return [failed_evaluation(self._counters(), result)]
-    out: list[Event] = [Evaluated(**self._counters(), result=result, is_final=is_final)]
-    before = self._best.get_state()
-    if self._best.is_beaten_by(result):
-      try:
-        training = self._ray.get(state)
-      except (self._ray.exceptions.RayActorError, self._ray.exceptions.ObjectLostError):
-        # The server died meanwhile, or the state's node; the call that finds it out deals with it.
-        self._best.set_state(before)
-        return out
-      counters = {"env_steps": result.env_steps, "learner_steps": int(training.learner_step)}
-      out.append(StateReady(**counters, state=RunState(training=training), is_best=True))
-    return out
+    return self._evaluations.tell(result, is_final, functools.partial(self._training, state))
+
+  def _training(self, state: Any) -> Any:
+    try:
+      return self._ray.get(state)
+    except (self._ray.exceptions.RayActorError, self._ray.exceptions.ObjectLostError):
+      # The server died meanwhile, or the state's node; the call that finds it out deals with it.
+      return None
 
   def _on_lost(self, is_final: bool) -> list[Event]:
     self._under_way = None
     if is_final:
       self.is_final_due = True
     else:
-      self._due.repeat()
+      self._evaluations.repeat()
     return []

@@ -18,24 +18,22 @@ from moozi.baselines.ppo_acting import Collector
 from moozi.baselines.ppo_network import MIN_NATURE_FRAME, PPONetwork, make_network, make_policy
 from moozi.core.config import Config
 from moozi.core.errors import NotFiniteError, SegmentError, UserError, WorldError
-from moozi.core.flat_state import part, prefixed
 from moozi.core.seeds import child_seed
 from moozi.core.spec import EnvSpec
 from moozi.envs.vector import make_vector
 from moozi.runtime.build import make_test_world
-from moozi.runtime.evaluation import Evaluator
+from moozi.runtime.evaluation import EvaluationResult, Evaluator
+from moozi.runtime.evaluations import Evaluations
 from moozi.runtime.events import (
   Acted,
-  Evaluated,
   Event,
   Faulted,
   Finished,
   Started,
   StateReady,
   Updated,
-  failed_evaluation,
 )
-from moozi.runtime.pacing import Best, CheckpointSchedule, Every
+from moozi.runtime.pacing import CheckpointSchedule, reason_to_end
 from moozi.runtime.replay_door import Refusals, Taken
 from moozi.runtime.run_state import RunState
 from moozi.runtime.skipped import SkippedUpdates, WayBack
@@ -183,10 +181,8 @@ class _Loop:
     self._collector, self._learner = collector, learner
     self._worlds_began_at, self._env_steps = worlds_began_at, env_steps
     self._evaluator = build_evaluator(config, spec)
-    self._evaluations, self._best = Every(config.evaluation.period_env_steps), Best()
-    if env_steps and state is not None:
-      self._evaluations.set_state(part(state.progress, "evaluations"))
-      self._best.set_state(part(state.progress, "best"))
+    progress = {} if state is None else state.progress
+    self._evaluations = Evaluations(config.evaluation, self._counters, progress)
     self._checkpoints = CheckpointSchedule(config.checkpoint, self._wall_s(), env_steps)
     self._way_back, self._refusals = WayBack(latest), Refusals(config.replay.max_refused_segments)
 
@@ -263,8 +259,9 @@ class _Loop:
     return Faulted(**self._counters(), **back.told(lost_updates))
 
   def _evaluate(self, num_episodes: int, is_final: bool) -> Iterator[Event]:
+    outcome: EvaluationResult | WorldError | None
     try:
-      result = self._evaluator.run(
+      outcome = self._evaluator.run(
         self._learner.state.params,
         {},
         num_episodes=num_episodes,
@@ -274,15 +271,8 @@ class _Loop:
         should_stop=self._should_stop,
       )
     except WorldError as error:
-      yield failed_evaluation(self._counters(), error)
-      return
-    if result is not None:
-      yield Evaluated(**self._counters(), result=result, is_final=is_final)
-      if self._best.is_beaten_by(result):
-        best = RunState(training=self._learner.get_state())
-        yield StateReady(**self._counters(), state=best, is_best=True)
-    elif not is_final:
-      self._evaluations.repeat()
+      outcome = error
+    yield from self._evaluations.tell(outcome, is_final, self._learner.get_state)
 
   def _whole_state(self, is_final: bool, has_worlds: bool = True) -> StateReady:
     progress = {
@@ -292,20 +282,14 @@ class _Loop:
     }
     state = RunState(
       training=self._learner.get_state(),
-      progress=progress
-      | prefixed("evaluations", self._evaluations.get_state())
-      | prefixed("best", self._best.get_state()),
+      progress=progress | self._evaluations.get_state(),
       collectors=(self._collector.get_state(),) if has_worlds else (),
     )
     return StateReady(**self._counters(), state=state, is_final=is_final)
 
   def _reason_to_end(self) -> str | None:
-    if self._env_steps >= self._config.max_env_steps:
-      return "max_env_steps"
-    if self._should_stop():
-      return "stopped"
-    max_wall_s = self._config.max_wall_s
-    return "max_wall_s" if max_wall_s is not None and self._wall_s() >= max_wall_s else None
+    is_complete = self._env_steps >= self._config.max_env_steps
+    return reason_to_end(self._should_stop(), is_complete, self._wall_s(), self._config.max_wall_s)
 
   def _counters(self) -> dict[str, Any]:
     return {"env_steps": self._env_steps, "learner_steps": self._learner.learner_step}

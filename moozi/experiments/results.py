@@ -208,7 +208,12 @@ class Result:
     """Of so many seconds since the run's start those in which it was not evaluating."""
     if not (self.has_evaluations_in_its_course and self.has_curve):
       return wall_s
-    return wall_s - sum(t.get("test/seconds", 0.0) for t in self.ticks if t["wall_s"] <= wall_s + _ROUNDED_S)
+    return wall_s - sum(seconds for end, seconds in self._evaluating if end <= wall_s + _ROUNDED_S)
+
+  @functools.cached_property
+  def _evaluating(self) -> list[tuple[float, float]]:
+    """When each evaluation ended, and how long it took, in seconds."""
+    return [(tick["wall_s"], tick["test/seconds"]) for tick in self.ticks if "test/seconds" in tick]
 
   @functools.cached_property
   def ticks(self) -> list[dict[str, Any]]:

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from moozi.core.errors import WorldError
 from moozi.core.histogram import Histogram
 from moozi.core.records import TrajectorySample
 from moozi.core.work import WorkReport
@@ -137,8 +136,3 @@ class Finished(Event):
 
   reason: str
   sample_reuse: float
-
-
-def failed_evaluation(counters: Mapping[str, int], error: WorldError) -> Faulted:
-  """An evaluation whose world failed: there is none this time, and the next one begins anew."""
-  return Faulted(**counters, counts={"env_errors": 1}, message=f"testing_worker: no evaluation: {error}")

@@ -19,10 +19,11 @@ from moozi.core.spec import EnvSpec
 from moozi.core.work import REPLAY, SEARCHER, SERVER, TESTER, WORKER
 from moozi.runtime import build, replay_snapshot
 from moozi.runtime.build import Collectors
+from moozi.runtime.evaluation import EvaluationResult
+from moozi.runtime.evaluations import Evaluations
 from moozi.runtime.events import (
   Acted,
   Collected,
-  Evaluated,
   Event,
   Faulted,
   Finished,
@@ -32,10 +33,9 @@ from moozi.runtime.events import (
   StateReady,
   Updated,
   Worked,
-  failed_evaluation,
 )
 from moozi.runtime.mixed_replay import StoredTrajectories
-from moozi.runtime.pacing import Best, CheckpointSchedule, Every, Pacer
+from moozi.runtime.pacing import CheckpointSchedule, Every, Pacer, reason_to_end
 from moozi.runtime.run_state import RunState
 from moozi.runtime.skipped import WayBack
 from moozi.runtime.work import LocalWork
@@ -93,7 +93,8 @@ class _Loop:
     self._evaluator = build.build_evaluator(config, spec)
     self._work = LocalWork(config)
     self._pacer = Pacer(config, slack_steps=0)
-    self._evaluations, self._best = Every(config.evaluation.period_env_steps), Best()
+    progress = {} if state is None else state.progress
+    self._evaluations = Evaluations(config.evaluation, self._counters, progress)
     if state is not None:
       self._take_up(state)
     self._checkpoints = CheckpointSchedule(config.checkpoint, self._wall_s(), self._pacer.env_steps)
@@ -105,8 +106,6 @@ class _Loop:
     self._learner.set_state(state.training)
     if state.progress:
       self._pacer.set_state(part(state.progress, "pacer"))
-      self._evaluations.set_state(part(state.progress, "evaluations"))
-      self._best.set_state(part(state.progress, "best"))
       if self._reanalyzer is not None:
         self._reanalyzer.set_state(part(state.progress, "reanalyze"))
     if state.replay is not None:
@@ -231,9 +230,10 @@ class _Loop:
 
   def _evaluate(self, num_episodes: int, is_final: bool) -> Iterator[Event]:
     params, net_state, version = self._learner.parameters()
+    outcome: EvaluationResult | WorldError | None
     try:
       with self._work.doing(TESTER, "evaluation"):
-        result = self._evaluator.run(
+        outcome = self._evaluator.run(
           params,
           net_state,
           num_episodes=num_episodes,
@@ -243,21 +243,13 @@ class _Loop:
           should_stop=self._should_stop,
         )
     except WorldError as error:
-      yield failed_evaluation(self._counters(), error)
-      return
-    if result is not None:
-      yield Evaluated(**self._counters(), result=result, is_final=is_final)
-      if self._best.is_beaten_by(result):
-        best = RunState(training=self._learner.get_state())
-        yield StateReady(**self._counters(), state=best, is_best=True)
-    elif not is_final:
-      self._evaluations.repeat()
+      outcome = error
+    yield from self._evaluations.tell(outcome, is_final, self._learner.get_state)
 
   def _whole_state(self, is_final: bool, has_worlds: bool = True) -> StateReady:
     progress: State = {"worlds_began_at": self._collectors.began_at, "wall_s": self._wall_s()}
     progress |= prefixed("pacer", self._pacer.get_state())
-    progress |= prefixed("evaluations", self._evaluations.get_state())
-    progress |= prefixed("best", self._best.get_state())
+    progress |= self._evaluations.get_state()
     if self._reanalyzer is not None:
       progress |= prefixed("reanalyze", self._reanalyzer.get_state())
     with self._work.doing(SERVER, "checkpoint"):
@@ -269,12 +261,8 @@ class _Loop:
     return StateReady(**self._counters(), state=state, is_final=is_final)
 
   def _reason_to_end(self) -> str | None:
-    if self._pacer.is_complete:
-      return "max_env_steps"
-    if self._should_stop():
-      return "stopped"
-    max_wall_s = self._config.max_wall_s
-    return "max_wall_s" if max_wall_s is not None and self._wall_s() >= max_wall_s else None
+    is_complete = self._pacer.is_complete
+    return reason_to_end(self._should_stop(), is_complete, self._wall_s(), self._config.max_wall_s)
 
   def _counters(self) -> dict[str, Any]:
     return {"env_steps": self._pacer.env_steps, "learner_steps": self._learner_steps}

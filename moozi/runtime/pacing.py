@@ -3,9 +3,6 @@
 Pure bookkeeping without clocks or processes of its own; `loop` and the driver ask the same questions.
 """
 
-import math
-from typing import Any
-
 from moozi.core.config import CheckpointConfig, Config
 from moozi.core.flat_state import State
 
@@ -244,23 +241,17 @@ class CheckpointSchedule:
     return any([self._milestones.is_due(env_steps), self._seconds.is_due(wall_s)])
 
 
-class Best:
-  """The best mean return of the evaluations so far."""
+def reason_to_end(is_stopped: bool, is_complete: bool, wall_s: float, max_wall_s: float | None) -> str | None:
+  """Why a run is over, if it is: `Finished.reason`.
 
-  def __init__(self) -> None:
-    self._mean = -math.inf
-
-  def is_beaten_by(self, result: Any) -> bool:
-    """Whether an EvaluationResult is better; it is the best from then on."""
-    mean = float(result.returns.mean())
-    is_better = mean > self._mean
-    self._mean = max(mean, self._mean)
-    return is_better
-
-  def get_state(self) -> State:
-    """The mean."""
-    return {"mean": self._mean}
-
-  def set_state(self, state: State) -> None:
-    """Takes the mean."""
-    self._mean = float(state["mean"])
+  Args:
+    is_stopped: it was told to end.
+    is_complete: all that it was to do is done.
+    wall_s: seconds since its start.
+    max_wall_s: when it ends at the latest.
+  """
+  if is_stopped:
+    return "stopped"  # also of one that is complete: its resumption makes the last evaluation
+  if is_complete:
+    return "max_env_steps"
+  return "max_wall_s" if max_wall_s is not None and wall_s >= max_wall_s else None

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from moozi.core.config import CheckpointConfig, Config, LearnerConfig, ReplayConfig, WorkersConfig
 from moozi.core.reanalyze_config import ReanalyzeConfig
 from moozi.io.config import load_config
-from moozi.runtime.pacing import CheckpointSchedule, Every, Pacer, slack_steps
+from moozi.runtime.pacing import CheckpointSchedule, Every, Pacer, reason_to_end, slack_steps
 
 
 def make_pacer(
@@ -295,3 +295,17 @@ def test_slack_fills_every_queue():
   assert slack_steps(load_config(None, options)) == 192 + 40
   options += ["reanalyze.ratio=0.25"]
   assert slack_steps(load_config(None, options)) == 192 + 360
+
+
+@pytest.mark.parametrize(
+  ("is_stopped", "is_complete", "wall_s", "reason"),
+  [
+    (False, False, 9.9, None),
+    (False, False, 10.0, "max_wall_s"),
+    (False, True, 10.0, "max_env_steps"),
+    (True, True, 10.0, "stopped"),
+  ],
+)
+def test_why_a_run_is_over(is_stopped, is_complete, wall_s, reason):
+  assert reason_to_end(is_stopped, is_complete, wall_s, max_wall_s=10.0) == reason
+  assert reason_to_end(False, False, 1e9, max_wall_s=None) is None

@@ -1,6 +1,6 @@
 """Asterix with one thing changed at a time, at equal environment steps; resumable.
 
-    python experiments/asterix_ablation/ablation.py [--steps 300000] [--seeds 2] [--table]
+    python experiments/asterix_ablation/ablation.py [--steps 500000] [--seeds 2] [--table]
 
 Runs every (variant, seed) that has no result yet through `moozi train … runtime=local`, as many side by
 side as there are cores, one thread each, and keeps `results/<variant>_seed<n>.json`. Then prints the table;
@@ -18,6 +18,7 @@ ABLATION = Ablation(
   config=HERE.parents[1] / "config" / "minatar" / "asterix.yaml",
   results=HERE / "results",
   common=("max_wall_s=null", "evaluation.period_env_steps=100000"),
+  steps=500_000,
   variants={
     "default": (),
     "no_q_range_floor": ("planners.train.q_range_floor=1e-8", "planners.test.q_range_floor=1e-8"),

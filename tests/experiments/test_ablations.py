@@ -135,7 +135,10 @@ def test_what_is_missing_is_made_and_the_table_printed(begun, tmp_path, capsys, 
   assert len(begun) == 4
 
 
-@pytest.mark.parametrize(("experiment", "steps"), [("minatar_two_cores", 300_000), ("value_lag", 750_000)])
+@pytest.mark.parametrize(
+  ("experiment", "steps"),
+  [("minatar_two_cores", 300_000), ("asterix_ablation", 500_000), ("value_lag", 750_000)],
+)
 def test_committed_results_are_of_the_variants_as_they_are(experiment, steps):
   ablation = load_script("experiments", experiment, "ablation.py").ABLATION
   assert ablation.steps == steps

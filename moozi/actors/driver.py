@@ -300,10 +300,12 @@ class _Driver:
     self._testing.ask_due(self._updates.parameters, self._pacer.env_steps)
 
   def _reason_to_end(self) -> str | None:
+    if self._should_stop():
+      return "stopped"  # at once, also of one that is complete: `_finish` then waits for nobody
     # A replay that died without a snapshot when all steps were made has nothing for anyone any more.
     is_bereft = self._pacer.has_all_steps and not self._can_sample and not self._calls
     is_complete = self._pacer.is_complete or is_bereft
-    return reason_to_end(self._should_stop(), is_complete, self._wall_s(), self._config.max_wall_s)
+    return reason_to_end(is_complete, False, self._wall_s(), self._config.max_wall_s)
 
   def _finish(self, reason: str) -> Iterator[Event]:
     """Lets the work in flight arrive, takes the last state, and evaluates it.

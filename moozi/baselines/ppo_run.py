@@ -289,7 +289,7 @@ class _Loop:
 
   def _reason_to_end(self) -> str | None:
     is_complete = self._env_steps >= self._config.max_env_steps
-    return reason_to_end(self._should_stop(), is_complete, self._wall_s(), self._config.max_wall_s)
+    return reason_to_end(is_complete, self._should_stop(), self._wall_s(), self._config.max_wall_s)
 
   def _counters(self) -> dict[str, Any]:
     return {"env_steps": self._env_steps, "learner_steps": self._learner.learner_step}

@@ -241,17 +241,17 @@ class CheckpointSchedule:
     return any([self._milestones.is_due(env_steps), self._seconds.is_due(wall_s)])
 
 
-def reason_to_end(is_stopped: bool, is_complete: bool, wall_s: float, max_wall_s: float | None) -> str | None:
+def reason_to_end(is_complete: bool, is_stopped: bool, wall_s: float, max_wall_s: float | None) -> str | None:
   """Why a run is over, if it is: `Finished.reason`.
 
   Args:
+    is_complete: all that it was to do is done; there is nothing to go on with, also where it was stopped.
     is_stopped: it was told to end.
-    is_complete: all that it was to do is done.
     wall_s: seconds since its start.
     max_wall_s: when it ends at the latest.
   """
-  if is_stopped:
-    return "stopped"  # also of one that is complete: its resumption makes the last evaluation
   if is_complete:
     return "max_env_steps"
+  if is_stopped:
+    return "stopped"
   return "max_wall_s" if max_wall_s is not None and wall_s >= max_wall_s else None

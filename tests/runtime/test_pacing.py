@@ -298,14 +298,15 @@ def test_slack_fills_every_queue():
 
 
 @pytest.mark.parametrize(
-  ("is_stopped", "is_complete", "wall_s", "reason"),
+  ("is_complete", "is_stopped", "wall_s", "reason"),
   [
     (False, False, 9.9, None),
     (False, False, 10.0, "max_wall_s"),
-    (False, True, 10.0, "max_env_steps"),
-    (True, True, 10.0, "stopped"),
+    (False, True, 10.0, "stopped"),
+    (True, False, 10.0, "max_env_steps"),
+    (True, True, 10.0, "max_env_steps"),
   ],
 )
-def test_why_a_run_is_over(is_stopped, is_complete, wall_s, reason):
-  assert reason_to_end(is_stopped, is_complete, wall_s, max_wall_s=10.0) == reason
+def test_why_a_run_is_over(is_complete, is_stopped, wall_s, reason):
+  assert reason_to_end(is_complete, is_stopped, wall_s, max_wall_s=10.0) == reason
   assert reason_to_end(False, False, 1e9, max_wall_s=None) is None

@@ -187,7 +187,9 @@ class Resumed:
 def load_resumed(config: Config, spec: EnvSpec, run: RunDirectory) -> Resumed:
   """The newest whole state of a run, which the caller has claimed.
 
-  Raises: UserError: there is none, or the run has made all the steps it was to make.
+  A run that was stopped or killed when it had all its steps, before it was evaluated, goes on to its end.
+
+  Raises: UserError: there is none, or the run came to its own end and is given no more to do.
   """
   for folder in (run.checkpoints_path, run.resume_path):
     mend_checkpoints(folder)
@@ -200,12 +202,13 @@ def load_resumed(config: Config, spec: EnvSpec, run: RunDirectory) -> Resumed:
       "last parameters"
     )
   recorder = found.recorder or {}
-  if recorder["env_steps"] >= config.max_env_steps:
+  is_over = run.ended_at(int(recorder["env_steps"]), int(recorder["learner_steps"]))
+  if is_over and recorder["env_steps"] >= config.max_env_steps:
     raise UserError(
       f"{run.path}: has made {recorder['env_steps']:,} environment steps, and max_env_steps="
       f"{config.max_env_steps}; give a larger one to go on"
     )
-  if config.max_wall_s is not None and recorder["wall_s"] >= config.max_wall_s:
+  if is_over and config.max_wall_s is not None and recorder["wall_s"] >= config.max_wall_s:
     raise UserError(
       f"{run.path}: has taken {recorder['wall_s']:.0f} s, and max_wall_s={config.max_wall_s:g}; "
       "give a larger one to go on"

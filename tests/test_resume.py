@@ -208,6 +208,29 @@ def test_checkpoints_of_steps_that_are_made_again_are_made_again(door, run):
   assert read_best(run / "checkpoints") in again
 
 
+@pytest.mark.parametrize("left", ["killed", "stopped", "an older summary"])
+def test_a_run_with_all_its_steps_that_did_not_come_to_its_end_does(door, run, left):
+  """It was ended in its last evaluation."""
+  path = run / "summary.json"
+  before = json.loads(path.read_text())
+  if left == "killed":
+    path.unlink()
+  else:
+    changed = {"reason": "stopped"} if left == "stopped" else {"learner_steps": before["learner_steps"] - 2}
+    path.write_text(json.dumps(before | changed))
+  status, out, err = door("train", "--resume", run)
+  assert status == 0, err
+  assert "goes on from step_000000160" in err
+  assert "random play:" in out
+  after = json.loads(path.read_text())
+  same = ("env_steps", "learner_steps", "reason", "test_return_mean", "test_episodes", "test_at_env_steps")
+  assert [after[key] for key in same] == [before[key] for key in same]
+  assert [info.env_steps for info in list_checkpoints(run / "resume")][-1] == 160
+  status, _, err = door("train", "--resume", run)
+  assert status == 2
+  assert "has made 160 environment steps" in err
+
+
 def test_a_damaged_block_of_replay_is_passed_over(door, run):
   newest = list_checkpoints(run / "resume")[-1]
   older = {e["file"] for e in list_checkpoints(run / "resume")[-2].meta["blocks"].values()}

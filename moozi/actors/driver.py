@@ -300,12 +300,10 @@ class _Driver:
     self._testing.ask_due(self._updates.parameters, self._pacer.env_steps)
 
   def _reason_to_end(self) -> str | None:
-    if self._should_stop():
-      return "stopped"  # at once, also of one that is complete: `_finish` then waits for nobody
     # A replay that died without a snapshot when all steps were made has nothing for anyone any more.
     is_bereft = self._pacer.has_all_steps and not self._can_sample and not self._calls
     is_complete = self._pacer.is_complete or is_bereft
-    return reason_to_end(is_complete, False, self._wall_s(), self._config.max_wall_s)
+    return reason_to_end(is_complete, self._should_stop(), self._wall_s(), self._config.max_wall_s)
 
   def _finish(self, reason: str) -> Iterator[Event]:
     """Lets the work in flight arrive, takes the last state, and evaluates it.
@@ -335,6 +333,8 @@ class _Driver:
     # What a world holds outside its process ends well; one that does not end holds nobody up.
     if closing:
       self._ray.wait(closing, num_returns=len(closing), timeout=_CLOSE_TIMEOUT_S)
+    if reason != "stopped":
+      reason = self._testing.reason_at_end(reason)
     yield Finished(**self._counters(), reason=reason, sample_reuse=self._pacer.sample_reuse)
 
   def _drain(self, timeout_s: float = math.inf) -> Iterator[Event]:

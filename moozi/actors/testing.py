@@ -53,6 +53,10 @@ class Testing:
       self.is_final_due = False
       self._ask(parameters, env_steps, self._config.final_episodes, is_final=True)
 
+  def reason_at_end(self, reason: str) -> str:
+    """Why the run is over, after the one at its end."""
+    return self._evaluations.reason_at_end(reason)
+
   def forget(self) -> None:
     """Waits no more for the one under way; a resumed run makes it again."""
     self._calls.forget(self._under_way)
@@ -63,7 +67,7 @@ class Testing:
 
   def _ask(self, parameters: Any, env_steps: int, num_episodes: int, is_final: bool) -> None:
     self._under_way = self._crew.tester.run.remote(parameters, env_steps, num_episodes)
-    # The state beside the parameters that are played with, should they turn out to be the best.
+    # Should the parameters turn out to be the best: the state now, up to a publication's updates after them.
     state = self._crew.server.get_state.remote()
     self._calls.expect(
       self._under_way,

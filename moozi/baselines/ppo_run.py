@@ -200,6 +200,7 @@ class _Loop:
     yield self._whole_state(is_final=True)
     if reason != "stopped":
       yield from self._evaluate(self._config.evaluation.final_episodes, is_final=True)
+      reason = self._evaluations.reason_at_end(reason)
     yield Finished(**self._counters(), reason=reason, sample_reuse=float(self._config.ppo.num_epochs))
 
   def _round(self) -> Iterator[Event]:

@@ -80,7 +80,7 @@ class Progress:
   Attributes:
     env_steps: of the newest state that it can go on from; 0: there is none.
     has_folder: the run's folder is there.
-    is_complete: it has made all its steps, or taken all its time.
+    is_complete: it has made all its steps, or taken all its time, and come to its end.
     grown: settings that the run has otherwise, and goes on with: `key=value` each.
   """
 
@@ -109,17 +109,23 @@ def progress_of(job: Job, folder: Path) -> Progress:
   newest = newest_resumable(run)
   if newest is None:
     return Progress(env_steps=0, has_folder=True, is_complete=False, grown=tuple(grown))
+  wall_s = wall_s_at_end(run, newest)
   return Progress(
     env_steps=newest.env_steps,
     has_folder=True,
-    is_complete=is_complete(newest.env_steps, wall_s_of(newest), wanted),
+    is_complete=wall_s is not None and is_complete(newest.env_steps, wall_s, wanted),
     grown=tuple(grown),
   )
 
 
-def wall_s_of(info: CheckpointInfo) -> float:
-  """Seconds of the run until the checkpoint."""
-  return float(info.meta.get("wall_s", 0.0))
+def wall_s_at_end(run: RunDirectory, newest: CheckpointInfo) -> float | None:
+  """Seconds that a run has trained which came to its end at its newest checkpoint; None: it did not.
+
+  One that was killed when it had all its steps may lack updates, and its evaluation.
+  """
+  if not run.ended_at(newest.env_steps, newest.learner_steps):
+    return None
+  return float(run.read_summary()["training_s"])
 
 
 def is_complete(env_steps: int, wall_s: float, wanted: Config) -> bool:
@@ -130,9 +136,14 @@ def is_complete(env_steps: int, wall_s: float, wanted: Config) -> bool:
 
 def differences(there: Config, here: Config) -> list[str]:
   """The keys of settings in which two configurations are not the same, but for where a run lies."""
-  before, after = (flatten_settings(config_to_dict(c)) for c in (there, here))
-  keys = sorted(before.keys() | after.keys())
-  return [k for k in keys if before.get(k) != after.get(k) and not k.startswith(_ELSEWHERE)]
+  before, after = settings_of(there), settings_of(here)
+  return [k for k in sorted(before.keys() | after.keys()) if before.get(k) != after.get(k)]
+
+
+def settings_of(config: Config) -> dict[str, Any]:
+  """The settings of a configuration by their dotted keys, but for where a run lies and how it is watched."""
+  settings = flatten_settings(config_to_dict(config))
+  return {key: value for key, value in settings.items() if not key.startswith(_ELSEWHERE)}
 
 
 def newest_resumable(run: RunDirectory) -> CheckpointInfo | None:

@@ -20,6 +20,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from moozi.core.config import Config
 from moozi.core.errors import UserError
 from moozi.envs import minatar
@@ -30,7 +32,7 @@ from moozi.experiments.jobs import (
   differences,
   is_complete,
   newest_resumable,
-  wall_s_of,
+  wall_s_at_end,
 )
 from moozi.io.code_version import code_commit
 from moozi.io.config import save_config
@@ -95,7 +97,7 @@ def _came_of(job: Job, run: RunDirectory) -> dict[str, Any]:
   assert newest is not None, "the run is complete"
   return {
     "env_steps": newest.env_steps,
-    "wall_s": wall_s_of(newest),
+    "wall_s": wall_s_at_end(run, newest),
     "commit": newest.meta.get("commit"),
     "evaluations": [dataclasses.asdict(evaluation) for evaluation in job.evaluations],
   }
@@ -152,7 +154,8 @@ def thin(ticks: Sequence[dict[str, Any]], most: int = MAX_TICKS) -> list[dict[st
 
 
 def _short(value: Any) -> Any:
-  return float(f"{value:.{_DIGITS}g}") if isinstance(value, float) else value
+  is_rounded = isinstance(value, float) and not value.is_integer()
+  return float(f"{value:.{_DIGITS}g}") if is_rounded else value
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -209,6 +212,15 @@ class Result:
     if not (self.has_evaluations_in_its_course and self.has_curve):
       return wall_s
     return wall_s - sum(seconds for end, seconds in self._evaluating if end <= wall_s + _ROUNDED_S)
+
+  def wall_s_at(self, env_steps: Sequence[float]) -> np.ndarray:
+    """Seconds of training [N] until the run had so many steps [N], between its ticks in proportion.
+
+    Not when their evaluations arrived: those that Ray makes beside training come later.
+    """
+    steps, first = np.unique([tick["env_steps"] for tick in self.ticks], return_index=True)
+    seconds = [self.without_evaluations(self.ticks[i]["wall_s"]) for i in first]
+    return np.interp(env_steps, steps, seconds)
 
   @functools.cached_property
   def _evaluating(self) -> list[tuple[float, float]]:

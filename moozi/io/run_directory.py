@@ -34,7 +34,9 @@ from moozi.io.yaml_files import read_yaml, write_text
 SUMMARY_KEYS = (
   "env_steps",
   "learner_steps",
+  "reason",
   "wall_s",
+  "training_s",
   "env_steps_per_s",
   "learner_samples_per_s",
   "sample_reuse",
@@ -226,6 +228,15 @@ class RunDirectory:
       raise UserError(f"{self.path}: no summary.json: the run has not come to its end") from None
     except (OSError, ValueError, RecursionError) as e:
       raise UserError(f"{self.summary_path}: cannot be read: {e}") from None
+
+  def ended_at(self, env_steps: int, learner_steps: int) -> bool:
+    """Whether the run came to its own end there, with its evaluation; not one that was stopped or killed."""
+    try:
+      summary = self.read_summary()
+    except UserError:
+      return False
+    where = summary.get("env_steps"), summary.get("learner_steps")
+    return where == (env_steps, learner_steps) and summary.get("reason") != "stopped"
 
 
 def read_run_config(path: Path) -> Config:

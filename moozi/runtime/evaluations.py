@@ -27,6 +27,7 @@ class Evaluations:
   ) -> None:
     self._due, self._best = Every(config.period_env_steps), Best()
     self._counters = counters
+    self._has_final = False
     if progress:
       self._due.set_state(part(progress, "evaluations"))
       self._best.set_state(part(progress, "best"))
@@ -48,15 +49,17 @@ class Evaluations:
     """The events of an evaluation.
 
     Args:
-      outcome: what it came to; None: it was stopped, and is due again unless it was the one at the end.
+      outcome: what it came to; None: it was stopped, and a resumed run makes it.
       is_final: it was that.
-      get_training: the training state, in NumPy, of the parameters that played; asked for where they are
-        the best so far. None: it is lost, and the best stays what it was.
+      get_training: the training state, in NumPy, to keep where what it came to is the best so far: of the
+        parameters that played, or with Ray of a few updates later. None: it is lost, and the best stays what
+        it was.
     """
     if outcome is None:
       if not is_final:
         self.repeat()
       return []
+    self._has_final = self._has_final or is_final
     if isinstance(outcome, WorldError):
       message = f"testing_worker: no evaluation: {outcome}"
       return [Faulted(**self._counters(), counts={"env_errors": 1}, message=message)]
@@ -69,6 +72,10 @@ class Evaluations:
         StateReady(env_steps=outcome.env_steps, learner_steps=learner_steps, state=best, is_best=True)
       )
     return events
+
+  def reason_at_end(self, reason: str) -> str:
+    """Why a run is over, after its evaluation at the end: one that was stopped meanwhile is not done."""
+    return reason if self._has_final else "stopped"
 
   def get_state(self, is_under_way: bool = False) -> State:
     """What a resumed run goes on from.

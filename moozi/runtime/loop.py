@@ -135,6 +135,7 @@ class _Loop:
     if reason != "stopped":
       yield from self._evaluate(self._config.evaluation.final_episodes, is_final=True)
       yield Worked(**self._counters(), reports=self._work.reports())
+      reason = self._evaluations.reason_at_end(reason)
     yield Finished(**self._counters(), reason=reason, sample_reuse=self._pacer.sample_reuse)
 
   def _act(self) -> Iterator[Event]:

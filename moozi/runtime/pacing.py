@@ -245,13 +245,13 @@ def reason_to_end(is_complete: bool, is_stopped: bool, wall_s: float, max_wall_s
   """Why a run is over, if it is: `Finished.reason`.
 
   Args:
-    is_complete: all that it was to do is done; there is nothing to go on with, also where it was stopped.
-    is_stopped: it was told to end.
+    is_complete: all that it was to learn from is learned.
+    is_stopped: it was told to end, and evaluates nothing more; a resumed run does.
     wall_s: seconds since its start.
     max_wall_s: when it ends at the latest.
   """
-  if is_complete:
-    return "max_env_steps"
   if is_stopped:
     return "stopped"
+  if is_complete:
+    return "max_env_steps"
   return "max_wall_s" if max_wall_s is not None and wall_s >= max_wall_s else None

@@ -259,7 +259,7 @@ def test_a_last_frame_has_no_part_in_the_loss_and_no_gradient():
   assert np.abs(grads["logits"][:3, 1:]).min() > 0
 
 
-def test_a_minibatch_of_last_frames_alone_changes_nothing():
+def test_a_minibatch_of_last_frames_alone_has_no_loss_and_no_gradient():
   params, batch = table_batch([1.1, 0.9], [1, -2], target=[5, 5], is_live=[0, 0])
   (total, _), grads = graded(PPOConfig())(params, batch)
   assert total == 0.0

@@ -217,6 +217,21 @@ def test_a_stop_and_the_wall_time_end_a_run_with_a_checkpoint():
   assert any(isinstance(e, Evaluated) and e.is_final for e in timed)
 
 
+def test_a_run_that_was_stopped_in_its_last_evaluation_makes_it_then():
+  config = configure()
+  stop, events = [False], []
+  for e in ppo_run.run(config, build.world_spec(config), should_stop=lambda: stop[0]):
+    events.append(e)
+    stop[0] = stop[0] or (isinstance(e, StateReady) and e.is_final)
+  assert events[-1].env_steps >= config.max_env_steps
+  assert events[-1].reason == "stopped"
+  state = next(e.state for e in events if isinstance(e, StateReady) and e.is_final)
+  again = run(state=state)
+  assert not any(isinstance(e, (Acted, Updated)) for e in again)
+  assert [e.is_final for e in again if isinstance(e, Evaluated)] == [True]
+  assert again[-1].reason == "max_env_steps"
+
+
 def test_a_template_has_the_states_shapes(events):
   config = configure()
   template = ppo_run.training_state_template(config, build.world_spec(config))

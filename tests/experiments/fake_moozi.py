@@ -1,8 +1,9 @@
 """Stands in for `moozi` in tests of sweeps: leaves what the program leaves, without training anything.
 
 What lies in the folder of the runs says how it behaves: with `pause` a run stops at half of its steps and has
-its caller told that the time is over; with `fail` every evaluation fails; with `hang` a run leaves its
-process id in `hanging`, and does nothing more.
+its caller told that the time is over; with `fail` every evaluation fails; with `die` a run
+ends at its last step as one that is killed there; with `hang` it leaves its process id in `hanging`, and does
+nothing more.
 """
 
 import itertools
@@ -49,12 +50,20 @@ def train(arguments: list[str]) -> None:
   tick = {"env_steps": steps, "learner_steps": steps, "wall_s": 60.0 * steps, "test/return_mean": 1.5}
   with run.metrics_path.open("a") as file:
     file.write(json.dumps(tick) + "\n")
-  if pause.exists():
+  if pause.exists():  # also of one that its own time has ended: no evaluation is begun any more
     os.kill(os.getppid(), signal.SIGTERM)
     while not stopped:
       signal.pause()
-  summary = dict.fromkeys(SUMMARY_KEYS, 0) | {"env_steps": steps}
-  run.write_summary(summary | {"reason": "stopped" if pause.exists() else "max_env_steps"})
+  if (run.path.parent / "die").exists():
+    return
+  summary = dict.fromkeys(SUMMARY_KEYS, 0) | {
+    "env_steps": steps,
+    "learner_steps": steps,
+    "training_s": 60.0 * steps,
+  }
+  is_timed_out = config.max_wall_s is not None and 60.0 * steps >= config.max_wall_s
+  reason = "max_wall_s" if is_timed_out else "stopped" if pause.exists() else "max_env_steps"
+  run.write_summary(summary | {"reason": reason})
 
 
 def evaluate(arguments: list[str]) -> None:

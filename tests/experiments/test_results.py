@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from moozi.core.errors import UserError
@@ -22,12 +23,14 @@ def test_evaluations_stay_and_of_the_others_so_many_and_the_last():
   ticks = [{"env_steps": i, "loss/total": i / 3} for i in range(1000)]
   for i in (3, 500):
     ticks[i]["test/return_mean"] = 1.0
+    ticks[i]["test/at_env_steps"] = 2_801_664.0
   kept = thin(ticks, most=100)
   steps = [tick["env_steps"] for tick in kept]
   assert {3, 500, 999} <= set(steps)
   assert 90 <= len(steps) <= 102
   assert steps == sorted(steps)
   assert kept[-1]["loss/total"] == 333.0
+  assert kept[steps.index(3)]["test/at_env_steps"] == 2_801_664, "whole numbers stay"
   assert next(t for t in kept if t["env_steps"] == 500)["loss/total"] == 166.667
   few = [{"env_steps": 1}, {"env_steps": 2}]
   assert thin(few, most=100) == few
@@ -68,6 +71,26 @@ def test_a_folder_that_is_no_result_is_named(tmp_path):
   (folder / "machine.json").write_text("[]")
   with pytest.raises(UserError, match=r"/a: not a result: TypeError"):
     read_results(tmp_path)
+
+
+def test_seconds_until_a_step_are_those_of_training_and_not_of_an_evaluation_s_arrival(tmp_path):
+  """With Ray the evaluation of step 100 arrives when the run has 300; at the end updates are still made."""
+  ray = make_result(tmp_path, "ray", [], [])
+  ticks = [(0, 10.0), (200, 30.0), (300, 45.0), (400, 50.0), (400, 70.0)]
+  lines = [{"env_steps": steps, "wall_s": at, "test/seconds": 40.0} for steps, at in ticks]
+  (ray / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+  # PPO waits for each: two seconds at 100, and two at 200.
+  make_result(
+    tmp_path,
+    "waits",
+    [],
+    [(100, 12.0, 1.0), (200, 24.0, 1.0)],
+    overrides=("algorithm=ppo",),
+    test_seconds=2.0,
+  )
+  by_name = {result.path.name: result for result in read_results(tmp_path)}
+  np.testing.assert_allclose(by_name["ray"].wall_s_at([100, 250, 400]), [20.0, 37.5, 50.0])
+  np.testing.assert_allclose(by_name["waits"].wall_s_at([100, 150, 200]), [10.0, 15.0, 20.0])
 
 
 def test_seeds_of_one_thing_differ_in_the_seed_and_in_how_long_they_lasted(tmp_path):

@@ -98,6 +98,19 @@ def test_a_run_that_was_stopped_is_not_done_and_goes_on(place):
   assert place.describe(job) == "done"
 
 
+def test_a_run_that_was_killed_with_all_its_steps_is_not_done_and_goes_on(place):
+  """It may lack updates, which a driver makes after the last steps, and has no summary."""
+  job = place.job()
+  (place.folder / "die").touch()
+  place.sweep(job)
+  assert "one: stopped at 100 steps" in place.said
+  assert not place.results.exists()
+  (place.folder / "die").unlink()
+  assert place.sweep(job)
+  assert place.said[0] == "one: goes on from 100 steps"
+  assert place.describe(job) == "done"
+
+
 def test_a_piece_that_is_nearly_over_begins_no_training(place):
   piece = Piece(sweeping.LEAST_TRAINING_S / 2)
   with piece, Sweep(place.folder, piece, place.said.append, FAKE) as sweep:

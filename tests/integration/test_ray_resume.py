@@ -1,5 +1,6 @@
 """The real system, killed and resumed."""
 
+import json
 import os
 import signal
 import subprocess
@@ -36,6 +37,24 @@ def resumable(run: Path) -> list[CheckpointInfo]:
   """What a run can be resumed from: both halves are there."""
   names = {c.name for c in list_checkpoints(run / "resume")}
   return [c for c in list_checkpoints(run / "checkpoints") if c.name in names]
+
+
+@pytest.mark.slow
+def test_a_stop_in_the_last_evaluation_is_made_good(tmp_path):
+  process = start(tmp_path, "max_env_steps=320", "evaluation.final_episodes=1000000", "logging.period_s=0.2")
+  run = tmp_path / "one"
+  wait_for(process, lambda: any(info.env_steps == 320 for info in resumable(run)), "the last checkpoint")
+  os.killpg(process.pid, signal.SIGTERM)
+  _, err = finish(process, 60)
+  assert process.returncode == 0, err
+  stopped = json.loads((run / "summary.json").read_text())
+  assert (stopped["reason"], stopped["env_steps"]) == ("stopped", 320)
+  again = resume(run, "evaluation.final_episodes=3")
+  _, err = finish(again, 300)
+  assert again.returncode == 0, err
+  ended = json.loads((run / "summary.json").read_text())
+  assert (ended["reason"], ended["test_episodes"], ended["test_at_env_steps"]) == ("max_env_steps", 3, 320)
+  assert ended["learner_steps"] == stopped["learner_steps"]
 
 
 @pytest.mark.slow

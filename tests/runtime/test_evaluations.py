@@ -58,6 +58,19 @@ def test_a_world_that_fails_costs_its_evaluation_and_nothing_else():
   assert evaluations.is_due(200)
 
 
+def test_a_run_that_is_stopped_in_its_last_evaluation_is_not_done():
+  evaluations = make()
+  evaluations.tell(result(2.0), False, lambda: TRAINING)
+  assert evaluations.reason_at_end("max_env_steps") == "stopped"
+  evaluations.tell(None, True, lambda: TRAINING)
+  assert evaluations.reason_at_end("max_env_steps") == "stopped"
+  evaluations.tell(result(1.0), True, lambda: TRAINING)
+  assert evaluations.reason_at_end("max_wall_s") == "max_wall_s"
+  evaluations = make()
+  evaluations.tell(WorldError("it fell"), True, lambda: TRAINING)
+  assert evaluations.reason_at_end("max_env_steps") == "max_env_steps", "it would fall again"
+
+
 @pytest.mark.parametrize("is_final", [False, True])
 def test_one_that_was_stopped_is_made_again_but_for_the_one_at_the_end(is_final):
   evaluations = make()

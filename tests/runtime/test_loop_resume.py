@@ -81,6 +81,22 @@ def test_a_run_that_was_stopped_in_an_evaluation_makes_it_first():
   assert again[1].env_steps == last.env_steps
 
 
+def test_a_run_that_was_stopped_in_its_last_evaluation_makes_it_then():
+  config = load_config(None, [*TINY, *PERIODS])
+  stop, events = [False], []
+  for e in loop.run(config, build.world_spec(config), should_stop=lambda: stop[0]):
+    events.append(e)
+    stop[0] = stop[0] or (isinstance(e, StateReady) and e.is_final)
+  assert events[-1].env_steps == config.max_env_steps
+  assert events[-1].reason == "stopped"
+  last = next(e for e in events if isinstance(e, StateReady) and e.is_final)
+  again = list(loop.run(config, build.world_spec(config), state=last.state))
+  assert not any(isinstance(e, (Acted, Updated)) for e in again)
+  assert [e.is_final for e in again if isinstance(e, Evaluated)] == [True]
+  assert again[-1].reason == "max_env_steps"
+  assert again[-1].learner_steps == events[-1].learner_steps
+
+
 @pytest.mark.slow
 def test_other_workers_begin_new_games_and_keep_the_steps():
   events = whole_run()

@@ -304,7 +304,7 @@ def test_slack_fills_every_queue():
     (False, False, 10.0, "max_wall_s"),
     (False, True, 10.0, "stopped"),
     (True, False, 10.0, "max_env_steps"),
-    (True, True, 10.0, "max_env_steps"),
+    (True, True, 10.0, "stopped"),
   ],
 )
 def test_why_a_run_is_over(is_complete, is_stopped, wall_s, reason):

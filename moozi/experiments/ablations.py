@@ -13,7 +13,14 @@ from typing import Any
 import numpy as np
 
 from moozi.core.errors import UserError
-from moozi.experiments.scratch import Together, check_made, make_missing, run_whole
+from moozi.experiments.scratch import (
+  Together,
+  check_made,
+  check_settings,
+  config_of,
+  make_missing,
+  run_whole,
+)
 
 KEYS = ("env_steps", "train/return_mean", "test/return_mean", "search/root_value", "error/value")
 """Metrics that are kept of a run."""
@@ -39,11 +46,12 @@ class Ablation:
 
   def run(self, together: Together, variant: str, seed: int, steps: int) -> dict[str, Any]:
     """A run of so many environment steps to its end, beside others."""
-    own, overrides = (f"seed={seed}", f"max_env_steps={steps}"), self.variants[variant]
-    return {
-      "overrides": overrides,
-      **run_whole(together, self.config, (*own, *self.common, *overrides), KEYS),
-    }
+    settings = self.settings(variant, seed, steps)
+    return {"overrides": self.variants[variant], **run_whole(together, self.config, settings, KEYS)}
+
+  def settings(self, variant: str, seed: int, steps: int) -> tuple[str, ...]:
+    """`key=value` each of a run, over the configuration's own."""
+    return (f"seed={seed}", f"max_env_steps={steps}", *self.common, *self.variants[variant])
 
   def path_of(self, variant: str, seed: int) -> Path:
     """Where a finished run's figures are."""
@@ -52,12 +60,13 @@ class Ablation:
   def found(self, variant: str, steps: int) -> list[dict[str, Any]]:
     """The figures that there are of a variant.
 
-    Raises: UserError: some are of other changes, or of another number of steps.
+    Raises: UserError: some are of other changes, of other settings, or of another number of steps.
     """
-    out = []
+    out, wanted = [], config_of(self.config, self.settings(variant, 0, steps))
     for path in sorted(self.results.glob(f"{variant}_seed*.json")):
       figures = json.loads(path.read_text("utf-8"))
       check_made(path, figures, [self.variants[variant]], steps)
+      check_settings(path, figures, wanted)
       out.append(figures)
     return out
 

@@ -9,10 +9,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from moozi.core.config import Config
 from moozi.core.errors import RunError, UserError
-from moozi.experiments.jobs import may_stand_for
+from moozi.experiments.jobs import GROWS, may_stand_for, settings_of
 from moozi.experiments.pieces import MOOZI, RUNS, Piece, lock_experiments
-from moozi.experiments.results import write_json
+from moozi.experiments.results import machine, write_json
+from moozi.io.config import load_config
+from moozi.io.plain_json import to_plain_json
 from moozi.io.run_lock import RunLock
 
 # The runs have each other beside them: one thread each, or they would fight for the cores.
@@ -32,6 +35,9 @@ class Together:
   lock: RunLock
 
 
+# What all of them have beside their own.
+_OWN = ("runtime=local", "logging.progress=none", "evaluation.gif=false")
+
 Work = Callable[[Together], dict[str, Any]]
 """Makes the content of a file."""
 
@@ -46,19 +52,15 @@ def run_whole(
     config: the YAML file.
     overrides: `key=value` each.
     keys: of the metrics that are kept.
-  Returns: `summary`, as the run wrote it, and `curve`, a list of its ticks.
-  Raises: RunError: the run failed, or ended before it had made all its steps; such runs are held against each
-    other at equal steps.
+  Returns: `settings` by their keys, `machine`, `summary` as the run wrote it, and `curve`, a list of its
+    ticks.
+  Raises: RunError: the run failed, or ended before it had made all its steps and was evaluated; such runs are
+    held against each other at equal steps.
   """
+  wanted = config_of(config, overrides)
   with tempfile.TemporaryDirectory() as folder:
-    own = (
-      "runtime=local",
-      f"run.dir={folder}",
-      "run.name=run",
-      "logging.progress=none",
-      "evaluation.gif=false",
-    )
-    command = [*MOOZI, "train", str(config), *own, *overrides]
+    where = (f"run.dir={folder}", "run.name=run")
+    command = [*MOOZI, "train", str(config), *_OWN, *where, *overrides]
     status = together.piece.run(
       command, stdout=subprocess.DEVNULL, stderr=None, lock=together.lock, env=_ONE_THREAD
     )
@@ -71,8 +73,33 @@ def run_whole(
       f"a run of {config.name} ended at {summary['env_steps']:,} steps, before max_env_steps: "
       f"{summary['reason']}"
     )
+  evaluated = summary["test_at_env_steps"], summary["test_episodes"]
+  if evaluated != (summary["env_steps"], wanted.evaluation.final_episodes):
+    raise RunError(f"a run of {config.name} was not evaluated at its end: {' '.join(overrides)}")
   ticks = [json.loads(line) for line in lines]
-  return {"summary": summary, "curve": [{k: tick[k] for k in keys if k in tick} for tick in ticks]}
+  return {
+    "settings": settings_of(wanted),
+    "machine": machine(),
+    "summary": summary,
+    "curve": [{k: tick[k] for k in keys if k in tick} for tick in ticks],
+  }
+
+
+def config_of(config: Path, overrides: Sequence[str]) -> Config:
+  """The configuration that `run_whole` begins a run with, but for where it lies."""
+  return load_config(config, (*_OWN, *overrides))
+
+
+def check_settings(path: Path, figures: Mapping[str, Any], wanted: Config) -> None:
+  """Raises UserError where a result was made with other settings, its seed and number of steps aside.
+
+  Settings that only one of the two has are passed over: they came or went with a version. A result that names
+  none is of before they were kept.
+  """
+  made, now = figures.get("settings", {}), json.loads(json.dumps(to_plain_json(settings_of(wanted))))
+  others = [k for k in sorted(made.keys() & now.keys()) if made[k] != now[k] and k not in ("seed", *GROWS)]
+  if others:
+    raise UserError(f"{path}: made with another {', '.join(others)}; move it away to make it anew")
 
 
 def check_made(
@@ -107,11 +134,11 @@ def make_missing(work: Mapping[Path, Work], at_once: int, runs: Path = RUNS) -> 
     runs: the folder of which `lock_experiments` keeps other experiments out.
   Raises: RunError: another experiment is at work, or what `run_whole` raises.
   """
-  missing = [path for path in work if not path.exists()]
-  if not missing:
+  if all(path.exists() for path in work):
     return
   with Piece(None) as piece, lock_experiments(runs) as lock:
     together = Together(piece, lock)
+    missing = [path for path in work if not path.exists()]  # another experiment may have made some until now
 
     def make(path: Path) -> None:
       if piece.is_over:

@@ -27,7 +27,9 @@ if given["seed"] == "6":
   signal.sigwait({signal.SIGTERM})
   given["seed"] = "9"
 reason = {"9": "stopped", "8": "max_wall_s"}.get(given["seed"], "max_env_steps")
-(run / "summary.json").write_text(json.dumps({"reason": reason, "env_steps": 7, "seed": int(given["seed"])}))
+tested = {"test_at_env_steps": 5 if given["seed"] == "5" else 7, "test_episodes": 100}
+summary = {"reason": reason, "env_steps": 7, "seed": int(given["seed"]), **tested}
+(run / "summary.json").write_text(json.dumps(summary))
 (run / "metrics.jsonl").write_text('{"env_steps": 5, "a": 1, "b": 2}\\n{"env_steps": 7, "b": 3}\\n')
 """
 
@@ -36,6 +38,8 @@ reason = {"9": "stopped", "8": "max_wall_s"}.get(given["seed"], "max_env_steps")
 def program(tmp_path, monkeypatch):
   path = tmp_path / "stand_in.py"
   path.write_text(STAND_IN)
+  (tmp_path / "x.yaml").write_text("env: {name: 'tiny:catch'}\n")
+  monkeypatch.chdir(tmp_path)
   monkeypatch.setattr(scratch, "MOOZI", (sys.executable, str(path)))
 
 
@@ -48,7 +52,9 @@ def job(seed: int) -> scratch.Work:
 def test_a_run_leaves_its_summary_and_some_of_its_metrics(program, tmp_path):
   scratch.make_missing({tmp_path / "4.json": job(4)}, 1, tmp_path / "runs")
   figures = json.loads((tmp_path / "4.json").read_text())
-  assert figures["summary"] == {"reason": "max_env_steps", "env_steps": 7, "seed": 4}
+  assert figures["summary"]["seed"] == 4
+  assert (figures["settings"]["seed"], figures["settings"]["env.name"]) == (4, "tiny:catch")
+  assert figures["machine"]["cores"] >= 1
   assert figures["curve"] == [{"env_steps": 5, "a": 1}, {"env_steps": 7}]
 
 
@@ -58,6 +64,7 @@ def test_a_run_leaves_its_summary_and_some_of_its_metrics(program, tmp_path):
     (9, "ended at 7 steps, before max_env_steps: stopped"),
     (8, "ended at 7 steps, before max_env_steps: max_wall_s"),
     (7, "ended with status 3: seed=7"),
+    (5, "was not evaluated at its end: seed=5"),
   ],
 )
 def test_a_run_that_did_not_make_all_its_steps_leaves_nothing(program, tmp_path, bad_seed, said):
@@ -65,6 +72,23 @@ def test_a_run_that_did_not_make_all_its_steps_leaves_nothing(program, tmp_path,
   with pytest.raises(RunError, match=rf"a run of x\.yaml {said}"):
     scratch.make_missing(work, 1, tmp_path / "runs")
   assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["1.json", "2.json"]
+
+
+def test_a_result_of_other_settings_is_refused(program, tmp_path):
+  path, overrides = tmp_path / "4.json", ("seed=4", "max_env_steps=7")
+  work = functools.partial(scratch.run_whole, config=Path("x.yaml"), overrides=overrides, keys=())
+  scratch.make_missing({path: work}, 1, tmp_path / "runs")
+  figures = json.loads(path.read_text())
+  scratch.check_settings(path, figures, scratch.config_of(Path("x.yaml"), ("seed=5", "max_env_steps=9")))
+  other = scratch.config_of(Path("x.yaml"), (*overrides, "targets.n_step=4", "network.latent_size=7"))
+  with pytest.raises(
+    UserError, match=r"4\.json: made with another network\.latent_size, targets\.n_step; move"
+  ):
+    scratch.check_settings(path, figures, other)
+  scratch.check_settings(path, {"summary": {}}, other)  # of before settings were kept
+  del figures["settings"]["targets.n_step"]  # of a version that had none
+  with pytest.raises(UserError, match=r"made with another network\.latent_size; move"):
+    scratch.check_settings(path, figures, other)
 
 
 def test_a_signal_ends_the_runs_and_begins_no_other(program, tmp_path):

@@ -176,6 +176,5 @@ def _line(result: Result, x: str) -> tuple[np.ndarray, np.ndarray]:
   if not ticks:
     raise UserError(f"{result.path}: has no evaluations in its metrics.jsonl")
   returns = np.array([t["test/return_mean"] for t in ticks])
-  if x == "env_steps":
-    return np.array([t["test/at_env_steps"] for t in ticks]), returns
-  return np.array([result.without_evaluations(t["wall_s"]) for t in ticks]), returns
+  steps = np.array([t["test/at_env_steps"] for t in ticks])
+  return (steps if x == "env_steps" else result.wall_s_at(steps)), returns

@@ -7,6 +7,7 @@ training, on the right over simulations at four of the milestones, with 95% inte
 """
 
 import sys
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -22,13 +23,19 @@ NUM_MILESTONES = 4
 
 def draw(results: list[Result]) -> plt.Figure:
   """Over training on the left, over simulations on the right, one scale."""
-  evaluations = [
-    e for r in results if r.config.env.name == GAME for e in r.evaluations if e["simulations"] is not None
+  found = [
+    r
+    for r in results
+    if (r.config.env.name, r.sticky_action_prob) == (GAME, 0.0) and any(map(_has_own_count, r.evaluations))
   ]
-  if not evaluations:
+  if not found:
     raise UserError(
       "no result by number of simulations on space_invaders; experiments/minatar_vs_ppo/sweep.py makes it"
     )
+  if len(found) > 1:
+    raise UserError(f"{found[0].path} and {found[1].path}: both by number of simulations; one run is shown")
+  (result,) = found
+  evaluations = list(filter(_has_own_count, result.evaluations))
   counts = sorted({e["simulations"] for e in evaluations})
   steps = sorted({e["env_steps"] for e in evaluations})
   figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.6), sharey=True, layout="constrained")
@@ -53,8 +60,15 @@ def draw(results: list[Result]) -> plt.Figure:
   right.set_title("over simulations", fontsize=10)
   right.grid(alpha=0.3)
   right.legend(frameon=False, fontsize=8)
-  figure.suptitle("MinAtar Space Invaders (package minatar, no sticky actions, 1,000 steps): one MooZi run")
+  cap = result.config.env.kwargs["max_episode_steps"]
+  figure.suptitle(
+    f"MinAtar Space Invaders (package minatar, no sticky actions, {cap:,} steps): one {result.agent} run"
+  )
   return figure
+
+
+def _has_own_count(evaluation: dict[str, Any]) -> bool:
+  return evaluation["simulations"] is not None
 
 
 def _shades(count: int) -> list:

@@ -1,5 +1,6 @@
 """The thesis's figures, drawn from results made by hand; and what is said where a result is missing."""
 
+import json
 import shutil
 import subprocess
 import sys
@@ -8,6 +9,7 @@ import numpy as np
 import PIL.Image
 import pytest
 
+from moozi.experiments.results import read_results
 from tests.experiments.made import ROOT, evaluation, load_script, make_result
 
 FIGURES = ("figure_5_1", "figure_5_2", "figure_5_3")
@@ -84,6 +86,69 @@ def test_a_figure_is_drawn(main, results, tmp_path, name):
   coloured = np.ptp(picture.astype(int), axis=-1) > 60
   assert coloured.mean() > 0.001
   assert (picture == 255).all(axis=-1).mean() > 0.5
+
+
+@pytest.fixture
+def drawn(monkeypatch, results):
+  """What a figure shows: of each axis the title, and its lines by their labels."""
+  import matplotlib.pyplot as plt
+
+  monkeypatch.syspath_prepend(str(ROOT / "thesis_figures"))
+
+  def draw(name: str) -> list[tuple[str, dict[str, list[tuple[float, float]]]]]:
+    figure = load_script("thesis_figures", f"{name}.py").draw(read_results(results))
+    shown = [
+      (axis.get_title(), {line.get_label(): list(map(tuple, line.get_xydata())) for line in axis.lines})
+      for axis in figure.axes
+    ]
+    plt.close(figure)
+    return shown
+
+  return draw
+
+
+def curve_of(results, name: str) -> list[dict]:
+  return [json.loads(line) for line in (results / name / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_figure_5_1_has_each_agent_s_own_curve_over_steps_and_over_minutes(drawn, results):
+  shown = drawn("figure_5_1")
+  assert [title for title, _ in shown[:5]] == [game.replace("_", " ") for game in GAMES]
+  for column in (0, 4):
+    for agent, name in (("MooZi", "muzero"), ("PPO", "ppo")):
+      ticks = curve_of(results, f"{name}_{GAMES[column]}_seed0")
+      returns = [t["test/return_mean"] for t in ticks]
+      over_steps, over_time = (np.array(shown[row * 5 + column][1][agent]) for row in (0, 1))
+      np.testing.assert_allclose(over_steps.T, [[t["env_steps"] / 1e6 for t in ticks], returns])
+      np.testing.assert_allclose(over_time.T, [[t["wall_s"] / 60 for t in ticks], returns])
+
+
+def test_figure_5_2_has_no_sticky_actions_on_the_left(drawn, results):
+  (left_title, left), (right_title, right) = drawn("figure_5_2")
+  assert (left_title, right_title) == ("no sticky actions", "sticky actions, probability 0.1")
+  for lines, name in ((left, "ppo_breakout_seed0"), (right, "ppo_breakout_sticky_seed0")):
+    expected = [(t["env_steps"] / 1e6, t["test/return_mean"]) for t in curve_of(results, name)]
+    np.testing.assert_allclose(lines["PPO"], expected)
+  assert "PPO of gymnax, published" in left
+  assert "AC(λ) of MinAtar at 5M steps, published" in right
+
+
+def test_figure_5_3_has_a_line_for_each_number_of_simulations(drawn, results):
+  evaluations = json.loads((results / "simulations_space_invaders_seed0" / "evaluations.json").read_text())
+  (_, over_training), (_, over_simulations) = drawn("figure_5_3")
+  for count, label in ((1, "1 simulation"), (64, "64 simulations")):
+    expected = [(e["env_steps"] / 1e6, e["return_mean"]) for e in evaluations if e["simulations"] == count]
+    np.testing.assert_allclose(over_training[label], expected)
+  expected = [(e["simulations"], e["return_mean"]) for e in evaluations if e["env_steps"] == 3_000_000]
+  np.testing.assert_allclose(over_simulations["3.00M steps"], expected)
+
+
+def test_two_runs_by_number_of_simulations_are_not_mixed(main, results, tmp_path, capsys):
+  shutil.copytree(results, tmp_path / "some")
+  second = [evaluation(250_000, [1.0] * 30, simulations=2)]
+  make_result(tmp_path / "some", "second", second, None, "minatar:space_invaders", ("seed=1",))
+  assert main("figure_5_3", "--results", tmp_path / "some", "--out", tmp_path / "out.png") == 2
+  assert "both by number of simulations; one run is shown" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ at the stated environment step or just after it, with a 95% bootstrap interval o
 
 import argparse
 import dataclasses
+import json
 import math
 import sys
 from collections.abc import Sequence
@@ -97,7 +98,28 @@ def read_published(path: Path = PUBLISHED) -> list[dict[str, Any]]:
   return published
 
 
-def table_of(rows: Sequence[dict[str, Any]], published: Sequence[dict[str, Any]]) -> str:
+def read_random_play(path: Path, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+  """What `random_play.py` left; nothing where it was not run.
+
+  Raises: UserError: it is no such file, or was evaluated otherwise than the rows.
+  """
+  if not path.exists():
+    return []
+  try:
+    played: list[dict[str, Any]] = json.loads(path.read_text("utf-8"))
+    others = [entry["game"] for entry in played if entry["evaluation"] != rows[0]["evaluation"]]
+  except (ValueError, KeyError, TypeError) as error:
+    raise UserError(f"{path}: not what random_play.py writes: {type(error).__name__}: {error}") from None
+  if others:
+    raise UserError(f"{path}: {', '.join(others)} evaluated otherwise than the agents; make it anew")
+  return played
+
+
+def table_of(
+  rows: Sequence[dict[str, Any]],
+  published: Sequence[dict[str, Any]],
+  random_play: Sequence[dict[str, Any]] = (),
+) -> str:
   """The table in Markdown, a line for each agent and condition, and what its figures are."""
   names = [game.replace("_", " ") for game in GAMES]
   lines = [f"| agent, conditions | {' | '.join(names)} |", "|---" * (len(GAMES) + 1) + "|"]
@@ -105,6 +127,10 @@ def table_of(rows: Sequence[dict[str, Any]], published: Sequence[dict[str, Any]]
     cells = {r["game"]: _cell(r) for r in rows if _kind(r) == (agent, sticky, steps)}
     when = "where its time ended" if steps == AT_ITS_END else f"{_millions(steps)} steps"
     label = f"**{agent}**, package minatar, {_sticky(sticky)}, {when}"
+    lines.append(f"| {label} | {' | '.join(cells.get(game, '–') for game in GAMES)} |")
+  for sticky in sorted({entry["sticky_action_prob"] for entry in random_play}):
+    cells = {e["game"]: _interval_cell(e) for e in random_play if e["sticky_action_prob"] == sticky}
+    label = f"random play, package minatar, {_sticky(sticky)}"
     lines.append(f"| {label} | {' | '.join(cells.get(game, '–') for game in GAMES)} |")
   for entry in published:
     cells = {game: _published_cell(value, entry["is_read_off"]) for game, value in entry["returns"].items()}
@@ -118,13 +144,22 @@ def _kind(row: dict[str, Any]) -> tuple[str, float, float]:
 
 def _cell(row: dict[str, Any]) -> str:
   seeds = len(row["seeds"])
-  parts = [f"**{row['mean']:.1f}** [{row['low']:.1f}, {row['high']:.1f}]"]
+  parts = [f"**{row['mean']:.1f}** {_interval(row)}"]
   if row["iqm"] is not None:
     parts.append(f"IQM {row['iqm']:.1f} [{row['iqm_low']:.1f}, {row['iqm_high']:.1f}]")
   if row["at_env_steps"] is None:
     parts[0] += f" at {'–'.join(f'{x / 1e6:.2f}' for x in sorted({*row['env_steps']}))}M"
-  distinct = f"{sum(row['distinct_episodes'])} of {sum(row['episodes'])} distinct"
-  return f"{', '.join(parts)}; {distinct}; {row['wall_min']:.0f} min, {seeds} seed{'s' * (seeds > 1)}"
+  distinct, episodes = sum(row["distinct_episodes"]), sum(row["episodes"])
+  alike = f"; {distinct} of {episodes} distinct" if distinct < episodes else ""
+  return f"{', '.join(parts)}{alike}; {row['wall_min']:.0f} min, {seeds} seed{'s' * (seeds > 1)}"
+
+
+def _interval_cell(estimated: dict[str, Any]) -> str:
+  return f"{estimated['mean']:.1f} {_interval(estimated)}"
+
+
+def _interval(estimated: dict[str, Any]) -> str:
+  return f"[{estimated['low']:.1f}, {estimated['high']:.1f}]"
 
 
 def _published_cell(value: Any, is_read_off: bool) -> str:
@@ -154,12 +189,13 @@ def _legend(rows: Sequence[dict[str, Any]]) -> str:
   noise = "noise-free" if conditions["noise_free"] else "not noise-free"
   plain = sorted({row["game"].replace("_", " ") for row in rows if row["consistency_coef"] == 0})
   return (
-    f"MooZi and PPO of this repository: mean return of {MIN_EPISODES} evaluation episodes a seed, {noise}, "
-    f"that begin with up to {conditions['max_random_starts']} random actions, from the checkpoint at the "
-    "stated step or just after it, with 95% bootstrap intervals over seeds and episodes (of one seed: over "
-    "its episodes alone, as if none were the same), how many of them differ in what they showed, and "
-    f"the wall time of training until that checkpoint on {' or '.join(map(str, cores))} cores, without PPO's "
-    "evaluations, for which it waits; episodes are cut off after 1,000 steps"
+    f"MooZi, PPO and random play of this repository: mean return of {MIN_EPISODES} evaluation episodes a "
+    f"seed, {noise}, that begin with up to {conditions['max_random_starts']} random actions, from the "
+    "checkpoint at the stated step or just after it, with 95% bootstrap intervals over seeds and episodes "
+    "(of one seed: over its episodes alone, as if none were the same), how many of them differ in what they "
+    "showed where some do not, and the wall time of training until that checkpoint on "
+    f"{' or '.join(map(str, cores))} cores, without PPO's evaluations, for which it waits; "
+    "episodes are cut off after 1,000 steps"
     f"{f' ({others})' if others else ''}."
     f"{f' MooZi learned {_and(plain)} without the consistency loss.' if plain else ''} "
     "The others are as published under conditions of their own, ≈ read "
@@ -197,9 +233,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
       raise UserError(
         f"{given.results}: there are no results yet; experiments/minatar_vs_ppo/sweep.py makes them"
       )
-    published = read_published()
-    table = table_of(rows, published)
-    write_json(given.results / "table.json", {"measured": rows, "published": published})
+    published, random_play = read_published(), read_random_play(given.results / "random_play.json", rows)
+    table = table_of(rows, published, random_play)
+    tables = {"measured": rows, "random_play": random_play, "published": published}
+    write_json(given.results / "table.json", tables)
     write_text(given.results / "table.md", table + "\n")
     if given.readme is not None:
       write_between_markers(given.readme, table)

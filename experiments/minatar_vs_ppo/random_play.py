@@ -1,0 +1,52 @@
+"""What uniformly random play returns in the worlds of the table, over the same episodes' starts; a minute.
+
+python experiments/minatar_vs_ppo/random_play.py     # results/random_play.json
+"""
+
+import argparse
+import dataclasses
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from moozi.core.config import Config
+from moozi.experiments.results import CONDITIONS, write_json
+from moozi.experiments.statistics import estimate
+from moozi.io.config import load_config
+from moozi.runtime.random_play import random_returns
+
+HERE = Path(__file__).resolve().parent
+CONFIG = HERE.parents[1] / "config" / "minatar"
+WORLDS = tuple((game, 0.0) for game in ("asterix", "breakout", "freeway", "seaquest", "space_invaders"))
+STICKY_WORLDS = (("breakout", 0.1),)
+NUM_EPISODES = 100
+
+
+def random_play(config: Config, num_episodes: int) -> dict[str, Any]:
+  """A world's figure, and the conditions under which it came about."""
+  return {
+    "game": config.env.name.partition(":")[2],
+    "sticky_action_prob": float(config.env.kwargs["sticky_action_prob"]),
+    "evaluation": {key: getattr(config.evaluation, key) for key in CONDITIONS},
+    **dataclasses.asdict(estimate([random_returns(config, num_episodes)])),
+  }
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+  """Plays all of them and writes the file; returns the exit status."""
+  parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+  parser.add_argument("--episodes", type=int, default=NUM_EPISODES)
+  parser.add_argument("--results", type=Path, default=HERE / "results")
+  given = parser.parse_args(arguments)
+  played = []
+  for game, sticky in WORLDS + STICKY_WORLDS:
+    config = load_config(CONFIG / f"{game}.yaml", [f"env.kwargs.sticky_action_prob={sticky}"])
+    played.append(random_play(config, given.episodes))
+    print(f"{game}, sticky actions {sticky:g}: {played[-1]['mean']:.2f}", flush=True)
+  write_json(given.results / "random_play.json", played)
+  return 0
+
+
+if __name__ == "__main__":
+  sys.exit(main())

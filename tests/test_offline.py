@@ -92,6 +92,7 @@ def test_stored_and_acted_steps_are_mixed(old):
   assert last["offline/drawn"] * 3 == last["replay/drawn"] > 0
 
 
+@pytest.mark.slow
 def test_a_run_that_is_taken_up_goes_on_to_the_bit(old):
   """With the values and policies that were written back, and draws that go on."""
   overrides = ("reanalyze.ratio=0.5", "reanalyze.batch_size=8", "learner.target_update_period=20")

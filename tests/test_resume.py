@@ -163,7 +163,7 @@ def cut(path):
   os.truncate(path, path.stat().st_size // 2)
 
 
-@pytest.mark.parametrize("harm", [alter, cut])
+@pytest.mark.parametrize("harm", [alter, pytest.param(cut, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("half", ["checkpoints", "resume"])
 @pytest.mark.parametrize("file", ["arrays.safetensors", "manifest.json"])
 def test_a_damaged_checkpoint_is_passed_over(door, run, half, file, harm):

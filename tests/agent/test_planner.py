@@ -41,8 +41,15 @@ LEGAL = np.array([[0, 1, 1, 1], [0, 1, 0, 1], [1, 1, 1, 1], [1, 0, 0, 0]], bool)
 ROOTS = [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize("num_players", [1, 2])
-@pytest.mark.parametrize("floor", [1e-8, 0.5])
+@pytest.mark.parametrize(
+  ("num_players", "floor"),
+  [
+    (1, 1e-8),
+    (2, 0.5),
+    pytest.param(1, 0.5, marks=pytest.mark.slow),
+    pytest.param(2, 1e-8, marks=pytest.mark.slow),
+  ],
+)
 def test_puct_agrees_with_the_slow_search(num_players, floor):
   config = PUCT.model_copy(update={"q_range_floor": floor})
   discount = GAMMA if num_players == 1 else -GAMMA

@@ -48,6 +48,7 @@ def assert_one_line(done: subprocess.CompletedProcess, said: str) -> None:
   assert said in line
 
 
+@pytest.mark.slow
 def test_a_loss_that_stays_infinite_ends_the_run_in_one_line_and_keeps_its_folder(tmp_path):
   done = train(
     tmp_path,

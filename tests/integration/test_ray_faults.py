@@ -64,16 +64,17 @@ def end(process, run: Path) -> dict:
   return lines[-1]
 
 
-def test_a_training_worker_killed_twice(tmp_path):
+@pytest.mark.parametrize("times", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_a_training_worker_killed(tmp_path, times):
   process, run = start(tmp_path, *ENDLESS), tmp_path / "one"
   wait_for_start(process, run)
-  for number in (1, 2):
+  for number in range(1, times + 1):
     kill(process, "TrainingWorker")
     wait_for(process, lambda n=number: faults(run, "training_worker") == n, f"fault {number}")
     wait_for_progress(process, run, "steps after it")
   last = end(process, run)
   # At most the segments in flight: two calls of 4 × 8 steps each time.
-  assert last["faults/dropped_steps"] <= 2 * 2 * 32
+  assert last["faults/dropped_steps"] <= times * 2 * 32
   assert last["faults/lost_steps"] == 0
   assert "training_worker_0 died and was made anew" in (run / "logs" / "driver.log").read_text()
 

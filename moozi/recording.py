@@ -265,7 +265,7 @@ class Recorder:
       "env_steps": event.env_steps,
       "learner_steps": event.learner_steps,
       "wall_s": round(wall_s, 1),
-      "training_s": round(ended_s, 1),
+      "training_s": round(ended_s, 3),
       "env_steps_per_s": event.env_steps / ended_s,
       "learner_samples_per_s": self._num_samples / learning_s if learning_s else 0.0,
       "sample_reuse": event.sample_reuse,

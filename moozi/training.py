@@ -187,7 +187,8 @@ class Resumed:
 def load_resumed(config: Config, spec: EnvSpec, run: RunDirectory) -> Resumed:
   """The newest whole state of a run, which the caller has claimed.
 
-  A run that was stopped or killed when it had all its steps, before it was evaluated, goes on to its end.
+  A run that was stopped or killed when it had all its steps or all its time, before it was evaluated, goes on
+  to its end; so does an unfinished one that is given less than it has had.
 
   Raises: UserError: there is none, or the run came to its own end and is given no more to do.
   """
@@ -202,15 +203,15 @@ def load_resumed(config: Config, spec: EnvSpec, run: RunDirectory) -> Resumed:
       "last parameters"
     )
   recorder = found.recorder or {}
-  is_over = run.ended_at(int(recorder["env_steps"]), int(recorder["learner_steps"]))
-  if is_over and recorder["env_steps"] >= config.max_env_steps:
+  trained_s = run.trained_s_at_end(int(recorder["env_steps"]), int(recorder["learner_steps"]))
+  if trained_s is not None and recorder["env_steps"] >= config.max_env_steps:
     raise UserError(
       f"{run.path}: has made {recorder['env_steps']:,} environment steps, and max_env_steps="
       f"{config.max_env_steps}; give a larger one to go on"
     )
-  if is_over and config.max_wall_s is not None and recorder["wall_s"] >= config.max_wall_s:
+  if trained_s is not None and config.max_wall_s is not None and trained_s >= config.max_wall_s:
     raise UserError(
-      f"{run.path}: has taken {recorder['wall_s']:.0f} s, and max_wall_s={config.max_wall_s:g}; "
+      f"{run.path}: has taken {trained_s:.0f} s, and max_wall_s={config.max_wall_s:g}; "
       "give a larger one to go on"
     )
   return dataclasses.replace(found, passed_over=tuple(passed_over))
@@ -253,7 +254,8 @@ def _newest(config: Config, spec: EnvSpec, run: RunDirectory) -> tuple[Resumed |
 def _read_resume_state(store: ResumeStore, info: CheckpointInfo, training: Any) -> tuple[RunState, State]:
   saved = store.load(info.name)
   state, recorder = saved.state, part(saved.state, "recorder")
-  if recorder["learner_steps"] != info.learner_steps:
+  where = int(recorder["env_steps"]), int(recorder["learner_steps"]), float(recorder["wall_s"])
+  if where[1] != info.learner_steps:
     raise UserError("its resume state is of another moment")
   collectors = itertools.takewhile(bool, (part(state, f"collector/{i}") for i in itertools.count()))
   replay = None

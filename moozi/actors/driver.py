@@ -129,14 +129,12 @@ class _Driver:
         break
     self._can_sample, told = self._ray.get(self._crew.replay.ready.remote())
     yield Started(**self._counters(), message=f"{len(self._crew.workers)} training workers{told}")
-    reason = None
     try:
-      while reason is None:
+      while (reason := self._reason_to_end()) is None:
         self._ask()
         yield from self._react(timeout_s=1.0)
         yield from self._observing.poll()
         self._ask_due()
-        reason = self._reason_to_end()
       yield from self._finish(reason)
     except (self._ray.exceptions.RayError, RunError):
       yield from self._salvage()
@@ -310,6 +308,10 @@ class _Driver:
 
     Whoever was told to stop waits for no evaluation, and not long for workers: the checkpoint comes first.
     """
+    if reason != "stopped":
+      # An evaluation may be under way, and take long.
+      yield from self._drain(until_stopped=True)
+      reason = "stopped" if self._should_stop() else reason
     if reason == "stopped":
       self._testing.forget()
       yield from self._drain(_STOP_TIMEOUT_S)
@@ -337,10 +339,12 @@ class _Driver:
       reason = self._testing.reason_at_end(reason)
     yield Finished(**self._counters(), reason=reason, sample_reuse=self._pacer.sample_reuse)
 
-  def _drain(self, timeout_s: float = math.inf) -> Iterator[Event]:
+  def _drain(self, timeout_s: float = math.inf, until_stopped: bool = False) -> Iterator[Event]:
     end_s = time.monotonic() + timeout_s
     while self._calls and (left_s := end_s - time.monotonic()) > 0:
-      yield from self._react(timeout_s=min(10.0, left_s))
+      if until_stopped and self._should_stop():
+        return
+      yield from self._react(timeout_s=min(0.5 if until_stopped else 10.0, left_s))
 
   def _salvage(self) -> Iterator[Event]:
     """After a failure that the run cannot go on with: a last state, if those who hold it still answer."""

@@ -109,23 +109,14 @@ def progress_of(job: Job, folder: Path) -> Progress:
   newest = newest_resumable(run)
   if newest is None:
     return Progress(env_steps=0, has_folder=True, is_complete=False, grown=tuple(grown))
-  wall_s = wall_s_at_end(run, newest)
+  # One that was killed when it had all its steps may lack updates.
+  wall_s = run.trained_s_at_end(newest.env_steps, newest.learner_steps)
   return Progress(
     env_steps=newest.env_steps,
     has_folder=True,
     is_complete=wall_s is not None and is_complete(newest.env_steps, wall_s, wanted),
     grown=tuple(grown),
   )
-
-
-def wall_s_at_end(run: RunDirectory, newest: CheckpointInfo) -> float | None:
-  """Seconds that a run has trained which came to its end at its newest checkpoint; None: it did not.
-
-  One that was killed when it had all its steps may lack updates, and its evaluation.
-  """
-  if not run.ended_at(newest.env_steps, newest.learner_steps):
-    return None
-  return float(run.read_summary()["training_s"])
 
 
 def is_complete(env_steps: int, wall_s: float, wanted: Config) -> bool:

@@ -32,7 +32,6 @@ from moozi.experiments.jobs import (
   differences,
   is_complete,
   newest_resumable,
-  wall_s_at_end,
 )
 from moozi.io.code_version import code_commit
 from moozi.io.config import save_config
@@ -97,7 +96,7 @@ def _came_of(job: Job, run: RunDirectory) -> dict[str, Any]:
   assert newest is not None, "the run is complete"
   return {
     "env_steps": newest.env_steps,
-    "wall_s": wall_s_at_end(run, newest),
+    "wall_s": run.trained_s_at_end(newest.env_steps, newest.learner_steps),
     "commit": newest.meta.get("commit"),
     "evaluations": [dataclasses.asdict(evaluation) for evaluation in job.evaluations],
   }
@@ -142,7 +141,7 @@ def _version(package: str) -> str | None:
 
 
 def thin(ticks: Sequence[dict[str, Any]], most: int = MAX_TICKS) -> list[dict[str, Any]]:
-  """The ticks of evaluations, and so many of the others, evenly, the last among them; six digits a number."""
+  """The ticks of evaluations, and so many of the others, evenly, the last among them; six digits each."""
   others = [i for i, tick in enumerate(ticks) if "test/return_mean" not in tick]
   step = max(1, -(-len(others) // most))
   kept = set(others[::-1][::step])

@@ -93,11 +93,13 @@ def config_of(config: Path, overrides: Sequence[str]) -> Config:
 def check_settings(path: Path, figures: Mapping[str, Any], wanted: Config) -> None:
   """Raises UserError where a result was made with other settings, its seed and number of steps aside.
 
-  Settings that only one of the two has are passed over: they came or went with a version. A result that names
-  none is of before they were kept.
+  Settings that only one of the two has are passed over, but for the world's own: they came or went with a
+  version. A result that names none is of before they were kept.
   """
   made, now = figures.get("settings", {}), json.loads(json.dumps(to_plain_json(settings_of(wanted))))
-  others = [k for k in sorted(made.keys() & now.keys()) if made[k] != now[k] and k not in ("seed", *GROWS)]
+  keys = (made.keys() & now.keys()) | {k for k in made.keys() ^ now.keys() if k.startswith("env.kwargs")}
+  own = ("seed", *GROWS)
+  others = [k for k in sorted(keys) if made and made.get(k) != now.get(k) and k not in own]
   if others:
     raise UserError(f"{path}: made with another {', '.join(others)}; move it away to make it anew")
 

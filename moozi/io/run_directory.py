@@ -29,7 +29,7 @@ from moozi.core.errors import RunError, UserError
 from moozi.io.config import BASE_KEY, config_from_dict, save_config
 from moozi.io.plain_json import to_plain_json
 from moozi.io.run_lock import RunLock
-from moozi.io.yaml_files import read_yaml, write_text
+from moozi.io.yaml_files import MAX_BYTES, read_yaml, write_text
 
 SUMMARY_KEYS = (
   "env_steps",
@@ -45,6 +45,9 @@ SUMMARY_KEYS = (
   "test_return_std",
   "test_episodes",
 )
+ENDS = ("max_env_steps", "max_wall_s")
+"""Why a run is over, in `reason` of its summary, where nothing is left to do."""
+
 MAX_NAME_LENGTH = 120
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+=-]*")
 _FOLDERS = ("checkpoints", "gifs", "logs", "tensorboard")
@@ -220,6 +223,8 @@ class RunDirectory:
     try:
       if self.summary_path.exists() and not self.summary_path.is_file():
         raise ValueError("not a file")
+      if self.summary_path.stat().st_size > MAX_BYTES:
+        raise ValueError(f"more than {MAX_BYTES:,} bytes")
       summary = json.loads(self.summary_path.read_text("utf-8"))
       if not isinstance(summary, dict):
         raise ValueError("not a JSON object")
@@ -229,14 +234,19 @@ class RunDirectory:
     except (OSError, ValueError, RecursionError) as e:
       raise UserError(f"{self.summary_path}: cannot be read: {e}") from None
 
-  def ended_at(self, env_steps: int, learner_steps: int) -> bool:
-    """Whether the run came to its own end there, with its evaluation; not one that was stopped or killed."""
+  def trained_s_at_end(self, env_steps: int, learner_steps: int) -> float | None:
+    """Seconds that a run trained which came to its own end there.
+
+    Returns: None where it did not: it was stopped or killed before its last evaluation was made (or a world
+      had failed in it), it has gone on since, or its summary is none.
+    """
     try:
       summary = self.read_summary()
     except UserError:
-      return False
-    where = summary.get("env_steps"), summary.get("learner_steps")
-    return where == (env_steps, learner_steps) and summary.get("reason") != "stopped"
+      return None
+    where, seconds = (summary.get("env_steps"), summary.get("learner_steps")), summary.get("training_s")
+    is_over = where == (env_steps, learner_steps) and summary.get("reason") in ENDS
+    return float(seconds) if is_over and isinstance(seconds, int | float) else None
 
 
 def read_run_config(path: Path) -> Config:

@@ -122,7 +122,9 @@ class _Loop:
         yield self._whole_state(is_final=False)
       if (reason := self._reason_to_end()) is not None:
         break
-      yield from self._act()
+      # A run that comes from Ray may have all its steps, and owe updates.
+      if not (self._pacer.has_all_steps and self._replay.can_sample(self._config.learner.batch_size)):
+        yield from self._act()
       # Until the next segments come it stays so.
       can_sample = self._replay.can_sample(self._config.learner.batch_size)
       if not self._collectors.workers:

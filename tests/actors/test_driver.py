@@ -1,5 +1,6 @@
 """The driver and the actors' shells in one process: what they tell of their own work."""
 
+import dataclasses
 import math
 
 import pytest
@@ -11,6 +12,7 @@ from moozi.runtime import build
 from moozi.runtime.events import (
   Acted,
   Collected,
+  Evaluated,
   Faulted,
   Finished,
   Reanalyzed,
@@ -55,6 +57,37 @@ def test_the_run_comes_to_its_end(events):
   assert isinstance(events[-1], Finished)
   assert events[-1].env_steps == 640
   assert any(isinstance(e, Reanalyzed) for e in events)
+
+
+def final_state(events):
+  """Of the run, for one to go on from: which takes replay's blocks out of it."""
+  state = next(e.state for e in events if isinstance(e, StateReady) and e.is_final)
+  replay = dataclasses.replace(state.replay, blocks=dict(state.replay.blocks))
+  return dataclasses.replace(state, replay=replay)
+
+
+def test_a_run_that_has_had_its_time_makes_its_last_evaluation_and_nothing_else(events):
+  state = final_state(events)
+  config = load_config(
+    None, [*TINY, "max_env_steps=100000", "max_wall_s=0.001", "evaluation.final_episodes=2"]
+  )
+  with in_process_ray.connected():
+    again = list(driver.run(config, build.world_spec(config), None, state=state))
+  assert not any(isinstance(e, (Acted, Updated)) for e in again)
+  assert [e.is_final for e in again if isinstance(e, Evaluated)] == [True]
+  assert (again[-1].reason, again[-1].env_steps) == ("max_wall_s", 640)
+
+
+def test_a_run_that_is_stopped_in_its_last_evaluation_says_so(events):
+  state = final_state(events)
+  config = load_config(None, [*TINY, "max_env_steps=640", "evaluation.final_episodes=2"])
+  stop, told = [False], []
+  with in_process_ray.connected():
+    for e in driver.run(config, build.world_spec(config), None, lambda: stop[0], state=state):
+      told.append(e)
+      stop[0] = stop[0] or (isinstance(e, StateReady) and e.is_final)
+  assert not any(isinstance(e, (Acted, Updated, Evaluated)) for e in told)
+  assert told[-1].reason == "stopped"
 
 
 def test_work_in_flight_is_told(events):

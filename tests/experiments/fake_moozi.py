@@ -50,7 +50,7 @@ def train(arguments: list[str]) -> None:
   tick = {"env_steps": steps, "learner_steps": steps, "wall_s": 60.0 * steps, "test/return_mean": 1.5}
   with run.metrics_path.open("a") as file:
     file.write(json.dumps(tick) + "\n")
-  if pause.exists():  # also of one that its own time has ended: no evaluation is begun any more
+  if pause.exists():
     os.kill(os.getppid(), signal.SIGTERM)
     while not stopped:
       signal.pause()
@@ -61,6 +61,7 @@ def train(arguments: list[str]) -> None:
     "learner_steps": steps,
     "training_s": 60.0 * steps,
   }
+  # One whose own time was over had been evaluated when it was told to stop.
   is_timed_out = config.max_wall_s is not None and 60.0 * steps >= config.max_wall_s
   reason = "max_wall_s" if is_timed_out else "stopped" if pause.exists() else "max_env_steps"
   run.write_summary(summary | {"reason": reason})

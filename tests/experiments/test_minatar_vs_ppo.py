@@ -155,6 +155,11 @@ def test_the_table_has_a_line_for_each_condition_and_the_published_ones_below(re
 def test_random_play_has_a_line_for_each_stickiness_under_the_agents_conditions(results, capsys):
   script = load_script(*FOLDER, "random_play.py")
   assert script.main(["--episodes", "3", "--results", str(results)]) == 0
+  assert analysis.main(["--results", str(results)]) == 2
+  assert "has fewer than 100 episodes of a world" in capsys.readouterr().err
+  played = json.loads((results / "random_play.json").read_text())
+  assert {entry["num_episodes"] for entry in played} == {3}
+  (results / "random_play.json").write_text(json.dumps([entry | {"num_episodes": 100} for entry in played]))
   assert analysis.main(["--results", str(results)]) == 0
   lines = [cells(line) for line in (results / "table.md").read_text().splitlines()]
   plain, sticky = [line for line in lines if line[0].startswith("random play")]
@@ -163,14 +168,16 @@ def test_random_play_has_a_line_for_each_stickiness_under_the_agents_conditions(
   assert sticky[0] == "random play, package minatar, sticky 0.1"
   assert sticky[2] != "–"
   assert sticky.count("–") == 4
-  played = json.loads((results / "random_play.json").read_text())
   breakout = next(p for p in played if p["game"] == "breakout")
-  assert (breakout["num_episodes"], breakout["sticky_action_prob"]) == (3, 0.0)
+  assert breakout["sticky_action_prob"] == 0.0
   assert plain[2] == f"{breakout['mean']:.1f} [{breakout['low']:.1f}, {breakout['high']:.1f}]"
   breakout["evaluation"]["max_random_starts"] = 0
   (results / "random_play.json").write_text(json.dumps(played))
   assert analysis.main(["--results", str(results)]) == 2
   assert "breakout evaluated otherwise than the agents; make it anew" in capsys.readouterr().err
+  (results / "random_play.json").write_text('[{"game": "breakout"}]')
+  assert analysis.main(["--results", str(results)]) == 2
+  assert "not what random_play.py writes: KeyError" in capsys.readouterr().err
 
 
 def test_the_tables_are_written_and_the_readme_where_it_is_asked_for(results, tmp_path, capsys):

@@ -111,6 +111,30 @@ def test_a_run_that_was_killed_with_all_its_steps_is_not_done_and_goes_on(place)
   assert place.describe(job) == "done"
 
 
+@pytest.mark.parametrize(
+  "summary",
+  [
+    "[]",
+    "not JSON",
+    '{"env_steps": 100, "learner_steps": 100}',
+    '{"env_steps": 100, "learner_steps": 100, "reason": "max_env_steps", "training_s": "abc"}',
+    '{"env_steps": 100, "learner_steps": 100, "reason": "max_env_steps", "training_s": null}',
+    '{"env_steps": 100, "learner_steps": 100, "reason": "stopped", "training_s": 6.0}',
+    '{"env_steps": 100, "learner_steps": 99, "reason": "max_env_steps", "training_s": 6.0}',
+    '{"env_steps": 100, "learner_steps": 100, "reason": ["max_env_steps"], "training_s": 6.0}',
+  ],
+)
+def test_a_run_whose_summary_does_not_say_so_is_not_done(place, summary):
+  job = place.job()
+  (place.folder / "die").touch()
+  place.sweep(job)
+  path = place.folder / "one" / "summary.json"
+  path.write_text(summary)
+  assert place.describe(job) == "at 100 steps"
+  path.write_text('{"env_steps": 100, "learner_steps": 100, "reason": "max_wall_s", "training_s": 6}')
+  assert place.describe(job) == "trained, 0 of 1 evaluations"
+
+
 def test_a_piece_that_is_nearly_over_begins_no_training(place):
   piece = Piece(sweeping.LEAST_TRAINING_S / 2)
   with piece, Sweep(place.folder, piece, place.said.append, FAKE) as sweep:

@@ -41,7 +41,7 @@ def resumable(run: Path) -> list[CheckpointInfo]:
 
 @pytest.mark.slow
 def test_a_stop_in_the_last_evaluation_is_made_good(tmp_path):
-  process = start(tmp_path, "max_env_steps=320", "evaluation.final_episodes=1000000", "logging.period_s=0.2")
+  process = start(tmp_path, "max_env_steps=320", "evaluation.final_episodes=50000", "logging.period_s=0.2")
   run = tmp_path / "one"
   wait_for(process, lambda: any(info.env_steps == 320 for info in resumable(run)), "the last checkpoint")
   os.killpg(process.pid, signal.SIGTERM)

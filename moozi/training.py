@@ -254,8 +254,9 @@ def _newest(config: Config, spec: EnvSpec, run: RunDirectory) -> tuple[Resumed |
 def _read_resume_state(store: ResumeStore, info: CheckpointInfo, training: Any) -> tuple[RunState, State]:
   saved = store.load(info.name)
   state, recorder = saved.state, part(saved.state, "recorder")
-  where = int(recorder["env_steps"]), int(recorder["learner_steps"]), float(recorder["wall_s"])
-  if where[1] != info.learner_steps:
+  # Whoever goes on from it reads these as numbers: here one that has others is passed over.
+  _, learner_steps, _ = (float(recorder[name]) for name in ("env_steps", "learner_steps", "wall_s"))
+  if learner_steps != info.learner_steps:
     raise UserError("its resume state is of another moment")
   collectors = itertools.takewhile(bool, (part(state, f"collector/{i}") for i in itertools.count()))
   replay = None

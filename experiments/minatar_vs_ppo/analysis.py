@@ -107,14 +107,14 @@ def read_random_play(path: Path, rows: Sequence[dict[str, Any]]) -> list[dict[st
     return []
   try:
     played: list[dict[str, Any]] = json.loads(path.read_text("utf-8"))
-    kinds = [(entry["sticky_action_prob"], entry["game"], _interval_cell(entry)) for entry in played]
+    worlds = {(entry["sticky_action_prob"], entry["game"]): _interval_cell(entry) for entry in played}
     few = min((entry["num_episodes"] for entry in played), default=0)
     others = [entry["game"] for entry in played if entry["evaluation"] != rows[0]["evaluation"]]
   except (ValueError, KeyError, TypeError) as error:
     raise UserError(f"{path}: not what random_play.py writes: {type(error).__name__}: {error}") from None
   if others:
     raise UserError(f"{path}: {', '.join(others)} evaluated otherwise than the agents; make it anew")
-  if few < MIN_EPISODES or len({kind[:2] for kind in kinds}) < len(kinds):
+  if few < MIN_EPISODES or len(worlds) < len(played):
     raise UserError(f"{path}: has fewer than {MIN_EPISODES} episodes of a world, or one twice; make it anew")
   return played
 

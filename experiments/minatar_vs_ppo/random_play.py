@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from moozi.core.config import Config
-from moozi.experiments.results import CONDITIONS, write_json
+from moozi.experiments.results import conditions_of, write_json
 from moozi.experiments.statistics import estimate
 from moozi.io.config import load_config
 from moozi.runtime.random_play import random_returns
@@ -23,12 +22,13 @@ STICKY_WORLDS = (("breakout", 0.1),)
 NUM_EPISODES = 100
 
 
-def random_play(config: Config, num_episodes: int) -> dict[str, Any]:
+def random_play(game: str, sticky: float, num_episodes: int) -> dict[str, Any]:
   """A world's figure, and the conditions under which it came about."""
+  config = load_config(CONFIG / f"{game}.yaml", [f"env.kwargs.sticky_action_prob={sticky}"])
   return {
-    "game": config.env.name.partition(":")[2],
-    "sticky_action_prob": float(config.env.kwargs["sticky_action_prob"]),
-    "evaluation": {key: getattr(config.evaluation, key) for key in CONDITIONS},
+    "game": game,
+    "sticky_action_prob": sticky,
+    "evaluation": conditions_of(config),
     **dataclasses.asdict(estimate([random_returns(config, num_episodes)])),
   }
 
@@ -41,8 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
   given = parser.parse_args(arguments)
   played = []
   for game, sticky in WORLDS + STICKY_WORLDS:
-    config = load_config(CONFIG / f"{game}.yaml", [f"env.kwargs.sticky_action_prob={sticky}"])
-    played.append(random_play(config, given.episodes))
+    played.append(random_play(game, sticky, given.episodes))
     print(f"{game}, sticky actions {sticky:g}: {played[-1]['mean']:.2f}", flush=True)
   write_json(given.results / "random_play.json", played)
   return 0

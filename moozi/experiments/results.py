@@ -194,7 +194,7 @@ class Result:
   @property
   def conditions(self) -> dict[str, Any]:
     """Of its evaluations: what `CONDITIONS` names."""
-    return {key: getattr(self.config.evaluation, key) for key in CONDITIONS}
+    return conditions_of(self.config)
 
   @property
   def has_curve(self) -> bool:
@@ -230,6 +230,11 @@ class Result:
   def ticks(self) -> list[dict[str, Any]]:
     """The ticks of its metrics."""
     return read_metrics(self.path / "metrics.jsonl")
+
+
+def conditions_of(config: Config) -> dict[str, Any]:
+  """Of its evaluations: what `CONDITIONS` names."""
+  return {key: getattr(config.evaluation, key) for key in CONDITIONS}
 
 
 def read_results(directory: Path) -> list[Result]:

@@ -15,7 +15,6 @@ from moozi.experiments.jobs import GROWS, may_stand_for, settings_of
 from moozi.experiments.pieces import MOOZI, RUNS, Piece, lock_experiments
 from moozi.experiments.results import machine, write_json
 from moozi.io.config import load_config
-from moozi.io.plain_json import to_plain_json
 from moozi.io.run_lock import RunLock
 
 # The runs have each other beside them: one thread each, or they would fight for the cores.
@@ -96,10 +95,11 @@ def check_settings(path: Path, figures: Mapping[str, Any], wanted: Config) -> No
   Settings that only one of the two has are passed over, but for the world's own: they came or went with a
   version. A result that names none is of before they were kept.
   """
-  made, now = figures.get("settings", {}), json.loads(json.dumps(to_plain_json(settings_of(wanted))))
+  if "settings" not in figures:
+    return
+  made, now = figures["settings"], settings_of(wanted)
   keys = (made.keys() & now.keys()) | {k for k in made.keys() ^ now.keys() if k.startswith("env.kwargs")}
-  own = ("seed", *GROWS)
-  others = [k for k in sorted(keys) if made and made.get(k) != now.get(k) and k not in own]
+  others = [k for k in sorted(keys - {"seed", *GROWS}) if made.get(k) != now.get(k)]
   if others:
     raise UserError(f"{path}: made with another {', '.join(others)}; move it away to make it anew")
 

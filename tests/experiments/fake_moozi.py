@@ -1,9 +1,8 @@
 """Stands in for `moozi` in tests of sweeps: leaves what the program leaves, without training anything.
 
 What lies in the folder of the runs says how it behaves: with `pause` a run stops at half of its steps and has
-its caller told that the time is over; with `fail` every evaluation fails; with `die` a run
-ends at its last step as one that is killed there; with `hang` it leaves its process id in `hanging`, and does
-nothing more.
+its caller told that the time is over; with `fail` every evaluation fails; with `die` a run ends at its last
+step as one that is killed there; with `hang` it leaves its process id in `hanging`, and does nothing more.
 """
 
 import itertools

@@ -6,7 +6,7 @@ import functools
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,8 @@ from moozi.experiments.scratch import (
   run_whole,
 )
 
+Curve = Sequence[Mapping[str, float]]
+"""A run's ticks: those of `KEYS` that each has, by name."""
 KEYS = ("env_steps", "train/return_mean", "test/return_mean", "search/root_value", "error/value")
 """Metrics that are kept of a run."""
 
@@ -36,6 +38,7 @@ class Ablation:
     variants: `key=value` each, by name; nothing is the configuration as it is.
     common: `key=value` each, of all of them.
     steps: environment steps of each run, where nobody says otherwise.
+    measures: further columns of the table: a figure of a run's curve, by the column's heading.
   """
 
   config: Path
@@ -43,6 +46,7 @@ class Ablation:
   variants: Mapping[str, tuple[str, ...]]
   common: tuple[str, ...] = ()
   steps: int = 300_000
+  measures: Mapping[str, Callable[[Curve], float]] = dataclasses.field(default_factory=dict)
 
   def run(self, together: Together, variant: str, seed: int, steps: int) -> dict[str, Any]:
     """A run of so many environment steps to its end, beside others."""
@@ -77,10 +81,9 @@ class Ablation:
 
     Raises: UserError: as `found` does.
     """
-    lines = [
-      "| variant | steps | return while acting, last 100 episodes | return, evaluation at the end | wall s |",
-      "|---|---|---|---|---|",
-    ]
+    headings = ["variant", "steps", "return while acting, last 100 episodes", "return, evaluation at the end"]
+    headings += [*self.measures, "wall s"]
+    lines = [f"| {' | '.join(headings)} |", f"|{'---|' * len(headings)}"]
     for variant in self.variants:
       found = self.found(variant, steps)
       if not found:
@@ -91,9 +94,14 @@ class Ablation:
       errors = [2 * s["test_return_std"] / np.sqrt(s["test_episodes"]) for s in summaries]
       told = " ".join(f"{x:.1f} ± {e:.1f}" for x, e in zip(tested, errors, strict=True))
       made = " ".join(f"{count:,}" for count in sorted({s["env_steps"] for s in summaries}))
-      cells = f"{' '.join(f'{x:.1f}' for x in acting)} {_mean(acting)} | {told} {_mean(tested)}"
-      lines.append(f"| {variant} | {made} | {cells} | {np.mean([s['wall_s'] for s in summaries]):.0f} |")
+      cells = [variant, made, _each(acting), f"{told} {_mean(tested)}"]
+      cells += [_each([measure(run["curve"]) for run in found]) for measure in self.measures.values()]
+      lines.append(f"| {' | '.join(cells)} | {np.mean([s['wall_s'] for s in summaries]):.0f} |")
     return "\n".join(lines)
+
+
+def _each(values: Sequence[float]) -> str:
+  return f"{' '.join(f'{value:.1f}' for value in values)} {_mean(values)}"
 
 
 def _mean(values: Sequence[float]) -> str:

@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from moozi.core.config import Config
@@ -133,6 +134,33 @@ def test_what_is_missing_is_made_and_the_table_printed(begun, tmp_path, capsys, 
     assert main(changed, "doc", arguments) == 2
     assert said in capsys.readouterr().err
   assert len(begun) == 4
+
+
+def test_a_measure_of_the_curve_is_a_column(begun, tmp_path, monkeypatch):
+  monkeypatch.setattr(scratch, "lock_experiments", lambda runs: lock_experiments(tmp_path / "runs"))
+  (tmp_path / "config.yaml").write_text("env: {name: 'tiny:catch'}\n")
+  ablation = Ablation(
+    config=tmp_path / "config.yaml",
+    results=tmp_path / "results",
+    variants={"default": ()},
+    steps=1000,
+    measures={"sum": lambda curve: sum(tick["train/return_mean"] for tick in curve)},
+  )
+  assert main(ablation, "doc", []) == 0
+  head, _, row = ablation.table(1000).splitlines()
+  assert head.endswith("| return, evaluation at the end | sum | wall s |")
+  assert row.endswith("| 3.0 ± 0.4 4.0 ± 0.4 (mean 3.5) | 3.5 3.5 (mean 3.5) | 10 |")
+
+
+def test_growth_of_values_is_a_line_from_the_full_buffer_on():
+  script = load_script("experiments", "value_lag", "ablation.py")
+  rising = [{"env_steps": s, "search/root_value": 1.0 + s / 50_000} for s in range(300_000, 700_000, 100_000)]
+  before = {"env_steps": 200_000, "search/root_value": -1000.0}
+  of_no_search = {"env_steps": 650_000}
+  curve = [before, *rising, of_no_search]
+  assert script.growth(curve) == pytest.approx(5.0)
+  assert script.last_value(curve) == pytest.approx(13.0)
+  assert np.isnan([script.growth([before, rising[0]]), script.last_value([before])]).all()
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ class PPONetworkConfig(Section):
     "nature_conv three of them (Atari's; frames of at least 36×36)",
   )
   sharing: Literal["separate", "shared"] = Field(
-    "separate", description="policy and value: two networks, or two heads on one (Atari's)"
+    "separate", description="policy and value: two networks (ppo.py's), or two heads on one (Atari's)"
   )
   hidden_sizes: tuple[PositiveInt, ...] = Field((64, 64), description="of the dense layers; Atari's 512")
   activation: Literal["tanh", "relu"] = Field(

@@ -5,8 +5,8 @@ metrics.jsonl      its ticks, thinned; not where another result has the same run
 summary.json       what the run said at its end
 evaluations.json   a list: `moozi evaluate --json --returns` of each checkpoint, with its wall time
 machine.json       cores, versions, and the commit of the code that wrote the result
-job.json           how far the run had come, the commit of the code that trained last, and which evaluations
-                   were asked for
+job.json           how far the run had come, the commit of the code that trained last (not in a result older
+                   than this entry), and which evaluations were asked for
 """
 
 import dataclasses

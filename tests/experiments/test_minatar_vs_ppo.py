@@ -1,6 +1,7 @@
 """The experiment of MooZi and PPO on MinAtar: its jobs, and its table from results made by hand."""
 
 import json
+import shutil
 
 import pytest
 
@@ -142,7 +143,8 @@ def test_the_table_has_a_line_for_each_condition_and_the_published_ones_below(re
   assert ours[3][1:] == ["–", f"**8.0** [8.0, 8.0]; {distinct}; 49 min, 1 seed", "–", "–", "–"]
   assert ours[4][2] == f"**3.0** [3.0, 3.0]; {distinct}; 10 min, 1 seed"
   published = {line[0]: line[1:] for line in map(cells, lines[7:-2])}
-  gymnax = published["PPO of gymnax: gymnax, no sticky actions, step cap 1,000 (Freeway 2,500), 10M steps"]
+  conditions = "gymnax, no sticky actions, step cap 1,000 (Freeway 2,500), 10M steps"
+  gymnax = published[f"PPO of gymnax, best learning rate of each game: {conditions}"]
   assert gymnax == ["14.7–17.8", "26.2–43.4", "58.3–58.8", "–", "131.6–136.5"]
   rival = published["AC(λ) of MinAtar: package minatar, sticky 0.1, step cap none (Freeway 2,500), 5M steps"]
   assert rival[1] == "≈ 17.5"
@@ -209,10 +211,14 @@ def test_without_results_or_markers_there_is_one_line_and_status_2(results, tmp_
   assert readme.read_text() == "no markers\n"
 
 
-def test_the_project_s_readme_has_the_markers():
-  text = (ROOT / "README.md").read_text()
-  assert text.count(analysis.BEGIN) == text.count(analysis.END) == 1
-  assert text.index(analysis.BEGIN) < text.index(analysis.END)
+def test_the_committed_tables_are_what_the_committed_results_give(tmp_path):
+  committed, results, readme = ROOT.joinpath(*FOLDER, "results"), tmp_path / "results", tmp_path / "README.md"
+  shutil.copytree(committed, results, ignore=shutil.ignore_patterns("table.*"))
+  shutil.copy(ROOT / "README.md", readme)
+  assert analysis.main(["--results", str(results), "--readme", str(readme)]) == 0
+  assert readme.read_text() == (ROOT / "README.md").read_text()
+  for name in ("table.md", "table.json"):
+    assert (results / name).read_text() == (committed / name).read_text()
 
 
 def test_every_published_figure_names_its_source_and_conditions():

@@ -1,4 +1,4 @@
-"""PPO's returns on Breakout by learning rate and environment steps, from `results/`, beside gymnax's.
+"""PPO's returns on Breakout by learning rate, initial bias and environment steps, beside gymnax's; from results.
 
 python experiments/ppo_check/analysis.py    # prints the table, and writes results/table.md
 
@@ -20,16 +20,15 @@ GYMNAX = HERE / "gymnax.yaml"
 
 
 def table_of(results: Sequence[Result]) -> str:
-  """The table in Markdown: a line for each learning rate, a column for each environment step asked for.
+  """The table in Markdown: a line for each learning rate and initial bias, a column for each step asked for.
+
+  gymnax's own, whose biases begin between 0 and 0.05, comes after ours of its learning rate.
 
   Raises: UserError: there are no results, or results that do not go together.
   """
   if not results:
     raise UserError(f"{RESULTS}: there are no results yet; experiments/ppo_check/sweep.py makes them")
   check_same_conditions(results)
-  by_rate: dict[float, list[Result]] = {}
-  for result in results:
-    by_rate.setdefault(result.config.ppo.learning_rate, []).append(result)
   asked = sorted({int(e["wanted"]) for result in results for e in result.evaluations})
   published = read_yaml(GYMNAX)
   curves = {float(rate): returns for rate, returns in published["returns"]["breakout"].items()}
@@ -37,15 +36,23 @@ def table_of(results: Sequence[Result]) -> str:
     f"| million steps | {' | '.join(f'{steps / 1e6:g}' for steps in asked)} |",
     "|---" * (len(asked) + 1) + "|",
   ]
-  for rate, members in sorted(by_rate.items(), reverse=True):
-    check_alike(members)
-    cells = [_cell(members, steps) for steps in asked]
-    seeds = f"{len(members)} seed{'s' * (len(members) > 1)}"
-    lines.append(f"| learning rate {rate:g}, {seeds} | {' | '.join(cells)} |")
+  for rate in sorted({_variant(result)[0] for result in results}, reverse=True):
+    for bias in sorted({_variant(result)[1] for result in results if _variant(result)[0] == rate}):
+      members = [result for result in results if _variant(result) == (rate, bias)]
+      check_alike(members)
+      begun = f", biases from 0 to {bias:g} at first" if bias else ""
+      seeds = f"{len(members)} seed{'s' * (len(members) > 1)}"
+      cells = [_cell(members, steps) for steps in asked]
+      lines.append(f"| learning rate {rate:g}{begun}, {seeds} | {' | '.join(cells)} |")
     if rate in curves:
       near = [curves[rate][round(steps / published["period_env_steps"]) - 1] for steps in asked]
       lines.append(f"| gymnax's, learning rate {rate:g} | {' | '.join(f'{x:.1f}' for x in near)} |")
   return "\n".join(lines)
+
+
+def _variant(result: Result) -> tuple[float, float]:
+  """The learning rate, and how large biases are at first."""
+  return result.config.ppo.learning_rate, result.config.ppo.initial_bias
 
 
 def _cell(members: Sequence[Result], steps: int) -> str:

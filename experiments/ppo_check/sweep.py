@@ -1,4 +1,5 @@
-"""PPO on Breakout held against gymnax's: two learning rates, 10M steps each, evaluated as gymnax does it.
+"""PPO on Breakout held against gymnax's: two learning rates, two ways for biases to begin, 10M steps each,
+evaluated as gymnax does it.
 
     python experiments/ppo_check/sweep.py           # a piece of at most 55 minutes; again until all is done
     python experiments/ppo_check/sweep.py --list    # how far each job has come
@@ -17,8 +18,13 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 CONFIG = ROOT / "config" / "ppo" / "minatar" / "breakout.yaml"
 
-RATES = ("1e-3", "5e-4")
-SEEDS = (0,)
+VARIANTS = {
+  "rate_1e-3": ("ppo.learning_rate=1e-3",),
+  "rate_5e-4": ("ppo.learning_rate=5e-4",),
+  # As gymnax's networks begin.
+  "rate_5e-4_biases": ("ppo.learning_rate=5e-4", "ppo.initial_bias=0.05"),
+}
+SEEDS = (0, 1)
 STEPS = 10_000_000
 AT_STEPS = tuple(range(1_000_000, STEPS + 1, 1_000_000))
 EPISODES = 164
@@ -36,17 +42,17 @@ COMMON = (
 
 
 def jobs() -> list[Job]:
-  """A run for each learning rate and seed."""
+  """A run for each variant and seed."""
   return [
     Job(
-      name=f"ppo_breakout_rate_{rate}_seed{seed}",
+      name=f"ppo_breakout_{variant}_seed{seed}",
       config=CONFIG,
-      overrides=(*COMMON, *AS_GYMNAX, f"ppo.learning_rate={rate}"),
+      overrides=(*COMMON, *AS_GYMNAX, *changes),
       seed=seed,
       evaluations=tuple(Evaluation(checkpoint=str(steps), episodes=EPISODES) for steps in AT_STEPS),
     )
     for seed in SEEDS
-    for rate in RATES
+    for variant, changes in VARIANTS.items()
   ]
 
 

@@ -62,21 +62,25 @@ class PolicyOutput:
   value: Array
 
 
-def make_network(config: PPONetworkConfig, spec: EnvSpec, scale_frames: bool = True) -> PPONetwork:
+def make_network(
+  config: PPONetworkConfig, spec: EnvSpec, scale_frames: bool = True, initial_bias: float = 0.0
+) -> PPONetwork:
   """The network that `config` names, for the world of `spec`. The dummy has a logit, which is never legal.
 
   Args:
     config, spec: which network, for what.
     scale_frames: bytes become numbers in [0, 1]; false leaves them as they are.
+    initial_bias: biases of all layers are drawn uniformly between 0 and this.
   """
+  layers = _Layers(config, initial_bias)
 
   def forward(frames: Array) -> tuple[Array, Array]:
     # Numbers of float32 are taken as they are.
     x = _stack(normalize_frame(frames, spec.frame_dtype if scale_frames else "float32"))
-    hidden = _trunk(config, "trunk" if config.sharing == "shared" else "policy_trunk", x)
-    hidden_value = hidden if config.sharing == "shared" else _trunk(config, "value_trunk", x)
-    logits = _linear(config, spec.num_actions, 0.01, "policy")(hidden)
-    value = _linear(config, 1, 1.0, "value")(hidden_value)
+    hidden = _trunk(layers, "trunk" if config.sharing == "shared" else "policy_trunk", x)
+    hidden_value = hidden if config.sharing == "shared" else _trunk(layers, "value_trunk", x)
+    logits = layers.linear(spec.num_actions, 0.01, "policy")(hidden)
+    value = layers.linear(1, 1.0, "value")(hidden_value)
     return logits, value[:, 0]
 
   transformed = hk.without_apply_rng(hk.transform(forward))
@@ -89,36 +93,44 @@ def _stack(frames: Array) -> Array:
   return x.reshape(*x.shape[:3], -1)
 
 
-def _trunk(config: PPONetworkConfig, name: str, x: Array) -> Array:
+def _trunk(layers: "_Layers", name: str, x: Array) -> Array:
   """[B, H, W, Ch] to [B, D]."""
+  config = layers.config
   if config.kind == "conv":
     padding = "VALID" if min(x.shape[1:3]) >= 3 else "SAME"
-    x = jax.nn.relu(_conv(config, config.channels, 3, 1, padding, f"{name}_conv")(x))
+    x = jax.nn.relu(layers.conv(config.channels, 3, 1, padding, f"{name}_conv")(x))
   elif config.kind == "nature_conv":
     for i, (channels, size, stride) in enumerate(((32, 8, 4), (64, 4, 2), (64, 3, 1))):
-      x = jax.nn.relu(_conv(config, channels, size, stride, "VALID", f"{name}_conv_{i}")(x))
+      x = jax.nn.relu(layers.conv(channels, size, stride, "VALID", f"{name}_conv_{i}")(x))
   x = x.reshape(x.shape[0], -1)
   activation = jnp.tanh if config.activation == "tanh" else jax.nn.relu
   for i, width in enumerate(config.hidden_sizes):
-    x = activation(_linear(config, width, math.sqrt(2), f"{name}_dense_{i}")(x))
+    x = activation(layers.linear(width, math.sqrt(2), f"{name}_dense_{i}")(x))
   return x
 
 
-def _linear(config: PPONetworkConfig, width: int, scale: float, name: str) -> hk.Linear:
-  return hk.Linear(width, w_init=_initializer(config, scale), name=name)
+@dataclasses.dataclass(frozen=True)
+class _Layers:
+  """Layers that begin as the run's network does."""
 
+  config: PPONetworkConfig
+  initial_bias: float
 
-def _conv(
-  config: PPONetworkConfig, channels: int, size: int, stride: int, padding: str, name: str
-) -> hk.Conv2D:
-  init = _initializer(config, math.sqrt(2))
-  return hk.Conv2D(channels, size, stride, padding=padding, w_init=init, name=name)
+  def linear(self, width: int, scale: float, name: str) -> hk.Linear:
+    return hk.Linear(width, w_init=self._weights(scale), b_init=self._biases(), name=name)
 
+  def conv(self, channels: int, size: int, stride: int, padding: str, name: str) -> hk.Conv2D:
+    weights, biases = self._weights(math.sqrt(2)), self._biases()
+    return hk.Conv2D(channels, size, stride, padding=padding, w_init=weights, b_init=biases, name=name)
 
-def _initializer(config: PPONetworkConfig, scale: float) -> Any:
-  if config.orthogonal_init:
-    return hk.initializers.Orthogonal(scale)
-  return hk.initializers.VarianceScaling(1.0, "fan_in", "truncated_normal")
+  def _weights(self, scale: float) -> Any:
+    if self.config.orthogonal_init:
+      return hk.initializers.Orthogonal(scale)
+    return hk.initializers.VarianceScaling(1.0, "fan_in", "truncated_normal")
+
+  def _biases(self) -> Any:
+    # 0 draws nothing, so that the other layers' weights are those of a network without this.
+    return hk.initializers.RandomUniform(0.0, self.initial_bias) if self.initial_bias else jnp.zeros
 
 
 def make_policy(network: PPONetwork) -> Callable[..., tuple[HistoryState, PolicyOutput]]:

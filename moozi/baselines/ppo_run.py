@@ -55,7 +55,7 @@ def check_world(config: Config, spec: EnvSpec) -> None:
 
 def network_of(config: Config, spec: EnvSpec) -> PPONetwork:
   """The run's network."""
-  return make_network(config.ppo.network, spec, config.ppo.scale_frames)
+  return make_network(config.ppo.network, spec, config.ppo.scale_frames, config.ppo.initial_bias)
 
 
 def training_state_template(config: Config, spec: EnvSpec) -> PPOState:

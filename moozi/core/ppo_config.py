@@ -54,6 +54,9 @@ class PPOConfig(Section):
   scale_frames: bool = Field(
     True, description="bytes to [0, 1] for the network, Atari's; false shows them as they are, 0 to 255"
   )
+  initial_bias: NonNegativeFloat = Field(
+    0.0, description="biases of all layers are drawn between 0 and this at first; gymnax's 0.05"
+  )
   discount: Probability = 0.99
   gae_lambda: Probability = Field(0.95, description="λ of the advantages; 1 is all of the return")
   bootstrap_truncated: bool = Field(

@@ -23,6 +23,7 @@ FIXED = (
   "ppo.network",
   "ppo.history_length",
   "ppo.scale_frames",
+  "ppo.initial_bias",
   "ppo.num_envs",
   "evaluation.seed",
   "checkpoint.start_from",

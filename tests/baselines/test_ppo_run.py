@@ -372,6 +372,17 @@ def test_a_run_s_network_sees_bytes_as_it_is_told(scale, factor):
   assert float(network.apply(params, frames)[1][0]) == pytest.approx(factor * weights.sum(), rel=1e-4)
 
 
+@pytest.mark.parametrize("kind", ["mlp", "conv"])
+def test_a_run_s_biases_begin_where_it_is_told(kind):
+  spec = build.world_spec(configure())
+  network = ppo_run.network_of(configure("ppo.initial_bias=0.05", f"ppo.network.kind={kind}"), spec)
+  params = network.init(jax.random.PRNGKey(0), np.zeros((1, 1, *spec.frame_shape), bool))
+  biases = np.concatenate([layer["b"] for layer in params.values()])
+  assert 0 <= biases.min() < 0.01
+  assert 0.04 < biases.max() < 0.05
+  assert all(layer["b"].any() for layer in params.values())
+
+
 def test_worlds_that_ppo_cannot_play_are_refused():
   with pytest.raises(UserError, match=r"algorithm=ppo: .* one player"):
     next(ppo_run.run(configure(), NIM_SPEC))

@@ -23,6 +23,7 @@ def test_the_defaults_are_the_sources():
   )
   assert ppo.network.orthogonal_init
   assert ppo.scale_frames
+  assert ppo.initial_bias == 0.0
 
 
 @pytest.mark.parametrize(
@@ -33,6 +34,7 @@ def test_the_defaults_are_the_sources():
     ({"num_minibatches": 512}, "leaves one sample"),
     ({"gae_lambda": 1.1}, "less than or equal to 1"),
     ({"clip_range": 0}, "greater than 0"),
+    ({"initial_bias": -0.1}, "greater than or equal to 0"),
     ({"network": {"hidden_sizes": (64, 0)}}, "greater than or equal to 1"),
   ],
 )

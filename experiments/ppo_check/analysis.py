@@ -1,4 +1,4 @@
-"""PPO's returns on Breakout by learning rate, initial bias and environment steps, beside gymnax's; from results.
+"""PPO's returns on Breakout, from `results/`: by learning rate, initial bias and steps, beside gymnax's.
 
 python experiments/ppo_check/analysis.py    # prints the table, and writes results/table.md
 

@@ -111,6 +111,8 @@ def test_a_run_starts_from_a_checkpoint_of_its_own_algorithm_only(trained, confi
 def test_a_run_goes_on_seeing_frames_as_it_did(trained, refused):
   said = refused("train", "--resume", trained, "ppo.scale_frames=false", "max_env_steps=30000")
   assert "ppo.scale_frames=False: a run cannot change it (it began with True)" in said
+  said = refused("train", "--resume", trained, "ppo.initial_bias=0.05", "max_env_steps=30000")
+  assert "ppo.initial_bias=0.05: a run cannot change it (it began with 0.0)" in said
 
 
 @pytest.mark.parametrize("is_named", [True, False])

@@ -29,6 +29,10 @@ def table_of(results: Sequence[Result]) -> str:
   if not results:
     raise UserError(f"{RESULTS}: there are no results yet; experiments/ppo_check/sweep.py makes them")
   check_same_conditions(results)
+  by_rate: dict[float, dict[float, list[Result]]] = {}
+  for result in results:
+    ppo = result.config.ppo
+    by_rate.setdefault(ppo.learning_rate, {}).setdefault(ppo.initial_bias, []).append(result)
   asked = sorted({int(e["wanted"]) for result in results for e in result.evaluations})
   published = read_yaml(GYMNAX)
   curves = {float(rate): returns for rate, returns in published["returns"]["breakout"].items()}
@@ -36,9 +40,8 @@ def table_of(results: Sequence[Result]) -> str:
     f"| million steps | {' | '.join(f'{steps / 1e6:g}' for steps in asked)} |",
     "|---" * (len(asked) + 1) + "|",
   ]
-  for rate in sorted({_variant(result)[0] for result in results}, reverse=True):
-    for bias in sorted({_variant(result)[1] for result in results if _variant(result)[0] == rate}):
-      members = [result for result in results if _variant(result) == (rate, bias)]
+  for rate, by_bias in sorted(by_rate.items(), reverse=True):
+    for bias, members in sorted(by_bias.items()):
       check_alike(members)
       begun = f", biases from 0 to {bias:g} at first" if bias else ""
       seeds = f"{len(members)} seed{'s' * (len(members) > 1)}"
@@ -48,11 +51,6 @@ def table_of(results: Sequence[Result]) -> str:
       near = [curves[rate][round(steps / published["period_env_steps"]) - 1] for steps in asked]
       lines.append(f"| gymnax's, learning rate {rate:g} | {' | '.join(f'{x:.1f}' for x in near)} |")
   return "\n".join(lines)
-
-
-def _variant(result: Result) -> tuple[float, float]:
-  """The learning rate, and how large biases are at first."""
-  return result.config.ppo.learning_rate, result.config.ppo.initial_bias
 
 
 def _cell(members: Sequence[Result], steps: int) -> str:

@@ -21,8 +21,9 @@ FULL = 262_144
 
 def values_of(curve: Curve) -> np.ndarray:
   """Environment steps and the mean value of the search at a run's ticks from `FULL` on: [N, 2] float64."""
-  ticks = [(tick["env_steps"], tick["search/root_value"]) for tick in curve if "search/root_value" in tick]
-  return np.array([tick for tick in ticks if tick[0] >= FULL], np.float64).reshape(-1, 2)
+  late = [tick for tick in curve if tick["env_steps"] >= FULL and "search/root_value" in tick]
+  values = [(tick["env_steps"], tick["search/root_value"]) for tick in late]
+  return np.array(values, np.float64).reshape(-1, 2)
 
 
 def growth(curve: Curve) -> float:

@@ -96,7 +96,8 @@ class Ablation:
       made = " ".join(f"{count:,}" for count in sorted({s["env_steps"] for s in summaries}))
       cells = [variant, made, _each(acting), f"{told} {_mean(tested)}"]
       cells += [_each([measure(run["curve"]) for run in found]) for measure in self.measures.values()]
-      lines.append(f"| {' | '.join(cells)} | {np.mean([s['wall_s'] for s in summaries]):.0f} |")
+      cells.append(f"{np.mean([s['wall_s'] for s in summaries]):.0f}")
+      lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

@@ -1,5 +1,8 @@
 """PPO's network and policy: initialization, what is shared, what is drawn."""
 
+import subprocess
+import sys
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -180,3 +183,13 @@ def test_log_probs_have_finite_gradients_where_actions_are_illegal():
   mask = jnp.array([[True, False, True]])
   grads = jax.grad(lambda x: masked_log_probs(x, mask)[0, 0])(jnp.array([[0.0, 3.0, 0.0]]))
   np.testing.assert_allclose(grads, [[0.5, 0.0, -0.5]], atol=1e-6)
+
+
+def test_records_that_were_there_before_jax_are_traced():
+  program = (
+    "import sys, moozi.core.records as records\n"
+    "assert 'jax' not in sys.modules\n"
+    "import moozi.baselines.ppo_network, jax\n"
+    "assert not jax.tree_util.all_leaves([object.__new__(records.BatchedTimeStep)])\n"
+  )
+  subprocess.run([sys.executable, "-c", program], check=True)

@@ -52,7 +52,7 @@ bench: setup ## measure the speed of the parts and of the whole
 
 # All of them are tried: one whose results are missing says so and does not keep the others back.
 figures: setup ## draw the thesis's figures from committed results
-	@status=0; for script in thesis_figures/figure_*.py; do $(BIN)/python $$script || status=$$?; done; exit $$status
+	@status=0; for figure in 5_1 5_2 5_3; do $(BIN)/python -m thesis_figures.figure_$$figure || status=$$?; done; exit $$status
 
 constraints: setup ## renew constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv

@@ -79,7 +79,7 @@ def floor(config: Any, with_scan: bool) -> dict[str, Any]:
   from moozi.agent.update import init_training_state, make_update
   from moozi.core.records import BatchedTimeStep
   from moozi.ops.history import init_history
-  from moozi.runtime import build
+  from moozi.run import build
 
   spec = build.world_spec(config)
   model = build.build_model(config, spec)
@@ -132,7 +132,7 @@ def parts(config: Any) -> dict[str, float]:
   from moozi.core.pytree import fields_of, stack
   from moozi.core.records import StepSample, TrajectorySample
   from moozi.envs.vector import make_vector
-  from moozi.runtime import build
+  from moozi.run import build
 
   spec = build.world_spec(config)
   num_envs, length = config.workers.num_envs, config.workers.segment_length

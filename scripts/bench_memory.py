@@ -34,8 +34,8 @@ def measure(name: str, kwargs: dict[str, Any], num_steps: int, num_envs: int) ->
   from random_segments import RandomSegments
 
   from moozi.core.config import ReplayConfig, TargetsConfig
-  from moozi.runtime import replay_snapshot
-  from moozi.runtime.replay import ReplayBuffer
+  from moozi.replay import snapshot as replay_snapshot
+  from moozi.replay.buffer import ReplayBuffer
 
   warm = RandomSegments(name, kwargs, num_envs)  # what is loaded late is loaded now
   warm.next(SEGMENT)

@@ -42,7 +42,7 @@ def fill(config: Any, spec: Any) -> Any:
   """A replay buffer with random play in it."""
   from random_segments import RandomSegments
 
-  from moozi.runtime import build
+  from moozi.run import build
 
   replay = build.build_replay(config, spec)
   play = RandomSegments(config.env.name, config.env.kwargs, config.workers.num_envs)
@@ -64,9 +64,9 @@ def measure(config: Any, rounds: int, seconds: float) -> dict[str, list[float]]:
   """Rates in positions/s by name, one a round."""
   import jax
 
+  from moozi.acting.reanalyzer import make_root_search
   from moozi.core.pytree import fields_of
-  from moozi.runtime import build
-  from moozi.runtime.reanalyze import make_root_search
+  from moozi.run import build
 
   spec = build.world_spec(config)
   replay, version = fill(config, spec)

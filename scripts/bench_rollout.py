@@ -24,6 +24,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from moozi.acting.collector import TrajectoryCollector
+from moozi.acting.rollout import RolloutCollector
 from moozi.agent.planner import PlannerOutput
 from moozi.agent.policy import see
 from moozi.core.config import Config
@@ -33,9 +35,7 @@ from moozi.envs.vector import make_vector, world_seeds
 from moozi.io.config import load_config
 from moozi.nn.model import Model
 from moozi.ops.history import push_action
-from moozi.runtime import build
-from moozi.runtime.acting import TrajectoryCollector
-from moozi.runtime.rollout import RolloutCollector
+from moozi.run import build
 
 WAYS = ("python", "step", "scan")
 

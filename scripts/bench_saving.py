@@ -27,7 +27,8 @@ def measure(config: Any, new_steps: int, count: int) -> list[dict[str, float]]:
   from moozi.io.checkpoint_store import CheckpointStore
   from moozi.io.checkpoints import expected_of
   from moozi.io.resume_store import ResumeStore
-  from moozi.runtime import build, replay_snapshot
+  from moozi.replay import snapshot as replay_snapshot
+  from moozi.run import build
 
   spec = build.world_spec(config)
   replay, learner = build.build_replay(config, spec), build.build_learner(config, spec)

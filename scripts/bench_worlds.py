@@ -84,7 +84,7 @@ def stored_frames(num_frames: int) -> dict[str, float]:
   from moozi.core.pytree import fields_of, stack
   from moozi.core.records import StepSample, TrajectorySample
   from moozi.envs.vector import make_vector
-  from moozi.runtime.replay import ReplayBuffer
+  from moozi.replay.buffer import ReplayBuffer
 
   world = make_vector("atari:Breakout", {}, 1, seed=0)
   step = world.reset()

@@ -53,3 +53,12 @@ def refused(door):
     return err
 
   return run
+
+
+@pytest.fixture(scope="session")
+def tiny_config():
+  """Catch, with a network of a few hundred parameters."""
+  from moozi.io.config import load_config
+  from tests.tiny_run import TINY
+
+  return load_config(None, list(TINY))

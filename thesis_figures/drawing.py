@@ -12,9 +12,9 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 
+from experiments.lib.results import Result, check_alike, check_same_conditions, read_results
+from experiments.lib.statistics import estimate
 from moozi.core.errors import UserError
-from moozi.experiments.results import Result, check_alike, check_same_conditions, read_results
-from moozi.experiments.statistics import estimate
 from moozi.io.yaml_files import read_yaml
 
 HERE = Path(__file__).resolve().parent

@@ -1,6 +1,6 @@
 """Figure 5.1: MooZi and PPO on the five games of MinAtar, without sticky actions.
 
-    python thesis_figures/figure_5_1.py
+    python -m thesis_figures.figure_5_1
 
 Return against environment steps and against wall time. Lines are the evaluations in the course of training,
 points with 95% intervals the last one, of 100 episodes. Dotted, against steps, is gymnax's published PPO, in
@@ -12,10 +12,10 @@ import itertools
 import sys
 
 import matplotlib.pyplot as plt
-from drawing import MissingError, curves_of, draw_agent, draw_gymnax, finish, last_step, main
 
+from experiments.lib.results import Result
 from moozi.core.errors import UserError
-from moozi.experiments.results import Result
+from thesis_figures.drawing import MissingError, curves_of, draw_agent, draw_gymnax, finish, last_step, main
 
 GAMES = ("asterix", "breakout", "freeway", "seaquest", "space_invaders")
 AGENTS = ("MooZi", "PPO")

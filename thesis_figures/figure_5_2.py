@@ -1,6 +1,6 @@
 """Figure 5.2: Breakout without and with sticky actions, MooZi and PPO.
 
-    python thesis_figures/figure_5_2.py
+    python -m thesis_figures.figure_5_2
 
 Lines are the evaluations in the course of training, points with 95% intervals the last one, of 100 episodes.
 Dotted is what others published: PPO of gymnax without sticky actions, AC(λ)'s final return with.
@@ -9,9 +9,9 @@ Dotted is what others published: PPO of gymnax without sticky actions, AC(λ)'s 
 import sys
 
 import matplotlib.pyplot as plt
-from drawing import curves_of, draw_agent, draw_gymnax, draw_published, finish, last_step, main
 
-from moozi.experiments.results import Result
+from experiments.lib.results import Result
+from thesis_figures.drawing import curves_of, draw_agent, draw_gymnax, draw_published, finish, last_step, main
 
 AGENTS = ("MooZi", "PPO")
 PANELS = ((0.0, "no sticky actions"), (0.1, "sticky actions, probability 0.1"))

@@ -1,6 +1,6 @@
 """Figure 5.3: strength by the number of simulations, over the milestones of one Space Invaders run.
 
-    python thesis_figures/figure_5_3.py
+    python -m thesis_figures.figure_5_3
 
 Each point is one checkpoint and one number of simulations, 30 episodes as in the thesis. On the left over
 training, on the right over simulations at four of the milestones, with 95% intervals over the episodes.
@@ -11,10 +11,10 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
-from drawing import draw_point, finish, main
 
+from experiments.lib.results import Result
 from moozi.core.errors import UserError
-from moozi.experiments.results import Result
+from thesis_figures.drawing import draw_point, finish, main
 
 GAME = "minatar:space_invaders"
 MARKERS = "ovs^DPX*"

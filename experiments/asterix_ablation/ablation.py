@@ -1,6 +1,6 @@
 """Asterix with one thing changed at a time, at equal environment steps; resumable.
 
-    python experiments/asterix_ablation/ablation.py [--steps 500000] [--seeds 2] [--table]
+    python -m experiments.asterix_ablation.ablation [--steps 500000] [--seeds 2] [--table]
 
 Runs every (variant, seed) that has no result yet through `moozi train … runtime=local`, as many side by
 side as there are cores, one thread each, and keeps `results/<variant>_seed<n>.json`. Then prints the table;
@@ -10,7 +10,7 @@ side as there are cores, one thread each, and keeps `results/<variant>_seed<n>.j
 import sys
 from pathlib import Path
 
-from moozi.experiments.ablations import Ablation, main
+from experiments.lib.ablations import Ablation, main
 
 HERE = Path(__file__).resolve().parent
 

@@ -1,8 +1,8 @@
 """Plays a run's agent against every legal reply at every move, in both seats, and counts how it ends.
 
-    python experiments/boards/perfect_play.py runs/tic_tac_toe
-    python experiments/boards/perfect_play.py runs/tic_tac_toe --prior     # the policy alone, no search
-    python experiments/boards/perfect_play.py runs/tic_tac_toe --simulations 100 --json
+    python -m experiments.boards.perfect_play runs/tic_tac_toe
+    python -m experiments.boards.perfect_play runs/tic_tac_toe --prior     # the policy alone, no search
+    python -m experiments.boards.perfect_play runs/tic_tac_toe --simulations 100 --json
 
 Exits with 1 where the agent can be beaten.
 """
@@ -35,12 +35,12 @@ def main() -> int:
 
 def evaluate(arguments: argparse.Namespace) -> dict:
   """What `walk` says of both seats, and what was asked."""
-  from moozi.envs.open_spiel_rules import Rules
+  from moozi.analysis.exact_walk import agent, walk
+  from moozi.envs.suites.open_spiel.rules import Rules
+  from moozi.evaluation.evaluator import evaluation_planner
   from moozi.io.checkpoints import expected_of, find_checkpoint, load_checkpoint
   from moozi.io.run_directory import RunDirectory
-  from moozi.runtime import build
-  from moozi.runtime.evaluation import evaluation_planner
-  from moozi.runtime.exact_walk import agent, walk
+  from moozi.run import build
 
   run = RunDirectory.open(arguments.run)
   config = run.load_config()

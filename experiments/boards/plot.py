@@ -1,4 +1,4 @@
-"""Draws Connect Four's curve from the committed results: `python experiments/boards/plot.py`.
+"""Draws Connect Four's curve from the committed results: `python -m experiments.boards.plot`.
 
 Writes `results/connect_four/curve.png`: the score against OpenSpiel's MCTS with 100 simulations over the
 minutes of training, the pieces one after the other.

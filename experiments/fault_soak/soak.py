@@ -1,8 +1,8 @@
 """An hour of training with a fault every few minutes, beside runs without.
 
-  python experiments/fault_soak/soak.py faults --minutes 60 --every 180     # with faults
-  python experiments/fault_soak/soak.py calm --minutes 60 --seed 1          # one without; seeds 1, 2, 3
-  python experiments/fault_soak/soak.py table                               # what results/ holds
+  python -m experiments.fault_soak.soak faults --minutes 60 --every 180     # with faults
+  python -m experiments.fault_soak.soak calm --minutes 60 --seed 1          # one without; seeds 1, 2, 3
+  python -m experiments.fault_soak.soak table                               # what results/ holds
 
 `--steps N` ends a run earlier, where it has made N steps. Each run needs the machine to itself. README.md
 says which faults there are, and what is asked of the run with them.
@@ -24,16 +24,13 @@ from typing import Any
 
 import psutil
 
+from experiments.fault_soak import analysis
+from experiments.lib.pieces import lock_experiments
 from moozi.core.errors import UserError
-from moozi.experiments.pieces import lock_experiments
 from moozi.io.checkpoints import ARRAYS, CheckpointInfo, list_checkpoints, load_flat
 from moozi.io.metrics import read_metrics
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE))
-
-import analysis  # noqa: E402
-
 ROOT = HERE.parents[1]
 RUNS = ROOT / "runs"
 ACTORS = ("TrainingWorker", "TestingWorker", "ReplayActor", "ParameterServer")

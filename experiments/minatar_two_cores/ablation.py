@@ -1,6 +1,6 @@
 """Breakout with one thing changed at a time, at equal environment steps; resumable.
 
-    python experiments/minatar_two_cores/ablation.py [--steps 300000] [--seeds 2] [--table]
+    python -m experiments.minatar_two_cores.ablation [--steps 300000] [--seeds 2] [--table]
 
 Runs every (variant, seed) that has no result yet through `moozi train … runtime=local`, as many side by
 side as there are cores, one thread each, and keeps `results/ablation/<variant>_seed<n>.json`. Then prints
@@ -10,7 +10,7 @@ the table; `--table` only prints it.
 import sys
 from pathlib import Path
 
-from moozi.experiments.ablations import Ablation, main
+from experiments.lib.ablations import Ablation, main
 
 HERE = Path(__file__).resolve().parent
 

@@ -1,4 +1,4 @@
-"""Draws the curves of committed runs: `python experiments/minatar_two_cores/plot.py`.
+"""Draws the curves of committed runs: `python -m experiments.minatar_two_cores.plot`.
 
 Reads every `results/<name>/metrics.jsonl` beside it, writes `results/curves.png`.
 """

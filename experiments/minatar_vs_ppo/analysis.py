@@ -1,7 +1,7 @@
 """The table of MooZi and PPO on MinAtar, from `results/`, and what others published beside it.
 
-    python experiments/minatar_vs_ppo/analysis.py             # results/table.md and results/table.json
-    python experiments/minatar_vs_ppo/analysis.py --readme    # and the table of the project's README
+    python -m experiments.minatar_vs_ppo.analysis             # results/table.md and results/table.json
+    python -m experiments.minatar_vs_ppo.analysis --readme    # and the table of the project's README
 
 A figure is the mean over seeds of the mean return of their evaluation episodes, from the checkpoint
 at the stated environment step or just after it, with a 95% bootstrap interval over seeds and episodes.
@@ -16,10 +16,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from experiments.lib.jobs import may_stand_for
+from experiments.lib.results import Result, check_alike, check_same_conditions, read_results, write_json
+from experiments.lib.statistics import estimate
 from moozi.core.errors import UserError
-from moozi.experiments.jobs import may_stand_for
-from moozi.experiments.results import Result, check_alike, check_same_conditions, read_results, write_json
-from moozi.experiments.statistics import estimate
 from moozi.io.yaml_files import read_yaml, write_text
 
 HERE = Path(__file__).resolve().parent

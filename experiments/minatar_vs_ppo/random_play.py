@@ -1,6 +1,6 @@
 """What uniformly random play returns in the worlds of the table, over the same episodes' starts; a minute.
 
-python experiments/minatar_vs_ppo/random_play.py     # results/random_play.json
+python -m experiments.minatar_vs_ppo.random_play     # results/random_play.json
 """
 
 import argparse
@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from moozi.experiments.results import conditions_of, write_json
-from moozi.experiments.statistics import estimate
+from experiments.lib.results import conditions_of, write_json
+from experiments.lib.statistics import estimate
+from moozi.evaluation.random_play import random_returns
 from moozi.io.config import load_config
-from moozi.runtime.random_play import random_returns
 
 HERE = Path(__file__).resolve().parent
 CONFIG = HERE.parents[1] / "config" / "minatar"

@@ -1,8 +1,8 @@
 """MooZi and PPO on MinAtar: training in pieces of at most an hour, then evaluation.
 
-    python experiments/minatar_vs_ppo/sweep.py                    # a piece; once more until all is done
-    python experiments/minatar_vs_ppo/sweep.py --list             # how far each job has come
-    python experiments/minatar_vs_ppo/sweep.py --only muzero_breakout_seed0
+    python -m experiments.minatar_vs_ppo.sweep                    # a piece; once more until all is done
+    python -m experiments.minatar_vs_ppo.sweep --list             # how far each job has come
+    python -m experiments.minatar_vs_ppo.sweep --only muzero_breakout_seed0
 
 Jobs go one at a time, each with the whole machine. When a piece is over its run is told to stop, leaves a
 checkpoint, and goes on from it the next time; what is done is not done again. Runs, their logs and the
@@ -12,8 +12,8 @@ evaluations so far lie in `runs/minatar_vs_ppo`; a job that is whole gets its fo
 import sys
 from pathlib import Path
 
-from moozi.experiments.jobs import Evaluation, Job
-from moozi.experiments.sweeping import main
+from experiments.lib.jobs import Evaluation, Job
+from experiments.lib.sweeping import main
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]

@@ -1,6 +1,6 @@
 """Breakout learned from the first half of a finished run's trajectories alone; resumable.
 
-    python experiments/offline/sweep.py [--steps 500000] [--offline-steps 500000] [--ratio 0.8] [--table]
+    python -m experiments.offline.sweep [--steps 500000] [--offline-steps 500000] [--ratio 0.8] [--table]
 
 1. A run of `--steps` that keeps its trajectories and a checkpoint at the half.
 2. A run that learns from the trajectories of the first half with no environment, and reanalyze.
@@ -17,11 +17,11 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+from experiments.lib.jobs import Evaluation, Job
+from experiments.lib.pieces import MOOZI, ROOT, Piece
+from experiments.lib.results import write_json
+from experiments.lib.sweeping import CommandError, Sweep
 from moozi.core.errors import UserError
-from moozi.experiments.jobs import Evaluation, Job
-from moozi.experiments.pieces import MOOZI, ROOT, Piece
-from moozi.experiments.results import write_json
-from moozi.experiments.sweeping import CommandError, Sweep
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"

@@ -1,6 +1,6 @@
 """PPO's returns on Breakout, from `results/`: by learning rate, initial bias and steps, beside gymnax's.
 
-python experiments/ppo_check/analysis.py    # prints the table, and writes results/table.md
+python -m experiments.ppo_check.analysis    # prints the table, and writes results/table.md
 
 gymnax's are those of its evaluation nearest to the stated step: 160,000 steps from it at most.
 """
@@ -9,9 +9,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from experiments.lib.results import Result, check_alike, check_same_conditions, read_results
+from experiments.lib.statistics import estimate
 from moozi.core.errors import UserError
-from moozi.experiments.results import Result, check_alike, check_same_conditions, read_results
-from moozi.experiments.statistics import estimate
 from moozi.io.yaml_files import read_yaml, write_text
 
 HERE = Path(__file__).resolve().parent

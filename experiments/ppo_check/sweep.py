@@ -1,8 +1,8 @@
 """PPO on Breakout held against gymnax's: two learning rates, two ways for biases to begin, 10M steps each,
 evaluated as gymnax does it.
 
-    python experiments/ppo_check/sweep.py           # a piece of at most 55 minutes; again until all is done
-    python experiments/ppo_check/sweep.py --list    # how far each job has come
+    python -m experiments.ppo_check.sweep           # a piece of at most 55 minutes; again until all is done
+    python -m experiments.ppo_check.sweep --list    # how far each job has come
 
 Runs, their logs and the evaluations so far lie in `runs/ppo_check`; a job that is whole gets its folder in
 `results/`, of which analysis.py makes the table.
@@ -11,8 +11,8 @@ Runs, their logs and the evaluations so far lie in `runs/ppo_check`; a job that 
 import sys
 from pathlib import Path
 
-from moozi.experiments.jobs import Evaluation, Job
-from moozi.experiments.sweeping import main
+from experiments.lib.jobs import Evaluation, Job
+from experiments.lib.sweeping import main
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]

@@ -1,6 +1,6 @@
 """The curves of `sweep.py`'s results, one panel a game.
 
-    python experiments/reanalyze_sample_efficiency/analysis.py
+    python -m experiments.reanalyze_sample_efficiency.analysis
 
 Writes results/curves.png: return in evaluation over environment steps, each seed thin, their mean thick. Ten
 episodes each, at the end 100.

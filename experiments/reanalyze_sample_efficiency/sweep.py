@@ -1,6 +1,6 @@
 """MinAtar at equal environment steps, with and without reanalyze; resumable.
 
-    python experiments/reanalyze_sample_efficiency/sweep.py [--steps 250000] [--seeds 2] [--table]
+    python -m experiments.reanalyze_sample_efficiency.sweep [--steps 250000] [--seeds 2] [--table]
 
 Runs every (game, variant, seed) that has no result yet through `moozi train … runtime=local`, as many side by
 side as there are cores, one thread each, and keeps `results/<game>_<variant>_seed<n>.json`. Then prints the
@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
+from experiments.lib.scratch import Together, check_made, make_missing, run_whole
 from moozi.core.errors import UserError
-from moozi.experiments.scratch import Together, check_made, make_missing, run_whole
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"

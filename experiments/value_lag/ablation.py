@@ -1,6 +1,6 @@
 """Space Invaders with fresher value targets, one thing changed at a time; resumable.
 
-    python experiments/value_lag/ablation.py [--steps 750000] [--seeds 2] [--table]
+    python -m experiments.value_lag.ablation [--steps 750000] [--seeds 2] [--table]
 
 Runs every (variant, seed) that has no result yet through `moozi train … runtime=local`, as many side by
 side as there are cores, one thread each, and keeps `results/<variant>_seed<n>.json`. Then prints the table,
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from moozi.experiments.ablations import Ablation, Curve, main
+from experiments.lib.ablations import Ablation, Curve, main
 
 HERE = Path(__file__).resolve().parent
 FULL = 262_144

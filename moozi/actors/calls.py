@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from moozi.core.errors import NotFiniteError
-from moozi.runtime.events import Event
+from moozi.run.events import Event
 
 
 def _nothing(_: Any) -> list[Event]:

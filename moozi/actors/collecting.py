@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from moozi.actors.calls import Calls
-from moozi.runtime.events import Collected, Event
+from moozi.run.events import Collected, Event
 
 
 class Collecting:

@@ -16,12 +16,12 @@ from moozi.actors import cluster
 from moozi.actors.parameter_server import ParameterServer
 from moozi.actors.replay_buffer import ReplayActor
 from moozi.actors.workers import ReanalyzeWorker, TestingWorker, TrainingWorker
+from moozi.core.actor_report import REPLAY, SEARCHER, SERVER, TESTER, WORKER
 from moozi.core.config import ActorResources, Config
 from moozi.core.pytree import replace
 from moozi.core.spec import EnvSpec
-from moozi.core.work import REPLAY, SEARCHER, SERVER, TESTER, WORKER
-from moozi.runtime.mixed_replay import StoredTrajectories
-from moozi.runtime.run_state import RunState
+from moozi.replay.mixture import StoredTrajectories
+from moozi.run.state import RunState
 
 _FILLS_IN_FLIGHT = 16
 

@@ -3,7 +3,7 @@
 It says who works when, on what, and where the result goes; nobody else does. Every call returns a
 future; the driver keeps a bounded number of them at each actor and reacts as they complete. Where an actor
 died, each of its calls is taken off the books, the actor is made anew, and what was lost is told.
-`runtime.loop` is the same algorithm in one process.
+`run.local` is the same algorithm in one process.
 """
 
 import functools
@@ -21,16 +21,17 @@ from moozi.actors.searches import Searches
 from moozi.actors.states import States
 from moozi.actors.testing import Testing
 from moozi.actors.updates import Updates
+from moozi.core.actor_report import REPLAY, SEARCHER, SERVER, WORKER
 from moozi.core.config import Config
 from moozi.core.errors import RunError
 from moozi.core.flat_state import State, part, prefixed
 from moozi.core.spec import EnvSpec
-from moozi.core.work import REPLAY, SEARCHER, SERVER, WORKER
-from moozi.runtime.events import Acted, Event, Faulted, Finished, Started
-from moozi.runtime.mixed_replay import StoredTrajectories
-from moozi.runtime.pacing import CheckpointSchedule, Pacer, reason_to_end, slack_steps
-from moozi.runtime.replay_door import Taken
-from moozi.runtime.run_state import RunState
+from moozi.replay.mixture import StoredTrajectories
+from moozi.replay.validation import Taken
+from moozi.run.events import Acted, Event, Faulted, Finished, Started
+from moozi.run.pacing import Pacer, slack_steps
+from moozi.run.schedules import CheckpointSchedule, reason_to_end
+from moozi.run.state import RunState
 
 _SALVAGE_TIMEOUT_S = 30.0
 _CLOSE_TIMEOUT_S = 10.0
@@ -50,7 +51,7 @@ def run(
   latest: Callable[[], RunState | None] = lambda: None,
   stored: StoredTrajectories | None = None,
 ) -> Generator[Event, None, None]:
-  """Trains with Ray actors, and yields what happened: the same events as `runtime.loop.run`.
+  """Trains with Ray actors, and yields what happened: the same events as `run.local.run`.
 
   Args:
     config: the run's configuration.

@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from moozi.actors.crew import Crew
+from moozi.core.actor_report import REPLAY, SERVER, WorkReport
 from moozi.core.config import Config
 from moozi.core.histogram import Histogram
-from moozi.core.work import REPLAY, SERVER, WorkReport
-from moozi.runtime.events import Event, Spread, Worked
-from moozi.runtime.pacing import Every
-from moozi.runtime.work import TimelineWindow
+from moozi.run.events import Event, Spread, Worked
+from moozi.run.schedules import Every
+from moozi.run.work_log import TimelineWindow
 
 _LAST_TIMEOUT_S = 5.0
 

@@ -1,14 +1,14 @@
-"""The parameter server: a thin shell over `runtime.learner` (the thesis §4.3.15)."""
+"""The parameter server: a thin shell over `learning.learner` (the thesis §4.3.15)."""
 
 from typing import Any
 
 from moozi.actors import process
+from moozi.core.actor_report import WorkReport
 from moozi.core.config import Config
 from moozi.core.histogram import Histogram
 from moozi.core.pytree import replace
 from moozi.core.records import TrainTarget
 from moozi.core.spec import EnvSpec
-from moozi.core.work import WorkReport
 
 
 class ParameterServer:
@@ -18,8 +18,8 @@ class ParameterServer:
     self, config: Config, spec: EnvSpec, state: Any, learner_step: int = 0, *, log_dir: str | None
   ) -> None:
     self._log = process.prepare("parameter_server", config.ray.learner, log_dir)
-    from moozi.runtime.build import build_learner
-    from moozi.runtime.work import WorkLog
+    from moozi.run.build import build_learner
+    from moozi.run.work_log import WorkLog
 
     self._work = WorkLog(config.timeline.seconds > 0)
     self._learner = build_learner(config, spec)

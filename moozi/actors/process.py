@@ -7,10 +7,10 @@ import logging
 import os
 import pathlib
 
+from moozi.core.actor_report import WorkReport
 from moozi.core.config import ActorResources
-from moozi.core.work import WorkReport
 from moozi.io.logs import setup_logging
-from moozi.runtime.work import WorkLog, resident_mib
+from moozi.run.work_log import WorkLog, resident_mib
 
 
 def prepare(name: str, resources: ActorResources, log_dir: str | None) -> logging.Logger:

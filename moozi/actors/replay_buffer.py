@@ -1,18 +1,18 @@
-"""The replay buffer's actor: a thin shell over `runtime.replay` (the thesis §4.3.14). Imports no JAX."""
+"""The replay buffer's actor: a thin shell over `replay.buffer` (the thesis §4.3.14). Imports no JAX."""
 
 import sys
 from collections.abc import Mapping
 from typing import Any
 
 from moozi.actors import process
+from moozi.core.actor_report import WorkReport
 from moozi.core.config import Config
 from moozi.core.histogram import Histogram
 from moozi.core.pytree import fields_of
 from moozi.core.records import RootSpan, SearchedRoots, SearchRoots, TrainTarget, TrajectorySample
 from moozi.core.spec import EnvSpec
-from moozi.core.work import WorkReport
-from moozi.runtime.replay_door import Taken
-from moozi.runtime.work import WorkLog
+from moozi.replay.validation import Taken
+from moozi.run.work_log import WorkLog
 
 
 class ReplayActor:
@@ -28,8 +28,8 @@ class ReplayActor:
     log_dir: str | None,
   ) -> None:
     self._log = process.prepare("replay_buffer", config.ray.replay, log_dir)
-    from moozi.runtime import replay_snapshot
-    from moozi.runtime.mixed_replay import make_replay
+    from moozi.replay import snapshot as replay_snapshot
+    from moozi.replay.mixture import make_replay
 
     self._work = WorkLog(config.timeline.seconds > 0)
     self._lanes_of_a_worker = config.workers.num_envs
@@ -53,7 +53,7 @@ class ReplayActor:
 
   def snapshot(self, known: Any) -> Any:
     """A ReplaySnapshot without the blocks of generations `known`."""
-    from moozi.runtime import replay_snapshot
+    from moozi.replay import snapshot as replay_snapshot
 
     with self._work.doing("checkpoint"):
       return replay_snapshot.take(self._replay, known)
@@ -76,7 +76,7 @@ class ReplayActor:
 
   def fill_lane(self, where: str, lane: int, steps: TrajectorySample) -> None:
     """Takes the next steps [T, …] of a lane of the trajectories on disk that `where` names."""
-    from moozi.runtime.mixed_replay import add_stored
+    from moozi.replay.mixture import add_stored
 
     add_stored(self._replay, where, lane, steps)
 

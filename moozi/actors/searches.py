@@ -6,10 +6,11 @@ from typing import Any
 
 from moozi.actors.calls import Calls
 from moozi.actors.crew import Crew
+from moozi.core.actor_report import REPLAY, SEARCHER, SERVER
 from moozi.core.config import Config
-from moozi.core.work import REPLAY, SEARCHER, SERVER
-from moozi.runtime.events import Event, Reanalyzed
-from moozi.runtime.pacing import Every, Pacer
+from moozi.run.events import Event, Reanalyzed
+from moozi.run.pacing import Pacer
+from moozi.run.schedules import Every
 
 
 class Searches:

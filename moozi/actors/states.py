@@ -6,11 +6,11 @@ from typing import Any
 
 from moozi.actors.calls import Calls
 from moozi.actors.crew import Crew
+from moozi.core.actor_report import REPLAY, SERVER
 from moozi.core.config import Config
 from moozi.core.flat_state import State
-from moozi.core.work import REPLAY, SERVER
-from moozi.runtime.events import Event, StateReady
-from moozi.runtime.run_state import RunState
+from moozi.run.events import Event, StateReady
+from moozi.run.state import RunState
 
 
 class States:

@@ -1,4 +1,4 @@
-"""Evaluations as the driver sees them: `runtime.evaluations`, and the one under way."""
+"""Evaluations as the driver sees them: `run.evaluation_schedule`, and the one under way."""
 
 import functools
 from collections.abc import Callable
@@ -6,11 +6,11 @@ from typing import Any
 
 from moozi.actors.calls import Calls
 from moozi.actors.crew import Crew
+from moozi.core.actor_report import TESTER
 from moozi.core.config import EvaluationConfig
 from moozi.core.flat_state import State
-from moozi.core.work import TESTER
-from moozi.runtime.evaluations import Evaluations
-from moozi.runtime.events import Event
+from moozi.run.evaluation_schedule import Evaluations
+from moozi.run.events import Event
 
 
 class Testing:

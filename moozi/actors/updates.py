@@ -7,12 +7,13 @@ from typing import Any
 from moozi.actors.calls import Calls
 from moozi.actors.crew import Crew
 from moozi.actors.versions import Versions
+from moozi.core.actor_report import REPLAY, SERVER
 from moozi.core.config import Config
 from moozi.core.errors import NotFiniteError
-from moozi.core.work import REPLAY, SERVER
-from moozi.runtime.events import Event, Faulted, Updated
-from moozi.runtime.pacing import Every, Pacer
-from moozi.runtime.skipped import WayBack
+from moozi.run.events import Event, Faulted, Updated
+from moozi.run.pacing import Pacer
+from moozi.run.rollback import WayBack
+from moozi.run.schedules import Every
 
 
 class Updates:

@@ -1,4 +1,4 @@
-"""Workers: thin shells over `runtime.acting`, `runtime.reanalyze` and `runtime.evaluation` (§4.3.11-13).
+"""Workers: thin shells over `acting.collector`, `acting.reanalyzer` and `evaluation.evaluator` (§4.3.11-13).
 
 Workers are reactive: parameters come with each call, as one object that the driver published for all.
 """
@@ -6,12 +6,12 @@ Workers are reactive: parameters come with each call, as one object that the dri
 from typing import Any
 
 from moozi.actors import process
+from moozi.core.actor_report import WorkReport
 from moozi.core.config import Config
 from moozi.core.errors import WorldError
 from moozi.core.spec import EnvSpec
-from moozi.core.work import WorkReport
 from moozi.io.logs import log_stream
-from moozi.runtime.work import WorkLog
+from moozi.run.work_log import WorkLog
 
 
 class TrainingWorker:
@@ -22,7 +22,7 @@ class TrainingWorker:
   ) -> None:
     self._log = process.prepare(f"training_worker_{index}", config.workers.resources, log_dir)
     from moozi.envs.guard import allow_exit
-    from moozi.runtime.build import build_collector
+    from moozi.run.build import build_collector
 
     # A world stuck in C ends this process: to the driver it is a worker that died.
     allow_exit(log_stream())
@@ -56,7 +56,7 @@ class ReanalyzeWorker:
 
   def __init__(self, config: Config, spec: EnvSpec, index: int, *, log_dir: str | None) -> None:
     self._log = process.prepare(f"reanalyze_worker_{index}", config.reanalyze.resources, log_dir)
-    from moozi.runtime.build import build_reanalyzer
+    from moozi.run.build import build_reanalyzer
 
     self._work = WorkLog(config.timeline.seconds > 0)
     self._reanalyzer = build_reanalyzer(config, spec, index)
@@ -92,7 +92,7 @@ class TestingWorker:
   def __init__(self, config: Config, spec: EnvSpec, *, log_dir: str | None) -> None:
     self._log = process.prepare("testing_worker", config.evaluation.resources, log_dir)
     from moozi.envs.guard import allow_exit
-    from moozi.runtime.build import build_evaluator
+    from moozi.run.build import build_evaluator
 
     # As a training worker's: it would never answer, and be waited for at the run's end.
     allow_exit(log_stream())

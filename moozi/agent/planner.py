@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import mctx
 
 from moozi.core.config import PlannerConfig
-from moozi.core.inspection import SearchTree
 from moozi.core.pytree import record
+from moozi.core.search_record import SearchTree
 from moozi.nn.model import Model, NetState, Params
 from moozi.ops.players import search_discount
 

@@ -27,14 +27,14 @@ class Agent:
   def state(self) -> Any:
     """The training state in the checkpoint. Raises UserError: it cannot be read, or is of another network."""
     from moozi.io.checkpoints import expected_of, load_checkpoint
-    from moozi.training import builder_of
+    from moozi.training.start import builder_of
 
     template = builder_of(self.config).training_state_template(self.config, self.spec)
     return load_checkpoint(self.checkpoint.path, template, expected_of(self.config, self.spec))
 
   def evaluator(self, simulations: int | None = None) -> Any:
     """What plays test episodes; `simulations` stands in for the testing planner's own."""
-    from moozi.training import builder_of
+    from moozi.training.start import builder_of
 
     return builder_of(self.config).build_evaluator(self.config, self.spec, simulations)
 
@@ -67,8 +67,8 @@ def agent_of(directory: "RunDirectory", config: "Config", checkpoint: str | None
   Raises: UserError: no such checkpoint, or one of another network or world.
   """
   from moozi.envs.registry import world_spec
+  from moozi.evaluation.opponents import check_players
   from moozi.io.checkpoints import expected_of, find_checkpoint, read_checkpoint_info
-  from moozi.runtime.opponents import check_players
 
   spec = world_spec(config.env.name, **config.env.kwargs)
   check_players(config, spec)

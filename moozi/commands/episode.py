@@ -9,7 +9,7 @@ from moozi.core.errors import UserError
 
 if TYPE_CHECKING:
   from moozi.core.config import Config
-  from moozi.core.inspection import InspectedEpisode
+  from moozi.core.search_record import InspectedEpisode
   from moozi.io.run_directory import RunDirectory
 
 
@@ -55,7 +55,7 @@ def play_episode(
 
   Raises: UserError: the checkpoint cannot be read, or the world fails.
   """
-  from moozi.runtime.inspection import inspect_episode
+  from moozi.analysis.inspection import inspect_episode
 
   is_shown = sys.stderr.isatty()
 

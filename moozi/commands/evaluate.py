@@ -22,7 +22,7 @@ from moozi.core.errors import UserError
 if TYPE_CHECKING:
   from moozi.core.config import Config
   from moozi.core.spec import EnvSpec
-  from moozi.runtime.evaluation import EvaluationResult
+  from moozi.evaluation.evaluator import EvaluationResult
 
 EVALUATION_KEYS = (
   "env",

@@ -19,7 +19,7 @@ from moozi.commands.episode import check_searches, number_of, place_in_run, play
 from moozi.core.errors import UserError
 
 if TYPE_CHECKING:
-  from moozi.core.inspection import InspectedEpisode
+  from moozi.core.search_record import InspectedEpisode
   from moozi.core.spec import EnvSpec
 
 
@@ -38,7 +38,7 @@ def inspect(
   allow_code: AllowCode = False,
 ) -> int:
   """Draw the search tree of one decision."""
-  from moozi.vis.looks import action_names
+  from moozi.vis.render_spec import action_names
   from moozi.vis.search_tree import write_tree
 
   index, at = number_of("--episode", episode), number_of("--step", step)
@@ -75,7 +75,7 @@ def inspect(
 
 def _describe(spec: "EnvSpec", played: "InspectedEpisode", at: int) -> list[str]:
   """Who moved what, and what it was worth."""
-  from moozi.vis.looks import action_name, player_name
+  from moozi.vis.render_spec import action_name, player_name
 
   name = action_name(spec, int(played.actions[at]))
   who = "the search chose" if played.is_agents[at] else "the opponent played"
@@ -100,7 +100,7 @@ def _table(spec: "EnvSpec", played: "InspectedEpisode", at: int) -> list[str]:
   """A line for each legal action: what the network and the search thought of it."""
   import numpy as np
 
-  from moozi.vis.looks import action_names
+  from moozi.vis.render_spec import action_names
 
   names, tree = action_names(spec), played.trees[at]
   assert tree is not None, "a decision was searched for"

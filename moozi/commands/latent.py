@@ -16,7 +16,7 @@ from moozi.commands.episode import place_in_run
 from moozi.core.errors import UserError
 
 if TYPE_CHECKING:
-  from moozi.runtime.latent_paths import LatentPaths
+  from moozi.analysis.latent_paths import LatentPaths
 
 _MAX_STEPS = 1000
 _MAX_STARTS = 25
@@ -93,8 +93,8 @@ def _place(agent: Agent, episode: int, num_steps: int | None) -> Path:
 
 
 def _paths(agent: Agent, episode: int, num_steps: int, unroll_steps: int) -> "LatentPaths":
-  from moozi.runtime.build import build_model
-  from moozi.runtime.latent_paths import latent_paths
+  from moozi.analysis.latent_paths import latent_paths
+  from moozi.run.build import build_model
 
   state, config = agent.state, agent.config
   with contextlib.closing(agent.evaluator().play(state.params, state.net_state, episode)) as steps:
@@ -137,8 +137,8 @@ def _write(agent: Agent, paths: "LatentPaths", name: str, folder: Path) -> tuple
 
 def _points(agent: Agent, paths: "LatentPaths") -> tuple[np.ndarray, dict[str, list[Any]], list[np.ndarray]]:
   """The encoded states and then the unrolled ones, with what is to be known of each."""
-  from moozi.vis.looks import action_name
   from moozi.vis.pictures import draw_frame
+  from moozi.vis.render_spec import action_name
 
   spec = agent.spec
   drawn = [draw_frame(s.frame, spec, _POINT_SIZE, s.to_play, s.picture) for s in paths.steps]

@@ -115,7 +115,7 @@ def _config_of(target: str, overrides: list[str], allow_code: bool) -> tuple["Co
 
 def keys_of(spec: "EnvSpec") -> dict[str, int]:
   """The world's action that each key stands for: arrows and letters by name, and a sign for every one."""
-  from moozi.vis.looks import action_name
+  from moozi.vis.render_spec import action_name
 
   keys: dict[str, int] = {}
   signs = list(_SIGNS)
@@ -128,7 +128,7 @@ def keys_of(spec: "EnvSpec") -> dict[str, int]:
 
 
 def _idle_action(spec: "EnvSpec") -> int | None:
-  from moozi.vis.looks import action_name
+  from moozi.vis.render_spec import action_name
 
   for action in range(spec.num_env_actions):
     if action_name(spec, action + 1).lower() in _IDLE:
@@ -194,7 +194,7 @@ def _draw(live: Any, env: "Environment", step: Any, total: float, steps: int, ke
   from rich.table import Table
   from rich.text import Text
 
-  from moozi.vis.looks import action_name
+  from moozi.vis.render_spec import action_name
   from moozi.vis.terminal import frame_view
 
   spec, seen = env.world_spec, step.observation
@@ -259,7 +259,7 @@ def _play_board(
 ) -> int:
   """One game, by a prompt of numbers; the rival sees every frame, in the agent's terms."""
   from moozi.envs.vector import VectorEnvironment
-  from moozi.vis.looks import action_name, look_of, player_name
+  from moozi.vis.render_spec import action_name, look_of, player_name
 
   world = VectorEnvironment([env])
   step, returns = world.reset(), [0.0, 0.0]
@@ -292,7 +292,7 @@ def _play_board(
 
 
 def _outcome(spec: "EnvSpec", returns: list[float], seat: int, has_rival: bool) -> str:
-  from moozi.vis.looks import player_name
+  from moozi.vis.render_spec import player_name
 
   if has_rival:
     word = "won" if returns[seat] > 0 else "lost" if returns[seat] < 0 else "drew"
@@ -325,7 +325,7 @@ def _print_frame(spec: "EnvSpec", seen: Any) -> None:
 
 def _ask(spec: "EnvSpec", seen: Any, who: str) -> int | None:
   """A legal action of the world's own, by its number or its name; None to quit."""
-  from moozi.vis.looks import action_name
+  from moozi.vis.render_spec import action_name
 
   legal = [int(a) for a in np.flatnonzero(seen.legal_actions_mask) if a + 1 != DUMMY_ACTION]
   names = {a: action_name(spec, a + 1) for a in legal}

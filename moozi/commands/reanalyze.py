@@ -18,11 +18,11 @@ from moozi.commands.common import AllowCode, Checkpoint, open_run, stdout_on_std
 from moozi.core.errors import UserError
 
 if TYPE_CHECKING:
+  from moozi.acting.reanalyzer import Reanalyzer
+  from moozi.acting.stored_positions import LaneRoots
   from moozi.core.records import SearchedRoots, SearchRoots, TrajectorySample
   from moozi.io.trajectories import TrajectoryStore
   from moozi.io.trajectory_file import TrajectoryFile
-  from moozi.runtime.lane_roots import LaneRoots
-  from moozi.runtime.reanalyze import Reanalyzer
 
 # Roots wait until there are so many calls' worth of them: only the last call of a file is filled up.
 _CALLS_AT_ONCE = 8
@@ -60,8 +60,8 @@ def reanalyze(
     spec = world_spec(settings.env.name, **settings.env.kwargs)
     store = open_trajectories(run if trajectories is None else trajectories, spec)
     agent = agent_of(directory, settings, checkpoint)
-    from moozi.runtime import build
-    from moozi.runtime.lane_roots import LaneRoots
+    from moozi.acting.stored_positions import LaneRoots
+    from moozi.run import build
 
     reanalyzer = build.build_reanalyzer(settings, spec, 0)
     reanalyzer.set_parameters(agent.state.params, agent.state.net_state, agent.checkpoint.learner_steps)
@@ -108,7 +108,7 @@ def _search_all(
 def _read_sound(info: "TrajectoryFile") -> "list[TrajectorySample]":
   """A file's steps. Raises UserError: they break a convention of the records."""
   from moozi.io.trajectory_file import read_steps
-  from moozi.runtime.replay_door import check_stored
+  from moozi.replay.validation import check_stored
 
   steps = read_steps(info)
   for span, part in zip(info.spans, steps, strict=True):
@@ -135,7 +135,7 @@ def _search_parts(
   count: int,
 ) -> "Iterator[TrajectorySample]":
   """The parts in order, with the new search's values and policies; at least `count` positions a search."""
-  from moozi.runtime.lane_roots import join_roots, with_searched
+  from moozi.acting.stored_positions import join_roots, with_searched
 
   first = 0
   for stop in range(1, len(steps) + 1):

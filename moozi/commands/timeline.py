@@ -23,7 +23,7 @@ def timeline(
   import json
 
   from moozi.commands.episode import place_in_run
-  from moozi.core.work import ends, idle_share, part_of, shares
+  from moozi.core.actor_report import ends, idle_share, part_of, shares
   from moozi.io.run_directory import RunDirectory
   from moozi.io.timeline import read_timeline, trace_of
   from moozi.io.whole_files import write_whole

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
   from moozi.core.config import Config
   from moozi.core.spec import EnvSpec
   from moozi.io.run_directory import RunDirectory
-  from moozi.training import Resumed
+  from moozi.training.start import Resumed
 
 
 def train(
@@ -44,20 +44,20 @@ def train(
 
 def _begin(config: Path, overrides: list[str]) -> int:
   from moozi.envs.registry import world_spec
+  from moozi.evaluation.opponents import check_players
   from moozi.io.config import load_config
   from moozi.io.run_directory import RunDirectory
-  from moozi.runtime.opponents import check_players
 
   settings = load_config(config, overrides)
   spec = world_spec(settings.env.name, **settings.env.kwargs)
   check_players(settings, spec)
   if settings.checkpoint.start_from is not None:
     from moozi.io.checkpoints import expected_of, read_checkpoint_info
-    from moozi.training import find_start
+    from moozi.training.start import find_start
 
     read_checkpoint_info(find_start(settings.checkpoint.start_from).path, expected_of(settings, spec))
   if settings.offline.trajectories is not None:
-    from moozi.training import load_stored
+    from moozi.training.start import load_stored
 
     load_stored(settings, spec)
   run = RunDirectory.create(settings)
@@ -73,9 +73,9 @@ def _begin(config: Path, overrides: list[str]) -> int:
 
 def _resume(path: Path, overrides: list[str], allow_code: bool) -> int:
   from moozi.envs.registry import world_spec
+  from moozi.evaluation.opponents import check_opponent
   from moozi.io.resume_config import load_resumed_config
-  from moozi.runtime.opponents import check_opponent
-  from moozi.training import load_resumed
+  from moozi.training.start import load_resumed
 
   unset = [text for text in overrides if "=" not in text]
   if unset:
@@ -104,7 +104,7 @@ def _run_training(
   config: "Config", spec: "EnvSpec", run: "RunDirectory", resumed: "Resumed | None" = None
 ) -> int:
   """Trains into the run directory, which is claimed, and returns the exit status."""
-  from moozi.training import train
+  from moozi.training.start import train
 
   summary = train(config, spec, run, resumed)
   if summary["test_return_mean"] is not None:
@@ -122,7 +122,7 @@ def _run_training(
 
 def _print_random_play(config: "Config", num_episodes: int) -> None:
   """What the figure before is to be held against; whoever asked the run to stop does not wait for it."""
-  from moozi.runtime.random_play import random_returns
+  from moozi.evaluation.random_play import random_returns
 
   try:
     random_play = random_returns(config, num_episodes=num_episodes)

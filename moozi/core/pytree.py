@@ -3,7 +3,7 @@
 Records travel between processes, and the replay process must not import JAX. So the decorator
 registers a class with JAX at once where JAX is already loaded, and queues it otherwise;
 `register_queued` empties the queue and is called by what traces records (`moozi.nn`, `moozi.agent`,
-`moozi.baselines`, `moozi.envs.jax_world`). See docs/decisions/0001-records-without-jax.md.
+`moozi.baselines`, `moozi.envs.jax.rules`). See docs/decisions/0001-records-without-jax.md.
 """
 
 import dataclasses

@@ -13,20 +13,20 @@ from pydantic import ValidationError
 from moozi.core.config import Section
 from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
-from moozi.envs import own
 from moozi.envs.environment import Environment
-from moozi.envs.library import Library
+from moozi.envs.suite import Library
+from moozi.envs.suites import user as own
 from moozi.envs.vector_protocol import VectorWorlds
 
 # Where each library's LIBRARY is. Imported when asked for: their packages are large.
 _MODULES = {
-  "atari": "moozi.envs.atari",
-  "gymnasium": "moozi.envs.gymnasium_worlds",
-  "gymnax": "moozi.envs.gymnax_worlds",
-  "minatar": "moozi.envs.minatar",
-  "open_spiel": "moozi.envs.open_spiel",
-  "pgx": "moozi.envs.pgx_worlds",
-  "tiny": "moozi.envs.tiny",
+  "atari": "moozi.envs.suites.atari.environment",
+  "gymnasium": "moozi.envs.suites.gymnasium",
+  "gymnax": "moozi.envs.suites.gymnax",
+  "minatar": "moozi.envs.suites.minatar",
+  "open_spiel": "moozi.envs.suites.open_spiel.environment",
+  "pgx": "moozi.envs.suites.pgx",
+  "tiny": "moozi.envs.suites.tiny.suite",
 }
 # Libraries that import a module named in the name of a game.
 _NAMES_MODULES = ("gymnasium",)
@@ -95,7 +95,7 @@ def make_fast_vector(name: str, seeds: Sequence[int], /, **kwargs: Any) -> Vecto
 
 
 def make_jax_world(name: str, /, **kwargs: Any) -> Any | None:
-  """The world `name` as an `envs.jax_world.JaxWorld`, where its rules are written in JAX; else None."""
+  """The world `name` as an `envs.jax.rules.JaxWorld`, where its rules are written in JAX; else None."""
   library, game, options = _resolve(name, kwargs)
   return None if library.make_jax_world is None else library.make_jax_world(game, options)
 

@@ -17,8 +17,8 @@ from moozi.core.spec import DUMMY_ACTION, EnvSpec
 from moozi.envs import registry
 from moozi.envs.environment import Environment
 from moozi.envs.guard import WorldGuard, WorldHung
-from moozi.envs.random_starts import RandomStarts
 from moozi.envs.vector_protocol import VectorWorlds
+from moozi.envs.wrappers.random_starts import RandomStarts
 
 _RESET = -1
 

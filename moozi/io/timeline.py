@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from moozi.core.actor_report import Span, Stretch, Timeline, ends, idle_share, in_order, joined
 from moozi.core.errors import UserError
-from moozi.core.work import Span, Stretch, Timeline, ends, idle_share, in_order, joined
 from moozi.io.append_file import AppendFile
 
 SPANS = "spans.jsonl"

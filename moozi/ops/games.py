@@ -36,7 +36,7 @@ class GameCounter:
   def add(self, start: int, steps: TrajectorySample) -> list[Game]:
     """Takes the lane's next steps [T, …], which begin at index `start`; the games that ended with them.
 
-    A game is over when the next one begins, as `runtime.acting` tells it.
+    A game is over when the next one begins, as `acting.collector` tells it.
     """
     before = self._to_play if self._to_play.size else steps.to_play[:1]
     mover = np.concatenate([before, steps.to_play[:-1]])

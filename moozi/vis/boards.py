@@ -6,7 +6,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from moozi.core.spec import EnvSpec
-from moozi.vis.looks import Board, board_of, look_of, mark_of, owner_of
+from moozi.vis.render_spec import Board, board_of, look_of, mark_of, owner_of
 
 Colour = tuple[int, int, int]
 

@@ -7,11 +7,11 @@ import numpy as np
 from PIL import Image
 
 from moozi.core.spec import EnvSpec
-from moozi.vis.drawn import Drawn
-from moozi.vis.figures import value_text
+from moozi.vis.lazy_images import Drawn
 from moozi.vis.lettering import FAINT, INK, PAPER, fit, paper, write
-from moozi.vis.looks import action_name, player_name
+from moozi.vis.numbers import value_text
 from moozi.vis.pictures import draw_frame, legend_of
+from moozi.vis.render_spec import action_name, player_name
 from moozi.vis.whole_file import whole_file
 
 _PICTURE_SIZE = 240

@@ -96,7 +96,7 @@ def latent_picture(
     encoded: [T, D], the episode's states.
     starts: [S], the steps that unrolls begin with.
     unrolled: [S, K+1, D]; nan past the episode.
-    drift, rest: [S, K+1], see `runtime.latent_paths.LatentPaths`; nan past the episode.
+    drift, rest: [S, K+1], see `analysis.latent_paths.LatentPaths`; nan past the episode.
     title: one line; cut off where it is too long.
     trained_steps: the unroll that the model was trained with; marked in the right panel.
 

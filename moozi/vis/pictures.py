@@ -7,7 +7,7 @@ from moozi.core.spec import EnvSpec
 from moozi.vis.boards import draw_board
 from moozi.vis.frames import enlarge, plane_colours, render_frame
 from moozi.vis.lettering import FAINT, PAPER, text_width, write
-from moozi.vis.looks import look_of
+from moozi.vis.render_spec import look_of
 from moozi.vis.vectors import draw_vector
 
 _LEGEND_FONT = 12

@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from moozi.core.inspection import InspectedEpisode, SearchTree
+from moozi.core.search_record import InspectedEpisode, SearchTree
 from moozi.core.spec import EnvSpec
 from moozi.vis.frames import plane_colours
-from moozi.vis.looks import action_names, look_of, player_name
 from moozi.vis.pictures import draw_frame
+from moozi.vis.render_spec import action_names, look_of, player_name
 from moozi.vis.search_tree import layout_tree
 from moozi.vis.whole_file import whole_file
 

@@ -9,9 +9,9 @@ from xml.sax.saxutils import escape
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from moozi.core.inspection import SearchTree
-from moozi.vis.figures import short_figure
+from moozi.core.search_record import SearchTree
 from moozi.vis.lettering import fit, text_width
+from moozi.vis.numbers import short_figure
 from moozi.vis.whole_file import whole_file
 
 DEFAULT_MAX_NODES = 60

@@ -13,10 +13,10 @@ from rich.text import Text
 
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
 from moozi.vis.boards import board_text
-from moozi.vis.figures import value_text
 from moozi.vis.frames import plane_colours
-from moozi.vis.looks import action_name, look_of, player_name
+from moozi.vis.numbers import value_text
 from moozi.vis.pictures import draw_frame
+from moozi.vis.render_spec import action_name, look_of, player_name
 from moozi.vis.vectors import vector_text
 
 _BAR_LENGTH = 20
@@ -24,7 +24,7 @@ _MOST_BARS = 12
 
 
 class Step(Protocol):
-  """What is shown of one step; see `runtime.episode_frames.PlayedStep`."""
+  """What is shown of one step; see `evaluation.episodes.PlayedStep`."""
 
   @property
   def frame(self) -> np.ndarray:

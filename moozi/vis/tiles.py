@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from moozi.core.spec import EnvSpec
-from moozi.vis.drawn import Drawn
+from moozi.vis.lazy_images import Drawn
 from moozi.vis.lettering import FAINT, INK, PAPER, write
 from moozi.vis.pictures import draw_frame, legend_of
 

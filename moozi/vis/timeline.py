@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import numpy as np
 from PIL import Image
 
-from moozi.core.work import Timeline, ends, idle_share, shares
+from moozi.core.actor_report import Timeline, ends, idle_share, shares
 from moozi.vis.axes import round_ticks
 from moozi.vis.lettering import FAINT, INK, PAPER, Colour, fit, text_width, write
 

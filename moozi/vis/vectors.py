@@ -5,7 +5,7 @@ import numpy as np
 from moozi.core.spec import EnvSpec
 from moozi.vis.frames import PALETTE
 from moozi.vis.lettering import FAINT, INK, PAPER, fit, text_width, write
-from moozi.vis.looks import look_of
+from moozi.vis.render_spec import look_of
 
 _MOST_BARS = 16
 _GROUND = (44, 46, 56)

@@ -1,7 +1,7 @@
 """Segments that are kept: told in order, one at a time for each worker, and gaps are known."""
 
 from moozi.actors.collecting import Collecting
-from moozi.runtime.events import Collected
+from moozi.run.events import Collected
 
 
 class Calls:

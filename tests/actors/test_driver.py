@@ -8,8 +8,8 @@ import pytest
 from moozi.actors import driver
 from moozi.actors.crew import Crew
 from moozi.io.config import load_config
-from moozi.runtime import build
-from moozi.runtime.events import (
+from moozi.run import build
+from moozi.run.events import (
   Acted,
   Collected,
   Evaluated,
@@ -22,7 +22,7 @@ from moozi.runtime.events import (
   Worked,
 )
 from tests.actors import in_process_ray
-from tests.runtime.conftest import TINY
+from tests.tiny_run import TINY
 
 pytestmark = pytest.mark.slow
 

@@ -7,11 +7,11 @@ import pytest
 from moozi.actors import driver
 from moozi.core.errors import NotFiniteError
 from moozi.io.config import load_config
-from moozi.runtime import build
-from moozi.runtime.events import Acted, Faulted, StateReady, Updated
-from moozi.runtime.run_state import RunState
+from moozi.run import build
+from moozi.run.events import Acted, Faulted, StateReady, Updated
+from moozi.run.state import RunState
 from tests.actors import in_process_ray
-from tests.runtime.conftest import TINY
+from tests.tiny_run import TINY
 
 # Learning begins after 64 steps; a segment of 32 lets four calls of two updates be made.
 CONFIG = load_config(

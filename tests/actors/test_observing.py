@@ -5,11 +5,11 @@ import types
 import pytest
 
 from moozi.actors.observing import Observing
+from moozi.core.actor_report import Span, Stretch, WorkReport
 from moozi.core.histogram import histogram_of
-from moozi.core.work import Span, Stretch, WorkReport
 from moozi.io.config import load_config
-from moozi.runtime.events import Spread, Worked
-from moozi.runtime.work import TimelineWindow
+from moozi.run.events import Spread, Worked
+from moozi.run.work_log import TimelineWindow
 from tests.actors.in_process_ray import RAY, RayActorError
 
 REPORT = WorkReport(

@@ -4,8 +4,8 @@ import types
 
 from moozi.actors.searches import Searches
 from moozi.io.config import load_config
-from moozi.runtime.events import Reanalyzed
-from moozi.runtime.pacing import Pacer
+from moozi.run.events import Reanalyzed
+from moozi.run.pacing import Pacer
 
 
 class Calls:

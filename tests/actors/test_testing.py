@@ -7,7 +7,7 @@ import pytest
 
 from moozi.actors import testing as evaluations
 from moozi.io.config import load_config
-from moozi.runtime.events import Evaluated, StateReady
+from moozi.run.events import Evaluated, StateReady
 from tests.actors.in_process_ray import RAY, Reference
 from tests.actors.test_searches import Calls
 

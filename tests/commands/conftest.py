@@ -16,8 +16,8 @@ from moozi import cli
 from moozi.io.checkpoints import expected_of, save_checkpoint
 from moozi.io.config import load_config
 from moozi.io.run_directory import RunDirectory
-from moozi.runtime import build
-from tests.runtime.conftest import TINY
+from moozi.run import build
+from tests.tiny_run import TINY
 
 PPO = ("algorithm=ppo", "ppo.network.kind=mlp", "ppo.network.hidden_sizes=[8]")
 
@@ -30,8 +30,8 @@ def make_run(folder: Path, name: str, *overrides: str, checkpoint: bool = True) 
     return run.path
   spec = build.world_spec(config)
   if config.algorithm == "ppo":
-    from moozi.baselines.ppo_network import make_network
-    from moozi.baselines.ppo_run import Learner
+    from moozi.baselines.ppo.network import make_network
+    from moozi.baselines.ppo.run import Learner
 
     state = Learner(make_network(config.ppo.network, spec), config, spec, None).get_state()
   else:

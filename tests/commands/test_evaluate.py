@@ -1,4 +1,4 @@
-"""What `moozi evaluate` draws; its figures are in tests/test_cli.py."""
+"""What `moozi evaluate` draws; its figures are in tests/commands/test_cli.py."""
 
 import json
 

@@ -16,8 +16,8 @@ from moozi.core.config import Config, EnvConfig, RunConfig
 from moozi.io.checkpoints import expected_of, save_checkpoint
 from moozi.io.config import load_config
 from moozi.io.run_directory import RunDirectory
-from moozi.runtime.build import build_model, world_spec
-from tests.runtime.conftest import TINY
+from moozi.run.build import build_model, world_spec
+from tests.tiny_run import TINY
 from tests.vis.test_report import data_of
 
 

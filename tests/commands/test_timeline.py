@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from moozi.core.work import Span, Stretch
+from moozi.core.actor_report import Span, Stretch
 from moozi.io.config import load_config
 from moozi.io.run_directory import RunDirectory
 from moozi.io.timeline import SPANS, TimelineFile

@@ -7,7 +7,7 @@ from dm_env import StepType
 from moozi.core.errors import UserError
 from moozi.envs.environment import GameEnvironment
 from tests.envs.contract import EnvironmentContract
-from tests.envs.worlds import NIM_SPEC, Nim, make_lives, make_nim
+from tests.envs.environments import NIM_SPEC, Nim, make_lives, make_nim
 
 
 class TestTwoPlayerWorld(EnvironmentContract):

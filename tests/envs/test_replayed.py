@@ -8,7 +8,7 @@ from moozi.core.records import BatchedTimeStep, TrajectorySample
 from moozi.envs.replayed import ReplayedEnvironment, VectorReplayedEnvironment
 from moozi.envs.vector import VectorEnvironment, make_vector
 from tests.envs.contract import EnvironmentContract, check_vector, random_agent_actions
-from tests.envs.worlds import make_lives, make_nim
+from tests.envs.environments import make_lives, make_nim
 
 SEEN = (
   "frame",

@@ -7,7 +7,7 @@ from moozi.core.errors import UserError
 from moozi.envs import registry
 from moozi.envs.vector import VectorEnvironment, make_vector
 from tests.envs.contract import check_vector, random_agent_actions
-from tests.envs.worlds import make_lives, make_nim
+from tests.envs.environments import make_lives, make_nim
 
 
 @pytest.mark.parametrize(

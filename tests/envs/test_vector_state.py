@@ -5,7 +5,7 @@ import pytest
 
 from moozi.core.pytree import fields_of
 from moozi.envs.vector import VectorEnvironment, make_vector
-from tests.envs.worlds import make_lives, make_nim
+from tests.envs.environments import make_lives, make_nim
 
 WORLDS = {
   "catch": lambda: make_vector("tiny:catch", {}, 3, seed=5),

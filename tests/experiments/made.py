@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from moozi.experiments.results import write_json
+from experiments.lib.results import write_json
 from moozi.io.config import load_config, save_config
 
 ROOT = Path(__file__).parents[2]

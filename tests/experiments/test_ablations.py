@@ -5,11 +5,11 @@ import json
 import numpy as np
 import pytest
 
+from experiments.lib import ablations, scratch
+from experiments.lib.ablations import Ablation, main
+from experiments.lib.jobs import differences
+from experiments.lib.pieces import lock_experiments
 from moozi.core.config import Config
-from moozi.experiments import ablations, scratch
-from moozi.experiments.ablations import Ablation, main
-from moozi.experiments.jobs import differences
-from moozi.experiments.pieces import lock_experiments
 from moozi.io.config import load_config
 from tests.experiments.made import load_script
 

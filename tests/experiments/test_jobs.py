@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from moozi.experiments.jobs import Evaluation, Job, evaluations_of, find_checkpoint_of, may_stand_for
+from experiments.lib.jobs import Evaluation, Job, evaluations_of, find_checkpoint_of, may_stand_for
 from moozi.io.checkpoints import save_checkpoint
 from moozi.io.run_directory import RunDirectory
 

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from moozi.experiments.results import read_results
+from experiments.lib.results import read_results
 from moozi.io.yaml_files import read_yaml
 from tests.experiments.made import ROOT, evaluation, load_script, make_result
 

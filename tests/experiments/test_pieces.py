@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from moozi.experiments.pieces import Piece
+from experiments.lib.pieces import Piece
 
 PATIENT = """
 import pathlib, signal, sys, time

@@ -5,8 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from moozi.core.errors import UserError
-from moozi.experiments.results import (
+from experiments.lib.results import (
   Result,
   check_alike,
   check_same_conditions,
@@ -14,6 +13,7 @@ from moozi.experiments.results import (
   read_results,
   thin,
 )
+from moozi.core.errors import UserError
 from moozi.io.code_version import code_commit
 from moozi.io.config import load_config
 from tests.experiments.made import ROOT, evaluation, make_result

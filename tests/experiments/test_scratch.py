@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from experiments.lib import scratch
+from experiments.lib.pieces import lock_experiments
+from experiments.lib.sweeping import Sweep
 from moozi.core.errors import RunError, UserError
-from moozi.experiments import scratch
-from moozi.experiments.pieces import lock_experiments
-from moozi.experiments.sweeping import Sweep
 from moozi.io.config import load_config
 from tests.experiments.made import load_script
 

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from experiments.lib import sweeping
+from experiments.lib.jobs import Evaluation, Job, progress_of
+from experiments.lib.pieces import Piece
+from experiments.lib.results import read_results
+from experiments.lib.sweeping import Sweep, describe, is_done
 from moozi.core.errors import RunError, UserError
-from moozi.experiments import sweeping
-from moozi.experiments.jobs import Evaluation, Job, progress_of
-from moozi.experiments.pieces import Piece
-from moozi.experiments.results import read_results
-from moozi.experiments.sweeping import Sweep, describe, is_done
 from moozi.io.run_directory import RunDirectory
 from tests.experiments.made import ROOT
 
@@ -326,9 +326,9 @@ def test_one_experiment_at_a_time_is_at_work(place):
 KILLED = """
 import sys
 from pathlib import Path
-from moozi.experiments.jobs import Job
-from moozi.experiments.pieces import Piece
-from moozi.experiments.sweeping import Sweep
+from experiments.lib.jobs import Job
+from experiments.lib.pieces import Piece
+from experiments.lib.sweeping import Sweep
 folder, config, fake = map(Path, sys.argv[1:])
 with Piece(None) as piece, Sweep(folder, piece, moozi=(sys.executable, fake)) as sweep:
   sweep.run([Job(name="one", config=config, overrides=("max_env_steps=100",))], folder / "results")
@@ -382,7 +382,7 @@ def test_the_command_line(place, capsys):
 @pytest.mark.slow
 def test_a_sweep_of_the_program_itself(tmp_path, monkeypatch):
   """Stopped as soon as it has acted, gone on with, and evaluated."""
-  from tests.baselines.conftest import TINY
+  from tests.baselines.ppo.conftest import TINY
 
   monkeypatch.setattr(sweeping, "_TELL_S", 0.0)
   config = tmp_path / "config.yaml"

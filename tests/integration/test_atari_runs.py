@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from moozi.io.config import load_config
-from moozi.runtime import build, loop
-from moozi.runtime.events import Acted, Evaluated, Finished, StateReady, Updated
+from moozi.run import build
+from moozi.run import local as loop
+from moozi.run.events import Acted, Evaluated, Finished, StateReady, Updated
 
 pytest.importorskip("ale_py")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from moozi.io.metrics import read_metrics
-from tests.runtime.conftest import TINY
+from tests.tiny_run import TINY
 
 ROOT = Path(__file__).parents[2]
 

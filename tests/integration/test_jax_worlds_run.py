@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from moozi.io.metrics import read_metrics
-from tests.runtime.test_rollout import CONFIGS, SMALL, import_library
+from tests.acting.test_rollout import CONFIGS, SMALL, import_library
 
 
 @pytest.mark.slow

@@ -4,18 +4,19 @@ import jax
 import numpy as np
 import pytest
 
-from moozi.baselines import ppo_run
+from moozi.baselines.ppo import run as ppo_run
 from moozi.core.errors import UserError
+from moozi.evaluation.opponents import check_opponent
+from moozi.evaluation.random_play import random_returns
 from moozi.io.config import load_config
-from moozi.runtime import build, loop
-from moozi.runtime.events import Evaluated, Finished, StateReady, Updated
-from moozi.runtime.opponents import check_opponent
-from moozi.runtime.random_play import random_returns
-from tests.baselines.conftest import TINY as TINY_PPO
-from tests.envs.own_fakes import Watched
-from tests.runtime.conftest import TINY
+from moozi.run import build
+from moozi.run import local as loop
+from moozi.run.events import Evaluated, Finished, StateReady, Updated
+from tests.baselines.ppo.conftest import TINY as TINY_PPO
+from tests.envs.suites.user_fakes import Watched
+from tests.tiny_run import TINY
 
-WATCHED = "env.name=tests.envs.own_fakes:Watched"
+WATCHED = "env.name=tests.envs.suites.user_fakes:Watched"
 SHORT = ("evaluation.max_random_starts=0", "evaluation.max_episode_steps=12", "max_env_steps=128")
 
 
@@ -33,7 +34,7 @@ def watched():
     pytest.param("gymnasium:CartPole-v1", "gymnasium", marks=pytest.mark.slow),
     ("open_spiel:tic_tac_toe", "pyspiel"),
     pytest.param("open_spiel:kuhn_poker", "pyspiel", marks=pytest.mark.slow),
-    pytest.param("tests.envs.own_fakes:Watched", "dm_env", marks=pytest.mark.slow),
+    pytest.param("tests.envs.suites.user_fakes:Watched", "dm_env", marks=pytest.mark.slow),
   ],
 )
 def test_a_run_learns_and_is_evaluated(world, package, watched):
@@ -56,7 +57,7 @@ def test_a_run_learns_and_is_evaluated(world, package, watched):
   assert (results[-1].lengths > 0).all()
   assert (results[-1].seats is None) == (spec.num_players == 1)
   assert not watched.open_worlds
-  if world == "tests.envs.own_fakes:Watched":
+  if world == "tests.envs.suites.user_fakes:Watched":
     # While it runs, those that are acted in are open and no others: each evaluation closes its own.
     assert num_open == {config.workers.num_envs}
     num_tested = 3 * config.evaluation.num_envs

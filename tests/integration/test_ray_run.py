@@ -18,7 +18,7 @@ from moozi.io.checkpoints import list_checkpoints
 from moozi.io.metrics import read_metrics
 from moozi.io.run_directory import SUMMARY_KEYS
 from moozi.io.timeline import read_timeline
-from tests.runtime.conftest import TINY
+from tests.tiny_run import TINY
 
 ROOT = Path(__file__).parents[2]
 CONFIG = ROOT / "config" / "tiny" / "catch.yaml"
@@ -266,7 +266,7 @@ def test_start_from_what_is_no_checkpoint(tmp_path):
 def test_the_worlds_of_all_processes_are_closed(tmp_path):
   worlds = tmp_path / "worlds"
   worlds.mkdir()
-  world = ["env.name=tests.envs.own_fakes:Marking", f"env.kwargs.folder={worlds}"]
+  world = ["env.name=tests.envs.suites.user_fakes:Marking", f"env.kwargs.folder={worlds}"]
   process = start(tmp_path, *world, "max_env_steps=96", "evaluation.max_random_starts=0", cwd=ROOT)
   _, err = finish(process, 240)
   assert process.returncode == 0, err
@@ -389,7 +389,7 @@ def test_a_users_own_world(tmp_path):
   here.mkdir()
   (here / "worlds_of_mine.py").write_text(
     "import os, pathlib\n"
-    "from tests.envs.own_fakes import Counter as make_env\n"
+    "from tests.envs.suites.user_fakes import Counter as make_env\n"
     "pathlib.Path(f'seen_by_{os.getpid()}').touch()\n"
   )
   process = start(

@@ -13,8 +13,8 @@ import pytest
 from moozi.envs.registry import world_spec
 from moozi.io.checkpoints import expected_of, list_checkpoints, load_checkpoint
 from moozi.io.run_directory import RunDirectory
-from moozi.runtime.build import training_state_template
-from moozi.runtime.pacing import slack_steps
+from moozi.run.build import training_state_template
+from moozi.run.pacing import slack_steps
 from tests.integration.test_faults import FAULTY, assert_one_line
 from tests.integration.test_ray_faults import (
   ENDLESS,

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from moozi import cli
+from moozi.core.actor_report import Stretch
 from moozi.core.config import Config, EnvConfig, RunConfig
 from moozi.core.errors import RunError, UserError
-from moozi.core.work import Stretch
 from moozi.envs.registry import world_spec
 from moozi.io.checkpoint_store import CheckpointStore
 from moozi.io.checkpoints import (
@@ -34,8 +34,8 @@ from moozi.io.resume_store import ResumeStore
 from moozi.io.run_directory import RunDirectory
 from moozi.io.timeline import SPANS, TimelineFile, read_timeline
 from moozi.io.trajectories import TrajectoryWriter, open_trajectories
-from moozi.training import find_start
-from tests.runtime.replay_lanes import make_spec, random_lanes, segment_of
+from moozi.training.start import find_start
+from tests.replay.replay_lanes import make_spec, random_lanes, segment_of
 
 
 @pytest.fixture

@@ -18,12 +18,12 @@ from moozi.io.logs import setup_logging
 from moozi.io.metrics import MetricsSink, read_metrics
 from moozi.io.progress import make_progress
 from moozi.io.run_directory import RunDirectory
-from moozi.recording import Recorder
-from moozi.runtime.events import Finished, StateReady
-from moozi.runtime.run_state import RunState
+from moozi.run.events import Finished, StateReady
+from moozi.run.state import RunState
+from moozi.training.recorder import Recorder
 from moozi.vis import evaluation_gifs
 from tests.io.test_metrics import events_in
-from tests.test_recording import SPEC, Display, evaluated
+from tests.training.test_recorder import SPEC, Display, evaluated
 
 STATE = {"w": np.arange(60_000, dtype=np.float32)}  # 240 kB
 NO_SPACE = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from moozi.core.actor_report import Span, Stretch, idle_share
 from moozi.core.errors import UserError
-from moozi.core.work import Span, Stretch, idle_share
 from moozi.io.timeline import SPANS, TimelineFile, read_timeline, trace_of
 
 

@@ -16,7 +16,7 @@ from moozi.envs.vector import make_vector
 from moozi.io import trajectories, trajectory_file
 from moozi.io.trajectories import TrajectoryWriter, open_trajectories
 from tests.envs.contract import random_agent_actions
-from tests.runtime.replay_lanes import make_spec, random_lanes, segment_of
+from tests.replay.replay_lanes import make_spec, random_lanes, segment_of
 
 
 def make_segment(spec: EnvSpec, first: int, stop: int, lanes: int = 3, seed: int = 0) -> TrajectorySample:

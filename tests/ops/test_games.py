@@ -5,7 +5,7 @@ import pytest
 
 from moozi.core.pytree import map_fields
 from moozi.ops.games import Game, GameCounter
-from tests.runtime.replay_lanes import make_spec, random_lanes, segment_of
+from tests.replay.replay_lanes import make_spec, random_lanes, segment_of
 
 
 def by_hand(steps) -> list[Game]:

@@ -9,7 +9,7 @@ import numpy as np
 import PIL.Image
 import pytest
 
-from moozi.experiments.results import read_results
+from experiments.lib.results import read_results
 from tests.experiments.made import ROOT, evaluation, load_script, make_result
 
 FIGURES = ("figure_5_1", "figure_5_2", "figure_5_3")
@@ -226,12 +226,13 @@ def test_seeds_that_are_not_alike_are_not_drawn_together(main, results, tmp_path
 def test_the_program_itself_ends_with_status_2(tmp_path):
   command = [
     sys.executable,
-    ROOT / "thesis_figures" / "figure_5_3.py",
+    "-m",
+    "thesis_figures.figure_5_3",
     "--results",
     tmp_path,
     "--out",
     tmp_path / "x",
   ]
-  done = subprocess.run(command, capture_output=True, text=True, check=False)
+  done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
   assert (done.returncode, done.stdout) == (2, "")
   assert done.stderr.count("\n") == 1

@@ -9,9 +9,9 @@ from PIL import Image
 from moozi.core.spec import EnvSpec
 from moozi.envs import registry
 from moozi.vis import gif
-from moozi.vis.drawn import Drawn
 from moozi.vis.frames import PALETTE, render_frame
 from moozi.vis.gif import episode_images, write_gif
+from moozi.vis.lazy_images import Drawn
 
 
 def make_images(num_images=5, height=20, width=30):

@@ -7,8 +7,8 @@ from moozi.core.spec import EnvSpec
 from moozi.envs import registry
 from moozi.vis.boards import draw_board
 from moozi.vis.frames import PALETTE, plane_colours, render_frame
-from moozi.vis.looks import look_of
 from moozi.vis.pictures import draw_frame, legend_of
+from moozi.vis.render_spec import look_of
 from moozi.vis.vectors import draw_vector, vector_text
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from moozi.core.inspection import SearchTree
+from moozi.core.search_record import SearchTree
 from moozi.vis import search_tree
 from moozi.vis.lettering import text_width
 from moozi.vis.search_tree import layout_tree, principal_line, write_tree

@@ -5,7 +5,7 @@ import io
 import numpy as np
 from PIL import Image
 
-from moozi.core.work import Span, Stretch
+from moozi.core.actor_report import Span, Stretch
 from moozi.vis import timeline as module
 from moozi.vis.timeline import timeline_picture, timeline_png
 

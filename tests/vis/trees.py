@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from moozi.core.inspection import InspectedEpisode, SearchTree
+from moozi.core.search_record import InspectedEpisode, SearchTree
 from moozi.core.spec import EnvSpec
 
 

@@ -1,0 +1,209 @@
+"""An agent against every legal reply at every move: the whole tree of its opponents, nothing sampled.
+
+For games of the package open_spiel without chance, of two players, with a tree small enough to walk.
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from moozi.agent.policy import make_policy
+from moozi.core.config import Config
+from moozi.core.errors import UserError
+from moozi.core.spec import EnvSpec
+from moozi.envs.suites.open_spiel.rules import TERMINAL, Rules
+from moozi.envs.vector import blank_step
+from moozi.evaluation.evaluator import evaluation_planner
+from moozi.nn.model import Model
+from moozi.ops.history import HistoryState, init_history, push_action, push_frame
+
+_NUM_LOST_SHOWN = 10
+
+
+@dataclasses.dataclass(frozen=True)
+class Position:
+  """One position with the agent to move, and what it has seen on the way there.
+
+  Attributes:
+    state: the package's state.
+    frame: [H, W, C], what the world shows now.
+    legal_actions_mask: [num_env_actions] bool.
+    is_first: no move has been made.
+    history: of one lane, as it was left after the last action.
+  """
+
+  state: Any
+  frame: np.ndarray
+  legal_actions_mask: np.ndarray
+  is_first: bool
+  history: HistoryState
+
+
+Choose = Callable[[Sequence[Position]], Sequence[int]]
+"""The agent: the game's own actions for positions, one each."""
+
+
+@dataclasses.dataclass(frozen=True)
+class WalkResult:
+  """What the agent met in one seat.
+
+  Attributes:
+    seat: the agent's.
+    wins, draws, losses: ends that opponents can bring about, by their result for the agent.
+    positions: positions in which the agent chose.
+    lost: a few lines that it loses, as the game's own actions from the start.
+  """
+
+  seat: int
+  wins: int
+  draws: int
+  losses: int
+  positions: int
+  lost: list[list[int]]
+
+
+def walk(
+  rules: Rules, seat: int, choose: Choose, history_length: int = 1, max_positions: int = 5_000_000
+) -> WalkResult:
+  """Plays the agent in `seat` against every legal reply at every move, breadth first.
+
+  Lines that lead to the same position are followed once where the agent will see the same: the printed
+  state, the frames and the actions in its history are equal. So in a game whose printed state leaves
+  something out (a repetition in Go), lines can be merged that are not the same.
+
+  Args:
+    rules: the game.
+    seat: 0 or 1, the agent's.
+    choose: the agent; asked once for all positions of a depth.
+    history_length: L, how many frames and actions the agent sees.
+    max_positions: positions, of both players, after which it gives up.
+
+  Raises:
+    UserError: the game has chance or one player, or more than `max_positions` positions.
+    ValueError: the agent plays an illegal action.
+  """
+  _check(rules)
+  start = init_history(1, history_length, rules.spec)
+  frontier: dict[Any, tuple[Any, HistoryState]] = {None: (rules.game.new_initial_state(), start)}
+  results, positions, count, is_first = {1: 0, 0: 0, -1: 0}, 0, 0, True
+  lost: list[Any] = []
+  while frontier:
+    count += len(frontier)
+    if count > max_positions:
+      raise UserError(f"{rules.spec.name}: more than {max_positions:,} positions; too many to walk")
+    mine, moves = [], []
+    for state, history in frontier.values():
+      position = _look(rules, state, history, is_first)
+      if state.current_player() == seat:
+        mine.append(position)
+      else:
+        moves += [(position, action) for action in state.legal_actions()]
+    moves += _choices(mine, choose) if mine else []
+    positions += len(mine)
+    ends, frontier = _play(rules, moves)
+    for state in ends:
+      gain = int(np.sign(state.returns()[seat]))
+      results[gain] += 1
+      if gain < 0 and len(lost) < _NUM_LOST_SHOWN:
+        lost.append(state.history())
+    is_first = False
+  return WalkResult(seat, results[1], results[0], results[-1], positions, lost)
+
+
+def agent(
+  model: Model,
+  config: Config,
+  spec: EnvSpec,
+  params: Any,
+  net_state: Any,
+  *,
+  num_simulations: int | None = None,
+  prior: bool = False,
+  width: int = 64,
+) -> Choose:
+  """The trained agent, without noise, as `walk` asks for it.
+
+  Args:
+    model, config, spec: the run's.
+    params, net_state: the network's.
+    num_simulations: of each search, instead of the testing planner's own.
+    prior: no search: the action that the network's policy holds likeliest among the legal ones.
+    width: positions in one call.
+  """
+  planner = evaluation_planner(config, 1 if prior else num_simulations)
+  policy = jax.jit(make_policy(model, planner, config.targets, spec))
+  params, net_state = jax.device_put((params, net_state))
+  rng_key = jax.random.PRNGKey(config.evaluation.seed)
+
+  def choose(positions: Sequence[Position]) -> list[int]:
+    out: list[int] = []
+    for i in range(0, len(positions), width):
+      part = positions[i : i + width]
+      history, step = _stack(part, spec, config.targets.history_length, width)
+      _, output = policy(params, net_state, history, step, rng_key, jnp.float32(0.0))
+      actions = np.argmax(output.prior_probs, axis=-1) if prior else np.asarray(output.action)
+      out += (actions[: len(part)] - 1).tolist()
+    return out
+
+  return choose
+
+
+def _check(rules: Rules) -> None:
+  if rules.spec.num_players != 2 or not rules.is_deterministic:
+    raise UserError(f"{rules.spec.name}: only games of two players without chance can be walked")
+
+
+def _look(rules: Rules, state: Any, history: HistoryState, is_first: bool) -> Position:
+  return Position(
+    state=state,
+    frame=rules.frame(state, state.current_player()),
+    legal_actions_mask=rules.legal_actions_mask(state),
+    is_first=is_first,
+    history=history,
+  )
+
+
+def _choices(mine: list[Position], choose: Choose) -> list[tuple[Position, int]]:
+  out = list(zip(mine, choose(mine), strict=True))
+  for position, action in out:
+    if not position.legal_actions_mask[action]:
+      raise ValueError(f"action={action}: illegal after {position.state.history()}")
+  return out
+
+
+def _play(rules: Rules, moves: list[tuple[Position, int]]) -> tuple[list[Any], dict]:
+  """Plays every move; returns the ends and the positions to go on from, equal ones once."""
+  ends: dict[Any, Any] = {}
+  frontier: dict[Any, tuple[Any, HistoryState]] = {}
+  for position, action in moves:
+    state = position.state.child(action)
+    if state.current_player() == TERMINAL:
+      ends[str(state)] = state
+      continue
+    rules.next_player(state, position.state.current_player())
+    seen = push_frame(position.history, position.frame[None], np.array([position.is_first]))
+    history = push_action(seen, np.array([action + 1], np.int32))
+    # The oldest frame goes when the next one comes.
+    key = (str(state), history.frames[:, 1:].tobytes(), history.actions.tobytes())
+    frontier[key] = (state, history)
+  return list(ends.values()), frontier
+
+
+def _stack(
+  positions: Sequence[Position], spec: EnvSpec, history_length: int, width: int
+) -> tuple[HistoryState, Any]:
+  """Positions as a batch, filled up with copies of the first: one compilation serves them all."""
+  rows = [*positions, *[positions[0]] * (width - len(positions))]
+  step = blank_step(spec, width)
+  step.frame[:] = [p.frame for p in rows]
+  step.is_first[:] = [p.is_first for p in rows]
+  step.to_play[:] = [p.state.current_player() for p in rows]
+  step.legal_actions_mask[:, 1:] = [p.legal_actions_mask for p in rows]
+  history = init_history(width, history_length, spec)
+  history.frames[:] = np.concatenate([p.history.frames for p in rows])
+  history.actions[:] = np.concatenate([p.history.actions for p in rows])
+  return history, step

@@ -1,0 +1,113 @@
+"""PPO's acting: worlds side by side, the segments they give, and what of a segment cannot be learned from.
+
+Source: Huang et al. 2022, core detail 1 (fixed-length segments of worlds side by side).
+"""
+
+import jax
+import numpy as np
+
+from moozi.acting.lanes import ActingResult, Lanes
+from moozi.baselines.ppo.network import PPONetwork, make_policy
+from moozi.baselines.ppo.update import PPOState, Segment
+from moozi.core.config import Config
+from moozi.core.flat_state import State
+from moozi.core.pytree import replace, stack
+from moozi.envs.vector_protocol import VectorWorlds
+
+
+class Collector:
+  """Steps B worlds with the policy; keeps worlds, histories and random state between calls.
+
+  Metrics of a segment: means of `train/reward` and `train/last_share`, and those of `Lanes.result`.
+
+  Args:
+    network: of the policy.
+    config: the run's configuration.
+    env: the vectorized world.
+    seed: of the choice of actions.
+  """
+
+  def __init__(self, network: PPONetwork, config: Config, env: VectorWorlds, seed: int) -> None:
+    self._length = config.ppo.segment_length
+    self._policy = jax.jit(make_policy(network))
+    self._lanes = Lanes(env, config.ppo.history_length, seed)
+
+  def run(self, state: PPOState) -> tuple[Segment, ActingResult]:
+    """Acts `segment_length` vector steps with the state's parameters."""
+    lanes, rows = self._lanes, []
+    lanes.begin_segment()
+    lanes.rng_key, *keys = np.asarray(jax.random.split(lanes.rng_key, self._length + 2))
+    for key in keys[:-1]:
+      seen = lanes.timestep
+      lanes.history, output = self._policy(state.params, {}, lanes.history, seen, key, 1.0)
+      frames = np.asarray(lanes.history.frames)
+      output = jax.device_get(output)
+      is_cut = lanes.step(output.action)
+      step = lanes.timestep
+      rows.append(
+        Segment(
+          frames=frames,
+          legal_actions_mask=seen.legal_actions_mask,
+          action=output.action,
+          log_prob=output.log_prob,
+          value=output.value,
+          is_live=~seen.is_last,
+          reward=step.last_reward,
+          is_last=step.is_last,
+          is_truncated=step.is_truncated,
+        )
+      )
+      if is_cut.any():
+        rows[-2:] = _cut_off(rows[-2:], is_cut)
+    # The value of the frame after the segment; what is drawn there is not played.
+    _, output = self._policy(state.params, {}, lanes.history, lanes.timestep, keys[-1], 1.0)
+    segment = stack(rows)
+    segment = replace(segment, value=np.concatenate([segment.value, np.asarray(output.value)[None]]))
+    metrics = {
+      "train/reward": float(segment.reward.mean()),
+      "train/last_share": float(segment.is_last.mean()),
+    }
+    return segment, lanes.result(int(state.learner_step), metrics)
+
+  def check(self, segment: Segment) -> None:
+    """What comes from worlds must be finite, or all updates of a round learn from it. Of the newest segment.
+
+    Raises: ValueError: a reward or a frame is not, or the frame after the segment, whose value it counts on.
+    """
+    if not np.isfinite(segment.reward).all():
+      raise ValueError("last_reward is not finite")
+    frames = (segment.frames, self._lanes.timestep.frame)
+    if any(np.asarray(f).dtype.kind == "f" and not np.isfinite(f).all() for f in frames):
+      raise ValueError("frame is not finite")
+
+  def begin_anew(self) -> None:
+    """Begins a new game in every world."""
+    self._lanes.begin_anew()
+
+  def close(self) -> None:
+    """Closes the worlds; nothing can be run afterwards."""
+    self._lanes.close()
+
+  def get_state(self) -> State:
+    """Worlds, histories and random state; see `Lanes.get_state`."""
+    return self._lanes.get_state()
+
+  def set_state(self, state: State) -> int:
+    """Goes on from where another collector was; see `Lanes.set_state`."""
+    return self._lanes.set_state(state)
+
+
+def _cut_off(rows: list[Segment], is_cut: np.ndarray) -> list[Segment]:
+  """The newest rows where worlds failed: the action led nowhere, and the frame it was given to is truncated.
+
+  Where that frame is the segment's first, the row before was told with its value already.
+  """
+  *before, newest = rows
+  newest = replace(newest, is_live=newest.is_live & ~is_cut, is_last=newest.is_last | is_cut)
+  return [
+    *(
+      replace(r, is_last=r.is_last | is_cut, is_truncated=r.is_truncated | (is_cut & ~r.is_last))
+      for r in before
+    ),
+    newest,
+  ]

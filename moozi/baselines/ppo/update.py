@@ -1,0 +1,372 @@
+"""Proximal policy optimization as pure functions: advantages, loss, updates.
+
+Source: Schulman et al. 2017; Huang et al. 2022, "The 37 Implementation Details of Proximal Policy
+Optimization": its thirteen core details and, for Atari, those that `moozi.core.ppo_config` names, each
+behind a key of `ppo`. Departures:
+  - Worlds here show the last frame of an episode and discard the action given to it. That sample is masked:
+    it is in a minibatch, and in no mean and no gradient (`is_live`).
+  - Deviations of advantages divide by n, as in `openai/baselines`; PyTorch's divide by n - 1.
+  - An update in which one of TERMS is not finite changes nothing and is counted (`faults/skipped_updates`).
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from moozi.agent.skipping import SOUND, finite_mean, first_not_finite, select
+from moozi.baselines.ppo.network import PPONetwork, log_prob_of, masked_log_probs
+from moozi.core.ppo_config import PPOConfig
+from moozi.core.pytree import map_fields, record, replace
+from moozi.core.spec import EnvSpec
+from moozi.ops.history import init_history
+
+Array = Any
+Params = Any
+
+# Scalars of an update that must be finite, in the order in which they are looked at.
+TERMS = (
+  "loss/policy",
+  "loss/value",
+  "loss/entropy",
+  "loss/total",
+  "update/grad_norm",
+  "update/update_norm",
+)
+# Scalars of a round that are sums over its updates; the others are means.
+_SUMS = ("faults/skipped_updates",)
+
+
+@record
+class PPOState:
+  """All that learning carries from one update to the next; a pytree of arrays.
+
+  Attributes:
+    params: the network's parameters.
+    net_state: empty; here so that evaluation finds what it finds in MuZero's.
+    opt_state: Adam's.
+    learner_step: [] int32, updates made (minibatches), skipped ones too.
+    rng_key: [2] uint32; orders the minibatches.
+  """
+
+  params: Params
+  net_state: Any
+  opt_state: Any
+  learner_step: Array
+  rng_key: Array
+
+
+@record
+class Segment:
+  """What B worlds showed and did in T vector steps. Row t of the last three tells what followed on frame t.
+
+  Attributes:
+    frames: [T, B, L, H, W, C] of the spec's dtype: o_{t-L+1} … o_t, zero before the episode's start.
+    legal_actions_mask: [T, B, A] bool.
+    action, log_prob: [T, B], when it was acted.
+    value: [T + 1, B] float32; row T is of the frame after the segment.
+    is_live: [T, B] bool; false on a last frame, whose action was discarded: nothing is learned from it.
+    reward: [T, B] float32, env units, on leaving frame t.
+    is_last, is_truncated: [T, B] bool, of the frame that followed.
+  """
+
+  frames: Array
+  legal_actions_mask: Array
+  action: Array
+  log_prob: Array
+  value: Array
+  is_live: Array
+  reward: Array
+  is_last: Array
+  is_truncated: Array
+
+
+@record
+class Batch:
+  """Samples to learn from, N in all or those of a minibatch.
+
+  Attributes:
+    frames: [N, L, H, W, C]. legal_actions_mask: [N, A] bool. action: [N] int32.
+    log_prob, value: [N] float32, when it was acted.
+    advantage, target: [N] float32; the target of the value, Huang et al.'s "return", is advantage + value.
+    is_live: [N] bool.
+  """
+
+  frames: Array
+  legal_actions_mask: Array
+  action: Array
+  log_prob: Array
+  value: Array
+  advantage: Array
+  target: Array
+  is_live: Array
+
+
+# --- advantages ---------------------------------------------------------------------------------------
+
+
+def generalized_advantages(segment: Segment, config: PPOConfig) -> Array:
+  """A_t = δ_t + γλ·[t + 1 is no end]·A_{t+1}, with δ_t = r_{t+1} + γ·[t + 1 has a value]·V_{t+1} - V_t.
+
+  A terminal frame has no value. A truncated one has none either, as in the source, unless
+  `bootstrap_truncated`. The frame after the segment has its value (the bootstrap).
+
+  Args:
+    segment: [T, B, …].
+    config: discount, gae_lambda, bootstrap_truncated and clip_rewards are read.
+
+  Returns: [T, B] float32; 0 where the sample is not live.
+  Source: Schulman et al. 2016, eq. 16; Huang et al. 2022, core detail 5. Departures: none.
+  """
+  has_value = ~segment.is_last | (segment.is_truncated & config.bootstrap_truncated)
+  reward = jnp.sign(segment.reward) if config.clip_rewards else segment.reward
+  delta = reward + config.discount * has_value * segment.value[1:] - segment.value[:-1]
+  carried = config.discount * config.gae_lambda * ~segment.is_last
+
+  def step(advantage: Array, row: tuple[Array, Array]) -> tuple[Array, Array]:
+    advantage = row[0] + row[1] * advantage
+    return advantage, advantage
+
+  _, out = jax.lax.scan(step, jnp.zeros_like(delta[0]), (delta, carried), reverse=True)
+  return jnp.where(segment.is_live, out, 0.0)
+
+
+def make_batch(segment: Segment, config: PPOConfig) -> tuple[Batch, dict[str, Array]]:
+  """A segment as N = T·B samples, and scalars about it.
+
+  `ppo/explained_variance` is 1 - Var[target - value] / Var[target], 0 where the targets are all the same;
+  `ppo/value_mean` and `ppo/target_mean` are in units of the rewards learned from; `ppo/live_share` is that of
+  the samples learned from.
+  """
+  advantage = generalized_advantages(segment, config)
+  value = segment.value[:-1]
+  rows = Batch(
+    frames=segment.frames,
+    legal_actions_mask=segment.legal_actions_mask,
+    action=segment.action,
+    log_prob=segment.log_prob,
+    value=value,
+    advantage=advantage,
+    target=advantage + value,
+    is_live=segment.is_live,
+  )
+  batch = map_fields(lambda x: x.reshape(-1, *x.shape[2:]), rows)
+  variance = masked_variance(batch.target, batch.is_live)
+  unexplained = masked_variance(batch.target - batch.value, batch.is_live)
+  return batch, {
+    "ppo/explained_variance": jnp.where(variance > 0, 1.0 - unexplained / jnp.maximum(variance, 1e-12), 0.0),
+    "ppo/value_mean": masked_mean(batch.value, batch.is_live),
+    "ppo/target_mean": masked_mean(batch.target, batch.is_live),
+    "ppo/live_share": jnp.mean(batch.is_live.astype(jnp.float32)),
+  }
+
+
+def masked_mean(x: Array, mask: Array) -> Array:
+  """Mean over the entries where the mask is true; 0 where there are none."""
+  return jnp.sum(jnp.where(mask, x, 0.0)) / jnp.maximum(jnp.sum(mask), 1)
+
+
+def masked_variance(x: Array, mask: Array) -> Array:
+  """Variance, divided by their number, over the entries where the mask is true; 0 where there are none."""
+  return masked_mean(jnp.square(x - masked_mean(x, mask)), mask)
+
+
+# --- loss ---------------------------------------------------------------------------------------------
+
+
+def make_loss(network: PPONetwork, config: PPOConfig) -> Callable[[Params, Batch], tuple[Array, dict]]:
+  """Returns loss(params, minibatch) -> (loss [], scalars).
+
+  All means are over live samples. The scalars:
+    loss/policy: the mean of -min(ratio·A, clip(ratio)·A).
+    loss/value: half the mean of the larger of both squared errors (clipped and not).
+    loss/entropy: the mean entropy of the policy, in nats.
+    loss/total: loss/policy - entropy_coef · loss/entropy + value_coef · loss/value.
+    ppo/clip_fraction: the share of ratios outside the clip range.
+    ppo/approx_kl: the mean of (ratio - 1) - log ratio, an estimate of KL(old ‖ new) (Schulman 2020's k3).
+    ppo/approx_kl_k1: the mean of -log ratio, the same with more variance (`openai/baselines`' approxkl).
+  """
+
+  def loss(params: Params, batch: Batch) -> tuple[Array, dict[str, Array]]:
+    live = batch.is_live
+    logits, value = network.apply(params, batch.frames)
+    log_probs = masked_log_probs(logits, batch.legal_actions_mask)
+    log_ratio = jnp.where(live, log_prob_of(log_probs, batch.action) - batch.log_prob, 0.0)
+    ratio = jnp.exp(log_ratio)
+    advantage = batch.advantage
+    if config.normalize_advantages:
+      deviation = jnp.sqrt(masked_variance(advantage, live))
+      advantage = (advantage - masked_mean(advantage, live)) / (deviation + 1e-8)
+    clipped_ratio = jnp.clip(ratio, 1.0 - config.clip_range, 1.0 + config.clip_range)
+    policy_loss = -masked_mean(jnp.minimum(ratio * advantage, clipped_ratio * advantage), live)
+    value_loss = 0.5 * masked_mean(_value_errors(value, batch, config), live)
+    # Where an action is illegal its log probability is -inf: kept out before the product, not after it.
+    is_legal = batch.legal_actions_mask
+    finite = jnp.where(is_legal, log_probs, 0.0)
+    entropy = masked_mean(-jnp.sum(jnp.where(is_legal, jnp.exp(finite) * finite, 0.0), axis=-1), live)
+    total = policy_loss - config.entropy_coef * entropy + config.value_coef * value_loss
+    return total, {
+      "loss/total": total,
+      "loss/policy": policy_loss,
+      "loss/value": value_loss,
+      "loss/entropy": entropy,
+      "ppo/clip_fraction": masked_mean(jnp.abs(ratio - 1.0) > config.clip_range, live),
+      "ppo/approx_kl": masked_mean((ratio - 1.0) - log_ratio, live),
+      "ppo/approx_kl_k1": masked_mean(-log_ratio, live),
+    }
+
+  return loss
+
+
+def _value_errors(value: Array, batch: Batch, config: PPOConfig) -> Array:
+  """Squared errors, [N]; with clip_value the larger of that of the value and of the value clipped."""
+  error = jnp.square(value - batch.target)
+  if not config.clip_value:
+    return error
+  clipped = batch.value + jnp.clip(value - batch.value, -config.clip_range, config.clip_range)
+  return jnp.maximum(error, jnp.square(clipped - batch.target))
+
+
+# --- updates ------------------------------------------------------------------------------------------
+
+
+def make_optimizer(config: PPOConfig) -> optax.GradientTransformation:
+  """Clipping by the global norm, then Adam's direction; `make_update` applies the learning rate."""
+  adam = optax.scale_by_adam(eps=config.adam_epsilon)
+  if config.max_grad_norm is None:
+    return optax.chain(adam)
+  return optax.chain(optax.clip_by_global_norm(config.max_grad_norm), adam)
+
+
+def init_state(network: PPONetwork, config: PPOConfig, spec: EnvSpec, rng_key: Array) -> PPOState:
+  """A fresh state."""
+  init_key, rng_key = jax.random.split(rng_key)
+  params = network.init(init_key, jnp.asarray(init_history(1, config.history_length, spec).frames))
+  return PPOState(
+    params=params,
+    net_state={},
+    opt_state=make_optimizer(config).init(params),
+    learner_step=jnp.zeros((), jnp.int32),
+    rng_key=rng_key,
+  )
+
+
+def learning_rate_at(config: PPOConfig, env_steps: int, max_env_steps: int) -> float:
+  """The learning rate of the round of updates that begins after `env_steps`, acted before its own segment.
+
+  With annealing it falls linearly over the run's rounds: the first has all of it, one after the last would
+  have 0. A run that its wall time ends has not come down.
+  """
+  if not config.anneal_learning_rate:
+    return config.learning_rate
+  num_rounds = -(-max_env_steps // config.round_steps)
+  return config.learning_rate * max(0.0, 1.0 - (env_steps // config.round_steps) / num_rounds)
+
+
+def minibatch_indices(rng_key: Array, config: PPOConfig) -> Array:
+  """Rows of a minibatch each; each epoch has every sample once, in an order of its own.
+
+  Returns: [num_epochs · num_minibatches, N / num_minibatches] int32.
+  """
+  keys = jax.random.split(rng_key, config.num_epochs)
+  orders = jax.vmap(lambda key: jax.random.permutation(key, config.round_steps))(keys)
+  return orders.reshape(config.num_epochs * config.num_minibatches, -1)
+
+
+def make_update(
+  network: PPONetwork, config: PPOConfig
+) -> Callable[..., tuple[PPOState, dict[str, Array], Array]]:
+  """Returns update(state, batch, indices, learning_rate) -> (state, scalars, bad_term): one minibatch.
+
+  Not jitted. The scalars are the loss's, and `update/grad_norm` (before clipping), `update/update_norm`,
+  `update/param_norm`, `update/learning_rate`, `faults/skipped_updates`. bad_term [] int32 says which of TERMS
+  was not finite, the first of them; -1 where none was. The update was skipped then.
+  """
+  grad_fn = jax.value_and_grad(make_loss(network, config), has_aux=True)
+  optimizer = make_optimizer(config)
+
+  def update(
+    state: PPOState, batch: Batch, indices: Array, learning_rate: Array
+  ) -> tuple[PPOState, dict[str, Array], Array]:
+    (_, metrics), grads = grad_fn(state.params, map_fields(lambda x: x[indices], batch))
+    grad_norm = optax.tree.norm(grads)
+    directions, opt_state = optimizer.update(grads, state.opt_state, state.params)
+    changes = jax.tree_util.tree_map(lambda d: -learning_rate * d, directions)
+    update_norm = optax.tree.norm(changes)
+    metrics = metrics | {"update/grad_norm": grad_norm, "update/update_norm": update_norm}
+    bad_term = first_not_finite(metrics, TERMS)
+    is_good = bad_term == SOUND
+    new_state = PPOState(
+      params=select(is_good, optax.apply_updates(state.params, changes), state.params),
+      net_state=state.net_state,
+      opt_state=select(is_good, opt_state, state.opt_state),
+      learner_step=state.learner_step + 1,
+      rng_key=state.rng_key,
+    )
+    metrics |= {
+      "update/update_norm": jnp.where(is_good, update_norm, 0.0),
+      "update/param_norm": optax.tree.norm(new_state.params),
+      "update/learning_rate": jnp.asarray(learning_rate, jnp.float32),
+      "faults/skipped_updates": 1.0 - is_good.astype(jnp.float32),
+    }
+    return new_state, metrics, bad_term
+
+  return update
+
+
+def make_round(
+  network: PPONetwork, config: PPOConfig
+) -> Callable[..., tuple[PPOState, dict[str, Array], Array]]:
+  """Returns round(state, segment, learning_rate) -> (state, scalars, bad_term): all updates from one segment.
+
+  Compiled inside; the state that is passed in is donated. Scalars are means over the updates in which they
+  are finite (the source shows those of the last minibatch, and the mean of the clip fraction);
+  `faults/skipped_updates` is a number of updates. bad_term [U] is `make_update`'s. On the CPU the updates are
+  dispatched one by one: XLA runs the gradient of a convolution many times slower inside a loop of its own.
+  """
+  update = make_update(network, config)
+
+  def start(state: PPOState, segment: Segment) -> tuple[Batch, Array, Array, dict[str, Array]]:
+    rng_key, order_key = jax.random.split(state.rng_key)
+    batch, metrics = make_batch(segment, config)
+    return batch, minibatch_indices(order_key, config), rng_key, metrics
+
+  def reduce(metrics: dict[str, Array]) -> dict[str, Array]:
+    return {name: (jnp.sum if name in _SUMS else finite_mean)(x) for name, x in metrics.items()}
+
+  if jax.default_backend() != "cpu":
+
+    def scanned(
+      state: PPOState, segment: Segment, learning_rate: Array
+    ) -> tuple[PPOState, dict[str, Array], Array]:
+      batch, indices, rng_key, metrics = start(state, segment)
+
+      def step(state: PPOState, row: Array) -> tuple[PPOState, tuple[dict[str, Array], Array]]:
+        state, scalars, bad_term = update(state, batch, row, learning_rate)
+        return state, (scalars, bad_term)
+
+      state, (rows, bad_terms) = jax.lax.scan(step, state, indices)
+      return replace(state, rng_key=rng_key), metrics | reduce(rows), bad_terms
+
+    return jax.jit(scanned, donate_argnums=0)
+
+  start_compiled = jax.jit(start)
+  update_compiled = jax.jit(update, donate_argnums=0)
+  reduce_compiled = jax.jit(lambda rows: reduce(jax.tree_util.tree_map(lambda *xs: jnp.stack(xs), *rows)))
+
+  def dispatched(
+    state: PPOState, segment: Segment, learning_rate: Array
+  ) -> tuple[PPOState, dict[str, Array], Array]:
+    batch, indices, rng_key, metrics = start_compiled(state, segment)
+    rows, bad_terms = [], []
+    for row in jax.device_get(indices):
+      state, scalars, bad_term = update_compiled(state, batch, row, learning_rate)
+      rows.append(scalars)
+      bad_terms.append(bad_term)
+    metrics = metrics | reduce_compiled(rows)
+    return replace(state, rng_key=rng_key), metrics, np.stack(jax.device_get(bad_terms))
+
+  return dispatched

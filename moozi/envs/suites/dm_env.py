@@ -1,0 +1,165 @@
+"""Bridge to any `dm_env.Environment`, such as one that a user wrote."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import dm_env
+import numpy as np
+from dm_env import specs
+
+from moozi.core.errors import UserError
+from moozi.core.spec import EnvSpec
+from moozi.envs.environment import GameEnvironment
+from moozi.envs.observations import FrameFormat, array_format
+from moozi.envs.validation import check_mask, check_num_actions, check_reward, short
+
+
+def wrap(name: str, env: dm_env.Environment) -> GameEnvironment:
+  """A `dm_env.Environment` as a world.
+
+  Actions are a DiscreteArray, or a BoundedArray of one whole number. Observations are one array, or hold one
+  called `frame` (as attribute or key) and, where they want, `legal_actions_mask` ([num_actions] bool) and
+  `to_play` (a DiscreteArray of 2 makes a game of two players, who must alternate strictly; rewards belong to
+  the player who moved). Frames follow `array_format`. A LAST step with discount 0 is an end, with discount 1
+  a truncation. A method `seed(int)`, where there is one, seeds the world.
+
+  Args:
+    name: of the world, as the user writes it.
+    env: the world.
+
+  Raises: UserError: other actions or observations.
+  """
+  where = f"env.name={name}"
+  num_actions, start = _actions(where, env.action_spec())
+  observation_spec = env.observation_spec()
+  frame_spec = _part(observation_spec, "frame")
+  if not isinstance(frame_spec, specs.Array):
+    raise UserError(
+      f"{where}: its observations are {short(observation_spec)}; supported are one array, or a record with "
+      "an array called frame"
+    )
+  frames = array_format(
+    where,
+    frame_spec.shape,
+    frame_spec.dtype,
+    getattr(frame_spec, "minimum", -np.inf),
+    getattr(frame_spec, "maximum", np.inf),
+  )
+  to_play = None if frame_spec is observation_spec else _part(observation_spec, "to_play")
+  num_players = 1 if to_play is None else int(getattr(to_play, "num_values", 0))
+  if num_players not in (1, 2):
+    raise UserError(f"{where}: to_play is {short(to_play)}; supported is a DiscreteArray of 1 or 2 players")
+  spec = EnvSpec(
+    name=name,
+    frame_shape=frames.shape,
+    frame_dtype=frames.dtype,
+    num_env_actions=num_actions,
+    num_players=num_players,
+    action_names=tuple(str(start + i) for i in range(num_actions)),
+  )
+  is_record = frame_spec is not observation_spec
+  return GameEnvironment(_DmEnvGame(where, env, frames, spec, start, is_record), spec)
+
+
+class _DmEnvGame:
+  """A `dm_env.Environment` as bare rules."""
+
+  def __init__(
+    self,
+    where: str,
+    env: dm_env.Environment,
+    frames: FrameFormat,
+    spec: EnvSpec,
+    start: int,
+    is_record: bool,
+  ) -> None:
+    self._where, self._env, self._encode = where, env, frames.encode
+    self._num_players, self._start, self._is_record = spec.num_players, start, is_record
+    self._all_legal = np.ones(spec.num_env_actions, bool)
+    self._all_legal.flags.writeable = False
+    self._mask = self._all_legal
+    self._to_play = 0
+
+  def seed(self, seed: int) -> None:
+    seed_env = getattr(self._env, "seed", None)
+    if callable(seed_env):
+      # 31 bits: what any generator takes.
+      seed_env(int(np.random.SeedSequence(seed).generate_state(1)[0] >> 1))
+
+  def reset(self) -> None:
+    step = self._env.reset()
+    if not step.first():
+      raise UserError(f"{self._where}: reset gives a {step.step_type} step; it must be FIRST")
+    self._show(step)
+
+  def step(self, action: int) -> tuple[float, bool, bool]:
+    step = self._env.step(self._start + action)
+    if step.first():
+      raise UserError(f"{self._where}: step gives a FIRST step in the middle of an episode")
+    reward = check_reward(self._where, step.reward)
+    if step.discount not in ((0.0, 1.0) if step.last() else (1.0,)):
+      raise UserError(
+        f"{self._where}: a {step.step_type.name} step of discount {step.discount}; it must be 1, or 0 at an "
+        "end: the task's own discount is targets.discount"
+      )
+    self._show(step)
+    return reward, step.last() and step.discount == 0.0, step.last() and step.discount != 0.0
+
+  def _show(self, step: dm_env.TimeStep) -> None:
+    observation = step.observation
+    if not self._is_record:
+      self._frame = self._encode(observation)
+      return
+    is_end = bool(step.last() and step.discount == 0.0)
+    self._frame = self._encode(_part(observation, "frame"))
+    self._to_play = self._player(_part(observation, "to_play"), is_end)
+    mask = _part(observation, "legal_actions_mask")
+    self._mask = self._all_legal
+    if mask is not None:
+      self._mask = check_mask(self._where, "legal_actions_mask", mask, len(self._all_legal), is_end)
+
+  def _player(self, to_play: Any, is_end: bool) -> int:
+    """Who is to move. At an end nobody is: it may say anything, and is whose turn it would have been."""
+    if self._num_players == 1:
+      return 0
+    if is_end:
+      return 1 - self._to_play
+    if np.ndim(to_play) or to_play not in (0, 1):
+      raise UserError(f"{self._where}: to_play={to_play}; it promised 0 or 1")
+    return int(to_play)
+
+  def frame(self) -> np.ndarray:
+    return self._frame
+
+  def legal_actions_mask(self) -> np.ndarray:
+    return self._mask
+
+  def to_play(self) -> int:
+    return self._to_play
+
+  def close(self) -> None:
+    self._env.close()
+
+
+def _actions(where: str, spec: Any) -> tuple[int, int]:
+  """How many actions there are, and the first one's number."""
+  is_integer = isinstance(spec, specs.BoundedArray) and np.issubdtype(spec.dtype, np.integer)
+  if not is_integer or spec.shape != ():
+    reason = (
+      "continuous actions are not supported"
+      if isinstance(spec, specs.Array) and np.issubdtype(spec.dtype, np.floating)
+      else "only one whole number is supported"
+    )
+    raise UserError(
+      f"{where}: its actions are {short(spec)}; {reason}: DiscreteArray, or BoundedArray of shape ()"
+    )
+  return check_num_actions(where, int(spec.maximum) - int(spec.minimum) + 1), int(spec.minimum)
+
+
+def _part(record: Any, key: str) -> Any:
+  """A record's part by attribute or key; None where it has none. An array is its own frame."""
+  if isinstance(record, specs.Array):
+    return record if key == "frame" else None
+  if isinstance(record, Mapping):
+    return record.get(key)
+  return getattr(record, key, None)

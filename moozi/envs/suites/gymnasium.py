@@ -1,0 +1,267 @@
+"""Bridge to Gymnasium: the worlds of the package `gymnasium`, and any `gymnasium.Env`.
+
+Departures from Gymnasium: each episode is reset with a seed of its own, so that it does not depend on the
+ones before it; an action out of range or masked is refused; observations become frames by the rules of
+`moozi.envs.observations`.
+"""
+
+import contextlib
+import functools
+import importlib
+import logging
+import re
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from pydantic import Field
+
+from moozi.core.config import PositiveInt, Section
+from moozi.core.errors import UserError
+from moozi.core.spec import EnvSpec
+from moozi.envs.environment import Environment, GameEnvironment
+from moozi.envs.observations import FrameFormat, array_format, one_hot_format
+from moozi.envs.suite import Library
+from moozi.envs.validation import check_mask, check_num_actions, check_reward, one_line, short
+
+_log = logging.getLogger("moozi.envs")
+
+# What is listed, by name without version. Others that are registered can be made too.
+_BOX2D = 'needs pip install swig "gymnasium[box2d]"'
+_LISTED = {
+  "Acrobot": "swing a two-link arm up; -1 a step",
+  "Blackjack": "draw cards against a dealer",
+  "CarRacing": f"a race track in colour; env.kwargs.kwargs={{continuous: false}}; {_BOX2D}",
+  "CartPole": "balance a pole; 1 a step, at most 500",
+  "CliffWalking": "walk along a cliff; -1 a step, -100 for a fall",
+  "CliffWalkingSlippery": "the same on slippery ground",
+  "FrozenLake": "cross a slippery lake of 4 by 4; 1 for the far side",
+  "FrozenLake8x8": "the same, 8 by 8",
+  "LunarLander": f"land between two flags; {_BOX2D}",
+  "MountainCar": "rock a car up a hill; -1 a step",
+  "Taxi": "fetch and carry passengers; masks actions that do nothing",
+}
+# These load a world of another package that their options name, from wherever.
+_LOADERS = frozenset({"GymV21Environment-v0", "GymV26Environment-v0"})
+_CONTINUOUS = "continuous actions are not supported, only spaces of type Discrete"
+
+
+class Options(Section):
+  """Options of `gymnasium:*`."""
+
+  kwargs: dict[str, Any] = Field({}, description="handed to gymnasium.make")
+  max_episode_steps: PositiveInt | None = Field(
+    None, description="truncate an episode after so many steps, in place of the world's own limit"
+  )
+
+
+def list_games() -> dict[str, str]:
+  """The newest version of each listed world that this gymnasium has."""
+  newest: dict[str, tuple[int, str]] = {}
+  for game in _import("…").registry:
+    name, _, version = game.rpartition("-v")
+    if name in _LISTED and version.isdigit():
+      newest[name] = max(newest.get(name, (-1, "")), (int(version), game))
+  return {game: _LISTED[name] for name, (_, game) in newest.items()}
+
+
+def is_game(game: str) -> bool:
+  """Whether a world can be made though it is not listed: `ID`, or `MODULE:ID` where a package registers it.
+
+  Raises: UserError: MODULE cannot be imported, or ID's namespace is not registered.
+  """
+  where = f"env.name=gymnasium:{game}"
+  registry = _import(game).registry
+  module, _, game_id = game.rpartition(":")
+  if module:
+    if not re.fullmatch(r"\w+(\.\w+)*", module):
+      raise UserError(f"{where}: {module!r} is no module; MODULE:ID names the module that registers ID")
+    try:
+      with _quietly():
+        importlib.import_module(module)
+    except (Exception, SystemExit) as error:
+      raise UserError(f"{where}: the module {module} cannot be imported: {one_line(error)}") from error
+    if game_id not in registry:
+      raise UserError(f"{where}: the module {module} registers no {game_id} in gymnasium")
+  namespace, _, _ = game_id.rpartition("/")
+  if namespace and not any(known.startswith(f"{namespace}/") for known in registry):
+    raise UserError(
+      f"{where}: no world of {namespace}/ is registered; name the module that registers it, "
+      f"gymnasium:MODULE:{game_id}"
+    )
+  return game_id in registry and game_id not in _LOADERS
+
+
+def make_spec(game: str, options: Options) -> EnvSpec:
+  """The facts of one world under these options; it is constructed once for them."""
+  return _make_spec(game, options.model_dump_json())
+
+
+@functools.lru_cache(maxsize=64)
+def _make_spec(game: str, options: str) -> EnvSpec:
+  environment = make_environment(game, Options.model_validate_json(options))
+  environment.close()
+  return environment.world_spec
+
+
+def make_environment(game: str, options: Options) -> Environment:
+  """One of gymnasium's registered worlds."""
+  name = f"gymnasium:{game}"
+  gymnasium = _import(game)
+  kwargs: dict[str, Any] = dict(options.kwargs)
+  if options.max_episode_steps is not None:
+    kwargs["max_episode_steps"] = options.max_episode_steps
+  try:
+    with _quietly():
+      # The checker warns of what is checked here too, at every world's first steps.
+      env = gymnasium.make(game, disable_env_checker=True, **kwargs)
+  except (Exception, SystemExit) as error:
+    if ".mujoco." in str(getattr(gymnasium.registry.get(game), "entry_point", "")):
+      raise UserError(f"env.name={name}: {_CONTINUOUS}") from None
+    given = f" with env.kwargs.kwargs={options.kwargs}" if options.kwargs else ""
+    raise UserError(f"env.name={name}: cannot be made{given}: {one_line(error)}") from error
+  try:
+    return wrap(name, env)
+  except UserError:
+    env.close()
+    raise
+
+
+def wrap(name: str, env: Any) -> GameEnvironment:
+  """A `gymnasium.Env` as a world.
+
+  Args:
+    name: of the world, `library:game`.
+    env: actions of type Discrete, from any start; `info["action_mask"]`, where it is given, says which are
+      legal. Boxes become frames as `array_format` says, Discrete, MultiDiscrete and MultiBinary observations
+      become booleans, and Dict and Tuple of all these one vector.
+
+  Raises: UserError: other actions or observations.
+  """
+  from gymnasium import spaces
+
+  where = f"env.name={name}"
+  actions = env.action_space
+  if not isinstance(actions, spaces.Discrete):
+    reason = _CONTINUOUS if isinstance(actions, spaces.Box) else "only spaces of type Discrete are supported"
+    raise UserError(f"{where}: its actions are {short(actions)}; {reason}")
+  num_actions, start = check_num_actions(where, int(actions.n)), int(actions.start)
+  frames = _frame_format(where, env.observation_space)
+  spec = EnvSpec(
+    name=name,
+    frame_shape=frames.shape,
+    frame_dtype=frames.dtype,
+    num_env_actions=num_actions,
+    action_names=tuple(str(start + i) for i in range(num_actions)),
+  )
+  return GameEnvironment(_GymnasiumGame(where, env, frames, num_actions, start), spec)
+
+
+class _GymnasiumGame:
+  """A `gymnasium.Env` as bare rules."""
+
+  def __init__(self, where: str, env: Any, frames: FrameFormat, num_actions: int, start: int) -> None:
+    self._where, self._env, self._encode, self._start = where, env, frames.encode, start
+    self._all_legal = np.ones(num_actions, bool)
+    self._all_legal.flags.writeable = False
+    self._mask = self._all_legal
+    self.seed(0)
+
+  def seed(self, seed: int) -> None:
+    self._seeds = np.random.default_rng(seed)
+
+  def reset(self) -> None:
+    # A seed for every episode: nothing that came before can reach into it.
+    observation, info = self._env.reset(seed=int(self._seeds.integers(2**31)))
+    self._show(observation, info, is_end=False)
+
+  def step(self, action: int) -> tuple[float, bool, bool]:
+    observation, reward, terminated, truncated, info = self._env.step(self._start + action)
+    reward = check_reward(self._where, reward)
+    self._show(observation, info, is_end=bool(terminated or truncated))
+    return reward, bool(terminated), bool(truncated)
+
+  def _show(self, observation: Any, info: dict[str, Any], is_end: bool) -> None:
+    self._frame = self._encode(observation)
+    mask = info.get("action_mask")
+    if mask is None:
+      self._mask = self._all_legal
+      return
+    self._mask = check_mask(self._where, "info['action_mask']", mask, len(self._all_legal), is_end)
+    if not self._mask.any():
+      self._mask = self._all_legal
+
+  def frame(self) -> np.ndarray:
+    return self._frame
+
+  def legal_actions_mask(self) -> np.ndarray:
+    return self._mask
+
+  def to_play(self) -> int:
+    return 0
+
+  def close(self) -> None:
+    self._env.close()
+
+
+def _frame_format(where: str, space: Any) -> FrameFormat:
+  from gymnasium import spaces
+
+  if isinstance(space, spaces.Box):
+    return _box_format(where, space)
+  if isinstance(space, spaces.Discrete):
+    return one_hot_format(where, int(space.n), int(space.start))
+  # Those that gymnasium can lay out as one vector.
+  refused = UserError(
+    f"{where}: its observations are {short(space)}; supported are Box, Discrete, MultiDiscrete, "
+    "MultiBinary, and Dict and Tuple of these"
+  )
+  if not isinstance(space, spaces.MultiDiscrete | spaces.MultiBinary | spaces.Dict | spaces.Tuple):
+    raise refused
+  try:
+    size, flat = spaces.flatdim(space), spaces.flatten_space(space)
+  except (ValueError, NotImplementedError):
+    raise refused from None
+  if not isinstance(flat, spaces.Box):
+    raise refused
+  is_boolean = isinstance(space, spaces.MultiDiscrete | spaces.MultiBinary)
+  vector = array_format(where, (size,), bool) if is_boolean else _box_format(where, flat)
+  return FrameFormat(vector.shape, vector.dtype, lambda x: vector.encode(spaces.flatten(space, x)))
+
+
+def _box_format(where: str, box: Any) -> FrameFormat:
+  low = np.where(box.bounded_below, box.low.astype(np.float64), -np.inf)
+  high = np.where(box.bounded_above, box.high.astype(np.float64), np.inf)
+  return array_format(where, box.shape, box.dtype, low, high)
+
+
+def _import(game: str) -> Any:
+  try:
+    with _quietly():
+      import gymnasium
+  except ImportError as error:
+    raise UserError(
+      f"env.name=gymnasium:{game}: the package gymnasium is not installed; "
+      'pip install "moozi[gymnasium]" brings it'
+    ) from error
+  return gymnasium
+
+
+@contextlib.contextmanager
+def _quietly() -> Iterator[None]:
+  """Warnings go to the log: they are about what the user did not write."""
+  with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    yield
+  for warning in caught:
+    _log.info("%s", warning.message)
+
+
+LIBRARY = Library(
+  list_games=list_games,
+  options=lambda game: Options,
+  make_spec=make_spec,
+  make_environment=make_environment,
+  is_game=is_game,
+)

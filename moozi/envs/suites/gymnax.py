@@ -1,0 +1,171 @@
+"""Bridge to gymnax: MinAtar, classic control and a few small worlds, written in JAX.
+
+Source: Lange 2022, gymnax. docs/jax_worlds.md says how its MinAtar differs from the package `minatar`, and
+tests/envs/jax/test_minatar.py checks it. Departures:
+  - `max_episode_steps` takes the place of gymnax's own time limit. Both truncate.
+  - The reset is on the step after an end, so that the last frame is seen.
+  - Sticky actions are an option here (0 by default, which is what gymnax has).
+"""
+
+import importlib
+from typing import Any
+
+from pydantic import Field
+
+from moozi.core.config import PositiveInt, Probability, Section
+from moozi.core.spec import EnvSpec
+from moozi.envs.jax.suite import (
+  MAX_EPISODE_STEPS,
+  MINATAR_ACTION_NAMES,
+  MINIMAL_ACTIONS,
+  STICKY_ACTION_PROB,
+  check_package,
+  make_library,
+)
+
+GAMES = {
+  "Acrobot-v1": "swing two links up; truncated after 500 steps",
+  "Asterix-MinAtar": "pick up treasure, keep clear of enemies; truncated after 1000 steps",
+  "Breakout-MinAtar": "break bricks with a ball; truncated after 1000 steps",
+  "CartPole-v1": "balance a pole on a cart; truncated after 500 steps",
+  "Catch-bsuite": "catch a falling ball; optimal return 1",
+  "DeepSea-bsuite": "go right eight times; optimal return 0.99",
+  "FourRooms-misc": "walk through doors to a goal; truncated after 500 steps",
+  "Freeway-MinAtar": "cross eight lanes of cars; truncated after 2500 steps",
+  "MemoryChain-bsuite": "remember one bit for five steps; optimal return 1",
+  "MountainCar-v0": "rock a car up a hill; truncated after 200 steps",
+  "Pong-misc": "keep a ball in play; truncated after 1000 steps",
+  "Seaquest-MinAtar": "shoot, rescue divers, come up for air; truncated after 1000 steps",
+  "SpaceInvaders-MinAtar": "shoot aliens before they arrive; truncated after 1000 steps",
+  "UmbrellaChain-bsuite": "the first choice counts ten steps later, through random rewards",
+}
+
+_CONTINUOUS = "its actions are continuous, and the search takes a finite number"
+_BANDIT = "it is a bandit, with no state to plan through"
+REFUSED = {
+  "BernoulliBandit-misc": _BANDIT,
+  "DiscountingChain-bsuite": "its only end is a clock that it shows and counts on",
+  "FrozenLake-misc": "it shows a bare number for a place, which is no frame",
+  "GaussianBandit-misc": _BANDIT,
+  "MNISTBandit-bsuite": "it downloads its pictures",
+  "MetaMaze-misc": "it asks for memory over many trials, of which a frame shows nothing",
+  "MountainCarContinuous-v0": _CONTINUOUS,
+  "Pendulum-v1": _CONTINUOUS,
+  "PointRobot-misc": _CONTINUOUS,
+  "Reacher-misc": _CONTINUOUS,
+  "SimpleBandit-bsuite": _BANDIT,
+  "Swimmer-misc": _CONTINUOUS,
+}
+"""What gymnax has and is not offered, and why."""
+
+_ACTION_NAMES = {
+  "Acrobot-v1": ("back", "none", "forth"),
+  "CartPole-v1": ("left", "right"),
+  "Catch-bsuite": ("left", "stay", "right"),
+  "FourRooms-misc": ("up", "right", "down", "left"),
+  "MountainCar-v0": ("left", "none", "right"),
+}
+# Of the others than MinAtar, those whose observations hold 0 and 1 alone, as float32.
+_BINARY = frozenset({"Catch-bsuite", "DeepSea-bsuite", "Pong-misc"})
+# Before 1.0 Space Invaders has other rules, Seaquest is missing, and one `done` means both kinds of end.
+_OLDEST = "1.0"
+_OWN_LIMIT = f"{MAX_EPISODE_STEPS}; null is gymnax's own limit"
+
+
+class Options(Section):
+  """Options of `gymnax:*` other than MinAtar."""
+
+  max_episode_steps: PositiveInt | None = Field(None, description=_OWN_LIMIT)
+
+
+class MinAtarOptions(Section):
+  """Options of `gymnax:*-MinAtar`; defaults are gymnax's."""
+
+  sticky_action_prob: Probability = Field(0.0, description=STICKY_ACTION_PROB)
+  difficulty_ramping: bool = Field(True, description="games grow harder as they go on")
+  minimal_actions: bool = Field(True, description=MINIMAL_ACTIONS)
+  max_episode_steps: PositiveInt | None = Field(None, description=_OWN_LIMIT)
+
+
+def make_world(game: str, options: Any) -> Any:
+  """One game as a JaxWorld."""
+  check_package("gymnax", game, _OLDEST)
+  import jax.numpy as jnp
+
+  from moozi.envs.jax.rules import JaxWorld
+
+  is_minatar = game.endswith("-MinAtar")
+  kwargs = {"use_minimal_action_set": options.minimal_actions} if is_minatar else {}
+  env, params = importlib.import_module("gymnax").make(game, **kwargs)
+  num_actions = int(env.num_actions)
+  if is_minatar:
+    action_names = tuple(MINATAR_ACTION_NAMES[a] for a in jnp.asarray(env.action_set).tolist())
+  else:
+    action_names = _ACTION_NAMES.get(game, tuple(str(a) for a in range(num_actions)))
+  if is_minatar and hasattr(params, "ramping"):
+    params = params.replace(ramping=options.difficulty_ramping)
+  shape = _shown_shape(env, params)
+  spec = EnvSpec(
+    name=f"gymnax:{game}",
+    frame_shape=shape,
+    frame_dtype="bool" if is_minatar or game in _BINARY else "float32",
+    num_env_actions=num_actions,
+    action_names=action_names,
+  )
+  limit = options.max_episode_steps or int(params.max_steps_in_episode)
+  return JaxWorld(spec=spec, rules=_make_rules(env, params, options, spec), max_episode_steps=limit)
+
+
+def _make_rules(env: Any, params: Any, options: Any, spec: EnvSpec) -> Any:
+  """JaxRules whose game is (gymnax's state, its observation as a frame, the last action)."""
+  import jax
+  import jax.numpy as jnp
+
+  from moozi.envs.jax.rules import JaxRules
+
+  sticky_action_prob = getattr(options, "sticky_action_prob", 0.0)
+  is_ramped = getattr(options, "difficulty_ramping", True)
+
+  def as_frame(observation: Any) -> Any:
+    return jnp.reshape(observation, spec.frame_shape).astype(spec.frame_dtype)
+
+  def init(rng_key: Any) -> Any:
+    observation, state = env.reset_env(rng_key, params)
+    if not is_ramped and hasattr(state, "ramping"):
+      state = state.replace(ramping=False)
+    return state, as_frame(observation), jnp.int32(0)
+
+  def step(game: Any, action: Any, rng_key: Any) -> Any:
+    state, _, last_action = game
+    if sticky_action_prob > 0.0:
+      rng_key, sticky_key = jax.random.split(rng_key)
+      action = jnp.where(jax.random.uniform(sticky_key) < sticky_action_prob, last_action, action)
+    # Beneath gymnax's own `step`, which resets at once and adds its time limit.
+    observation, state, reward, is_terminal, _ = env.step_env(rng_key, state, action, params)
+    return (state, as_frame(observation), action), reward, is_terminal, jnp.zeros((), bool)
+
+  return JaxRules(
+    init=init,
+    step=step,
+    frame=lambda game: game[1],
+    legal_actions_mask=lambda game: jnp.ones(spec.num_env_actions, bool),
+  )
+
+
+def _shown_shape(env: Any, params: Any) -> tuple[int, int, int]:
+  """(H, W, C) of an observation: planes as they are, a board with one channel, a vector as (1, 1, D)."""
+  import jax
+
+  shape = jax.eval_shape(env.reset_env, jax.random.PRNGKey(0), params)[0].shape
+  if len(shape) == 3:
+    return shape[0], shape[1], shape[2]
+  return (shape[0], shape[1], 1) if len(shape) == 2 else (1, 1, shape[0])
+
+
+LIBRARY = make_library(
+  name="gymnax",
+  games=GAMES,
+  refused=REFUSED,
+  options=lambda game: MinAtarOptions if game.endswith("-MinAtar") else Options,
+  make_world=make_world,
+)

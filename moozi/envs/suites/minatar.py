@@ -1,0 +1,139 @@
+"""Bridge to the games of the package `minatar`.
+
+Source: Young and Tian 2019, MinAtar, and its package. Departures, all of them measured against the package
+in tests/envs/suites/test_minatar.py:
+  - A time limit truncates. Freeway's only end is its clock (at its 2,501st step), so it never terminates.
+  - The sticky action is forgotten at each reset; the package lets it reach into the next episode, so that
+    an episode there depends on the one before it.
+  - An action out of range is refused; the package takes it (negative ones) or fails deep inside.
+  - Any non-negative seed is allowed; the package takes 32 bits.
+"""
+
+import functools
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from pydantic import Field
+
+from moozi.core.config import PositiveInt, Probability, Section
+from moozi.core.errors import UserError
+from moozi.core.spec import EnvSpec
+from moozi.envs.environment import Environment, GameEnvironment
+from moozi.envs.suite import Library
+
+GAMES = {
+  "asterix": "pick up treasure, keep clear of enemies",
+  "breakout": "break bricks with a ball",
+  "freeway": "cross eight lanes of cars; ends by its clock only (truncated)",
+  "seaquest": "shoot, rescue divers, come up for air",
+  "space_invaders": "shoot aliens before they arrive",
+}
+
+_ACTION_NAMES = {"n": "noop", "l": "left", "u": "up", "r": "right", "d": "down", "f": "fire"}
+# Games that end by nothing but a clock of their own: their end is a truncation.
+_ENDS_BY_CLOCK = frozenset({"freeway"})
+
+
+class Options(Section):
+  """Options of `minatar:*`; defaults are the package's, except that only the actions that matter are kept."""
+
+  sticky_action_prob: Probability = Field(
+    0.1, description="chance that the last action is played again instead"
+  )
+  difficulty_ramping: bool = Field(True, description="games grow harder as they go on")
+  minimal_actions: bool = Field(True, description="only the actions that matter; false keeps all six")
+  max_episode_steps: PositiveInt | None = Field(None, description="truncate an episode after so many steps")
+
+
+def make_spec(game: str, options: Options) -> EnvSpec:
+  """The facts of one game under these options."""
+  rules = _load(game).Env(ramping=options.difficulty_ramping)
+  height, width, channels = rules.state_shape()
+  actions = _actions(rules, options.minimal_actions)
+  return EnvSpec(
+    name=f"minatar:{game}",
+    frame_shape=(height, width, channels),
+    frame_dtype="bool",
+    num_env_actions=len(actions),
+    action_names=tuple(_ACTION_NAMES[rules.action_map[a]] for a in actions),
+  )
+
+
+def make_environment(game: str, options: Options) -> Environment:
+  """One game as a world."""
+  return GameEnvironment(_MinAtarGame(game, options), make_spec(game, options), options.max_episode_steps)
+
+
+class _MinAtarGame:
+  """The package's rules for one game, with its sticky actions."""
+
+  def __init__(self, game: str, options: Options) -> None:
+    self._rules = _load(game).Env(ramping=options.difficulty_ramping)
+    self._actions = _actions(self._rules, options.minimal_actions)
+    self._sticky_action_prob = options.sticky_action_prob
+    self._ends_by_clock = game in _ENDS_BY_CLOCK
+    self._last_action = 0
+    self._mask = np.ones(len(self._actions), bool)
+    self._mask.flags.writeable = False
+    self.seed(0)
+
+  def seed(self, seed: int) -> None:
+    # The package draws its sticky actions and its game from one stream; so does this.
+    self._random = np.random.RandomState(np.random.MT19937(np.random.SeedSequence(seed)))
+    self._rules.random = self._random
+
+  def reset(self) -> None:
+    self._rules.reset()
+    self._last_action = 0
+
+  def step(self, action: int) -> tuple[float, bool, bool]:
+    action = self._actions[action]
+    if self._random.rand() < self._sticky_action_prob:
+      action = self._last_action
+    self._last_action = action
+    reward, is_over = self._rules.act(action)
+    if self._ends_by_clock:
+      return float(reward), False, is_over
+    return float(reward), is_over, False
+
+  def frame(self) -> np.ndarray:
+    frame: np.ndarray = self._rules.state()
+    return frame
+
+  def legal_actions_mask(self) -> np.ndarray:
+    return self._mask
+
+  def to_play(self) -> int:
+    return 0
+
+
+def _actions(rules: Any, minimal_actions: bool) -> list[int]:
+  return list(rules.minimal_action_set()) if minimal_actions else list(range(len(rules.action_map)))
+
+
+@functools.cache
+def _load(game: str) -> ModuleType:
+  """The package's module of one game, read from its file: importing the package loads a plotting library."""
+  package = importlib.util.find_spec("minatar")
+  if package is None or not package.submodule_search_locations:
+    raise UserError(
+      f"env.name=minatar:{game}: the package minatar is not installed; `pip install minatar` brings it (GPL)"
+    )
+  path = Path(package.submodule_search_locations[0]) / "environments" / f"{game}.py"
+  spec = importlib.util.spec_from_file_location(f"moozi_minatar_{game}", path)
+  if not path.is_file() or spec is None or spec.loader is None:
+    raise UserError(f"env.name=minatar:{game}: the installed package minatar has no such game")
+  module = importlib.util.module_from_spec(spec)
+  spec.loader.exec_module(module)
+  return module
+
+
+LIBRARY = Library(
+  list_games=lambda: GAMES,
+  options=lambda game: Options,
+  make_spec=make_spec,
+  make_environment=make_environment,
+)

@@ -1,0 +1,311 @@
+"""One game of the package `open_spiel`, looked over: what kind it is of, and what a state of it shows."""
+
+import contextlib
+import importlib
+import itertools
+import os
+import re
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from moozi.core.errors import UserError
+from moozi.core.spec import EnvSpec
+
+# The package's own marks for who is to move at a chance node and at an end.
+CHANCE, TERMINAL = -1, -4
+# Random play that a game is looked over with when it is loaded.
+_LOOKED_OVER_STEPS = 600
+_MAX_CACHED_MASKS = 4096
+# How a game and its parameters are written. No supported game has one that is a game itself.
+_KEY = re.compile(r"[(,](\w+)=")
+_FORM = re.compile(r"\w+(\((\w+=[^(),=]+(,\w+=[^(),=]+)*)?\))?")
+_CPP_PLACE = re.compile(r"^\S+\.(?:cc|cpp|h):\d+:?\s+")
+
+
+class Rules:
+  """One game, looked over: its spec, and what a state of it shows.
+
+  Args:
+    name: the game and its parameters, as the user writes them.
+    frame_dtype: "auto", "bool" or "float32"; auto is bool where random play shows nothing but 0 and 1.
+
+  Attributes:
+    game: the package's game.
+    spec: the facts of the world.
+    is_perfect_information: nothing is hidden from anybody.
+    is_deterministic: nothing is left to chance.
+
+  Raises: UserError: where the package refuses the name or a parameter, or the game is of a kind that is not
+    supported.
+  """
+
+  def __init__(self, name: str, frame_dtype: str = "auto") -> None:
+    self._name = f"env.name=open_spiel:{name}"
+    self.game = _load_game(name)
+    pyspiel = package()
+    kind = self.game.get_type()
+    self._num_players = self.game.num_players()
+    if self._num_players > 2:
+      raise UserError(f"{self._name}: {self._num_players} players; games of one or two are supported")
+    self.is_perfect_information = kind.information == pyspiel.GameType.Information.PERFECT_INFORMATION
+    self.is_deterministic = kind.chance_mode == pyspiel.GameType.ChanceMode.DETERMINISTIC
+    self._is_information_state = kind.provides_information_state_tensor and (
+      not self.is_perfect_information or not kind.provides_observation_tensor
+    )
+    self._shape, self._axes = self._tensor_shape()
+    self._ones = np.ones(int(np.prod(self._shape)), np.float32)
+    self._observe_with(self._make_observer())
+    self._masks: dict[tuple[int, ...], np.ndarray] = {}
+    self._is_bool = False
+    is_binary, names = self._look_over()
+    self._is_bool = is_binary if frame_dtype == "auto" else frame_dtype == "bool"
+    self.spec = EnvSpec(
+      name=f"open_spiel:{name}",
+      frame_shape=self._frame_shape,
+      frame_dtype="bool" if self._is_bool else "float32",
+      num_env_actions=self.game.num_distinct_actions(),
+      num_players=self._num_players,
+      action_names=names,
+      is_perfect_information=self.is_perfect_information,
+    )
+
+  def frame(self, state: Any, to_play: int) -> np.ndarray:
+    """What `to_play` may see of a state: [H, W, C] of the spec's dtype, a fresh array.
+
+    Raises: UserError: frames are bool, and the game shows something other than 0 and 1.
+    """
+    self._read(state, to_play)
+    out = np.empty(self._frame_shape, bool if self._is_bool else np.float32)
+    if self._num_players == 2:
+      out[..., :-1] = self._image
+      out[..., -1] = to_play
+    else:
+      out[...] = self._image
+    if self._is_bool and not self._is_binary():
+      raise UserError(
+        f"{self._name}: shows something other than 0 and 1, which random play had not shown; "
+        "env.kwargs.frame_dtype=float32 keeps it as it is"
+      )
+    return out
+
+  def legal_actions_mask(self, state: Any) -> np.ndarray:
+    """[num_env_actions] bool; shared, not to be written to."""
+    legal = tuple(state.legal_actions())
+    mask = self._masks.get(legal)
+    if mask is None:
+      mask = np.zeros(self.game.num_distinct_actions(), bool)
+      mask[list(legal)] = True
+      mask.flags.writeable = False
+      if len(self._masks) < _MAX_CACHED_MASKS:
+        self._masks[legal] = mask
+    return mask
+
+  def gain(self, before: list[float], after: list[float], mover: int) -> float:
+    """The mover's reward between two of the package's `returns()`; see `environment`."""
+    gain = after[mover] - before[mover]
+    return gain if self._num_players == 1 else 0.5 * (gain - (after[1 - mover] - before[1 - mover]))
+
+  def next_player(self, state: Any, mover: int) -> int:
+    """Who is to move after `mover` has, chance drawn; at an end, whose turn it would have been.
+
+    Raises: UserError: with two players, where it is the mover again.
+    """
+    player: int = state.current_player()
+    if player == TERMINAL:
+      return mover if self._num_players == 1 else 1 - mover
+    if player < 0:
+      raise UserError(f"{self._name}: players move at the same time; only games of turns are supported")
+    if self._num_players == 2 and player == mover:
+      raise UserError(
+        f"{self._name}: player {mover} moves twice in a row; "
+        "only games of two players who alternate strictly are supported"
+      )
+    return player
+
+  def _tensor_shape(self) -> tuple[list[int], tuple[int, ...]]:
+    """The tensor's shape, made three-dimensional, and the axes that make it [H, W, C]."""
+    which = "information_state" if self._is_information_state else "observation"
+    with self._in_one_line():
+      shape = list(getattr(self.game, f"{which}_tensor_shape")())
+      layout = str(getattr(self.game, f"{which}_tensor_layout")())
+    if min(shape, default=0) < 1:
+      raise UserError(f"{self._name}: shows a tensor of shape {shape}, which is empty")
+    if len(shape) != 3:
+      return [1, 1, int(np.prod(shape))], (0, 1, 2)
+    return shape, (1, 2, 0) if layout.endswith("CHW") else (0, 1, 2)
+
+  def _observe_with(self, observer: Any | None) -> None:
+    """Takes an observer, or None to ask the state itself, which is several times slower."""
+    self._observer = observer
+    self._tensor = np.zeros_like(self._ones) if observer is None else observer.tensor
+    self._image = np.transpose(self._tensor.reshape(self._shape), self._axes)
+    height, width, channels = self._image.shape
+    self._frame_shape = (height, width, channels + (self._num_players == 2))
+
+  def _make_observer(self) -> Any | None:
+    """The package's writer of tensors into memory; None where the game has none of the tensor's size."""
+    pyspiel = package()
+    kind = pyspiel.IIGObservationType(perfect_recall=True) if self._is_information_state else None
+    with contextlib.suppress(pyspiel.SpielError), _quiet():
+      observer = importlib.import_module("open_spiel.python.observation").make_observation(self.game, kind)
+      if observer is not None and observer.tensor is not None and observer.tensor.size == self._ones.size:
+        return observer
+    return None
+
+  def _read(self, state: Any, player: int) -> None:
+    """Writes what a player may see into `self._tensor`."""
+    if self._observer is not None:
+      self._observer.set_from(state, player)
+    elif self._is_information_state:
+      self._tensor[:] = state.information_state_tensor(player)
+    else:
+      self._tensor[:] = state.observation_tensor(player)
+
+  def _is_binary(self) -> bool:
+    # With n entries that are not 0, sum n and sum of squares n leave nothing but ones (Cauchy and Schwarz).
+    x, count = self._tensor, np.count_nonzero(self._tensor)
+    return bool(self._ones.dot(x) == count and x.dot(x) == count)
+
+  def _look_over(self) -> tuple[bool, tuple[str, ...]]:
+    """Plays at random; returns whether tensors hold 0 and 1 alone, and the actions' names.
+
+    Raises: UserError: where play meets something that is not supported.
+    """
+    random, names = np.random.default_rng(0), _ActionNames(self.game.num_distinct_actions())
+    is_binary, count = True, 0
+    while count < _LOOKED_OVER_STEPS:
+      with self._in_one_line():
+        state = self.game.new_initial_state()
+        sample_chance(state, random)
+        player = state.current_player()
+        if player == TERMINAL:
+          raise UserError(f"{self._name}: is over before the first move")
+        while True:
+          is_binary &= self._look_at(state, max(player, 0))
+          legal = state.legal_actions()
+          if state.current_player() == TERMINAL:
+            break
+          if not legal:
+            raise UserError(f"{self._name}: has a position without a legal move that is no end")
+          for action in legal:
+            names.add(player, action, state)
+          state.apply_action(int(random.choice(legal)))
+          sample_chance(state, random)
+          player = self.next_player(state, player)
+          count += 1
+          if count >= _LOOKED_OVER_STEPS:
+            break
+    return is_binary, names.result()
+
+  def _look_at(self, state: Any, player: int) -> bool:
+    """Whether one tensor holds 0 and 1 alone; drops an observer that shows something else than the state."""
+    self._read(state, player)
+    if self._observer is not None:
+      which = "information_state" if self._is_information_state else "observation"
+      if not np.array_equal(self._tensor, np.float32(getattr(state, f"{which}_tensor")(player))):
+        self._observe_with(None)
+        self._read(state, player)
+    return self._is_binary()
+
+  @contextlib.contextmanager
+  def _in_one_line(self) -> Iterator[None]:
+    """The package's errors as the user's, said once."""
+    try:
+      with _quiet():
+        yield
+    except package().SpielError as error:
+      raise UserError(f"{self._name}: {_refusal(self._name, error)}") from None
+
+
+class _ActionNames:
+  """The actions' names as the package writes them, without what tells the players apart (`x3`, `o3`: `3`)."""
+
+  def __init__(self, num_actions: int) -> None:
+    self._num_actions = num_actions
+    self._names: dict[tuple[int, int], str] = {}
+    self._is_fixed = True
+
+  def add(self, player: int, action: int, state: Any) -> None:
+    name = state.action_to_string(player, action)
+    self._is_fixed &= self._names.setdefault((player, action), name) == name
+
+  def result(self) -> tuple[str, ...]:
+    # Chess writes an action by the position it is played in: there is no one name for it.
+    names = [self._common(a) if self._is_fixed else "" for a in range(self._num_actions)]
+    known = [name for name in names if name]
+    is_told_apart = len(set(known)) == len(known)
+    return tuple(n if n and is_told_apart else f"action {a}" for a, n in enumerate(names))
+
+  def _common(self, action: int) -> str:
+    names = [self._names[p, action] for p in (0, 1) if (p, action) in self._names]
+    if len(set(names)) == 2:
+      pairs = zip(*(reversed(name) for name in names), strict=False)
+      return "".join(a for a, _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))[::-1].strip()
+    return names[0].strip() if names else ""
+
+
+def sample_chance(state: Any, random: np.random.Generator) -> None:
+  """Draws what is left to chance, until a player is to move or the game is over."""
+  while state.current_player() == CHANCE:
+    outcomes = state.chance_outcomes()
+    point, i = random.random() - outcomes[0][1], 0
+    while point >= 0 and i + 1 < len(outcomes):  # the last one where rounding leaves a rest
+      i += 1
+      point -= outcomes[i][1]
+    state.apply_action(outcomes[i][0])
+
+
+def _load_game(name: str) -> Any:
+  _check_form(name)
+  pyspiel = package()
+  try:
+    with _quiet():
+      return pyspiel.load_game(name)
+  except pyspiel.SpielError as error:
+    raise UserError(f"env.name=open_spiel:{name}: {_refusal(name, error)}") from None
+
+
+def _check_form(name: str) -> None:
+  """Raises UserError where a name is not written as it must be: the package drops what it cannot read."""
+  where = f"env.name=open_spiel:{name}"
+  if not _FORM.fullmatch(name):
+    raise UserError(f"{where}: must be GAME or GAME(parameter=value,parameter=value)")
+  keys = _KEY.findall(name)
+  for key in keys:
+    if keys.count(key) > 1:
+      raise UserError(f"{where}: the parameter {key} stands there {keys.count(key)} times; once is allowed")
+
+
+def package() -> Any:
+  """The package `pyspiel`. Raises UserError where it is not installed."""
+  try:
+    return importlib.import_module("pyspiel")
+  except ImportError:
+    raise UserError(
+      "env.name=open_spiel:…: the package open_spiel is not installed; "
+      'pip install "moozi[open_spiel]" brings it'
+    ) from None
+
+
+def _refusal(name: str, error: Exception) -> str:
+  """What the package says, without the place in its C++ where it says so."""
+  line = (str(error).strip() or type(error).__name__).splitlines()[0]
+  what = "refuses these parameters" if "(" in name else "says"
+  return f"open_spiel {what}: {_CPP_PLACE.sub('', line)}"
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+  """Drops what the package prints on standard error, each of its errors among it."""
+  sys.stderr.flush()
+  saved, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+  os.dup2(nowhere, 2)
+  try:
+    yield
+  finally:
+    os.dup2(saved, 2)
+    os.close(saved)
+    os.close(nowhere)

@@ -1,0 +1,160 @@
+"""Bridge to pgx: MinAtar, 2048 and games of two players on boards, written in JAX.
+
+Source: Koyamada et al. 2023, pgx. docs/jax_worlds.md says how its MinAtar differs from the package
+`minatar`, and tests/envs/jax/test_minatar.py checks it. Departures:
+  - Freeway's clock truncates; pgx calls that an end, as the package does.
+  - Player 0 moves first in every episode. pgx draws who does; nothing but the names of players depends on it.
+  - After an end pgx shows every action as legal; here the dummy alone is (docs/architecture.md, "Ends").
+  - In Kuhn poker the frame ends with the player to move, 0 or 1. pgx's tells card and chips alone, which are
+    the same after "bet" and after "pass, bet".
+"""
+
+import importlib
+from typing import Any
+
+from pydantic import Field
+
+from moozi.core.config import PositiveInt, Probability, Section
+from moozi.core.spec import EnvSpec
+from moozi.envs.jax.suite import (
+  MAX_EPISODE_STEPS,
+  MINATAR_ACTION_NAMES,
+  MINIMAL_ACTIONS,
+  STICKY_ACTION_PROB,
+  check_package,
+  make_library,
+)
+
+_MINATAR = {
+  "minatar-asterix": ("asterix", "MinAtarAsterix", "pick up treasure, keep clear of enemies"),
+  "minatar-breakout": ("breakout", "MinAtarBreakout", "break bricks with a ball"),
+  "minatar-freeway": ("freeway", "MinAtarFreeway", "cross eight lanes of cars; truncated by its clock"),
+  "minatar-seaquest": ("seaquest", "MinAtarSeaquest", "shoot, rescue divers, come up for air"),
+  "minatar-space_invaders": ("space_invaders", "MinAtarSpaceInvaders", "shoot aliens before they arrive"),
+}
+_OTHERS = {
+  "2048": "slide and merge numbers; one player",
+  "animal_shogi": "shogi on 3 × 4 squares; two players",
+  "chess": "two players; a draw after 512 moves",
+  "connect_four": "four in a row; two players",
+  "gardner_chess": "chess on 5 × 5 squares; two players; a draw after 256 moves",
+  "go_19x19": "komi 7.5; two players; counted after 722 moves",
+  "go_9x9": "komi 7.5; two players; counted after 162 moves",
+  "hex": "connect two sides of an 11 × 11 board; two players, with the swap rule",
+  "kuhn_poker": "three cards, one bet; two players, each of whom sees one card",
+  "othello": "turn the other's stones; two players",
+  "shogi": "two players; a draw after 512 moves",
+  "tic_tac_toe": "three in a row; two players",
+}
+# Games of two players whose cards are hidden from one another. Which of the two moves is shown as well.
+_HIDDEN_CARDS = frozenset({"kuhn_poker"})
+GAMES = {game: summary for game, (_, _, summary) in _MINATAR.items()} | _OTHERS
+
+REFUSED = {
+  "backgammon": "a player may move several times in a row; only two who alternate strictly are supported",
+  "bridge_bidding": "it has four players; only one or two are supported",
+  "leduc_holdem": "a player may move twice in a row; only two who alternate strictly are supported",
+  "mahjong": "it has four players; only one or two are supported",
+  "sparrow_mahjong": "it has three players; only one or two are supported",
+}
+"""What pgx has and is not offered, and why."""
+
+_ACTION_NAMES = {
+  "2048": ("left", "up", "right", "down"),
+  "kuhn_poker": ("bet", "pass"),
+}
+# The version whose rules docs/jax_worlds.md tells and the tests hold.
+_OLDEST = "2.6"
+
+
+class Options(Section):
+  """Options of `pgx:*` other than MinAtar."""
+
+  max_episode_steps: PositiveInt | None = Field(None, description=MAX_EPISODE_STEPS)
+
+
+class MinAtarOptions(Section):
+  """Options of `pgx:minatar-*`; defaults are pgx's, which are the package's."""
+
+  sticky_action_prob: Probability = Field(0.1, description=STICKY_ACTION_PROB)
+  minimal_actions: bool = Field(True, description=MINIMAL_ACTIONS)
+  max_episode_steps: PositiveInt | None = Field(None, description=MAX_EPISODE_STEPS)
+
+
+def make_world(game: str, options: Any) -> Any:
+  """One game as a JaxWorld."""
+  check_package("pgx", game, _OLDEST)
+  import jax
+
+  from moozi.envs.jax.rules import JaxWorld
+
+  is_minatar = game in _MINATAR
+  env = _make_minatar(game, options) if is_minatar else importlib.import_module("pgx").make(game)
+  state = jax.eval_shape(env.init, jax.random.PRNGKey(0))
+  num_actions = state.legal_action_mask.shape[0]
+  shape = state.observation.shape
+  if is_minatar:
+    names = tuple(MINATAR_ACTION_NAMES[a] for a in _env_actions(env, num_actions))
+  else:
+    names = _ACTION_NAMES.get(game, tuple(str(a) for a in range(num_actions)))
+  shows_player = game in _HIDDEN_CARDS
+  spec = EnvSpec(
+    name=f"pgx:{game}",
+    frame_shape=shape if len(shape) == 3 else (1, 1, shape[0] + shows_player),
+    frame_dtype="bool" if state.observation.dtype == bool else "float32",
+    num_env_actions=num_actions,
+    num_players=int(env.num_players),
+    action_names=names,
+    is_perfect_information=game not in _HIDDEN_CARDS,
+  )
+  rules = _make_rules(env, spec, ends_by_clock=game == "minatar-freeway", shows_player=shows_player)
+  return JaxWorld(spec=spec, rules=rules, max_episode_steps=options.max_episode_steps)
+
+
+def _make_rules(env: Any, spec: EnvSpec, ends_by_clock: bool, shows_player: bool) -> Any:
+  """JaxRules whose game is pgx's state."""
+  import jax.numpy as jnp
+
+  from moozi.envs.jax.rules import JaxRules
+
+  def step(state: Any, action: Any, rng_key: Any) -> Any:
+    mover = state.current_player
+    state = env.step(state, action, rng_key)
+    never = jnp.zeros((), bool)
+    is_terminal, is_cut = (never, state.terminated) if ends_by_clock else (state.terminated, never)
+    return state, state.rewards[mover], is_terminal, is_cut | state.truncated
+
+  def frame(state: Any) -> Any:
+    observation = state.observation
+    if shows_player:
+      # Player 0 moves first, as `JaxWorld` has it; pgx draws who that is among its own two.
+      observation = jnp.append(observation, (state._step_count % 2).astype(observation.dtype))
+    return jnp.reshape(observation, spec.frame_shape)
+
+  return JaxRules(
+    init=env.init,
+    step=step,
+    frame=frame,
+    legal_actions_mask=lambda state: state.legal_action_mask,
+  )
+
+
+def _env_actions(env: Any, num_actions: int) -> list[int]:
+  """What each action of a MinAtar game is among all six."""
+  minimal: list[int] = env.minimal_action_set.tolist()
+  return minimal if len(minimal) == num_actions else list(range(num_actions))
+
+
+def _make_minatar(game: str, options: MinAtarOptions) -> Any:
+  module, name, _ = _MINATAR[game]
+  make = getattr(importlib.import_module(f"pgx.minatar.{module}"), name)
+  return make(use_minimal_action_set=options.minimal_actions, sticky_action_prob=options.sticky_action_prob)
+
+
+LIBRARY = make_library(
+  name="pgx",
+  games=GAMES,
+  refused=REFUSED,
+  options=lambda game: MinAtarOptions if game in _MINATAR else Options,
+  make_world=make_world,
+)

@@ -1,0 +1,258 @@
+"""A user's own worlds: `my_package.my_module:make_env` names a function that makes one.
+
+The name is code that will run. It comes from the command line or from a configuration that the user wrote;
+`registry.is_code` tells such names from others without importing anything, for what opens a stranger's run.
+"""
+
+import contextlib
+import difflib
+import functools
+import importlib
+import importlib.machinery
+import importlib.util
+import inspect
+import logging
+import os
+import re
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import astuple, fields
+from typing import Any
+
+import dm_env
+import numpy as np
+from pydantic import Field
+
+from moozi.core.config import Section
+from moozi.core.errors import UserError
+from moozi.core.spec import EnvSpec
+from moozi.envs.environment import Environment, check_seed
+from moozi.envs.suite import Library
+from moozi.envs.suites import dm_env as dm_env_worlds
+from moozi.envs.validation import one_line
+from moozi.envs.wrappers.wrapper import EnvironmentWrapper
+
+_log = logging.getLogger("moozi.envs")
+
+_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
+# What `registry.make` itself takes.
+_RESERVED = frozenset({"seed", "is_testing"})
+# Of an episode that is tried before a run begins.
+_TRIED_STEPS = 200
+
+
+class Options(Section):
+  """What the user's function is called with."""
+
+  kwargs: dict[str, Any] = Field({}, description="keyword arguments of the function")
+
+
+def is_there(name: str) -> bool:
+  """Whether `module:function` names a module of a package that can be found. Runs none of its code."""
+  if not _NAME.fullmatch(name):
+    return False
+  package = name.partition(":")[0].partition(".")[0]
+  if package in sys.modules:
+    return True
+  here = os.getcwd()
+  if importlib.machinery.PathFinder.find_spec(package, [here]) is not None:
+    # The user's file lies where he stands: found there first, as by `python -m`. In the processes of a
+    # local Ray too, which work in the driver's folder.
+    if here not in sys.path:
+      sys.path.insert(0, here)
+    importlib.invalidate_caches()
+    return True
+  return importlib.util.find_spec(package) is not None
+
+
+def make_spec(name: str, options: Options) -> EnvSpec:
+  """The facts of the world. An episode of it is tried, so that the user hears at once of what is wrong."""
+  environment = make_environment(name, options)
+  try:
+    with _guarded(name, "its first steps failed"):
+      _try_out(environment)
+  except UserError:
+    with contextlib.suppress(Exception, SystemExit):
+      environment.close()
+    raise
+  with _guarded(name, "closing it failed"):
+    environment.close()
+  return environment.world_spec
+
+
+def _try_out(environment: Environment) -> None:
+  """Plays random legal actions to the first end, or for a while where there is none."""
+  environment.seed(0)
+  random, step = np.random.default_rng(0), environment.reset()
+  for _ in range(_TRIED_STEPS):
+    step = environment.step(int(random.choice(np.flatnonzero(step.observation.legal_actions_mask))))
+    if step.last():
+      return
+
+
+@contextlib.contextmanager
+def _guarded(name: str, what: str) -> Iterator[None]:
+  """Errors of the user's own code, and his `sys.exit`, in one line; what is one already stays as it is."""
+  try:
+    yield
+  except UserError:
+    raise
+  except (Exception, SystemExit) as error:
+    raise UserError(f"env.name={name}: {what}: {_told(name, error)}") from error
+
+
+def make_environment(name: str, options: Options) -> Environment:
+  """The world that the user's function makes.
+
+  Raises: UserError: the module cannot be imported or has no such function, the function takes other arguments
+    or fails, or what it makes is no world that can be played.
+  """
+  function = _load(name)
+  takes_seed = _check_arguments(name, function, options.kwargs)
+  make = functools.partial(_make, name, function, options.kwargs)
+  if takes_seed:
+    return _Remade(lambda seed: make(seed=seed))
+  environment, is_seeded = make()
+  if not is_seeded:
+    _warn_of_chance(name)
+  return environment
+
+
+@functools.cache
+def _warn_of_chance(name: str) -> None:
+  _log.warning(
+    "%s has no seed: neither the function nor the world that it makes takes one; "
+    "what is left to chance there does not repeat",
+    name,
+  )
+
+
+class _Remade(EnvironmentWrapper):
+  """A world that is made anew for each seed."""
+
+  def __init__(self, make: Callable[[int], tuple[Environment, bool]]) -> None:
+    self._make = make
+    super().__init__(make(0)[0])
+
+  def seed(self, seed: int) -> None:
+    seed, spec = check_seed(seed), self.world_spec
+    self._env.close()
+    # 31 bits: what any generator takes.
+    self._env, _ = self._make(int(np.random.SeedSequence(seed).generate_state(1)[0] >> 1))
+    self._env.seed(seed)
+    if self.world_spec != spec:
+      kinds = zip(fields(spec), astuple(spec), astuple(self.world_spec), strict=True)
+      field, was, now = next((field.name, a, b) for field, a, b in kinds if a != b)
+      raise UserError(
+        f"env.name={spec.name}: the worlds of all seeds must be alike; {field} was {one_line(was, 80)} "
+        f"and is {one_line(now, 80)} with another seed"
+      )
+
+
+def _load(name: str) -> Callable[..., Any]:
+  """The user's function."""
+  module_name, _, attribute = name.partition(":")
+  try:
+    module = importlib.import_module(module_name)
+  except (Exception, SystemExit) as error:
+    if (
+      isinstance(error, ModuleNotFoundError) and error.name and f"{module_name}.".startswith(f"{error.name}.")
+    ):
+      raise UserError(f"env.name={name}: there is no module {error.name}") from error
+    raise UserError(
+      f"env.name={name}: the module {module_name} cannot be imported: {_told(name, error)}"
+    ) from error
+  if not hasattr(module, attribute):
+    there = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+    nearest = difflib.get_close_matches(attribute, there, n=1)
+    hint = f"; the nearest is {nearest[0]}" if nearest else ""
+    raise UserError(f"env.name={name}: the module {module_name} has no {attribute}{hint}")
+  function = getattr(module, attribute)
+  if not callable(function):
+    raise UserError(
+      f"env.name={name}: {attribute} is a {type(function).__name__}; it must be a function that makes a world"
+    )
+  return function  # type: ignore[no-any-return]
+
+
+def _check_arguments(name: str, function: Callable[..., Any], kwargs: dict[str, Any]) -> bool:
+  """Whether the function takes a seed, after a look at whether it takes the user's arguments."""
+  try:
+    signature = inspect.signature(function)
+  except (TypeError, ValueError):
+    return False
+  kinds = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+  takes_seed = "seed" in signature.parameters and signature.parameters["seed"].kind in kinds
+  for key in _RESERVED & kwargs.keys():
+    raise UserError(
+      f"env.kwargs.{key}={kwargs[key]!r}: not allowed; each world of {name} has its {key} from the run"
+    )
+  try:
+    signature.bind(**kwargs, **({"seed": 0} if takes_seed else {}))
+  except TypeError as error:
+    raise UserError(f"env.kwargs={kwargs}: {name} is {function.__name__}{signature}: {error}") from error
+  return takes_seed
+
+
+def _make(
+  name: str, function: Callable[..., Any], kwargs: dict[str, Any], **seed: int
+) -> tuple[Environment, bool]:
+  """What the user's function makes, as a world, and whether it can be seeded."""
+  with _guarded(name, "making the world failed"):
+    made = function(**kwargs, **seed)
+    try:
+      return _as_world(name, made)
+    except BaseException:
+      with contextlib.suppress(Exception, SystemExit):
+        made.close()
+      raise
+
+
+def _as_world(name: str, made: Any) -> tuple[Environment, bool]:
+  """What the function returned, as a world, and whether it can be seeded."""
+  if isinstance(made, Environment):
+    return made, True
+  if isinstance(made, dm_env.Environment):
+    return dm_env_worlds.wrap(name, made), callable(getattr(made, "seed", None))
+  gymnasium = sys.modules.get("gymnasium")
+  if gymnasium is not None and isinstance(made, gymnasium.Env):
+    from moozi.envs.suites import gymnasium as gymnasium_worlds
+
+    return gymnasium_worlds.wrap(name, made), True
+  raise UserError(
+    f"env.name={name}: it makes {type(made).__module__}.{type(made).__qualname__}; "
+    "it must be a dm_env.Environment or a gymnasium.Env"
+  )
+
+
+def _told(name: str, error: BaseException) -> str:
+  """An error in one line, with the last place in the user's own files that it came by."""
+  files = _own_files(name)
+  places = [f for f in traceback.extract_tb(error.__traceback__) if f.filename.startswith(files)]
+  where = f"{places[-1].filename}:{places[-1].lineno}: " if places else ""
+  return one_line(f"{where}{type(error).__name__}: {error}", 500)
+
+
+def _own_files(name: str) -> tuple[str, ...]:
+  """The folders of the user's package, or the file of his module."""
+  try:
+    spec = importlib.util.find_spec(name.partition(":")[0].partition(".")[0])
+  except ValueError:  # a module made by hand
+    return ()
+  if spec is None:
+    return ()
+  folders = tuple(f"{folder}{os.sep}" for folder in spec.submodule_search_locations or ())
+  return folders or ((spec.origin,) if spec.origin else ())
+
+
+def _no_listing() -> dict[str, str]:
+  return {}
+
+
+LIBRARY = Library(
+  list_games=_no_listing,
+  options=lambda game: Options,
+  make_spec=make_spec,
+  make_environment=make_environment,
+)

@@ -1,0 +1,129 @@
+"""The parameter server's work without Ray: the training state and its compiled updates.
+
+Source: the thesis §4.3.9, §4.3.15.
+"""
+
+import time
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from moozi.agent.update import TERMS, TrainingState, init_training_state, make_update_many
+from moozi.core.config import Config
+from moozi.core.histogram import Histogram, histogram_of
+from moozi.core.pytree import record
+from moozi.core.records import TrainTarget
+from moozi.core.spec import EnvSpec
+from moozi.learning.non_finite import SkippedUpdates
+from moozi.nn.model import Model
+
+
+@record
+class Priorities:
+  """What replay needs after an update: δ of each target that went in, by slot and its sequence number."""
+
+  slot: np.ndarray
+  sequence: np.ndarray
+  delta: np.ndarray
+
+
+class Learner:
+  """Holds the TrainingState and updates it.
+
+  Args:
+    model: the network.
+    config: the run's configuration.
+    spec: the world's facts.
+    seed: of the initial parameters.
+  """
+
+  def __init__(self, model: Model, config: Config, spec: EnvSpec, seed: int) -> None:
+    self._state = init_training_state(model, config, spec, jax.random.PRNGKey(seed))
+    self._target_update_period = config.learner.target_update_period
+    self._update_many = make_update_many(model, config, spec)
+    limit = config.learner.max_skipped_updates
+    self._skipped = SkippedUpdates(TERMS, limit, f"learner.max_skipped_updates={limit}")
+    self._tells_parameters = config.logging.parameter_histograms
+
+  @property
+  def learner_step(self) -> int:
+    """Updates made: the version of the parameters."""
+    return int(self._state.learner_step)
+
+  def update(self, targets: TrainTarget) -> tuple[Priorities, dict[str, float]]:
+    """Makes U updates.
+
+    Args:
+      targets: [U, B, …].
+
+    Returns:
+      New priorities of all U·B targets, and the updates' metrics (means over U). An update that was skipped
+      counts in `faults/skipped_updates`, and in `faults/not_finite_<name>` by the first of
+      `agent.update.TERMS` that was not finite.
+
+    Raises: NotFiniteError: `learner.max_skipped_updates` were skipped in a row; the
+      parameters are those before them.
+    """
+    start = time.perf_counter()
+    first_step = self.learner_step
+    age = first_step - targets.acted_version.astype(np.float64)
+    search_age = first_step - targets.searched_version.astype(np.float64)
+    self._state, output = self._update_many(self._state, targets)
+    output = jax.device_get(output)
+    elapsed = time.perf_counter() - start
+    metrics = {name: float(value) for name, value in output.metrics.items()}
+    metrics |= {
+      "replay/target_age_updates": float(age.mean()),
+      "replay/search_age_updates": float(search_age.mean()),
+      "replay/searched_again_share": float(np.mean(targets.searched_version != targets.acted_version)),
+      "replay/importance_ratio_max": float(targets.importance_ratio.max()),
+      "learner/samples_per_s": targets.slot.size / elapsed,
+    }
+    metrics |= self._skipped.tell(output.bad_term, first_step)
+    delta = np.asarray(output.value_error, np.float32).reshape(-1)
+    return Priorities(
+      slot=targets.slot.reshape(-1), sequence=targets.sequence.reshape(-1), delta=delta
+    ), metrics
+
+  def parameters(self) -> tuple[Any, Any, int]:
+    """(params, net_state, version) in NumPy, for workers."""
+    params, net_state = _to_numpy((self._state.params, self._state.net_state))
+    return params, net_state, self.learner_step
+
+  @property
+  def target_version(self) -> int:
+    """Learner step of the newest copy into the target network."""
+    step = self.learner_step
+    return step - step % self._target_update_period if step >= self._target_update_period else step
+
+  def target_parameters(self) -> tuple[Any, Any, int]:
+    """(target_params, net_state, version) in NumPy, for reanalyze; the version is the copy's learner step."""
+    params, net_state = _to_numpy((self._state.target_params, self._state.net_state))
+    return params, net_state, self.target_version
+
+  def histograms(self) -> dict[str, Histogram]:
+    """How each layer's parameters are spread, by name, where `logging.parameter_histograms` asks for it."""
+    if not self._tells_parameters:
+      return {}
+    found = {
+      f"params/{jax.tree_util.keystr(path, simple=True, separator='/')}": histogram_of(leaf)
+      for path, leaf in jax.tree_util.tree_leaves_with_path(self._state.params)
+    }
+    return {name: histogram for name, histogram in found.items() if histogram is not None}
+
+  def get_state(self) -> TrainingState:
+    """The whole TrainingState in NumPy."""
+    return _to_numpy(self._state)
+
+  def set_state(self, state: TrainingState) -> None:
+    """Goes on from a TrainingState in NumPy."""
+    self._skipped.begin_anew()
+    # Copied, since the update donates its buffers and must not donate the caller's.
+    self._state = jax.tree_util.tree_map(lambda x: jnp.array(x, copy=True), state)
+
+
+def _to_numpy(tree: Any) -> Any:
+  """Copies a tree to NumPy. A copy, since the update donates the buffers that a view would look into."""
+  return jax.tree_util.tree_map(lambda x: np.array(x), tree)

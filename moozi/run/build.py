@@ -1,0 +1,160 @@
+"""Builds the parts of a run from its configuration: the same parts for `loop` and for every actor."""
+
+import dataclasses
+from collections.abc import Callable
+
+import jax
+
+from moozi.acting.collector import TrajectoryCollector
+from moozi.acting.reanalyzer import Reanalyzer
+from moozi.acting.rollout import RolloutCollector
+from moozi.agent.policy import make_policy
+from moozi.agent.update import TrainingState, init_training_state
+from moozi.core.config import Config
+from moozi.core.errors import UserError
+from moozi.core.seeds import child_seed
+from moozi.core.spec import EnvSpec
+from moozi.envs import registry
+from moozi.envs.environment import Environment
+from moozi.envs.vector import make_vector, world_seeds
+from moozi.evaluation.evaluator import Evaluator, evaluation_planner
+from moozi.learning.learner import Learner
+from moozi.nn.model import Model, make_model
+from moozi.ops.scalar_transform import ScalarTransform
+from moozi.ops.schedules import temperature_at
+from moozi.replay.buffer import ReplayBuffer
+from moozi.replay.mixture import MixedReplay, StoredTrajectories, add_stored, make_replay
+from moozi.run.state import RunState
+
+
+def world_spec(config: Config) -> EnvSpec:
+  """The facts of the run's world."""
+  return registry.world_spec(config.env.name, **config.env.kwargs)
+
+
+def build_model(config: Config, spec: EnvSpec) -> Model:
+  """The run's network."""
+  transform = ScalarTransform(
+    support_min=config.scalar_transform.support_min,
+    support_max=config.scalar_transform.support_max,
+    epsilon=config.scalar_transform.epsilon,
+  )
+  return make_model(config.network, spec, config.targets.history_length, transform)
+
+
+def build_learner(config: Config, spec: EnvSpec) -> Learner:
+  """The parameter server's work."""
+  return Learner(build_model(config, spec), config, spec, child_seed(config.seed, "learner"))
+
+
+def training_state_template(config: Config, spec: EnvSpec) -> TrainingState:
+  """The shapes and dtypes of the run's TrainingState, as a checkpoint is restored with; no arrays."""
+  model = build_model(config, spec)
+  return jax.eval_shape(lambda: init_training_state(model, config, spec, jax.random.PRNGKey(0)))
+
+
+def build_collector(
+  config: Config, spec: EnvSpec, worker: int, began_at: int = 0
+) -> TrajectoryCollector | RolloutCollector:
+  """The work of training worker number `worker`: a compiled rollout where the world is written in JAX.
+
+  One that takes another's place in the course of a run has other games: `began_at`, the run's environment
+  steps then, is part of its seeds.
+
+  Raises: UserError: a compiled rollout is asked for, and the world is not written in JAX.
+  """
+  num_envs, env_seed = config.workers.num_envs, child_seed(config.seed, "training_env", worker, began_at)
+  seed = child_seed(config.seed, "training_search", worker, began_at)
+  model = build_model(config, spec)
+  world = registry.make_jax_world(config.env.name, **config.env.kwargs)
+  if config.workers.rollout == "scan" and world is None:
+    raise UserError(
+      f"workers.rollout=scan: {config.env.name} is not written in JAX; allowed for it are auto and step"
+    )
+  workers = config.workers
+  if workers.rollout != "step" and world is not None and not workers.max_random_starts:
+    seeds = world_seeds(num_envs, env_seed)
+    return RolloutCollector(model, config, config.planners.train, world, seeds, seed)
+  env = make_vector(
+    config.env.name,
+    config.env.kwargs,
+    num_envs,
+    env_seed,
+    workers.max_env_faults,
+    workers.env_timeout_s,
+    workers.max_random_starts,
+  )
+  return TrajectoryCollector(model, config, config.planners.train, env, seed)
+
+
+def build_evaluator(config: Config, spec: EnvSpec, num_simulations: int | None = None) -> Evaluator:
+  """The testing worker's work; `num_simulations` stands in for the testing planner's own."""
+  planner = evaluation_planner(config, num_simulations)
+  policy = make_policy(build_model(config, spec), planner, config.targets, spec)
+  temperature = temperature_at(planner.temperature, 0)
+  return Evaluator(policy, temperature, config.targets.history_length, config, spec, make_test_world(config))
+
+
+def make_test_world(config: Config) -> Callable[[int], Environment]:
+  """Makes the run's world, as it is tested on, from a seed."""
+  return lambda seed: registry.make(config.env.name, seed, is_testing=True, **config.env.kwargs)
+
+
+def build_replay(
+  config: Config, spec: EnvSpec, stored: StoredTrajectories | None = None
+) -> ReplayBuffer | MixedReplay:
+  """The replay buffer, with one lane for each (worker, environment), and the trajectories on disk in it.
+
+  Raises: UserError: they break a convention of the records.
+  """
+  replay = make_replay(config, spec, None if stored is None else stored.lane_steps)
+  if stored is not None:
+    for lane, steps in stored.read():
+      add_stored(replay, stored.where, lane, steps)
+  return replay
+
+
+@dataclasses.dataclass(frozen=True)
+class Collectors:
+  """All training workers' work in one process.
+
+  Attributes:
+    workers: one for each.
+    began_at: environment steps of the run when their worlds began, which their seeds follow from.
+    told: what to tell of worlds that could not be taken back.
+  """
+
+  workers: list[TrajectoryCollector | RolloutCollector]
+  began_at: int = 0
+  told: str = ""
+
+  def close(self) -> None:
+    """Closes their worlds."""
+    for worker in self.workers:
+      worker.close()
+
+
+def build_collectors(config: Config, spec: EnvSpec, state: RunState | None) -> Collectors:
+  """The training workers, begun anew, or taken back to where a run's state has them."""
+
+  def build_all(began_at: int) -> list[TrajectoryCollector | RolloutCollector]:
+    return [build_collector(config, spec, index, began_at) for index in range(config.num_acting_workers)]
+
+  if state is None or not state.progress:
+    return Collectors(build_all(0))
+  began_at = int(state.progress["worlds_began_at"])
+  workers = build_all(began_at)
+  try:
+    num_new = sum(worker.set_state(own) for worker, own in zip(workers, state.collectors, strict=True))
+  except ValueError:
+    # Other workers or worlds than before. Their games are others than those of the run's first steps.
+    Collectors(workers).close()
+    began_at = int(state.progress["pacer/env_steps"])
+    return Collectors(build_all(began_at), began_at, "; new games begin in all worlds")
+  told = f"; new games begin in {num_new} worlds that cannot be taken back" if num_new else ""
+  return Collectors(workers, began_at, told)
+
+
+def build_reanalyzer(config: Config, spec: EnvSpec, worker: int) -> Reanalyzer:
+  """The work of reanalyze worker number `worker`."""
+  return Reanalyzer(build_model(config, spec), config, spec, child_seed(config.seed, "reanalyze", worker))

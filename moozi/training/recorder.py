@@ -1,0 +1,369 @@
+"""The one place where what happened meets files and screens."""
+
+import collections
+import logging
+import math
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from moozi.core.config import Config
+from moozi.core.flat_state import State, part, prefixed
+from moozi.core.spec import EnvSpec
+from moozi.io.checkpoint_store import CheckpointStore
+from moozi.io.checkpoints import describe_run
+from moozi.io.metrics import MetricsSink
+from moozi.io.resume_store import ResumeStore
+from moozi.io.run_directory import RunDirectory
+from moozi.io.sink_guard import SinkGuard
+from moozi.io.timeline import TimelineFile
+from moozi.io.trajectories import TrajectoryWriter
+from moozi.run.events import (
+  FAULTS,
+  Acted,
+  Collected,
+  Evaluated,
+  Event,
+  Faulted,
+  Finished,
+  Reanalyzed,
+  Spread,
+  Started,
+  StateReady,
+  Updated,
+  Worked,
+)
+from moozi.run.work_log import WorkFigures, resident_mib
+from moozi.training.checkpoint_saver import Saver
+from moozi.training.gif_writer import Drawer
+
+_log = logging.getLogger("moozi.driver")
+_FAULT_PREFIX = "faults/"
+_NUM_RECENT_EPISODES = 100
+
+
+class Recorder:
+  """Reads events in order, and writes a run directory.
+
+  Args:
+    config: the run's configuration.
+    spec: the world's facts.
+    run: the directory.
+    display: told the newest figures; `moozi.io.progress` makes one.
+    start: `time.monotonic()` at the run's start; of a resumed run, less the seconds it has taken before.
+    resume: where resume states go.
+    resumed: what `RunState.progress` and the rest were saved with; a run begins without.
+  """
+
+  def __init__(
+    self,
+    config: Config,
+    spec: EnvSpec,
+    run: RunDirectory,
+    display: Any,
+    start: float,
+    resume: ResumeStore | None = None,
+    resumed: State | None = None,
+  ) -> None:
+    self._config, self._spec, self._run, self._display, self._start = config, spec, run, display, start
+    tensorboard = run.tensorboard_path if config.logging.tensorboard else None
+    self._guard = SinkGuard(display.note)
+    store = CheckpointStore(run.checkpoints_path, config.checkpoint, resume)
+    self._saver = Saver(store, self._guard, describe_run(config, spec), display.note)
+    self._next_tick_s = self._wall_s() + config.logging.period_s
+    self._recent_returns: collections.deque[float] = collections.deque(maxlen=_NUM_RECENT_EPISODES)
+    self._recent_lengths: collections.deque[float] = collections.deque(maxlen=_NUM_RECENT_EPISODES)
+    self._staleness = _Mean()
+    self._num_samples = 0
+    self._learning_since: float | None = None
+    self._training_ended_s: float | None = None
+    self._last_evaluation: Any = None
+    self._test_scalars: dict[str, float] = {}
+    self._work, self._timeline = WorkFigures(), TimelineFile(run.timeline_path)
+    self._faults = dict.fromkeys((_FAULT_PREFIX + kind for kind in FAULTS), 0)
+    self.summary: dict[str, Any] | None = None
+    keep = None if resumed is None else self._set_state(resumed)
+    self._metrics = MetricsSink(run.metrics_path, tensorboard, keep)
+    self._drawer = Drawer(run.gifs_path, spec, self._guard, self._metrics)
+    self._trajectories: TrajectoryWriter | None = None
+    if config.trajectories.save:
+      # A resumed run acts again what it did after its checkpoint.
+      begin = None if keep is None else keep[0]
+      writer = part(resumed or {}, "trajectories")
+      self._trajectories = TrajectoryWriter(run.trajectories_path, spec, begin, writer)
+    self._window = _Window(self._wall_s(), *((0, 0) if keep is None else keep[:2]))
+
+  def observe(self, event: Event) -> None:
+    """Writes down one event."""
+    match event:
+      case Started():
+        _log.info("started: %s", event.message)
+        self._display.note(f"acting begins after {self._wall_s():.0f} s ({event.message})")
+      case Acted():
+        self._on_acted(event)
+      case Collected():
+        assert self._trajectories is not None, "told only where trajectories.save asks for it"
+        with self._guard.writing("trajectories"):
+          self._trajectories.append(event.segment, event.first_lane, event.env_steps, event.follows)
+      case Reanalyzed():
+        self._window.add(event.metrics)
+        self._window.positions += event.num_positions
+        self._window.latest["reanalyze/ratio"] = event.ratio
+      case Updated():
+        self._on_updated(event)
+      case Worked():
+        self._work.add(event.reports)
+        self._timeline.add({name: report.stretch for name, report in event.reports.items()})
+      case Spread():
+        with self._guard.writing("histograms"):
+          self._metrics.write_histograms(event.histograms, event.env_steps)
+      case Evaluated():
+        self._on_evaluated(event)
+      case StateReady():
+        self._on_state(event)
+      case Faulted():
+        _log.warning("%s: %s", event.message, event.counts)
+        self._display.note(event.message)
+        counts = {_FAULT_PREFIX + kind: count for kind, count in event.counts.items()}
+        self._count_faults(counts, is_told=True)
+      case Finished():
+        self._on_finished(event)
+    if self._wall_s() >= self._next_tick_s:
+      self._tick(event)
+
+  def flush(self) -> None:
+    """Waits for the checkpoint that is being written, and for the GIFs."""
+    self._saver.collect()
+    self._drawer.collect()
+
+  def close(self) -> None:
+    """Closes the files; a second call does nothing."""
+    if self._trajectories is not None:
+      with self._guard.writing("trajectories"):
+        self._trajectories.close()
+    self._saver.close()
+    self._drawer.close()
+    with self._guard.writing("the timeline"):
+      self._timeline.close()
+    with self._guard.writing("metrics"):
+      self._metrics.close()
+    self._display.close()
+
+  def _on_acted(self, event: Acted) -> None:
+    self._recent_returns.extend(event.episode_returns.tolist())
+    self._recent_lengths.extend(event.episode_lengths.tolist())
+    self._staleness.add(event.staleness)
+    self._window.add(self._count_faults(event.metrics) | {"train/staleness": event.staleness})
+    self._window.episodes += len(event.episode_returns)
+
+  def _on_updated(self, event: Updated) -> None:
+    if self._learning_since is None:
+      self._learning_since = self._wall_s()
+    self._num_samples += event.num_samples
+    self._window.samples += event.num_samples
+    self._window.add(self._count_faults(event.metrics))
+    self._window.latest["train/sample_reuse"] = event.sample_reuse
+
+  def _count_faults(self, metrics: Mapping[str, float], is_told: bool = False) -> dict[str, float]:
+    """Adds the faults among metrics to the run's totals; returns the other metrics."""
+    faults = {name: int(value) for name, value in metrics.items() if name.startswith(_FAULT_PREFIX)}
+    for name, count in faults.items():
+      if not count:
+        continue
+      before = self._faults.get(name, 0)
+      self._faults[name] = before + count
+      if is_told:
+        continue
+      _log.warning("%s: %d more, %d in all", name, count, before + count)
+      if not before:
+        self._display.note(f"{name}: {count}; the run goes on, and logs/ says more")
+    return {name: value for name, value in metrics.items() if name not in faults}
+
+  def _all_faults(self) -> dict[str, int]:
+    return self._faults | {_FAULT_PREFIX + "disk": self._guard.num_failures}
+
+  def _on_evaluated(self, event: Evaluated) -> None:
+    result = event.result
+    self._last_evaluation = result
+    figures = result.summary()
+    self._test_scalars = {f"test/{name}": float(value) for name, value in figures.items()}
+    self._test_scalars |= {"test/at_env_steps": float(result.env_steps), "test/seconds": result.seconds}
+    kind = "final evaluation" if event.is_final else "evaluation"
+    text = (
+      f"{kind} at {result.env_steps:,} steps: "
+      f"return {figures['return_mean']:.2f} ± {figures['return_std']:.2f} over {figures['episodes']} "
+      f"episodes ({figures['distinct_episodes']} distinct), length {figures['length_mean']:.0f}"
+    )
+    if "score" in figures:
+      opponent = self._config.evaluation.opponent
+      text += f", score {figures['score']:.3f} against {opponent if opponent != 'self' else 'itself'}"
+    _log.info(text)
+    self._display.note(text)
+    self._drawer.draw(result)
+    self._tick(event)
+
+  def _on_state(self, event: StateReady) -> None:
+    if event.is_final and self._training_ended_s is None:
+      self._training_ended_s = self._wall_s()
+    # What came since the last tick would be missing from the curves of a run that goes on from here.
+    if self._window.is_before(event):
+      self._tick(event)
+    # A checkpoint's curves and steps are on the disk before it is.
+    with self._guard.writing("metrics"):
+      self._metrics.sync()
+    if self._trajectories is not None:
+      with self._guard.writing("trajectories"):
+        self._trajectories.flush()
+    self._saver.save(event, self._wall_s(), self._get_state(event))
+
+  def _get_state(self, event: StateReady) -> State:
+    """What the running figures and the kept trajectories go on from."""
+    kept = {} if self._trajectories is None else prefixed("trajectories", self._trajectories.get_state())
+    learning_since = -1.0 if self._learning_since is None else self._learning_since
+    return (
+      {
+        "env_steps": event.env_steps,
+        "learner_steps": event.learner_steps,
+        "wall_s": self._wall_s(),
+        "recent_returns": np.array(self._recent_returns, np.float64),
+        "recent_lengths": np.array(self._recent_lengths, np.float64),
+        "staleness": np.array(self._staleness.get_state(), np.float64),
+        "num_samples": self._num_samples,
+        "learning_since": learning_since,
+        "num_disk_failures": self._guard.num_failures,
+      }
+      | self._faults
+      | kept
+    )
+
+  def _set_state(self, state: State) -> tuple[int, int, float]:
+    """Takes the running figures; returns the counters that they were told at."""
+    self._recent_returns.extend(state["recent_returns"].tolist())
+    self._recent_lengths.extend(state["recent_lengths"].tolist())
+    self._staleness.set_state(state["staleness"])
+    self._num_samples = int(state["num_samples"])
+    self._learning_since = None if state["learning_since"] < 0 else float(state["learning_since"])
+    # Kinds that come up later in a run (which term was not finite) are among them.
+    self._faults |= {name: int(count) for name, count in state.items() if name.startswith(_FAULT_PREFIX)}
+    self._guard.num_failures = int(state.get("num_disk_failures", 0))
+    return int(state["env_steps"]), int(state["learner_steps"]), float(state["wall_s"])
+
+  def _on_finished(self, event: Finished) -> None:
+    wall_s = self._wall_s()
+    self._saver.retry()
+    self._drawer.collect()
+    # Rates are those of training: the evaluation at the end is neither acting nor learning.
+    ended_s = wall_s if self._training_ended_s is None else self._training_ended_s
+    learning_s = ended_s - self._learning_since if self._learning_since is not None else 0.0
+    test = self._last_evaluation.summary() if self._last_evaluation is not None else {}
+    self.summary = {
+      "env": self._spec.name,
+      "reason": event.reason,
+      "seed": self._config.seed,
+      "env_steps": event.env_steps,
+      "learner_steps": event.learner_steps,
+      "wall_s": round(wall_s, 1),
+      "training_s": round(ended_s, 3),
+      "env_steps_per_s": event.env_steps / ended_s,
+      "learner_samples_per_s": self._num_samples / learning_s if learning_s else 0.0,
+      "sample_reuse": event.sample_reuse,
+      "staleness_mean": self._staleness.value,
+      "test_return_mean": test.get("return_mean"),
+      "test_return_std": test.get("return_std"),
+      **({"test_score": test["score"]} if "score" in test else {}),
+      "test_episodes": test.get("episodes", 0),
+      "test_at_env_steps": self._last_evaluation.env_steps if test else None,
+      "faults": {name.removeprefix(_FAULT_PREFIX): count for name, count in self._all_faults().items()},
+    }
+    with self._guard.writing("the summary"):
+      self._run.write_summary(self.summary)
+    _log.info("finished: %s", self.summary)
+
+  def _tick(self, event: Event) -> None:
+    """Writes one line of metrics and shows it."""
+    self._saver.collect(is_waiting=False)
+    self._drawer.collect(is_waiting=False)
+    wall_s = self._wall_s()
+    self._next_tick_s = wall_s + self._config.logging.period_s
+    scalars = self._window.take(wall_s, event) | self._all_faults() | self._work.take(resident_mib())
+    with self._guard.writing("the timeline"):
+      self._timeline.flush()
+    if self._recent_returns:
+      scalars["train/return_mean"] = float(np.mean(self._recent_returns))
+      scalars["train/length_mean"] = float(np.mean(self._recent_lengths))
+    # An evaluation's figures stand in the tick that followed it and in no other.
+    shown = scalars | self._test_scalars
+    with self._guard.writing("metrics"):
+      self._metrics.write(
+        env_steps=event.env_steps, learner_steps=event.learner_steps, wall_s=wall_s, scalars=shown
+      )
+    self._test_scalars = {}
+    self._display.update(
+      env_steps=event.env_steps, learner_steps=event.learner_steps, wall_s=wall_s, scalars=shown
+    )
+
+  def _wall_s(self) -> float:
+    return time.monotonic() - self._start
+
+
+class _Mean:
+  """A running mean of what is finite; NaN where nothing was, 0 before the first."""
+
+  def __init__(self) -> None:
+    self._total, self._count, self._has_bad = 0.0, 0, False
+
+  def add(self, value: float) -> None:
+    if not math.isfinite(value):
+      self._has_bad = True
+      return
+    self._total += value
+    self._count += 1
+
+  def get_state(self) -> tuple[float, int]:
+    return self._total, self._count
+
+  def set_state(self, state: np.ndarray) -> None:
+    self._total, self._count = float(state[0]), int(state[1])
+
+  @property
+  def value(self) -> float:
+    return self._total / self._count if self._count else math.nan if self._has_bad else 0.0
+
+
+class _Window:
+  """Means of what came between two ticks, and rates over it."""
+
+  def __init__(self, wall_s: float, env_steps: int, learner_steps: int) -> None:
+    self._means: dict[str, _Mean] = collections.defaultdict(_Mean)
+    self.latest: dict[str, float] = {}
+    self.samples = self.positions = self.episodes = 0
+    self._since = (wall_s, env_steps, learner_steps)
+
+  def add(self, metrics: dict[str, float]) -> None:
+    for name, value in metrics.items():
+      self._means[name].add(value)
+
+  def is_before(self, event: Event) -> bool:
+    """Whether steps or updates were made since it began."""
+    _, env_steps, learner_steps = self._since
+    now = event.env_steps, event.learner_steps
+    return now != (env_steps, learner_steps) and now[0] >= env_steps and now[1] >= learner_steps
+
+  def take(self, wall_s: float, event: Event) -> dict[str, float]:
+    """The window's scalars; the next window starts now."""
+    since_s, env_steps, learner_steps = self._since
+    elapsed = max(wall_s - since_s, 1e-9)
+    scalars = {name: mean.value for name, mean in self._means.items()} | self.latest
+    scalars |= {
+      "system/env_steps_per_s": (event.env_steps - env_steps) / elapsed,
+      "system/updates_per_s": (event.learner_steps - learner_steps) / elapsed,
+      "system/samples_per_s": self.samples / elapsed,
+      **({"system/reanalyzed_per_s": self.positions / elapsed} if "reanalyze/ratio" in self.latest else {}),
+      "train/episodes": self.episodes,
+    }
+    self._means.clear()
+    self.samples = self.positions = self.episodes = 0
+    self._since = (wall_s, event.env_steps, event.learner_steps)
+    return scalars

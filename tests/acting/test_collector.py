@@ -1,0 +1,161 @@
+"""Segments of trajectories: the rules for ends, and histories that the learner rebuilds to the bit."""
+
+import collections
+
+import numpy as np
+import pytest
+
+from moozi.core.records import TrajectorySample
+from moozi.io.config import load_config
+from moozi.run import build
+from tests.tiny_run import TINY
+
+
+def collect(config, num_segments):
+  spec = build.world_spec(config)
+  collector = build.build_collector(config, spec, worker=0)
+  collector.set_parameters(*build.build_learner(config, spec).parameters())
+  return spec, [collector.run(0) for _ in range(num_segments)]
+
+
+@pytest.fixture(scope="module")
+def corridor():
+  """Corridor with a cap of 6: terminal ends, truncated ends and starts, with a history of three frames."""
+  config = load_config(
+    None,
+    [
+      *TINY,
+      "env.name=tiny:corridor",
+      "env.kwargs.length=5",
+      "env.kwargs.max_episode_steps=6",
+      "targets.history_length=3",
+    ],
+  )
+  spec, results = collect(config, 6)
+  steps = {
+    name: np.concatenate([np.asarray(getattr(segment, name)) for segment, _ in results])
+    for name in TrajectorySample.__dataclass_fields__
+  }
+  return config, spec, results, steps
+
+
+def test_shapes_and_dtypes(corridor):
+  config, spec, results, _ = corridor
+  segment, result = results[0]
+  lead = (config.workers.segment_length, config.workers.num_envs)
+  assert segment.frame.shape == (*lead, *spec.frame_shape)
+  assert segment.action_probs.shape == (*lead, spec.num_actions)
+  assert segment.action.dtype == np.int32
+  assert segment.root_value.dtype == np.float32
+  assert result.num_steps == lead[0] * lead[1]
+
+
+def test_terminal_frames_are_the_dummy_and_worth_nothing(corridor):
+  *_, steps = corridor
+  terminal = steps["is_last"] & ~steps["is_truncated"]
+  assert terminal.any()
+  assert (steps["action"][terminal] == 0).all()
+  assert (steps["root_value"][terminal] == 0).all()
+  np.testing.assert_array_equal(steps["action_probs"][terminal], np.eye(3)[[0] * terminal.sum()])
+  assert (steps["legal_actions_mask"][terminal] == [True, False, False]).all()
+  assert (steps["last_discount"][terminal] == 0).all()
+
+
+def test_truncated_frames_keep_their_search(corridor):
+  *_, steps = corridor
+  truncated = steps["is_truncated"]
+  assert truncated.any()
+  assert (steps["action"][truncated] == 0).all()
+  assert (steps["last_discount"][truncated] == 1).all()
+  assert (steps["action_probs"][truncated][:, 0] == 0).all()
+  np.testing.assert_allclose(steps["action_probs"][truncated].sum(-1), 1, rtol=1e-5)
+
+
+def test_dummy_is_never_played_on_live_frames(corridor):
+  *_, steps = corridor
+  live = ~steps["is_last"]
+  assert (steps["action"][live] > 0).all()
+  assert (steps["action_probs"][live][:, 0] == 0).all()
+
+
+def test_a_first_frame_follows_each_last_one_across_segments(corridor):
+  *_, steps = corridor
+  np.testing.assert_array_equal(steps["is_first"][1:], steps["is_last"][:-1])
+  assert steps["is_first"][0].all()
+  assert (steps["last_reward"][steps["is_first"]] == 0).all()
+
+
+def test_episode_figures_are_those_of_the_trajectories(corridor):
+  _, _, results, steps = corridor
+  returns, lengths = [], []
+  for lane in range(steps["frame"].shape[1]):
+    total = length = 0
+    for t in range(len(steps["frame"])):
+      total += steps["last_reward"][t, lane]
+      length += int(not steps["is_first"][t, lane])
+      if steps["is_last"][t, lane]:
+        returns.append(total)
+        lengths.append(length)
+        total = length = 0
+  told = [
+    np.concatenate([getattr(r, name) for _, r in results]) for name in ("episode_returns", "episode_lengths")
+  ]
+  told = collections.Counter(zip(np.round(told[0], 3).tolist(), told[1].tolist(), strict=True))
+  own = collections.Counter(zip(np.round(np.array(returns, float), 3).tolist(), lengths, strict=True))
+  # An episode is told when the next one's first frame arrives: its last one has just been stored.
+  assert own == told
+
+
+def test_replay_rebuilds_the_history_that_the_worker_saw(corridor):
+  """At starts of episodes and edges of segments too: frames and actions, bit for bit."""
+  config, spec, results, steps = corridor
+  replay = build.build_replay(config, spec)
+  for segment, _ in results:
+    replay.add(segment, first_lane=0)
+  length, num_lanes = config.targets.history_length, config.workers.num_envs
+  seen = worker_histories(steps, length)
+  per_lane = config.replay.capacity // num_lanes
+  targets = replay.sample_many(20, 32)
+  starts = set()
+  for index in range(20):
+    for row in range(32):
+      lane, t = divmod(int(targets.slot[index, row]), per_lane)
+      frames, actions = seen[t, lane]
+      np.testing.assert_array_equal(targets.frames[index, row, :length], frames)
+      np.testing.assert_array_equal(targets.history_actions[index, row, :length], actions)
+      starts.add((t, lane))
+  assert any(steps["is_first"][t, lane] for t, lane in starts)
+  assert {t % config.workers.segment_length for t, _ in starts} == set(range(config.workers.segment_length))
+
+
+def worker_histories(steps, length):
+  """{(t, lane): (frames, actions)} as the rules say: zero frames and dummies before an episode's start."""
+  out = {}
+  for lane in range(steps["frame"].shape[1]):
+    for t in range(len(steps["frame"])):
+      if steps["is_first"][t, lane]:
+        frames = [np.zeros_like(steps["frame"][t, lane])] * length
+        actions = [0] * length
+      frames = [*frames[1:], steps["frame"][t, lane]]
+      out[t, lane] = (np.stack(frames), np.array(actions))
+      actions = [*actions[1:], steps["action"][t, lane]]
+  return out
+
+
+def test_the_same_seed_gives_the_same_segment(tiny_config):
+  _, first = collect(tiny_config, 2)
+  _, second = collect(tiny_config, 2)
+  for (a, _), (b, _) in zip(first, second, strict=True):
+    for name in TrajectorySample.__dataclass_fields__:
+      np.testing.assert_array_equal(getattr(a, name), getattr(b, name), err_msg=name)
+
+
+def test_a_known_version_is_not_taken_twice(tiny_config):
+  spec = build.world_spec(tiny_config)
+  collector = build.build_collector(tiny_config, spec, worker=0)
+  params, net_state, _ = build.build_learner(tiny_config, spec).parameters()
+  collector.set_parameters(params, net_state, 3)
+  collector.set_parameters(None, None, 3)
+  segment, result = collector.run(0)
+  assert result.version == 3
+  assert (segment.acted_version == 3).all()

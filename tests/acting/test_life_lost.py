@@ -1,0 +1,136 @@
+"""A life lost, from the world to the learner: the episode ends, the history and the game's score go on."""
+
+import itertools
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from moozi.acting.collector import TrajectoryCollector
+from moozi.core.records import TrajectorySample
+from moozi.core.seeds import child_seed
+from moozi.envs import registry
+from moozi.envs.vector import VectorEnvironment
+from moozi.io.config import load_config
+from moozi.ops.history import normalize_frame, stack_history
+from moozi.run import build
+from tests.envs.environments import make_lives
+from tests.tiny_run import TINY
+
+LENGTH = 3
+SMALL = [
+  *TINY,
+  f"targets.history_length={LENGTH}",
+  "planners.train.num_simulations=2",
+  "network.kind=conv_latent",
+  "network.channels=2",
+  "workers.num_envs=2",
+  "workers.segment_length=1",
+  "replay.capacity=512",
+]
+NUM_STEPS = 140
+
+
+def act(envs, overrides=()):
+  """Acts a step a call, and keeps the history on the worker's device after each."""
+  config = load_config(None, [*SMALL, *overrides])
+  env = VectorEnvironment(envs)
+  model = build.build_model(config, env.spec)
+  seed = child_seed(config.seed, "training_search", 0)
+  collector = TrajectoryCollector(model, config, config.planners.train, env, seed)
+  collector.set_parameters(*build.build_learner(config, env.spec).parameters())
+  replay = build.build_replay(config, env.spec)
+  segments, results, seen = [], [], []
+  for _ in range(NUM_STEPS):
+    segment, result = collector.run(0)
+    replay.add(segment, first_lane=0)
+    segments.append(segment)
+    results.append(result)
+    # After a call the action just taken lies last, and the frames are those that it was taken on.
+    history = collector._lanes.history
+    seen.append((np.asarray(history.frames), np.asarray(history.actions)))
+  steps = {
+    name: np.concatenate([np.asarray(getattr(segment, name)) for segment in segments])
+    for name in TrajectorySample.__dataclass_fields__
+  }
+  return env.spec, replay, steps, seen, results
+
+
+@pytest.fixture(scope="module")
+def lives():
+  return act([make_lives(), make_lives()], ["network.kind=mlp"])
+
+
+@pytest.fixture(scope="module")
+def breakout():
+  pytest.importorskip("ale_py")
+  return act([registry.make("atari:Breakout", seed) for seed in (2, 3)])
+
+
+@pytest.mark.parametrize("world", ["lives", pytest.param("breakout", marks=pytest.mark.slow)])
+def test_the_learner_rebuilds_what_the_worker_saw(world, request):
+  spec, replay, steps, seen, _ = request.getfixturevalue(world)
+  went_on = steps["is_last"][:-1] & ~steps["is_first"][1:]
+  assert went_on.sum() >= 4
+  target = replay.sample(600)
+  per_lane = replay.lane_capacity
+  across = 0
+  for row in range(600):
+    lane, t = divmod(int(target.slot[row]), per_lane)
+    frames, actions = seen[t][0][lane], seen[t][1][lane]
+    np.testing.assert_array_equal(target.frames[row, :LENGTH], frames)
+    np.testing.assert_array_equal(target.history_actions[row, 1:], actions)
+    # A life was lost within the frames of the history, and all of them are kept.
+    if went_on[max(0, t - LENGTH + 1) : t, lane].any():
+      across += 1
+      assert frames.reshape(LENGTH, -1).any(axis=1).all() or world == "lives"
+      assert 0 in actions[:-1]
+  assert across > 20
+
+  def image(frames, actions):
+    return np.asarray(
+      stack_history(normalize_frame(jnp.asarray(frames), spec.frame_dtype), actions, spec.num_actions)
+    )
+
+  lane, t = divmod(int(target.slot[0]), per_lane)
+  history = seen[t][0][lane], np.asarray(target.history_actions[0, :LENGTH])
+  np.testing.assert_array_equal(image(target.frames[0, :LENGTH], history[1]), image(*history))
+
+
+@pytest.mark.parametrize("world", ["lives", pytest.param("breakout", marks=pytest.mark.slow)])
+def test_nothing_is_trained_across_a_life_lost(world, request):
+  _, replay, steps, _, _ = request.getfixturevalue(world)
+  terminal = steps["is_last"] & ~steps["is_truncated"]
+  assert (steps["action"][terminal] == 0).all()
+  assert (steps["last_discount"][terminal] == 0).all()
+  target = replay.sample(400)
+  for row in range(400):
+    lane, t = divmod(int(target.slot[row]), replay.lane_capacity)
+    if not terminal[t, lane]:
+      continue
+    assert target.n_step_returns[row].tolist() == [0.0, 0.0, 0.0]
+    assert target.actions[row].tolist() == [0, 0]
+    assert target.consistency_mask[row] == 0
+
+
+def test_returns_and_lengths_are_those_of_whole_games(lives):
+  _, _, steps, _, results = lives
+  told = sorted(
+    (float(r), int(n))
+    for result in results
+    for r, n in zip(result.episode_returns, result.episode_lengths, strict=True)
+  )
+  own = []
+  for lane in range(2):
+    # The last game is left out: it may not have ended.
+    for start, stop in itertools.pairwise(np.flatnonzero(steps["is_first"][:, lane])):
+      game = slice(start, stop)
+      # Three lives: their rewards are summed, and the two frames that go on are no steps of the agent's.
+      assert steps["is_last"][game, lane].sum() == 3
+      own.append(
+        (float(steps["last_reward"][game, lane].sum()), int((steps["action"][game, lane] > 0).sum()))
+      )
+  assert len(own) >= 8
+  assert len(told) - len(own) in (0, 1, 2)
+  for game in own:
+    told.remove(game)

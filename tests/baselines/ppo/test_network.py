@@ -1,0 +1,195 @@
+"""PPO's network and policy: initialization, what is shared, what is drawn."""
+
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from moozi.baselines.ppo.network import PPONetwork, make_network, make_policy, masked_log_probs
+from moozi.core.ppo_config import PPONetworkConfig
+from moozi.core.records import BatchedTimeStep
+from moozi.core.spec import EnvSpec
+from moozi.ops.history import init_history
+
+SPEC = EnvSpec(name="test:grid", frame_shape=(6, 5, 2), frame_dtype="bool", num_env_actions=3)
+ATARI = EnvSpec(name="test:atari", frame_shape=(84, 84, 1), frame_dtype="uint8", num_env_actions=3)
+
+
+def init(config: PPONetworkConfig, spec: EnvSpec = SPEC, history_length: int = 1):
+  network = make_network(config, spec)
+  frames = jnp.asarray(init_history(2, history_length, spec).frames)
+  return network, jax.device_get(jax.jit(network.init)(jax.random.PRNGKey(0), frames))
+
+
+def gram(weights: np.ndarray) -> np.ndarray:
+  """W Wᵀ on the smaller side of [inputs, outputs]."""
+  flat = np.asarray(weights).reshape(-1, weights.shape[-1])
+  return flat.T @ flat if flat.shape[0] >= flat.shape[1] else flat @ flat.T
+
+
+@pytest.mark.parametrize("kind", ["mlp", "conv"])
+def test_weights_are_orthogonal_with_the_scale_of_their_layer_and_biases_zero(kind):
+  _, params = init(PPONetworkConfig(kind=kind, hidden_sizes=(32, 16)))
+  scales = {"policy": 0.01, "value": 1.0}
+  for name, layer in params.items():
+    product = gram(layer["w"])
+    np.testing.assert_allclose(
+      product, scales.get(name, np.sqrt(2)) ** 2 * np.eye(len(product)), atol=1e-5, err_msg=name
+    )
+    np.testing.assert_array_equal(layer["b"], 0.0)
+  assert len(params) == (6 if kind == "mlp" else 8)
+
+
+def test_orthogonal_initialization_can_be_switched_off():
+  _, params = init(PPONetworkConfig(orthogonal_init=False))
+  weights = np.asarray(params["policy_trunk_dense_0"]["w"])
+  product = gram(weights)
+  assert np.abs(product - np.diag(np.diag(product))).max() > 0.1
+  assert weights.std() == pytest.approx(1 / np.sqrt(weights.shape[0]), rel=0.05)
+
+
+def test_a_fresh_policy_is_nearly_uniform():
+  network, params = init(PPONetworkConfig())
+  frames = np.random.default_rng(0).random((4, 1, 6, 5, 2)) < 0.5
+  logits, value = jax.jit(network.apply)(params, frames)
+  assert logits.shape == (4, SPEC.num_actions)
+  assert value.shape == (4,)
+  assert np.abs(logits).max() < 0.05
+
+
+@pytest.mark.parametrize(("sharing", "is_shared"), [("separate", False), ("shared", True)])
+def test_policy_and_value_share_all_but_their_heads_or_nothing(sharing, is_shared):
+  network, params = init(PPONetworkConfig(sharing=sharing))
+  frames = np.ones((1, 1, 6, 5, 2), bool)
+  of_value = jax.jit(jax.grad(lambda p: network.apply(p, frames)[1].sum()))(params)
+  of_policy = jax.jit(jax.grad(lambda p: network.apply(p, frames)[0][0, 1]))(params)
+  touched = [
+    {name for name, layer in grads.items() if np.abs(layer["w"]).max() > 0} for grads in (of_value, of_policy)
+  ]
+  assert "policy" not in touched[0]
+  assert "value" not in touched[1]
+  assert bool(touched[0] & touched[1]) is is_shared
+  assert touched[0] | touched[1] == set(params)
+
+
+def test_the_activation_is_the_configured_one():
+  frames = np.ones((1, 1, 6, 5, 2), bool)
+  out = []
+  for activation in ("tanh", "relu"):
+    network, params = init(PPONetworkConfig(activation=activation))
+    out.append(float(network.apply(params, frames)[1][0]))
+  assert out[0] != out[1]
+
+
+def test_bytes_are_scaled_and_frames_stacked_oldest_first():
+  spec = EnvSpec(name="test:one", frame_shape=(1, 1, 1), frame_dtype="uint8", num_env_actions=1)
+  config = PPONetworkConfig(hidden_sizes=(), orthogonal_init=False)
+  network, params = init(config, spec, history_length=3)
+  assert params["value"]["w"].shape == (3, 1)
+  params["value"]["w"] = jnp.array([[1.0], [10.0], [100.0]])
+  frames = np.array([51, 102, 255], np.uint8).reshape(1, 3, 1, 1, 1)
+  assert network.apply(params, frames)[1][0] == pytest.approx(0.2 + 4 + 100, rel=1e-5)
+  plain = make_network(config, spec, scale_frames=False)
+  assert plain.apply(params, frames)[1][0] == pytest.approx(51 + 1020 + 25500, rel=1e-5)
+
+
+def test_ataris_network_has_ataris_shapes():
+  config = PPONetworkConfig(kind="nature_conv", sharing="shared", hidden_sizes=(512,), activation="relu")
+  network = make_network(config, ATARI)
+  shape = jax.eval_shape(network.init, jax.random.PRNGKey(0), init_history(1, 4, ATARI).frames)
+  sizes = {name: layer["w"].shape for name, layer in shape.items()}
+  assert sizes == {
+    "trunk_conv_0": (8, 8, 4, 32),
+    "trunk_conv_1": (4, 4, 32, 64),
+    "trunk_conv_2": (3, 3, 64, 64),
+    "trunk_dense_0": (7 * 7 * 64, 512),
+    "policy": (512, ATARI.num_actions),
+    "value": (512, 1),
+  }
+
+
+# --- policy -------------------------------------------------------------------------------------------
+
+LOGITS = jnp.array([5.0, 0.0, 1.0, 2.0])
+TABLE = PPONetwork(
+  init=lambda key, frames: {},
+  apply=lambda params, frames: (jnp.tile(LOGITS, (len(frames), 1)), jnp.full(len(frames), 7.0)),
+)
+
+
+def timestep(masks, is_last=None, is_truncated=None) -> BatchedTimeStep:
+  size = len(masks)
+  last = np.zeros(size, bool) if is_last is None else np.array(is_last, bool)
+  return BatchedTimeStep(
+    frame=np.zeros((size, *SPEC.frame_shape), bool),
+    last_reward=np.zeros(size, np.float32),
+    last_discount=np.ones(size, np.float32),
+    is_first=np.zeros(size, bool),
+    is_last=last,
+    is_truncated=np.zeros(size, bool) if is_truncated is None else np.array(is_truncated, bool),
+    to_play=np.zeros(size, np.int32),
+    legal_actions_mask=np.array(masks, bool),
+  )
+
+
+def act(step: BatchedTimeStep, seed: int = 0, temperature: float = 1.0):
+  history = init_history(len(step.is_last), 1, SPEC)
+  return jax.jit(make_policy(TABLE))({}, {}, history, step, jax.random.PRNGKey(seed), temperature)
+
+
+def test_illegal_actions_and_the_dummy_are_never_drawn():
+  step = timestep([[0, 1, 1, 0]] * 2000)
+  _, output = act(step)
+  counts = np.bincount(output.action, minlength=4) / 2000
+  expected = np.exp([0.0, 1.0]) / np.exp([0.0, 1.0]).sum()
+  np.testing.assert_allclose(counts, [0, *expected, 0], atol=0.04)
+  np.testing.assert_allclose(output.action_probs[0], [0, *expected, 0], rtol=1e-5)
+  chosen = np.asarray(output.action_probs)[np.arange(2000), output.action]
+  np.testing.assert_allclose(output.log_prob, np.log(chosen), rtol=1e-5)
+
+
+def test_temperature_zero_takes_the_most_probable_legal_action():
+  for seed in range(5):
+    _, output = act(timestep([[0, 1, 1, 0], [0, 1, 1, 1], [0, 1, 0, 0]]), seed, temperature=0.0)
+    np.testing.assert_array_equal(output.action, [2, 3, 1])
+  assert output.log_prob[2] == pytest.approx(0.0)
+
+
+def test_on_last_frames_the_action_is_the_dummy_and_a_terminal_one_is_worth_nothing():
+  step = timestep([[1, 0, 0, 0], [0, 1, 1, 1], [0, 1, 1, 1]], is_last=[1, 1, 0], is_truncated=[0, 1, 0])
+  history, output = act(step, temperature=0.0)
+  np.testing.assert_array_equal(output.action, [0, 0, 3])
+  np.testing.assert_array_equal(history.actions[:, -1], [0, 0, 3])
+  np.testing.assert_array_equal(output.root_value, [0, 7, 7])
+  np.testing.assert_array_equal(output.value, [7, 7, 7])
+  np.testing.assert_array_equal(output.action_probs[0], [1, 0, 0, 0])
+  np.testing.assert_array_equal(output.log_prob[:2], [0, 0])
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_network_that_gives_nan_plays_what_is_legal(temperature):
+  logits = jnp.tile(LOGITS.at[2].set(jnp.nan), (200, 1))
+  broken = PPONetwork(init=lambda key, frames: {}, apply=lambda params, frames: (logits, jnp.zeros(200)))
+  history, step = init_history(200, 1, SPEC), timestep([[0, 1, 1, 0]] * 200)
+  _, output = jax.jit(make_policy(broken))({}, {}, history, step, jax.random.PRNGKey(0), temperature)
+  assert set(output.action.tolist()) == ({1, 2} if temperature else {1})
+  np.testing.assert_allclose(output.action_probs[0], [0, 0.5, 0.5, 0])
+
+
+def test_log_probs_have_finite_gradients_where_actions_are_illegal():
+  mask = jnp.array([[True, False, True]])
+  grads = jax.grad(lambda x: masked_log_probs(x, mask)[0, 0])(jnp.array([[0.0, 3.0, 0.0]]))
+  np.testing.assert_allclose(grads, [[0.5, 0.0, -0.5]], atol=1e-6)
+
+
+def test_records_that_were_there_before_jax_are_traced():
+  program = (
+    "import sys, moozi.core.records as records\n"
+    "assert 'jax' not in sys.modules\n"
+    "import moozi.baselines.ppo.network, jax\n"
+    "assert not jax.tree_util.all_leaves([object.__new__(records.BatchedTimeStep)])\n"
+  )
+  subprocess.run([sys.executable, "-c", program], check=True)

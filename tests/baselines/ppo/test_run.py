@@ -1,0 +1,418 @@
+"""PPO's collector and loop: what a segment holds, what the loop yields, and twice the same."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+from moozi.baselines.ppo import run as ppo_run
+from moozi.baselines.ppo.collector import Collector
+from moozi.baselines.ppo.network import make_network, masked_log_probs
+from moozi.baselines.ppo.update import Segment, generalized_advantages, init_state
+from moozi.core.config import Config
+from moozi.core.errors import NotFiniteError, SegmentError, UserError, WorldError
+from moozi.core.pytree import replace
+from moozi.envs.vector import VectorEnvironment, make_vector
+from moozi.io.config import load_config
+from moozi.run import build
+from moozi.run.events import Acted, Evaluated, Event, Faulted, Finished, Started, StateReady, Updated
+from moozi.run.state import RunState
+from tests.baselines.ppo.conftest import TINY
+from tests.envs.environments import NIM_SPEC
+
+
+def configure(*overrides: str) -> Config:
+  return load_config(None, [*TINY, *overrides])
+
+
+def run(*overrides: str, **kwargs) -> list[Event]:
+  config = configure(*overrides)
+  return list(ppo_run.run(config, build.world_spec(config), **kwargs))
+
+
+def final_state(events: list[Event]):
+  return next(e.state.training for e in events if isinstance(e, StateReady) and e.is_final)
+
+
+# --- collector ----------------------------------------------------------------------------------------
+
+
+class Watched(VectorEnvironment):
+  """Notes what the world showed."""
+
+  def __init__(self, env: VectorEnvironment) -> None:
+    self._inner, self.shown = env, []
+
+  spec = property(lambda self: self._inner.spec)
+  num_envs = property(lambda self: self._inner.num_envs)
+  num_faults = property(lambda self: self._inner.num_faults)
+
+  def reset(self):
+    self.shown.append(self._inner.reset())
+    return self.shown[-1]
+
+  def step(self, actions):
+    self.shown.append(self._inner.step(actions))
+    return self.shown[-1]
+
+
+@pytest.fixture(scope="module")
+def collected():
+  """Two segments of Catch, cut after seven steps in half of the tries, with a history of three frames."""
+  config = configure("ppo.history_length=3", "env.kwargs.max_episode_steps=7")
+  spec = build.world_spec(config)
+  network = make_network(config.ppo.network, spec)
+  state = init_state(network, config.ppo, spec, jax.random.PRNGKey(3))
+  state = jax.tree_util.tree_map(lambda x: x * 30 if x.ndim == 2 else x, state)  # far from uniform
+  env = Watched(make_vector(config.env.name, config.env.kwargs, 4, 0))
+  collector = Collector(network, config, env, 0)
+  return network, state, env.shown, [collector.run(state) for _ in range(2)]
+
+
+def test_a_segment_tells_what_each_action_led_to(collected):
+  _, _, shown, segments = collected
+  for number, (segment, _) in enumerate(segments):
+    assert isinstance(segment, Segment)
+    for t in range(16):
+      seen, then = shown[16 * number + t], shown[16 * number + t + 1]
+      np.testing.assert_array_equal(segment.is_live[t], ~seen.is_last)
+      np.testing.assert_array_equal(segment.frames[t, :, -1], seen.frame)
+      np.testing.assert_array_equal(segment.legal_actions_mask[t], seen.legal_actions_mask)
+      np.testing.assert_array_equal(segment.reward[t], then.last_reward)
+      np.testing.assert_array_equal(segment.is_last[t], then.is_last)
+      np.testing.assert_array_equal(segment.is_truncated[t], then.is_truncated)
+      np.testing.assert_array_equal(segment.action[t] == 0, seen.is_last)
+  assert segments[0][0].is_truncated.any()
+
+
+def test_values_and_probabilities_are_those_of_the_frames_that_are_learned_from(collected):
+  """The learner computes both again from the segment alone: at first the ratio is 1 in every live sample."""
+  network, state, _, segments = collected
+  for segment, _ in segments:
+    frames = segment.frames.reshape(-1, *segment.frames.shape[2:])
+    logits, value = network.apply(state.params, frames)
+    np.testing.assert_allclose(value, segment.value[:-1].reshape(-1), rtol=1e-4, atol=1e-5)
+    log_probs = masked_log_probs(logits, segment.legal_actions_mask.reshape(len(value), -1))
+    live, action = segment.is_live.reshape(-1), segment.action.reshape(-1)
+    chosen = np.asarray(log_probs)[np.arange(len(value)), action]
+    np.testing.assert_allclose(chosen[live], segment.log_prob.reshape(-1)[live], rtol=1e-4, atol=1e-5)
+    assert np.ptp(np.asarray(value)) > 0.1
+
+
+def test_the_last_value_is_of_the_frame_that_the_next_segment_begins_with(collected):
+  (first, _), (second, _) = collected[3]
+  np.testing.assert_allclose(first.value[-1], second.value[0], rtol=1e-6)
+
+
+def test_history_is_stacked_over_segments_and_wiped_at_starts(collected):
+  _, _, shown, segments = collected
+  frames = np.concatenate([segment.frames for segment, _ in segments])
+  for t in range(32):
+    for lane in range(4):
+      for back in range(3):
+        # an episode that began within the last `back` steps leaves zeros before it
+        began = any(s < 0 or shown[s].is_first[lane] for s in range(t - back + 1, t + 1))
+        expected = np.zeros_like(frames[0, 0, 0]) if began or t < back else shown[t - back].frame[lane]
+        np.testing.assert_array_equal(frames[t, lane, 2 - back], expected)
+
+
+def test_returns_are_those_of_whole_episodes(collected):
+  _, _, shown, segments = collected
+  returns = np.concatenate([acted.episode_returns for _, acted in segments])
+  lengths = np.concatenate([acted.episode_lengths for _, acted in segments])
+  ended = sum(step.is_first.sum() for step in shown[1:])
+  assert len(returns) == len(lengths) == ended > 0
+  assert (lengths == 7).all()
+  assert (returns == 0).all()
+  assert segments[0][1].num_steps == 64
+
+
+# --- loop ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def events() -> list[Event]:
+  return run()
+
+
+def test_the_events_are_those_of_a_run(events):
+  kinds = [type(e) for e in events]
+  assert kinds[0] is Started
+  assert kinds[-3:] == [StateReady, Evaluated, Finished]
+  assert kinds.count(Acted) == kinds.count(Updated) == 5
+  assert kinds.count(StateReady) >= 3
+  assert kinds.count(Evaluated) == 2
+  last = events[-1]
+  assert (last.env_steps, last.learner_steps, last.reason) == (320, 20, "max_env_steps")
+  assert len(events[-2].result.returns) == 5
+  assert sum(e.num_samples for e in events if isinstance(e, Updated)) == 640
+  assert last.sample_reuse == 2.0
+
+
+def test_the_debug_variables_are_told(events):
+  metrics = next(e.metrics for e in events if isinstance(e, Updated))
+  wanted = """loss/total loss/policy loss/value loss/entropy ppo/clip_fraction ppo/approx_kl ppo/approx_kl_k1
+    ppo/explained_variance update/grad_norm update/learning_rate faults/skipped_updates
+    learner/samples_per_s"""
+  assert set(wanted.split()) <= set(metrics)
+  assert np.isfinite(list(metrics.values())).all()
+  rates = [e.metrics["update/learning_rate"] for e in events if isinstance(e, Updated)]
+  np.testing.assert_allclose(rates, 2.5e-4 * np.array([1, 0.8, 0.6, 0.4, 0.2]), rtol=1e-5)
+
+
+def test_the_same_seed_gives_the_same_run_to_the_bit(events):
+  again, other = run(), run("seed=1")
+  leaves = [jax.tree_util.tree_leaves(final_state(e)) for e in (events, again, other)]
+  for a, b in zip(leaves[0], leaves[1], strict=True):
+    np.testing.assert_array_equal(a, b)
+  assert any((a != b).any() for a, b in zip(leaves[0], leaves[2], strict=True))
+  returns = [
+    [e.episode_returns.tolist() for e in es if isinstance(e, Acted)] for es in (events, again, other)
+  ]
+  assert returns[0] == returns[1]
+  assert returns[0] != returns[2]
+
+
+def test_a_run_taken_up_goes_on_to_the_bit():
+  options = (
+    "checkpoint.milestones_env_steps=128",
+    "checkpoint.period_s=1e9",
+    "evaluation.period_env_steps=96",
+  )
+  whole = run(*options)
+  at = next(i for i, e in enumerate(whole) if isinstance(e, StateReady) and not e.is_best)
+  assert 0 < whole[at].env_steps < whole[-1].env_steps
+  again = run(*options, state=whole[at].state)
+  for a, b in zip(*(jax.tree_util.tree_leaves(final_state(x)) for x in (whole, again)), strict=True):
+    np.testing.assert_array_equal(a, b)
+  told = [[(type(e), e.env_steps, e.learner_steps) for e in x] for x in (whole[at + 1 :], again[1:])]
+  assert told[0] == told[1]
+
+
+def test_a_run_can_start_from_a_state(events):
+  state = final_state(events)
+  again = run("max_env_steps=64", state=RunState(training=state))
+  assert again[0].learner_steps == 20
+  assert again[-1].learner_steps == 24
+  rate = next(e.metrics["update/learning_rate"] for e in again if isinstance(e, Updated))
+  assert rate == pytest.approx(2.5e-4), "the rate falls over this run, not over the one before"
+  changes = [
+    np.abs(a - b).max()
+    for a, b in zip(
+      jax.tree_util.tree_leaves(final_state(again).params),
+      jax.tree_util.tree_leaves(state.params),
+      strict=True,
+    )
+  ]
+  assert 0 < max(changes) < 0.01
+
+
+def test_a_stop_and_the_wall_time_end_a_run_with_a_checkpoint():
+  stopped = run(should_stop=lambda: True)
+  assert [type(e) for e in stopped] == [Started, StateReady, Finished]
+  assert stopped[-1].reason == "stopped"
+  timed = run("max_wall_s=0.001", "max_env_steps=1000000")
+  assert timed[-1].reason == "max_wall_s"
+  assert any(isinstance(e, Evaluated) and e.is_final for e in timed)
+
+
+def test_a_run_that_was_stopped_in_its_last_evaluation_makes_it_then():
+  config = configure()
+  stop, events = [False], []
+  for e in ppo_run.run(config, build.world_spec(config), should_stop=lambda: stop[0]):
+    events.append(e)
+    stop[0] = stop[0] or (isinstance(e, StateReady) and e.is_final)
+  assert events[-1].env_steps >= config.max_env_steps
+  assert events[-1].reason == "stopped"
+  state = next(e.state for e in events if isinstance(e, StateReady) and e.is_final)
+  again = run(state=state)
+  assert not any(isinstance(e, (Acted, Updated)) for e in again)
+  assert [e.is_final for e in again if isinstance(e, Evaluated)] == [True]
+  assert again[-1].reason == "max_env_steps"
+
+
+def test_a_template_has_the_states_shapes(events):
+  config = configure()
+  template = ppo_run.training_state_template(config, build.world_spec(config))
+  state = final_state(events)
+  assert jax.tree_util.tree_structure(template) == jax.tree_util.tree_structure(state)
+  for a, b in zip(jax.tree_util.tree_leaves(template), jax.tree_util.tree_leaves(state), strict=True):
+    assert (a.shape, a.dtype) == (b.shape, b.dtype)
+
+
+def test_evaluation_takes_the_most_probable_action_unless_it_has_noise(events):
+  state = final_state(events)
+  played = []
+  for noise_free in ("true", "false"):
+    # Without random starts the ball's column is all the chance there is: few episodes, again and again.
+    config = configure(f"evaluation.noise_free={noise_free}", "evaluation.max_random_starts=0")
+    evaluator = ppo_run.build_evaluator(config, build.world_spec(config))
+    played.append(evaluator.run(state.params, state.net_state, num_episodes=40).num_distinct)
+  assert played[0] <= 5
+  assert played[1] > 20
+
+
+def test_a_row_of_skipped_rounds_goes_back_once_and_then_ends_the_run(collected):
+  """Any row: two rounds of four updates are one segment too many."""
+  options = ("ppo.history_length=3", "ppo.max_skipped_rounds=2")
+  network, state, _, segments = collected
+  learner = ppo_run.Learner(network, configure(*options), None, jax.device_get(state))
+  good = segments[0][0]
+  bad = replace(good, reward=np.full_like(good.reward, np.nan))
+  for segment, skipped in ((bad, 4), (good, 0), (bad, 4)):
+    metrics = learner.update(segment, 1e-3)
+    assert metrics["faults/skipped_updates"] == skipped
+    assert metrics.get("faults/not_finite_policy", 0) == skipped
+  before = learner.get_state()
+  said = r"^loss/policy is not finite: 8 updates in a row.* step 15; ppo\.max_skipped_rounds=2 allows"
+  with pytest.raises(NotFiniteError, match=said):
+    learner.update(bad, 1e-3)
+  for a, b in zip(*(jax.tree_util.tree_leaves(s.params) for s in (before, learner.state)), strict=True):
+    np.testing.assert_array_equal(a, b)
+
+
+def test_parameters_without_bounds_make_room_for_the_last_checkpoints_once(events):
+  saved, told = final_state(events), []
+  options = ("ppo.learning_rate=1e30", "ppo.max_skipped_rounds=1", "max_env_steps=6400")
+  config = configure(*options, "ppo.network.activation=relu", "checkpoint.period_s=1e9")
+  started = ppo_run.run(config, build.world_spec(config), latest=lambda: RunState(training=saved))
+  with pytest.raises(NotFiniteError, match=r"ppo\.max_skipped_rounds=1 allows no more"):
+    told.extend(started)
+  (fault,) = [e for e in told if isinstance(e, Faulted)]
+  assert fault.counts["went_back"] == 1
+  assert fault.counts["lost_updates"] == fault.learner_steps - 20
+  assert "the parameters are those of learner step 20 again" in fault.message
+
+
+@pytest.mark.slow
+def test_a_world_that_cannot_go_on_leaves_a_last_state_to_go_on_from():
+  """The second game of each world fails in its fifth step, which is the fifteenth of all."""
+  options = ("env.name=tests.envs.faulty:make_env", "ppo.segment_length=8", "workers.max_env_faults=1")
+  config, told = configure(*options), []
+  with pytest.raises(WorldError, match="the world's own error"):
+    told.extend(ppo_run.run(config, build.world_spec(config)))
+  last = told[-1]
+  assert isinstance(last, StateReady)
+  assert last.is_final
+  assert last.env_steps == 32
+  assert last.state.collectors == ()
+  again = run(*options, "env.kwargs.episode=999999", "max_env_steps=96", state=last.state)
+  assert again[0].message == "PPO, one process; new games begin in all worlds"
+  assert (again[0].env_steps, again[-1].env_steps, again[-1].reason) == (32, 96, "max_env_steps")
+  # Where nothing was learned yet there is nothing to keep.
+  config, told = configure(*options, "ppo.segment_length=16"), []
+  with pytest.raises(WorldError):
+    told.extend(ppo_run.run(config, build.world_spec(config)))
+  assert [type(e) for e in told] == [Started]
+
+
+FAULTY = "env.name=tests.envs.faulty:make_env"
+
+
+def test_a_segment_that_is_not_finite_is_refused_told_and_not_learned_from():
+  """The second game of each world earns NaN once, in the first segment; later games do not."""
+  told = run(FAULTY, "env.kwargs.how=nan", "evaluation.period_env_steps=100000", "evaluation.episodes=1")
+  (fault,) = [e for e in told if isinstance(e, Faulted)]
+  assert fault.counts == {"refused_segments": 1, "lost_steps": 64}
+  assert fault.message.startswith(
+    "training_worker_0: a segment of 64 steps is refused: last_reward is not finite"
+  )
+  assert fault.env_steps == 64, "it was acted"
+  updates = [e.metrics for e in told if isinstance(e, Updated)]
+  assert len(updates) == 4
+  assert all(m["faults/skipped_updates"] == 0 for m in updates)
+  assert (told[-1].env_steps, told[-1].learner_steps) == (320, 16)
+  second = [e for e in told if isinstance(e, Acted)][1]
+  assert second.episode_lengths.tolist() == [9] * 4, "new games"
+
+
+def test_so_many_segments_in_a_row_end_the_run_with_a_last_state():
+  options = (FAULTY, "replay.max_refused_segments=2", "env.kwargs.sound_worlds=0")
+  config, told = configure(*options, "env.kwargs.how=nan"), []
+  said = (
+    r"training_worker_0: 2 segments in a row were refused, the last: last_reward .*max_refused_segments=2"
+  )
+  with pytest.raises(SegmentError, match=said):
+    told.extend(ppo_run.run(config, build.world_spec(config)))
+  assert [type(e) for e in told] == [Started, Acted, Faulted, Acted, Faulted, StateReady]
+  last = told[-1]
+  assert (last.is_final, last.env_steps, last.learner_steps, last.state.collectors) == (True, 128, 0, ())
+  again = run(FAULTY, "env.kwargs.episode=999999", "max_env_steps=192", state=last.state)
+  assert again[0].message == "PPO, one process; new games begin in all worlds"
+  assert (again[-1].env_steps, again[-1].learner_steps) == (192, 4)
+
+
+@pytest.mark.parametrize(("length", "is_in_it"), [(8, True), (5, False)])
+def test_frames_must_be_finite_that_after_a_segment_too(length, is_in_it):
+  """The fifth step of each world's first game shows NaN."""
+  config = configure(FAULTY, f"ppo.segment_length={length}", "ppo.history_length=3")
+  spec = build.world_spec(config)
+  network = make_network(config.ppo.network, spec)
+  state = init_state(network, config.ppo, spec, jax.random.PRNGKey(3))
+  env = make_vector(config.env.name, {"how": "nan_frame", "episode": 0}, 4, 0)
+  collector = Collector(network, config, env, 0)
+  segment, _ = collector.run(state)
+  assert np.isfinite(segment.frames).all() != is_in_it
+  with pytest.raises(ValueError, match="frame is not finite"):
+    collector.check(segment)
+  collector.begin_anew()
+  segment, _ = collector.run(state)
+  collector.check(segment)
+  assert np.isfinite(segment.value).all()
+
+
+@pytest.mark.parametrize(("scale", "factor"), [("true", 1.0), ("false", 255.0)])
+def test_a_run_s_network_sees_bytes_as_it_is_told(scale, factor):
+  spec = dataclasses.replace(build.world_spec(configure()), frame_dtype="uint8")
+  network = ppo_run.network_of(configure(f"ppo.scale_frames={scale}", "ppo.network.hidden_sizes=[]"), spec)
+  frames = np.full((1, 1, *spec.frame_shape), 255, np.uint8)
+  params = network.init(jax.random.PRNGKey(0), frames)
+  weights = np.asarray(params["value"]["w"])
+  assert float(network.apply(params, frames)[1][0]) == pytest.approx(factor * weights.sum(), rel=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["mlp", "conv"])
+def test_a_run_s_biases_begin_where_it_is_told(kind):
+  spec = build.world_spec(configure())
+  network = ppo_run.network_of(configure("ppo.initial_bias=0.05", f"ppo.network.kind={kind}"), spec)
+  params = network.init(jax.random.PRNGKey(0), np.zeros((1, 1, *spec.frame_shape), bool))
+  biases = np.concatenate([layer["b"] for layer in params.values()])
+  assert 0 <= biases.min() < 0.01
+  assert 0.04 < biases.max() < 0.05
+  assert all(layer["b"].any() for layer in params.values())
+
+
+def test_worlds_that_ppo_cannot_play_are_refused():
+  with pytest.raises(UserError, match=r"algorithm=ppo: .* one player"):
+    next(ppo_run.run(configure(), NIM_SPEC))
+  with pytest.raises(UserError, match=r"nature_conv: .* 36×36.* 10×5"):
+    run("ppo.network.kind=nature_conv")
+  config = configure()
+  with pytest.raises(UserError, match=r"--simulations=9: .* does not search"):
+    ppo_run.build_evaluator(config, build.world_spec(config), 9)
+
+
+def test_a_world_that_fails_ends_its_episode_with_the_value_of_its_last_sound_frame():
+  """Frames 0 … 9 are an episode, frame 14 is the last sound one of the next; all four worlds do the same."""
+  config = configure(
+    "env.name=tests.envs.faulty:make_env", "ppo.segment_length=16", "ppo.bootstrap_truncated=true"
+  )
+  spec = build.world_spec(config)
+  network = make_network(config.ppo.network, spec)
+  state = init_state(network, config.ppo, spec, jax.random.PRNGKey(3))
+  workers = config.workers
+  env = make_vector(config.env.name, {}, 4, 0, workers.max_env_faults, workers.env_timeout_s)
+  collector = Collector(network, config, env, 0)
+  segment, acted = collector.run(state)
+  assert segment.is_last[:, 0].tolist() == [t in (8, 13, 14) for t in range(16)]
+  assert segment.is_truncated[:, 0].tolist() == [t == 13 for t in range(16)]
+  assert segment.is_live[:, 0].tolist() == [t not in (9, 14) for t in range(16)]
+  advantage = np.asarray(generalized_advantages(segment, config.ppo))
+  expected = segment.reward[13] + config.ppo.discount * segment.value[14] - segment.value[13]
+  np.testing.assert_allclose(advantage[13], expected, rtol=1e-5)
+  assert acted.metrics["faults/env_errors"] == 4
+  assert acted.episode_returns.tolist() == [9.0] * 4
+  # The game that follows is told alone: nothing of what was cut off is in it.
+  _, then = collector.run(state)
+  assert (then.episode_returns.tolist(), then.episode_lengths.tolist()) == ([9.0] * 4, [9] * 4)

@@ -1,0 +1,391 @@
+"""Advantages, loss and updates of PPO: against slow oracles, and against tables made by hand."""
+
+import itertools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from moozi.baselines.ppo.network import PPONetwork, make_network
+from moozi.baselines.ppo.update import (
+  TERMS,
+  Batch,
+  PPOState,
+  Segment,
+  generalized_advantages,
+  init_state,
+  learning_rate_at,
+  make_batch,
+  make_loss,
+  make_optimizer,
+  make_round,
+  make_update,
+  minibatch_indices,
+)
+from moozi.core.ppo_config import PPOConfig
+from moozi.core.pytree import replace
+from tests.envs.environments import NIM_SPEC
+
+# A network whose params are its outputs: row i of a minibatch is row i of the tables.
+TABLE = PPONetwork(
+  init=lambda key, frames: None, apply=lambda params, frames: (params["logits"], params["value"])
+)
+PLAIN = PPOConfig(normalize_advantages=False, entropy_coef=0.0, value_coef=0.0)
+
+
+def graded(config: PPOConfig):
+  """(params, batch) to ((loss, scalars), gradient)."""
+  return jax.jit(jax.value_and_grad(make_loss(TABLE, config), has_aux=True))
+
+
+def loss_of(config: PPOConfig, params, batch: Batch):
+  return jax.jit(make_loss(TABLE, config))(params, batch)
+
+
+def changed(config: PPOConfig, **changes) -> PPOConfig:
+  return PPOConfig.model_validate(config.model_dump() | changes)
+
+
+# --- advantages ---------------------------------------------------------------------------------------
+
+
+def random_segment(seed: int, length: int, width: int, end: float = 0.3, truncated: float = 0.5) -> Segment:
+  """Episodes as worlds show them: after a last frame comes a first one, with reward 0."""
+  random = np.random.default_rng(seed)
+  is_last = np.zeros((length + 1, width), bool)
+  for t in range(length + 1):
+    is_last[t] = random.random(width) < end
+    if t:
+      is_last[t] &= ~is_last[t - 1]
+  reward = np.where(is_last[:-1], 0.0, random.normal(size=(length, width))).astype(np.float32)
+  return Segment(
+    frames=random.random((length, width, 1, 1, 1, 2)).astype(np.float32),
+    legal_actions_mask=np.ones((length, width, 4), bool),
+    action=random.integers(1, 4, (length, width)).astype(np.int32),
+    log_prob=random.normal(size=(length, width)).astype(np.float32),
+    value=random.normal(size=(length + 1, width)).astype(np.float32),
+    is_live=~is_last[:-1],
+    reward=reward,
+    is_last=is_last[1:],
+    is_truncated=is_last[1:] & (random.random((length, width)) < truncated),
+  )
+
+
+def slow_advantages(segment: Segment, config: PPOConfig) -> np.ndarray:
+  """Each by itself, from the definition: the sum over l of (γλ)^l δ_{t+l} up to its episode's end."""
+  length, width = segment.action.shape
+  out = np.zeros((length, width))
+  for t, b in itertools.product(range(length), range(width)):
+    if not segment.is_live[t, b]:
+      continue
+    weight = 1.0
+    for s in range(t, length):
+      reward = float(segment.reward[s, b])
+      if config.clip_rewards:
+        reward = (reward > 0) - (reward < 0)
+      if not segment.is_last[s, b] or (segment.is_truncated[s, b] and config.bootstrap_truncated):
+        reward += config.discount * float(segment.value[s + 1, b])
+      out[t, b] += weight * (reward - float(segment.value[s, b]))
+      weight *= config.discount * config.gae_lambda
+      if segment.is_last[s, b]:
+        break
+  return out
+
+
+@settings(max_examples=20)
+@given(
+  seed=st.integers(0, 2**31),
+  length=st.sampled_from([1, 9]),
+  end=st.sampled_from([0.0, 0.2, 0.6, 1.0]),
+  discount=st.sampled_from([0.0, 0.9, 1.0]),
+  gae_lambda=st.sampled_from([0.0, 0.95, 1.0]),
+  bootstrap=st.booleans(),
+  clip=st.booleans(),
+)
+def test_advantages_are_those_of_the_definition(seed, length, end, discount, gae_lambda, bootstrap, clip):
+  segment = random_segment(seed, length, 6, end)
+  config = PPOConfig(
+    discount=discount, gae_lambda=gae_lambda, bootstrap_truncated=bootstrap, clip_rewards=clip
+  )
+  np.testing.assert_allclose(
+    generalized_advantages(segment, config), slow_advantages(segment, config), rtol=1e-4, atol=1e-5
+  )
+
+
+def one_lane(is_last, is_truncated, reward, value) -> Segment:
+  segment = random_segment(0, len(reward), 1)
+  is_last = np.array(is_last, bool)
+  return replace(
+    segment,
+    value=np.array(value, np.float32)[:, None],
+    reward=np.array(reward, np.float32)[:, None],
+    is_last=is_last[1:, None],
+    is_truncated=np.array(is_truncated, bool)[1:, None],
+    is_live=~is_last[:-1, None],
+  )
+
+
+def test_advantages_by_hand():
+  """γ = ½, λ = ½. Frames 0 1 | 2 (last) | 3 4: an end in the middle, the segment's end at frame 4."""
+  config = PPOConfig(discount=0.5, gae_lambda=0.5)
+  last = [0, 0, 1, 0, 0]
+  value = [1.0, 2.0, 8.0, 4.0, 6.0]
+  reward = [0.0, 3.0, 0.0, 1.0]  # on leaving frames 0, 1, 2, 3
+  # δ_3 = 1 + ½·6 - 4 = 0; frame 2 is last: no sample; δ_1 = 3 - 2 = 1; δ_0 = 0 + ½·2 - 1 = 0, A_0 = 0 + ¼·1
+  terminal = one_lane(last, [0] * 5, reward, value)
+  np.testing.assert_allclose(generalized_advantages(terminal, config)[:, 0], [0.25, 1.0, 0.0, 0.0])
+  truncated = one_lane(last, [0, 0, 1, 0, 0], reward, value)
+  np.testing.assert_allclose(generalized_advantages(truncated, config)[:, 0], [0.25, 1.0, 0.0, 0.0])
+  # with the value of the last frame: δ_1 = 3 + ½·8 - 2 = 5, and nothing of the next episode
+  bootstrapped = generalized_advantages(truncated, changed(config, bootstrap_truncated=True))
+  np.testing.assert_allclose(bootstrapped[:, 0], [1.25, 5.0, 0.0, 0.0])
+  bootstrapped = generalized_advantages(terminal, changed(config, bootstrap_truncated=True))
+  np.testing.assert_allclose(
+    bootstrapped[:, 0], [0.25, 1.0, 0.0, 0.0], err_msg="an end of the task has no value"
+  )
+
+
+def test_a_batch_is_the_segment_flat_and_targets_are_advantages_plus_values():
+  segment = random_segment(3, 5, 2)
+  config = PPOConfig(num_envs=2, segment_length=5, num_minibatches=2)
+  batch, metrics = make_batch(segment, config)
+  advantage = np.asarray(generalized_advantages(segment, config))
+  np.testing.assert_array_equal(batch.frames, segment.frames.reshape(10, 1, 1, 1, 2))
+  np.testing.assert_array_equal(batch.action, segment.action.reshape(-1))
+  np.testing.assert_allclose(batch.target, (advantage + segment.value[:-1]).reshape(-1))
+  live = segment.is_live.reshape(-1)
+  targets, values = np.asarray(batch.target)[live], np.asarray(batch.value)[live]
+  explained = 1 - np.var(targets - values) / np.var(targets)
+  assert metrics["ppo/explained_variance"] == pytest.approx(explained, abs=1e-4)
+  assert metrics["ppo/live_share"] == pytest.approx(live.mean())
+  assert 0 < live.mean() < 1
+
+
+# --- loss ---------------------------------------------------------------------------------------------
+
+
+def table_batch(ratio, advantage, old_value=None, target=None, is_live=None) -> tuple[dict, Batch]:
+  """Two legal actions of probability ½ each now, so that the old probability is ½ / ratio."""
+  size = len(ratio)
+  zeros = np.zeros(size, np.float32)
+  batch = Batch(
+    frames=np.zeros((size, 1, 1, 1, 1), np.float32),
+    legal_actions_mask=np.tile([False, True, True], (size, 1)),
+    action=np.ones(size, np.int32),
+    log_prob=(math.log(0.5) - np.log(ratio)).astype(np.float32),
+    value=zeros if old_value is None else np.array(old_value, np.float32),
+    advantage=np.array(advantage, np.float32),
+    target=zeros if target is None else np.array(target, np.float32),
+    is_live=np.ones(size, bool) if is_live is None else np.array(is_live, bool),
+  )
+  return {"logits": np.zeros((size, 3), np.float32), "value": zeros}, batch
+
+
+def test_the_objective_is_clipped_on_both_sides_and_only_where_that_is_worse():
+  params, batch = table_batch(ratio=[1.5, 1.5, 0.5, 0.5, 1.1], advantage=[1, -1, 1, -1, 2])
+  (total, metrics), grads = graded(PLAIN)(params, batch)
+  # smaller of both: 1.2 (clipped), -1.5, 0.5, -0.8 (clipped), 2.2
+  assert total == pytest.approx(-(1.2 - 1.5 + 0.5 - 0.8 + 2.2) / 5, abs=1e-5)
+  assert metrics["loss/policy"] == pytest.approx(float(total))
+  assert metrics["ppo/clip_fraction"] == pytest.approx(0.8)
+  slope = np.asarray(grads["logits"][:, 1])
+  # d/dlogit of the ratio is ratio · (1 - ½); nothing where it is clipped
+  np.testing.assert_allclose(slope, [0, 0.15, -0.05, 0, -0.22], atol=1e-5)
+  np.testing.assert_array_equal(grads["logits"][:, 0], 0.0)
+  log_ratio = np.log([1.5, 1.5, 0.5, 0.5, 1.1])
+  assert metrics["ppo/approx_kl_k1"] == pytest.approx(-log_ratio.mean(), abs=1e-5)
+  assert metrics["ppo/approx_kl"] == pytest.approx((np.exp(log_ratio) - 1 - log_ratio).mean(), abs=1e-5)
+
+
+def test_the_value_is_clipped_where_that_is_worse():
+  params, batch = table_batch([1] * 4, [0] * 4, old_value=[1, 1, 1, 1], target=[2, 2, 1, 0])
+  params["value"] = np.array([1.1, 1.5, 1.5, 0.5], np.float32)
+  (total, metrics), grads = graded(changed(PLAIN, value_coef=1.0))(params, batch)
+  # 0.9² either way; 0.5² or (1.2 - 2)²; 0.5² or 0.2²; 0.5² or 0.8²
+  assert total == pytest.approx(0.5 * (0.81 + 0.64 + 0.25 + 0.64) / 4, abs=1e-6)
+  assert metrics["loss/value"] == pytest.approx(float(total))
+  np.testing.assert_allclose(grads["value"], np.array([-0.9, 0, 0.5, 0]) / 4, atol=1e-6)
+  unclipped = loss_of(changed(PLAIN, value_coef=1.0, clip_value=False), params, batch)
+  assert unclipped[0] == pytest.approx(0.5 * (0.81 + 0.25 + 0.25 + 0.25) / 4, abs=1e-6)
+
+
+def test_the_parts_are_weighed_and_the_entropy_is_a_bonus():
+  params, batch = table_batch([1, 1], [1, 2], old_value=[0, 0], target=[1, 3])
+  params["logits"] = np.log(np.array([[9.0, 0.5, 0.5], [9.0, 0.2, 0.8]], np.float32))
+  batch = replace(batch, log_prob=np.log([0.5, 0.2]).astype(np.float32))
+  total, metrics = loss_of(changed(PLAIN, entropy_coef=0.3, value_coef=0.7), params, batch)
+  entropy = (math.log(2) - 0.2 * math.log(0.2) - 0.8 * math.log(0.8)) / 2
+  assert metrics["loss/entropy"] == pytest.approx(entropy, abs=1e-6), "of the legal actions alone"
+  assert total == pytest.approx(-1.5 - 0.3 * entropy + 0.7 * 0.5 * 5, abs=1e-5)
+
+
+def test_advantages_are_normalized_in_the_minibatch_over_live_samples():
+  advantage = np.array([1.0, 2.0, 6.0, 100.0], np.float32)
+  params, batch = table_batch([1.1, 0.9, 1.0, 1.0], advantage, is_live=[1, 1, 1, 0])
+  total = loss_of(changed(PLAIN, normalize_advantages=True), params, batch)[0]
+  live = advantage[:3]
+  by_hand = replace(batch, advantage=np.append((live - live.mean()) / live.std(), 0.0).astype(np.float32))
+  assert total == pytest.approx(float(loss_of(PLAIN, params, by_hand)[0]), rel=1e-5)
+  assert total != pytest.approx(float(loss_of(PLAIN, params, batch)[0]), rel=1e-2)
+
+
+def test_a_last_frame_has_no_part_in_the_loss_and_no_gradient():
+  """Whatever stands there: a discarded action that was never legal, a value and advantage of any size."""
+  config = PPOConfig()
+  params, batch = table_batch([1.1, 0.9, 1.05], [1, -2, 3], old_value=[0, 1, 2], target=[1, 1, 1])
+  lone = loss_of(config, params, batch)
+  more = {"logits": np.zeros((5, 3), np.float32), "value": np.array([0, 0, 0, 9, -9], np.float32)}
+  extended = Batch(
+    frames=np.zeros((5, 1, 1, 1, 1), np.float32),
+    legal_actions_mask=np.array([[0, 1, 1]] * 3 + [[0, 1, 1], [1, 0, 0]], bool),  # truncated, terminal
+    action=np.array([1, 1, 1, 0, 0], np.int32),
+    log_prob=np.append(batch.log_prob, [0, -40]).astype(np.float32),
+    value=np.append(batch.value, [1e6, 5]).astype(np.float32),
+    advantage=np.append(batch.advantage, [1e6, -3]).astype(np.float32),
+    target=np.append(batch.target, [7, 7]).astype(np.float32),
+    is_live=np.array([1, 1, 1, 0, 0], bool),
+  )
+  (total, metrics), grads = graded(config)(more, extended)
+  assert total == pytest.approx(float(lone[0]), rel=1e-6)
+  for name, value in lone[1].items():
+    assert metrics[name] == pytest.approx(float(value), rel=1e-6), name
+  np.testing.assert_array_equal(grads["logits"][3:], 0.0)
+  np.testing.assert_array_equal(grads["value"][3:], 0.0)
+  assert np.isfinite(grads["logits"]).all()
+  assert np.abs(grads["logits"][:3, 1:]).min() > 0
+
+
+def test_a_minibatch_of_last_frames_alone_has_no_loss_and_no_gradient():
+  params, batch = table_batch([1.1, 0.9], [1, -2], target=[5, 5], is_live=[0, 0])
+  (total, _), grads = graded(PPOConfig())(params, batch)
+  assert total == 0.0
+  assert all((np.asarray(g) == 0).all() for g in jax.tree_util.tree_leaves(grads))
+
+
+# --- updates ------------------------------------------------------------------------------------------
+
+
+def test_every_epoch_visits_every_sample_once_in_an_order_of_its_own():
+  config = PPOConfig(num_envs=4, segment_length=6, num_epochs=3, num_minibatches=8)
+  indices = np.asarray(minibatch_indices(jax.random.PRNGKey(0), config))
+  assert indices.shape == (24, 3)
+  epochs = indices.reshape(3, 24)
+  for epoch in epochs:
+    np.testing.assert_array_equal(np.sort(epoch), np.arange(24))
+  assert len({tuple(e) for e in epochs} | {tuple(range(24))}) == 4
+  assert (indices != minibatch_indices(jax.random.PRNGKey(1), config)).any()
+
+
+def test_gradients_are_clipped_together_and_epsilon_is_adams():
+  grads = {"a": jnp.array([3.0]), "b": jnp.array([4.0])}
+  optimizer = make_optimizer(PPOConfig(adam_epsilon=1.0))
+  out, _ = optimizer.update(grads, optimizer.init(grads))
+  # to norm ½: 0.3 and 0.4; Adam's first direction is g / (|g| + ε)
+  np.testing.assert_allclose([out["a"][0], out["b"][0]], [0.3 / 1.3, 0.4 / 1.4], rtol=1e-5)
+  optimizer = make_optimizer(PPOConfig(adam_epsilon=1.0, max_grad_norm=None))
+  out, _ = optimizer.update(grads, optimizer.init(grads))
+  np.testing.assert_allclose([out["a"][0], out["b"][0]], [3 / 4, 4 / 5], rtol=1e-5)
+  optimizer = make_optimizer(PPOConfig())
+  tiny = {"a": jnp.array([1e-5])}
+  np.testing.assert_allclose(optimizer.update(tiny, optimizer.init(tiny))[0]["a"], [0.5], rtol=1e-3)
+
+
+def test_the_learning_rate_falls_linearly_over_the_rounds():
+  config = PPOConfig(learning_rate=0.8, num_envs=2, segment_length=50)
+  rates = [learning_rate_at(config, steps, 350) for steps in (0, 100, 200, 300, 400, 500)]
+  np.testing.assert_allclose(rates, [0.8, 0.6, 0.4, 0.2, 0.0, 0.0], atol=1e-9)
+  flat = changed(config, anneal_learning_rate=False)
+  assert learning_rate_at(flat, 300, 350) == 0.8
+
+
+@pytest.fixture(scope="module")
+def problem():
+  config = PPOConfig(num_envs=3, segment_length=8, num_epochs=2, num_minibatches=3)
+  config = changed(config, network={"hidden_sizes": (8,)})
+  network = make_network(config.network, NIM_SPEC)
+  state = jax.jit(lambda key: init_state(network, config, NIM_SPEC, key))(jax.random.PRNGKey(0))
+  return config, network, random_segment(1, 8, 3), jax.device_get(state), make_round(network, config)
+
+
+def fresh(problem) -> PPOState:
+  """A state of its own: a round donates what it is given."""
+  return jax.tree_util.tree_map(lambda x: jnp.array(x, copy=True), problem[3])
+
+
+@pytest.mark.slow
+def test_a_round_is_its_minibatches_one_after_another(problem):
+  config, network, segment, _, run_round = problem
+  state, metrics, _ = run_round(fresh(problem), segment, jnp.float32(0.01))
+  expected = fresh(problem)
+  rng_key, order_key = jax.random.split(expected.rng_key)
+  batch, _ = make_batch(segment, config)
+  update, norms = jax.jit(make_update(network, config)), []
+  for row in np.asarray(minibatch_indices(order_key, config)):
+    expected, scalars, _ = update(expected, batch, row, jnp.float32(0.01))
+    norms.append(float(scalars["update/grad_norm"]))
+  assert int(state.learner_step) == 6
+  for a, b in zip(
+    jax.tree_util.tree_leaves(state.params), jax.tree_util.tree_leaves(expected.params), strict=True
+  ):
+    np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7)
+  np.testing.assert_array_equal(state.rng_key, rng_key)
+  assert metrics["update/grad_norm"] == pytest.approx(np.mean(norms), rel=1e-4)
+  assert metrics["faults/skipped_updates"] == 0
+
+
+@pytest.mark.slow
+def test_a_round_is_the_same_inside_one_loop(problem, monkeypatch):
+  """As it is compiled for other devices than the CPU."""
+  config, network, segment, _, run_round = problem
+  one_by_one, metrics, bad_term = run_round(fresh(problem), segment, jnp.float32(0.01))
+  monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+  scanned, scanned_metrics, scanned_term = make_round(network, config)(
+    fresh(problem), segment, jnp.float32(0.01)
+  )
+  for a, b in zip(jax.tree_util.tree_leaves(one_by_one), jax.tree_util.tree_leaves(scanned), strict=True):
+    np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
+  np.testing.assert_array_equal(bad_term, scanned_term)
+  assert metrics.keys() == scanned_metrics.keys()
+  for name, value in metrics.items():
+    assert scanned_metrics[name] == pytest.approx(float(value), rel=1e-3, abs=1e-6), name
+
+
+def test_an_update_that_is_not_finite_changes_nothing_and_is_counted(problem):
+  _, _, segment, _, run_round = problem
+  state = fresh(problem)
+  before = jax.tree_util.tree_map(np.array, (state.params, state.opt_state))
+  bad = replace(segment, reward=np.full_like(segment.reward, np.nan))
+  state, metrics, bad_term = run_round(state, bad, jnp.float32(0.01))
+  after = (state.params, state.opt_state)
+  for a, b in zip(jax.tree_util.tree_leaves(before), jax.tree_util.tree_leaves(after), strict=True):
+    np.testing.assert_array_equal(a, b)
+  assert metrics["faults/skipped_updates"] == 6
+  assert [TERMS[code] for code in bad_term] == ["loss/policy"] * 6
+  assert int(state.learner_step) == 6
+
+
+def test_one_sample_that_is_not_finite_costs_its_minibatch_in_each_epoch(problem):
+  """The first step of a lane: no advantage before it takes anything from it."""
+  config, _, segment, _, run_round = problem
+  reward, is_live = segment.reward.copy(), segment.is_live.copy()
+  reward[0, 0], is_live[0, 0] = np.nan, True
+  state = fresh(problem)
+  before = jax.tree_util.tree_map(np.array, state.params)
+  state, metrics, bad_term = run_round(
+    state, replace(segment, reward=reward, is_live=is_live), jnp.float32(0.01)
+  )
+  assert metrics["faults/skipped_updates"] == config.num_epochs == 2
+  assert ((bad_term >= 0).reshape(2, 3).sum(axis=1) == 1).all()
+  assert np.isfinite(metrics["loss/total"]), "of the updates that were made"
+  for a, b in zip(jax.tree_util.tree_leaves(before), jax.tree_util.tree_leaves(state.params), strict=True):
+    assert np.isfinite(b).all()
+    assert (a != b).any()
+
+
+def test_a_state_is_all_arrays(problem):
+  state = fresh(problem)
+  assert all(isinstance(leaf, jax.Array) for leaf in jax.tree_util.tree_leaves(state))

@@ -1,0 +1,148 @@
+"""PPO through `moozi train` and `moozi evaluate`: it learns Catch, and what does not fit is refused."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from moozi import cli
+from moozi.core.config import Config, EnvConfig
+from moozi.envs.registry import world_spec
+from moozi.io.checkpoints import expected_of, read_checkpoint_info, save_checkpoint
+from moozi.io.metrics import read_metrics
+from tests.tiny_run import TINY as TINY_MUZERO
+
+SETTINGS = (
+  "algorithm=ppo",
+  "max_env_steps=20480",
+  "ppo.num_envs=16",
+  "ppo.segment_length=32",
+  "ppo.learning_rate=2.5e-3",
+  "evaluation.max_random_starts=0",
+  "evaluation.final_episodes=50",
+  "evaluation.period_env_steps=10000",
+  "logging.progress=none",
+)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory) -> Path:
+  return tmp_path_factory.mktemp("ppo")
+
+
+def command(*arguments) -> int:
+  with pytest.raises(SystemExit) as caught:
+    cli.main([str(a) for a in arguments])
+  return caught.value.code
+
+
+@pytest.fixture(scope="module")
+def config_file(runs) -> Path:
+  path = runs / "catch.yaml"
+  path.write_text(f"env: {{name: 'tiny:catch'}}\nrun: {{dir: {runs}}}\n")
+  return path
+
+
+@pytest.fixture(scope="module")
+def trained(runs, config_file) -> Path:
+  """A run that any test here may read."""
+  assert command("train", config_file, "run.name=first", *SETTINGS) == 0
+  return runs / "first"
+
+
+@pytest.fixture
+def refused(capfd):
+  def run(*arguments) -> str:
+    capfd.readouterr()
+    assert command(*arguments) == 2
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert err.startswith("moozi: error: ")
+    assert err.count("\n") == 1
+    return err
+
+  return run
+
+
+def test_catch_is_learned(trained):
+  summary = json.loads((trained / "summary.json").read_text())
+  assert summary["test_return_mean"] >= 0.95
+  assert summary["env_steps"] == 20480
+  assert summary["sample_reuse"] == 4.0
+  ticks = read_metrics(trained / "metrics.jsonl")
+  assert any("ppo/explained_variance" in tick for tick in ticks)
+  assert "train/return_mean" in ticks[-1]
+  assert list((trained / "gifs").glob("*.gif"))
+
+
+def test_evaluation_plays_a_checkpoint_again(trained, capfd):
+  summary = json.loads((trained / "summary.json").read_text())
+  assert command("evaluate", trained, "--episodes", "50", "--json", "--returns") == 0
+  figures = json.loads(capfd.readouterr().out)
+  assert figures["return_mean"] == summary["test_return_mean"] == np.mean(figures["returns"])
+  assert len(figures["lengths"]) == 50
+  assert np.mean(figures["lengths"]) == figures["length_mean"]
+  assert figures["env_steps"] == 20480
+
+
+def test_evaluation_without_a_search_takes_no_simulations(trained, refused):
+  assert "--simulations=9: this run's algorithm is ppo" in refused("evaluate", trained, "--simulations", 9)
+
+
+def test_a_run_starts_from_a_checkpoint_of_its_own_algorithm_only(trained, config_file, runs, refused):
+  start = f"checkpoint.start_from={trained}"
+  status = command(
+    "train", config_file, "run.name=second", *SETTINGS, start, "max_env_steps=512", "evaluation.gif=false"
+  )
+  assert status == 0
+  summary = json.loads((runs / "second" / "summary.json").read_text())
+  assert summary["learner_steps"] == 40 * 16 + 16
+  assert summary["test_return_mean"] >= 0.95
+  said = refused("train", config_file, "run.name=third", *TINY_MUZERO, "runtime=local", start)
+  assert "a checkpoint of another algorithm: algorithm is ppo there and muzero here" in said
+  said = refused("train", config_file, "run.name=third", *SETTINGS, start, "ppo.network.hidden_sizes=[32]")
+  assert "a checkpoint of another network: network.hidden_sizes" in said
+  said = refused("train", config_file, "run.name=third", *SETTINGS, start, "ppo.scale_frames=false")
+  assert "a checkpoint of another network: network.scale_frames" in said
+  assert not (runs / "third").exists()
+
+
+def test_a_run_goes_on_seeing_frames_as_it_did(trained, refused):
+  said = refused("train", "--resume", trained, "ppo.scale_frames=false", "max_env_steps=30000")
+  assert "ppo.scale_frames=False: a run cannot change it (it began with True)" in said
+  said = refused("train", "--resume", trained, "ppo.initial_bias=0.05", "max_env_steps=30000")
+  assert "ppo.initial_bias=0.05: a run cannot change it (it began with 0.0)" in said
+
+
+@pytest.mark.parametrize("is_named", [True, False])
+def test_a_run_of_muzeros_is_no_start_for_ppo(config_file, runs, refused, is_named):
+  """Nor is one from before runs named their algorithm."""
+  config = Config(env=EnvConfig(name="tiny:catch"))
+  meta = {"env_steps": 9, "learner_steps": 3} | expected_of(config, world_spec("tiny:catch"))
+  if not is_named:
+    del meta["algorithm"]
+  path = save_checkpoint(runs / "muzero", f"named_{is_named}", {"x": np.zeros(2)}, meta)
+  said = refused("train", config_file, "run.name=fourth", *SETTINGS, f"checkpoint.start_from={path}")
+  assert "a checkpoint of another algorithm: algorithm is muzero there and ppo here" in said
+  assert read_checkpoint_info(path, expected_of(config, world_spec("tiny:catch"))).env_steps == 9
+
+
+@pytest.mark.parametrize(
+  ("override", "said"),
+  [
+    ("ppo.num_minibatches=3", "ppo: num_minibatches=3: must divide"),
+    ("ppo.clip_rang=0.1", "did you mean ppo.clip_range?"),
+    ("ppo.network.kind=cnn", "ppo.network.kind"),
+    ("ppo.network.kind=nature_conv", "needs frames of at least 36×36"),
+    ("algorithm=pppo", "algorithm"),
+    ("ppo.gae_lambda=2", "ppo.gae_lambda=2: must be at most 1"),
+    (
+      "workers.rollout=scan",
+      "workers.rollout=scan: algorithm=ppo plays step by step; allowed are auto and step",
+    ),
+  ],
+)
+def test_bad_settings_are_refused_and_leave_no_run(config_file, runs, refused, override, said):
+  assert said in refused("train", config_file, "run.name=bad", *SETTINGS, override)
+  assert not (runs / "bad").exists()

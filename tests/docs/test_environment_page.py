@@ -1,0 +1,93 @@
+"""The page on a user's own worlds: its example is run as it stands there."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PAGE = Path(__file__).parents[2] / "docs" / "own_world.md"
+# Not the example's own numbers: they take a minute.
+QUICK = (
+  *("runtime=local", "max_env_steps=128", "replay.min_steps_to_learn=64", "replay.capacity=4096"),
+  *("workers.num_envs=4", "learner.batch_size=16", "learner.updates_per_call=2"),
+  *("network.latent_size=16", "network.head_size=16", "targets.unroll_steps=1", "targets.n_step=2"),
+  *("planners.train.num_simulations=2", "planners.test.num_simulations=2", "learner.consistency_coef=0"),
+  *("evaluation.num_envs=2", "evaluation.final_episodes=2", "evaluation.gif=false"),
+  *("logging.progress=none", "logging.tensorboard=false"),
+)
+
+
+def blocks(kind: str) -> list[str]:
+  return re.findall(rf"```{kind}\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+
+
+def moozi(folder: Path, *arguments: str) -> subprocess.CompletedProcess:
+  """Runs the command as it is installed: the current folder is not on Python's path by itself."""
+  code = "import sys; sys.path.remove(''); from moozi.cli import main; main()"
+  root = Path(__file__).parents[2]
+  return subprocess.run(
+    [sys.executable, "-c", f"import sys; sys.path.append({str(root)!r}); {code}", *arguments],
+    cwd=folder,
+    capture_output=True,
+    text=True,
+    timeout=300,
+    check=False,
+  )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+  """The page's files, written where the page says."""
+  folder = tmp_path_factory.mktemp("own")
+  world, gym_world = blocks("python")
+  (config,) = blocks("yaml")
+  (folder / "my_worlds.py").write_text(world)
+  (folder / "gym_worlds.py").write_text(f"import numpy as np\n{gym_world}")
+  (folder / "hallway.yaml").write_text(config)
+  return folder
+
+
+def commands() -> list[list[str]]:
+  (text,) = blocks("sh")
+  return [line.split() for line in text.splitlines()]
+
+
+@pytest.mark.slow
+def test_the_example_trains_and_is_evaluated(folder):
+  train, evaluate = commands()
+  done = moozi(folder, *train[1:], *QUICK)
+  assert done.returncode == 0, done.stderr
+  done = moozi(folder, *evaluate[1:], "--episodes", "3", "--json")
+  assert done.returncode == 0, done.stderr
+  assert json.loads(done.stdout)["env"] == "my_worlds:make_env"
+  done = moozi(folder, *[a for a in evaluate[1:] if a != "--allow-code"])
+  assert done.returncode == 2
+  assert "--allow-code" in done.stderr
+  assert done.stderr.count("\n") == 1
+
+
+def test_the_gymnasium_example_plays_alike(folder, monkeypatch):
+  pytest.importorskip("gymnasium")
+  from moozi.envs import registry
+
+  monkeypatch.chdir(folder)
+  monkeypatch.setattr(sys, "path", list(sys.path))
+  gym_spec = registry.world_spec("gym_worlds:GymHallway")
+  own_spec = registry.world_spec("my_worlds:make_env", length=5)
+  assert gym_spec.frame_shape == own_spec.frame_shape == (1, 1, 2)
+  for name in ("gym_worlds:GymHallway", "my_worlds:make_env"):
+    env = registry.make(name, seed=1)
+    rewards = set()
+    for _ in range(20):
+      step = env.reset()
+      goal = step.observation.frame[0, 0, 1]
+      while not step.last():
+        step = env.step(1)
+      assert step.reward == goal  # bounded by 5, so a frame's goal is 1 or -1
+      rewards.add(step.reward)
+    assert rewards == {-1.0, 1.0}
+  for module in ("gym_worlds", "my_worlds"):
+    sys.modules.pop(module, None)

@@ -1,0 +1,170 @@
+"""docs/metrics.md names every metric of a run, of MooZi's and of PPO's, and no other."""
+
+import fnmatch
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from moozi import cli
+from moozi.core.actor_report import ends, idle_share
+from moozi.io.metrics import TICK_KEYS, read_metrics
+from moozi.io.timeline import read_timeline
+from tests.baselines.ppo.conftest import TINY as PPO_TINY
+from tests.io.test_metrics import events_in
+from tests.tiny_run import TINY
+
+PAGE = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
+REST, HISTOGRAMS = PAGE.split("\n## Histograms\n")
+SCALARS, PPO = REST.split("\n## PPO\n")
+LOCAL = ("logging.period_s=1e-9", "logging.progress=none", "evaluation.gif=false")
+
+
+def named(page: str) -> tuple[set[str], set[str]]:
+  """Patterns on a page: those that every run has, and those in italics."""
+  always, some = set(), set()
+  for line in page.splitlines():
+    if not line.startswith("| ") or line.startswith("| name"):
+      continue
+    cell = line.split(" | ")[0]
+    for star, name in re.findall(r"(\*?)`([a-z_0-9]+/[a-z_0-9*/]+)`", cell):
+      (some if star else always).add(re.sub(r"_k$", "_[0-9]", name))
+  return always, some
+
+
+def unnamed(found: Iterable[str], *pages: str) -> set[str]:
+  """Those of the names that no pattern of the pages is of."""
+  patterns = set().union(*(p for page in pages for p in named(page)))
+  return {name for name in found if not any(fnmatch.fnmatchcase(name, p) for p in patterns)}
+
+
+def unwritten(patterns: Iterable[str], found: Iterable[str]) -> set[str]:
+  """Those of the patterns that no name is of."""
+  return {pattern for pattern in patterns if not fnmatch.filter(found, pattern)}
+
+
+def train(folder: Path, *options: str) -> Path:
+  """A short run in one process."""
+  config = folder / "config.yaml"
+  config.write_text("runtime: local\n")
+  with pytest.raises(SystemExit) as ended:
+    cli.main(["train", str(config), *options, *LOCAL, f"run.dir={folder}", "run.name=one"])
+  assert ended.value.code == 0
+  return folder / "one"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> Path:
+  options = ["replay.sampling=rank", "reanalyze.ratio=0.5", "reanalyze.batch_size=16"]
+  options += [
+    "logging.histogram_period_updates=10",
+    "logging.parameter_histograms=true",
+    "timeline.seconds=1e6",
+  ]
+  return train(tmp_path_factory.mktemp("metrics"), *TINY, *options)
+
+
+@pytest.fixture(scope="module")
+def names(run) -> set[str]:
+  return set().union(*read_metrics(run / "metrics.jsonl")) - set(TICK_KEYS)
+
+
+@pytest.fixture(scope="module")
+def histograms(run) -> dict[str, int]:
+  """How often each came."""
+  values = [v for e in events_in(run / "tensorboard") for v in e.summary.value if v.HasField("histo")]
+  return {tag: sum(v.tag == tag for v in values) for tag in {v.tag for v in values}}
+
+
+def test_every_metric_is_on_the_page(names, histograms):
+  assert unnamed(names, SCALARS) == unnamed(histograms, HISTOGRAMS) == set()
+  assert len(names) >= 50, "the thesis asks for fifty"
+
+
+def test_every_metric_on_the_page_is_written(names, histograms):
+  for found, page in ((names, SCALARS), (histograms, HISTOGRAMS)):
+    always, _ = named(page)
+    assert always
+    assert unwritten(always, found) == set()
+
+
+def test_what_is_asked_for_by_name_is_there(names):
+  """Of a run in one process; `actors/test_driver.py` has work in flight."""
+  actors = {"parameter_server", "replay_buffer", "training_worker_0", "reanalyze_worker_0", "testing_worker"}
+  assert {f"system/busy_share/{name}" for name in actors} <= names
+  assert {"search/depth_mean", "search/depth_max", "system/memory_mib", "system/memory_mib/driver"} <= names
+
+
+def test_every_term_is_told_at_every_unroll_step(names):
+  steps = {"policy": {0, 1, 2}, "value": {0, 1, 2}, "reward": {1, 2}}
+  for term, told in steps.items():
+    found = {int(n.rpartition("_")[2]) for n in names if re.fullmatch(rf"loss/{term}_\d+", n)}
+    assert found == told
+  assert {"loss/policy", "loss/value", "loss/reward", "loss/consistency", "loss/l2", "loss/total"} <= names
+
+
+def test_reanalyze_is_told_where_there_is_some(run, names):
+  _, some = named(SCALARS)
+  figures = {p for p in some if p.startswith("reanalyze/")} | {"system/reanalyzed_per_s"}
+  assert len(figures) >= 6
+  assert unwritten(figures, names) == set()
+  ticks = read_metrics(run / "metrics.jsonl")
+  ratios = [tick["reanalyze/ratio"] for tick in ticks if "reanalyze/ratio" in tick]
+  assert ratios[-1] == pytest.approx(0.5, abs=0.1)
+  assert max(tick.get("replay/searched_again_share", 0.0) for tick in ticks) > 0
+  assert max(tick.get("system/reanalyzed_per_s", 0.0) for tick in ticks) > 0
+
+
+def test_a_ppo_run_is_on_the_page_too(tmp_path):
+  found = set().union(*read_metrics(train(tmp_path, *PPO_TINY) / "metrics.jsonl")) - set(TICK_KEYS)
+  assert unnamed(found, SCALARS, PPO) == set()
+  assert unwritten(named(PPO)[0], found) == set()
+  # What it has of the other tables is what the page says.
+  sections = dict(part.split("\n", 1) for part in SCALARS.split("\n## ")[1:])
+  ours = [sections[title] for title in ("What it comes to", "The update", "The machine")]
+  assert unnamed(found, PPO, *ours) == set()
+
+
+def test_depths_and_shares_are_in_their_bounds(run):
+  ticks = read_metrics(run / "metrics.jsonl")
+  # Four simulations; a step whose every frame is an end, one in eight at most, counts as none.
+  for name, high in (("search/depth_mean", 2.5), ("search/depth_max", 4)):
+    assert all(7 / 8 <= tick[name] <= high for tick in ticks if name in tick)
+  assert all(
+    tick["search/depth_mean"] <= tick["search/depth_max"] for tick in ticks if "search/depth_max" in tick
+  )
+  busy = [{n: x for n, x in tick.items() if n.startswith("system/busy_share/")} for tick in ticks]
+  # One process: whatever it did, it did one thing at a time.
+  assert all(sum(shares.values()) <= 1 + 1e-9 for shares in busy)
+  assert any(sum(shares.values()) > 0 for shares in busy)
+
+
+def test_histograms_come_by_updates_and_in_tensorboard_alone(run, histograms, names):
+  last = read_metrics(run / "metrics.jsonl")[-1]["learner_steps"]
+  assert set(histograms.values()) == {last // 10}
+  assert {name for name in histograms if name.startswith("params/")}
+  assert not histograms.keys() & names
+
+
+def test_the_run_keeps_its_timeline(run):
+  timeline = read_timeline(run / "timeline")
+  assert list(timeline) == [
+    "parameter_server",
+    "replay_buffer",
+    "training_worker_0",
+    "reanalyze_worker_0",
+    "testing_worker",
+  ]
+  kinds = {name: {span.name for s in track for span in s.spans} for name, track in timeline.items()}
+  assert kinds == {
+    "parameter_server": {"update", "publish", "checkpoint"},
+    "replay_buffer": {"add", "sample", "priorities", "positions", "write back", "checkpoint"},
+    "training_worker_0": {"segment"},
+    "reanalyze_worker_0": {"reanalyze"},
+    "testing_worker": {"evaluation"},
+  }
+  # In one process the others are idle while one is at work.
+  begin_s, end_s = ends(timeline)
+  assert end_s > begin_s
+  assert sum(1 - idle_share(track) for track in timeline.values()) <= 1 + 1e-6

@@ -1,0 +1,102 @@
+"""Options of the JAX forks of MinAtar: sticky actions, and games that do not grow harder."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from moozi.core.pytree import replace
+from moozi.envs import registry
+from moozi.envs.jax.rules import world_key
+from tests.envs.environments import import_gymnax
+from tests.envs.suites.minatar_states import GYMNAX_NAMES, PGX_NAMES, Fork, make_rules
+
+pytest.importorskip("minatar")
+pytest.importorskip("pgx")
+import_gymnax()
+
+NUM_STEPS = 2000
+UP = 2
+
+
+@pytest.mark.parametrize("name", [GYMNAX_NAMES["breakout"], PGX_NAMES["breakout"]])
+def test_sticky_actions_are_as_frequent_as_asked(name):
+  fork = Fork(name, sticky_action_prob=0.3)
+  rules = make_rules("breakout")
+  fields, *_ = fork.step([fork.fields(rules)] * NUM_STEPS, [1] * NUM_STEPS)
+  places = fields["pos" if name.startswith("gymnax") else "_pos"]
+  assert set(places.tolist()) == {3, 4}
+  assert np.mean(places == 4) == pytest.approx(0.3, abs=0.05)
+
+
+@functools.cache
+def compiled_breakout(name):
+  """Reset and step without sticky actions, and the step where all are."""
+  free, sticky = (registry.make_jax_world(name, sticky_action_prob=p) for p in (0.0, 1.0))
+  return jax.jit(free.reset), jax.jit(free.step), jax.jit(sticky.step)
+
+
+def paddle(state):
+  (place,) = np.flatnonzero(state.timestep.frame[9, :, 0])
+  return int(place)
+
+
+NOOP, LEFT, RIGHT = 1, 2, 3  # in the agent's terms
+
+
+@pytest.mark.parametrize("name", [GYMNAX_NAMES["breakout"], PGX_NAMES["breakout"]])
+def test_a_sticky_step_plays_what_was_played_last(name):
+  """Played, not asked for: right is asked for twice, and the paddle goes on to the left."""
+  reset, step, sticky_step = compiled_breakout(name)
+  state = step(reset(world_key(0)), LEFT)
+  assert paddle(state) == 3
+  for action, place in ((NOOP, 2), (RIGHT, 1), (RIGHT, 0)):
+    state = sticky_step(state, action)
+    assert paddle(state) == place
+
+
+@pytest.mark.parametrize("name", [GYMNAX_NAMES["breakout"], PGX_NAMES["breakout"]])
+def test_the_sticky_action_is_forgotten_where_an_episode_begins(name):
+  reset, step, sticky_step = compiled_breakout(name)
+  state = step(reset(world_key(0)), LEFT)
+  ended = replace(state, timestep=replace(state.timestep, is_last=jnp.asarray(True)))
+  for fresh in (reset(world_key(1)), sticky_step(ended, LEFT)):
+    assert fresh.timestep.is_first
+    assert paddle(fresh) == 4
+    assert paddle(sticky_step(fresh, LEFT)) == 4  # the last action is the no-op
+
+
+# What ramping makes faster first.
+RAMPED = {"asterix": "spawn_speed", "seaquest": "e_spawn_speed", "space_invaders": "enemy_move_interval"}
+
+
+def before_a_ramp(game, is_ramped):
+  """The package's game one step before it grows harder, and the action that makes it so."""
+  rules = make_rules(game)
+  rules.ramping = is_ramped
+  if game == "asterix":
+    rules.ramp_timer = -1
+  elif game == "seaquest":
+    rules.sub_y, rules.surface, rules.diver_count = 1, False, 1
+  else:
+    rules.alien_map[:], rules.alien_map[5, 3], rules.f_bullet_map[6, 3] = 0, 1, 1
+  return rules, UP
+
+
+@pytest.mark.parametrize(
+  "game", [g if g == "space_invaders" else pytest.param(g, marks=pytest.mark.slow) for g in RAMPED]
+)
+def test_gymnaxs_games_grow_harder_where_that_is_asked_for(game):
+  speeds = {}
+  for is_ramped in (True, False):
+    fork = Fork(GYMNAX_NAMES[game], difficulty_ramping=is_ramped)
+    rules, action = before_a_ramp(game, is_ramped)
+    fields, *_ = fork.step([fork.fields(rules)], [action])
+    rules.act(action)
+    after = fork.fields(rules)
+    for name in (RAMPED[game], "ramp_index"):
+      assert fields[name][0] == after[name], name
+    speeds[is_ramped] = int(after[RAMPED[game]])
+  assert speeds[True] == speeds[False] - 1

@@ -1,0 +1,231 @@
+"""What every JAX world has in common, on worlds made up for it: ends, resets, masks, keys, and both faces."""
+
+import dataclasses
+import functools
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from moozi.envs.jax.environment import JaxEnvironment, JaxVectorEnvironment
+from moozi.envs.jax.rules import JaxRules, world_key
+from moozi.envs.vector import VectorEnvironment
+from tests.envs.contract import EnvironmentContract, check_vector, random_agent_actions
+from tests.envs.jax.toys import make_nim, make_walk
+
+WALK, CAPPED, NIM = make_walk(), make_walk(max_episode_steps=4), make_nim()
+
+
+class TestWalk(EnvironmentContract):
+  num_steps = 40
+
+  def make(self):
+    return JaxEnvironment(CAPPED)
+
+
+class TestNim(EnvironmentContract):
+  num_steps = 40
+
+  def make(self):
+    return JaxEnvironment(NIM)
+
+
+@pytest.mark.parametrize("world", [CAPPED, NIM])
+def test_keeps_the_vector_contract(world):
+  steps = check_vector(JaxVectorEnvironment(world, [1, 2, 3]), 60)
+  assert sum(int(s.is_last.sum()) for s in steps) > 10
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def reset(world, key):
+  return world.reset(key)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def step_once(world, state, action):
+  return world.step(state, action)
+
+
+def start_at(world, place):
+  """The state after a reset that happened to begin at `place`."""
+  states = (reset(world, world_key(seed)) for seed in itertools.count())
+  return next(state for state in states if int(state.game["place"]) == place)
+
+
+def test_a_first_frame():
+  step = start_at(WALK, 1).timestep
+  assert bool(step.is_first)
+  assert not step.is_last
+  assert float(step.last_reward) == 0.0
+  assert float(step.last_discount) == 1.0
+  assert step.legal_actions_mask.tolist() == [False, True, False]
+  assert step.frame[0, :, 0].tolist() == [False, True, False, False, False]
+
+
+def test_the_left_end_costs_1():
+  step = step_once(WALK, start_at(WALK, 1), 1).timestep
+  assert bool(step.is_last)
+  assert (float(step.last_reward), float(step.last_discount)) == (-1.0, 0.0)
+  assert step.frame[0, :, 0].tolist() == [True, False, False, False, False]
+
+
+def test_a_terminal_frame_and_the_reset_after_it():
+  state = step_once(WALK, start_at(WALK, 3), 2)
+  step = state.timestep
+  assert bool(step.is_last)
+  assert not step.is_truncated
+  assert (float(step.last_reward), float(step.last_discount)) == (1.0, 0.0)
+  assert step.legal_actions_mask.tolist() == [True, False, False]
+  assert step.frame[0, :, 0].tolist() == [False, False, False, False, True]
+  assert int(state.num_steps) == 1
+  for action in (0, 1, 2):  # whatever is given to an end is discarded
+    fresh = step_once(WALK, state, action)
+    assert bool(fresh.timestep.is_first)
+    assert float(fresh.timestep.last_reward) == 0.0
+    assert int(fresh.num_steps) == 0
+    jax.tree.map(np.testing.assert_array_equal, fresh, reset(WALK, state.rng_key))
+
+
+@pytest.mark.parametrize("world", [make_walk(max_episode_steps=1), make_walk(clock=1)])
+def test_a_truncated_frame_keeps_its_discount_and_its_actions(world):
+  step = step_once(world, start_at(world, 2), 1).timestep
+  assert bool(step.is_last)
+  assert bool(step.is_truncated)
+  assert float(step.last_discount) == 1.0
+  assert step.legal_actions_mask.tolist() == [False, True, False]
+  assert step.frame[0, 1, 0]
+
+
+@pytest.mark.parametrize("world", [make_walk(max_episode_steps=1), make_walk(clock=1)])
+def test_an_end_of_the_task_wins_over_a_clock(world):
+  step = step_once(world, start_at(world, 3), 2).timestep
+  assert bool(step.is_last)
+  assert not step.is_truncated
+  assert float(step.last_discount) == 0.0
+
+
+def test_the_cap_counts_each_episode_from_its_own_start():
+  # So long that neither end is met.
+  env = JaxVectorEnvironment(make_walk(max_episode_steps=3, length=50), [0])
+  env.reset()
+  kinds = []
+  for i in range(12):
+    step = env.step(np.array([1 + (i % 2)]))
+    kinds.append((bool(step.is_first[0]), bool(step.is_truncated[0])))
+  assert kinds == [(False, False), (False, False), (False, True), (True, False)] * 3
+
+
+def test_player_0_moves_first_and_the_mover_is_rewarded():
+  env = JaxVectorEnvironment(NIM, [5, 6, 7])
+  step = env.reset()
+  assert step.to_play.tolist() == [0] * 3
+  for action, to_play in ((3, 1), (3, 0), (1, 1)):
+    step = env.step(np.full(3, action))
+    assert step.to_play.tolist() == [to_play] * 3
+  assert step.last_reward.tolist() == [1.0] * 3
+  assert env.step(np.zeros(3, int)).to_play.tolist() == [0] * 3
+
+
+def test_rows_are_the_worlds_one_by_one():
+  """Three ways to play the same worlds: mapped, one by one, and one by one inside `VectorEnvironment`."""
+  seeds = [3, 2**40, 2**64 - 1]
+  mapped = JaxVectorEnvironment(CAPPED, seeds)
+  single = []
+  for seed in seeds:
+    env = JaxEnvironment(CAPPED)
+    env.seed(seed)
+    single.append(env)
+  vector = VectorEnvironment(single)
+  random = np.random.default_rng(0)
+  left, right = mapped.reset(), vector.reset()
+  starts = set()
+  for _ in range(60):
+    for name in type(left).__dataclass_fields__:
+      np.testing.assert_array_equal(getattr(left, name), getattr(right, name), err_msg=name)
+    starts |= {tuple(f) for f in left.frame[left.is_first][:, 0, :, 0].tolist()}
+    actions = random_agent_actions(left, random)
+    left, right = mapped.step(actions), vector.step(actions)
+  assert len(starts) == 3  # later episodes begin elsewhere: chance runs on
+
+
+def test_reset_inside_episodes_starts_new_ones():
+  env = JaxVectorEnvironment(make_walk(length=50), [0, 1])
+  first = env.reset()
+  env.step(np.array([2, 2]))
+  second = env.reset()
+  assert second.is_first.all()
+  assert (first.frame != second.frame).any()
+
+
+def test_step_before_reset_resets():
+  assert JaxVectorEnvironment(NIM, [0, 1, 2]).step(np.zeros(3, np.int32)).is_first.all()
+
+
+@pytest.mark.parametrize("bad", [0, -1, 4, 100])
+def test_a_wrong_action_is_refused_before_any_world_moves(bad):
+  env, other = JaxVectorEnvironment(NIM, [0, 1, 2]), JaxVectorEnvironment(NIM, [0, 1, 2])
+  env.reset()
+  other.reset()
+  with pytest.raises(ValueError, match=rf"actions\[2\]={bad}: .*legal are \[1, 2, 3\]"):
+    env.step(np.array([1, 1, bad]))
+  np.testing.assert_array_equal(env.step(np.array([1, 2, 3])).frame, other.step(np.array([1, 2, 3])).frame)
+
+
+def test_an_illegal_action_is_refused():
+  env = JaxVectorEnvironment(NIM, [0, 1, 2])
+  env.reset()
+  env.step(np.array([3, 3, 3]))
+  env.step(np.array([2, 1, 1]))
+  with pytest.raises(ValueError, match=r"actions\[0\]=3: .*legal are \[1, 2\]"):
+    env.step(np.array([3, 3, 3]))
+
+
+def test_there_must_be_a_world():
+  with pytest.raises(ValueError, match="seeds is empty"):
+    JaxVectorEnvironment(NIM, [])
+
+
+def test_what_a_world_carries_keeps_its_types_in_a_scan():
+  """A scan refuses a state whose types change, weak ones too."""
+  state = reset(CAPPED, world_key(0))
+  after, _ = jax.lax.scan(lambda s, _: (CAPPED.step(s, jnp.int32(2)), None), state, length=20)
+  assert jax.tree.map(lambda x: x.dtype, after) == jax.tree.map(lambda x: x.dtype, state)
+
+
+@pytest.mark.parametrize(
+  ("before", "after", "is_allowed"),
+  [
+    (np.int32(1), jnp.int8(2), True),
+    (np.float32(1), jnp.float16(2), True),
+    (np.int32(0), jnp.asarray(True), True),
+    (np.float32(0), jnp.int32(2), True),
+    (np.int32(0), jnp.float32(0.5), False),
+    (np.bool_(False), jnp.int32(2), False),
+  ],
+)
+def test_a_part_of_the_game_keeps_its_kind_of_number(before, after, is_allowed):
+  """What would be cut off in silence otherwise: 0.5 in an integer is 0."""
+  rules = JaxRules(
+    init=lambda key: {"x": before},
+    step=lambda game, action, key: ({"x": after}, 0.0, jnp.asarray(False), jnp.asarray(False)),
+    frame=lambda game: jnp.zeros((1, 1, 1)),
+    legal_actions_mask=lambda game: jnp.ones(3, bool),
+  )
+  world = dataclasses.replace(NIM, rules=rules)
+  if is_allowed:
+    assert world.step(world.reset(world_key(0)), jnp.int32(1)).game["x"].dtype == before.dtype
+  else:
+    with pytest.raises(TypeError, match=rf"step makes {after.dtype} of .* was {before.dtype}"):
+      world.step(world.reset(world_key(0)), jnp.int32(1))
+
+
+def test_there_is_no_picture():
+  assert JaxVectorEnvironment(NIM, [0, 1]).render(1) is None
+
+
+def test_keys_follow_from_seeds_of_any_size():
+  keys = {tuple(world_key(seed).tolist()) for seed in (0, 1, 2**32, 2**32 + 1, 2**64 - 1, 2**100)}
+  assert len(keys) == 6
+  assert world_key(7).dtype == np.uint32

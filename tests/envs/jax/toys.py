@@ -1,0 +1,69 @@
+"""Rules made up for tests, in JAX: small enough to know every frame."""
+
+import jax
+import jax.numpy as jnp
+
+from moozi.core.spec import EnvSpec
+from moozi.envs.jax.rules import JaxRules, JaxWorld
+
+
+def make_walk(max_episode_steps=None, clock=None, length=5) -> JaxWorld:
+  """A walk on 0 … length - 1 from a random place in the middle: the right end is worth 1, the left end -1.
+
+  Next to the left end only left is legal. `clock` cuts an episode short by the rules themselves.
+  """
+
+  def init(rng_key):
+    # Plain numbers, as gymnax begins with them.
+    return {"place": jax.random.randint(rng_key, (), 1, length - 1), "steps": 0, "total": 0.0}
+
+  def step(game, action, rng_key):
+    del rng_key
+    place, steps = game["place"] + 2 * action - 1, game["steps"] + 1
+    reward = jnp.where(place == length - 1, 1.0, jnp.where(place == 0, -1.0, 0.0))
+    is_cut = jnp.asarray(False) if clock is None else steps >= clock
+    game = {"place": place, "steps": steps, "total": game["total"] + reward}
+    return game, reward, (place == 0) | (place == length - 1), is_cut
+
+  return JaxWorld(
+    spec=EnvSpec(
+      name="test:walk",
+      frame_shape=(1, length, 1),
+      frame_dtype="bool",
+      num_env_actions=2,
+      action_names=("left", "right"),
+    ),
+    rules=JaxRules(
+      init=init,
+      step=step,
+      frame=lambda game: (jnp.arange(length) == game["place"])[None, :, None],
+      legal_actions_mask=lambda game: jnp.stack([jnp.asarray(True), game["place"] != 1]),
+    ),
+    max_episode_steps=max_episode_steps,
+  )
+
+
+def make_nim(num_sticks=7) -> JaxWorld:
+  """Two players take 1 to 3 sticks in turn; the last one wins 1. As `tests.envs.environments.Nim`."""
+
+  def step(left, action, rng_key):
+    del rng_key
+    left = left - action - 1
+    return left, jnp.where(left == 0, 1.0, 0.0), left == 0, jnp.asarray(False)
+
+  return JaxWorld(
+    spec=EnvSpec(
+      name="test:nim",
+      frame_shape=(1, 1, 1),
+      frame_dtype="float32",
+      num_env_actions=3,
+      num_players=2,
+      action_names=("take 1", "take 2", "take 3"),
+    ),
+    rules=JaxRules(
+      init=lambda rng_key: num_sticks,
+      step=step,
+      frame=lambda left: jnp.reshape(left, (1, 1, 1)),
+      legal_actions_mask=lambda left: jnp.arange(3) < left,
+    ),
+  )

@@ -1,0 +1,142 @@
+"""The package `minatar` and its JAX forks in one and the same state, so that single steps can be compared."""
+
+import dataclasses
+
+import jax
+import numpy as np
+
+from moozi.envs import registry
+from moozi.envs.suites import minatar
+
+GAMES = sorted(minatar.GAMES)
+GYMNAX_NAMES = {
+  "asterix": "gymnax:Asterix-MinAtar",
+  "breakout": "gymnax:Breakout-MinAtar",
+  "freeway": "gymnax:Freeway-MinAtar",
+  "seaquest": "gymnax:Seaquest-MinAtar",
+  "space_invaders": "gymnax:SpaceInvaders-MinAtar",
+}
+PGX_NAMES = {game: f"pgx:minatar-{game}" for game in GAMES}
+
+# Lists of the package that are arrays of fixed size in JAX.
+_LISTS = {"f_bullets": 3, "e_bullets": 3, "e_fish": 4, "e_subs": 5, "divers": 4}
+# gymnax's names for how long each list is.
+_COUNTS = {
+  "f_bullet_count": "f_bullets",
+  "e_bullet_count": "e_bullets",
+  "e_fish_count": "e_fish",
+  "e_subs_count": "e_subs",
+  "divers_count": "divers",
+}
+_EMPTY_SLOT = 99  # pgx's mark in Asterix
+
+
+def make_rules(game, seed=0):
+  """The package's own game, all that is left to chance following from the seed."""
+  rules = minatar._load(game).Env(ramping=True)
+  rules.random = np.random.RandomState(seed)
+  rules.reset()
+  return rules
+
+
+def settle_spawns(rules):
+  """Spawns now what the package would spawn at the start of the next step, which is free of chance then."""
+  if hasattr(rules, "_spawn_entity") and rules.spawn_timer == 0:
+    rules._spawn_entity()
+    rules.spawn_timer = rules.spawn_speed
+  if hasattr(rules, "_spawn_enemy"):
+    if rules.e_spawn_timer == 0:
+      rules._spawn_enemy()
+      rules.e_spawn_timer = rules.e_spawn_speed
+    if rules.d_spawn_timer == 0:
+      rules._spawn_diver()
+      rules.d_spawn_timer = 30
+
+
+class Fork:
+  """One JAX fork of a game: its rules, compiled, on states that are made from the package's."""
+
+  def __init__(self, name, **options):
+    self.world = registry.make_jax_world(name, minimal_actions=False, **options)
+    self._is_pgx = name.startswith("pgx:")
+    rules = self.world.rules
+    self._template = jax.device_get(jax.jit(rules.init)(jax.random.PRNGKey(0)))
+
+    def step(game, action, key):
+      game, reward, is_terminal, is_cut = rules.step(game, action, key)
+      return game, reward, is_terminal, is_cut, rules.frame(game)
+
+    self._step = jax.jit(jax.vmap(step))
+
+  @property
+  def _state(self):
+    return self._template if self._is_pgx else self._template[0]
+
+  def fields(self, rules):
+    """The package's state, field by field, in the fork's names and shapes."""
+    out = {}
+    for field in dataclasses.fields(self._state):
+      name = field.name.lstrip("_")
+      old = np.asarray(getattr(self._state, field.name))
+      if name == "entities":
+        out[field.name] = self._entities(rules)
+      elif name in _LISTS:
+        out[field.name] = self._padded(getattr(rules, name), old)
+      elif name in _COUNTS:
+        out[field.name] = np.asarray(len(getattr(rules, _COUNTS[name])), old.dtype)
+      elif name not in ("time", "last_action", "step_count", "ramping") and hasattr(rules, name) and old.size:
+        out[field.name] = np.array(getattr(rules, name)).astype(old.dtype).reshape(old.shape)
+    return out
+
+  def step(self, fields, actions, seed=0):
+    """One step from each of N states.
+
+    Args:
+      fields: N results of `fields`.
+      actions: [N], of all six.
+
+    Returns: fields of the N next states by name, rewards, whether the task ended, whether a clock ran out,
+      frames; all NumPy with a leading axis N.
+    """
+    num = len(fields)
+    many = jax.tree.map(lambda x: np.broadcast_to(x, (num, *np.shape(x))), self._template)
+    stacked = {name: np.stack([f[name] for f in fields]) for name in fields[0]}
+    game = many.replace(**stacked) if self._is_pgx else (many[0].replace(**stacked), *many[1:])
+    keys = jax.random.split(jax.random.PRNGKey(seed), num)
+    game, *told = jax.device_get(self._step(game, np.asarray(actions, np.int32), keys))
+    state = game if self._is_pgx else game[0]
+    return {name: np.asarray(getattr(state, name)) for name in stacked}, *told
+
+  def _entities(self, rules):
+    if self._is_pgx:
+      rows = [[_EMPTY_SLOT] * 4 if e is None else e for e in rules.entities]
+    else:
+      rows = [[0] * 5 if e is None else [*e, 1] for e in rules.entities]
+    return np.array(rows, np.int32)
+
+  def _padded(self, rows, old):
+    fill = -1 if self._is_pgx else 0
+    out = np.full(old.shape, fill, old.dtype)
+    for i, row in enumerate(rows):
+      out[i] = row
+    return out
+
+
+def differences(expected, actual):
+  """Names of the fields that differ; the order of entities in a list does not count, nor do empty rows."""
+  out = []
+  for name, value in expected.items():
+    plain = name.lstrip("_")
+    if plain == "terminal":
+      continue
+    if plain in _LISTS:
+      if _as_set(value) != _as_set(actual[name]):
+        out.append(plain)
+    elif not np.array_equal(value, actual[name]):
+      out.append(plain)
+  return out
+
+
+def _as_set(rows):
+  # An empty row is all -1 (pgx) or all 0 (gymnax); nothing real is in row 0 of the board with speed 0.
+  return sorted(tuple(row) for row in rows.tolist() if any(v not in (0, -1) for v in row))

@@ -1,0 +1,310 @@
+"""The bridge to Gymnasium: spaces, ends, seeds, masks, and what cannot be played."""
+
+import sys
+
+import numpy as np
+import pytest
+from dm_env import StepType
+
+from moozi.core.errors import UserError
+from moozi.envs import registry
+from moozi.envs.suites import gymnasium as gymnasium_worlds
+from tests.envs.contract import EnvironmentContract, play
+
+gymnasium = pytest.importorskip("gymnasium")
+from gymnasium import spaces  # noqa: E402
+
+from tests.envs.suites.gymnasium_fakes import Walk  # noqa: E402
+
+
+def wrap(env, name="gymnasium:Walk-v0", seed=0):
+  world = gymnasium_worlds.wrap(name, env)
+  world.seed(seed)
+  return world
+
+
+class TestCartPole(EnvironmentContract):
+  def make(self):
+    return registry.make("gymnasium:CartPole-v1", seed=0)
+
+
+class TestFrozenLake(EnvironmentContract):
+  def make(self):
+    return registry.make("gymnasium:FrozenLake-v1", seed=0)
+
+
+class TestTaxi(EnvironmentContract):
+  num_steps = 250
+
+  def make(self):
+    return registry.make("gymnasium:Taxi-v4", seed=0)
+
+
+class TestBlackjack(EnvironmentContract):
+  def make(self):
+    return registry.make("gymnasium:Blackjack-v1", seed=0)
+
+
+class TestImages(EnvironmentContract):
+  def make(self):
+    return wrap(Walk())
+
+
+class TestActionsFromFive(EnvironmentContract):
+  def make(self):
+    return wrap(Walk(spaces.Box(-1, 1, (7,)), spaces.Discrete(4, start=5), ends="truncated"))
+
+
+def test_cartpole_is_gymnasiums_own():
+  env = registry.make("gymnasium:CartPole-v1", seed=3)
+  theirs = gymnasium.make("CartPole-v1")
+  random = np.random.default_rng(0)
+  seeds = np.random.default_rng(3)
+  for _ in range(5):
+    step, (observation, _) = env.reset(), theirs.reset(seed=int(seeds.integers(2**31)))
+    while not step.last():
+      np.testing.assert_allclose(
+        step.observation.frame[0, 0], observation / [4.8, 1, 24 / 180 * np.pi, 1], rtol=1e-6
+      )
+      action = int(random.integers(2))
+      step, (observation, reward, terminated, truncated, _) = env.step(action), theirs.step(action)
+      assert step.reward == reward
+      assert step.last() == (terminated or truncated)
+
+
+def test_a_time_limit_truncates():
+  env = registry.make("gymnasium:CartPole-v1", seed=0, max_episode_steps=3)
+  step = play(env, 4)[-1]
+  assert (step.step_type, step.discount) == (StepType.LAST, 1.0)
+
+
+@pytest.mark.parametrize(("ends", "discount"), [("terminated", 0.0), ("truncated", 1.0), ("both", 0.0)])
+def test_ends(ends, discount):
+  steps = play(wrap(Walk(ends=ends)), 10)
+  assert (steps[-1].step_type, steps[-1].discount, steps[-1].reward) == (StepType.LAST, discount, 0.5)
+
+
+def test_every_episode_has_a_seed_of_its_own():
+  env = Walk()
+  play(wrap(env), 35)
+  assert len(set(env.seeds)) == len(env.seeds) == 4
+  assert all(type(seed) is int and 0 <= seed < 2**31 for seed in env.seeds)
+
+
+def test_actions_begin_where_the_space_begins():
+  env = Walk(action_space=spaces.Discrete(3, start=-1))
+  world = wrap(env)
+  world.reset()
+  for action in range(3):
+    world.step(action)
+  assert env.actions == [-1, 0, 1]
+  assert world.world_spec.action_names == ("-1", "0", "1")
+
+
+def test_taxi_masks_what_does_nothing():
+  world = registry.make("gymnasium:Taxi-v4", seed=0)
+  theirs = gymnasium.make("Taxi-v4").unwrapped
+  for step in play(world, 50):
+    state = int(np.flatnonzero(step.observation.frame[0, 0])[0])
+    np.testing.assert_array_equal(step.observation.legal_actions_mask, theirs.action_mask(state) == 1)
+  assert not step.observation.legal_actions_mask.all()
+
+
+class Masked(Walk):
+  """Says what is legal."""
+
+  def __init__(self, mask, ends="terminated"):
+    super().__init__(ends=ends)
+    self._mask = mask
+
+  def step(self, action):
+    *out, info = super().step(action)
+    return *out, info | {"action_mask": self._mask(self._step)}
+
+
+def test_a_mask_of_another_length_or_of_nothing_is_refused():
+  world = wrap(Masked(lambda t: np.ones(2, np.int8)))
+  world.reset()
+  with pytest.raises(UserError, match=r"has shape \[2\], must be \[3\]"):
+    world.step(0)
+  world = wrap(Masked(lambda t: np.zeros(3, np.int8)))
+  world.reset()
+  with pytest.raises(UserError, match="allows nothing"):
+    world.step(0)
+
+
+def test_an_empty_mask_at_a_truncation_allows_everything():
+  world = wrap(Masked(lambda t: np.full(3, t < 9), ends="truncated"))
+  last = play(world, 10)[-1]
+  assert last.last()
+  assert last.observation.legal_actions_mask.all()
+
+
+@pytest.mark.parametrize(
+  ("space", "shape", "dtype"),
+  [
+    (spaces.Box(-1, 1, (4,)), (1, 1, 4), "float32"),
+    (spaces.Box(-np.inf, np.inf, (4,), np.float64), (1, 1, 4), "float32"),
+    (spaces.Box(0, 255, (8, 9), np.uint8), (8, 9, 1), "uint8"),
+    (spaces.Box(0, 255, (8, 9, 4), np.uint8), (8, 9, 4), "uint8"),
+    (spaces.Box(0, 255, (16,), np.uint8), (1, 1, 16), "uint8"),
+    (spaces.Box(0, 1, (8, 9, 2)), (8, 9, 2), "float32"),
+    (spaces.Box(0, 9, (8, 9), np.int32), (8, 9, 1), "float32"),
+    (spaces.Discrete(6, start=2), (1, 1, 6), "bool"),
+    (spaces.MultiDiscrete([2, 3]), (1, 1, 5), "bool"),
+    (spaces.MultiBinary([2, 3]), (1, 1, 6), "bool"),
+    (spaces.Tuple([spaces.Discrete(3), spaces.Box(0, 2, (2,))]), (1, 1, 5), "float32"),
+    (spaces.Dict(a=spaces.Box(0, 2, (2, 2)), b=spaces.MultiBinary(3)), (1, 1, 7), "float32"),
+  ],
+)
+def test_observation_spaces(space, shape, dtype):
+  world = wrap(Walk(space))
+  assert (world.world_spec.frame_shape, world.world_spec.frame_dtype) == (shape, dtype)
+  for step in play(world, 20):
+    assert step.observation.frame.shape == shape
+    assert step.observation.frame.dtype == np.dtype(dtype)
+
+
+def test_a_record_is_laid_out_in_its_spaces_order_and_scaled():
+  space = spaces.Dict(b=spaces.Box(0, 2, (2,)), a=spaces.Discrete(3))
+  world = wrap(Walk(space, show=lambda t: {"a": 1, "b": np.array([1.0, 2.0], np.float32)}))
+  np.testing.assert_allclose(world.reset().observation.frame[0, 0], [0.5, 1.0, 0, 1, 0])
+
+
+@pytest.mark.parametrize(
+  ("space", "said"),
+  [
+    (spaces.Box(-1, 1, (2,)), "continuous actions are not supported"),
+    (spaces.MultiDiscrete([2, 2]), "only spaces of type Discrete are supported"),
+    (spaces.Discrete(2**40), "it has 1099511627776 actions; supported are 1 to 65,536"),
+  ],
+)
+def test_actions_that_cannot_be_played(space, said):
+  with pytest.raises(UserError, match=rf"env.name=gymnasium:Walk-v0: .*{said}"):
+    wrap(Walk(action_space=space))
+
+
+@pytest.mark.parametrize(
+  "space",
+  [
+    spaces.Text(5),
+    spaces.Sequence(spaces.Discrete(2)),
+    spaces.Dict(a=spaces.Sequence(spaces.Discrete(2))),
+    spaces.Box(0, 1, (2, 2, 2, 2)),
+  ],
+)
+def test_observations_that_cannot_be_frames(space):
+  with pytest.raises(UserError, match=r"env.name=gymnasium:Walk-v0: .*supported are") as error:
+    wrap(Walk(space))
+  assert "\n" not in str(error.value)
+
+
+def test_rewards_that_are_not_finite_are_refused():
+  env = Walk()
+  env.step = lambda action: (env._observe(), float("nan"), False, False, {})
+  world = wrap(env)
+  world.reset()
+  with pytest.raises(UserError, match="reward=nan"):
+    world.step(0)
+
+
+def test_closes_the_world_within():
+  env = Walk()
+  wrap(env).close()
+  assert env.closed
+
+
+# --- names --------------------------------------------------------------------------------------------
+
+
+def test_lists_the_newest_version_of_what_is_known():
+  games = gymnasium_worlds.list_games()
+  assert "CartPole-v1" in games
+  assert "CartPole-v0" not in games
+  assert not any("Pendulum" in game or "/" in game for game in games)
+
+
+def test_registered_worlds_are_made_though_not_listed(recwarn):
+  assert registry.world_spec("gymnasium:CartPole-v0").frame_shape == (1, 1, 4)
+  assert not recwarn.list  # gymnasium warns that it is out of date
+
+
+@pytest.fixture
+def plugin(tmp_path, monkeypatch):
+  """A package that registers a world when it is imported."""
+  (tmp_path / "moozi_plugin.py").write_text(
+    "import gymnasium\n"
+    "gymnasium.register('moozi_plugin/Walk-v0', entry_point='tests.envs.suites.gymnasium_fakes:Walk')\n"
+  )
+  monkeypatch.syspath_prepend(tmp_path)
+  yield
+  sys.modules.pop("moozi_plugin", None)
+  gymnasium.registry.pop("moozi_plugin/Walk-v0", None)
+
+
+def test_a_module_that_registers_a_world(plugin):
+  with pytest.raises(
+    UserError, match="name the module that registers it, gymnasium:MODULE:moozi_plugin/Walk"
+  ):
+    registry.world_spec("gymnasium:moozi_plugin/Walk-v0")
+  name = "gymnasium:moozi_plugin:moozi_plugin/Walk-v0"
+  env = registry.make(name, seed=0, kwargs={"ends": "truncated"})
+  assert env.world_spec == registry.world_spec(name)
+  assert play(env, 10)[-1].discount == 1.0
+
+
+def test_a_module_that_exits_is_told(tmp_path, monkeypatch):
+  (tmp_path / "moozi_exits.py").write_text("import sys\nsys.exit(0)\n")
+  monkeypatch.syspath_prepend(tmp_path)
+  with pytest.raises(UserError, match="the module moozi_exits cannot be imported: 0"):
+    registry.world_spec("gymnasium:moozi_exits:Walk-v0")
+
+
+@pytest.mark.parametrize(
+  ("name", "parts"),
+  [
+    ("gymnasium:CartPol-v1", ("unknown game 'CartPol-v1' of gymnasium", "nearest is gymnasium:CartPole-v1")),
+    ("gymnasium:CartPole", ("unknown game 'CartPole'", "nearest is gymnasium:CartPole-v1")),
+    ("gymnasium:cartpole-v1", ("unknown game", "nearest is gymnasium:CartPole-v1")),
+    ("gymnasium:GymV26Environment-v0", ("unknown game",)),
+    ("gymnasium:Pendulum-v1", ("Box(-2.0, 2.0, (1,), float32); continuous actions are not supported",)),
+    ("gymnasium:Ant-v5", ("continuous actions are not supported",)),
+    ("gymnasium:none_such:Walk-v0", ("the module none_such cannot be imported",)),
+    ("gymnasium:json:Walk-v0", ("the module json registers no Walk-v0",)),
+    ("gymnasium:a b:Walk-v0", ("'a b' is no module",)),
+  ],
+)
+def test_names_that_cannot_be_made(name, parts):
+  with pytest.raises(UserError) as error:
+    registry.world_spec(name)
+  message = str(error.value)
+  assert message.startswith(f"env.name={name}: ")
+  assert "\n" not in message
+  for part in parts:
+    assert part in message
+
+
+def test_what_a_world_does_not_take_is_told():
+  with pytest.raises(UserError, match=r"env.kwargs.kwargs=\{'sticky': 1\}: .*'sticky'") as error:
+    registry.world_spec("gymnasium:CartPole-v1", kwargs={"sticky": 1})
+  assert error.value.__cause__ is not None
+
+
+def test_a_world_whose_package_is_missing_says_what_to_install(monkeypatch):
+  monkeypatch.setitem(sys.modules, "Box2D", None)
+  for module in [name for name in sys.modules if name.startswith("gymnasium.envs.box2d")]:
+    monkeypatch.delitem(sys.modules, module)
+  with pytest.raises(
+    UserError, match=r"env.name=gymnasium:LunarLander-v3: .*pip install .*gymnasium\[box2d\]"
+  ):
+    registry.world_spec("gymnasium:LunarLander-v3")
+
+
+def test_without_gymnasium(monkeypatch):
+  monkeypatch.setitem(sys.modules, "gymnasium", None)
+  install = 'the package gymnasium is not installed; pip install "moozi[gymnasium]" brings it'
+  with pytest.raises(UserError) as error:
+    registry.make("gymnasium:CartPole-v1", seed=0)
+  assert install in str(error.value)
+  (line,) = registry.list_worlds("gymnasium")
+  assert line.summary == install

@@ -1,0 +1,211 @@
+"""The bridge to MinAtar: the package's own games, but for what the bridge says it does otherwise."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from moozi.core.errors import UserError
+from moozi.envs import registry
+from moozi.envs.suites import minatar
+from tests.envs.contract import EnvironmentContract, play
+
+GAMES = sorted(minatar.GAMES)
+FULL = ("noop", "left", "up", "right", "down", "fire")
+
+
+class TestAsterix(EnvironmentContract):
+  def make(self):
+    return registry.make("minatar:asterix", seed=0)
+
+
+class TestBreakout(EnvironmentContract):
+  def make(self):
+    return registry.make("minatar:breakout", seed=0, sticky_action_prob=0.0, max_episode_steps=1000)
+
+
+class TestFreeway(EnvironmentContract):
+  def make(self):
+    return registry.make("minatar:freeway", seed=0)
+
+
+class TestSeaquest(EnvironmentContract):
+  def make(self):
+    return registry.make("minatar:seaquest", seed=0, minimal_actions=False)
+
+
+class TestSpaceInvaders(EnvironmentContract):
+  num_steps = 60
+
+  def make(self):
+    return registry.make("minatar:space_invaders", seed=0, difficulty_ramping=False)
+
+
+@pytest.mark.parametrize(
+  ("game", "channels", "actions"),
+  [
+    ("asterix", 4, ("noop", "left", "up", "right", "down")),
+    ("breakout", 4, ("noop", "left", "right")),
+    ("freeway", 7, ("noop", "up", "down")),
+    ("seaquest", 10, FULL),
+    ("space_invaders", 6, ("noop", "left", "right", "fire")),
+  ],
+)
+def test_specs(game, channels, actions):
+  spec = registry.world_spec(f"minatar:{game}")
+  assert spec.frame_shape == (10, 10, channels)
+  assert spec.frame_dtype == "bool"
+  assert spec.action_names == actions
+  assert registry.world_spec(f"minatar:{game}", minimal_actions=False).action_names == FULL
+
+
+def package_environment(game, seed, sticky_action_prob, difficulty_ramping):
+  """The package's own environment, on the stream of chance that the bridge has."""
+  package = pytest.importorskip("minatar.environment")
+  env = package.Environment(game, sticky_action_prob, difficulty_ramping)
+  env.random = np.random.RandomState(np.random.MT19937(np.random.SeedSequence(seed)))
+  env.env.random = env.random
+  env.reset()
+  return env
+
+
+@pytest.mark.parametrize("game", GAMES)
+@pytest.mark.parametrize(
+  ("sticky_action_prob", "difficulty_ramping"), [(0.0, True), (0.3, False), (0.1, True)]
+)
+@pytest.mark.parametrize("minimal_actions", [True, False])
+def test_plays_as_the_package_does(game, sticky_action_prob, difficulty_ramping, minimal_actions):
+  env = registry.make(
+    f"minatar:{game}",
+    seed=7,
+    sticky_action_prob=sticky_action_prob,
+    difficulty_ramping=difficulty_ramping,
+    minimal_actions=minimal_actions,
+  )
+  other = package_environment(game, 7, sticky_action_prob, difficulty_ramping)
+  package_actions = other.minimal_action_set() if minimal_actions else range(6)
+  random = np.random.default_rng(0)
+  step = env.reset()
+  num_episodes = 0
+  for _ in range(400):
+    np.testing.assert_array_equal(step.observation.frame, other.state())
+    if step.last():
+      num_episodes += 1
+      other.reset()
+      other.last_action = 0
+      step = env.step(0)
+      continue
+    action = int(random.integers(env.world_spec.num_env_actions))
+    reward, is_over = other.act(package_actions[action])
+    step = env.step(action)
+    assert (step.reward, step.last()) == (reward, is_over)
+  assert num_episodes > 0 or game in ("freeway", "seaquest")
+
+
+@pytest.mark.parametrize("game", ["asterix", "seaquest", "space_invaders"])
+def test_difficulty_ramps_only_where_asked(game):
+  def ramp(difficulty_ramping):
+    env = registry.make(f"minatar:{game}", seed=0, difficulty_ramping=difficulty_ramping)
+    env.reset()
+    game_rules, random = env._game._rules, np.random.default_rng(0)
+    for _ in range(1500):
+      env._game.step(int(random.integers(env.world_spec.num_env_actions)))
+      game_rules.terminal = False  # a player who does not die, and so sees the game grow harder
+      game_rules.oxygen, game_rules.diver_count = 100, 1
+    return game_rules.difficulty_ramp()
+
+  assert ramp(True) > 0
+  assert ramp(False) == 0
+
+
+def test_sticky_actions_repeat_the_last_one():
+  env = registry.make("minatar:breakout", seed=0, sticky_action_prob=1.0)
+  step = env.reset()
+  while not step.last():  # the paddle never leaves its place: the first action repeated is none
+    step = env.step(1)
+    assert step.observation.frame[9, 4, 0]
+
+
+@pytest.mark.parametrize("sticky_action_prob", [0.0, 0.25])
+def test_sticky_actions_are_as_frequent_as_asked(sticky_action_prob):
+  env = registry.make("minatar:seaquest", seed=0, sticky_action_prob=sticky_action_prob)
+  rules, seen = env._game._rules, []
+  act = rules.act
+  rules.act = lambda action: (seen.append(action), act(action))[1]
+  random, given, step = np.random.default_rng(0), [], env.reset()
+  while len(given) < 4000:
+    if step.last():
+      step = env.reset()
+    given.append(int(random.integers(6)))
+    step = env.step(given[-1])
+  # A repeated action differs from the one given five times in six.
+  rate = np.mean(np.array(given) != np.array(seen)) * 6 / 5
+  assert rate == pytest.approx(sticky_action_prob, abs=0.03)
+
+
+def test_stickiness_does_not_reach_into_the_next_episode():
+  env = registry.make("minatar:breakout", seed=0, sticky_action_prob=0.9)
+  env.reset()
+  env._game._last_action = 1
+  env.seed(3)
+  first = play(env, 8)
+  env.seed(3)
+  env._game._last_action = 3
+  for a, b in zip(first, play(env, 8), strict=True):
+    np.testing.assert_array_equal(a.observation.frame, b.observation.frame)
+
+
+def test_freeways_clock_truncates_with_the_true_last_frame():
+  env = registry.make("minatar:freeway", seed=5, sticky_action_prob=0.0)
+  other = package_environment("freeway", 5, 0.0, True)
+  step, num_steps, total = env.reset(), 0, 0.0
+  while not step.last():
+    step = env.step(1)
+    reward, is_over = other.act(2)
+    num_steps, total = num_steps + 1, total + step.reward
+    assert step.reward == reward
+  assert is_over
+  assert num_steps == 2501
+  assert step.discount == 1.0
+  np.testing.assert_array_equal(step.observation.frame, other.state())
+  assert step.observation.legal_actions_mask.all()
+  assert total > 5
+  assert env.step(0).first()
+
+
+@pytest.mark.parametrize("game", ["asterix", "breakout", "seaquest", "space_invaders"])
+def test_other_games_end_for_good(game):
+  env = registry.make(f"minatar:{game}", seed=0)
+  steps = play(env, 2000)
+  assert {s.discount for s in steps if s.last()} == {0.0}
+
+
+@pytest.mark.parametrize("game", GAMES)
+def test_step_cap_truncates(game):
+  env = registry.make(f"minatar:{game}", seed=0, max_episode_steps=5)
+  step = env.reset()
+  for _i in range(5):
+    assert not step.last()
+    step = env.step(0)
+  assert step.last()
+  assert step.discount == 1.0
+
+
+def test_the_plotting_libraries_stay_out():
+  code = (
+    "import sys; from moozi.envs import registry; registry.make('minatar:breakout', 0).reset();"
+    "print([m for m in ('matplotlib', 'seaborn', 'jax', 'minatar') if m in sys.modules])"
+  )
+  out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+  assert out.stdout.strip() == "[]"
+
+
+def test_a_missing_package_is_the_users_to_install(monkeypatch):
+  monkeypatch.setattr(minatar.importlib.util, "find_spec", lambda name: None)
+  minatar._load.cache_clear()
+  try:
+    with pytest.raises(UserError, match=r"env.name=minatar:breakout: the package minatar is not installed"):
+      registry.make("minatar:breakout", 0)
+  finally:
+    minatar._load.cache_clear()

@@ -1,0 +1,456 @@
+"""The bridge to OpenSpiel: the package's own games, in one convention; what is not supported is refused."""
+
+import collections
+import sys
+
+import numpy as np
+import pytest
+
+from moozi.core.errors import UserError
+from moozi.envs import registry
+from moozi.envs.suites.open_spiel import environment as open_spiel
+from moozi.envs.suites.open_spiel.environment import Options, rules_of
+from moozi.envs.suites.open_spiel.rules import Rules, sample_chance
+from moozi.envs.wrappers.random_starts import RandomStarts
+from moozi.envs.wrappers.step_cap import StepCap
+from tests.envs.contract import EnvironmentContract, play, random_legal
+
+pyspiel = pytest.importorskip("pyspiel")
+
+
+class Quick(EnvironmentContract):
+  num_steps = 40
+
+
+class TestTicTacToe(Quick):
+  def make(self):
+    return registry.make("open_spiel:tic_tac_toe", seed=0)
+
+
+class TestConnectFour(Quick):
+  def make(self):
+    return registry.make("open_spiel:connect_four", seed=0)
+
+
+class TestKuhnPoker(Quick):
+  def make(self):
+    return registry.make("open_spiel:kuhn_poker", seed=0)
+
+
+class TestLiarsDice(Quick):
+  def make(self):
+    return registry.make("open_spiel:liars_dice", seed=0)
+
+
+class TestCatch(Quick):
+  def make(self):
+    return registry.make("open_spiel:catch", seed=0)
+
+
+class Test2048(Quick):
+  def make(self):
+    return registry.make("open_spiel:2048", seed=0, max_episode_steps=30)
+
+
+class TestSmallGo(Quick):
+  def make(self):
+    return registry.make("open_spiel:go(board_size=5)", seed=0, max_episode_steps=25)
+
+
+@pytest.mark.parametrize(
+  ("game", "frame_shape", "frame_dtype", "actions", "players"),
+  [
+    ("tic_tac_toe", (3, 3, 4), "bool", 9, 2),
+    ("connect_four", (6, 7, 4), "bool", 7, 2),
+    ("go(board_size=9)", (9, 9, 5), "bool", 82, 2),
+    ("kuhn_poker", (1, 1, 12), "bool", 2, 2),
+    ("2048", (1, 1, 16), "float32", 4, 1),
+    ("catch", (1, 1, 50), "bool", 3, 1),
+    ("chess", (8, 8, 21), "float32", 4674, 2),
+  ],
+)
+def test_specs(game, frame_shape, frame_dtype, actions, players):
+  spec = registry.world_spec(f"open_spiel:{game}")
+  assert (spec.frame_shape, spec.frame_dtype) == (frame_shape, frame_dtype)
+  assert (spec.num_env_actions, spec.num_players) == (actions, players)
+  assert spec.name == f"open_spiel:{game}"
+
+
+def test_action_names_are_the_packages_without_the_players_mark():
+  def names(game):
+    return registry.world_spec(f"open_spiel:{game}").action_names
+
+  assert names("tic_tac_toe")[:4] == ("(0,0)", "(0,1)", "(0,2)", "(1,0)")
+  assert names("connect_four") == tuple("0123456")
+  assert names("kuhn_poker") == ("Pass", "Bet")
+  assert names("go(board_size=5)")[-2:] == ("e5", "PASS")
+  # Chess names an action by the position it is played in.
+  assert names("chess")[:2] == ("action 0", "action 1")
+
+
+# --- as the package plays -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+  "game", ["tic_tac_toe", "connect_four", "kuhn_poker", "othello", "blackjack", "2048", "oware", "liars_dice"]
+)
+def test_plays_as_the_package_does(game):
+  """Frames, masks, players and rewards against the package, chance drawn from the same stream."""
+  env = registry.make(f"open_spiel:{game}", seed=5)
+  kind = pyspiel.load_game(game).get_type()
+  is_imperfect = kind.information != pyspiel.GameType.Information.PERFECT_INFORMATION
+  hidden = is_imperfect and kind.provides_information_state_tensor
+  chance, random = np.random.default_rng(5), np.random.default_rng(1)
+  num_ends = 0
+  for _ in range(60 if game in ("kuhn_poker", "blackjack", "tic_tac_toe", "liars_dice") else 4):
+    state = pyspiel.load_game(game).new_initial_state()
+    sample_chance(state, chance)
+    step, total = env.reset(), np.zeros(state.num_players())
+    for _ in range(70):
+      player = step.observation.to_play
+      assert player == state.current_player()
+      tensor = state.information_state_tensor(player) if hidden else state.observation_tensor(player)
+      frame = step.observation.frame
+      if state.num_players() == 2:
+        assert (frame[..., -1] == player).all()
+        frame = frame[..., :-1]
+      np.testing.assert_array_equal(np.moveaxis(frame, -1, 0).ravel(), np.float32(tensor))
+      np.testing.assert_array_equal(step.observation.legal_actions_mask, state.legal_actions_mask())
+      action = random_legal(step, random)
+      step = env.step(action)
+      state.apply_action(action)
+      sample_chance(state, chance)
+      total[player] += step.reward
+      if state.num_players() == 2:
+        total[1 - player] -= step.reward
+      np.testing.assert_allclose(total, state.returns())
+      assert step.last() == state.is_terminal()
+      if step.last():
+        assert step.discount == 0.0
+        num_ends += 1
+        break
+  assert num_ends > 0 or game in ("2048", "oware")
+
+
+def test_the_frame_at_an_end_is_that_of_the_player_whose_turn_it_would_have_been():
+  env = registry.make("open_spiel:tic_tac_toe", seed=0)
+  env.reset()
+  for action in (0, 3, 1, 4):
+    env.step(action)
+  step = env.step(2)
+  assert (step.reward, step.discount) == (1.0, 0.0)
+  assert step.observation.to_play == 1
+  assert step.observation.frame[..., -1].all()
+  assert step.observation.frame[0, :, :3].sum() == 3
+
+
+def test_a_move_that_loses_costs_its_mover():
+  """Misère Nim: who takes the last stick loses, so the reward comes in by the mover's own doing."""
+  env = registry.make("open_spiel:nim(pile_sizes=1;1)", seed=0)
+  step = env.reset()
+  for reward in (0.0, -1.0):
+    (action,) = np.flatnonzero(step.observation.legal_actions_mask)[:1]
+    step = env.step(action)
+    assert step.reward == reward
+  assert step.discount == 0.0
+
+
+@pytest.mark.parametrize(
+  ("actions", "reward_of"),
+  [
+    # Pass 0, bet 1: who moved last, and what the hand is worth to him, by whose card is higher.
+    ((0, 0), {True: 1.0, False: -1.0}),
+    ((1, 0), {True: -1.0, False: -1.0}),
+    ((1, 1), {True: 2.0, False: -2.0}),
+    ((0, 1, 0), {True: -1.0, False: -1.0}),
+    ((0, 1, 1), {True: 2.0, False: -2.0}),
+  ],
+)
+def test_kuhn_pokers_hands_pay_whoever_moved(actions, reward_of):
+  env = registry.make("open_spiel:kuhn_poker", seed=0)
+  for seed in range(12):
+    env.seed(seed)
+    env.reset()
+    cards = env._game._state.history()
+    for action in actions[:-1]:
+      assert env.step(action).reward == 0.0
+    step = env.step(actions[-1])
+    mover = (len(actions) - 1) % 2
+    assert step.discount == 0.0
+    assert step.reward == reward_of[cards[mover] > cards[1 - mover]]
+
+
+# --- chance and hidden hands --------------------------------------------------------------------------
+
+
+def test_cards_are_dealt_evenly_and_by_the_seed():
+  env = registry.make("open_spiel:kuhn_poker", seed=0)
+  deals = collections.Counter()
+  for seed in range(1200):
+    env.seed(seed)
+    env.reset()
+    deals[tuple(env._game._state.history())] += 1
+    env.seed(seed)
+    env.reset()
+    deals[tuple(env._game._state.history())] += 1
+  assert len(deals) == 6
+  # 1200 seeds, each twice: 400 of each deal, standard deviation 26.
+  assert all(count % 2 == 0 and 300 < count < 500 for count in deals.values())
+
+
+def test_unlikely_outcomes_are_drawn_as_often_as_they_should_be():
+  class State:
+    def __init__(self):
+      self.drawn = None
+
+    def current_player(self):
+      return -1 if self.drawn is None else 0
+
+    def chance_outcomes(self):
+      return [(7, 0.0), (8, 0.1), (9, 0.9)]
+
+    def apply_action(self, outcome):
+      self.drawn = outcome
+
+  random, counts = np.random.default_rng(0), collections.Counter()
+  for _ in range(2000):
+    state = State()
+    sample_chance(state, random)
+    counts[state.drawn] += 1
+  assert counts[7] == 0
+  assert 150 < counts[8] < 250
+
+
+def test_a_hidden_hand_is_not_shown():
+  env = registry.make("open_spiel:kuhn_poker", seed=0)
+  frames = {0: collections.defaultdict(set), 1: collections.defaultdict(set)}
+  for seed in range(60):
+    env.seed(seed)
+    step = env.reset()
+    cards = env._game._state.history()
+    for player in (0, 1):
+      assert step.observation.to_play == player
+      frames[player][cards[player]].add(step.observation.frame.tobytes())
+      step = env.step(0)
+  for by_card in frames.values():
+    assert len(by_card) == 3
+    assert all(len(seen) == 1 for seen in by_card.values()), "the frame tells the other's card"
+
+
+# --- frames -------------------------------------------------------------------------------------------
+
+
+def test_a_bool_frame_that_would_lose_something_is_refused():
+  env = registry.make("open_spiel:2048", seed=0, frame_dtype="bool")
+  assert env.world_spec.frame_dtype == "bool"
+  with pytest.raises(UserError, match=r"env.name=open_spiel:2048: .*frame_dtype=float32"):
+    play(env, 30)
+
+
+def test_frame_dtype_can_be_asked_for():
+  env = registry.make("open_spiel:tic_tac_toe", seed=0, frame_dtype="float32")
+  plain = registry.make("open_spiel:tic_tac_toe", seed=0)
+  for a, b in zip(play(env, 30), play(plain, 30), strict=True):
+    assert a.observation.frame.dtype == np.float32
+    np.testing.assert_array_equal(a.observation.frame, b.observation.frame)
+
+
+@pytest.mark.parametrize("value", [0.5, 2.0, -1.0])
+def test_what_is_not_binary_is_seen(value):
+  rules = Rules("tic_tac_toe")
+  rules._observe_with(None)
+  rules._tensor[:] = 0
+  assert rules._is_binary()
+  rules._tensor[3] = 1
+  assert rules._is_binary()
+  rules._tensor[5:9] = value
+  assert not rules._is_binary()
+
+
+@pytest.mark.parametrize("game", ["tic_tac_toe", "kuhn_poker"])
+def test_the_slow_way_to_see_is_the_same(game):
+  fast, slow = Rules(game), Rules(game)
+  slow._observe_with(None)
+  state, random = fast.game.new_initial_state(), np.random.default_rng(0)
+  sample_chance(state, random)
+  while not state.is_terminal():
+    player = state.current_player()
+    np.testing.assert_array_equal(fast.frame(state, player), slow.frame(state, player))
+    state.apply_action(state.legal_actions()[0])
+
+
+# --- legality -----------------------------------------------------------------------------------------
+
+
+def test_the_package_plays_an_illegal_move_in_silence_and_the_bridge_does_not():
+  state = pyspiel.load_game("chess").new_initial_state()
+  assert 0 not in state.legal_actions()
+  state.apply_action(0)  # some games refuse it with an error, chess among others does not
+  assert state.history() == [0]
+  env = registry.make("open_spiel:chess", seed=0)
+  env.reset()
+  with pytest.raises(ValueError, match="action=0: illegal here"):
+    env.step(0)
+  assert env._game._state.history() == []
+
+
+def test_masks_are_shared_and_cannot_be_written_to():
+  env = registry.make("open_spiel:tic_tac_toe", seed=0)
+  with pytest.raises(ValueError, match="read-only"):
+    env.reset().observation.legal_actions_mask[0] = False
+
+
+# --- what there is, and what is refused ---------------------------------------------------------------
+
+
+def test_every_listed_game_can_be_played():
+  games = open_spiel.list_games()
+  assert {"tic_tac_toe", "connect_four", "go", "chess", "kuhn_poker", "2048", "othello", "hex"} <= set(games)
+  assert games["go"] == "Go"
+  for game in games:
+    env = registry.make(f"open_spiel:{game}", seed=0)
+    assert env.world_spec.num_players in (1, 2)
+    play(env, 12)
+
+
+def test_what_is_left_out_of_the_list_for_moving_twice_does_so():
+  for game in sorted(open_spiel._NOT_ALTERNATING):
+    with pytest.raises(UserError, match="moves twice in a row"):
+      Rules(game)
+
+
+@pytest.mark.parametrize(
+  ("game", "part"),
+  [
+    ("goofspiel", "players move at the same time"),
+    ("matrix_rps", "players move at the same time"),
+    ("bridge", "4 players and more"),
+    ("kuhn_poker(players=3)", "3 players; games of one or two"),
+    ("leduc_poker", "two players who alternate strictly"),
+    ("dark_chess", "hides a player's move from the other"),
+    ("bargaining", "sum of zero"),
+    ("hanabi", "sum of zero"),
+    ("misere(game=tic_tac_toe())", "made from another game"),
+    ("coin_game", "shows no tensor"),
+    ("crossword", "shows no tensor"),
+    ("negotiation", "do not follow from a seed"),
+    ("go(bord=9)", "Unknown parameter 'bord'. Available parameters are: board_size"),
+    ("go(board_size=100)", "board size up to 19"),
+    ("go(board_size=nine)", "Wrong type for parameter board_size"),
+    ("go(board_size=9", "must be GAME or GAME(parameter=value"),
+    ("connect_four(rows=0)", "which is empty"),
+    ("tic_tac_to", "the nearest is open_spiel:tic_tac_toe"),
+    ("", "unknown game ''"),
+  ],
+)
+def test_refusals_are_one_line_and_say_why(game, part, capfd):
+  for call in (
+    lambda: registry.make(f"open_spiel:{game}", seed=0),
+    lambda: registry.world_spec(f"open_spiel:{game}"),
+  ):
+    with pytest.raises(UserError) as error:
+      call()
+    message = str(error.value)
+    assert message.startswith(f"env.name=open_spiel:{game}: ")
+    assert part in message
+    assert "\n" not in message
+  assert capfd.readouterr() == ("", ""), "the package's own words come through"
+
+
+def test_a_player_who_moves_twice_later_than_it_was_looked_for_is_refused_then():
+  rules = Rules("tic_tac_toe")
+  state = rules.game.new_initial_state()
+  assert rules.next_player(state, 1) == 0
+  with pytest.raises(UserError, match=r"env.name=open_spiel:tic_tac_toe: player 0 moves twice in a row"):
+    rules.next_player(state, 0)
+
+
+def test_a_missing_package_is_said_with_what_to_install(monkeypatch):
+  monkeypatch.setitem(sys.modules, "pyspiel", None)
+  open_spiel._game_types.cache_clear()
+  open_spiel._rules_of.cache_clear()
+  try:
+    with pytest.raises(UserError) as error:
+      registry.make("open_spiel:tic_tac_toe", seed=0)
+    assert str(error.value).startswith("env.name=open_spiel")
+    assert 'pip install "moozi[open_spiel]"' in str(error.value)
+    (line,) = registry.list_worlds("open_spiel")
+    assert line.name == "open_spiel:…"
+    assert "pip install" in line.summary
+  finally:
+    open_spiel._game_types.cache_clear()
+
+
+# --- rivals -------------------------------------------------------------------------------------------
+
+
+def play_bots(env, bots):
+  step, total = env.reset(), 0.0
+  while not step.last():
+    player = step.observation.to_play
+    step = env.step(bots[player].action(step.observation.legal_actions_mask))
+    total += step.reward if player == 0 else -step.reward
+  return total
+
+
+@pytest.mark.parametrize("wrap", [lambda e: e, lambda e: StepCap(e, 50), lambda e: RandomStarts(e, 0)])
+def test_mcts_beats_random_play_from_both_seats(wrap):
+  env = wrap(registry.make("open_spiel:tic_tac_toe", seed=0))
+  for seat, sign in ((0, 1), (1, -1)):
+    total = 0.0
+    for seed in range(20):
+      bots = [env.make_bot("random", 1, seed), env.make_bot("random", 1, seed)]
+      bots[seat] = env.make_bot("mcts", 100, seed)
+      total += sign * play_bots(env, bots)
+    assert total >= 12
+
+
+def test_a_rivals_choices_follow_from_its_seed():
+  env = registry.make("open_spiel:connect_four", seed=0)
+
+  def line(seed):
+    env.reset()
+    bot, actions = env.make_bot("mcts", 20, seed), []
+    for _ in range(12):
+      actions.append(bot.action(env._game.legal_actions_mask()))
+      if env.step(actions[-1]).last():
+        break
+    return actions
+
+  assert line(3) == line(3)
+  assert len({tuple(line(seed)) for seed in range(6)}) > 1
+
+
+def test_more_simulations_play_better():
+  env = registry.make("open_spiel:connect_four", seed=0)
+  total = 0.0
+  for seed in range(10):
+    strong, weak = env.make_bot("mcts", 200, seed), env.make_bot("mcts", 2, seed)
+    total += play_bots(env, [strong, weak]) - play_bots(env, [weak, strong])
+  assert total >= 14
+
+
+@pytest.mark.parametrize(
+  ("world", "kind", "part"),
+  [
+    ("open_spiel:kuhn_poker", "mcts", "would see what is hidden"),
+    ("open_spiel:tic_tac_toe", "alphabeta", "has no such rival"),
+    ("tiny:catch", "mcts", "has no such rival; all worlds have random, self"),
+  ],
+)
+def test_rivals_that_there_are_not(world, kind, part):
+  with pytest.raises(UserError) as error:
+    registry.make(world, seed=0).make_bot(kind, 10, 0)
+  assert str(error.value).startswith(f"evaluation.opponent={kind}: ")
+  assert part in str(error.value)
+
+
+def test_seeds_of_any_size_make_rivals():
+  env = registry.make("open_spiel:tic_tac_toe", seed=0)
+  env.reset()
+  for kind in ("random", "mcts"):
+    assert env.make_bot(kind, 5, 2**63).action(np.ones(9, bool)) in range(9)
+
+
+def test_rules_are_looked_over_once():
+  assert rules_of("tic_tac_toe", Options()) is rules_of("tic_tac_toe", Options(max_episode_steps=3))

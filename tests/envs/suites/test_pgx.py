@@ -1,0 +1,227 @@
+"""The bridge to pgx: each world keeps the contract, and two players are as the rest of the house has them."""
+
+import importlib.metadata
+import importlib.util
+import itertools
+import typing
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from moozi.core.errors import UserError
+from moozi.envs import registry
+from moozi.envs.jax.environment import JaxVectorEnvironment
+from moozi.envs.jax.suite import check_package
+from moozi.envs.suites import pgx as pgx_worlds
+from tests.envs.contract import EnvironmentContract, check_vector
+
+pgx = pytest.importorskip("pgx")
+
+# Compiling these takes minutes; they are played where there is time.
+LARGE = {"chess", "shogi", "gardner_chess", "animal_shogi", "go_19x19", "go_9x9"}
+GAMES = sorted(pgx_worlds.GAMES)
+
+
+class TestTicTacToe(EnvironmentContract):
+  num_steps = 60
+
+  def make(self):
+    return registry.make("pgx:tic_tac_toe", seed=0)
+
+
+class TestBreakout(EnvironmentContract):
+  num_steps = 60
+
+  def make(self):
+    return registry.make("pgx:minatar-breakout", seed=0)
+
+
+@pytest.mark.slow
+class TestEveryGame(EnvironmentContract):
+  num_steps = 60
+
+  @pytest.fixture(autouse=True, params=[game for game in GAMES if game not in LARGE])
+  def _take_game(self, request):
+    self.game = request.param
+
+  def make(self):
+    return registry.make(f"pgx:{self.game}", seed=0, max_episode_steps=50)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("game", sorted(LARGE))
+def test_large_games_keep_the_vector_contract(game):
+  check_vector(JaxVectorEnvironment(registry.make_jax_world(f"pgx:{game}"), [0, 1]), 40)
+
+
+def test_what_is_offered_and_what_is_not_is_all_there_is():
+  known = set(pgx.available_envs()) | set(typing.get_args(pgx.EnvId))
+  assert known <= set(pgx_worlds.GAMES) | set(pgx_worlds.REFUSED)
+  assert not set(pgx_worlds.GAMES) & set(pgx_worlds.REFUSED)
+
+
+def play_at_random(game, num_steps, batch=32, seed=0):
+  """States of pgx's own, [T + 1] of batch, and the actions between them; ended games stay as they are."""
+  env = registry.make_jax_world(f"pgx:{game}").rules
+  random = np.random.default_rng(seed)
+  init, step = jax.jit(jax.vmap(env.init)), jax.jit(jax.vmap(env.step))
+  state = init(jax.random.split(jax.random.PRNGKey(seed), batch))
+  states, rewards, ended = [jax.device_get(state)], [], np.zeros(batch, bool)
+  for i in range(num_steps):
+    mask = np.asarray(env.legal_actions_mask(state)) | ended[:, None]
+    action = np.where(mask, random.random(mask.shape), -1.0).argmax(-1).astype(np.int32)
+    state, reward, is_terminal, _ = step(state, action, jax.random.split(jax.random.PRNGKey(i), batch))
+    rewards.append(np.where(ended, 0.0, reward))
+    states.append(jax.device_get(state))
+    ended = ended | np.asarray(is_terminal)
+  return states, np.array(rewards)
+
+
+@pytest.mark.parametrize(
+  "game", [game if game not in LARGE else pytest.param(game, marks=pytest.mark.slow) for game in GAMES]
+)
+def test_every_game_keeps_its_kinds_of_numbers(game):
+  """Traced, not compiled: a part of the game that changes its kind is refused then."""
+  world = registry.make_jax_world(f"pgx:{game}")
+  jax.eval_shape(lambda key: world.step(world.reset(key), jnp.int32(1)), jax.random.PRNGKey(0))
+
+
+ONE_PLAYER = {"2048", *(game for game in GAMES if game.startswith("minatar-"))}
+
+
+@pytest.mark.parametrize(
+  "game",
+  [
+    game if game == "connect_four" else pytest.param(game, marks=pytest.mark.slow)
+    for game in GAMES
+    if game not in ONE_PLAYER
+  ],
+)
+def test_pgx_lets_players_alternate_and_pays_the_mover(game):
+  """Our worlds count steps to know who moves; here pgx's own word is held against that."""
+  states, rewards = play_at_random(game, 60)
+  first = states[0].current_player
+  assert set(first.tolist()) == {0, 1}  # pgx draws who begins
+  num_paid = 0
+  for t, (before, after) in enumerate(itertools.pairwise(states)):
+    live = ~before.terminated
+    mover = np.where(t % 2 == 0, first, 1 - first)
+    np.testing.assert_array_equal(before.current_player[live], mover[live])
+    rows = np.arange(len(mover))
+    np.testing.assert_array_equal(rewards[t][live], after.rewards[rows, mover][live])
+    np.testing.assert_array_equal(after.rewards.sum(-1), 0.0)  # what one wins the other loses
+    assert (rewards[t][live & ~after.terminated] == 0).all()
+    num_paid += int((rewards[t] != 0).sum())
+  assert num_paid > 3 or game in LARGE | {"hex"}  # whose games are longer
+
+
+@pytest.mark.parametrize("game", ["tic_tac_toe", pytest.param("connect_four", marks=pytest.mark.slow)])
+def test_the_mover_wins_and_its_stones_are_the_first_plane(game):
+  world = registry.make_jax_world(f"pgx:{game}")
+  env = JaxVectorEnvironment(world, list(range(6)))
+  assert world.spec.num_players == 2
+  step = env.reset()
+  assert step.frame.sum() == 0
+  assert (step.to_play == 0).all()
+  for i, action in enumerate((1, 2, 1, 2, 1) if game == "connect_four" else (1, 4, 2, 5, 3)):
+    assert not step.is_last.any()
+    step = env.step(np.full(6, action, np.int32))
+    stones = step.frame.sum(axis=(1, 2))
+    # Seen by the player to move: who has just moved has the second plane.
+    np.testing.assert_array_equal(stones, [[(i + 1) // 2, i // 2 + 1]] * 6)
+    assert (step.to_play == (i + 1) % 2).all()
+  if game == "connect_four":
+    assert not step.is_last.any()
+    step = env.step(np.full(6, 2, np.int32))
+    step = env.step(np.full(6, 1, np.int32))
+  assert (step.last_reward == 1.0).all()
+  assert (step.last_discount == 0.0).all()
+  assert step.legal_actions_mask[:, 0].all()
+
+
+def test_a_full_board_is_a_draw():
+  env = JaxVectorEnvironment(registry.make_jax_world("pgx:tic_tac_toe"), [0])
+  env.reset()
+  for action in (1, 2, 3, 5, 4, 6, 8, 7, 9):
+    step = env.step(np.array([action]))
+  assert step.is_last.all()
+  assert not step.is_truncated.any()
+  assert step.last_reward.tolist() == [0.0]
+
+
+def test_taken_squares_are_illegal():
+  env = JaxVectorEnvironment(registry.make_jax_world("pgx:tic_tac_toe"), [0])
+  env.reset()
+  assert env.step(np.array([5])).legal_actions_mask[0].tolist() == [False] + [True] * 4 + [False] + [True] * 4
+  with pytest.raises(ValueError, match=r"actions\[0\]=5: cannot be played"):
+    env.step(np.array([5]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("game", "plane"), [("go_9x9", 16), ("hex", 2)])
+def test_where_the_rules_depend_on_the_colour_the_frame_shows_it(game, plane):
+  """Komi in Go, which sides to join in Hex. The other boards look the same to both players."""
+  env = JaxVectorEnvironment(registry.make_jax_world(f"pgx:{game}"), [0, 1])
+  step = env.reset()
+  for i in range(4):
+    assert (step.frame[..., plane] == bool(i % 2)).all()
+    step = env.step(np.full(2, i + 1, np.int32))
+
+
+@pytest.mark.parametrize(
+  ("game", "channels", "actions"),
+  [
+    ("asterix", 4, ("noop", "left", "up", "right", "down")),
+    ("breakout", 4, ("noop", "left", "right")),
+    ("freeway", 7, ("noop", "up", "down")),
+    ("seaquest", 10, ("noop", "left", "up", "right", "down", "fire")),
+    ("space_invaders", 6, ("noop", "left", "right", "fire")),
+  ],
+)
+def test_minatar_has_the_packages_frames_and_actions(game, channels, actions):
+  spec = registry.world_spec(f"pgx:minatar-{game}")
+  assert spec.frame_shape == (10, 10, channels)
+  assert spec.frame_dtype == "bool"
+  assert spec.action_names == actions
+  full = registry.world_spec(f"pgx:minatar-{game}", minimal_actions=False)
+  assert full.action_names == ("noop", "left", "up", "right", "down", "fire")
+
+
+@pytest.mark.parametrize(
+  ("game", "part"),
+  [
+    ("backgammon", "several times in a row"),
+    ("leduc_holdem", "alternate"),
+    ("sparrow_mahjong", "three players"),
+    ("bridge_bidding", "four players"),
+  ],
+)
+def test_what_cannot_be_played_is_refused(game, part):
+  with pytest.raises(UserError, match=rf"env\.name=pgx:{game}: .*{part}"):
+    registry.make(f"pgx:{game}", seed=0)
+
+
+def test_an_unknown_game_is_told_the_nearest():
+  with pytest.raises(UserError, match=r"unknown game 'tictactoe' of pgx; .*nearest is pgx:tic_tac_toe"):
+    registry.make("pgx:tictactoe", seed=0)
+
+
+def test_a_missing_package_is_the_users_to_install(monkeypatch):
+  monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+  with pytest.raises(UserError, match=r"env\.name=pgx:hex: the package pgx is not installed"):
+    registry.make("pgx:hex", 0, max_episode_steps=3)
+
+
+@pytest.mark.parametrize("version", ["2.5.9", "1.10", "2", "0.x"])
+def test_an_old_version_is_the_users_to_replace(monkeypatch, version):
+  monkeypatch.setattr(importlib.metadata, "version", lambda name: version)
+  with pytest.raises(UserError, match=rf"env\.name=pgx:hex: pgx {version} is too old; .*pgx>=2\.6"):
+    registry.make("pgx:hex", 0, max_episode_steps=3)
+
+
+@pytest.mark.parametrize("version", ["2.6", "2.6.0rc1", "2.10.1", "3"])
+def test_a_newer_version_is_taken(monkeypatch, version):
+  monkeypatch.setattr(importlib.metadata, "version", lambda name: version)
+  check_package("pgx", "hex", "2.6")

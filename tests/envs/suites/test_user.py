@@ -1,0 +1,279 @@
+"""A user's own worlds: found by name, made, seeded, and told apart from what cannot be played."""
+
+import logging
+import os
+import sys
+
+import pytest
+
+from moozi.core.errors import UserError
+from moozi.envs import registry
+from moozi.envs.environment import GameEnvironment
+from moozi.envs.suites import user as own
+from tests.envs.contract import EnvironmentContract, assert_same, play
+from tests.envs.suites import user_fakes as own_fakes
+
+FAKES = "tests.envs.suites.user_fakes"
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+  """The current folder, empty; what is imported from it is forgotten afterwards."""
+  monkeypatch.chdir(tmp_path)
+  monkeypatch.setattr(sys, "path", [p for p in sys.path if p])
+  modules = set(sys.modules)
+  yield tmp_path
+  for name in set(sys.modules) - modules:
+    if str(getattr(sys.modules[name], "__file__", None)).startswith(str(tmp_path)):
+      del sys.modules[name]
+
+
+class TestDmEnv(EnvironmentContract):
+  def make(self):
+    return registry.make(f"{FAKES}:make_counter", seed=0)
+
+
+class TestRemade(EnvironmentContract):
+  def make(self):
+    return registry.make(f"{FAKES}:make_seeded", seed=0, length=7)
+
+
+class TestGymnasium(EnvironmentContract):
+  @pytest.fixture(autouse=True)
+  def _needs_gymnasium(self):
+    pytest.importorskip("gymnasium")
+
+  def make(self):
+    return registry.make(f"{FAKES}:make_walk", seed=0)
+
+
+class TestMooziEnvironment(EnvironmentContract):
+  def make(self):
+    return registry.make(f"{FAKES}:make_catch", seed=0)
+
+
+@pytest.mark.parametrize("function", ["make_counter", "make_seeded", "make_walk", "make_catch", "Counter"])
+def test_spec_is_the_worlds_own(function):
+  env = registry.make(f"{FAKES}:{function}", seed=0)
+  assert isinstance(env, GameEnvironment) == (function != "make_seeded")
+  assert env.world_spec == registry.world_spec(f"{FAKES}:{function}")
+
+
+def test_arguments_reach_the_function():
+  assert len(play(registry.make(f"{FAKES}:make_seeded", seed=0, length=4), 5)) == 5
+  assert play(registry.make(f"{FAKES}:make_seeded", seed=0, length=4), 5)[-1].last()
+
+
+def test_an_argument_may_be_called_name(here):
+  (here / "moozi_own_named.py").write_text(
+    "from tests.envs.suites.user_fakes import Counter\ndef make_env(name):\n  return Counter(name)\n"
+  )
+  assert len(play(registry.make("moozi_own_named:make_env", seed=0, name=4), 5)) == 5
+  assert registry.world_spec("moozi_own_named:make_env", name=4).num_env_actions == 3
+
+
+def test_a_world_without_a_seed_is_told(caplog):
+  own._warn_of_chance.cache_clear()
+  with caplog.at_level(logging.WARNING, "moozi.envs"):
+    registry.make(f"{FAKES}:make_counter", seed=0)
+    assert not caplog.records
+    env = registry.make(f"{FAKES}:make_unseeded", seed=0)
+    registry.make(f"{FAKES}:make_unseeded", seed=1)
+  (record,) = caplog.records  # once, however many worlds are made
+  assert "make_unseeded has no seed" in record.getMessage()
+  with pytest.raises(ValueError, match="seed="):
+    env.seed(-1)
+
+
+def test_a_file_in_the_current_folder_is_found_first(here):
+  (here / "moozi_own_here.py").write_text(
+    "from tests.envs.suites.user_fakes import make_counter as make_env\n"
+  )
+  env = registry.make("moozi_own_here:make_env", seed=5)
+  assert env.world_spec.name == "moozi_own_here:make_env"
+  assert sys.path[0] == os.getcwd()
+  # Its name is that of a package elsewhere, which is not imported yet.
+  (here / "antigravity.py").write_text("from tests.envs.suites.user_fakes import make_counter as make_env\n")
+  assert registry.world_spec("antigravity:make_env").num_env_actions == 3
+
+
+def test_a_module_of_a_package(here):
+  (here / "moozi_own_package" / "inner").mkdir(parents=True)
+  (here / "moozi_own_package" / "inner" / "worlds.py").write_text(
+    "from tests.envs.suites.user_fakes import make_counter\n"
+  )
+  env = registry.make("moozi_own_package.inner.worlds:make_counter", seed=5)
+  assert_same(play(env, 20), play(registry.make(f"{FAKES}:make_counter", seed=5), 20))
+
+
+# --- what goes wrong ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+  ("text", "said"),
+  [
+    ("import none_such", "moozi_own_bad.py:1: ModuleNotFoundError: No module named 'none_such'"),
+    ("x = 1\ny = x / 0", "moozi_own_bad.py:2: ZeroDivisionError: division by zero"),
+    ("def make_env(:", "SyntaxError: invalid syntax (moozi_own_bad.py, line 1)"),
+    ("import sys; sys.exit(3)", "moozi_own_bad.py:1: SystemExit: 3"),
+    ("def make_evn(): pass", "has no make_env; the nearest is make_evn"),
+    ("make_env = 3", "make_env is a int; it must be a function that makes a world"),
+    (
+      "def make_env(): pass",
+      "it makes builtins.NoneType; it must be a dm_env.Environment or a gymnasium.Env",
+    ),
+    ("def make_env():\n  return [][1]", "moozi_own_bad.py:2: IndexError: list index out of range"),
+    (
+      "def make_env(length): pass",
+      "env.kwargs={}: moozi_own_bad:make_env is make_env(length): missing a required",
+    ),
+    (
+      (
+        "from tests.envs.suites.user_fakes import Counter, specs\n"
+        "class make_env(Counter):\n"
+        "  def action_spec(self):\n"
+        "    return specs.BoundedArray((1,), float, -1, 1)"
+      ),
+      "continuous actions are not supported",
+    ),
+    (
+      (
+        "from tests.envs.suites.user_fakes import Counter\n"
+        "class World(Counter):\n"
+        "  def reset(self):\n"
+        "    raise KeyError('a\\nb')\n"
+        "make_env = World"
+      ),
+      "moozi_own_bad.py:4: KeyError: 'a\\nb'",
+    ),
+    ("import sys\ndef make_env():\n  sys.exit(0)", "making the world failed: "),
+    (
+      (
+        "from tests.envs.suites.user_fakes import Counter\n"
+        "class make_env(Counter):\n"
+        "  def action_spec(self):\n"
+        "    return {}[3]"
+      ),
+      "moozi_own_bad.py:4: KeyError: 3",
+    ),
+    (
+      (
+        "from tests.envs.suites.user_fakes import Counter\n"
+        "class make_env(Counter):\n"
+        "  def close(self):\n"
+        "    raise OSError('stuck')"
+      ),
+      "moozi_own_bad.py:4: OSError: stuck",
+    ),
+    (
+      (
+        "import sys\n"
+        "from tests.envs.suites.user_fakes import Counter\n"
+        "class make_env(Counter):\n"
+        "  def step(self, action):\n"
+        "    sys.exit('enough')"
+      ),
+      "moozi_own_bad.py:5: SystemExit: enough",
+    ),
+  ],
+)
+def test_errors_are_one_line_that_says_where(here, text, said):
+  (here / "moozi_own_bad.py").write_text(text + "\n")
+  with pytest.raises(UserError) as error:
+    registry.world_spec("moozi_own_bad:make_env")
+  message = str(error.value)
+  assert message.startswith(("env.name=moozi_own_bad:make_env: ", "env.kwargs="))
+  assert said in message
+  assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+  ("kind", "said"),
+  [
+    ("TooLong", r"an observation of shape \[3\]; it promised \[2\]"),
+    ("MovesTwice", "player 1 moves twice in a row"),
+    ("Rewardless", "reward=None: must be a number"),
+    ("Discounted", "a LAST step of discount 0.9"),
+    ("EndsBadly", r"own_fakes.py:\d+: ZeroDivisionError: "),
+  ],
+)
+def test_an_episode_is_tried(kind, said):
+  """A world that does not keep its promise, be it late, is refused before a run is made; and it is closed."""
+  closed = getattr(own_fakes, kind).num_closed
+  with pytest.raises(UserError, match=rf"^env.name={FAKES}:{kind}: .*{said}"):
+    registry.world_spec(f"{FAKES}:{kind}")
+  assert getattr(own_fakes, kind).num_closed == closed + 1
+
+
+def test_an_endless_world_is_tried_for_a_while():
+  assert registry.world_spec(f"{FAKES}:make_counter", length=10**9).num_env_actions == 3
+
+
+def test_what_is_made_and_cannot_be_wrapped_is_closed():
+  closed = own_fakes.TooMany.num_closed
+  with pytest.raises(UserError, match="supported are 1 to 65,536"):
+    registry.world_spec(f"{FAKES}:TooMany")
+  assert own_fakes.TooMany.num_closed == closed + 1
+
+
+def test_a_world_that_is_made_anew_hands_everything_on():
+  """A picture, rivals, lives: what a world of moozi's own interface has beyond dm_env's."""
+  env = registry.make(f"{FAKES}:make_seeded_lives", seed=3)
+  step = env.reset()
+  assert env.render().shape == (4, 6, 3)
+  assert env.make_bot("random", 1, seed=0).action(step.observation.legal_actions_mask) in (0, 1)
+  assert not env.will_continue
+  while not step.last():
+    step = env.step(0)
+  assert env.will_continue
+  assert env.reset().observation.is_continued
+
+
+def test_the_worlds_of_all_seeds_are_alike():
+  env = own.make_environment(f"{FAKES}:make_uneven", own.Options())
+  said = r"must be alike; frame_shape was \(1, 1, 2\) and is \(1, 1, 3\) with another seed"
+  with pytest.raises(UserError, match=said):
+    list(map(env.seed, range(20)))
+
+
+def test_arguments_that_it_does_not_take():
+  with pytest.raises(UserError, match=r"env.kwargs=\{'lenght': 3\}: .*unexpected keyword argument 'lenght'"):
+    registry.make(f"{FAKES}:make_seeded", seed=0, lenght=3)
+  with pytest.raises(UserError, match=r"env.kwargs.seed=3: not allowed"):
+    registry.world_spec(f"{FAKES}:make_seeded", seed=3)
+
+
+@pytest.mark.parametrize(
+  "name",
+  ["moozi_none_such:make_env", "minitar:freeway", "tiny catch:x", "..:x", "os.path/x:y", "tinny:catch", ":x"],
+)
+def test_what_is_no_module_is_an_unknown_library(here, name):
+  with pytest.raises(UserError, match=r"unknown library .*; the nearest is"):
+    registry.world_spec(name)
+  assert str(here) not in sys.path
+
+
+def test_a_package_without_such_a_module(here):
+  with pytest.raises(UserError, match=r"there is no module tests.envs.none_such"):
+    registry.world_spec("tests.envs.none_such:make_env")
+
+
+@pytest.mark.parametrize(
+  ("name", "is_code"),
+  [
+    ("my_worlds:make_env", True),
+    ("my.worlds:make_env", True),
+    ("os:system", True),
+    ("unknown:game", True),
+    ("gymnasium:my_worlds:Walk-v0", True),
+    ("gymnasium:CartPole-v1", False),
+    ("minatar:breakout", False),
+    ("tiny:catch", False),
+    ("my_worlds", False),
+    ("my_worlds:", False),
+    ("", False),
+  ],
+)
+def test_names_that_are_code(name, is_code, here):
+  (here / "my_worlds.py").write_text("raise SystemExit('imported')\n")
+  assert registry.is_code(name) == is_code

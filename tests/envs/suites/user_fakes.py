@@ -1,0 +1,184 @@
+"""Worlds as a user might write them."""
+
+import uuid
+from pathlib import Path
+from typing import ClassVar
+
+import dm_env
+import numpy as np
+from dm_env import specs
+
+
+class Counter(dm_env.Environment):
+  """Counts to `length`; action 0 also draws lots for the reward."""
+
+  def __init__(self, length=9) -> None:
+    self._length = length
+    self.seed(0)
+
+  def seed(self, seed):
+    self._random = np.random.default_rng(seed)
+
+  def action_spec(self):
+    return specs.DiscreteArray(3)
+
+  def observation_spec(self):
+    return specs.BoundedArray((2,), np.float32, 0, 9)
+
+  def reset(self):
+    self._count = 0
+    return dm_env.restart(self._observe())
+
+  def step(self, action):
+    self._count += 1
+    reward = float(self._random.integers(3)) if action == 0 else 0.0
+    if self._count == self._length:
+      return dm_env.termination(reward, self._observe())
+    return dm_env.transition(reward, self._observe())
+
+  def _observe(self):
+    return np.array([self._count, self._random.random()], np.float32)
+
+
+class _Unseeded(Counter):
+  seed = None
+
+  def __init__(self, length=9, seed=None) -> None:
+    self._length = length
+    self._random = np.random.default_rng(seed)
+
+
+class _Counted(Counter):
+  """Ends at step 9 in its own way; knows how many of its kind were closed."""
+
+  num_closed = 0
+
+  def close(self):
+    type(self).num_closed += 1
+
+
+class TooLong(_Counted):
+  num_closed = 0
+
+  def _observe(self):
+    return np.zeros(2 + self._count // 8)
+
+
+class MovesTwice(_Counted):
+  num_closed = 0
+
+  def observation_spec(self):
+    return {"frame": super().observation_spec(), "to_play": specs.DiscreteArray(2)}
+
+  def _observe(self):
+    return {"frame": super()._observe(), "to_play": min(self._count, 7) % 2}
+
+
+class _EndsWith(_Counted):
+  last: ClassVar[dict]
+
+  def step(self, action):
+    step = super().step(action)
+    return step._replace(**self.last) if step.last() else step
+
+
+class Rewardless(_EndsWith):
+  num_closed = 0
+  last: ClassVar = {"reward": None}
+
+
+class Discounted(_EndsWith):
+  num_closed = 0
+  last: ClassVar = {"discount": 0.9}
+
+
+class EndsBadly(_Counted):
+  num_closed = 0
+
+  def step(self, action):
+    return super().step(action) if self._count < 8 else 1 // 0
+
+
+class TooMany(_Counted):
+  num_closed = 0
+
+  def action_spec(self):
+    return specs.DiscreteArray(2**40, np.int64)
+
+
+class Watched(Counter):
+  """Knows all of its kind that are open; may break its promise at a step, or be a game of two."""
+
+  open_worlds: ClassVar[set] = set()
+  num_made = 0
+
+  def __init__(self, length=9, fails_at=None, num_players=1):
+    super().__init__(length)
+    self._fails_at, self._num_players = fails_at, num_players
+    self.open_worlds.add(self)
+    Watched.num_made += 1
+
+  def observation_spec(self):
+    return {"frame": super().observation_spec(), "to_play": specs.DiscreteArray(self._num_players)}
+
+  def step(self, action):
+    step = super().step(action)
+    return step._replace(reward=None) if self._count == self._fails_at else step
+
+  def _observe(self):
+    return {"frame": super()._observe(), "to_play": self._count % self._num_players}
+
+  def close(self):
+    self.open_worlds.discard(self)
+
+
+class Marking(Counter):
+  """Leaves a file in a folder when it is made, and another one when it is closed: for other processes."""
+
+  def __init__(self, folder):
+    super().__init__()
+    self._path = Path(folder) / uuid.uuid4().hex
+    self._path.with_suffix(".made").touch()
+
+  def close(self):
+    self._path.with_suffix(".closed").touch()
+
+
+def make_counter(length=9):
+  return Counter(length)
+
+
+def make_seeded_lives(seed):
+  from tests.envs.environments import make_lives
+
+  env = make_lives()
+  env.seed(seed)
+  return env
+
+
+def make_uneven(seed):
+  env = Counter()
+  env.observation_spec = lambda: specs.BoundedArray((2 + seed % 2,), np.float32, 0, 9)
+  return env
+
+
+def make_seeded(seed, length=9):
+  return _Unseeded(length, seed)
+
+
+def make_unseeded():
+  return _Unseeded()
+
+
+def make_walk():
+  from gymnasium import spaces
+
+  from tests.envs.suites.gymnasium_fakes import Walk
+
+  return Walk(spaces.Box(-1, 1, (4,)))
+
+
+def make_catch():
+  from moozi.envs import registry
+
+  return registry.make("tiny:catch", seed=0)

@@ -1,0 +1,43 @@
+"""What is kept of episodes that are shown side by side."""
+
+import numpy as np
+
+from moozi.evaluation import episodes as episode_frames
+from moozi.evaluation.episodes import FramesKeeper
+
+
+def test_a_worlds_own_pictures_are_reduced_and_few_enough(monkeypatch):
+  monkeypatch.setattr(episode_frames, "_MAX_BYTES", 100_000)
+  picture = np.random.default_rng(0).integers(0, 256, (210, 160, 3)).astype(np.uint8)
+  keeper, asked = FramesKeeper(2, 50), []
+
+  def render():
+    asked.append(1)
+    return picture
+
+  for t in range(20):
+    for episode in (0, 1):
+      keeper.keep(episode, np.full((2, 2, 1), t, np.uint8), float(t), t % 2, render)
+  first, second = keeper.result()
+  # Half the picture is 105 by 80 by 3, 25,200 bytes, and the frame is 4: one step of each of the two fits.
+  assert first.pictures.shape == (1, 105, 80, 3)
+  np.testing.assert_array_equal(first.pictures[0], picture[::2, ::2])
+  assert len(second.frames) == 1
+  assert len(asked) == 2, "what is not kept is not drawn"
+
+
+def test_frames_are_copies():
+  keeper, frame = FramesKeeper(1, 5), np.zeros((2, 2, 1), bool)
+  keeper.keep(0, frame, 0.0, 0, lambda: None)
+  frame[...] = True
+  keeper.keep(0, frame, 1.0, 1, lambda: None)
+  (episode,) = keeper.result()
+  assert not episode.frames[0].any()
+  assert episode.frames[1].all()
+  assert episode.returns.tolist() == [0.0, 1.0]
+  assert episode.to_play.tolist() == [0, 1]
+  assert episode.pictures is None
+
+
+def test_nothing_is_kept_of_no_episodes():
+  assert FramesKeeper(0, 5).result() == ()

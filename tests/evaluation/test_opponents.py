@@ -1,0 +1,177 @@
+"""Two players in evaluation: rivals, seats, scores; the rival's moves are what the agent remembers."""
+
+import numpy as np
+import pytest
+
+from moozi.core.errors import UserError
+from moozi.evaluation.evaluator import EvaluationResult
+from moozi.evaluation.opponents import check_opponent, check_players, score_figures
+from moozi.evaluation.random_play import random_returns
+from moozi.io.config import load_config
+from moozi.run import build
+from tests.evaluation.test_evaluator import evaluate
+from tests.tiny_run import TINY
+
+pytest.importorskip("pyspiel")
+
+BOARD = ("env.name=open_spiel:tic_tac_toe", "evaluation.max_random_starts=0")
+
+
+@pytest.fixture(scope="module")
+def against_random():
+  return evaluate(BOARD, num_episodes=20)
+
+
+def test_seats_are_taken_in_turn_and_returns_are_those_of_the_seat(against_random):
+  assert against_random.seats.tolist() == [0, 1] * 10
+  assert set(against_random.returns) <= {-1.0, 0.0, 1.0}
+  # Who moves last wins: an odd length is a win of player 0, unless the board is full.
+  won_by = np.where(against_random.lengths % 2 == 1, 0, 1)
+  decided = against_random.returns != 0
+  np.testing.assert_array_equal(
+    against_random.returns[decided] > 0, (won_by == against_random.seats)[decided]
+  )
+  assert decided.any()
+  assert (against_random.lengths[~decided] == 9).all()
+
+
+def test_episodes_do_not_depend_on_the_width(against_random):
+  wide = evaluate([*BOARD, "evaluation.num_envs=8"], num_episodes=20)
+  np.testing.assert_array_equal(wide.returns, against_random.returns)
+  np.testing.assert_array_equal(wide.lengths, against_random.lengths)
+  assert wide.num_distinct == against_random.num_distinct > 10
+
+
+def test_against_itself_the_agent_plays_both_seats():
+  result = evaluate([*BOARD, "evaluation.opponent=self"], num_episodes=6)
+  # One policy without noise: one episode, seen from either seat.
+  assert result.num_distinct == 1
+  assert result.returns[0] == -result.returns[1]
+  assert len(set(result.returns[::2])) == len(set(result.returns[1::2])) == 1
+
+
+def test_a_strong_rival_wins_from_either_seat():
+  result = evaluate(
+    [*BOARD, "evaluation.opponent=mcts", "evaluation.opponent_simulations=200"], num_episodes=20
+  )
+  summary = result.summary()
+  assert summary["score_seat_0"] < 0.35
+  assert summary["score_seat_1"] < 0.35
+  assert summary["losses"] > 12
+
+
+def test_a_rivals_moves_are_in_the_agents_history():
+  """Rebuilds the moves from the boards that the policy was shown, and holds its history against them."""
+  config = load_config(None, [*TINY, *BOARD, "targets.history_length=4", "evaluation.num_envs=1"])
+  spec = build.world_spec(config)
+  params, net_state, _ = build.build_learner(config, spec).parameters()
+  evaluator, seen = build.build_evaluator(config, spec), []
+  policy = evaluator._policy
+
+  def spied(params, net_state, history, timestep, *rest):
+    seen.append((np.array(history.actions), timestep.frame, timestep.is_first))
+    return policy(params, net_state, history, timestep, *rest)
+
+  evaluator._policy = spied
+  result = evaluator.run(params, net_state, num_episodes=2)
+  played: list[int] = []
+  checked = 0
+  for actions, frame, is_first in seen:
+    if is_first[0]:
+      played = []
+    occupied = np.flatnonzero(frame[0, ..., 1:3].any(axis=-1).ravel())
+    played += [cell for cell in occupied.tolist() if cell not in played]
+    if played:
+      wanted = [cell + 1 for cell in played][-4:]
+      assert actions[0, -len(wanted) :].tolist() == wanted
+      checked += 1
+  assert checked == result.lengths.sum() - 1  # the last frame of all is shown to nobody
+
+
+def test_hidden_hands_are_scored_by_what_they_win():
+  result = evaluate(["env.name=open_spiel:kuhn_poker", "evaluation.max_random_starts=0"], num_episodes=60)
+  assert set(np.abs(result.returns)) <= {1.0, 2.0}
+  figures = result.summary()
+  assert figures["wins"] + figures["losses"] == 60
+  assert figures["return_margin_seat_0"] > 0
+
+
+def test_random_play_is_held_against_the_same_rival():
+  config = load_config(None, [*TINY, *BOARD])
+  # The first to move wins 0.585 of random games and loses 0.288; 1000 of them have a standard error of 0.03.
+  returns = random_returns(config, num_episodes=2000)
+  assert returns[::2].mean() == pytest.approx(0.297, abs=0.1)
+  assert returns[1::2].mean() == pytest.approx(-0.297, abs=0.1)
+  strong = load_config(
+    None, [*TINY, *BOARD, "evaluation.opponent=mcts", "evaluation.opponent_simulations=100"]
+  )
+  returns = random_returns(strong, num_episodes=40)
+  assert returns[::2].mean() < -0.5
+  assert returns[1::2].mean() < -0.7
+
+
+def test_figures_of_a_score():
+  figures = score_figures(np.array([1.0, -1.0, 0.0, 2.0]), np.array([0, 1, 0, 1]))
+  assert figures["score"] == 0.625
+  assert (figures["wins"], figures["draws"], figures["losses"]) == (2, 1, 1)
+  assert (figures["score_seat_0"], figures["score_seat_1"]) == (0.75, 0.5)
+  assert (figures["return_mean_seat_0"], figures["return_mean_seat_1"]) == (0.5, 0.5)
+  assert figures["return_margin_seat_1"] == pytest.approx(1.96 * 1.5 / 2**0.5)
+  assert figures["return_margin"] == pytest.approx(1.96 * np.std([1, -1, 0, 2]) / 2)
+  assert "score_seat_1" not in score_figures(np.array([1.0]), np.array([0]))
+
+
+def test_one_player_has_no_score_and_needs_no_rival(tiny_config):
+  one = EvaluationResult(np.ones(3), np.ones(3), 1, version=0, env_steps=0, episode=None)
+  assert "score" not in one.summary()
+  check_opponent(load_config(None, [*TINY, "evaluation.opponent=mcts"]), build.world_spec(tiny_config))
+
+
+def test_a_rival_that_a_world_lacks_is_said_beforehand():
+  config = load_config(None, [*TINY, "env.name=open_spiel:kuhn_poker", "evaluation.opponent=mcts"])
+  with pytest.raises(UserError, match=r"evaluation.opponent=mcts: would see what is hidden"):
+    check_opponent(config, build.world_spec(config))
+
+
+@pytest.mark.parametrize("name", ["open_spiel:kuhn_poker", "pgx:kuhn_poker"])
+def test_a_history_that_shows_the_others_frames_is_refused(name):
+  if name.startswith("pgx:"):
+    pytest.importorskip("pgx")
+  for length in (1, 2, 4):
+    config = load_config(None, [*TINY, f"env.name={name}", f"targets.history_length={length}"])
+    if length == 1:
+      check_players(config, build.world_spec(config))
+    else:
+      with pytest.raises(
+        UserError, match=rf"^targets\.history_length={length}: must be 1 with env\.name={name}"
+      ):
+        check_players(config, build.world_spec(config))
+
+
+@pytest.mark.parametrize("name", ["open_spiel:tic_tac_toe", "open_spiel:blackjack", "tiny:catch"])
+def test_a_long_history_is_allowed_where_no_player_hides_anything_from_another(name):
+  config = load_config(None, [*TINY, f"env.name={name}", "targets.history_length=4"])
+  check_players(config, build.world_spec(config))
+
+
+def test_a_rival_is_checked_with_the_players():
+  config = load_config(None, [*TINY, "env.name=open_spiel:kuhn_poker", "evaluation.opponent=mcts"])
+  with pytest.raises(UserError, match=r"evaluation\.opponent=mcts"):
+    check_players(config, build.world_spec(config))
+
+
+def test_training_returns_are_player_0s():
+  config = load_config(None, [*TINY, *BOARD, "workers.segment_length=30"])
+  spec = build.world_spec(config)
+  collector = build.build_collector(config, spec, 0)
+  collector.set_parameters(*build.build_learner(config, spec).parameters())
+  segment, result = collector.run(0)
+  after, _ = collector.run(0)
+
+  def joined(name):
+    return np.concatenate([getattr(segment, name)[1:], getattr(after, name)[:1]])
+
+  # At an end the frame is that of the player who did not move last.
+  rewards = np.where(joined("to_play") == 1, 1.0, -1.0) * joined("last_reward")
+  np.testing.assert_array_equal(result.episode_returns, rewards[joined("is_last")])
+  assert {-1.0, 1.0} <= set(result.episode_returns)

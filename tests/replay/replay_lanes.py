@@ -1,0 +1,134 @@
+"""Random lanes for tests of replay: as plain steps for the oracles, as segments for the buffer."""
+
+import numpy as np
+
+from moozi.core.config import ReplayConfig, TargetsConfig
+from moozi.core.records import TrainTarget, TrajectorySample
+from moozi.core.spec import EnvSpec
+from moozi.replay.buffer import ReplayBuffer
+from tests.ops.oracles import Step, oracle_history, oracle_target, random_lane
+
+SAMPLINGS = ("uniform", "proportional", "rank")
+
+
+def make_spec(frame_dtype: str = "bool", num_players: int = 1) -> EnvSpec:
+  return EnvSpec(
+    name="test:lanes",
+    frame_shape=(2, 3, 2),
+    frame_dtype=frame_dtype,
+    num_env_actions=2,
+    num_players=num_players,
+  )
+
+
+def make_buffer(
+  spec: EnvSpec | None = None, *, lanes: int = 2, lane_capacity: int = 40, seed: int = 0, **options
+) -> ReplayBuffer:
+  """A small buffer; options go to TargetsConfig where it has them, else to ReplayConfig."""
+  targets = {name: options.pop(name) for name in tuple(options) if name in TargetsConfig.model_fields}
+  targets = {"history_length": 2, "unroll_steps": 2, "n_step": 3, "discount": 0.9} | targets
+  options = {"sampling": "uniform", "min_steps_to_learn": 1} | options
+  return ReplayBuffer(
+    ReplayConfig(capacity=lanes * lane_capacity, **options),
+    TargetsConfig(**targets),
+    spec or make_spec(),
+    lanes,
+    seed,
+  )
+
+
+def random_frame(rng: np.random.Generator, spec: EnvSpec) -> np.ndarray:
+  """A frame that is never blank."""
+  if spec.frame_dtype == "bool":
+    frame = rng.random(spec.frame_shape) < 0.4
+    frame.flat[rng.integers(frame.size)] = True
+    return frame
+  if spec.frame_dtype == "uint8":
+    return rng.integers(1, 256, spec.frame_shape).astype(np.uint8)
+  return rng.normal(size=spec.frame_shape).astype(np.float32)
+
+
+def random_lanes(
+  seed: int, count: int, length: int, spec: EnvSpec, end_probability: float = 0.1
+) -> list[list[Step]]:
+  rng = np.random.default_rng(seed)
+  lanes = [
+    random_lane(rng, length, spec.num_players, spec.num_actions, end_probability) for _ in range(count)
+  ]
+  for lane in lanes:
+    for step in lane:
+      step.frame = random_frame(rng, spec)
+  return lanes
+
+
+def segment_of(lanes: list[list[Step]], first: int, stop: int, spec: EnvSpec) -> TrajectorySample:
+  """Steps first … stop-1 of the lanes, [T, B, ...]; versions tell step and lane."""
+
+  def field(fn, dtype) -> np.ndarray:
+    return np.asarray([[fn(lane[t]) for lane in lanes] for t in range(first, stop)], dtype)
+
+  shape = (stop - first, len(lanes))
+  is_last, is_truncated = field(lambda s: s.is_last, bool), field(lambda s: s.is_truncated, bool)
+  terminal = is_last & ~is_truncated
+  legal = np.ones((*shape, spec.num_actions), bool)
+  legal[..., 0] = False
+  legal[terminal] = np.arange(spec.num_actions) == 0
+  return TrajectorySample(
+    frame=field(lambda s: s.frame, spec.frame_dtype),
+    last_reward=field(lambda s: s.reward, np.float32),
+    last_discount=np.where(terminal, 0, 1).astype(np.float32),
+    is_first=field(lambda s: s.is_first, bool),
+    is_last=is_last,
+    is_truncated=is_truncated,
+    to_play=field(lambda s: s.player, np.int32),
+    legal_actions_mask=legal,
+    root_value=field(lambda s: s.value, np.float32),
+    action_probs=field(lambda s: s.probs, np.float32),
+    action=field(lambda s: s.action, np.int32),
+    acted_version=np.broadcast_to(np.arange(first, stop, dtype=np.int32)[:, None], shape),
+    searched_version=np.broadcast_to(np.arange(len(lanes), dtype=np.int32), shape),
+  )
+
+
+def fill(buffer: ReplayBuffer, lanes: list[list[Step]], spec: EnvSpec, cuts: list[int]) -> None:
+  """Adds the lanes in segments that end at the cuts."""
+  for first, stop in zip([0, *cuts[:-1]], cuts, strict=True):
+    buffer.add(segment_of(lanes, first, stop, spec), 0)
+
+
+def filled_buffer(
+  seed: int = 0, length: int = 30, lanes: int = 2, end_probability: float = 0.1, **options
+) -> tuple[ReplayBuffer, list[list[Step]], EnvSpec]:
+  """A buffer with random lanes in it, delivered in segments of five."""
+  spec = make_spec()
+  steps = random_lanes(seed, lanes, length, spec, end_probability)
+  buffer = make_buffer(spec, lanes=lanes, **options)
+  fill(buffer, steps, spec, [*list(range(5, length, 5)), length])
+  return buffer, steps, spec
+
+
+def where_drawn(buffer: ReplayBuffer, batch: TrainTarget) -> list[tuple[int, int]]:
+  """(lane, index) of each drawn start, from slot and sequence."""
+  lane = np.ravel(batch.slot) // buffer.lane_capacity
+  return list(zip(lane.tolist(), np.ravel(batch.sequence).tolist(), strict=True))
+
+
+def assert_is_oracle(
+  buffer: ReplayBuffer, batch: TrainTarget, lanes: list[list[Step]], targets: TargetsConfig
+) -> None:
+  """Each drawn target is what the oracles make of its start, frames and integers to the bit."""
+  length = targets.history_length
+  for row, (lane, i) in enumerate(where_drawn(buffer, batch)):
+    steps = lanes[lane]
+    expected = oracle_target(steps, i, targets.unroll_steps, targets.n_step, targets.discount)
+    for name, value in expected.items():
+      np.testing.assert_allclose(getattr(batch, name)[row], value, rtol=1e-5, atol=1e-5, err_msg=name)
+    kept_frames, kept_actions = oracle_history(steps, i, length)
+    for j in range(length + 1):
+      k = kept_frames[j]
+      frame = np.zeros_like(steps[0].frame) if k is None else steps[k].frame
+      np.testing.assert_array_equal(batch.frames[row, j], frame)
+      k = kept_actions[j]
+      assert batch.history_actions[row, j] == (0 if k is None else steps[k].action)
+    assert batch.acted_version[row] == i
+    assert batch.searched_version[row] == lane

@@ -1,0 +1,323 @@
+"""Replay: what can be drawn, and that what is drawn is right wherever segments and rings join."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from moozi.core.config import ReplayConfig, TargetsConfig
+from moozi.core.pytree import fields_of, map_fields, replace
+from moozi.replay.buffer import ReplayBuffer
+from tests.replay.replay_lanes import (
+  SAMPLINGS,
+  assert_is_oracle,
+  fill,
+  filled_buffer,
+  make_buffer,
+  make_spec,
+  random_lanes,
+  segment_of,
+  where_drawn,
+)
+
+TARGETS = TargetsConfig(history_length=2, unroll_steps=2, n_step=3, discount=0.9)
+
+
+def test_no_jax_in_the_replay_process():
+  code = """
+import sys
+import numpy as np
+from tests.replay.replay_lanes import SAMPLINGS, filled_buffer
+for sampling in SAMPLINGS:
+  buffer, _, _ = filled_buffer(sampling=sampling)
+  batch = buffer.sample_many(2, 8)
+  buffer.update_priorities(batch.slot, batch.sequence, np.ones((2, 8)))
+  slot = batch.slot[0]
+  buffer.write_back(slot, batch.sequence[0], np.ones(8), np.ones((8, 3)) / 3, np.ones(8))
+  buffer.check_valid()
+  buffer.set_state(buffer.get_state())
+  buffer.stats()
+  buffer.histograms()
+assert "moozi.replay.buffer" in sys.modules
+loaded = {name.split(".")[0] for name in sys.modules} & {"jax", "jaxlib", "haiku", "mctx", "ray"}
+assert not loaded, loaded
+"""
+  subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+class TestEligibility:
+  """Only the newest K + n steps of a lane wait; the oldest L go once the ring is full."""
+
+  @pytest.mark.parametrize(
+    ("length", "first", "stop"),
+    [(5, 0, 0), (6, 0, 1), (20, 0, 15), (21, 3, 16), (47, 29, 42)],
+  )
+  def test_by_hand(self, length, first, stop):
+    # K + n = 5, L = 2, rings of 20: step i waits until step i + 5 is there.
+    spec = make_spec()
+    buffer = make_buffer(spec, lanes=1, lane_capacity=20)
+    lanes = random_lanes(0, 1, length, spec)
+    fill(buffer, lanes, spec, [*range(4, length, 4), length])
+    assert buffer.num_eligible == stop - first
+    if stop > first:
+      drawn = {i for _, i in where_drawn(buffer, buffer.sample(500))}
+      assert drawn == set(range(first, stop))
+    else:
+      assert not buffer.can_sample(1)
+      with pytest.raises(ValueError, match="nothing to sample"):
+        buffer.sample(1)
+
+  @pytest.mark.parametrize("sampling", SAMPLINGS)
+  def test_all_that_is_eligible_and_nothing_else_is_drawn(self, sampling):
+    buffer, _, _ = filled_buffer(length=60, sampling=sampling, priority_exponent=0.3)
+    drawn = set(where_drawn(buffer, buffer.sample(5000)))
+    assert drawn == {(lane, i) for lane in range(2) for i in range(22, 55)}
+
+  def test_lanes_grow_apart(self):
+    spec = make_spec()
+    lanes = random_lanes(0, 3, 30, spec)
+    buffer = make_buffer(spec, lanes=3)
+    buffer.add(segment_of(lanes[:1], 0, 30, spec), 0)
+    buffer.add(segment_of(lanes[1:], 0, 8, spec), 1)
+    assert buffer.num_eligible == 25 + 3 + 3
+    drawn = set(where_drawn(buffer, buffer.sample(3000)))
+    assert drawn == {(0, i) for i in range(25)} | {(lane, i) for lane in (1, 2) for i in range(3)}
+
+  def test_training_starts_when_enough_is_stored_and_a_batch_is_eligible(self):
+    spec = make_spec()
+    lanes = random_lanes(0, 2, 30, spec)
+    buffer = make_buffer(spec, min_steps_to_learn=20)
+    buffer.add(segment_of(lanes, 0, 9, spec), 0)
+    assert buffer.num_steps == 18
+    assert not buffer.can_sample(1)
+    buffer.add(segment_of(lanes, 9, 10, spec), 0)
+    assert buffer.num_steps == 20
+    assert buffer.can_sample(10)
+    assert not buffer.can_sample(11)
+
+  def test_counts(self):
+    buffer, _, _ = filled_buffer(length=60)
+    assert (buffer.num_steps, buffer.num_added) == (80, 120)
+    assert buffer.stored_range(1) == (20, 60)
+
+
+class TestTargets:
+  @settings(derandomize=True, deadline=None, max_examples=60)
+  @given(
+    seed=st.integers(0, 2**32 - 1),
+    sampling=st.sampled_from(SAMPLINGS),
+    num_players=st.sampled_from([1, 2]),
+    history_length=st.integers(1, 4),
+    unroll_steps=st.integers(1, 4),
+    n_step=st.integers(1, 5),
+    length=st.integers(14, 90),
+    lane_capacity=st.integers(20, 40),
+    end_probability=st.sampled_from([0.05, 0.3]),
+    data=st.data(),
+  )
+  def test_equal_the_oracle_wherever_segments_and_rings_join(
+    self,
+    seed,
+    sampling,
+    num_players,
+    history_length,
+    unroll_steps,
+    n_step,
+    length,
+    lane_capacity,
+    end_probability,
+    data,
+  ):
+    targets = TargetsConfig(
+      history_length=history_length, unroll_steps=unroll_steps, n_step=n_step, discount=0.9
+    )
+    spec = make_spec(num_players=num_players)
+    lanes = random_lanes(seed, 2, length, spec, end_probability)
+    buffer = make_buffer(
+      spec, lane_capacity=lane_capacity, seed=seed, sampling=sampling, **targets.model_dump()
+    )
+    cuts = []
+    while (cuts[-1] if cuts else 0) < length:
+      cuts.append(min(length, (cuts[-1] if cuts else 0) + data.draw(st.integers(1, 20))))
+      fill_from = cuts[-2] if len(cuts) > 1 else 0
+      buffer.add(segment_of(lanes, fill_from, cuts[-1], spec), 0)
+      buffer.check_valid()
+      if buffer.num_eligible:
+        assert_is_oracle(buffer, buffer.sample(6), lanes, targets)
+    if buffer.num_eligible:
+      assert_is_oracle(buffer, buffer.sample(30), lanes, targets)
+
+  def test_how_a_lane_was_cut_into_segments_changes_nothing(self):
+    spec = make_spec()
+    lanes = random_lanes(3, 2, 70, spec)
+    batches = []
+    for cuts in ([70 // 2, 70], list(range(1, 71)), list(range(7, 71, 7)), [3, 30, 31, 40, 70]):
+      buffer = make_buffer(spec, lane_capacity=40)
+      fill(buffer, lanes, spec, cuts)
+      batches.append(buffer.sample_many(2, 100))
+    for batch in batches[1:]:
+      map_fields(np.testing.assert_array_equal, batches[0], batch)
+
+  def test_a_batch_is_one_of_many(self):
+    one, many = filled_buffer()[0].sample(20), filled_buffer()[0].sample_many(1, 20)
+    map_fields(lambda a, b: np.testing.assert_array_equal(a, b[0]), one, many)
+
+  @pytest.mark.parametrize("sampling", SAMPLINGS)
+  def test_shapes_and_dtypes(self, sampling):
+    buffer, _, _ = filled_buffer(sampling=sampling, history_length=3, unroll_steps=4)
+    batch = buffer.sample_many(2, 5)
+    expected = {
+      "frames": ((4, 2, 3, 2), np.bool_),
+      "history_actions": ((4,), np.int32),
+      "actions": ((4,), np.int32),
+      "rewards": ((4,), np.float32),
+      "action_probs": ((5, 3), np.float32),
+      "root_values": ((5,), np.float32),
+      "n_step_returns": ((5,), np.float32),
+      "unroll_mask": ((5,), np.float32),
+      "consistency_mask": ((), np.float32),
+      "importance_ratio": ((), np.float32),
+      "slot": ((), np.int64),
+      "sequence": ((), np.int64),
+      "acted_version": ((), np.int32),
+      "searched_version": ((), np.int32),
+    }
+    for name, value in fields_of(batch).items():
+      assert value.shape == (2, 5, *expected[name][0]), name
+      assert value.dtype == expected[name][1], name
+      assert value.flags.c_contiguous, name
+
+  def test_a_batch_is_a_copy(self):
+    buffer, lanes, _ = filled_buffer()
+    batch = buffer.sample(50)
+    for value in fields_of(batch).values():
+      value.fill(1)
+    assert_is_oracle(buffer, buffer.sample(50), lanes, TARGETS)
+    buffer.check_valid()
+
+
+class TestStorage:
+  @pytest.mark.parametrize("frame_dtype", ["bool", "uint8", "float32"])
+  def test_a_trajectory_comes_back_exactly(self, frame_dtype):
+    spec = make_spec(frame_dtype, num_players=2)
+    lanes = random_lanes(1, 2, 60, spec)
+    buffer = make_buffer(spec)
+    fill(buffer, lanes, spec, [13, 26, 39, 60])
+    first, stop = buffer.stored_range(1)
+    ours, theirs = buffer.trajectory(1, first, stop), segment_of(lanes, first, stop, spec)
+    for name, value in fields_of(ours).items():
+      np.testing.assert_array_equal(value, getattr(theirs, name)[:, 1], err_msg=name)
+      assert value.dtype == getattr(theirs, name).dtype, name
+    with pytest.raises(ValueError, match="not all stored"):
+      buffer.trajectory(1, first - 1, stop)
+    with pytest.raises(ValueError, match="not all stored"):
+      buffer.trajectory(1, first, stop + 1)
+
+  def test_planes_take_one_bit_and_each_frame_is_kept_once(self):
+    sizes = {}
+    for frame_dtype in ("bool", "uint8"):
+      buffer = make_buffer(make_spec(frame_dtype), lanes=1, lane_capacity=1000)
+      sizes[frame_dtype] = buffer.stats()["replay/mib"] * 2**20 / 1000
+    # Twelve planes: two bytes against twelve; all else is the same, and far less than a second frame.
+    assert sizes["uint8"] - sizes["bool"] == 10
+    assert sizes["bool"] < 2 + 45
+
+  def test_a_restarted_lane_leaves_a_truncated_episode(self):
+    spec = make_spec()
+    lanes = random_lanes(0, 2, 12, spec, end_probability=0.0)
+    again = random_lanes(1, 2, 20, spec, end_probability=0.0)
+    buffer = make_buffer(spec)
+    assert buffer.add(segment_of(lanes, 0, 12, spec), 0).num_cut == 0
+    stats = buffer.add(segment_of(again, 0, 20, spec), 0)
+    assert stats.num_cut == 2
+    buffer.check_valid()
+    joined = []
+    for old, new in zip(lanes, again, strict=True):
+      old[-1].is_last = old[-1].is_truncated = True
+      old[-1].action = 0
+      joined.append(old + new)
+    batch = buffer.sample(200)
+    rows = [row for row, (_, i) in enumerate(where_drawn(buffer, batch)) if i >= 12]
+    batch = replace(batch, acted_version=batch.acted_version.copy())
+    batch.acted_version[rows] += 12
+    assert_is_oracle(buffer, batch, joined, TARGETS)
+
+  def test_a_lane_that_begins_after_an_end_is_not_cut(self):
+    spec = make_spec()
+    lanes = random_lanes(0, 1, 6, spec, end_probability=0.0)
+    lanes[0][-1].is_last, lanes[0][-1].action = True, 0
+    buffer = make_buffer(spec, lanes=1)
+    buffer.add(segment_of(lanes, 0, 6, spec), 0)
+    assert buffer.add(segment_of(random_lanes(1, 1, 6, spec), 0, 6, spec), 0).num_cut == 0
+    assert not buffer.trajectory(0, 5, 6).is_truncated[0]
+
+  def test_add_says_what_it_did(self):
+    spec = make_spec()
+    lanes = random_lanes(5, 2, 20, spec, end_probability=0.3)
+    last = [s for lane in lanes for s in lane if s.is_last]
+    stats = make_buffer(spec).add(segment_of(lanes, 0, 20, spec), 0)
+    assert stats.num_steps == 40
+    assert stats.num_truncated == sum(s.is_truncated for s in last) > 0
+    assert stats.num_terminal == len(last) - stats.num_truncated > 0
+    assert stats.num_newly_eligible == 2 * 15
+
+
+class TestBadInput:
+  def bad(self, **changes):
+    spec = make_spec()
+    segment = segment_of(random_lanes(0, 2, 6, spec, end_probability=0.0), 0, 6, spec)
+    for name, (where, value) in changes.items():
+      array = np.array(getattr(segment, name))
+      array[where] = value
+      segment = replace(segment, **{name: array})
+    return segment
+
+  @pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+      ({"last_reward": ((2, 0), np.nan)}, "last_reward is not finite"),
+      ({"root_value": ((2, 0), np.inf)}, "root_value is not finite"),
+      ({"action_probs": ((2, 0, 1), np.nan)}, "action_probs is not finite"),
+      ({"is_truncated": ((2, 0), True)}, "is_truncated on a frame that is not is_last"),
+      ({"last_discount": ((2, 0), 0)}, "last_discount must be 0 on terminal"),
+      ({"is_last": ((2, 0), True), "action": ((2, 0), 0)}, "last_discount must be 0 on terminal"),
+      ({"is_last": ((2, 0), True), "last_discount": ((2, 0), 0)}, "must be the dummy"),
+      ({"to_play": ((2, 0), 1)}, "to_play outside 0 … 0"),
+      ({"is_first": ((2, 0), True)}, "is_first after a frame that is not is_last"),
+      ({"is_first": ((0, 1), False)}, "the first step of a lane must be is_first"),
+    ],
+  )
+  def test_a_segment_that_breaks_a_convention_changes_nothing(self, changes, message):
+    buffer = make_buffer(make_spec())
+    with pytest.raises(ValueError, match=message):
+      buffer.add(self.bad(**changes), 0)
+    assert buffer.num_steps == 0
+    buffer.add(self.bad(), 0)
+    buffer.check_valid()
+
+  def test_shapes(self):
+    buffer, good = make_buffer(make_spec()), self.bad()
+    with pytest.raises(ValueError, match="action_probs has shape"):
+      buffer.add(replace(good, action_probs=good.action_probs[..., :2]), 0)
+    with pytest.raises(ValueError, match="must be \\[T, B"):
+      buffer.add(map_fields(lambda x: x[:, 0], good), 0)
+    with pytest.raises(ValueError, match="a lane keeps 9"):
+      make_buffer(make_spec(), lane_capacity=9).add(
+        segment_of(random_lanes(0, 2, 10, make_spec()), 0, 10, make_spec()), 0
+      )
+
+  @pytest.mark.parametrize("first_lane", [-1, 1])
+  def test_lanes_that_do_not_exist(self, first_lane):
+    with pytest.raises(ValueError, match=f"first_lane={first_lane} with 2 lanes"):
+      make_buffer(make_spec()).add(self.bad(), first_lane)
+
+  def test_a_buffer_that_could_never_give_a_target(self):
+    with pytest.raises(ValueError, match="capacity leaves 7 steps"):
+      make_buffer(lane_capacity=7)
+    with pytest.raises(ValueError, match="min_steps_to_learn=81"):
+      make_buffer(min_steps_to_learn=81)
+    with pytest.raises(ValueError, match="num_lanes=0"):
+      ReplayBuffer(ReplayConfig(), TARGETS, make_spec(), 0, 0)

@@ -1,0 +1,63 @@
+"""The history that a worker saw and the one that the learner rebuilds are equal, bit for bit."""
+
+import numpy as np
+import pytest
+
+from moozi.ops.history import init_history, push_action, push_frame, stack_history
+from tests.replay.replay_lanes import fill, make_buffer, make_spec, random_lanes, where_drawn
+
+
+def histories_of_a_worker(lanes, length, spec):
+  """The worker's own history at every step, [T] of HistoryState over the lanes."""
+  state, seen = init_history(len(lanes), length, spec), []
+  for t in range(len(lanes[0])):
+    state = push_frame(
+      state, np.stack([lane[t].frame for lane in lanes]), np.asarray([lane[t].is_first for lane in lanes])
+    )
+    seen.append(state)
+    state = push_action(state, np.asarray([lane[t].action for lane in lanes], np.int32))
+  return seen
+
+
+@pytest.mark.parametrize("frame_dtype", ["bool", "uint8", "float32"])
+@pytest.mark.parametrize("length", [1, 2, 4])
+@pytest.mark.parametrize("keeps_history", [False, True], ids=["reset", "life-lost"])
+@pytest.mark.parametrize("cuts", [[110], list(range(1, 111)), [*range(3, 110, 6), 110]])
+def test_rebuilt_history_is_the_one_seen(frame_dtype, length, keeps_history, cuts):
+  spec = make_spec(frame_dtype)
+  lanes = random_lanes(length, 2, 110, spec, end_probability=0.2)
+  if keeps_history:
+    # A life lost: the training episode ends, the game goes on, and the history with it.
+    rng = np.random.default_rng(0)
+    for lane in lanes:
+      for step in lane[1:]:
+        step.is_first = step.is_first and bool(rng.random() < 0.5)
+  seen = histories_of_a_worker(lanes, length, spec)
+  buffer = make_buffer(spec, history_length=length, lane_capacity=110 if len(cuts) == 1 else 80)
+  fill(buffer, lanes, spec, cuts)
+  batch = buffer.sample(400)
+  drawn = where_drawn(buffer, batch)
+  starts = {i for lane, i in drawn if lanes[lane][i].is_first}
+  assert len(starts) >= 2
+  for row, (lane, i) in enumerate(drawn):
+    np.testing.assert_array_equal(batch.frames[row, :length], seen[i].frames[lane])
+    np.testing.assert_array_equal(batch.history_actions[row, :length], seen[i].actions[lane])
+    if batch.consistency_mask[row]:
+      np.testing.assert_array_equal(batch.frames[row, 1:], seen[i + 1].frames[lane])
+      np.testing.assert_array_equal(batch.history_actions[row, 1:], seen[i + 1].actions[lane])
+    assert batch.consistency_mask[row] == (not lanes[lane][i].is_last)
+
+
+def test_the_network_sees_the_same_image():
+  spec = make_spec()
+  lanes = random_lanes(0, 2, 60, spec, end_probability=0.2)
+  seen = histories_of_a_worker(lanes, 3, spec)
+  buffer = make_buffer(spec, history_length=3)
+  fill(buffer, lanes, spec, [16, 32, 48, 60])
+  batch = buffer.sample(100)
+  rebuilt = stack_history(
+    batch.frames[:, :3].astype(np.float32), batch.history_actions[:, :3], spec.num_actions
+  )
+  for row, (lane, i) in enumerate(where_drawn(buffer, batch)):
+    image = stack_history(seen[i].frames.astype(np.float32), seen[i].actions, spec.num_actions)
+    np.testing.assert_array_equal(rebuilt[row], image[lane])

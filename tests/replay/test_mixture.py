@@ -1,0 +1,203 @@
+"""Replay of what is acted and what lay on disk: each has its share, and nothing goes to the wrong one."""
+
+import numpy as np
+import pytest
+
+from moozi.core.config import Config
+from moozi.core.errors import UserError
+from moozi.core.pytree import map_fields, replace
+from moozi.core.records import SearchRoots
+from moozi.io.config import load_config
+from moozi.replay import snapshot as replay_snapshot
+from moozi.replay.buffer import ReplayBuffer
+from moozi.replay.mixture import MixedReplay, add_stored, make_replay
+from tests.replay.replay_lanes import make_spec, random_lanes, segment_of
+
+SPEC = make_spec()
+SMALL = (
+  "targets.history_length=2",
+  "targets.unroll_steps=2",
+  "targets.n_step=3",
+  "workers.num_envs=2",
+  "workers.segment_length=5",
+  "replay.capacity=100",
+  "replay.min_steps_to_learn=20",
+  "learner.batch_size=8",
+  "reanalyze.batch_size=8",
+)
+
+
+def config_of(fraction: float, *overrides: str) -> Config:
+  offline = ["offline.trajectories=somewhere", f"offline.fraction={fraction}"]
+  return load_config(None, [*SMALL, *offline, *overrides])
+
+
+def mixed(fraction: float, *overrides: str, with_acted: bool = True) -> MixedReplay:
+  """Two acted lanes of 30 steps, and the stored lanes 4 and 9 of 40 and 35."""
+  replay = make_replay(config_of(fraction, *overrides), SPEC, {4: 40, 9: 35})
+  assert isinstance(replay, MixedReplay)
+  whole = segment_of(random_lanes(3, 2, 40, SPEC), 0, 40, SPEC)
+  for first in range(0, 40, 5):
+    for i, (lane, stop) in enumerate(((4, 40), (9, 35))):
+      if first < stop:
+        replay.add_stored(lane, map_fields(lambda x, a=first, i=i: x[a : a + 5, i], whole))
+  if with_acted:
+    acted = segment_of(random_lanes(8, 2, 30, SPEC), 0, 30, SPEC)
+    for first in range(0, 30, 5):
+      replay.add(map_fields(lambda x, a=first: x[a : a + 5], acted), 0)
+  replay.check_valid()
+  return replay
+
+
+@pytest.mark.parametrize(("fraction", "num_stored"), [(0.25, 2), (0.01, 1), (0.999, 7), (1.0, 8)])
+def test_each_batch_has_its_share_of_stored_targets(fraction, num_stored):
+  replay = mixed(fraction)
+  targets = replay.sample_many(20, 8)
+  assert targets.slot.shape == (20, 8)
+  assert targets.frames.shape[:3] == (20, 8, 3)
+  is_stored = targets.slot >= 100
+  assert (is_stored.sum(axis=1) == num_stored).all()
+  # They were acted and searched before this run.
+  assert (targets.acted_version[is_stored] == -1).all()
+  assert (targets.searched_version[is_stored] == -1).all()
+  assert (targets.acted_version[~is_stored] >= 0).all()
+
+
+def test_stored_steps_are_kept_as_they_are_whatever_the_capacity():
+  replay = mixed(0.5)
+  assert replay.num_steps == 75 + 60
+  whole = segment_of(random_lanes(3, 2, 40, SPEC), 0, 40, SPEC)
+  for i, stop in ((0, 40), (1, 35)):
+    lane = replay._stored.trajectory(i, 0, stop)
+    for name in ("frame", "action", "last_reward", "root_value", "action_probs", "is_first", "is_last"):
+      np.testing.assert_array_equal(getattr(lane, name), getattr(whole, name)[:stop, i], err_msg=name)
+
+
+def test_a_stored_lane_may_begin_in_the_middle_of_an_episode():
+  replay = make_replay(config_of(1.0), SPEC, {0: 15})
+  steps = map_fields(lambda x: x[5:, 0], segment_of(random_lanes(0, 1, 20, SPEC, 0.0), 0, 20, SPEC))
+  assert not steps.is_first[0]
+  for part in (slice(0, 7), slice(7, 15)):
+    replay.add_stored(0, map_fields(lambda x, p=part: x[p], steps))
+  assert replay._stored.trajectory(0, 0, 15).is_first.tolist() == [True] + [False] * 14
+
+
+def test_priorities_and_searches_go_back_to_their_part():
+  replay = mixed(0.5, "replay.sampling=proportional")
+  targets = replay.sample_many(1, 8)
+  delta = np.arange(8, dtype=np.float32)[None] + 10
+  assert replay.update_priorities(targets.slot, targets.sequence, delta) == 8
+  slot = targets.slot[0]
+  for place, value in zip(slot, delta[0], strict=True):
+    part, at = (replay._stored, place - 100) if place >= 100 else (replay.acted, place)
+    assert part._delta[at] in delta[0][slot == place]
+    assert value >= 10
+  roots = replay.positions(config_of(0.5).reanalyze, 5)
+  assert isinstance(roots, SearchRoots)
+  assert (roots.slot >= 100).sum() == 4
+  new = np.arange(8, dtype=np.float32)
+  probs = np.tile(np.array([0, 0.5, 0.5], np.float32), (8, 1))
+  written = replay.write_back(roots.slot, roots.sequence, new, probs, np.full(8, 5, np.int32))
+  assert written == 8
+  for place, value in zip(roots.slot, new, strict=True):
+    part, at = (replay._stored, place - 100) if place >= 100 else (replay.acted, place)
+    assert part.storage.arrays["root_value"][at] == value
+    assert part.storage.arrays["searched_version"][at] == 5
+  replay.check_valid()
+  stats = replay.stats()
+  assert stats["replay/rewritten"] == stats["offline/rewritten"] == 4
+  assert (stats["replay/steps"], stats["offline/steps"]) == (60, 75)
+
+
+def test_spans_of_both_parts():
+  replay = mixed(0.25)
+  spans = replay.positions(config_of(0.25).reanalyze.model_copy(update={"way": "replayed"}), 5)
+  slots = np.concatenate([span.slot for span in spans])
+  assert (slots >= 100).sum() == 2
+  assert len(slots) == 8
+
+
+def test_training_waits_for_what_is_acted_and_not_where_nothing_is():
+  assert not mixed(0.5, with_acted=False).can_sample(8)
+  assert mixed(0.5).can_sample(8)
+  replay = mixed(1.0, with_acted=False)
+  assert replay.can_sample(8)
+  assert replay.acted.num_steps == 0
+  assert replay.sample_many(2, 8).slot.min() >= 100
+  roots = replay.positions(config_of(1.0).reanalyze, 0)
+  assert len(roots.slot) == 8
+
+
+def test_what_breaks_a_convention_is_named():
+  replay = make_replay(config_of(1.0), SPEC, {0: 15})
+  steps = map_fields(lambda x: x[:, 0], segment_of(random_lanes(0, 1, 5, SPEC, 0.0), 0, 5, SPEC))
+  bad = replace(steps, root_value=np.full(5, np.nan, np.float32))
+  with pytest.raises(UserError, match="runs/old: lane 0: root_value"):
+    add_stored(replay, "runs/old", 0, bad)
+
+
+def test_more_than_memory_holds_is_refused():
+  with pytest.raises(UserError, match=r"offline.trajectories=somewhere: do not fit in memory"):
+    make_replay(config_of(1.0), SPEC, {0: 1 << 50, 1: 1 << 50})
+
+
+def fill_stored(replay: MixedReplay, seed: int = 3) -> MixedReplay:
+  """The stored lanes of `mixed`, in other parts."""
+  whole = segment_of(random_lanes(seed, 2, 40, SPEC), 0, 40, SPEC)
+  for i, (lane, stop) in enumerate(((4, 40), (9, 35))):
+    steps = map_fields(lambda x, i=i, stop=stop: x[:stop, i], whole)
+    for first in (0, 20):
+      replay.add_stored(lane, map_fields(lambda x, a=first: x[a : a + 20], steps))
+  return replay
+
+
+def work(replay: MixedReplay, version: int) -> list:
+  """Draws, new priorities, and searches written back; returns what was drawn and chosen."""
+  targets = replay.sample_many(3, 8)
+  replay.update_priorities(targets.slot, targets.sequence, np.float32(targets.slot % 7 + version))
+  roots = replay.positions(config_of(0.5).reanalyze, version)
+  probs = np.tile(np.array([0, 0.25, 0.75], np.float32), (8, 1))
+  value = np.arange(8, dtype=np.float32) + version
+  replay.write_back(roots.slot, roots.sequence, value, probs, np.full(8, version, np.int32))
+  return [targets, roots]
+
+
+@pytest.mark.parametrize("sampling", ["uniform", "proportional", "rank"])
+@pytest.mark.parametrize("order", ["before", "after"])
+def test_stored_steps_that_are_read_anew_go_on_to_the_bit(sampling, order):
+  """With the searches, priorities and draws that they had, whether the snapshot or the steps come first."""
+  options = (f"replay.sampling={sampling}", "replay.rank_refresh_updates=7")
+  first = mixed(0.5, *options)
+  for version in range(5):
+    work(first, version)
+  snapshot = replay_snapshot.take(first)
+  second = make_replay(config_of(0.5, *options), SPEC, {4: 40, 9: 35})
+  if order == "after":
+    fill_stored(second)
+  assert replay_snapshot.restore(second, snapshot) == 0
+  if order == "before":
+    fill_stored(second)
+  second.check_valid()
+  assert second.stats() == first.stats()
+  for version in range(5, 9):
+    for a, b in zip(work(first, version), work(second, version), strict=True):
+      map_fields(np.testing.assert_array_equal, a, b)
+  assert second.stats() == first.stats()
+
+
+def test_other_stored_steps_begin_anew():
+  first = mixed(1.0)
+  work(first, 3)
+  second, fresh = (make_replay(config_of(1.0), SPEC, {4: 40, 9: 35}) for _ in range(2))
+  for replay in (second, fresh):
+    fill_stored(replay, seed=11)
+  replay_snapshot.restore(second, replay_snapshot.take(first))
+  second.check_valid()
+  assert second.stats()["offline/rewritten"] == 0
+  map_fields(np.testing.assert_array_equal, second.sample_many(1, 8), fresh.sample_many(1, 8))
+
+
+def test_without_stored_trajectories_it_is_a_plain_buffer():
+  replay = make_replay(load_config(None, list(SMALL)), SPEC, None)
+  assert isinstance(replay, ReplayBuffer)
+  assert replay.acted is replay

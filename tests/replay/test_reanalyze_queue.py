@@ -1,0 +1,211 @@
+"""Which positions are searched again, and what is gathered for the search."""
+
+import numpy as np
+import pytest
+
+from moozi.core.pytree import fields_of, replace
+from moozi.core.reanalyze_config import ReanalyzeConfig
+from moozi.core.records import RootSpan, SearchRoots
+from moozi.replay import reanalyze_queue as replay_roots
+from tests.ops.oracles import oracle_history
+from tests.replay.replay_lanes import fill, make_buffer, make_spec, random_lanes, segment_of
+
+
+def buffer_with_versions(length=30, lanes=2, lane_capacity=40, **options):
+  """Segments of five steps, each searched with a version that is its number."""
+  spec = make_spec()
+  steps = random_lanes(1, lanes, length, spec)
+  buffer = make_buffer(spec, lanes=lanes, lane_capacity=lane_capacity, **options)
+  for number, first in enumerate(range(0, length, 5)):
+    segment = segment_of(steps, first, first + 5, spec)
+    version = np.full((5, lanes), number, np.int32)
+    buffer.add(replace(segment, searched_version=version, acted_version=version), 0)
+  return buffer, steps
+
+
+def is_terminal(step) -> bool:
+  return step.is_last and not step.is_truncated
+
+
+def places(buffer, slot) -> list[tuple[int, int]]:
+  lane = slot // buffer.lane_capacity
+  return list(zip(lane.tolist(), buffer._storage.sequence[slot].tolist(), strict=True))
+
+
+def searchable(steps, first=0) -> list[tuple[int, int]]:
+  return [
+    (lane, i)
+    for lane, row in enumerate(steps)
+    for i, s in enumerate(row)
+    if i >= first and not is_terminal(s)
+  ]
+
+
+@pytest.mark.parametrize("calls", [1, 3, 16])
+def test_the_oldest_search_comes_first_and_none_twice(calls, monkeypatch):
+  monkeypatch.setattr(replay_roots, "_POOL_CALLS", calls)
+  buffer, steps = buffer_with_versions()
+  due = searchable(steps)
+  seen = []
+  while len(seen) < len(due):
+    now = places(buffer, buffer._roots.choose(min(7, len(due) - len(seen)), "oldest", 100))
+    assert now == sorted(now)
+    seen += now
+    ages = [i // 5 for _, i in seen]
+    assert max(ages) <= min([i // 5 for p in due if p not in seen for i in p[1:]], default=99)
+  # All asked for: they begin again, with those that came first.
+  assert sorted(seen) == due
+  again = places(buffer, buffer._roots.choose(len(due), "oldest", 101))
+  assert sorted(again) == due
+
+
+def test_asking_is_forgotten_when_the_slot_is_written_anew():
+  buffer, steps = buffer_with_versions(length=40, lane_capacity=20)
+  kept = buffer._roots.choose(1000, "oldest", 100)
+  # A lane keeps 20 of its 40 steps; the two oldest have lost a part of their history.
+  assert places(buffer, kept) == searchable(steps, first=22)
+  more = random_lanes(2, 2, 45, make_spec(), 0.0)
+  segment = segment_of(more, 40, 45, make_spec())
+  version = np.full((5, 2), 7, np.int32)
+  buffer.add(replace(segment, searched_version=version), 0)
+  fresh = places(buffer, buffer._roots.choose(10, "oldest", 100))
+  assert fresh == [(lane, i) for lane in (0, 1) for i in range(40, 45)]
+
+
+def test_the_largest_priority_comes_first_among_those_not_yet_searched():
+  buffer, _ = buffer_with_versions(sampling="proportional")
+  delta, version = buffer._delta, buffer._storage.arrays["searched_version"]
+  everything, searched = buffer._roots._candidates()
+  due = everything[searched < 4]
+  chosen = buffer._roots.choose(9, "priority", 4)
+  assert (version[chosen] < 4).all()
+  assert np.sort(delta[chosen])[0] >= np.sort(delta[np.setdiff1d(due, chosen)])[-1]
+  rest = buffer._roots.choose(len(due) - 9, "priority", 4)
+  assert not np.intersect1d(chosen, rest).size
+  # Where all that are due are under way, those searched longest ago come next.
+  over = buffer._roots.choose(3, "priority", 4)
+  assert (np.sort(np.concatenate([chosen, rest])) == np.sort(due)).all()
+  assert set(over) <= set(everything)
+
+
+def test_a_step_has_no_priority_of_the_one_that_lay_in_its_slot_before():
+  spec = make_spec()
+  steps = random_lanes(1, 2, 40, spec, 0.0)
+  buffer = make_buffer(spec, lane_capacity=20, sampling="proportional")
+  buffer.add(segment_of(steps, 0, 20, spec), 0)
+  first, stop = buffer.storage.eligible_range()
+  old = buffer.storage.span_slots(np.arange(2), first, stop)
+  buffer.update_priorities(old, buffer.storage.sequence[old], np.full(len(old), 1000.0))
+  buffer.add(segment_of(steps, 20, 30, spec), 0)
+  version = buffer.storage.arrays["searched_version"]
+  version[:] = 0
+  # The ten oldest of each lane are gone; of the ten new ones the last K + n wait.
+  _, stop = buffer.storage.eligible_range()
+  assert stop.tolist() == [25, 25]
+  waiting = buffer.storage.span_slots(np.arange(2), stop, np.full(2, 30))
+  assert (buffer._delta[waiting] == 0).all()
+  due = places(buffer, buffer._roots.choose(1000, "priority", 4))
+  assert len(due) == 2 * 18
+  for count in (6, 16):
+    other = make_buffer(spec, lane_capacity=20, sampling="proportional")
+    other.set_state(buffer.get_state())
+    other._roots._pool_for = (-1, -1)
+    chosen = other._roots.choose(count, "priority", 4)
+    assert not np.isin(chosen, waiting).any()
+  buffer.check_valid()
+
+
+def test_what_is_stored_anew_meanwhile_is_not_taken_from_what_was_chosen_before():
+  spec = make_spec()
+  steps = random_lanes(1, 2, 60, spec, 0.0)
+  buffer = make_buffer(spec, lane_capacity=20)
+  for first in range(0, 20, 5):
+    buffer.add(segment_of(steps, first, first + 5, spec), 0)
+  buffer._roots.choose(4, "oldest", 100)
+  for first in range(20, 40, 5):
+    buffer.add(segment_of(steps, first, first + 5, spec), 0)
+  now = places(buffer, buffer._roots.choose(1000, "oldest", 101))
+  assert now == [(lane, i) for lane in (0, 1) for i in range(22, 40)]
+
+
+@pytest.mark.parametrize("order", ["oldest", "priority"])
+def test_a_buffer_that_is_taken_up_chooses_what_the_other_would(order):
+  buffer, _ = buffer_with_versions()
+  buffer._roots.choose(5, order, 4)
+  other = make_buffer(make_spec())
+  other.set_state(buffer.get_state())
+  # Newer ones with the same version would come between, were the choice made anew.
+  for b in (buffer, other):
+    b._storage.arrays["searched_version"][b._storage.sequence == 29] = 0
+  for _ in range(3):
+    slots = [b._roots.choose(5, order, 4) for b in (buffer, other)]
+    np.testing.assert_array_equal(*slots)
+  fresh = make_buffer(make_spec())
+  fresh.set_state({name: x for name, x in buffer.get_state().items() if not name.startswith("roots/")})
+  assert len(fresh._roots.choose(5, order, 4)) == 5
+
+
+def test_a_buffer_with_few_positions_gives_each_once():
+  buffer, steps = buffer_with_versions(length=5)
+  due = searchable(steps)
+  assert len(buffer._roots.choose(3, "oldest", 9)) == 3
+  now = places(buffer, buffer._roots.choose(100, "oldest", 9))
+  assert len(now) == len(set(now)) == len(due)
+
+
+def test_an_unknown_order_is_refused():
+  with pytest.raises(ValueError, match="order='newest'"):
+    buffer_with_versions()[0]._roots.choose(1, "newest", 0)
+
+
+@pytest.mark.parametrize("frame_dtype", ["bool", "uint8", "float32"])
+@pytest.mark.parametrize("history_length", [1, 3])
+def test_gathered_histories_are_those_of_the_oracle(frame_dtype, history_length):
+  spec = make_spec(frame_dtype)
+  lanes = random_lanes(5, 3, 50, spec, 0.2)
+  buffer = make_buffer(spec, lanes=3, lane_capacity=30, history_length=history_length)
+  fill(buffer, lanes, spec, [*range(5, 50, 5), 50])
+  roots = buffer.positions(ReanalyzeConfig(batch_size=1000), 5)
+  assert isinstance(roots, SearchRoots)
+  whole = segment_of(lanes, 0, 50, spec)
+  assert len(roots.slot) > 50
+  for row, (lane, i) in enumerate(places(buffer, roots.slot)):
+    frames, actions = oracle_history(lanes[lane], i, history_length)
+    for j in range(history_length):
+      k = frames[j]
+      expected = np.zeros(spec.frame_shape, frame_dtype) if k is None else lanes[lane][k].frame
+      np.testing.assert_array_equal(roots.frames[row, j], expected, strict=True)
+      k = actions[j]
+      assert roots.history_actions[row, j] == (0 if k is None else lanes[lane][k].action)
+    for name in ("legal_actions_mask", "root_value", "action_probs", "searched_version"):
+      np.testing.assert_array_equal(getattr(roots, name)[row], getattr(whole, name)[i, lane], strict=True)
+    assert roots.sequence[row] == i
+
+
+def test_spans_hold_the_positions_and_what_their_histories_need():
+  buffer, steps = buffer_with_versions(length=60, lane_capacity=40, history_length=3)
+  slot = buffer._roots.choose(17, "oldest", 9)
+  spans = buffer._roots.spans(slot)
+  assert all(isinstance(span, RootSpan) for span in spans)
+  found = []
+  whole = segment_of(steps, 0, 60, make_spec())
+  for span in spans:
+    lane = int(span.slot[0]) // buffer.lane_capacity
+    first = int(span.sequence[0] - span.at[0])
+    assert span.at[0] == min(3, span.sequence[0])
+    assert len(span.steps.action) == span.at[-1] + 1
+    for name, value in fields_of(span.steps).items():
+      if name not in ("searched_version", "acted_version"):
+        expected = getattr(whole, name)[first : first + len(value), lane]
+        np.testing.assert_array_equal(value, expected, err_msg=name)
+    found += [(lane, first + int(t)) for t in span.at]
+  assert found == places(buffer, slot)
+  assert (np.concatenate([span.slot for span in spans]) == slot).all()
+  # Neighbours share a span.
+  assert len(spans) < 17 / 2
+
+
+def test_an_empty_buffer_has_none():
+  buffer = make_buffer()
+  assert buffer.positions(ReanalyzeConfig(way="replayed"), 0) == []
+  assert len(buffer.positions(ReanalyzeConfig(), 0).slot) == 0

@@ -1,0 +1,114 @@
+"""Replay in blocks: only what changed travels, and what was taken goes on to the bit."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from moozi.core.pytree import map_fields
+from moozi.replay import snapshot as replay_snapshot
+from tests.replay.replay_lanes import SAMPLINGS, make_buffer, make_spec, random_lanes, segment_of
+from tests.replay.test_state import work
+
+
+class Disk:
+  """Keeps the newest version of each block, as a run directory does."""
+
+  def __init__(self):
+    self.blocks, self.known, self.written = {}, None, []
+
+  def save(self, buffer):
+    snapshot = replay_snapshot.take(buffer, self.known)
+    self.written.append(sorted(snapshot.blocks))
+    self.blocks |= snapshot.blocks
+    self.known = snapshot.generations
+    return dataclasses.replace(snapshot, blocks=dict(self.blocks))
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+@pytest.mark.parametrize("length", [0, 3, 20, 60, 90])
+def test_a_buffer_put_together_from_blocks_goes_on_to_the_bit(sampling, length):
+  spec = make_spec(num_players=2)
+  lanes = random_lanes(4, 2, 140, spec)
+  options = {"sampling": sampling, "rank_refresh_updates": 7}
+  first, disk = make_buffer(spec, **options, seed=1), Disk()
+  for stop in range(0, length, 10):
+    work(first, lanes, spec, stop, min(stop + 10, length))
+    disk.save(first)
+  second = make_buffer(spec, **options, seed=2)
+  assert replay_snapshot.restore(second, disk.save(first)) == 0
+  second.check_valid()
+  disk.save(second)
+  assert disk.written[-1] == [], "it goes on saving where the first one stood"
+  theirs, ours = work(first, lanes, spec, length, 140), work(second, lanes, spec, length, 140)
+  for a, b in zip(ours, theirs, strict=True):
+    map_fields(np.testing.assert_array_equal, a, b)
+  assert second.stats() == first.stats()
+
+
+def test_only_what_was_written_to_travels():
+  spec = make_spec()
+  lanes = random_lanes(0, 2, 1000, spec)
+  buffer, disk = make_buffer(spec, lane_capacity=640), Disk()
+  buffer.add(segment_of(lanes, 0, 100, spec), 0)
+  disk.save(buffer)
+  disk.save(buffer)
+  buffer.add(segment_of(lanes, 100, 105, spec), 0)
+  disk.save(buffer)
+  batch = buffer.sample(1)
+  buffer.write_back(batch.slot, batch.sequence, batch.n_step_returns[:, 0], batch.action_probs[:, 0], 7)
+  disk.save(buffer)
+  buffer.add(segment_of(lanes, 105, 645, spec), 0)  # around the ring, into its first block
+  disk.save(buffer)
+  assert disk.written[:3] == [list(range(10)), [], [10]]
+  assert disk.written[3] == [int(batch.slot[0]) % 640 // 10]
+  assert disk.written[4] == [0, *range(10, 64)]
+
+
+def test_an_end_that_is_cut_off_travels():
+  """A restarted lane changes a step that was stored before: its block is written again."""
+  spec = make_spec()
+  lanes = random_lanes(0, 2, 64, spec, end_probability=0.0)
+  buffer, disk = make_buffer(spec, lane_capacity=640), Disk()
+  buffer.add(segment_of(lanes, 0, 20, spec), 0)
+  disk.save(buffer)
+  buffer.add(segment_of(lanes, 0, 5, spec), 0)
+  disk.save(buffer)
+  assert disk.written[-1] == [1, 2]
+
+
+@pytest.mark.parametrize("num_lanes", [1, 2, 3, 5])
+def test_steps_are_laid_anew_into_other_lanes(num_lanes):
+  spec = make_spec()
+  source, disk = make_buffer(spec, lanes=3, lane_capacity=40, sampling="rank"), Disk()
+  lanes = random_lanes(1, 3, 60, spec, end_probability=0.2)
+  source.add(segment_of(lanes, 0, 30, spec), 0)
+  source.add(segment_of(lanes, 30, 60, spec), 0)
+  snapshot = disk.save(source)
+  other = make_buffer(spec, lanes=num_lanes, lane_capacity=130, sampling="proportional")
+  lost = replay_snapshot.restore(other, snapshot)
+  other.check_valid()
+  assert other.num_steps + lost == source.num_steps == 120
+  assert other.num_steps > 0
+  assert other.num_added == source.num_added
+  other.sample(8)
+  first, stop = source.stored_range(0)
+  old = source.trajectory(0, first, stop)
+  begin = int(np.flatnonzero(old.is_first)[0])
+  ours = other.trajectory(0, 0, stop - first - begin)
+  np.testing.assert_array_equal(ours.frame, old.frame[begin:])
+  np.testing.assert_array_equal(ours.last_reward, old.last_reward[begin:])
+  # Whatever it holds now, no block passes for one that is on disk.
+  written = set(np.flatnonzero(other.storage.generations).tolist())
+  assert replay_snapshot.take(other, disk.known).blocks.keys() == written
+
+
+def test_a_missing_block_is_refused():
+  spec = make_spec()
+  buffer, disk = make_buffer(spec), Disk()
+  work(buffer, random_lanes(0, 2, 30, spec), spec, 0, 30)
+  snapshot = disk.save(buffer)
+  blocks = dict(snapshot.blocks)
+  del blocks[3]
+  with pytest.raises(ValueError, match="block 3 is missing"):
+    replay_snapshot.restore(make_buffer(spec), dataclasses.replace(snapshot, blocks=blocks))

@@ -1,0 +1,178 @@
+"""Replay's state: saved and taken up to the bit, drawn by seed, and checked."""
+
+import numpy as np
+import pytest
+
+from moozi.core.pytree import map_fields
+from tests.replay.replay_lanes import (
+  SAMPLINGS,
+  fill,
+  filled_buffer,
+  make_buffer,
+  make_spec,
+  random_lanes,
+  segment_of,
+)
+
+
+def work(buffer, lanes, spec, first, stop, batches=8):
+  """A run's daily work: add, draw, renew, write back. Returns the batches."""
+  out = []
+  for t in range(first, stop, 5):
+    buffer.add(segment_of(lanes, t, min(t + 5, stop), spec), 0)
+    if not buffer.can_sample(1):
+      continue
+    for _ in range(batches):
+      batch = buffer.sample_many(3, 5)  # an odd number: half a word of the generator is left over
+      out.append(batch)
+      gap = np.abs(batch.root_values[..., 0] - batch.n_step_returns[..., 1])
+      buffer.update_priorities(batch.slot, batch.sequence, gap)
+    slot, sequence = batch.slot[0], batch.sequence[0]
+    buffer.write_back(slot, sequence, batch.n_step_returns[0, :, 0], batch.action_probs[0, :, 0], t)
+  return out
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+@pytest.mark.parametrize("length", [0, 3, 20, 90], ids=["empty", "nothing-eligible", "young", "full"])
+def test_a_buffer_taken_up_goes_on_to_the_bit(sampling, length):
+  spec = make_spec(num_players=2)
+  lanes = random_lanes(4, 2, 140, spec)
+  options = {"sampling": sampling, "rank_refresh_updates": 7}
+  first = make_buffer(spec, **options, seed=1)
+  work(first, lanes, spec, 0, length)
+  state = first.get_state()
+  second = make_buffer(spec, **options, seed=2)
+  work(second, random_lanes(5, 2, 60, spec), spec, 0, 60)  # what was there before must leave no trace
+  second.set_state(state)
+  second.check_valid()
+  assert second.stats() == first.stats()
+  theirs = work(first, lanes, spec, length, 140)
+  ours = work(second, lanes, spec, length, 140)
+  assert len(ours) == len(theirs) > 0
+  for a, b in zip(ours, theirs, strict=True):
+    map_fields(np.testing.assert_array_equal, a, b)
+  assert second.stats() == first.stats()
+
+
+def test_the_rank_order_is_taken_up_between_two_sorts():
+  spec = make_spec()
+  lanes = random_lanes(0, 2, 410, spec)
+  first, second = (
+    make_buffer(spec, lane_capacity=400, sampling="rank", rank_refresh_updates=10, seed=seed)
+    for seed in (1, 2)
+  )
+  fill(first, lanes, spec, [200, 400])
+  batch = first.sample_many(6, 50)
+  first.update_priorities(batch.slot, batch.sequence, np.full(batch.slot.shape, 9.0))
+  first.add(segment_of(lanes, 400, 410, spec), 0)
+  second.set_state(first.get_state())
+  for _ in range(8):  # the next sort falls due on the way
+    map_fields(np.testing.assert_array_equal, first.sample_many(1, 51), second.sample_many(1, 51))
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_state_is_plain_and_a_copy(sampling):
+  buffer, _lanes, spec = filled_buffer(sampling=sampling)
+  buffer.sample(4)
+  state = buffer.get_state()
+  frozen = {name: np.array(value) for name, value in state.items()}
+  for name, value in state.items():
+    assert isinstance(value, int | np.ndarray), name
+    assert not isinstance(value, np.ndarray) or value.dtype != object, name
+  work(buffer, random_lanes(9, 2, 60, spec), spec, 0, 60)
+  for name, value in state.items():
+    np.testing.assert_array_equal(value, frozen[name], err_msg=name)
+
+
+def test_a_young_buffer_saves_only_what_it_holds():
+  buffer, _, _ = filled_buffer(length=12, lane_capacity=10_000)
+  assert buffer.get_state()["storage/frame"].shape[:2] == (2, 12)
+
+
+@pytest.mark.parametrize(
+  ("options", "message"),
+  [
+    ({"lane_capacity": 50}, "lane_capacity is 40: this buffer's is 50"),
+    ({"sampling": "rank"}, "sampling is 0: this buffer's is 2"),
+    ({"lanes": 3}, "has shape"),
+    ({"spec": make_spec("uint8")}, "frame has shape"),
+  ],
+)
+def test_state_of_another_buffer_is_refused_and_changes_nothing(options, message):
+  state = filled_buffer()[0].get_state()
+  other = make_buffer(**options)
+  with pytest.raises(ValueError, match=message):
+    other.set_state(state)
+  assert other.num_steps == 0
+  other.check_valid()
+
+
+def test_a_state_with_a_part_missing_is_refused():
+  state = filled_buffer()[0].get_state()
+  del state["storage/root_value"]
+  with pytest.raises(ValueError, match="root_value is missing"):
+    make_buffer().set_state(state)
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_the_seed_decides_the_draw(sampling):
+  spec = make_spec()
+  lanes = random_lanes(0, 2, 60, spec)
+
+  def drawn(seed):
+    buffer = make_buffer(spec, sampling=sampling, seed=seed, rank_refresh_updates=5)
+    return np.concatenate([batch.slot.ravel() for batch in work(buffer, lanes, spec, 0, 60)])
+
+  np.testing.assert_array_equal(drawn(3), drawn(3))
+  assert (drawn(3) != drawn(4)).mean() > 0.5
+
+
+class TestCheckValid:
+  """Each check finds what it is there for."""
+
+  def broken(self, sampling="uniform", **changes):
+    buffer, _, _ = filled_buffer(length=60, sampling=sampling, end_probability=0.2)
+    buffer.sample(4)
+    buffer.check_valid()
+    state = buffer.get_state()
+    for name, change in changes.items():
+      state[name.replace("__", "/")] = change(state[name.replace("__", "/")])
+    buffer.set_state(state)
+    return buffer
+
+  @pytest.mark.parametrize(
+    ("sampling", "name", "change", "message"),
+    [
+      ("uniform", "storage__sequence", lambda x: np.roll(x, 1, axis=1), "sequence"),
+      ("uniform", "storage__newest", lambda x: x + 1, "sequence"),
+      ("uniform", "storage__root_value", lambda x: x * np.nan, "root_value is not finite"),
+      ("uniform", "storage__action_probs", lambda x: x + np.inf, "action_probs is not finite"),
+      ("uniform", "storage__is_truncated", np.ones_like, "is_truncated on a step"),
+      ("uniform", "storage__action", np.ones_like, "action: an episode's last step"),
+      ("uniform", "storage__is_first", np.ones_like, "is_first after a step"),
+      ("uniform", "delta", lambda x: x - 1e9, "delta"),
+      ("uniform", "delta", lambda x: x * np.nan, "delta"),
+      ("proportional", "sampler__weights", np.zeros_like, "sum tree"),
+      ("proportional", "sampler__weights", np.ones_like, "sum tree"),
+      ("rank", "sampler__rank_of", lambda x: np.arange(len(x)), "rank table: a rank lies"),
+      ("rank", "sampler__numbers", lambda x: x - 1, "rank table: a rank lies"),
+      ("rank", "sampler__mass", lambda x: x + 1, "rank table: the mass"),
+    ],
+  )
+  def test_finds(self, sampling, name, change, message):
+    with pytest.raises(ValueError, match=message):
+      self.broken(sampling, **{name: change}).check_valid()
+
+
+def test_stats_are_plain_numbers_at_any_time():
+  empty = make_buffer()
+  for buffer in (empty, filled_buffer()[0]):
+    stats = buffer.stats()
+    assert all(isinstance(value, float) and np.isfinite(value) for value in stats.values())
+    assert all(name.startswith("replay/") for name in stats)
+  assert empty.stats()["replay/steps"] == 0
+  spec = make_spec()
+  buffer = make_buffer(spec)
+  fill(buffer, random_lanes(0, 2, 20, spec), spec, [20])
+  assert buffer.stats()["replay/fill"] == 0.5
+  assert buffer.stats()["replay/eligible"] == 30

@@ -1,0 +1,40 @@
+"""How replay's priorities are spread."""
+
+import numpy as np
+import pytest
+
+from tests.replay.replay_lanes import SAMPLINGS, filled_buffer, make_buffer
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_a_samplers_probability_is_that_of_its_draws(sampling):
+  buffer, _, _ = filled_buffer(sampling=sampling)
+  # The draw first: ranks are sorted in it.
+  slot, probability, _ = buffer._sampler.draw(np.random.default_rng(0), 4, 16)
+  np.testing.assert_allclose(buffer._sampler.probability(slot), probability)
+  everything = buffer._storage.eligible_slots()
+  assert buffer._sampler.probability(everything).sum() == pytest.approx(1.0)
+
+
+def test_what_waits_for_its_rank_is_not_drawn():
+  buffer, _, _ = filled_buffer(sampling="rank")
+  assert buffer._sampler.probability(buffer._storage.eligible_slots()).tolist() == [0.0] * buffer.num_eligible
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_histograms_are_of_the_eligible_steps(sampling):
+  buffer, _, _ = filled_buffer(sampling=sampling)
+  buffer.sample(8)
+  found = buffer.histograms()
+  assert list(found) == ["replay/delta", "replay/priority"]
+  for histogram in found.values():
+    assert histogram.counts.sum() == buffer.num_eligible
+  stats = buffer.stats()
+  assert found["replay/delta"].total / buffer.num_eligible == pytest.approx(stats["replay/delta_mean"])
+  assert found["replay/delta"].edges[-1] == pytest.approx(stats["replay/delta_max"])
+  # In multiples of an even draw their mean is 1.
+  assert found["replay/priority"].total / buffer.num_eligible == pytest.approx(1.0)
+
+
+def test_an_empty_buffer_has_none():
+  assert make_buffer().histograms() == {}

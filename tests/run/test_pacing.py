@@ -1,0 +1,313 @@
+"""Who may work when: sample reuse is held from both sides, and nothing waits for ever."""
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from moozi.core.config import CheckpointConfig, Config, LearnerConfig, ReplayConfig, WorkersConfig
+from moozi.core.reanalyze_config import ReanalyzeConfig
+from moozi.io.config import load_config
+from moozi.run.pacing import Pacer, slack_steps
+from moozi.run.schedules import CheckpointSchedule, Every, reason_to_end
+
+
+def make_pacer(
+  ratio,
+  num_envs=4,
+  segment=8,
+  batch=16,
+  updates=2,
+  min_steps=64,
+  max_steps=100_000,
+  slack=0,
+  share=0.0,
+  positions=16,
+):
+  config = Config(
+    max_env_steps=max_steps,
+    workers=WorkersConfig(num_envs=num_envs, segment_length=segment),
+    learner=LearnerConfig(batch_size=batch, updates_per_call=updates, samples_per_step=ratio),
+    replay=ReplayConfig(min_steps_to_learn=min_steps),
+    reanalyze=ReanalyzeConfig(ratio=share, batch_size=positions),
+  )
+  return Pacer(config, slack_steps=slack), num_envs * segment
+
+
+@given(
+  ratio=st.floats(0.1, 16.0),
+  segment=st.integers(1, 32),
+  updates=st.integers(1, 8),
+  seed=st.integers(0, 1000),
+  slack=st.integers(0, 4000),
+)
+def test_reuse_is_held_whatever_completes_first(ratio, segment, updates, seed, slack):
+  """A random order of completions: the ratio holds within 5% in the long run, and work never stops."""
+  pacer, round_steps = make_pacer(ratio, segment=segment, updates=updates, max_steps=10**9, slack=slack)
+  order = random.Random(seed)
+  acting = learning = 0
+  for _ in range(4000):
+    while acting < 2 and pacer.may_act(can_sample=True):
+      pacer.ask_act(round_steps)
+      acting += 1
+    while learning < 2 and pacer.may_learn(can_sample=True):
+      pacer.ask_learn()
+      learning += 1
+    assert acting or learning, "both sides wait for each other"
+    if acting and (not learning or order.random() < 0.5):
+      pacer.done_act(round_steps)
+      acting -= 1
+    else:
+      pacer.done_learn()
+      learning -= 1
+  slack_share = (slack + 4 * round_steps + 4 * updates * 16 / ratio) / max(
+    pacer.env_steps - pacer.started_at, 1
+  )
+  assert pacer.sample_reuse == pytest.approx(ratio, rel=max(0.05, 2 * slack_share))
+  assert pacer.sample_reuse <= ratio * 1.0001
+
+
+@given(share=st.floats(0.0, 0.9), seed=st.integers(0, 1000))
+def test_steps_that_are_lost_are_environment_steps_and_feed_no_learner(share, seed):
+  pacer, round_steps = make_pacer(4.0, max_steps=10**9)
+  chance, stored_since = random.Random(seed), None
+  for _ in range(2000):
+    moved = False
+    if pacer.may_act(can_sample=True):
+      moved = True
+      pacer.ask_act(round_steps)
+      num_lost = round_steps if chance.random() < share else 0
+      pacer.done_act(round_steps, num_lost)
+      stored_since = None if stored_since is None else stored_since + round_steps - num_lost
+    while pacer.may_learn(can_sample=True):
+      moved, stored_since = True, stored_since or 0
+      pacer.ask_learn()
+      pacer.done_learn()
+    if pacer.started_at is not None and stored_since is None:
+      stored_since = 0
+    assert moved, "both sides wait for each other"
+  assert pacer.env_steps == 2000 * round_steps
+  assert pacer.samples_done <= 4.0 * stored_since
+  assert pacer.samples_done > 4.0 * stored_since - 64
+  assert pacer.sample_reuse == pytest.approx(4.0, rel=0.05)
+
+
+@settings(max_examples=12)
+@given(
+  share=st.sampled_from([0.01, 0.2, 0.5, 0.8, 0.95, 0.99]),
+  positions=st.integers(1, 300),
+  seed=st.integers(0, 1000),
+)
+def test_the_reanalyze_ratio_is_held_within_two_percent_whatever_completes_first(share, positions, seed):
+  """With searches often slow: acting waits for them, and work never stops."""
+  pacer, round_steps = make_pacer(4.0, max_steps=10**9, share=share, positions=positions)
+  order = random.Random(seed)
+  work = {"act": 0, "learn": 0, "search": 0}
+  while pacer.started_at is None or pacer.env_steps - pacer.started_at < 60 * pacer._slack_steps:
+    while work["act"] < 2 and pacer.may_act(can_sample=True):
+      pacer.ask_act(round_steps)
+      work["act"] += 1
+    while work["learn"] < 2 and pacer.may_learn(can_sample=True):
+      pacer.ask_learn()
+      work["learn"] += 1
+    while work["search"] < 2 and pacer.may_reanalyze():
+      pacer.ask_reanalyze()
+      work["search"] += 1
+    ready = [name for name, count in work.items() if count]
+    assert ready, "all wait for each other"
+    # The searches come last, unless there is nothing else.
+    name = order.choice(ready if order.random() < 0.3 else ready[:1])
+    work[name] -= 1
+    if name == "act":
+      pacer.done_act(round_steps)
+    elif name == "learn":
+      pacer.done_learn()
+    else:
+      pacer.done_reanalyze(positions)
+  assert pacer.reanalyze_ratio == pytest.approx(share, rel=0.02)
+  assert pacer.reanalyze_ratio <= share * 1.0001
+  assert pacer.sample_reuse == pytest.approx(4.0, rel=0.05)
+
+
+def test_nothing_is_searched_again_before_training_or_without_a_ratio():
+  pacer, _ = make_pacer(4.0, share=0.5, positions=8)
+  pacer.ask_act(96)
+  pacer.done_act(96)
+  assert not pacer.may_reanalyze()
+  assert pacer.reanalyze_ratio == 0
+  pacer.may_learn(can_sample=True)
+  assert pacer.started_at == 96
+  assert not pacer.may_reanalyze()
+  pacer.ask_act(8)
+  pacer.done_act(8)
+  assert pacer.may_reanalyze()
+  pacer.ask_reanalyze()
+  assert not pacer.may_reanalyze()
+  pacer.done_reanalyze(8)
+  assert pacer.reanalyze_ratio == 0.5
+  pacer, _ = make_pacer(4.0)
+  pacer.done_act(10_000)
+  pacer.may_learn(can_sample=True)
+  assert pacer.started_at == 10_000
+  pacer.done_act(10_000)
+  assert not pacer.may_reanalyze()
+
+
+@pytest.mark.parametrize("share", [0.01, 0.5, 0.95])
+@pytest.mark.parametrize("calls", [50.99, 61.5])
+def test_a_run_of_fifty_calls_ends_within_two_percent_of_the_ratio(share, calls):
+  """And short of it by less than one call, however few there are."""
+  steps = int(calls * 256 * (1 - share) / share)
+  pacer, _ = make_pacer(1e-6, min_steps=64, max_steps=64 + steps, share=share, positions=256)
+  for count in (64, steps):
+    pacer.ask_act(count)
+    pacer.done_act(count)
+    assert not pacer.may_learn(can_sample=True)
+  while not pacer.is_complete:
+    pacer.ask_reanalyze()
+    pacer.done_reanalyze(256)
+  asked = steps * share / (1 - share)
+  assert 0 <= asked - pacer.positions_done < 256
+  assert pacer.reanalyze_ratio == pytest.approx(share, rel=0.02)
+
+
+def test_the_run_waits_for_the_searches_that_are_due():
+  pacer, _ = make_pacer(0.1, max_steps=128, share=0.5, positions=32)
+  pacer.ask_act(64)
+  pacer.done_act(64)
+  assert not pacer.may_learn(can_sample=True)
+  pacer.ask_act(64)
+  pacer.done_act(64)
+  assert not pacer.is_complete
+  for _ in range(2):
+    pacer.ask_reanalyze()
+  assert not pacer.is_complete
+  pacer.done_reanalyze(32)
+  # One call found fewer positions than it might have searched: the rest is still due.
+  pacer.done_reanalyze(20)
+  assert pacer.is_complete
+  assert pacer.positions_asked == pacer.positions_done == 52
+
+
+def test_where_nobody_acts_steps_pass_as_fast_as_they_are_learned_from():
+  pacer, round_steps = make_pacer(4.0, max_steps=640, share=0.5, positions=32)
+  pacer.pass_steps(can_sample=True)
+  assert pacer.started_at == 0
+  assert 0 < pacer.env_steps <= pacer._slack_steps + round_steps
+  learned = searched = 0
+  while not pacer.is_complete:
+    pacer.pass_steps(can_sample=True)
+    ahead = pacer.env_steps
+    while pacer.may_reanalyze():
+      pacer.ask_reanalyze()
+      pacer.done_reanalyze(32)
+      searched += 32
+    while pacer.may_learn(can_sample=True):
+      pacer.ask_learn()
+      pacer.done_learn()
+      learned += 32
+    assert ahead - learned / 4 <= pacer._slack_steps + round_steps
+  assert pacer.env_steps == searched == 640
+  assert learned == 4 * 640
+
+
+def test_training_starts_when_there_is_enough():
+  pacer, round_steps = make_pacer(4.0)
+  assert not pacer.may_learn(can_sample=True)
+  pacer.ask_act(64)
+  pacer.done_act(64)
+  assert not pacer.may_learn(can_sample=False)
+  assert pacer.started_at is None
+  assert not pacer.may_learn(can_sample=True), "started, and nothing acted since"
+  assert pacer.started_at == 64
+  pacer.ask_act(round_steps)
+  pacer.done_act(round_steps)
+  assert pacer.may_learn(can_sample=True)
+
+
+def test_acting_goes_on_until_a_batch_can_be_drawn():
+  """A lane's newest n + K steps wait, so the steps that start training can be too few to draw from."""
+  pacer, round_steps = make_pacer(4.0, min_steps=64)
+  for _ in range(50):
+    assert pacer.may_act(can_sample=False)
+    pacer.ask_act(round_steps)
+    pacer.done_act(round_steps)
+    assert not pacer.may_learn(can_sample=False)
+  assert not pacer.may_act(can_sample=True)
+
+
+def test_acting_waits_for_a_slow_learner():
+  pacer, round_steps = make_pacer(4.0, slack=200)
+  asked = 0
+  while pacer.may_act(can_sample=True):
+    pacer.ask_act(round_steps)
+    pacer.done_act(round_steps)
+    pacer.may_learn(can_sample=True)
+    asked += round_steps
+    assert asked < 2000
+  assert asked - pacer.started_at < 200 + 2 * round_steps
+
+
+def test_acting_ends_at_max_env_steps():
+  pacer, round_steps = make_pacer(0.001, max_steps=320)
+  while pacer.may_act(can_sample=True):
+    pacer.ask_act(round_steps)
+    pacer.done_act(round_steps)
+  assert pacer.env_steps == 320
+  assert pacer.is_complete
+
+
+def test_every():
+  every = Every(10)
+  assert [every.is_due(n) for n in (0, 9, 10, 11, 35, 39, 40)] == [
+    False,
+    False,
+    True,
+    False,
+    True,
+    False,
+    True,
+  ]
+  assert not Every(None).is_due(10**9)
+  assert not Every(10, start=10).is_due(19)
+  with pytest.raises(ZeroDivisionError):
+    Every(0)
+
+
+def test_checkpoints_by_time_and_by_milestone():
+  schedule = CheckpointSchedule(CheckpointConfig(period_s=60, milestones_env_steps=1000))
+  moments = [(1, 10), (61, 500), (62, 1000), (63, 1001), (121, 2000), (122, 2001)]
+  assert [schedule.is_due(*moment) for moment in moments] == [False, True, True, False, True, False]
+
+
+def test_slack_fills_every_queue():
+  options = [
+    "workers.num_workers=2",
+    "workers.num_envs=4",
+    "workers.segment_length=8",
+    "ray.segments_in_flight=3",
+  ]
+  options += ["learner.batch_size=16", "learner.updates_per_call=5", "learner.samples_per_step=4"]
+  # Segments of 32 steps, three at each of two workers; two calls of 80 targets, at 4 a step.
+  assert slack_steps(load_config(None, options)) == 192 + 40
+  # Two calls of 30 positions at each of two workers, a third of a step to each.
+  options += ["reanalyze.num_workers=2", "reanalyze.batch_size=30", "reanalyze.ratio=0.75"]
+  assert slack_steps(load_config(None, options)) == 192 + 40
+  options += ["reanalyze.ratio=0.25"]
+  assert slack_steps(load_config(None, options)) == 192 + 360
+
+
+@pytest.mark.parametrize(
+  ("is_complete", "is_stopped", "wall_s", "reason"),
+  [
+    (False, False, 9.9, None),
+    (False, False, 10.0, "max_wall_s"),
+    (False, True, 10.0, "stopped"),
+    (True, False, 10.0, "max_env_steps"),
+    (True, True, 10.0, "stopped"),
+  ],
+)
+def test_why_a_run_is_over(is_complete, is_stopped, wall_s, reason):
+  assert reason_to_end(is_complete, is_stopped, wall_s, max_wall_s=10.0) == reason
+  assert reason_to_end(False, False, 1e9, max_wall_s=None) is None

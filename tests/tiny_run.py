@@ -1,0 +1,36 @@
+"""A run small enough to compile and play in seconds."""
+
+from typing import Any
+
+import jax
+import numpy as np
+
+TINY = (
+  "env.name=tiny:catch",
+  "network.kind=mlp",
+  "network.latent_size=16",
+  "network.head_size=16",
+  "network.num_representation_blocks=0",
+  "network.num_prediction_blocks=0",
+  "targets.unroll_steps=2",
+  "targets.n_step=3",
+  "planners.train.num_simulations=4",
+  "planners.test.num_simulations=4",
+  "workers.num_envs=4",
+  "workers.segment_length=8",
+  "replay.capacity=4096",
+  "replay.min_steps_to_learn=64",
+  "learner.batch_size=16",
+  "learner.updates_per_call=2",
+  "evaluation.num_envs=3",
+  "evaluation.episodes=4",
+  "evaluation.final_episodes=5",
+  "evaluation.max_random_starts=2",
+  "max_env_steps=320",
+)
+
+
+def shaken(params: Any, seed: int = 0) -> Any:
+  """Parameters that tell positions apart: fresh networks give the same value and policy everywhere."""
+  rng = np.random.default_rng(seed)
+  return jax.tree_util.tree_map(lambda x: (x + 0.3 * rng.normal(size=np.shape(x))).astype(np.float32), params)

@@ -1,0 +1,420 @@
+"""What the recorder writes down from a list of events."""
+
+import dataclasses
+import json
+import threading
+import time
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from moozi.core.actor_report import Span, Stretch, WorkReport
+from moozi.core.config import Config
+from moozi.core.histogram import histogram_of
+from moozi.core.spec import EnvSpec
+from moozi.evaluation.episodes import EpisodeFrames
+from moozi.evaluation.evaluator import EpisodeRecord, EvaluationResult
+from moozi.io.checkpoints import list_checkpoints
+from moozi.io.code_version import code_commit
+from moozi.io.config import config_to_dict, load_config
+from moozi.io.metrics import read_metrics
+from moozi.io.run_directory import SUMMARY_KEYS, RunDirectory
+from moozi.io.timeline import read_timeline
+from moozi.io.trajectories import open_trajectories
+from moozi.run.events import (
+  Acted,
+  Collected,
+  Evaluated,
+  Faulted,
+  Finished,
+  Spread,
+  Started,
+  StateReady,
+  Updated,
+  Worked,
+)
+from moozi.run.state import RunState
+from moozi.training import gif_writer as drawing
+from moozi.training.recorder import Recorder
+from moozi.vis.evaluation_gifs import write_episode_gif
+from tests.replay.replay_lanes import make_spec, random_lanes, segment_of
+
+SPEC = EnvSpec(
+  name="tiny:catch",
+  frame_shape=(3, 3, 1),
+  frame_dtype="bool",
+  num_env_actions=2,
+  action_names=("left", "right"),
+)
+
+
+class Display:
+  def __init__(self):
+    self.notes, self.ticks, self.is_closed = [], [], False
+
+  def note(self, text):
+    self.notes.append(text)
+
+  def update(self, **tick):
+    self.ticks.append(tick)
+
+  def close(self):
+    self.is_closed = True
+
+
+def acted(env_steps, returns=()):
+  return Acted(
+    env_steps=env_steps,
+    learner_steps=0,
+    metrics={"search/root_value": 2.0},
+    episode_returns=np.array(returns, float),
+    episode_lengths=np.full(len(returns), 9.0),
+    staleness=3.0,
+  )
+
+
+def evaluated(env_steps, is_final=False, pictures=None):
+  episode = EpisodeRecord(
+    frames=np.zeros((4, 3, 3, 1), bool),
+    actions=np.array([1, 2, 1, 0]),
+    rewards=np.zeros(4, np.float32),
+    root_values=np.zeros(4, np.float32),
+    action_probs=np.full((4, 3), 1 / 3, np.float32),
+    length=3,
+    pictures=pictures,
+  )
+  result = EvaluationResult(
+    returns=np.array([1.0, 3.0]),
+    lengths=np.array([3, 3]),
+    num_distinct=2,
+    version=7,
+    env_steps=env_steps,
+    episode=episode,
+  )
+  return Evaluated(env_steps=env_steps, learner_steps=8, result=result, is_final=is_final)
+
+
+@pytest.fixture
+def recorded(tmp_path):
+  """A run of a few events, every one of which is due for a tick."""
+  made = load_config(None, [f"run.dir={tmp_path}", "run.name=one", "logging.period_s=1e-9"])
+  run = RunDirectory.create(made)
+  config, display = run.load_config(), Display()
+  recorder = Recorder(config, SPEC, run, display, start=0.0)
+  state = RunState(training={"w": np.arange(3, dtype=np.float32)})
+  events = [
+    Started(env_steps=0, learner_steps=0, message="test"),
+    acted(100, [1.0, 2.0]),
+    Updated(env_steps=100, learner_steps=8, metrics={"loss/total": 0.5}, num_samples=400, sample_reuse=4.0),
+    StateReady(env_steps=100, learner_steps=8, state=state, is_final=False),
+    evaluated(100),
+    acted(200, [6.0]),
+    Finished(env_steps=200, learner_steps=8, reason="max_env_steps", sample_reuse=4.0),
+  ]
+  for event in events:
+    recorder.observe(event)
+  recorder.close()
+  recorder.close()
+  return run, display, recorder
+
+
+def test_every_scalar_is_in_the_lines(recorded):
+  run, _, _ = recorded
+  lines = read_metrics(run.metrics_path)
+  names = set().union(*lines)
+  assert {
+    "search/root_value",
+    "loss/total",
+    "train/sample_reuse",
+    "train/staleness",
+    "train/return_mean",
+  } <= names
+  assert lines[-1]["train/return_mean"] == 3.0
+  assert lines[-1]["env_steps"] == 200
+
+
+def test_an_evaluation_stands_in_one_line(recorded):
+  run, _, _ = recorded
+  lines = [line for line in read_metrics(run.metrics_path) if "test/return_mean" in line]
+  assert [(line["test/return_mean"], line["test/at_env_steps"]) for line in lines] == [(2.0, 100)]
+
+
+def test_summary(recorded):
+  run, _, recorder = recorded
+  summary = json.loads(run.summary_path.read_text())
+  assert set(SUMMARY_KEYS) <= set(summary)
+  assert summary == json.loads(json.dumps(recorder.summary))
+  assert (summary["test_return_mean"], summary["test_return_std"], summary["test_episodes"]) == (2.0, 1.0, 2)
+  assert (summary["staleness_mean"], summary["sample_reuse"]) == (3.0, 4.0)
+
+
+def test_checkpoint_says_what_it_belongs_to(recorded):
+  run, _, _ = recorded
+  (checkpoint,) = list_checkpoints(run.checkpoints_path)
+  assert checkpoint.env_steps == 100
+  assert checkpoint.meta["spec"]["name"] == "tiny:catch"
+  assert checkpoint.meta["network"] == Config().network.model_dump(mode="json")
+  assert checkpoint.meta["config"] == config_to_dict(run.load_config())
+  assert checkpoint.meta["config"]["logging"]["period_s"] == 1e-9
+  assert checkpoint.meta.get("commit") == code_commit()
+
+
+def test_pictures_and_display(recorded):
+  run, display, _ = recorded
+  assert [path.name for path in run.gifs_path.iterdir()] == ["step_000000100.gif"]
+  assert any("return 2.00 ± 1.00 over 2 episodes" in note for note in display.notes)
+  assert display.ticks[-1]["env_steps"] == 200
+  assert display.is_closed
+
+
+def test_the_gif_shows_the_worlds_own_pictures(tmp_path):
+  sizes = []
+  for name, pictures in (("frames", None), ("pictures", np.zeros((4, 200, 50, 3), np.uint8))):
+    config = load_config(None, [f"run.dir={tmp_path}", f"run.name={name}", "logging.tensorboard=false"])
+    run = RunDirectory.create(config)
+    recorder = Recorder(config, SPEC, run, Display(), start=0.0)
+    recorder.observe(evaluated(100, pictures=pictures))
+    recorder.close()
+    with Image.open(next(run.gifs_path.iterdir())) as gif:
+      sizes.append((gif.width, gif.n_frames))
+  # Frames of 3 by 3 are drawn 240 pixels wide, pictures of 50 by 200 as they are; the evaluator has cut both.
+  assert sizes == [(sizes[1][0] + 190, 4), (sizes[1][0], 4)]
+
+
+def test_the_tiles_have_a_gif_of_their_own(tmp_path):
+  config = load_config(None, [f"run.dir={tmp_path}", "run.name=one"])
+  run = RunDirectory.create(config)
+  recorder = Recorder(config, SPEC, run, Display(), start=0.0)
+  event = evaluated(100)
+  tiles = tuple(
+    EpisodeFrames(np.zeros((n, 3, 3, 1), bool), np.zeros(n), np.zeros(n, np.int32), None) for n in (2, 5)
+  )
+  event = dataclasses.replace(event, result=dataclasses.replace(event.result, tiles=tiles))
+  recorder.observe(event)
+  recorder.close()
+  with Image.open(run.gifs_path / "step_000000100_tiles.gif") as gif:
+    assert gif.n_frames > 1
+    assert gif.size == (6 + 2 * (126 + 6), 6 + 126 + 18 + 6)
+  assert b"test/tiles" in next(run.tensorboard_path.iterdir()).read_bytes()
+
+
+def test_the_run_does_not_wait_for_its_pictures(tmp_path, monkeypatch):
+  config = load_config(None, [f"run.dir={tmp_path}", "run.name=one", "logging.period_s=1e-9"])
+  run = RunDirectory.create(config)
+  may_draw = threading.Event()
+
+  def draw(*args):
+    assert may_draw.wait(60.0)
+    return write_episode_gif(*args)
+
+  monkeypatch.setattr(drawing, "write_episode_gif", draw)
+  recorder = Recorder(config, SPEC, run, Display(), start=0.0)
+  recorder.observe(evaluated(100))
+  recorder.observe(acted(200))
+  assert not list(run.gifs_path.iterdir())
+  may_draw.set()
+  recorder.observe(Finished(env_steps=200, learner_steps=0, reason="stopped", sample_reuse=0.0))
+  assert [path.name for path in run.gifs_path.iterdir()] == ["step_000000100.gif"]
+  recorder.close()
+  assert b"test/episode" in next(run.tensorboard_path.iterdir()).read_bytes()
+
+
+def test_what_came_before_the_last_checkpoint_is_in_the_curves(tmp_path):
+  """A run that was stopped goes on from there: its next tick begins after it."""
+  overrides = [f"run.dir={tmp_path}", "run.name=one", "logging.tensorboard=false", "logging.period_s=1e9"]
+  config = load_config(None, overrides)
+  run = RunDirectory.create(config)
+  recorder = Recorder(config, SPEC, run, Display(), start=time.monotonic())
+  recorder.observe(acted(100, [4.0]))
+  counters = {"env_steps": 100, "learner_steps": 0}
+  state = RunState(training={"w": np.zeros(1, np.float32)}, progress={"wall_s": 0.0})
+  recorder.observe(StateReady(**counters, state=state, is_final=False))
+  recorder.observe(acted(200, [6.0]))
+  assert [line["env_steps"] for line in read_metrics(run.metrics_path)] == [100]
+  counters["env_steps"] = 200
+  recorder.observe(StateReady(**counters, state=state, is_final=True))
+  recorder.observe(Finished(**counters, reason="stopped", sample_reuse=0.0))
+  recorder.close()
+  lines = read_metrics(run.metrics_path)
+  assert [(line["env_steps"], line["train/episodes"]) for line in lines] == [(100, 1), (200, 1)]
+  assert [line["train/return_mean"] for line in lines] == [4.0, 5.0]
+
+
+def test_a_run_without_evaluation_says_so(tmp_path):
+  config = load_config(None, [f"run.dir={tmp_path}", "run.name=one", "logging.tensorboard=false"])
+  run = RunDirectory.create(config)
+  recorder = Recorder(config, SPEC, run, Display(), start=0.0)
+  recorder.observe(Finished(env_steps=0, learner_steps=0, reason="stopped", sample_reuse=0.0))
+  recorder.close()
+  summary = json.loads(run.summary_path.read_text())
+  assert summary["test_return_mean"] is None
+  assert summary["test_episodes"] == 0
+
+
+def test_faults_are_summed_over_the_run_and_told(tmp_path, caplog):
+  overrides = [f"run.dir={tmp_path}", "run.name=one", "logging.tensorboard=false", "logging.period_s=1e-9"]
+  config = load_config(None, overrides)
+  run, display = RunDirectory.create(config), Display()
+  recorder = Recorder(config, SPEC, run, display, start=0.0)
+  counters = {"env_steps": 1, "learner_steps": 2}
+
+  def updated(count, loss):
+    metrics = {
+      "loss/total": loss,
+      "faults/skipped_updates": float(count),
+      "faults/not_finite_value": float(count),
+    }
+    return Updated(**counters, metrics=metrics, num_samples=4, sample_reuse=1.0)
+
+  recorder.observe(updated(2, 0.5))
+  recorder.observe(updated(0, float("nan")))
+  recorder.observe(updated(3, 0.5))
+  refused = Faulted(
+    **counters, counts={"refused_segments": 1, "lost_steps": 32}, message="worker 3 sent rubbish"
+  )
+  recorder.observe(refused)
+  recorder.observe(Finished(**counters, reason="stopped", sample_reuse=0.0))
+  recorder.close()
+  lines = read_metrics(run.metrics_path)
+  assert [line["faults/skipped_updates"] for line in lines] == [2, 2, 5, 5, 5]
+  assert [line["faults/lost_steps"] for line in lines] == [0, 0, 0, 32, 32]
+  assert lines[-1]["faults/not_finite_value"] == 5
+  assert [line.get("loss/total") for line in lines[:3]] == [0.5, None, 0.5]
+  faults = json.loads(run.summary_path.read_text())["faults"]
+  assert (faults["skipped_updates"], faults["refused_segments"], faults["env_errors"]) == (5, 1, 0)
+  assert len([note for note in display.notes if "faults/skipped_updates" in note]) == 1
+  assert "worker 3 sent rubbish" in caplog.text
+
+
+def test_segments_are_kept_where_asked_for_and_lie_there_before_the_checkpoint(tmp_path, monkeypatch):
+  spec = make_spec()
+  segment = segment_of(random_lanes(0, 3, 5, spec), 0, 5, spec)
+  overrides = [f"run.dir={tmp_path}", "run.name=one", "logging.tensorboard=false", "trajectories.save=true"]
+  config = load_config(None, overrides)
+  run = RunDirectory.create(config)
+  recorder = Recorder(config, spec, run, Display(), start=0.0)
+  save, found = recorder._saver.save, []
+
+  def look_first(*args):
+    found.append(open_trajectories(run.path).num_steps)
+    save(*args)
+
+  monkeypatch.setattr(recorder._saver, "save", look_first)
+  recorder.observe(Collected(env_steps=15, learner_steps=0, segment=segment, first_lane=3, follows=True))
+  recorder.observe(
+    StateReady(env_steps=15, learner_steps=0, state=RunState(training={"w": np.zeros(2)}), is_final=False)
+  )
+  later = segment_of(random_lanes(0, 3, 7, spec), 5, 7, spec)
+  recorder.observe(Collected(env_steps=21, learner_steps=0, segment=later, first_lane=3, follows=True))
+  recorder.close()
+  assert found == [15]
+  assert open_trajectories(run.path, spec).lane_steps == {3: 7, 4: 7, 5: 7}
+
+
+def test_a_resumed_run_keeps_the_steps_until_its_checkpoint(tmp_path):
+  spec = make_spec()
+  steps = random_lanes(0, 3, 12, spec)
+  overrides = [f"run.dir={tmp_path}", "run.name=one", "logging.tensorboard=false", "trajectories.save=true"]
+  config = load_config(None, overrides)
+  run = RunDirectory.create(config)
+  recorder = Recorder(config, spec, run, Display(), start=0.0)
+  recorder.observe(
+    Collected(
+      env_steps=15, learner_steps=0, segment=segment_of(steps, 0, 5, spec), first_lane=0, follows=True
+    )
+  )
+  state = StateReady(env_steps=15, learner_steps=0, state=RunState(training={"w": np.zeros(2)}))
+  recorder.observe(state)
+  kept = recorder._get_state(state)
+  recorder.observe(
+    Collected(
+      env_steps=36, learner_steps=0, segment=segment_of(steps, 5, 12, spec), first_lane=0, follows=True
+    )
+  )
+  recorder.close()
+  assert open_trajectories(run.path).num_steps == 36
+  again = Recorder(config, spec, run, Display(), start=0.0, resumed=kept)
+  assert open_trajectories(run.path).num_steps == 15
+  again.observe(
+    Collected(
+      env_steps=24, learner_steps=0, segment=segment_of(steps, 5, 8, spec), first_lane=0, follows=True
+    )
+  )
+  again.close()
+  assert open_trajectories(run.path).lane_steps == {0: 8, 1: 8, 2: 8}
+
+
+def test_a_resumed_run_keeps_files_that_went_further_than_its_checkpoint(tmp_path):
+  """As with Ray: steps are told late, and more of them come while a checkpoint is put together."""
+  spec = make_spec()
+  steps = random_lanes(0, 3, 12, spec)
+  overrides = [f"run.dir={tmp_path}", "run.name=one", "logging.tensorboard=false", "trajectories.save=true"]
+  config = load_config(None, overrides)
+  run = RunDirectory.create(config)
+
+  def collected(env_steps, first, stop):
+    segment = segment_of(steps, first, stop, spec)
+    return Collected(env_steps=env_steps, learner_steps=0, segment=segment, first_lane=0, follows=True)
+
+  recorder = Recorder(config, spec, run, Display(), start=0.0)
+  recorder.observe(collected(21, 0, 5))
+  recorder.observe(collected(21, 5, 7))
+  state = StateReady(env_steps=15, learner_steps=0, state=RunState(training={"w": np.zeros(2)}))
+  recorder.observe(state)
+  kept = recorder._get_state(state)
+  recorder.observe(collected(30, 7, 9))
+  recorder.close()
+  before = {name: x for name, x in kept.items() if not name.startswith("trajectories/")}
+  again = Recorder(config, spec, run, Display(), start=0.0, resumed=kept)
+  assert open_trajectories(run.path).num_steps == 21
+  again.observe(collected(21, 7, 12))
+  again.close()
+  assert open_trajectories(run.path).lane_steps == {0: 12, 1: 12, 2: 12}
+  # A checkpoint of an earlier version says only how many steps the run had.
+  Recorder(config, spec, run, Display(), start=0.0, resumed=before).close()
+  assert not list(run.trajectories_path.iterdir())
+
+
+def test_nothing_is_kept_where_it_is_not_asked_for(recorded):
+  run, _, _ = recorded
+  assert not run.trajectories_path.exists()
+
+
+def test_work_is_in_the_lines_and_its_pieces_in_the_timeline(tmp_path):
+  config = load_config(None, [f"run.dir={tmp_path}", "run.name=one", "logging.period_s=1e-9"])
+  run = RunDirectory.create(config)
+  recorder = Recorder(config, SPEC, run, Display(), start=0.0)
+  counters = {"env_steps": 1, "learner_steps": 2}
+  stretch = Stretch(since_s=100.0, until_s=104.0, spans=(Span("update", 101.0, 104.0),))
+  report = WorkReport(elapsed_s=4.0, busy_s=3.0, memory_mib=1000.0, stretch=stretch)
+  recorder.observe(Worked(**counters, reports={"parameter_server": report}))
+  idle = WorkReport(elapsed_s=4.0, busy_s=0.0, memory_mib=900.0)
+  recorder.observe(Worked(**counters, reports={"parameter_server": idle}))
+  recorder.observe(Spread(**counters, histograms={"replay/delta": histogram_of([1.0, 2.0])}))
+  assert read_timeline(run.timeline_path) == {"parameter_server": [stretch]}, "written with the tick"
+  recorder.close()
+  lines = read_metrics(run.metrics_path)
+  assert [line.get("system/busy_share/parameter_server") for line in lines] == [0.75, 0.0, None]
+  assert [line["system/memory_mib/parameter_server"] for line in lines] == [1000.0, 900.0, 900.0]
+  for line in lines:
+    parts = line["system/memory_mib/driver"], line["system/memory_mib/parameter_server"]
+    assert line["system/memory_mib"] == pytest.approx(sum(parts))
+  assert b"replay/delta" in next(run.tensorboard_path.iterdir()).read_bytes()
+  assert "replay/delta" not in run.metrics_path.read_text()
+
+
+def test_the_totals_of_faults_go_on_in_a_resumed_run_whatever_their_kinds(tmp_path):
+  overrides = [f"run.dir={tmp_path}", "logging.tensorboard=false", "logging.period_s=1e-9"]
+  counters = {"env_steps": 1, "learner_steps": 2}
+  fault = Faulted(**counters, counts={"not_finite_value": 3, "lost_steps": 5}, message="again")
+  state, totals = None, []
+  for name in ("one", "two"):
+    config = load_config(None, [*overrides, f"run.name={name}"])
+    run = RunDirectory.create(config)
+    recorder = Recorder(config, SPEC, run, Display(), start=0.0, resumed=state)
+    recorder.observe(fault)
+    state = recorder._get_state(StateReady(**counters, state=RunState(training={})))
+    recorder.close()
+    totals += [(t["faults/not_finite_value"], t["faults/lost_steps"]) for t in read_metrics(run.metrics_path)]
+  assert totals == [(3, 5), (6, 10)]

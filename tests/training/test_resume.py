@@ -1,0 +1,335 @@
+"""`moozi train --resume`: the run goes on in its own directory, with the same counters and curves."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from moozi import cli
+from moozi.envs.registry import world_spec
+from moozi.io.checkpoints import (
+  expected_of,
+  list_checkpoints,
+  load_checkpoint,
+  read_best,
+  read_checkpoint_info,
+)
+from moozi.io.metrics import read_metrics
+from moozi.io.resume_store import ResumeStore
+from moozi.io.run_directory import RunDirectory
+from moozi.run.build import training_state_template
+from tests.tiny_run import TINY
+
+OPTIONS = (
+  *TINY,
+  "runtime=local",
+  "logging.period_s=1e-9",
+  "checkpoint.milestones_env_steps=64",
+  "checkpoint.period_s=1e9",
+  "evaluation.period_env_steps=96",
+  "logging.progress=none",
+)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+  """A run of 160 steps, and the file it was made from."""
+  folder = tmp_path_factory.mktemp("resume")
+  config = folder / "config.yaml"
+  config.write_text("seed: 0\n")
+  with pytest.raises(SystemExit) as ended:
+    cli.main(["train", str(config), *OPTIONS, "max_env_steps=160", f"run.dir={folder}", "run.name=first"])
+  assert ended.value.code == 0
+  return folder / "first"
+
+
+@pytest.fixture
+def run(finished, tmp_path):
+  """A copy to go on with."""
+  path = tmp_path / "first"
+  shutil.copytree(finished, path)
+  return path
+
+
+def test_a_run_goes_on_in_its_own_directory(door, run):
+  before = read_metrics(run / "metrics.jsonl")
+  status, out, err = door("train", "--resume", run, "max_env_steps=320")
+  assert status == 0, err
+  assert "goes on from step_000000160" in err
+  after = read_metrics(run / "metrics.jsonl")
+  kept = [tick for tick in before if tick["env_steps"] < 160]
+  assert after[: len(kept)] == kept
+  for key in ("env_steps", "learner_steps", "wall_s"):
+    values = [tick[key] for tick in after]
+    assert values == sorted(values), key
+  assert after[-1]["env_steps"] == 320
+  assert json.loads((run / "summary.json").read_text())["env_steps"] == 320
+  assert "320 environment steps" in out
+  assert (run / "config_until_000000160.yaml").is_file()
+  assert RunDirectory.open(run).load_config().max_env_steps == 320
+
+
+@pytest.mark.slow
+def test_each_acted_step_is_in_the_curves_once(door, run, finished, tmp_path):
+  """The curves of a run in two pieces have the ticks of one that was never stopped."""
+  assert door("train", "--resume", run, "max_env_steps=320")[0] == 0
+  whole = finished.parent / "whole"
+  config = finished.parent / "config.yaml"
+  assert door("train", config, *OPTIONS, f"run.dir={whole.parent}", "run.name=whole")[0] == 0
+
+  def curve(path, name):
+    ticks = read_metrics(path / "metrics.jsonl")
+    return [(t["env_steps"], t["learner_steps"], t[name]) for t in ticks if name in t]
+
+  for name in ("loss/total", "replay/added", "train/return_mean"):
+    ours, theirs = curve(run, name), curve(whole, name)
+    assert sorted(set(ours)) == sorted(set(theirs)), name
+  # At the end of the first piece there was one more evaluation, of its own length.
+  assert {t[0] for t in curve(whole, "test/return_mean")} <= {t[0] for t in curve(run, "test/return_mean")}
+
+
+KILLED = """
+import os, signal, sys
+from moozi import cli
+from moozi.io.checkpoint_store import CheckpointStore
+
+save = CheckpointStore.save
+
+def save_and_die(self, training, meta, *rest, **options):
+  path = save(self, training, meta, *rest, **options)
+  if meta["env_steps"] == 160:
+    os.kill(os.getpid(), signal.SIGKILL)
+  return path
+
+CheckpointStore.save = save_and_die
+cli.main(sys.argv[1:])
+"""
+
+
+def test_a_run_that_is_killed_and_resumed_comes_to_the_same_parameters_to_the_bit(door, tmp_path):
+  """Through files, and by a process that knows nothing of the first; with the same curves."""
+  config = tmp_path / "config.yaml"
+  config.write_text("seed: 0\n")
+  # Nothing is told but where a checkpoint is: what no line tells before the kill would be missing.
+  options = [*OPTIONS, "logging.period_s=1e9", "checkpoint.milestones_env_steps=160", f"run.dir={tmp_path}"]
+  options += ["max_env_steps=320"]
+  arguments = ["train", config, *options, "run.name=killed"]
+  done = subprocess.run([sys.executable, "-c", KILLED, *map(str, arguments)], timeout=300, check=False)
+  assert done.returncode == -signal.SIGKILL
+  assert not (tmp_path / "killed" / "summary.json").exists()
+  assert "goes on from step_000000160" in door("train", "--resume", tmp_path / "killed")[2]
+  assert door("train", config, *options, "run.name=whole")[0] == 0
+
+  def checkpoint(name):
+    path = tmp_path / name / "checkpoints" / "step_000000320"
+    assert read_checkpoint_info(path).learner_steps > 50
+    return (path / "arrays.safetensors").read_bytes()
+
+  def curves(name):
+    keys = ("env_steps", "learner_steps", "loss/total", "train/episodes", "train/return_mean")
+    return [[tick.get(key) for key in keys] for tick in read_metrics(tmp_path / name / "metrics.jsonl")]
+
+  assert checkpoint("killed") == checkpoint("whole")
+  assert curves("killed") == curves("whole")
+  assert len(curves("whole")) >= 2
+
+
+def test_tensorboard_shows_each_step_once(door, run):
+  """A reader leaves out what was written before a resumption for the steps that are made again."""
+  from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+  # Back by one checkpoint: the last one's steps are in the events already.
+  shutil.rmtree(list_checkpoints(run / "resume")[-1].path)
+  assert door("train", "--resume", run, "max_env_steps=192")[0] == 0
+  shown = EventAccumulator(str(run / "tensorboard"), size_guidance={"scalars": 0}, purge_orphaned_data=True)
+  shown.Reload()
+  steps = [event.step for event in shown.Scalars("replay/added")]
+  ticks = [t["env_steps"] for t in read_metrics(run / "metrics.jsonl") if "replay/added" in t]
+  assert [step for step in steps if step > 128] == [step for step in ticks if step > 128]
+  assert max(steps) == 192
+
+
+def alter(path):
+  data = bytearray(path.read_bytes())
+  data[len(data) // 2] ^= 1
+  path.write_bytes(data)
+
+
+def cut(path):
+  os.truncate(path, path.stat().st_size // 2)
+
+
+@pytest.mark.parametrize("harm", [alter, pytest.param(cut, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("half", ["checkpoints", "resume"])
+@pytest.mark.parametrize("file", ["arrays.safetensors", "manifest.json"])
+def test_a_damaged_checkpoint_is_passed_over(door, run, half, file, harm):
+  newest = list_checkpoints(run / "checkpoints")[-1]
+  harm(run / half / newest.name / file)
+  status, _, err = door("train", "--resume", run, "max_env_steps=192")
+  assert status == 0, err
+  assert f"passed over {newest.name}" in err
+  assert "goes on from step_000000128" in err
+  # Milestones, the best one, and the last; the damaged one is gone.
+  assert_all_can_be_used(run, [64, 96, 128, 192])
+
+
+def assert_all_can_be_used(run, steps):
+  """These checkpoints are there, no other ones, and all of them are whole."""
+  config = RunDirectory.open(run).load_config()
+  spec = world_spec(config.env.name)
+  template = training_state_template(config, spec)
+  found, resumable = list_checkpoints(run / "checkpoints"), list_checkpoints(run / "resume")
+  assert [info.env_steps for info in found] == steps
+  assert sorted(p.name for p in (run / "checkpoints").glob("step_*")) == [info.name for info in found]
+  for info in found:
+    load_checkpoint(info.path, template, expected_of(config, spec))
+  assert {info.name for info in resumable} < {info.name for info in found}
+  for info in resumable:
+    ResumeStore(run / "resume").load(info.name)
+
+
+def test_checkpoints_of_steps_that_are_made_again_are_made_again(door, run):
+  """The newest one's resume state is gone; a milestone and the best one are among those after it."""
+  settings = ["checkpoint.milestones_env_steps=32", "evaluation.period_env_steps=32"]
+  assert door("train", "--resume", run, "max_env_steps=256", *settings)[0] == 0
+  for info in list_checkpoints(run / "resume")[-2:]:
+    shutil.rmtree(info.path)
+  (run / "checkpoints" / "best.json").write_text('{"name": "step_000000256"}\n')
+  times = {p.name: p.stat().st_mtime_ns for p in (run / "checkpoints").glob("step_*")}
+  status, _, err = door("train", "--resume", run, "max_env_steps=256")
+  assert status == 0, err
+  assert "goes on from step_000000192" in err
+  again = {p.name for p in (run / "checkpoints").glob("step_*") if p.stat().st_mtime_ns != times.get(p.name)}
+  assert again == {"step_000000224", "step_000000256"}
+  assert read_best(run / "checkpoints") in again
+
+
+@pytest.mark.parametrize("left", ["killed", "stopped", "an older summary"])
+def test_a_run_with_all_its_steps_that_did_not_come_to_its_end_does(door, run, left):
+  """It was ended in its last evaluation."""
+  path = run / "summary.json"
+  before = json.loads(path.read_text())
+  if left == "killed":
+    path.unlink()
+  else:
+    changed = {"reason": "stopped"} if left == "stopped" else {"learner_steps": before["learner_steps"] - 2}
+    path.write_text(json.dumps(before | changed))
+  status, out, err = door("train", "--resume", run)
+  assert status == 0, err
+  assert "goes on from step_000000160" in err
+  assert "random play:" in out
+  after = json.loads(path.read_text())
+  same = ("env_steps", "learner_steps", "reason", "test_return_mean", "test_episodes", "test_at_env_steps")
+  assert [after[key] for key in same] == [before[key] for key in same]
+  assert [info.env_steps for info in list_checkpoints(run / "resume")][-1] == 160
+  status, _, err = door("train", "--resume", run)
+  assert status == 2
+  assert "has made 160 environment steps" in err
+
+
+def test_a_damaged_block_of_replay_is_passed_over(door, run):
+  newest = list_checkpoints(run / "resume")[-1]
+  older = {e["file"] for e in list_checkpoints(run / "resume")[-2].meta["blocks"].values()}
+  own = [e["file"] for e in newest.meta["blocks"].values() if e["file"] not in older]
+  shared = older & {e["file"] for e in newest.meta["blocks"].values()}
+  assert own
+  assert shared, "two checkpoints share what has not changed"
+  (run / "resume" / "blocks" / own[0]).write_bytes(b"cut")
+  status, _, err = door("train", "--resume", run, "max_env_steps=192")
+  assert status == 0, err
+  assert f"passed over {newest.name}" in err
+
+
+@pytest.mark.parametrize(
+  ("overrides", "said"),
+  [
+    (["network.latent_size=32"], "network.latent_size=32: a run cannot change it"),
+    (["env.name=tiny:corridor"], "env.name=tiny:corridor: a run cannot change it"),
+    (["seed=5"], "seed=5: a run cannot change it"),
+    (["max_env_steps=160"], "max_env_steps=160; give a larger one"),
+    (["config/minatar/breakout.yaml"], "allowed are KEY=VALUE"),
+    (["learner.batch_sise=3"], "learner.batch_sise"),
+  ],
+)
+def test_what_cannot_be_is_refused_in_one_line(door, run, overrides, said):
+  before = sorted(p.name for p in run.rglob("*"))
+  status, out, err = door("train", "--resume", run, *overrides)
+  assert (status, out) == (2, "")
+  assert said in err
+  assert len(err.splitlines()) == 1
+  assert sorted(p.name for p in run.rglob("*")) == before
+
+
+@pytest.mark.slow
+def test_what_may_change_does(door, run):
+  status, _, err = door(
+    "train",
+    "--resume",
+    run,
+    "max_env_steps=240",
+    "workers.num_workers=2",
+    "learner.learning_rate.peak=1e-4",
+    "learner.batch_size=8",
+    "logging.tensorboard=false",
+  )
+  assert status == 0, err
+  assert json.loads((run / "summary.json").read_text())["env_steps"] >= 240
+  before, after = ([], [])
+  for tick in read_metrics(run / "metrics.jsonl"):
+    if "update/learning_rate" in tick:
+      (before if tick["env_steps"] <= 160 else after).append(tick)
+  assert min(tick["update/learning_rate"] for tick in before) > 1e-4
+  assert [tick["update/learning_rate"] for tick in after] == pytest.approx([1e-4] * len(after))
+  # Eight samples each in place of sixteen, for as many acted steps.
+  made = after[-1]["learner_steps"] - before[-1]["learner_steps"]
+  acted = after[-1]["env_steps"] - before[-1]["env_steps"]
+  assert made * 8 == pytest.approx(acted * 4.0, rel=0.3)
+  # A round is a segment of 32 steps of each of the two.
+  assert after[-1]["env_steps"] == 160 + 2 * 64
+
+
+@pytest.mark.slow
+def test_a_run_that_ray_refuses_stays_as_it_was(run):
+  """That is known late, when the cluster is there."""
+  # There are later checkpoints than the one it would go on from.
+  shutil.rmtree(list_checkpoints(run / "resume")[-1].path)
+
+  def files():
+    written = [path for path in run.rglob("*") if path.is_file() and path.name not in ("driver.log", "lock")]
+    return {path: path.read_bytes() for path in written}
+
+  before = files()
+  command = [sys.executable, "-m", "moozi.cli", "train", "--resume", str(run)]
+  overrides = ["runtime=ray", "ray.num_cpus=1", "max_env_steps=320"]
+  done = subprocess.run([*command, *overrides], capture_output=True, text=True, timeout=300, check=False)
+  assert done.returncode == 2
+  assert "the Ray cluster has 1" in done.stderr
+  assert files() == before
+
+
+def test_a_run_that_another_process_writes_is_not_read(door, run):
+  newest = list_checkpoints(run / "checkpoints")[-1]
+  (newest.path / "arrays.safetensors").write_bytes(b"half of it")
+  with RunDirectory.open(run).claim():
+    status, _, err = door("train", "--resume", run, "max_env_steps=192")
+  assert status == 2
+  assert "is writing into this run" in err
+  assert "passed over" not in err, "a checkpoint that is being written is nobody's to judge"
+
+
+def test_a_run_without_a_state_is_told_what_it_can_do(door, run):
+  shutil.rmtree(run / "resume")
+  status, _, err = door("train", "--resume", run, "max_env_steps=320")
+  assert status == 2
+  assert "checkpoint.start_from" in err
+
+
+def test_no_run_and_no_configuration(door, tmp_path):
+  assert door("train")[0] == 2
+  status, _, err = door("train", "--resume", tmp_path / "nothing")
+  assert status == 2
+  assert "no such folder" in err

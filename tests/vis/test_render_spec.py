@@ -1,0 +1,160 @@
+"""How worlds are drawn: planes are those of the packages, and a board stays one board from move to move."""
+
+import numpy as np
+import pytest
+
+from moozi.core.spec import EnvSpec
+from moozi.envs import registry
+from moozi.vis.boards import board_text
+from moozi.vis.render_spec import _LOOKS, action_name, action_names, board_of, look_of, owner_of, player_name
+
+# A move changes so many places at most; what lies elsewhere must look the same to both players.
+BOARDS = {
+  "open_spiel:tic_tac_toe": 1,
+  "open_spiel:mnk": 1,
+  "open_spiel:gomoku": 1,
+  "open_spiel:connect_four": 1,
+  "open_spiel:othello": 64,
+  "open_spiel:go(board_size=5)": 25,
+  "open_spiel:hex(board_size=4)": 16,
+  "open_spiel:breakthrough": 2,
+  "open_spiel:clobber": 2,
+  "open_spiel:lines_of_action": 2,
+  "open_spiel:chess": 4,
+  "pgx:tic_tac_toe": 1,
+  "pgx:connect_four": 1,
+  "pgx:chess": 4,
+  "pgx:animal_shogi": 2,
+}
+
+
+def owners(observation, spec):
+  """[rows, columns]: 0 or 1 where a player has a piece, -1 elsewhere."""
+  board = look_of(spec).board
+  cells = board_of(observation.frame, board, observation.to_play)
+  of = [owner_of(piece, board, observation.to_play) for piece in board.pieces]
+  return np.array([[-1 if i < 0 else of[i] for i in row] for row in cells])
+
+
+@pytest.mark.parametrize(
+  "name",
+  [pytest.param(n, marks=pytest.mark.slow) if n.startswith("pgx") else n for n in BOARDS],
+)
+def test_a_move_adds_or_moves_a_piece_of_the_movers_and_leaves_the_rest(name):
+  env = registry.make(name, seed=0)
+  spec, random = env.world_spec, np.random.default_rng(0)
+  step = env.reset()
+  assert look_of(spec).kind == "board"
+  before, num_gained = owners(step.observation, spec), 0
+  for _ in range(12):
+    mover = step.observation.to_play
+    legal = np.flatnonzero(step.observation.legal_actions_mask)
+    step = env.step(int(random.choice(legal)))
+    if step.last():
+      break
+    after = owners(step.observation, spec)
+    changed = before != after
+    assert changed.sum() <= BOARDS[name]
+    # What comes to lie somewhere is the mover's.
+    assert (after[changed & (after >= 0)] == mover).all()
+    num_gained += int((changed & (after == mover)).sum())
+    before = after
+  assert num_gained > 3
+
+
+@pytest.mark.parametrize(
+  ("name", "game"), [("minatar", g) for g in ("asterix", "breakout", "freeway", "seaquest", "space_invaders")]
+)
+def test_minatars_planes_are_named_in_the_packages_order(name, game):
+  from moozi.envs.suites.minatar import _load
+
+  channels = _load(game).Env().channels
+  names = look_of(registry.world_spec(f"{name}:{game}")).names
+  assert len(names) == len(channels)
+  for word in ("paddle", "ball", "trail", "brick", "player", "enemy", "gold", "car", "diver", "cannon"):
+    if word in channels:
+      assert names[channels[word]] == word
+
+
+@pytest.mark.parametrize(
+  "name",
+  [
+    "open_spiel:kuhn_poker",
+    "open_spiel:catch",
+    "open_spiel:deep_sea",
+    "open_spiel:cliff_walking",
+    "gymnasium:Blackjack-v1",
+    "gymnasium:CartPole-v1",
+    "gymnasium:MountainCar-v0",
+    "gymnasium:Acrobot-v1",
+    "gymnasium:FrozenLake-v1",
+    "gymnasium:CliffWalking-v1",
+    "gymnasium:Taxi-v4",
+  ],
+)
+def test_a_listed_look_fits_its_world(name):
+  """One that does not fit its world's frames would be passed over in silence."""
+  library, _, game = name.partition(":")
+  look, spec = _LOOKS[library, game.partition("-v")[0]], registry.world_spec(name)
+  assert look_of(spec) is look
+  assert len(look.action_names) in (0, spec.num_env_actions)
+
+
+def make_spec(shape, dtype, name="test:world", num_players=1, **kwargs):
+  return EnvSpec(
+    name=name, frame_shape=shape, frame_dtype=dtype, num_env_actions=2, num_players=num_players, **kwargs
+  )
+
+
+@pytest.mark.parametrize(
+  ("shape", "dtype", "kind"),
+  [
+    ((84, 84, 1), "uint8", "image"),
+    ((10, 5, 1), "float32", "image"),
+    ((9, 9, 5), "float32", "planes"),
+    ((9, 9, 5), "bool", "planes"),
+    ((1, 1, 7), "float32", "vector"),
+  ],
+)
+def test_other_worlds_are_drawn_by_their_shape(shape, dtype, kind):
+  assert look_of(make_spec(shape, dtype)).kind == kind
+
+
+def test_a_listed_name_whose_frames_do_not_fit_is_drawn_by_shape():
+  assert look_of(make_spec((3, 3, 2), "bool", "open_spiel:tic_tac_toe", 2)).kind == "planes"
+  assert look_of(make_spec((10, 10, 3), "bool", "minatar:breakout")).names == ()
+
+
+def test_names_of_actions_and_players():
+  cartpole = make_spec((1, 1, 4), "float32", "gymnasium:CartPole-v1", action_names=("0", "1"))
+  plain = make_spec((1, 1, 4), "float32")
+  half = make_spec((1, 1, 4), "float32", action_names=("up",))
+  for spec, names in (
+    (cartpole, ("dummy", "left", "right")),
+    (plain, ("dummy", "action 0", "action 1")),
+    (half, ("dummy", "up", "action 1")),
+  ):
+    assert action_names(spec) == tuple(action_name(spec, a) for a in range(3)) == names
+  assert player_name(registry.world_spec("open_spiel:connect_four"), 1) == "yellow"
+  assert player_name(plain, 0) == "player 0"
+
+
+def test_connect_four_in_letters_has_its_discs_below():
+  env = registry.make("open_spiel:connect_four", seed=0)
+  env.reset()
+  for column in (3, 3, 0):
+    step = env.step(column)
+  text = board_text(step.observation.frame, env.world_spec, step.observation.to_play)
+  assert text.splitlines()[-2:] == [". . . o . . .", "x . . x . . ."]
+
+
+@pytest.mark.parametrize(
+  "name", ["open_spiel:tic_tac_toe", pytest.param("pgx:tic_tac_toe", marks=pytest.mark.slow)]
+)
+def test_tic_tac_toe_in_letters_is_the_same_from_either_library(name):
+  env = registry.make(name, seed=0)
+  env.reset()
+  for action in (4, 0, 8):
+    step = env.step(action)
+  text = board_text(step.observation.frame, env.world_spec, step.observation.to_play)
+  assert text == "O . .\n. X .\n. . X"

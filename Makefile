@@ -20,7 +20,7 @@ $(STAMP): pyproject.toml constraints.txt
 	  echo "moozi: error: Python 3.11 or newer is needed, and $(PYTHON) is" \
 	    "$$($(PYTHON) --version 2>/dev/null || echo 'not there'); name another: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 2; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,worlds]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,envs]'
 	@touch $(STAMP)
 
 train: setup ## train MinAtar Breakout for about five minutes
@@ -46,7 +46,7 @@ bench: setup ## measure the speed of the parts and of the whole
 	$(BIN)/python scripts/bench.py
 	$(BIN)/python scripts/bench_rollout.py
 	$(BIN)/python scripts/bench_reanalyze.py
-	$(BIN)/python scripts/bench_worlds.py atari
+	$(BIN)/python scripts/bench_envs.py atari
 	$(BIN)/python scripts/bench_memory.py
 	$(BIN)/python scripts/bench_saving.py
 

@@ -8,7 +8,7 @@
 2. The whole system through Ray on the same configuration, testing worker on; after the warm-up its
    environment steps/s over the rest of the run is held against 1 / (t_act + r · t_learn), r the
    achieved samples per step.
-3. Parts: the vectorized world, replay's sampling, a loop over updates against a scan.
+3. Parts: the vectorized environment, replay's sampling, a loop over updates against a scan.
 
 Run it alone: figures of a busy machine say nothing. Everything is a ratio within one run.
 """
@@ -81,7 +81,7 @@ def floor(config: Any, with_scan: bool) -> dict[str, Any]:
   from moozi.ops.history import init_history
   from moozi.run import build
 
-  spec = build.world_spec(config)
+  spec = build.env_spec(config)
   model = build.build_model(config, spec)
   state = init_training_state(model, config, spec, jax.random.PRNGKey(0))
   policy = jax.jit(make_policy(model, config.planners.train, config.targets, spec))
@@ -126,7 +126,7 @@ def floor(config: Any, with_scan: bool) -> dict[str, Any]:
 
 
 def parts(config: Any) -> dict[str, float]:
-  """Rates of the vectorized world and of replay, one thread."""
+  """Rates of the vectorized environment and of replay, one thread."""
   import numpy as np
 
   from moozi.core.pytree import fields_of, stack
@@ -134,13 +134,13 @@ def parts(config: Any) -> dict[str, float]:
   from moozi.envs.vector import make_vector
   from moozi.run import build
 
-  spec = build.world_spec(config)
+  spec = build.env_spec(config)
   num_envs, length = config.workers.num_envs, config.workers.segment_length
   env = make_vector(config.env.name, config.env.kwargs, num_envs, 0)
   replay = build.build_replay(config, spec)
   random = np.random.default_rng(0)
   step = env.reset()
-  world_s = 0.0
+  env_s = 0.0
   for _ in range(max(2, 60_000 // (num_envs * length))):
     samples = []
     for _ in range(length):
@@ -160,7 +160,7 @@ def parts(config: Any) -> dict[str, float]:
       )
       before = time.perf_counter()
       step = env.step(action)
-      world_s += time.perf_counter() - before
+      env_s += time.perf_counter() - before
     segment = TrajectorySample(**fields_of(stack(samples)))
     for first_lane in range(0, config.workers.num_workers * num_envs, num_envs):
       replay.add(segment, first_lane=first_lane)
@@ -168,7 +168,7 @@ def parts(config: Any) -> dict[str, float]:
   updates, batch = config.learner.updates_per_call, config.learner.batch_size
   sample_s, _ = call_seconds(lambda: replay.sample_many(updates, batch))
   return {
-    "world_steps_per_s": num_steps / world_s,
+    "world_steps_per_s": num_steps / env_s,
     "replay_samples_per_s": updates * batch / sample_s,
     "batch_size": batch,
   }
@@ -227,7 +227,7 @@ def report(config_path: str, overrides: list[str], seconds: float) -> dict[str, 
     print(f"threads {threads}: update, samples/s by width: {_row(rates['learn'])}", flush=True)
   t_act, t_learn = _least_seconds(floors, "act"), _least_seconds(floors, "learn")
   rates = in_own_process("parts", 1, arguments)
-  print(f"vectorized world: {rates['world_steps_per_s']:,.0f} steps/s; replay: ", end="")
+  print(f"vectorized environment: {rates['env_steps_per_s']:,.0f} steps/s; replay: ", end="")
   print(f"{rates['replay_samples_per_s']:,.0f} samples/s", flush=True)
   print(f"updates in a scan: {floors[cores]['scan']:,.0f} samples/s")
   whole = end_to_end(config_path, overrides, seconds, rates["batch_size"])

@@ -64,7 +64,7 @@ def measure(name: str, kwargs: dict[str, Any], num_steps: int, num_envs: int) ->
 def main() -> None:
   parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
   parser.add_argument("--json", type=Path, help="write the figures here")
-  parser.add_argument("--only", help="one world, as it is named here")
+  parser.add_argument("--only", help="one environment, as it is named here")
   arguments = parser.parse_args()
   context = multiprocessing.get_context("spawn")
   figures = {}

@@ -68,7 +68,7 @@ def measure(config: Any, rounds: int, seconds: float) -> dict[str, list[float]]:
   from moozi.core.pytree import fields_of
   from moozi.run import build
 
-  spec = build.world_spec(config)
+  spec = build.env_spec(config)
   replay, version = fill(config, spec)
   params, net_state, _ = build.build_learner(config, spec).parameters()
   reanalyzer = build.build_reanalyzer(config, spec, 0)

@@ -1,12 +1,14 @@
-"""Environment steps/s of acting: worlds in Python, worlds in JAX step by step, and the compiled rollout.
+"""Environment steps/s of acting: environments in Python, environments in JAX step by step, and the compiled
+rollout.
 
     python scripts/bench_rollout.py [CONFIG] [key=value …] [--world NAME] [--widths 64,128,512] [--json FILE]
 
 Three ways to make the same segments with the same network, each with the configuration's search and with the
 network's prior alone (no search):
 
-  python  the configuration's world, one by one, and the compiled search in turn   (VectorEnvironment)
-  step    the world in JAX and the compiled search in turn                   (JaxVectorEnvironment)
+  python  the configuration's environment, one by one, and the compiled search in turn
+  (SyncVectorEnvironment)
+  step    the environment in JAX and the compiled search in turn                   (JaxVectorEnvironment)
   scan    the whole segment as one compiled scan                             (RolloutCollector)
 
 For each width the ways take turns, several rounds, and the best round of each counts: what else the machine
@@ -31,7 +33,7 @@ from moozi.agent.policy import see
 from moozi.core.config import Config
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
 from moozi.envs import registry
-from moozi.envs.vector import make_vector, world_seeds
+from moozi.envs.vector import env_seeds, make_vector
 from moozi.io.config import load_config
 from moozi.nn.model import Model
 from moozi.ops.history import push_action
@@ -68,17 +70,17 @@ def make_prior_policy(model: Model, spec: EnvSpec) -> Any:
 def make_collector(way: str, config: Config, jax_name: str, with_search: bool) -> Any:
   """A collector that acts in this way, with fresh parameters that are not all zero.
 
-  The configuration's options go to both worlds: one that the world in JAX lacks is refused.
+  The configuration's options go to both environments: one that the environment in JAX lacks is refused.
   """
   name = config.env.name if way == "python" else jax_name
   kwargs = dict(config.env.kwargs)
-  spec = registry.world_spec(name, **kwargs)
+  spec = registry.env_spec(name, **kwargs)
   model = build.build_model(config, spec)
   planner, num_envs = config.planners.train, config.workers.num_envs
   policy = None if with_search else make_prior_policy(model, spec)
   if way == "scan":
-    world = registry.make_jax_world(name, **kwargs)
-    collector: Any = RolloutCollector(model, config, planner, world, world_seeds(num_envs, 0), 0, policy)
+    world = registry.make_jax_env(name, **kwargs)
+    collector: Any = RolloutCollector(model, config, planner, world, env_seeds(num_envs, 0), 0, policy)
   else:
     collector = TrajectoryCollector(model, config, planner, make_vector(name, kwargs, num_envs, 0), 0, policy)
   params, net_state, _ = build.build_learner(config, spec).parameters()
@@ -107,7 +109,7 @@ def measure(config: Config, jax_name: str, with_search: bool, seconds: float) ->
 
 
 def with_width(config: Config, width: int) -> Config:
-  """The same configuration, so many worlds wide."""
+  """The same configuration, so many environments wide."""
   return replace_section(config, "workers", num_envs=width)
 
 
@@ -123,7 +125,7 @@ def main() -> None:
   parser.add_argument("config", nargs="?", default="config/minatar/breakout.yaml")
   parser.add_argument("overrides", nargs="*")
   parser.add_argument("--world", default="gymnax:Breakout-MinAtar", help="the same game written in JAX")
-  parser.add_argument("--widths", default="64,128,512", help="how many worlds side by side")
+  parser.add_argument("--widths", default="64,128,512", help="how many environments side by side")
   parser.add_argument("--seconds", type=float, default=8.0, help="time for each row of the table, at least")
   parser.add_argument("--no-search-only", action="store_true", help="leave the rows with search out")
   parser.add_argument("--json", type=Path, help="also write the figures there")

@@ -30,7 +30,7 @@ def measure(config: Any, new_steps: int, count: int) -> list[dict[str, float]]:
   from moozi.replay import snapshot as replay_snapshot
   from moozi.run import build
 
-  spec = build.world_spec(config)
+  spec = build.env_spec(config)
   replay, learner = build.build_replay(config, spec), build.build_learner(config, spec)
   play = RandomSegments(config.env.name, config.env.kwargs, config.workers.num_envs)
   steps = 0

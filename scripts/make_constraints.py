@@ -16,7 +16,7 @@ OPTIONS = [
   "--upgrade",
   "--quiet",
   "--extra=dev",
-  "--extra=worlds",
+  "--extra=envs",
 ]
 
 

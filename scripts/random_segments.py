@@ -11,13 +11,13 @@ from moozi.envs.vector import make_vector
 
 
 class RandomSegments:
-  """One world side by side, played at random.
+  """One environment side by side, played at random.
 
   Args:
-    name: of the world.
+    name: of the environment.
     kwargs: its options.
     num_envs: how many side by side.
-    seed: of the worlds and of what is drawn.
+    seed: of the environments and of what is drawn.
   """
 
   def __init__(self, name: str, kwargs: dict[str, Any], num_envs: int, seed: int = 0) -> None:
@@ -27,7 +27,7 @@ class RandomSegments:
 
   @property
   def spec(self) -> Any:
-    """The world's facts."""
+    """The environment's facts."""
     return self._env.spec
 
   def next(self, length: int, version: int = 0) -> TrajectorySample:
@@ -35,7 +35,7 @@ class RandomSegments:
     return TrajectorySample(**fields_of(stack([self._act(version) for _ in range(length)])))
 
   def close(self) -> None:
-    """Closes the worlds."""
+    """Closes the environments."""
     self._env.close()
 
   def _act(self, version: int) -> StepSample:

@@ -4,7 +4,8 @@
 
 Return against environment steps and against wall time. Lines are the evaluations in the course of training,
 points with 95% intervals the last one, of 100 episodes. Dotted, against steps, is gymnax's published PPO, in
-worlds of its own. A run that is not made yet leaves its line out, and is told. The thesis has four of the
+environments of its own. A run that is not made yet leaves its line out, and is told. The thesis has four of
+the
 games.
 """
 

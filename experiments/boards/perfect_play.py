@@ -47,7 +47,7 @@ def evaluate(arguments: argparse.Namespace) -> dict:
   library, _, game = config.env.name.partition(":")
   if library != "open_spiel":
     raise UserError(f"env.name={config.env.name}: only games of open_spiel can be walked")
-  spec = build.world_spec(config)
+  spec = build.env_spec(config)
   found = find_checkpoint(run.checkpoints_path, arguments.checkpoint)
   state = load_checkpoint(found.path, build.training_state_template(config, spec), expected_of(config, spec))
   choose = agent(

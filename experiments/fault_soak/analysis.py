@@ -14,8 +14,8 @@ TOLD = {
   "TestingWorker": "testing_worker",
   "ReplayActor": "replay_buffer",
   "ParameterServer": "parameter_server",
-  "world raises": "env_errors",
-  "world hangs": "env_errors",
+  "environment raises": "env_errors",
+  "environment hangs": "env_errors",
 }
 PERIOD = 250_000
 # A faulted run's evaluation is held against those of the calm ones this far on either side.

@@ -1,4 +1,5 @@
-"""MinAtar's Breakout, that raises or hangs where it finds a file that says so: the world of the soak's runs.
+"""MinAtar's Breakout, that raises or hangs where it finds a file that says so: the environment of the soak's
+runs.
 
 Calm runs play in it too, so that all of them are the same but for the faults.
 """
@@ -17,11 +18,11 @@ from moozi.envs.wrappers.wrapper import EnvironmentWrapper
 
 
 class Breakable(EnvironmentWrapper):
-  """Does what the file `fault` says, once, and is the world within otherwise.
+  """Does what the file `fault` says, once, and is the environment within otherwise.
 
   Args:
-    env: the world within.
-    folder: where the file may lie; "raise" or "hang" is in it. The world that takes it away is the one.
+    env: the environment within.
+    folder: where the file may lie; "raise" or "hang" is in it. The environment that takes it away is the one.
   """
 
   def __init__(self, env: Environment, folder: Path) -> None:
@@ -41,9 +42,9 @@ class Breakable(EnvironmentWrapper):
       self._fault.rename(self._taken)
       while self._taken.read_text() == "hang":
         time.sleep(3600)
-      raise ArithmeticError("a fault of the world's own")
+      raise ArithmeticError("a fault of the environment's own")
 
 
 def make_env(folder: str, **kwargs: Any) -> Environment:
-  """The world; `kwargs` are options of minatar:breakout."""
+  """The environment; `kwargs` are options of minatar:breakout."""
   return Breakable(make("minatar:breakout", seed=0, **kwargs), Path(folder))

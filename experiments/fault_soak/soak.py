@@ -38,10 +38,10 @@ SIGNALS = {"SIGTERM": signal.SIGTERM, "SIGINT": signal.SIGINT}
 # What is done to the newest checkpoint after the driver was killed: to which half of it.
 DAMAGES = {"checkpoint cut": "checkpoints", "checkpoint altered": "resume"}
 PAUSES = {"learner stopped": "ParameterServer", "worker stopped": "TrainingWorker"}
-WORLDS = {"world raises": "raise", "world hangs": "hang"}
-FAULTS = (*ACTORS, "driver", *SIGNALS, *DAMAGES, *PAUSES, *WORLDS)
+ENVS = {"environment raises": "raise", "environment hangs": "hang"}
+FAULTS = (*ACTORS, "driver", *SIGNALS, *DAMAGES, *PAUSES, *ENVS)
 SAMPLE_S = 10.0
-# Worlds are given longer: one that stands still with its worker has not hung.
+# Environments are given longer: one that stands still with its worker has not hung.
 PAUSE_S = 15.0
 # Before the run's end: for what was done to it to be told, and for the run to go on.
 QUIET_S = 120.0
@@ -79,7 +79,7 @@ class Soak:
     self.process = self._start(["train", str(ROOT / "config" / "minatar" / "breakout.yaml"), *settings])
 
   def _start(self, arguments: list[str]) -> psutil.Popen:
-    # The world's module is found by name, in Ray's processes too.
+    # The environment's module is found by name, in Ray's processes too.
     path = os.pathsep.join([str(ROOT), str(HERE), os.environ.get("PYTHONPATH", "")])
     with self.log.open("a") as log:
       process = psutil.Popen(
@@ -159,9 +159,9 @@ class Soak:
       actors = self.actors(PAUSES.get(kind, kind))
       if len(actors) != 1 or not (kill(actors[0]) if kind in ACTORS else pause(actors[0])):
         return False
-    elif kind in WORLDS:
-      # Whole at once: a world may look at any moment.
-      (self.world / "new").write_text(WORLDS[kind])
+    elif kind in ENVS:
+      # Whole at once: an environment may look at any moment.
+      (self.world / "new").write_text(ENVS[kind])
       (self.world / "new").rename(self.world / "fault")
     elif kind in DAMAGES and len(resumable(self.run)) < 2:
       return False

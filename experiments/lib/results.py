@@ -180,12 +180,12 @@ class Result:
 
   @property
   def game(self) -> str:
-    """The world's name without its library."""
+    """The environment's name without its library."""
     return self.config.env.name.partition(":")[2]
 
   @property
   def sticky_action_prob(self) -> float | None:
-    """Of the world; where nobody said it, MinAtar's is the package's, and None that of others."""
+    """Of the environment; where nobody said it, MinAtar's is the package's, and None that of others."""
     value = self.config.env.kwargs.get("sticky_action_prob")
     if value is None and self.config.env.name.startswith("minatar:"):
       value = minatar.Options().sticky_action_prob

@@ -92,7 +92,8 @@ def config_of(config: Path, overrides: Sequence[str]) -> Config:
 def check_settings(path: Path, figures: Mapping[str, Any], wanted: Config) -> None:
   """Raises UserError where a result was made with other settings, its seed and number of steps aside.
 
-  Settings that only one of the two has are passed over, but for the world's own: they came or went with a
+  Settings that only one of the two has are passed over, but for the environment's own: they came or went with
+  a
   version. A result that names none is of before they were kept.
   """
   if "settings" not in figures:

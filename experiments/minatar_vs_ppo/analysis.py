@@ -32,7 +32,7 @@ AT_ITS_END = math.inf
 
 MIN_EPISODES = 100
 BEGIN, END = "<!-- minatar_vs_ppo: begin -->", "<!-- minatar_vs_ppo: end -->"
-LIBRARY = "minatar:"
+SUITE = "minatar:"
 
 
 def rows_of(results: Sequence[Result]) -> list[dict[str, Any]]:
@@ -46,7 +46,7 @@ def rows_of(results: Sequence[Result]) -> list[dict[str, Any]]:
   """
   groups: dict[tuple[Any, ...], list[tuple[Result, dict[str, Any]]]] = {}
   for result in results:
-    if not result.config.env.name.startswith(LIBRARY):
+    if not result.config.env.name.startswith(SUITE):
       continue
     counted = [e for e in result.evaluations if _counts(e)]
     for steps in AT_STEPS:
@@ -107,15 +107,17 @@ def read_random_play(path: Path, rows: Sequence[dict[str, Any]]) -> list[dict[st
     return []
   try:
     played: list[dict[str, Any]] = json.loads(path.read_text("utf-8"))
-    worlds = {(entry["sticky_action_prob"], entry["game"]): _interval_cell(entry) for entry in played}
+    envs = {(entry["sticky_action_prob"], entry["game"]): _interval_cell(entry) for entry in played}
     few = min((entry["num_episodes"] for entry in played), default=0)
     others = [entry["game"] for entry in played if entry["evaluation"] != rows[0]["evaluation"]]
   except (ValueError, KeyError, TypeError) as error:
     raise UserError(f"{path}: not what random_play.py writes: {type(error).__name__}: {error}") from None
   if others:
     raise UserError(f"{path}: {', '.join(others)} evaluated otherwise than the agents; make it anew")
-  if few < MIN_EPISODES or len(worlds) < len(played):
-    raise UserError(f"{path}: has fewer than {MIN_EPISODES} episodes of a world, or one twice; make it anew")
+  if few < MIN_EPISODES or len(envs) < len(played):
+    raise UserError(
+      f"{path}: has fewer than {MIN_EPISODES} episodes of an environment, or one twice; make it anew"
+    )
   return played
 
 

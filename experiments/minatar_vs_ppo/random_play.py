@@ -1,4 +1,5 @@
-"""What uniformly random play returns in the worlds of the table, over the same episodes' starts; a minute.
+"""What uniformly random play returns in the environments of the table, over the same episodes' starts; a
+minute.
 
 python -m experiments.minatar_vs_ppo.random_play     # results/random_play.json
 """
@@ -17,13 +18,13 @@ from moozi.io.config import load_config
 
 HERE = Path(__file__).resolve().parent
 CONFIG = HERE.parents[1] / "config" / "minatar"
-WORLDS = tuple((game, 0.0) for game in ("asterix", "breakout", "freeway", "seaquest", "space_invaders"))
+ENVS = tuple((game, 0.0) for game in ("asterix", "breakout", "freeway", "seaquest", "space_invaders"))
 STICKY_WORLDS = (("breakout", 0.1),)
 NUM_EPISODES = 100
 
 
 def random_play(game: str, sticky: float, num_episodes: int) -> dict[str, Any]:
-  """A world's figure, and the conditions under which it came about."""
+  """An environment's figure, and the conditions under which it came about."""
   config = load_config(CONFIG / f"{game}.yaml", [f"env.kwargs.sticky_action_prob={sticky}"])
   return {
     "game": game,
@@ -40,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
   parser.add_argument("--results", type=Path, default=HERE / "results")
   given = parser.parse_args(arguments)
   played = []
-  for game, sticky in WORLDS + STICKY_WORLDS:
+  for game, sticky in ENVS + STICKY_WORLDS:
     played.append(random_play(game, sticky, given.episodes))
     print(f"{game}, sticky actions {sticky:g}: {played[-1]['mean']:.2f}", flush=True)
   write_json(given.results / "random_play.json", played)

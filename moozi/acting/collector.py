@@ -1,4 +1,4 @@
-"""Acting: a policy and a vectorized world, stepped together into segments of trajectories.
+"""Acting: a policy and a vectorized environment, stepped together into segments of trajectories.
 
 Source: the thesis §4.3.11, Algorithm 2. Departure: fixed-length segments, not whole episodes.
 """
@@ -17,7 +17,7 @@ from moozi.core.flat_state import State
 from moozi.core.pytree import fields_of, replace, stack
 from moozi.core.records import StepSample, TrajectorySample
 from moozi.core.spec import DUMMY_ACTION
-from moozi.envs.vector_protocol import VectorWorlds
+from moozi.envs.vector_protocol import VectorEnvironment
 from moozi.nn.model import Model
 from moozi.ops.schedules import temperature_at
 
@@ -43,13 +43,13 @@ class HeldParameters:
 
 
 class TrajectoryCollector:
-  """Steps B worlds with a search policy; keeps worlds, histories and random state between calls.
+  """Steps B environments with a search policy; keeps environments, histories and random state between calls.
 
   Args:
     model: the network.
     config: the run's configuration.
     planner: which of its searches to act with.
-    env: the vectorized world.
+    env: the vectorized environment.
     seed: of the search's noise and the choice of actions.
     policy: acts in place of `planner`'s search, which is the default.
   """
@@ -59,7 +59,7 @@ class TrajectoryCollector:
     model: Model,
     config: Config,
     planner: PlannerConfig,
-    env: VectorWorlds,
+    env: VectorEnvironment,
     seed: int,
     policy: Policy | None = None,
   ) -> None:
@@ -102,19 +102,21 @@ class TrajectoryCollector:
     return TrajectorySample(**fields_of(stack(samples))), self._lanes.result(self.version, metrics)
 
   def get_state(self) -> State:
-    """Worlds, histories and random state, as `set_state` takes them; the parameters are not among them."""
+    """Environments, histories and random state, as `set_state` takes them; the parameters are not among
+    them.
+    """
     return self._lanes.get_state()
 
   def set_state(self, state: State) -> int:
     """Goes on from where another collector of the same configuration was; see `Lanes.set_state`."""
     return self._lanes.set_state(state)
 
-  def begin_anew(self) -> None:
-    """Begins a new game in every world."""
-    self._lanes.begin_anew()
+  def reset(self) -> None:
+    """Begins a new game in every environment."""
+    self._lanes.reset()
 
   def close(self) -> None:
-    """Closes the worlds; nothing can be run afterwards."""
+    """Closes the environments; nothing can be run afterwards."""
     self._lanes.close()
 
   def _act(self, temperature: jax.Array) -> tuple[StepSample, Any]:

@@ -1,4 +1,4 @@
-"""The worlds that a collector acts in, and what it keeps for each of them between its calls."""
+"""The environments that a collector acts in, and what it keeps for each of them between its calls."""
 
 import dataclasses
 import time
@@ -9,7 +9,7 @@ import numpy as np
 
 from moozi.core.flat_state import State, part, prefixed, tree_of_state, tree_state
 from moozi.envs.vector import cut_lanes
-from moozi.envs.vector_protocol import VectorWorlds
+from moozi.envs.vector_protocol import VectorEnvironment
 from moozi.ops.history import init_history
 from moozi.ops.players import player_sign
 
@@ -23,8 +23,8 @@ class ActingResult:
     version: learner step of the parameters that acted.
     episode_returns, episode_lengths: [E] of the games that ended, told when the next one begins; where a life
       lost ends an episode in training, of the whole game. With two players, player 0's returns. One that the
-      world's own failure cut off is not among them.
-    metrics: scalars about the policy and the world; `faults/env_errors` where worlds failed.
+      environment's own failure cut off is not among them.
+    metrics: scalars about the policy and the environment; `faults/env_errors` where environments failed.
   """
 
   num_steps: int
@@ -35,20 +35,20 @@ class ActingResult:
 
 
 class Lanes:
-  """B worlds side by side, the history that the policy sees, and the games under way in them.
+  """B environments side by side, the history that the policy sees, and the games under way in them.
 
   Args:
-    env: the worlds; they are reset here.
+    env: the environments; they are reset here.
     history_length: frames of the history.
     seed: of the random state.
 
   Attributes:
-    timestep: what the worlds show now.
+    timestep: what the environments show now.
     history: as it was left after the last action; whoever acts renews it.
     rng_key: of the choice of actions; whoever draws renews it.
   """
 
-  def __init__(self, env: VectorWorlds, history_length: int, seed: int) -> None:
+  def __init__(self, env: VectorEnvironment, history_length: int, seed: int) -> None:
     self._env = env
     self.rng_key: Any = jax.random.PRNGKey(seed)
     self.history: Any = init_history(env.num_envs, history_length, env.spec)
@@ -60,17 +60,17 @@ class Lanes:
   def begin_segment(self) -> None:
     """What `result` tells is counted from here."""
     self._ended: list[tuple[np.ndarray, np.ndarray]] = []
-    self._num_steps, self._world_s, self._num_faults = 0, 0.0, self._env.num_faults
+    self._num_steps, self._env_s, self._num_faults = 0, 0.0, self._env.num_faults
     self._since = time.perf_counter()
 
   def step(self, action: np.ndarray) -> np.ndarray:
-    """Steps every world with an action [B], discarded where its last frame was an end.
+    """Steps every environment with an action [B], discarded where its last frame was an end.
 
-    Returns: [B] bool, where a world failed: its episode is cut off at the frame before (`cut_lanes`).
+    Returns: [B] bool, where an environment failed: its episode is cut off at the frame before (`cut_lanes`).
     """
     seen, start = self.timestep, time.perf_counter()
     self.timestep = step = self._env.step(action)
-    self._world_s += time.perf_counter() - start
+    self._env_s += time.perf_counter() - start
     self._num_steps += self._env.num_envs
     is_cut = cut_lanes(seen, step)
     ended = np.flatnonzero(step.is_first & ~is_cut)
@@ -86,12 +86,12 @@ class Lanes:
 
     Args:
       version: learner step of the parameters that acted.
-      metrics: told besides `train/world_share`, the worlds' share of the time, and
+      metrics: told besides `train/env_share`, the environments' share of the time, and
         `train/worker_steps_per_s`, environment steps a second of acting alone.
     """
     elapsed = time.perf_counter() - self._since
     metrics = metrics | {
-      "train/world_share": self._world_s / elapsed,
+      "train/env_share": self._env_s / elapsed,
       "train/worker_steps_per_s": self._num_steps / elapsed,
     }
     if self._env.num_faults > self._num_faults:
@@ -99,23 +99,23 @@ class Lanes:
     returns, lengths = (np.concatenate(parts) for parts in zip(*self._ended, strict=True))
     return ActingResult(self._num_steps, version, returns, lengths, metrics)
 
-  def begin_anew(self) -> None:
-    """Begins a new game in every world."""
+  def reset(self) -> None:
+    """Begins a new game in every environment."""
     self.timestep = self._env.reset()
     self._returns, self._lengths = np.zeros_like(self._returns), np.zeros_like(self._lengths)
 
   def close(self) -> None:
-    """Closes the worlds; nothing can be done with them afterwards."""
+    """Closes the environments; nothing can be done with them afterwards."""
     self._env.close()
 
   def get_state(self) -> State:
-    """Worlds, histories and random state between two segments, as `set_state` takes them."""
+    """Environments, histories and random state between two segments, as `set_state` takes them."""
     return prefixed("env", self._env.get_state()) | prefixed("lanes", tree_state(self._held()))
 
   def set_state(self, state: State) -> int:
     """Goes on from where others of the same shapes were.
 
-    Returns: how many worlds had to begin a new game, because theirs cannot be taken back.
+    Returns: how many environments had to begin a new game, because theirs cannot be taken back.
     Raises: ValueError: a state of other shapes; nothing has changed then.
     """
     held = tree_of_state(self._held(), part(state, "lanes"))

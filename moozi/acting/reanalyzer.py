@@ -1,7 +1,7 @@
 """Reanalyze: stored positions searched again with newer parameters, in two ways that say the same.
 
 Source: the thesis §2.7.1, §4.3.10, §4.3.13. Departures: positions are gathered with their histories by
-default; the thesis replays trajectories in a vectorized world, which is the other way.
+default; the thesis replays trajectories in a vectorized environment, which is the other way.
 """
 
 import time
@@ -56,7 +56,7 @@ class Reanalyzer:
   Args:
     model: the network.
     config: the run's configuration; `planners.reanalyze` is the search.
-    spec: the world's facts.
+    spec: the environment's facts.
     seed: of the search's noise.
   """
 
@@ -154,7 +154,8 @@ class Reanalyzer:
   def search_spans(self, spans: Sequence[RootSpan]) -> SearchedRoots:
     """Replays spans side by side, and keeps what the search says at their positions.
 
-    The worlds show what was seen and the history takes what was done, so that the policy searches where it
+    The environments show what was seen and the history takes what was done, so that the policy searches where
+    it
     once did. Lanes that have nothing to show are searched in vain.
     """
     env = VectorReplayedEnvironment(self._num_envs, self._spec)

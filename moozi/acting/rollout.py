@@ -1,10 +1,12 @@
-"""The compiled rollout: history, search, choice, world and reset as one scan on the device.
+"""The compiled rollout: history, search, choice, environment and reset as one scan on the device.
 
-For worlds written in JAX (`envs.jax.rules`). It yields the same segments as `acting.collector` does with
+For environments written in JAX (`envs.jax.rules`). It yields the same segments as `acting.collector` does
+with
 `JaxVectorEnvironment`, from the same seeds: both draw the same keys in the same order and apply the same
 policy and the same step. Nothing is done on the host between the first step of a segment and the last.
 
-Source: Hessel et al. 2021 (Podracer, "Anakin") has acting and world in one compiled function. Departure: the
+Source: Hessel et al. 2021 (Podracer, "Anakin") has acting and environment in one compiled function.
+  Departure: the
 learner is apart, behind replay.
 """
 
@@ -24,8 +26,8 @@ from moozi.core.config import Config, PlannerConfig
 from moozi.core.flat_state import State, tree_of_state, tree_state
 from moozi.core.pytree import fields_of, record, replace
 from moozi.core.records import TrajectorySample
-from moozi.envs.jax.environment import reset_worlds
-from moozi.envs.jax.rules import JaxWorld, WorldState, world_keys
+from moozi.envs.jax.environment import reset_envs
+from moozi.envs.jax.rules import EnvState, JaxEnvironment, env_keys
 from moozi.envs.vector import check_actions
 from moozi.nn.model import Model
 from moozi.ops.history import HistoryState, init_history
@@ -40,14 +42,14 @@ class RolloutState:
   """All that a rollout carries from step to step, on the device.
 
   Attributes:
-    worlds: WorldState of B worlds.
+    environments: EnvState of B environments.
     history: HistoryState of B lanes.
     rng_key: [2] uint32, of the search's noise and the choice of actions.
     episode_return: [B] float32, sum of rewards of the episode under way; `acting.collector` sums in float64.
     episode_length: [B] int32, its steps.
   """
 
-  worlds: WorldState
+  worlds: EnvState
   history: HistoryState
   rng_key: Array
   episode_return: Array
@@ -75,7 +77,7 @@ class Segment:
 SegmentFn = Callable[[Any, Any, RolloutState, Array], tuple[RolloutState, Segment]]
 
 
-def make_segment(policy: Policy, world: JaxWorld, segment_length: int) -> SegmentFn:
+def make_segment(policy: Policy, env: JaxEnvironment, segment_length: int) -> SegmentFn:
   """Returns segment(params, net_state, state, temperature) -> (state, Segment), to be compiled."""
 
   def segment(
@@ -90,7 +92,7 @@ def make_segment(policy: Policy, world: JaxWorld, segment_length: int) -> Segmen
         "action_probs": output.action_probs,
         "action": output.action,
       }
-      worlds = jax.vmap(world.step)(state.worlds, output.action)
+      worlds = jax.vmap(env.step)(state.worlds, output.action)
       # A game is told when the next one begins, as `collector` does; with two players it is player 0's.
       has_ended = worlds.timestep.is_first
       reward = player_sign(shown.to_play, 0) * worlds.timestep.last_reward
@@ -127,8 +129,8 @@ class RolloutCollector:
     model: the network.
     config: the run's configuration.
     planner: which of its searches to act with.
-    world: the world.
-    world_seeds: B seeds, one for each copy of the world.
+    environment: the environment.
+    env_seeds: B seeds, one for each copy of the environment.
     seed: of the search's noise and the choice of actions.
     policy: acts in place of `planner`'s search, which is the default.
   """
@@ -138,22 +140,22 @@ class RolloutCollector:
     model: Model,
     config: Config,
     planner: PlannerConfig,
-    world: JaxWorld,
-    world_seeds: list[int],
+    env: JaxEnvironment,
+    env_seeds: list[int],
     seed: int,
     policy: Policy | None = None,
   ) -> None:
-    self._planner, self._world = planner, world
-    self._lead = (config.workers.segment_length, len(world_seeds))
-    policy = policy or make_policy(model, planner, config.targets, world.spec)
-    # The old state is given up: worlds and histories are by far the largest arrays here.
-    self._segment = jax.jit(make_segment(policy, world, self._lead[0]), donate_argnums=2)
+    self._planner, self._env = planner, env
+    self._lead = (config.workers.segment_length, len(env_seeds))
+    policy = policy or make_policy(model, planner, config.targets, env.spec)
+    # The old state is given up: environments and histories are by far the largest arrays here.
+    self._segment = jax.jit(make_segment(policy, env, self._lead[0]), donate_argnums=2)
     self._state = RolloutState(
-      worlds=reset_worlds(world, world_keys(world_seeds)),
-      history=jax.device_put(init_history(len(world_seeds), config.targets.history_length, world.spec)),
+      worlds=reset_envs(env, env_keys(env_seeds)),
+      history=jax.device_put(init_history(len(env_seeds), config.targets.history_length, env.spec)),
       rng_key=jax.random.PRNGKey(seed),
-      episode_return=jnp.zeros(len(world_seeds), jnp.float32),
-      episode_length=jnp.zeros(len(world_seeds), jnp.int32),
+      episode_return=jnp.zeros(len(env_seeds), jnp.float32),
+      episode_length=jnp.zeros(len(env_seeds), jnp.int32),
     )
     self._held = HeldParameters()
 
@@ -169,7 +171,8 @@ class RolloutCollector:
   def run(self, env_steps: int) -> tuple[TrajectorySample, ActingResult]:
     """Acts `segment_length` vector steps; see `TrajectoryCollector.run`.
 
-    Raises: ValueError: the policy took an action that cannot be played. The worlds have moved on by then:
+    Raises: ValueError: the policy took an action that cannot be played. The environments have moved on by
+      then:
       what they did means nothing, and this collector is of no more use.
     """
     temperature = temperature_at(self._planner.temperature, env_steps)
@@ -194,7 +197,7 @@ class RolloutCollector:
     return TrajectorySample(**segment.steps, acted_version=version, searched_version=version), result
 
   def get_state(self) -> State:
-    """Worlds, histories and random state; see `TrajectoryCollector.get_state`."""
+    """Environments, histories and random state; see `TrajectoryCollector.get_state`."""
     return tree_state(self._state)
 
   def set_state(self, state: State) -> int:
@@ -202,18 +205,18 @@ class RolloutCollector:
     self._state = jax.device_put(tree_of_state(self._state, state))
     return 0
 
-  def begin_anew(self) -> None:
-    """Begins a new game in every world."""
+  def reset(self) -> None:
+    """Begins a new game in every environment."""
     state = self._state
     self._state = replace(
       state,
-      worlds=reset_worlds(self._world, state.worlds.rng_key),
+      worlds=reset_envs(self._env, state.worlds.rng_key),
       episode_return=jnp.zeros_like(state.episode_return),
       episode_length=jnp.zeros_like(state.episode_length),
     )
 
   def close(self) -> None:
-    """Does nothing: compiled worlds hold nothing outside this process."""
+    """Does nothing: compiled environments hold nothing outside this process."""
 
 
 def _check_actions(steps: dict[str, Array]) -> None:

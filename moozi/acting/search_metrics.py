@@ -12,7 +12,8 @@ Array = Any
 def search_metrics(step: BatchedTimeStep | StepSample, output: PlannerOutput) -> dict[str, Array]:
   """Scalars by name: what the search did to the prior, means over the frames that are not terminal.
 
-  All arrays of one vector step of B worlds. Entropies and divergence are in nats, values in env units. Where
+  All arrays of one vector step of B environments. Entropies and divergence are in nats, values in env units.
+  Where
   every frame is terminal, the search's figures are 0.
   """
   probs, prior = output.action_probs, output.prior_probs

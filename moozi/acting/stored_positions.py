@@ -13,7 +13,7 @@ class LaneRoots:
   """Makes roots of successive steps of many lanes; remembers of each what the next histories need.
 
   Args:
-    spec: the world's facts.
+    spec: the environment's facts.
     history_length: L.
   """
 

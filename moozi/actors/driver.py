@@ -15,19 +15,19 @@ from typing import Any
 from moozi.actors import cluster
 from moozi.actors.calls import Calls
 from moozi.actors.collecting import Collecting
-from moozi.actors.crew import Crew
 from moozi.actors.observing import Observing
-from moozi.actors.searches import Searches
+from moozi.actors.pool import ActorPool
+from moozi.actors.reanalyze_calls import ReanalyzeCalls
 from moozi.actors.states import States
 from moozi.actors.testing import Testing
 from moozi.actors.updates import Updates
-from moozi.core.actor_report import REPLAY, SEARCHER, SERVER, WORKER
+from moozi.core.actor_report import REANALYZE_WORKER, REPLAY, SERVER, WORKER
 from moozi.core.config import Config
 from moozi.core.errors import RunError
 from moozi.core.flat_state import State, part, prefixed
 from moozi.core.spec import EnvSpec
 from moozi.replay.mixture import StoredTrajectories
-from moozi.replay.validation import Taken
+from moozi.replay.validation import AddResult
 from moozi.run.events import Acted, Event, Faulted, Finished, Started
 from moozi.run.pacing import Pacer, slack_steps
 from moozi.run.schedules import CheckpointSchedule, reason_to_end
@@ -55,7 +55,7 @@ def run(
 
   Args:
     config: the run's configuration.
-    spec: the world's facts.
+    spec: the environment's facts.
     log_dir: absolute path of the folder for one log file per actor.
     should_stop: asked between reactions; true ends the run with a last checkpoint.
     state: go on from here, with new games; without its progress a new run begins with its training state.
@@ -89,7 +89,7 @@ class _Driver:
     start: float,
   ) -> None:
     self._ray, self._config, self._should_stop, self._start = ray, config, should_stop, start
-    self._crew = Crew(ray, config, spec, log_dir, state, latest, stored)
+    self._pool = ActorPool(ray, config, spec, log_dir, state, latest, stored)
     self._calls = Calls(ray)
     progress = {} if state is None else state.progress
     env_steps = int(progress.get("pacer/env_steps", 0))
@@ -97,16 +97,16 @@ class _Driver:
     self._pacer = Pacer(config, slack_steps=slack_steps(config))
     if progress:
       self._pacer.set_state(part(progress, "pacer"))
-    self._testing = Testing(ray, self._crew, self._calls, config.evaluation, self._counters, progress)
+    self._testing = Testing(ray, self._pool, self._calls, config.evaluation, self._counters, progress)
     self._states = States(
-      self._crew, self._calls, config, saved_blocks, self._progress, self._tell_collected, state
+      self._pool, self._calls, config, saved_blocks, self._progress, self._tell_collected, state
     )
     learner_steps = 0 if state is None else int(state.training.learner_step)
-    self._observing = Observing(ray, self._crew, config, self._counters, learner_steps)
+    self._observing = Observing(ray, self._pool, config, self._counters, learner_steps)
     self._checkpoints = CheckpointSchedule(config.checkpoint, self._wall_s(), env_steps)
     self._can_sample = False
     self._updates = Updates(
-      self._crew,
+      self._pool,
       self._calls,
       config,
       self._pacer,
@@ -115,11 +115,13 @@ class _Driver:
       on_updated=self._on_updated,
       on_gone_back=self._on_gone_back,
     )
-    self._searches = Searches(self._crew, self._calls, config, self._pacer, self._counters, learner_steps)
+    self._reanalyze_calls = ReanalyzeCalls(
+      self._pool, self._calls, config, self._pacer, self._counters, learner_steps
+    )
     self._collecting: Collecting | None = None
     if config.trajectories.save:
       self._collecting = Collecting(self._calls, self._counters, config.workers.num_envs)
-    self._segments_at = dict.fromkeys(self._crew.workers, 0)
+    self._segments_at = dict.fromkeys(self._pool.workers, 0)
     # Segments of games that replay has lost the beginnings of are known by an older epoch.
     self._epoch = 0
 
@@ -128,8 +130,8 @@ class _Driver:
     while not self._should_stop():
       if self._ray.wait([first], timeout=0.5)[0]:
         break
-    self._can_sample, told = self._ray.get(self._crew.replay.ready.remote())
-    yield Started(**self._counters(), message=f"{len(self._crew.workers)} training workers{told}")
+    self._can_sample, told = self._ray.get(self._pool.replay.ready.remote())
+    yield Started(**self._counters(), message=f"{len(self._pool.workers)} training workers{told}")
     try:
       while (reason := self._reason_to_end()) is None:
         self._ask()
@@ -147,11 +149,11 @@ class _Driver:
     """Gives every actor as much work as it may have in flight."""
     pacer, most = self._pacer, self._config.ray.segments_in_flight
     self._updates.ask(self._can_sample)
-    self._searches.ask(self._can_sample)
+    self._reanalyze_calls.ask(self._can_sample)
     if not self._config.num_acting_workers:
       pacer.pass_steps(self._can_sample)
     # The emptiest queue first, so that no worker waits while another has two segments to make.
-    for index in sorted(self._crew.workers, key=self._segments_at.__getitem__):
+    for index in sorted(self._pool.workers, key=self._segments_at.__getitem__):
       while self._segments_at[index] < most and pacer.may_act(self._can_sample):
         self._ask_segment(index)
 
@@ -160,7 +162,7 @@ class _Driver:
     # for its argument would hold up all the sampling behind it.
     self._pacer.ask_act(self._segment_steps)
     self._segments_at[index] += 1
-    worker = self._crew.workers[index]
+    worker = self._pool.workers[index]
     segment, acted = worker.run.options(num_returns=2).remote(self._updates.parameters, self._pacer.env_steps)
     self._calls.expect(
       acted,
@@ -175,7 +177,7 @@ class _Driver:
     """Waits for some calls and tells what they brought."""
     for call, value, error in self._calls.come(timeout_s):
       if error is None:
-        self._crew.has_worked(call.actor)
+        self._pool.has_worked(call.actor)
         yield from call.react(value)
       else:
         yield from call.undo(error)
@@ -186,7 +188,7 @@ class _Driver:
     self._segments_at[index] -= 1
     if epoch != self._epoch:
       return self._on_steps_lost(f"{WORKER}_{index}: a segment of games that replay has lost was left out")
-    replay = self._crew.replay
+    replay = self._pool.replay
     stored = replay.add.remote(segment, index * self._config.workers.num_envs)
     self._calls.expect(
       stored,
@@ -205,10 +207,10 @@ class _Driver:
     ]
 
   def _on_stored(
-    self, index: int, segment: Any, replay: Any, value: tuple[bool, dict[str, float], Taken]
+    self, index: int, segment: Any, replay: Any, value: tuple[bool, dict[str, float], AddResult]
   ) -> list[Event]:
     can_sample, self._updates.replay_stats, taken = value
-    if replay is self._crew.replay:
+    if replay is self._pool.replay:
       # What one that has died since could do, the new one may not.
       self._can_sample = can_sample
     if self._collecting is not None:
@@ -216,14 +218,14 @@ class _Driver:
     self._pacer.done_act(self._segment_steps, taken.num_lost)
     if not taken.num_lost:
       return []
-    if taken.refused is not None and index in self._crew.workers:
+    if taken.refused is not None and index in self._pool.workers:
       # Replay waits for an episode's first step, and a good agent's episode may never end.
-      self._calls.expect(self._crew.workers[index].begin_anew.remote(), f"{WORKER}_{index}")
+      self._calls.expect(self._pool.workers[index].reset.remote(), f"{WORKER}_{index}")
     self._states.not_added -= taken.num_lost
     return [Faulted(**self._counters(), counts=taken.faults, message=taken.describe(index))]
 
   def _on_updated(self, learner_steps: int) -> None:
-    self._searches.on_updated(learner_steps)
+    self._reanalyze_calls.on_updated(learner_steps)
     self._observing.on_updated(learner_steps)
 
   def _tell_collected(self) -> Iterator[Event]:
@@ -245,46 +247,46 @@ class _Driver:
 
   def _on_lost(self, error: Any) -> list[Event]:
     """Makes the actor anew that an error tells of, unless that has been done."""
-    name = self._crew.name_of(error) if isinstance(error, self._ray.exceptions.ActorDiedError) else None
+    name = self._pool.name_of(error) if isinstance(error, self._ray.exceptions.ActorDiedError) else None
     if name is None:
       return []
-    revival = self._crew.revive(name, self._pacer.env_steps, self._updates.versions.free)
-    if revival is None:
+    restart = self._pool.restart(name, self._pacer.env_steps, self._updates.versions.free)
+    if restart is None:
       most = self._config.ray.max_restarts
       raise RunError(
         f"{name} died, and ray.max_restarts={most} in a row allows no more; logs/{name}.log may say why"
       ) from error
-    kind = name.rpartition("_")[0] if name.startswith((WORKER, SEARCHER)) else name
+    kind = name.rpartition("_")[0] if name.startswith((WORKER, REANALYZE_WORKER)) else name
     counts = {kind: 1}
     if name == SERVER:
-      counts["lost_updates"] = self._updates.on_server_revived(revival.learner_steps)
+      counts["lost_updates"] = self._updates.on_server_restarted(restart.learner_steps)
     if name == REPLAY:
       if self._config.num_acting_workers:
-        counts["lost_steps"] = self._pacer.env_steps + self._states.not_added - revival.num_added
+        counts["lost_steps"] = self._pacer.env_steps + self._states.not_added - restart.num_added
       self._states.forget()
-      self._states.not_added = revival.num_added - self._pacer.env_steps
+      self._states.not_added = restart.num_added - self._pacer.env_steps
       self._begin_games_anew()
-    if not revival.is_back:
+    if not restart.is_back:
       self._segments_at[int(name.rpartition("_")[2])] = 0
-    return [Faulted(**self._counters(), counts=counts, message=revival.message)]
+    return [Faulted(**self._counters(), counts=counts, message=restart.message)]
 
   def _on_gone_back(self, num_skipped: int) -> None:
     """The parameter server has older parameters: states asked for would mix them with newer ones."""
     self._states.forget()
     self._states.skip_versions(num_skipped)
-    self._searches.publish()
+    self._reanalyze_calls.publish()
 
   def _begin_games_anew(self) -> None:
     """After replay went back: what goes on from there on would not follow what it has."""
     self._epoch += 1
     self._can_sample = False
-    for index, worker in self._crew.workers.items():
-      self._calls.expect(worker.begin_anew.remote(), f"{WORKER}_{index}")
+    for index, worker in self._pool.workers.items():
+      self._calls.expect(worker.reset.remote(), f"{WORKER}_{index}")
 
-    replay = self._crew.replay
+    replay = self._pool.replay
 
     def on_ready(value: tuple[bool, str]) -> list[Event]:
-      if replay is self._crew.replay:
+      if replay is self._pool.replay:
         self._can_sample = value[0]
       return []
 
@@ -316,11 +318,11 @@ class _Driver:
     if reason == "stopped":
       self._testing.forget()
       yield from self._drain(_STOP_TIMEOUT_S)
-      yield from self._calls.give_up((WORKER, SEARCHER))
+      yield from self._calls.give_up((WORKER, REANALYZE_WORKER))
       if self._collecting is not None:
         self._collecting.give_up()
     yield from self._drain()
-    closing = [worker.close.remote() for worker in self._crew.workers.values()]
+    closing = [worker.close.remote() for worker in self._pool.workers.values()]
     while not self._states.has_final:
       self._states.ask(is_final=True)
       yield from self._drain()
@@ -333,7 +335,7 @@ class _Driver:
       yield from self._observing.poll()
     if not self._should_stop():
       yield from self._observing.finish()
-    # What a world holds outside its process ends well; one that does not end holds nobody up.
+    # What an environment holds outside its process ends well; one that does not end holds nobody up.
     if closing:
       self._ray.wait(closing, num_returns=len(closing), timeout=_CLOSE_TIMEOUT_S)
     if reason != "stopped":

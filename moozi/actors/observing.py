@@ -4,11 +4,11 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from moozi.actors.crew import Crew
-from moozi.core.actor_report import REPLAY, SERVER, WorkReport
+from moozi.actors.pool import ActorPool
+from moozi.core.actor_report import REPLAY, SERVER, ActorReport
 from moozi.core.config import Config
 from moozi.core.histogram import Histogram
-from moozi.run.events import Event, Spread, Worked
+from moozi.run.events import ActorReports, Event, Histograms
 from moozi.run.schedules import Every
 from moozi.run.work_log import TimelineWindow
 
@@ -30,9 +30,14 @@ class Observing:
   """
 
   def __init__(
-    self, ray: Any, crew: Crew, config: Config, counters: Callable[[], dict[str, Any]], learner_steps: int
+    self,
+    ray: Any,
+    pool: ActorPool,
+    config: Config,
+    counters: Callable[[], dict[str, Any]],
+    learner_steps: int,
   ) -> None:
-    self._ray, self._crew, self._counters = ray, crew, counters
+    self._ray, self._pool, self._counters = ray, pool, counters
     # So that there is an answer for each tick.
     self._period_s = config.logging.period_s / 2
     self._next_s = 0.0
@@ -46,7 +51,7 @@ class Observing:
     """Updates were made."""
     self._window.begin()
     if self._spreads.is_due(learner_steps):
-      handles = self._crew.handles()
+      handles = self._pool.handles()
       self._histograms |= {handles[name].histograms.remote() for name in (REPLAY, SERVER)}
 
   def poll(self) -> Iterator[Event]:
@@ -66,7 +71,7 @@ class Observing:
     """Asks everybody who owes no answer."""
     keeps_spans = not self._window.is_over
     owing = set(self._reports.values())
-    for name, handle in self._crew.handles().items():
+    for name, handle in self._pool.handles().items():
       if name not in owing:
         self._reports[handle.report.remote(keeps_spans)] = name
 
@@ -74,7 +79,7 @@ class Observing:
     references = [*self._reports, *self._histograms]
     if not references:
       return
-    reports: dict[str, WorkReport] = {}
+    reports: dict[str, ActorReport] = {}
     histograms: dict[str, Histogram] = {}
     for reference in self._ray.wait(references, num_returns=len(references), timeout=timeout_s)[0]:
       name = self._reports.pop(reference, None)
@@ -88,6 +93,6 @@ class Observing:
       else:
         reports[name] = self._window.cut(value)
     if reports:
-      yield Worked(**self._counters(), reports=reports)
+      yield ActorReports(**self._counters(), reports=reports)
     if histograms:
-      yield Spread(**self._counters(), histograms=histograms)
+      yield Histograms(**self._counters(), histograms=histograms)

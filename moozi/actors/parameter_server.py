@@ -3,7 +3,7 @@
 from typing import Any
 
 from moozi.actors import process
-from moozi.core.actor_report import WorkReport
+from moozi.core.actor_report import ActorReport
 from moozi.core.config import Config
 from moozi.core.histogram import Histogram
 from moozi.core.pytree import replace
@@ -61,6 +61,6 @@ class ParameterServer:
     with self._work.doing("histograms"):
       return self._learner.histograms()
 
-  def report(self, keeps_spans: bool) -> WorkReport:
+  def report(self, keeps_spans: bool) -> ActorReport:
     """What this actor did since the last time; see WorkLog."""
     return process.report(self._work, keeps_spans)

@@ -7,7 +7,7 @@ import logging
 import os
 import pathlib
 
-from moozi.core.actor_report import WorkReport
+from moozi.core.actor_report import ActorReport
 from moozi.core.config import ActorResources
 from moozi.io.logs import setup_logging
 from moozi.run.work_log import WorkLog, resident_mib
@@ -38,6 +38,6 @@ def prepare(name: str, resources: ActorResources, log_dir: str | None) -> loggin
   return logger
 
 
-def report(work: WorkLog, keeps_spans: bool) -> WorkReport:
+def report(work: WorkLog, keeps_spans: bool) -> ActorReport:
   """What the actor in this process did since the last time, and the memory that it has."""
   return work.report(keeps_spans, resident_mib())

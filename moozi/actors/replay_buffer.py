@@ -5,13 +5,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from moozi.actors import process
-from moozi.core.actor_report import WorkReport
+from moozi.core.actor_report import ActorReport
 from moozi.core.config import Config
 from moozi.core.histogram import Histogram
 from moozi.core.pytree import fields_of
 from moozi.core.records import RootSpan, SearchedRoots, SearchRoots, TrainTarget, TrajectorySample
 from moozi.core.spec import EnvSpec
-from moozi.replay.validation import Taken
+from moozi.replay.validation import AddResult
 from moozi.run.work_log import WorkLog
 
 
@@ -58,7 +58,7 @@ class ReplayActor:
     with self._work.doing("checkpoint"):
       return replay_snapshot.take(self._replay, known)
 
-  def add(self, segment: TrajectorySample, first_lane: int) -> tuple[bool, dict[str, float], Taken]:
+  def add(self, segment: TrajectorySample, first_lane: int) -> tuple[bool, dict[str, float], AddResult]:
     """Stores a segment or refuses it: whether a batch can be drawn now, statistics, and what became of it."""
     with self._work.doing("add"):
       taken = self._replay.take(segment, first_lane, self._lanes_of_a_worker, self._segment_steps)
@@ -105,6 +105,6 @@ class ReplayActor:
     with self._work.doing("histograms"):
       return self._replay.histograms()
 
-  def report(self, keeps_spans: bool) -> WorkReport:
+  def report(self, keeps_spans: bool) -> ActorReport:
     """What this actor did since the last time; see WorkLog."""
     return process.report(self._work, keeps_spans)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from moozi.actors.calls import Calls
-from moozi.actors.crew import Crew
+from moozi.actors.pool import ActorPool
 from moozi.core.actor_report import REPLAY, SERVER
 from moozi.core.config import Config
 from moozi.core.flat_state import State
@@ -33,7 +33,7 @@ class States:
 
   def __init__(
     self,
-    crew: Crew,
+    pool: ActorPool,
     calls: Calls,
     config: Config,
     saved_blocks: Callable[[], Any],
@@ -41,7 +41,7 @@ class States:
     first: Callable[[], Iterator[Event]],
     state: RunState | None,
   ) -> None:
-    self._crew, self._calls, self._config = crew, calls, config
+    self._pool, self._calls, self._config = pool, calls, config
     self._saved_blocks, self._progress, self._first = saved_blocks, progress, first
     begins = {} if state is None else state.progress
     env_steps = int(begins.get("pacer/env_steps", 0))
@@ -85,7 +85,7 @@ class States:
 
   def parts(self) -> tuple[Any, Any]:
     """References to the training state and to replay's snapshot."""
-    return self._crew.server.get_state.remote(), self._crew.replay.snapshot.remote(self._saved_blocks())
+    return self._pool.server.get_state.remote(), self._pool.replay.snapshot.remote(self._saved_blocks())
 
   def ready(self, progress: State, is_final: bool, training: Any, replay: Any) -> StateReady:
     """The parts as one. Its counters are their own: what completed while they travelled is not in it."""

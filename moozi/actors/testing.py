@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from moozi.actors.calls import Calls
-from moozi.actors.crew import Crew
+from moozi.actors.pool import ActorPool
 from moozi.core.actor_report import TESTER
 from moozi.core.config import EvaluationConfig
 from moozi.core.flat_state import State
@@ -31,13 +31,13 @@ class Testing:
   def __init__(
     self,
     ray: Any,
-    crew: Crew,
+    pool: ActorPool,
     calls: Calls,
     config: EvaluationConfig,
     counters: Callable[[], dict[str, Any]],
     progress: State,
   ) -> None:
-    self._ray, self._crew, self._calls, self._config = ray, crew, calls, config
+    self._ray, self._pool, self._calls, self._config = ray, pool, calls, config
     self._evaluations = Evaluations(config, counters, progress)
     self._under_way: Any = None
     self.is_final_due = False
@@ -66,9 +66,9 @@ class Testing:
     return self._evaluations.get_state(is_under_way=self._under_way is not None)
 
   def _ask(self, parameters: Any, env_steps: int, num_episodes: int, is_final: bool) -> None:
-    self._under_way = self._crew.tester.run.remote(parameters, env_steps, num_episodes)
+    self._under_way = self._pool.tester.run.remote(parameters, env_steps, num_episodes)
     # Should the parameters turn out to be the best: the state now, up to a publication's updates after them.
-    state = self._crew.server.get_state.remote()
+    state = self._pool.server.get_state.remote()
     self._calls.expect(
       self._under_way,
       TESTER,

@@ -5,14 +5,14 @@ from collections.abc import Callable
 from typing import Any
 
 from moozi.actors.calls import Calls
-from moozi.actors.crew import Crew
+from moozi.actors.pool import ActorPool
 from moozi.actors.versions import Versions
 from moozi.core.actor_report import REPLAY, SERVER
 from moozi.core.config import Config
 from moozi.core.errors import NotFiniteError
 from moozi.run.events import Event, Faulted, Updated
 from moozi.run.pacing import Pacer
-from moozi.run.rollback import WayBack
+from moozi.run.rollback import Rollback
 from moozi.run.schedules import Every
 
 
@@ -38,7 +38,7 @@ class Updates:
 
   def __init__(
     self,
-    crew: Crew,
+    pool: ActorPool,
     calls: Calls,
     config: Config,
     pacer: Pacer,
@@ -47,13 +47,13 @@ class Updates:
     on_updated: Callable[[int], None],
     on_gone_back: Callable[[int], None],
   ) -> None:
-    self._crew, self._calls, self._config = crew, calls, config
+    self._pool, self._calls, self._config = pool, calls, config
     self._pacer, self._counters = pacer, counters
     self._on_updated_by_others, self._on_gone_back = on_updated, on_gone_back
     self.versions = Versions(learner_steps, config.learner.updates_per_call, config.ray.batches_in_flight)
     self.parameters: Any = None
     self.replay_stats: dict[str, float] = {}
-    self._way_back = WayBack(crew.latest)
+    self._rollback = Rollback(pool.latest)
     self._publications = Every(config.ray.publish_period_updates, start=learner_steps)
     self._is_publishing = False
     self._in_flight = 0
@@ -65,8 +65,8 @@ class Updates:
     while self._in_flight < self._config.ray.batches_in_flight and self._pacer.may_learn(can_sample):
       self._pacer.ask_learn()
       self._in_flight += 1
-      targets = self._crew.replay.sample.remote()
-      priorities, metrics = self._crew.server.update.options(num_returns=2).remote(targets)
+      targets = self._pool.replay.sample.remote()
+      priorities, metrics = self._pool.server.update.options(num_returns=2).remote(targets)
       self._calls.expect(
         metrics,
         SERVER,
@@ -76,10 +76,10 @@ class Updates:
 
   def publish_now(self) -> Any:
     """Has workers take what the parameter server has next, and returns the reference to it."""
-    self.parameters = self._crew.server.parameters.remote()
+    self.parameters = self._pool.server.parameters.remote()
     return self.parameters
 
-  def on_server_revived(self, found: int) -> int:
+  def on_server_restarted(self, found: int) -> int:
     """A new parameter server goes on with the parameters of learner step `found`.
 
     Returns: the updates lost by that.
@@ -92,7 +92,7 @@ class Updates:
       return self._on_lost(epoch, None)
     learner = self._config.learner
     if self._config.replay.refreshes_priorities:
-      self._calls.expect(self._crew.replay.update_priorities.remote(priorities), REPLAY)
+      self._calls.expect(self._pool.replay.update_priorities.remote(priorities), REPLAY)
     metrics = metrics | {"system/batches_in_flight": self._in_flight}
     self._in_flight -= 1
     self._pacer.done_learn()
@@ -101,7 +101,7 @@ class Updates:
       self._publish()
       if not self._config.num_acting_workers:
         # Nobody stores segments, which would bring them.
-        self._calls.expect(self._crew.replay.stats.remote(), REPLAY, self._on_stats)
+        self._calls.expect(self._pool.replay.stats.remote(), REPLAY, self._on_stats)
     self._on_updated_by_others(self.versions.now)
     return [
       Updated(
@@ -120,7 +120,7 @@ class Updates:
     """Takes the newest parameters as one object, however many workers will read it."""
     if not self._is_publishing:
       self._is_publishing = True
-      reference, epoch = self._crew.server.parameters.remote(), self._epoch
+      reference, epoch = self._pool.server.parameters.remote(), self._epoch
       self._calls.expect(
         reference, SERVER, lambda _: self._on_published(reference, epoch), lambda _: self._on_published()
       )
@@ -142,9 +142,9 @@ class Updates:
 
   def _go_back(self, error: NotFiniteError) -> list[Event]:
     """Once in a run: parameters that give nothing but NaN make room for those of the last checkpoint."""
-    back = self._way_back.take(error, self.versions.free)
+    back = self._rollback.take(error, self.versions.free)
     self._epoch += 1
-    self._crew.server.set_state.remote(back.training)
+    self._pool.server.set_state.remote(back.training)
     lost_updates = self._go_on_from(back.found)
     return [Faulted(**self._counters(), **back.told(lost_updates))]
 

@@ -6,16 +6,16 @@ Workers are reactive: parameters come with each call, as one object that the dri
 from typing import Any
 
 from moozi.actors import process
-from moozi.core.actor_report import WorkReport
+from moozi.core.actor_report import ActorReport
 from moozi.core.config import Config
-from moozi.core.errors import WorldError
+from moozi.core.errors import EnvError
 from moozi.core.spec import EnvSpec
 from moozi.io.logs import log_stream
 from moozi.run.work_log import WorkLog
 
 
 class TrainingWorker:
-  """Makes segments of trajectories by acting in its own worlds."""
+  """Makes segments of trajectories by acting in its own environments."""
 
   def __init__(
     self, config: Config, spec: EnvSpec, index: int, began_at: int, *, log_dir: str | None
@@ -24,7 +24,7 @@ class TrainingWorker:
     from moozi.envs.guard import allow_exit
     from moozi.run.build import build_collector
 
-    # A world stuck in C ends this process: to the driver it is a worker that died.
+    # An environment stuck in C ends this process: to the driver it is a worker that died.
     allow_exit(log_stream())
     self._work = WorkLog(config.timeline.seconds > 0)
     self._collector = build_collector(config, spec, index, began_at)
@@ -36,17 +36,17 @@ class TrainingWorker:
       self._collector.set_parameters(*parameters)
       return self._collector.run(env_steps)
 
-  def begin_anew(self) -> None:
-    """Begins new games in all worlds: what replay has does not end where these stand."""
+  def reset(self) -> None:
+    """Begins new games in all environments: what replay has does not end where these stand."""
     with self._work.doing("new games"):
-      self._collector.begin_anew()
-    self._log.info("new games in all worlds")
+      self._collector.reset()
+    self._log.info("new games in all environments")
 
   def close(self) -> None:
-    """Closes the worlds."""
+    """Closes the environments."""
     self._collector.close()
 
-  def report(self, keeps_spans: bool) -> WorkReport:
+  def report(self, keeps_spans: bool) -> ActorReport:
     """What this actor did since the last time; see WorkLog."""
     return process.report(self._work, keeps_spans)
 
@@ -61,7 +61,7 @@ class ReanalyzeWorker:
     self._work = WorkLog(config.timeline.seconds > 0)
     self._reanalyzer = build_reanalyzer(config, spec, index)
     self._publication = -1
-    self._log.info("ready: %d positions a call, %s", config.reanalyze.batch_size, config.reanalyze.way)
+    self._log.info("ready: %d positions a call, %s", config.reanalyze.batch_size, config.reanalyze.mode)
 
   def run(
     self, parameters: tuple[Any, Any, int], publication: int, positions: Any
@@ -81,7 +81,7 @@ class ReanalyzeWorker:
       searched, metrics = self._reanalyzer.run(positions)
     return searched, (searched.slot.size, metrics)
 
-  def report(self, keeps_spans: bool) -> WorkReport:
+  def report(self, keeps_spans: bool) -> ActorReport:
     """What this actor did since the last time; see WorkLog."""
     return process.report(self._work, keeps_spans)
 
@@ -102,7 +102,7 @@ class TestingWorker:
     self._log.info("ready: %s", spec.name)
 
   def run(self, parameters: tuple[Any, Any, int], env_steps: int, num_episodes: int) -> Any:
-    """An EvaluationResult of these parameters; a WorldError where a world failed."""
+    """An EvaluationResult of these parameters; a EnvError where an environment failed."""
     params, net_state, version = parameters
     try:
       with self._work.doing("evaluation"):
@@ -114,13 +114,13 @@ class TestingWorker:
           env_steps=env_steps,
           record=self._record,
         )
-    except WorldError as error:
+    except EnvError as error:
       # A value, not an exception: the run goes on without this evaluation.
-      return WorldError(str(error))
+      return EnvError(str(error))
     assert result is not None, "nobody asks it to stop"
     self._log.info("env steps %d, version %d: %s", env_steps, version, result.summary())
     return result
 
-  def report(self, keeps_spans: bool) -> WorkReport:
+  def report(self, keeps_spans: bool) -> ActorReport:
     """What this actor did since the last time; see WorkLog."""
     return process.report(self._work, keeps_spans)

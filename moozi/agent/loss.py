@@ -124,7 +124,7 @@ def _unroll(
   outputs = [output]
   for k in range(target.actions.shape[1]):
     hidden_state = scale_gradient(output.hidden_state, gradient_scale)
-    output, net_state = model.trans_inference(params, net_state, hidden_state, target.actions[:, k], True)
+    output, net_state = model.recurrent_inference(params, net_state, hidden_state, target.actions[:, k], True)
     outputs.append(output)
   return outputs, net_state
 

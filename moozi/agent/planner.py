@@ -154,7 +154,7 @@ def _make_recurrent_fn(model: Model, signed_discount: float) -> Any:
   def recurrent_fn(variables: Any, rng_key: Array, action: Array, hidden_state: Array) -> tuple[Any, Array]:
     del rng_key  # the model is deterministic
     params, net_state = variables
-    output, _ = model.trans_inference(params, net_state, hidden_state, action, False)
+    output, _ = model.recurrent_inference(params, net_state, hidden_state, action, False)
     value = model.transform.to_scalar(output.value_logits)
     edge = mctx.RecurrentFnOutput(
       reward=model.transform.to_scalar(output.reward_logits),

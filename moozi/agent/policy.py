@@ -20,7 +20,7 @@ Policy = Callable[..., tuple[HistoryState, PlannerOutput]]
 
 
 def see(history: HistoryState, timestep: BatchedTimeStep, spec: EnvSpec) -> tuple[HistoryState, jax.Array]:
-  """Puts what B worlds show now into the history as it was left after the last action.
+  """Puts what B environments show now into the history as it was left after the last action.
 
   Returns: the history, and what a network sees of it, [B, H, W, L·(C + A)] float32.
   """
@@ -45,7 +45,7 @@ def make_policy(
 
   The output obeys the rules for ends (docs/architecture.md, "Ends"): on a terminal frame the action is
   the dummy, action_probs its one-hot and root_value 0; on a truncated frame the search's value and
-  policy stay, and the action, which the world discards, is the dummy.
+  policy stay, and the action, which the environment discards, is the dummy.
   """
 
   def policy(

@@ -30,7 +30,7 @@ class Position:
 
   Attributes:
     state: the package's state.
-    frame: [H, W, C], what the world shows now.
+    frame: [H, W, C], what the environment shows now.
     legal_actions_mask: [num_env_actions] bool.
     is_first: no move has been made.
     history: of one lane, as it was left after the last action.

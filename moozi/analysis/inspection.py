@@ -20,8 +20,8 @@ from moozi.core.pytree import map_fields, replace
 from moozi.core.records import BatchedTimeStep
 from moozi.core.search_record import InspectedEpisode, SearchTree
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
-from moozi.envs.guard import WorldGuard
-from moozi.envs.vector import VectorEnvironment
+from moozi.envs.guard import EnvGuard
+from moozi.envs.vector import SyncVectorEnvironment
 from moozi.envs.wrappers.random_starts import RandomStarts
 from moozi.envs.wrappers.step_cap import StepCap
 from moozi.evaluation.evaluator import evaluation_planner
@@ -31,7 +31,7 @@ from moozi.ops.history import init_history
 from moozi.ops.players import player_sign, search_discount
 from moozi.ops.returns import n_step_return
 from moozi.ops.schedules import temperature_at
-from moozi.run.build import build_model, make_test_world
+from moozi.run.build import build_model, make_test_env
 
 Array = Any
 End = Literal["terminal", "truncated", "cut"]
@@ -67,14 +67,14 @@ def inspect_episode(
 
   Args:
     config: the run's configuration, of MuZero.
-    spec: the world's facts.
+    spec: the environment's facts.
     params, net_state: the network's.
     index: which episode; any number from 0 on.
     max_steps: leave the episode after so many steps; None plays it to its end.
     num_simulations: of each search, in the place of the testing planner's own.
     on_step: called with the number of frames thought about, after each.
 
-  Raises: WorldError: the world raised or hung.
+  Raises: EnvError: the environment raised or hung.
   """
   model = build_model(config, spec)
   planner = evaluation_planner(config, num_simulations)
@@ -84,7 +84,7 @@ def inspect_episode(
   history = init_history(1, config.targets.history_length, spec)
   rng_key = jax.random.PRNGKey(config.evaluation.seed)
   moments: list[_Moment] = []
-  world, opponents_action = _make_world(config, spec, index)
+  world, opponents_action = _make_env(config, spec, index)
   with contextlib.closing(world):
     step = world.reset()
     while True:
@@ -127,7 +127,7 @@ def _make_think(
     history, output = policy(params, net_state, *args)
     state = root_state(output.tree)
     each = jnp.repeat(state, spec.num_actions, axis=0)
-    after, _ = model.trans_inference(params, net_state, each, jnp.arange(spec.num_actions), False)
+    after, _ = model.recurrent_inference(params, net_state, each, jnp.arange(spec.num_actions), False)
     reward, value = (model.transform.to_scalar(x) for x in (after.reward_logits, after.value_logits))
     network_q_values = (reward + signed_discount * value)[None]
     return history, replace(output, tree=plain_tree(output.tree)), state, network_q_values
@@ -135,13 +135,15 @@ def _make_think(
   return think
 
 
-def _make_world(
+def _make_env(
   config: Config, spec: EnvSpec, index: int
-) -> tuple[VectorEnvironment, Callable[[BatchedTimeStep], np.ndarray]]:
-  """The world of an evaluation episode, and its opponent's action [1] int32, -1 where the agent moves."""
+) -> tuple[SyncVectorEnvironment, Callable[[BatchedTimeStep], np.ndarray]]:
+  """The environment of an evaluation episode, and its opponent's action [1] int32, -1 where the agent
+  moves.
+  """
   evaluation = config.evaluation
   seed = evaluation.seed + index
-  env = RandomStarts(make_test_world(config)(evaluation.seed), evaluation.max_random_starts)
+  env = RandomStarts(make_test_env(config)(evaluation.seed), evaluation.max_random_starts)
   capped = StepCap(env, evaluation.max_episode_steps)
   opponent = make_opponent(config, spec, capped, seed)
   seat = seat_of(index)
@@ -151,10 +153,10 @@ def _make_world(
       return np.full(1, -1, np.int32)
     return np.array([1 + opponent.action(step.legal_actions_mask[0, 1:])], np.int32)
 
-  # As in `evaluation.evaluator`: a world made anew could not go on with the episode.
+  # As in `evaluation.evaluator`: an environment made anew could not go on with the episode.
   timeout_s = config.workers.env_timeout_s
-  guard = WorldGuard(spec.name, [seed], make=None, max_faults=1, timeout_s=timeout_s)
-  return VectorEnvironment([capped], next_seed=lambda _: seed, guard=guard), opponents_action
+  guard = EnvGuard(spec.name, [seed], make=None, max_faults=1, timeout_s=timeout_s)
+  return SyncVectorEnvironment([capped], next_seed=lambda _: seed, guard=guard), opponents_action
 
 
 def _gather(
@@ -232,7 +234,7 @@ def _imagine(
   @jax.jit
   def unroll(hidden: Array, actions: Array) -> tuple[Array, Array]:
     def advance(state: Array, action: Array) -> tuple[Array, tuple[Array, Array]]:
-      output, _ = model.trans_inference(params, net_state, state, action, False)
+      output, _ = model.recurrent_inference(params, net_state, state, action, False)
       scalars = (model.transform.to_scalar(x) for x in (output.reward_logits, output.value_logits))
       return output.hidden_state, tuple(scalars)  # type: ignore[return-value]
 

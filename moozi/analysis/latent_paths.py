@@ -64,7 +64,7 @@ def latent_paths(
   Args:
     model, params, net_state: the network.
     steps: of one episode, in order, from its first one.
-    spec: the world's facts.
+    spec: the environment's facts.
     history_length: frames that the network sees.
     unroll_steps: K; an unroll ends sooner at the last step.
     max_starts: the unrolls begin with at most so many steps, evenly spread over the episode.
@@ -121,7 +121,9 @@ def _unroll(
   unroll_steps: int,
 ) -> np.ndarray:
   """[S, K+1, D] float32."""
-  transit = jax.jit(lambda state, action: model.trans_inference(params, net_state, state, action, False)[0])
+  transit = jax.jit(
+    lambda state, action: model.recurrent_inference(params, net_state, state, action, False)[0]
+  )
   state: Any = hidden[starts]
   out = [state.reshape(len(starts), -1)]
   for k in range(unroll_steps):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Agent:
-  """A run's configuration and world, and one of its checkpoints."""
+  """A run's configuration and environment, and one of its checkpoints."""
 
   directory: "RunDirectory"
   config: "Config"
@@ -45,9 +45,9 @@ def load_agent(run: Path, checkpoint: str | None, allow_code: bool) -> Agent:
   Args:
     run: the run's folder.
     checkpoint: as `agent_of` takes it.
-    allow_code: whether the run's own world may be imported.
+    allow_code: whether the run's own environment may be imported.
 
-  Raises: UserError: no run, no such checkpoint, or one of another network or world.
+  Raises: UserError: no run, no such checkpoint, or one of another network or environment.
   """
   directory, config = open_run(run, allow_code)
   with stdout_on_stderr():
@@ -64,13 +64,13 @@ def agent_of(directory: "RunDirectory", config: "Config", checkpoint: str | None
     config: its configuration.
     checkpoint: a name, a path, an environment step (the nearest one), best, or last; None is the last.
 
-  Raises: UserError: no such checkpoint, or one of another network or world.
+  Raises: UserError: no such checkpoint, or one of another network or environment.
   """
-  from moozi.envs.registry import world_spec
+  from moozi.envs.registry import env_spec
   from moozi.evaluation.opponents import check_players
   from moozi.io.checkpoints import expected_of, find_checkpoint, read_checkpoint_info
 
-  spec = world_spec(config.env.name, **config.env.kwargs)
+  spec = env_spec(config.env.name, **config.env.kwargs)
   check_players(config, spec)
   found = find_checkpoint(directory.checkpoints_path, checkpoint)
   return Agent(directory, config, spec, read_checkpoint_info(found.path, expected_of(config, spec)))

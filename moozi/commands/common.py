@@ -30,7 +30,8 @@ AllowCode = Annotated[
   bool,
   typer.Option(
     "--allow-code",
-    help="Let the run's own world, a Python module it names, be imported, and its Ray cluster be joined.",
+    help="Let the run's own environment, a Python module it names, be imported, and its "
+    "Ray cluster be joined.",
   ),
 ]
 
@@ -38,10 +39,11 @@ AllowCode = Annotated[
 def open_run(path: Path, allow_code: bool) -> "tuple[RunDirectory, Config]":
   """A run and its configuration: the one way in for every command that reads what a run left.
 
-  A run directory may come from anywhere. Nothing in it is code but the name of a user's own world, which is
+  A run directory may come from anywhere. Nothing in it is code but the name of a user's own environment,
+  which is
   let in only where the user says so; the address of a Ray cluster is `moozi train --resume`'s to ask about.
 
-  Raises: UserError: not a run, or a run in a user's own world without `--allow-code`.
+  Raises: UserError: not a run, or a run in a user's own environment without `--allow-code`.
   """
   from moozi.envs.registry import is_code
   from moozi.io.run_directory import RunDirectory

@@ -6,16 +6,16 @@ import typer
 
 
 def list_environments(
-  library: Annotated[str | None, typer.Argument(metavar="[LIBRARY]", help="Only its worlds.")] = None,
+  library: Annotated[str | None, typer.Argument(metavar="[SUITE]", help="Only its environments.")] = None,
 ) -> int:
-  """List the worlds and their options."""
-  from moozi.envs.registry import list_worlds
+  """List the environments and their options."""
+  from moozi.envs.registry import list_environments
 
-  worlds = list_worlds(library)
+  worlds = list_environments(library)
   width = max(len(w.name) for w in worlds)
-  for i, world in enumerate(worlds):
-    print(f"{world.name:<{width}}  {world.summary}")
-    if i + 1 == len(worlds) or worlds[i + 1].options != world.options:
-      for key, text in world.options.items():
+  for i, env in enumerate(worlds):
+    print(f"{env.name:<{width}}  {env.summary}")
+    if i + 1 == len(worlds) or worlds[i + 1].options != env.options:
+      for key, text in env.options.items():
         print(f"    env.kwargs.{key}: {text}")
   return 0

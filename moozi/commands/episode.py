@@ -53,7 +53,7 @@ def play_episode(
     max_steps: leave it after so many steps; None plays it to its end.
     num_simulations: of each search; None leaves it to the testing planner.
 
-  Raises: UserError: the checkpoint cannot be read, or the world fails.
+  Raises: UserError: the checkpoint cannot be read, or the environment fails.
   """
   from moozi.analysis.inspection import inspect_episode
 

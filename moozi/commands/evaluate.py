@@ -92,7 +92,7 @@ def evaluate(
   allow_code: AllowCode = False,
 ) -> int:
   """Play evaluation episodes with a run's checkpoint."""
-  from moozi.envs.registry import world_spec
+  from moozi.envs.registry import env_spec
   from moozi.io.plain_json import to_plain_json
 
   if with_returns and not as_json:
@@ -110,7 +110,7 @@ def evaluate(
     evaluation = settings.evaluation.model_copy(update={"gif_max_frames": num_frames})
     settings = settings.model_copy(update={"evaluation": evaluation})
   with stdout_on_stderr():
-    spec = world_spec(settings.env.name, **settings.env.kwargs)
+    spec = env_spec(settings.env.name, **settings.env.kwargs)
     _check_opponent_options(settings, spec, opponent, opponent_simulations)
     agent = agent_of(directory, settings, checkpoint)
     figures = _play(agent, num_episodes or settings.evaluation.final_episodes, num_simulations, gif)

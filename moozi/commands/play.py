@@ -34,17 +34,18 @@ _WORDS = {
 }
 _SIGNS = "0123456789bcefghijklmnoprtuvxyz"
 _IDLE = ("noop", "none", "stay")
-# From what the world shows, and the action that is forced here or None, to the action that is played.
+# From what the environment shows, and the action that is forced here or None, to the action that is played.
 _Rival = Callable[[Any, int | None], int]
 
 
 def play(
   target: Annotated[
-    str, typer.Argument(metavar="RUN_OR_ENV", help="A run directory, or a world such as minatar:breakout.")
+    str,
+    typer.Argument(metavar="RUN_OR_ENV", help="A run directory, or an environment such as minatar:breakout."),
   ],
   overrides: Annotated[
     list[str] | None,
-    typer.Argument(metavar="[OPTION=VALUE]...", help="Of a world: its options, as in env.kwargs."),
+    typer.Argument(metavar="[OPTION=VALUE]...", help="Of an environment: its options, as in env.kwargs."),
   ] = None,
   opponent: Annotated[
     str | None,
@@ -60,14 +61,14 @@ def play(
       metavar="STEPS", help="One player: steps a second, without a key nothing is done; 0 waits for a key."
     ),
   ] = "0",
-  seed: Annotated[str, typer.Option(metavar="N", help="Of the world's chance.")] = "0",
+  seed: Annotated[str, typer.Option(metavar="N", help="Of the environment's chance.")] = "0",
   checkpoint: Checkpoint = None,
   simulations: Annotated[
     str | None, typer.Option(metavar="N", help="Of each search of the agent's or of mcts.")
   ] = None,
   allow_code: AllowCode = False,
 ) -> int:
-  """Play a world's game yourself; a game of two players against a run's agent."""
+  """Play an environment's game yourself; a game of two players against a run's agent."""
   steps_per_s = speed_of(speed, least=0.0)
   num_simulations = count_of("--simulations", simulations)
   if not (seed.isascii() and seed.isdigit() and len(seed) < 10):
@@ -79,7 +80,7 @@ def play(
 
   with stdout_on_stderr():
     env = registry.make(config.env.name, int(seed), is_testing=True, **config.env.kwargs)
-  spec = env.world_spec
+  spec = env.env_spec
   if spec.num_players == 1:
     if opponent is not None:
       raise UserError(f"--opponent={opponent}: {spec.name} is played alone")
@@ -98,12 +99,16 @@ def play(
 
 
 def _config_of(target: str, overrides: list[str], allow_code: bool) -> tuple["Config", bool]:
-  """The configuration of a run or of a bare world, and whether it is a run's."""
+  """The configuration of a run or of a bare environment, and whether it is a run's."""
   if Path(target).is_dir() or ":" not in target:
     if overrides:
-      raise UserError(f"{overrides[0]}: a run's world has the run's own options; name a world to set others")
+      raise UserError(
+        f"{overrides[0]}: a run's environment has the run's own options; name an environment to set others"
+      )
     if not Path(target).exists():
-      raise UserError(f"{target}: neither a run directory nor a world; `moozi envs` lists the worlds")
+      raise UserError(
+        f"{target}: neither a run directory nor an environment; `moozi envs` lists the environments"
+      )
     return open_run(Path(target), allow_code)[1], True
   from moozi.io.config import load_config
 
@@ -114,7 +119,9 @@ def _config_of(target: str, overrides: list[str], allow_code: bool) -> tuple["Co
 
 
 def keys_of(spec: "EnvSpec") -> dict[str, int]:
-  """The world's action that each key stands for: arrows and letters by name, and a sign for every one."""
+  """The environment's action that each key stands for: arrows and letters by name, and a sign for every
+  one.
+  """
   from moozi.vis.render_spec import action_name
 
   keys: dict[str, int] = {}
@@ -137,7 +144,7 @@ def _idle_action(spec: "EnvSpec") -> int | None:
 
 
 def _play_alone(env: "Environment", steps_per_s: float) -> int:
-  spec = env.world_spec
+  spec = env.env_spec
   idle = _idle_action(spec)
   if steps_per_s and idle is None:
     raise UserError(
@@ -197,7 +204,7 @@ def _draw(live: Any, env: "Environment", step: Any, total: float, steps: int, ke
   from moozi.vis.render_spec import action_name
   from moozi.vis.terminal import frame_view
 
-  spec, seen = env.world_spec, step.observation
+  spec, seen = env.env_spec, step.observation
   lines = [spec.name, f"step {steps}   return {total:g}", ""]
   for action in range(min(spec.num_env_actions, 20)):
     names = {" ": "space"}
@@ -213,7 +220,7 @@ def _draw(live: Any, env: "Environment", step: Any, total: float, steps: int, ke
 
 def _play_by_lines(env: "Environment") -> int:
   """One action a line, for what is no terminal."""
-  spec, step, total, steps = env.world_spec, env.reset(), 0.0, 0
+  spec, step, total, steps = env.env_spec, env.reset(), 0.0, 0
   while not step.last():
     print(f"step {steps}, return {total:g}")
     _print_frame(spec, step.observation)
@@ -258,10 +265,10 @@ def _play_board(
   rival_name: str,
 ) -> int:
   """One game, by a prompt of numbers; the rival sees every frame, in the agent's terms."""
-  from moozi.envs.vector import VectorEnvironment
-  from moozi.vis.render_spec import action_name, look_of, player_name
+  from moozi.envs.vector import SyncVectorEnvironment
+  from moozi.vis.render_spec import action_name, player_name, render_spec_of
 
-  world = VectorEnvironment([env])
+  world = SyncVectorEnvironment([env])
   step, returns = world.reset(), [0.0, 0.0]
   if rival is not None:
     print(f"you are {player_name(spec, seat)}; {rival_name} is {player_name(spec, 1 - seat)}")
@@ -285,7 +292,7 @@ def _play_board(
     returns[mover] += reward
     returns[1 - mover] -= reward
   # At the end of a hidden game the frame would show what only one of the players may see.
-  if look_of(spec).board is not None:
+  if render_spec_of(spec).board is not None:
     _print_frame(spec, _Seen(step.frame[0], int(step.to_play[0]), step.legal_actions_mask[0, 1:]))
   print(_outcome(spec, returns, seat, rival is not None))
   return 0
@@ -324,7 +331,7 @@ def _print_frame(spec: "EnvSpec", seen: Any) -> None:
 
 
 def _ask(spec: "EnvSpec", seen: Any, who: str) -> int | None:
-  """A legal action of the world's own, by its number or its name; None to quit."""
+  """A legal action of the environment's own, by its number or its name; None to quit."""
   from moozi.vis.render_spec import action_name
 
   legal = [int(a) for a in np.flatnonzero(seen.legal_actions_mask) if a + 1 != DUMMY_ACTION]

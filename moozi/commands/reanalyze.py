@@ -45,7 +45,7 @@ def reanalyze(
   allow_code: AllowCode = False,
 ) -> int:
   """Search stored trajectories again with a checkpoint's network."""
-  from moozi.envs.registry import world_spec
+  from moozi.envs.registry import env_spec
   from moozi.io.plain_json import to_plain_json
   from moozi.io.trajectories import open_trajectories
 
@@ -57,7 +57,7 @@ def reanalyze(
   if not out.absolute().parent.is_dir():
     raise UserError(f"--out={out}: the folder {out.absolute().parent} is not there")
   with stdout_on_stderr():
-    spec = world_spec(settings.env.name, **settings.env.kwargs)
+    spec = env_spec(settings.env.name, **settings.env.kwargs)
     store = open_trajectories(run if trajectories is None else trajectories, spec)
     agent = agent_of(directory, settings, checkpoint)
     from moozi.acting.stored_positions import LaneRoots

@@ -31,7 +31,7 @@ def timeline(
 
   skipped = _seconds_of("--start", start)
   shown = None if seconds is None else _seconds_of("--seconds", seconds)
-  # Nothing is made of the world's name: a user's own needs no leave here.
+  # Nothing is made of the environment's name: a user's own needs no leave here.
   directory = RunDirectory.open(run)
   whole = read_timeline(directory.timeline_path)
   begin_s, end_s = ends(whole)

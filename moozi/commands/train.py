@@ -43,13 +43,13 @@ def train(
 
 
 def _begin(config: Path, overrides: list[str]) -> int:
-  from moozi.envs.registry import world_spec
+  from moozi.envs.registry import env_spec
   from moozi.evaluation.opponents import check_players
   from moozi.io.config import load_config
   from moozi.io.run_directory import RunDirectory
 
   settings = load_config(config, overrides)
-  spec = world_spec(settings.env.name, **settings.env.kwargs)
+  spec = env_spec(settings.env.name, **settings.env.kwargs)
   check_players(settings, spec)
   if settings.checkpoint.start_from is not None:
     from moozi.io.checkpoints import expected_of, read_checkpoint_info
@@ -72,7 +72,7 @@ def _begin(config: Path, overrides: list[str]) -> int:
 
 
 def _resume(path: Path, overrides: list[str], allow_code: bool) -> int:
-  from moozi.envs.registry import world_spec
+  from moozi.envs.registry import env_spec
   from moozi.evaluation.opponents import check_opponent
   from moozi.io.resume_config import load_resumed_config
   from moozi.training.start import load_resumed
@@ -91,7 +91,7 @@ def _resume(path: Path, overrides: list[str], allow_code: bool) -> int:
   # Before anything is read: what another process is writing must not be gone on from.
   with run.claim():
     settings = load_resumed_config(run, overrides)
-    spec = world_spec(settings.env.name, **settings.env.kwargs)
+    spec = env_spec(settings.env.name, **settings.env.kwargs)
     check_opponent(settings, spec)
     resumed = load_resumed(settings, spec, run)
     for text in resumed.passed_over:
@@ -128,5 +128,5 @@ def _print_random_play(config: "Config", num_episodes: int) -> None:
     random_play = random_returns(config, num_episodes=num_episodes)
     print(f"random play:   {random_play.mean():.2f} ± {random_play.std():.2f}")
   except Exception as error:
-    # The run is over and whole; a world that fails now must not make it look otherwise.
+    # The run is over and whole; an environment that fails now must not make it look otherwise.
     print(f"random play:   failed: {type(error).__name__}: {error}")

@@ -23,7 +23,7 @@ def list_trajectories(
   from moozi.io.plain_json import to_plain_json
   from moozi.io.trajectories import open_trajectories
 
-  # The world is named in the files, and nothing is made of its name: a user's own needs no leave here.
+  # The environment is named in the files, and nothing is made of its name: a user's own needs no leave here.
   store = open_trajectories(run)
   games = _games(store)
   about = {

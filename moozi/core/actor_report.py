@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 # What actors are called; workers have their number behind it (`training_worker_0`).
 SERVER, REPLAY, TESTER, WORKER = "parameter_server", "replay_buffer", "testing_worker", "training_worker"
-SEARCHER = "reanalyze_worker"
-_ORDER = (SERVER, REPLAY, WORKER, SEARCHER, TESTER)
+REANALYZE_WORKER = "reanalyze_worker"
+_ORDER = (SERVER, REPLAY, WORKER, REANALYZE_WORKER, TESTER)
 
 
 class Span(NamedTuple):
@@ -46,7 +46,7 @@ class Stretch:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class WorkReport:
+class ActorReport:
   """What an actor tells of itself since the report before.
 
   Attributes:

@@ -1,6 +1,7 @@
 """The configuration of a run: frozen, typed, strict. YAML and overrides are read by `moozi.io.config`.
 
-Facts of the world (shapes, number of actions, players) are not here: they come from the world's spec.
+Facts of the environment (shapes, number of actions, players) are not here: they come from the environment's
+spec.
 """
 
 from typing import Annotated, Any, Literal
@@ -31,10 +32,10 @@ class RunConfig(Section):
 
 
 class EnvConfig(Section):
-  """The world. `kwargs` are checked by the world's own bridge."""
+  """The environment. `kwargs` are checked by the environment's own bridge."""
 
   name: str = Field("minatar:breakout", description="library:game")
-  kwargs: dict[str, Any] = Field(default_factory=dict, description="options of the world's bridge")
+  kwargs: dict[str, Any] = Field(default_factory=dict, description="options of the environment's bridge")
 
 
 class NetworkConfig(Section):
@@ -216,7 +217,8 @@ class WorkersConfig(Section):
   segment_length: PositiveInt = Field(16, description="vector steps in one call of a worker")
   rollout: Literal["auto", "scan", "step"] = Field(
     "auto",
-    description="scan: one compiled rollout, for worlds written in JAX; step: world and search in turn, "
+    description="scan: one compiled rollout, for environments written in JAX; step: environment and search "
+    "in turn, "
     "which is all that ppo does",
   )
   max_random_starts: NonNegativeInt = Field(
@@ -245,11 +247,11 @@ class EvaluationConfig(Section):
   seed: Seed = 20_000_003
   noise_free: bool = Field(True, description="false plays with planners.test as it stands (the thesis)")
   max_episode_steps: PositiveInt = Field(
-    10_000, description="truncate a test episode here, beside the world's own cap"
+    10_000, description="truncate a test episode here, beside the environment's own cap"
   )
   final_episodes: PositiveInt = Field(100, description="episodes of the evaluation at the end of the run")
   opponent: Literal["random", "mcts", "self"] = Field(
-    "random", description="two players: who plays the other seat; mcts where the world's library has it"
+    "random", description="two players: who plays the other seat; mcts where the environment's library has it"
   )
   opponent_simulations: PositiveInt = Field(100, description="of each search of the opponent's")
   gif: bool = True

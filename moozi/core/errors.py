@@ -20,5 +20,7 @@ class SegmentError(RunError):
   """What a worker sends is refused so many times in a row that it is no accident."""
 
 
-class WorldError(RunError):
-  """A world raised, or hung, more often than is allowed; the message has its own error's type and text."""
+class EnvError(RunError):
+  """An environment raised, or hung, more often than is allowed; the message has its own error's type and
+  text.
+  """

@@ -4,7 +4,7 @@ Source: Huang et al. 2022, "The 37 Implementation Details of Proximal Policy Opt
 `ppo.py` gives the defaults; "Atari's" is what `ppo_atari.py` has instead (config/ppo/atari.yaml has it all).
 Of the nine details for Atari four are here: clipped rewards, stacked frames, the shared convolutional
 network, and frames scaled to [0, 1]. The other five (no-op starts, skipped frames with their maximum, an
-episode for each life, fire on reset, warped frames) are the world's own: `env.kwargs`.
+episode for each life, fire on reset, warped frames) are the environment's own: `env.kwargs`.
 """
 
 from typing import Literal
@@ -41,11 +41,12 @@ class PPOConfig(Section):
   """PPO; read with `algorithm: ppo`, which plays in one process whatever `runtime` says.
 
   Of the other keys PPO reads seed, max_env_steps, max_wall_s, env, run, evaluation (but for resources),
-  checkpoint and logging, of workers what becomes of worlds that fail, and replay.max_refused_segments, of its
+  checkpoint and logging, of workers what becomes of environments that fail, and replay.max_refused_segments,
+  of its
   own segments. The rest is MuZero's and is not read.
   """
 
-  num_envs: PositiveInt = Field(4, description="worlds side by side; Atari's 8")
+  num_envs: PositiveInt = Field(4, description="environments side by side; Atari's 8")
   segment_length: PositiveInt = Field(128, description="vector steps between two rounds of updates")
   num_epochs: PositiveInt = Field(4, description="times that each sample is used")
   num_minibatches: PositiveInt = Field(4, description="into which an epoch is divided; each makes an update")

@@ -35,8 +35,9 @@ class ReanalyzeConfig(Section):
   ratio: Annotated[float, Field(ge=0.0, le=0.99)] = Field(
     0.0, description="positions searched again / (those and steps acted), since training began"
   )
-  way: Literal["gather", "replayed"] = Field(
-    "gather", description="gather: positions with their histories; replayed: worlds that replay trajectories"
+  mode: Literal["gather", "replayed"] = Field(
+    "gather",
+    description="gather: positions with their histories; replayed: environments that replay trajectories",
   )
   order: Literal["oldest", "priority"] = Field(
     "oldest",

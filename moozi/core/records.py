@@ -1,4 +1,4 @@
-"""Records that travel: what a world shows, what was acted, what the learner needs.
+"""Records that travel: what an environment shows, what was acted, what the learner needs.
 
 Arrays are NumPy at rest. Axes: B lanes or batch, T time, K unroll, L history, A agent actions,
 H W C frame. The first axis or axes of every field are the record's leading axes.
@@ -13,7 +13,7 @@ Array = np.ndarray
 
 @record
 class BatchedTimeStep:
-  """What B worlds show now, in the agent's terms. dm_env's TimeStep, flat and batched.
+  """What B environments show now, in the agent's terms. dm_env's TimeStep, flat and batched.
 
   Attributes:
     frame: [B, H, W, C] of the spec's dtype.
@@ -38,7 +38,7 @@ class BatchedTimeStep:
 
 @record
 class StepSample:
-  """One acted step of B worlds: what was seen, and what the search said and did there.
+  """One acted step of B environments: what was seen, and what the search said and did there.
 
   The first eight fields are BatchedTimeStep's.
 

@@ -53,14 +53,14 @@ class InspectedEpisode:
 
   Attributes:
     index: which of the evaluation's episodes.
-    end: "terminal"; "truncated" (a clock of the world's or of the evaluation's); "cut" (left there).
+    end: "terminal"; "truncated" (a clock of the environment's or of the evaluation's); "cut" (left there).
     seat: the player whom the agent is; with one player 0.
     return_: undiscounted sum of rewards, of the agent's seat.
     discount: γ.
     signed_discount: what the search multiplies a child's value with: −γ with two players.
     num_simulations: of each search.
     frames: [T, H, W, C] of the spec's dtype.
-    pictures: [T, h, w, 3] uint8, the world's own; None where it has none.
+    pictures: [T, h, w, 3] uint8, the environment's own; None where it has none.
     legal_actions_mask: [T, A] bool.
     to_play: [T] int32, the player to move.
     seat_sign: [T] float32: +1 where the seat is to move, else −1; times it, a value is the seat's.

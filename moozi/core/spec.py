@@ -1,4 +1,4 @@
-"""What a world tells about itself. Facts of the world come from here, never from YAML."""
+"""What an environment tells about itself. Facts of the environment come from here, never from YAML."""
 
 import dataclasses
 
@@ -8,15 +8,15 @@ DUMMY_ACTION = 0
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EnvSpec:
-  """The facts of one world.
+  """The facts of one environment.
 
   Attributes:
     name: `library:game`, as the user writes it.
-    frame_shape: (H, W, C) of one frame; a vector world has (1, 1, D).
+    frame_shape: (H, W, C) of one frame; a vector environment has (1, 1, D).
     frame_dtype: "bool", "uint8" or "float32": how a frame is stored; uint8 is scaled by 1/255 on the device.
-    num_env_actions: size of the world's own action space A^e.
+    num_env_actions: size of the environment's own action space A^e.
     num_players: 1, or 2 who alternate strictly.
-    action_names: one name for each of the world's own actions.
+    action_names: one name for each of the environment's own actions.
     is_perfect_information: nothing is hidden. Where this is false a frame is what the player to move may see,
       and the one before it may be the other's.
   """
@@ -41,7 +41,7 @@ class EnvSpec:
 
   @property
   def num_actions(self) -> int:
-    """Size A of the agent's action space: the world's actions and the dummy at index 0."""
+    """Size A of the agent's action space: the environment's actions and the dummy at index 0."""
     return self.num_env_actions + 1
 
   def to_dict(self) -> dict:

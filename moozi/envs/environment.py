@@ -1,6 +1,6 @@
-"""The one interface of a world, dm_env's, and the one bridge from a game's bare rules to it.
+"""The one interface of an environment, dm_env's, and the one bridge from a game's bare rules to it.
 
-A game (`Game`) knows its rules and nothing else. `GameEnvironment` adds what every world needs in the
+A game (`Game`) knows its rules and nothing else. `GameEnvironment` adds what every environment needs in the
 same way: checked actions, seeds, a step cap, the kinds of end, and the reset on the step after an end.
 """
 
@@ -17,17 +17,19 @@ from moozi.core.spec import EnvSpec
 
 
 class Bot(Protocol):
-  """A rival who plays one side of a world's episode."""
+  """A rival who plays one side of an environment's episode."""
 
   def action(self, legal_actions_mask: np.ndarray) -> int:
-    """One of the world's own actions, for the player to move now; the mask is that of the frame shown now."""
+    """One of the environment's own actions, for the player to move now; the mask is that of the frame
+    shown now.
+    """
 
 
 class Observation(NamedTuple):
-  """What a world shows, in its own terms (no dummy action here).
+  """What an environment shows, in its own terms (no dummy action here).
 
   Attributes:
-    frame: [H, W, C] of the spec's dtype; never written to again by the world.
+    frame: [H, W, C] of the spec's dtype; never written to again by the environment.
     legal_actions_mask: [num_env_actions] bool; at least one is legal unless the frame is terminal.
     to_play: the player to move.
     is_continued: on a FIRST step, whether it goes on with the game whose last step was an end in training
@@ -41,19 +43,21 @@ class Observation(NamedTuple):
 
 
 class Environment(dm_env.Environment):  # type: ignore[misc]
-  """A world: dm_env's interface, with a spec, a seed, and `Observation` for its observations.
+  """An environment: dm_env's interface, with a spec, a seed, and `Observation` for its observations.
 
-  `reset` returns a FIRST step. `step` takes one of the world's own actions; after a LAST step, and before
+  `reset` returns a FIRST step. `step` takes one of the environment's own actions; after a LAST step, and
+  before
   any reset, it discards the action and resets. A LAST step with discount 0 is a terminal frame; with
-  discount 1 the world was cut short (truncated), and the frame is the one that it would have gone on from.
+  discount 1 the environment was cut short (truncated), and the frame is the one that it would have gone on
+  from.
 
   Where a life lost ends the episode in training, the reset after it goes on with the game and says so
   (`Observation.is_continued`). A reset anywhere else, and the one after `seed`, begins a new game.
   """
 
   @property
-  def world_spec(self) -> EnvSpec:
-    """The facts of this world."""
+  def env_spec(self) -> EnvSpec:
+    """The facts of this environment."""
     raise NotImplementedError
 
   def seed(self, seed: int) -> None:
@@ -67,21 +71,23 @@ class Environment(dm_env.Environment):  # type: ignore[misc]
     """A rival for the episode under way or the next one.
 
     Args:
-      kind: "random" plays any legal action, in every world; others where the world's library has them.
+      kind: "random" plays any legal action, in every environment; others where the environment's library has
+        them.
       simulations: of each search, where the rival searches.
       seed: the rival's own chance is a function of it.
 
-    Raises: UserError: where the world has no such rival.
+    Raises: UserError: where the environment has no such rival.
     """
     if kind == "random":
       return RandomBot(seed)
     raise UserError(
-      f"evaluation.opponent={kind}: {self.world_spec.name} has no such rival; all worlds have random, self"
+      f"evaluation.opponent={kind}: {self.env_spec.name} has no such rival; all environments have random, "
+      f"self"
     )
 
   def observation_spec(self) -> Any:
     """dm_env specs, as an `Observation`."""
-    spec = self.world_spec
+    spec = self.env_spec
     return Observation(
       frame=specs.Array(spec.frame_shape, np.dtype(spec.frame_dtype), "frame"),
       legal_actions_mask=specs.Array((spec.num_env_actions,), np.dtype(bool), "legal_actions_mask"),
@@ -90,8 +96,8 @@ class Environment(dm_env.Environment):  # type: ignore[misc]
     )
 
   def action_spec(self) -> specs.DiscreteArray:
-    """The world's own actions, 0 to num_env_actions - 1."""
-    return specs.DiscreteArray(self.world_spec.num_env_actions, name="action")
+    """The environment's own actions, 0 to num_env_actions - 1."""
+    return specs.DiscreteArray(self.env_spec.num_env_actions, name="action")
 
   @property
   def will_continue(self) -> bool:
@@ -99,7 +105,9 @@ class Environment(dm_env.Environment):  # type: ignore[misc]
     return False
 
   def render(self) -> np.ndarray | None:
-    """The world's own picture of what it shows now, [h, w, 3] uint8; None where it has none of its own."""
+    """The environment's own picture of what it shows now, [h, w, 3] uint8; None where it has none of its
+    own.
+    """
     return None
 
 
@@ -142,11 +150,11 @@ class Game(Protocol):
 
 
 class GameEnvironment(Environment):
-  """A `Game` behind the interface of a world.
+  """A `Game` behind the interface of an environment.
 
   Args:
     game: the rules.
-    spec: the facts of the world.
+    spec: the facts of the environment.
     max_episode_steps: an episode is truncated after so many steps; None leaves it to the game. An end of
       the task that falls on the same step stays an end of the task.
     make_bot: rivals that the game brings, called as `Environment.make_bot`; None from it: no such rival.
@@ -171,8 +179,8 @@ class GameEnvironment(Environment):
     self._to_play = 0
 
   @property
-  def world_spec(self) -> EnvSpec:
-    """The facts of this world."""
+  def env_spec(self) -> EnvSpec:
+    """The facts of this environment."""
     return self._spec
 
   def seed(self, seed: int) -> None:
@@ -187,11 +195,11 @@ class GameEnvironment(Environment):
     return TimeStep(StepType.FIRST, None, None, self._observe(getattr(self._game, "is_continued", False)))
 
   def step(self, action: int) -> TimeStep:
-    """Plays one of the world's own actions.
+    """Plays one of the environment's own actions.
 
     Returns: the next step; where the last one was LAST, the FIRST of a new episode (action discarded).
     Raises:
-      ValueError: where the action is out of range or illegal; the world has not moved then.
+      ValueError: where the action is out of range or illegal; the environment has not moved then.
       UserError: where one of two players moves twice in a row.
     """
     if self._needs_reset:
@@ -242,7 +250,7 @@ class GameEnvironment(Environment):
 
 def check_action(action: int, legal_actions_mask: np.ndarray) -> int:
   """Returns `action` as an int. Raises ValueError where it is no integer, out of range, or illegal."""
-  # Worlds underneath accept a wrong action in silence, or hang on it: it never reaches them.
+  # Environments underneath accept a wrong action in silence, or hang on it: it never reaches them.
   try:
     out = operator.index(action)
   except TypeError:

@@ -1,4 +1,4 @@
-"""Worlds that raise or hang: each is made anew and told of, up to a bound of repeats.
+"""Environments that raise or hang: each is made anew and told of, up to a bound of repeats.
 
 A hang is ended by an alarm in the process's main thread. It reaches Python code and system calls that wait;
 it does not reach code in C that never returns. There the last resort is the end of the process, in those that
@@ -17,7 +17,7 @@ from typing import IO
 
 import numpy as np
 
-from moozi.core.errors import WorldError
+from moozi.core.errors import EnvError
 from moozi.envs.environment import Environment
 
 _log = logging.getLogger("moozi.envs")
@@ -31,13 +31,14 @@ _PATIENCE = 3.0
 _exit_log: IO[str] | None = None
 
 
-# No Exception: a world that catches those must not catch this one.
-class WorldHung(BaseException):
-  """A world has not answered in time."""
+# No Exception: an environment that catches those must not catch this one.
+class EnvHung(BaseException):
+  """An environment has not answered in time."""
 
 
 def allow_exit(log: IO[str] | None) -> None:
-  """Lets worlds that no alarm reaches end this process, with status 1: for one that somebody makes anew.
+  """Lets environments that no alarm reaches end this process, with status 1: for one that somebody makes
+  anew.
 
   Args:
     log: a file, open as long as the process is, that is told where each thread stood; None allows it no more.
@@ -46,16 +47,18 @@ def allow_exit(log: IO[str] | None) -> None:
   _exit_log = log
 
 
-class WorldGuard:
-  """Makes worlds anew that have raised or hung; see `VectorEnvironment`.
+class EnvGuard:
+  """Makes environments anew that have raised or hung; see `SyncVectorEnvironment`.
 
   Args:
-    name: of the worlds, for messages.
-    seeds: of the worlds; the seeds of those made anew follow from them.
-    make: makes a world from a seed; None makes none: the first fault is one too many.
-    max_faults: the run ends at so many faults of one world in a row, that is without an episode of it that
+    name: of the environments, for messages.
+    seeds: of the environments; the seeds of those made anew follow from them.
+    make: makes an environment from a seed; None makes none: the first fault is one too many.
+    max_faults: the run ends at so many faults of one environment in a row, that is without an episode of it
+      that
       came to its end in between.
-    timeout_s: a world that takes longer over a step or a reset has hung; None waits for ever. Without effect
+    timeout_s: an environment that takes longer over a step or a reset has hung; None waits for ever. Without
+      effect
       outside the main thread, which alone can be alarmed.
   """
 
@@ -76,42 +79,44 @@ class WorldGuard:
     self.num_faults = 0
 
   def has_ended(self, i: int) -> None:
-    """World i has come to an episode's end: it is sound."""
+    """Environment i has come to an episode's end: it is sound."""
     self._in_a_row[i] = 0
 
-  def replace(self, i: int, world: Environment, error: BaseException) -> Environment:
-    """A new world in the place of world i, which has raised `error`.
+  def replace(self, i: int, env: Environment, error: BaseException) -> Environment:
+    """A new environment in the place of environment i, which has raised `error`.
 
-    Raises: WorldError: there were too many faults in a row, those of making the new world among them.
+    Raises: EnvError: there were too many faults in a row, those of making the new environment among them.
     """
     self.watch()
     try:
-      world.close()
-    except (Exception, WorldHung):
-      _log.warning("world %d of %s cannot be closed", i, self._name, exc_info=True)
+      env.close()
+    except (Exception, EnvHung):
+      _log.warning("environment %d of %s cannot be closed", i, self._name, exc_info=True)
     finally:
       self.rest()
     while True:
       self.num_faults += 1
       self._in_a_row[i] += 1
       reason = f"{type(error).__name__}: {error}" if isinstance(error, Exception) else str(error)
-      # Where no world is made anew the error is the caller's to tell; a log still has its traceback.
+      # Where no environment is made anew the error is the caller's to tell; a log still has its traceback.
       level = logging.INFO if self._make is None else logging.ERROR
-      _log.log(level, "world %d of %s, fault %d in a row", i, self._name, self._in_a_row[i], exc_info=error)
+      _log.log(
+        level, "environment %d of %s, fault %d in a row", i, self._name, self._in_a_row[i], exc_info=error
+      )
       if self._make is None or self._in_a_row[i] >= self._max_faults:
         allowed = f" ({self._in_a_row[i]} faults in a row; workers.max_env_faults)" if self._make else ""
-        raise WorldError(f"env.name={self._name}: {reason}{allowed}") from error
+        raise EnvError(f"env.name={self._name}: {reason}{allowed}") from error
       self.watch()
       try:
         return self._make(int(self._random[i].integers(2**63)))
-      except (Exception, WorldHung) as again:
+      except (Exception, EnvHung) as again:
         error = again
       finally:
         self.rest()
 
   @contextlib.contextmanager
   def armed(self) -> Iterator[None]:
-    """While it lasts, a watched call that takes too long is interrupted by WorldHung."""
+    """While it lasts, a watched call that takes too long is interrupted by EnvHung."""
     if self._timeout_s is None or threading.current_thread() is not threading.main_thread():
       yield
       return
@@ -128,7 +133,7 @@ class WorldGuard:
       signal.signal(signal.SIGALRM, before)
 
   def watch(self) -> None:
-    """A call of one world begins; where `armed` it is timed until `rest`."""
+    """A call of one environment begins; where `armed` it is timed until `rest`."""
     self._since = now = time.monotonic()
     if self._resort_at is not None and now >= self._resort_at:
       self._set_last_resort(now)
@@ -147,4 +152,4 @@ class WorldGuard:
     now = time.monotonic()
     if self._since is not None and self._timeout_s is not None and now - self._since >= self._timeout_s:
       self._since = now
-      raise WorldHung(f"no answer for {self._timeout_s:g} s (workers.env_timeout_s)")
+      raise EnvHung(f"no answer for {self._timeout_s:g} s (workers.env_timeout_s)")

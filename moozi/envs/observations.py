@@ -1,4 +1,4 @@
-"""Frames out of the observations of worlds that were not written for moozi."""
+"""Frames out of the observations of environments that were not written for moozi."""
 
 import dataclasses
 from collections.abc import Callable
@@ -8,7 +8,7 @@ import numpy as np
 
 from moozi.core.errors import UserError
 
-# Bounds beyond this are a type's limits, not the world's.
+# Bounds beyond this are a type's limits, not the environment's.
 _LARGEST_BOUND = 1e9
 _LARGEST_FRAME = 1 << 22
 

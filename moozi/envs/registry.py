@@ -1,4 +1,4 @@
-"""Worlds by name, `library:game`, and their options, checked."""
+"""Environments by name, `library:game`, and their options, checked."""
 
 import dataclasses
 import difflib
@@ -14,11 +14,11 @@ from moozi.core.config import Section
 from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
 from moozi.envs.environment import Environment
-from moozi.envs.suite import Library
+from moozi.envs.suite import Suite
 from moozi.envs.suites import user as own
-from moozi.envs.vector_protocol import VectorWorlds
+from moozi.envs.vector_protocol import VectorEnvironment
 
-# Where each library's LIBRARY is. Imported when asked for: their packages are large.
+# Where each library's SUITE is. Imported when asked for: their packages are large.
 _MODULES = {
   "atari": "moozi.envs.suites.atari.environment",
   "gymnasium": "moozi.envs.suites.gymnasium",
@@ -33,8 +33,8 @@ _NAMES_MODULES = ("gymnasium",)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class WorldInfo:
-  """One line of the list of worlds.
+class EnvironmentInfo:
+  """One line of the list of environments.
 
   Attributes:
     name: `library:game`; `library:…` where the library's package is not installed.
@@ -47,8 +47,8 @@ class WorldInfo:
   options: dict[str, str]
 
 
-def list_worlds(library: str | None = None) -> list[WorldInfo]:
-  """Every world there is, or those of one library, in order of name.
+def list_environments(library: str | None = None) -> list[EnvironmentInfo]:
+  """Every environment there is, or those of one library, in order of name.
 
   A library whose package is not installed, and whose games only the package knows, has one line.
 
@@ -56,29 +56,29 @@ def list_worlds(library: str | None = None) -> list[WorldInfo]:
   """
   if library is not None and library not in _MODULES:
     raise UserError(f"unknown library {library!r}; allowed are {', '.join(sorted(_MODULES))}")
-  return [world for name in sorted(_MODULES) if library in (None, name) for world in _worlds_of(name)]
+  return [env for name in sorted(_MODULES) if library in (None, name) for env in _envs_of(name)]
 
 
-def _worlds_of(name: str) -> list[WorldInfo]:
+def _envs_of(name: str) -> list[EnvironmentInfo]:
   library = _load(name)
   try:
     games = library.list_games()
   except UserError as error:
-    return [WorldInfo(name=f"{name}:…", summary=str(error).partition(": ")[2], options={})]
+    return [EnvironmentInfo(name=f"{name}:…", summary=str(error).partition(": ")[2], options={})]
   return [
-    WorldInfo(name=f"{name}:{game}", summary=games[game], options=_describe_all(library.options(game)))
+    EnvironmentInfo(name=f"{name}:{game}", summary=games[game], options=_describe_all(library.options(game)))
     for game in sorted(games)
   ]
 
 
 def make(name: str, /, seed: int, is_testing: bool = False, **kwargs: Any) -> Environment:
-  """The world `name`, seeded.
+  """The environment `name`, seeded.
 
   Args:
     name: `library:game`.
-    seed: non-negative; the world's episodes are a function of it.
+    seed: non-negative; the environment's episodes are a function of it.
     is_testing: make it as it is tested on (where a library tells the two apart).
-    **kwargs: the world's own options (`env.kwargs`).
+    **kwargs: the environment's own options (`env.kwargs`).
 
   Raises: UserError: where the name or an option is not known, or an option's value is not allowed.
   """
@@ -88,28 +88,34 @@ def make(name: str, /, seed: int, is_testing: bool = False, **kwargs: Any) -> En
   return environment
 
 
-def make_fast_vector(name: str, seeds: Sequence[int], /, **kwargs: Any) -> VectorWorlds | None:
-  """Worlds called `name` side by side, one for each seed, where the library has its own way; else None."""
+def make_fast_vector(name: str, seeds: Sequence[int], /, **kwargs: Any) -> VectorEnvironment | None:
+  """Environments called `name` side by side, one for each seed, where the library has its own way; else
+  None.
+  """
   library, game, options = _resolve(name, kwargs)
   return None if library.make_vector is None else library.make_vector(game, options, list(seeds))
 
 
-def make_jax_world(name: str, /, **kwargs: Any) -> Any | None:
-  """The world `name` as an `envs.jax.rules.JaxWorld`, where its rules are written in JAX; else None."""
+def make_jax_env(name: str, /, **kwargs: Any) -> Any | None:
+  """The environment `name` as an `envs.jax.rules.JaxEnvironment`, where its rules are written in JAX; else
+  None.
+  """
   library, game, options = _resolve(name, kwargs)
-  return None if library.make_jax_world is None else library.make_jax_world(game, options)
+  return None if library.make_jax_env is None else library.make_jax_env(game, options)
 
 
-def world_spec(name: str, /, **kwargs: Any) -> EnvSpec:
-  """The facts of the world `name` under these options. Raises UserError as `make` does."""
+def env_spec(name: str, /, **kwargs: Any) -> EnvSpec:
+  """The facts of the environment `name` under these options. Raises UserError as `make` does."""
   library, game, options = _resolve(name, kwargs)
   return library.make_spec(game, options)
 
 
 def is_code(name: str) -> bool:
-  """Whether making this world would import a module that the name itself names: a user's own world.
+  """Whether making this environment would import a module that the name itself names: a user's own
+  environment.
 
-  Looks at the text alone. What opens a run that somebody else may have made asks before it makes its world.
+  Looks at the text alone. What opens a run that somebody else may have made asks before it makes its
+  environment.
   """
   library, _, game = name.partition(":")
   if library not in _MODULES:
@@ -118,12 +124,12 @@ def is_code(name: str) -> bool:
   return library in _NAMES_MODULES and ":" in game
 
 
-def _resolve(name: str, kwargs: dict[str, Any]) -> tuple[Library, str, Any]:
+def _resolve(name: str, kwargs: dict[str, Any]) -> tuple[Suite, str, Any]:
   """The library, the game as the user wrote it, and its options, checked."""
   library_name, _, game = name.partition(":")
   if library_name not in _MODULES:
     if is_code(name) and own.is_there(name):
-      return own.LIBRARY, name, own.Options(kwargs=kwargs)
+      return own.SUITE, name, own.Options(kwargs=kwargs)
     known = ", ".join(sorted(_MODULES))
     _refuse(name, f"unknown library {library_name!r}; allowed are {known}", _all_names())
   library = _load(library_name)
@@ -144,7 +150,7 @@ def _refuse(name: str, what: str, by_key: dict[str, str]) -> typing.NoReturn:
 
 
 def _all_names() -> dict[str, str]:
-  """Every world's name, also by its game alone: a bare game's name is the commonest slip."""
+  """Every environment's name, also by its game alone: a bare game's name is the commonest slip."""
   out: dict[str, str] = {}
   for library in _MODULES:
     try:
@@ -157,8 +163,8 @@ def _all_names() -> dict[str, str]:
   return out
 
 
-def _load(library: str) -> Library:
-  out: Library = importlib.import_module(_MODULES[library]).LIBRARY
+def _load(library: str) -> Suite:
+  out: Suite = importlib.import_module(_MODULES[library]).SUITE
   return out
 
 

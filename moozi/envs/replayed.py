@@ -1,4 +1,6 @@
-"""Worlds that replay what was once seen, whatever the agent does: mock worlds, and reanalyze's way in."""
+"""Environments that replay what was once seen, whatever the agent does: mock environments, and reanalyze's
+way in.
+"""
 
 import collections
 import dataclasses
@@ -24,7 +26,7 @@ class ReplayedEnvironment(Environment):
 
   Args:
     trajectory: [T, …], one lane, T at least 1.
-    spec: the facts of the world that it was seen in.
+    spec: the facts of the environment that it was seen in.
 
   Raises: ValueError: where the trajectory is empty, does not fit the spec, or begins with an end.
   Source: the thesis, 4.3.1 (mock environment). Departures: none.
@@ -38,8 +40,8 @@ class ReplayedEnvironment(Environment):
     self._index = -1
 
   @property
-  def world_spec(self) -> EnvSpec:
-    """The facts of the world that the trajectory was seen in."""
+  def env_spec(self) -> EnvSpec:
+    """The facts of the environment that the trajectory was seen in."""
     return self._spec
 
   @property
@@ -100,7 +102,7 @@ class VectorReplayedEnvironment:
 
   Args:
     num_envs: lanes, B.
-    spec: the facts of the world that the trajectories were seen in.
+    spec: the facts of the environment that the trajectories were seen in.
 
   Raises: ValueError: where num_envs is below 1.
   Source: the thesis, 4.3.2 (trajectory buffer). Departures: lanes idle where the thesis stops.
@@ -123,7 +125,7 @@ class VectorReplayedEnvironment:
 
   @property
   def spec(self) -> EnvSpec:
-    """The facts of the world that the trajectories were seen in."""
+    """The facts of the environment that the trajectories were seen in."""
     return self._spec
 
   @property
@@ -162,7 +164,7 @@ class VectorReplayedEnvironment:
     """Shows every lane's next step.
 
     Args:
-      actions: [B] integers in the agent's action space; checked as `VectorEnvironment` does, not played;
+      actions: [B] integers in the agent's action space; checked as `SyncVectorEnvironment` does, not played;
         not read for the last step of a trajectory.
 
     Raises: ValueError: where an action for a live frame is the dummy, out of range, or was illegal then.
@@ -215,7 +217,9 @@ class VectorReplayedEnvironment:
 
 
 def check_trajectory(trajectory: TrajectorySample, spec: EnvSpec) -> TrajectorySample:
-  """Returns the trajectory. Raises ValueError where it is not one lane of at least one step of this world."""
+  """Returns the trajectory. Raises ValueError where it is not one lane of at least one step of this
+  environment.
+  """
   num_steps = len(trajectory.action)
   if num_steps == 0 or np.ndim(trajectory.action) != 1:
     raise ValueError(f"action: shape {np.shape(trajectory.action)}; must be [T], T at least 1")

@@ -1,4 +1,6 @@
-"""What the bridges to other people's worlds share: their promises checked, and their errors in one line."""
+"""What the bridges to other people's environments share: their promises checked, and their errors in one
+line.
+"""
 
 import math
 import re
@@ -9,7 +11,7 @@ import numpy as np
 from moozi.core.errors import UserError
 
 MAX_ACTIONS = 1 << 16
-"""The most actions a world may have: masks, policies and search trees hold an entry for each."""
+"""The most actions an environment may have: masks, policies and search trees hold an entry for each."""
 
 
 def check_num_actions(where: str, num_actions: int) -> int:
@@ -17,7 +19,7 @@ def check_num_actions(where: str, num_actions: int) -> int:
 
   Args:
     where: begins the error (`env.name=…`).
-    num_actions: that the world says it has.
+    num_actions: that the environment says it has.
 
   Raises: UserError: it is below 1, or above MAX_ACTIONS.
   """
@@ -27,7 +29,7 @@ def check_num_actions(where: str, num_actions: int) -> int:
 
 
 def check_reward(where: str, reward: Any) -> float:
-  """Returns a world's reward as a float. Raises UserError where it is not one finite number."""
+  """Returns an environment's reward as a float. Raises UserError where it is not one finite number."""
   try:
     out = float(reward)
   except (TypeError, ValueError):
@@ -38,13 +40,13 @@ def check_reward(where: str, reward: Any) -> float:
 
 
 def check_mask(where: str, name: str, mask: Any, num_actions: int, is_end: bool) -> np.ndarray:
-  """Returns a world's mask of legal actions.
+  """Returns an environment's mask of legal actions.
 
   Args:
     where: begins the error (`env.name=…`).
-    name: what the world calls it.
+    name: what the environment calls it.
     mask: what it shows.
-    num_actions: of the world.
+    num_actions: of the environment.
     is_end: nothing needs to be legal here.
 
   Returns: [num_actions] bool, a fresh array.

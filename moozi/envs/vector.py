@@ -1,6 +1,7 @@
-"""Many worlds side by side, in the agent's terms: the dummy action, the masks at an end, flat records.
+"""Many environments side by side, in the agent's terms: the dummy action, the masks at an end, flat records.
 
-Worlds reset on the step after an end: the LAST frame is seen, the action given to it is discarded, and the
+Environments reset on the step after an end: the LAST frame is seen, the action given to it is discarded, and
+the
 next step shows the first frame of a new episode. So the main loop needs no case for ends.
 """
 
@@ -16,30 +17,33 @@ from moozi.core.records import BatchedTimeStep
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
 from moozi.envs import registry
 from moozi.envs.environment import Environment
-from moozi.envs.guard import WorldGuard, WorldHung
-from moozi.envs.vector_protocol import VectorWorlds
+from moozi.envs.guard import EnvGuard, EnvHung
+from moozi.envs.vector_protocol import VectorEnvironment
 from moozi.envs.wrappers.random_starts import RandomStarts
 
 _RESET = -1
 
 
-class VectorEnvironment:
-  """Worlds of one spec, stepped together.
+class SyncVectorEnvironment:
+  """Environments of one spec, stepped together.
 
   Args:
-    envs: the worlds, all of the same spec.
-    next_seed: asked before each reset of world i; an int seeds its new episode, None lets its chance run on.
-    lane_seeds: one for each world, in the place of `next_seed`: each game of world i has a seed that follows
-      from lane_seeds[i] and the game's number. Only such worlds can be restored with `set_state`.
-    guard: what becomes of a world that raises or hangs. None lets its error pass, and waits for ever.
+    envs: the environments, all of the same spec.
+    next_seed: asked before each reset of environment i; an int seeds its new episode, None lets its chance
+      run on.
+    lane_seeds: one for each environment, in the place of `next_seed`: each game of environment i has a seed
+      that follows
+      from lane_seeds[i] and the game's number. Only such environments can be restored with `set_state`.
+    guard: what becomes of an environment that raises or hangs. None lets its error pass, and waits for ever.
 
-  A world that the guard makes anew shows the first frame of a new episode at once: `is_first` where the frame
+  An environment that the guard makes anew shows the first frame of a new episode at once: `is_first` where
+  the frame
   before was no end. What was seen before it is an episode cut off at its last sound frame; whoever keeps
   steps marks that one truncated (`cut_lanes`).
 
   A first step that goes on with a game (a life was lost) is no `is_first`: the history is kept.
 
-  Raises: ValueError: where there is no world, or specs differ.
+  Raises: ValueError: where there is no environment, or specs differ.
   Source: the thesis, 4.3.1 (algorithm 2) and 4.3.2. Departures: the input b_last is kept inside.
   """
 
@@ -48,63 +52,65 @@ class VectorEnvironment:
     envs: Sequence[Environment],
     next_seed: Callable[[int], int | None] | None = None,
     lane_seeds: Sequence[int] | None = None,
-    guard: WorldGuard | None = None,
+    guard: EnvGuard | None = None,
   ) -> None:
     if not envs:
-      raise ValueError("envs is empty: at least one world is needed")
+      raise ValueError("envs is empty: at least one environment is needed")
     self._envs = list(envs)
     self._next_seed = self._next_game if lane_seeds is not None else next_seed
     self._lane_seeds, self._guard = lane_seeds, guard
-    # Games begun in each world, and what was done to it since it was seeded: actions, and resets.
+    # Games begun in each environment, and what was done to it since it was seeded: actions, and resets.
     self._games = np.zeros(len(envs), np.int64)
     self._log: list[list[int]] = [[] for _ in envs]
-    self._spec = self._envs[0].world_spec
+    self._spec = self._envs[0].env_spec
     for i, env in enumerate(self._envs):
-      if env.world_spec != self._spec:
-        raise ValueError(f"envs[{i}] is {env.world_spec}; all must be {self._spec}")
+      if env.env_spec != self._spec:
+        raise ValueError(f"envs[{i}] is {env.env_spec}; all must be {self._spec}")
     self._legal_actions_mask = np.zeros((self.num_envs, self._spec.num_actions), bool)
-    # Before the first reset every world is as at an end: the first step resets them all.
+    # Before the first reset every environment is as at an end: the first step resets them all.
     self._is_last = np.ones(self.num_envs, bool)
 
   @property
   def num_envs(self) -> int:
-    """How many worlds there are, B."""
+    """How many environments there are, B."""
     return len(self._envs)
 
   @property
   def num_faults(self) -> int:
-    """How often a world has raised or hung so far."""
+    """How often an environment has raised or hung so far."""
     return 0 if self._guard is None else self._guard.num_faults
 
   @property
   def spec(self) -> EnvSpec:
-    """The facts that all the worlds share."""
+    """The facts that all the environments share."""
     return self._spec
 
   def reset(self) -> BatchedTimeStep:
-    """Starts a new episode in every world."""
+    """Starts a new episode in every environment."""
     self._is_last = np.ones(self.num_envs, bool)
     return self._advance([0] * self.num_envs, starts_anew=True)
 
   def step(self, actions: np.ndarray) -> BatchedTimeStep:
-    """Steps every world; those whose last frame was an end start a new episode instead.
+    """Steps every environment; those whose last frame was an end start a new episode instead.
 
     Args:
       actions: [B] integers in the agent's action space; read only where the last frame was no end.
 
     Returns: fresh arrays; nothing in them is written to again.
-    Raises: ValueError: where an action for a live frame is the dummy, out of range, or illegal. No world
-      has moved then. WorldError: worlds failed more often than the guard allows.
+    Raises: ValueError: where an action for a live frame is the dummy, out of range, or illegal. No
+      environment
+      has moved then. EnvError: environments failed more often than the guard allows.
     """
     actions = check_actions(actions, self._legal_actions_mask, self._is_last)
     return self._advance(actions.tolist())
 
   def render(self, i: int) -> np.ndarray | None:
-    """World i's own picture of what it shows now, [h, w, 3] uint8; None where it has none."""
+    """Environment i's own picture of what it shows now, [h, w, 3] uint8; None where it has none."""
     return self._envs[i].render()
 
   def get_state(self) -> dict[str, np.ndarray]:
-    """What `set_state` takes worlds of `lane_seeds` back with: no world can be saved, all can be replayed.
+    """What `set_state` takes environments of `lane_seeds` back with: no environment can be saved, all can be
+    replayed.
 
     Returns: games [B] int64, log [N] int32 (lane by lane), log_lengths [B] int64.
     """
@@ -117,18 +123,19 @@ class VectorEnvironment:
   def set_state(
     self, state: Mapping[str, np.ndarray], shown: BatchedTimeStep
   ) -> tuple[BatchedTimeStep, np.ndarray]:
-    """Seeds and replays every world up to where it was.
+    """Seeds and replays every environment up to where it was.
 
     Args:
       state: what `get_state` gave.
-      shown: what the worlds showed then. A world that does not show it again after the replay (its chance
+      shown: what the environments showed then. An environment that does not show it again after the replay
+        (its chance
         does not follow from its seed) begins a new game instead.
 
-    Returns: what the worlds show, and [B] bool: where a new game had to begin.
-    Raises: ValueError: the state of another number of worlds.
+    Returns: what the environments show, and [B] bool: where a new game had to begin.
+    Raises: ValueError: the state of another number of environments.
     """
     if np.shape(state["games"]) != (self.num_envs,) or shown.is_last.shape != (self.num_envs,):
-      raise ValueError(f"state of {np.size(state['games'])} worlds: these are {self.num_envs}")
+      raise ValueError(f"state of {np.size(state['games'])} environments: these are {self.num_envs}")
     self._games = np.array(state["games"], np.int64)
     logs = np.split(state["log"], np.cumsum(state["log_lengths"])[:-1])
     out = blank_step(self._spec, self.num_envs)
@@ -144,7 +151,7 @@ class VectorEnvironment:
     return out, is_new
 
   def close(self) -> None:
-    """Closes every world."""
+    """Closes every environment."""
     for env in self._envs:
       env.close()
 
@@ -162,17 +169,17 @@ class VectorEnvironment:
     return out
 
   def _move_guarded(
-    self, guard: WorldGuard, out: BatchedTimeStep, i: int, action: int, is_reset: bool, starts_anew: bool
+    self, guard: EnvGuard, out: BatchedTimeStep, i: int, action: int, is_reset: bool, starts_anew: bool
   ) -> None:
-    """`_move`, by a new world from its first frame on where the old one fails."""
+    """`_move`, by a new environment from its first frame on where the old one fails."""
     while True:
       guard.watch()
       try:
         self._move(out, i, action, is_reset, starts_anew)
       except UserError:
         guard.rest()
-        raise  # a broken promise is no accident: the world would break it again
-      except (Exception, WorldHung) as error:
+        raise  # a broken promise is no accident: the environment would break it again
+      except (Exception, EnvHung) as error:
         guard.rest()
         self._envs[i] = guard.replace(i, self._envs[i], error)
         is_reset = True
@@ -183,7 +190,7 @@ class VectorEnvironment:
       guard.has_ended(i)
 
   def _move(self, out: BatchedTimeStep, i: int, action: int, is_reset: bool, starts_anew: bool) -> None:
-    """Steps or resets world i and fills in row i of what is shown."""
+    """Steps or resets environment i and fills in row i of what is shown."""
     env = self._envs[i]
     if is_reset:
       self._write(out, i, self._begin(i, env, starts_anew))
@@ -204,7 +211,7 @@ class VectorEnvironment:
       mark_end(out, i, is_truncated=bool(step.discount))
 
   def _next_game(self, i: int) -> int | None:
-    """A seed for world i's next game; None where it goes on with the one under way."""
+    """A seed for environment i's next game; None where it goes on with the one under way."""
     assert self._lane_seeds is not None
     if self._envs[i].will_continue:
       return None
@@ -225,7 +232,9 @@ class VectorEnvironment:
     return env.reset()
 
   def _replay(self, i: int, env: Environment, log: list[int]) -> TimeStep | None:
-    """World i's last step after its seed and its log; None where the world does not take them (any more)."""
+    """Environment i's last step after its seed and its log; None where the environment does not take them
+    (any more).
+    """
     if self._lane_seeds is None or not log:
       return None
     self._log[i] = log
@@ -246,21 +255,22 @@ def make_vector(
   max_faults: int | None = None,
   timeout_s: float | None = None,
   max_random_starts: int = 0,
-) -> VectorWorlds:
-  """`num_envs` worlds called `name`, each with a seed of its own that follows from `seed`.
+) -> VectorEnvironment:
+  """`num_envs` environments called `name`, each with a seed of its own that follows from `seed`.
 
-  Where the world's library has a faster way than one by one, this is it, behind the same face. There one
-  world cannot be told from the others when it fails: an error ends the run, and there is no time limit.
+  Where the environment's library has a faster way than one by one, this is it, behind the same face. There
+  one
+  environment cannot be told from the others when it fails: an error ends the run, and there is no time limit.
 
   Args:
-    name, kwargs: of the world.
+    name, kwargs: of the environment.
     num_envs, seed: how many, and whence their seeds follow.
-    max_faults, timeout_s: of the `WorldGuard`; without max_faults there is none.
-    max_random_starts: as `RandomStarts` has it; above 0 the worlds are stepped one by one.
+    max_faults, timeout_s: of the `EnvGuard`; without max_faults there is none.
+    max_random_starts: as `RandomStarts` has it; above 0 the environments are stepped one by one.
 
   Raises: UserError: as `registry.make` does.
   """
-  seeds = world_seeds(num_envs, seed)
+  seeds = env_seeds(num_envs, seed)
   fast = None if max_random_starts else registry.make_fast_vector(name, seeds, **kwargs)
   if fast is not None:
     return fast
@@ -269,12 +279,12 @@ def make_vector(
     env = registry.make(name, seed, **kwargs)
     return RandomStarts(env, max_random_starts, seed) if max_random_starts else env
 
-  guard = None if max_faults is None else WorldGuard(name, seeds, make, max_faults, timeout_s)
-  return VectorEnvironment([make(s) for s in seeds], lane_seeds=seeds, guard=guard)
+  guard = None if max_faults is None else EnvGuard(name, seeds, make, max_faults, timeout_s)
+  return SyncVectorEnvironment([make(s) for s in seeds], lane_seeds=seeds, guard=guard)
 
 
-def world_seeds(num_envs: int, seed: int) -> list[int]:
-  """A seed for each of `num_envs` worlds, all following from `seed`."""
+def env_seeds(num_envs: int, seed: int) -> list[int]:
+  """A seed for each of `num_envs` environments, all following from `seed`."""
   return [int(s) for s in np.random.SeedSequence(seed).generate_state(num_envs, np.uint64)]
 
 
@@ -304,7 +314,7 @@ def blank_step(spec: EnvSpec, num_envs: int) -> BatchedTimeStep:
 
 
 def cut_lanes(before: Any, after: BatchedTimeStep) -> np.ndarray:
-  """[B] bool: where a world failed between two steps, so that an episode was cut off at the frame before.
+  """[B] bool: where an environment failed between two steps, which cut off an episode at the frame before.
 
   Args:
     before: the step before, whatever has `is_last`.

@@ -1,4 +1,4 @@
-"""The face of worlds side by side. Three classes have it, and none is another's subclass."""
+"""The face of environments side by side. Three classes have it, and none is another's subclass."""
 
 from typing import Protocol
 
@@ -9,35 +9,39 @@ from moozi.core.records import BatchedTimeStep
 from moozi.core.spec import EnvSpec
 
 
-class VectorWorlds(Protocol):
-  """B worlds of one spec, stepped together. `envs.vector.VectorEnvironment` says what each method does."""
+class VectorEnvironment(Protocol):
+  """B environments of one spec, stepped together. `envs.vector.SyncVectorEnvironment` says what each
+  method does.
+  """
 
   @property
   def num_envs(self) -> int:
-    """How many worlds there are, B."""
+    """How many environments there are, B."""
 
   @property
   def spec(self) -> EnvSpec:
-    """The facts that all the worlds share."""
+    """The facts that all the environments share."""
 
   @property
   def num_faults(self) -> int:
-    """How often a world was made anew since the start."""
+    """How often an environment was made anew since the start."""
 
   def reset(self) -> BatchedTimeStep:
-    """Starts a new episode in every world."""
+    """Starts a new episode in every environment."""
 
   def step(self, actions: np.ndarray) -> BatchedTimeStep:
-    """Steps every world, [B] integers in the agent's action space; the step after an end resets."""
+    """Steps every environment, [B] integers in the agent's action space; the step after an end resets."""
 
   def render(self, i: int) -> np.ndarray | None:
-    """World i's own picture, [h, w, 3] uint8; None where it has none."""
+    """Environment i's own picture, [h, w, 3] uint8; None where it has none."""
 
   def get_state(self) -> State:
-    """What `set_state` takes the worlds back with."""
+    """What `set_state` takes the environments back with."""
 
   def set_state(self, state: State, shown: BatchedTimeStep) -> tuple[BatchedTimeStep, np.ndarray]:
-    """Takes the worlds back to where they showed `shown`; also [B] bool, where a new game had to begin."""
+    """Takes the environments back to where they showed `shown`; also [B] bool, where a new game had to
+    begin.
+    """
 
   def close(self) -> None:
-    """Closes every world."""
+    """Closes every environment."""

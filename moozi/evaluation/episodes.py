@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-# What the episodes of one evaluation may take together. Planes take a fraction of it; of a world's own
+# What the episodes of one evaluation may take together. Planes take a fraction of it; of an environment's own
 # pictures, fewer steps are kept.
 _MAX_BYTES = 32 << 20
 _LARGEST_PICTURE = 128
@@ -19,7 +19,8 @@ class EpisodeFrames:
     frames: [T, H, W, C].
     returns: [T] float64, the agent's undiscounted return so far; of its seat, with two players.
     to_play: [T] int32, the players to move.
-    pictures: [T, h, w, 3] uint8, the world's own, reduced to at most 128 pixels; None where it has none.
+    pictures: [T, h, w, 3] uint8, the environment's own, reduced to at most 128 pixels; None where it has
+      none.
   """
 
   frames: np.ndarray
@@ -34,11 +35,11 @@ class PlayedStep:
 
   Attributes:
     frame: [H, W, C].
-    picture: [h, w, 3] uint8, the world's own; None where it has none.
+    picture: [h, w, 3] uint8, the environment's own; None where it has none.
     to_play: the player to move.
     seat: with two players the agent's; None with one player, and where it plays both.
     reward: received on entering the frame, by the player who moved.
-    legal_actions_mask: [A] bool; at an end what the world left.
+    legal_actions_mask: [A] bool; at an end what the environment left.
     is_first, is_last, is_truncated: of the step.
     action: in the agent's action space, what is played now; the dummy at an end.
     root_value: for the player to move; 0 at a terminal frame, nan at a truncated one, which is not searched.
@@ -88,7 +89,7 @@ class FramesKeeper:
       episode: below num_episodes.
       frame: [H, W, C]; copied.
       return_so_far, to_play: see EpisodeFrames.
-      render: gives the world's own picture, or None; not called where nothing is kept.
+      render: gives the environment's own picture, or None; not called where nothing is kept.
     """
     kept = self._kept[episode]
     if len(kept) >= self._max_frames:

@@ -20,8 +20,8 @@ import numpy as np
 from moozi.core.config import Config, PlannerConfig
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
 from moozi.envs.environment import Bot, Environment
-from moozi.envs.guard import WorldGuard
-from moozi.envs.vector import VectorEnvironment
+from moozi.envs.guard import EnvGuard
+from moozi.envs.vector import SyncVectorEnvironment
 from moozi.envs.wrappers.random_starts import RandomStarts
 from moozi.envs.wrappers.step_cap import StepCap
 from moozi.evaluation.episodes import EpisodeFrames, FramesKeeper, PlayedStep
@@ -42,7 +42,7 @@ class EpisodeRecord:
     root_values: [T]; 0 at a terminal frame, nan at a truncated one, which was not searched.
     action_probs: [T, A].
     length: actions of the whole episode; T is `length` + 1 where all of it is here.
-    pictures: [T, h, w, 3] uint8, the world's own (`Environment.render`); None where it has none.
+    pictures: [T, h, w, 3] uint8, the environment's own (`Environment.render`); None where it has none.
     to_play: [T] int32, the players to move; None is player 0 throughout.
     seat: the agent's; None with one player, and where it plays both seats.
   """
@@ -107,8 +107,8 @@ class Evaluator:
     temperature: what the policy is called with.
     history_length: frames of its history.
     config: the run's configuration; `evaluation` is used.
-    spec: the world's facts.
-    make_env: makes one world from a seed.
+    spec: the environment's facts.
+    make_env: makes one environment from a seed.
   """
 
   def __init__(
@@ -148,7 +148,7 @@ class Evaluator:
       should_stop: asked at every step; true leaves the episodes there.
 
     Returns: the figures, or None where `should_stop` said so.
-    Raises: WorldError: a world raised or hung; the next call has new ones.
+    Raises: EnvError: an environment raised or hung; the next call has new ones.
     """
     start = time.perf_counter()
     params, net_state = jax.device_put((params, net_state))
@@ -171,14 +171,15 @@ class Evaluator:
     return dataclasses.replace(slots.result(version, env_steps), seconds=time.perf_counter() - start)
 
   def player(self, params: Any, net_state: Any) -> AgentPlayer:
-    """The agent as it plays in evaluation, for one world that somebody else steps."""
+    """The agent as it plays in evaluation, for one environment that somebody else steps."""
     seed = self._config.evaluation.seed
     return AgentPlayer(
       self._policy, self._temperature, self._history_length, self._spec, params, net_state, seed
     )
 
   def play(self, params: Any, net_state: Any, episode: int) -> Generator[PlayedStep, None, None]:
-    """Plays one episode, the one of that number in `run`; the world moves when the next step is asked for.
+    """Plays one episode, the one of that number in `run`; the environment moves when the next step is asked
+    for.
 
     Args:
       params, net_state: the network's.
@@ -211,7 +212,7 @@ def evaluation_planner(config: Config, num_simulations: int | None = None) -> Pl
 
 
 class _EpisodeSlots:
-  """B worlds that work through E episodes, each with its own seed; slots without work idle along."""
+  """B environments that work through E episodes, each with its own seed; slots without work idle along."""
 
   def __init__(
     self,
@@ -234,12 +235,12 @@ class _EpisodeSlots:
       env = RandomStarts(make_env(self._seed), evaluation.max_random_starts)
       return StepCap(env, evaluation.max_episode_steps)
 
-    self._worlds = [make_test_env() for _ in range(self.num_envs)]
+    self._envs = [make_test_env() for _ in range(self.num_envs)]
     self._opponents: list[Bot | None] = [None] * self.num_envs
-    # An episode is a function of its seed: a world made anew could not go on with it.
+    # An episode is a function of its seed: an environment made anew could not go on with it.
     timeout_s = config.workers.env_timeout_s
-    guard = WorldGuard(spec.name, range(self.num_envs), make=None, max_faults=1, timeout_s=timeout_s)
-    self._env = VectorEnvironment(self._worlds, next_seed=self._take_episode, guard=guard)
+    guard = EnvGuard(spec.name, range(self.num_envs), make=None, max_faults=1, timeout_s=timeout_s)
+    self._env = SyncVectorEnvironment(self._envs, next_seed=self._take_episode, guard=guard)
     self._returns = np.zeros(num_episodes, np.float64)
     self._lengths = np.zeros(num_episodes, np.int64)
     self._hashes = [hashlib.sha256() for _ in range(num_episodes)]
@@ -257,7 +258,7 @@ class _EpisodeSlots:
     self.timestep = self._env.reset()
 
   def close(self) -> None:
-    """Closes the worlds."""
+    """Closes the environments."""
     self._env.close()
 
   @property
@@ -276,7 +277,7 @@ class _EpisodeSlots:
     self._episode_of[slot] = self._next_episode
     self._next_episode += 1
     seed = self._seed + int(self._episode_of[slot])
-    self._opponents[slot] = make_opponent(self._config, self._spec, self._worlds[slot], seed)
+    self._opponents[slot] = make_opponent(self._config, self._spec, self._envs[slot], seed)
     return seed
 
   @property
@@ -324,7 +325,7 @@ class _EpisodeSlots:
     return math.nan if self.timestep.is_truncated[slot] else 0.0
 
   def played_step(self, thought: Thought, seat: int | None) -> PlayedStep:
-    """What the first slot's world shows now, and what was thought there."""
+    """What the first slot's environment shows now, and what was thought there."""
     step = self.timestep
     return PlayedStep(
       frame=step.frame[0],
@@ -343,7 +344,7 @@ class _EpisodeSlots:
     return 1.0 if self._spec.num_players == 1 else float(player_sign(mover, seat_of(episode)))
 
   def _note(self, slot: Any, action: Any, value: Any, probs: Any) -> None:
-    """Keeps what the slot's world shows now, and what was thought and done there."""
+    """Keeps what the slot's environment shows now, and what was thought and done there."""
     if self._record is None or len(self._record["frames"]) == self._max_frames:
       return
     if self._finished[0] and len(self._record["frames"]) > self._lengths[0]:
@@ -356,7 +357,7 @@ class _EpisodeSlots:
         self._record[name].append(np.array(item))
 
   def _keep(self, slot: int, episode: int) -> None:
-    """Keeps how the slot's world looks now, for the tiles."""
+    """Keeps how the slot's environment looks now, for the tiles."""
     step = self.timestep
     self._tiles.keep(
       episode,

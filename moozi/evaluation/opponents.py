@@ -20,7 +20,7 @@ def seat_of(episode: int) -> int:
 def make_opponent(config: Config, spec: EnvSpec, env: Environment, seed: int) -> Bot | None:
   """The rival of one episode in `env`; None with one player, and where the agent plays both seats.
 
-  Raises: UserError: the world has no such rival.
+  Raises: UserError: the environment has no such rival.
   """
   evaluation = config.evaluation
   if spec.num_players == 1 or evaluation.opponent == "self":
@@ -29,7 +29,7 @@ def make_opponent(config: Config, spec: EnvSpec, env: Environment, seed: int) ->
 
 
 def check_opponent(config: Config, spec: EnvSpec) -> None:
-  """Raises UserError where the run's world has no such rival as `evaluation.opponent`."""
+  """Raises UserError where the run's environment has no such rival as `evaluation.opponent`."""
   if spec.num_players == 2 and config.evaluation.opponent != "random":
     env = registry.make(config.env.name, config.evaluation.seed, is_testing=True, **config.env.kwargs)
     with contextlib.closing(env):
@@ -37,7 +37,7 @@ def check_opponent(config: Config, spec: EnvSpec) -> None:
 
 
 def check_players(config: Config, spec: EnvSpec) -> None:
-  """Raises UserError where a run's settings do not go with the players of its world.
+  """Raises UserError where a run's settings do not go with the players of its environment.
 
   Each frame is what the player to move may see: of two players who hide something from one another, the frame
   before the newest is the other's.

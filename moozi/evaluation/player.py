@@ -1,4 +1,4 @@
-"""The agent at one world, step by step."""
+"""The agent at one environment, step by step."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -26,13 +26,14 @@ class Thought(NamedTuple):
 
 
 class AgentPlayer:
-  """Sees every frame of one world in order, also where somebody else moves, and says what it would play.
+  """Sees every frame of one environment in order, also where somebody else moves, and says what it would
+  play.
 
   Args:
     policy: as `agent.policy.make_policy` makes one, jitted or not.
     temperature: what the policy is called with.
     history_length: frames of its history.
-    spec: the world's facts.
+    spec: the environment's facts.
     params, net_state: the network's.
     seed: of the search's noise, where it has any.
   """
@@ -53,10 +54,10 @@ class AgentPlayer:
     self._rng_key = jax.random.PRNGKey(seed)
 
   def think(self, timestep: BatchedTimeStep, forced: np.ndarray | None = None) -> Thought:
-    """What the agent says of the world's frame now.
+    """What the agent says of the environment's frame now.
 
     Args:
-      timestep: of one world; the one after the last that was thought about.
+      timestep: of one environment; the one after the last that was thought about.
       forced: [1] int32, the action that somebody else plays here, or -1; None is -1.
     """
     self._rng_key, key = jax.random.split(self._rng_key)

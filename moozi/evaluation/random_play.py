@@ -29,13 +29,13 @@ def random_returns(config: Config, num_episodes: int) -> np.ndarray:
 
 def _play(config: Config, env: Environment, num_episodes: int) -> np.ndarray:
   evaluation = config.evaluation
-  # A stream apart from those of the worlds and of the random starts, which follow from the same seed.
+  # A stream apart from those of the environments and of the random starts, which follow from the same seed.
   random = np.random.default_rng([evaluation.seed, 0x9A3D])
   returns = np.zeros(num_episodes)
   for episode in range(num_episodes):
     env.seed(evaluation.seed + episode)
-    opponent = make_opponent(config, env.world_spec, env, evaluation.seed + episode)
-    seat = seat_of(episode) if env.world_spec.num_players == 2 else 0
+    opponent = make_opponent(config, env.env_spec, env, evaluation.seed + episode)
+    seat = seat_of(episode) if env.env_spec.num_players == 2 else 0
     timestep = env.reset()
     for _ in range(evaluation.max_episode_steps):
       mask, mover = timestep.observation.legal_actions_mask, timestep.observation.to_play

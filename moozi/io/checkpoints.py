@@ -153,15 +153,17 @@ def read_checkpoint_info(path: Path, expected: Mapping[str, Any] | None = None) 
 
 
 def expected_of(config: Config, spec: EnvSpec) -> dict[str, Any]:
-  """What a manifest says of the algorithm, world and network it belongs to, and must say to fit them."""
+  """What a manifest says of the algorithm, environment and network it belongs to, and must say to fit
+  them.
+  """
   network = config.network.model_dump(mode="json")
   if config.algorithm == "ppo":
     network = config.ppo.network.model_dump(mode="json") | {"history_length": config.ppo.history_length}
     if not config.ppo.scale_frames:  # named where it is not what it always was
       network["scale_frames"] = False
-  # Whether something is hidden follows from the world's name, and older manifests do not say.
-  world = {key: value for key, value in spec.to_dict().items() if key != "is_perfect_information"}
-  return {"algorithm": config.algorithm, "spec": world, "network": network}
+  # Whether something is hidden follows from the environment's name, and older manifests do not say.
+  env = {key: value for key, value in spec.to_dict().items() if key != "is_perfect_information"}
+  return {"algorithm": config.algorithm, "spec": env, "network": network}
 
 
 def describe_run(config: Config, spec: EnvSpec) -> dict[str, Any]:

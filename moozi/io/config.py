@@ -2,6 +2,7 @@
 
 import difflib
 import json
+import logging
 import types
 import typing
 from collections.abc import Mapping, Sequence
@@ -16,7 +17,11 @@ from moozi.core.config import Config, Section
 from moozi.core.errors import UserError
 from moozi.io.yaml_files import dump_yaml, parse_yaml, read_yaml, write_text
 
+_log = logging.getLogger("moozi.config")
+
 BASE_KEY = "base"
+# Old and new names of `section.key`; the old ones are accepted for one release.
+RENAMED_KEYS = {"reanalyze.way": "reanalyze.mode"}
 
 
 def load_config(path: str | Path | None, overrides: Sequence[str] = ()) -> Config:
@@ -61,6 +66,7 @@ def config_from_dict(data: Mapping[str, Any], where: str | None = None) -> Confi
   Raises: UserError: unknown key (with the nearest known one), wrong type, out of range.
   """
   prefix = f"{where}: " if where else ""
+  data = _with_new_names(data, prefix)
   try:
     # Strict mode takes no "16" for 16 and no true for 1; from JSON it takes a list for a tuple.
     whole = _over_defaults(_without_empty_sections(data, Config), config_to_dict(Config()), Config)
@@ -69,6 +75,24 @@ def config_from_dict(data: Mapping[str, Any], where: str | None = None) -> Confi
     raise UserError(prefix + _describe(e)) from None
   except TypeError as e:
     raise UserError(f"{prefix}{e}: only plain values are allowed") from None
+
+
+def _with_new_names(data: Mapping[str, Any], prefix: str) -> Mapping[str, Any]:
+  """The data with renamed keys under their new names.
+
+  Raises: UserError: both names of a key are set.
+  """
+  out = dict(data)
+  for old, new in RENAMED_KEYS.items():
+    (section, old_name), new_name = old.split("."), new.rpartition(".")[2]
+    values = out.get(section)
+    if not isinstance(values, Mapping) or old_name not in values:
+      continue
+    if new_name in values:
+      raise UserError(f"{prefix}{old}: was renamed to {new}, which is set too; remove {old}")
+    _log.warning("%s%s was renamed to %s; the old name is accepted until version 0.3", prefix, old, new)
+    out[section] = {(new_name if name == old_name else name): value for name, value in values.items()}
+  return out
 
 
 def config_to_dict(config: Config) -> dict[str, Any]:

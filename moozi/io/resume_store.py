@@ -1,6 +1,6 @@
 """What a run needs beside its training state to go on: `resume/`, a folder for each of the last checkpoints.
 
-resume/step_000012345/   counters, priorities, worlds and random state (the format of a checkpoint)
+resume/step_000012345/   counters, priorities, environments and random state (the format of a checkpoint)
 resume/blocks/           replay's steps, in files that several of those folders share
 
 A block is written once and named by its content; a folder's manifest lists those that belong to it, with

@@ -237,7 +237,8 @@ class RunDirectory:
   def trained_s_at_end(self, env_steps: int, learner_steps: int) -> float | None:
     """Seconds that a run trained which came to its own end there.
 
-    Returns: None where it did not: it was stopped or killed before its last evaluation was made (or a world
+    Returns: None where it did not: it was stopped or killed before its last evaluation was made (or an
+      environment
       had failed in it), it has gone on since, or its summary is none.
     """
     try:

@@ -54,12 +54,12 @@ class TrajectoryWriter:
 
   Args:
     directory: made where it is not there. What an earlier writer left is continued.
-    spec: the world's facts.
+    spec: the environment's facts.
     env_steps: steps of the run so far: files with steps after it are removed, and where there are none the
       first file begins there. None keeps all.
     state: of the run's writer at that moment, which knows better how far its files went; None: there is none.
 
-  Raises: UserError: what is in the folder cannot be continued: damaged, or of another world.
+  Raises: UserError: what is in the folder cannot be continued: damaged, or of another environment.
   """
 
   def __init__(
@@ -71,7 +71,7 @@ class TrajectoryWriter:
       leftover.unlink()
     if state:
       env_steps = int(state["stop"])
-    self._env_steps, self._next_index = self._take_up(env_steps)
+    self._env_steps, self._next_index = self._restore(env_steps)
     self._begin_waiting([])
     # Lanes that have lost steps: their next one begins anew.
     self._with_gap: set[int] = {int(lane) for lane in state["with_gap"]} if state else set()
@@ -176,7 +176,7 @@ class TrajectoryWriter:
         self._begin_waiting([])
       raise
 
-  def _take_up(self, env_steps: int | None) -> tuple[int, dict[int, int]]:
+  def _restore(self, env_steps: int | None) -> tuple[int, dict[int, int]]:
     """Removes what lies after `env_steps`; the steps there are, and each lane's next index."""
     paths = sorted(p for p in self._directory.iterdir() if _NAME.fullmatch(p.name))
     for path in reversed(paths):
@@ -195,7 +195,7 @@ class TrajectoryStore:
 
   Attributes:
     path: as it was given.
-    spec: the world's facts.
+    spec: the environment's facts.
     files: in order; at least one.
   """
 
@@ -244,11 +244,11 @@ def open_trajectories(
 
   Args:
     path: of it.
-    spec: the world they must be of; None takes any.
+    spec: the environment they must be of; None takes any.
     max_env_steps: leave out files with steps after this one.
 
   Raises: UserError: no such folder, none in it, a file that is none of ours, cut or altered, a file missing
-    between others, another world.
+    between others, another environment.
   """
   files = [read_header(p) for p in _paths(path)]
   if max_env_steps is not None:

@@ -2,7 +2,7 @@
 
     8 bytes    "MZTRAJ1\n"
     4 bytes    length of the header, little-endian
-    header     JSON: the world's spec, the version, which steps of which lanes, the columns
+    header     JSON: the environment's spec, the version, which steps of which lanes, the columns
     columns    one after another, each compressed by itself with zlib
     32 bytes   SHA-256 of all that is before
 
@@ -38,7 +38,8 @@ _MAX_HEADER_BYTES = 16 << 20
 _MAX_STEPS_BYTES = 1 << 30
 _LEVEL = 6
 
-# Flags and the mask as bits, as the frames of worlds that show booleans; the discount follows from the flags.
+# Flags and the mask as bits, as the frames of environments that show booleans; the discount follows from the
+# flags.
 _BITS = ("is_first", "is_last", "is_truncated")
 _PLANES = ("frame", "legal_actions_mask")
 _NUMBERS = {
@@ -71,7 +72,7 @@ class TrajectoryFile:
   Attributes:
     path: of the file.
     env_steps: (start, stop), of the run before this file and with it; some of its steps may be in no file.
-    spec: the world's facts.
+    spec: the environment's facts.
     version: of moozi, that wrote it.
     spans: which steps of which lanes it holds, in the order in which they lie.
     num_bytes: of the file.
@@ -96,7 +97,7 @@ def encode_file(
   """The bytes of one file.
 
   Args:
-    spec: the world's facts.
+    spec: the environment's facts.
     env_steps: (start, stop) over all lanes.
     lanes: by lane, the index of its first step here and its steps [T, …].
   """

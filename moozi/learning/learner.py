@@ -16,7 +16,7 @@ from moozi.core.histogram import Histogram, histogram_of
 from moozi.core.pytree import record
 from moozi.core.records import TrainTarget
 from moozi.core.spec import EnvSpec
-from moozi.learning.non_finite import SkippedUpdates
+from moozi.learning.non_finite import NonFiniteGuard
 from moozi.nn.model import Model
 
 
@@ -35,7 +35,7 @@ class Learner:
   Args:
     model: the network.
     config: the run's configuration.
-    spec: the world's facts.
+    spec: the environment's facts.
     seed: of the initial parameters.
   """
 
@@ -44,7 +44,7 @@ class Learner:
     self._target_update_period = config.learner.target_update_period
     self._update_many = make_update_many(model, config, spec)
     limit = config.learner.max_skipped_updates
-    self._skipped = SkippedUpdates(TERMS, limit, f"learner.max_skipped_updates={limit}")
+    self._skipped = NonFiniteGuard(TERMS, limit, f"learner.max_skipped_updates={limit}")
     self._tells_parameters = config.logging.parameter_histograms
 
   @property
@@ -119,7 +119,7 @@ class Learner:
 
   def set_state(self, state: TrainingState) -> None:
     """Goes on from a TrainingState in NumPy."""
-    self._skipped.begin_anew()
+    self._skipped.reset()
     # Copied, since the update donates its buffers and must not donate the caller's.
     self._state = jax.tree_util.tree_map(lambda x: jnp.array(x, copy=True), state)
 

@@ -11,7 +11,7 @@ from moozi.core.errors import NotFiniteError
 _log = logging.getLogger("moozi.learner")
 
 
-class SkippedUpdates:
+class NonFiniteGuard:
   """Counts updates that were skipped, by the term that was not finite.
 
   Args:
@@ -24,7 +24,7 @@ class SkippedUpdates:
     self._terms, self._limit, self._bound = terms, limit, bound
     self._in_a_row = 0
 
-  def begin_anew(self) -> None:
+  def reset(self) -> None:
     """None were skipped in a row so far."""
     self._in_a_row = 0
 

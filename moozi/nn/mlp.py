@@ -1,4 +1,4 @@
-"""The MLP network: for worlds that are vectors, or small enough to be read as one."""
+"""The MLP network: for environments that are vectors, or small enough to be read as one."""
 
 from typing import Any
 

@@ -49,7 +49,7 @@ class Model:
   Attributes:
     init: (rng_key, stacked_history [B, H, W, Ch]) → (params, net_state).
     root_inference: (params, net_state, stacked_history, is_training) → (ModelOutput, net_state).
-    trans_inference: (params, net_state, hidden_state, action [B] int32, is_training) → (ModelOutput,
+    recurrent_inference: (params, net_state, hidden_state, action [B] int32, is_training) → (ModelOutput,
       net_state).
     project: (params, net_state, hidden_state, is_training) → (projected, net_state); projected is
       shaped like the hidden state.
@@ -60,7 +60,7 @@ class Model:
 
   init: Callable[..., tuple[Params, NetState]]
   root_inference: Callable[..., tuple[ModelOutput, NetState]]
-  trans_inference: Callable[..., tuple[ModelOutput, NetState]]
+  recurrent_inference: Callable[..., tuple[ModelOutput, NetState]]
   project: Callable[..., tuple[Array, NetState]]
   represent: Callable[..., tuple[Array, NetState]]
   num_actions: int
@@ -70,12 +70,12 @@ class Model:
 def make_model(
   config: NetworkConfig, spec: EnvSpec, history_length: int, transform: ScalarTransform
 ) -> Model:
-  """The network that `config.kind` names, for the world of `spec`.
+  """The network that `config.kind` names, for the environment of `spec`.
 
   Args:
     config: kind, norm and sizes. `mlp` and `conv_latent` read latent_size, head_size, num_dynamics_blocks (at
       least one is made) and num_prediction_blocks; `resnet` reads all but latent_size.
-    spec: the world's; gives the frame's shape and A.
+    spec: the environment's; gives the frame's shape and A.
     history_length: L; the stacked history has L·(C + A) channels.
     transform: gives S.
 
@@ -99,7 +99,7 @@ def make_model(
     _check_shape(stacked_history, input_shape)
     return root_fn(params, net_state, None, stacked_history, is_training)
 
-  def trans_inference(
+  def recurrent_inference(
     params: Params, net_state: NetState, hidden_state: Array, action: Array, is_training: bool
   ) -> tuple[ModelOutput, NetState]:
     return trans_fn(params, net_state, None, hidden_state, action, is_training)
@@ -118,7 +118,7 @@ def make_model(
   return Model(
     init=init,
     root_inference=root_inference,
-    trans_inference=trans_inference,
+    recurrent_inference=recurrent_inference,
     project=project,
     represent=represent,
     num_actions=spec.num_actions,

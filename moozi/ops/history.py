@@ -13,7 +13,7 @@ Array = Any
 
 @record
 class HistoryState:
-  """The last L frames and actions of B worlds, oldest first.
+  """The last L frames and actions of B environments, oldest first.
 
   Attributes:
     frames: [B, L, H, W, C] of the spec's dtype: o_{t-L+1} … o_t; zero before the episode's start.

@@ -15,11 +15,11 @@ from moozi.core.reanalyze_config import ReanalyzeConfig
 from moozi.core.records import RootSpan, SearchRoots, TrainTarget, TrajectorySample
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
 from moozi.ops.sampling import importance_ratio
-from moozi.replay.reanalyze_queue import RootChooser
+from moozi.replay.reanalyze_queue import ReanalyzeQueue
 from moozi.replay.sampling import make_sampler
 from moozi.replay.stats import replay_histograms, replay_stats
 from moozi.replay.storage import LaneStorage
-from moozi.replay.validation import Refusals, Taken
+from moozi.replay.validation import AddResult, Refusals
 
 _SAMPLINGS = ("uniform", "proportional", "rank")
 _WORD = (1 << 64) - 1
@@ -70,7 +70,7 @@ class ReplayBuffer:
       )
     self._delta = np.zeros(self._storage.size, np.float32)
     self._sampler = make_sampler(config, self._storage, self._delta)
-    self._roots = RootChooser(self._storage, self._delta)
+    self._roots = ReanalyzeQueue(self._storage, self._delta)
     self._rng = np.random.Generator(np.random.PCG64(seed))
     # Lanes that wait for an episode's first step: what follows their newest step did not come, or is none.
     self._waits = np.ones(num_lanes, np.bool_)
@@ -127,7 +127,7 @@ class ReplayBuffer:
     """Whether training may start: `min_steps_to_learn` are stored, and a batch's worth is eligible."""
     return self.num_steps >= self._config.min_steps_to_learn and self.num_eligible >= batch_size
 
-  def take(self, segment: TrajectorySample, first_lane: int, num_lanes: int, num_steps: int) -> Taken:
+  def take(self, segment: TrajectorySample, first_lane: int, num_lanes: int, num_steps: int) -> AddResult:
     """`add` for what may be broken: a bad segment is refused whole, and changes nothing that is stored.
 
     It leaves a gap in its lanes: no history, return or unroll may reach over it. So each lane drops what
@@ -149,12 +149,12 @@ class ReplayBuffer:
       self._counters["refused_segments"] += 1
       self._counters["lost_steps"] += num_steps
       self._refusals.add(first_lane // num_lanes, str(error))
-      return Taken(num_lost=num_steps, refused=str(error))
+      return AddResult(num_lost=num_steps, refused=str(error))
     self._refusals.end(first_lane // num_lanes)
     is_first = np.asarray(segment.is_first)
     if not (self._waits[lane] & ~is_first[0]).any():
       self.add(segment, first_lane)
-      return Taken(num_lost=0)
+      return AddResult(num_lost=0)
     # The first step of each lane that is stored; T where none is.
     begin = np.where(
       self._waits[lane], np.where(is_first.any(axis=0), is_first.argmax(axis=0), len(is_first)), 0
@@ -163,7 +163,7 @@ class ReplayBuffer:
       self.add(map_fields(lambda x, i=i: x[begin[i] :, i : i + 1], segment), first_lane + int(i))
     num_lost = int(begin.sum())
     self._counters["lost_steps"] += num_lost
-    return Taken(num_lost=num_lost)
+    return AddResult(num_lost=num_lost)
 
   def _lanes(self, first_lane: int, num_lanes: int) -> np.ndarray:
     if first_lane < 0 or first_lane + num_lanes > self.num_lanes:
@@ -305,14 +305,14 @@ class ReplayBuffer:
     return int(slot.size)
 
   def positions(self, config: ReanalyzeConfig, version: int) -> SearchRoots | list[RootSpan]:
-    """Up to `config.batch_size` positions to search again, in the form of `config.way`; see RootChooser.
+    """Up to `config.batch_size` positions to search again, in the form of `config.mode`; see ReanalyzeQueue.
 
     Args:
       config: which first, how many, in which form.
       version: learner step of the parameters that will search.
     """
     slot = self._roots.choose(config.batch_size, config.order, version)
-    return self._roots.gather(slot) if config.way == "gather" else self._roots.spans(slot)
+    return self._roots.gather(slot) if config.mode == "gather" else self._roots.spans(slot)
 
   def stored_range(self, lane: int) -> tuple[int, int]:
     """(first, stop) index of the steps of a lane that are stored now."""

@@ -15,7 +15,7 @@ from moozi.core.records import RootSpan, SearchRoots, TrainTarget, TrajectorySam
 from moozi.core.seeds import child_seed
 from moozi.core.spec import EnvSpec
 from moozi.replay.buffer import AddStats, ReplayBuffer
-from moozi.replay.validation import Taken, stretches
+from moozi.replay.validation import AddResult, stretches
 
 # Stored steps were acted and searched in another run, before this one's first update.
 _BEFORE = -1
@@ -43,7 +43,7 @@ def make_replay(
 
   Args:
     config: the run's configuration.
-    spec: the world's facts.
+    spec: the environment's facts.
     stored: steps by lane of the trajectories on disk; None: there are none.
 
   Raises: UserError: there is no memory for them.
@@ -69,7 +69,7 @@ class MixedReplay:
   Args:
     acted: for what is acted.
     config: the run's configuration.
-    spec: the world's facts.
+    spec: the environment's facts.
     stored: steps by lane; room is made for all of them.
   """
 
@@ -94,7 +94,7 @@ class MixedReplay:
     """Appends what was acted; see ReplayBuffer."""
     return self.acted.add(segment, first_lane)
 
-  def take(self, segment: TrajectorySample, first_lane: int, num_lanes: int, num_steps: int) -> Taken:
+  def take(self, segment: TrajectorySample, first_lane: int, num_lanes: int, num_steps: int) -> AddResult:
     """Appends what was acted, or refuses it; see ReplayBuffer."""
     return self.acted.take(segment, first_lane, num_lanes, num_steps)
 

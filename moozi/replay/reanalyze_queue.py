@@ -11,7 +11,7 @@ _POOL_CALLS = 16
 _ORDERS = ("oldest", "priority")
 
 
-class RootChooser:
+class ReanalyzeQueue:
   """Chooses positions for reanalyze, and gathers them out of the lanes.
 
   A position can be searched again while the L steps before it are kept (or never were), also one so new that

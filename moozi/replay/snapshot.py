@@ -67,7 +67,7 @@ def restore(replay: ReplayBuffer | MixedReplay, snapshot: ReplaySnapshot) -> int
   anew, lane after lane, with new priorities. Stored steps may be there or come later.
 
   Returns: steps that were in the snapshot and are not in the buffer.
-  Raises: ValueError: a block is missing, or a snapshot of another world.
+  Raises: ValueError: a block is missing, or a snapshot of another environment.
   """
   if isinstance(replay, MixedReplay):
     replay.set_stored_state(part(snapshot.head, _STORED))
@@ -78,7 +78,7 @@ def restore(replay: ReplayBuffer | MixedReplay, snapshot: ReplaySnapshot) -> int
     replay.set_state(state)
     replay.storage.generations[:] = snapshot.generations
     return 0
-  return _lay_anew(replay, state, old)
+  return _repack(replay, state, old)
 
 
 def _shape_of(head: State) -> tuple[int, int, int]:
@@ -106,7 +106,7 @@ def _rings(snapshot: ReplaySnapshot, spec: EnvSpec) -> State:
   return {_RINGS + name: np.concatenate([block[name] for block in parts], axis=1) for name in sorted(names)}
 
 
-def _lay_anew(replay: ReplayBuffer, state: State, old: tuple[int, int, int]) -> int:
+def _repack(replay: ReplayBuffer, state: State, old: tuple[int, int, int]) -> int:
   num_lanes, lane_capacity, _ = old
   # Nothing is sampled from it: the shortest reach lets any old capacity pass.
   targets = TargetsConfig(history_length=1, unroll_steps=1, n_step=1)

@@ -29,7 +29,7 @@ _DTYPES = {
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Taken:
+class AddResult:
   """What became of a segment at the door.
 
   Attributes:
@@ -86,7 +86,7 @@ def check_segment(segment: TrajectorySample, spec: EnvSpec, num_lanes: int | Non
 
   Args:
     segment: what a worker sent.
-    spec: the world's facts.
+    spec: the environment's facts.
     num_lanes: B must be this; None takes any.
   """
   shape = np.shape(segment.last_reward)

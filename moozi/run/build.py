@@ -16,7 +16,7 @@ from moozi.core.seeds import child_seed
 from moozi.core.spec import EnvSpec
 from moozi.envs import registry
 from moozi.envs.environment import Environment
-from moozi.envs.vector import make_vector, world_seeds
+from moozi.envs.vector import env_seeds, make_vector
 from moozi.evaluation.evaluator import Evaluator, evaluation_planner
 from moozi.learning.learner import Learner
 from moozi.nn.model import Model, make_model
@@ -27,9 +27,9 @@ from moozi.replay.mixture import MixedReplay, StoredTrajectories, add_stored, ma
 from moozi.run.state import RunState
 
 
-def world_spec(config: Config) -> EnvSpec:
-  """The facts of the run's world."""
-  return registry.world_spec(config.env.name, **config.env.kwargs)
+def env_spec(config: Config) -> EnvSpec:
+  """The facts of the run's environment."""
+  return registry.env_spec(config.env.name, **config.env.kwargs)
 
 
 def build_model(config: Config, spec: EnvSpec) -> Model:
@@ -56,24 +56,24 @@ def training_state_template(config: Config, spec: EnvSpec) -> TrainingState:
 def build_collector(
   config: Config, spec: EnvSpec, worker: int, began_at: int = 0
 ) -> TrajectoryCollector | RolloutCollector:
-  """The work of training worker number `worker`: a compiled rollout where the world is written in JAX.
+  """The work of training worker number `worker`: a compiled rollout where the environment is written in JAX.
 
   One that takes another's place in the course of a run has other games: `began_at`, the run's environment
   steps then, is part of its seeds.
 
-  Raises: UserError: a compiled rollout is asked for, and the world is not written in JAX.
+  Raises: UserError: a compiled rollout is asked for, and the environment is not written in JAX.
   """
   num_envs, env_seed = config.workers.num_envs, child_seed(config.seed, "training_env", worker, began_at)
   seed = child_seed(config.seed, "training_search", worker, began_at)
   model = build_model(config, spec)
-  world = registry.make_jax_world(config.env.name, **config.env.kwargs)
+  world = registry.make_jax_env(config.env.name, **config.env.kwargs)
   if config.workers.rollout == "scan" and world is None:
     raise UserError(
       f"workers.rollout=scan: {config.env.name} is not written in JAX; allowed for it are auto and step"
     )
   workers = config.workers
   if workers.rollout != "step" and world is not None and not workers.max_random_starts:
-    seeds = world_seeds(num_envs, env_seed)
+    seeds = env_seeds(num_envs, env_seed)
     return RolloutCollector(model, config, config.planners.train, world, seeds, seed)
   env = make_vector(
     config.env.name,
@@ -92,11 +92,11 @@ def build_evaluator(config: Config, spec: EnvSpec, num_simulations: int | None =
   planner = evaluation_planner(config, num_simulations)
   policy = make_policy(build_model(config, spec), planner, config.targets, spec)
   temperature = temperature_at(planner.temperature, 0)
-  return Evaluator(policy, temperature, config.targets.history_length, config, spec, make_test_world(config))
+  return Evaluator(policy, temperature, config.targets.history_length, config, spec, make_test_env(config))
 
 
-def make_test_world(config: Config) -> Callable[[int], Environment]:
-  """Makes the run's world, as it is tested on, from a seed."""
+def make_test_env(config: Config) -> Callable[[int], Environment]:
+  """Makes the run's environment, as it is tested on, from a seed."""
   return lambda seed: registry.make(config.env.name, seed, is_testing=True, **config.env.kwargs)
 
 
@@ -120,8 +120,8 @@ class Collectors:
 
   Attributes:
     workers: one for each.
-    began_at: environment steps of the run when their worlds began, which their seeds follow from.
-    told: what to tell of worlds that could not be taken back.
+    began_at: environment steps of the run when their environments began, which their seeds follow from.
+    told: what to tell of environments that could not be taken back.
   """
 
   workers: list[TrajectoryCollector | RolloutCollector]
@@ -129,7 +129,7 @@ class Collectors:
   told: str = ""
 
   def close(self) -> None:
-    """Closes their worlds."""
+    """Closes their environments."""
     for worker in self.workers:
       worker.close()
 
@@ -147,11 +147,11 @@ def build_collectors(config: Config, spec: EnvSpec, state: RunState | None) -> C
   try:
     num_new = sum(worker.set_state(own) for worker, own in zip(workers, state.collectors, strict=True))
   except ValueError:
-    # Other workers or worlds than before. Their games are others than those of the run's first steps.
+    # Other workers or environments than before. Their games are others than those of the run's first steps.
     Collectors(workers).close()
     began_at = int(state.progress["pacer/env_steps"])
-    return Collectors(build_all(began_at), began_at, "; new games begin in all worlds")
-  told = f"; new games begin in {num_new} worlds that cannot be taken back" if num_new else ""
+    return Collectors(build_all(began_at), began_at, "; new games begin in all environments")
+  told = f"; new games begin in {num_new} environments that cannot be taken back" if num_new else ""
   return Collectors(workers, began_at, told)
 
 

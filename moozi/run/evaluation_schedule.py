@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from moozi.core.config import EvaluationConfig
-from moozi.core.errors import WorldError
+from moozi.core.errors import EnvError
 from moozi.core.flat_state import State, part, prefixed
 from moozi.evaluation.evaluator import EvaluationResult
 from moozi.run.events import Evaluated, Event, Faulted, StateReady
@@ -42,7 +42,7 @@ class Evaluations:
 
   def tell(
     self,
-    outcome: EvaluationResult | WorldError | None,
+    outcome: EvaluationResult | EnvError | None,
     is_final: bool,
     get_training: Callable[[], Any],
   ) -> list[Event]:
@@ -60,7 +60,7 @@ class Evaluations:
         self.repeat()
       return []
     self._has_final = self._has_final or is_final
-    if isinstance(outcome, WorldError):
+    if isinstance(outcome, EnvError):
       message = f"testing_worker: no evaluation: {outcome}"
       return [Faulted(**self._counters(), counts={"env_errors": 1}, message=message)]
     events: list[Event] = [Evaluated(**self._counters(), result=outcome, is_final=is_final)]

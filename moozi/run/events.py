@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from moozi.core.actor_report import WorkReport
+from moozi.core.actor_report import ActorReport
 from moozi.core.histogram import Histogram
 from moozi.core.records import TrajectorySample
 from moozi.run.state import RunState
@@ -14,7 +14,7 @@ from moozi.run.state import RunState
 # What can go wrong while the run goes on. `faults/<kind>` in an event's metrics is a number of new ones.
 FAULTS = (
   "skipped_updates",
-  "went_back",
+  "rollbacks",
   "refused_segments",
   "lost_steps",
   "dropped_steps",
@@ -92,14 +92,14 @@ class Updated(Event):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Worked(Event):
+class ActorReports(Event):
   """What actors did since the last time, by name; those in the midst of something tell it when it is done."""
 
-  reports: Mapping[str, WorkReport]
+  reports: Mapping[str, ActorReport]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Spread(Event):
+class Histograms(Event):
   """How figures are spread that a mean says too little of, by name."""
 
   histograms: Mapping[str, Histogram]

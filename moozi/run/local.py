@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from moozi.core.actor_report import REPLAY, SEARCHER, SERVER, TESTER, WORKER
+from moozi.core.actor_report import REANALYZE_WORKER, REPLAY, SERVER, TESTER, WORKER
 from moozi.core.config import Config
-from moozi.core.errors import NotFiniteError, WorldError
+from moozi.core.errors import EnvError, NotFiniteError
 from moozi.core.flat_state import State, part, prefixed
 from moozi.core.pytree import fields_of
 from moozi.core.spec import EnvSpec
@@ -25,19 +25,19 @@ from moozi.run.build import Collectors
 from moozi.run.evaluation_schedule import Evaluations
 from moozi.run.events import (
   Acted,
+  ActorReports,
   Collected,
   Event,
   Faulted,
   Finished,
+  Histograms,
   Reanalyzed,
-  Spread,
   Started,
   StateReady,
   Updated,
-  Worked,
 )
 from moozi.run.pacing import Pacer
-from moozi.run.rollback import WayBack
+from moozi.run.rollback import Rollback
 from moozi.run.schedules import CheckpointSchedule, Every, reason_to_end
 from moozi.run.state import RunState
 from moozi.run.work_log import LocalWork
@@ -56,7 +56,7 @@ def run(
 
   Args:
     config: the run's configuration. `runtime` and `ray` are not read.
-    spec: the world's facts.
+    spec: the environment's facts.
     should_stop: asked between steps; true ends the run with a last checkpoint.
     state: go on from here, to the bit; without its progress a new run begins with its training state.
     saved_blocks: generations of the blocks of replay that need not come with the next StateReady.
@@ -98,13 +98,13 @@ class _Loop:
     progress = {} if state is None else state.progress
     self._evaluations = Evaluations(config.evaluation, self._counters, progress)
     if state is not None:
-      self._take_up(state)
+      self._restore(state)
     self._checkpoints = CheckpointSchedule(config.checkpoint, self._wall_s(), self._pacer.env_steps)
-    self._learner_steps, self._way_back = self._learner.learner_step, WayBack(latest)
+    self._learner_steps, self._rollback = self._learner.learner_step, Rollback(latest)
     self._spreads = Every(config.logging.histogram_period, start=self._learner_steps)
     self._with_gap: set[int] = set()  # workers whose last segment replay did not take whole
 
-  def _take_up(self, state: RunState) -> None:
+  def _restore(self, state: RunState) -> None:
     self._learner.set_state(state.training)
     if state.progress:
       self._pacer.set_state(part(state.progress, "pacer"))
@@ -133,12 +133,12 @@ class _Loop:
         self._pacer.pass_steps(can_sample)
       yield from self._reanalyze(can_sample)
       yield from self._learn(can_sample)
-      yield Worked(**self._counters(), reports=self._work.reports())
+      yield ActorReports(**self._counters(), reports=self._work.reports())
 
     yield self._whole_state(is_final=True)
     if reason != "stopped":
       yield from self._evaluate(self._config.evaluation.final_episodes, is_final=True)
-      yield Worked(**self._counters(), reports=self._work.reports())
+      yield ActorReports(**self._counters(), reports=self._work.reports())
       reason = self._evaluations.reason_at_end(reason)
     yield Finished(**self._counters(), reason=reason, sample_reuse=self._pacer.sample_reuse)
 
@@ -153,9 +153,9 @@ class _Loop:
         with self._work.doing(f"{WORKER}_{index}", "segment"):
           segment, acted = worker.run(self._pacer.env_steps)
       except Exception:
-        # Its worlds stand amid a segment that is lost: whoever goes on from here begins new games.
+        # Its environments stand amid a segment that is lost: whoever goes on from here begins new games.
         if self._pacer.env_steps:
-          yield self._whole_state(is_final=True, has_worlds=False)
+          yield self._whole_state(is_final=True, has_envs=False)
         raise
       self._pacer.ask_act(acted.num_steps)
       with self._work.doing(REPLAY, "add"):
@@ -169,7 +169,7 @@ class _Loop:
         staleness=self._learner_steps - acted.version,
       )
       if taken.refused is not None:
-        worker.begin_anew()  # replay waits for an episode's first step, and a good agent's may never end
+        worker.reset()  # replay waits for an episode's first step, and a good agent's may never end
       if taken.num_lost:
         yield Faulted(**self._counters(), counts=taken.faults, message=taken.describe(index))
       elif self._config.trajectories.save:
@@ -186,7 +186,7 @@ class _Loop:
         reanalyzer.set_parameters(*self._learner.target_parameters())
       with self._work.doing(REPLAY, "positions"):
         positions = self._replay.positions(self._config.reanalyze, reanalyzer.version)
-      with self._work.doing(f"{SEARCHER}_0", "reanalyze"):
+      with self._work.doing(f"{REANALYZE_WORKER}_0", "reanalyze"):
         searched, metrics = reanalyzer.run(positions)
       with self._work.doing(REPLAY, "write back"):
         self._replay.write_back(**fields_of(searched))
@@ -222,11 +222,11 @@ class _Loop:
       )
       if self._spreads.is_due(self._learner_steps):
         histograms = self._replay.histograms() | self._learner.histograms()
-        yield Spread(**self._counters(), histograms=histograms)
+        yield Histograms(**self._counters(), histograms=histograms)
 
   def _go_back(self, error: NotFiniteError) -> Faulted:
     self._pacer.undo_learn()
-    back = self._way_back.take(error, self._learner.learner_step)
+    back = self._rollback.take(error, self._learner.learner_step)
     self._learner_steps = self._learner.learner_step
     self._learner.set_state(back.training)
     if self._reanalyzer is not None:
@@ -235,7 +235,7 @@ class _Loop:
 
   def _evaluate(self, num_episodes: int, is_final: bool) -> Iterator[Event]:
     params, net_state, version = self._learner.parameters()
-    outcome: EvaluationResult | WorldError | None
+    outcome: EvaluationResult | EnvError | None
     try:
       with self._work.doing(TESTER, "evaluation"):
         outcome = self._evaluator.run(
@@ -247,11 +247,11 @@ class _Loop:
           record=self._config.evaluation.gif,
           should_stop=self._should_stop,
         )
-    except WorldError as error:
+    except EnvError as error:
       outcome = error
     yield from self._evaluations.tell(outcome, is_final, self._learner.get_state)
 
-  def _whole_state(self, is_final: bool, has_worlds: bool = True) -> StateReady:
+  def _whole_state(self, is_final: bool, has_envs: bool = True) -> StateReady:
     progress: State = {"worlds_began_at": self._collectors.began_at, "wall_s": self._wall_s()}
     progress |= prefixed("pacer", self._pacer.get_state())
     progress |= self._evaluations.get_state()
@@ -261,8 +261,8 @@ class _Loop:
       training = self._learner.get_state()
     with self._work.doing(REPLAY, "checkpoint"):
       snapshot = replay_snapshot.take(self._replay, self._saved_blocks())
-    worlds = tuple(worker.get_state() for worker in self._collectors.workers) if has_worlds else ()
-    state = RunState(training=training, progress=progress, replay=snapshot, collectors=worlds)
+    envs = tuple(worker.get_state() for worker in self._collectors.workers) if has_envs else ()
+    state = RunState(training=training, progress=progress, replay=snapshot, collectors=envs)
     return StateReady(**self._counters(), state=state, is_final=is_final)
 
   def _reason_to_end(self) -> str | None:

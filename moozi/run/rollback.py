@@ -12,7 +12,7 @@ from moozi.run.state import RunState
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class WentBack:
+class RollbackState:
   """What a run goes on with.
 
   Attributes:
@@ -27,10 +27,10 @@ class WentBack:
 
   def told(self, lost_updates: int) -> dict[str, Any]:
     """`counts` and `message` of a Faulted."""
-    return {"counts": {"went_back": 1, "lost_updates": lost_updates}, "message": self.message}
+    return {"counts": {"rollbacks": 1, "lost_updates": lost_updates}, "message": self.message}
 
 
-class WayBack:
+class Rollback:
   """Once in a run: parameters that give nothing but NaN make room for those of the last checkpoint.
 
   Args:
@@ -40,7 +40,7 @@ class WayBack:
   def __init__(self, latest: Callable[[], RunState | None]) -> None:
     self._latest, self._is_taken = latest, False
 
-  def take(self, error: NotFiniteError, learner_steps: int) -> WentBack:
+  def take(self, error: NotFiniteError, learner_steps: int) -> RollbackState:
     """What to go on with, its learner step moved on to `learner_steps`.
 
     Raises: NotFiniteError: `error`, where there is no way back (any more).
@@ -52,4 +52,4 @@ class WayBack:
     found = int(before.training.learner_step)
     message = f"{error}; the parameters are those of learner step {found:,} again"
     training = replace(before.training, learner_step=np.int32(learner_steps))
-    return WentBack(training=training, found=found, message=message)
+    return RollbackState(training=training, found=found, message=message)

@@ -8,7 +8,16 @@ import resource
 import time
 from collections.abc import Callable, Iterator, Mapping
 
-from moozi.core.actor_report import REPLAY, SEARCHER, SERVER, TESTER, WORKER, Span, Stretch, WorkReport
+from moozi.core.actor_report import (
+  REANALYZE_WORKER,
+  REPLAY,
+  SERVER,
+  TESTER,
+  WORKER,
+  ActorReport,
+  Span,
+  Stretch,
+)
 from moozi.core.config import Config
 
 Clock = Callable[[], float]
@@ -46,7 +55,7 @@ class WorkLog:
           self._whole_since_s = self._spans.popleft().end_s
         self._spans.append(Span(name, start_s, end_s))
 
-  def report(self, keeps_spans: bool, memory_mib: float | None = None) -> WorkReport:
+  def report(self, keeps_spans: bool, memory_mib: float | None = None) -> ActorReport:
     """What was done since the last report; the next one begins here.
 
     Args:
@@ -57,7 +66,7 @@ class WorkLog:
     stretch = None
     if self._keeps_spans:
       stretch = Stretch(since_s=self._whole_since_s, until_s=now_s, spans=tuple(self._spans))
-    out = WorkReport(
+    out = ActorReport(
       elapsed_s=now_s - self._since_s, busy_s=self._busy_s, memory_mib=memory_mib, stretch=stretch
     )
     self._since_s = self._whole_since_s = now_s
@@ -96,7 +105,7 @@ class TimelineWindow:
       return True
     return self._since_s is not None and self._clock() >= self._since_s + self._seconds
 
-  def cut(self, report: WorkReport) -> WorkReport:
+  def cut(self, report: ActorReport) -> ActorReport:
     """The report without the pieces of work outside the window."""
     stretch = report.stretch
     if stretch is not None:
@@ -116,7 +125,7 @@ class LocalWork:
   def __init__(self, config: Config, clock: Clock = time.time) -> None:
     self._window = TimelineWindow(config.timeline.seconds, clock)
     names = [SERVER, REPLAY, *(f"{WORKER}_{i}" for i in range(config.num_acting_workers))]
-    names += [f"{SEARCHER}_0"] if config.reanalyze.ratio else []
+    names += [f"{REANALYZE_WORKER}_0"] if config.reanalyze.ratio else []
     self._logs = {name: WorkLog(not self._window.is_over, clock) for name in [*names, TESTER]}
 
   def doing(self, actor: str, name: str) -> contextlib.AbstractContextManager[None]:
@@ -127,7 +136,7 @@ class LocalWork:
     """The timeline begins now, where it has not begun yet."""
     self._window.begin()
 
-  def reports(self) -> dict[str, WorkReport]:
+  def reports(self) -> dict[str, ActorReport]:
     """What each did since the last time."""
     keeps_spans = not self._window.is_over
     return {name: self._window.cut(log.report(keeps_spans)) for name, log in self._logs.items()}
@@ -141,7 +150,7 @@ class WorkFigures:
     self._elapsed_s: dict[str, float] = {}
     self._memory_mib: dict[str, float] = {}
 
-  def add(self, reports: Mapping[str, WorkReport]) -> None:
+  def add(self, reports: Mapping[str, ActorReport]) -> None:
     """Takes reports by actor."""
     for actor, report in reports.items():
       self._busy_s[actor] = self._busy_s.get(actor, 0.0) + report.busy_s

@@ -15,7 +15,7 @@ class Drawer:
 
   Args:
     folder: where the GIFs go, named by their steps.
-    spec: the world's facts.
+    spec: the environment's facts.
     guard: told of disks that are full.
     metrics: shows them in TensorBoard.
   """

@@ -23,17 +23,17 @@ from moozi.io.trajectories import TrajectoryWriter
 from moozi.run.events import (
   FAULTS,
   Acted,
+  ActorReports,
   Collected,
   Evaluated,
   Event,
   Faulted,
   Finished,
+  Histograms,
   Reanalyzed,
-  Spread,
   Started,
   StateReady,
   Updated,
-  Worked,
 )
 from moozi.run.work_log import WorkFigures, resident_mib
 from moozi.training.checkpoint_saver import Saver
@@ -49,7 +49,7 @@ class Recorder:
 
   Args:
     config: the run's configuration.
-    spec: the world's facts.
+    spec: the environment's facts.
     run: the directory.
     display: told the newest figures; `moozi.io.progress` makes one.
     start: `time.monotonic()` at the run's start; of a resumed run, less the seconds it has taken before.
@@ -113,10 +113,10 @@ class Recorder:
         self._window.latest["reanalyze/ratio"] = event.ratio
       case Updated():
         self._on_updated(event)
-      case Worked():
+      case ActorReports():
         self._work.add(event.reports)
         self._timeline.add({name: report.stretch for name, report in event.reports.items()})
-      case Spread():
+      case Histograms():
         with self._guard.writing("histograms"):
           self._metrics.write_histograms(event.histograms, event.env_steps)
       case Evaluated():

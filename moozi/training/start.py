@@ -56,7 +56,7 @@ def train(
 
   Args:
     config: the run's configuration; `runtime` chooses between one process and Ray.
-    spec: the world's facts.
+    spec: the environment's facts.
     run: a directory made for this run, which the caller has claimed.
     resumed: what `load_resumed` found in it; the run goes on from there.
 
@@ -138,7 +138,8 @@ def _events(
 def load_stored(config: Config, spec: EnvSpec) -> StoredTrajectories | None:
   """The trajectories that `offline.trajectories` names; None without them.
 
-  Raises: UserError: they cannot be read, are of another world, too few to learn from, or in lanes of too
+  Raises: UserError: they cannot be read, are of another environment, too few to learn from, or in lanes of
+    too
     different lengths.
   """
   offline, targets = config.offline, config.targets

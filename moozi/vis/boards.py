@@ -6,7 +6,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from moozi.core.spec import EnvSpec
-from moozi.vis.render_spec import Board, board_of, look_of, mark_of, owner_of
+from moozi.vis.render_spec import Board, board_of, mark_of, owner_of, render_spec_of
 
 Colour = tuple[int, int, int]
 
@@ -27,15 +27,15 @@ def draw_board(frame: np.ndarray, spec: EnvSpec, size: int, to_play: int = 0) ->
   """The board that a frame shows, as it lies before a spectator, whoever is to move.
 
   Args:
-    frame: [H, W, C] of a world whose look is a board (`looks.look_of`).
-    spec: the world's.
+    frame: [H, W, C] of an environment whose look is a board (`looks.render_spec_of`).
+    spec: the environment's.
     size: pixels of the longer side, approximately; a cell has at least 4.
     to_play: the player from whose view the frame is.
 
   Returns: [h, w, 3] uint8.
-  Raises: ValueError: the world's look is no board.
+  Raises: ValueError: the environment's look is no board.
   """
-  board = look_of(spec).board
+  board = render_spec_of(spec).board
   if board is None:
     raise ValueError(f"{spec.name}: its look is no board")
   cells = board_of(frame, board, to_play)
@@ -60,9 +60,9 @@ def board_text(frame: np.ndarray, spec: EnvSpec, to_play: int = 0) -> str:
 
   Pieces without letters are `x` (player 0) and `o` (player 1); with letters, player 1's are in lower case.
 
-  Raises: ValueError: the world's look is no board.
+  Raises: ValueError: the environment's look is no board.
   """
-  board = look_of(spec).board
+  board = render_spec_of(spec).board
   if board is None:
     raise ValueError(f"{spec.name}: its look is no board")
   cells = board_of(frame, board, to_play)

@@ -22,7 +22,7 @@ def write_episode_gif(path: Path, episode: Any, spec: EnvSpec) -> tuple[int, int
   Args:
     path: the file.
     episode: `EvaluationResult.episode`.
-    spec: the facts of the world.
+    spec: the facts of the environment.
 
   Returns: height and width.
   """
@@ -49,7 +49,7 @@ def write_tiles_gif(path: Path, tiles: Sequence[Any], spec: EnvSpec) -> tuple[in
   Args:
     path: the file.
     tiles: `EvaluationResult.tiles`, one or more.
-    spec: the facts of the world.
+    spec: the facts of the environment.
 
   Returns: height and width.
   """

@@ -1,4 +1,4 @@
-"""A world's frame as a picture: planes in fixed colours, images as they are, vectors as bars."""
+"""An environment's frame as a picture: planes in fixed colours, images as they are, vectors as bars."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ BACKGROUND = (0, 0, 0)
 # One colour a plane, fixed, so that pictures of different runs can be laid side by side. After Okabe and Ito
 # (2008), with white, grey and brown added: told apart under the common colour blindnesses, and on black.
 PALETTE = (
-  (255, 255, 255),  # white: the player, where a world lists him first
+  (255, 255, 255),  # white: the player, where an environment lists him first
   (230, 159, 0),  # orange
   (84, 84, 84),  # grey
   (86, 180, 233),  # sky blue
@@ -33,7 +33,7 @@ def render_frame(frame: np.ndarray, spec: EnvSpec, scale: int = 1) -> np.ndarray
 
   Args:
     frame: [H, W, C] of the spec's dtype.
-    spec: the facts of the world.
+    spec: the facts of the environment.
     scale: pixels to a cell's side.
 
   Returns: [H * scale, W * scale, 3] uint8; a vector of D gives [10 * scale, D * scale, 3].

@@ -77,8 +77,8 @@ def episode_images(
     rewards: [T], received on entering each frame; with two players by the one who moved.
     root_values: [T], for the player to move; nan where nothing was searched.
     action_probs: [T, A]; of more than 12 actions the likeliest 12 are drawn.
-    spec: the facts of the world.
-    pictures: [T, h, w, 3] uint8, drawn in the frames' place: a world's own, as it looks to a person.
+    spec: the facts of the environment.
+    pictures: [T, h, w, 3] uint8, drawn in the frames' place: an environment's own, as it looks to a person.
     to_play: [T], the players to move; None is player 0 throughout.
     seat: with two players the agent's; None where it plays both.
     length: steps of the whole episode, where the arrays are its beginning; None is T - 1.

@@ -1,4 +1,4 @@
-"""One frame as a picture of a wanted size, in the way its world is drawn."""
+"""One frame as a picture of a wanted size, in the way its environment is drawn."""
 
 import numpy as np
 from PIL import Image
@@ -7,7 +7,7 @@ from moozi.core.spec import EnvSpec
 from moozi.vis.boards import draw_board
 from moozi.vis.frames import enlarge, plane_colours, render_frame
 from moozi.vis.lettering import FAINT, PAPER, text_width, write
-from moozi.vis.render_spec import look_of
+from moozi.vis.render_spec import render_spec_of
 from moozi.vis.vectors import draw_vector
 
 _LEGEND_FONT = 12
@@ -22,18 +22,18 @@ def draw_frame(
 
   Args:
     frame: [H, W, C] of the spec's dtype.
-    spec: the world's facts.
+    spec: the environment's facts.
     size: pixels of the longer side, approximately: cells and pixels are enlarged by whole numbers, and
       pictures larger than `size` are reduced to it.
     to_play: the player from whose view the frame is.
-    picture: [h, w, 3] uint8, the world's own; drawn in the frame's place.
+    picture: [h, w, 3] uint8, the environment's own; drawn in the frame's place.
 
   Returns: [h', w', 3] uint8.
   Raises: ValueError: the frame is not the spec's.
   """
   if picture is not None:
     return _to_size(picture, size)
-  kind = look_of(spec).kind
+  kind = render_spec_of(spec).kind
   if kind in ("board", "vector", "facts"):
     _check(frame, spec)
     return draw_board(frame, spec, size, to_play) if kind == "board" else draw_vector(frame, spec, size)
@@ -48,7 +48,7 @@ def legend_of(spec: EnvSpec, width: int) -> np.ndarray | None:
 
   Returns: [h, width, 3] uint8; None where the planes have no names.
   """
-  look = look_of(spec)
+  look = render_spec_of(spec)
   if look.kind != "planes" or not look.names:
     return None
   places, left, top = [], 0, 0

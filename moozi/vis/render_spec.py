@@ -1,6 +1,7 @@
-"""How each world is drawn: what its planes and entries stand for. Presentation alone; rules are in envs/.
+"""How each environment is drawn: what its planes and entries stand for. Presentation alone; rules are in
+envs/.
 
-A world that is not listed is drawn by the shape of its frames.
+An environment that is not listed is drawn by the shape of its frames.
 
 Source: what the planes mean was read off each package by playing in it (tests/vis/test_render_spec.py does it
 again).
@@ -69,13 +70,13 @@ class Fact:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Look:
-  """How one world is drawn.
+class RenderSpec:
+  """How one environment is drawn.
 
   Attributes:
     kind: planes and images by cell and pixel; a board; facts in words; a vector, entry by entry.
     names: of the planes, or of the vector's entries; empty where they are not known.
-    action_names: better ones than the world's own; empty where there are none.
+    action_names: better ones than the environment's own; empty where there are none.
     board: of kind board.
     facts: of kind facts; they cover the vector's first entries.
   """
@@ -88,22 +89,24 @@ class Look:
 
 
 @functools.lru_cache(maxsize=64)
-def look_of(spec: EnvSpec) -> Look:
-  """How the world of `spec` is drawn: by its name where it is listed and the frames fit, else by shape."""
+def render_spec_of(spec: EnvSpec) -> RenderSpec:
+  """How the environment of `spec` is drawn: by its name where it is listed and the frames fit, else by
+  shape.
+  """
   library, _, game = spec.name.partition(":")
   # go(board_size=9) is go, CartPole-v1 is CartPole.
   game = re.sub(r"-v\d+$", "", game.partition("(")[0])
   names = _plane_names(library, game)
   if names and len(names) == spec.frame_shape[2]:
-    return Look(kind="planes", names=names)
-  look = _LOOKS.get((library, game))
+    return RenderSpec(kind="planes", names=names)
+  look = _RENDER_SPECS.get((library, game))
   if look is not None and _fits(look, spec):
     return look
   height, width, channels = spec.frame_shape
   if height == width == 1 and channels > 1:
-    return Look(kind="vector")
+    return RenderSpec(kind="vector")
   is_image = spec.frame_dtype == "uint8" or (spec.frame_dtype == "float32" and channels in (1, 3))
-  return Look(kind="image" if is_image else "planes")
+  return RenderSpec(kind="image" if is_image else "planes")
 
 
 def action_name(spec: EnvSpec, action: int) -> str:
@@ -122,14 +125,14 @@ def action_names(spec: EnvSpec) -> tuple[str, ...]:
 
 
 def _own_action_names(spec: EnvSpec) -> tuple[str, ...]:
-  """What the world's actions are called, the first ones at least."""
-  names = look_of(spec).action_names
+  """What the environment's actions are called, the first ones at least."""
+  names = render_spec_of(spec).action_names
   return names if len(names) == spec.num_env_actions else spec.action_names
 
 
 def player_name(spec: EnvSpec, player: int) -> str:
   """What a player is called on the board; `player 0` where boards give no name."""
-  board = look_of(spec).board
+  board = render_spec_of(spec).board
   return f"player {player}" if board is None else board.names[player]
 
 
@@ -171,7 +174,7 @@ def mark_of(piece: Piece, owner: int | None) -> str:
   return "XO"[owner] if piece.mark == "XO" and owner is not None else piece.mark
 
 
-def _fits(look: Look, spec: EnvSpec) -> bool:
+def _fits(look: RenderSpec, spec: EnvSpec) -> bool:
   """Whether the frames have what the look reads: an option or a newer package may show another thing."""
   height, width, channels = spec.frame_shape
   if look.kind == "facts":
@@ -225,14 +228,14 @@ _CHESS_LETTERS = "PNBRQK"
 _SHOGI_LETTERS = ("P", "L", "N", "S", "B", "R", "G", "K", "+P", "+L", "+N", "+S", "+B", "+R")
 
 
-def _board(ground: Ground, *pieces: Piece, **kwargs: object) -> Look:
-  return Look(kind="board", board=Board(ground=ground, pieces=pieces, **kwargs))  # type: ignore[arg-type]
+def _board(ground: Ground, *pieces: Piece, **kwargs: object) -> RenderSpec:
+  return RenderSpec(kind="board", board=Board(ground=ground, pieces=pieces, **kwargs))  # type: ignore[arg-type]
 
 
-def _place(rows: int, columns: int, *action_names: str) -> Look:
+def _place(rows: int, columns: int, *action_names: str) -> RenderSpec:
   """A vector with one entry for each place of a grid, and one of them set."""
   board = Board(ground="cells", pieces=(Piece(0, None),), shape=(rows, columns))
-  return Look(kind="board", board=board, action_names=action_names)
+  return RenderSpec(kind="board", board=board, action_names=action_names)
 
 
 def _sides(letters: str | tuple[str, ...], second: int) -> tuple[Piece, ...]:
@@ -253,7 +256,7 @@ def _count(start: int, stop: int) -> tuple[str, ...]:
 
 _CARD = Fact("card", ("J", "Q", "K"))
 _WHITE_FIRST = {"colours": ((245, 245, 245), (20, 20, 20)), "names": ("white", "black")}
-_LOOKS: dict[tuple[str, str], Look] = {
+_RENDER_SPECS: dict[tuple[str, str], RenderSpec] = {
   ("open_spiel", "tic_tac_toe"): _board("cells", Piece(2, 0, "XO"), Piece(1, 1, "XO"), **_MARKS),
   ("open_spiel", "mnk"): _board("cells", Piece(2, 0, "XO"), Piece(1, 1, "XO"), **_MARKS),
   ("open_spiel", "gomoku"): _board("points", *_STONES, shape=(15, 15)),
@@ -277,7 +280,7 @@ _LOOKS: dict[tuple[str, str], Look] = {
     *(Piece(2 * i + j, 1 - j, x) for i, x in enumerate("KQRBNP") for j in (0, 1)),
     row_0_is_below=True,
   ),
-  ("open_spiel", "kuhn_poker"): Look(
+  ("open_spiel", "kuhn_poker"): RenderSpec(
     kind="facts",
     facts=(
       Fact("player", ("0", "1")),
@@ -306,10 +309,10 @@ _LOOKS: dict[tuple[str, str], Look] = {
   # Chick, elephant, giraffe, lion, hen.
   ("pgx", "animal_shogi"): _board("cells", *_sides("CEGLH", 5), is_relative=True, second_sees="turned"),
   ("pgx", "shogi"): _board("cells", *_sides(_SHOGI_LETTERS, 14), is_relative=True, second_sees="turned"),
-  ("pgx", "kuhn_poker"): Look(
+  ("pgx", "kuhn_poker"): RenderSpec(
     kind="facts", facts=(_CARD, Fact("own chips", ("0", "1")), Fact("other's chips", ("0", "1")))
   ),
-  ("gymnasium", "Blackjack"): Look(
+  ("gymnasium", "Blackjack"): RenderSpec(
     kind="facts",
     facts=(
       Fact("sum", _count(0, 32)),
@@ -321,28 +324,28 @@ _LOOKS: dict[tuple[str, str], Look] = {
   ("gymnasium", "FrozenLake"): _place(4, 4, "left", "down", "right", "up"),
   ("gymnasium", "FrozenLake8x8"): _place(8, 8, "left", "down", "right", "up"),
   ("gymnasium", "CliffWalking"): _place(4, 12, "up", "right", "down", "left"),
-  ("gymnasium", "Taxi"): Look(
+  ("gymnasium", "Taxi"): RenderSpec(
     kind="vector", action_names=("south", "north", "east", "west", "pick up", "drop off")
   ),
-  ("gymnasium", "LunarLander"): Look(
+  ("gymnasium", "LunarLander"): RenderSpec(
     kind="vector",
     names=("x", "y", "x speed", "y speed", "angle", "spin", "left leg", "right leg"),
     action_names=("none", "left engine", "main engine", "right engine"),
   ),
-  ("gymnax", "FourRooms-misc"): Look(kind="vector", names=("row", "column", "goal row", "goal column")),
+  ("gymnax", "FourRooms-misc"): RenderSpec(kind="vector", names=("row", "column", "goal row", "goal column")),
 }
 for _library in ("gymnasium", "gymnax"):
-  _LOOKS |= {
-    (_library, "CartPole"): Look(
+  _RENDER_SPECS |= {
+    (_library, "CartPole"): RenderSpec(
       kind="vector", names=("position", "speed", "angle", "spin"), action_names=("left", "right")
     ),
-    (_library, "MountainCar"): Look(
+    (_library, "MountainCar"): RenderSpec(
       kind="vector", names=("position", "speed"), action_names=("left", "none", "right")
     ),
-    (_library, "Acrobot"): Look(
+    (_library, "Acrobot"): RenderSpec(
       kind="vector",
       names=("cos 1", "sin 1", "cos 2", "sin 2", "speed 1", "speed 2"),
       action_names=("back", "none", "forth"),
     ),
   }
-_LOOKS["gymnasium", "CliffWalkingSlippery"] = _LOOKS["gymnasium", "CliffWalking"]
+_RENDER_SPECS["gymnasium", "CliffWalkingSlippery"] = _RENDER_SPECS["gymnasium", "CliffWalking"]

@@ -22,7 +22,7 @@ from moozi.core.search_record import InspectedEpisode, SearchTree
 from moozi.core.spec import EnvSpec
 from moozi.vis.frames import plane_colours
 from moozi.vis.pictures import draw_frame
-from moozi.vis.render_spec import action_names, look_of, player_name
+from moozi.vis.render_spec import action_names, player_name, render_spec_of
 from moozi.vis.search_tree import layout_tree
 from moozi.vis.whole_file import whole_file
 
@@ -52,7 +52,7 @@ def write_report(
   Args:
     path: the file.
     episode: what the player shows.
-    spec: the facts of the world.
+    spec: the facts of the environment.
     run: `name`, `checkpoint`, `env_steps`, `learner_steps`, and `figures`, a sentence about its results.
     ticks: of metrics.jsonl: each has `env_steps`, and numbers or None by name.
     config: the run's configuration as text.
@@ -175,7 +175,7 @@ def _pictures(episode: InspectedEpisode, spec: EnvSpec) -> list[np.ndarray]:
   """The frames as they are looked at, [h, w, 3] uint8 each, all of one size."""
   if episode.pictures is not None:
     size = min(_PICTURE_SIDE, max(episode.pictures.shape[1:3]))
-  elif look_of(spec).kind in ("board", "facts", "vector"):
+  elif render_spec_of(spec).kind in ("board", "facts", "vector"):
     size = _DRAWN_SIDE
   else:
     size = min(_PICTURE_SIDE, max(_CELLS_SIDE, *spec.frame_shape[:2]))
@@ -186,7 +186,7 @@ def _pictures(episode: InspectedEpisode, spec: EnvSpec) -> list[np.ndarray]:
 
 def _planes(spec: EnvSpec) -> list[dict[str, str]]:
   """The planes' names and the colors that they are drawn in; none where they have no names."""
-  look = look_of(spec)
+  look = render_spec_of(spec)
   names = look.names if look.kind == "planes" else ()
   colors = ("#{:02x}{:02x}{:02x}".format(*colour) for colour in plane_colours(len(names)).tolist())
   return [{"name": name, "color": color} for name, color in zip(names, colors, strict=True)]

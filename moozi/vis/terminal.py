@@ -16,7 +16,7 @@ from moozi.vis.boards import board_text
 from moozi.vis.frames import plane_colours
 from moozi.vis.numbers import value_text
 from moozi.vis.pictures import draw_frame
-from moozi.vis.render_spec import action_name, look_of, player_name
+from moozi.vis.render_spec import action_name, player_name, render_spec_of
 from moozi.vis.vectors import vector_text
 
 _BAR_LENGTH = 20
@@ -95,12 +95,12 @@ def frame_view(
 
   Args:
     frame: [H, W, C] of the spec's dtype.
-    spec: the world's facts.
+    spec: the environment's facts.
     to_play: the player from whose view the frame is.
-    picture: the world's own, [h, w, 3] uint8; None where it has none.
+    picture: the environment's own, [h, w, 3] uint8; None where it has none.
     columns, rows: the space, in characters.
   """
-  look = look_of(spec)
+  look = render_spec_of(spec)
   if picture is None:
     if look.kind in ("vector", "facts"):
       return Text(vector_text(frame, spec).replace(", ", "\n"))
@@ -122,7 +122,7 @@ def frame_text(frame: np.ndarray, spec: EnvSpec, to_play: int) -> str:
 
   Planes are a line a row, a cell a letter of its plane's name that no plane before it has, or its number.
   """
-  look = look_of(spec)
+  look = render_spec_of(spec)
   if look.board is not None:
     return board_text(frame, spec, to_play)
   if look.kind in ("vector", "facts"):
@@ -187,6 +187,6 @@ def _policy(step: Step, spec: EnvSpec) -> Text:
 
 
 def _likeliest(step: Step, count: int) -> list[int]:
-  """The actions of the world's own with the largest probabilities, in their order."""
+  """The actions of the environment's own with the largest probabilities, in their order."""
   probs = np.asarray(step.action_probs)[1:]
   return [int(a) + 1 for a in np.argsort(-probs, kind="stable")[:count]]

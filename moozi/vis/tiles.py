@@ -31,9 +31,9 @@ def tile_images(
   Args:
     frames: of each episode [T_i, H, W, C] of the spec's dtype.
     returns: of each episode [T_i], the return so far.
-    spec: the world's facts.
+    spec: the environment's facts.
     to_play: of each episode [T_i], the players to move.
-    pictures: of each episode [T_i, h, w, 3] uint8, the world's own; None where it has none.
+    pictures: of each episode [T_i, h, w, 3] uint8, the environment's own; None where it has none.
 
   Returns: max T_i arrays [h, w, 3] uint8, all of one size, each drawn when it is read; at most about
     400 pixels wide up to 81 episodes.

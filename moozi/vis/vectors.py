@@ -5,7 +5,7 @@ import numpy as np
 from moozi.core.spec import EnvSpec
 from moozi.vis.frames import PALETTE
 from moozi.vis.lettering import FAINT, INK, PAPER, fit, text_width, write
-from moozi.vis.render_spec import look_of
+from moozi.vis.render_spec import render_spec_of
 
 _MOST_BARS = 16
 _GROUND = (44, 46, 56)
@@ -13,7 +13,7 @@ _ABOVE, _BELOW = PALETTE[3], PALETTE[1]
 
 
 def draw_vector(frame: np.ndarray, spec: EnvSpec, size: int) -> np.ndarray:
-  """A vector: facts in words where the world has them, bars up to 16 entries, else a field of cells.
+  """A vector: facts in words where the environment has them, bars up to 16 entries, else a field of cells.
 
   Bars go right for positive and left for negative values, v squashed to v / (1 + |v|); the number stands
   beside. In a field, row by row, a cell is the brighter the larger the entry is, in one colour above zero and
@@ -21,13 +21,13 @@ def draw_vector(frame: np.ndarray, spec: EnvSpec, size: int) -> np.ndarray:
 
   Args:
     frame: [1, 1, D], bool, uint8 or float32.
-    spec: the world's facts.
+    spec: the environment's facts.
     size: pixels of the longer side.
 
   Returns: [h, w, 3] uint8, h and w at most `size`.
   """
   vector = np.nan_to_num(np.asarray(frame)[0, 0].astype(np.float64))
-  look = look_of(spec)
+  look = render_spec_of(spec)
   if look.facts:
     return _facts(vector, spec, size)
   return _bars(vector, look.names, size) if len(vector) <= _MOST_BARS else _field(vector, size)
@@ -36,7 +36,7 @@ def draw_vector(frame: np.ndarray, spec: EnvSpec, size: int) -> np.ndarray:
 def vector_text(frame: np.ndarray, spec: EnvSpec) -> str:
   """A vector in one line: its facts, its entries by name, or the places of those that are not zero."""
   vector = np.nan_to_num(np.asarray(frame)[0, 0].astype(np.float64))
-  look = look_of(spec)
+  look = render_spec_of(spec)
   if look.facts:
     return ", ".join(f"{label} {value}" for label, value in facts_of(vector, spec) if value != "-")
   if len(vector) <= _MOST_BARS:
@@ -48,7 +48,7 @@ def vector_text(frame: np.ndarray, spec: EnvSpec) -> str:
 def facts_of(vector: np.ndarray, spec: EnvSpec) -> list[tuple[str, str]]:
   """Label and value of each fact that a vector [D] holds; `-` where none of its entries is set."""
   out, start = [], 0
-  for fact in look_of(spec).facts:
+  for fact in render_spec_of(spec).facts:
     entries = vector[start : start + len(fact.values)]
     out.append((fact.label, fact.values[int(entries.argmax())] if entries.any() else "-"))
     start += len(fact.values)

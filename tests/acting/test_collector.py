@@ -12,7 +12,7 @@ from tests.tiny_run import TINY
 
 
 def collect(config, num_segments):
-  spec = build.world_spec(config)
+  spec = build.env_spec(config)
   collector = build.build_collector(config, spec, worker=0)
   collector.set_parameters(*build.build_learner(config, spec).parameters())
   return spec, [collector.run(0) for _ in range(num_segments)]
@@ -151,7 +151,7 @@ def test_the_same_seed_gives_the_same_segment(tiny_config):
 
 
 def test_a_known_version_is_not_taken_twice(tiny_config):
-  spec = build.world_spec(tiny_config)
+  spec = build.env_spec(tiny_config)
   collector = build.build_collector(tiny_config, spec, worker=0)
   params, net_state, _ = build.build_learner(tiny_config, spec).parameters()
   collector.set_parameters(params, net_state, 3)

@@ -1,9 +1,11 @@
-"""Worlds that raise in training: their episodes are cut off at the last sound frame, nothing else changes."""
+"""Environments that raise in training: their episodes are cut off at the last sound frame, nothing else
+changes.
+"""
 
 import numpy as np
 import pytest
 
-from moozi.core.errors import WorldError
+from moozi.core.errors import EnvError
 from moozi.core.pytree import replace
 from moozi.io.config import load_config
 from moozi.run import build
@@ -17,12 +19,13 @@ LENGTH = 8
 
 @pytest.fixture(scope="module", params=[5, 6, 7])
 def collected(request):
-  """Five segments of worlds that fail in the second episode; amid, at the end and at the start of a segment.
+  """Five segments of environments that fail in the second episode; amid, at the end and at the start of a
+  segment.
 
   Frames 0 … 9 are an episode, 10 … 9 + step one that is cut off.
   """
   config = load_config(None, [*TINY, FAULTY, f"env.kwargs.step={request.param}", "targets.history_length=3"])
-  spec = build.world_spec(config)
+  spec = build.env_spec(config)
   collector = build.build_collector(config, spec, worker=0)
   collector.set_parameters(*build.build_learner(config, spec).parameters())
   results = [collector.run(0) for _ in range(5)]
@@ -74,7 +77,7 @@ def test_faults_are_counted_and_what_was_cut_off_is_no_return(collected):
   assert (returns == 9).all()
 
 
-def test_an_evaluation_whose_world_fails_is_told_and_the_run_goes_on(monkeypatch):
+def test_an_evaluation_whose_env_fails_is_told_and_the_run_goes_on(monkeypatch):
   config = load_config(None, [*TINY, "evaluation.period_env_steps=100", "max_env_steps=320"])
   evaluators, real = [], build.build_evaluator
 
@@ -85,14 +88,14 @@ def test_an_evaluation_whose_world_fails_is_told_and_the_run_goes_on(monkeypatch
 
     def failing(*args, **kwargs):
       if next(calls) == 0:
-        raise WorldError("env.name=x: ValueError: once")
+        raise EnvError("env.name=x: ValueError: once")
       return run(*args, **kwargs)
 
     evaluators[-1].run = failing
     return evaluators[-1]
 
   monkeypatch.setattr(build, "build_evaluator", build_evaluator)
-  events = list(loop.run(config, build.world_spec(config)))
+  events = list(loop.run(config, build.env_spec(config)))
   (fault,) = [e for e in events if isinstance(e, Faulted)]
   assert fault.counts == {"env_errors": 1}
   assert fault.message == "testing_worker: no evaluation: env.name=x: ValueError: once"
@@ -100,13 +103,13 @@ def test_an_evaluation_whose_world_fails_is_told_and_the_run_goes_on(monkeypatch
   assert isinstance(events[-1], Finished)
 
 
-def test_a_test_world_that_raises_fails_its_evaluation_with_its_own_error():
+def test_a_test_env_that_raises_fails_its_evaluation_with_its_own_error():
   # One that fails in its first episode would be refused: what is told of it is that of a sound one.
-  spec = build.world_spec(load_config(None, [*TINY, FAULTY]))
+  spec = build.env_spec(load_config(None, [*TINY, FAULTY]))
   config = load_config(None, [*TINY, FAULTY, "env.kwargs.episode=0", "evaluation.max_random_starts=0"])
   params, net_state, _ = build.build_learner(config, spec).parameters()
   evaluator = build.build_evaluator(config, spec)
-  with pytest.raises(WorldError, match=r"ArithmeticError: the world's own error in step 5$"):
+  with pytest.raises(EnvError, match=r"ArithmeticError: the environment's own error in step 5$"):
     evaluator.run(params, net_state, num_episodes=2)
 
 
@@ -129,7 +132,7 @@ def test_after_a_refused_segment_the_worker_begins_new_games_and_nothing_more_is
     return collector
 
   monkeypatch.setattr(build, "build_collector", build_collector)
-  events = list(loop.run(config, build.world_spec(config)))
+  events = list(loop.run(config, build.env_spec(config)))
   (fault,) = [e for e in events if isinstance(e, Faulted)]
   assert fault.counts == {"refused_segments": 1, "lost_steps": 32}
   last = [e for e in events if isinstance(e, Updated)][-1]
@@ -138,20 +141,22 @@ def test_after_a_refused_segment_the_worker_begins_new_games_and_nothing_more_is
 
 
 @pytest.mark.slow
-def test_a_world_that_cannot_go_on_leaves_a_last_state_to_go_on_from():
-  """The second game of each world fails in its fifth step, the fifteenth of all: amid the second segment."""
+def test_an_env_that_cannot_go_on_leaves_a_last_state_to_go_on_from():
+  """The second game of each environment fails in its fifth step, the fifteenth of all: amid the second
+  segment.
+  """
   options = [*TINY, FAULTY, "workers.max_env_faults=1", "evaluation.final_episodes=1", "max_env_steps=320"]
   config, told = load_config(None, options), []
-  with pytest.raises(WorldError, match="the world's own error"):
-    told.extend(loop.run(config, build.world_spec(config)))
+  with pytest.raises(EnvError, match="the environment's own error"):
+    told.extend(loop.run(config, build.env_spec(config)))
   last = told[-1]
   assert isinstance(last, StateReady)
   assert last.is_final
   assert last.env_steps == last.state.replay.num_added == 32
   assert last.state.collectors == ()
   sound = load_config(None, [*options, "env.kwargs.episode=999999"])
-  again = list(loop.run(sound, build.world_spec(sound), state=last.state))
-  assert again[0].message == "one process; new games begin in all worlds; replay holds 32 steps"
+  again = list(loop.run(sound, build.env_spec(sound), state=last.state))
+  assert again[0].message == "one process; new games begin in all environments; replay holds 32 steps"
   assert isinstance(again[-1], Finished)
   updated = [e for e in again if isinstance(e, Updated)][-1]
   assert updated.metrics["replay/cut"] == 4, "the games that were under way are cut off"

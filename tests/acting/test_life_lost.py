@@ -1,4 +1,6 @@
-"""A life lost, from the world to the learner: the episode ends, the history and the game's score go on."""
+"""A life lost, from the environment to the learner: the episode ends, the history and the game's score go
+on.
+"""
 
 import itertools
 
@@ -10,7 +12,7 @@ from moozi.acting.collector import TrajectoryCollector
 from moozi.core.records import TrajectorySample
 from moozi.core.seeds import child_seed
 from moozi.envs import registry
-from moozi.envs.vector import VectorEnvironment
+from moozi.envs.vector import SyncVectorEnvironment
 from moozi.io.config import load_config
 from moozi.ops.history import normalize_frame, stack_history
 from moozi.run import build
@@ -34,7 +36,7 @@ NUM_STEPS = 140
 def act(envs, overrides=()):
   """Acts a step a call, and keeps the history on the worker's device after each."""
   config = load_config(None, [*SMALL, *overrides])
-  env = VectorEnvironment(envs)
+  env = SyncVectorEnvironment(envs)
   model = build.build_model(config, env.spec)
   seed = child_seed(config.seed, "training_search", 0)
   collector = TrajectoryCollector(model, config, config.planners.train, env, seed)

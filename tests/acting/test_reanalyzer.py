@@ -9,7 +9,7 @@ from moozi.acting.reanalyzer import Reanalyzer, search_change
 from moozi.core.errors import RunError
 from moozi.core.pytree import fields_of, map_fields
 from moozi.core.records import SearchedRoots
-from moozi.envs.vector import VectorEnvironment
+from moozi.envs.vector import SyncVectorEnvironment
 from moozi.io.config import load_config
 from moozi.run import build
 from moozi.run import local as loop
@@ -22,7 +22,7 @@ SEARCHES = {
   "puct": ("algorithm=puct", "temperature=0"),
 }
 CORRIDOR = ("env.name=tiny:corridor", "env.kwargs.length=5", "env.kwargs.max_episode_steps=6")
-WORLDS = {
+ENVS = {
   # Terminal and truncated ends; the newest frame alone; a life lost and a history that goes on; two players.
   "corridor": ((*CORRIDOR, "targets.history_length=3"), None),
   "catch": (("targets.history_length=1",), None),
@@ -35,17 +35,17 @@ def config_of(world, search, *overrides):
   planner = [f"planners.{who}.{text}" for who in ("train", "reanalyze") for text in SEARCHES[search]]
   simulations = ["planners.train.num_simulations=4", "planners.reanalyze.num_simulations=4"]
   few = ["replay.capacity=512", "reanalyze.batch_size=12"]
-  return load_config(None, [*TINY, *WORLDS[world][0], *planner, *simulations, *few, *overrides])
+  return load_config(None, [*TINY, *ENVS[world][0], *planner, *simulations, *few, *overrides])
 
 
 def acted(world, search):
   """A reanalyzer and a replay buffer with steps that were acted with its parameters."""
-  config, make = config_of(world, search), WORLDS[world][1]
+  config, make = config_of(world, search), ENVS[world][1]
   if make is None:
-    spec = build.world_spec(config)
+    spec = build.env_spec(config)
     collector = build.build_collector(config, spec, 0)
   else:
-    env = VectorEnvironment([make() for _ in range(config.workers.num_envs)])
+    env = SyncVectorEnvironment([make() for _ in range(config.workers.num_envs)])
     spec = env.spec
     model = build.build_model(config, spec)
     collector = TrajectoryCollector(model, config, config.planners.train, env, seed=0)
@@ -65,7 +65,7 @@ def acted(world, search):
     # PUCT over a fresh network gives the corridor's positions, which hardly differ, one and the same value.
     pytest.param(search, world, marks=[] if (search, world) == ("gumbel", "catch") else [pytest.mark.slow])
     for search in SEARCHES
-    for world in WORLDS
+    for world in ENVS
     if (search, world) != ("puct", "corridor")
   ],
 )
@@ -102,7 +102,7 @@ def test_the_history_counts():
 @pytest.mark.parametrize("way", ["gather", "replayed"])
 def test_a_run_of_the_worker_goes_back_into_replay(way):
   config, replay, reanalyzer = acted("corridor", "gumbel")
-  params, net_state, _ = build.build_learner(config, build.world_spec(config)).parameters()
+  params, net_state, _ = build.build_learner(config, build.env_spec(config)).parameters()
   reanalyzer.set_parameters(shaken(params, 5), net_state, 40)
   settings = config.reanalyze.model_copy(update={"way": way, "batch_size": 31})
   searched, metrics = reanalyzer.run(replay.positions(settings, 40))
@@ -120,7 +120,7 @@ def test_a_run_of_the_worker_goes_back_into_replay(way):
 @pytest.mark.parametrize("way", ["gather", "replayed"])
 def test_nothing_to_search_is_refused(way):
   config, _, reanalyzer = acted("catch", "gumbel")
-  empty = build.build_replay(config, build.world_spec(config))
+  empty = build.build_replay(config, build.env_spec(config))
   with pytest.raises(RunError, match="no position to search"):
     reanalyzer.run(empty.positions(config.reanalyze.model_copy(update={"way": way}), 0))
 
@@ -128,7 +128,7 @@ def test_nothing_to_search_is_refused(way):
 def test_other_parameters_of_the_same_version_are_taken_after_a_drop():
   config, replay, reanalyzer = acted("corridor", "gumbel")
   roots = replay._roots.gather(replay._roots.choose(12, "oldest", 1))
-  params, net_state, _ = build.build_learner(config, build.world_spec(config)).parameters()
+  params, net_state, _ = build.build_learner(config, build.env_spec(config)).parameters()
   before = reanalyzer.search_roots(roots).root_value
   reanalyzer.set_parameters(shaken(params, 5), net_state, reanalyzer.version)
   np.testing.assert_array_equal(reanalyzer.search_roots(roots).root_value, before)
@@ -166,7 +166,7 @@ RUN = (
 
 def run(*overrides):
   config = load_config(None, [*TINY, *RUN, *overrides])
-  return list(loop.run(config, build.world_spec(config)))
+  return list(loop.run(config, build.env_spec(config)))
 
 
 @pytest.mark.slow
@@ -219,7 +219,7 @@ def test_a_run_with_reanalyze_that_is_taken_up_goes_on_to_the_bit():
   at = next(i for i, e in enumerate(events) if isinstance(e, StateReady) and not e.is_best)
   assert any(isinstance(e, Reanalyzed) for e in events[:at])
   config = load_config(None, [*TINY, *RUN, *overrides])
-  again = list(loop.run(config, build.world_spec(config), state=events[at].state))
+  again = list(loop.run(config, build.env_spec(config), state=events[at].state))
   told = [
     [(e.env_steps, e.ratio, e.metrics["reanalyze/value_change"]) for e in x if isinstance(e, Reanalyzed)]
     for x in (events[at:], again)
@@ -233,9 +233,9 @@ def test_a_run_with_reanalyze_that_is_taken_up_goes_on_to_the_bit():
 
 def test_parameters_of_the_target_network_tell_the_step_of_their_copy():
   config = load_config(None, [*TINY, "learner.target_update_period=3"])
-  learner = build.build_learner(config, build.world_spec(config))
-  replay = build.build_replay(config, build.world_spec(config))
-  collector = build.build_collector(config, build.world_spec(config), 0)
+  learner = build.build_learner(config, build.env_spec(config))
+  replay = build.build_replay(config, build.env_spec(config))
+  collector = build.build_collector(config, build.env_spec(config), 0)
   collector.set_parameters(*learner.parameters())
   for _ in range(4):
     replay.add(collector.run(0)[0], first_lane=0)

@@ -31,7 +31,7 @@ CONFIGS = Path(__file__).parents[2] / "config"
 
 
 def import_library(name):
-  """Skips the test where the library of a world is not there."""
+  """Skips the test where the library of an environment is not there."""
   library = name.partition(":")[0]
   if library == "gymnax":
     import_gymnax()
@@ -146,12 +146,12 @@ QUICK = ("pgx:tic_tac_toe",)
     )
   ],
 )
-def test_the_scan_is_the_loop_in_real_worlds(name):
+def test_the_scan_is_the_loop_in_real_envs(name):
   import_library(name)
   out = []
   for rollout in ("step", "scan"):
     config = load_config(None, [*TINY, f"env.name={name}", f"workers.rollout={rollout}"])
-    spec = build.world_spec(config)
+    spec = build.env_spec(config)
     collector = build.build_collector(config, spec, worker=0)
     collector.set_parameters(*random_parameters(config, spec), 0)
     out.append([collector.run(0) for _ in range(8)])
@@ -257,13 +257,13 @@ def test_an_action_that_cannot_be_played_is_refused_when_the_segment_arrives(act
 def test_the_configuration_chooses(name, rollout, kind):
   import_library(name)
   config = load_config(None, [*TINY, f"env.name={name}", f"workers.rollout={rollout}"])
-  assert isinstance(build.build_collector(config, build.world_spec(config), worker=0), kind)
+  assert isinstance(build.build_collector(config, build.env_spec(config), worker=0), kind)
 
 
-def test_a_scan_needs_a_world_in_jax():
+def test_a_scan_needs_an_env_in_jax():
   config = load_config(None, [*TINY, "workers.rollout=scan"])
   with pytest.raises(UserError, match=r"^workers\.rollout=scan: tiny:catch is not written in JAX"):
-    build.build_collector(config, build.world_spec(config), worker=0)
+    build.build_collector(config, build.env_spec(config), worker=0)
 
 
 SMALL = (
@@ -295,7 +295,7 @@ def test_a_run_in_one_process(config):
   """The committed configuration, made small, to its end: acting, replay, updates, evaluation."""
   config = load_config(CONFIGS / config, list(SMALL))
   import_library(config.env.name)
-  events = list(loop.run(config, build.world_spec(config)))
+  events = list(loop.run(config, build.env_spec(config)))
   acted = [e for e in events if isinstance(e, Acted)]
   assert len(acted) == 5
   assert sum(len(e.episode_returns) for e in acted) > 0
@@ -306,7 +306,7 @@ def test_a_run_in_one_process(config):
 
 
 @pytest.mark.parametrize("path", sorted(CONFIGS.glob("gymnax/*.yaml")) + sorted(CONFIGS.glob("pgx/*.yaml")))
-def test_the_committed_configurations_fit_their_worlds(path):
+def test_the_committed_configurations_fit_their_envs(path):
   config = load_config(path, [])
   import_library(config.env.name)
-  assert build.world_spec(config).name == config.env.name
+  assert build.env_spec(config).name == config.env.name

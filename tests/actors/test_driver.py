@@ -6,20 +6,20 @@ import math
 import pytest
 
 from moozi.actors import driver
-from moozi.actors.crew import Crew
+from moozi.actors.pool import ActorPool
 from moozi.io.config import load_config
 from moozi.run import build
 from moozi.run.events import (
   Acted,
+  ActorReports,
   Collected,
   Evaluated,
   Faulted,
   Finished,
+  Histograms,
   Reanalyzed,
-  Spread,
   StateReady,
   Updated,
-  Worked,
 )
 from tests.actors import in_process_ray
 from tests.tiny_run import TINY
@@ -50,7 +50,7 @@ def events():
     ],
   )
   with in_process_ray.connected():
-    return list(driver.run(config, build.world_spec(config), None))
+    return list(driver.run(config, build.env_spec(config), None))
 
 
 def test_the_run_comes_to_its_end(events):
@@ -72,7 +72,7 @@ def test_a_run_that_has_had_its_time_makes_its_last_evaluation_and_nothing_else(
     None, [*TINY, "max_env_steps=100000", "max_wall_s=0.001", "evaluation.final_episodes=2"]
   )
   with in_process_ray.connected():
-    again = list(driver.run(config, build.world_spec(config), None, state=state))
+    again = list(driver.run(config, build.env_spec(config), None, state=state))
   assert not any(isinstance(e, (Acted, Updated)) for e in again)
   assert [e.is_final for e in again if isinstance(e, Evaluated)] == [True]
   assert (again[-1].reason, again[-1].env_steps) == ("max_wall_s", 640)
@@ -83,7 +83,7 @@ def test_a_run_that_is_stopped_in_its_last_evaluation_says_so(events):
   config = load_config(None, [*TINY, "max_env_steps=640", "evaluation.final_episodes=2"])
   stop, told = [False], []
   with in_process_ray.connected():
-    for e in driver.run(config, build.world_spec(config), None, lambda: stop[0], state=state):
+    for e in driver.run(config, build.env_spec(config), None, lambda: stop[0], state=state):
       told.append(e)
       stop[0] = stop[0] or (isinstance(e, StateReady) and e.is_final)
   assert not any(isinstance(e, (Acted, Updated, Evaluated)) for e in told)
@@ -104,7 +104,7 @@ def test_every_actor_tells_its_work_and_its_memory(events):
   found = {name: set() for name in WORK}
   last_s = dict.fromkeys(WORK, -math.inf)
   for event in events:
-    for name, report in event.reports.items() if isinstance(event, Worked) else ():
+    for name, report in event.reports.items() if isinstance(event, ActorReports) else ():
       assert 0 <= report.busy_s <= report.elapsed_s
       assert report.memory_mib > 1
       if report.stretch is not None:
@@ -115,15 +115,17 @@ def test_every_actor_tells_its_work_and_its_memory(events):
 
 
 def test_the_timeline_begins_with_the_first_update(events):
-  stretches = [r.stretch for e in events if isinstance(e, Worked) for r in e.reports.values()]
+  stretches = [r.stretch for e in events if isinstance(e, ActorReports) for r in e.reports.values()]
   first_update = next(i for i, e in enumerate(events) if isinstance(e, Updated))
-  before = [r.stretch for e in events[:first_update] if isinstance(e, Worked) for r in e.reports.values()]
+  before = [
+    r.stretch for e in events[:first_update] if isinstance(e, ActorReports) for r in e.reports.values()
+  ]
   assert any(stretch is not None for stretch in stretches)
   assert not any(stretch is not None for stretch in before)
 
 
 def test_spreads_come_every_so_many_updates(events):
-  spreads = [e for e in events if isinstance(e, Spread)]
+  spreads = [e for e in events if isinstance(e, Histograms)]
   assert len(spreads) == len(range(10, events[-1].learner_steps + 1, 10))
   for event in spreads:
     assert {"replay/delta", "replay/priority"} <= event.histograms.keys()
@@ -136,7 +138,7 @@ def test_spreads_come_every_so_many_updates(events):
 def crews(monkeypatch):
   """The actors of each run that begins, in order."""
   found = []
-  monkeypatch.setattr(driver, "Crew", lambda *args: found.append(Crew(*args)) or found[-1])
+  monkeypatch.setattr(driver, "ActorPool", lambda *args: found.append(ActorPool(*args)) or found[-1])
   return found
 
 
@@ -151,7 +153,7 @@ def test_a_replay_that_dies_before_its_first_snapshot_is_searched_when_it_has_st
   )
   events = []
   with in_process_ray.connected(ray):
-    for event in driver.run(config, build.world_spec(config), None):
+    for event in driver.run(config, build.env_spec(config), None):
       if isinstance(event, Reanalyzed) and not any(isinstance(e, Reanalyzed) for e in events):
         ray.kill(crews[0].replay)
       events.append(event)
@@ -170,7 +172,7 @@ def test_a_run_whose_replay_dies_with_all_its_steps_comes_to_its_end(crews):
   )
   events = []
   with in_process_ray.connected(ray):
-    for event in driver.run(config, build.world_spec(config), None):
+    for event in driver.run(config, build.env_spec(config), None):
       if event.env_steps == 160 and not (events and events[-1].env_steps == 160):
         ray.kill(crews[0].replay)
       events.append(event)
@@ -181,7 +183,7 @@ def test_a_run_whose_replay_dies_with_all_its_steps_comes_to_its_end(crews):
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_what_a_state_holds_is_told_to_whoever_keeps_it_before(fails):
-  error = in_process_ray.RayError("the world cannot go on")
+  error = in_process_ray.RayError("the environment cannot go on")
   ray = in_process_ray.Ray(errors={("TrainingWorker", "run"): {4: error}} if fails else {})
   config = load_config(
     None, [*TINY, "trajectories.save=true", "checkpoint.period_s=1e-6", "evaluation.final_episodes=2"]
@@ -189,7 +191,7 @@ def test_what_a_state_holds_is_told_to_whoever_keeps_it_before(fails):
   kept, num_states, found = 0, 0, None
   with in_process_ray.connected(ray):
     try:
-      for event in driver.run(config, build.world_spec(config), None):
+      for event in driver.run(config, build.env_spec(config), None):
         if isinstance(event, Collected):
           kept += event.segment.last_reward.size
         # The best one's parameters come alone.

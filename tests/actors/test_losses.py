@@ -35,7 +35,7 @@ class Run:
     with in_process_ray.connected(ray):
       events = driver.run(
         config,
-        build.world_spec(config),
+        build.env_spec(config),
         None,
         should_stop=lambda: bool(self.events) and self.events[-1].env_steps >= until,
         state=state,
@@ -180,9 +180,9 @@ def test_parameters_go_back_once_and_the_second_time_the_run_ends(call, publish_
       return value
 
   run = Run(Ray(errors={("ParameterServer", "update"): errors}), until=10_000, publish_period=publish_period)
-  ((before, fault),) = run.faults("went_back")
+  ((before, fault),) = run.faults("rollbacks")
   (saved,) = [e for e in before if isinstance(e, StateReady)]
-  assert fault.counts == {"went_back": 1, "lost_updates": updates(before) - saved.learner_steps}
+  assert fault.counts == {"rollbacks": 1, "lost_updates": updates(before) - saved.learner_steps}
   assert (
     f"value is not finite; the parameters are those of learner step {saved.learner_steps:,}" in fault.message
   )
@@ -218,4 +218,4 @@ def test_without_a_checkpoint_there_is_no_way_back():
   errors = {4: NotFiniteError("value is not finite")}
   run = Run(in_process_ray.Ray(errors={("ParameterServer", "update"): errors}), is_saving=False)
   assert str(run.error) == "value is not finite"
-  assert not run.faults("went_back")
+  assert not run.faults("rollbacks")

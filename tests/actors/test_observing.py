@@ -5,14 +5,14 @@ import types
 import pytest
 
 from moozi.actors.observing import Observing
-from moozi.core.actor_report import Span, Stretch, WorkReport
+from moozi.core.actor_report import ActorReport, Span, Stretch
 from moozi.core.histogram import histogram_of
 from moozi.io.config import load_config
-from moozi.run.events import Spread, Worked
+from moozi.run.events import ActorReports, Histograms
 from moozi.run.work_log import TimelineWindow
 from tests.actors.in_process_ray import RAY, RayActorError
 
-REPORT = WorkReport(
+REPORT = ActorReport(
   elapsed_s=10,
   busy_s=4,
   memory_mib=5.0,
@@ -66,9 +66,9 @@ def made():
   actors = {name: Actor(name) for name in ("parameter_server", "replay_buffer", "testing_worker")}
   ray, clock = Ray(), Clock()
   config = load_config(None, ["logging.period_s=1e-9", "logging.histogram_period_updates=100"])
-  crew = types.SimpleNamespace(handles=lambda: actors)
+  pool = types.SimpleNamespace(handles=lambda: actors)
   counters = {"env_steps": 1, "learner_steps": 2}
-  observing = Observing(ray, crew, config, lambda: counters, learner_steps=250)
+  observing = Observing(ray, pool, config, lambda: counters, learner_steps=250)
   observing._window = TimelineWindow(20, clock)
   return observing, ray, actors, clock
 
@@ -78,7 +78,7 @@ def test_who_owes_an_answer_is_not_asked_again(made):
   assert list(observing.poll()) == []
   ray.answers["replay_buffer.report/1"] = REPORT
   (event,) = observing.poll()
-  assert isinstance(event, Worked)
+  assert isinstance(event, ActorReports)
   assert event.reports.keys() == {"replay_buffer"}
   assert [len(actor.asked) for actor in actors.values()] == [1, 2, 1]
   assert set(ray.waits) == {0.0}, "nobody waits"
@@ -136,7 +136,7 @@ def test_histograms_are_asked_for_every_so_many_updates(made):
   ray.answers["replay_buffer.histograms/1"] = {"replay/delta": histogram}
   ray.answers["parameter_server.histograms/1"] = RayActorError("died")
   (event,) = observing.poll()
-  assert isinstance(event, Spread)
+  assert isinstance(event, Histograms)
   assert event.histograms == {"replay/delta": histogram}
 
 

@@ -6,15 +6,15 @@ import pytest
 
 from moozi.actors.states import States
 from moozi.io.config import load_config
-from tests.actors.test_searches import Calls, actor
+from tests.actors.test_reanalyze_calls import Calls, actor
 
 
 @pytest.fixture
 def made():
-  crew = types.SimpleNamespace(server=actor("server", "get_state"), replay=actor("replay", "snapshot"))
+  pool = types.SimpleNamespace(server=actor("server", "get_state"), replay=actor("replay", "snapshot"))
   calls, config = Calls(), load_config(None, ["learner.batch_size=10"])
   progress = {"pacer/env_steps": 0, "pacer/samples_done": 0}
-  return calls, States(crew, calls, config, lambda: None, lambda: dict(progress), lambda: iter(()), None)
+  return calls, States(pool, calls, config, lambda: None, lambda: dict(progress), lambda: iter(()), None)
 
 
 def training(learner_step):

@@ -9,7 +9,7 @@ from moozi.actors import testing as evaluations
 from moozi.io.config import load_config
 from moozi.run.events import Evaluated, StateReady
 from tests.actors.in_process_ray import RAY, Reference
-from tests.actors.test_searches import Calls
+from tests.actors.test_reanalyze_calls import Calls
 
 
 def result(mean):
@@ -20,13 +20,13 @@ def result(mean):
 def made():
   """Evaluations that have the states given as the parameter server's, one after another."""
   states, results, calls = [], [], Calls()
-  crew = types.SimpleNamespace(
+  pool = types.SimpleNamespace(
     tester=types.SimpleNamespace(run=types.SimpleNamespace(remote=lambda *_: results[-1])),
     server=types.SimpleNamespace(get_state=types.SimpleNamespace(remote=lambda: states[-1])),
   )
   config = load_config(None, ["evaluation.period_env_steps=100"]).evaluation
   counters = {"env_steps": 200, "learner_steps": 9}
-  testing = evaluations.Testing(RAY, crew, calls, config, lambda: counters, {})
+  testing = evaluations.Testing(RAY, pool, calls, config, lambda: counters, {})
 
   def evaluate(number, mean, state):
     states.append(state)

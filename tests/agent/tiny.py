@@ -44,7 +44,7 @@ def table_model(num_actions: int) -> Model:
   return Model(
     init=unused,
     root_inference=root,
-    trans_inference=trans,
+    recurrent_inference=trans,
     project=unused,
     represent=unused,
     num_actions=num_actions,
@@ -90,7 +90,7 @@ def linear_model(num_actions: int) -> Model:
   return Model(
     init=lambda key, history: (_linear_params(key, history, num_actions), {"calls": jnp.zeros(())}),
     root_inference=root,
-    trans_inference=trans,
+    recurrent_inference=trans,
     project=project,
     represent=represent,
     num_actions=num_actions,

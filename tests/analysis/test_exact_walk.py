@@ -149,7 +149,7 @@ def test_longer_memory_tells_more_positions_apart(rules):
 )
 def test_the_trained_agents_choices_do_not_depend_on_the_batch(rules, prior, widths):
   config = load_config(None, [*TINY, "env.name=open_spiel:tic_tac_toe"])
-  spec = build.world_spec(config)
+  spec = build.env_spec(config)
   params, net_state, _ = build.build_learner(config, spec).parameters()
   random = np.random.default_rng(0)
   params = jax.tree_util.tree_map(lambda x: x + 0.3 * random.standard_normal(x.shape, np.float32), params)

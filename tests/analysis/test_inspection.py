@@ -6,7 +6,7 @@ import pytest
 
 from moozi.analysis import inspection
 from moozi.analysis.inspection import compact_tree, inspect_episode
-from moozi.core.errors import WorldError
+from moozi.core.errors import EnvError
 from moozi.core.search_record import SearchTree
 from moozi.envs.wrappers.wrapper import EnvironmentWrapper
 from moozi.io.config import load_config
@@ -22,7 +22,7 @@ class Played:
 
   def __init__(self, overrides, indices, num_episodes, **kwargs):
     self.config = load_config(None, [*TINY, *overrides])
-    self.spec = build.world_spec(self.config)
+    self.spec = build.env_spec(self.config)
     params, self.net_state, _ = build.build_learner(self.config, self.spec).parameters()
     # A fresh network is worth the same everywhere, and mctx breaks exact ties by the key.
     random = np.random.default_rng(0)
@@ -58,13 +58,13 @@ def test_it_is_the_evaluations_episode(catch):
   np.testing.assert_array_equal(first.frames, recorded.frames)
   np.testing.assert_array_equal(first.actions, recorded.actions)
   np.testing.assert_array_equal(first.rewards, recorded.rewards)
-  # One world in the place of three side by side: sums are rounded otherwise.
+  # One environment in the place of three side by side: sums are rounded otherwise.
   np.testing.assert_allclose(first.root_values, recorded.root_values, atol=1e-3)
   np.testing.assert_allclose(first.action_probs[:-1], recorded.action_probs[:-1], atol=1e-3)
 
 
 class Breaking(EnvironmentWrapper):
-  """A world that raises at its fifth step."""
+  """An environment that raises at its fifth step."""
 
   num_steps, is_closed = 0, False
 
@@ -79,22 +79,22 @@ class Breaking(EnvironmentWrapper):
     super().close()
 
 
-def test_a_world_that_fails_is_told_in_a_line_and_closed(catch, monkeypatch):
-  make, made = build.make_test_world(catch.config), []
+def test_an_env_that_fails_is_told_in_a_line_and_closed(catch, monkeypatch):
+  make, made = build.make_test_env(catch.config), []
 
   def make_breaking(seed):
     made.append(Breaking(make(seed)))
     return made[-1]
 
-  monkeypatch.setattr(inspection, "make_test_world", lambda config: make_breaking)
-  with pytest.raises(WorldError, match=r"^env\.name=tiny:catch: RuntimeError: no more balls$"):
+  monkeypatch.setattr(inspection, "make_test_env", lambda config: make_breaking)
+  with pytest.raises(EnvError, match=r"^env\.name=tiny:catch: RuntimeError: no more balls$"):
     catch.inspect(0)
-  (world,) = made
-  assert world.is_closed
+  (env,) = made
+  assert env.is_closed
 
 
-def test_a_world_is_closed_whatever_fails(catch, monkeypatch):
-  make, made = build.make_test_world(catch.config), []
+def test_an_env_is_closed_whatever_fails(catch, monkeypatch):
+  make, made = build.make_test_env(catch.config), []
 
   def make_noted(seed):
     made.append(Breaking(make(seed)))
@@ -103,7 +103,7 @@ def test_a_world_is_closed_whatever_fails(catch, monkeypatch):
   def interrupt(step):
     raise KeyboardInterrupt
 
-  monkeypatch.setattr(inspection, "make_test_world", lambda config: make_noted)
+  monkeypatch.setattr(inspection, "make_test_env", lambda config: make_noted)
   with pytest.raises(KeyboardInterrupt):
     catch.inspect(0, on_step=interrupt)
   assert made[0].is_closed
@@ -147,7 +147,7 @@ def test_what_is_imagined_is_the_models_unroll_of_what_was_done(catch):
     assert episode.imagined_values[t, 0] == pytest.approx(float(scalar(model, output.value_logits)), abs=1e-4)
     for k in range(length):
       action = np.array([episode.actions[t + k] if t + k < num else 0])
-      output, _ = model.trans_inference(catch.params, catch.net_state, output.hidden_state, action, False)
+      output, _ = model.recurrent_inference(catch.params, catch.net_state, output.hidden_state, action, False)
       reward, value = scalar(model, output.reward_logits), scalar(model, output.value_logits)
       assert episode.imagined_rewards[t, k] == pytest.approx(float(reward), abs=1e-4)
       assert episode.imagined_values[t, k + 1] == pytest.approx(float(value), abs=1e-4)

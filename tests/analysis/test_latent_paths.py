@@ -45,14 +45,14 @@ def make_model(speed):
     place = (stacked[:, 0, :, 1] * jnp.arange(6)).sum(axis=-1)
     return jnp.stack([place, jnp.zeros_like(place)], axis=-1), net_state
 
-  def trans_inference(params, net_state, state, action, is_training):
+  def recurrent_inference(params, net_state, state, action, is_training):
     move = jnp.where(action == 2, speed, -speed)
     output = types.SimpleNamespace(hidden_state=state + jnp.stack([move, 0.0 * move], axis=-1))
     return output, net_state
 
   # jit returns pytrees alone, and of the output only the hidden state is read.
   def trans(params, net_state, state, action, is_training):
-    output, net_state = trans_inference(params, net_state, state, action, is_training)
+    output, net_state = recurrent_inference(params, net_state, state, action, is_training)
     from moozi.nn.model import ModelOutput
 
     zeros = jnp.zeros(1)
@@ -63,7 +63,7 @@ def make_model(speed):
       net_state,
     )
 
-  return types.SimpleNamespace(represent=represent, trans_inference=trans)
+  return types.SimpleNamespace(represent=represent, recurrent_inference=trans)
 
 
 STEPS = make_steps([1, 2, 3, 2, 3, 4], [2, 2, 1, 2, 2, 0])

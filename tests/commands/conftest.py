@@ -28,7 +28,7 @@ def make_run(folder: Path, name: str, *overrides: str, checkpoint: bool = True) 
   run = RunDirectory.create(config)
   if not checkpoint:
     return run.path
-  spec = build.world_spec(config)
+  spec = build.env_spec(config)
   if config.algorithm == "ppo":
     from moozi.baselines.ppo.network import make_network
     from moozi.baselines.ppo.run import Learner

@@ -14,7 +14,7 @@ from moozi import cli
 from moozi.commands import evaluate, train
 from moozi.core.config import Config, EnvConfig, NetworkConfig, RunConfig
 from moozi.core.errors import UserError
-from moozi.envs.registry import world_spec
+from moozi.envs.registry import env_spec
 from moozi.envs.suites import minatar
 from moozi.io.checkpoints import ARRAYS, MANIFEST, expected_of, save_checkpoint
 from moozi.io.run_directory import RunDirectory
@@ -43,12 +43,12 @@ def make_run(tmp_path: Path, **changes) -> RunDirectory:
   config = Config(run=RunConfig(dir=str(tmp_path / "runs"), name="first"), env=EnvConfig(name="tiny:catch"))
   run = RunDirectory.create(config)
   for step in (10, 200):
-    meta = {"env_steps": step, "learner_steps": 3} | expected_of(config, world_spec("tiny:catch")) | changes
+    meta = {"env_steps": step, "learner_steps": 3} | expected_of(config, env_spec("tiny:catch")) | changes
     save_checkpoint(run.checkpoints_path, f"step_{step}", {"x": np.zeros(2)}, meta)
   return run
 
 
-def test_version_help_and_worlds(door):
+def test_version_help_and_envs(door):
   assert door("--version") == (0, f"moozi {moozi.__version__}\n", "")
   status, out, _ = door("--help")
   assert status == 0
@@ -84,7 +84,7 @@ def test_train_starts_with_the_resolved_configuration_in_a_new_directory(
   assert seen["run"].path == tmp_path / "runs" / "first"
   assert seen["config"].seed == 3
   assert seen["config"] == seen["run"].load_config()
-  assert seen["spec"] == world_spec("tiny:catch")
+  assert seen["spec"] == env_spec("tiny:catch")
 
 
 def test_the_status_of_training_is_that_of_the_command(door, config_file, monkeypatch):
@@ -170,7 +170,7 @@ def test_games_of_another_kind_are_refused_in_one_line(
   assert not (tmp_path / "runs").exists()
 
 
-def test_an_opponent_that_the_world_lacks_is_refused_before_anything_is_made(refused, config_file, tmp_path):
+def test_an_opponent_that_the_env_lacks_is_refused_before_anything_is_made(refused, config_file, tmp_path):
   pytest.importorskip("pyspiel")
   game = "env.name=open_spiel:kuhn_poker"
   assert "evaluation.opponent=mcts: would see" in refused(
@@ -183,7 +183,7 @@ def test_an_opponent_that_the_world_lacks_is_refused_before_anything_is_made(ref
   assert not (tmp_path / "runs").exists()
 
 
-def test_parameters_in_a_worlds_name_reach_the_run(door, config_file, tmp_path, monkeypatch):
+def test_parameters_in_an_envs_name_reach_the_run(door, config_file, tmp_path, monkeypatch):
   pytest.importorskip("pyspiel")
   seen = {}
   monkeypatch.setattr(train, "_run_training", lambda config, spec, run: seen.update(spec=spec, run=run) or 0)
@@ -203,7 +203,7 @@ def test_parameters_in_a_worlds_name_reach_the_run(door, config_file, tmp_path, 
     ("tests.envs.suites.user_fakes:make_cuonter", "the nearest is make_counter"),
   ],
 )
-def test_worlds_that_cannot_be_played_are_refused(refused, config_file, tmp_path, name, said):
+def test_envs_that_cannot_be_played_are_refused(refused, config_file, tmp_path, name, said):
   pytest.importorskip("gymnasium")
   assert said in refused("train", config_file, f"env.name={name}")
   assert not (tmp_path / "runs").exists()
@@ -230,7 +230,7 @@ def test_worlds_that_cannot_be_played_are_refused(refused, config_file, tmp_path
     ("minatar:breakout", "minatar", "the package minatar is not installed; `pip install minatar` brings it"),
   ],
 )
-def test_a_world_whose_package_is_missing_says_what_to_install(
+def test_an_env_whose_package_is_missing_says_what_to_install(
   refused, config_file, tmp_path, monkeypatch, world, package, said
 ):
   monkeypatch.setattr(train, "_run_training", lambda *_: pytest.fail("started"))
@@ -334,7 +334,7 @@ def board_run(tmp_path, monkeypatch):
     run=RunConfig(dir=str(tmp_path / "runs"), name="board"), env=EnvConfig(name="open_spiel:tic_tac_toe")
   )
   run = RunDirectory.create(config)
-  meta = {"env_steps": 10, "learner_steps": 3} | expected_of(config, world_spec("open_spiel:tic_tac_toe"))
+  meta = {"env_steps": 10, "learner_steps": 3} | expected_of(config, env_spec("open_spiel:tic_tac_toe"))
   save_checkpoint(run.checkpoints_path, "step_10", {"x": np.zeros(2)}, meta)
   seen = {}
   monkeypatch.setattr(evaluate, "_play", lambda agent, *_: seen.update(config=agent.config) or TWO_PLAYERS)
@@ -414,15 +414,16 @@ def test_evaluate_refuses_a_damaged_manifest_by_name(refused, tmp_path, evaluati
   assert (run.checkpoints_path / "step_10" / ARRAYS).exists()
 
 
-# --- a run in a world of somebody's own ------------------------------------------------------------------
+# --- a run in an environment of somebody's own
+# ------------------------------------------------------------------
 
 
 @pytest.fixture
 def malicious_run(tmp_path, monkeypatch):
-  """A run whose world would leave a file behind if its module were imported."""
+  """A run whose environment would leave a file behind if its module were imported."""
   monkeypatch.chdir(tmp_path)
   monkeypatch.setattr(sys, "path", [*sys.path])
-  (tmp_path / "evil_worlds.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w').close()\n")
+  (tmp_path / "evil_envs.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w').close()\n")
   run = make_run(tmp_path)
 
   def name(world: str, **kwargs) -> Path:
@@ -431,16 +432,14 @@ def malicious_run(tmp_path, monkeypatch):
     return run.path
 
   yield name
-  sys.modules.pop("evil_worlds", None)
+  sys.modules.pop("evil_envs", None)
 
 
-@pytest.mark.parametrize(
-  "world", ["evil_worlds:make_env", "gymnasium:evil_worlds:Walk-v0", "evil_worlds:x:y"]
-)
+@pytest.mark.parametrize("world", ["evil_envs:make_env", "gymnasium:evil_envs:Walk-v0", "evil_envs:x:y"])
 def test_reading_a_run_runs_no_code_of_its_own(refused, malicious_run, tmp_path, evaluation, world):
   assert "--allow-code" in refused("evaluate", malicious_run(world))
   assert not (tmp_path / "ran").exists()
-  assert "evil_worlds" not in sys.modules
+  assert "evil_envs" not in sys.modules
   assert evaluation == {}
 
 
@@ -456,28 +455,26 @@ def test_a_runs_own_ray_cluster_is_not_joined_unasked(refused, tmp_path):
 
 
 def test_allow_code_lets_the_module_be_imported(refused, malicious_run, tmp_path, evaluation):
-  said = refused("evaluate", malicious_run("evil_worlds:make_env"), "--allow-code")
-  assert "the module evil_worlds has no make_env" in said
+  said = refused("evaluate", malicious_run("evil_envs:make_env"), "--allow-code")
+  assert "the module evil_envs has no make_env" in said
   assert (tmp_path / "ran").exists()
 
 
-def test_starting_from_a_run_makes_no_world_of_its(
-  refused, malicious_run, config_file, tmp_path, monkeypatch
-):
+def test_starting_from_a_run_makes_no_env_of_its(refused, malicious_run, config_file, tmp_path, monkeypatch):
   """A checkpoint is arrays: what its run's configuration names is not looked at."""
   monkeypatch.setattr(train, "_run_training", lambda *_: 0)
-  path = malicious_run("evil_worlds:make_env")
+  path = malicious_run("evil_envs:make_env")
   with pytest.raises(SystemExit) as caught:
     cli.main(["train", str(config_file), f"checkpoint.start_from={path}", "run.name=second"])
   assert caught.value.code == 0
   assert not (tmp_path / "ran").exists()
 
 
-def test_what_a_users_world_prints_is_not_among_the_figures(door, malicious_run, tmp_path, evaluation):
-  (tmp_path / "evil_worlds.py").write_text(
+def test_what_a_users_env_prints_is_not_among_the_figures(door, malicious_run, tmp_path, evaluation):
+  (tmp_path / "evil_envs.py").write_text(
     "print('hello')\nfrom tests.envs.suites.user_fakes import make_catch\n"
   )
-  status, out, err = door("evaluate", malicious_run("evil_worlds:make_catch"), "--allow-code", "--json")
+  status, out, err = door("evaluate", malicious_run("evil_envs:make_catch"), "--allow-code", "--json")
   assert status == 0, err
   assert json.loads(out)["env"] == "tiny:catch"
   assert "hello" in err

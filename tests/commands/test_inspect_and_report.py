@@ -16,7 +16,7 @@ from moozi.core.config import Config, EnvConfig, RunConfig
 from moozi.io.checkpoints import expected_of, save_checkpoint
 from moozi.io.config import load_config
 from moozi.io.run_directory import RunDirectory
-from moozi.run.build import build_model, world_spec
+from moozi.run.build import build_model, env_spec
 from tests.tiny_run import TINY
 from tests.vis.test_report import data_of
 
@@ -26,7 +26,7 @@ def trained(tmp_path_factory):
   """A run of Catch whose network was shaken, not trained."""
   folder = tmp_path_factory.mktemp("runs")
   config = load_config(None, [*TINY, f"run.dir={folder}", "run.name=first"])
-  spec = world_spec(config)
+  spec = env_spec(config)
   run = RunDirectory.create(config)
   state = init_training_state(build_model(config, spec), config, spec, jax.random.PRNGKey(0))
   random = np.random.default_rng(0)
@@ -166,11 +166,11 @@ def test_an_agent_that_does_not_search_is_refused(refused, tmp_path, command):
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_runs_own_code_is_not_run(refused, tmp_path, monkeypatch, command):
   monkeypatch.chdir(tmp_path)
-  (tmp_path / "evil_worlds.py").write_text("raise SystemExit('ran')\n")
+  (tmp_path / "evil_envs.py").write_text("raise SystemExit('ran')\n")
   run = make_run(tmp_path)
-  run.config_path.write_text("env: {name: 'evil_worlds:make_env'}\n")
+  run.config_path.write_text("env: {name: 'evil_envs:make_env'}\n")
   assert "--allow-code" in refused(command, run.path)
-  assert "evil_worlds" not in sys.modules
+  assert "evil_envs" not in sys.modules
 
 
 @pytest.mark.parametrize("command", COMMANDS)

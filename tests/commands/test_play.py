@@ -113,12 +113,12 @@ def test_a_board_in_a_terminal_is_a_picture(terminal):
   assert "X plays (1,1)" in text
 
 
-def test_a_runs_world_is_played_alone_with_its_options(runs, typed):
+def test_a_runs_env_is_played_alone_with_its_options(runs, typed):
   assert typed("", "play", runs["catch"])[1].endswith("return 0 in 0 steps\n")
 
 
 def test_every_action_has_a_key():
-  breakout = keys_of(registry.world_spec("minatar:breakout"))
+  breakout = keys_of(registry.env_spec("minatar:breakout"))
   assert (breakout["left"], breakout["a"], breakout["d"], breakout["."]) == (1, 1, 2, 0)
   assert [breakout[sign] for sign in "012"] == [0, 1, 2]
   many = EnvSpec(name="test:many", frame_shape=(1, 1, 2), frame_dtype="bool", num_env_actions=18)
@@ -130,7 +130,7 @@ def test_every_action_has_a_key():
 @pytest.mark.parametrize(
   ("arguments", "message"),
   [
-    (["nowhere"], "nowhere: neither a run directory nor a world"),
+    (["nowhere"], "nowhere: neither a run directory nor an environment"),
     (["tiny:cach"], "the nearest is tiny:catch"),
     (["tiny:corridor", "lenght=5"], "env.kwargs.lenght"),
     (["tiny:catch", "--opponent", "random"], "is played alone"),
@@ -152,5 +152,7 @@ def test_the_agent_of_a_run_without_a_checkpoint_says_what_makes_one(tmp_path, r
   assert "holds no checkpoint; `moozi train` leaves one" in refused("play", run)
 
 
-def test_a_runs_world_keeps_its_options(runs, refused):
-  assert "a run's world has the run's own options" in refused("play", runs["catch"], "max_episode_steps=3")
+def test_a_runs_env_keeps_its_options(runs, refused):
+  assert "a run's environment has the run's own options" in refused(
+    "play", runs["catch"], "max_episode_steps=3"
+  )

@@ -15,7 +15,7 @@ from moozi.io.timeline import SPANS, TimelineFile
 @pytest.fixture
 def bare(tmp_path):
   """A run that ended before it kept a timeline."""
-  config = load_config(None, ["env.name=my_worlds:make", f"run.dir={tmp_path}", "run.name=first"])
+  config = load_config(None, ["env.name=my_envs:make", f"run.dir={tmp_path}", "run.name=first"])
   return RunDirectory.create(config)
 
 

@@ -1,4 +1,4 @@
-"""The page on a user's own worlds: its example is run as it stands there."""
+"""The page on a user's own environments: its example is run as it stands there."""
 
 import json
 import re
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-PAGE = Path(__file__).parents[2] / "docs" / "own_world.md"
+PAGE = Path(__file__).parents[2] / "docs" / "custom_environment.md"
 # Not the example's own numbers: they take a minute.
 QUICK = (
   *("runtime=local", "max_env_steps=128", "replay.min_steps_to_learn=64", "replay.capacity=4096"),
@@ -42,10 +42,10 @@ def moozi(folder: Path, *arguments: str) -> subprocess.CompletedProcess:
 def folder(tmp_path_factory) -> Path:
   """The page's files, written where the page says."""
   folder = tmp_path_factory.mktemp("own")
-  world, gym_world = blocks("python")
+  world, gym_env = blocks("python")
   (config,) = blocks("yaml")
-  (folder / "my_worlds.py").write_text(world)
-  (folder / "gym_worlds.py").write_text(f"import numpy as np\n{gym_world}")
+  (folder / "my_envs.py").write_text(world)
+  (folder / "gym_worlds.py").write_text(f"import numpy as np\n{gym_env}")
   (folder / "hallway.yaml").write_text(config)
   return folder
 
@@ -62,7 +62,7 @@ def test_the_example_trains_and_is_evaluated(folder):
   assert done.returncode == 0, done.stderr
   done = moozi(folder, *evaluate[1:], "--episodes", "3", "--json")
   assert done.returncode == 0, done.stderr
-  assert json.loads(done.stdout)["env"] == "my_worlds:make_env"
+  assert json.loads(done.stdout)["env"] == "my_envs:make_env"
   done = moozi(folder, *[a for a in evaluate[1:] if a != "--allow-code"])
   assert done.returncode == 2
   assert "--allow-code" in done.stderr
@@ -75,10 +75,10 @@ def test_the_gymnasium_example_plays_alike(folder, monkeypatch):
 
   monkeypatch.chdir(folder)
   monkeypatch.setattr(sys, "path", list(sys.path))
-  gym_spec = registry.world_spec("gym_worlds:GymHallway")
-  own_spec = registry.world_spec("my_worlds:make_env", length=5)
+  gym_spec = registry.env_spec("gym_worlds:GymHallway")
+  own_spec = registry.env_spec("my_envs:make_env", length=5)
   assert gym_spec.frame_shape == own_spec.frame_shape == (1, 1, 2)
-  for name in ("gym_worlds:GymHallway", "my_worlds:make_env"):
+  for name in ("gym_worlds:GymHallway", "my_envs:make_env"):
     env = registry.make(name, seed=1)
     rewards = set()
     for _ in range(20):
@@ -89,5 +89,5 @@ def test_the_gymnasium_example_plays_alike(folder, monkeypatch):
       assert step.reward == goal  # bounded by 5, so a frame's goal is 1 or -1
       rewards.add(step.reward)
     assert rewards == {-1.0, 1.0}
-  for module in ("gym_worlds", "my_worlds"):
+  for module in ("gym_worlds", "my_envs"):
     sys.modules.pop(module, None)

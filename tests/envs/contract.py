@@ -1,4 +1,6 @@
-"""The contract that every world keeps, one by one or side by side. Inherit, and say how to make yours."""
+"""The contract that every environment keeps, one by one or side by side. Inherit, and say how to make
+yours.
+"""
 
 import itertools
 
@@ -9,13 +11,13 @@ from dm_env import StepType, TimeStep
 from moozi.core.records import BatchedTimeStep
 from moozi.core.spec import DUMMY_ACTION
 from moozi.envs.environment import Environment
-from moozi.envs.vector import VectorEnvironment
+from moozi.envs.vector import SyncVectorEnvironment
 
 NUM_STEPS = 150
 
 
 def random_legal(step: TimeStep, random: np.random.Generator) -> int:
-  """A random legal action in the world's own terms; 0 at an end, where it is discarded."""
+  """A random legal action in the environment's own terms; 0 at an end, where it is discarded."""
   legal = np.flatnonzero(step.observation.legal_actions_mask)
   return int(random.choice(legal)) if not step.last() else 0
 
@@ -41,13 +43,13 @@ def assert_same(left: list[TimeStep], right: list[TimeStep]) -> None:
 
 
 class EnvironmentContract:
-  """Inherit, define `make`, and every test here runs on your world."""
+  """Inherit, define `make`, and every test here runs on your environment."""
 
   num_steps = NUM_STEPS
   goes_on_after_a_life_lost = False
 
   def make(self) -> Environment:
-    """A fresh world, seeded with 0; every call makes an equal one."""
+    """A fresh environment, seeded with 0; every call makes an equal one."""
     raise NotImplementedError
 
   @pytest.fixture
@@ -55,7 +57,7 @@ class EnvironmentContract:
     return self.make()
 
   def test_spec_is_whole(self, env):
-    spec = env.world_spec
+    spec = env.env_spec
     assert ":" in spec.name
     assert len(spec.action_names) == spec.num_env_actions
     assert env.action_spec().num_values == spec.num_env_actions
@@ -63,7 +65,7 @@ class EnvironmentContract:
     hash(spec)
 
   def test_every_step_keeps_its_spec(self, env):
-    spec, observation_spec = env.world_spec, env.observation_spec()
+    spec, observation_spec = env.env_spec, env.observation_spec()
     for step in play(env, self.num_steps):
       observation_spec.frame.validate(step.observation.frame)
       observation_spec.legal_actions_mask.validate(step.observation.legal_actions_mask)
@@ -127,11 +129,11 @@ class EnvironmentContract:
       if steps[-1].last():
         break
       steps.append(env.step(random_legal(steps[-1], random)))
-    assert steps[-1].last(), "no end in 20,000 random steps; give the world a step cap for this contract"
+    assert steps[-1].last(), "no end in 20,000 random steps; give the environment a step cap"
     assert env.step(-5).first()
 
   def test_players_alternate(self, env):
-    if env.world_spec.num_players == 2:
+    if env.env_spec.num_players == 2:
       for step, after in itertools.pairwise(play(env, self.num_steps)):
         if not after.first() and after.discount != 0.0:
           assert after.observation.to_play == 1 - step.observation.to_play
@@ -142,7 +144,7 @@ class EnvironmentContract:
     left, right = env.reset(), other.reset()
     assert_same([left], [right])
     with pytest.raises(ValueError, match="action="):
-      env.step(env.world_spec.num_env_actions if bad == "num_env_actions" else bad)
+      env.step(env.env_spec.num_env_actions if bad == "num_env_actions" else bad)
     action = random_legal(left, np.random.default_rng(0))
     assert_same([env.step(action)], [other.step(action)])
 
@@ -166,7 +168,7 @@ class EnvironmentContract:
     play(env, 20)
     assert_same(steps, copies)
 
-  def test_equal_worlds_play_alike(self):
+  def test_equal_envs_play_alike(self):
     assert_same(play(self.make(), self.num_steps), play(self.make(), self.num_steps))
 
   def test_an_episode_is_a_function_of_its_seed(self, env):
@@ -190,7 +192,7 @@ class EnvironmentContract:
       env.seed(seed)
 
   def test_keeps_the_vector_contract(self):
-    vector = VectorEnvironment([self.make() for _ in range(3)])
+    vector = SyncVectorEnvironment([self.make() for _ in range(3)])
     check_vector(vector, self.num_steps, self.goes_on_after_a_life_lost)
 
   def test_close(self, env):
@@ -205,9 +207,9 @@ def random_agent_actions(step: BatchedTimeStep, random: np.random.Generator) -> 
 
 
 def check_vector(
-  env: VectorEnvironment, num_steps: int, goes_on_after_a_life_lost: bool = False
+  env: SyncVectorEnvironment, num_steps: int, goes_on_after_a_life_lost: bool = False
 ) -> list[BatchedTimeStep]:
-  """Plays at random; checks what every frame of a vectorized world must be; returns the frames."""
+  """Plays at random; checks what every frame of a vectorized environment must be; returns the frames."""
   random = np.random.default_rng(0)
   steps = [env.reset()]
   for _ in range(num_steps):
@@ -229,7 +231,7 @@ def check_vector(
   return steps
 
 
-def _check_step(step: BatchedTimeStep, env: VectorEnvironment) -> None:
+def _check_step(step: BatchedTimeStep, env: SyncVectorEnvironment) -> None:
   spec, shape = env.spec, (env.num_envs,)
   assert step.frame.shape == (*shape, *spec.frame_shape)
   assert step.frame.dtype == spec.frame_dtype

@@ -1,4 +1,4 @@
-"""Worlds made up for tests."""
+"""Environments made up for tests."""
 
 import importlib.metadata
 
@@ -89,7 +89,7 @@ LIVES_SPEC = EnvSpec(
 
 
 def make_lives(max_episode_steps: int | None = None) -> GameEnvironment:
-  """The game of three lives as a world."""
+  """The game of three lives as an environment."""
   return GameEnvironment(Lives(), LIVES_SPEC, max_episode_steps)
 
 
@@ -104,7 +104,7 @@ NIM_SPEC = EnvSpec(
 
 
 def make_nim(max_episode_steps: int | None = None) -> GameEnvironment:
-  """Nim as a world."""
+  """Nim as an environment."""
   return GameEnvironment(Nim(), NIM_SPEC, max_episode_steps)
 
 

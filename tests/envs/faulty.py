@@ -1,4 +1,4 @@
-"""Worlds that fail: made up for tests, as a user would name them (`tests.envs.faulty:make_env`)."""
+"""Environments that fail: made up for tests, as a user would name them (`tests.envs.faulty:make_env`)."""
 
 import collections
 import itertools
@@ -16,7 +16,8 @@ SPEC = EnvSpec(name="test:faulty", frame_shape=(1, 1, 2), frame_dtype="float32",
 class Faulty:
   """An episode of nine steps of reward 1; fails as `how` says where `fails(seed, game, step)` is true.
 
-  Games are counted from 0, from when the world was made. The frame is (steps in the game, seed modulo 1,000).
+  Games are counted from 0, from when the environment was made. The frame is (steps in the game, seed modulo
+  1,000).
   """
 
   def __init__(self, how: str, fails) -> None:
@@ -49,9 +50,9 @@ class Faulty:
     while self._how == "swallow":
       try:
         time.sleep(3600)
-      except Exception:  # what a careless world does
+      except Exception:  # what a careless environment does
         continue
-    raise ArithmeticError(f"the world's own error\nin step {self._count}")
+    raise ArithmeticError(f"the environment's own error\nin step {self._count}")
 
   def frame(self) -> np.ndarray:
     is_bad = self._how == "nan_frame" and self._fails(self._seed, self._episode, self._count)
@@ -72,15 +73,15 @@ def make_env(
   episode: int = 1,
   step: int = 5,
   every_seed: bool = True,
-  sound_worlds: int | None = None,
+  sound_envs: int | None = None,
 ) -> GameEnvironment:
-  """A world that fails in one step of one episode; of every second seed only where not `every_seed`.
+  """An environment that fails in one step of one episode; of every second seed only where not `every_seed`.
 
-  Those made in this process after the first `sound_worlds` fail in every episode.
+  Those made in this process after the first `sound_envs` fail in every episode.
   """
   global _num_made
   _num_made += 1
-  is_late = sound_worlds is not None and _num_made > sound_worlds
+  is_late = sound_envs is not None and _num_made > sound_envs
 
   def fails(seed: int, game: int, count: int) -> bool:
     return count == step and (is_late or game == episode) and (every_seed or seed % 2 == 0)

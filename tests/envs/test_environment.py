@@ -1,4 +1,4 @@
-"""The bridge from a game's rules to a world: ends, the step cap, checks, two players."""
+"""The bridge from a game's rules to an environment: ends, the step cap, checks, two players."""
 
 import numpy as np
 import pytest
@@ -10,24 +10,24 @@ from tests.envs.contract import EnvironmentContract
 from tests.envs.environments import NIM_SPEC, Nim, make_lives, make_nim
 
 
-class TestTwoPlayerWorld(EnvironmentContract):
+class TestTwoPlayerEnv(EnvironmentContract):
   def make(self):
     return make_nim()
 
 
-class TestCappedTwoPlayerWorld(EnvironmentContract):
+class TestCappedTwoPlayerEnv(EnvironmentContract):
   def make(self):
     return make_nim(max_episode_steps=3)
 
 
-class TestWorldOfLives(EnvironmentContract):
+class TestEnvOfLives(EnvironmentContract):
   goes_on_after_a_life_lost = True
 
   def make(self):
     return make_lives()
 
 
-class TestCappedWorldOfLives(EnvironmentContract):
+class TestCappedEnvOfLives(EnvironmentContract):
   goes_on_after_a_life_lost = True
 
   def make(self):
@@ -59,7 +59,7 @@ def test_a_cut_before_a_life_is_lost_begins_a_new_game():
   assert not env.step(0).observation.is_continued
 
 
-def test_a_world_shows_its_own_picture_where_it_has_one():
+def test_an_env_shows_its_own_picture_where_it_has_one():
   env = make_lives()
   env.reset()
   env.step(0)

@@ -1,4 +1,4 @@
-"""Worlds that raise or hang: made anew, told, and too many of them end the run with their own error."""
+"""Environments that raise or hang: made anew, told, and too many of them end the run with their own error."""
 
 import itertools
 import logging
@@ -12,18 +12,18 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from moozi.core.errors import WorldError
+from moozi.core.errors import EnvError
 from moozi.envs import guard as guard_module
 from moozi.envs.environment import GameEnvironment
-from moozi.envs.guard import WorldGuard, WorldHung, allow_exit
-from moozi.envs.vector import VectorEnvironment, cut_lanes
+from moozi.envs.guard import EnvGuard, EnvHung, allow_exit
+from moozi.envs.vector import SyncVectorEnvironment, cut_lanes
 from tests.envs.faulty import SPEC, Faulty, make_env
 
 ACT = np.ones(2, np.int32)
 
 
 def make_vector(*, how="raise", fails, max_faults=3, timeout_s=None, seeds=(10, 20)):
-  """Two worlds, and the seeds that worlds were made with, in order."""
+  """Two environments, and the seeds that environments were made with, in order."""
   made = []
 
   def make(seed):
@@ -32,8 +32,8 @@ def make_vector(*, how="raise", fails, max_faults=3, timeout_s=None, seeds=(10, 
     env.seed(seed)
     return env
 
-  guard = WorldGuard(SPEC.name, seeds, make, max_faults, timeout_s)
-  return VectorEnvironment([make(seed) for seed in seeds], guard=guard), made
+  guard = EnvGuard(SPEC.name, seeds, make, max_faults, timeout_s)
+  return SyncVectorEnvironment([make(seed) for seed in seeds], guard=guard), made
 
 
 def steps_of(vector, number):
@@ -43,7 +43,7 @@ def steps_of(vector, number):
   return steps
 
 
-def test_a_world_that_raises_is_made_anew_and_the_others_do_not_notice():
+def test_an_env_that_raises_is_made_anew_and_the_others_do_not_notice():
   vector, made = make_vector(fails=lambda seed, episode, step: seed == 20 and step == 4)
   sound, _ = make_vector(fails=lambda *_: False)
   steps, expected = steps_of(vector, 40), steps_of(sound, 40)
@@ -58,7 +58,7 @@ def test_a_world_that_raises_is_made_anew_and_the_others_do_not_notice():
   assert begun.frame[1].tolist() == [[[0.0, made[2] % 1000]]]
   assert made[:2] == [10, 20]
   assert made[2] not in (10, 20)
-  # The new world plays whole episodes: its first ends nine steps later.
+  # The new environment plays whole episodes: its first ends nine steps later.
   assert [t for t in range(4, 14) if steps[t].is_last[1]] == [13]
 
 
@@ -80,12 +80,13 @@ def test_a_reset_that_raises_too():
   assert [t for t, s in enumerate(steps) if s.is_first[1]] == [0, 10, 20, 30]
 
 
-def test_too_many_faults_in_a_row_end_it_with_the_worlds_own_error_in_one_line(caplog):
+def test_too_many_faults_in_a_row_end_it_with_the_envs_own_error_in_one_line(caplog):
   vector, made = make_vector(fails=lambda seed, episode, step: seed != 10 and step == 4)
   said = (
-    r"^env\.name=test:faulty: ArithmeticError: the world's own error in step 4 \(3 faults in a row; workers"
+    r"^env\.name=test:faulty: ArithmeticError: the environment's own error in step 4 \(3 faults in a row; "
+    r"workers"
   )
-  with caplog.at_level(logging.ERROR, "moozi.envs"), pytest.raises(WorldError, match=said) as caught:
+  with caplog.at_level(logging.ERROR, "moozi.envs"), pytest.raises(EnvError, match=said) as caught:
     steps_of(vector, 40)
   assert "\n" not in str(caught.value)
   assert len(made) == 2 + 2
@@ -94,13 +95,15 @@ def test_too_many_faults_in_a_row_end_it_with_the_worlds_own_error_in_one_line(c
   assert "in _fail" in caplog.text
 
 
-def test_where_no_world_is_made_anew_nothing_is_told_but_the_error(caplog):
+def test_where_no_env_is_made_anew_nothing_is_told_but_the_error(caplog):
   """A command without a log prints what is logged from WARNING up, and it has one line to say."""
-  guard = WorldGuard("w", [1], make=None, max_faults=1, timeout_s=None)
-  vector = VectorEnvironment([GameEnvironment(Faulty("raise", lambda s, e, c: c == 2), SPEC)], guard=guard)
+  guard = EnvGuard("w", [1], make=None, max_faults=1, timeout_s=None)
+  vector = SyncVectorEnvironment(
+    [GameEnvironment(Faulty("raise", lambda s, e, c: c == 2), SPEC)], guard=guard
+  )
   vector.reset()
   vector.step(ACT[:1])
-  with caplog.at_level(logging.INFO, "moozi.envs"), pytest.raises(WorldError, match=r"^env\.name=w: "):
+  with caplog.at_level(logging.INFO, "moozi.envs"), pytest.raises(EnvError, match=r"^env\.name=w: "):
     vector.step(ACT[:1])
   assert [record.levelno for record in caplog.records] == [logging.INFO]
   assert "Traceback" in caplog.text
@@ -112,16 +115,16 @@ def test_an_episode_to_its_end_in_between_is_no_row():
   assert vector.num_faults > 10
 
 
-def test_a_world_that_cannot_be_made_anew_counts_too():
+def test_an_env_that_cannot_be_made_anew_counts_too():
   def make(seed):
-    raise OSError("no more worlds")
+    raise OSError("no more environments")
 
-  guard = WorldGuard("w", [1], make, 4, None)
+  guard = EnvGuard("w", [1], make, 4, None)
   world = GameEnvironment(Faulty("raise", lambda s, e, c: c == 2), SPEC)
-  vector = VectorEnvironment([world], guard=guard)
+  vector = SyncVectorEnvironment([world], guard=guard)
   vector.reset()
   vector.step(ACT[:1])
-  with pytest.raises(WorldError, match=r"OSError: no more worlds \(4 faults"):
+  with pytest.raises(EnvError, match=r"OSError: no more environments \(4 faults"):
     vector.step(ACT[:1])
   assert guard.num_faults == 4
 
@@ -135,47 +138,49 @@ def test_one_that_cannot_be_closed_is_left(how, caplog):
       raise OSError("closed already")
 
   world = GameEnvironment(Stubborn("raise", lambda s, e, c: c == 2), SPEC)
-  guard = WorldGuard("w", [1], lambda seed: make_env(episode=-1), 2, timeout_s=1.0)
-  vector = VectorEnvironment([world], guard=guard)
+  guard = EnvGuard("w", [1], lambda seed: make_env(episode=-1), 2, timeout_s=1.0)
+  vector = SyncVectorEnvironment([world], guard=guard)
   for _ in range(12):
     vector.step(ACT[:1])
   assert vector.num_faults == 1
-  assert "world 0 of w cannot be closed" in caplog.text
+  assert "environment 0 of w cannot be closed" in caplog.text
 
 
 def test_what_it_shows_is_guarded_too():
-  """A frame of another shape is the world's fault, not ours."""
+  """A frame of another shape is the environment's fault, not ours."""
 
   class Odd(Faulty):
     def frame(self):
       return np.zeros((1, 1, 2 if self._count < 3 else 5), np.float32)
 
-  guard = WorldGuard("w", [1], lambda seed: make_env(episode=-1), 2, None)
-  vector = VectorEnvironment([GameEnvironment(Odd("raise", lambda *_: False), SPEC)], guard=guard)
+  guard = EnvGuard("w", [1], lambda seed: make_env(episode=-1), 2, None)
+  vector = SyncVectorEnvironment([GameEnvironment(Odd("raise", lambda *_: False), SPEC)], guard=guard)
   for _ in range(12):
     vector.step(ACT[:1])
   assert vector.num_faults == 1
 
 
 def test_without_a_guard_the_error_passes():
-  vector = VectorEnvironment([GameEnvironment(Faulty("raise", lambda s, e, c: c == 2), SPEC)])
+  vector = SyncVectorEnvironment([GameEnvironment(Faulty("raise", lambda s, e, c: c == 2), SPEC)])
   vector.reset()
   vector.step(ACT[:1])
   with pytest.raises(ArithmeticError):
     vector.step(ACT[:1])
 
 
-def test_one_that_makes_no_worlds_allows_no_fault():
-  guard = WorldGuard("w", [1], None, 9, None)
-  vector = VectorEnvironment([GameEnvironment(Faulty("raise", lambda s, e, c: c == 2), SPEC)], guard=guard)
+def test_one_that_makes_no_envs_allows_no_fault():
+  guard = EnvGuard("w", [1], None, 9, None)
+  vector = SyncVectorEnvironment(
+    [GameEnvironment(Faulty("raise", lambda s, e, c: c == 2), SPEC)], guard=guard
+  )
   vector.reset()
   vector.step(ACT[:1])
-  with pytest.raises(WorldError, match=r"own error in step 2$"):
+  with pytest.raises(EnvError, match=r"own error in step 2$"):
     vector.step(ACT[:1])
 
 
 @pytest.mark.parametrize("how", ["hang", "swallow"])
-def test_a_world_that_sleeps_for_ever_is_woken_and_made_anew(how):
+def test_an_env_that_sleeps_for_ever_is_woken_and_made_anew(how):
   before = signal.getsignal(signal.SIGALRM)
   vector, made = make_vector(how=how, fails=lambda seed, _, step: seed == 20 and step == 4, timeout_s=2.0)
   steps = steps_of(vector, 20)
@@ -186,16 +191,16 @@ def test_a_world_that_sleeps_for_ever_is_woken_and_made_anew(how):
   assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
 
 
-def test_worlds_that_hang_again_and_again_end_it():
+def test_envs_that_hang_again_and_again_end_it():
   vector, _ = make_vector(how="hang", fails=lambda seed, _, step: step == 2, timeout_s=1.0, max_faults=2)
-  with pytest.raises(WorldError, match=r"no answer for 1 s \(workers\.env_timeout_s\) \(2 faults"):
+  with pytest.raises(EnvError, match=r"no answer for 1 s \(workers\.env_timeout_s\) \(2 faults"):
     steps_of(vector, 10)
 
 
-def test_each_world_has_the_time_not_all_of_them_together(monkeypatch):
+def test_each_env_has_the_time_not_all_of_them_together(monkeypatch):
   now = [0.0]
   monkeypatch.setattr("moozi.envs.guard.time.monotonic", lambda: now[0])
-  guard = WorldGuard("w", [1], None, 1, timeout_s=10.0)
+  guard = EnvGuard("w", [1], None, 1, timeout_s=10.0)
 
   def alarm_at(seconds):
     now[0] = seconds
@@ -208,11 +213,11 @@ def test_each_world_has_the_time_not_all_of_them_together(monkeypatch):
   alarm_at(111.0)
   guard.watch()
   alarm_at(120.0)
-  with pytest.raises(WorldHung, match="no answer for 10 s"):
+  with pytest.raises(EnvHung, match="no answer for 10 s"):
     alarm_at(121.5)
   # One that catches it is called again only when it has had the time once more.
   alarm_at(122.0)
-  with pytest.raises(WorldHung):
+  with pytest.raises(EnvHung):
     alarm_at(131.5)
 
 
@@ -229,21 +234,21 @@ def test_outside_the_main_thread_there_is_no_alarm_and_all_else_works():
 STUCK = """
 import sys
 from moozi.envs.environment import GameEnvironment
-from moozi.envs.guard import WorldGuard, allow_exit
-from moozi.envs.vector import VectorEnvironment
+from moozi.envs.guard import EnvGuard, allow_exit
+from moozi.envs.vector import SyncVectorEnvironment
 from tests.envs.faulty import SPEC, Faulty
 
 allow_exit(sys.stderr)
-guard = WorldGuard("w", [1], None, 1, timeout_s=0.5)
-world = GameEnvironment(Faulty("stuck", lambda seed, game, step: step == 4), SPEC)
-vector = VectorEnvironment([world], guard=guard)
+guard = EnvGuard("w", [1], None, 1, timeout_s=0.5)
+environment = GameEnvironment(Faulty("stuck", lambda seed, game, step: step == 4), SPEC)
+vector = SyncVectorEnvironment([environment], guard=guard)
 vector.reset()
 while True:
   print("step", vector.step([1]).frame[0, 0, 0, 0], flush=True)
 """
 
 
-def test_a_world_stuck_in_c_ends_a_process_that_allows_it():
+def test_an_env_stuck_in_c_ends_a_process_that_allows_it():
   done = subprocess.run(
     [sys.executable, "-c", STUCK], capture_output=True, text=True, timeout=300, check=False
   )
@@ -263,7 +268,7 @@ def test_the_last_resort_is_set_anew_while_calls_come_back(monkeypatch):
   monkeypatch.setattr(guard_module, "faulthandler", fake)
   allow_exit(sys.stderr)
   try:
-    guard = WorldGuard("w", [1], None, 1, timeout_s=100.0)
+    guard = EnvGuard("w", [1], None, 1, timeout_s=100.0)
     with guard.armed():
       for seconds in (50.0, 99.0, 120.0, 190.0, 230.0):
         now[0] = seconds

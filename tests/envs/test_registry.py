@@ -1,4 +1,4 @@
-"""Names and options of worlds: what is known, and what the user is told where it is not."""
+"""Names and options of environments: what is known, and what the user is told where it is not."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from moozi.envs import registry
 from moozi.envs.environment import Environment
 
 OWN = ("minatar", "tiny")
-"""Libraries whose worlds are made quickly; the others have tests of their own."""
+"""Libraries whose environments are made quickly; the others have tests of their own."""
 ALL = [
   "minatar:asterix",
   "minatar:breakout",
@@ -19,21 +19,21 @@ ALL = [
 ]
 
 
-def test_lists_every_world_in_order():
-  worlds = [world for library in OWN for world in registry.list_worlds(library)]
+def test_lists_every_env_in_order():
+  worlds = [world for library in OWN for world in registry.list_environments(library)]
   assert [w.name for w in worlds] == ALL
-  everything = [w.name for w in registry.list_worlds()]
+  everything = [w.name for w in registry.list_environments()]
   assert set(ALL) < set(everything)
   assert len(set(everything)) == len(everything)
   assert all(w.summary and "max_episode_steps" in w.options for w in worlds)
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_spec_without_a_world_is_the_worlds_own(name):
+def test_spec_without_an_env_is_the_envs_own(name):
   env = registry.make(name, seed=0)
   assert isinstance(env, Environment)
-  assert env.world_spec == registry.world_spec(name)
-  assert env.world_spec.name == name
+  assert env.env_spec == registry.env_spec(name)
+  assert env.env_spec.name == name
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_spec_without_a_world_is_the_worlds_own(name):
   ],
 )
 def test_unknown_names(name, parts):
-  for call in (lambda: registry.make(name, seed=0), lambda: registry.world_spec(name)):
+  for call in (lambda: registry.make(name, seed=0), lambda: registry.env_spec(name)):
     with pytest.raises(UserError) as error:
       call()
     message = str(error.value)
@@ -90,7 +90,7 @@ def test_wrong_options(key, value, parts):
     assert part in message
 
 
-def test_options_of_one_world_are_unknown_to_another():
+def test_options_of_one_env_are_unknown_to_another():
   with pytest.raises(UserError, match="unknown option of tiny:catch; allowed are max_episode_steps"):
     registry.make("tiny:catch", seed=0, sticky_action_prob=0.1)
 

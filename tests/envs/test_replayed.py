@@ -1,4 +1,4 @@
-"""Replayed worlds show what was seen, whatever is done."""
+"""Replayed environments show what was seen, whatever is done."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ import pytest
 from moozi.core.pytree import fields_of, map_fields, replace, stack
 from moozi.core.records import BatchedTimeStep, TrajectorySample
 from moozi.envs.replayed import ReplayedEnvironment, VectorReplayedEnvironment
-from moozi.envs.vector import VectorEnvironment, make_vector
+from moozi.envs.vector import SyncVectorEnvironment, make_vector
 from tests.envs.contract import EnvironmentContract, check_vector, random_agent_actions
 from tests.envs.environments import make_lives, make_nim
 
@@ -22,7 +22,7 @@ SEEN = (
 )
 
 
-def record_trajectory(env: VectorEnvironment, num_steps: int) -> TrajectorySample:
+def record_trajectory(env: SyncVectorEnvironment, num_steps: int) -> TrajectorySample:
   """Random play, [T, B, …], as a worker would have stored it."""
   random = np.random.default_rng(0)
   samples, step = [], env.reset()
@@ -49,11 +49,11 @@ def lane(trajectory: TrajectorySample, i: int, start: int = 0, stop: int | None 
 
 CATCH = make_vector("tiny:catch", {}, 3, seed=0)
 CATCH_STEPS = record_trajectory(CATCH, 30)
-NIM = VectorEnvironment([make_nim(max_episode_steps=3) for _ in range(4)])
+NIM = SyncVectorEnvironment([make_nim(max_episode_steps=3) for _ in range(4)])
 NIM_STEPS = record_trajectory(NIM, 60)
 
 
-LIVES = VectorEnvironment([make_lives() for _ in range(2)])
+LIVES = SyncVectorEnvironment([make_lives() for _ in range(2)])
 LIVES_STEPS = record_trajectory(LIVES, 80)
 
 
@@ -83,7 +83,7 @@ class TestReplayedLives(EnvironmentContract):
     pass
 
   def test_keeps_the_vector_contract(self):
-    check_vector(VectorEnvironment([self.make() for _ in range(3)]), self.num_steps)
+    check_vector(SyncVectorEnvironment([self.make() for _ in range(3)]), self.num_steps)
 
 
 def test_a_life_lost_is_replayed_as_it_was():
@@ -157,7 +157,7 @@ def test_a_trajectory_that_breaks_off_is_used_up():
     (lambda t: replace(t, last_reward=t.last_reward[1:]), "last_reward: shape"),
   ],
 )
-def test_what_does_not_fit_the_world_is_refused(change, message):
+def test_what_does_not_fit_the_env_is_refused(change, message):
   trajectory = change(lane(CATCH_STEPS, 0))
   with pytest.raises(ValueError, match=message):
     ReplayedEnvironment(trajectory, CATCH.spec)

@@ -1,11 +1,11 @@
-"""Worlds side by side: the same as one by one, in the agent's terms."""
+"""Environments side by side: the same as one by one, in the agent's terms."""
 
 import numpy as np
 import pytest
 
 from moozi.core.errors import UserError
 from moozi.envs import registry
-from moozi.envs.vector import VectorEnvironment, make_vector
+from moozi.envs.vector import SyncVectorEnvironment, make_vector
 from tests.envs.contract import check_vector, random_agent_actions
 from tests.envs.environments import make_lives, make_nim
 
@@ -19,8 +19,8 @@ from tests.envs.environments import make_lives, make_nim
     ("tiny:catch", {}),
   ],
 )
-def test_rows_are_the_worlds_one_by_one(name, kwargs):
-  vector = VectorEnvironment([registry.make(name, seed, **kwargs) for seed in range(4)])
+def test_rows_are_the_envs_one_by_one(name, kwargs):
+  vector = SyncVectorEnvironment([registry.make(name, seed, **kwargs) for seed in range(4)])
   single = [registry.make(name, seed, **kwargs) for seed in range(4)]
   random = np.random.default_rng(0)
   step = vector.reset()
@@ -43,7 +43,7 @@ def test_rows_are_the_worlds_one_by_one(name, kwargs):
 
 
 def test_two_players_and_illegal_actions():
-  steps = check_vector(VectorEnvironment([make_nim() for _ in range(5)]), 200)
+  steps = check_vector(SyncVectorEnvironment([make_nim() for _ in range(5)]), 200)
   assert {int(p) for s in steps for p in s.to_play} == {0, 1}
   assert any((~s.legal_actions_mask[~s.is_last, 1:]).any() for s in steps)
   # Who has just moved wins: the reward is the mover's, and the frame's player is the other one.
@@ -52,7 +52,7 @@ def test_two_players_and_illegal_actions():
 
 
 def test_after_a_life_lost_no_frame_is_first():
-  vector, single = VectorEnvironment([make_lives()]), make_lives()
+  vector, single = SyncVectorEnvironment([make_lives()]), make_lives()
   step, row = vector.reset(), single.reset()
   num_gone_on = 0
   for _ in range(100):
@@ -65,8 +65,8 @@ def test_after_a_life_lost_no_frame_is_first():
   assert num_gone_on > 10
 
 
-def test_a_reset_of_all_worlds_begins_new_games_after_a_life_lost_too():
-  vector = VectorEnvironment([make_lives(), make_lives()])
+def test_a_reset_of_all_envs_begins_new_games_after_a_life_lost_too():
+  vector = SyncVectorEnvironment([make_lives(), make_lives()])
   step = vector.reset()
   while not step.is_last.any():
     step = vector.step(np.array([1, 1]))
@@ -75,15 +75,15 @@ def test_a_reset_of_all_worlds_begins_new_games_after_a_life_lost_too():
   assert step.frame.tolist() == [[[[0, 3]]]] * 2
 
 
-def test_render_is_the_worlds_own():
-  vector = VectorEnvironment([make_lives(), make_lives()])
+def test_render_is_the_envs_own():
+  vector = SyncVectorEnvironment([make_lives(), make_lives()])
   vector.reset()
   assert vector.render(1).shape == (4, 6, 3)
   assert make_vector("tiny:catch", {}, 1, seed=0).render(0) is None
 
 
 def test_terminal_frame_then_first_frame():
-  vector = VectorEnvironment([registry.make("tiny:corridor", 0), registry.make("tiny:corridor", 0)])
+  vector = SyncVectorEnvironment([registry.make("tiny:corridor", 0), registry.make("tiny:corridor", 0)])
   vector.reset()
   step = vector.step(np.array([1, 2]))
   assert step.is_last.tolist() == [True, False]
@@ -111,7 +111,7 @@ def test_truncated_frame_keeps_its_actions_and_its_discount():
 
 
 @pytest.mark.parametrize("bad", [0, -1, 4, 100])
-def test_a_wrong_action_is_refused_before_any_world_moves(bad):
+def test_a_wrong_action_is_refused_before_any_env_moves(bad):
   vector, other = (make_vector("tiny:catch", {}, 3, seed=0) for _ in range(2))
   vector.reset()
   other.reset()
@@ -154,7 +154,7 @@ def test_frames_given_out_do_not_change():
   np.testing.assert_array_equal(step.legal_actions_mask, mask)
 
 
-def test_each_world_has_its_own_seed_that_follows_from_one():
+def test_each_env_has_its_own_seed_that_follows_from_one():
   def frames(seed):
     vector = make_vector("minatar:freeway", {}, 16, seed)
     vector.reset()
@@ -172,7 +172,7 @@ def test_next_seed_is_asked_before_each_reset():
     asked.append(i)
     return 100 + len(asked) if i == 0 else None
 
-  vector = VectorEnvironment([registry.make("tiny:catch", s) for s in (0, 1)], next_seed)
+  vector = SyncVectorEnvironment([registry.make("tiny:catch", s) for s in (0, 1)], next_seed)
   running_on = registry.make("tiny:catch", 1)
   step = vector.reset()
   assert asked == [0, 1]
@@ -185,11 +185,11 @@ def test_next_seed_is_asked_before_each_reset():
   assert asked == [0, 1] * 6
 
 
-def test_worlds_must_be_alike_and_there_must_be_one():
+def test_envs_must_be_alike_and_there_must_be_one():
   with pytest.raises(ValueError, match="envs is empty"):
-    VectorEnvironment([])
+    SyncVectorEnvironment([])
   with pytest.raises(ValueError, match=r"envs\[1\]"):
-    VectorEnvironment([registry.make("tiny:catch", 0), registry.make("tiny:corridor", 0)])
+    SyncVectorEnvironment([registry.make("tiny:catch", 0), registry.make("tiny:corridor", 0)])
 
 
 def test_make_vector_passes_the_users_errors_on():
@@ -197,7 +197,7 @@ def test_make_vector_passes_the_users_errors_on():
     make_vector("tiny:corridor", {"lenght": 3}, 2, seed=0)
 
 
-def test_random_starts_of_the_worlds_side_by_side():
+def test_random_starts_of_the_envs_side_by_side():
   env = make_vector("open_spiel:connect_four", {}, 24, seed=0, max_random_starts=5)
   first = env.reset()
   assert first.is_first.all()
@@ -217,5 +217,5 @@ def test_random_starts_of_the_worlds_side_by_side():
 def test_random_starts_leave_a_fast_vector_aside():
   fast = make_vector("pgx:tic_tac_toe", {}, 2, seed=0)
   slow = make_vector("pgx:tic_tac_toe", {}, 2, seed=0, max_random_starts=2)
-  assert not isinstance(fast, VectorEnvironment)
-  assert isinstance(slow, VectorEnvironment)
+  assert not isinstance(fast, SyncVectorEnvironment)
+  assert isinstance(slow, SyncVectorEnvironment)

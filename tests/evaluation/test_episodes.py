@@ -6,7 +6,7 @@ from moozi.evaluation import episodes as episode_frames
 from moozi.evaluation.episodes import FramesKeeper
 
 
-def test_a_worlds_own_pictures_are_reduced_and_few_enough(monkeypatch):
+def test_an_envs_own_pictures_are_reduced_and_few_enough(monkeypatch):
   monkeypatch.setattr(episode_frames, "_MAX_BYTES", 100_000)
   picture = np.random.default_rng(0).integers(0, 256, (210, 160, 3)).astype(np.uint8)
   keeper, asked = FramesKeeper(2, 50), []

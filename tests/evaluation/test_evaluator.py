@@ -28,7 +28,7 @@ def make_params(config, spec):
 
 def evaluate(overrides=(), num_episodes=7, **kwargs):
   config = load_config(None, [*TINY, *overrides])
-  spec = build.world_spec(config)
+  spec = build.env_spec(config)
   params, net_state = make_params(config, spec)
   return build.build_evaluator(config, spec).run(params, net_state, num_episodes=num_episodes, **kwargs)
 
@@ -100,7 +100,7 @@ def test_a_long_episode_is_recorded_no_longer_than_the_gif(result):
 def test_a_terminal_frame_is_worth_0_and_a_truncated_one_was_not_searched(result):
   assert result.episode.root_values[-1] == 0
   config = load_config(None, [*TINY, "evaluation.max_episode_steps=3"])
-  spec = build.world_spec(config)
+  spec = build.env_spec(config)
   params, net_state = make_params(config, spec)
   evaluator = build.build_evaluator(config, spec)
   episode = evaluator.run(params, net_state, num_episodes=1, record=True).episode
@@ -110,7 +110,7 @@ def test_a_terminal_frame_is_worth_0_and_a_truncated_one_was_not_searched(result
   assert np.isfinite(episode.root_values[:-1]).all()
 
 
-def test_a_worlds_own_pictures_are_recorded_where_it_has_them(result):
+def test_an_envs_own_pictures_are_recorded_where_it_has_them(result):
   assert result.episode.pictures is None
   config = load_config(None, [*TINY, "evaluation.max_random_starts=0"])
   planner = planner_of(config)
@@ -120,7 +120,7 @@ def test_a_worlds_own_pictures_are_recorded_where_it_has_them(result):
     policy, 0.0, config.targets.history_length, config, LIVES_SPEC, lambda seed: make_lives()
   )
   episode = evaluator.run(params, net_state, num_episodes=2, record=True).episode
-  # Each picture is of the frame beside it: the world of lives paints the count that the frame holds.
+  # Each picture is of the frame beside it: the environment of lives paints the count that the frame holds.
   assert len(episode.pictures) == len(episode.frames) > 2
   np.testing.assert_array_equal(episode.pictures[:, 0, 0, 0], episode.frames[:, 0, 0, 0])
   plain = evaluator.run(params, net_state, num_episodes=2)
@@ -131,7 +131,7 @@ def test_distinct_episodes_are_counted():
   alike = evaluate(
     ["evaluation.max_random_starts=0", "env.name=tiny:corridor", "env.kwargs.max_episode_steps=5"]
   )
-  assert alike.num_distinct == 1, "a world without chance, one policy without noise: one episode"
+  assert alike.num_distinct == 1, "an environment without chance, one policy without noise: one episode"
 
 
 class Chosen(NamedTuple):
@@ -143,16 +143,18 @@ class Chosen(NamedTuple):
 
 
 def test_episodes_that_show_something_else_are_distinct():
-  """The same actions and rewards in all of them: what the world shows is drawn by each episode's seed."""
+  """The same actions and rewards in all of them: what the environment shows is drawn by each episode's
+  seed.
+  """
 
   def last_legal(params, net_state, history, timestep, key, temperature, forced):
     legal = timestep.legal_actions_mask
     action = legal.shape[1] - 1 - jnp.argmax(legal[:, ::-1], axis=1)
     return history, Chosen(action, jnp.zeros(len(legal)), jnp.zeros(legal.shape))
 
-  world = "tests.envs.suites.user_fakes:Counter"
-  config = load_config(None, [*TINY, f"env.name={world}", "evaluation.max_random_starts=0"])
-  spec, make = build.world_spec(config), build.make_test_world(config)
+  env = "tests.envs.suites.user_fakes:Counter"
+  config = load_config(None, [*TINY, f"env.name={env}", "evaluation.max_random_starts=0"])
+  spec, make = build.env_spec(config), build.make_test_env(config)
   result = Evaluator(last_legal, 0.0, 1, config, spec, make).run({}, {}, num_episodes=7)
   assert (result.returns.tolist(), result.lengths.tolist()) == ([0.0] * 7, [9] * 7)
   assert result.num_distinct == 7
@@ -167,7 +169,7 @@ class Unseeded(EnvironmentWrapper):
     super().seed(0)
 
 
-def test_an_endless_world_is_cut():
+def test_an_endless_env_is_cut():
   cut = evaluate(
     [
       "evaluation.max_episode_steps=3",
@@ -237,7 +239,7 @@ def test_tiles_are_bounded_by_config():
 
 def test_an_episode_that_is_watched_is_the_one_that_is_evaluated(result):
   config = load_config(None, list(TINY))
-  spec = build.world_spec(config)
+  spec = build.env_spec(config)
   params, net_state = make_params(config, spec)
   evaluator = build.build_evaluator(config, spec)
   played = evaluator.run(params, net_state, num_episodes=2, record=True)

@@ -63,7 +63,7 @@ def test_a_strong_rival_wins_from_either_seat():
 def test_a_rivals_moves_are_in_the_agents_history():
   """Rebuilds the moves from the boards that the policy was shown, and holds its history against them."""
   config = load_config(None, [*TINY, *BOARD, "targets.history_length=4", "evaluation.num_envs=1"])
-  spec = build.world_spec(config)
+  spec = build.env_spec(config)
   params, net_state, _ = build.build_learner(config, spec).parameters()
   evaluator, seen = build.build_evaluator(config, spec), []
   policy = evaluator._policy
@@ -124,13 +124,13 @@ def test_figures_of_a_score():
 def test_one_player_has_no_score_and_needs_no_rival(tiny_config):
   one = EvaluationResult(np.ones(3), np.ones(3), 1, version=0, env_steps=0, episode=None)
   assert "score" not in one.summary()
-  check_opponent(load_config(None, [*TINY, "evaluation.opponent=mcts"]), build.world_spec(tiny_config))
+  check_opponent(load_config(None, [*TINY, "evaluation.opponent=mcts"]), build.env_spec(tiny_config))
 
 
-def test_a_rival_that_a_world_lacks_is_said_beforehand():
+def test_a_rival_that_an_env_lacks_is_said_beforehand():
   config = load_config(None, [*TINY, "env.name=open_spiel:kuhn_poker", "evaluation.opponent=mcts"])
   with pytest.raises(UserError, match=r"evaluation.opponent=mcts: would see what is hidden"):
-    check_opponent(config, build.world_spec(config))
+    check_opponent(config, build.env_spec(config))
 
 
 @pytest.mark.parametrize("name", ["open_spiel:kuhn_poker", "pgx:kuhn_poker"])
@@ -140,29 +140,29 @@ def test_a_history_that_shows_the_others_frames_is_refused(name):
   for length in (1, 2, 4):
     config = load_config(None, [*TINY, f"env.name={name}", f"targets.history_length={length}"])
     if length == 1:
-      check_players(config, build.world_spec(config))
+      check_players(config, build.env_spec(config))
     else:
       with pytest.raises(
         UserError, match=rf"^targets\.history_length={length}: must be 1 with env\.name={name}"
       ):
-        check_players(config, build.world_spec(config))
+        check_players(config, build.env_spec(config))
 
 
 @pytest.mark.parametrize("name", ["open_spiel:tic_tac_toe", "open_spiel:blackjack", "tiny:catch"])
 def test_a_long_history_is_allowed_where_no_player_hides_anything_from_another(name):
   config = load_config(None, [*TINY, f"env.name={name}", "targets.history_length=4"])
-  check_players(config, build.world_spec(config))
+  check_players(config, build.env_spec(config))
 
 
 def test_a_rival_is_checked_with_the_players():
   config = load_config(None, [*TINY, "env.name=open_spiel:kuhn_poker", "evaluation.opponent=mcts"])
   with pytest.raises(UserError, match=r"evaluation\.opponent=mcts"):
-    check_players(config, build.world_spec(config))
+    check_players(config, build.env_spec(config))
 
 
 def test_training_returns_are_player_0s():
   config = load_config(None, [*TINY, *BOARD, "workers.segment_length=30"])
-  spec = build.world_spec(config)
+  spec = build.env_spec(config)
   collector = build.build_collector(config, spec, 0)
   collector.set_parameters(*build.build_learner(config, spec).parameters())
   segment, result = collector.run(0)

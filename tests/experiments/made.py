@@ -58,14 +58,14 @@ def make_result(
     name: of the folder.
     evaluations: what `evaluation` made.
     curve: (environment steps, seconds, return in evaluation) each; None leaves no metrics.
-    game: the world; without sticky actions, its episodes cut off after 1,000 steps.
+    game: the environment; without sticky actions, its episodes cut off after 1,000 steps.
     overrides: `key=value` each.
     test_seconds: what each evaluation of the curve took.
   """
   folder = results / name
   folder.mkdir(parents=True)
-  world = (f"env.name={game}", "env.kwargs.sticky_action_prob=0.0", "env.kwargs.max_episode_steps=1000")
-  save_config(load_config(None, [*world, *overrides]), folder / "config.yaml")
+  env = (f"env.name={game}", "env.kwargs.sticky_action_prob=0.0", "env.kwargs.max_episode_steps=1000")
+  save_config(load_config(None, [*env, *overrides]), folder / "config.yaml")
   write_json(folder / "evaluations.json", evaluations)
   write_json(folder / "machine.json", {"cores": 2})
   if curve is not None:

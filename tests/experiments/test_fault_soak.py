@@ -54,17 +54,17 @@ def test_every_fault_comes_once_before_any_comes_again():
   assert set(analysis.TOLD) <= set(soak.FAULTS)
 
 
-def test_the_world_fails_once_where_it_is_told_to(tmp_path, monkeypatch):
+def test_the_env_fails_once_where_it_is_told_to(tmp_path, monkeypatch):
   monkeypatch.syspath_prepend(str(ROOT / "experiments" / "fault_soak"))
   overrides = ["env.name=breakable:make_env", f"env.kwargs.folder={tmp_path}"]
   config = load_config(ROOT / "config" / "minatar" / "breakout.yaml", overrides)
   world = make(config.env.name, seed=1, **config.env.kwargs)
   calm = make("minatar:breakout", seed=1, sticky_action_prob=0.0, max_episode_steps=1000)
-  assert world.world_spec == calm.world_spec
+  assert world.env_spec == calm.env_spec
   for step, beside in [(world.reset(), calm.reset()), *((world.step(1), calm.step(1)) for _ in range(5))]:
     np.testing.assert_array_equal(step.observation.frame, beside.observation.frame)
   (tmp_path / "fault").write_text("raise")
-  with pytest.raises(ArithmeticError, match="a fault of the world's own"):
+  with pytest.raises(ArithmeticError, match="a fault of the environment's own"):
     world.step(1)
   np.testing.assert_array_equal(world.step(1).observation.frame, calm.step(1).observation.frame)
 
@@ -121,7 +121,7 @@ def test_a_run_has_settled_where_it_has_gone_on_and_the_fault_is_told_and_saved(
   assert not faulted.has_settled()
   save(100)
   assert faulted.has_settled()
-  assert faulted.inject("world raises")
+  assert faulted.inject("environment raises")
   assert (faulted.world / "fault").read_text() == "raise"
   tick(200, 20, 0)
   save(200)
@@ -204,8 +204,8 @@ def test_what_was_injected_is_held_against_what_was_told():
     "evaluations": [],
     "samples": [{"resident_mib": i, "files": 3} for i in range(10)],
     "injected": [
-      {"s": 1, "kind": "world raises"},
-      {"s": 2, "kind": "world hangs"},
+      {"s": 1, "kind": "environment raises"},
+      {"s": 2, "kind": "environment hangs"},
       {"s": 3, "kind": "ReplayActor"},
       {"s": 4, "kind": "SIGTERM", "status": 1, "ended_after_s": 2.0, "last_tick": 500, "resumed_at": 500},
       {"s": 5, "kind": "driver", "status": -9, "ended_after_s": 1.0, "last_tick": 700, "resumed_at": 620},

@@ -158,7 +158,7 @@ def test_random_play_has_a_line_for_each_stickiness_under_the_agents_conditions(
   script = load_script(*FOLDER, "random_play.py")
   assert script.main(["--episodes", "3", "--results", str(results)]) == 0
   assert analysis.main(["--results", str(results)]) == 2
-  assert "has fewer than 100 episodes of a world" in capsys.readouterr().err
+  assert "has fewer than 100 episodes of an environment" in capsys.readouterr().err
   played = json.loads((results / "random_play.json").read_text())
   assert {entry["num_episodes"] for entry in played} == {3}
   (results / "random_play.json").write_text(json.dumps([entry | {"num_episodes": 100} for entry in played]))

@@ -18,7 +18,7 @@ CONFIGS = Path(__file__).parents[2] / "config" / "atari"
 @pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.yaml")), ids=lambda path: path.stem)
 def test_configurations_are_whole(path):
   config = load_config(path, ["env.name=atari:Pong"] if path.stem in ("base", "two_cores") else [])
-  spec = build.world_spec(config)
+  spec = build.env_spec(config)
   assert spec.frame_shape == (84, 84, 1)
   assert config.targets.history_length == 4
   assert not config.env.kwargs.get("clip_rewards", False)
@@ -57,7 +57,7 @@ def test_a_run_trains_evaluates_and_shows_the_game(num_threads):
       "max_env_steps=320",
     ],
   )
-  spec = build.world_spec(config)
+  spec = build.env_spec(config)
   events = list(loop.run(config, spec))
   assert isinstance(events[-1], Finished)
   assert sum(event.num_samples for event in events if isinstance(event, Updated)) > 0

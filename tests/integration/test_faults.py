@@ -70,9 +70,9 @@ FAULTY = "env.name=tests.envs.faulty:make_env"
 
 
 @pytest.mark.slow
-def test_a_world_that_raises_now_and_then_is_made_anew_and_the_run_goes_on(tmp_path):
+def test_an_env_that_raises_now_and_then_is_made_anew_and_the_run_goes_on(tmp_path):
   options = ["logging.period_s=1e-9", "max_env_steps=320", "evaluation.max_random_starts=0"]
-  # The testing worker's seeds are others: some of its worlds may fail too, and cost an evaluation.
+  # The testing worker's seeds are others: some of its environments may fail too, and cost an evaluation.
   done = train(tmp_path, FAULTY, "env.kwargs.every_seed=false", *options)
   assert done.returncode == 0, done.stderr
   lines = read_metrics(tmp_path / "one" / "metrics.jsonl")
@@ -81,24 +81,24 @@ def test_a_world_that_raises_now_and_then_is_made_anew_and_the_run_goes_on(tmp_p
   assert lines[-1]["learner_steps"] > 0
   assert "faults/env_errors" in done.stderr
   log = (tmp_path / "one" / "logs" / "driver.log").read_text()
-  assert "ArithmeticError: the world's own error" in log
+  assert "ArithmeticError: the environment's own error" in log
   assert "in _fail" in log
 
 
 @pytest.mark.slow
-def test_a_world_that_always_raises_ends_the_run_with_its_own_error(tmp_path):
+def test_an_env_that_always_raises_ends_the_run_with_its_own_error(tmp_path):
   done = train(
-    tmp_path, FAULTY, "env.kwargs.sound_worlds=5", "workers.max_env_faults=4", "max_env_steps=100000"
+    tmp_path, FAULTY, "env.kwargs.sound_envs=5", "workers.max_env_faults=4", "max_env_steps=100000"
   )
-  assert_one_line(done, "ArithmeticError: the world's own error in step 5 (4 faults in a row")
+  assert_one_line(done, "ArithmeticError: the environment's own error in step 5 (4 faults in a row")
   assert (tmp_path / "one" / "logs" / "driver.log").read_text().count("Traceback") >= 4
 
 
 @pytest.mark.slow
-def test_a_world_that_hangs_is_woken(tmp_path):
+def test_an_env_that_hangs_is_woken(tmp_path):
   options = [
     "env.kwargs.how=hang",
-    "env.kwargs.sound_worlds=5",
+    "env.kwargs.sound_envs=5",
     "workers.env_timeout_s=1",
     "workers.max_env_faults=2",
   ]
@@ -149,7 +149,7 @@ def test_replays_actor_refuses_and_names_the_worker(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["raise", "hang"])
-def test_a_workers_worlds_are_made_anew_and_the_run_goes_on(tmp_path, how):
+def test_a_workers_envs_are_made_anew_and_the_run_goes_on(tmp_path, how):
   options = [f"env.kwargs.how={how}", "env.kwargs.every_seed=false", "workers.env_timeout_s=2"]
   options += ["evaluation.max_random_starts=0", "logging.period_s=1e-9", "max_env_steps=640"]
   done = train(tmp_path, FAULTY, *options, "runtime=ray", "ray.num_cpus=4")
@@ -159,12 +159,12 @@ def test_a_workers_worlds_are_made_anew_and_the_run_goes_on(tmp_path, how):
   assert last["faults/env_errors"] >= 1
   assert last["faults/lost_steps"] == last["faults/training_worker"] == 0
   log = (tmp_path / "one" / "logs" / "training_worker_0.log").read_text()
-  assert {"raise": "ArithmeticError: the world's own error", "hang": "no answer for 2 s"}[how] in log
+  assert {"raise": "ArithmeticError: the environment's own error", "hang": "no answer for 2 s"}[how] in log
 
 
 @pytest.mark.slow
-def test_a_world_stuck_in_c_costs_its_worker_and_the_run_goes_on(tmp_path):
-  """Test worlds are of the same kind: a worker that tests is made anew, too."""
+def test_an_env_stuck_in_c_costs_its_worker_and_the_run_goes_on(tmp_path):
+  """Test environments are of the same kind: a worker that tests is made anew, too."""
   options = ["env.kwargs.how=stuck", "env.kwargs.every_seed=false", "workers.env_timeout_s=1"]
   options += ["logging.period_s=1e-9", "max_env_steps=320", "ray.max_restarts=20"]
   done = train(tmp_path, FAULTY, *options, "runtime=ray", "ray.num_cpus=4")
@@ -177,16 +177,16 @@ def test_a_world_stuck_in_c_costs_its_worker_and_the_run_goes_on(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["hang", "raise"])
-def test_a_workers_worlds_are_made_anew_and_end_the_run_in_one_line(tmp_path, how):
+def test_a_workers_envs_are_made_anew_and_end_the_run_in_one_line(tmp_path, how):
   """The alarm reaches a worker's own process; its error comes through Ray whole, with no traceback."""
   options = [
     f"env.kwargs.how={how}",
-    "env.kwargs.sound_worlds=5",
+    "env.kwargs.sound_envs=5",
     "workers.env_timeout_s=2",
     "workers.num_envs=1",
   ]
   done = train(tmp_path, FAULTY, *options, "workers.max_env_faults=2", "runtime=ray", "ray.num_cpus=4")
-  said = {"hang": "no answer for 2 s", "raise": "ArithmeticError: the world's own error in step 5"}[how]
+  said = {"hang": "no answer for 2 s", "raise": "ArithmeticError: the environment's own error in step 5"}[how]
   assert_one_line(done, said)
   log = (tmp_path / "one" / "logs" / "training_worker_0.log").read_text()
   assert "fault 2 in a row" in log

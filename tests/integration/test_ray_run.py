@@ -263,14 +263,14 @@ def test_start_from_what_is_no_checkpoint(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_worlds_of_all_processes_are_closed(tmp_path):
-  worlds = tmp_path / "worlds"
-  worlds.mkdir()
-  world = ["env.name=tests.envs.suites.user_fakes:Marking", f"env.kwargs.folder={worlds}"]
+def test_the_envs_of_all_processes_are_closed(tmp_path):
+  envs = tmp_path / "environments"
+  envs.mkdir()
+  world = ["env.name=tests.envs.suites.user_fakes:Marking", f"env.kwargs.folder={envs}"]
   process = start(tmp_path, *world, "max_env_steps=96", "evaluation.max_random_starts=0", cwd=ROOT)
   _, err = finish(process, 240)
   assert process.returncode == 0, err
-  made, closed = ({path.stem for path in worlds.glob(f"*.{kind}")} for kind in ("made", "closed"))
+  made, closed = ({path.stem for path in envs.glob(f"*.{kind}")} for kind in ("made", "closed"))
   # One to try it, four to act in, three to test in at the end, and one for random play.
   assert len(made) >= 9
   assert closed == made
@@ -383,7 +383,7 @@ def test_no_cluster_at_the_address(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_users_own_world(tmp_path):
+def test_a_users_own_env(tmp_path):
   """Its file lies where the user stands; Ray's processes find it there too."""
   here = tmp_path / "here"
   here.mkdir()

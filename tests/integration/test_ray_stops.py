@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from moozi.envs.registry import world_spec
+from moozi.envs.registry import env_spec
 from moozi.io.checkpoints import expected_of, list_checkpoints, load_checkpoint
 from moozi.io.run_directory import RunDirectory
 from moozi.run.build import training_state_template
@@ -32,8 +32,8 @@ from tests.io.test_full_disk import SmallDisk
 pytestmark = pytest.mark.slow
 
 
-def test_a_checkpoint_within_half_a_minute_though_worlds_hang(tmp_path):
-  """Every world hangs in its second game, and is given a minute."""
+def test_a_checkpoint_within_half_a_minute_though_envs_hang(tmp_path):
+  """Every environment hangs in its second game, and is given a minute."""
   options = ["env.kwargs.how=hang", "evaluation.period_env_steps=1000000", "logging.period_s=1e-9"]
   process = start(tmp_path, FAULTY, *options, "max_env_steps=1000000", "checkpoint.period_s=1e6", cwd=ROOT)
   run = tmp_path / "one"
@@ -122,7 +122,7 @@ def fill_and_free(folder: Path, disk: SmallDisk) -> None:
     whole = list_checkpoints(run / "checkpoints")
     assert {info.name for info in whole} == before
     config = RunDirectory.open(run).load_config()
-    spec = world_spec(config.env.name)
+    spec = env_spec(config.env.name)
     for info in whole:
       load_checkpoint(info.path, training_state_template(config, spec), expected_of(config, spec))
     last = steps(run)
@@ -166,7 +166,7 @@ def test_updates_that_stay_infinite_go_back_once_and_end_the_run_by_name(tmp_pat
   )
   assert " is not finite" in err
   last = ticks(run)[-1]
-  assert last["faults/went_back"] == 1
+  assert last["faults/rollbacks"] == 1
   log = (run / "logs" / "driver.log").read_text()
   assert log.count("; the parameters are those of learner step") == 1
   named = [key for key, count in last.items() if key.startswith("faults/not_finite_") and count]

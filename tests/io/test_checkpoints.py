@@ -280,7 +280,7 @@ def test_another_format_is_refused(saved, monkeypatch):
   assert "format 1; this version reads format 2" in refusal(saved)
 
 
-# --- another network or world -------------------------------------------------------------------------
+# --- another network or environment -------------------------------------------------------------------------
 
 
 def test_the_first_key_that_differs_is_named(saved):
@@ -298,7 +298,7 @@ def test_the_first_key_that_differs_is_named(saved):
 
 
 @pytest.mark.parametrize("is_perfect_information", [True, False])
-def test_a_manifest_from_before_worlds_said_whether_they_hide_something_still_fits(
+def test_a_manifest_from_before_envs_said_whether_they_hide_something_still_fits(
   tmp_path, is_perfect_information
 ):
   config = Config(env=EnvConfig(name="open_spiel:kuhn_poker"))

@@ -388,3 +388,14 @@ def test_a_section_given_in_part_keeps_the_rest_of_its_own_default():
   assert config.planners.test == default.planners.test.model_copy(update={"num_simulations": 3})
   assert config.workers.resources == default.workers.resources.model_copy(update={"num_threads": 2})
   assert config.planners.train == default.planners.train
+
+
+def test_a_renamed_key_is_accepted_with_a_warning_that_names_the_new_one(caplog):
+  config = load_config(None, ["reanalyze.way=replayed"])
+  assert config.reanalyze.mode == "replayed"
+  assert "reanalyze.way was renamed to reanalyze.mode" in caplog.text
+
+
+def test_both_names_of_a_renamed_key_are_refused():
+  with pytest.raises(UserError, match=r"reanalyze\.way: was renamed to reanalyze\.mode, which is set too"):
+    load_config(None, ["reanalyze.way=replayed", "reanalyze.mode=gather"])

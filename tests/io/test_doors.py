@@ -15,7 +15,7 @@ from moozi import cli
 from moozi.core.actor_report import Stretch
 from moozi.core.config import Config, EnvConfig, RunConfig
 from moozi.core.errors import RunError, UserError
-from moozi.envs.registry import world_spec
+from moozi.envs.registry import env_spec
 from moozi.io.checkpoint_store import CheckpointStore
 from moozi.io.checkpoints import (
   ARRAYS,
@@ -43,7 +43,7 @@ def run(tmp_path) -> RunDirectory:
   """A run with a checkpoint and one file of every kind."""
   config = Config(run=RunConfig(dir=str(tmp_path / "runs"), name="first"), env=EnvConfig(name="tiny:catch"))
   run = RunDirectory.create(config)
-  meta = {"env_steps": 10, "learner_steps": 3} | expected_of(config, world_spec("tiny:catch"))
+  meta = {"env_steps": 10, "learner_steps": 3} | expected_of(config, env_spec("tiny:catch"))
   save_checkpoint(run.checkpoints_path, "step_10", {"x": np.zeros(2)}, meta)
   run.metrics_path.write_text('{"env_steps": 1}\n')
   run.summary_path.write_text("{}")

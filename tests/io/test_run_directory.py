@@ -32,7 +32,7 @@ def test_a_new_run_has_its_folders_and_its_resolved_configuration(tmp_path):
   assert run.name == "first"
 
 
-def test_a_made_name_tells_world_and_time_and_is_new_each_time(tmp_path):
+def test_a_made_name_tells_env_and_time_and_is_new_each_time(tmp_path):
   now = datetime(2026, 11, 21, 9, 30)
   names = [RunDirectory.create(config_for(tmp_path, None), now).path.name for _ in range(3)]
   assert names == [

@@ -391,7 +391,7 @@ def test_files_of_two_runs_do_not_join(tmp_path):
     open_trajectories(tmp_path / "a")
 
 
-def test_another_world_is_refused(tmp_path):
+def test_another_env_is_refused(tmp_path):
   write(tmp_path, make_spec("uint8"))
   with pytest.raises(
     UserError, match=r"another environment: spec.frame_dtype is uint8 there, and the run's is bool"

@@ -20,7 +20,7 @@ from tests.tiny_run import TINY
 def parts():
   """Configuration, spec, and targets of two updates from a replay filled by acting."""
   config = load_config(None, list(TINY))
-  spec = build.world_spec(config)
+  spec = build.env_spec(config)
   learner, replay = build.build_learner(config, spec), build.build_replay(config, spec)
   collector = build.build_collector(config, spec, worker=0)
   collector.set_parameters(*learner.parameters())

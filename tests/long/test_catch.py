@@ -1,4 +1,4 @@
-"""Learning, in worlds small enough to be sure of it."""
+"""Learning, in environments small enough to be sure of it."""
 
 import json
 import subprocess
@@ -14,7 +14,7 @@ from moozi.envs.vector import make_vector
 from moozi.io.checkpoints import find_checkpoint, load_checkpoint
 from moozi.io.run_directory import RunDirectory
 from moozi.ops.history import init_history, normalize_frame, push_action, push_frame, stack_history
-from moozi.run.build import build_model, training_state_template, world_spec
+from moozi.run.build import build_model, env_spec, training_state_template
 
 CONFIG = Path(__file__).parents[2] / "config" / "tiny" / "catch.yaml"
 
@@ -42,7 +42,7 @@ def check_beyond_the_end(folder: Path) -> None:
   """The model, unrolled past an end, has nothing more to win and nothing to do but the dummy action."""
   run = RunDirectory.open(folder)
   config = run.load_config()
-  spec, model = world_spec(config), build_model(config, world_spec(config))
+  spec, model = env_spec(config), build_model(config, env_spec(config))
   found = find_checkpoint(run.checkpoints_path)
   state = load_checkpoint(found.path, training_state_template(config, spec))
   env = make_vector(config.env.name, {}, 64, seed=3)
@@ -59,8 +59,8 @@ def check_beyond_the_end(folder: Path) -> None:
   assert not before.is_last.any()
 
   root, _ = model.root_inference(state.params, state.net_state, last_live, False)
-  end, _ = model.trans_inference(state.params, state.net_state, root.hidden_state, action, False)
-  beyond, _ = model.trans_inference(
+  end, _ = model.recurrent_inference(state.params, state.net_state, root.hidden_state, action, False)
+  beyond, _ = model.recurrent_inference(
     state.params, state.net_state, end.hidden_state, np.full(64, DUMMY_ACTION, np.int32), False
   )
   reward = model.transform.to_scalar(end.reward_logits)

@@ -41,7 +41,7 @@ def jitted(model: Model) -> Model:
   return dataclasses.replace(
     model,
     root_inference=jax.jit(model.root_inference, static_argnums=3),
-    trans_inference=jax.jit(model.trans_inference, static_argnums=4),
+    recurrent_inference=jax.jit(model.recurrent_inference, static_argnums=4),
     project=jax.jit(model.project, static_argnums=3),
     represent=jax.jit(model.represent, static_argnums=3),
   )
@@ -55,7 +55,7 @@ def test_every_network_keeps_the_interface(kind, norm):
   model, params, net_state, history = build(kind, norm)
   action = jnp.array([0, 1, 2, 3], jnp.int32)
   root, state_1 = model.root_inference(params, net_state, history, True)
-  trans, state_2 = model.trans_inference(params, state_1, root.hidden_state, action, True)
+  trans, state_2 = model.recurrent_inference(params, state_1, root.hidden_state, action, True)
   projected, state_3 = model.project(params, state_2, trans.hidden_state, True)
   hidden, _ = model.represent(params, net_state, history, True)
   np.testing.assert_allclose(hidden, root.hidden_state, rtol=1e-5, atol=1e-6)
@@ -74,7 +74,7 @@ def test_the_action_and_the_frame_matter(kind, norm):
   model, params, net_state, history = build(kind, norm)
   same = jnp.broadcast_to(history[:1], history.shape)
   root, _ = model.root_inference(params, net_state, same, False)
-  trans, _ = model.trans_inference(params, net_state, root.hidden_state, jnp.arange(4), False)
+  trans, _ = model.recurrent_inference(params, net_state, root.hidden_state, jnp.arange(4), False)
   flat = np.asarray(trans.hidden_state).reshape(4, -1)
   assert min(np.abs(flat[i] - flat[j]).max() for i in range(4) for j in range(i)) > 1e-4
   other, _ = model.root_inference(params, net_state, history, False)
@@ -85,7 +85,7 @@ def test_the_action_and_the_frame_matter(kind, norm):
 def test_start_is_a_uniform_policy_and_zero_value_and_reward(kind):
   model, params, net_state, history = build(kind, "layer")
   root, _ = model.root_inference(params, net_state, history, False)
-  trans, _ = model.trans_inference(params, net_state, root.hidden_state, jnp.arange(4), False)
+  trans, _ = model.recurrent_inference(params, net_state, root.hidden_state, jnp.arange(4), False)
   for output in (root, trans):
     np.testing.assert_array_equal(jax.nn.softmax(output.policy_logits), np.full((4, 4), 0.25, np.float32))
     np.testing.assert_allclose(PHI.to_scalar(output.value_logits), np.zeros(4), atol=1e-6)
@@ -97,13 +97,13 @@ def test_long_unrolls_stay_bounded(kind):
   model, params, net_state, history = build(kind, "layer")
   hidden = model.root_inference(params, net_state, history, False)[0].hidden_state
   for _ in range(30):
-    hidden = model.trans_inference(params, net_state, hidden, jnp.arange(4), False)[0].hidden_state
+    hidden = model.recurrent_inference(params, net_state, hidden, jnp.arange(4), False)[0].hidden_state
     np.testing.assert_allclose(jnp.mean(hidden, axis=-1), np.zeros(4), atol=1e-5)
     assert float(jnp.max(jnp.abs(hidden))) <= np.sqrt(8)
 
 
 @pytest.mark.parametrize("kind", ["conv_latent", "mlp"])
-def test_vector_worlds_fit(kind):
+def test_vector_envs_fit(kind):
   model = make_model(NetworkConfig(kind=kind, **SMALL), VECTOR, 1, PHI)
   history = jax.ShapeDtypeStruct((4, 1, 1, 9), jnp.float32)
   params, net_state = jax.eval_shape(model.init, jax.random.PRNGKey(0), history)
@@ -153,7 +153,7 @@ def test_batch_norm_state_moves_in_training_only(kind):
   assert jax.tree_util.tree_leaves(net_state)
   root, trained = model.root_inference(params, net_state, history, True)
   _, kept = model.root_inference(params, trained, history, False)
-  _, kept = model.trans_inference(params, kept, root.hidden_state, jnp.arange(4), False)
+  _, kept = model.recurrent_inference(params, kept, root.hidden_state, jnp.arange(4), False)
   _, kept = model.project(params, kept, root.hidden_state, False)
   same = jax.tree_util.tree_map(lambda a, b: bool(jnp.array_equal(a, b)), trained, kept)
   assert all(jax.tree_util.tree_leaves(same))
@@ -251,7 +251,7 @@ def test_the_rest_of_the_residual_network_works_on_the_small_image(size, hidden,
   state = jax.ShapeDtypeStruct(shape, jnp.float32)
   action = jax.ShapeDtypeStruct((2,), jnp.int32)
   output, _ = jax.eval_shape(
-    lambda p, s, x, a: model.trans_inference(p, s, x, a, True), params, net_state, state, action
+    lambda p, s, x, a: model.recurrent_inference(p, s, x, a, True), params, net_state, state, action
   )
   assert output.hidden_state.shape == shape
   history = jax.ShapeDtypeStruct((2, size, size, 14), jnp.float32)

@@ -6,7 +6,7 @@ import pytest
 from moozi.core.pytree import fields_of, replace
 from moozi.core.reanalyze_config import ReanalyzeConfig
 from moozi.core.records import RootSpan, SearchRoots
-from moozi.replay import reanalyze_queue as replay_roots
+from moozi.replay import reanalyze_queue as reanalyze_queue
 from tests.ops.oracles import oracle_history
 from tests.replay.replay_lanes import fill, make_buffer, make_spec, random_lanes, segment_of
 
@@ -43,7 +43,7 @@ def searchable(steps, first=0) -> list[tuple[int, int]]:
 
 @pytest.mark.parametrize("calls", [1, 3, 16])
 def test_the_oldest_search_comes_first_and_none_twice(calls, monkeypatch):
-  monkeypatch.setattr(replay_roots, "_POOL_CALLS", calls)
+  monkeypatch.setattr(reanalyze_queue, "_POOL_CALLS", calls)
   buffer, steps = buffer_with_versions()
   due = searchable(steps)
   seen = []
@@ -207,5 +207,5 @@ def test_spans_hold_the_positions_and_what_their_histories_need():
 
 def test_an_empty_buffer_has_none():
   buffer = make_buffer()
-  assert buffer.positions(ReanalyzeConfig(way="replayed"), 0) == []
+  assert buffer.positions(ReanalyzeConfig(mode="replayed"), 0) == []
   assert len(buffer.positions(ReanalyzeConfig(), 0).slot) == 0

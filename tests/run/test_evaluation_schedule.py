@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from moozi.core.config import EvaluationConfig
-from moozi.core.errors import WorldError
+from moozi.core.errors import EnvError
 from moozi.evaluation.evaluator import EvaluationResult
 from moozi.run.evaluation_schedule import Evaluations
 from moozi.run.events import Evaluated, Faulted, StateReady
@@ -47,10 +47,10 @@ def test_a_best_state_that_is_lost_leaves_the_best_as_it_was():
   assert len(evaluations.tell(result(3.0), False, lambda: TRAINING)) == 2
 
 
-def test_a_world_that_fails_costs_its_evaluation_and_nothing_else():
+def test_an_env_that_fails_costs_its_evaluation_and_nothing_else():
   evaluations = make()
   assert evaluations.is_due(100)
-  (event,) = evaluations.tell(WorldError("it fell"), False, lambda: pytest.fail("nothing was played"))
+  (event,) = evaluations.tell(EnvError("it fell"), False, lambda: pytest.fail("nothing was played"))
   assert isinstance(event, Faulted)
   assert event.counts == {"env_errors": 1}
   assert "it fell" in event.message
@@ -67,7 +67,7 @@ def test_a_run_that_is_stopped_in_its_last_evaluation_is_not_done():
   evaluations.tell(result(1.0), True, lambda: TRAINING)
   assert evaluations.reason_at_end("max_wall_s") == "max_wall_s"
   evaluations = make()
-  evaluations.tell(WorldError("it fell"), True, lambda: TRAINING)
+  evaluations.tell(EnvError("it fell"), True, lambda: TRAINING)
   assert evaluations.reason_at_end("max_env_steps") == "max_env_steps", "it would fall again"
 
 

@@ -11,6 +11,7 @@ from moozi.run import build
 from moozi.run import local as loop
 from moozi.run.events import (
   Acted,
+  ActorReports,
   Collected,
   Evaluated,
   Faulted,
@@ -18,7 +19,6 @@ from moozi.run.events import (
   Started,
   StateReady,
   Updated,
-  Worked,
 )
 from moozi.run.state import RunState
 from tests.tiny_run import TINY
@@ -26,7 +26,7 @@ from tests.tiny_run import TINY
 
 def run(overrides=(), **kwargs):
   config = load_config(None, [*TINY, *overrides])
-  return config, list(loop.run(config, build.world_spec(config), **kwargs))
+  return config, list(loop.run(config, build.env_spec(config), **kwargs))
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +94,7 @@ def test_priorities_are_refreshed_after_updates():
 def test_a_run_can_start_from_a_training_state(events):
   state = next(e.state.training for e in events if isinstance(e, StateReady) and e.is_final)
   config = load_config(None, [*TINY, "max_env_steps=96"])
-  again = list(loop.run(config, build.world_spec(config), state=RunState(training=state)))
+  again = list(loop.run(config, build.env_spec(config), state=RunState(training=state)))
   assert again[0].env_steps == 0
   assert again[0].learner_steps == int(state.learner_step) > 0
   assert next(e for e in again if isinstance(e, Acted)).staleness == 0
@@ -136,11 +136,11 @@ def test_it_goes_back_to_the_last_checkpoint_once(monkeypatch):
     held.append(self.get_state())
 
   monkeypatch.setattr(Learner, "set_state", set_and_tell)
-  running = loop.run(config, build.world_spec(config), latest=lambda: good)
+  running = loop.run(config, build.env_spec(config), latest=lambda: good)
   with pytest.raises(NotFiniteError):
     told.extend(running)
   (fault,) = [e for e in told if isinstance(e, Faulted)]
-  assert fault.counts["went_back"] == 1
+  assert fault.counts["rollbacks"] == 1
   assert fault.counts["lost_updates"] == fault.learner_steps - int(good.training.learner_step)
   assert f"those of learner step {int(good.training.learner_step)} again" in fault.message
   (state,), was = held, good.training
@@ -155,7 +155,7 @@ def test_it_goes_back_to_the_last_checkpoint_once(monkeypatch):
 
 def test_work_is_told_once_a_round_and_at_the_end(events):
   """At fixed places, so that a run and the same run resumed tell the same."""
-  worked = [i for i, e in enumerate(events) if isinstance(e, Worked)]
+  worked = [i for i, e in enumerate(events) if isinstance(e, ActorReports)]
   acted = [i for i, e in enumerate(events) if isinstance(e, Acted)]
   assert len(worked) == len(acted) + 1
   assert all(a < w for a, w in zip(acted, worked, strict=False))

@@ -6,7 +6,7 @@ import numpy as np
 import psutil
 import pytest
 
-from moozi.core.actor_report import Span, Stretch, WorkReport
+from moozi.core.actor_report import ActorReport, Span, Stretch
 from moozi.io.config import load_config
 from moozi.run import work_log as work_module
 from moozi.run.work_log import LocalWork, TimelineWindow, WorkFigures, WorkLog, resident_mib
@@ -35,11 +35,11 @@ def test_a_log_tells_pieces_and_how_busy_it_was():
   clock.now_s = 1010
   report = log.report(True, memory_mib=7.0)
   spans = (Span("update", 1001, 1004), Span("publish", 1006, 1007))
-  assert report == WorkReport(
+  assert report == ActorReport(
     elapsed_s=10, busy_s=4, memory_mib=7.0, stretch=Stretch(since_s=1000, until_s=1010, spans=spans)
   )
   clock.now_s = 1012
-  assert log.report(True) == WorkReport(
+  assert log.report(True) == ActorReport(
     elapsed_s=2, busy_s=0, stretch=Stretch(since_s=1010, until_s=1012, spans=())
   )
 
@@ -103,21 +103,21 @@ def test_what_waits_is_bounded_and_the_stretch_begins_where_it_is_whole(monkeypa
 def test_the_window_is_some_seconds_from_the_first_update():
   clock = Clock()
   window = TimelineWindow(10, clock)
-  whole = WorkReport(
+  whole = ActorReport(
     elapsed_s=100,
     busy_s=50,
     stretch=Stretch(since_s=950, until_s=1050, spans=(Span("a", 990, 1005), Span("b", 1010, 1040))),
   )
   clock.now_s = 1_000_000
   assert not window.is_over  # however long the first update takes
-  assert window.cut(whole) == WorkReport(elapsed_s=100, busy_s=50)
+  assert window.cut(whole) == ActorReport(elapsed_s=100, busy_s=50)
   clock.now_s = 1003
   window.begin()
   clock.now_s = 1008
   window.begin()
   assert not window.is_over
   expected = Stretch(since_s=1003, until_s=1013, spans=(Span("a", 1003, 1005), Span("b", 1010, 1013)))
-  assert window.cut(whole) == WorkReport(elapsed_s=100, busy_s=50, stretch=expected)
+  assert window.cut(whole) == ActorReport(elapsed_s=100, busy_s=50, stretch=expected)
   clock.now_s = 1013
   assert window.is_over
   none = TimelineWindow(0, clock)
@@ -151,9 +151,9 @@ def test_one_process_accounts_for_all_actors():
 def test_busy_shares_are_those_since_the_last_tick():
   figures = WorkFigures()
   figures.add(
-    {"a": WorkReport(elapsed_s=4, busy_s=1, memory_mib=10.0), "b": WorkReport(elapsed_s=4, busy_s=4)}
+    {"a": ActorReport(elapsed_s=4, busy_s=1, memory_mib=10.0), "b": ActorReport(elapsed_s=4, busy_s=4)}
   )
-  figures.add({"a": WorkReport(elapsed_s=1, busy_s=1, memory_mib=12.0)})
+  figures.add({"a": ActorReport(elapsed_s=1, busy_s=1, memory_mib=12.0)})
   assert figures.take(100.0) == {
     "system/busy_share/a": 0.4,
     "system/busy_share/b": 1.0,
@@ -162,7 +162,7 @@ def test_busy_shares_are_those_since_the_last_tick():
     "system/memory_mib": 112.0,
   }
   # In the midst of something: its share comes with the report after; memory is as it was last told.
-  figures.add({"b": WorkReport(elapsed_s=0, busy_s=0)})
+  figures.add({"b": ActorReport(elapsed_s=0, busy_s=0)})
   assert figures.take(50.0) == {
     "system/memory_mib/driver": 50.0,
     "system/memory_mib/a": 12.0,

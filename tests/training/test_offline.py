@@ -36,7 +36,7 @@ def old(tmp_path_factory):
   """A run with one checkpoint, and trajectories that were acted with its parameters, in two files."""
   folder = tmp_path_factory.mktemp("runs")
   config = load_config(None, [*TINY, *SEARCH, *HISTORY, f"run.dir={folder}", "run.name=old"])
-  spec = build.world_spec(config)
+  spec = build.env_spec(config)
   run = RunDirectory.create(config)
   learner = build.build_learner(config, spec)
   state = learner.get_state()
@@ -57,14 +57,14 @@ def old(tmp_path_factory):
 def train(old, *overrides):
   """A run's events, from a configuration that names the old run's trajectories."""
   config = load_config(None, [*TINY, *HISTORY, f"offline.trajectories={old}", *overrides])
-  spec = build.world_spec(config)
+  spec = build.env_spec(config)
   return list(loop.run(config, spec, stored=load_stored(config, spec)))
 
 
 @pytest.mark.slow
 def test_learning_with_no_environment_at_all(old, monkeypatch):
   def refuse(*args, **kwargs):
-    raise AssertionError("a world was made to act in")
+    raise AssertionError("an environment was made to act in")
 
   monkeypatch.setattr(build, "build_collector", refuse)
   events = train(old, "reanalyze.ratio=0.5", "learner.target_update_period=20", "evaluation.final_episodes=1")
@@ -99,7 +99,7 @@ def test_a_run_that_is_taken_up_goes_on_to_the_bit(old):
   overrides = ("reanalyze.ratio=0.5", "reanalyze.batch_size=8", "learner.target_update_period=20")
   periods = ("checkpoint.milestones_env_steps=160", "checkpoint.period_s=1e9", "evaluation.final_episodes=1")
   config = load_config(None, [*TINY, *HISTORY, *overrides, *periods, f"offline.trajectories={old}"])
-  spec = build.world_spec(config)
+  spec = build.env_spec(config)
   whole = list(loop.run(config, spec, stored=load_stored(config, spec)))
   at = next(i for i, e in enumerate(whole) if isinstance(e, StateReady) and not e.is_best)
   state = whole[at].state
@@ -145,7 +145,7 @@ def test_a_set_with_a_gap_is_learned_from(old, tmp_path):
   assert stored.is_first[stop]
   assert not stored.is_last[stop - 1]
   config = load_config(None, [*TINY, *HISTORY, f"offline.trajectories={tmp_path / 'gap'}"])
-  spec = build.world_spec(config)
+  spec = build.env_spec(config)
   replay = build.build_replay(config, spec, load_stored(config, spec))
   replay.check_valid()
   lane = replay._stored.trajectory(0, 0, stop + 80 - begin)
@@ -162,7 +162,7 @@ def test_a_set_with_a_gap_is_learned_from(old, tmp_path):
 def test_too_few_steps_are_refused(old):
   config = load_config(None, [*TINY, f"offline.trajectories={old}", "targets.n_step=200"])
   with pytest.raises(UserError, match="no lane has more than 203 steps"):
-    load_stored(config, build.world_spec(config))
+    load_stored(config, build.env_spec(config))
 
 
 def test_lanes_of_too_different_lengths_are_refused(old, tmp_path, monkeypatch):
@@ -174,7 +174,7 @@ def test_lanes_of_too_different_lengths_are_refused(old, tmp_path, monkeypatch):
     writer.append(map_fields(lambda x: x[:2], whole), first)
   writer.close()
   config = load_config(None, [*TINY, *HISTORY, f"offline.trajectories={tmp_path / 'few'}"])
-  spec = build.world_spec(config)
+  spec = build.env_spec(config)
   assert load_stored(config, spec) is not None, "so few cost nothing"
   monkeypatch.setattr(training, "_FREE_SLOTS", 17 * 80 - 1)
   with pytest.raises(UserError, match="17 lanes, the longest of 80 steps, hold 112 steps"):
@@ -303,7 +303,7 @@ def test_another_search_changes_values_and_policies(door, tmp_path, old):
   other = load_config(None, [*TINY, *HISTORY, f"run.dir={tmp_path}", "run.name=other", "seed=9"])
   assert other.network == config.network
   run = Runs.create(other)
-  spec = build.world_spec(other)
+  spec = build.env_spec(other)
   meta = {"env_steps": 7, "learner_steps": 60} | expected_of(other, spec)
   save_checkpoint(run.checkpoints_path, "step_7", build.build_learner(other, spec).get_state(), meta)
   status, text, err = door("reanalyze", run.path, "--trajectories", old, "--out", tmp_path / "new")
@@ -330,7 +330,7 @@ def test_what_a_disk_refuses_is_told_in_one_line(refused, tmp_path, old, monkeyp
 
 def test_a_search_that_is_not_finite_is_refused(refused, tmp_path, old):
   config = load_config(None, [*TINY, *HISTORY, f"run.dir={tmp_path / 'runs'}", "run.name=broken"])
-  spec, run = build.world_spec(config), RunDirectory.create(config)
+  spec, run = build.env_spec(config), RunDirectory.create(config)
   state = build.build_learner(config, spec).get_state()
   broken = jax.tree_util.tree_map(lambda x: np.full_like(x, np.nan), state.params)
   meta = {"env_steps": 7, "learner_steps": 60} | expected_of(config, spec)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from moozi.core.actor_report import Span, Stretch, WorkReport
+from moozi.core.actor_report import ActorReport, Span, Stretch
 from moozi.core.config import Config
 from moozi.core.histogram import histogram_of
 from moozi.core.spec import EnvSpec
@@ -24,15 +24,15 @@ from moozi.io.timeline import read_timeline
 from moozi.io.trajectories import open_trajectories
 from moozi.run.events import (
   Acted,
+  ActorReports,
   Collected,
   Evaluated,
   Faulted,
   Finished,
-  Spread,
+  Histograms,
   Started,
   StateReady,
   Updated,
-  Worked,
 )
 from moozi.run.state import RunState
 from moozi.training import gif_writer as drawing
@@ -168,7 +168,7 @@ def test_pictures_and_display(recorded):
   assert display.is_closed
 
 
-def test_the_gif_shows_the_worlds_own_pictures(tmp_path):
+def test_the_gif_shows_the_envs_own_pictures(tmp_path):
   sizes = []
   for name, pictures in (("frames", None), ("pictures", np.zeros((4, 200, 50, 3), np.uint8))):
     config = load_config(None, [f"run.dir={tmp_path}", f"run.name={name}", "logging.tensorboard=false"])
@@ -387,11 +387,11 @@ def test_work_is_in_the_lines_and_its_pieces_in_the_timeline(tmp_path):
   recorder = Recorder(config, SPEC, run, Display(), start=0.0)
   counters = {"env_steps": 1, "learner_steps": 2}
   stretch = Stretch(since_s=100.0, until_s=104.0, spans=(Span("update", 101.0, 104.0),))
-  report = WorkReport(elapsed_s=4.0, busy_s=3.0, memory_mib=1000.0, stretch=stretch)
-  recorder.observe(Worked(**counters, reports={"parameter_server": report}))
-  idle = WorkReport(elapsed_s=4.0, busy_s=0.0, memory_mib=900.0)
-  recorder.observe(Worked(**counters, reports={"parameter_server": idle}))
-  recorder.observe(Spread(**counters, histograms={"replay/delta": histogram_of([1.0, 2.0])}))
+  report = ActorReport(elapsed_s=4.0, busy_s=3.0, memory_mib=1000.0, stretch=stretch)
+  recorder.observe(ActorReports(**counters, reports={"parameter_server": report}))
+  idle = ActorReport(elapsed_s=4.0, busy_s=0.0, memory_mib=900.0)
+  recorder.observe(ActorReports(**counters, reports={"parameter_server": idle}))
+  recorder.observe(Histograms(**counters, histograms={"replay/delta": histogram_of([1.0, 2.0])}))
   assert read_timeline(run.timeline_path) == {"parameter_server": [stretch]}, "written with the tick"
   recorder.close()
   lines = read_metrics(run.metrics_path)

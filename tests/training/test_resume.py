@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from moozi import cli
-from moozi.envs.registry import world_spec
+from moozi.envs.registry import env_spec
 from moozi.io.checkpoints import (
   expected_of,
   list_checkpoints,
@@ -180,7 +180,7 @@ def test_a_damaged_checkpoint_is_passed_over(door, run, half, file, harm):
 def assert_all_can_be_used(run, steps):
   """These checkpoints are there, no other ones, and all of them are whole."""
   config = RunDirectory.open(run).load_config()
-  spec = world_spec(config.env.name)
+  spec = env_spec(config.env.name)
   template = training_state_template(config, spec)
   found, resumable = list_checkpoints(run / "checkpoints"), list_checkpoints(run / "resume")
   assert [info.env_steps for info in found] == steps

@@ -42,12 +42,12 @@ def test_large_cells_are_told_apart_by_a_grid():
 
 
 @pytest.mark.parametrize(
-  "name", [w.name for library in ("minatar", "tiny") for w in registry.list_worlds(library)]
+  "name", [w.name for library in ("minatar", "tiny") for w in registry.list_environments(library)]
 )
-def test_every_world_there_is_has_a_picture(name):
+def test_every_env_there_is_has_a_picture(name):
   env = registry.make(name, seed=0)
-  height, width, _ = env.world_spec.frame_shape
-  picture = render_frame(env.reset().observation.frame, env.world_spec, 4)
+  height, width, _ = env.env_spec.frame_shape
+  picture = render_frame(env.reset().observation.frame, env.env_spec, 4)
   assert picture.shape == (4 * height, 4 * width, 3)
   assert len(np.unique(picture.reshape(-1, 3), axis=0)) > 1
 
@@ -98,7 +98,7 @@ def test_vectors_are_bars_up_and_down():
     (np.zeros((2, 2, 2), np.uint8), 1, "frame: uint8"),
   ],
 )
-def test_what_is_not_the_worlds_is_refused(frame, scale, message):
+def test_what_is_not_the_envs_is_refused(frame, scale, message):
   with pytest.raises(ValueError, match=message):
     render_frame(frame, make_spec((2, 2, 2), "bool"), scale)
 

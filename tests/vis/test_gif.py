@@ -98,7 +98,7 @@ def make_episode(spec, num_steps=3, **changes):
   return episode | changes
 
 
-SPEC = registry.world_spec("minatar:breakout")
+SPEC = registry.env_spec("minatar:breakout")
 
 
 def test_pictures_of_an_episode_are_alike_and_hold_the_frames():
@@ -112,7 +112,7 @@ def test_pictures_of_an_episode_are_alike_and_hold_the_frames():
     np.testing.assert_array_equal(image[10:250, 10:250], render_frame(frame, SPEC, 24))
 
 
-def test_a_worlds_own_pictures_are_drawn_in_its_frames_place():
+def test_an_envs_own_pictures_are_drawn_in_its_frames_place():
   pictures = np.random.default_rng(0).integers(0, 256, (3, 80, 60, 3)).astype(np.uint8)
   images = episode_images(**make_episode(SPEC), spec=SPEC, pictures=pictures)
   for image, picture in zip(images, pictures, strict=True):
@@ -213,7 +213,7 @@ def test_colours_do_not_drift_from_frame_to_frame(tmp_path):
     ((1, 1, 500), "float32", 2, ()),
   ],
 )
-def test_other_worlds(tmp_path, frame_shape, frame_dtype, num_env_actions, action_names):
+def test_other_envs(tmp_path, frame_shape, frame_dtype, num_env_actions, action_names):
   spec = EnvSpec(
     name="test:other",
     frame_shape=frame_shape,

@@ -1,4 +1,4 @@
-"""One frame, drawn in its world's way."""
+"""One frame, drawn in its environment's way."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from moozi.envs import registry
 from moozi.vis.boards import draw_board
 from moozi.vis.frames import PALETTE, plane_colours, render_frame
 from moozi.vis.pictures import draw_frame, legend_of
-from moozi.vis.render_spec import look_of
+from moozi.vis.render_spec import render_spec_of
 from moozi.vis.vectors import draw_vector, vector_text
 
 
@@ -17,7 +17,7 @@ def play(name, actions, **kwargs):
   step = env.reset()
   for action in actions:
     step = env.step(action)
-  return env.world_spec, step.observation
+  return env.env_spec, step.observation
 
 
 def near(picture, colour, tolerance=12):
@@ -29,7 +29,7 @@ def test_discs_lie_in_their_columns():
   picture = draw_frame(seen.frame, spec, 240, seen.to_play)
   side = 240 // 7
   assert picture.shape == (6 * side, 7 * side, 3)
-  red, yellow = look_of(spec).board.colours
+  red, yellow = render_spec_of(spec).board.colours
   # The middle of each cell: red first, at the bottom of columns 3 and 0, yellow on red in column 3.
   middles = picture[side // 2 :: side, side // 2 :: side]
   assert np.argwhere(near(middles, red)).tolist() == [[5, 0], [5, 3]]
@@ -39,7 +39,7 @@ def test_discs_lie_in_their_columns():
 def test_marks_are_told_apart_by_shape_too():
   spec, seen = play("open_spiel:tic_tac_toe", [0, 4])
   picture = draw_frame(seen.frame, spec, 90)
-  orange, blue = look_of(spec).board.colours
+  orange, blue = render_spec_of(spec).board.colours
   cross, ring = near(picture[:30, :30], orange, 40), near(picture[30:60, 30:60], blue, 40)
   assert cross[15, 15] == 1
   assert ring[15, 15] == 0
@@ -115,15 +115,15 @@ def test_planes_and_own_pictures_are_enlarged_by_whole_numbers_and_reduced_to_si
 
 @pytest.mark.parametrize("name", ["open_spiel:tic_tac_toe", "open_spiel:kuhn_poker", "minatar:breakout"])
 def test_a_strangers_frame_is_refused(name):
-  spec = registry.world_spec(name)
+  spec = registry.env_spec(name)
   with pytest.raises(ValueError, match="frame: "):
     draw_frame(np.zeros((2, 2, 1), bool), spec, 100)
 
 
 def test_the_legend_names_each_colour():
-  spec = registry.world_spec("minatar:seaquest")
+  spec = registry.env_spec("minatar:seaquest")
   legend = legend_of(spec, 240)
   assert legend.shape[1] == 240
   for colour in plane_colours(10):
     assert near(legend, colour.astype(int), 0).sum() >= 100, "a swatch of ten by ten"
-  assert legend_of(registry.world_spec("open_spiel:tic_tac_toe"), 240) is None
+  assert legend_of(registry.env_spec("open_spiel:tic_tac_toe"), 240) is None

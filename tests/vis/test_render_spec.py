@@ -1,4 +1,6 @@
-"""How worlds are drawn: planes are those of the packages, and a board stays one board from move to move."""
+"""How environments are drawn: planes are those of the packages, and a board stays one board from move to
+move.
+"""
 
 import numpy as np
 import pytest
@@ -6,7 +8,15 @@ import pytest
 from moozi.core.spec import EnvSpec
 from moozi.envs import registry
 from moozi.vis.boards import board_text
-from moozi.vis.render_spec import _LOOKS, action_name, action_names, board_of, look_of, owner_of, player_name
+from moozi.vis.render_spec import (
+  _RENDER_SPECS,
+  action_name,
+  action_names,
+  board_of,
+  owner_of,
+  player_name,
+  render_spec_of,
+)
 
 # A move changes so many places at most; what lies elsewhere must look the same to both players.
 BOARDS = {
@@ -30,7 +40,7 @@ BOARDS = {
 
 def owners(observation, spec):
   """[rows, columns]: 0 or 1 where a player has a piece, -1 elsewhere."""
-  board = look_of(spec).board
+  board = render_spec_of(spec).board
   cells = board_of(observation.frame, board, observation.to_play)
   of = [owner_of(piece, board, observation.to_play) for piece in board.pieces]
   return np.array([[-1 if i < 0 else of[i] for i in row] for row in cells])
@@ -42,9 +52,9 @@ def owners(observation, spec):
 )
 def test_a_move_adds_or_moves_a_piece_of_the_movers_and_leaves_the_rest(name):
   env = registry.make(name, seed=0)
-  spec, random = env.world_spec, np.random.default_rng(0)
+  spec, random = env.env_spec, np.random.default_rng(0)
   step = env.reset()
-  assert look_of(spec).kind == "board"
+  assert render_spec_of(spec).kind == "board"
   before, num_gained = owners(step.observation, spec), 0
   for _ in range(12):
     mover = step.observation.to_play
@@ -69,7 +79,7 @@ def test_minatars_planes_are_named_in_the_packages_order(name, game):
   from moozi.envs.suites.minatar import _load
 
   channels = _load(game).Env().channels
-  names = look_of(registry.world_spec(f"{name}:{game}")).names
+  names = render_spec_of(registry.env_spec(f"{name}:{game}")).names
   assert len(names) == len(channels)
   for word in ("paddle", "ball", "trail", "brick", "player", "enemy", "gold", "car", "diver", "cannon"):
     if word in channels:
@@ -92,15 +102,15 @@ def test_minatars_planes_are_named_in_the_packages_order(name, game):
     "gymnasium:Taxi-v4",
   ],
 )
-def test_a_listed_look_fits_its_world(name):
-  """One that does not fit its world's frames would be passed over in silence."""
+def test_a_listed_look_fits_its_env(name):
+  """One that does not fit its environment's frames would be passed over in silence."""
   library, _, game = name.partition(":")
-  look, spec = _LOOKS[library, game.partition("-v")[0]], registry.world_spec(name)
-  assert look_of(spec) is look
+  look, spec = _RENDER_SPECS[library, game.partition("-v")[0]], registry.env_spec(name)
+  assert render_spec_of(spec) is look
   assert len(look.action_names) in (0, spec.num_env_actions)
 
 
-def make_spec(shape, dtype, name="test:world", num_players=1, **kwargs):
+def make_spec(shape, dtype, name="test:environment", num_players=1, **kwargs):
   return EnvSpec(
     name=name, frame_shape=shape, frame_dtype=dtype, num_env_actions=2, num_players=num_players, **kwargs
   )
@@ -116,13 +126,13 @@ def make_spec(shape, dtype, name="test:world", num_players=1, **kwargs):
     ((1, 1, 7), "float32", "vector"),
   ],
 )
-def test_other_worlds_are_drawn_by_their_shape(shape, dtype, kind):
-  assert look_of(make_spec(shape, dtype)).kind == kind
+def test_other_envs_are_drawn_by_their_shape(shape, dtype, kind):
+  assert render_spec_of(make_spec(shape, dtype)).kind == kind
 
 
 def test_a_listed_name_whose_frames_do_not_fit_is_drawn_by_shape():
-  assert look_of(make_spec((3, 3, 2), "bool", "open_spiel:tic_tac_toe", 2)).kind == "planes"
-  assert look_of(make_spec((10, 10, 3), "bool", "minatar:breakout")).names == ()
+  assert render_spec_of(make_spec((3, 3, 2), "bool", "open_spiel:tic_tac_toe", 2)).kind == "planes"
+  assert render_spec_of(make_spec((10, 10, 3), "bool", "minatar:breakout")).names == ()
 
 
 def test_names_of_actions_and_players():
@@ -135,7 +145,7 @@ def test_names_of_actions_and_players():
     (half, ("dummy", "up", "action 1")),
   ):
     assert action_names(spec) == tuple(action_name(spec, a) for a in range(3)) == names
-  assert player_name(registry.world_spec("open_spiel:connect_four"), 1) == "yellow"
+  assert player_name(registry.env_spec("open_spiel:connect_four"), 1) == "yellow"
   assert player_name(plain, 0) == "player 0"
 
 
@@ -144,7 +154,7 @@ def test_connect_four_in_letters_has_its_discs_below():
   env.reset()
   for column in (3, 3, 0):
     step = env.step(column)
-  text = board_text(step.observation.frame, env.world_spec, step.observation.to_play)
+  text = board_text(step.observation.frame, env.env_spec, step.observation.to_play)
   assert text.splitlines()[-2:] == [". . . o . . .", "x . . x . . ."]
 
 
@@ -156,5 +166,5 @@ def test_tic_tac_toe_in_letters_is_the_same_from_either_library(name):
   env.reset()
   for action in (4, 0, 8):
     step = env.step(action)
-  text = board_text(step.observation.frame, env.world_spec, step.observation.to_play)
+  text = board_text(step.observation.frame, env.env_spec, step.observation.to_play)
   assert text == "O . .\n. X .\n. . X"

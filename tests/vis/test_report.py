@@ -130,17 +130,17 @@ def test_frames_are_on_the_sheets_to_the_pixel():
 
 
 def played(name, num_moves):
-  """A world's spec, and an episode of its own frames: the first legal move, over and over."""
+  """An environment's spec, and an episode of its own frames: the first legal move, over and over."""
   env = registry.make(name, seed=0)
   seen = [env.reset().observation]
   for _ in range(num_moves):
     seen.append(env.step(int(np.flatnonzero(seen[-1].legal_actions_mask)[0])).observation)
   frames, to_play = np.stack([s.frame for s in seen]), np.array([s.to_play for s in seen], np.int32)
-  return env.world_spec, make_episode(env.world_spec, len(seen), frames=frames, to_play=to_play)
+  return env.env_spec, make_episode(env.env_spec, len(seen), frames=frames, to_play=to_play)
 
 
 @pytest.mark.parametrize("name", ["open_spiel:connect_four", "open_spiel:othello", "tiny:catch"])
-def test_worlds_are_drawn_as_they_are_elsewhere(name):
+def test_envs_are_drawn_as_they_are_elsewhere(name):
   """Boards lie as before a spectator, whoever is to move: Othello's frames are from the mover's view."""
   spec, episode = played(name, 5)
   told = episode_data(episode, spec)
@@ -174,7 +174,7 @@ def test_planes_have_a_legend_where_they_are_what_is_seen():
   assert episode_data(make_episode(SPEC, 2, pictures=pictures), SPEC)["planes"] == []
 
 
-def test_a_worlds_own_pictures_are_shown_and_large_ones_reduced():
+def test_an_envs_own_pictures_are_shown_and_large_ones_reduced():
   pictures = np.zeros((4, 640, 320, 3), np.uint8)
   pictures[2, :320] = (10, 200, 30)
   told = episode_data(make_episode(SPEC, 4, pictures=pictures), SPEC)["frames"]
@@ -198,7 +198,7 @@ def test_many_colors_are_met_nearly():
   ("frame_shape", "frame_dtype"),
   [((84, 84, 4), "uint8"), ((210, 160, 3), "uint8"), ((1, 1, 4), "float32"), ((3, 3, 2), "bool")],
 )
-def test_other_worlds_have_a_page(tmp_path, frame_shape, frame_dtype):
+def test_other_envs_have_a_page(tmp_path, frame_shape, frame_dtype):
   spec = EnvSpec(name="a:b", frame_shape=frame_shape, frame_dtype=frame_dtype, num_env_actions=18)
   told = data_of(write(tmp_path, make_episode(spec, 3), spec).read_text("utf-8"))["episode"]
   assert len(decode(told["frames"]["sheets"])) == 1

@@ -57,7 +57,7 @@ def seen_of(name, actions):
   step = env.reset()
   for action in actions:
     step = env.step(action)
-  return env.world_spec, step.observation
+  return env.env_spec, step.observation
 
 
 def view_of(name, actions, rows=20):
@@ -65,7 +65,7 @@ def view_of(name, actions, rows=20):
   return frame_view(seen.frame, spec, seen.to_play, None, 60, rows)
 
 
-def test_worlds_are_shown_in_their_ways():
+def test_envs_are_shown_in_their_ways():
   planes = plain(view_of("minatar:breakout", []))
   assert "▀" * 40 in planes
   assert "■ paddle  ■ ball  ■ trail  ■ brick" in planes

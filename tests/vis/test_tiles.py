@@ -8,7 +8,7 @@ from moozi.envs import registry
 from moozi.vis.pictures import draw_frame
 from moozi.vis.tiles import tile_images
 
-SPEC = EnvSpec(name="test:world", frame_shape=(4, 4, 1), frame_dtype="bool", num_env_actions=2)
+SPEC = EnvSpec(name="test:environment", frame_shape=(4, 4, 1), frame_dtype="bool", num_env_actions=2)
 
 
 def make_tiles(lengths, spec=SPEC, own=None):
@@ -55,14 +55,14 @@ def test_sheets_are_bounded(num_episodes):
   assert image.shape[0] <= 620
 
 
-def test_a_worlds_own_pictures_are_drawn():
+def test_an_envs_own_pictures_are_drawn():
   given = make_tiles([2, 2], own=(105, 80))
   images = tile_images(**given)
   assert images[0].shape == (6 + 105 + 18 + 6, 6 + 2 * (80 + 6), 3)
 
 
 def test_the_legend_stands_below():
-  spec = registry.world_spec("minatar:breakout")
+  spec = registry.env_spec("minatar:breakout")
   frames = [np.zeros((1, 10, 10, 4), bool)]
   given = make_tiles([1]) | {"frames": frames, "spec": spec}
   with_legend = tile_images(**given)[0]

@@ -1,4 +1,4 @@
-"""Search trees and inspected episodes made by chance, as a search and a world would leave them."""
+"""Search trees and inspected episodes made by chance, as a search and an environment would leave them."""
 
 import numpy as np
 

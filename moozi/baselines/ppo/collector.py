@@ -1,6 +1,7 @@
-"""PPO's acting: worlds side by side, the segments they give, and what of a segment cannot be learned from.
+"""PPO's acting: environments side by side, the segments they give, and what of a segment cannot be learned
+from.
 
-Source: Huang et al. 2022, core detail 1 (fixed-length segments of worlds side by side).
+Source: Huang et al. 2022, core detail 1 (fixed-length segments of environments side by side).
 """
 
 import jax
@@ -12,22 +13,22 @@ from moozi.baselines.ppo.update import PPOState, Segment
 from moozi.core.config import Config
 from moozi.core.flat_state import State
 from moozi.core.pytree import replace, stack
-from moozi.envs.vector_protocol import VectorWorlds
+from moozi.envs.vector_protocol import VectorEnvironment
 
 
 class Collector:
-  """Steps B worlds with the policy; keeps worlds, histories and random state between calls.
+  """Steps B environments with the policy; keeps environments, histories and random state between calls.
 
   Metrics of a segment: means of `train/reward` and `train/last_share`, and those of `Lanes.result`.
 
   Args:
     network: of the policy.
     config: the run's configuration.
-    env: the vectorized world.
+    env: the vectorized environment.
     seed: of the choice of actions.
   """
 
-  def __init__(self, network: PPONetwork, config: Config, env: VectorWorlds, seed: int) -> None:
+  def __init__(self, network: PPONetwork, config: Config, env: VectorEnvironment, seed: int) -> None:
     self._length = config.ppo.segment_length
     self._policy = jax.jit(make_policy(network))
     self._lanes = Lanes(env, config.ppo.history_length, seed)
@@ -70,7 +71,8 @@ class Collector:
     return segment, lanes.result(int(state.learner_step), metrics)
 
   def check(self, segment: Segment) -> None:
-    """What comes from worlds must be finite, or all updates of a round learn from it. Of the newest segment.
+    """What comes from environments must be finite, or all updates of a round learn from it. Of the newest
+    segment.
 
     Raises: ValueError: a reward or a frame is not, or the frame after the segment, whose value it counts on.
     """
@@ -80,16 +82,16 @@ class Collector:
     if any(np.asarray(f).dtype.kind == "f" and not np.isfinite(f).all() for f in frames):
       raise ValueError("frame is not finite")
 
-  def begin_anew(self) -> None:
-    """Begins a new game in every world."""
-    self._lanes.begin_anew()
+  def reset(self) -> None:
+    """Begins a new game in every environment."""
+    self._lanes.reset()
 
   def close(self) -> None:
-    """Closes the worlds; nothing can be run afterwards."""
+    """Closes the environments; nothing can be run afterwards."""
     self._lanes.close()
 
   def get_state(self) -> State:
-    """Worlds, histories and random state; see `Lanes.get_state`."""
+    """Environments, histories and random state; see `Lanes.get_state`."""
     return self._lanes.get_state()
 
   def set_state(self, state: State) -> int:
@@ -98,7 +100,8 @@ class Collector:
 
 
 def _cut_off(rows: list[Segment], is_cut: np.ndarray) -> list[Segment]:
-  """The newest rows where worlds failed: the action led nowhere, and the frame it was given to is truncated.
+  """The newest rows where environments failed: the action led nowhere, and the frame it was given to is
+  truncated.
 
   Where that frame is the segment's first, the row before was told with its value already.
   """

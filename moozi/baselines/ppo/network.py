@@ -1,7 +1,8 @@
 """The PPO baseline's network and policy, as pure functions.
 
 Source: Huang et al. 2022, core details 2 and 13, Atari details 7 to 9 (frames stacked, one shared network of
-three convolutions, frames in [0, 1]). Departures: illegal actions have logit -inf (the source's worlds have
+three convolutions, frames in [0, 1]). Departures: illegal actions have logit -inf (the source's environments
+have
 none); what lies before an episode's start is a zero frame, as VecFrameStack of `openai/baselines` has it,
 where FrameStack, which the source's programs use, repeats the first frame; a life lost keeps the frames
 before it, where both begin the stack anew.
@@ -65,7 +66,8 @@ class PolicyOutput:
 def make_network(
   config: PPONetworkConfig, spec: EnvSpec, scale_frames: bool = True, initial_bias: float = 0.0
 ) -> PPONetwork:
-  """The network that `config` names, for the world of `spec`. The dummy has a logit, which is never legal.
+  """The network that `config` names, for the environment of `spec`. The dummy has a logit, which is never
+  legal.
 
   Args:
     config, spec: which network, for what.

@@ -1,6 +1,7 @@
 """PPO in one process: what holds state, and the loop, which yields the events of `run.local`.
 
-Source: Huang et al. 2022, core detail 1 (fixed-length segments of worlds side by side). Departures: the step
+Source: Huang et al. 2022, core detail 1 (fixed-length segments of environments side by side). Departures: the
+  step
 after an end only resets, so a few environment steps carry no sample; they count, as they do for MuZero.
 """
 
@@ -17,14 +18,14 @@ from moozi.baselines.ppo.collector import Collector
 from moozi.baselines.ppo.network import MIN_NATURE_FRAME, PPONetwork, make_network, make_policy
 from moozi.baselines.ppo.update import TERMS, PPOState, Segment, init_state, learning_rate_at, make_round
 from moozi.core.config import Config
-from moozi.core.errors import NotFiniteError, SegmentError, UserError, WorldError
+from moozi.core.errors import EnvError, NotFiniteError, SegmentError, UserError
 from moozi.core.seeds import child_seed
 from moozi.core.spec import EnvSpec
 from moozi.envs.vector import make_vector
 from moozi.evaluation.evaluator import EvaluationResult, Evaluator
-from moozi.learning.non_finite import SkippedUpdates
-from moozi.replay.validation import Refusals, Taken
-from moozi.run.build import make_test_world
+from moozi.learning.non_finite import NonFiniteGuard
+from moozi.replay.validation import AddResult, Refusals
+from moozi.run.build import make_test_env
 from moozi.run.evaluation_schedule import Evaluations
 from moozi.run.events import (
   Acted,
@@ -35,16 +36,17 @@ from moozi.run.events import (
   StateReady,
   Updated,
 )
-from moozi.run.rollback import WayBack
+from moozi.run.rollback import Rollback
 from moozi.run.schedules import CheckpointSchedule, reason_to_end
 from moozi.run.state import RunState
 
 
-def check_world(config: Config, spec: EnvSpec) -> None:
-  """Raises UserError where PPO cannot play the world."""
+def check_env(config: Config, spec: EnvSpec) -> None:
+  """Raises UserError where PPO cannot play the environment."""
   if spec.num_players != 1:
     raise UserError(
-      f"algorithm=ppo: plays worlds of one player, and env.name={config.env.name} has {spec.num_players}"
+      f"algorithm=ppo: plays environments of one player, and env.name={config.env.name} has "
+      f"{spec.num_players}"
     )
   if config.ppo.network.kind == "nature_conv" and min(spec.frame_shape[:2]) < MIN_NATURE_FRAME:
     height, width, _ = spec.frame_shape
@@ -74,7 +76,7 @@ def build_evaluator(config: Config, spec: EnvSpec, num_simulations: int | None =
     raise UserError(f"--simulations={num_simulations}: this run's algorithm is ppo, which does not search")
   policy = make_policy(network_of(config, spec))
   temperature = 0.0 if config.evaluation.noise_free else 1.0
-  return Evaluator(policy, temperature, config.ppo.history_length, config, spec, make_test_world(config))
+  return Evaluator(policy, temperature, config.ppo.history_length, config, spec, make_test_env(config))
 
 
 class Learner:
@@ -83,7 +85,7 @@ class Learner:
   Args:
     network: what is trained.
     config: the run's configuration.
-    spec: the world's facts.
+    spec: the environment's facts.
     state: begin with this one, in NumPy, instead of a fresh one.
   """
 
@@ -93,7 +95,7 @@ class Learner:
     # All updates of a round see the same samples: what is wrong with one is wrong with most of them.
     limit = config.ppo.max_skipped_rounds
     bound = f"ppo.max_skipped_rounds={limit}"
-    self._skipped = SkippedUpdates(TERMS, limit * config.ppo.round_updates, bound)
+    self._skipped = NonFiniteGuard(TERMS, limit * config.ppo.round_updates, bound)
     if state is None:
       key = jax.random.PRNGKey(child_seed(config.seed, "learner"))
       self.state = init_state(network, config.ppo, spec, key)
@@ -108,7 +110,7 @@ class Learner:
   def update(self, segment: Segment, learning_rate: float) -> dict[str, float]:
     """Makes a round of updates.
 
-    Returns: `make_round`'s scalars, those of `SkippedUpdates.tell`, and `learner/samples_per_s`.
+    Returns: `make_round`'s scalars, those of `NonFiniteGuard.tell`, and `learner/samples_per_s`.
     Raises: NotFiniteError: every update of `ppo.max_skipped_rounds` rounds was skipped; the parameters are
       those before them.
     """
@@ -121,7 +123,7 @@ class Learner:
 
   def set_state(self, state: PPOState) -> None:
     """Goes on from a PPOState in NumPy."""
-    self._skipped.begin_anew()
+    self._skipped.reset()
     # Copied, since the update donates its buffers and must not donate the caller's.
     self.state = jax.tree_util.tree_map(lambda x: jnp.array(x, copy=True), state)
 
@@ -142,20 +144,20 @@ def run(
 
   Args:
     config: the run's configuration; `PPOConfig` says what is read.
-    spec: the world's facts.
+    spec: the environment's facts.
     should_stop: asked between segments; true ends the run with a last checkpoint.
     state: go on from here; without its progress a new run begins with its training state.
     latest: reads the newest whole state that was saved; None: there is none yet.
 
   Yields:
     Events in order; the last is Finished. `sample_reuse` is ppo.num_epochs: samples used over steps made.
-  Raises: UserError: PPO cannot play the world. RunError: too much of one kind went wrong in a row.
+  Raises: UserError: PPO cannot play the environment. RunError: too much of one kind went wrong in a row.
   """
-  check_world(config, spec)
+  check_env(config, spec)
   start = time.monotonic() - (0.0 if state is None else state.wall_s)
   env_steps = 0 if state is None else int(state.progress.get("env_steps", 0))
   network = network_of(config, spec)
-  collector, began_at, told = _take_up(network, config, state, env_steps)
+  collector, began_at, told = _restore(network, config, state, env_steps)
   with contextlib.closing(collector):
     learner = Learner(network, config, spec, None if state is None else state.training)
     loop = _Loop(config, spec, should_stop, state, latest, collector, learner, began_at, env_steps, start)
@@ -163,7 +165,7 @@ def run(
 
 
 class _Loop:
-  """The worlds, the learner, and the rounds: act, check, learn."""
+  """The environments, the learner, and the rounds: act, check, learn."""
 
   def __init__(
     self,
@@ -185,7 +187,7 @@ class _Loop:
     progress = {} if state is None else state.progress
     self._evaluations = Evaluations(config.evaluation, self._counters, progress)
     self._checkpoints = CheckpointSchedule(config.checkpoint, self._wall_s(), env_steps)
-    self._way_back, self._refusals = WayBack(latest), Refusals(config.replay.max_refused_segments)
+    self._rollback, self._refusals = Rollback(latest), Refusals(config.replay.max_refused_segments)
 
   def run(self, message: str) -> Iterator[Event]:
     yield Started(**self._counters(), message=message)
@@ -211,9 +213,9 @@ class _Loop:
     try:
       segment, acted = self._collector.run(self._learner.state)
     except Exception:
-      # The worlds stand amid a segment that is lost: whoever goes on from here begins new games.
+      # The environments stand amid a segment that is lost: whoever goes on from here begins new games.
       if self._env_steps:
-        yield self._whole_state(is_final=True, has_worlds=False)
+        yield self._whole_state(is_final=True, has_envs=False)
       raise
     self._env_steps += acted.num_steps
     yield Acted(
@@ -245,23 +247,23 @@ class _Loop:
     )
 
   def _refuse(self, why: str, num_steps: int) -> Iterator[Event]:
-    taken = Taken(num_lost=num_steps, refused=why)
+    taken = AddResult(num_lost=num_steps, refused=why)
     yield Faulted(**self._counters(), counts=taken.faults, message=taken.describe(worker=0))
     try:
       self._refusals.add(0, why)
     except SegmentError:
-      yield self._whole_state(is_final=True, has_worlds=False)
+      yield self._whole_state(is_final=True, has_envs=False)
       raise
-    self._collector.begin_anew()
+    self._collector.reset()
 
   def _go_back(self, error: NotFiniteError) -> Faulted:
-    back = self._way_back.take(error, self._learner.learner_step)
+    back = self._rollback.take(error, self._learner.learner_step)
     lost_updates = self._learner.learner_step - back.found
     self._learner.set_state(back.training)
     return Faulted(**self._counters(), **back.told(lost_updates))
 
   def _evaluate(self, num_episodes: int, is_final: bool) -> Iterator[Event]:
-    outcome: EvaluationResult | WorldError | None
+    outcome: EvaluationResult | EnvError | None
     try:
       outcome = self._evaluator.run(
         self._learner.state.params,
@@ -272,11 +274,11 @@ class _Loop:
         record=self._config.evaluation.gif,
         should_stop=self._should_stop,
       )
-    except WorldError as error:
+    except EnvError as error:
       outcome = error
     yield from self._evaluations.tell(outcome, is_final, self._learner.get_state)
 
-  def _whole_state(self, is_final: bool, has_worlds: bool = True) -> StateReady:
+  def _whole_state(self, is_final: bool, has_envs: bool = True) -> StateReady:
     progress = {
       "env_steps": self._env_steps,
       "worlds_began_at": self._worlds_began_at,
@@ -285,7 +287,7 @@ class _Loop:
     state = RunState(
       training=self._learner.get_state(),
       progress=progress | self._evaluations.get_state(),
-      collectors=(self._collector.get_state(),) if has_worlds else (),
+      collectors=(self._collector.get_state(),) if has_envs else (),
     )
     return StateReady(**self._counters(), state=state, is_final=is_final)
 
@@ -300,10 +302,10 @@ class _Loop:
     return time.monotonic() - self._start
 
 
-def _take_up(
+def _restore(
   network: PPONetwork, config: Config, state: RunState | None, env_steps: int
 ) -> tuple[Collector, int, str]:
-  """The collector, anew or where a run's state has it; when its worlds began; what to tell of them."""
+  """The collector, anew or where a run's state has it; when its environments began; what to tell of them."""
 
   def build(began_at: int) -> Collector:
     env_seed = child_seed(config.seed, "training_env", 0, began_at)
@@ -326,9 +328,9 @@ def _take_up(
     num_new = sum(c.set_state(own) for c, own in zip([collector], state.collectors, strict=True))
   except ValueError:
     collector.close()
-    return build(env_steps), env_steps, "; new games begin in all worlds"
+    return build(env_steps), env_steps, "; new games begin in all environments"
   return (
     collector,
     began_at,
-    f"; new games begin in {num_new} worlds that cannot be taken back" if num_new else "",
+    f"; new games begin in {num_new} environments that cannot be taken back" if num_new else "",
   )

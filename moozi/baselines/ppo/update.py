@@ -3,8 +3,8 @@
 Source: Schulman et al. 2017; Huang et al. 2022, "The 37 Implementation Details of Proximal Policy
 Optimization": its thirteen core details and, for Atari, those that `moozi.core.ppo_config` names, each
 behind a key of `ppo`. Departures:
-  - Worlds here show the last frame of an episode and discard the action given to it. That sample is masked:
-    it is in a minibatch, and in no mean and no gradient (`is_live`).
+  - Environments here show the last frame of an episode and discard the action given to it. That sample is
+    masked: it is in a minibatch, and in no mean and no gradient (`is_live`).
   - Deviations of advantages divide by n, as in `openai/baselines`; PyTorch's divide by n - 1.
   - An update in which one of TERMS is not finite changes nothing and is counted (`faults/skipped_updates`).
 """
@@ -61,7 +61,8 @@ class PPOState:
 
 @record
 class Segment:
-  """What B worlds showed and did in T vector steps. Row t of the last three tells what followed on frame t.
+  """What B environments showed and did in T vector steps. Row t of the last three tells what followed on
+  frame t.
 
   Attributes:
     frames: [T, B, L, H, W, C] of the spec's dtype: o_{t-L+1} … o_t, zero before the episode's start.

@@ -1,9 +1,12 @@
-"""Worlds written in JAX: bare rules as pure functions, and the one step that every way to play them shares.
+"""Environments written in JAX: bare rules as pure functions, and the one step that every way to play them
+shares.
 
-What `GameEnvironment` and `VectorEnvironment` do in Python for other worlds, `JaxWorld` does on the device:
-the dummy action, the kinds of end, the step cap, and the reset on the step after an end. It knows one world;
+What `GameEnvironment` and `SyncVectorEnvironment` do in Python for other environments, `JaxEnvironment` does
+on the device:
+the dummy action, the kinds of end, the step cap, and the reset on the step after an end. It knows one
+environment;
 the caller maps it over many (`jax.vmap`). `envs.jax.environment` plays it step by step behind the faces of
-the other worlds, `acting.rollout` inside one compiled scan.
+the other environments, `acting.rollout` inside one compiled scan.
 """
 
 import dataclasses
@@ -26,7 +29,7 @@ Array = Any
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class JaxRules:
-  """Bare rules of one world, as pure functions without a batch axis.
+  """Bare rules of one environment, as pure functions without a batch axis.
 
   The caller gives legal actions and never shows a frame after an end; `step` from an end may return
   anything of the right form.
@@ -46,8 +49,9 @@ class JaxRules:
 
 
 @record
-class WorldState:
-  """All that one world carries from step to step; mapped over B worlds each field has a leading axis B.
+class EnvState:
+  """All that one environment carries from step to step; mapped over B environments each field has a leading
+  axis B.
 
   Attributes:
     game: the rules' own state.
@@ -63,13 +67,13 @@ class WorldState:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class JaxWorld:
-  """One world in the agent's terms, as two pure functions, `reset` and `step`.
+class JaxEnvironment:
+  """One environment in the agent's terms, as two pure functions, `reset` and `step`.
 
   Two players alternate strictly: the one to move is the number of steps modulo 2, so that 0 moves first.
 
   Attributes:
-    spec: the facts of the world.
+    spec: the facts of the environment.
     rules: its rules.
     max_episode_steps: an episode is truncated after so many steps; None leaves it to the rules.
   """
@@ -78,16 +82,16 @@ class JaxWorld:
   rules: JaxRules
   max_episode_steps: int | None = None
 
-  def reset(self, rng_key: Array) -> WorldState:
+  def reset(self, rng_key: Array) -> EnvState:
     """A new episode, which with all that follows it is a function of `rng_key` [2] uint32."""
     rng_key, init_key = jax.random.split(rng_key)
     # Rules begin with plain numbers now and then: their weak types would change inside a scan.
     game = jax.tree.map(_strongly_typed, self.rules.init(init_key))
     never = jnp.zeros((), bool)
     timestep = self._show(game, jnp.int32(0), jnp.float32(0), never, never, ~never)
-    return WorldState(game=game, num_steps=jnp.int32(0), rng_key=rng_key, timestep=timestep)
+    return EnvState(game=game, num_steps=jnp.int32(0), rng_key=rng_key, timestep=timestep)
 
-  def step(self, state: WorldState, action: Array) -> WorldState:
+  def step(self, state: EnvState, action: Array) -> EnvState:
     """Plays one action of the agent's, [] int32; after an end it is discarded and a new episode begins.
 
     Actions are not checked here: who plays step by step checks before, `acting.rollout` after.
@@ -112,7 +116,7 @@ class JaxWorld:
       is_cut = is_cut | (num_steps >= self.max_episode_steps)
     is_cut = is_cut & ~is_terminal
     timestep = self._show(game, num_steps, reward, is_terminal, is_cut, jnp.zeros((), bool))
-    moved = WorldState(game=game, num_steps=num_steps, rng_key=rng_key, timestep=timestep)
+    moved = EnvState(game=game, num_steps=num_steps, rng_key=rng_key, timestep=timestep)
     return jax.tree.map(lambda new, on: jnp.where(was_last, new, on), fresh, moved)
 
   def _show(
@@ -133,14 +137,14 @@ class JaxWorld:
     return BatchedTimeStep(**row)
 
 
-def world_key(seed: int) -> np.ndarray:
+def env_key(seed: int) -> np.ndarray:
   """[2] uint32: the key that follows from a non-negative seed of any size."""
   return np.random.SeedSequence(seed).generate_state(2, np.uint32)
 
 
-def world_keys(seeds: list[int]) -> np.ndarray:
-  """[B, 2] uint32, `world_key` of each seed."""
-  return np.stack([world_key(seed) for seed in seeds])
+def env_keys(seeds: list[int]) -> np.ndarray:
+  """[B, 2] uint32, `env_key` of each seed."""
+  return np.stack([env_key(seed) for seed in seeds])
 
 
 def _as_before(new: Any, old: Array) -> Array:

@@ -1,4 +1,6 @@
-"""What the libraries of JAX worlds share. Imports no JAX itself: it is there when worlds are listed."""
+"""What the libraries of JAX environments share. Imports no JAX itself: it is there when environments are
+listed.
+"""
 
 import functools
 import importlib.metadata
@@ -10,8 +12,8 @@ from moozi.core.config import Section
 from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
 from moozi.envs.environment import Environment
-from moozi.envs.suite import Library
-from moozi.envs.vector_protocol import VectorWorlds
+from moozi.envs.suite import Suite
+from moozi.envs.vector_protocol import VectorEnvironment
 
 MINATAR_ACTION_NAMES = ("noop", "left", "up", "right", "down", "fire")
 """All six, in the package's order."""
@@ -27,18 +29,19 @@ def make_library(
   games: Mapping[str, str],
   refused: Mapping[str, str],
   options: Callable[[str], type[Section]],
-  make_world: Callable[[str, Any], Any],
-) -> Library:
-  """The `Library` of worlds written in JAX.
+  make_env: Callable[[str, Any], Any],
+) -> Suite:
+  """The `Suite` of environments written in JAX.
 
   Args:
     name: the library's, before the colon.
-    games, options: as `Library` has them.
+    games, options: as `Suite` has them.
     refused: the games that are not offered, each with why.
-    make_world: (game, options) to a JaxWorld. May raise UserError.
+    make_env: (game, options) to a JaxEnvironment. May raise UserError.
   """
-  # One object for equal arguments: what is compiled with the world as a static argument is compiled once.
-  cached = functools.cache(make_world)
+  # One object for equal arguments: what is compiled with the environment as a static argument is compiled
+  # once.
+  cached = functools.cache(make_env)
 
   def listed_name(game: str) -> str:
     if game in refused:
@@ -50,23 +53,23 @@ def make_library(
     return spec
 
   def make_environment(game: str, given: Any) -> Environment:
-    from moozi.envs.jax.environment import JaxEnvironment
+    from moozi.envs.jax.environment import JaxDmEnvironment
 
-    return JaxEnvironment(cached(game, given))
+    return JaxDmEnvironment(cached(game, given))
 
-  def make_vector(game: str, given: Any, seeds: list[int]) -> VectorWorlds:
+  def make_vector(game: str, given: Any, seeds: list[int]) -> VectorEnvironment:
     from moozi.envs.jax.environment import JaxVectorEnvironment
 
     return JaxVectorEnvironment(cached(game, given), seeds)
 
-  return Library(
+  return Suite(
     list_games=lambda: games,
     options=options,
     make_spec=make_spec,
     make_environment=make_environment,
     listed_name=listed_name,
     make_vector=make_vector,
-    make_jax_world=cached,
+    make_jax_env=cached,
   )
 
 

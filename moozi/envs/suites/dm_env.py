@@ -15,17 +15,17 @@ from moozi.envs.validation import check_mask, check_num_actions, check_reward, s
 
 
 def wrap(name: str, env: dm_env.Environment) -> GameEnvironment:
-  """A `dm_env.Environment` as a world.
+  """A `dm_env.Environment` as an environment.
 
   Actions are a DiscreteArray, or a BoundedArray of one whole number. Observations are one array, or hold one
   called `frame` (as attribute or key) and, where they want, `legal_actions_mask` ([num_actions] bool) and
   `to_play` (a DiscreteArray of 2 makes a game of two players, who must alternate strictly; rewards belong to
   the player who moved). Frames follow `array_format`. A LAST step with discount 0 is an end, with discount 1
-  a truncation. A method `seed(int)`, where there is one, seeds the world.
+  a truncation. A method `seed(int)`, where there is one, seeds the environment.
 
   Args:
-    name: of the world, as the user writes it.
-    env: the world.
+    name: of the environment, as the user writes it.
+    env: the environment.
 
   Raises: UserError: other actions or observations.
   """

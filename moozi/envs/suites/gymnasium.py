@@ -1,4 +1,4 @@
-"""Bridge to Gymnasium: the worlds of the package `gymnasium`, and any `gymnasium.Env`.
+"""Bridge to Gymnasium: the environments of the package `gymnasium`, and any `gymnasium.Env`.
 
 Departures from Gymnasium: each episode is reset with a seed of its own, so that it does not depend on the
 ones before it; an action out of range or masked is refused; observations become frames by the rules of
@@ -22,7 +22,7 @@ from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
 from moozi.envs.environment import Environment, GameEnvironment
 from moozi.envs.observations import FrameFormat, array_format, one_hot_format
-from moozi.envs.suite import Library
+from moozi.envs.suite import Suite
 from moozi.envs.validation import check_mask, check_num_actions, check_reward, one_line, short
 
 _log = logging.getLogger("moozi.envs")
@@ -42,7 +42,7 @@ _LISTED = {
   "MountainCar": "rock a car up a hill; -1 a step",
   "Taxi": "fetch and carry passengers; masks actions that do nothing",
 }
-# These load a world of another package that their options name, from wherever.
+# These load an environment of another package that their options name, from wherever.
 _LOADERS = frozenset({"GymV21Environment-v0", "GymV26Environment-v0"})
 _CONTINUOUS = "continuous actions are not supported, only spaces of type Discrete"
 
@@ -52,12 +52,12 @@ class Options(Section):
 
   kwargs: dict[str, Any] = Field({}, description="handed to gymnasium.make")
   max_episode_steps: PositiveInt | None = Field(
-    None, description="truncate an episode after so many steps, in place of the world's own limit"
+    None, description="truncate an episode after so many steps, in place of the environment's own limit"
   )
 
 
 def list_games() -> dict[str, str]:
-  """The newest version of each listed world that this gymnasium has."""
+  """The newest version of each listed environment that this gymnasium has."""
   newest: dict[str, tuple[int, str]] = {}
   for game in _import("…").registry:
     name, _, version = game.rpartition("-v")
@@ -67,7 +67,8 @@ def list_games() -> dict[str, str]:
 
 
 def is_game(game: str) -> bool:
-  """Whether a world can be made though it is not listed: `ID`, or `MODULE:ID` where a package registers it.
+  """Whether an environment can be made though it is not listed: `ID`, or `MODULE:ID` where a package
+  registers it.
 
   Raises: UserError: MODULE cannot be imported, or ID's namespace is not registered.
   """
@@ -87,14 +88,14 @@ def is_game(game: str) -> bool:
   namespace, _, _ = game_id.rpartition("/")
   if namespace and not any(known.startswith(f"{namespace}/") for known in registry):
     raise UserError(
-      f"{where}: no world of {namespace}/ is registered; name the module that registers it, "
+      f"{where}: no environment of {namespace}/ is registered; name the module that registers it, "
       f"gymnasium:MODULE:{game_id}"
     )
   return game_id in registry and game_id not in _LOADERS
 
 
 def make_spec(game: str, options: Options) -> EnvSpec:
-  """The facts of one world under these options; it is constructed once for them."""
+  """The facts of one environment under these options; it is constructed once for them."""
   return _make_spec(game, options.model_dump_json())
 
 
@@ -102,11 +103,11 @@ def make_spec(game: str, options: Options) -> EnvSpec:
 def _make_spec(game: str, options: str) -> EnvSpec:
   environment = make_environment(game, Options.model_validate_json(options))
   environment.close()
-  return environment.world_spec
+  return environment.env_spec
 
 
 def make_environment(game: str, options: Options) -> Environment:
-  """One of gymnasium's registered worlds."""
+  """One of gymnasium's registered environments."""
   name = f"gymnasium:{game}"
   gymnasium = _import(game)
   kwargs: dict[str, Any] = dict(options.kwargs)
@@ -114,7 +115,7 @@ def make_environment(game: str, options: Options) -> Environment:
     kwargs["max_episode_steps"] = options.max_episode_steps
   try:
     with _quietly():
-      # The checker warns of what is checked here too, at every world's first steps.
+      # The checker warns of what is checked here too, at every environment's first steps.
       env = gymnasium.make(game, disable_env_checker=True, **kwargs)
   except (Exception, SystemExit) as error:
     if ".mujoco." in str(getattr(gymnasium.registry.get(game), "entry_point", "")):
@@ -129,10 +130,10 @@ def make_environment(game: str, options: Options) -> Environment:
 
 
 def wrap(name: str, env: Any) -> GameEnvironment:
-  """A `gymnasium.Env` as a world.
+  """A `gymnasium.Env` as an environment.
 
   Args:
-    name: of the world, `library:game`.
+    name: of the environment, `library:game`.
     env: actions of type Discrete, from any start; `info["action_mask"]`, where it is given, says which are
       legal. Boxes become frames as `array_format` says, Discrete, MultiDiscrete and MultiBinary observations
       become booleans, and Dict and Tuple of all these one vector.
@@ -258,7 +259,7 @@ def _quietly() -> Iterator[None]:
     _log.info("%s", warning.message)
 
 
-LIBRARY = Library(
+SUITE = Suite(
   list_games=list_games,
   options=lambda game: Options,
   make_spec=make_spec,

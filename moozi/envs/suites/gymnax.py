@@ -1,6 +1,7 @@
-"""Bridge to gymnax: MinAtar, classic control and a few small worlds, written in JAX.
+"""Bridge to gymnax: MinAtar, classic control and a few small environments, written in JAX.
 
-Source: Lange 2022, gymnax. docs/jax_worlds.md says how its MinAtar differs from the package `minatar`, and
+Source: Lange 2022, gymnax. docs/jax_environments.md says how its MinAtar differs from the package `minatar`,
+  and
 tests/envs/jax/test_minatar.py checks it. Departures:
   - `max_episode_steps` takes the place of gymnax's own time limit. Both truncate.
   - The reset is on the step after an end, so that the last frame is seen.
@@ -87,12 +88,12 @@ class MinAtarOptions(Section):
   max_episode_steps: PositiveInt | None = Field(None, description=_OWN_LIMIT)
 
 
-def make_world(game: str, options: Any) -> Any:
-  """One game as a JaxWorld."""
+def make_env(game: str, options: Any) -> Any:
+  """One game as a JaxEnvironment."""
   check_package("gymnax", game, _OLDEST)
   import jax.numpy as jnp
 
-  from moozi.envs.jax.rules import JaxWorld
+  from moozi.envs.jax.rules import JaxEnvironment
 
   is_minatar = game.endswith("-MinAtar")
   kwargs = {"use_minimal_action_set": options.minimal_actions} if is_minatar else {}
@@ -113,7 +114,7 @@ def make_world(game: str, options: Any) -> Any:
     action_names=action_names,
   )
   limit = options.max_episode_steps or int(params.max_steps_in_episode)
-  return JaxWorld(spec=spec, rules=_make_rules(env, params, options, spec), max_episode_steps=limit)
+  return JaxEnvironment(spec=spec, rules=_make_rules(env, params, options, spec), max_episode_steps=limit)
 
 
 def _make_rules(env: Any, params: Any, options: Any, spec: EnvSpec) -> Any:
@@ -162,10 +163,10 @@ def _shown_shape(env: Any, params: Any) -> tuple[int, int, int]:
   return (shape[0], shape[1], 1) if len(shape) == 2 else (1, 1, shape[0])
 
 
-LIBRARY = make_library(
+SUITE = make_library(
   name="gymnax",
   games=GAMES,
   refused=REFUSED,
   options=lambda game: MinAtarOptions if game.endswith("-MinAtar") else Options,
-  make_world=make_world,
+  make_env=make_env,
 )

@@ -22,7 +22,7 @@ from moozi.core.config import PositiveInt, Probability, Section
 from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
 from moozi.envs.environment import Environment, GameEnvironment
-from moozi.envs.suite import Library
+from moozi.envs.suite import Suite
 
 GAMES = {
   "asterix": "pick up treasure, keep clear of enemies",
@@ -63,7 +63,7 @@ def make_spec(game: str, options: Options) -> EnvSpec:
 
 
 def make_environment(game: str, options: Options) -> Environment:
-  """One game as a world."""
+  """One game as an environment."""
   return GameEnvironment(_MinAtarGame(game, options), make_spec(game, options), options.max_episode_steps)
 
 
@@ -131,7 +131,7 @@ def _load(game: str) -> ModuleType:
   return module
 
 
-LIBRARY = Library(
+SUITE = Suite(
   list_games=lambda: GAMES,
   options=lambda game: Options,
   make_spec=make_spec,

@@ -1,6 +1,6 @@
 """Bridge to pgx: MinAtar, 2048 and games of two players on boards, written in JAX.
 
-Source: Koyamada et al. 2023, pgx. docs/jax_worlds.md says how its MinAtar differs from the package
+Source: Koyamada et al. 2023, pgx. docs/jax_environments.md says how its MinAtar differs from the package
 `minatar`, and tests/envs/jax/test_minatar.py checks it. Departures:
   - Freeway's clock truncates; pgx calls that an end, as the package does.
   - Player 0 moves first in every episode. pgx draws who does; nothing but the names of players depends on it.
@@ -63,7 +63,7 @@ _ACTION_NAMES = {
   "2048": ("left", "up", "right", "down"),
   "kuhn_poker": ("bet", "pass"),
 }
-# The version whose rules docs/jax_worlds.md tells and the tests hold.
+# The version whose rules docs/jax_environments.md tells and the tests hold.
 _OLDEST = "2.6"
 
 
@@ -81,12 +81,12 @@ class MinAtarOptions(Section):
   max_episode_steps: PositiveInt | None = Field(None, description=MAX_EPISODE_STEPS)
 
 
-def make_world(game: str, options: Any) -> Any:
-  """One game as a JaxWorld."""
+def make_env(game: str, options: Any) -> Any:
+  """One game as a JaxEnvironment."""
   check_package("pgx", game, _OLDEST)
   import jax
 
-  from moozi.envs.jax.rules import JaxWorld
+  from moozi.envs.jax.rules import JaxEnvironment
 
   is_minatar = game in _MINATAR
   env = _make_minatar(game, options) if is_minatar else importlib.import_module("pgx").make(game)
@@ -108,7 +108,7 @@ def make_world(game: str, options: Any) -> Any:
     is_perfect_information=game not in _HIDDEN_CARDS,
   )
   rules = _make_rules(env, spec, ends_by_clock=game == "minatar-freeway", shows_player=shows_player)
-  return JaxWorld(spec=spec, rules=rules, max_episode_steps=options.max_episode_steps)
+  return JaxEnvironment(spec=spec, rules=rules, max_episode_steps=options.max_episode_steps)
 
 
 def _make_rules(env: Any, spec: EnvSpec, ends_by_clock: bool, shows_player: bool) -> Any:
@@ -127,7 +127,7 @@ def _make_rules(env: Any, spec: EnvSpec, ends_by_clock: bool, shows_player: bool
   def frame(state: Any) -> Any:
     observation = state.observation
     if shows_player:
-      # Player 0 moves first, as `JaxWorld` has it; pgx draws who that is among its own two.
+      # Player 0 moves first, as `JaxEnvironment` has it; pgx draws who that is among its own two.
       observation = jnp.append(observation, (state._step_count % 2).astype(observation.dtype))
     return jnp.reshape(observation, spec.frame_shape)
 
@@ -151,10 +151,10 @@ def _make_minatar(game: str, options: MinAtarOptions) -> Any:
   return make(use_minimal_action_set=options.minimal_actions, sticky_action_prob=options.sticky_action_prob)
 
 
-LIBRARY = make_library(
+SUITE = make_library(
   name="pgx",
   games=GAMES,
   refused=REFUSED,
   options=lambda game: MinAtarOptions if game in _MINATAR else Options,
-  make_world=make_world,
+  make_env=make_env,
 )

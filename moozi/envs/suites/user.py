@@ -1,4 +1,4 @@
-"""A user's own worlds: `my_package.my_module:make_env` names a function that makes one.
+"""A user's own environments: `my_package.my_module:make_env` names a function that makes one.
 
 The name is code that will run. It comes from the command line or from a configuration that the user wrote;
 `registry.is_code` tells such names from others without importing anything, for what opens a stranger's run.
@@ -28,8 +28,8 @@ from moozi.core.config import Section
 from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
 from moozi.envs.environment import Environment, check_seed
-from moozi.envs.suite import Library
-from moozi.envs.suites import dm_env as dm_env_worlds
+from moozi.envs.suite import Suite
+from moozi.envs.suites import dm_env as dm_env_suite
 from moozi.envs.validation import one_line
 from moozi.envs.wrappers.wrapper import EnvironmentWrapper
 
@@ -67,7 +67,9 @@ def is_there(name: str) -> bool:
 
 
 def make_spec(name: str, options: Options) -> EnvSpec:
-  """The facts of the world. An episode of it is tried, so that the user hears at once of what is wrong."""
+  """The facts of the environment. An episode of it is tried, so that the user hears at once of what is
+  wrong.
+  """
   environment = make_environment(name, options)
   try:
     with _guarded(name, "its first steps failed"):
@@ -78,7 +80,7 @@ def make_spec(name: str, options: Options) -> EnvSpec:
     raise
   with _guarded(name, "closing it failed"):
     environment.close()
-  return environment.world_spec
+  return environment.env_spec
 
 
 def _try_out(environment: Environment) -> None:
@@ -103,10 +105,10 @@ def _guarded(name: str, what: str) -> Iterator[None]:
 
 
 def make_environment(name: str, options: Options) -> Environment:
-  """The world that the user's function makes.
+  """The environment that the user's function makes.
 
   Raises: UserError: the module cannot be imported or has no such function, the function takes other arguments
-    or fails, or what it makes is no world that can be played.
+    or fails, or what it makes is no environment that can be played.
   """
   function = _load(name)
   takes_seed = _check_arguments(name, function, options.kwargs)
@@ -122,30 +124,30 @@ def make_environment(name: str, options: Options) -> Environment:
 @functools.cache
 def _warn_of_chance(name: str) -> None:
   _log.warning(
-    "%s has no seed: neither the function nor the world that it makes takes one; "
+    "%s has no seed: neither the function nor the environment that it makes takes one; "
     "what is left to chance there does not repeat",
     name,
   )
 
 
 class _Remade(EnvironmentWrapper):
-  """A world that is made anew for each seed."""
+  """An environment that is made anew for each seed."""
 
   def __init__(self, make: Callable[[int], tuple[Environment, bool]]) -> None:
     self._make = make
     super().__init__(make(0)[0])
 
   def seed(self, seed: int) -> None:
-    seed, spec = check_seed(seed), self.world_spec
+    seed, spec = check_seed(seed), self.env_spec
     self._env.close()
     # 31 bits: what any generator takes.
     self._env, _ = self._make(int(np.random.SeedSequence(seed).generate_state(1)[0] >> 1))
     self._env.seed(seed)
-    if self.world_spec != spec:
-      kinds = zip(fields(spec), astuple(spec), astuple(self.world_spec), strict=True)
+    if self.env_spec != spec:
+      kinds = zip(fields(spec), astuple(spec), astuple(self.env_spec), strict=True)
       field, was, now = next((field.name, a, b) for field, a, b in kinds if a != b)
       raise UserError(
-        f"env.name={spec.name}: the worlds of all seeds must be alike; {field} was {one_line(was, 80)} "
+        f"env.name={spec.name}: the environments of all seeds must be alike; {field} was {one_line(was, 80)} "
         f"and is {one_line(now, 80)} with another seed"
       )
 
@@ -171,7 +173,8 @@ def _load(name: str) -> Callable[..., Any]:
   function = getattr(module, attribute)
   if not callable(function):
     raise UserError(
-      f"env.name={name}: {attribute} is a {type(function).__name__}; it must be a function that makes a world"
+      f"env.name={name}: {attribute} is a {type(function).__name__}; it must be a function that makes an "
+      f"environment"
     )
   return function  # type: ignore[no-any-return]
 
@@ -186,7 +189,7 @@ def _check_arguments(name: str, function: Callable[..., Any], kwargs: dict[str, 
   takes_seed = "seed" in signature.parameters and signature.parameters["seed"].kind in kinds
   for key in _RESERVED & kwargs.keys():
     raise UserError(
-      f"env.kwargs.{key}={kwargs[key]!r}: not allowed; each world of {name} has its {key} from the run"
+      f"env.kwargs.{key}={kwargs[key]!r}: not allowed; each environment of {name} has its {key} from the run"
     )
   try:
     signature.bind(**kwargs, **({"seed": 0} if takes_seed else {}))
@@ -198,28 +201,28 @@ def _check_arguments(name: str, function: Callable[..., Any], kwargs: dict[str, 
 def _make(
   name: str, function: Callable[..., Any], kwargs: dict[str, Any], **seed: int
 ) -> tuple[Environment, bool]:
-  """What the user's function makes, as a world, and whether it can be seeded."""
-  with _guarded(name, "making the world failed"):
+  """What the user's function makes, as an environment, and whether it can be seeded."""
+  with _guarded(name, "making the environment failed"):
     made = function(**kwargs, **seed)
     try:
-      return _as_world(name, made)
+      return _as_env(name, made)
     except BaseException:
       with contextlib.suppress(Exception, SystemExit):
         made.close()
       raise
 
 
-def _as_world(name: str, made: Any) -> tuple[Environment, bool]:
-  """What the function returned, as a world, and whether it can be seeded."""
+def _as_env(name: str, made: Any) -> tuple[Environment, bool]:
+  """What the function returned, as an environment, and whether it can be seeded."""
   if isinstance(made, Environment):
     return made, True
   if isinstance(made, dm_env.Environment):
-    return dm_env_worlds.wrap(name, made), callable(getattr(made, "seed", None))
+    return dm_env_suite.wrap(name, made), callable(getattr(made, "seed", None))
   gymnasium = sys.modules.get("gymnasium")
   if gymnasium is not None and isinstance(made, gymnasium.Env):
-    from moozi.envs.suites import gymnasium as gymnasium_worlds
+    from moozi.envs.suites import gymnasium as gymnasium_suite
 
-    return gymnasium_worlds.wrap(name, made), True
+    return gymnasium_suite.wrap(name, made), True
   raise UserError(
     f"env.name={name}: it makes {type(made).__module__}.{type(made).__qualname__}; "
     "it must be a dm_env.Environment or a gymnasium.Env"
@@ -250,7 +253,7 @@ def _no_listing() -> dict[str, str]:
   return {}
 
 
-LIBRARY = Library(
+SUITE = Suite(
   list_games=_no_listing,
   options=lambda game: Options,
   make_spec=make_spec,

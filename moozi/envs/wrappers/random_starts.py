@@ -1,4 +1,4 @@
-"""A world whose episodes begin with a few random legal actions, so that test episodes differ."""
+"""An environment whose episodes begin with a few random legal actions, so that test episodes differ."""
 
 import dm_env
 import numpy as np
@@ -9,17 +9,19 @@ from moozi.envs.wrappers.wrapper import EnvironmentWrapper
 
 
 class RandomStarts(EnvironmentWrapper):
-  """Begins each episode of a world with k random legal actions, k drawn uniformly from 0 to a maximum.
+  """Begins each episode of an environment with k random legal actions, k drawn uniformly from 0 to a maximum.
 
   What happens in them is not seen: rewards in them do not count, and the frame after them is FIRST. A start
-  that ends the episode is drawn again, k too, on the world's next game. The world's own step cap counts
-  them. With two players the one to move first follows from k. Where the world goes on with a game after a
+  that ends the episode is drawn again, k too, on the environment's next game. The environment's own step cap
+  counts
+  them. With two players the one to move first follows from k. Where the environment goes on with a game after
+  a
   life lost, nothing is played.
 
   Args:
-    env: the world.
-    max_random_starts: the largest k; 0 leaves the world as it is.
-    seed: of k and of the actions, until `seed` is called; it does not seed the world.
+    env: the environment.
+    max_random_starts: the largest k; 0 leaves the environment as it is.
+    seed: of k and of the actions, until `seed` is called; it does not seed the environment.
 
   Raises: ValueError: where max_random_starts is negative.
   Source: docs/architecture.md, "Evaluation"; Nair et al. 2015 have the idea with no-ops. Departures: any
@@ -35,7 +37,7 @@ class RandomStarts(EnvironmentWrapper):
     self._needs_reset = True
 
   def seed(self, seed: int) -> None:
-    """Seeds the world and the random starts; see `Environment.seed`."""
+    """Seeds the environment and the random starts; see `Environment.seed`."""
     super().seed(seed)
     self._random = _stream(seed)
 
@@ -67,5 +69,5 @@ class RandomStarts(EnvironmentWrapper):
 
 
 def _stream(seed: int) -> np.random.Generator:
-  # A stream apart from the world's own, though both follow from one seed.
+  # A stream apart from the environment's own, though both follow from one seed.
   return np.random.default_rng([check_seed(seed), 0x57A7])

@@ -1,4 +1,4 @@
-"""A world whose episodes are truncated after a number of steps, whatever its own rules say."""
+"""An environment whose episodes are truncated after a number of steps, whatever its own rules say."""
 
 import dm_env
 from dm_env import TimeStep
@@ -8,10 +8,10 @@ from moozi.envs.wrappers.wrapper import EnvironmentWrapper
 
 
 class StepCap(EnvironmentWrapper):
-  """Truncates the episodes of a world; an end of the world's own at the cap stays what it is.
+  """Truncates the episodes of an environment; an end of the environment's own at the cap stays what it is.
 
   Args:
-    env: the world.
+    env: the environment.
     max_steps: steps of an episode, counted from its FIRST step; where a life lost ends the episode in
       training, counted over the whole game.
 

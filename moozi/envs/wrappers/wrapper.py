@@ -1,4 +1,6 @@
-"""A world around another one, that hands everything on: the base of what changes one thing about a world."""
+"""An environment around another one, that hands everything on: the base of what changes one thing about an
+environment.
+"""
 
 import dm_env
 import numpy as np
@@ -8,22 +10,22 @@ from moozi.envs.environment import Bot, Environment
 
 
 class EnvironmentWrapper(Environment):
-  """Is the world within in every respect; what it wraps says in what it differs.
+  """Is the environment within in every respect; what it wraps says in what it differs.
 
   Args:
-    env: the world within, which may be replaced later (`self._env`).
+    env: the environment within, which may be replaced later (`self._env`).
   """
 
   def __init__(self, env: Environment) -> None:
     self._env = env
 
   @property
-  def world_spec(self) -> EnvSpec:
-    """The facts of the world within."""
-    return self._env.world_spec
+  def env_spec(self) -> EnvSpec:
+    """The facts of the environment within."""
+    return self._env.env_spec
 
   def seed(self, seed: int) -> None:
-    """Seeds the world within; see `Environment.seed`."""
+    """Seeds the environment within; see `Environment.seed`."""
     self._env.seed(seed)
 
   def reset(self) -> dm_env.TimeStep:
@@ -40,13 +42,13 @@ class EnvironmentWrapper(Environment):
     return self._env.will_continue
 
   def make_bot(self, kind: str, simulations: int, seed: int) -> Bot:
-    """A rival in the world within; see `Environment.make_bot`."""
+    """A rival in the environment within; see `Environment.make_bot`."""
     return self._env.make_bot(kind, simulations, seed)
 
   def render(self) -> np.ndarray | None:
-    """The picture of the world within."""
+    """The picture of the environment within."""
     return self._env.render()
 
   def close(self) -> None:
-    """Closes the world within."""
+    """Closes the environment within."""
     self._env.close()

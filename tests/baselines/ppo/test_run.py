@@ -11,9 +11,9 @@ from moozi.baselines.ppo.collector import Collector
 from moozi.baselines.ppo.network import make_network, masked_log_probs
 from moozi.baselines.ppo.update import Segment, generalized_advantages, init_state
 from moozi.core.config import Config
-from moozi.core.errors import NotFiniteError, SegmentError, UserError, WorldError
+from moozi.core.errors import EnvError, NotFiniteError, SegmentError, UserError
 from moozi.core.pytree import replace
-from moozi.envs.vector import VectorEnvironment, make_vector
+from moozi.envs.vector import SyncVectorEnvironment, make_vector
 from moozi.io.config import load_config
 from moozi.run import build
 from moozi.run.events import Acted, Evaluated, Event, Faulted, Finished, Started, StateReady, Updated
@@ -28,7 +28,7 @@ def configure(*overrides: str) -> Config:
 
 def run(*overrides: str, **kwargs) -> list[Event]:
   config = configure(*overrides)
-  return list(ppo_run.run(config, build.world_spec(config), **kwargs))
+  return list(ppo_run.run(config, build.env_spec(config), **kwargs))
 
 
 def final_state(events: list[Event]):
@@ -38,10 +38,10 @@ def final_state(events: list[Event]):
 # --- collector ----------------------------------------------------------------------------------------
 
 
-class Watched(VectorEnvironment):
-  """Notes what the world showed."""
+class Watched(SyncVectorEnvironment):
+  """Notes what the environment showed."""
 
-  def __init__(self, env: VectorEnvironment) -> None:
+  def __init__(self, env: SyncVectorEnvironment) -> None:
     self._inner, self.shown = env, []
 
   spec = property(lambda self: self._inner.spec)
@@ -61,7 +61,7 @@ class Watched(VectorEnvironment):
 def collected():
   """Two segments of Catch, cut after seven steps in half of the tries, with a history of three frames."""
   config = configure("ppo.history_length=3", "env.kwargs.max_episode_steps=7")
-  spec = build.world_spec(config)
+  spec = build.env_spec(config)
   network = make_network(config.ppo.network, spec)
   state = init_state(network, config.ppo, spec, jax.random.PRNGKey(3))
   state = jax.tree_util.tree_map(lambda x: x * 30 if x.ndim == 2 else x, state)  # far from uniform
@@ -220,7 +220,7 @@ def test_a_stop_and_the_wall_time_end_a_run_with_a_checkpoint():
 def test_a_run_that_was_stopped_in_its_last_evaluation_makes_it_then():
   config = configure()
   stop, events = [False], []
-  for e in ppo_run.run(config, build.world_spec(config), should_stop=lambda: stop[0]):
+  for e in ppo_run.run(config, build.env_spec(config), should_stop=lambda: stop[0]):
     events.append(e)
     stop[0] = stop[0] or (isinstance(e, StateReady) and e.is_final)
   assert events[-1].env_steps >= config.max_env_steps
@@ -234,7 +234,7 @@ def test_a_run_that_was_stopped_in_its_last_evaluation_makes_it_then():
 
 def test_a_template_has_the_states_shapes(events):
   config = configure()
-  template = ppo_run.training_state_template(config, build.world_spec(config))
+  template = ppo_run.training_state_template(config, build.env_spec(config))
   state = final_state(events)
   assert jax.tree_util.tree_structure(template) == jax.tree_util.tree_structure(state)
   for a, b in zip(jax.tree_util.tree_leaves(template), jax.tree_util.tree_leaves(state), strict=True):
@@ -247,7 +247,7 @@ def test_evaluation_takes_the_most_probable_action_unless_it_has_noise(events):
   for noise_free in ("true", "false"):
     # Without random starts the ball's column is all the chance there is: few episodes, again and again.
     config = configure(f"evaluation.noise_free={noise_free}", "evaluation.max_random_starts=0")
-    evaluator = ppo_run.build_evaluator(config, build.world_spec(config))
+    evaluator = ppo_run.build_evaluator(config, build.env_spec(config))
     played.append(evaluator.run(state.params, state.net_state, num_episodes=40).num_distinct)
   assert played[0] <= 5
   assert played[1] > 20
@@ -276,34 +276,34 @@ def test_parameters_without_bounds_make_room_for_the_last_checkpoints_once(event
   saved, told = final_state(events), []
   options = ("ppo.learning_rate=1e30", "ppo.max_skipped_rounds=1", "max_env_steps=6400")
   config = configure(*options, "ppo.network.activation=relu", "checkpoint.period_s=1e9")
-  started = ppo_run.run(config, build.world_spec(config), latest=lambda: RunState(training=saved))
+  started = ppo_run.run(config, build.env_spec(config), latest=lambda: RunState(training=saved))
   with pytest.raises(NotFiniteError, match=r"ppo\.max_skipped_rounds=1 allows no more"):
     told.extend(started)
   (fault,) = [e for e in told if isinstance(e, Faulted)]
-  assert fault.counts["went_back"] == 1
+  assert fault.counts["rollbacks"] == 1
   assert fault.counts["lost_updates"] == fault.learner_steps - 20
   assert "the parameters are those of learner step 20 again" in fault.message
 
 
 @pytest.mark.slow
-def test_a_world_that_cannot_go_on_leaves_a_last_state_to_go_on_from():
-  """The second game of each world fails in its fifth step, which is the fifteenth of all."""
+def test_an_env_that_cannot_go_on_leaves_a_last_state_to_go_on_from():
+  """The second game of each environment fails in its fifth step, which is the fifteenth of all."""
   options = ("env.name=tests.envs.faulty:make_env", "ppo.segment_length=8", "workers.max_env_faults=1")
   config, told = configure(*options), []
-  with pytest.raises(WorldError, match="the world's own error"):
-    told.extend(ppo_run.run(config, build.world_spec(config)))
+  with pytest.raises(EnvError, match="the environment's own error"):
+    told.extend(ppo_run.run(config, build.env_spec(config)))
   last = told[-1]
   assert isinstance(last, StateReady)
   assert last.is_final
   assert last.env_steps == 32
   assert last.state.collectors == ()
   again = run(*options, "env.kwargs.episode=999999", "max_env_steps=96", state=last.state)
-  assert again[0].message == "PPO, one process; new games begin in all worlds"
+  assert again[0].message == "PPO, one process; new games begin in all environments"
   assert (again[0].env_steps, again[-1].env_steps, again[-1].reason) == (32, 96, "max_env_steps")
   # Where nothing was learned yet there is nothing to keep.
   config, told = configure(*options, "ppo.segment_length=16"), []
-  with pytest.raises(WorldError):
-    told.extend(ppo_run.run(config, build.world_spec(config)))
+  with pytest.raises(EnvError):
+    told.extend(ppo_run.run(config, build.env_spec(config)))
   assert [type(e) for e in told] == [Started]
 
 
@@ -311,7 +311,7 @@ FAULTY = "env.name=tests.envs.faulty:make_env"
 
 
 def test_a_segment_that_is_not_finite_is_refused_told_and_not_learned_from():
-  """The second game of each world earns NaN once, in the first segment; later games do not."""
+  """The second game of each environment earns NaN once, in the first segment; later games do not."""
   told = run(FAULTY, "env.kwargs.how=nan", "evaluation.period_env_steps=100000", "evaluation.episodes=1")
   (fault,) = [e for e in told if isinstance(e, Faulted)]
   assert fault.counts == {"refused_segments": 1, "lost_steps": 64}
@@ -328,26 +328,26 @@ def test_a_segment_that_is_not_finite_is_refused_told_and_not_learned_from():
 
 
 def test_so_many_segments_in_a_row_end_the_run_with_a_last_state():
-  options = (FAULTY, "replay.max_refused_segments=2", "env.kwargs.sound_worlds=0")
+  options = (FAULTY, "replay.max_refused_segments=2", "env.kwargs.sound_envs=0")
   config, told = configure(*options, "env.kwargs.how=nan"), []
   said = (
     r"training_worker_0: 2 segments in a row were refused, the last: last_reward .*max_refused_segments=2"
   )
   with pytest.raises(SegmentError, match=said):
-    told.extend(ppo_run.run(config, build.world_spec(config)))
+    told.extend(ppo_run.run(config, build.env_spec(config)))
   assert [type(e) for e in told] == [Started, Acted, Faulted, Acted, Faulted, StateReady]
   last = told[-1]
   assert (last.is_final, last.env_steps, last.learner_steps, last.state.collectors) == (True, 128, 0, ())
   again = run(FAULTY, "env.kwargs.episode=999999", "max_env_steps=192", state=last.state)
-  assert again[0].message == "PPO, one process; new games begin in all worlds"
+  assert again[0].message == "PPO, one process; new games begin in all environments"
   assert (again[-1].env_steps, again[-1].learner_steps) == (192, 4)
 
 
 @pytest.mark.parametrize(("length", "is_in_it"), [(8, True), (5, False)])
 def test_frames_must_be_finite_that_after_a_segment_too(length, is_in_it):
-  """The fifth step of each world's first game shows NaN."""
+  """The fifth step of each environment's first game shows NaN."""
   config = configure(FAULTY, f"ppo.segment_length={length}", "ppo.history_length=3")
-  spec = build.world_spec(config)
+  spec = build.env_spec(config)
   network = make_network(config.ppo.network, spec)
   state = init_state(network, config.ppo, spec, jax.random.PRNGKey(3))
   env = make_vector(config.env.name, {"how": "nan_frame", "episode": 0}, 4, 0)
@@ -356,7 +356,7 @@ def test_frames_must_be_finite_that_after_a_segment_too(length, is_in_it):
   assert np.isfinite(segment.frames).all() != is_in_it
   with pytest.raises(ValueError, match="frame is not finite"):
     collector.check(segment)
-  collector.begin_anew()
+  collector.reset()
   segment, _ = collector.run(state)
   collector.check(segment)
   assert np.isfinite(segment.value).all()
@@ -364,7 +364,7 @@ def test_frames_must_be_finite_that_after_a_segment_too(length, is_in_it):
 
 @pytest.mark.parametrize(("scale", "factor"), [("true", 1.0), ("false", 255.0)])
 def test_a_run_s_network_sees_bytes_as_it_is_told(scale, factor):
-  spec = dataclasses.replace(build.world_spec(configure()), frame_dtype="uint8")
+  spec = dataclasses.replace(build.env_spec(configure()), frame_dtype="uint8")
   network = ppo_run.network_of(configure(f"ppo.scale_frames={scale}", "ppo.network.hidden_sizes=[]"), spec)
   frames = np.full((1, 1, *spec.frame_shape), 255, np.uint8)
   params = network.init(jax.random.PRNGKey(0), frames)
@@ -374,7 +374,7 @@ def test_a_run_s_network_sees_bytes_as_it_is_told(scale, factor):
 
 @pytest.mark.parametrize("kind", ["mlp", "conv"])
 def test_a_run_s_biases_begin_where_it_is_told(kind):
-  spec = build.world_spec(configure())
+  spec = build.env_spec(configure())
   network = ppo_run.network_of(configure("ppo.initial_bias=0.05", f"ppo.network.kind={kind}"), spec)
   params = network.init(jax.random.PRNGKey(0), np.zeros((1, 1, *spec.frame_shape), bool))
   biases = np.concatenate([layer["b"] for layer in params.values()])
@@ -383,22 +383,24 @@ def test_a_run_s_biases_begin_where_it_is_told(kind):
   assert all(layer["b"].any() for layer in params.values())
 
 
-def test_worlds_that_ppo_cannot_play_are_refused():
+def test_envs_that_ppo_cannot_play_are_refused():
   with pytest.raises(UserError, match=r"algorithm=ppo: .* one player"):
     next(ppo_run.run(configure(), NIM_SPEC))
   with pytest.raises(UserError, match=r"nature_conv: .* 36×36.* 10×5"):
     run("ppo.network.kind=nature_conv")
   config = configure()
   with pytest.raises(UserError, match=r"--simulations=9: .* does not search"):
-    ppo_run.build_evaluator(config, build.world_spec(config), 9)
+    ppo_run.build_evaluator(config, build.env_spec(config), 9)
 
 
-def test_a_world_that_fails_ends_its_episode_with_the_value_of_its_last_sound_frame():
-  """Frames 0 … 9 are an episode, frame 14 is the last sound one of the next; all four worlds do the same."""
+def test_an_env_that_fails_ends_its_episode_with_the_value_of_its_last_sound_frame():
+  """Frames 0 … 9 are an episode, frame 14 is the last sound one of the next; all four environments do the
+  same.
+  """
   config = configure(
     "env.name=tests.envs.faulty:make_env", "ppo.segment_length=16", "ppo.bootstrap_truncated=true"
   )
-  spec = build.world_spec(config)
+  spec = build.env_spec(config)
   network = make_network(config.ppo.network, spec)
   state = init_state(network, config.ppo, spec, jax.random.PRNGKey(3))
   workers = config.workers

@@ -54,7 +54,7 @@ def changed(config: PPOConfig, **changes) -> PPOConfig:
 
 
 def random_segment(seed: int, length: int, width: int, end: float = 0.3, truncated: float = 0.5) -> Segment:
-  """Episodes as worlds show them: after a last frame comes a first one, with reward 0."""
+  """Episodes as environments show them: after a last frame comes a first one, with reward 0."""
   random = np.random.default_rng(seed)
   is_last = np.zeros((length + 1, width), bool)
   for t in range(length + 1):

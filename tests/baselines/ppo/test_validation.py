@@ -8,7 +8,7 @@ import pytest
 
 from moozi import cli
 from moozi.core.config import Config, EnvConfig
-from moozi.envs.registry import world_spec
+from moozi.envs.registry import env_spec
 from moozi.io.checkpoints import expected_of, read_checkpoint_info, save_checkpoint
 from moozi.io.metrics import read_metrics
 from tests.tiny_run import TINY as TINY_MUZERO
@@ -119,13 +119,13 @@ def test_a_run_goes_on_seeing_frames_as_it_did(trained, refused):
 def test_a_run_of_muzeros_is_no_start_for_ppo(config_file, runs, refused, is_named):
   """Nor is one from before runs named their algorithm."""
   config = Config(env=EnvConfig(name="tiny:catch"))
-  meta = {"env_steps": 9, "learner_steps": 3} | expected_of(config, world_spec("tiny:catch"))
+  meta = {"env_steps": 9, "learner_steps": 3} | expected_of(config, env_spec("tiny:catch"))
   if not is_named:
     del meta["algorithm"]
   path = save_checkpoint(runs / "muzero", f"named_{is_named}", {"x": np.zeros(2)}, meta)
   said = refused("train", config_file, "run.name=fourth", *SETTINGS, f"checkpoint.start_from={path}")
   assert "a checkpoint of another algorithm: algorithm is muzero there and ppo here" in said
-  assert read_checkpoint_info(path, expected_of(config, world_spec("tiny:catch"))).env_steps == 9
+  assert read_checkpoint_info(path, expected_of(config, env_spec("tiny:catch"))).env_steps == 9
 
 
 @pytest.mark.parametrize(

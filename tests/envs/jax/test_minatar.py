@@ -1,4 +1,4 @@
-"""How the JAX forks of MinAtar agree with the package and where they do not: docs/jax_worlds.md.
+"""How the JAX forks of MinAtar agree with the package and where they do not: docs/jax_environments.md.
 
 Single steps are compared from one and the same state, with what is left to chance settled before the step;
 so whole games are compared without either side's random numbers. What is drawn is compared in frequency.
@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from moozi.envs import registry
-from moozi.envs.suites import gymnax as gymnax_worlds
-from moozi.envs.suites import pgx as pgx_worlds
+from moozi.envs.suites import gymnax as gymnax_suite
+from moozi.envs.suites import pgx as pgx_suite
 from moozi.envs.vector import make_vector
 from tests.envs.contract import random_agent_actions
 from tests.envs.environments import import_gymnax
@@ -313,17 +313,17 @@ def test_breakouts_ball_starts_on_either_side(name):
 
 
 def test_the_defaults_are_each_librarys_own():
-  """Stickiness and step caps, as docs/jax_worlds.md lists them."""
+  """Stickiness and step caps, as docs/jax_environments.md lists them."""
   for game in GAMES:
     package = registry.make(f"minatar:{game}", 0)
     assert package._game._sticky_action_prob == 0.1
     assert package._max_episode_steps is None
-    options = registry._check("x", pgx_worlds.MinAtarOptions, {})
+    options = registry._check("x", pgx_suite.MinAtarOptions, {})
     assert options.sticky_action_prob == 0.1
-    assert registry.make_jax_world(PGX_NAMES[game]).max_episode_steps is None
-    limit = registry.make_jax_world(GYMNAX_NAMES[game]).max_episode_steps
+    assert registry.make_jax_env(PGX_NAMES[game]).max_episode_steps is None
+    limit = registry.make_jax_env(GYMNAX_NAMES[game]).max_episode_steps
     assert limit == (2500 if game == "freeway" else 1000)
-  assert gymnax_worlds.MinAtarOptions().sticky_action_prob == 0.0
+  assert gymnax_suite.MinAtarOptions().sticky_action_prob == 0.0
 
 
 @pytest.mark.slow
@@ -340,7 +340,9 @@ def test_random_play_comes_to_the_same(library, game):
 
 
 def random_episodes(env, num_episodes):
-  """Returns and lengths of the first episodes of every world, as many of each, so that none is favoured."""
+  """Returns and lengths of the first episodes of every environment, as many of each, so that none is
+  favoured.
+  """
   random = np.random.default_rng(0)
   each = num_episodes // env.num_envs
   done, totals = np.zeros(env.num_envs, int), np.zeros((2, env.num_envs))

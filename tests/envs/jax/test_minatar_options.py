@@ -9,7 +9,7 @@ import pytest
 
 from moozi.core.pytree import replace
 from moozi.envs import registry
-from moozi.envs.jax.rules import world_key
+from moozi.envs.jax.rules import env_key
 from tests.envs.environments import import_gymnax
 from tests.envs.suites.minatar_states import GYMNAX_NAMES, PGX_NAMES, Fork, make_rules
 
@@ -34,7 +34,7 @@ def test_sticky_actions_are_as_frequent_as_asked(name):
 @functools.cache
 def compiled_breakout(name):
   """Reset and step without sticky actions, and the step where all are."""
-  free, sticky = (registry.make_jax_world(name, sticky_action_prob=p) for p in (0.0, 1.0))
+  free, sticky = (registry.make_jax_env(name, sticky_action_prob=p) for p in (0.0, 1.0))
   return jax.jit(free.reset), jax.jit(free.step), jax.jit(sticky.step)
 
 
@@ -50,7 +50,7 @@ NOOP, LEFT, RIGHT = 1, 2, 3  # in the agent's terms
 def test_a_sticky_step_plays_what_was_played_last(name):
   """Played, not asked for: right is asked for twice, and the paddle goes on to the left."""
   reset, step, sticky_step = compiled_breakout(name)
-  state = step(reset(world_key(0)), LEFT)
+  state = step(reset(env_key(0)), LEFT)
   assert paddle(state) == 3
   for action, place in ((NOOP, 2), (RIGHT, 1), (RIGHT, 0)):
     state = sticky_step(state, action)
@@ -60,9 +60,9 @@ def test_a_sticky_step_plays_what_was_played_last(name):
 @pytest.mark.parametrize("name", [GYMNAX_NAMES["breakout"], PGX_NAMES["breakout"]])
 def test_the_sticky_action_is_forgotten_where_an_episode_begins(name):
   reset, step, sticky_step = compiled_breakout(name)
-  state = step(reset(world_key(0)), LEFT)
+  state = step(reset(env_key(0)), LEFT)
   ended = replace(state, timestep=replace(state.timestep, is_last=jnp.asarray(True)))
-  for fresh in (reset(world_key(1)), sticky_step(ended, LEFT)):
+  for fresh in (reset(env_key(1)), sticky_step(ended, LEFT)):
     assert fresh.timestep.is_first
     assert paddle(fresh) == 4
     assert paddle(sticky_step(fresh, LEFT)) == 4  # the last action is the no-op

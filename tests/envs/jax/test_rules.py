@@ -1,4 +1,6 @@
-"""What every JAX world has in common, on worlds made up for it: ends, resets, masks, keys, and both faces."""
+"""What every JAX environment has in common, on environments made up for it: ends, resets, masks, keys, and
+both faces.
+"""
 
 import dataclasses
 import functools
@@ -9,9 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from moozi.envs.jax.environment import JaxEnvironment, JaxVectorEnvironment
-from moozi.envs.jax.rules import JaxRules, world_key
-from moozi.envs.vector import VectorEnvironment
+from moozi.envs.jax.environment import JaxDmEnvironment, JaxVectorEnvironment
+from moozi.envs.jax.rules import JaxRules, env_key
+from moozi.envs.vector import SyncVectorEnvironment
 from tests.envs.contract import EnvironmentContract, check_vector, random_agent_actions
 from tests.envs.jax.toys import make_nim, make_walk
 
@@ -22,14 +24,14 @@ class TestWalk(EnvironmentContract):
   num_steps = 40
 
   def make(self):
-    return JaxEnvironment(CAPPED)
+    return JaxDmEnvironment(CAPPED)
 
 
 class TestNim(EnvironmentContract):
   num_steps = 40
 
   def make(self):
-    return JaxEnvironment(NIM)
+    return JaxDmEnvironment(NIM)
 
 
 @pytest.mark.parametrize("world", [CAPPED, NIM])
@@ -50,7 +52,7 @@ def step_once(world, state, action):
 
 def start_at(world, place):
   """The state after a reset that happened to begin at `place`."""
-  states = (reset(world, world_key(seed)) for seed in itertools.count())
+  states = (reset(world, env_key(seed)) for seed in itertools.count())
   return next(state for state in states if int(state.game["place"]) == place)
 
 
@@ -128,16 +130,18 @@ def test_player_0_moves_first_and_the_mover_is_rewarded():
   assert env.step(np.zeros(3, int)).to_play.tolist() == [0] * 3
 
 
-def test_rows_are_the_worlds_one_by_one():
-  """Three ways to play the same worlds: mapped, one by one, and one by one inside `VectorEnvironment`."""
+def test_rows_are_the_envs_one_by_one():
+  """Three ways to play the same environments: mapped, one by one, and one by one inside
+  `SyncVectorEnvironment`.
+  """
   seeds = [3, 2**40, 2**64 - 1]
   mapped = JaxVectorEnvironment(CAPPED, seeds)
   single = []
   for seed in seeds:
-    env = JaxEnvironment(CAPPED)
+    env = JaxDmEnvironment(CAPPED)
     env.seed(seed)
     single.append(env)
-  vector = VectorEnvironment(single)
+  vector = SyncVectorEnvironment(single)
   random = np.random.default_rng(0)
   left, right = mapped.reset(), vector.reset()
   starts = set()
@@ -164,7 +168,7 @@ def test_step_before_reset_resets():
 
 
 @pytest.mark.parametrize("bad", [0, -1, 4, 100])
-def test_a_wrong_action_is_refused_before_any_world_moves(bad):
+def test_a_wrong_action_is_refused_before_any_env_moves(bad):
   env, other = JaxVectorEnvironment(NIM, [0, 1, 2]), JaxVectorEnvironment(NIM, [0, 1, 2])
   env.reset()
   other.reset()
@@ -182,14 +186,14 @@ def test_an_illegal_action_is_refused():
     env.step(np.array([3, 3, 3]))
 
 
-def test_there_must_be_a_world():
+def test_there_must_be_a_env():
   with pytest.raises(ValueError, match="seeds is empty"):
     JaxVectorEnvironment(NIM, [])
 
 
-def test_what_a_world_carries_keeps_its_types_in_a_scan():
+def test_what_an_env_carries_keeps_its_types_in_a_scan():
   """A scan refuses a state whose types change, weak ones too."""
-  state = reset(CAPPED, world_key(0))
+  state = reset(CAPPED, env_key(0))
   after, _ = jax.lax.scan(lambda s, _: (CAPPED.step(s, jnp.int32(2)), None), state, length=20)
   assert jax.tree.map(lambda x: x.dtype, after) == jax.tree.map(lambda x: x.dtype, state)
 
@@ -215,10 +219,10 @@ def test_a_part_of_the_game_keeps_its_kind_of_number(before, after, is_allowed):
   )
   world = dataclasses.replace(NIM, rules=rules)
   if is_allowed:
-    assert world.step(world.reset(world_key(0)), jnp.int32(1)).game["x"].dtype == before.dtype
+    assert world.step(world.reset(env_key(0)), jnp.int32(1)).game["x"].dtype == before.dtype
   else:
     with pytest.raises(TypeError, match=rf"step makes {after.dtype} of .* was {before.dtype}"):
-      world.step(world.reset(world_key(0)), jnp.int32(1))
+      world.step(world.reset(env_key(0)), jnp.int32(1))
 
 
 def test_there_is_no_picture():
@@ -226,6 +230,6 @@ def test_there_is_no_picture():
 
 
 def test_keys_follow_from_seeds_of_any_size():
-  keys = {tuple(world_key(seed).tolist()) for seed in (0, 1, 2**32, 2**32 + 1, 2**64 - 1, 2**100)}
+  keys = {tuple(env_key(seed).tolist()) for seed in (0, 1, 2**32, 2**32 + 1, 2**64 - 1, 2**100)}
   assert len(keys) == 6
-  assert world_key(7).dtype == np.uint32
+  assert env_key(7).dtype == np.uint32

@@ -4,10 +4,10 @@ import jax
 import jax.numpy as jnp
 
 from moozi.core.spec import EnvSpec
-from moozi.envs.jax.rules import JaxRules, JaxWorld
+from moozi.envs.jax.rules import JaxEnvironment, JaxRules
 
 
-def make_walk(max_episode_steps=None, clock=None, length=5) -> JaxWorld:
+def make_walk(max_episode_steps=None, clock=None, length=5) -> JaxEnvironment:
   """A walk on 0 … length - 1 from a random place in the middle: the right end is worth 1, the left end -1.
 
   Next to the left end only left is legal. `clock` cuts an episode short by the rules themselves.
@@ -25,7 +25,7 @@ def make_walk(max_episode_steps=None, clock=None, length=5) -> JaxWorld:
     game = {"place": place, "steps": steps, "total": game["total"] + reward}
     return game, reward, (place == 0) | (place == length - 1), is_cut
 
-  return JaxWorld(
+  return JaxEnvironment(
     spec=EnvSpec(
       name="test:walk",
       frame_shape=(1, length, 1),
@@ -43,7 +43,7 @@ def make_walk(max_episode_steps=None, clock=None, length=5) -> JaxWorld:
   )
 
 
-def make_nim(num_sticks=7) -> JaxWorld:
+def make_nim(num_sticks=7) -> JaxEnvironment:
   """Two players take 1 to 3 sticks in turn; the last one wins 1. As `tests.envs.environments.Nim`."""
 
   def step(left, action, rng_key):
@@ -51,7 +51,7 @@ def make_nim(num_sticks=7) -> JaxWorld:
     left = left - action - 1
     return left, jnp.where(left == 0, 1.0, 0.0), left == 0, jnp.asarray(False)
 
-  return JaxWorld(
+  return JaxEnvironment(
     spec=EnvSpec(
       name="test:nim",
       frame_shape=(1, 1, 1),

@@ -1,4 +1,4 @@
-"""Gymnasium worlds made up for tests; imported only where gymnasium is there."""
+"""Gymnasium environments made up for tests; imported only where gymnasium is there."""
 
 from typing import Any, ClassVar
 

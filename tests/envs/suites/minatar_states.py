@@ -57,9 +57,9 @@ class Fork:
   """One JAX fork of a game: its rules, compiled, on states that are made from the package's."""
 
   def __init__(self, name, **options):
-    self.world = registry.make_jax_world(name, minimal_actions=False, **options)
+    self.env = registry.make_jax_env(name, minimal_actions=False, **options)
     self._is_pgx = name.startswith("pgx:")
-    rules = self.world.rules
+    rules = self.env.rules
     self._template = jax.device_get(jax.jit(rules.init)(jax.random.PRNGKey(0)))
 
     def step(game, action, key):

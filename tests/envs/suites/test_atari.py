@@ -76,7 +76,7 @@ class NumberOfNoops:
 
 
 def gymnasium_environment(game, seed, options):
-  """Gymnasium's AtariPreprocessing on the first game that a world of ours plays with this seed."""
+  """Gymnasium's AtariPreprocessing on the first game that an environment of ours plays with this seed."""
   gymnasium = pytest.importorskip("gymnasium")
   pytest.importorskip("cv2")
   env = gymnasium.make(
@@ -190,13 +190,13 @@ def test_no_noops_where_none_are_asked_for():
 
 
 def test_no_emulator_before_the_first_reset(monkeypatch):
-  registry.world_spec("atari:Pong")  # read once in a process, from an emulator that is thrown away
+  registry.env_spec("atari:Pong")  # read once in a process, from an emulator that is thrown away
   made = []
   load = atari.load_emulator
   monkeypatch.setattr(atari, "load_emulator", lambda rom: made.append(rom) or load(rom))
   env = registry.make("atari:Pong", seed=0)
   env.seed(4)
-  assert env.world_spec.num_env_actions == 6
+  assert env.env_spec.num_env_actions == 6
   assert made == []
   env.reset()
   env.reset()
@@ -387,7 +387,7 @@ def test_render_is_the_screen_in_colour():
   ],
 )
 def test_specs(kwargs, shape, num_actions):
-  spec = registry.world_spec("atari:Pong", **kwargs)
+  spec = registry.env_spec("atari:Pong", **kwargs)
   assert (spec.frame_shape, spec.num_env_actions) == (shape, num_actions)
   assert spec.frame_dtype == "uint8"
   assert spec.action_names[:4] == (
@@ -442,7 +442,7 @@ def test_a_missing_package_is_one_line(monkeypatch):
   assert str(error.value) == (
     'env.name=atari:…: the package ale-py is not installed; pip install "moozi[atari]" brings it (GPL)'
   )
-  (world,) = registry.list_worlds("atari")
+  (world,) = registry.list_environments("atari")
   assert world.name == "atari:…"
   assert world.summary.startswith("the package ale-py is not installed")
 

@@ -11,7 +11,7 @@ from moozi.envs import registry
 from moozi.envs.suites.atari import environment as atari
 from moozi.envs.suites.atari.chance import GameChance
 from moozi.envs.suites.atari.vector import AtariVector, find_obstacle
-from moozi.envs.vector import VectorEnvironment, make_vector
+from moozi.envs.vector import SyncVectorEnvironment, make_vector
 from tests.envs.contract import check_vector, random_agent_actions
 
 ale_py = pytest.importorskip("ale_py")
@@ -25,7 +25,7 @@ def make(game, seeds, **kwargs):
 
 
 def one_by_one(game, seeds, **kwargs):
-  return VectorEnvironment([registry.make(f"atari:{game}", seed, **kwargs) for seed in seeds])
+  return SyncVectorEnvironment([registry.make(f"atari:{game}", seed, **kwargs) for seed in seeds])
 
 
 def assert_same_step(left, right):
@@ -106,7 +106,7 @@ def test_keeps_the_vector_contract():
 def test_step_before_reset_resets_and_nothing_is_made_before():
   vector = make("Pong", [0, 1])
   assert vector._env is None
-  assert (vector.num_envs, vector.spec) == (2, registry.world_spec("atari:Pong"))
+  assert (vector.num_envs, vector.spec) == (2, registry.env_spec("atari:Pong"))
   assert vector.step(np.zeros(2, np.int32)).is_first.all()
   assert vector.render(0) is None
   vector.close()
@@ -125,7 +125,7 @@ def test_a_wrong_action_is_refused_before_it_can_hang():
   vector.close()
 
 
-def test_a_reset_of_all_worlds_begins_new_games():
+def test_a_reset_of_all_envs_begins_new_games():
   vector = make("Pong", [0, 1])
   vector.reset()
   vector.step(np.array([1, 1]))
@@ -154,7 +154,7 @@ def test_another_number_of_noops_is_not_passed_over(monkeypatch):
 
 
 def test_make_vector_takes_it_where_threads_are_given():
-  assert isinstance(make_vector("atari:Pong", {}, 2, seed=0), VectorEnvironment)
+  assert isinstance(make_vector("atari:Pong", {}, 2, seed=0), SyncVectorEnvironment)
   fast = make_vector("atari:Pong", {"num_threads": 2}, 2, seed=0)
   assert isinstance(fast, AtariVector)
   fast.close()
@@ -185,6 +185,6 @@ def test_that_it_stands_back_is_told_once(caplog):
   with caplog.at_level(logging.WARNING, "moozi.envs"):
     for num_threads in (0, 1, 1, 2):
       vector = make_vector("atari:Backgammon", {"num_threads": num_threads}, 1, seed=0)
-      assert isinstance(vector, VectorEnvironment)
+      assert isinstance(vector, SyncVectorEnvironment)
   (record,) = caplog.records
   assert "num_threads: atari:Backgammon is played one by one: its first action" in record.getMessage()

@@ -1,4 +1,4 @@
-"""The bridge to any dm_env world: specs, ends, seeds, players, and what cannot be played."""
+"""The bridge to any dm_env environment: specs, ends, seeds, players, and what cannot be played."""
 
 import dm_env
 import numpy as np
@@ -7,7 +7,7 @@ from dm_env import StepType, specs
 
 from moozi.core.errors import UserError
 from moozi.envs.environment import Observation
-from moozi.envs.suites import dm_env as dm_env_worlds
+from moozi.envs.suites import dm_env as dm_env_suite
 from tests.envs.contract import EnvironmentContract, assert_same, play
 
 
@@ -49,7 +49,7 @@ class Count(dm_env.Environment):
 
 
 def wrap(env, seed=0):
-  world = dm_env_worlds.wrap("own:make", env)
+  world = dm_env_suite.wrap("own:make", env)
   world.seed(seed)
   return world
 
@@ -108,7 +108,7 @@ def test_frames_and_actions_are_translated():
   world = wrap(env)
   steps = [world.reset(), *(world.step(a) for a in (2, 0, 1))]
   assert env.actions == [1, -1, 0]
-  assert world.world_spec.action_names == ("-1", "0", "1")
+  assert world.env_spec.action_names == ("-1", "0", "1")
   np.testing.assert_allclose([s.observation.frame[0, 0, 0] for s in steps], np.arange(4) / 9, rtol=1e-6)
 
 
@@ -120,7 +120,7 @@ def test_ends(discount):
 
 def test_players_and_their_masks():
   world = wrap(Sticks())
-  assert (world.world_spec.num_players, world.world_spec.frame_dtype) == (2, "bool")
+  assert (world.env_spec.num_players, world.env_spec.frame_dtype) == (2, "bool")
   steps = [world.reset(), *(world.step(1) for _ in range(3))]
   assert [s.observation.to_play for s in steps] == [0, 1, 0, 1]
   assert steps[-1].observation.legal_actions_mask.tolist() == [True, False]
@@ -147,7 +147,7 @@ def test_steps_that_break_the_promise_are_refused(env, said):
 
 
 def test_at_an_end_it_does_not_matter_who_is_said_to_move():
-  """Worlds say what they like there: it is whose turn it would have been."""
+  """Environments say what they like there: it is whose turn it would have been."""
   world, plain = wrap(Sticks(last_player=-1)), wrap(Sticks())
   steps = play(world, 40)
   assert_same(steps, play(plain, 40))
@@ -179,7 +179,7 @@ def test_specs_that_cannot_be_played(env, said):
   assert "\n" not in str(error.value)
 
 
-def test_closes_the_world_within():
+def test_closes_the_env_within():
   env = Count()
   wrap(env).close()
   assert env.closed

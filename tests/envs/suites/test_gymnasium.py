@@ -8,7 +8,7 @@ from dm_env import StepType
 
 from moozi.core.errors import UserError
 from moozi.envs import registry
-from moozi.envs.suites import gymnasium as gymnasium_worlds
+from moozi.envs.suites import gymnasium as gymnasium_suite
 from tests.envs.contract import EnvironmentContract, play
 
 gymnasium = pytest.importorskip("gymnasium")
@@ -18,7 +18,7 @@ from tests.envs.suites.gymnasium_fakes import Walk  # noqa: E402
 
 
 def wrap(env, name="gymnasium:Walk-v0", seed=0):
-  world = gymnasium_worlds.wrap(name, env)
+  world = gymnasium_suite.wrap(name, env)
   world.seed(seed)
   return world
 
@@ -98,7 +98,7 @@ def test_actions_begin_where_the_space_begins():
   for action in range(3):
     world.step(action)
   assert env.actions == [-1, 0, 1]
-  assert world.world_spec.action_names == ("-1", "0", "1")
+  assert world.env_spec.action_names == ("-1", "0", "1")
 
 
 def test_taxi_masks_what_does_nothing():
@@ -159,7 +159,7 @@ def test_an_empty_mask_at_a_truncation_allows_everything():
 )
 def test_observation_spaces(space, shape, dtype):
   world = wrap(Walk(space))
-  assert (world.world_spec.frame_shape, world.world_spec.frame_dtype) == (shape, dtype)
+  assert (world.env_spec.frame_shape, world.env_spec.frame_dtype) == (shape, dtype)
   for step in play(world, 20):
     assert step.observation.frame.shape == shape
     assert step.observation.frame.dtype == np.dtype(dtype)
@@ -208,7 +208,7 @@ def test_rewards_that_are_not_finite_are_refused():
     world.step(0)
 
 
-def test_closes_the_world_within():
+def test_closes_the_env_within():
   env = Walk()
   wrap(env).close()
   assert env.closed
@@ -218,20 +218,20 @@ def test_closes_the_world_within():
 
 
 def test_lists_the_newest_version_of_what_is_known():
-  games = gymnasium_worlds.list_games()
+  games = gymnasium_suite.list_games()
   assert "CartPole-v1" in games
   assert "CartPole-v0" not in games
   assert not any("Pendulum" in game or "/" in game for game in games)
 
 
-def test_registered_worlds_are_made_though_not_listed(recwarn):
-  assert registry.world_spec("gymnasium:CartPole-v0").frame_shape == (1, 1, 4)
+def test_registered_envs_are_made_though_not_listed(recwarn):
+  assert registry.env_spec("gymnasium:CartPole-v0").frame_shape == (1, 1, 4)
   assert not recwarn.list  # gymnasium warns that it is out of date
 
 
 @pytest.fixture
 def plugin(tmp_path, monkeypatch):
-  """A package that registers a world when it is imported."""
+  """A package that registers an environment when it is imported."""
   (tmp_path / "moozi_plugin.py").write_text(
     "import gymnasium\n"
     "gymnasium.register('moozi_plugin/Walk-v0', entry_point='tests.envs.suites.gymnasium_fakes:Walk')\n"
@@ -242,14 +242,14 @@ def plugin(tmp_path, monkeypatch):
   gymnasium.registry.pop("moozi_plugin/Walk-v0", None)
 
 
-def test_a_module_that_registers_a_world(plugin):
+def test_a_module_that_registers_a_env(plugin):
   with pytest.raises(
     UserError, match="name the module that registers it, gymnasium:MODULE:moozi_plugin/Walk"
   ):
-    registry.world_spec("gymnasium:moozi_plugin/Walk-v0")
+    registry.env_spec("gymnasium:moozi_plugin/Walk-v0")
   name = "gymnasium:moozi_plugin:moozi_plugin/Walk-v0"
   env = registry.make(name, seed=0, kwargs={"ends": "truncated"})
-  assert env.world_spec == registry.world_spec(name)
+  assert env.env_spec == registry.env_spec(name)
   assert play(env, 10)[-1].discount == 1.0
 
 
@@ -257,7 +257,7 @@ def test_a_module_that_exits_is_told(tmp_path, monkeypatch):
   (tmp_path / "moozi_exits.py").write_text("import sys\nsys.exit(0)\n")
   monkeypatch.syspath_prepend(tmp_path)
   with pytest.raises(UserError, match="the module moozi_exits cannot be imported: 0"):
-    registry.world_spec("gymnasium:moozi_exits:Walk-v0")
+    registry.env_spec("gymnasium:moozi_exits:Walk-v0")
 
 
 @pytest.mark.parametrize(
@@ -276,7 +276,7 @@ def test_a_module_that_exits_is_told(tmp_path, monkeypatch):
 )
 def test_names_that_cannot_be_made(name, parts):
   with pytest.raises(UserError) as error:
-    registry.world_spec(name)
+    registry.env_spec(name)
   message = str(error.value)
   assert message.startswith(f"env.name={name}: ")
   assert "\n" not in message
@@ -284,20 +284,20 @@ def test_names_that_cannot_be_made(name, parts):
     assert part in message
 
 
-def test_what_a_world_does_not_take_is_told():
+def test_what_an_env_does_not_take_is_told():
   with pytest.raises(UserError, match=r"env.kwargs.kwargs=\{'sticky': 1\}: .*'sticky'") as error:
-    registry.world_spec("gymnasium:CartPole-v1", kwargs={"sticky": 1})
+    registry.env_spec("gymnasium:CartPole-v1", kwargs={"sticky": 1})
   assert error.value.__cause__ is not None
 
 
-def test_a_world_whose_package_is_missing_says_what_to_install(monkeypatch):
+def test_an_env_whose_package_is_missing_says_what_to_install(monkeypatch):
   monkeypatch.setitem(sys.modules, "Box2D", None)
   for module in [name for name in sys.modules if name.startswith("gymnasium.envs.box2d")]:
     monkeypatch.delitem(sys.modules, module)
   with pytest.raises(
     UserError, match=r"env.name=gymnasium:LunarLander-v3: .*pip install .*gymnasium\[box2d\]"
   ):
-    registry.world_spec("gymnasium:LunarLander-v3")
+    registry.env_spec("gymnasium:LunarLander-v3")
 
 
 def test_without_gymnasium(monkeypatch):
@@ -306,5 +306,5 @@ def test_without_gymnasium(monkeypatch):
   with pytest.raises(UserError) as error:
     registry.make("gymnasium:CartPole-v1", seed=0)
   assert install in str(error.value)
-  (line,) = registry.list_worlds("gymnasium")
+  (line,) = registry.list_environments("gymnasium")
   assert line.summary == install

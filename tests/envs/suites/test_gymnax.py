@@ -1,4 +1,4 @@
-"""The bridge to gymnax: each world keeps the contract, and time limits truncate."""
+"""The bridge to gymnax: each environment keeps the contract, and time limits truncate."""
 
 import importlib.metadata
 import importlib.util
@@ -11,13 +11,13 @@ import pytest
 from moozi.core.errors import UserError
 from moozi.envs import registry
 from moozi.envs.jax.environment import JaxVectorEnvironment
-from moozi.envs.suites import gymnax as gymnax_worlds
+from moozi.envs.suites import gymnax as gymnax_suite
 from tests.envs.contract import EnvironmentContract, check_vector, random_agent_actions
 from tests.envs.environments import import_gymnax
 
 gymnax = import_gymnax()
 
-GAMES = sorted(gymnax_worlds.GAMES)
+GAMES = sorted(gymnax_suite.GAMES)
 
 
 class TestBreakout(EnvironmentContract):
@@ -47,8 +47,8 @@ class TestEveryGame(EnvironmentContract):
 
 
 def test_what_is_offered_and_what_is_not_is_all_there_is():
-  assert set(gymnax.registered_envs) == set(gymnax_worlds.GAMES) | set(gymnax_worlds.REFUSED)
-  assert not set(gymnax_worlds.GAMES) & set(gymnax_worlds.REFUSED)
+  assert set(gymnax.registered_envs) == set(gymnax_suite.GAMES) | set(gymnax_suite.REFUSED)
+  assert not set(gymnax_suite.GAMES) & set(gymnax_suite.REFUSED)
 
 
 @pytest.mark.parametrize(
@@ -63,16 +63,16 @@ def test_what_is_offered_and_what_is_not_is_all_there_is():
 )
 def test_minatar_has_the_packages_frames_and_actions(game, channels, actions):
   game = f"{game}-MinAtar"
-  spec = registry.world_spec(f"gymnax:{game}")
+  spec = registry.env_spec(f"gymnax:{game}")
   assert spec.frame_shape == (10, 10, channels)
   assert spec.frame_dtype == "bool"
   assert spec.action_names == actions
-  full = registry.world_spec(f"gymnax:{game}", minimal_actions=False)
+  full = registry.env_spec(f"gymnax:{game}", minimal_actions=False)
   assert full.action_names == ("noop", "left", "up", "right", "down", "fire")
 
 
 def frames_of_random_play(world, num_steps=80):
-  """[T, B, H, W, C], of all frames that a world shows, ends among them."""
+  """[T, B, H, W, C], of all frames that an environment shows, ends among them."""
   env, random = JaxVectorEnvironment(world, list(range(8))), np.random.default_rng(0)
   steps = [env.reset()]
   for _ in range(num_steps):
@@ -83,9 +83,9 @@ def frames_of_random_play(world, num_steps=80):
 @pytest.mark.parametrize("game", [game for game in GAMES if not game.endswith("-MinAtar")])
 def test_frames_are_kept_as_bits_just_where_they_hold_0_and_1(game, monkeypatch):
   """Against the same play with frames as gymnax has them."""
-  kept = registry.make_jax_world(f"gymnax:{game}")
-  monkeypatch.setattr(gymnax_worlds, "_BINARY", frozenset())
-  shown = gymnax_worlds.make_world(game, gymnax_worlds.Options())
+  kept = registry.make_jax_env(f"gymnax:{game}")
+  monkeypatch.setattr(gymnax_suite, "_BINARY", frozenset())
+  shown = gymnax_suite.make_env(game, gymnax_suite.Options())
   frames = frames_of_random_play(shown)
   assert frames.dtype == np.float32
   assert kept.spec.frame_dtype == ("bool" if np.isin(frames, (0, 1)).all() else "float32")
@@ -96,20 +96,20 @@ def test_frames_are_kept_as_bits_just_where_they_hold_0_and_1(game, monkeypatch)
 @pytest.mark.parametrize("game", GAMES)
 def test_every_game_keeps_its_kinds_of_numbers(game):
   """Traced, not compiled: a part of the game that changes its kind is refused then."""
-  world = registry.make_jax_world(f"gymnax:{game}")
+  world = registry.make_jax_env(f"gymnax:{game}")
   jax.eval_shape(lambda key: world.step(world.reset(key), jnp.int32(1)), jax.random.PRNGKey(0))
 
 
 def test_vectors_and_boards_are_frames():
-  assert registry.world_spec("gymnax:CartPole-v1").frame_shape == (1, 1, 4)
-  assert registry.world_spec("gymnax:Catch-bsuite").frame_shape == (10, 5, 1)
+  assert registry.env_spec("gymnax:CartPole-v1").frame_shape == (1, 1, 4)
+  assert registry.env_spec("gymnax:Catch-bsuite").frame_shape == (10, 5, 1)
 
 
 @pytest.mark.parametrize(("max_episode_steps", "length"), [(None, 200), (7, 7), (230, 230)])
 def test_gymnaxs_own_limit_truncates_and_gives_way_to_ours(max_episode_steps, length):
   """Mountain Car, whose car never gets up the hill without a push: its episodes end by the clock alone."""
   kwargs = {} if max_episode_steps is None else {"max_episode_steps": max_episode_steps}
-  env = JaxVectorEnvironment(registry.make_jax_world("gymnax:MountainCar-v0", **kwargs), [0, 1])
+  env = JaxVectorEnvironment(registry.make_jax_env("gymnax:MountainCar-v0", **kwargs), [0, 1])
   env.reset()
   stay = np.array([2, 2])
   for _ in range(length - 1):
@@ -123,18 +123,18 @@ def test_gymnaxs_own_limit_truncates_and_gives_way_to_ours(max_episode_steps, le
 
 @pytest.mark.parametrize(("game", "limit"), [("Breakout", 1000), ("Freeway", 2500), ("Asterix", 1000)])
 def test_gymnaxs_limits_for_minatar(game, limit):
-  assert registry.make_jax_world(f"gymnax:{game}-MinAtar").max_episode_steps == limit
+  assert registry.make_jax_env(f"gymnax:{game}-MinAtar").max_episode_steps == limit
 
 
 def test_ends_of_the_task_are_terminal():
-  steps = check_vector(JaxVectorEnvironment(registry.make_jax_world("gymnax:CartPole-v1"), [0, 1]), 80)
+  steps = check_vector(JaxVectorEnvironment(registry.make_jax_env("gymnax:CartPole-v1"), [0, 1]), 80)
   ends = [bool(t) for s in steps for t in s.is_truncated[s.is_last]]
   assert len(ends) > 2
   assert not any(ends)
 
 
-def test_equal_options_give_one_world():
-  make = registry.make_jax_world
+def test_equal_options_give_one_env():
+  make = registry.make_jax_env
   assert make("gymnax:CartPole-v1") is make("gymnax:CartPole-v1", max_episode_steps=None)
   assert make("gymnax:CartPole-v1") is not make("gymnax:CartPole-v1", max_episode_steps=9)
 

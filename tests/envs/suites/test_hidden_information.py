@@ -27,7 +27,7 @@ from tests.envs.contract import check_vector, random_legal
 )
 def test_the_spec_says_whether_something_is_hidden(name, is_perfect):
   pytest.importorskip("pgx" if name.startswith("pgx:") else "pyspiel")
-  assert registry.world_spec(name).is_perfect_information == is_perfect
+  assert registry.env_spec(name).is_perfect_information == is_perfect
 
 
 def frames_and_last_actions(env, num_steps):
@@ -47,7 +47,7 @@ def test_where_something_is_hidden_the_last_action_is_not():
   pytest.importorskip("pyspiel")
   hidden = []
   for game in open_spiel.list_games():
-    spec = registry.world_spec(f"open_spiel:{game}")
+    spec = registry.env_spec(f"open_spiel:{game}")
     if spec.num_players == 2 and not spec.is_perfect_information:
       hidden.append(game)
       last_actions = frames_and_last_actions(registry.make(f"open_spiel:{game}", seed=0), 3000)
@@ -65,7 +65,7 @@ def test_games_that_are_refused_for_hidden_moves_hide_them():
 @pytest.fixture(scope="module")
 def kuhn_poker():
   pytest.importorskip("pgx")
-  return registry.make_jax_world("pgx:kuhn_poker")
+  return registry.make_jax_env("pgx:kuhn_poker")
 
 
 def kuhn_frames(world):

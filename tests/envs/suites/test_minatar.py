@@ -53,11 +53,11 @@ class TestSpaceInvaders(EnvironmentContract):
   ],
 )
 def test_specs(game, channels, actions):
-  spec = registry.world_spec(f"minatar:{game}")
+  spec = registry.env_spec(f"minatar:{game}")
   assert spec.frame_shape == (10, 10, channels)
   assert spec.frame_dtype == "bool"
   assert spec.action_names == actions
-  assert registry.world_spec(f"minatar:{game}", minimal_actions=False).action_names == FULL
+  assert registry.env_spec(f"minatar:{game}", minimal_actions=False).action_names == FULL
 
 
 def package_environment(game, seed, sticky_action_prob, difficulty_ramping):
@@ -96,7 +96,7 @@ def test_plays_as_the_package_does(game, sticky_action_prob, difficulty_ramping,
       other.last_action = 0
       step = env.step(0)
       continue
-    action = int(random.integers(env.world_spec.num_env_actions))
+    action = int(random.integers(env.env_spec.num_env_actions))
     reward, is_over = other.act(package_actions[action])
     step = env.step(action)
     assert (step.reward, step.last()) == (reward, is_over)
@@ -110,7 +110,7 @@ def test_difficulty_ramps_only_where_asked(game):
     env.reset()
     game_rules, random = env._game._rules, np.random.default_rng(0)
     for _ in range(1500):
-      env._game.step(int(random.integers(env.world_spec.num_env_actions)))
+      env._game.step(int(random.integers(env.env_spec.num_env_actions)))
       game_rules.terminal = False  # a player who does not die, and so sees the game grow harder
       game_rules.oxygen, game_rules.diver_count = 100, 1
     return game_rules.difficulty_ramp()

@@ -70,7 +70,7 @@ class TestSmallGo(Quick):
   ],
 )
 def test_specs(game, frame_shape, frame_dtype, actions, players):
-  spec = registry.world_spec(f"open_spiel:{game}")
+  spec = registry.env_spec(f"open_spiel:{game}")
   assert (spec.frame_shape, spec.frame_dtype) == (frame_shape, frame_dtype)
   assert (spec.num_env_actions, spec.num_players) == (actions, players)
   assert spec.name == f"open_spiel:{game}"
@@ -78,7 +78,7 @@ def test_specs(game, frame_shape, frame_dtype, actions, players):
 
 def test_action_names_are_the_packages_without_the_players_mark():
   def names(game):
-    return registry.world_spec(f"open_spiel:{game}").action_names
+    return registry.env_spec(f"open_spiel:{game}").action_names
 
   assert names("tic_tac_toe")[:4] == ("(0,0)", "(0,1)", "(0,2)", "(1,0)")
   assert names("connect_four") == tuple("0123456")
@@ -242,7 +242,7 @@ def test_a_hidden_hand_is_not_shown():
 
 def test_a_bool_frame_that_would_lose_something_is_refused():
   env = registry.make("open_spiel:2048", seed=0, frame_dtype="bool")
-  assert env.world_spec.frame_dtype == "bool"
+  assert env.env_spec.frame_dtype == "bool"
   with pytest.raises(UserError, match=r"env.name=open_spiel:2048: .*frame_dtype=float32"):
     play(env, 30)
 
@@ -309,7 +309,7 @@ def test_every_listed_game_can_be_played():
   assert games["go"] == "Go"
   for game in games:
     env = registry.make(f"open_spiel:{game}", seed=0)
-    assert env.world_spec.num_players in (1, 2)
+    assert env.env_spec.num_players in (1, 2)
     play(env, 12)
 
 
@@ -346,7 +346,7 @@ def test_what_is_left_out_of_the_list_for_moving_twice_does_so():
 def test_refusals_are_one_line_and_say_why(game, part, capfd):
   for call in (
     lambda: registry.make(f"open_spiel:{game}", seed=0),
-    lambda: registry.world_spec(f"open_spiel:{game}"),
+    lambda: registry.env_spec(f"open_spiel:{game}"),
   ):
     with pytest.raises(UserError) as error:
       call()
@@ -374,7 +374,7 @@ def test_a_missing_package_is_said_with_what_to_install(monkeypatch):
       registry.make("open_spiel:tic_tac_toe", seed=0)
     assert str(error.value).startswith("env.name=open_spiel")
     assert 'pip install "moozi[open_spiel]"' in str(error.value)
-    (line,) = registry.list_worlds("open_spiel")
+    (line,) = registry.list_environments("open_spiel")
     assert line.name == "open_spiel:…"
     assert "pip install" in line.summary
   finally:
@@ -435,7 +435,7 @@ def test_more_simulations_play_better():
   [
     ("open_spiel:kuhn_poker", "mcts", "would see what is hidden"),
     ("open_spiel:tic_tac_toe", "alphabeta", "has no such rival"),
-    ("tiny:catch", "mcts", "has no such rival; all worlds have random, self"),
+    ("tiny:catch", "mcts", "has no such rival; all environments have random, self"),
   ],
 )
 def test_rivals_that_there_are_not(world, kind, part):

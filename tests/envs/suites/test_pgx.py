@@ -1,4 +1,6 @@
-"""The bridge to pgx: each world keeps the contract, and two players are as the rest of the house has them."""
+"""The bridge to pgx: each environment keeps the contract, and two players are as the rest of the house has
+them.
+"""
 
 import importlib.metadata
 import importlib.util
@@ -14,14 +16,14 @@ from moozi.core.errors import UserError
 from moozi.envs import registry
 from moozi.envs.jax.environment import JaxVectorEnvironment
 from moozi.envs.jax.suite import check_package
-from moozi.envs.suites import pgx as pgx_worlds
+from moozi.envs.suites import pgx as pgx_suite
 from tests.envs.contract import EnvironmentContract, check_vector
 
 pgx = pytest.importorskip("pgx")
 
 # Compiling these takes minutes; they are played where there is time.
 LARGE = {"chess", "shogi", "gardner_chess", "animal_shogi", "go_19x19", "go_9x9"}
-GAMES = sorted(pgx_worlds.GAMES)
+GAMES = sorted(pgx_suite.GAMES)
 
 
 class TestTicTacToe(EnvironmentContract):
@@ -53,18 +55,18 @@ class TestEveryGame(EnvironmentContract):
 @pytest.mark.slow
 @pytest.mark.parametrize("game", sorted(LARGE))
 def test_large_games_keep_the_vector_contract(game):
-  check_vector(JaxVectorEnvironment(registry.make_jax_world(f"pgx:{game}"), [0, 1]), 40)
+  check_vector(JaxVectorEnvironment(registry.make_jax_env(f"pgx:{game}"), [0, 1]), 40)
 
 
 def test_what_is_offered_and_what_is_not_is_all_there_is():
   known = set(pgx.available_envs()) | set(typing.get_args(pgx.EnvId))
-  assert known <= set(pgx_worlds.GAMES) | set(pgx_worlds.REFUSED)
-  assert not set(pgx_worlds.GAMES) & set(pgx_worlds.REFUSED)
+  assert known <= set(pgx_suite.GAMES) | set(pgx_suite.REFUSED)
+  assert not set(pgx_suite.GAMES) & set(pgx_suite.REFUSED)
 
 
 def play_at_random(game, num_steps, batch=32, seed=0):
   """States of pgx's own, [T + 1] of batch, and the actions between them; ended games stay as they are."""
-  env = registry.make_jax_world(f"pgx:{game}").rules
+  env = registry.make_jax_env(f"pgx:{game}").rules
   random = np.random.default_rng(seed)
   init, step = jax.jit(jax.vmap(env.init)), jax.jit(jax.vmap(env.step))
   state = init(jax.random.split(jax.random.PRNGKey(seed), batch))
@@ -84,7 +86,7 @@ def play_at_random(game, num_steps, batch=32, seed=0):
 )
 def test_every_game_keeps_its_kinds_of_numbers(game):
   """Traced, not compiled: a part of the game that changes its kind is refused then."""
-  world = registry.make_jax_world(f"pgx:{game}")
+  world = registry.make_jax_env(f"pgx:{game}")
   jax.eval_shape(lambda key: world.step(world.reset(key), jnp.int32(1)), jax.random.PRNGKey(0))
 
 
@@ -100,7 +102,7 @@ ONE_PLAYER = {"2048", *(game for game in GAMES if game.startswith("minatar-"))}
   ],
 )
 def test_pgx_lets_players_alternate_and_pays_the_mover(game):
-  """Our worlds count steps to know who moves; here pgx's own word is held against that."""
+  """Our environments count steps to know who moves; here pgx's own word is held against that."""
   states, rewards = play_at_random(game, 60)
   first = states[0].current_player
   assert set(first.tolist()) == {0, 1}  # pgx draws who begins
@@ -119,7 +121,7 @@ def test_pgx_lets_players_alternate_and_pays_the_mover(game):
 
 @pytest.mark.parametrize("game", ["tic_tac_toe", pytest.param("connect_four", marks=pytest.mark.slow)])
 def test_the_mover_wins_and_its_stones_are_the_first_plane(game):
-  world = registry.make_jax_world(f"pgx:{game}")
+  world = registry.make_jax_env(f"pgx:{game}")
   env = JaxVectorEnvironment(world, list(range(6)))
   assert world.spec.num_players == 2
   step = env.reset()
@@ -142,7 +144,7 @@ def test_the_mover_wins_and_its_stones_are_the_first_plane(game):
 
 
 def test_a_full_board_is_a_draw():
-  env = JaxVectorEnvironment(registry.make_jax_world("pgx:tic_tac_toe"), [0])
+  env = JaxVectorEnvironment(registry.make_jax_env("pgx:tic_tac_toe"), [0])
   env.reset()
   for action in (1, 2, 3, 5, 4, 6, 8, 7, 9):
     step = env.step(np.array([action]))
@@ -152,7 +154,7 @@ def test_a_full_board_is_a_draw():
 
 
 def test_taken_squares_are_illegal():
-  env = JaxVectorEnvironment(registry.make_jax_world("pgx:tic_tac_toe"), [0])
+  env = JaxVectorEnvironment(registry.make_jax_env("pgx:tic_tac_toe"), [0])
   env.reset()
   assert env.step(np.array([5])).legal_actions_mask[0].tolist() == [False] + [True] * 4 + [False] + [True] * 4
   with pytest.raises(ValueError, match=r"actions\[0\]=5: cannot be played"):
@@ -163,7 +165,7 @@ def test_taken_squares_are_illegal():
 @pytest.mark.parametrize(("game", "plane"), [("go_9x9", 16), ("hex", 2)])
 def test_where_the_rules_depend_on_the_colour_the_frame_shows_it(game, plane):
   """Komi in Go, which sides to join in Hex. The other boards look the same to both players."""
-  env = JaxVectorEnvironment(registry.make_jax_world(f"pgx:{game}"), [0, 1])
+  env = JaxVectorEnvironment(registry.make_jax_env(f"pgx:{game}"), [0, 1])
   step = env.reset()
   for i in range(4):
     assert (step.frame[..., plane] == bool(i % 2)).all()
@@ -181,11 +183,11 @@ def test_where_the_rules_depend_on_the_colour_the_frame_shows_it(game, plane):
   ],
 )
 def test_minatar_has_the_packages_frames_and_actions(game, channels, actions):
-  spec = registry.world_spec(f"pgx:minatar-{game}")
+  spec = registry.env_spec(f"pgx:minatar-{game}")
   assert spec.frame_shape == (10, 10, channels)
   assert spec.frame_dtype == "bool"
   assert spec.action_names == actions
-  full = registry.world_spec(f"pgx:minatar-{game}", minimal_actions=False)
+  full = registry.env_spec(f"pgx:minatar-{game}", minimal_actions=False)
   assert full.action_names == ("noop", "left", "up", "right", "down", "fire")
 
 

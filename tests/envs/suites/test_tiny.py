@@ -1,4 +1,4 @@
-"""The tiny worlds, and their known returns."""
+"""The tiny environments, and their known returns."""
 
 import dm_env
 import numpy as np
@@ -41,7 +41,7 @@ def catch_the_ball(frame):
 
 
 def test_catch_is_the_usual_board():
-  spec = registry.world_spec("tiny:catch")
+  spec = registry.env_spec("tiny:catch")
   assert spec.frame_shape == (10, 5, 2)
   assert spec.num_env_actions == 3
   frame = registry.make("tiny:catch", seed=0).reset().observation.frame

@@ -1,4 +1,4 @@
-"""A user's own worlds: found by name, made, seeded, and told apart from what cannot be played."""
+"""A user's own environments: found by name, made, seeded, and told apart from what cannot be played."""
 
 import logging
 import os
@@ -53,10 +53,10 @@ class TestMooziEnvironment(EnvironmentContract):
 
 
 @pytest.mark.parametrize("function", ["make_counter", "make_seeded", "make_walk", "make_catch", "Counter"])
-def test_spec_is_the_worlds_own(function):
+def test_spec_is_the_envs_own(function):
   env = registry.make(f"{FAKES}:{function}", seed=0)
   assert isinstance(env, GameEnvironment) == (function != "make_seeded")
-  assert env.world_spec == registry.world_spec(f"{FAKES}:{function}")
+  assert env.env_spec == registry.env_spec(f"{FAKES}:{function}")
 
 
 def test_arguments_reach_the_function():
@@ -69,17 +69,17 @@ def test_an_argument_may_be_called_name(here):
     "from tests.envs.suites.user_fakes import Counter\ndef make_env(name):\n  return Counter(name)\n"
   )
   assert len(play(registry.make("moozi_own_named:make_env", seed=0, name=4), 5)) == 5
-  assert registry.world_spec("moozi_own_named:make_env", name=4).num_env_actions == 3
+  assert registry.env_spec("moozi_own_named:make_env", name=4).num_env_actions == 3
 
 
-def test_a_world_without_a_seed_is_told(caplog):
+def test_an_env_without_a_seed_is_told(caplog):
   own._warn_of_chance.cache_clear()
   with caplog.at_level(logging.WARNING, "moozi.envs"):
     registry.make(f"{FAKES}:make_counter", seed=0)
     assert not caplog.records
     env = registry.make(f"{FAKES}:make_unseeded", seed=0)
     registry.make(f"{FAKES}:make_unseeded", seed=1)
-  (record,) = caplog.records  # once, however many worlds are made
+  (record,) = caplog.records  # once, however many environments are made
   assert "make_unseeded has no seed" in record.getMessage()
   with pytest.raises(ValueError, match="seed="):
     env.seed(-1)
@@ -90,16 +90,16 @@ def test_a_file_in_the_current_folder_is_found_first(here):
     "from tests.envs.suites.user_fakes import make_counter as make_env\n"
   )
   env = registry.make("moozi_own_here:make_env", seed=5)
-  assert env.world_spec.name == "moozi_own_here:make_env"
+  assert env.env_spec.name == "moozi_own_here:make_env"
   assert sys.path[0] == os.getcwd()
   # Its name is that of a package elsewhere, which is not imported yet.
   (here / "antigravity.py").write_text("from tests.envs.suites.user_fakes import make_counter as make_env\n")
-  assert registry.world_spec("antigravity:make_env").num_env_actions == 3
+  assert registry.env_spec("antigravity:make_env").num_env_actions == 3
 
 
 def test_a_module_of_a_package(here):
   (here / "moozi_own_package" / "inner").mkdir(parents=True)
-  (here / "moozi_own_package" / "inner" / "worlds.py").write_text(
+  (here / "moozi_own_package" / "inner" / "environments.py").write_text(
     "from tests.envs.suites.user_fakes import make_counter\n"
   )
   env = registry.make("moozi_own_package.inner.worlds:make_counter", seed=5)
@@ -117,7 +117,7 @@ def test_a_module_of_a_package(here):
     ("def make_env(:", "SyntaxError: invalid syntax (moozi_own_bad.py, line 1)"),
     ("import sys; sys.exit(3)", "moozi_own_bad.py:1: SystemExit: 3"),
     ("def make_evn(): pass", "has no make_env; the nearest is make_evn"),
-    ("make_env = 3", "make_env is a int; it must be a function that makes a world"),
+    ("make_env = 3", "make_env is a int; it must be a function that makes an environment"),
     (
       "def make_env(): pass",
       "it makes builtins.NoneType; it must be a dm_env.Environment or a gymnasium.Env",
@@ -139,14 +139,14 @@ def test_a_module_of_a_package(here):
     (
       (
         "from tests.envs.suites.user_fakes import Counter\n"
-        "class World(Counter):\n"
+        "class Environment(Counter):\n"
         "  def reset(self):\n"
         "    raise KeyError('a\\nb')\n"
-        "make_env = World"
+        "make_env = Environment"
       ),
       "moozi_own_bad.py:4: KeyError: 'a\\nb'",
     ),
-    ("import sys\ndef make_env():\n  sys.exit(0)", "making the world failed: "),
+    ("import sys\ndef make_env():\n  sys.exit(0)", "making the environment failed: "),
     (
       (
         "from tests.envs.suites.user_fakes import Counter\n"
@@ -180,7 +180,7 @@ def test_a_module_of_a_package(here):
 def test_errors_are_one_line_that_says_where(here, text, said):
   (here / "moozi_own_bad.py").write_text(text + "\n")
   with pytest.raises(UserError) as error:
-    registry.world_spec("moozi_own_bad:make_env")
+    registry.env_spec("moozi_own_bad:make_env")
   message = str(error.value)
   assert message.startswith(("env.name=moozi_own_bad:make_env: ", "env.kwargs="))
   assert said in message
@@ -198,26 +198,28 @@ def test_errors_are_one_line_that_says_where(here, text, said):
   ],
 )
 def test_an_episode_is_tried(kind, said):
-  """A world that does not keep its promise, be it late, is refused before a run is made; and it is closed."""
+  """An environment that does not keep its promise, be it late, is refused before a run is made; and it is
+  closed.
+  """
   closed = getattr(own_fakes, kind).num_closed
   with pytest.raises(UserError, match=rf"^env.name={FAKES}:{kind}: .*{said}"):
-    registry.world_spec(f"{FAKES}:{kind}")
+    registry.env_spec(f"{FAKES}:{kind}")
   assert getattr(own_fakes, kind).num_closed == closed + 1
 
 
-def test_an_endless_world_is_tried_for_a_while():
-  assert registry.world_spec(f"{FAKES}:make_counter", length=10**9).num_env_actions == 3
+def test_an_endless_env_is_tried_for_a_while():
+  assert registry.env_spec(f"{FAKES}:make_counter", length=10**9).num_env_actions == 3
 
 
 def test_what_is_made_and_cannot_be_wrapped_is_closed():
   closed = own_fakes.TooMany.num_closed
   with pytest.raises(UserError, match="supported are 1 to 65,536"):
-    registry.world_spec(f"{FAKES}:TooMany")
+    registry.env_spec(f"{FAKES}:TooMany")
   assert own_fakes.TooMany.num_closed == closed + 1
 
 
-def test_a_world_that_is_made_anew_hands_everything_on():
-  """A picture, rivals, lives: what a world of moozi's own interface has beyond dm_env's."""
+def test_an_env_that_is_made_anew_hands_everything_on():
+  """A picture, rivals, lives: what an environment of moozi's own interface has beyond dm_env's."""
   env = registry.make(f"{FAKES}:make_seeded_lives", seed=3)
   step = env.reset()
   assert env.render().shape == (4, 6, 3)
@@ -229,7 +231,7 @@ def test_a_world_that_is_made_anew_hands_everything_on():
   assert env.reset().observation.is_continued
 
 
-def test_the_worlds_of_all_seeds_are_alike():
+def test_the_envs_of_all_seeds_are_alike():
   env = own.make_environment(f"{FAKES}:make_uneven", own.Options())
   said = r"must be alike; frame_shape was \(1, 1, 2\) and is \(1, 1, 3\) with another seed"
   with pytest.raises(UserError, match=said):
@@ -240,7 +242,7 @@ def test_arguments_that_it_does_not_take():
   with pytest.raises(UserError, match=r"env.kwargs=\{'lenght': 3\}: .*unexpected keyword argument 'lenght'"):
     registry.make(f"{FAKES}:make_seeded", seed=0, lenght=3)
   with pytest.raises(UserError, match=r"env.kwargs.seed=3: not allowed"):
-    registry.world_spec(f"{FAKES}:make_seeded", seed=3)
+    registry.env_spec(f"{FAKES}:make_seeded", seed=3)
 
 
 @pytest.mark.parametrize(
@@ -249,31 +251,31 @@ def test_arguments_that_it_does_not_take():
 )
 def test_what_is_no_module_is_an_unknown_library(here, name):
   with pytest.raises(UserError, match=r"unknown library .*; the nearest is"):
-    registry.world_spec(name)
+    registry.env_spec(name)
   assert str(here) not in sys.path
 
 
 def test_a_package_without_such_a_module(here):
   with pytest.raises(UserError, match=r"there is no module tests.envs.none_such"):
-    registry.world_spec("tests.envs.none_such:make_env")
+    registry.env_spec("tests.envs.none_such:make_env")
 
 
 @pytest.mark.parametrize(
   ("name", "is_code"),
   [
-    ("my_worlds:make_env", True),
+    ("my_envs:make_env", True),
     ("my.worlds:make_env", True),
     ("os:system", True),
     ("unknown:game", True),
-    ("gymnasium:my_worlds:Walk-v0", True),
+    ("gymnasium:my_envs:Walk-v0", True),
     ("gymnasium:CartPole-v1", False),
     ("minatar:breakout", False),
     ("tiny:catch", False),
-    ("my_worlds", False),
-    ("my_worlds:", False),
+    ("my_envs", False),
+    ("my_envs:", False),
     ("", False),
   ],
 )
 def test_names_that_are_code(name, is_code, here):
-  (here / "my_worlds.py").write_text("raise SystemExit('imported')\n")
+  (here / "my_envs.py").write_text("raise SystemExit('imported')\n")
   assert registry.is_code(name) == is_code

@@ -1,4 +1,4 @@
-"""Worlds as a user might write them."""
+"""Environments as a user might write them."""
 
 import uuid
 from pathlib import Path
@@ -109,13 +109,13 @@ class TooMany(_Counted):
 class Watched(Counter):
   """Knows all of its kind that are open; may break its promise at a step, or be a game of two."""
 
-  open_worlds: ClassVar[set] = set()
+  open_envs: ClassVar[set] = set()
   num_made = 0
 
   def __init__(self, length=9, fails_at=None, num_players=1):
     super().__init__(length)
     self._fails_at, self._num_players = fails_at, num_players
-    self.open_worlds.add(self)
+    self.open_envs.add(self)
     Watched.num_made += 1
 
   def observation_spec(self):
@@ -129,7 +129,7 @@ class Watched(Counter):
     return {"frame": super()._observe(), "to_play": self._count % self._num_players}
 
   def close(self):
-    self.open_worlds.discard(self)
+    self.open_envs.discard(self)
 
 
 class Marking(Counter):

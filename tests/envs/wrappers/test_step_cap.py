@@ -1,4 +1,4 @@
-"""The step cap truncates, and leaves the world's own ends alone."""
+"""The step cap truncates, and leaves the environment's own ends alone."""
 
 import pytest
 

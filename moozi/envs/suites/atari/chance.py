@@ -1,7 +1,8 @@
 """What is left to chance in an Atari game: how many no-ops open it, and which actions stick.
 
 ALE draws both from generators of its own, which it seeds only when it loads a ROM; that takes a tenth of a
-second. Their streams are drawn here instead, number for number, so that a world begins a game with a fresh
+second. Their streams are drawn here instead, number for number, so that an environment begins a game with a
+fresh
 seed at once, and still plays the same game as ale-py's vectorized environment with that seed.
 """
 

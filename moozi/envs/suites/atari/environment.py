@@ -29,10 +29,10 @@ from moozi.core.config import NonNegativeInt, PositiveInt, Probability, Section
 from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
 from moozi.envs.environment import Environment, GameEnvironment, check_seed
-from moozi.envs.suite import Library
+from moozi.envs.suite import Suite
 from moozi.envs.suites.atari.chance import GameChance, GameSeeds
 from moozi.envs.suites.atari.frames import AreaResize
-from moozi.envs.vector_protocol import VectorWorlds
+from moozi.envs.vector_protocol import VectorEnvironment
 
 _log = logging.getLogger("moozi.envs")
 
@@ -97,7 +97,7 @@ class GameFacts(NamedTuple):
   num_start_frames: int
 
   def actions(self, options: Options) -> tuple[int, ...]:
-    """ALE's numbers of the world's actions, in its order."""
+    """ALE's numbers of the environment's actions, in its order."""
     return self.minimal_actions if options.minimal_actions else self.all_actions
 
   def opening(self, options: Options) -> tuple[int, ...]:
@@ -126,12 +126,14 @@ def make_spec(game: str, options: Options) -> EnvSpec:
 
 
 def make_environment(game: str, options: Options) -> Environment:
-  """One game as a world. Its emulator is made at the first reset; that of `load_facts` is thrown away."""
+  """One game as an environment. Its emulator is made at the first reset; that of `load_facts` is thrown
+  away.
+  """
   spec = make_spec(game, options)
   return GameEnvironment(_AtariGame(load_facts(game), spec, options), spec)
 
 
-def make_vector(game: str, options: Options, seeds: list[int]) -> VectorWorlds | None:
+def make_vector(game: str, options: Options, seeds: list[int]) -> VectorEnvironment | None:
   """Games on ale-py's vectorized environment; None where they are played one by one."""
   if options.num_threads == 0:
     return None
@@ -151,7 +153,7 @@ def _tell_of_fallback(game: str, obstacle: str) -> None:
 
 
 def for_testing(options: Options) -> Options:
-  """The options of worlds that are tested on."""
+  """The options of environments that are tested on."""
   return options.model_copy(update={"episodic_life": False, "clip_rewards": False})
 
 
@@ -337,7 +339,7 @@ def _game_of(rom: str) -> str:
   return rom.title().replace("_", "")
 
 
-LIBRARY = Library(
+SUITE = Suite(
   list_games=list_games,
   options=lambda game: Options,
   make_spec=make_spec,

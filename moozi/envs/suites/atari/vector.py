@@ -1,6 +1,7 @@
 """Atari games side by side on ale-py's own vectorized environment, with the conventions of `environment`.
 
-It plays the very games that the worlds one by one play, frame for frame. What it cannot do is done here:
+It plays the very games that the environments one by one play, frame for frame. What it cannot do is done
+here:
   - A life lost ends the episode and the game goes on; its own way of it begins a new game.
   - Each game has a fresh seed. Its autoreset lets chance run on; so a game that ends is reset once more, with
     a seed, for which the ROM is loaded again: a tenth of a second, in which all other games wait.
@@ -57,16 +58,16 @@ def find_obstacle(facts: GameFacts, options: Options) -> str | None:
 
 
 class AtariVector:
-  """One game B times, behind the face of `VectorEnvironment`. Nothing is made before the first reset.
+  """One game B times, behind the face of `SyncVectorEnvironment`. Nothing is made before the first reset.
 
   Args:
     facts: the game's.
-    spec: the world's.
-    options: of the worlds; `num_threads` is at least 1.
-    seeds: one for each world.
+    spec: the environment's.
+    options: of the environments; `num_threads` is at least 1.
+    seeds: one for each environment.
   """
 
-  # A world here cannot fail alone.
+  # An environment here cannot fail alone.
   num_faults = 0
 
   def __init__(self, facts: GameFacts, spec: EnvSpec, options: Options, seeds: list[int]) -> None:
@@ -93,7 +94,7 @@ class AtariVector:
     return self._spec
 
   def reset(self) -> BatchedTimeStep:
-    """Begins a new game in every world."""
+    """Begins a new game in every environment."""
     is_fresh = self._env is None
     if is_fresh:
       self._env = self._make()
@@ -112,11 +113,11 @@ class AtariVector:
     return {}
 
   def set_state(self, state: State, shown: BatchedTimeStep) -> tuple[BatchedTimeStep, np.ndarray]:
-    """Begins a new game in every world; see `VectorEnvironment.set_state`."""
+    """Begins a new game in every environment; see `SyncVectorEnvironment.set_state`."""
     return self.reset(), np.ones(self.num_envs, bool)
 
   def step(self, actions: np.ndarray) -> BatchedTimeStep:
-    """Steps every game; see `VectorEnvironment.step`."""
+    """Steps every game; see `SyncVectorEnvironment.step`."""
     actions = check_actions(actions, self._mask, self._is_last)
     if self._env is None:
       return self.reset()
@@ -181,7 +182,9 @@ class AtariVector:
     return self._num_steps == (self._options.max_episode_steps or -1)
 
   def _draw(self, where: np.ndarray, must_reseed: np.ndarray) -> np.ndarray:
-    """A seed for each world in `where` [B]; what lets chance run on where `must_reseed` [W] asks for none."""
+    """A seed for each environment in `where` [B]; what lets chance run on where `must_reseed` [W] asks for
+    none.
+    """
     lanes = zip(np.flatnonzero(where), must_reseed, strict=True)
     seeds = [self._seeds[i].draw() if self._options.reseed or must else _RUN_ON for i, must in lanes]
     return np.array(seeds, np.int64)

@@ -12,7 +12,7 @@ Conventions, the same for every game:
   - Players may hide what they hold, not how they move: the history shows each the other's last action, and
     with something hidden no more than that (`evaluation.opponents.check_players`).
   - At an end nobody is to move: the frame is that of the player whose turn it would have been.
-  - Chance is drawn here, from the world's seed.
+  - Chance is drawn here, from the environment's seed.
 
 Source: Lanctot et al. 2019, OpenSpiel. Departures: actions are checked (the package plays illegal ones in
 silence); games of other kinds are refused by name.
@@ -29,7 +29,7 @@ from moozi.core.config import PositiveInt, Section
 from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
 from moozi.envs.environment import Bot, Environment, GameEnvironment
-from moozi.envs.suite import Library
+from moozi.envs.suite import Suite
 from moozi.envs.suites.open_spiel.rules import Rules, package, sample_chance
 
 # Games whose default parameters let a player move twice in a row, or that show no tensor though they say
@@ -107,7 +107,7 @@ class _OpenSpielGame:
 
 
 class _StateBot:
-  """A bot that reads the state of the world it plays in."""
+  """A bot that reads the state of the environment it plays in."""
 
   def __init__(self, choose: Callable[[], int]) -> None:
     self._choose = choose
@@ -132,7 +132,7 @@ def make_spec(game: str, options: Options) -> EnvSpec:
 
 
 def make_environment(game: str, options: Options) -> Environment:
-  """One game as a world."""
+  """One game as an environment."""
   rules = rules_of(game, options)
   bare = _OpenSpielGame(rules)
   return GameEnvironment(bare, rules.spec, options.max_episode_steps, make_bot=bare.make_bot)
@@ -185,7 +185,7 @@ def _game_types() -> Mapping[str, Any]:
   return {kind.short_name: kind for kind in package().registered_games()}
 
 
-LIBRARY = Library(
+SUITE = Suite(
   list_games=list_games,
   options=lambda game: Options,
   make_spec=make_spec,

@@ -34,7 +34,7 @@ class Rules:
 
   Attributes:
     game: the package's game.
-    spec: the facts of the world.
+    spec: the facts of the environment.
     is_perfect_information: nothing is hidden from anybody.
     is_deterministic: nothing is left to chance.
 

@@ -3,7 +3,7 @@
 Optimal return: 1 (every ball can be caught: the paddle crosses the board in four of nine steps).
 Worst return: -1. A paddle that stays where it starts: -0.6 on average (one column of five).
 
-Source: the usual first world, as in bsuite. Departures: ball and paddle have a plane each.
+Source: the usual first environment, as in bsuite. Departures: ball and paddle have a plane each.
 """
 
 import numpy as np
@@ -37,7 +37,7 @@ def make_spec(game: str, options: Options) -> EnvSpec:
 
 
 def make_environment(game: str, options: Options) -> Environment:
-  """Catch as a world."""
+  """Catch as an environment."""
   return GameEnvironment(_Catch(), make_spec(game, options), options.max_episode_steps)
 
 

@@ -3,7 +3,7 @@
 The walker starts in cell 1. Cell 0 ends the episode with 0.1, the far end (cell length - 1) with 1; nothing
 in between pays. Optimal return: 1, after length - 2 steps to the right. Greedy for the nearest reward: 0.1.
 Discounted, the far end is the better one while discount ** (length - 3) > 0.1. A walker that goes back and
-forth meets the step cap, which truncates: the one tiny world with all three kinds of end.
+forth meets the step cap, which truncates: the one tiny environment with all three kinds of end.
 """
 
 from typing import Annotated
@@ -38,7 +38,7 @@ def make_spec(game: str, options: Options) -> EnvSpec:
 
 
 def make_environment(game: str, options: Options) -> Environment:
-  """A corridor as a world."""
+  """A corridor as an environment."""
   return GameEnvironment(_Corridor(options.length), make_spec(game, options), options.max_episode_steps)
 
 

@@ -1,11 +1,11 @@
-"""The library `tiny`: worlds small enough to know the best return of."""
+"""The library `tiny`: environments small enough to know the best return of."""
 
 from typing import Any
 
 from moozi.core.config import Section
 from moozi.core.spec import EnvSpec
 from moozi.envs.environment import Environment
-from moozi.envs.suite import Library
+from moozi.envs.suite import Suite
 from moozi.envs.suites.tiny import catch, corridor
 
 _MODULES: dict[str, Any] = {"catch": catch, "corridor": corridor}
@@ -33,6 +33,6 @@ def _make_environment(game: str, options: Any) -> Environment:
   return environment
 
 
-LIBRARY = Library(
+SUITE = Suite(
   list_games=_list_games, options=_options, make_spec=_make_spec, make_environment=_make_environment
 )

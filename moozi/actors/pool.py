@@ -16,7 +16,7 @@ from moozi.actors import cluster
 from moozi.actors.parameter_server import ParameterServer
 from moozi.actors.replay_buffer import ReplayActor
 from moozi.actors.workers import ReanalyzeWorker, TestingWorker, TrainingWorker
-from moozi.core.actor_report import REPLAY, SEARCHER, SERVER, TESTER, WORKER
+from moozi.core.actor_report import REANALYZE_WORKER, REPLAY, SERVER, TESTER, WORKER
 from moozi.core.config import ActorResources, Config
 from moozi.core.pytree import replace
 from moozi.core.spec import EnvSpec
@@ -27,7 +27,7 @@ _FILLS_IN_FLIGHT = 16
 
 
 @dataclasses.dataclass(frozen=True)
-class Revival:
+class Restart:
   """What became of an actor that died.
 
   Attributes:
@@ -43,13 +43,13 @@ class Revival:
   is_back: bool = True
 
 
-class Crew:
+class ActorPool:
   """Actor handles by name.
 
   Args:
     ray: the module, connected.
     config: the run's configuration.
-    spec: the world's facts.
+    spec: the environment's facts.
     log_dir: absolute path of the folder for one log file per actor.
     state: what the run begins with.
     latest: reads the newest whole state of the run; None where there is none yet.
@@ -75,7 +75,7 @@ class Crew:
     self._stored = stored
     self._ray, self._config, self._spec, self._log_dir, self.latest = ray, config, spec, log_dir, latest
     self._failures: dict[str, int] = {}
-    self._num_revived = 0
+    self._num_restarts = 0
     # Where there is no checkpoint yet, a parameter server goes on from it.
     self._first = None if state is None else state.training
     env_steps = 0 if state is None else int(state.progress.get("pacer/env_steps", 0))
@@ -84,17 +84,19 @@ class Crew:
     if state is not None and state.replay is not None:
       # Replay has its own copy; this one would stay as long as the run does.
       state.replay.blocks.clear()
-    # Workers keep their worlds to themselves: those of a resumed run begin new games.
+    # Workers keep their environments to themselves: those of a resumed run begin new games.
     self.workers = {i: self._make(f"{WORKER}_{i}", i, env_steps) for i in range(config.num_acting_workers)}
     num_searchers = config.reanalyze.num_workers if config.reanalyze.ratio else 0
-    self.searchers = {i: self._make(f"{SEARCHER}_{i}", i) for i in range(num_searchers)}
+    self.reanalyze_workers = {i: self._make(f"{REANALYZE_WORKER}_{i}", i) for i in range(num_searchers)}
     self.tester = self._make(TESTER)
 
   def handles(self) -> dict[str, Any]:
     """All actors by name."""
     workers = {f"{WORKER}_{index}": handle for index, handle in self.workers.items()}
-    searchers = {f"{SEARCHER}_{index}": handle for index, handle in self.searchers.items()}
-    return {SERVER: self.server, REPLAY: self.replay, TESTER: self.tester} | workers | searchers
+    reanalyze_workers = {
+      f"{REANALYZE_WORKER}_{index}": handle for index, handle in self.reanalyze_workers.items()
+    }
+    return {SERVER: self.server, REPLAY: self.replay, TESTER: self.tester} | workers | reanalyze_workers
 
   def name_of(self, error: Any) -> str | None:
     """Whose death a RayActorError tells of; None where that actor has been made anew since."""
@@ -107,7 +109,7 @@ class Crew:
     """An actor brought a result: its failures before are forgiven."""
     self._failures.pop(name, None)
 
-  def revive(self, name: str, env_steps: int, learner_steps: int) -> Revival | None:
+  def restart(self, name: str, env_steps: int, learner_steps: int) -> Restart | None:
     """Makes an actor anew.
 
     Args:
@@ -119,45 +121,45 @@ class Crew:
     self._failures[name] = self._failures.get(name, 0) + 1
     if self._failures[name] > self._config.ray.max_restarts:
       return None
-    self._num_revived += 1
+    self._num_restarts += 1
     left_out = self._make_room(name)
     if name in left_out:
-      return Revival(f"{name} died, and the cluster has no room for it any more", is_back=False)
+      return Restart(f"{name} died, and the cluster has no room for it any more", is_back=False)
     told = f"{name} died and was made anew" + "".join(f"; {other} made room for it" for other in left_out)
     if name == SERVER:
-      return self._revive_server(told, learner_steps)
+      return self._restart_server(told, learner_steps)
     if name == REPLAY:
-      return self._revive_replay(told)
+      return self._restart_replay(told)
     if name == TESTER:
       self.tester = self._make(TESTER)
-      return Revival(told)
+      return Restart(told)
     index = int(name.rpartition("_")[2])
-    if name.startswith(SEARCHER):
-      self.searchers[index] = self._make(name, index)
-      return Revival(told)
+    if name.startswith(REANALYZE_WORKER):
+      self.reanalyze_workers[index] = self._make(name, index)
+      return Restart(told)
     # Other games than those of a worker that began at the same step.
-    self.workers[index] = self._make(name, index, env_steps + self._num_revived)
-    return Revival(told)
+    self.workers[index] = self._make(name, index, env_steps + self._num_restarts)
+    return Restart(told)
 
-  def _revive_server(self, told: str, learner_steps: int) -> Revival:
+  def _restart_server(self, told: str, learner_steps: int) -> Restart:
     state = self.latest()
     training = self._first if state is None else state.training
     if training is None:
       self.server = self._make(SERVER, None, learner_steps)
-      return Revival(f"{told}, from its first parameters: there is no checkpoint yet")
+      return Restart(f"{told}, from its first parameters: there is no checkpoint yet")
     found = int(training.learner_step)
     # Versions never go back for the workers; the updates are lost all the same.
     self.server = self._make(SERVER, replace(training, learner_step=np.int32(learner_steps)))
     why = " that the run began with: there is no checkpoint yet" if state is None else ""
-    return Revival(f"{told}, from learner step {found:,}{why}", learner_steps=found)
+    return Restart(f"{told}, from learner step {found:,}{why}", learner_steps=found)
 
-  def _revive_replay(self, told: str) -> Revival:
+  def _restart_replay(self, told: str) -> Restart:
     state = self.latest()
     snapshot = None if state is None else state.replay
     self.replay = self._make_replay(snapshot)
     if snapshot is None:
-      return Revival(f"{told}, empty: there is no snapshot yet")
-    return Revival(f"{told}, from its last snapshot", num_added=snapshot.num_added)
+      return Restart(f"{told}, empty: there is no snapshot yet")
+    return Restart(f"{told}, from its last snapshot", num_added=snapshot.num_added)
 
   def _make_room(self, name: str) -> list[str]:
     """Leaves training workers out until the others fit what the cluster has left; returns their names."""
@@ -185,7 +187,7 @@ class Crew:
   def _resources(self, name: str) -> ActorResources:
     config = self._config
     fixed = {SERVER: config.ray.learner, REPLAY: config.ray.replay, TESTER: config.evaluation.resources}
-    if name.startswith(SEARCHER):
+    if name.startswith(REANALYZE_WORKER):
       return config.reanalyze.resources
     return fixed.get(name, config.workers.resources)
 
@@ -204,6 +206,6 @@ class Crew:
 
   def _make(self, name: str, *args: Any) -> Any:
     classes = {SERVER: ParameterServer, REPLAY: ReplayActor, TESTER: TestingWorker}
-    default = ReanalyzeWorker if name.startswith(SEARCHER) else TrainingWorker
+    default = ReanalyzeWorker if name.startswith(REANALYZE_WORKER) else TrainingWorker
     remote = self._ray.remote(**cluster.options(self._resources(name)))(classes.get(name, default))
     return remote.remote(self._config, self._spec, *args, log_dir=self._log_dir)

@@ -1,4 +1,4 @@
-"""A world written in JAX through the whole system: Ray, the door, the compiled rollout in a worker."""
+"""An environment written in JAX through the whole system: Ray, the door, the compiled rollout in a worker."""
 
 import json
 import subprocess
@@ -28,4 +28,4 @@ def test_a_run_through_ray(config, tmp_path):
   assert summary["sample_reuse"] == pytest.approx(1.0, rel=0.1)
   names = set().union(*read_metrics(run / "metrics.jsonl"))
   assert {"search/policy_entropy", "train/return_mean", "loss/total"} <= names
-  assert "train/world_share" not in names  # nothing but a compiled rollout leaves it out
+  assert "train/env_share" not in names  # nothing but a compiled rollout leaves it out

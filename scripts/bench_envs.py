@@ -1,6 +1,6 @@
-"""Measures worlds: how fast they are beside the library they come from, and what a stored frame weighs.
+"""Measures environments: how fast they are beside the library they come from, and what a stored frame weighs.
 
-    python scripts/bench_worlds.py atari [--seconds 10] [--num-envs 8] [--json FILE]
+    python scripts/bench_envs.py atari [--seconds 10] [--num-envs 8] [--json FILE]
 
 Run it alone: figures of a busy machine say nothing. Rates that belong together are taken in turns within one
 run, and the best of each is told.
@@ -46,9 +46,9 @@ def atari(seconds: float, num_envs: int) -> dict[str, Any]:
     calls: dict[str, Callable[[], Any]] = {
       "ale-py, bare": lambda: bare.step(random.integers(num_actions, size=num_envs))  # noqa: B023
     }
-    for name, world in worlds.items():
-      world.reset()
-      calls[name] = lambda world=world: world.step(random.integers(1, num_actions + 1, num_envs))  # noqa: B023
+    for name, env in worlds.items():
+      env.reset()
+      calls[name] = lambda env=env: env.step(random.integers(1, num_actions + 1, num_envs))  # noqa: B023
     rates = dict.fromkeys(calls, 0.0)
     for _ in range(ROUNDS):
       for name, call in calls.items():
@@ -58,8 +58,8 @@ def atari(seconds: float, num_envs: int) -> dict[str, Any]:
       share = rate / rates["ale-py, bare"]
       print(f"{game}, {name}: {rate:,.0f} steps/s, {4 * rate:,.0f} frames/s, {share:.2f} of bare", flush=True)
     bare.close()
-    for world in worlds.values():
-      world.close()
+    for env in worlds.values():
+      env.close()
   out["memory"] = stored_frames(STORED_FRAMES)
   print(
     f"replay, {STORED_FRAMES:,} frames of 84×84: {out['memory']['array_bytes']:,.0f} bytes a step in arrays, "
@@ -86,9 +86,9 @@ def stored_frames(num_frames: int) -> dict[str, float]:
   from moozi.envs.vector import make_vector
   from moozi.replay.buffer import ReplayBuffer
 
-  world = make_vector("atari:Breakout", {}, 1, seed=0)
-  step = world.reset()
-  num_actions = world.spec.num_actions
+  env = make_vector("atari:Breakout", {}, 1, seed=0)
+  step = env.reset()
+  num_actions = env.spec.num_actions
   zero, one = np.zeros(1, np.int32), np.ones(1, np.int32)
   probs = np.full((1, num_actions), 1 / num_actions, np.float32)
   sample = StepSample(
@@ -104,14 +104,14 @@ def stored_frames(num_frames: int) -> dict[str, float]:
   segment.is_first[1:] = False
   config = ReplayConfig(capacity=num_frames, sampling="uniform", min_steps_to_learn=1)
   before = resident_bytes()
-  replay = ReplayBuffer(config, TargetsConfig(history_length=4), world.spec, 1, seed=0)
+  replay = ReplayBuffer(config, TargetsConfig(history_length=4), env.spec, 1, seed=0)
   replay.add(segment, 0)
   for _ in range(num_frames // 100 - 1):
     replay.add(going_on, 0)
   assert replay.num_steps == num_frames
-  world.close()
+  env.close()
   return {
-    "frame_bytes": int(np.prod(world.spec.frame_shape)),
+    "frame_bytes": int(np.prod(env.spec.frame_shape)),
     "array_bytes": replay.stats()["replay/mib"] * 2**20 / num_frames,
     "resident_bytes": (resident_bytes() - before) / num_frames,
   }

@@ -5,15 +5,15 @@ from collections.abc import Callable
 from typing import Any
 
 from moozi.actors.calls import Calls
-from moozi.actors.crew import Crew
-from moozi.core.actor_report import REPLAY, SEARCHER, SERVER
+from moozi.actors.pool import ActorPool
+from moozi.core.actor_report import REANALYZE_WORKER, REPLAY, SERVER
 from moozi.core.config import Config
 from moozi.run.events import Event, Reanalyzed
 from moozi.run.pacing import Pacer
 from moozi.run.schedules import Every
 
 
-class Searches:
+class ReanalyzeCalls:
   """Keeps every reanalyze worker busy with bounded work in flight, as far as pacing allows.
 
   Args:
@@ -27,16 +27,16 @@ class Searches:
 
   def __init__(
     self,
-    crew: Crew,
+    pool: ActorPool,
     calls: Calls,
     config: Config,
     pacer: Pacer,
     counters: Callable[[], dict[str, Any]],
     learner_steps: int,
   ) -> None:
-    self._crew, self._calls, self._pacer, self._counters = crew, calls, pacer, counters
+    self._pool, self._calls, self._pacer, self._counters = pool, calls, pacer, counters
     self._most = config.reanalyze.calls_in_flight
-    self._in_flight = dict.fromkeys(crew.searchers, 0)
+    self._in_flight = dict.fromkeys(pool.reanalyze_workers, 0)
     self._period = config.learner.target_update_period
     self._copies = Every(self._period, start=learner_steps)
     # Parameters, the learner step of the copy, and which publication of them it is.
@@ -63,20 +63,20 @@ class Searches:
 
   def publish(self) -> None:
     """Takes the target network's parameters as one object, however many workers will read it."""
-    if self._crew.searchers:
-      reference = self._crew.server.target_parameters.remote()
+    if self._pool.reanalyze_workers:
+      reference = self._pool.server.target_parameters.remote()
       self._calls.expect(reference, SERVER, lambda value: self._on_published(reference, value[2]))
 
   def _ask(self, index: int, parameters: Any, version: int, publication: int) -> None:
     self._pacer.ask_reanalyze()
     self._in_flight[index] += 1
-    replay = self._crew.replay
+    replay = self._pool.replay
     positions = replay.positions.remote(version)
-    worker = self._crew.searchers[index]
+    worker = self._pool.reanalyze_workers[index]
     searched, told = worker.run.options(num_returns=2).remote(parameters, publication, positions)
     self._calls.expect(
       told,
-      f"{SEARCHER}_{index}",
+      f"{REANALYZE_WORKER}_{index}",
       functools.partial(self._on_searched, index, searched, replay),
       lambda _: self._on_lost(index),
     )
@@ -90,7 +90,7 @@ class Searches:
   ) -> list[Event]:
     num_positions, metrics = told
     self._in_flight[index] -= 1
-    if replay is self._crew.replay:
+    if replay is self._pool.replay:
       # In a replay that was made anew meanwhile the same slots and numbers may be other steps.
       self._calls.expect(replay.write_back.remote(searched), REPLAY)
     self._pacer.done_reanalyze(num_positions)

@@ -1,4 +1,6 @@
-"""A world of each library that steps in Python, trained on in one process; each world made is closed."""
+"""An environment of each library that steps in Python, trained on in one process; each environment made is
+closed.
+"""
 
 import jax
 import numpy as np
@@ -22,8 +24,8 @@ SHORT = ("evaluation.max_random_starts=0", "evaluation.max_episode_steps=12", "m
 
 @pytest.fixture
 def watched():
-  """No world is open before; how many there are afterwards is the test's business."""
-  Watched.open_worlds.clear()
+  """No environment is open before; how many there are afterwards is the test's business."""
+  Watched.open_envs.clear()
   Watched.num_made = 0
   return Watched
 
@@ -40,12 +42,12 @@ def watched():
 def test_a_run_learns_and_is_evaluated(world, package, watched):
   pytest.importorskip(package)
   config = load_config(None, [*TINY, *SHORT, f"env.name={world}", "evaluation.period_env_steps=64"])
-  spec = build.world_spec(config)
+  spec = build.env_spec(config)
   num_tried = watched.num_made
   events, num_open = [], set()
   for event in loop.run(config, spec):
     events.append(event)
-    num_open.add(len(watched.open_worlds))
+    num_open.add(len(watched.open_envs))
   assert isinstance(events[-1], Finished)
   assert events[-1].learner_steps > 0
   losses = [event.metrics["loss/total"] for event in events if isinstance(event, Updated)]
@@ -56,7 +58,7 @@ def test_a_run_learns_and_is_evaluated(world, package, watched):
   assert [len(result.returns) for result in results] == [4, 4, 5]
   assert (results[-1].lengths > 0).all()
   assert (results[-1].seats is None) == (spec.num_players == 1)
-  assert not watched.open_worlds
+  assert not watched.open_envs
   if world == "tests.envs.suites.user_fakes:Watched":
     # While it runs, those that are acted in are open and no others: each evaluation closes its own.
     assert num_open == {config.workers.num_envs}
@@ -64,52 +66,52 @@ def test_a_run_learns_and_is_evaluated(world, package, watched):
     assert (num_tried, watched.num_made) == (1, 1 + config.workers.num_envs + num_tested)
 
 
-def test_the_worlds_of_a_run_that_fails_or_is_left_are_closed(watched):
+def test_the_envs_of_a_run_that_fails_or_is_left_are_closed(watched):
   config = load_config(None, [*TINY, *SHORT, WATCHED, "env.kwargs.fails_at=7"])
-  events = loop.run(config, build.world_spec(config.model_copy(update={"env": plain(config)})))
+  events = loop.run(config, build.env_spec(config.model_copy(update={"env": plain(config)})))
   with pytest.raises(UserError, match="reward=None"):
     list(events)
   assert watched.num_made > 1
-  assert not watched.open_worlds
+  assert not watched.open_envs
   config = config.model_copy(update={"env": plain(config)})
-  events = loop.run(config, build.world_spec(config))
+  events = loop.run(config, build.env_spec(config))
   next(events)
-  assert watched.open_worlds
+  assert watched.open_envs
   events.close()
-  assert not watched.open_worlds
+  assert not watched.open_envs
 
 
 def plain(config):
   return config.env.model_copy(update={"kwargs": {}})
 
 
-def test_the_worlds_of_an_evaluation_that_is_stopped_are_closed(watched):
+def test_the_envs_of_an_evaluation_that_is_stopped_are_closed(watched):
   config = load_config(None, [*TINY, *SHORT, WATCHED])
-  evaluator = build.build_evaluator(config, build.world_spec(config))
+  evaluator = build.build_evaluator(config, build.env_spec(config))
   assert evaluator.run({}, {}, num_episodes=4, should_stop=lambda: True) is None
   assert watched.num_made == 1 + config.evaluation.num_envs
-  assert not watched.open_worlds
+  assert not watched.open_envs
 
 
-def test_the_worlds_of_random_play_are_closed(watched):
+def test_the_envs_of_random_play_are_closed(watched):
   config = load_config(None, [*TINY, *SHORT, WATCHED])
   assert len(random_returns(config, num_episodes=3)) == 3
   assert watched.num_made == 1
-  assert not watched.open_worlds
+  assert not watched.open_envs
 
 
-def test_the_world_that_an_opponent_is_asked_of_is_closed(watched):
+def test_the_env_that_an_opponent_is_asked_of_is_closed(watched):
   config = load_config(None, [*TINY, WATCHED, "env.kwargs.num_players=2", "evaluation.opponent=mcts"])
-  spec = build.world_spec(config)
+  spec = build.env_spec(config)
   with pytest.raises(UserError, match=r"evaluation\.opponent=mcts: .* has no such rival"):
     check_opponent(config, spec)
   assert watched.num_made == 2
-  assert not watched.open_worlds
+  assert not watched.open_envs
 
 
-def test_the_worlds_of_a_ppo_run_are_closed(watched):
+def test_the_envs_of_a_ppo_run_are_closed(watched):
   config = load_config(None, [*TINY_PPO, *SHORT, WATCHED])
-  events = list(ppo_run.run(config, build.world_spec(config)))
+  events = list(ppo_run.run(config, build.env_spec(config)))
   assert isinstance(events[-1], Finished)
   assert watched.num_made == 1 + config.ppo.num_envs + config.evaluation.num_envs
-  assert not watched.open_worlds
+  assert not watched.open_envs

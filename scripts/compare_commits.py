@@ -1,0 +1,104 @@
+"""Compares two commits by the bit: the same short runs with `runtime=local`, and their final states.
+
+    python scripts/compare_commits.py BEFORE AFTER [--only catch,ppo]
+
+Both commits run on this machine, one after the other, with this Python's packages. No digest is committed:
+another processor gives other bits. Exits with 1 where a state differs.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import safetensors.numpy
+
+ROOT = Path(__file__).resolve().parent.parent
+COMMON = (
+  "runtime=local",
+  "seed=1",
+  "max_wall_s=null",
+  "evaluation.episodes=4",
+  "evaluation.final_episodes=4",
+  "evaluation.period_env_steps=1000000000",
+  "logging.progress=none",
+)
+SMALL = (
+  "replay.min_steps_to_learn=1000",
+  "learner.batch_size=64",
+  "planners.train.num_simulations=8",
+  "planners.test.num_simulations=4",
+)
+# Each: a configuration, and overrides that end it after some dozens of updates or more.
+RUNS = {
+  "catch": ("config/tiny/catch.yaml", ("max_env_steps=6000",)),
+  "breakout": ("config/minatar/breakout.yaml", ("max_env_steps=6000", *SMALL)),
+  "breakout_defaults": (
+    "config/minatar/breakout.yaml",
+    ("max_env_steps=5000", *SMALL, "replay.sampling=rank", "learner.consistency_coef=1"),
+  ),
+  "tic_tac_toe": ("config/boards/tic_tac_toe.yaml", ("max_env_steps=8000", *SMALL)),
+  "reanalyze": (
+    "config/tiny/catch.yaml",
+    ("max_env_steps=4000", "reanalyze.ratio=0.5", "reanalyze.batch_size=64"),
+  ),
+  "ppo": ("config/ppo/minatar/breakout.yaml", ("max_env_steps=40000",)),
+}
+
+
+def main() -> int:
+  """Prints one line a run; returns the number of runs that differ, at most 1."""
+  parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+  parser.add_argument("before", help="a commit")
+  parser.add_argument("after", help="a commit")
+  parser.add_argument("--only", help=f"runs, comma-separated: {', '.join(RUNS)}")
+  arguments = parser.parse_args()
+  names = arguments.only.split(",") if arguments.only else list(RUNS)
+  if unknown := set(names) - RUNS.keys():
+    parser.error(f"--only={arguments.only}: unknown run {min(unknown)!r}; allowed are {', '.join(RUNS)}")
+  with tempfile.TemporaryDirectory() as scratch:
+    trees = {}
+    for side, commit in (("before", arguments.before), ("after", arguments.after)):
+      trees[side] = Path(scratch) / side
+      _git("worktree", "add", "--detach", str(trees[side]), commit)
+    try:
+      differing = [name for name in names if not _compare(name, trees, Path(scratch))]
+    finally:
+      for tree in trees.values():
+        _git("worktree", "remove", "--force", str(tree))
+  return 1 if differing else 0
+
+
+def _compare(name: str, trees: dict[str, Path], scratch: Path) -> bool:
+  states = [_final_state(name, side, tree, scratch / "runs") for side, tree in trees.items()]
+  before, after = states
+  where = sorted(key for key in before.keys() | after.keys() if not _same(before.get(key), after.get(key)))
+  print(f"{name}: {len(before)} arrays, " + (f"{len(where)} differ, first {where[0]}" if where else "equal"))
+  return not where
+
+
+def _same(a: np.ndarray | None, b: np.ndarray | None) -> bool:
+  return a is not None and b is not None and a.dtype == b.dtype and a.tobytes() == b.tobytes()
+
+
+def _final_state(name: str, side: str, tree: Path, runs: Path) -> dict[str, np.ndarray]:
+  config, overrides = RUNS[name]
+  place = (f"run.dir={runs}", f"run.name={name}_{side}")
+  command = [sys.executable, "-m", "moozi.cli", "train", config, *COMMON, *overrides, *place]
+  environment = os.environ | {"PYTHONPATH": str(tree), "JAX_PLATFORMS": "cpu"}
+  done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=False)
+  if done.returncode:
+    raise SystemExit(f"{name} {side}: status {done.returncode}: {done.stderr.strip()[-500:]}")
+  checkpoints = (runs / f"{name}_{side}" / "checkpoints").glob("step_*/arrays.safetensors")
+  return safetensors.numpy.load_file(max(checkpoints))
+
+
+def _git(*arguments: str) -> None:
+  subprocess.run(["git", "-C", str(ROOT), *arguments], check=True, capture_output=True)
+
+
+if __name__ == "__main__":
+  sys.exit(main())

@@ -71,17 +71,17 @@ def acted(world, search):
 )
 def test_both_ways_say_what_acting_said(world, search):
   _, replay, reanalyzer = acted(world, search)
-  slot = replay._roots.choose(1000, "oldest", 1)
-  terminal = replay._storage.arrays["is_last"] & ~replay._storage.arrays["is_truncated"]
+  slot = replay.reanalyze_queue.choose(1000, "oldest", 1)
+  terminal = replay.storage.arrays["is_last"] & ~replay.storage.arrays["is_truncated"]
   assert len(slot) == replay.num_steps - terminal.sum()
-  gathered = reanalyzer.search_roots(replay._roots.gather(slot))
+  gathered = reanalyzer.search_roots(replay.reanalyze_queue.gather(slot))
   # Not all at once, so that some spans begin in the middle of an episode and some positions are passed by.
   some = slot[np.arange(len(slot)) % 7 > 3]
-  replayed = reanalyzer.search_spans(replay._roots.spans(some))
-  arrays = replay._storage.arrays
+  replayed = reanalyzer.search_spans(replay.reanalyze_queue.spans(some))
+  arrays = replay.storage.arrays
   for searched, at in ((gathered, slot), (replayed, some)):
     np.testing.assert_array_equal(searched.slot, at)
-    np.testing.assert_array_equal(searched.sequence, replay._storage.sequence[at])
+    np.testing.assert_array_equal(searched.sequence, replay.storage.sequence[at])
     np.testing.assert_allclose(searched.root_value, arrays["root_value"][at], rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(searched.action_probs, arrays["action_probs"][at], rtol=1e-4, atol=1e-5)
   # A network that told nothing apart would pass the above.
@@ -91,7 +91,7 @@ def test_both_ways_say_what_acting_said(world, search):
 def test_the_history_counts():
   """Positions with their histories taken away are searched to another end."""
   _, replay, reanalyzer = acted("corridor", "gumbel")
-  roots = replay._roots.gather(replay._roots.choose(1000, "oldest", 1))
+  roots = replay.reanalyze_queue.gather(replay.reanalyze_queue.choose(1000, "oldest", 1))
   blank = map_fields(lambda x: x, roots)
   blank.frames[:, :-1] = 0
   blank.history_actions[:] = 0
@@ -104,14 +104,14 @@ def test_a_run_of_the_worker_goes_back_into_replay(way):
   config, replay, reanalyzer = acted("corridor", "gumbel")
   params, net_state, _ = build.build_learner(config, build.env_spec(config)).parameters()
   reanalyzer.set_parameters(shaken(params, 5), net_state, 40)
-  settings = config.reanalyze.model_copy(update={"way": way, "batch_size": 31})
+  settings = config.reanalyze.model_copy(update={"mode": way, "batch_size": 31})
   searched, metrics = reanalyzer.run(replay.positions(settings, 40))
   assert len(searched.slot) == 31
   assert metrics["reanalyze/renewed_age_updates"] == 40
   assert metrics["reanalyze/value_change_abs"] > 0
   assert 0 < metrics["reanalyze/policy_divergence"] < np.log(2)
   assert replay.write_back(**fields_of(searched)) == 31
-  arrays = replay._storage.arrays
+  arrays = replay.storage.arrays
   np.testing.assert_array_equal(arrays["root_value"][searched.slot], searched.root_value)
   assert (arrays["searched_version"] == 40).sum() == 31
   replay.check_valid()
@@ -122,12 +122,12 @@ def test_nothing_to_search_is_refused(way):
   config, _, reanalyzer = acted("catch", "gumbel")
   empty = build.build_replay(config, build.env_spec(config))
   with pytest.raises(RunError, match="no position to search"):
-    reanalyzer.run(empty.positions(config.reanalyze.model_copy(update={"way": way}), 0))
+    reanalyzer.run(empty.positions(config.reanalyze.model_copy(update={"mode": way}), 0))
 
 
 def test_other_parameters_of_the_same_version_are_taken_after_a_drop():
   config, replay, reanalyzer = acted("corridor", "gumbel")
-  roots = replay._roots.gather(replay._roots.choose(12, "oldest", 1))
+  roots = replay.reanalyze_queue.gather(replay.reanalyze_queue.choose(12, "oldest", 1))
   params, net_state, _ = build.build_learner(config, build.env_spec(config)).parameters()
   before = reanalyzer.search_roots(roots).root_value
   reanalyzer.set_parameters(shaken(params, 5), net_state, reanalyzer.version)

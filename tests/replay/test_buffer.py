@@ -100,7 +100,7 @@ class TestEligibility:
 
   def test_counts(self):
     buffer, _, _ = filled_buffer(length=60)
-    assert (buffer.num_steps, buffer.num_added) == (80, 120)
+    assert (buffer.num_steps, buffer.num_added, buffer.num_eligible) == (80, 120, 2 * 33)
     assert buffer.stored_range(1) == (20, 60)
 
 
@@ -230,9 +230,10 @@ class TestStorage:
     lanes = random_lanes(0, 2, 12, spec, end_probability=0.0)
     again = random_lanes(1, 2, 20, spec, end_probability=0.0)
     buffer = make_buffer(spec)
-    assert buffer.add(segment_of(lanes, 0, 12, spec), 0).num_cut == 0
-    stats = buffer.add(segment_of(again, 0, 20, spec), 0)
-    assert stats.num_cut == 2
+    buffer.add(segment_of(lanes, 0, 12, spec), 0)
+    assert buffer.stats()["replay/cut"] == 0
+    buffer.add(segment_of(again, 0, 20, spec), 0)
+    assert buffer.stats()["replay/cut"] == 2
     buffer.check_valid()
     joined = []
     for old, new in zip(lanes, again, strict=True):
@@ -251,18 +252,9 @@ class TestStorage:
     lanes[0][-1].is_last, lanes[0][-1].action = True, 0
     buffer = make_buffer(spec, lanes=1)
     buffer.add(segment_of(lanes, 0, 6, spec), 0)
-    assert buffer.add(segment_of(random_lanes(1, 1, 6, spec), 0, 6, spec), 0).num_cut == 0
+    buffer.add(segment_of(random_lanes(1, 1, 6, spec), 0, 6, spec), 0)
+    assert buffer.stats()["replay/cut"] == 0
     assert not buffer.trajectory(0, 5, 6).is_truncated[0]
-
-  def test_add_says_what_it_did(self):
-    spec = make_spec()
-    lanes = random_lanes(5, 2, 20, spec, end_probability=0.3)
-    last = [s for lane in lanes for s in lane if s.is_last]
-    stats = make_buffer(spec).add(segment_of(lanes, 0, 20, spec), 0)
-    assert stats.num_steps == 40
-    assert stats.num_truncated == sum(s.is_truncated for s in last) > 0
-    assert stats.num_terminal == len(last) - stats.num_truncated > 0
-    assert stats.num_newly_eligible == 2 * 15
 
 
 class TestBadInput:

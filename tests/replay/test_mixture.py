@@ -90,7 +90,7 @@ def test_priorities_and_searches_go_back_to_their_part():
   slot = targets.slot[0]
   for place, value in zip(slot, delta[0], strict=True):
     part, at = (replay._stored, place - 100) if place >= 100 else (replay.acted, place)
-    assert part._delta[at] in delta[0][slot == place]
+    assert part.storage.delta[at] in delta[0][slot == place]
     assert value >= 10
   roots = replay.positions(config_of(0.5).reanalyze, 5)
   assert isinstance(roots, SearchRoots)
@@ -111,7 +111,7 @@ def test_priorities_and_searches_go_back_to_their_part():
 
 def test_spans_of_both_parts():
   replay = mixed(0.25)
-  spans = replay.positions(config_of(0.25).reanalyze.model_copy(update={"way": "replayed"}), 5)
+  spans = replay.positions(config_of(0.25).reanalyze.model_copy(update={"mode": "replayed"}), 5)
   slots = np.concatenate([span.slot for span in spans])
   assert (slots >= 100).sum() == 2
   assert len(slots) == 8

@@ -29,7 +29,7 @@ def is_terminal(step) -> bool:
 
 def places(buffer, slot) -> list[tuple[int, int]]:
   lane = slot // buffer.lane_capacity
-  return list(zip(lane.tolist(), buffer._storage.sequence[slot].tolist(), strict=True))
+  return list(zip(lane.tolist(), buffer.storage.sequence[slot].tolist(), strict=True))
 
 
 def searchable(steps, first=0) -> list[tuple[int, int]]:
@@ -48,42 +48,42 @@ def test_the_oldest_search_comes_first_and_none_twice(calls, monkeypatch):
   due = searchable(steps)
   seen = []
   while len(seen) < len(due):
-    now = places(buffer, buffer._roots.choose(min(7, len(due) - len(seen)), "oldest", 100))
+    now = places(buffer, buffer.reanalyze_queue.choose(min(7, len(due) - len(seen)), "oldest", 100))
     assert now == sorted(now)
     seen += now
     ages = [i // 5 for _, i in seen]
     assert max(ages) <= min([i // 5 for p in due if p not in seen for i in p[1:]], default=99)
   # All asked for: they begin again, with those that came first.
   assert sorted(seen) == due
-  again = places(buffer, buffer._roots.choose(len(due), "oldest", 101))
+  again = places(buffer, buffer.reanalyze_queue.choose(len(due), "oldest", 101))
   assert sorted(again) == due
 
 
 def test_asking_is_forgotten_when_the_slot_is_written_anew():
   buffer, steps = buffer_with_versions(length=40, lane_capacity=20)
-  kept = buffer._roots.choose(1000, "oldest", 100)
+  kept = buffer.reanalyze_queue.choose(1000, "oldest", 100)
   # A lane keeps 20 of its 40 steps; the two oldest have lost a part of their history.
   assert places(buffer, kept) == searchable(steps, first=22)
   more = random_lanes(2, 2, 45, make_spec(), 0.0)
   segment = segment_of(more, 40, 45, make_spec())
   version = np.full((5, 2), 7, np.int32)
   buffer.add(replace(segment, searched_version=version), 0)
-  fresh = places(buffer, buffer._roots.choose(10, "oldest", 100))
+  fresh = places(buffer, buffer.reanalyze_queue.choose(10, "oldest", 100))
   assert fresh == [(lane, i) for lane in (0, 1) for i in range(40, 45)]
 
 
 def test_the_largest_priority_comes_first_among_those_not_yet_searched():
   buffer, _ = buffer_with_versions(sampling="proportional")
-  delta, version = buffer._delta, buffer._storage.arrays["searched_version"]
-  everything, searched = buffer._roots._candidates()
+  delta, version = buffer.storage.delta, buffer.storage.arrays["searched_version"]
+  everything, searched = buffer.reanalyze_queue._candidates()
   due = everything[searched < 4]
-  chosen = buffer._roots.choose(9, "priority", 4)
+  chosen = buffer.reanalyze_queue.choose(9, "priority", 4)
   assert (version[chosen] < 4).all()
   assert np.sort(delta[chosen])[0] >= np.sort(delta[np.setdiff1d(due, chosen)])[-1]
-  rest = buffer._roots.choose(len(due) - 9, "priority", 4)
+  rest = buffer.reanalyze_queue.choose(len(due) - 9, "priority", 4)
   assert not np.intersect1d(chosen, rest).size
   # Where all that are due are under way, those searched longest ago come next.
-  over = buffer._roots.choose(3, "priority", 4)
+  over = buffer.reanalyze_queue.choose(3, "priority", 4)
   assert (np.sort(np.concatenate([chosen, rest])) == np.sort(due)).all()
   assert set(over) <= set(everything)
 
@@ -94,7 +94,7 @@ def test_a_step_has_no_priority_of_the_one_that_lay_in_its_slot_before():
   buffer = make_buffer(spec, lane_capacity=20, sampling="proportional")
   buffer.add(segment_of(steps, 0, 20, spec), 0)
   first, stop = buffer.storage.eligible_range()
-  old = buffer.storage.span_slots(np.arange(2), first, stop)
+  old = buffer.storage.range_slots(np.arange(2), first, stop)
   buffer.update_priorities(old, buffer.storage.sequence[old], np.full(len(old), 1000.0))
   buffer.add(segment_of(steps, 20, 30, spec), 0)
   version = buffer.storage.arrays["searched_version"]
@@ -102,15 +102,15 @@ def test_a_step_has_no_priority_of_the_one_that_lay_in_its_slot_before():
   # The ten oldest of each lane are gone; of the ten new ones the last K + n wait.
   _, stop = buffer.storage.eligible_range()
   assert stop.tolist() == [25, 25]
-  waiting = buffer.storage.span_slots(np.arange(2), stop, np.full(2, 30))
-  assert (buffer._delta[waiting] == 0).all()
-  due = places(buffer, buffer._roots.choose(1000, "priority", 4))
+  waiting = buffer.storage.range_slots(np.arange(2), stop, np.full(2, 30))
+  assert (buffer.storage.delta[waiting] == 0).all()
+  due = places(buffer, buffer.reanalyze_queue.choose(1000, "priority", 4))
   assert len(due) == 2 * 18
   for count in (6, 16):
     other = make_buffer(spec, lane_capacity=20, sampling="proportional")
     other.set_state(buffer.get_state())
-    other._roots._pool_for = (-1, -1)
-    chosen = other._roots.choose(count, "priority", 4)
+    other.reanalyze_queue._pool_for = (-1, -1)
+    chosen = other.reanalyze_queue.choose(count, "priority", 4)
     assert not np.isin(chosen, waiting).any()
   buffer.check_valid()
 
@@ -121,41 +121,41 @@ def test_what_is_stored_anew_meanwhile_is_not_taken_from_what_was_chosen_before(
   buffer = make_buffer(spec, lane_capacity=20)
   for first in range(0, 20, 5):
     buffer.add(segment_of(steps, first, first + 5, spec), 0)
-  buffer._roots.choose(4, "oldest", 100)
+  buffer.reanalyze_queue.choose(4, "oldest", 100)
   for first in range(20, 40, 5):
     buffer.add(segment_of(steps, first, first + 5, spec), 0)
-  now = places(buffer, buffer._roots.choose(1000, "oldest", 101))
+  now = places(buffer, buffer.reanalyze_queue.choose(1000, "oldest", 101))
   assert now == [(lane, i) for lane in (0, 1) for i in range(22, 40)]
 
 
 @pytest.mark.parametrize("order", ["oldest", "priority"])
 def test_a_buffer_that_is_taken_up_chooses_what_the_other_would(order):
   buffer, _ = buffer_with_versions()
-  buffer._roots.choose(5, order, 4)
+  buffer.reanalyze_queue.choose(5, order, 4)
   other = make_buffer(make_spec())
   other.set_state(buffer.get_state())
   # Newer ones with the same version would come between, were the choice made anew.
   for b in (buffer, other):
-    b._storage.arrays["searched_version"][b._storage.sequence == 29] = 0
+    b.storage.arrays["searched_version"][b.storage.sequence == 29] = 0
   for _ in range(3):
-    slots = [b._roots.choose(5, order, 4) for b in (buffer, other)]
+    slots = [b.reanalyze_queue.choose(5, order, 4) for b in (buffer, other)]
     np.testing.assert_array_equal(*slots)
   fresh = make_buffer(make_spec())
   fresh.set_state({name: x for name, x in buffer.get_state().items() if not name.startswith("roots/")})
-  assert len(fresh._roots.choose(5, order, 4)) == 5
+  assert len(fresh.reanalyze_queue.choose(5, order, 4)) == 5
 
 
 def test_a_buffer_with_few_positions_gives_each_once():
   buffer, steps = buffer_with_versions(length=5)
   due = searchable(steps)
-  assert len(buffer._roots.choose(3, "oldest", 9)) == 3
-  now = places(buffer, buffer._roots.choose(100, "oldest", 9))
+  assert len(buffer.reanalyze_queue.choose(3, "oldest", 9)) == 3
+  now = places(buffer, buffer.reanalyze_queue.choose(100, "oldest", 9))
   assert len(now) == len(set(now)) == len(due)
 
 
 def test_an_unknown_order_is_refused():
   with pytest.raises(ValueError, match="order='newest'"):
-    buffer_with_versions()[0]._roots.choose(1, "newest", 0)
+    buffer_with_versions()[0].reanalyze_queue.choose(1, "newest", 0)
 
 
 @pytest.mark.parametrize("frame_dtype", ["bool", "uint8", "float32"])
@@ -184,8 +184,8 @@ def test_gathered_histories_are_those_of_the_oracle(frame_dtype, history_length)
 
 def test_spans_hold_the_positions_and_what_their_histories_need():
   buffer, steps = buffer_with_versions(length=60, lane_capacity=40, history_length=3)
-  slot = buffer._roots.choose(17, "oldest", 9)
-  spans = buffer._roots.spans(slot)
+  slot = buffer.reanalyze_queue.choose(17, "oldest", 9)
+  spans = buffer.reanalyze_queue.spans(slot)
   assert all(isinstance(span, RootSpan) for span in spans)
   found = []
   whole = segment_of(steps, 0, 60, make_spec())

@@ -92,8 +92,8 @@ def test_a_young_buffer_saves_only_what_it_holds():
 @pytest.mark.parametrize(
   ("options", "message"),
   [
-    ({"lane_capacity": 50}, "lane_capacity is 40: this buffer's is 50"),
-    ({"sampling": "rank"}, "sampling is 0: this buffer's is 2"),
+    ({"lane_capacity": 50}, "lane_capacity is 40: must be 50"),
+    ({"sampling": "rank"}, "sampling is 0: must be 2"),
     ({"lanes": 3}, "has shape"),
     ({"spec": make_spec("uint8")}, "frame has shape"),
   ],
@@ -154,8 +154,8 @@ class TestCheckValid:
       ("uniform", "delta", lambda x: x * np.nan, "delta"),
       ("proportional", "sampler__weights", np.zeros_like, "sum tree"),
       ("proportional", "sampler__weights", np.ones_like, "sum tree"),
-      ("rank", "sampler__rank_of", lambda x: np.arange(len(x)), "rank table: a rank lies"),
-      ("rank", "sampler__numbers", lambda x: x - 1, "rank table: a rank lies"),
+      ("rank", "sampler__rank_of", lambda x: np.arange(len(x)), "rank table: a step with a rank"),
+      ("rank", "sampler__numbers", lambda x: x - 1, "rank table: a step with a rank"),
       ("rank", "sampler__mass", lambda x: x + 1, "rank table: the mass"),
     ],
   )

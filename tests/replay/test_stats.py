@@ -12,13 +12,13 @@ def test_a_samplers_probability_is_that_of_its_draws(sampling):
   # The draw first: ranks are sorted in it.
   slot, probability, _ = buffer._sampler.draw(np.random.default_rng(0), 4, 16)
   np.testing.assert_allclose(buffer._sampler.probability(slot), probability)
-  everything = buffer._storage.eligible_slots()
+  everything = buffer.storage.eligible_slots()
   assert buffer._sampler.probability(everything).sum() == pytest.approx(1.0)
 
 
 def test_what_waits_for_its_rank_is_not_drawn():
   buffer, _, _ = filled_buffer(sampling="rank")
-  assert buffer._sampler.probability(buffer._storage.eligible_slots()).tolist() == [0.0] * buffer.num_eligible
+  assert buffer._sampler.probability(buffer.storage.eligible_slots()).tolist() == [0.0] * buffer.num_eligible
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from moozi.core.config import TargetsConfig
 from moozi.core.errors import SegmentError
 from moozi.core.pytree import fields_of, map_fields, replace
-from moozi.replay.validation import check_segment, stretches
+from moozi.replay.validation import check_segment, split_at_gaps
 from tests.replay.replay_lanes import assert_is_oracle, make_buffer, make_spec, random_lanes, segment_of
 
 SPEC = make_spec()
@@ -83,6 +83,19 @@ def test_a_refused_segment_changes_nothing_that_is_stored_and_is_told():
   stats = buffer.stats()
   assert (stats["replay/refused_segments"], stats["replay/lost_steps"]) == (1, 10)
   buffer.check_valid()
+
+
+def test_each_segment_is_checked_once(monkeypatch):
+  checked = []
+  monkeypatch.setattr(
+    "moozi.replay.buffer.check_segment", lambda segment, *_, **__: checked.append(segment.action.shape)
+  )
+  lanes, buffer = random_lanes(0, 2, 3 * LENGTH, SPEC), make_buffer(SPEC)
+  buffer.take(segment_of(lanes, 0, LENGTH, SPEC), 0, 2, 2 * LENGTH)
+  buffer.add(segment_of(lanes, LENGTH, 2 * LENGTH, SPEC), 0)
+  buffer._awaits_first[:] = True
+  buffer.take(segment_of(lanes, 2 * LENGTH, 3 * LENGTH, SPEC), 0, 2, 2 * LENGTH)
+  assert checked == [(LENGTH, 2)] * 3
 
 
 def test_lanes_that_are_not_there_are_an_error_of_ours():
@@ -203,14 +216,14 @@ def test_stored_steps_are_cut_where_a_game_begins_and_none_has_ended():
   lanes = random_lanes(2, 1, 30, SPEC, end_probability=0.3)
   whole = map_fields(lambda x: x[:, 0], segment_of(lanes, 0, 30, SPEC))
   assert whole.is_first[1:].any(), "games that end are no reason to cut"
-  assert len(stretches(whole)) == 1
+  assert len(split_at_gaps(whole)) == 1
   alive = np.flatnonzero(~whole.is_last[:-2] & ~whole.is_first[1:-1])
   cuts = [int(alive[3]) + 1, int(alive[8]) + 1]
   is_first = whole.is_first.copy()
   is_first[cuts] = True
   with pytest.raises(ValueError, match="is_first after a frame that is not is_last"):
     check_segment(map_fields(lambda x: x[:, None], replace(whole, is_first=is_first)), SPEC)
-  parts = stretches(replace(whole, is_first=is_first))
+  parts = split_at_gaps(replace(whole, is_first=is_first))
   assert [len(part.action) for part in parts] == [cuts[0], cuts[1] - cuts[0], 30 - cuts[1]]
   for part in parts:
     check_segment(part, SPEC, num_lanes=1)

@@ -1,6 +1,6 @@
 """Samplers of start slots: uniform, proportional and rank-based, chosen by config. Imports no JAX."""
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -15,6 +15,7 @@ _UNRANKED_SHARE = 0.1
 _REMOVED_SHARE = 0.5
 
 
+@runtime_checkable
 class Sampler(Protocol):
   """Draws eligible slots. ReplayBuffer reports slots that become eligible, stop being so, or change δ."""
 
@@ -161,7 +162,7 @@ class RankSampler:
 
   def _is_due(self) -> bool:
     eligible = self._storage.num_eligible
-    return (
+    return bool(
       self._count == 0
       or self._batches >= self._config.rank_refresh_updates
       or eligible - self._count > _UNRANKED_SHARE * eligible

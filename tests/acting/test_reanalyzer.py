@@ -16,7 +16,6 @@ from moozi.envs.vector import SyncVectorEnvironment
 from moozi.io.config import load_config
 from moozi.run import build, local
 from moozi.run.events import Acted, Finished, Reanalyzed, StateReady, Updated
-from tests.acting.parameters import random_parameters
 from tests.envs.environments import make_lives, make_nim
 from tests.tiny_run import TINY, shaken
 
@@ -53,7 +52,8 @@ def acted(env, search):
     spec = vector.spec
     model = build.build_model(config, spec)
     collector = TrajectoryCollector(model, config, config.planners.train, vector, seed=0)
-  parameters = *random_parameters(config, spec), 0
+  params, net_state, version = build.build_learner(config, spec).parameters()
+  parameters = shaken(params), net_state, version
   collector.set_parameters(*parameters)
   segments = [collector.run(0)[0] for _ in range(5)]
   return spec, segments, parameters, Reanalyzer(build.build_model(config, spec), config, spec, seed=1)

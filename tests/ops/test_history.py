@@ -1,3 +1,5 @@
+"""History stacking and pushing: a slow oracle, NumPy and JAX alike."""
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -5,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from moozi.core.pytree import register_records
 from moozi.core.spec import EnvSpec
 from moozi.ops.history import init_history, normalize_frame, push_action, push_frame, stack_history
 
@@ -90,6 +93,7 @@ def test_pushing_keeps_what_the_learner_would_rebuild(seed, length):
 
 
 def test_pushing_is_the_same_on_jax_and_keeps_dtypes():
+  register_records()
   rng = np.random.default_rng(1)
   state = init_history(2, 3, SPEC)
   jax_state = jax.tree_util.tree_map(jnp.asarray, state)

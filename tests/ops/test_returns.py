@@ -102,4 +102,4 @@ def test_equals_the_oracle(seed, num_players, n_step, width, end_probability):
 def test_refuses_a_window_without_room(n_step, width):
   flags = np.zeros(width, bool)
   with pytest.raises(ValueError, match=f"n_step={n_step}"):
-    n_step_return(np.zeros(width), np.zeros(width), np.zeros(width), flags, flags, n_step, 0.5)
+    n_step_return(np.zeros(width), np.zeros(width), np.zeros(width, int), flags, flags, n_step, 0.5)

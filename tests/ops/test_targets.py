@@ -185,7 +185,7 @@ def test_numpy_and_jitted_jax_agree():
 
 def test_refuses_a_window_of_another_length():
   with pytest.raises(ValueError, match="window of 6 steps"):
-    targets(window(), unroll_steps=4)
+    targets(window(), n_step=3)
 
 
 @pytest.mark.parametrize("xp", [np, jnp])

@@ -3,7 +3,7 @@
 import dataclasses
 
 DUMMY_ACTION = 0
-"""Index 0 of the agent's action space; fills the history before an episode's start and targets after its end."""
+"""Index 0 of the agent's action space: fills the history before an episode and targets after its end."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -47,7 +47,7 @@ def make_policy(
     forced: actions that replace the search's in output and history (another player's moves, random starts);
       -1 where the policy chooses. None means all -1.
 
-  The output follows the rules for ends (docs/architecture.md, "Ends"): on a terminal frame the action is
+  The output follows the rules for ends (docs/rules.md, "Ends"): on a terminal frame the action is
   the dummy, action_probs its one-hot and root_value 0; on a truncated frame the search's value and
   policy stay, and the action, which the environment discards, is the dummy.
   """

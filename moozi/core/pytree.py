@@ -1,11 +1,12 @@
 """`record`: the decorator for frozen, keyword-only dataclasses that are also JAX pytrees.
 
 Records travel between processes, and the replay process must not import JAX. Defining a record therefore
-imports nothing: the class is only listed. `register_records` registers all listed classes with JAX; code that
-starts to use JAX calls it first. See docs/decisions/0001-records-without-jax.md.
+imports nothing: a class defined before JAX is imported is only listed. `register_records` registers the listed
+classes; code that starts to use JAX on records calls it. See docs/decisions/0001-records-without-jax.md.
 """
 
 import dataclasses
+import sys
 from typing import Any, TypeVar, dataclass_transform
 
 import numpy as np
@@ -14,7 +15,6 @@ T = TypeVar("T")
 
 _STATIC = "moozi_static"
 _unregistered: list[type] = []
-_is_jax_used = False
 
 
 def static_field(**kwargs: Any) -> Any:
@@ -26,14 +26,14 @@ def static_field(**kwargs: Any) -> Any:
 def record(cls: type[T]) -> type[T]:
   """Makes `cls` a frozen, keyword-only dataclass and a JAX pytree whose leaves are its fields.
 
-  The class is registered with JAX by the first `register_records` of the process, or at once after it.
+  The class is registered with JAX at once if JAX is imported, else by the next `register_records`.
 
   Shapes on the fields are documentation: they are not checked at run time, since JAX rebuilds records with
   leaves that are no arrays (None, shapes, placeholders).
   """
   out = dataclasses.dataclass(frozen=True, kw_only=True)(cls)
   out.__no_type_check__ = True  # type: ignore[attr-defined]  # jaxtyping's import hook reads it
-  if _is_jax_used:
+  if hasattr(sys.modules.get("jax"), "tree_util"):  # an import in progress lacks it
     _register(out)
   else:
     _unregistered.append(out)
@@ -41,15 +41,15 @@ def record(cls: type[T]) -> type[T]:
 
 
 def register_records() -> None:
-  """Registers all record classes with JAX, those that are defined later too. Imports JAX; idempotent.
+  """Registers with JAX the record classes defined before JAX was imported. Imports JAX; idempotent.
 
   Called where a process starts to use JAX on records: when a `nn.model.Model`, a PPO network or a JAX
-  environment is made, and by `core.flat_state`.
+  environment is made, and by `core.flat_state`. Classes defined later are registered at once.
   """
-  global _is_jax_used
+  import jax  # noqa: F401  # imported even if no class is listed: later classes are registered at once
+
   while _unregistered:
     _register(_unregistered.pop())
-  _is_jax_used = True
 
 
 def _register(cls: type) -> None:

@@ -1,6 +1,7 @@
 """Records: dataclasses that become pytrees when a process starts to use JAX."""
 
 import dataclasses
+import sys
 
 import jax
 import numpy as np
@@ -19,23 +20,20 @@ def make_record(x=1.0, name="a"):
   return Pair(x=x, name=name)
 
 
-@pytest.fixture
-def without_jax(monkeypatch):
-  """The state of a process that has not registered records yet."""
-  monkeypatch.setattr(pytree, "_is_jax_used", False)
-  monkeypatch.setattr(pytree, "_unregistered", [])
-
-
-def test_records_are_registered_on_demand(without_jax):
-  pair = make_record()
+def test_records_defined_before_jax_are_registered_on_demand(monkeypatch):
+  with monkeypatch.context() as without_jax:
+    without_jax.setattr(pytree, "_unregistered", [])
+    without_jax.delitem(sys.modules, "jax")
+    pair = make_record()
+    unregistered = pytree._unregistered
   assert jax.tree_util.tree_leaves(pair) == [pair]
+  monkeypatch.setattr(pytree, "_unregistered", unregistered)
   register_records()
   register_records()
   assert jax.tree_util.tree_leaves(pair) == [1.0]
 
 
-def test_later_records_are_registered_at_once(without_jax):
-  register_records()
+def test_records_defined_after_jax_are_registered_at_once():
   assert jax.tree_util.tree_leaves(make_record()) == [1.0]
 
 

@@ -1,8 +1,8 @@
 """`record`: the decorator for frozen, keyword-only dataclasses that are also JAX pytrees.
 
 Records travel between processes, and the replay process must not import JAX. Defining a record therefore
-imports nothing: a class defined before JAX is imported is only listed. `register_records` registers the listed
-classes; code that starts to use JAX on records calls it. See docs/decisions/0001-records-without-jax.md.
+imports nothing: a class defined before JAX is imported is only listed. `register_records` registers the
+listed classes; code that starts to use JAX on records calls it (docs/decisions/0001-records-without-jax.md).
 """
 
 import dataclasses

@@ -53,7 +53,7 @@ def plan(
   rng_key: Array,
   stacked_history: Float[AnyArray, "B H W Ch"],
   legal_actions_mask: Bool[AnyArray, "B A"],
-  temperature: Float[AnyArray, "*lanes"] | float,
+  temperature: Num[AnyArray, "*lanes"] | float,
   with_tree: bool = False,
 ) -> SearchOutput:
   """One search from each root: root inference, `num_simulations` simulations, an action.

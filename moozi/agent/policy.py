@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, Num
 
 from moozi.agent.planner import SearchOutput, plan
 from moozi.core.config import PlannerConfig, TargetsConfig
@@ -58,7 +58,7 @@ def make_policy(
     history: HistoryState,
     timestep: BatchedTimeStep,
     rng_key: Array,
-    temperature: Float[AnyArray, "*lanes"] | float,
+    temperature: Num[AnyArray, "*lanes"] | float,
     forced: Int[AnyArray, "B"] | None = None,
   ) -> tuple[HistoryState, SearchOutput]:
     history, stacked = observe(history, timestep, spec)

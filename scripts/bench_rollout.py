@@ -28,8 +28,8 @@ import numpy as np
 
 from moozi.acting.collector import TrajectoryCollector
 from moozi.acting.rollout import RolloutCollector
-from moozi.agent.planner import PlannerOutput
-from moozi.agent.policy import see
+from moozi.agent.planner import SearchOutput
+from moozi.agent.policy import observe
 from moozi.core.config import Config
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
 from moozi.envs import registry
@@ -46,13 +46,13 @@ def make_prior_policy(model: Model, spec: EnvSpec) -> Any:
   """A policy of the same form as `agent.policy.make_policy`'s that draws from the prior without a search."""
 
   def policy(params: Any, net_state: Any, history: Any, timestep: Any, rng_key: Any, temperature: Any) -> Any:
-    history, stacked = see(history, timestep, spec)
+    history, stacked = observe(history, timestep, spec)
     output, _ = model.root_inference(params, net_state, stacked, False)
     legal = jnp.asarray(timestep.legal_actions_mask)
     probs = jax.nn.softmax(output.policy_logits, where=legal)
     action = jax.random.categorical(rng_key, jnp.where(legal, output.policy_logits, -jnp.inf))
     value = model.transform.to_scalar(output.value_logits)
-    chosen = PlannerOutput(
+    chosen = SearchOutput(
       action=jnp.where(timestep.is_last, DUMMY_ACTION, action).astype(jnp.int32),
       action_probs=probs,
       root_value=value,

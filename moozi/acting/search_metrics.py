@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from moozi.agent.planner import PlannerOutput
+from moozi.agent.planner import SearchOutput
 from moozi.core.records import BatchedTimeStep, StepSample
 from moozi.ops.xp import array_namespace
 
 Array = Any
 
 
-def search_metrics(step: BatchedTimeStep | StepSample, output: PlannerOutput) -> dict[str, Array]:
+def search_metrics(step: BatchedTimeStep | StepSample, output: SearchOutput) -> dict[str, Array]:
   """Scalars by name: what the search did to the prior, means over the frames that are not terminal.
 
   All arrays of one vector step of B environments. Entropies and divergence are in nats, values in env units.

@@ -46,7 +46,7 @@ class _Moment:
 
   step: BatchedTimeStep
   picture: np.ndarray | None
-  thought: Any  # PlannerOutput with a SearchTree
+  thought: Any  # SearchOutput with a SearchTree
   hidden_state: np.ndarray
   network_q_values: np.ndarray
   is_agents: bool

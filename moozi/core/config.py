@@ -1,13 +1,15 @@
-"""The configuration of a run: frozen, typed, strict. YAML and overrides are read by `moozi.io.config`.
+"""The configuration of a run: frozen, typed, strict. `moozi.io.config` reads YAML and overrides.
 
-Facts of the environment (shapes, number of actions, players) are not here: they come from the environment's
-spec.
+Facts of the environment (shapes, number of actions, players) come from its spec, not from the configuration.
 """
 
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from moozi.core.planner_config import PlannerConfig as PlannerConfig
+from moozi.core.planner_config import PlannersConfig
+from moozi.core.planner_config import TemperaturePoint as TemperaturePoint
 from moozi.core.ppo_config import PPOConfig
 from moozi.core.reanalyze_config import OfflineConfig, ReanalyzeConfig, TrajectoriesConfig
 from moozi.core.section import (
@@ -23,37 +25,35 @@ from moozi.core.section import (
 
 
 class RunConfig(Section):
-  """Where the run's files go."""
+  """The run's folder."""
 
-  name: str | None = Field(
-    None, description="folder under run.dir; made from the environment and the time when null"
-  )
-  dir: str = Field("runs", description="folder that holds the runs")
+  name: str | None = Field(None, description="folder under run.dir; null: from the environment and the time")
+  dir: str = Field("runs", description="folder of all runs")
 
 
 class EnvConfig(Section):
-  """The environment. `kwargs` are checked by the environment's own bridge."""
+  """The environment. Its bridge validates `kwargs`."""
 
   name: str = Field("minatar:breakout", description="library:game")
   kwargs: dict[str, Any] = Field(default_factory=dict, description="options of the environment's bridge")
 
 
 class NetworkConfig(Section):
-  """Which network; all are behind one `Model` interface."""
+  """The network; all kinds have one interface, `Model`."""
 
   kind: Literal["resnet", "mlp", "conv_latent"] = "conv_latent"
   norm: Literal["layer", "batch", "none"] = "layer"
-  channels: PositiveInt = Field(16, description="convolution channels (resnet, conv_latent)")
+  channels: PositiveInt = Field(16, description="resnet, conv_latent: convolution channels")
   num_representation_blocks: NonNegativeInt = 6
   num_dynamics_blocks: NonNegativeInt = 1
   num_prediction_blocks: NonNegativeInt = 1
-  latent_size: PositiveInt = Field(256, description="hidden state width (mlp, conv_latent)")
+  latent_size: PositiveInt = Field(256, description="mlp, conv_latent: size of the hidden state")
   head_size: PositiveInt = Field(128, description="width of the layer before each head")
   batch_norm_decay: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.99
 
 
 class ScalarTransformConfig(Section):
-  """Support Z of the categorical values and rewards, in transformed units."""
+  """The support Z of categorical values and rewards, in transformed units."""
 
   support_min: int = -30
   support_max: int = 30
@@ -68,71 +68,8 @@ class ScalarTransformConfig(Section):
     return self
 
 
-class TemperaturePoint(Section):
-  """From `env_steps` on, act at `temperature` (piecewise constant)."""
-
-  env_steps: NonNegativeInt
-  temperature: NonNegativeFloat
-
-
-class PlannerConfig(Section):
-  """One search. `temperature` is a number, or a schedule over environment steps."""
-
-  algorithm: Literal["gumbel", "puct"] = "gumbel"
-  num_simulations: PositiveInt = 16
-  max_depth: PositiveInt | None = None
-  max_num_considered_actions: PositiveInt = Field(
-    16, description="gumbel: root actions in sequential halving"
-  )
-  gumbel_scale: NonNegativeFloat = Field(1.0, description="gumbel: 0 is noise-free")
-  gumbel_value_scale: PositiveFloat = 0.1
-  gumbel_maxvisit_init: NonNegativeFloat = 50.0
-  dirichlet_fraction: Probability = Field(0.0, description="puct: share of noise in the root prior")
-  dirichlet_alpha: PositiveFloat = 0.3
-  pb_c_init: NonNegativeFloat = Field(1.25, description="puct: c1")
-  pb_c_base: PositiveFloat = Field(19652.0, description="puct: c2")
-  temperature: NonNegativeFloat | tuple[TemperaturePoint, ...] = 1.0
-  q_range_floor: PositiveFloat = Field(
-    0.1, description="smallest range, in value units, that Q-values are scaled by; mctx has 1e-8"
-  )
-  root_value: Literal["mean", "improved"] = Field(
-    "mean", description="mean: visit average at the root; improved: search policy times completed Q-values"
-  )
-
-  @model_validator(mode="after")
-  def _consistent(self) -> "PlannerConfig":
-    if self.algorithm == "gumbel" and self.dirichlet_fraction > 0:
-      raise ValueError("dirichlet_fraction must be 0 with algorithm=gumbel: it brings its own noise")
-    if isinstance(self.temperature, tuple):
-      if self.algorithm == "gumbel":
-        raise ValueError("temperature: a schedule needs algorithm=puct; gumbel draws by its own noise")
-      steps = [p.env_steps for p in self.temperature]
-      if not steps or steps[0] != 0 or steps != sorted(set(steps)):
-        raise ValueError("temperature: a schedule starts at env_steps 0 and rises")
-    return self
-
-  def noise_free(self, num_simulations: int | None = None) -> "PlannerConfig":
-    """The same search without noise: Dirichlet 0, temperature 0, gumbel_scale 0."""
-    return self.model_copy(
-      update={
-        "dirichlet_fraction": 0.0,
-        "temperature": 0.0,
-        "gumbel_scale": 0.0,
-        "num_simulations": num_simulations or self.num_simulations,
-      }
-    )
-
-
-class PlannersConfig(Section):
-  """Training, testing and reanalyze each have their own search."""
-
-  train: PlannerConfig = PlannerConfig()
-  test: PlannerConfig = PlannerConfig(gumbel_scale=0.0, temperature=0.0)
-  reanalyze: PlannerConfig = Field(PlannerConfig(), description="read by reanalyze workers")
-
-
 class TargetsConfig(Section):
-  """History, unroll and bootstrap lengths. The thesis: L=4, K=5, N=10, discount 0.997."""
+  """Lengths of history L, unroll K and bootstrap n. The thesis: L=4, K=5, n=10, discount 0.997."""
 
   history_length: PositiveInt = 1
   unroll_steps: PositiveInt = 5
@@ -143,29 +80,29 @@ class TargetsConfig(Section):
 class ReplayConfig(Section):
   """The replay buffer."""
 
-  capacity: PositiveInt = Field(1_000_000, description="steps kept, over all lanes")
+  capacity: PositiveInt = Field(1_000_000, description="number of steps kept, over all lanes")
   sampling: Literal["uniform", "proportional", "rank"] = Field(
-    "rank", description="which stored steps are drawn; with reanalyze uniform did better in Space Invaders"
+    "rank", description="how start steps are drawn; with reanalyze, uniform is better in Space Invaders"
   )
-  priority_exponent: NonNegativeFloat = Field(0.6, description="alpha of prioritized sampling")
-  importance_exponent: NonNegativeFloat = Field(1.0, description="beta; the thesis has 1")
-  normalize_importance: bool = Field(False, description="divide the ratios of a batch by their maximum")
-  priority_epsilon: PositiveFloat = Field(1e-3, description="added to delta in proportional sampling")
-  refresh_priorities: bool = Field(True, description="renew delta of a batch after its update")
-  rank_refresh_updates: PositiveInt = Field(200, description="rank: batches drawn between two sorts")
-  min_steps_to_learn: PositiveInt = Field(5_000, description="steps stored before training starts")
+  priority_exponent: NonNegativeFloat = Field(0.6, description="α of prioritized sampling")
+  importance_exponent: NonNegativeFloat = Field(1.0, description="β of the importance ratio; the thesis: 1")
+  normalize_importance: bool = Field(False, description="divide a batch's importance ratios by their maximum")
+  priority_epsilon: PositiveFloat = Field(1e-3, description="proportional: added to δ")
+  refresh_priorities: bool = Field(True, description="replace the δ of a batch after its update")
+  rank_refresh_updates: PositiveInt = Field(200, description="rank: number of batches between two sorts")
+  min_steps_to_learn: PositiveInt = Field(5_000, description="number of steps stored before training starts")
   max_refused_segments: PositiveInt = Field(
-    20, description="the run ends when so many segments of a worker were refused in a row"
+    20, description="maximum consecutive rejected segments of a worker; at this number the run ends"
   )
 
   @property
   def refreshes_priorities(self) -> bool:
-    """Whether an update's δ goes back to replay: asked for, and of use."""
+    """Whether δ is sent to replay after an update: enabled, and used by the sampling."""
     return self.refresh_priorities and self.sampling != "uniform"
 
 
 class LearningRateConfig(Section):
-  """Learning-rate schedule over learner steps; `decay_steps` null means constant after the warm-up."""
+  """The learning rate by learner step: warm-up, then decay over `decay_steps`; null: constant."""
 
   kind: Literal["constant", "cosine", "linear"] = "constant"
   peak: PositiveFloat = 1e-3
@@ -181,31 +118,33 @@ class LearningRateConfig(Section):
 
 
 class LearnerConfig(Section):
-  """Loss, optimizer and update. Loss coefficients are those of the thesis's equation."""
+  """Loss, optimizer and update. The loss coefficients are those of the thesis, 4.3.8."""
 
   batch_size: PositiveInt = 256
-  updates_per_call: PositiveInt = Field(8, description="updates in one call of the parameter server")
+  updates_per_call: PositiveInt = Field(
+    8, description="number of updates in one call of the parameter server"
+  )
   samples_per_step: PositiveFloat = Field(
-    4.0, description="targets consumed per environment step (sample reuse)"
+    4.0, description="sample reuse: targets consumed per environment step"
   )
   optimizer: Literal["adam", "adamw"] = "adamw"
   learning_rate: LearningRateConfig = LearningRateConfig()
-  weight_decay: NonNegativeFloat = Field(1e-4, description="adamw only")
+  weight_decay: NonNegativeFloat = Field(1e-4, description="adamw")
   max_grad_norm: PositiveFloat = 5.0
   value_coef: NonNegativeFloat = 0.25
   reward_coef: NonNegativeFloat = 1.0
   consistency_coef: NonNegativeFloat = 2.0
   l2_coef: NonNegativeFloat = 0.0
-  scale_reward_loss: bool = Field(True, description="divide unrolled reward losses by K; the thesis does not")
+  scale_reward_loss: bool = Field(True, description="divide unrolled reward losses by K; the thesis: false")
   dynamics_gradient_scale: Probability = 0.5
   target_update_period: PositiveInt = Field(
-    500, description="learner steps between copies into target_params, which reanalyze searches with"
+    500, description="learner steps between copies to target_params, which reanalyze searches with"
   )
   consistency_from_target: bool = Field(False, description="encode the consistency target with target_params")
   max_skipped_updates: PositiveInt = Field(
     20,
-    description="when a loss or gradient was not finite so many updates in a row, the run goes back to its "
-    "last checkpoint's parameters; the second time it ends",
+    description="maximum consecutive updates with a non-finite loss or gradient; at this number the run "
+    "rolls back to its last checkpoint's parameters, the second time it ends",
   )
 
 
@@ -213,67 +152,73 @@ class WorkersConfig(Section):
   """Training workers."""
 
   num_workers: PositiveInt = 1
-  num_envs: PositiveInt = Field(64, description="environments in each worker")
-  segment_length: PositiveInt = Field(16, description="vector steps in one call of a worker")
+  num_envs: PositiveInt = Field(64, description="number of environments in each worker")
+  segment_length: PositiveInt = Field(16, description="number of vector steps in one call of a worker")
   rollout: Literal["auto", "scan", "step"] = Field(
     "auto",
-    description="scan: one compiled rollout, for environments written in JAX; step: environment and search "
-    "in turn, "
-    "which is all that ppo does",
+    description="scan: one compiled rollout (environments written in JAX; not with ppo); step: environment "
+    "and search alternate; auto: scan where possible",
   )
   max_random_starts: NonNegativeInt = Field(
     0,
-    description="games begin with k random legal actions that nobody learns from, k drawn uniformly from 0 "
-    "to this: positions that good play avoids, which a rival may not; not with rollout=scan",
+    description="start training episodes with k ~ U{0 … this} random legal actions, not trained on, to learn "
+    "from positions that good play avoids; not with rollout=scan",
   )
   max_env_faults: PositiveInt = Field(
     10,
-    description="an environment that raises or hangs is made anew; the run ends at so many faults of one in "
-    "a row, that is without an episode of it that came to its end in between",
+    description="an environment that raises or hangs is restarted; maximum faults of one environment without "
+    "a finished episode in between, at this number the run ends",
   )
   env_timeout_s: PositiveFloat | None = Field(
-    60.0, description="an environment that takes longer over a step or reset has hung; null waits for ever"
+    60.0, description="time limit of a step or reset, after which the environment counts as hung; null: none"
   )
   resources: ActorResources = ActorResources(num_cpus=0.5, niceness=5)
 
 
 class EvaluationConfig(Section):
-  """The testing worker: noise-free, fixed seeds, k random legal actions first (docs/architecture.md)."""
+  """The testing worker: noise-free, fixed seeds, k random legal actions first."""
 
   period_env_steps: PositiveInt = 200_000
   episodes: PositiveInt = 10
-  num_envs: PositiveInt = Field(10, description="episodes played side by side")
-  max_random_starts: NonNegativeInt = Field(8, description="k is drawn uniformly from 0 to this")
+  num_envs: PositiveInt = Field(10, description="number of episodes played in parallel")
+  max_random_starts: NonNegativeInt = Field(8, description="k ~ U{0 … this}")
   seed: Seed = 20_000_003
-  noise_free: bool = Field(True, description="false plays with planners.test as it stands (the thesis)")
+  noise_free: bool = Field(True, description="false: planners.test unchanged, as in the thesis")
   max_episode_steps: PositiveInt = Field(
-    10_000, description="truncate a test episode here, beside the environment's own cap"
+    10_000, description="step limit of a test episode, in addition to the environment's own"
   )
-  final_episodes: PositiveInt = Field(100, description="episodes of the evaluation at the end of the run")
+  final_episodes: PositiveInt = Field(
+    100, description="number of episodes of the evaluation at the end of the run"
+  )
   opponent: Literal["random", "mcts", "self"] = Field(
-    "random", description="two players: who plays the other seat; mcts where the environment's library has it"
+    "random", description="two players: the other seat's player; mcts if the environment's library has it"
   )
-  opponent_simulations: PositiveInt = Field(100, description="of each search of the opponent's")
+  opponent_simulations: PositiveInt = Field(
+    100, description="mcts: simulations of each of the opponent's searches"
+  )
   gif: bool = True
   gif_max_frames: PositiveInt = 300
   gif_tiles: Annotated[int, Field(ge=0, le=64)] = Field(
-    9, description="episodes of the tiled GIF, side by side on one sheet; 0 writes none"
+    9, description="number of episodes in the tiled GIF; 0: no tiled GIF"
   )
   resources: ActorResources = ActorResources(num_cpus=0.125, niceness=10)
 
 
 class CheckpointConfig(Section):
-  """Which checkpoints are made and kept, and which one a run starts from."""
+  """Which checkpoints are written and kept, and from which one the run starts."""
 
   start_from: str | None = Field(
-    None, description="a checkpoint's folder, or a run's (its last one): begin with its training state"
+    None,
+    description="start with the training state of this checkpoint's folder, or of a run's last checkpoint",
   )
 
   period_s: PositiveFloat = 120.0
-  keep_last: PositiveInt = Field(3, description="a run can be resumed from each of these")
-  keep_best: bool = Field(True, description="keep the one with the best mean return in evaluation so far")
+  keep_last: PositiveInt = Field(
+    3, description="number of latest checkpoints kept; a run can resume from each"
+  )
+  keep_best: bool = Field(True, description="keep the checkpoint with the best mean return in evaluation")
   milestones_env_steps: PositiveInt | None = Field(
-    250_000, description="a checkpoint kept every so many steps"
+    250_000, description="environment steps between two checkpoints that are always kept; null: none"
   )
 
 
@@ -285,52 +230,52 @@ class LoggingConfig(Section):
   histogram_period_updates: PositiveInt | None = Field(
     2_000, description="learner steps between two histograms in TensorBoard; null: none"
   )
-  parameter_histograms: bool = Field(False, description="of the parameters too, one for each layer's")
+  parameter_histograms: bool = Field(False, description="histograms of each layer's parameters too")
   progress: Literal["auto", "live", "plain", "none"] = "auto"
 
   @property
   def histogram_period(self) -> int | None:
-    """Learner steps between two histograms; None where nobody would see them."""
+    """Learner steps between two histograms; None without TensorBoard."""
     return self.histogram_period_updates if self.tensorboard else None
 
 
 class TimelineConfig(Section):
-  """What each actor did when, for `moozi timeline`."""
+  """When each actor did what, for `moozi timeline`."""
 
   seconds: NonNegativeFloat = Field(
-    60.0, description="from the run's first update on; 0 keeps nothing. A run that is resumed begins anew"
+    60.0, description="seconds recorded from the first update of the run, or of a resumed run; 0: none"
   )
 
 
 class RayConfig(Section):
-  """The Ray runtime; `address` null starts a local one that listens on loopback only."""
+  """The Ray runtime; with `address` null, a local one that listens on loopback only."""
 
   address: str | None = None
   num_cpus: PositiveInt | None = Field(
-    None, description="cores the local Ray offers; null is what the machine has"
+    None, description="number of cores of the local Ray; null: all cores of the machine"
   )
   num_gpus: NonNegativeInt | None = None
   object_store_mib: PositiveInt = 512
-  segments_in_flight: PositiveInt = Field(2, description="calls queued at each training worker")
-  batches_in_flight: PositiveInt = Field(2, description="sampled calls queued at the parameter server")
+  segments_in_flight: PositiveInt = Field(2, description="number of calls queued at each training worker")
+  batches_in_flight: PositiveInt = Field(2, description="number of calls queued at the parameter server")
   publish_period_updates: PositiveInt = Field(
     64, description="learner steps between two publications of parameters"
   )
   max_restarts: NonNegativeInt = Field(
-    3, description="how often in a row an actor that died is made anew before the run ends"
+    3, description="maximum consecutive restarts of a failed actor before the run ends"
   )
   learner: ActorResources = ActorResources(num_cpus=1.0, num_threads=0)
   replay: ActorResources = ActorResources(num_cpus=0.125)
 
 
 class Config(Section):
-  """A run, whole."""
+  """The whole configuration of a run."""
 
   seed: Seed = 0
   algorithm: Literal["muzero", "ppo"] = Field(
     "muzero",
-    description="ppo is the baseline: it reads the section ppo in the place of MuZero's, and runs in one "
-    "process whatever `runtime` says",
+    description="ppo: the baseline; it reads the section ppo instead of MuZero's and always runs in one "
+    "process, whatever `runtime` is",
   )
   runtime: Literal["ray", "local"] = "ray"
   max_env_steps: PositiveInt = 1_000_000
@@ -356,7 +301,7 @@ class Config(Section):
 
   @property
   def num_acting_workers(self) -> int:
-    """Training workers that act: none where all learning is from trajectories on disk."""
+    """Number of training workers that act: 0 if all training is on trajectories from disk."""
     is_offline = self.offline.trajectories is not None and self.offline.fraction == 1
     return 0 if is_offline else self.workers.num_workers
 
@@ -389,14 +334,14 @@ class Config(Section):
     need = self.targets.history_length + self.targets.unroll_steps + self.targets.n_step
     if lane <= need + self.workers.segment_length:
       raise ValueError(
-        f"replay.capacity={self.replay.capacity} leaves {lane} steps to each of {num_lanes} environments; "
-        f"it takes more than {need + self.workers.segment_length} (history + unroll + n_step + segment)"
+        f"replay.capacity={self.replay.capacity}: has {lane} steps for each of {num_lanes} environments; "
+        f"must have more than {need + self.workers.segment_length} (history + unroll + n_step + segment)"
       )
-    most = (lane - need) * num_lanes
+    max_steps = (lane - need) * num_lanes
     for key, value in (
       ("replay.min_steps_to_learn", self.replay.min_steps_to_learn),
       ("learner.batch_size", self.learner.batch_size),
     ):
-      if value > most:
-        raise ValueError(f"{key}={value}: replay.capacity={self.replay.capacity} allows at most {most}")
+      if value > max_steps:
+        raise ValueError(f"{key}={value}: replay.capacity={self.replay.capacity} allows at most {max_steps}")
     return self

@@ -1,10 +1,10 @@
-"""The configuration of the PPO baseline: every detail is a key, and its default is the source's.
+"""The configuration of the PPO baseline: each detail is a key, with the source's default.
 
 Source: Huang et al. 2022, "The 37 Implementation Details of Proximal Policy Optimization", and its programs:
-`ppo.py` gives the defaults; "Atari's" is what `ppo_atari.py` has instead (config/ppo/atari.yaml has it all).
-Of the nine details for Atari four are here: clipped rewards, stacked frames, the shared convolutional
-network, and frames scaled to [0, 1]. The other five (no-op starts, skipped frames with their maximum, an
-episode for each life, fire on reset, warped frames) are the environment's own: `env.kwargs`.
+the defaults are those of `ppo.py`; "Atari" names the values of `ppo_atari.py` (all in config/ppo/atari.yaml).
+Four of the nine Atari details are here: clipped rewards, stacked frames, the shared convolutional network,
+and frames scaled to [0, 1]. The other five (no-op starts, skipped frames with their maximum, an episode for
+each life, fire on reset, warped frames) are options of the environment: `env.kwargs`.
 """
 
 from typing import Literal
@@ -15,85 +15,81 @@ from moozi.core.section import NonNegativeFloat, PositiveFloat, PositiveInt, Pro
 
 
 class PPONetworkConfig(Section):
-  """The network of policy and value."""
+  """The network for policy and value."""
 
   kind: Literal["mlp", "conv", "nature_conv"] = Field(
     "mlp",
-    description="mlp flattens the frame; conv puts one 3×3 convolution first, as MinAtar's own agents do; "
-    "nature_conv three of them (Atari's; frames of at least 36×36)",
+    description="mlp: on the flattened frame; conv: one 3×3 convolution first, as in MinAtar's agents; "
+    "nature_conv: three convolutions first (Atari; frames of at least 36×36)",
   )
   sharing: Literal["separate", "shared"] = Field(
-    "separate", description="policy and value: two networks (ppo.py's), or two heads on one (Atari's)"
+    "separate", description="policy and value: two networks, or two heads on one (Atari)"
   )
-  hidden_sizes: tuple[PositiveInt, ...] = Field((64, 64), description="of the dense layers; Atari's 512")
+  hidden_sizes: tuple[PositiveInt, ...] = Field((64, 64), description="sizes of the dense layers; Atari: 512")
   activation: Literal["tanh", "relu"] = Field(
-    "tanh", description="of the dense layers; Atari's relu, which convolutions always have"
+    "tanh", description="of the dense layers; Atari: relu. Convolutions always have relu"
   )
   channels: PositiveInt = Field(16, description="conv: channels of the convolution")
   orthogonal_init: bool = Field(
     True,
-    description="orthogonal weights of scale √2, at the value 1, at the policy 0.01; false is a truncated "
-    "normal of variance 1 / inputs everywhere",
+    description="orthogonal weights of scale √2, 1 for the value and 0.01 for the policy; false: truncated "
+    "normal of variance 1 / inputs",
   )
 
 
 class PPOConfig(Section):
-  """PPO; read with `algorithm: ppo`, which plays in one process whatever `runtime` says.
+  """PPO; read with `algorithm: ppo`, which always runs in one process.
 
-  Of the other keys PPO reads seed, max_env_steps, max_wall_s, env, run, evaluation (but for resources),
-  checkpoint and logging, of workers what becomes of environments that fail, and replay.max_refused_segments,
-  of its
-  own segments. The rest is MuZero's and is not read.
+  PPO also reads seed, max_env_steps, max_wall_s, env, run, evaluation (except resources), checkpoint,
+  logging, workers.max_env_faults, workers.env_timeout_s and replay.max_refused_segments, and no other keys.
   """
 
-  num_envs: PositiveInt = Field(4, description="environments side by side; Atari's 8")
-  segment_length: PositiveInt = Field(128, description="vector steps between two rounds of updates")
-  num_epochs: PositiveInt = Field(4, description="times that each sample is used")
-  num_minibatches: PositiveInt = Field(4, description="into which an epoch is divided; each makes an update")
-  history_length: PositiveInt = Field(1, description="frames the network sees, the newest last; Atari's 4")
-  # Beside the network, not in it: a key there would make the checkpoints there are those of another network.
-  scale_frames: bool = Field(
-    True, description="bytes to [0, 1] for the network, Atari's; false shows them as they are, 0 to 255"
-  )
+  num_envs: PositiveInt = Field(4, description="number of environments; Atari: 8")
+  segment_length: PositiveInt = Field(128, description="number of vector steps between two rounds of updates")
+  num_epochs: PositiveInt = Field(4, description="number of times that each sample is used")
+  num_minibatches: PositiveInt = Field(4, description="number of minibatches in an epoch; one update each")
+  history_length: PositiveInt = Field(1, description="number of stacked frames; Atari: 4")
+  # Not in the section network: a new key there would make existing checkpoints those of another network.
+  scale_frames: bool = Field(True, description="scale uint8 frames to [0, 1], as for Atari; false: 0 to 255")
   initial_bias: NonNegativeFloat = Field(
-    0.0, description="biases of all layers are drawn between 0 and this at first; gymnax's 0.05"
+    0.0, description="initial biases are drawn uniformly from 0 to this; gymnax: 0.05"
   )
   discount: Probability = 0.99
-  gae_lambda: Probability = Field(0.95, description="λ of the advantages; 1 is all of the return")
+  gae_lambda: Probability = Field(0.95, description="λ of the advantage estimate; 1: the whole return")
   bootstrap_truncated: bool = Field(
     False,
-    description="where a time limit cut an episode, add the value of its last frame; the source takes the "
-    "cut for an end",
+    description="bootstrap from the last frame's value where a time limit truncates an episode; the source "
+    "treats truncation as an end",
   )
-  clip_rewards: bool = Field(False, description="learn from the rewards' signs; Atari's true")
+  clip_rewards: bool = Field(False, description="train on the signs of rewards; Atari: true")
   learning_rate: PositiveFloat = 2.5e-4
   anneal_learning_rate: bool = Field(
-    True, description="linearly to 0 at max_env_steps, constant in one round of updates"
+    True, description="decay linearly to 0 at max_env_steps; constant within a round of updates"
   )
   adam_epsilon: PositiveFloat = 1e-5
-  max_grad_norm: PositiveFloat | None = Field(0.5, description="of all gradients together; null is no limit")
-  normalize_advantages: bool = Field(True, description="to mean 0 and deviation 1 in each minibatch")
-  clip_range: PositiveFloat = Field(0.2, description="of the probability ratio around 1; Atari's 0.1")
+  max_grad_norm: PositiveFloat | None = Field(0.5, description="of the whole gradient; null: no clipping")
+  normalize_advantages: bool = Field(True, description="to mean 0 and standard deviation 1 in each minibatch")
+  clip_range: PositiveFloat = Field(0.2, description="of the probability ratio around 1; Atari: 0.1")
   clip_value: bool = Field(
-    True, description="clip the value's change by clip_range too, in units of the rewards learned from"
+    True, description="clip the change of the value by clip_range too, in units of the training rewards"
   )
   entropy_coef: NonNegativeFloat = 0.01
   value_coef: NonNegativeFloat = 0.5
   max_skipped_rounds: PositiveInt = Field(
     3,
-    description="when a loss or gradient was not finite in so many rounds' updates, one after the other, the "
-    "run goes back to its last checkpoint's parameters; the second time it ends",
+    description="maximum consecutive rounds with a non-finite loss or gradient; at this number the run rolls "
+    "back to its last checkpoint's parameters, the second time it ends",
   )
   network: PPONetworkConfig = PPONetworkConfig()
 
   @property
   def round_steps(self) -> int:
-    """Environment steps between two rounds of updates."""
+    """Number of environment steps between two rounds of updates."""
     return self.num_envs * self.segment_length
 
   @property
   def round_updates(self) -> int:
-    """Updates in a round: its minibatches, in every epoch."""
+    """Number of updates in a round: num_epochs · num_minibatches."""
     return self.num_epochs * self.num_minibatches
 
   @model_validator(mode="after")
@@ -105,7 +101,7 @@ class PPOConfig(Section):
       )
     if size == 1 and self.normalize_advantages:
       raise ValueError(
-        f"num_minibatches={self.num_minibatches}: leaves one sample to a minibatch, whose normalized "
-        "advantage is 0; allowed are fewer, or normalize_advantages=false"
+        f"num_minibatches={self.num_minibatches}: one sample in a minibatch has a normalized advantage of 0; "
+        "use fewer minibatches or normalize_advantages=false"
       )
     return self

@@ -1,4 +1,4 @@
-"""What reanalyze and stored trajectories are told: sections of `moozi.core.config`."""
+"""Reanalyze and stored trajectories: sections of `moozi.core.config`."""
 
 from typing import Annotated, Literal
 
@@ -8,32 +8,32 @@ from moozi.core.section import ActorResources, PositiveInt, Section
 
 
 class TrajectoriesConfig(Section):
-  """What was acted, on disk."""
+  """Acted trajectories on disk."""
 
-  save: bool = Field(False, description="write every acted segment to the run's folder trajectories/")
+  save: bool = Field(False, description="write each acted segment to the run's folder trajectories/")
 
 
 class OfflineConfig(Section):
-  """Learning from trajectories on disk."""
+  """Training on trajectories from disk."""
 
   trajectories: str | None = Field(
-    None, description="a run that kept its trajectories, or a folder of them; null: none"
+    None, description="a run with stored trajectories, or a folder of them; null: none"
   )
   fraction: Annotated[float, Field(gt=0.0, le=1.0)] = Field(
     1.0,
-    description="share of each batch that comes from them; with 1 nothing is acted, and max_env_steps "
-    "counts the steps that acting would have made at the same sample reuse",
+    description="their share of each batch; with 1 no worker acts, and max_env_steps counts the steps that "
+    "acting would make at the same sample reuse",
   )
   max_env_steps: PositiveInt | None = Field(
-    None, description="leave out files with environment steps after this one"
+    None, description="ignore files with environment steps after this one; null: use all files"
   )
 
 
 class ReanalyzeConfig(Section):
-  """Searching stored positions again, with the target network and `planners.reanalyze`."""
+  """New searches of stored positions, with the target network and `planners.reanalyze`."""
 
   ratio: Annotated[float, Field(ge=0.0, le=0.99)] = Field(
-    0.0, description="positions searched again / (those and steps acted), since training began"
+    0.0, description="reanalyzed positions / (reanalyzed positions + acted steps), since training started"
   )
   mode: Literal["gather", "replayed"] = Field(
     "gather",
@@ -41,12 +41,12 @@ class ReanalyzeConfig(Section):
   )
   order: Literal["oldest", "priority"] = Field(
     "oldest",
-    description="which first: the longest not searched, or the largest delta among those not "
-    "searched with the target network's present parameters",
+    description="oldest: longest since the last search first; priority: largest δ first, among positions not "
+    "searched with the present target network",
   )
   batch_size: PositiveInt = Field(
-    256, description="positions in one call of a worker; at its end a run is short of ratio by less than one"
+    256, description="number of positions in one call of a worker; the ratio is met to within one call"
   )
-  num_workers: PositiveInt = Field(1, description="ray: reanalyze workers, where ratio is above 0")
-  calls_in_flight: PositiveInt = Field(2, description="ray: calls queued at each")
+  num_workers: PositiveInt = Field(1, description="ray: number of reanalyze workers if ratio > 0")
+  calls_in_flight: PositiveInt = Field(2, description="ray: number of calls queued at each reanalyze worker")
   resources: ActorResources = ActorResources(num_cpus=0.25, niceness=5)

@@ -1,4 +1,4 @@
-"""What the sections of the configuration are made of: their base, and numbers within bounds."""
+"""The base class of configuration sections, and bounded numbers."""
 
 from typing import Annotated
 
@@ -13,7 +13,7 @@ Seed = Annotated[int, Field(ge=0, lt=2**31)]
 
 
 class Section(BaseModel):
-  """Base of every section: unknown keys are errors, values do not change, no silent coercion of bools."""
+  """Base of every section: frozen; unknown keys, NaN and infinity are errors."""
 
   model_config = ConfigDict(
     frozen=True, extra="forbid", validate_default=True, protected_namespaces=(), allow_inf_nan=False
@@ -21,9 +21,9 @@ class Section(BaseModel):
 
 
 class ActorResources(Section):
-  """Shares of one kind of Ray actor, and the threads XLA may use in it."""
+  """Resources of one kind of Ray actor, and its number of XLA threads."""
 
   num_cpus: NonNegativeFloat = 1.0
   num_gpus: NonNegativeFloat = 0.0
-  num_threads: NonNegativeInt = Field(1, description="compute threads; 0 leaves the choice to XLA")
+  num_threads: NonNegativeInt = Field(1, description="XLA compute threads; 0: XLA's default")
   niceness: Annotated[int, Field(ge=0, le=19)] = 0

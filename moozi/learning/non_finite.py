@@ -32,7 +32,7 @@ class NonFiniteGuard:
     """Logs the skipped ones among U updates.
 
     Args:
-      bad_term: [U], `agent.skipping.first_not_finite` of each.
+      bad_term: [U], `agent.finite.first_not_finite` of each.
       first_step: learner step before the first of them.
     Returns: `faults/not_finite_<name>`, how often each term was the first that was not finite.
     Raises: NotFiniteError: one too many in a row.

@@ -9,8 +9,8 @@ import pytest
 
 from moozi.acting.collector import TrajectoryCollector
 from moozi.acting.rollout import RolloutCollector
-from moozi.agent.planner import PlannerOutput
-from moozi.agent.policy import see
+from moozi.agent.planner import SearchOutput
+from moozi.agent.policy import observe
 from moozi.core.errors import UserError
 from moozi.core.records import TrajectorySample
 from moozi.envs.jax.environment import JaxVectorEnvironment
@@ -221,9 +221,9 @@ def test_an_action_that_cannot_be_played_is_refused_when_the_segment_arrives(act
   config, world = load_config(None, list(CONFIG)), make_walk(max_episode_steps=4, length=6)
 
   def stubborn(params, net_state, history, timestep, rng_key, temperature):
-    history, _ = see(history, timestep, world.spec)
+    history, _ = observe(history, timestep, world.spec)
     probs, values = jnp.float32(timestep.legal_actions_mask), jnp.zeros(len(WORLD_SEEDS))
-    output = PlannerOutput(
+    output = SearchOutput(
       action=jnp.where(timestep.is_last, 0, action).astype(jnp.int32),
       action_probs=probs,
       root_value=values,

@@ -1,4 +1,4 @@
-"""PPO's own rules of configuration."""
+"""PPO's configuration."""
 
 import pydantic
 import pytest
@@ -7,8 +7,8 @@ from moozi.core.config import Config
 from moozi.core.ppo_config import PPOConfig
 
 
-def test_the_defaults_are_the_sources():
-  """`ppo.py` of Huang et al. 2022, its arguments."""
+def test_defaults_equal_the_sources():
+  """The arguments of `ppo.py`, Huang et al. 2022."""
   ppo = Config().ppo
   assert Config().algorithm == "muzero"
   assert (ppo.num_envs, ppo.segment_length, ppo.num_minibatches, ppo.num_epochs) == (4, 128, 4, 4)
@@ -27,26 +27,26 @@ def test_the_defaults_are_the_sources():
 
 
 @pytest.mark.parametrize(
-  ("changes", "said"),
+  ("changes", "message"),
   [
     ({"num_minibatches": 3}, "num_minibatches=3: must divide num_envs × segment_length = 512"),
     ({"num_minibatches": 1024}, "must divide"),
-    ({"num_minibatches": 512}, "leaves one sample"),
+    ({"num_minibatches": 512}, "one sample in a minibatch"),
     ({"gae_lambda": 1.1}, "less than or equal to 1"),
     ({"clip_range": 0}, "greater than 0"),
     ({"initial_bias": -0.1}, "greater than or equal to 0"),
     ({"network": {"hidden_sizes": (64, 0)}}, "greater than or equal to 1"),
   ],
 )
-def test_what_makes_no_sense_is_refused(changes, said):
-  with pytest.raises(pydantic.ValidationError, match=said):
+def test_rejects_invalid_values(changes, message):
+  with pytest.raises(pydantic.ValidationError, match=message):
     PPOConfig.model_validate(changes)
 
 
-def test_a_rounds_steps_and_updates_are_told():
+def test_round_steps_and_updates():
   ppo = PPOConfig(num_envs=3, segment_length=8, num_epochs=2, num_minibatches=6)
   assert (ppo.round_steps, ppo.round_updates) == (24, 12)
 
 
-def test_single_samples_may_be_learned_from_without_normalization():
+def test_single_samples_without_normalization():
   assert PPOConfig(num_minibatches=512, normalize_advantages=False).num_minibatches == 512

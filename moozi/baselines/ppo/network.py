@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 
 from moozi.core.ppo_config import PPONetworkConfig
-from moozi.core.pytree import record
+from moozi.core.pytree import record, register_records
 from moozi.core.records import BatchedTimeStep
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
 from moozi.ops.history import HistoryState, normalize_frame, push_action, push_frame
@@ -74,6 +74,7 @@ def make_network(
     scale_frames: bytes become numbers in [0, 1]; false leaves them as they are.
     initial_bias: biases of all layers are drawn uniformly between 0 and this.
   """
+  register_records()
   layers = _Layers(config, initial_bias)
 
   def forward(frames: Array) -> tuple[Array, Array]:

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from moozi.agent.skipping import SOUND, finite_mean, first_not_finite, select
+from moozi.agent.finite import ALL_FINITE, finite_mean, first_not_finite, select
 from moozi.baselines.ppo.network import PPONetwork, log_prob_of, masked_log_probs
 from moozi.core.ppo_config import PPOConfig
 from moozi.core.pytree import map_fields, record, replace
@@ -299,7 +299,7 @@ def make_update(
     update_norm = optax.tree.norm(changes)
     metrics = metrics | {"update/grad_norm": grad_norm, "update/update_norm": update_norm}
     bad_term = first_not_finite(metrics, TERMS)
-    is_good = bad_term == SOUND
+    is_good = bad_term == ALL_FINITE
     new_state = PPOState(
       params=select(is_good, optax.apply_updates(state.params, changes), state.params),
       net_state=state.net_state,

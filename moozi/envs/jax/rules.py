@@ -17,12 +17,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from moozi.core.pytree import record, register_queued
+from moozi.core.pytree import record, register_records
 from moozi.core.records import BatchedTimeStep
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
-
-# Records that were defined before JAX was imported are traced here.
-register_queued()
 
 Array = Any
 
@@ -81,6 +78,9 @@ class JaxEnvironment:
   spec: EnvSpec
   rules: JaxRules
   max_episode_steps: int | None = None
+
+  def __post_init__(self) -> None:
+    register_records()
 
   def reset(self, rng_key: Array) -> EnvState:
     """A new episode, which with all that follows it is a function of `rng_key` [2] uint32."""

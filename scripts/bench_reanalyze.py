@@ -94,7 +94,7 @@ def measure(config: Any, rounds: int, seconds: float) -> dict[str, list[float]]:
     return version
 
   def in_turn(way: str, order: str) -> Callable[[], int]:
-    chosen, number = settings.model_copy(update={"way": way, "order": order}), itertools.count()
+    chosen, number = settings.model_copy(update={"mode": way, "order": order}), itertools.count()
 
     def call() -> int:
       positions = replay.positions(chosen, new_version(number))
@@ -105,7 +105,7 @@ def measure(config: Any, rounds: int, seconds: float) -> dict[str, list[float]]:
     return call
 
   def beside(way: str, order: str, pool: concurrent.futures.Executor) -> Callable[[], int]:
-    chosen, number = settings.model_copy(update={"way": way, "order": order}), itertools.count()
+    chosen, number = settings.model_copy(update={"mode": way, "order": order}), itertools.count()
     asked = collections.deque([pool.submit(replay.positions, chosen, new_version(number))])
     written: collections.deque[concurrent.futures.Future[int]] = collections.deque()
 

@@ -23,9 +23,17 @@ from hypothesis import HealthCheck, settings
 from tests import typechecker
 
 # Shapes and dtypes in annotations are checked in tests, at the entry of every function of these packages.
-TYPECHECKED = ("moozi.agent", "moozi.core.histogram", "moozi.nn", "moozi.ops")
-if TYPECHECKED:
-  jaxtyping.install_import_hook(TYPECHECKED, f"{typechecker.__name__}.check")
+TYPECHECKED = (
+  "moozi.acting",
+  "moozi.agent",
+  "moozi.core.histogram",
+  "moozi.envs.replayed",
+  "moozi.learning",
+  "moozi.nn",
+  "moozi.ops",
+  "moozi.replay",
+)
+jaxtyping.install_import_hook(TYPECHECKED, f"{typechecker.__name__}.check")
 
 settings.register_profile(
   "moozi", derandomize=True, deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow]

@@ -1,4 +1,4 @@
-"""Acting: a policy and a vectorized environment, stepped together into segments of trajectories.
+"""Acting: steps a policy and a vectorized environment, and collects segments of trajectories.
 
 Source: the thesis §4.3.11, Algorithm 2. Departure: fixed-length segments, not whole episodes.
 """
@@ -8,18 +8,21 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Bool, Float
 
 from moozi.acting.lanes import ActingResult, Lanes
-from moozi.acting.search_metrics import search_metrics
+from moozi.agent.planner import SearchOutput
 from moozi.agent.policy import Policy, make_policy
 from moozi.core.config import Config, PlannerConfig
 from moozi.core.flat_state import State
 from moozi.core.pytree import fields_of, replace, stack
-from moozi.core.records import StepSample, TrajectorySample
+from moozi.core.records import BatchedTimeStep, StepSample, TrajectorySample
 from moozi.core.spec import DUMMY_ACTION
+from moozi.core.types import AnyArray
 from moozi.envs.vector_protocol import VectorEnvironment
 from moozi.nn.model import Model
 from moozi.ops.schedules import temperature_at
+from moozi.ops.xp import array_namespace
 
 
 class HeldParameters:
@@ -27,7 +30,7 @@ class HeldParameters:
 
   Attributes:
     params, net_state: of the model; None before the first.
-    version: learner step of them; -1 before the first.
+    version: their learner step; -1 before the first.
   """
 
   def __init__(self) -> None:
@@ -36,22 +39,22 @@ class HeldParameters:
     self.version = -1
 
   def set(self, params: Any, net_state: Any, version: int) -> None:
-    """Takes parameters (arrays or NumPy); a version already in use costs nothing."""
+    """Sets the parameters (arrays or NumPy); does nothing if the version is already in use."""
     if version != self.version:
       self.params, self.net_state = jax.device_put((params, net_state))
       self.version = version
 
 
 class TrajectoryCollector:
-  """Steps B environments with a search policy; keeps environments, histories and random state between calls.
+  """Acts in B environments with a search policy; keeps their state between calls.
 
   Args:
     model: the network.
     config: the run's configuration.
-    planner: which of its searches to act with.
+    planner: the search of `config` to act with.
     env: the vectorized environment.
     seed: of the search's noise and the choice of actions.
-    policy: acts in place of `planner`'s search, which is the default.
+    policy: replaces `planner`'s search.
   """
 
   def __init__(
@@ -75,17 +78,16 @@ class TrajectoryCollector:
     return self._held.version
 
   def set_parameters(self, params: Any, net_state: Any, version: int) -> None:
-    """Takes parameters (arrays or NumPy); a version already in use costs nothing."""
+    """Sets the parameters (arrays or NumPy); does nothing if the version is already in use."""
     self._held.set(params, net_state, version)
 
   def run(self, env_steps: int) -> tuple[TrajectorySample, ActingResult]:
     """Acts `segment_length` vector steps.
 
     Args:
-      env_steps: environment steps of the whole run so far, for the temperature schedule.
+      env_steps: environment steps of the run so far, for the temperature schedule.
 
-    Returns:
-      The segment, [T, B, …] in NumPy, and what is worth telling about it.
+    Returns: the segment, [T, B, …] in NumPy, and its metrics.
     """
     temperature = jnp.float32(temperature_at(self._planner.temperature, env_steps))
     samples = []
@@ -102,24 +104,22 @@ class TrajectoryCollector:
     return TrajectorySample(**fields_of(stack(samples))), self._lanes.result(self.version, metrics)
 
   def get_state(self) -> State:
-    """Environments, histories and random state, as `set_state` takes them; the parameters are not among
-    them.
-    """
+    """Environments, histories and random state, without the parameters."""
     return self._lanes.get_state()
 
   def set_state(self, state: State) -> int:
-    """Goes on from where another collector of the same configuration was; see `Lanes.set_state`."""
+    """Restores the state of a collector of the same configuration; see `Lanes.set_state`."""
     return self._lanes.set_state(state)
 
   def reset(self) -> None:
-    """Begins a new game in every environment."""
+    """Starts a new episode in every environment."""
     self._lanes.reset()
 
   def close(self) -> None:
-    """Closes the environments; nothing can be run afterwards."""
+    """Closes the environments, which cannot be used afterwards."""
     self._lanes.close()
 
-  def _act(self, temperature: jax.Array) -> tuple[StepSample, Any]:
+  def _act(self, temperature: Float[Array, ""]) -> tuple[StepSample, SearchOutput]:
     lanes = self._lanes
     lanes.rng_key, key = jax.random.split(lanes.rng_key)
     lanes.history, output = self._policy(
@@ -138,8 +138,44 @@ class TrajectoryCollector:
     return sample, output
 
 
-def _cut_off(sample: StepSample, is_cut: np.ndarray) -> StepSample:
-  """The step with the frame of some lanes truncated: its action led nowhere, its value is the bootstrap."""
+def search_metrics(
+  step: BatchedTimeStep | StepSample, output: SearchOutput
+) -> dict[str, Float[AnyArray, ""]]:
+  """What the search did to the prior: scalars by name, means over the frames that are not terminal.
+
+  Runs on NumPy arrays, and traced inside a rollout. Entropies and divergence are in nats, values in
+  environment units. Where every frame is terminal, the search's metrics are 0.
+
+  Args:
+    step, output: of one vector step of B environments.
+  """
+  probs, prior = output.action_probs, output.prior_probs
+  xp = array_namespace(probs, prior)
+  is_live = ~(step.is_last & ~step.is_truncated)
+  num_live = xp.maximum(xp.sum(is_live), 1)
+
+  def mean(x: AnyArray) -> AnyArray:
+    return xp.sum(xp.where(is_live, x, 0.0)) / num_live
+
+  def log(x: AnyArray) -> AnyArray:
+    return xp.log(xp.maximum(x, 1e-12))
+
+  return {
+    "search/policy_entropy": mean(-xp.sum(probs * log(probs), axis=-1)),
+    "search/prior_entropy": mean(-xp.sum(prior * log(prior), axis=-1)),
+    "search/policy_kl_prior": mean(xp.sum(probs * (log(probs) - log(prior)), axis=-1)),
+    "search/policy_max": mean(xp.max(probs, axis=-1)),
+    "search/depth_mean": mean(output.depth_mean),
+    "search/depth_max": mean(output.depth_max),
+    "search/root_value": mean(output.root_value),
+    "search/root_value_gain": mean(output.root_value - output.prior_value),
+    "train/reward": xp.mean(step.last_reward),
+    "train/last_share": xp.mean(step.is_last),
+  }
+
+
+def _cut_off(sample: StepSample, is_cut: Bool[np.ndarray, "B"]) -> StepSample:
+  """Truncates the frame of some lanes: its action is discarded, its search value is the bootstrap."""
   return replace(
     sample,
     is_last=sample.is_last | is_cut,

@@ -1,4 +1,4 @@
-"""The environments that a collector acts in, and what it keeps for each of them between its calls."""
+"""The environments that a collector acts in, with their histories and running episodes."""
 
 import dataclasses
 import time
@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jaxtyping import Bool, Float, Int
 
 from moozi.core.flat_state import State, part, prefixed, tree_of_state, tree_state
 from moozi.envs.vector import cut_lanes
@@ -16,36 +17,36 @@ from moozi.ops.players import player_sign
 
 @dataclasses.dataclass(frozen=True)
 class ActingResult:
-  """One call of a collector's `run`.
+  """The result of one call of a collector's `run`.
 
   Attributes:
-    num_steps: environment steps made, T·B.
+    num_steps: number of environment steps, T·B.
     version: learner step of the parameters that acted.
-    episode_returns, episode_lengths: [E] of the games that ended, told when the next one begins; where a life
-      lost ends an episode in training, of the whole game. With two players, player 0's returns. One that the
-      environment's own failure cut off is not among them.
+    episode_returns, episode_lengths: [E] of the episodes that ended, reported when the next one begins. Where
+      the loss of a life ends an episode in training, they are of the whole game. With two players, player 0's
+      returns. Excludes episodes that a failure of the environment cut off.
     metrics: scalars about the policy and the environment; `faults/env_errors` where environments failed.
   """
 
   num_steps: int
   version: int
-  episode_returns: np.ndarray
-  episode_lengths: np.ndarray
+  episode_returns: Float[np.ndarray, "E"]
+  episode_lengths: Int[np.ndarray, "E"]
   metrics: dict[str, float]
 
 
 class Lanes:
-  """B environments side by side, the history that the policy sees, and the games under way in them.
+  """B environments, the histories that the policy sees, and the returns and lengths of their episodes.
 
   Args:
-    env: the environments; they are reset here.
-    history_length: frames of the history.
+    env: the environments; the constructor resets them.
+    history_length: number of frames in a history, L.
     seed: of the random state.
 
   Attributes:
-    timestep: what the environments show now.
-    history: as it was left after the last action; whoever acts renews it.
-    rng_key: of the choice of actions; whoever draws renews it.
+    timestep: the environments' current step.
+    history: HistoryState after the last action; the caller updates it.
+    rng_key: for the search and the choice of actions; the caller updates it.
   """
 
   def __init__(self, env: VectorEnvironment, history_length: int, seed: int) -> None:
@@ -58,36 +59,36 @@ class Lanes:
     self.begin_segment()
 
   def begin_segment(self) -> None:
-    """What `result` tells is counted from here."""
+    """Resets the counts that `result` reports."""
     self._ended: list[tuple[np.ndarray, np.ndarray]] = []
     self._num_steps, self._env_s, self._num_faults = 0, 0.0, self._env.num_faults
     self._since = time.perf_counter()
 
-  def step(self, action: np.ndarray) -> np.ndarray:
-    """Steps every environment with an action [B], discarded where its last frame was an end.
+  def step(self, action: Int[np.ndarray, "B"]) -> Bool[np.ndarray, "B"]:
+    """Steps every environment; the action is discarded where the last frame was an end.
 
-    Returns: [B] bool, where an environment failed: its episode is cut off at the frame before (`cut_lanes`).
+    Returns: where an environment failed: its episode is cut off at the frame before (`cut_lanes`).
     """
-    seen, start = self.timestep, time.perf_counter()
+    before, start = self.timestep, time.perf_counter()
     self.timestep = step = self._env.step(action)
     self._env_s += time.perf_counter() - start
     self._num_steps += self._env.num_envs
-    is_cut = cut_lanes(seen, step)
+    is_cut = cut_lanes(before, step)
     ended = np.flatnonzero(step.is_first & ~is_cut)
     self._ended.append((self._returns[ended], self._lengths[ended]))
-    reward = player_sign(seen.to_play, 0) * step.last_reward
-    # What follows an end is no action of the agent's, be it a new game or the same one after a life lost.
+    reward = player_sign(before.to_play, 0) * step.last_reward
+    # The agent does not act on an end, whether a new game follows or the same one after the loss of a life.
     self._returns = np.where(step.is_first, 0.0, self._returns + reward)
-    self._lengths = np.where(step.is_first, 0, self._lengths + ~seen.is_last)
+    self._lengths = np.where(step.is_first, 0, self._lengths + ~before.is_last)
     return is_cut
 
   def result(self, version: int, metrics: dict[str, float]) -> ActingResult:
-    """What came of the segment that ends here.
+    """The result of the segment that ends now.
 
     Args:
       version: learner step of the parameters that acted.
-      metrics: told besides `train/env_share`, the environments' share of the time, and
-        `train/worker_steps_per_s`, environment steps a second of acting alone.
+      metrics: scalars, to which it adds `train/env_share`, the environments' share of the time, and
+        `train/worker_steps_per_s`, environment steps per second of acting.
     """
     elapsed = time.perf_counter() - self._since
     metrics = metrics | {
@@ -100,32 +101,32 @@ class Lanes:
     return ActingResult(self._num_steps, version, returns, lengths, metrics)
 
   def reset(self) -> None:
-    """Begins a new game in every environment."""
+    """Starts a new episode in every environment."""
     self.timestep = self._env.reset()
     self._returns, self._lengths = np.zeros_like(self._returns), np.zeros_like(self._lengths)
 
   def close(self) -> None:
-    """Closes the environments; nothing can be done with them afterwards."""
+    """Closes the environments, which cannot be used afterwards."""
     self._env.close()
 
   def get_state(self) -> State:
-    """Environments, histories and random state between two segments, as `set_state` takes them."""
-    return prefixed("env", self._env.get_state()) | prefixed("lanes", tree_state(self._held()))
+    """Environments, histories and random state between two segments."""
+    return prefixed("env", self._env.get_state()) | prefixed("lanes", tree_state(self._state()))
 
   def set_state(self, state: State) -> int:
-    """Goes on from where others of the same shapes were.
+    """Restores the state of lanes of the same shapes.
 
-    Returns: how many environments had to begin a new game, because theirs cannot be taken back.
-    Raises: ValueError: a state of other shapes; nothing has changed then.
+    Returns: number of environments that could not be restored and start a new episode.
+    Raises: ValueError: the state has other shapes; nothing changes then.
     """
-    held = tree_of_state(self._held(), part(state, "lanes"))
-    self.timestep, is_new = self._env.set_state(part(state, "env"), held["timestep"])
-    self.rng_key, self.history = held["rng_key"], held["history"]
-    self._returns = np.where(is_new, 0.0, held["returns"])
-    self._lengths = np.where(is_new, 0, held["lengths"])
+    own = tree_of_state(self._state(), part(state, "lanes"))
+    self.timestep, is_new = self._env.set_state(part(state, "env"), own["timestep"])
+    self.rng_key, self.history = own["rng_key"], own["history"]
+    self._returns = np.where(is_new, 0.0, own["returns"])
+    self._lengths = np.where(is_new, 0, own["lengths"])
     return int(is_new.sum())
 
-  def _held(self) -> dict[str, Any]:
+  def _state(self) -> dict[str, Any]:
     return {
       "rng_key": self.rng_key,
       "history": self.history,

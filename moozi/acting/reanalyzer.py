@@ -1,7 +1,7 @@
-"""Reanalyze: stored positions searched again with newer parameters, in two ways that say the same.
+"""Reanalyze: searches stored positions again with newer parameters, gathered or replayed.
 
-Source: the thesis §2.7.1, §4.3.10, §4.3.13. Departures: positions are gathered with their histories by
-default; the thesis replays trajectories in a vectorized environment, which is the other way.
+Source: the thesis §2.7.1, §4.3.10, §4.3.13. Departures: by default positions are gathered with their
+histories; `reanalyze.mode=replayed` replays trajectories in mock environments, as the thesis does.
 """
 
 import time
@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Bool, Float, Int, Shaped, UInt32
 
 from moozi.acting.collector import HeldParameters
 from moozi.agent.planner import plan
@@ -21,11 +22,11 @@ from moozi.core.flat_state import State
 from moozi.core.pytree import map_fields
 from moozi.core.records import RootSpan, SearchedRoots, SearchRoots
 from moozi.core.spec import EnvSpec
-from moozi.envs.replayed import VectorReplayedEnvironment
+from moozi.envs.replayed import ReplayedEnvironment
 from moozi.nn.model import Model
 from moozi.ops.history import init_history, normalize_frame, stack_history
 
-# Temperature chooses actions, and reanalyze plays none.
+# Only the choice of an action depends on the temperature, and reanalyze chooses none.
 _TEMPERATURE = 1.0
 
 RootSearch = Callable[..., tuple[jax.Array, jax.Array]]
@@ -40,8 +41,13 @@ def make_root_search(
   """
 
   def search(
-    params: Any, net_state: Any, frames: jax.Array, actions: jax.Array, mask: jax.Array, rng_key: jax.Array
-  ) -> tuple[jax.Array, jax.Array]:
+    params: Any,
+    net_state: Any,
+    frames: Shaped[Array, "M L H W C"],
+    actions: Int[Array, "M L"],
+    mask: Bool[Array, "M A"],
+    rng_key: UInt32[Array, "2"],
+  ) -> tuple[Float[Array, "M"], Float[Array, "M A"]]:
     stacked = stack_history(normalize_frame(frames, spec.frame_dtype), actions, spec.num_actions)
     discount, players = targets.discount, spec.num_players
     output = plan(model, planner, discount, players, params, net_state, rng_key, stacked, mask, _TEMPERATURE)
@@ -67,7 +73,7 @@ class Reanalyzer:
     self._history_length = config.targets.history_length
     root_search = make_root_search(model, planner, config.targets, spec)
 
-    # The key is split in there too: as a call of its own that is half a millisecond.
+    # Splits the key inside the compiled function: a call of its own takes half a millisecond.
     def search(rng_key: jax.Array, *args: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
       rng_key, key = jax.random.split(rng_key)
       return rng_key, *root_search(*args, key)
@@ -83,48 +89,41 @@ class Reanalyzer:
     return self._held.version
 
   def set_parameters(self, params: Any, net_state: Any, version: int) -> None:
-    """Takes parameters (arrays or NumPy); a version already in use costs nothing."""
+    """Sets the parameters (arrays or NumPy); does nothing if the version is already in use."""
     self._held.set(params, net_state, version)
 
   def drop_parameters(self) -> None:
-    """The next ones are taken whatever their version is: the run has gone back to others of the same."""
+    """Forgets the version, so that `set_parameters` accepts the same one again after a rollback."""
     self._held = HeldParameters()
 
   def get_state(self) -> State:
-    """What its searches' noise goes on from."""
+    """The random state of the searches' noise."""
     return {"rng_key": np.array(self._rng_key)}
 
   def set_state(self, state: State) -> None:
-    """Goes on from there; from its own beginning where a state has none."""
+    """Restores the random state; a state without one changes nothing."""
     if "rng_key" in state:
       self._rng_key = jnp.asarray(state["rng_key"])
 
   def run(self, positions: SearchRoots | Sequence[RootSpan]) -> tuple[SearchedRoots, dict[str, float]]:
-    """Searches positions in the way that their form asks for: gathered, or replayed in spans.
+    """Searches positions: gathered ones in batches, spans by replaying them.
 
-    Returns: what replay writes back, and metrics: how far values and policies went, and the rate.
-    Raises: RunError: there are none.
+    Returns: the results to write back, and metrics: the change of values and policies, and the rate.
+    Raises: RunError: there are no positions.
     """
+    start = time.perf_counter()
+    names = ("root_value", "action_probs", "searched_version")
     if not len(positions.slot if isinstance(positions, SearchRoots) else positions):
       raise RunError("reanalyze: replay holds no position to search, only ends of episodes")
-    start = time.perf_counter()
     if isinstance(positions, SearchRoots):
-      old_value, old_probs, old_version = (
-        positions.root_value,
-        positions.action_probs,
-        positions.searched_version,
-      )
+      old = [getattr(positions, name) for name in names]
       searched = self.search_roots(positions)
     else:
-      old = [
-        (s.steps.root_value[s.at], s.steps.action_probs[s.at], s.steps.searched_version[s.at])
-        for s in positions
-      ]
-      old_value, old_probs, old_version = (np.concatenate(part) for part in zip(*old, strict=True))
+      old = [np.concatenate([getattr(span.steps, name)[span.at] for span in positions]) for name in names]
       searched = self.search_spans(positions)
     elapsed = time.perf_counter() - start
-    metrics = search_change(old_value, old_probs, searched) | {
-      "reanalyze/renewed_age_updates": float(np.mean(searched.searched_version - old_version)),
+    metrics = search_change(old[0], old[1], searched) | {
+      "reanalyze/renewed_age_updates": float(np.mean(searched.searched_version - old[2])),
       "reanalyze/worker_positions_per_s": len(searched.slot) / elapsed,
     }
     return searched, metrics
@@ -136,7 +135,7 @@ class Reanalyzer:
       part = map_fields(lambda x, a=first: x[a : a + self._batch_size], roots)
       count = len(part.slot)
       if count < self._batch_size:
-        # One width for all calls, or each would be compiled anew.
+        # Padded: one width for all calls, so that the search compiles once.
         row = np.arange(self._batch_size) % count
         part = map_fields(lambda x, row=row: x[row], part)
       self._rng_key, value, probs = self._search(
@@ -152,36 +151,34 @@ class Reanalyzer:
     return self._searched(value, probs, roots.slot, roots.sequence)
 
   def search_spans(self, spans: Sequence[RootSpan]) -> SearchedRoots:
-    """Replays spans side by side, and keeps what the search says at their positions.
+    """Replays spans side by side, and keeps the search's results at their positions.
 
-    The environments show what was seen and the history takes what was done, so that the policy searches where
-    it
-    once did. Lanes that have nothing to show are searched in vain.
+    The environments show the recorded steps and the history takes the recorded actions, so that the policy
+    searches the positions that it once acted on.
     """
-    env = VectorReplayedEnvironment(self._num_envs, self._spec)
-    env.refill([span.steps for span in spans])
+    env = ReplayedEnvironment([span.steps for span in spans], self._num_envs, self._spec)
     step, history = env.reset(), init_history(self._num_envs, self._history_length, self._spec)
-    # Rows of the result, by span and step of it; -1 is a step on the way.
-    begins = np.cumsum([0, *(len(span.at) for span in spans)])
-    rows = [np.full(len(span.steps.action), -1, np.int64) for span in spans]
-    for row, span, begin in zip(rows, spans, begins[:-1], strict=True):
-      row[span.at] = begin + np.arange(len(span.at))
-    value = np.zeros(begins[-1], np.float32)
-    probs = np.zeros((begins[-1], self._spec.num_actions), np.float32)
+    # Over the concatenated steps: their actions, and their row in the result, -1 for others than positions.
+    begin = np.cumsum([0, *(len(span.steps.action) for span in spans)])
+    recorded = np.concatenate([span.steps.action for span in spans])
+    positions = np.concatenate([span.at + first for span, first in zip(spans, begin, strict=False)])
+    row = np.full(len(recorded), -1, np.int64)
+    row[positions] = np.arange(len(positions))
+    value = np.zeros(len(positions), np.float32)
+    probs = np.zeros((len(positions), self._spec.num_actions), np.float32)
     while env.active.any():
       lanes = np.flatnonzero(env.active)
-      shown = [
-        (int(k), int(t)) for k, t in zip(env.trajectory_index[lanes], env.step_index[lanes], strict=True)
-      ]
+      at = begin[env.trajectory_index[lanes]] + env.step_index[lanes]
       actions = np.zeros(self._num_envs, np.int32)
-      actions[lanes] = [spans[k].steps.action[t] for k, t in shown]
+      actions[lanes] = recorded[at]
       self._rng_key, key = jax.random.split(self._rng_key)
       history, output = self._policy(
         self._held.params, self._held.net_state, history, step, key, jnp.float32(_TEMPERATURE), actions
       )
-      row = np.array([rows[k][t] for k, t in shown])
-      value[row[row >= 0]] = np.asarray(output.root_value)[lanes[row >= 0]]
-      probs[row[row >= 0]] = np.asarray(output.action_probs)[lanes[row >= 0]]
+      found = row[at]
+      lanes, found = lanes[found >= 0], found[found >= 0]
+      value[found] = np.asarray(output.root_value)[lanes]
+      probs[found] = np.asarray(output.action_probs)[lanes]
       step = env.step(actions)
     slot, sequence = (np.concatenate([getattr(s, name) for s in spans]) for name in ("slot", "sequence"))
     return self._searched(value, probs, slot, sequence)
@@ -195,16 +192,13 @@ class Reanalyzer:
     )
 
 
-def search_change(old_value: np.ndarray, old_probs: np.ndarray, new: SearchedRoots) -> dict[str, float]:
-  """How far a new search went from the old one: scalars by name, means over the positions.
-
-  Args:
-    old_value: [M] float32.
-    old_probs: [M, A] float32.
-    new: of the same positions.
+def search_change(
+  old_value: Float[np.ndarray, "M"], old_probs: Float[np.ndarray, "M A"], new: SearchedRoots
+) -> dict[str, float]:
+  """The change from old searches to new ones of the same positions: scalars by name, means over them.
 
   The divergence of the policies is Jensen and Shannon's, in nats: 0 where they agree, ln 2 where they share
-  no action. It stays finite where one of them is 0, as visit counts often are.
+  no action. It is finite where one of them is 0, as visit counts often are.
   """
   middle = (old_probs + new.action_probs) / 2
   divergence = (_relative_entropy(old_probs, middle) + _relative_entropy(new.action_probs, middle)) / 2
@@ -216,7 +210,7 @@ def search_change(old_value: np.ndarray, old_probs: np.ndarray, new: SearchedRoo
   }
 
 
-def _relative_entropy(p: np.ndarray, q: np.ndarray) -> np.ndarray:
-  """Σ p ln(p / q) over the last axis; 0 where p is."""
+def _relative_entropy(p: Float[np.ndarray, "M A"], q: Float[np.ndarray, "M A"]) -> Float[np.ndarray, "M"]:
+  """Σ p ln(p / q) over actions, with 0 ln 0 = 0."""
   ratio = np.divide(p, q, out=np.ones_like(p), where=p > 0)
   return np.sum(p * np.log(ratio), axis=-1)

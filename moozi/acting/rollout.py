@@ -1,13 +1,11 @@
 """The compiled rollout: history, search, choice, environment and reset as one scan on the device.
 
-For environments written in JAX (`envs.jax.rules`). It yields the same segments as `acting.collector` does
-with
-`JaxVectorEnvironment`, from the same seeds: both draw the same keys in the same order and apply the same
-policy and the same step. Nothing is done on the host between the first step of a segment and the last.
+For environments written in JAX (`envs.jax.rules`). From the same seeds it gives the same segments as
+`acting.collector` with `JaxVectorEnvironment`: both draw the same keys in the same order and apply the same
+policy and step. The host does nothing between the first and the last step of a segment.
 
-Source: Hessel et al. 2021 (Podracer, "Anakin") has acting and environment in one compiled function.
-  Departure: the
-learner is apart, behind replay.
+Source: Hessel et al. 2021 (Podracer, "Anakin") compile acting and environment as one function. Departure: the
+learner is separate, behind replay.
 """
 
 import time
@@ -17,10 +15,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Bool, Float, Int, Shaped, UInt32
 
-from moozi.acting.collector import HeldParameters
+from moozi.acting.collector import HeldParameters, search_metrics
 from moozi.acting.lanes import ActingResult
-from moozi.acting.search_metrics import search_metrics
 from moozi.agent.policy import Policy, make_policy
 from moozi.core.config import Config, PlannerConfig
 from moozi.core.flat_state import State, tree_of_state, tree_state
@@ -34,44 +32,42 @@ from moozi.ops.history import HistoryState, init_history
 from moozi.ops.players import player_sign
 from moozi.ops.schedules import temperature_at
 
-Array = Any
-
 
 @record
 class RolloutState:
-  """All that a rollout carries from step to step, on the device.
+  """The state of a rollout between steps, on the device.
 
   Attributes:
-    environments: EnvState of B environments.
+    envs: EnvState of B environments.
     history: HistoryState of B lanes.
-    rng_key: [2] uint32, of the search's noise and the choice of actions.
-    episode_return: [B] float32, sum of rewards of the episode under way; `acting.collector` sums in float64.
-    episode_length: [B] int32, its steps.
+    rng_key: for the search's noise and the choice of actions.
+    episode_return: sum of the rewards of the current episode; `acting.collector` sums in float64.
+    episode_length: number of its steps.
   """
 
-  worlds: EnvState
+  envs: EnvState
   history: HistoryState
-  rng_key: Array
-  episode_return: Array
-  episode_length: Array
+  rng_key: UInt32[Any, "2"]
+  episode_return: Float[Any, "B"]
+  episode_length: Int[Any, "B"]
 
 
 @record
 class Segment:
-  """What one compiled call hands to the host.
+  """The result of one compiled call.
 
   Attributes:
-    steps: StepSample's fields by name, but for the versions, each [T, B, …].
-    has_ended: [T, B] bool, a new game began in the step that was made at t.
-    episode_return, episode_length: [T, B], of the game before it.
+    steps: StepSample's fields by name, without the versions, each [T, B, …].
+    has_ended: a new episode begins in the step after t.
+    episode_return, episode_length: of the episode before it.
     metrics: scalars by name, means over the T steps.
   """
 
-  steps: dict[str, Array]
-  has_ended: Array
-  episode_return: Array
-  episode_length: Array
-  metrics: dict[str, Array]
+  steps: dict[str, Shaped[Any, "T B ..."]]
+  has_ended: Bool[Any, "T B"]
+  episode_return: Float[Any, "T B"]
+  episode_length: Int[Any, "T B"]
+  metrics: dict[str, Float[Any, ""]]
 
 
 SegmentFn = Callable[[Any, Any, RolloutState, Array], tuple[RolloutState, Segment]]
@@ -85,26 +81,26 @@ def make_segment(policy: Policy, env: JaxEnvironment, segment_length: int) -> Se
   ) -> tuple[RolloutState, Segment]:
     def step(state: RolloutState, _: None) -> tuple[RolloutState, tuple[Any, ...]]:
       rng_key, key = jax.random.split(state.rng_key)
-      shown = state.worlds.timestep
-      history, output = policy(params, net_state, state.history, shown, key, temperature)
-      steps = fields_of(shown) | {
+      timestep = state.envs.timestep
+      history, output = policy(params, net_state, state.history, timestep, key, temperature)
+      steps = fields_of(timestep) | {
         "root_value": output.root_value,
         "action_probs": output.action_probs,
         "action": output.action,
       }
-      worlds = jax.vmap(env.step)(state.worlds, output.action)
-      # A game is told when the next one begins, as `collector` does; with two players it is player 0's.
-      has_ended = worlds.timestep.is_first
-      reward = player_sign(shown.to_play, 0) * worlds.timestep.last_reward
+      envs = jax.vmap(env.step)(state.envs, output.action)
+      # An episode is reported when the next one begins, as in `collector`; for two players, player 0's.
+      has_ended = envs.timestep.is_first
+      reward = player_sign(timestep.to_play, 0) * envs.timestep.last_reward
       ended = state.episode_return, state.episode_length
       state = RolloutState(
-        worlds=worlds,
+        envs=envs,
         history=history,
         rng_key=rng_key,
         episode_return=jnp.where(has_ended, 0.0, state.episode_return + reward),
-        episode_length=jnp.where(has_ended, 0, state.episode_length + ~shown.is_last),
+        episode_length=jnp.where(has_ended, 0, state.episode_length + ~timestep.is_last),
       )
-      return state, (steps, has_ended, *ended, search_metrics(shown, output))
+      return state, (steps, has_ended, *ended, search_metrics(timestep, output))
 
     state, (steps, has_ended, episode_return, episode_length, metrics) = jax.lax.scan(
       step, state, length=segment_length
@@ -121,18 +117,18 @@ def make_segment(policy: Policy, env: JaxEnvironment, segment_length: int) -> Se
 
 
 class RolloutCollector:
-  """Collects segments with a compiled rollout; has the face of `acting.collector.TrajectoryCollector`.
+  """Collects segments with a compiled rollout; has the interface of `TrajectoryCollector`.
 
-  Each compiles its own: several in one process (`run.local`, several workers) take as many times as long.
+  Each collector compiles its own rollout, also where several share a process (`run.local`).
 
   Args:
     model: the network.
     config: the run's configuration.
-    planner: which of its searches to act with.
-    environment: the environment.
+    planner: the search of `config` to act with.
+    env: the environment.
     env_seeds: B seeds, one for each copy of the environment.
     seed: of the search's noise and the choice of actions.
-    policy: acts in place of `planner`'s search, which is the default.
+    policy: replaces `planner`'s search.
   """
 
   def __init__(
@@ -148,10 +144,10 @@ class RolloutCollector:
     self._planner, self._env = planner, env
     self._lead = (config.workers.segment_length, len(env_seeds))
     policy = policy or make_policy(model, planner, config.targets, env.spec)
-    # The old state is given up: environments and histories are by far the largest arrays here.
+    # Donates the old state: environments and histories are by far the largest arrays.
     self._segment = jax.jit(make_segment(policy, env, self._lead[0]), donate_argnums=2)
     self._state = RolloutState(
-      worlds=reset_envs(env, env_keys(env_seeds)),
+      envs=reset_envs(env, env_keys(env_seeds)),
       history=jax.device_put(init_history(len(env_seeds), config.targets.history_length, env.spec)),
       rng_key=jax.random.PRNGKey(seed),
       episode_return=jnp.zeros(len(env_seeds), jnp.float32),
@@ -165,15 +161,14 @@ class RolloutCollector:
     return self._held.version
 
   def set_parameters(self, params: Any, net_state: Any, version: int) -> None:
-    """Takes parameters (arrays or NumPy); a version already in use costs nothing."""
+    """Sets the parameters (arrays or NumPy); does nothing if the version is already in use."""
     self._held.set(params, net_state, version)
 
   def run(self, env_steps: int) -> tuple[TrajectorySample, ActingResult]:
     """Acts `segment_length` vector steps; see `TrajectoryCollector.run`.
 
-    Raises: ValueError: the policy took an action that cannot be played. The environments have moved on by
-      then:
-      what they did means nothing, and this collector is of no more use.
+    Raises: ValueError: the policy chose an illegal action. The environments have taken it by then, so the
+      collector cannot be used afterwards.
     """
     temperature = temperature_at(self._planner.temperature, env_steps)
     start = time.perf_counter()
@@ -201,16 +196,18 @@ class RolloutCollector:
     return tree_state(self._state)
 
   def set_state(self, state: State) -> int:
-    """Goes on from where another collector was; see `TrajectoryCollector.set_state`."""
+    """Restores the state of another collector; see `TrajectoryCollector.set_state`."""
+    # "worlds" was the name of the environments until 0.3.
+    state = {("envs/" + name[7:]) if name.startswith("worlds/") else name: x for name, x in state.items()}
     self._state = jax.device_put(tree_of_state(self._state, state))
     return 0
 
   def reset(self) -> None:
-    """Begins a new game in every environment."""
+    """Starts a new episode in every environment."""
     state = self._state
     self._state = replace(
       state,
-      worlds=reset_envs(self._env, state.worlds.rng_key),
+      envs=reset_envs(self._env, state.envs.rng_key),
       episode_return=jnp.zeros_like(state.episode_return),
       episode_length=jnp.zeros_like(state.episode_length),
     )
@@ -219,8 +216,8 @@ class RolloutCollector:
     """Does nothing: compiled environments hold nothing outside this process."""
 
 
-def _check_actions(steps: dict[str, Array]) -> None:
-  """Raises ValueError where an action in a segment, [T, B, …], could not be played on its live frame."""
+def _check_actions(steps: dict[str, Shaped[Any, "T B ..."]]) -> None:
+  """Raises ValueError where an action of a segment [T, B, …] is illegal on its live frame."""
   for t, row in enumerate(zip(steps["action"], steps["legal_actions_mask"], steps["is_last"], strict=True)):
     try:
       check_actions(*row)

@@ -1,6 +1,7 @@
-"""Positions to search out of lanes that are read from their beginning, part after part. No JAX."""
+"""Positions of trajectory files, for `moozi reanalyze`. Imports no JAX."""
 
 import numpy as np
+from jaxtyping import Int
 
 from moozi.core.pytree import map_fields, replace
 from moozi.core.records import SearchedRoots, SearchRoots, TrajectorySample
@@ -10,7 +11,7 @@ from moozi.ops.targets import history_window
 
 
 class LaneRoots:
-  """Makes roots of successive steps of many lanes; remembers of each what the next histories need.
+  """Makes roots of successive steps of many lanes; keeps each lane's last L steps for the next histories.
 
   Args:
     spec: the environment's facts.
@@ -19,11 +20,11 @@ class LaneRoots:
 
   def __init__(self, spec: EnvSpec, history_length: int) -> None:
     self._spec, self._length = spec, history_length
-    # By lane, of its last L steps: frames, actions, is_first.
+    # Frames, actions and is_first of each lane's last L steps.
     self._tails: dict[int, tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
 
   def add(self, lane: int, steps: TrajectorySample) -> SearchRoots:
-    """The roots of a lane's next steps [T, …]: all but terminal frames; `slot` says which of the steps.
+    """The roots of a lane's next steps [T, …], without terminal frames; `slot` is the index of the step.
 
     Where a lane begins in the middle of an episode, the history begins there.
     """
@@ -36,37 +37,37 @@ class LaneRoots:
     parts = zip(self._tails[lane], (steps.frame, steps.action, is_first), strict=True)
     frames, actions, firsts = (np.concatenate(pair) for pair in parts)
     self._tails[lane] = frames[-length:].copy(), actions[-length:].copy(), firsts[-length:].copy()
-    at = np.flatnonzero(~steps.is_last | steps.is_truncated)
-    # Step i lies at L + i behind the tail; the frame after it is not asked for, and any will do.
-    here = at[:, None] + length
-    window = here + np.arange(-length + 1, 1)
-    rows, past = history_window(
-      frames=frames[np.concatenate([window, here], axis=1)],
-      actions=actions[here + np.arange(-length, 1)],
+    live = np.flatnonzero(~steps.is_last | steps.is_truncated)
+    # Step i is at L + i after the tail. The frame after it is not read: the step's own fills its place.
+    row = live[:, None] + length
+    window = row + np.arange(-length + 1, 1)
+    past_frames, past_actions = history_window(
+      frames=frames[np.concatenate([window, row], axis=1)],
+      actions=actions[row + np.arange(-length, 1)],
       is_first=firsts[window],
-      is_last=steps.is_last[at],
+      is_last=steps.is_last[live],
     )
     return SearchRoots(
-      frames=np.ascontiguousarray(rows[:, :-1]),
-      history_actions=np.ascontiguousarray(past[:, :-1]),
-      legal_actions_mask=steps.legal_actions_mask[at],
-      root_value=steps.root_value[at],
-      action_probs=steps.action_probs[at],
-      searched_version=steps.searched_version[at],
-      slot=at,
-      sequence=at,
+      frames=np.ascontiguousarray(past_frames[:, :-1]),
+      history_actions=np.ascontiguousarray(past_actions[:, :-1]),
+      legal_actions_mask=steps.legal_actions_mask[live],
+      root_value=steps.root_value[live],
+      action_probs=steps.action_probs[live],
+      searched_version=steps.searched_version[live],
+      slot=live,
+      sequence=live,
     )
 
 
 def join_roots(roots: list[SearchRoots]) -> SearchRoots:
-  """Several as one."""
+  """Concatenates roots."""
   return map_fields(lambda *xs: np.concatenate(xs), *roots)
 
 
 def with_searched(
-  steps: TrajectorySample, at: np.ndarray, searched: SearchedRoots, rows: slice
+  steps: TrajectorySample, at: Int[np.ndarray, "M"], searched: SearchedRoots, rows: slice
 ) -> TrajectorySample:
-  """A copy of steps [T, …] with a new search's values and policies, those of `rows`, at steps `at` [M]."""
+  """A copy of steps [T, …] with the new search results `searched[rows]` at steps `at`."""
   names = ("root_value", "action_probs", "searched_version")
   fresh = {name: np.array(getattr(steps, name)) for name in names}
   for name, array in fresh.items():

@@ -1,6 +1,6 @@
 """The face of environments side by side. Three classes have it, and none is another's subclass."""
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -9,6 +9,7 @@ from moozi.core.records import BatchedTimeStep
 from moozi.core.spec import EnvSpec
 
 
+@runtime_checkable
 class VectorEnvironment(Protocol):
   """B environments of one spec, stepped together. `envs.vector.SyncVectorEnvironment` says what each
   method does.

@@ -1,4 +1,4 @@
-"""The parameter server's work without Ray: the training state and its compiled updates.
+"""The learner: the training state and its compiled updates, without Ray.
 
 Source: the thesis §4.3.9, §4.3.15.
 """
@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float, Int
 
 from moozi.agent.update import TERMS, TrainingState, init_training_state, make_update_many
 from moozi.core.config import Config
@@ -22,11 +23,11 @@ from moozi.nn.model import Model
 
 @record
 class Priorities:
-  """What replay needs after an update: δ of each target that went in, by slot and its sequence number."""
+  """New priorities of the targets of an update: δ by slot and sequence number."""
 
-  slot: np.ndarray
-  sequence: np.ndarray
-  delta: np.ndarray
+  slot: Int[np.ndarray, "M"]
+  sequence: Int[np.ndarray, "M"]
+  delta: Float[np.ndarray, "M"]
 
 
 class Learner:
@@ -44,12 +45,12 @@ class Learner:
     self._target_update_period = config.learner.target_update_period
     self._update_many = make_update_many(model, config, spec)
     limit = config.learner.max_skipped_updates
-    self._skipped = NonFiniteGuard(TERMS, limit, f"learner.max_skipped_updates={limit}")
-    self._tells_parameters = config.logging.parameter_histograms
+    self._guard = NonFiniteGuard(TERMS, limit, f"learner.max_skipped_updates={limit}")
+    self._has_histograms = config.logging.parameter_histograms
 
   @property
   def learner_step(self) -> int:
-    """Updates made: the version of the parameters."""
+    """Number of updates: the version of the parameters."""
     return int(self._state.learner_step)
 
   def update(self, targets: TrainTarget) -> tuple[Priorities, dict[str, float]]:
@@ -59,9 +60,9 @@ class Learner:
       targets: [U, B, …].
 
     Returns:
-      New priorities of all U·B targets, and the updates' metrics (means over U). An update that was skipped
-      counts in `faults/skipped_updates`, and in `faults/not_finite_<name>` by the first of
-      `agent.update.TERMS` that was not finite.
+      New priorities of all U·B targets, and metrics (means over U). A skipped update counts in
+      `faults/skipped_updates`, and in `faults/not_finite_<name>` by the first of `agent.update.TERMS` that
+      was not finite.
 
     Raises: NotFiniteError: `learner.max_skipped_updates` were skipped in a row; the
       parameters are those before them.
@@ -81,7 +82,7 @@ class Learner:
       "replay/importance_ratio_max": float(targets.importance_ratio.max()),
       "learner/samples_per_s": targets.slot.size / elapsed,
     }
-    metrics |= self._skipped.tell(output.bad_term, first_step)
+    metrics |= self._guard.count(output.bad_term, first_step)
     delta = np.asarray(output.value_error, np.float32).reshape(-1)
     return Priorities(
       slot=targets.slot.reshape(-1), sequence=targets.sequence.reshape(-1), delta=delta
@@ -99,13 +100,13 @@ class Learner:
     return step - step % self._target_update_period if step >= self._target_update_period else step
 
   def target_parameters(self) -> tuple[Any, Any, int]:
-    """(target_params, net_state, version) in NumPy, for reanalyze; the version is the copy's learner step."""
+    """(target_params, net_state, version of the copy) in NumPy, for reanalyze."""
     params, net_state = _to_numpy((self._state.target_params, self._state.net_state))
     return params, net_state, self.target_version
 
   def histograms(self) -> dict[str, Histogram]:
-    """How each layer's parameters are spread, by name, where `logging.parameter_histograms` asks for it."""
-    if not self._tells_parameters:
+    """The distribution of each layer's parameters by name; empty without `logging.parameter_histograms`."""
+    if not self._has_histograms:
       return {}
     found = {
       f"params/{jax.tree_util.keystr(path, simple=True, separator='/')}": histogram_of(leaf)
@@ -118,12 +119,12 @@ class Learner:
     return _to_numpy(self._state)
 
   def set_state(self, state: TrainingState) -> None:
-    """Goes on from a TrainingState in NumPy."""
-    self._skipped.reset()
-    # Copied, since the update donates its buffers and must not donate the caller's.
+    """Restores a TrainingState in NumPy."""
+    self._guard.reset()
+    # A copy: the update donates its buffers, and must not donate the caller's.
     self._state = jax.tree_util.tree_map(lambda x: jnp.array(x, copy=True), state)
 
 
 def _to_numpy(tree: Any) -> Any:
-  """Copies a tree to NumPy. A copy, since the update donates the buffers that a view would look into."""
+  """Copies a tree to NumPy: the update donates the buffers that a view would share."""
   return jax.tree_util.tree_map(lambda x: np.array(x), tree)

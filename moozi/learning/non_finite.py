@@ -1,10 +1,11 @@
-"""Updates skipped since something in them was not finite: how many in a row."""
+"""Counts updates that were skipped because a loss or a gradient was not finite."""
 
 import collections
 import logging
 from collections.abc import Sequence
 
 import numpy as np
+from jaxtyping import Int
 
 from moozi.core.errors import NotFiniteError
 
@@ -12,12 +13,12 @@ _log = logging.getLogger("moozi.learner")
 
 
 class NonFiniteGuard:
-  """Counts updates that were skipped, by the term that was not finite.
+  """Counts skipped updates by the term that was not finite, and limits how many there are in a row.
 
   Args:
-    terms: names of the terms, in the order in which an update looks at them.
-    limit: so many in a row are no accident.
-    bound: the setting that says so, for the error.
+    terms: names of the terms, in the order in which an update checks them.
+    limit: maximum number of consecutive skipped updates.
+    bound: the setting of the limit, for the error message.
   """
 
   def __init__(self, terms: Sequence[str], limit: int, bound: str) -> None:
@@ -25,17 +26,17 @@ class NonFiniteGuard:
     self._in_a_row = 0
 
   def reset(self) -> None:
-    """None were skipped in a row so far."""
+    """Resets the count of consecutive skipped updates."""
     self._in_a_row = 0
 
-  def tell(self, bad_term: np.ndarray, first_step: int) -> dict[str, float]:
-    """Logs the skipped ones among U updates.
+  def count(self, bad_term: Int[np.ndarray, "U"], first_step: int) -> dict[str, int]:
+    """Counts and logs the skipped ones among U updates.
 
     Args:
-      bad_term: [U], `agent.finite.first_not_finite` of each.
-      first_step: learner step before the first of them.
+      bad_term: index of the first term that was not finite in each update; -1 if none.
+      first_step: learner step before the first update.
     Returns: `faults/not_finite_<name>`, how often each term was the first that was not finite.
-    Raises: NotFiniteError: one too many in a row.
+    Raises: NotFiniteError: the limit is reached.
     """
     counts: collections.Counter[str] = collections.Counter()
     for step, code in enumerate(bad_term.tolist(), start=first_step):

@@ -1,44 +1,44 @@
-"""Which stored positions are searched again next, and what a search needs of them. No JAX."""
+"""The order in which stored positions are reanalyzed, and the inputs of their searches. Imports no JAX."""
 
 import numpy as np
+from jaxtyping import Int, Num
 
 from moozi.core.flat_state import State
 from moozi.core.records import RootSpan, SearchRoots
 from moozi.replay.storage import LaneStorage
 
-# The choice looks at every stored step: it is made for so many calls at once.
+# Choosing scans every stored step, so it is done for this number of calls at once.
 _POOL_CALLS = 16
 _ORDERS = ("oldest", "priority")
 
 
 class ReanalyzeQueue:
-  """Chooses positions for reanalyze, and gathers them out of the lanes.
+  """Chooses positions to reanalyze and gathers them from the lanes.
 
-  A position can be searched again while the L steps before it are kept (or never were), also one so new that
-  no target can start there yet. Terminal frames have nothing to search.
+  A position can be searched again while the L steps before it are stored (or never existed), also before a
+  target can start at it. Terminal frames are not searched.
 
   Args:
-    storage: the lanes.
-    delta: priorities by slot, the buffer's own.
+    storage: the lanes and their priorities.
   """
 
-  def __init__(self, storage: LaneStorage, delta: np.ndarray) -> None:
-    self._storage, self._delta = storage, delta
-    # What was asked for counts as searched, so that nothing is asked for twice while its search is under way.
-    self._asked_version = np.zeros(storage.size, np.int32)
-    self._asked_sequence = np.full(storage.size, -1, np.int64)
-    # Slots and sequence numbers of those that come next, and for which order and version they were chosen.
+  def __init__(self, storage: LaneStorage) -> None:
+    self._storage = storage
+    # A requested position counts as searched, so that it is not requested again while its search is pending.
+    self._requested_version = np.zeros(storage.size, np.int32)
+    self._requested_sequence = np.full(storage.size, -1, np.int64)
+    # Slots and sequence numbers of the next positions, and the order and version they were chosen for.
     self._pool = np.zeros((2, 0), np.int64)
     self._pool_for = (-1, -1)
 
-  def choose(self, count: int, order: str, version: int) -> np.ndarray:
-    """The slots, lane by lane and rising in time, of up to `count` positions; asked for since now.
+  def choose(self, count: int, order: str, version: int) -> Int[np.ndarray, "M"]:
+    """Chooses the slots of up to `count` positions, sorted by lane and time, and marks them as requested.
 
     Args:
-      count: at most so many; fewer where there are no more.
-      order: "oldest" takes those whose newest search has the oldest parameters; "priority" the largest δ
-        among those not yet searched with `version`, and then the oldest. Priorities are those of the last
-        time that all stored steps were looked at, every few calls; 0 for a step too new to have one.
+      count: maximum number of positions.
+      order: "oldest" takes those whose newest search has the oldest parameters. "priority" takes the
+        largest δ among those not yet searched with `version`, then the oldest. Priorities are read every few
+        calls; a step too new to have one has 0.
       version: learner step of the parameters that will search.
 
     Raises: ValueError: another order.
@@ -50,25 +50,25 @@ class ReanalyzeQueue:
       self._pool, self._pool_for = self._pool[:, :0], pool_for
     chosen = self._pop(count, version)
     if len(chosen) < count:
-      slot = self._next(count * _POOL_CALLS, order, version)
+      slot = self._scan(count * _POOL_CALLS, order, version)
       slot = slot[~np.isin(slot, chosen)]
       self._pool = np.stack([slot, self._storage.sequence[slot]])
       chosen = np.concatenate([chosen, self._pop(count - len(chosen), version)])
     return chosen[np.lexsort((self._storage.sequence[chosen], chosen // self._storage.lane_capacity))]
 
   def get_state(self) -> State:
-    """What comes next."""
+    """The next positions."""
     return {"pool": self._pool.copy(), "pool_for": np.array(self._pool_for, np.int64)}
 
   def set_state(self, state: State) -> None:
-    """Goes on from there; a state without it begins with a choice."""
+    """Restores the next positions; a state without them changes nothing."""
     if "pool" in state:
       self._pool = np.array(state["pool"], np.int64)
       order, version = (int(x) for x in state["pool_for"])
       self._pool_for = order, version
 
-  def _pop(self, count: int, version: int) -> np.ndarray:
-    """Up to `count` slots out of the pool, without those that were written anew since; they are asked for."""
+  def _pop(self, count: int, version: int) -> Int[np.ndarray, "M"]:
+    """Takes up to `count` slots from the pool, skips those overwritten since, and marks them as requested."""
     slot, sequence = self._pool
     first, _ = self._storage.eligible_range()
     is_kept = (self._storage.sequence[slot] == sequence) & (
@@ -76,32 +76,31 @@ class ReanalyzeQueue:
     )
     kept = self._pool[:, is_kept]
     chosen, self._pool = kept[0, :count], kept[:, count:]
-    self._asked_version[chosen] = version
-    self._asked_sequence[chosen] = self._storage.sequence[chosen]
+    self._requested_version[chosen] = version
+    self._requested_sequence[chosen] = self._storage.sequence[chosen]
     return chosen
 
-  def _next(self, count: int, order: str, version: int) -> np.ndarray:
-    """Up to `count` slots out of all, in their order."""
+  def _scan(self, count: int, order: str, version: int) -> Int[np.ndarray, "M"]:
+    """The first `count` slots of all in the given order; fewer where there are no more."""
     slot, searched = self._candidates()
-    # Every key is another one, so that the choice does not hang on how the selection goes about it.
+    # All keys differ, so the result does not depend on the selection algorithm.
     age = searched * self._storage.size + slot
     if order == "oldest":
       return slot[_smallest(age, count)]
     is_due = searched < version
     due, rest = slot[is_due], slot[~is_due]
-    first = due[_smallest(-self._delta[due].astype(np.float64), count)]
+    first = due[_smallest(-self._storage.delta[due].astype(np.float64), count)]
     return np.concatenate([first, rest[_smallest(age[~is_due], count - len(first))]])
 
-  def gather(self, slot: np.ndarray) -> SearchRoots:
-    """The positions at slots [M], with their histories."""
+  def gather(self, slot: Int[np.ndarray, "M"]) -> SearchRoots:
+    """The positions at slots, with their histories."""
     storage, arrays = self._storage, self._storage.arrays
     frames, actions = storage.histories(slot)
-    mask = np.unpackbits(arrays["legal_actions_mask"][slot], axis=-1, count=storage.spec.num_actions)
     return SearchRoots(
-      # The frame after the position is for targets only.
+      # Only targets need the frame after the position.
       frames=np.ascontiguousarray(frames[:, :-1]),
       history_actions=np.ascontiguousarray(actions[:, :-1]),
-      legal_actions_mask=mask.view(np.bool_),
+      legal_actions_mask=storage.legal_actions_mask(slot),
       root_value=arrays["root_value"][slot],
       action_probs=arrays["action_probs"][slot],
       searched_version=arrays["searched_version"][slot],
@@ -109,37 +108,32 @@ class ReanalyzeQueue:
       sequence=storage.sequence[slot],
     )
 
-  def spans(self, slot: np.ndarray) -> list[RootSpan]:
-    """The positions at slots [M], as `choose` orders them, in spans of their lanes."""
+  def spans(self, slot: Int[np.ndarray, "M"]) -> list[RootSpan]:
+    """The positions at slots, sorted as by `choose`, in spans of their lanes with their histories."""
     storage = self._storage
     lane, index = slot // storage.lane_capacity, storage.sequence[slot]
-    # Positions that share steps before them lie in one span.
+    # Positions whose histories overlap share a span.
     cuts = np.flatnonzero((np.diff(lane) != 0) | (np.diff(index) > storage.history + 1)) + 1
     out = []
-    for part in np.split(np.arange(len(slot)), cuts):
-      if part.size:
-        first = max(0, int(index[part[0]]) - storage.history)
-        steps = storage.trajectory(int(lane[part[0]]), first, int(index[part[-1]]) + 1)
-        out.append(
-          RootSpan(
-            steps=steps, at=index[part] - first, slot=slot[part], sequence=storage.sequence[slot[part]]
-          )
-        )
+    for rows in np.split(np.arange(len(slot)), cuts) if len(slot) else []:
+      first = max(0, int(index[rows[0]]) - storage.history)
+      steps = storage.trajectory(int(lane[rows[0]]), first, int(index[rows[-1]]) + 1)
+      out.append(RootSpan(steps=steps, at=index[rows] - first, slot=slot[rows], sequence=index[rows]))
     return out
 
-  def _candidates(self) -> tuple[np.ndarray, np.ndarray]:
-    """(slots [N] that can be searched again, [N] learner step of their newest search, asked or made)."""
+  def _candidates(self) -> tuple[Int[np.ndarray, "N"], Int[np.ndarray, "N"]]:
+    """The slots that can be searched again, and the learner step of their newest (requested) search."""
     storage, arrays = self._storage, self._storage.arrays
     first, _ = storage.eligible_range()
     index = storage.sequence.reshape(storage.num_lanes, storage.lane_capacity)
     terminal = arrays["is_last"] & ~arrays["is_truncated"]
     slot = np.flatnonzero((index >= first[:, None]).reshape(-1) & ~terminal)
     searched = arrays["searched_version"][slot].astype(np.int64)
-    is_asked = self._asked_sequence[slot] == storage.sequence[slot]
-    return slot, np.where(is_asked, np.maximum(searched, self._asked_version[slot]), searched)
+    is_requested = self._requested_sequence[slot] == storage.sequence[slot]
+    return slot, np.where(is_requested, np.maximum(searched, self._requested_version[slot]), searched)
 
 
-def _smallest(key: np.ndarray, count: int) -> np.ndarray:
-  """The places of the `count` smallest keys, the smallest first; all of them where there are no more."""
+def _smallest(key: Num[np.ndarray, "N"], count: int) -> Int[np.ndarray, "M"]:
+  """The indices of the `count` smallest keys in ascending order; all of them where there are fewer."""
   found = np.argpartition(key, count)[: max(count, 0)] if count < len(key) else np.arange(len(key))
   return found[np.argsort(key[found], kind="stable")]

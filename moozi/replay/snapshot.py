@@ -1,15 +1,17 @@
-"""Replay as a checkpoint keeps it: a small head, and the rings in blocks, of which only changed ones travel.
+"""Snapshots of replay for checkpoints: a small head, and the rings in blocks. Imports no JAX.
 
-A block is a stretch of ring positions of all lanes together. Acting writes few of them between two
-checkpoints, so what has not changed is neither copied nor written again. No JAX.
+A block is a range of ring positions of all lanes. Acting writes few blocks between two checkpoints, and a
+snapshot copies only those that changed.
 """
 
 import dataclasses
 
 import numpy as np
+from jaxtyping import Int
 
 from moozi.core.config import TargetsConfig
 from moozi.core.flat_state import State, part, prefixed
+from moozi.core.pytree import map_fields
 from moozi.core.spec import EnvSpec
 from moozi.replay.buffer import ReplayBuffer
 from moozi.replay.mixture import MixedReplay
@@ -21,30 +23,30 @@ _STORED = "stored"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ReplaySnapshot:
-  """What `take` gives and `restore` takes.
+  """A copy of a buffer's state.
 
   Attributes:
-    head: all but the rings, flat: newest, priorities, sampler, generator, counters.
-    generations: [N] int64, which content each block has; 0: none yet, and it is in no file.
-    blocks: the blocks that the asker did not have, by number; all that were ever written before `restore`.
+    head: the state without the rings, flat: newest, priorities, sampler, random state, counters.
+    generations: [N] int64, the version of each block's content; 0 for a block that was never written.
+    blocks: blocks by number: from `take` those that changed; for `restore` all that were ever written.
   """
 
   head: State
-  generations: np.ndarray
+  generations: Int[np.ndarray, "N"]
   blocks: dict[int, State]
 
   @property
   def num_added(self) -> int:
-    """Steps ever added."""
+    """Number of steps ever added."""
     return int(self.head["counter/added"])
 
 
-def take(replay: ReplayBuffer | MixedReplay, known: np.ndarray | None = None) -> ReplaySnapshot:
-  """A copy of a buffer's state, without the blocks that the asker has.
+def take(replay: ReplayBuffer | MixedReplay, known: Int[np.ndarray, "N"] | None = None) -> ReplaySnapshot:
+  """Copies a buffer's state, without the blocks that the caller has.
 
   Args:
-    replay: the buffer; of stored steps, which lie on disk as they are, the head has what goes on changing.
-    known: [N] int64, the generation of each block that the asker has; None: none.
+    replay: the buffer. Stored trajectories are on disk already; the head holds their priorities and searches.
+    known: the generation of each block that the caller has; None if it has none.
   """
   storage, head = replay.acted.storage, replay.acted.get_state(with_rings=False)
   if isinstance(replay, MixedReplay):
@@ -61,13 +63,13 @@ def take(replay: ReplayBuffer | MixedReplay, known: np.ndarray | None = None) ->
 
 
 def restore(replay: ReplayBuffer | MixedReplay, snapshot: ReplaySnapshot) -> int:
-  """Puts a snapshot into a buffer in which nothing was acted.
+  """Restores a snapshot into a buffer without acted steps.
 
-  A buffer of the same lanes, capacity and sampling goes on to the bit. Into another one the steps are laid
-  anew, lane after lane, with new priorities. Stored steps may be there or come later.
+  A buffer of the same lanes, capacity and sampling is restored to the bit. Into another one the steps are
+  repacked, lane by lane, with new priorities. Stored trajectories may be added before or after.
 
-  Returns: steps that were in the snapshot and are not in the buffer.
-  Raises: ValueError: a block is missing, or a snapshot of another environment.
+  Returns: number of steps of the snapshot that the buffer does not hold.
+  Raises: ValueError: a block is missing, or the snapshot is of another environment.
   """
   if isinstance(replay, MixedReplay):
     replay.set_stored_state(part(snapshot.head, _STORED))
@@ -82,7 +84,7 @@ def restore(replay: ReplayBuffer | MixedReplay, snapshot: ReplaySnapshot) -> int
 
 
 def _shape_of(head: State) -> tuple[int, int, int]:
-  """(lanes, steps of each, sampling)."""
+  """(number of lanes, lane capacity, sampling)."""
   return len(head["storage/newest"]), int(head["lane_capacity"]), int(head["sampling"])
 
 
@@ -108,7 +110,7 @@ def _rings(snapshot: ReplaySnapshot, spec: EnvSpec) -> State:
 
 def _repack(replay: ReplayBuffer, state: State, old: tuple[int, int, int]) -> int:
   num_lanes, lane_capacity, _ = old
-  # Nothing is sampled from it: the shortest reach lets any old capacity pass.
+  # Never sampled: the shortest reach accepts any capacity.
   targets = TargetsConfig(history_length=1, unroll_steps=1, n_step=1)
   source = LaneStorage(targets, replay.spec, num_lanes, max(lane_capacity, 4))
   source.set_state({name.removeprefix(_RINGS): x for name, x in state.items() if name.startswith(_RINGS)})
@@ -118,11 +120,9 @@ def _repack(replay: ReplayBuffer, state: State, old: tuple[int, int, int]) -> in
     if first >= stop:
       continue
     whole = source.trajectory(lane, first, stop)
-    # An episode whose beginning is gone has no history to begin with.
+    # An episode whose beginning was overwritten has no complete history.
     starts = np.flatnonzero(whole.is_first)
     if starts.size:
-      replay.add(
-        source.trajectory(lane, first + int(starts[0]), stop, is_batched=True), lane % replay.num_lanes
-      )
+      replay.add(map_fields(lambda x, a=starts[0]: x[a:, None], whole), lane % replay.num_lanes)
   replay.set_counters(state)
   return source.num_steps - replay.num_steps

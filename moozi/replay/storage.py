@@ -1,17 +1,17 @@
-"""Where replay keeps steps: one ring per (worker, environment) lane, each frame once. No JAX."""
+"""Storage of replay: one ring of steps per (worker, environment) lane, each frame once. Imports no JAX."""
 
 import math
 import time
 import zlib
 
 import numpy as np
+from jaxtyping import Bool, Int, Num, Shaped
 
 from moozi.core.config import TargetsConfig
 from moozi.core.records import TrajectorySample
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
 from moozi.ops.returns import n_step_return
 from moozi.ops.targets import UnrollTargets, history_window, make_targets
-from moozi.replay.validation import check_segment
 
 _EMPTY = -1
 _NUM_BLOCKS = 64
@@ -19,19 +19,21 @@ _SEARCHED = ("root_value", "action_probs", "searched_version")
 
 
 class LaneStorage:
-  """Rings of steps, one per lane, and gathers over them.
+  """Rings of steps, one per lane, their priorities, and gathers over them.
 
-  A step has an index in its lane (0, 1, 2 …, never reused), which is also the sequence number of its
-  slot's writing, and a slot = lane * lane_capacity + index mod lane_capacity.
+  A step has an index in its lane (0, 1, 2 …, never reused), which is also the sequence number of its slot;
+  slot = lane * lane_capacity + index mod lane_capacity.
 
   Attributes:
-    num_lanes: lanes.
-    lane_capacity: steps kept in each.
-    newest: [num_lanes] int64, index of the newest step of each lane; -1 in an empty one.
-    sequence: [num_lanes * lane_capacity] int64, the index written in each slot; -1 where none was.
-    generations: [64] int64, a number that changes whenever a block is written to, and that no other buffer
-      uses for other content; 0: never. A block is a stretch of positions in all rings: what a checkpoint need
-      not write again.
+    num_lanes: number of lanes.
+    lane_capacity: number of steps kept in each lane.
+    newest: [num_lanes] int64, index of the newest step of each lane; -1 in an empty lane.
+    sequence: [size] int64, the index of the step in each slot; -1 in an empty slot.
+    delta: [size] float32, the priority δ of each slot. 0 where the step has no n-step return yet. Only
+      `append`, `refresh_delta` and `set_delta` write it.
+    generations: [64] int64, a number for each block of ring positions that changes whenever the block is
+      written, and that is unique among buffers; 0 where nothing was written. A checkpoint writes only the
+      blocks whose generation changed.
   """
 
   def __init__(self, targets: TargetsConfig, spec: EnvSpec, num_lanes: int, lane_capacity: int) -> None:
@@ -41,7 +43,7 @@ class LaneStorage:
     self.reach = targets.unroll_steps + targets.n_step
     if lane_capacity <= self.history + self.reach:
       raise ValueError(
-        f"capacity leaves {lane_capacity} steps to each of {num_lanes} lanes: it takes more than "
+        f"capacity leaves {lane_capacity} steps to each of {num_lanes} lanes: must be more than "
         f"{self.history + self.reach} (history + unroll + n_step)"
       )
     self._frame_size = math.prod(spec.frame_shape)
@@ -49,6 +51,7 @@ class LaneStorage:
     size = num_lanes * lane_capacity
     self.newest = np.full(num_lanes, _EMPTY, np.int64)
     self.sequence = np.full(size, _EMPTY, np.int64)
+    self.delta = np.zeros(size, np.float32)
     self.arrays = _empty_arrays(spec, size)
     self._block_width = -(-lane_capacity // _NUM_BLOCKS)
     self.generations = np.zeros(_NUM_BLOCKS, np.int64)
@@ -61,77 +64,75 @@ class LaneStorage:
 
   @property
   def num_steps(self) -> int:
-    """Steps stored now."""
+    """Number of steps stored now."""
     return int(np.minimum(self.newest + 1, self.lane_capacity).sum())
 
   @property
   def num_eligible(self) -> int:
-    """Steps that a target can start at now."""
+    """Number of steps that a target can start at now."""
     first, stop = self.eligible_range()
     return int((stop - first).sum())
 
-  def slots(self, lane: np.ndarray | int, index: np.ndarray) -> np.ndarray:
-    """The slots of steps, given by lane and index (broadcast)."""
+  @property
+  def is_empty(self) -> Bool[np.ndarray, "lanes"]:
+    """The lanes that hold no step."""
+    return self.newest == _EMPTY
+
+  def slots(
+    self, lane: Int[np.ndarray, "..."] | int, index: Int[np.ndarray, "..."]
+  ) -> Int[np.ndarray, "..."]:
+    """The slots of steps by lane and index (broadcast)."""
     return lane * self.lane_capacity + index % self.lane_capacity
 
-  def eligible_range(self, lane: np.ndarray | slice = slice(None)) -> tuple[np.ndarray, np.ndarray]:
+  def eligible_range(
+    self, lane: Int[np.ndarray, "B"] | slice = slice(None)
+  ) -> tuple[Int[np.ndarray, "B"], Int[np.ndarray, "B"]]:
     """(first, stop) index of the steps of each lane that a target can start at; none where stop <= first.
 
-    Such a step has K + n steps after it, and the L before it are still there or never were.
+    An eligible step has K + n steps after it, and the L steps before it are still stored or never existed.
     """
     newest = self.newest[lane]
     is_young = newest < self.lane_capacity
     first = np.where(is_young, 0, newest - self.lane_capacity + 1 + self.history)
     return first, np.maximum(newest - self.reach + 1, first)
 
-  def is_eligible(self, slot: np.ndarray) -> np.ndarray:
-    """[M] bool: whether a target can start at what lies in each slot [M] now."""
+  def is_eligible(self, slot: Int[np.ndarray, "M"]) -> Bool[np.ndarray, "M"]:
+    """Whether a target can start at the step that each slot holds now."""
     first, stop = self.eligible_range()
     lane, index = slot // self.lane_capacity, self.sequence[slot]
     return (index >= first[lane]) & (index < stop[lane])
 
-  def eligible_slots(self) -> np.ndarray:
-    """[N] int64: all slots that a target can start at, rising."""
+  def eligible_slots(self) -> Int[np.ndarray, "N"]:
+    """All slots that a target can start at, in ascending order."""
     first, stop = self.eligible_range()
     index = self.sequence.reshape(self.num_lanes, self.lane_capacity)
     return np.flatnonzero((index >= first[:, None]) & (index < stop[:, None]))
 
-  def nth_eligible(self, number: np.ndarray) -> np.ndarray:
-    """The slots of the eligible steps with numbers [M] in 0 … N-1, counted lane by lane, oldest first."""
+  def nth_eligible(self, number: Int[np.ndarray, "M"]) -> Int[np.ndarray, "M"]:
+    """The slots of the eligible steps with these numbers in 0 … N-1, counted lane by lane, oldest first."""
     first, stop = self.eligible_range()
     ends = np.cumsum(stop - first)
     lane = np.searchsorted(ends, number, side="right")
     return self.slots(lane, stop[lane] - (ends[lane] - number))
 
-  def span_slots(self, lane: np.ndarray, first: np.ndarray, stop: np.ndarray) -> np.ndarray:
+  def range_slots(
+    self, lane: Int[np.ndarray, "B"], first: Int[np.ndarray, "B"], stop: Int[np.ndarray, "B"]
+  ) -> Int[np.ndarray, "N"]:
     """The slots of steps first … stop-1 of each lane, flat, lane by lane."""
     width = np.maximum(stop - first, 0)
     begin = np.cumsum(width) - width
     index = np.arange(width.sum()) + np.repeat(first - begin, width)
     return self.slots(np.repeat(lane, width), index)
 
-  def check(self, segment: TrajectorySample, lane: np.ndarray) -> None:
-    """Raises ValueError where a segment [T, B, ...] cannot be stored in lanes [B], wherever it begins."""
-    check_segment(segment, self.spec, len(lane))
-    length = np.shape(segment.last_reward)[0]
-    if length > self.lane_capacity:
-      raise ValueError(f"segment of {length} steps: a lane keeps {self.lane_capacity}")
+  def append(self, segment: TrajectorySample, lane: Int[np.ndarray, "B"]) -> int:
+    """Appends a segment [T, B, ...] that `check_segment` accepted; returns the number of episodes it cut off.
 
-  def append(self, segment: TrajectorySample, lane: np.ndarray) -> int:
-    """Appends a segment [T, B, ...] to lanes [B]; returns how many unfinished episodes it cut off.
-
-    A lane that starts anew while its newest step is not a last one (its worker was restarted) leaves an
-    episode without an end. That newest step becomes a truncated one: its search value is the bootstrap.
-
-    Raises: ValueError: when the segment breaks a convention, or a lane's very first step is no is_first.
+    An episode is cut off where a lane receives a first step and its newest step is not a last one: the worker
+    was restarted. The newest step becomes truncated, and its search value is the bootstrap.
     """
-    self.check(segment, lane)
-    if (~np.asarray(segment.is_first)[0] & (self.newest[lane] == _EMPTY)).any():
-      raise ValueError("the first step of a lane must be is_first")
-    length = np.shape(segment.last_reward)[0]
+    is_first = np.asarray(segment.is_first)
     newest = self.newest[lane]
-    starts = np.asarray(segment.is_first)[0]
-    is_cut = starts & (newest != _EMPTY)
+    is_cut = is_first[0] & ~self.is_empty[lane]
     cut = self.slots(lane[is_cut], newest[is_cut])
     cut = cut[~self.arrays["is_last"][cut]]
     self.touch(cut)
@@ -139,24 +140,25 @@ class LaneStorage:
     self.arrays["is_truncated"][cut] = True
     self.arrays["action"][cut] = DUMMY_ACTION
 
-    index = newest[None, :] + 1 + np.arange(length)[:, None]
+    index = newest[None, :] + 1 + np.arange(len(is_first))[:, None]
     slot = self.slots(lane[None, :], index)
     self.sequence[slot] = index
+    self.delta[slot] = 0
     for name, array in self.arrays.items():
       array[slot] = self._encode(name, getattr(segment, name))
-    self.newest[lane] += length
+    self.newest[lane] += len(is_first)
     self.touch(slot)
     return len(cut)
 
-  def touch(self, slot: np.ndarray) -> None:
-    """Marks the blocks of slots (of any shape) as written to."""
+  def touch(self, slot: Int[np.ndarray, "..."]) -> None:
+    """Marks the blocks of slots as written."""
     is_touched = np.zeros(_NUM_BLOCKS, bool)
     is_touched[slot % self.lane_capacity // self._block_width] = True
     self._generation += 1
     self.generations[is_touched] = self._generation
 
   def block(self, number: int) -> dict[str, np.ndarray]:
-    """A copy of one block: by name [num_lanes, at most lane_capacity / 64 rounded up, ...]."""
+    """A copy of one block: arrays by name, [num_lanes, at most ceil(lane_capacity / 64), ...]."""
     columns = slice(number * self._block_width, (number + 1) * self._block_width)
     return {name: view[:, columns].copy() for name, view in self._views().items()}
 
@@ -173,39 +175,48 @@ class LaneStorage:
       return np.packbits(flat.astype(np.bool_, copy=False), axis=-1) if self._is_packed else flat
     return value
 
-  def _unpack_frames(self, rows: np.ndarray) -> np.ndarray:
-    """Stored frame rows [..., R] as frames [..., H, W, C]."""
+  def _decode_frames(self, rows: Num[np.ndarray, "... R"]) -> Shaped[np.ndarray, "... H W C"]:
     if self._is_packed:
       rows = np.unpackbits(rows, axis=-1, count=self._frame_size).view(np.bool_)
     return rows.reshape(rows.shape[:-1] + self.spec.frame_shape)
 
-  def _neighbours(self, slot: np.ndarray, first: int, stop: int) -> np.ndarray:
-    """[stop - first, M] slots at offsets first … stop-1 from slots [M], in their lanes' rings."""
+  def legal_actions_mask(self, slot: Int[np.ndarray, "M"]) -> Bool[np.ndarray, "M A"]:
+    """The legal actions of the steps in slots."""
+    rows = self.arrays["legal_actions_mask"][slot]
+    return np.unpackbits(rows, axis=-1, count=self.spec.num_actions).view(np.bool_)
+
+  def _neighbours(self, slot: Int[np.ndarray, "M"], first: int, stop: int) -> Int[np.ndarray, "W M"]:
+    """Slots at offsets first … stop-1 from `slot`, in the rings of their lanes."""
     position = slot % self.lane_capacity
     around = position + np.arange(first, stop)[:, None]
     around -= self.lane_capacity * (around >= self.lane_capacity)
     around += self.lane_capacity * (around < 0)
     return around + (slot - position)
 
-  def _window(self, around: np.ndarray) -> dict[str, np.ndarray]:
-    """What returns are made of, [M, W], at slots [W, M]."""
-    # Gathered time-major and handed on transposed: the arithmetic then runs along M, not along a few steps.
+  def _window(self, around: Int[np.ndarray, "W M"]) -> dict[str, Shaped[np.ndarray, "M W"]]:
+    """The inputs of `n_step_return` at slots."""
+    # Gathered time-major and transposed: the arithmetic then runs along M, which is the longer axis.
     names = ("last_reward", "root_value", "to_play", "is_last", "is_truncated")
     return {name: self.arrays[name].take(around).T for name in names}
 
-  def value_gap(self, slot: np.ndarray) -> np.ndarray:
-    """[M] float32: δ = |v* - z| at slots [M] that have n steps after them.
+  def refresh_delta(self, slot: Int[np.ndarray, "M"]) -> None:
+    """Sets δ = |v* - z| of slots whose steps have n steps after them: v* the search value, z the return.
 
     Source: thesis 4.3.14. Departures: none.
     """
     window = self._window(self._neighbours(slot, 0, self.targets.n_step + 1))
     z = n_step_return(**window, n_step=self.targets.n_step, discount=self.targets.discount)
-    return np.abs(window["root_value"][:, 0] - z[:, 0])
+    self.delta[slot] = np.abs(window["root_value"][:, 0] - z[:, 0])
 
-  def bootstrapping_slots(self, slot: np.ndarray) -> np.ndarray:
-    """The slots, eligible now, whose n-step return reads the search value at one of slots [M].
+  def set_delta(self, slot: Int[np.ndarray, "M"], delta: Num[np.ndarray, "M"]) -> None:
+    """Sets δ of slots to an updated network's |value - z|; the last value counts where a slot repeats."""
+    self.delta[slot] = delta
 
-    Step i-n where no episode ends from i-n to i-1; where i is truncated also those in between, and i.
+  def bootstrapping_slots(self, slot: Int[np.ndarray, "M"]) -> Int[np.ndarray, "N"]:
+    """The eligible slots whose n-step return reads the search value at one of `slot`.
+
+    For a step i in `slot`: step i-n where no episode ends from i-n to i-1. Where i is truncated, also the
+    steps in between and i itself.
     """
     n = self.targets.n_step
     before = self._neighbours(slot, -n, 1)  # row j holds i - n + j
@@ -213,25 +224,27 @@ class LaneStorage:
     ends[n] = False
     joined = np.cumsum(ends[::-1], axis=0)[::-1] == 0
     joined[1:] &= self.arrays["is_truncated"][slot]
-    # Rows that reach back behind the oldest step meet the newest ones, or empty slots: never eligible.
+    # Rows that reach back behind the oldest step read the newest ones or empty slots, which are not eligible.
     found = np.unique(before[joined])
     return found[self.is_eligible(found)]
 
-  def unroll(self, slot: np.ndarray) -> UnrollTargets:
-    """What lies at and after eligible slots [M], as targets."""
-    steps, n_step = self.targets.unroll_steps, self.targets.n_step
+  def unroll(self, slot: Int[np.ndarray, "M"]) -> UnrollTargets:
+    """The targets at and after eligible slots."""
+    steps = self.targets.unroll_steps
     around = self._neighbours(slot, 0, self.reach + 1)
     return make_targets(
       **self._window(around),
       action=self.arrays["action"].take(around[:steps]).T,
       action_probs=self.arrays["action_probs"].take(around[: steps + 1].T, axis=0),
       unroll_steps=steps,
-      n_step=n_step,
+      n_step=self.targets.n_step,
       discount=self.targets.discount,
     )
 
-  def histories(self, slot: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(frames [M, L+1, H, W, C], actions [M, L+1]) around eligible slots [M]: see TrainTarget."""
+  def histories(
+    self, slot: Int[np.ndarray, "M"]
+  ) -> tuple[Shaped[np.ndarray, "M L1 H W C"], Int[np.ndarray, "M L1"]]:
+    """(frames, actions) around slots that keep their history: see TrainTarget."""
     around = self._neighbours(slot, -self.history, 2).T
     rows, actions = history_window(
       frames=self.arrays["frame"].take(around[:, 1:], axis=0),
@@ -239,42 +252,40 @@ class LaneStorage:
       is_first=self.arrays["is_first"].take(around[:, 1:-1]),
       is_last=self.arrays["is_last"].take(slot),
     )
-    return self._unpack_frames(rows), actions
+    return self._decode_frames(rows), actions
 
-  def trajectory(self, lane: int, first: int, stop: int, is_batched: bool = False) -> TrajectorySample:
-    """Steps first … stop-1 of a lane, exactly as they came: a TrajectorySample [stop - first, ...].
+  def trajectory(self, lane: int, first: int, stop: int) -> TrajectorySample:
+    """Steps first … stop-1 of a lane as they were added, [stop - first, ...], with the newest search results.
 
-    Search values and policies that were written back stand in place of the old ones. Where `is_batched`, it
-    is a segment of one lane, [stop - first, 1, ...].
-
-    Raises: ValueError: when one of them is not stored (any more).
+    Raises: ValueError: one of the steps is not stored.
     """
     index = np.arange(first, stop)
     slot = self.slots(lane, index)
     if first < 0 or (self.sequence[slot] != index).any():
       raise ValueError(f"steps {first} … {stop - 1} of lane {lane} are not all stored")
     out = {name: array[slot] for name, array in self.arrays.items()}
-    out["frame"] = self._unpack_frames(out["frame"])
-    bits = np.unpackbits(out["legal_actions_mask"], axis=-1, count=self.spec.num_actions)
-    out["legal_actions_mask"] = bits.view(np.bool_)
+    out["frame"] = self._decode_frames(out["frame"])
+    out["legal_actions_mask"] = self.legal_actions_mask(slot)
     out["to_play"] = out["to_play"].astype(np.int32)
     out["last_discount"] = np.where(out["is_last"] & ~out["is_truncated"], 0, 1).astype(np.float32)
-    return TrajectorySample(**{name: x[:, None] for name, x in out.items()} if is_batched else out)
+    return TrajectorySample(**out)
 
   def check_valid(self) -> None:
-    """Raises ValueError where the rings contradict themselves."""
+    """Raises ValueError where the rings are inconsistent."""
     index = self.sequence.reshape(self.num_lanes, self.lane_capacity)
     position = np.arange(self.lane_capacity)
     newest = self.newest[:, None]
-    # The largest index that is at most the newest one and falls on this position.
+    # The largest index that is at most the newest one and maps to this position.
     expected = newest - (newest - position) % self.lane_capacity
     if (index != np.where(expected >= 0, expected, _EMPTY)).any():
       raise ValueError("sequence: slots do not hold the newest steps of their lanes")
+    if not np.isfinite(self.delta).all() or (self.delta < 0).any():
+      raise ValueError("delta: a priority is negative or not finite")
     stored = {name: array[self.sequence >= 0] for name, array in self.arrays.items()}
     if (stored["is_truncated"] & ~stored["is_last"]).any():
       raise ValueError("is_truncated on a step that is not is_last")
     if (stored["action"][stored["is_last"]] != DUMMY_ACTION).any():
-      raise ValueError("action: an episode's last step holds another one than the dummy")
+      raise ValueError("action: an episode's last step holds an action other than the dummy")
     for name in ("last_reward", "root_value", "action_probs"):
       if not np.isfinite(stored[name]).all():
         raise ValueError(f"{name} is not finite")
@@ -284,31 +295,31 @@ class LaneStorage:
     if (follows & (index[:, :-1] >= 0) & first & ~last).any():
       raise ValueError("is_first after a step that is not is_last")
 
-  def get_searches(self) -> dict[str, np.ndarray]:
-    """Copies of what searches said, by slot: all of a step that ever changes."""
+  def get_searched(self) -> dict[str, np.ndarray]:
+    """Copies of all search results, by slot: the only fields of a step that change after it is stored."""
     return {name: self.arrays[name].copy() for name in _SEARCHED}
 
-  def set_searches(self, state: dict[str, np.ndarray]) -> None:
-    """Takes what searches said of the same steps."""
+  def set_searched(self, state: dict[str, np.ndarray]) -> None:
+    """Restores the search results of the same steps."""
     for name in _SEARCHED:
       self.arrays[name][:] = state[name]
 
-  def content(self) -> int:
-    """A checksum of what was done and received, by which the same steps are known again."""
+  def checksum(self) -> int:
+    """A checksum of actions, rewards and ends, which identifies the stored steps."""
     sums = [zlib.crc32(self.arrays[name].data) for name in ("action", "last_reward", "is_first", "is_last")]
     return zlib.crc32(np.array([*sums, *self.newest], np.int64).data)
 
   def get_state(self) -> dict[str, np.ndarray]:
-    """Copies of everything, without the slots that were never written."""
+    """Copies of the rings, without slots that were never written, and without priorities."""
     used = int(min(self.newest.max(initial=-1) + 1, self.lane_capacity))
     return {"newest": self.newest.copy()} | {
       name: view[:, :used].copy() for name, view in self._views().items()
     }
 
   def set_state(self, state: dict[str, np.ndarray]) -> None:
-    """Takes the state of a storage of the same shape.
+    """Restores the rings of a storage of the same shape.
 
-    Raises: ValueError: when an array is missing or has another shape.
+    Raises: ValueError: an array is missing or has another shape.
     """
     views = self._views()
     for name in ("newest", *views):
@@ -316,9 +327,9 @@ class LaneStorage:
         raise ValueError(f"replay state: {name} is missing")
     used = np.shape(state["sequence"])[1] if np.ndim(state["sequence"]) == 2 else -1
     for name, view in views.items():
-      want = (self.num_lanes, used, *view.shape[2:])
-      if used > self.lane_capacity or np.shape(state[name]) != want:
-        raise ValueError(f"replay state: {name} has shape {np.shape(state[name])}: must be {want}")
+      expected = (self.num_lanes, used, *view.shape[2:])
+      if used > self.lane_capacity or np.shape(state[name]) != expected:
+        raise ValueError(f"replay state: {name} has shape {np.shape(state[name])}: must be {expected}")
     for name, view in views.items():
       view[:, :used] = state[name]
       view[:, used:] = _EMPTY if name == "sequence" else 0
@@ -328,13 +339,13 @@ class LaneStorage:
 
 
 def empty_block(spec: EnvSpec, num_lanes: int, width: int) -> dict[str, np.ndarray]:
-  """What `LaneStorage.block` gives where nothing was written."""
+  """What `LaneStorage.block` returns where nothing was written."""
   arrays = {"sequence": np.full(num_lanes * width, _EMPTY, np.int64)} | _empty_arrays(spec, num_lanes * width)
   return {name: x.reshape((num_lanes, width, *x.shape[1:])) for name, x in arrays.items()}
 
 
 def _empty_arrays(spec: EnvSpec, size: int) -> dict[str, np.ndarray]:
-  """What is kept of a step, for `size` slots."""
+  """The stored fields of a step, for `size` slots."""
   is_packed, num_actions = spec.frame_dtype == "bool", spec.num_actions
   frame_size = math.prod(spec.frame_shape)
   row = (frame_size + 7) // 8 if is_packed else frame_size

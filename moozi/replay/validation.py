@@ -1,9 +1,10 @@
-"""Replay's door: what a segment must be to be let in, and what became of it. No JAX."""
+"""Validation of segments at the entry to replay. Imports no JAX."""
 
 import dataclasses
 import itertools
 
 import numpy as np
+from jaxtyping import Bool
 
 from moozi.core.errors import SegmentError
 from moozi.core.pytree import fields_of, map_fields
@@ -30,12 +31,12 @@ _DTYPES = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AddResult:
-  """What became of a segment at the door.
+  """The result of adding a segment to replay.
 
   Attributes:
-    num_lost: steps of it that are not stored: all where it was refused, else those before a lane's next
+    num_lost: number of steps not stored: all of a refused segment, else those before each waiting lane's next
       episode.
-    refused: why it was refused; None where it was not.
+    refused: the reason why the segment was refused; None if it was accepted.
   """
 
   num_lost: int
@@ -43,11 +44,11 @@ class AddResult:
 
   @property
   def faults(self) -> dict[str, int]:
-    """As an event counts them."""
+    """The counts of a `Faulted` event."""
     return {"refused_segments": int(self.refused is not None), "lost_steps": self.num_lost}
 
   def describe(self, worker: int) -> str:
-    """In one line, with the worker's name."""
+    """One line for the log, with the worker's name."""
     if self.refused is not None:
       return f"training_worker_{worker}: a segment of {self.num_lost} steps is refused: {self.refused}"
     return (
@@ -57,10 +58,10 @@ class AddResult:
 
 
 class Refusals:
-  """How many segments of each worker were refused in a row.
+  """Counts the consecutive refused segments of each worker.
 
   Args:
-    limit: so many are no accident.
+    limit: maximum number of consecutive refused segments.
   """
 
   def __init__(self, limit: int) -> None:
@@ -68,7 +69,7 @@ class Refusals:
     self._in_a_row: dict[int, int] = {}
 
   def add(self, worker: int, reason: str) -> None:
-    """One more of this worker. Raises SegmentError: it is one too many."""
+    """Counts a refused segment. Raises SegmentError at the limit."""
     self._in_a_row[worker] = count = self._in_a_row.get(worker, 0) + 1
     if count >= self._limit:
       raise SegmentError(
@@ -77,17 +78,26 @@ class Refusals:
       )
 
   def end(self, worker: int) -> None:
-    """One of this worker was taken."""
+    """Resets the worker's count after an accepted segment."""
     self._in_a_row.pop(worker, None)
 
 
-def check_segment(segment: TrajectorySample, spec: EnvSpec, num_lanes: int | None = None) -> None:
+def check_segment(
+  segment: TrajectorySample,
+  spec: EnvSpec,
+  *,
+  num_lanes: int | None = None,
+  max_steps: int | None = None,
+  is_empty: Bool[np.ndarray, "B"] | None = None,
+) -> None:
   """Raises ValueError, naming the field, where a segment [T, B, ...] breaks the records' conventions.
 
   Args:
-    segment: what a worker sent.
+    segment: from a worker or a file.
     spec: the environment's facts.
-    num_lanes: B must be this; None takes any.
+    num_lanes: required B; None allows any.
+    max_steps: maximum T; None allows any.
+    is_empty: lanes that hold no step yet, which must begin with a first step; None does not check this.
   """
   shape = np.shape(segment.last_reward)
   if len(shape) != 2 or 0 in shape:
@@ -97,12 +107,16 @@ def check_segment(segment: TrajectorySample, spec: EnvSpec, num_lanes: int | Non
   _check_arrays(segment, shape, spec)
   _check_numbers(segment, spec)
   _check_ends(segment)
+  if max_steps is not None and shape[0] > max_steps:
+    raise ValueError(f"segment of {shape[0]} steps: a lane keeps {max_steps}")
+  if is_empty is not None and (is_empty & ~np.asarray(segment.is_first)[0]).any():
+    raise ValueError("the first step of a lane must be is_first")
 
 
-def stretches(steps: TrajectorySample) -> list[TrajectorySample]:
-  """A lane's steps [T, …], as they lie on disk, in segments [T', 1, …] that join within.
+def split_at_gaps(steps: TrajectorySample) -> list[TrajectorySample]:
+  """Splits a lane's stored steps [T, …] into contiguous segments [T', 1, …].
 
-  It is cut where a game begins and the one before has no end: its worker died, or steps between are missing.
+  A split is where an episode begins and the one before has no end: the worker failed, or steps are missing.
   """
   is_first, is_last = np.asarray(steps.is_first), np.asarray(steps.is_last)
   cuts = np.flatnonzero(is_first[1:] & ~is_last[:-1]) + 1
@@ -111,13 +125,13 @@ def stretches(steps: TrajectorySample) -> list[TrajectorySample]:
 
 
 def check_stored(steps: TrajectorySample, spec: EnvSpec) -> None:
-  """Raises ValueError, naming the field, where a lane's steps [T, …], as they lie on disk, are not sound."""
-  for segment in stretches(steps):
+  """Raises ValueError, naming the field, where a lane's stored steps [T, …] break the records' rules."""
+  for segment in split_at_gaps(steps):
     check_segment(segment, spec)
 
 
 def _check_arrays(segment: TrajectorySample, shape: tuple[int, ...], spec: EnvSpec) -> None:
-  """Shapes and dtypes: NumPy would convert in silence, and cut what does not fit."""
+  """Checks shapes and dtypes: NumPy would convert silently, and truncate what does not fit."""
   tails = {
     "frame": spec.frame_shape,
     "legal_actions_mask": (spec.num_actions,),

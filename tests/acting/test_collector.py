@@ -1,4 +1,4 @@
-"""Segments of trajectories: the rules for ends, and histories that the learner rebuilds to the bit."""
+"""Segments of trajectories: the rules for ends, and histories equal to those of the learner to the bit."""
 
 import collections
 
@@ -8,19 +8,19 @@ import pytest
 from moozi.core.records import TrajectorySample
 from moozi.io.config import load_config
 from moozi.run import build
+from tests.acting.parameters import random_parameters
 from tests.tiny_run import TINY
 
 
-def collect(config, num_segments):
-  spec = build.env_spec(config)
+def make_collector(config, spec):
   collector = build.build_collector(config, spec, worker=0)
-  collector.set_parameters(*build.build_learner(config, spec).parameters())
-  return spec, [collector.run(0) for _ in range(num_segments)]
+  collector.set_parameters(*random_parameters(config, spec), 0)
+  return collector
 
 
 @pytest.fixture(scope="module")
 def corridor():
-  """Corridor with a cap of 6: terminal ends, truncated ends and starts, with a history of three frames."""
+  """Corridor with a cap of 6 steps: terminal ends, truncated ends and starts, a history of three frames."""
   config = load_config(
     None,
     [
@@ -31,16 +31,18 @@ def corridor():
       "targets.history_length=3",
     ],
   )
-  spec, results = collect(config, 6)
+  spec = build.env_spec(config)
+  collector = make_collector(config, spec)
+  results = [collector.run(0) for _ in range(6)]
   steps = {
     name: np.concatenate([np.asarray(getattr(segment, name)) for segment, _ in results])
     for name in TrajectorySample.__dataclass_fields__
   }
-  return config, spec, results, steps
+  return config, spec, results, steps, collector
 
 
 def test_shapes_and_dtypes(corridor):
-  config, spec, results, _ = corridor
+  config, spec, results, *_ = corridor
   segment, result = results[0]
   lead = (config.workers.segment_length, config.workers.num_envs)
   assert segment.frame.shape == (*lead, *spec.frame_shape)
@@ -50,8 +52,8 @@ def test_shapes_and_dtypes(corridor):
   assert result.num_steps == lead[0] * lead[1]
 
 
-def test_terminal_frames_are_the_dummy_and_worth_nothing(corridor):
-  *_, steps = corridor
+def test_terminal_frames_have_the_dummy_and_value_zero(corridor):
+  *_, steps, _ = corridor
   terminal = steps["is_last"] & ~steps["is_truncated"]
   assert terminal.any()
   assert (steps["action"][terminal] == 0).all()
@@ -62,7 +64,7 @@ def test_terminal_frames_are_the_dummy_and_worth_nothing(corridor):
 
 
 def test_truncated_frames_keep_their_search(corridor):
-  *_, steps = corridor
+  *_, steps, _ = corridor
   truncated = steps["is_truncated"]
   assert truncated.any()
   assert (steps["action"][truncated] == 0).all()
@@ -71,22 +73,22 @@ def test_truncated_frames_keep_their_search(corridor):
   np.testing.assert_allclose(steps["action_probs"][truncated].sum(-1), 1, rtol=1e-5)
 
 
-def test_dummy_is_never_played_on_live_frames(corridor):
-  *_, steps = corridor
+def test_dummy_is_not_played_on_live_frames(corridor):
+  *_, steps, _ = corridor
   live = ~steps["is_last"]
   assert (steps["action"][live] > 0).all()
   assert (steps["action_probs"][live][:, 0] == 0).all()
 
 
-def test_a_first_frame_follows_each_last_one_across_segments(corridor):
-  *_, steps = corridor
+def test_a_first_frame_follows_each_last_one(corridor):
+  *_, steps, _ = corridor
   np.testing.assert_array_equal(steps["is_first"][1:], steps["is_last"][:-1])
   assert steps["is_first"][0].all()
   assert (steps["last_reward"][steps["is_first"]] == 0).all()
 
 
-def test_episode_figures_are_those_of_the_trajectories(corridor):
-  _, _, results, steps = corridor
+def test_episode_returns_and_lengths(corridor):
+  _, _, results, steps, _ = corridor
   returns, lengths = [], []
   for lane in range(steps["frame"].shape[1]):
     total = length = 0
@@ -97,18 +99,18 @@ def test_episode_figures_are_those_of_the_trajectories(corridor):
         returns.append(total)
         lengths.append(length)
         total = length = 0
-  told = [
+  reported = [
     np.concatenate([getattr(r, name) for _, r in results]) for name in ("episode_returns", "episode_lengths")
   ]
-  told = collections.Counter(zip(np.round(told[0], 3).tolist(), told[1].tolist(), strict=True))
+  reported = collections.Counter(zip(np.round(reported[0], 3).tolist(), reported[1].tolist(), strict=True))
   own = collections.Counter(zip(np.round(np.array(returns, float), 3).tolist(), lengths, strict=True))
-  # An episode is told when the next one's first frame arrives: its last one has just been stored.
-  assert own == told
+  # An episode is reported with the next one's first frame: its last frame has just been stored.
+  assert own == reported
 
 
-def test_replay_rebuilds_the_history_that_the_worker_saw(corridor):
-  """At starts of episodes and edges of segments too: frames and actions, bit for bit."""
-  config, spec, results, steps = corridor
+def test_replay_rebuilds_the_history_of_the_worker(corridor):
+  """Also at starts of episodes and edges of segments: frames and actions, to the bit."""
+  config, spec, results, steps, _ = corridor
   replay = build.build_replay(config, spec)
   for segment, _ in results:
     replay.add(segment, first_lane=0)
@@ -129,7 +131,7 @@ def test_replay_rebuilds_the_history_that_the_worker_saw(corridor):
 
 
 def worker_histories(steps, length):
-  """{(t, lane): (frames, actions)} as the rules say: zero frames and dummies before an episode's start."""
+  """{(t, lane): (frames, actions)}, with zero frames and dummies before an episode's start."""
   out = {}
   for lane in range(steps["frame"].shape[1]):
     for t in range(len(steps["frame"])):
@@ -142,19 +144,18 @@ def worker_histories(steps, length):
   return out
 
 
-def test_the_same_seed_gives_the_same_segment(tiny_config):
-  _, first = collect(tiny_config, 2)
-  _, second = collect(tiny_config, 2)
-  for (a, _), (b, _) in zip(first, second, strict=True):
+def test_the_same_seed_gives_the_same_segments(corridor):
+  config, spec, results, *_ = corridor
+  collector = make_collector(config, spec)
+  for a, _ in results[:2]:
+    b, _ = collector.run(0)
     for name in TrajectorySample.__dataclass_fields__:
       np.testing.assert_array_equal(getattr(a, name), getattr(b, name), err_msg=name)
 
 
-def test_a_known_version_is_not_taken_twice(tiny_config):
-  spec = build.env_spec(tiny_config)
-  collector = build.build_collector(tiny_config, spec, worker=0)
-  params, net_state, _ = build.build_learner(tiny_config, spec).parameters()
-  collector.set_parameters(params, net_state, 3)
+def test_parameters_of_a_known_version_are_ignored(corridor):
+  config, spec, _, _, collector = corridor
+  collector.set_parameters(*random_parameters(config, spec), 3)
   collector.set_parameters(None, None, 3)
   segment, result = collector.run(0)
   assert result.version == 3

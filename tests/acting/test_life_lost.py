@@ -1,6 +1,4 @@
-"""A life lost, from the environment to the learner: the episode ends, the history and the game's score go
-on.
-"""
+"""The loss of a life: the training episode ends, the history and the game's score continue."""
 
 import itertools
 
@@ -16,6 +14,7 @@ from moozi.envs.vector import SyncVectorEnvironment
 from moozi.io.config import load_config
 from moozi.ops.history import normalize_frame, stack_history
 from moozi.run import build
+from tests.acting.parameters import random_parameters
 from tests.envs.environments import make_lives
 from tests.tiny_run import TINY
 
@@ -34,13 +33,13 @@ NUM_STEPS = 140
 
 
 def act(envs, overrides=()):
-  """Acts a step a call, and keeps the history on the worker's device after each."""
+  """Acts one step per call, and keeps the worker's history after each."""
   config = load_config(None, [*SMALL, *overrides])
   env = SyncVectorEnvironment(envs)
   model = build.build_model(config, env.spec)
   seed = child_seed(config.seed, "training_search", 0)
   collector = TrajectoryCollector(model, config, config.planners.train, env, seed)
-  collector.set_parameters(*build.build_learner(config, env.spec).parameters())
+  collector.set_parameters(*random_parameters(config, env.spec), 0)
   replay = build.build_replay(config, env.spec)
   segments, results, seen = [], [], []
   for _ in range(NUM_STEPS):
@@ -48,7 +47,7 @@ def act(envs, overrides=()):
     replay.add(segment, first_lane=0)
     segments.append(segment)
     results.append(result)
-    # After a call the action just taken lies last, and the frames are those that it was taken on.
+    # After a call the newest action is last, and the frames are those that it was chosen on.
     history = collector._lanes.history
     seen.append((np.asarray(history.frames), np.asarray(history.actions)))
   steps = {
@@ -69,11 +68,11 @@ def breakout():
   return act([registry.make("atari:Breakout", seed) for seed in (2, 3)])
 
 
-@pytest.mark.parametrize("world", ["lives", pytest.param("breakout", marks=pytest.mark.slow)])
-def test_the_learner_rebuilds_what_the_worker_saw(world, request):
-  spec, replay, steps, seen, _ = request.getfixturevalue(world)
-  went_on = steps["is_last"][:-1] & ~steps["is_first"][1:]
-  assert went_on.sum() >= 4
+@pytest.mark.parametrize("game", ["lives", pytest.param("breakout", marks=pytest.mark.slow)])
+def test_learner_rebuilds_the_history_of_the_worker(game, request):
+  spec, replay, steps, seen, _ = request.getfixturevalue(game)
+  continued = steps["is_last"][:-1] & ~steps["is_first"][1:]
+  assert continued.sum() >= 4
   target = replay.sample(600)
   per_lane = replay.lane_capacity
   across = 0
@@ -82,10 +81,10 @@ def test_the_learner_rebuilds_what_the_worker_saw(world, request):
     frames, actions = seen[t][0][lane], seen[t][1][lane]
     np.testing.assert_array_equal(target.frames[row, :LENGTH], frames)
     np.testing.assert_array_equal(target.history_actions[row, 1:], actions)
-    # A life was lost within the frames of the history, and all of them are kept.
-    if went_on[max(0, t - LENGTH + 1) : t, lane].any():
+    # A life was lost within the history, and all of its frames are kept.
+    if continued[max(0, t - LENGTH + 1) : t, lane].any():
       across += 1
-      assert frames.reshape(LENGTH, -1).any(axis=1).all() or world == "lives"
+      assert frames.reshape(LENGTH, -1).any(axis=1).all() or game == "lives"
       assert 0 in actions[:-1]
   assert across > 20
 
@@ -99,9 +98,9 @@ def test_the_learner_rebuilds_what_the_worker_saw(world, request):
   np.testing.assert_array_equal(image(target.frames[0, :LENGTH], history[1]), image(*history))
 
 
-@pytest.mark.parametrize("world", ["lives", pytest.param("breakout", marks=pytest.mark.slow)])
-def test_nothing_is_trained_across_a_life_lost(world, request):
-  _, replay, steps, _, _ = request.getfixturevalue(world)
+@pytest.mark.parametrize("game", ["lives", pytest.param("breakout", marks=pytest.mark.slow)])
+def test_targets_end_at_the_loss_of_a_life(game, request):
+  _, replay, steps, _, _ = request.getfixturevalue(game)
   terminal = steps["is_last"] & ~steps["is_truncated"]
   assert (steps["action"][terminal] == 0).all()
   assert (steps["last_discount"][terminal] == 0).all()
@@ -115,24 +114,24 @@ def test_nothing_is_trained_across_a_life_lost(world, request):
     assert target.consistency_mask[row] == 0
 
 
-def test_returns_and_lengths_are_those_of_whole_games(lives):
+def test_returns_and_lengths_are_of_whole_games(lives):
   _, _, steps, _, results = lives
-  told = sorted(
+  reported = sorted(
     (float(r), int(n))
     for result in results
     for r, n in zip(result.episode_returns, result.episode_lengths, strict=True)
   )
   own = []
   for lane in range(2):
-    # The last game is left out: it may not have ended.
+    # Without the last game, which may not have ended.
     for start, stop in itertools.pairwise(np.flatnonzero(steps["is_first"][:, lane])):
       game = slice(start, stop)
-      # Three lives: their rewards are summed, and the two frames that go on are no steps of the agent's.
+      # Three lives: their rewards are summed; the agent does not act on the two frames where a life is lost.
       assert steps["is_last"][game, lane].sum() == 3
       own.append(
         (float(steps["last_reward"][game, lane].sum()), int((steps["action"][game, lane] > 0).sum()))
       )
   assert len(own) >= 8
-  assert len(told) - len(own) in (0, 1, 2)
+  assert len(reported) - len(own) in (0, 1, 2)
   for game in own:
-    told.remove(game)
+    reported.remove(game)

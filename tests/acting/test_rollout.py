@@ -1,14 +1,13 @@
-"""The compiled rollout: the same trajectories as step by step from the same seeds, whole and to the bit."""
+"""The compiled rollout gives the same trajectories as stepping from the same seeds, to the bit."""
 
 from pathlib import Path
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from moozi.acting.collector import TrajectoryCollector
-from moozi.acting.rollout import RolloutCollector
+from moozi.acting.rollout import RolloutCollector, _check_actions
 from moozi.agent.planner import SearchOutput
 from moozi.agent.policy import observe
 from moozi.core.errors import UserError
@@ -16,22 +15,23 @@ from moozi.core.records import TrajectorySample
 from moozi.envs.jax.environment import JaxVectorEnvironment
 from moozi.io.config import load_config
 from moozi.ops.history import push_action
-from moozi.run import build
-from moozi.run import local as loop
+from moozi.run import build, local
 from moozi.run.events import Acted, Evaluated, Finished, Updated
+from tests.acting.parameters import random_parameters
 from tests.envs.environments import import_gymnax
 from tests.envs.jax.toys import make_nim, make_walk
 from tests.tiny_run import TINY
 
 FIELDS = tuple(TrajectorySample.__dataclass_fields__)
-# Ends of both kinds and histories that cross them.
-CONFIG = (*TINY, "targets.history_length=3")
-WORLD_SEEDS = [5, 6, 7, 8]
+# Ends of both kinds, histories that cross them, and convolutions.
+MLP = (*TINY, "targets.history_length=3", "planners.train.num_simulations=2")
+CONFIG = (*MLP, "network.kind=conv_latent", "network.channels=4")
+ENV_SEEDS = [5, 6, 7, 8]
 CONFIGS = Path(__file__).parents[2] / "config"
 
 
 def import_library(name):
-  """Skips the test where the library of an environment is not there."""
+  """Skips the test if the library of an environment is missing."""
   library = name.partition(":")[0]
   if library == "gymnax":
     import_gymnax()
@@ -39,24 +39,13 @@ def import_library(name):
     pytest.importorskip("pgx")
 
 
-def random_parameters(config, spec):
-  """Parameters unlike the first ones, whose priors are all even and whose values are all 0."""
-  template = build.training_state_template(config, spec)
-  random = np.random.default_rng(0)
-  params = jax.tree.map(lambda x: (0.3 * random.standard_normal(x.shape)).astype(x.dtype), template.params)
-  # Averages of batch norm, whose variances are above 0.
-  net_state = jax.tree.map(lambda x: (0.5 + random.random(x.shape)).astype(x.dtype), template.net_state)
-  return params, net_state
-
-
-def collect_both(config, world, num_segments, seeds=tuple(WORLD_SEEDS)):
-  """(segment, result) of each call, step by step and compiled; and the compiled ones when given out."""
+def collect_both(config, env, num_segments, seeds=tuple(ENV_SEEDS)):
+  """(segment, result) of each call, stepped and compiled; and copies of the compiled ones as returned."""
   seeds = list(seeds)
-  model, planner = build.build_model(config, world.spec), config.planners.train
-  parameters = random_parameters(config, world.spec)
-  env = JaxVectorEnvironment(world, seeds)
-  steps = TrajectoryCollector(model, config, planner, env, seed=1)
-  scan = RolloutCollector(model, config, planner, world, seeds, seed=1)
+  model, planner = build.build_model(config, env.spec), config.planners.train
+  parameters = random_parameters(config, env.spec)
+  steps = TrajectoryCollector(model, config, planner, JaxVectorEnvironment(env, seeds), seed=1)
+  scan = RolloutCollector(model, config, planner, env, seeds, seed=1)
   out = ([], [], [])
   for collector, results in ((steps, out[0]), (scan, out[1])):
     collector.set_parameters(*parameters, 7)
@@ -68,16 +57,16 @@ def collect_both(config, world, num_segments, seeds=tuple(WORLD_SEEDS)):
 
 
 def assert_same(left, right):
-  for (a, told_a), (b, told_b) in zip(left, right, strict=True):
+  for (a, result_a), (b, result_b) in zip(left, right, strict=True):
     for name in FIELDS:
       x, y = getattr(a, name), getattr(b, name)
       assert (x.shape, x.dtype) == (y.shape, y.dtype), name
       np.testing.assert_array_equal(x, y, err_msg=name)
-    assert (told_a.num_steps, told_a.version) == (told_b.num_steps, told_b.version)
-    np.testing.assert_allclose(told_a.episode_returns, told_b.episode_returns, rtol=1e-6)
-    np.testing.assert_array_equal(told_a.episode_lengths, told_b.episode_lengths)
-    for name in told_b.metrics.keys() - {"train/worker_steps_per_s"}:
-      assert told_a.metrics[name] == pytest.approx(told_b.metrics[name], abs=1e-5), name
+    assert (result_a.num_steps, result_a.version) == (result_b.num_steps, result_b.version)
+    np.testing.assert_allclose(result_a.episode_returns, result_b.episode_returns, rtol=1e-6)
+    np.testing.assert_array_equal(result_a.episode_lengths, result_b.episode_lengths)
+    for name in result_b.metrics.keys() - {"train/worker_steps_per_s"}:
+      assert result_a.metrics[name] == pytest.approx(result_b.metrics[name], abs=1e-5), name
 
 
 @pytest.fixture(scope="module")
@@ -86,11 +75,11 @@ def walk():
   return config, collect_both(config, make_walk(max_episode_steps=4, length=6), 10)
 
 
-def test_the_scan_is_the_loop(walk):
+def test_scan_equals_step(walk):
   _, (steps, scan, _) = walk
   assert_same(steps, scan)
-  assert len({s.root_value.tobytes() for s, _ in scan}) == len(scan)  # there was something to compare
-  assert sum(len(told.episode_lengths) for _, told in scan) > 20
+  assert len({s.root_value.tobytes() for s, _ in scan}) == len(scan)  # the segments differ
+  assert sum(len(result.episode_lengths) for _, result in scan) > 20
   assert any(s.is_truncated.any() for s, _ in scan)
   assert any((s.is_last & ~s.is_truncated).any() for s, _ in scan)
   assert {float(r) for s, _ in scan for r in s.last_reward.ravel()} == {-1.0, 0.0, 1.0}
@@ -99,25 +88,21 @@ def test_the_scan_is_the_loop(walk):
 RESNET = ("kind=resnet", "norm=batch", "channels=4", "num_representation_blocks=1", "num_prediction_blocks=1")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-  ("network", "num_lanes"),
-  [
-    (("kind=conv_latent", "channels=4"), 4),
-    pytest.param(("kind=conv_latent", "channels=16"), 64, marks=pytest.mark.slow),
-    pytest.param(RESNET, 64, marks=pytest.mark.slow),
-  ],
+  ("network", "num_lanes"), [(("kind=mlp",), 4), (("kind=conv_latent", "channels=16"), 64), (RESNET, 64)]
 )
-def test_the_scan_is_the_loop_with_convolutions_and_batch_norm(network, num_lanes):
+def test_scan_equals_step_with_other_networks(network, num_lanes):
   config = load_config(None, [*CONFIG, *(f"network.{key}" for key in network)])
-  world = make_walk(max_episode_steps=4, length=6)
-  steps, scan, _ = collect_both(config, world, 4, range(num_lanes))
+  env = make_walk(max_episode_steps=4, length=6)
+  steps, scan, _ = collect_both(config, env, 4, range(num_lanes))
   assert_same(steps, scan)
   assert len({s.root_value.tobytes() for s, _ in scan}) == len(scan)
-  assert bool(random_parameters(config, world.spec)[1]) == ("norm=batch" in network)
+  assert bool(random_parameters(config, env.spec)[1]) == ("norm=batch" in network)
 
 
 @pytest.mark.slow
-def test_the_scan_is_the_loop_for_two_players_and_a_schedule():
+def test_scan_equals_step_for_two_players_and_a_schedule():
   schedule = "[{env_steps: 0, temperature: 1.0}, {env_steps: 150, temperature: 0.0}]"
   search = ("algorithm=puct", "dirichlet_fraction=0.3", f"temperature={schedule}")
   config = load_config(None, [*CONFIG, *(f"planners.train.{key}" for key in search)])
@@ -125,28 +110,23 @@ def test_the_scan_is_the_loop_for_two_players_and_a_schedule():
   assert_same(steps, scan)
   assert {int(p) for s, _ in scan for p in s.to_play.ravel()} == {0, 1}
   assert any((~s.legal_actions_mask[~s.is_last, 1:]).any() for s, _ in scan)
-  assert [told.metrics["train/temperature"] for _, told in scan] == [1.0, 1.0, 0.0, 0.0, 0.0, 0.0]
+  assert [result.metrics["train/temperature"] for _, result in scan] == [1.0, 1.0, 0.0, 0.0, 0.0, 0.0]
 
 
-QUICK = ("pgx:tic_tac_toe",)
-
-
+@pytest.mark.slow
 @pytest.mark.parametrize(
   "name",
   [
-    name if name in QUICK else pytest.param(name, marks=pytest.mark.slow)
-    for name in (
-      "gymnax:Breakout-MinAtar",
-      "gymnax:CartPole-v1",
-      "gymnax:SpaceInvaders-MinAtar",
-      "pgx:connect_four",
-      "pgx:minatar-asterix",
-      "pgx:othello",
-      "pgx:tic_tac_toe",
-    )
+    "gymnax:Breakout-MinAtar",
+    "gymnax:CartPole-v1",
+    "gymnax:SpaceInvaders-MinAtar",
+    "pgx:connect_four",
+    "pgx:minatar-asterix",
+    "pgx:othello",
+    "pgx:tic_tac_toe",
   ],
 )
-def test_the_scan_is_the_loop_in_real_envs(name):
+def test_scan_equals_step_in_libraries(name):
   import_library(name)
   out = []
   for rollout in ("step", "scan"):
@@ -156,13 +136,13 @@ def test_the_scan_is_the_loop_in_real_envs(name):
     collector.set_parameters(*random_parameters(config, spec), 0)
     out.append([collector.run(0) for _ in range(8)])
   assert_same(*out)
-  assert sum(len(told.episode_lengths) for _, told in out[1]) > 0
+  assert sum(len(result.episode_lengths) for _, result in out[1]) > 0
 
 
 def test_shapes_and_dtypes(walk):
   config, (_, scan, _) = walk
   segment, result = scan[0]
-  lead = (config.workers.segment_length, len(WORLD_SEEDS))
+  lead = (config.workers.segment_length, len(ENV_SEEDS))
   assert segment.frame.shape == (*lead, 1, 6, 1)
   assert segment.frame.dtype == bool
   assert segment.action.dtype == segment.acted_version.dtype == np.int32
@@ -172,7 +152,7 @@ def test_shapes_and_dtypes(walk):
   assert all(isinstance(getattr(segment, name), np.ndarray) for name in FIELDS)
 
 
-def test_ends_obey_the_rules(walk):
+def test_ends(walk):
   _, (_, scan, _) = walk
   steps = {name: np.concatenate([getattr(s, name) for s, _ in scan]) for name in FIELDS}
   terminal = steps["is_last"] & ~steps["is_truncated"]
@@ -186,7 +166,7 @@ def test_ends_obey_the_rules(walk):
   assert legal[~steps["is_last"]].all()
 
 
-def test_episode_figures_are_those_of_the_trajectories(walk):
+def test_episode_returns_and_lengths(walk):
   _, (_, scan, _) = walk
   reward = np.concatenate([s.last_reward for s, _ in scan])
   first, last = (np.concatenate([getattr(s, n) for s, _ in scan]) for n in ("is_first", "is_last"))
@@ -198,31 +178,31 @@ def test_episode_figures_are_those_of_the_trajectories(walk):
       if last[t, lane]:
         own.append((float(total), int(length)))
         total = length = 0
-  told = sorted(
+  reported = sorted(
     (float(r), int(n))
     for _, result in scan
     for r, n in zip(result.episode_returns, result.episode_lengths, strict=True)
   )
-  # An episode is told in the step that is made on its last frame: both are in the same segment.
-  assert sorted(own) == told
+  # An episode is reported in the step after its last frame: both are in the same segment.
+  assert sorted(own) == reported
 
 
-def test_a_segment_given_out_does_not_change(walk):
-  """Though the rollout's state, which the segment was copied from, is given up at the next call."""
+def test_returned_segments_do_not_change(walk):
+  """The next call donates the rollout's state, from which the segment was copied."""
   _, (_, scan, copies) = walk
   for (segment, _), copy in zip(scan, copies, strict=True):
     for name in FIELDS:
       np.testing.assert_array_equal(getattr(segment, name), copy[name], err_msg=name)
 
 
-@pytest.mark.parametrize("action", [0, 2, 3, -1])
-def test_an_action_that_cannot_be_played_is_refused_when_the_segment_arrives(action):
-  """The dummy, right where only left is legal, and what is out of range: a scan would play something else."""
-  config, world = load_config(None, list(CONFIG)), make_walk(max_episode_steps=4, length=6)
+@pytest.mark.parametrize("action", [2, *(pytest.param(a, marks=pytest.mark.slow) for a in (0, 3, -1))])
+def test_illegal_actions_are_refused(action):
+  """Right where only left is legal, the dummy, and out of range: a scan would play another action."""
+  config, env = load_config(None, list(MLP)), make_walk(max_episode_steps=4, length=6)
 
   def stubborn(params, net_state, history, timestep, rng_key, temperature):
-    history, _ = observe(history, timestep, world.spec)
-    probs, values = jnp.float32(timestep.legal_actions_mask), jnp.zeros(len(WORLD_SEEDS))
+    history, _ = observe(history, timestep, env.spec)
+    probs, values = jnp.float32(timestep.legal_actions_mask), jnp.zeros(len(ENV_SEEDS))
     output = SearchOutput(
       action=jnp.where(timestep.is_last, 0, action).astype(jnp.int32),
       action_probs=probs,
@@ -235,32 +215,60 @@ def test_an_action_that_cannot_be_played_is_refused_when_the_segment_arrives(act
     )
     return push_action(history, output.action), output
 
-  model, planner = build.build_model(config, world.spec), config.planners.train
-  collector = RolloutCollector(model, config, planner, world, WORLD_SEEDS, seed=1, policy=stubborn)
+  model, planner = build.build_model(config, env.spec), config.planners.train
+  collector = RolloutCollector(model, config, planner, env, ENV_SEEDS, seed=1, policy=stubborn)
   collector.set_parameters({}, {}, 0)
-  said = rf"^step \d of the segment: actions\[\d\]={action}: cannot be played on a live frame"
-  with pytest.raises(ValueError, match=said):  # noqa: PT012
+  message = rf"^step \d of the segment: actions\[\d\]={action}: cannot be played on a live frame"
+  with pytest.raises(ValueError, match=message):  # noqa: PT012
     for _ in range(10):
       collector.run(0)
+
+
+@pytest.mark.parametrize("action", [0, 2, 3, -1])
+def test_actions_of_a_segment_are_checked(action):
+  steps = {
+    "action": np.array([[1, 0], [1, action]], np.int32),
+    "legal_actions_mask": np.array(
+      [[[False, True, False], [True, False, False]], [[False, True, False]] * 2]
+    ),
+    "is_last": np.array([[False, True], [False, False]]),
+  }
+  with pytest.raises(ValueError, match=rf"^step 1 of the segment: actions\[1\]={action}: "):
+    _check_actions(steps)
+  steps["action"][1, 1] = 1
+  _check_actions(steps)
+
+
+def test_state_with_the_old_name_of_the_environments():
+  config, env = load_config(None, list(MLP)), make_walk(max_episode_steps=4, length=6)
+  model = build.build_model(config, env.spec)
+  first, second = (
+    RolloutCollector(model, config, config.planners.train, env, seeds, seed=1) for seeds in ([5, 6], [7, 8])
+  )
+  state = first.get_state()
+  assert second.set_state({name.replace("envs/", "worlds/"): x for name, x in state.items()}) == 0
+  assert any(name.startswith("envs/") for name in state)
+  for name, value in second.get_state().items():
+    np.testing.assert_array_equal(value, state[name], err_msg=name)
 
 
 @pytest.mark.parametrize(
   ("name", "rollout", "kind"),
   [
     ("gymnax:CartPole-v1", "auto", RolloutCollector),
-    ("gymnax:CartPole-v1", "scan", RolloutCollector),
+    pytest.param("gymnax:CartPole-v1", "scan", RolloutCollector, marks=pytest.mark.slow),
     ("gymnax:CartPole-v1", "step", TrajectoryCollector),
     ("tiny:catch", "auto", TrajectoryCollector),
     ("tiny:catch", "step", TrajectoryCollector),
   ],
 )
-def test_the_configuration_chooses(name, rollout, kind):
+def test_config_chooses_the_collector(name, rollout, kind):
   import_library(name)
   config = load_config(None, [*TINY, f"env.name={name}", f"workers.rollout={rollout}"])
   assert isinstance(build.build_collector(config, build.env_spec(config), worker=0), kind)
 
 
-def test_a_scan_needs_an_env_in_jax():
+def test_scan_needs_an_environment_in_jax():
   config = load_config(None, [*TINY, "workers.rollout=scan"])
   with pytest.raises(UserError, match=r"^workers\.rollout=scan: tiny:catch is not written in JAX"):
     build.build_collector(config, build.env_spec(config), worker=0)
@@ -292,10 +300,10 @@ SMALL = (
 @pytest.mark.slow
 @pytest.mark.parametrize("config", ["pgx/tic_tac_toe.yaml", "gymnax/breakout.yaml"])
 def test_a_run_in_one_process(config):
-  """The committed configuration, made small, to its end: acting, replay, updates, evaluation."""
+  """A committed configuration, made small, runs to its end: acting, replay, updates, evaluation."""
   config = load_config(CONFIGS / config, list(SMALL))
   import_library(config.env.name)
-  events = list(loop.run(config, build.env_spec(config)))
+  events = list(local.run(config, build.env_spec(config)))
   acted = [e for e in events if isinstance(e, Acted)]
   assert len(acted) == 5
   assert sum(len(e.episode_returns) for e in acted) > 0
@@ -305,8 +313,9 @@ def test_a_run_in_one_process(config):
   assert isinstance(events[-1], Finished)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", sorted(CONFIGS.glob("gymnax/*.yaml")) + sorted(CONFIGS.glob("pgx/*.yaml")))
-def test_the_committed_configurations_fit_their_envs(path):
+def test_committed_configs_fit_their_environments(path):
   config = load_config(path, [])
   import_library(config.env.name)
   assert build.env_spec(config).name == config.env.name

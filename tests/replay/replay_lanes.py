@@ -24,7 +24,7 @@ def make_spec(frame_dtype: str = "bool", num_players: int = 1) -> EnvSpec:
 def make_buffer(
   spec: EnvSpec | None = None, *, lanes: int = 2, lane_capacity: int = 40, seed: int = 0, **options
 ) -> ReplayBuffer:
-  """A small buffer; options go to TargetsConfig where it has them, else to ReplayConfig."""
+  """A small buffer; options are fields of TargetsConfig or of ReplayConfig."""
   targets = {name: options.pop(name) for name in tuple(options) if name in TargetsConfig.model_fields}
   targets = {"history_length": 2, "unroll_steps": 2, "n_step": 3, "discount": 0.9} | targets
   options = {"sampling": "uniform", "min_steps_to_learn": 1} | options
@@ -62,7 +62,7 @@ def random_lanes(
 
 
 def segment_of(lanes: list[list[Step]], first: int, stop: int, spec: EnvSpec) -> TrajectorySample:
-  """Steps first … stop-1 of the lanes, [T, B, ...]; versions tell step and lane."""
+  """Steps first … stop-1 of the lanes, [T, B, ...]; the versions are the step and the lane."""
 
   def field(fn, dtype) -> np.ndarray:
     return np.asarray([[fn(lane[t]) for lane in lanes] for t in range(first, stop)], dtype)
@@ -99,7 +99,7 @@ def fill(buffer: ReplayBuffer, lanes: list[list[Step]], spec: EnvSpec, cuts: lis
 def filled_buffer(
   seed: int = 0, length: int = 30, lanes: int = 2, end_probability: float = 0.1, **options
 ) -> tuple[ReplayBuffer, list[list[Step]], EnvSpec]:
-  """A buffer with random lanes in it, delivered in segments of five."""
+  """A buffer of random lanes, added in segments of five steps."""
   spec = make_spec()
   steps = random_lanes(seed, lanes, length, spec, end_probability)
   buffer = make_buffer(spec, lanes=lanes, **options)
@@ -107,7 +107,7 @@ def filled_buffer(
   return buffer, steps, spec
 
 
-def where_drawn(buffer: ReplayBuffer, batch: TrainTarget) -> list[tuple[int, int]]:
+def drawn_positions(buffer: ReplayBuffer, batch: TrainTarget) -> list[tuple[int, int]]:
   """(lane, index) of each drawn start, from slot and sequence."""
   lane = np.ravel(batch.slot) // buffer.lane_capacity
   return list(zip(lane.tolist(), np.ravel(batch.sequence).tolist(), strict=True))
@@ -116,9 +116,9 @@ def where_drawn(buffer: ReplayBuffer, batch: TrainTarget) -> list[tuple[int, int
 def assert_is_oracle(
   buffer: ReplayBuffer, batch: TrainTarget, lanes: list[list[Step]], targets: TargetsConfig
 ) -> None:
-  """Each drawn target is what the oracles make of its start, frames and integers to the bit."""
+  """Each drawn target equals the oracles', frames and integers to the bit."""
   length = targets.history_length
-  for row, (lane, i) in enumerate(where_drawn(buffer, batch)):
+  for row, (lane, i) in enumerate(drawn_positions(buffer, batch)):
     steps = lanes[lane]
     expected = oracle_target(steps, i, targets.unroll_steps, targets.n_step, targets.discount)
     for name, value in expected.items():

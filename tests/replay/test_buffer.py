@@ -1,4 +1,4 @@
-"""Replay: what can be drawn, and that what is drawn is right wherever segments and rings join."""
+"""The replay buffer: eligibility, and targets across the joins of segments and rings."""
 
 import subprocess
 import sys
@@ -14,19 +14,19 @@ from moozi.replay.buffer import ReplayBuffer
 from tests.replay.replay_lanes import (
   SAMPLINGS,
   assert_is_oracle,
+  drawn_positions,
   fill,
   filled_buffer,
   make_buffer,
   make_spec,
   random_lanes,
   segment_of,
-  where_drawn,
 )
 
 TARGETS = TargetsConfig(history_length=2, unroll_steps=2, n_step=3, discount=0.9)
 
 
-def test_no_jax_in_the_replay_process():
+def test_replay_imports_no_jax():
   code = """
 import sys
 import numpy as np
@@ -49,21 +49,21 @@ assert not loaded, loaded
 
 
 class TestEligibility:
-  """Only the newest K + n steps of a lane wait; the oldest L go once the ring is full."""
+  """All steps but the newest K + n of a lane, and the oldest L once its ring is full."""
 
   @pytest.mark.parametrize(
     ("length", "first", "stop"),
     [(5, 0, 0), (6, 0, 1), (20, 0, 15), (21, 3, 16), (47, 29, 42)],
   )
   def test_by_hand(self, length, first, stop):
-    # K + n = 5, L = 2, rings of 20: step i waits until step i + 5 is there.
+    # K + n = 5, L = 2, rings of 20: step i is eligible once step i + 5 is stored.
     spec = make_spec()
     buffer = make_buffer(spec, lanes=1, lane_capacity=20)
     lanes = random_lanes(0, 1, length, spec)
     fill(buffer, lanes, spec, [*range(4, length, 4), length])
     assert buffer.num_eligible == stop - first
     if stop > first:
-      drawn = {i for _, i in where_drawn(buffer, buffer.sample(500))}
+      drawn = {i for _, i in drawn_positions(buffer, buffer.sample(500))}
       assert drawn == set(range(first, stop))
     else:
       assert not buffer.can_sample(1)
@@ -71,22 +71,22 @@ class TestEligibility:
         buffer.sample(1)
 
   @pytest.mark.parametrize("sampling", SAMPLINGS)
-  def test_all_that_is_eligible_and_nothing_else_is_drawn(self, sampling):
+  def test_exactly_the_eligible_steps_are_drawn(self, sampling):
     buffer, _, _ = filled_buffer(length=60, sampling=sampling, priority_exponent=0.3)
-    drawn = set(where_drawn(buffer, buffer.sample(5000)))
+    drawn = set(drawn_positions(buffer, buffer.sample(5000)))
     assert drawn == {(lane, i) for lane in range(2) for i in range(22, 55)}
 
-  def test_lanes_grow_apart(self):
+  def test_lanes_of_different_lengths(self):
     spec = make_spec()
     lanes = random_lanes(0, 3, 30, spec)
     buffer = make_buffer(spec, lanes=3)
     buffer.add(segment_of(lanes[:1], 0, 30, spec), 0)
     buffer.add(segment_of(lanes[1:], 0, 8, spec), 1)
     assert buffer.num_eligible == 25 + 3 + 3
-    drawn = set(where_drawn(buffer, buffer.sample(3000)))
+    drawn = set(drawn_positions(buffer, buffer.sample(3000)))
     assert drawn == {(0, i) for i in range(25)} | {(lane, i) for lane in (1, 2) for i in range(3)}
 
-  def test_training_starts_when_enough_is_stored_and_a_batch_is_eligible(self):
+  def test_training_starts_with_enough_steps_and_an_eligible_batch(self):
     spec = make_spec()
     lanes = random_lanes(0, 2, 30, spec)
     buffer = make_buffer(spec, min_steps_to_learn=20)
@@ -100,7 +100,7 @@ class TestEligibility:
 
   def test_counts(self):
     buffer, _, _ = filled_buffer(length=60)
-    assert (buffer.num_steps, buffer.num_added) == (80, 120)
+    assert (buffer.num_steps, buffer.num_added, buffer.num_eligible) == (80, 120, 2 * 33)
     assert buffer.stored_range(1) == (20, 60)
 
 
@@ -118,7 +118,7 @@ class TestTargets:
     end_probability=st.sampled_from([0.05, 0.3]),
     data=st.data(),
   )
-  def test_equal_the_oracle_wherever_segments_and_rings_join(
+  def test_targets_equal_the_oracle(
     self,
     seed,
     sampling,
@@ -150,7 +150,7 @@ class TestTargets:
     if buffer.num_eligible:
       assert_is_oracle(buffer, buffer.sample(30), lanes, targets)
 
-  def test_how_a_lane_was_cut_into_segments_changes_nothing(self):
+  def test_targets_do_not_depend_on_segment_lengths(self):
     spec = make_spec()
     lanes = random_lanes(3, 2, 70, spec)
     batches = []
@@ -161,7 +161,7 @@ class TestTargets:
     for batch in batches[1:]:
       map_fields(np.testing.assert_array_equal, batches[0], batch)
 
-  def test_a_batch_is_one_of_many(self):
+  def test_sample_is_sample_many_of_one(self):
     one, many = filled_buffer()[0].sample(20), filled_buffer()[0].sample_many(1, 20)
     map_fields(lambda a, b: np.testing.assert_array_equal(a, b[0]), one, many)
 
@@ -201,7 +201,7 @@ class TestTargets:
 
 class TestStorage:
   @pytest.mark.parametrize("frame_dtype", ["bool", "uint8", "float32"])
-  def test_a_trajectory_comes_back_exactly(self, frame_dtype):
+  def test_trajectory_returns_the_added_steps(self, frame_dtype):
     spec = make_spec(frame_dtype, num_players=2)
     lanes = random_lanes(1, 2, 60, spec)
     buffer = make_buffer(spec)
@@ -216,31 +216,32 @@ class TestStorage:
     with pytest.raises(ValueError, match="not all stored"):
       buffer.trajectory(1, first, stop + 1)
 
-  def test_planes_take_one_bit_and_each_frame_is_kept_once(self):
+  def test_memory_per_step(self):
     sizes = {}
     for frame_dtype in ("bool", "uint8"):
       buffer = make_buffer(make_spec(frame_dtype), lanes=1, lane_capacity=1000)
       sizes[frame_dtype] = buffer.stats()["replay/mib"] * 2**20 / 1000
-    # Twelve planes: two bytes against twelve; all else is the same, and far less than a second frame.
+    # Twelve planes take two bytes or twelve; all other fields are the same and no second frame is stored.
     assert sizes["uint8"] - sizes["bool"] == 10
     assert sizes["bool"] < 2 + 45
 
-  def test_a_restarted_lane_leaves_a_truncated_episode(self):
+  def test_a_restarted_lane_truncates_its_episode(self):
     spec = make_spec()
     lanes = random_lanes(0, 2, 12, spec, end_probability=0.0)
-    again = random_lanes(1, 2, 20, spec, end_probability=0.0)
+    restarted = random_lanes(1, 2, 20, spec, end_probability=0.0)
     buffer = make_buffer(spec)
-    assert buffer.add(segment_of(lanes, 0, 12, spec), 0).num_cut == 0
-    stats = buffer.add(segment_of(again, 0, 20, spec), 0)
-    assert stats.num_cut == 2
+    buffer.add(segment_of(lanes, 0, 12, spec), 0)
+    assert buffer.stats()["replay/cut"] == 0
+    buffer.add(segment_of(restarted, 0, 20, spec), 0)
+    assert buffer.stats()["replay/cut"] == 2
     buffer.check_valid()
     joined = []
-    for old, new in zip(lanes, again, strict=True):
+    for old, new in zip(lanes, restarted, strict=True):
       old[-1].is_last = old[-1].is_truncated = True
       old[-1].action = 0
       joined.append(old + new)
     batch = buffer.sample(200)
-    rows = [row for row, (_, i) in enumerate(where_drawn(buffer, batch)) if i >= 12]
+    rows = [row for row, (_, i) in enumerate(drawn_positions(buffer, batch)) if i >= 12]
     batch = replace(batch, acted_version=batch.acted_version.copy())
     batch.acted_version[rows] += 12
     assert_is_oracle(buffer, batch, joined, TARGETS)
@@ -251,18 +252,9 @@ class TestStorage:
     lanes[0][-1].is_last, lanes[0][-1].action = True, 0
     buffer = make_buffer(spec, lanes=1)
     buffer.add(segment_of(lanes, 0, 6, spec), 0)
-    assert buffer.add(segment_of(random_lanes(1, 1, 6, spec), 0, 6, spec), 0).num_cut == 0
+    buffer.add(segment_of(random_lanes(1, 1, 6, spec), 0, 6, spec), 0)
+    assert buffer.stats()["replay/cut"] == 0
     assert not buffer.trajectory(0, 5, 6).is_truncated[0]
-
-  def test_add_says_what_it_did(self):
-    spec = make_spec()
-    lanes = random_lanes(5, 2, 20, spec, end_probability=0.3)
-    last = [s for lane in lanes for s in lane if s.is_last]
-    stats = make_buffer(spec).add(segment_of(lanes, 0, 20, spec), 0)
-    assert stats.num_steps == 40
-    assert stats.num_truncated == sum(s.is_truncated for s in last) > 0
-    assert stats.num_terminal == len(last) - stats.num_truncated > 0
-    assert stats.num_newly_eligible == 2 * 15
 
 
 class TestBadInput:
@@ -290,7 +282,7 @@ class TestBadInput:
       ({"is_first": ((0, 1), False)}, "the first step of a lane must be is_first"),
     ],
   )
-  def test_a_segment_that_breaks_a_convention_changes_nothing(self, changes, message):
+  def test_a_refused_segment_changes_nothing(self, changes, message):
     buffer = make_buffer(make_spec())
     with pytest.raises(ValueError, match=message):
       buffer.add(self.bad(**changes), 0)
@@ -298,7 +290,7 @@ class TestBadInput:
     buffer.add(self.bad(), 0)
     buffer.check_valid()
 
-  def test_shapes(self):
+  def test_wrong_shapes(self):
     buffer, good = make_buffer(make_spec()), self.bad()
     with pytest.raises(ValueError, match="action_probs has shape"):
       buffer.add(replace(good, action_probs=good.action_probs[..., :2]), 0)
@@ -310,11 +302,11 @@ class TestBadInput:
       )
 
   @pytest.mark.parametrize("first_lane", [-1, 1])
-  def test_lanes_that_do_not_exist(self, first_lane):
+  def test_missing_lanes(self, first_lane):
     with pytest.raises(ValueError, match=f"first_lane={first_lane} with 2 lanes"):
       make_buffer(make_spec()).add(self.bad(), first_lane)
 
-  def test_a_buffer_that_could_never_give_a_target(self):
+  def test_too_small_buffers_are_refused(self):
     with pytest.raises(ValueError, match="capacity leaves 7 steps"):
       make_buffer(lane_capacity=7)
     with pytest.raises(ValueError, match="min_steps_to_learn=81"):

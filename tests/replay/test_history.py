@@ -1,10 +1,10 @@
-"""The history that a worker saw and the one that the learner rebuilds are equal, bit for bit."""
+"""The worker's history and the one that replay rebuilds are equal to the bit."""
 
 import numpy as np
 import pytest
 
 from moozi.ops.history import init_history, push_action, push_frame, stack_history
-from tests.replay.replay_lanes import fill, make_buffer, make_spec, random_lanes, where_drawn
+from tests.replay.replay_lanes import drawn_positions, fill, make_buffer, make_spec, random_lanes
 
 
 def histories_of_a_worker(lanes, length, spec):
@@ -19,15 +19,14 @@ def histories_of_a_worker(lanes, length, spec):
   return seen
 
 
-@pytest.mark.parametrize("frame_dtype", ["bool", "uint8", "float32"])
-@pytest.mark.parametrize("length", [1, 2, 4])
+@pytest.mark.parametrize(("frame_dtype", "length"), [("bool", 1), ("uint8", 2), ("float32", 4)])
 @pytest.mark.parametrize("keeps_history", [False, True], ids=["reset", "life-lost"])
 @pytest.mark.parametrize("cuts", [[110], list(range(1, 111)), [*range(3, 110, 6), 110]])
-def test_rebuilt_history_is_the_one_seen(frame_dtype, length, keeps_history, cuts):
+def test_rebuilt_history_equals_that_of_the_worker(frame_dtype, length, keeps_history, cuts):
   spec = make_spec(frame_dtype)
   lanes = random_lanes(length, 2, 110, spec, end_probability=0.2)
   if keeps_history:
-    # A life lost: the training episode ends, the game goes on, and the history with it.
+    # The loss of a life: the training episode ends, the game and the history continue.
     rng = np.random.default_rng(0)
     for lane in lanes:
       for step in lane[1:]:
@@ -36,7 +35,7 @@ def test_rebuilt_history_is_the_one_seen(frame_dtype, length, keeps_history, cut
   buffer = make_buffer(spec, history_length=length, lane_capacity=110 if len(cuts) == 1 else 80)
   fill(buffer, lanes, spec, cuts)
   batch = buffer.sample(400)
-  drawn = where_drawn(buffer, batch)
+  drawn = drawn_positions(buffer, batch)
   starts = {i for lane, i in drawn if lanes[lane][i].is_first}
   assert len(starts) >= 2
   for row, (lane, i) in enumerate(drawn):
@@ -48,7 +47,7 @@ def test_rebuilt_history_is_the_one_seen(frame_dtype, length, keeps_history, cut
     assert batch.consistency_mask[row] == (not lanes[lane][i].is_last)
 
 
-def test_the_network_sees_the_same_image():
+def test_stacked_history_is_the_same():
   spec = make_spec()
   lanes = random_lanes(0, 2, 60, spec, end_probability=0.2)
   seen = histories_of_a_worker(lanes, 3, spec)
@@ -58,6 +57,6 @@ def test_the_network_sees_the_same_image():
   rebuilt = stack_history(
     batch.frames[:, :3].astype(np.float32), batch.history_actions[:, :3], spec.num_actions
   )
-  for row, (lane, i) in enumerate(where_drawn(buffer, batch)):
+  for row, (lane, i) in enumerate(drawn_positions(buffer, batch)):
     image = stack_history(seen[i].frames.astype(np.float32), seen[i].actions, spec.num_actions)
     np.testing.assert_array_equal(rebuilt[row], image[lane])

@@ -1,4 +1,4 @@
-"""Replay of what is acted and what lay on disk: each has its share, and nothing goes to the wrong one."""
+"""Replay of acted and stored steps: the shares of each part, and updates of the right one."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from moozi.core.errors import UserError
 from moozi.core.pytree import map_fields, replace
 from moozi.core.records import SearchRoots
 from moozi.io.config import load_config
-from moozi.replay import snapshot as replay_snapshot
+from moozi.replay import snapshot
 from moozi.replay.buffer import ReplayBuffer
 from moozi.replay.mixture import MixedReplay, add_stored, make_replay
 from tests.replay.replay_lanes import make_spec, random_lanes, segment_of
@@ -50,7 +50,7 @@ def mixed(fraction: float, *overrides: str, with_acted: bool = True) -> MixedRep
 
 
 @pytest.mark.parametrize(("fraction", "num_stored"), [(0.25, 2), (0.01, 1), (0.999, 7), (1.0, 8)])
-def test_each_batch_has_its_share_of_stored_targets(fraction, num_stored):
+def test_share_of_stored_targets(fraction, num_stored):
   replay = mixed(fraction)
   targets = replay.sample_many(20, 8)
   assert targets.slot.shape == (20, 8)
@@ -63,7 +63,7 @@ def test_each_batch_has_its_share_of_stored_targets(fraction, num_stored):
   assert (targets.acted_version[~is_stored] >= 0).all()
 
 
-def test_stored_steps_are_kept_as_they_are_whatever_the_capacity():
+def test_stored_steps_do_not_count_against_the_capacity():
   replay = mixed(0.5)
   assert replay.num_steps == 75 + 60
   whole = segment_of(random_lanes(3, 2, 40, SPEC), 0, 40, SPEC)
@@ -73,7 +73,7 @@ def test_stored_steps_are_kept_as_they_are_whatever_the_capacity():
       np.testing.assert_array_equal(getattr(lane, name), getattr(whole, name)[:stop, i], err_msg=name)
 
 
-def test_a_stored_lane_may_begin_in_the_middle_of_an_episode():
+def test_a_stored_lane_may_begin_within_an_episode():
   replay = make_replay(config_of(1.0), SPEC, {0: 15})
   steps = map_fields(lambda x: x[5:, 0], segment_of(random_lanes(0, 1, 20, SPEC, 0.0), 0, 20, SPEC))
   assert not steps.is_first[0]
@@ -82,7 +82,7 @@ def test_a_stored_lane_may_begin_in_the_middle_of_an_episode():
   assert replay._stored.trajectory(0, 0, 15).is_first.tolist() == [True] + [False] * 14
 
 
-def test_priorities_and_searches_go_back_to_their_part():
+def test_updates_reach_their_part():
   replay = mixed(0.5, "replay.sampling=proportional")
   targets = replay.sample_many(1, 8)
   delta = np.arange(8, dtype=np.float32)[None] + 10
@@ -90,7 +90,7 @@ def test_priorities_and_searches_go_back_to_their_part():
   slot = targets.slot[0]
   for place, value in zip(slot, delta[0], strict=True):
     part, at = (replay._stored, place - 100) if place >= 100 else (replay.acted, place)
-    assert part._delta[at] in delta[0][slot == place]
+    assert part.storage.delta[at] in delta[0][slot == place]
     assert value >= 10
   roots = replay.positions(config_of(0.5).reanalyze, 5)
   assert isinstance(roots, SearchRoots)
@@ -111,13 +111,13 @@ def test_priorities_and_searches_go_back_to_their_part():
 
 def test_spans_of_both_parts():
   replay = mixed(0.25)
-  spans = replay.positions(config_of(0.25).reanalyze.model_copy(update={"way": "replayed"}), 5)
+  spans = replay.positions(config_of(0.25).reanalyze.model_copy(update={"mode": "replayed"}), 5)
   slots = np.concatenate([span.slot for span in spans])
   assert (slots >= 100).sum() == 2
   assert len(slots) == 8
 
 
-def test_training_waits_for_what_is_acted_and_not_where_nothing_is():
+def test_training_waits_for_acted_steps_if_there_will_be_any():
   assert not mixed(0.5, with_acted=False).can_sample(8)
   assert mixed(0.5).can_sample(8)
   replay = mixed(1.0, with_acted=False)
@@ -128,7 +128,7 @@ def test_training_waits_for_what_is_acted_and_not_where_nothing_is():
   assert len(roots.slot) == 8
 
 
-def test_what_breaks_a_convention_is_named():
+def test_invalid_stored_steps_are_named():
   replay = make_replay(config_of(1.0), SPEC, {0: 15})
   steps = map_fields(lambda x: x[:, 0], segment_of(random_lanes(0, 1, 5, SPEC, 0.0), 0, 5, SPEC))
   bad = replace(steps, root_value=np.full(5, np.nan, np.float32))
@@ -136,13 +136,13 @@ def test_what_breaks_a_convention_is_named():
     add_stored(replay, "runs/old", 0, bad)
 
 
-def test_more_than_memory_holds_is_refused():
+def test_too_large_trajectories_are_refused():
   with pytest.raises(UserError, match=r"offline.trajectories=somewhere: do not fit in memory"):
     make_replay(config_of(1.0), SPEC, {0: 1 << 50, 1: 1 << 50})
 
 
 def fill_stored(replay: MixedReplay, seed: int = 3) -> MixedReplay:
-  """The stored lanes of `mixed`, in other parts."""
+  """Adds the stored lanes of `mixed` in parts of other lengths."""
   whole = segment_of(random_lanes(seed, 2, 40, SPEC), 0, 40, SPEC)
   for i, (lane, stop) in enumerate(((4, 40), (9, 35))):
     steps = map_fields(lambda x, i=i, stop=stop: x[:stop, i], whole)
@@ -152,7 +152,7 @@ def fill_stored(replay: MixedReplay, seed: int = 3) -> MixedReplay:
 
 
 def work(replay: MixedReplay, version: int) -> list:
-  """Draws, new priorities, and searches written back; returns what was drawn and chosen."""
+  """Samples, sets priorities and writes searches back; returns targets and roots."""
   targets = replay.sample_many(3, 8)
   replay.update_priorities(targets.slot, targets.sequence, np.float32(targets.slot % 7 + version))
   roots = replay.positions(config_of(0.5).reanalyze, version)
@@ -162,19 +162,21 @@ def work(replay: MixedReplay, version: int) -> list:
   return [targets, roots]
 
 
-@pytest.mark.parametrize("sampling", ["uniform", "proportional", "rank"])
-@pytest.mark.parametrize("order", ["before", "after"])
-def test_stored_steps_that_are_read_anew_go_on_to_the_bit(sampling, order):
-  """With the searches, priorities and draws that they had, whether the snapshot or the steps come first."""
+@pytest.mark.parametrize(
+  ("sampling", "order"),
+  [("uniform", "before"), ("proportional", "after"), ("rank", "before"), ("rank", "after")],
+)
+def test_resume_of_stored_steps_is_exact_to_the_bit(sampling, order):
+  """Searches, priorities and draws are restored, whether the snapshot or the steps are added first."""
   options = (f"replay.sampling={sampling}", "replay.rank_refresh_updates=7")
   first = mixed(0.5, *options)
   for version in range(5):
     work(first, version)
-  snapshot = replay_snapshot.take(first)
+  saved = snapshot.take(first)
   second = make_replay(config_of(0.5, *options), SPEC, {4: 40, 9: 35})
   if order == "after":
     fill_stored(second)
-  assert replay_snapshot.restore(second, snapshot) == 0
+  assert snapshot.restore(second, saved) == 0
   if order == "before":
     fill_stored(second)
   second.check_valid()
@@ -185,19 +187,19 @@ def test_stored_steps_that_are_read_anew_go_on_to_the_bit(sampling, order):
   assert second.stats() == first.stats()
 
 
-def test_other_stored_steps_begin_anew():
+def test_changed_stored_steps_start_fresh():
   first = mixed(1.0)
   work(first, 3)
   second, fresh = (make_replay(config_of(1.0), SPEC, {4: 40, 9: 35}) for _ in range(2))
   for replay in (second, fresh):
     fill_stored(replay, seed=11)
-  replay_snapshot.restore(second, replay_snapshot.take(first))
+  snapshot.restore(second, snapshot.take(first))
   second.check_valid()
   assert second.stats()["offline/rewritten"] == 0
   map_fields(np.testing.assert_array_equal, second.sample_many(1, 8), fresh.sample_many(1, 8))
 
 
-def test_without_stored_trajectories_it_is_a_plain_buffer():
+def test_without_stored_trajectories_replay_is_a_plain_buffer():
   replay = make_replay(load_config(None, list(SMALL)), SPEC, None)
   assert isinstance(replay, ReplayBuffer)
   assert replay.acted is replay

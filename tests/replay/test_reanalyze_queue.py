@@ -1,4 +1,4 @@
-"""Which positions are searched again, and what is gathered for the search."""
+"""The order of reanalyze, and the inputs of its searches."""
 
 import numpy as np
 import pytest
@@ -6,13 +6,13 @@ import pytest
 from moozi.core.pytree import fields_of, replace
 from moozi.core.reanalyze_config import ReanalyzeConfig
 from moozi.core.records import RootSpan, SearchRoots
-from moozi.replay import reanalyze_queue as reanalyze_queue
+from moozi.replay import reanalyze_queue
 from tests.ops.oracles import oracle_history
 from tests.replay.replay_lanes import fill, make_buffer, make_spec, random_lanes, segment_of
 
 
 def buffer_with_versions(length=30, lanes=2, lane_capacity=40, **options):
-  """Segments of five steps, each searched with a version that is its number."""
+  """Segments of five steps; the version of each is its number."""
   spec = make_spec()
   steps = random_lanes(1, lanes, length, spec)
   buffer = make_buffer(spec, lanes=lanes, lane_capacity=lane_capacity, **options)
@@ -29,7 +29,7 @@ def is_terminal(step) -> bool:
 
 def places(buffer, slot) -> list[tuple[int, int]]:
   lane = slot // buffer.lane_capacity
-  return list(zip(lane.tolist(), buffer._storage.sequence[slot].tolist(), strict=True))
+  return list(zip(lane.tolist(), buffer.storage.sequence[slot].tolist(), strict=True))
 
 
 def searchable(steps, first=0) -> list[tuple[int, int]]:
@@ -42,125 +42,125 @@ def searchable(steps, first=0) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("calls", [1, 3, 16])
-def test_the_oldest_search_comes_first_and_none_twice(calls, monkeypatch):
+def test_oldest_searches_first_and_each_once(calls, monkeypatch):
   monkeypatch.setattr(reanalyze_queue, "_POOL_CALLS", calls)
   buffer, steps = buffer_with_versions()
   due = searchable(steps)
   seen = []
   while len(seen) < len(due):
-    now = places(buffer, buffer._roots.choose(min(7, len(due) - len(seen)), "oldest", 100))
+    now = places(buffer, buffer.reanalyze_queue.choose(min(7, len(due) - len(seen)), "oldest", 100))
     assert now == sorted(now)
     seen += now
     ages = [i // 5 for _, i in seen]
     assert max(ages) <= min([i // 5 for p in due if p not in seen for i in p[1:]], default=99)
-  # All asked for: they begin again, with those that came first.
+  # All are requested: the next call starts again.
   assert sorted(seen) == due
-  again = places(buffer, buffer._roots.choose(len(due), "oldest", 101))
+  again = places(buffer, buffer.reanalyze_queue.choose(len(due), "oldest", 101))
   assert sorted(again) == due
 
 
-def test_asking_is_forgotten_when_the_slot_is_written_anew():
+def test_overwritten_slots_can_be_requested_again():
   buffer, steps = buffer_with_versions(length=40, lane_capacity=20)
-  kept = buffer._roots.choose(1000, "oldest", 100)
-  # A lane keeps 20 of its 40 steps; the two oldest have lost a part of their history.
+  kept = buffer.reanalyze_queue.choose(1000, "oldest", 100)
+  # A lane keeps 20 of its 40 steps; the two oldest have lost part of their history.
   assert places(buffer, kept) == searchable(steps, first=22)
   more = random_lanes(2, 2, 45, make_spec(), 0.0)
   segment = segment_of(more, 40, 45, make_spec())
   version = np.full((5, 2), 7, np.int32)
   buffer.add(replace(segment, searched_version=version), 0)
-  fresh = places(buffer, buffer._roots.choose(10, "oldest", 100))
+  fresh = places(buffer, buffer.reanalyze_queue.choose(10, "oldest", 100))
   assert fresh == [(lane, i) for lane in (0, 1) for i in range(40, 45)]
 
 
-def test_the_largest_priority_comes_first_among_those_not_yet_searched():
+def test_largest_priorities_first():
   buffer, _ = buffer_with_versions(sampling="proportional")
-  delta, version = buffer._delta, buffer._storage.arrays["searched_version"]
-  everything, searched = buffer._roots._candidates()
+  delta, version = buffer.storage.delta, buffer.storage.arrays["searched_version"]
+  everything, searched = buffer.reanalyze_queue._candidates()
   due = everything[searched < 4]
-  chosen = buffer._roots.choose(9, "priority", 4)
+  chosen = buffer.reanalyze_queue.choose(9, "priority", 4)
   assert (version[chosen] < 4).all()
   assert np.sort(delta[chosen])[0] >= np.sort(delta[np.setdiff1d(due, chosen)])[-1]
-  rest = buffer._roots.choose(len(due) - 9, "priority", 4)
+  rest = buffer.reanalyze_queue.choose(len(due) - 9, "priority", 4)
   assert not np.intersect1d(chosen, rest).size
-  # Where all that are due are under way, those searched longest ago come next.
-  over = buffer._roots.choose(3, "priority", 4)
+  # Once all due positions are pending, those with the oldest search follow.
+  over = buffer.reanalyze_queue.choose(3, "priority", 4)
   assert (np.sort(np.concatenate([chosen, rest])) == np.sort(due)).all()
   assert set(over) <= set(everything)
 
 
-def test_a_step_has_no_priority_of_the_one_that_lay_in_its_slot_before():
+def test_a_new_step_does_not_inherit_the_priority_of_its_slot():
   spec = make_spec()
   steps = random_lanes(1, 2, 40, spec, 0.0)
   buffer = make_buffer(spec, lane_capacity=20, sampling="proportional")
   buffer.add(segment_of(steps, 0, 20, spec), 0)
   first, stop = buffer.storage.eligible_range()
-  old = buffer.storage.span_slots(np.arange(2), first, stop)
+  old = buffer.storage.range_slots(np.arange(2), first, stop)
   buffer.update_priorities(old, buffer.storage.sequence[old], np.full(len(old), 1000.0))
   buffer.add(segment_of(steps, 20, 30, spec), 0)
   version = buffer.storage.arrays["searched_version"]
   version[:] = 0
-  # The ten oldest of each lane are gone; of the ten new ones the last K + n wait.
+  # Ten new steps of each lane replaced the ten oldest; the last K + n of them are not eligible yet.
   _, stop = buffer.storage.eligible_range()
   assert stop.tolist() == [25, 25]
-  waiting = buffer.storage.span_slots(np.arange(2), stop, np.full(2, 30))
-  assert (buffer._delta[waiting] == 0).all()
-  due = places(buffer, buffer._roots.choose(1000, "priority", 4))
+  waiting = buffer.storage.range_slots(np.arange(2), stop, np.full(2, 30))
+  assert (buffer.storage.delta[waiting] == 0).all()
+  due = places(buffer, buffer.reanalyze_queue.choose(1000, "priority", 4))
   assert len(due) == 2 * 18
   for count in (6, 16):
     other = make_buffer(spec, lane_capacity=20, sampling="proportional")
     other.set_state(buffer.get_state())
-    other._roots._pool_for = (-1, -1)
-    chosen = other._roots.choose(count, "priority", 4)
+    other.reanalyze_queue._pool_for = (-1, -1)
+    chosen = other.reanalyze_queue.choose(count, "priority", 4)
     assert not np.isin(chosen, waiting).any()
   buffer.check_valid()
 
 
-def test_what_is_stored_anew_meanwhile_is_not_taken_from_what_was_chosen_before():
+def test_overwritten_slots_leave_the_pool():
   spec = make_spec()
   steps = random_lanes(1, 2, 60, spec, 0.0)
   buffer = make_buffer(spec, lane_capacity=20)
   for first in range(0, 20, 5):
     buffer.add(segment_of(steps, first, first + 5, spec), 0)
-  buffer._roots.choose(4, "oldest", 100)
+  buffer.reanalyze_queue.choose(4, "oldest", 100)
   for first in range(20, 40, 5):
     buffer.add(segment_of(steps, first, first + 5, spec), 0)
-  now = places(buffer, buffer._roots.choose(1000, "oldest", 101))
+  now = places(buffer, buffer.reanalyze_queue.choose(1000, "oldest", 101))
   assert now == [(lane, i) for lane in (0, 1) for i in range(22, 40)]
 
 
 @pytest.mark.parametrize("order", ["oldest", "priority"])
-def test_a_buffer_that_is_taken_up_chooses_what_the_other_would(order):
+def test_resumed_queue_chooses_the_same(order):
   buffer, _ = buffer_with_versions()
-  buffer._roots.choose(5, order, 4)
+  buffer.reanalyze_queue.choose(5, order, 4)
   other = make_buffer(make_spec())
   other.set_state(buffer.get_state())
-  # Newer ones with the same version would come between, were the choice made anew.
+  # A new scan would choose these first.
   for b in (buffer, other):
-    b._storage.arrays["searched_version"][b._storage.sequence == 29] = 0
+    b.storage.arrays["searched_version"][b.storage.sequence == 29] = 0
   for _ in range(3):
-    slots = [b._roots.choose(5, order, 4) for b in (buffer, other)]
+    slots = [b.reanalyze_queue.choose(5, order, 4) for b in (buffer, other)]
     np.testing.assert_array_equal(*slots)
   fresh = make_buffer(make_spec())
   fresh.set_state({name: x for name, x in buffer.get_state().items() if not name.startswith("roots/")})
-  assert len(fresh._roots.choose(5, order, 4)) == 5
+  assert len(fresh.reanalyze_queue.choose(5, order, 4)) == 5
 
 
-def test_a_buffer_with_few_positions_gives_each_once():
+def test_fewer_positions_than_requested():
   buffer, steps = buffer_with_versions(length=5)
   due = searchable(steps)
-  assert len(buffer._roots.choose(3, "oldest", 9)) == 3
-  now = places(buffer, buffer._roots.choose(100, "oldest", 9))
+  assert len(buffer.reanalyze_queue.choose(3, "oldest", 9)) == 3
+  now = places(buffer, buffer.reanalyze_queue.choose(100, "oldest", 9))
   assert len(now) == len(set(now)) == len(due)
 
 
 def test_an_unknown_order_is_refused():
   with pytest.raises(ValueError, match="order='newest'"):
-    buffer_with_versions()[0]._roots.choose(1, "newest", 0)
+    buffer_with_versions()[0].reanalyze_queue.choose(1, "newest", 0)
 
 
 @pytest.mark.parametrize("frame_dtype", ["bool", "uint8", "float32"])
 @pytest.mark.parametrize("history_length", [1, 3])
-def test_gathered_histories_are_those_of_the_oracle(frame_dtype, history_length):
+def test_gathered_histories_equal_the_oracle(frame_dtype, history_length):
   spec = make_spec(frame_dtype)
   lanes = random_lanes(5, 3, 50, spec, 0.2)
   buffer = make_buffer(spec, lanes=3, lane_capacity=30, history_length=history_length)
@@ -182,10 +182,10 @@ def test_gathered_histories_are_those_of_the_oracle(frame_dtype, history_length)
     assert roots.sequence[row] == i
 
 
-def test_spans_hold_the_positions_and_what_their_histories_need():
+def test_spans_hold_positions_and_their_histories():
   buffer, steps = buffer_with_versions(length=60, lane_capacity=40, history_length=3)
-  slot = buffer._roots.choose(17, "oldest", 9)
-  spans = buffer._roots.spans(slot)
+  slot = buffer.reanalyze_queue.choose(17, "oldest", 9)
+  spans = buffer.reanalyze_queue.spans(slot)
   assert all(isinstance(span, RootSpan) for span in spans)
   found = []
   whole = segment_of(steps, 0, 60, make_spec())
@@ -201,11 +201,11 @@ def test_spans_hold_the_positions_and_what_their_histories_need():
     found += [(lane, first + int(t)) for t in span.at]
   assert found == places(buffer, slot)
   assert (np.concatenate([span.slot for span in spans]) == slot).all()
-  # Neighbours share a span.
+  # Positions with overlapping histories share a span.
   assert len(spans) < 17 / 2
 
 
-def test_an_empty_buffer_has_none():
+def test_an_empty_buffer_has_no_positions():
   buffer = make_buffer()
   assert buffer.positions(ReanalyzeConfig(mode="replayed"), 0) == []
   assert len(buffer.positions(ReanalyzeConfig(), 0).slot) == 0

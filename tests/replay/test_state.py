@@ -1,4 +1,4 @@
-"""Replay's state: saved and taken up to the bit, drawn by seed, and checked."""
+"""The state of replay: exact resume, seeds and consistency checks."""
 
 import numpy as np
 import pytest
@@ -16,14 +16,14 @@ from tests.replay.replay_lanes import (
 
 
 def work(buffer, lanes, spec, first, stop, batches=8):
-  """A run's daily work: add, draw, renew, write back. Returns the batches."""
+  """Adds, samples, updates priorities and writes back; returns the batches."""
   out = []
   for t in range(first, stop, 5):
     buffer.add(segment_of(lanes, t, min(t + 5, stop), spec), 0)
     if not buffer.can_sample(1):
       continue
     for _ in range(batches):
-      batch = buffer.sample_many(3, 5)  # an odd number: half a word of the generator is left over
+      batch = buffer.sample_many(3, 5)  # an odd number leaves half a word of the generator
       out.append(batch)
       gap = np.abs(batch.root_values[..., 0] - batch.n_step_returns[..., 1])
       buffer.update_priorities(batch.slot, batch.sequence, gap)
@@ -32,9 +32,11 @@ def work(buffer, lanes, spec, first, stop, batches=8):
   return out
 
 
-@pytest.mark.parametrize("sampling", SAMPLINGS)
-@pytest.mark.parametrize("length", [0, 3, 20, 90], ids=["empty", "nothing-eligible", "young", "full"])
-def test_a_buffer_taken_up_goes_on_to_the_bit(sampling, length):
+@pytest.mark.parametrize(
+  ("sampling", "length"),
+  [*(("rank", length) for length in (0, 3, 20, 90)), ("uniform", 90), ("proportional", 90)],
+)
+def test_resumed_buffer_continues_to_the_bit(sampling, length):
   spec = make_spec(num_players=2)
   lanes = random_lanes(4, 2, 140, spec)
   options = {"sampling": sampling, "rank_refresh_updates": 7}
@@ -42,7 +44,7 @@ def test_a_buffer_taken_up_goes_on_to_the_bit(sampling, length):
   work(first, lanes, spec, 0, length)
   state = first.get_state()
   second = make_buffer(spec, **options, seed=2)
-  work(second, random_lanes(5, 2, 60, spec), spec, 0, 60)  # what was there before must leave no trace
+  work(second, random_lanes(5, 2, 60, spec), spec, 0, 60)  # must leave no trace
   second.set_state(state)
   second.check_valid()
   assert second.stats() == first.stats()
@@ -54,7 +56,7 @@ def test_a_buffer_taken_up_goes_on_to_the_bit(sampling, length):
   assert second.stats() == first.stats()
 
 
-def test_the_rank_order_is_taken_up_between_two_sorts():
+def test_rank_order_is_restored_between_sorts():
   spec = make_spec()
   lanes = random_lanes(0, 2, 410, spec)
   first, second = (
@@ -66,7 +68,7 @@ def test_the_rank_order_is_taken_up_between_two_sorts():
   first.update_priorities(batch.slot, batch.sequence, np.full(batch.slot.shape, 9.0))
   first.add(segment_of(lanes, 400, 410, spec), 0)
   second.set_state(first.get_state())
-  for _ in range(8):  # the next sort falls due on the way
+  for _ in range(8):  # the next sort is due within these
     map_fields(np.testing.assert_array_equal, first.sample_many(1, 51), second.sample_many(1, 51))
 
 
@@ -84,7 +86,7 @@ def test_state_is_plain_and_a_copy(sampling):
     np.testing.assert_array_equal(value, frozen[name], err_msg=name)
 
 
-def test_a_young_buffer_saves_only_what_it_holds():
+def test_a_young_buffer_saves_only_used_slots():
   buffer, _, _ = filled_buffer(length=12, lane_capacity=10_000)
   assert buffer.get_state()["storage/frame"].shape[:2] == (2, 12)
 
@@ -92,13 +94,13 @@ def test_a_young_buffer_saves_only_what_it_holds():
 @pytest.mark.parametrize(
   ("options", "message"),
   [
-    ({"lane_capacity": 50}, "lane_capacity is 40: this buffer's is 50"),
-    ({"sampling": "rank"}, "sampling is 0: this buffer's is 2"),
+    ({"lane_capacity": 50}, "lane_capacity is 40: must be 50"),
+    ({"sampling": "rank"}, "sampling is 0: must be 2"),
     ({"lanes": 3}, "has shape"),
     ({"spec": make_spec("uint8")}, "frame has shape"),
   ],
 )
-def test_state_of_another_buffer_is_refused_and_changes_nothing(options, message):
+def test_state_of_another_buffer_is_refused(options, message):
   state = filled_buffer()[0].get_state()
   other = make_buffer(**options)
   with pytest.raises(ValueError, match=message):
@@ -107,7 +109,7 @@ def test_state_of_another_buffer_is_refused_and_changes_nothing(options, message
   other.check_valid()
 
 
-def test_a_state_with_a_part_missing_is_refused():
+def test_incomplete_state_is_refused():
   state = filled_buffer()[0].get_state()
   del state["storage/root_value"]
   with pytest.raises(ValueError, match="root_value is missing"):
@@ -115,7 +117,7 @@ def test_a_state_with_a_part_missing_is_refused():
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)
-def test_the_seed_decides_the_draw(sampling):
+def test_seed_determines_the_draw(sampling):
   spec = make_spec()
   lanes = random_lanes(0, 2, 60, spec)
 
@@ -128,7 +130,7 @@ def test_the_seed_decides_the_draw(sampling):
 
 
 class TestCheckValid:
-  """Each check finds what it is there for."""
+  """Each check finds its error."""
 
   def broken(self, sampling="uniform", **changes):
     buffer, _, _ = filled_buffer(length=60, sampling=sampling, end_probability=0.2)
@@ -154,8 +156,8 @@ class TestCheckValid:
       ("uniform", "delta", lambda x: x * np.nan, "delta"),
       ("proportional", "sampler__weights", np.zeros_like, "sum tree"),
       ("proportional", "sampler__weights", np.ones_like, "sum tree"),
-      ("rank", "sampler__rank_of", lambda x: np.arange(len(x)), "rank table: a rank lies"),
-      ("rank", "sampler__numbers", lambda x: x - 1, "rank table: a rank lies"),
+      ("rank", "sampler__rank_of", lambda x: np.arange(len(x)), "rank table: a step with a rank"),
+      ("rank", "sampler__numbers", lambda x: x - 1, "rank table: a step with a rank"),
       ("rank", "sampler__mass", lambda x: x + 1, "rank table: the mass"),
     ],
   )
@@ -164,7 +166,7 @@ class TestCheckValid:
       self.broken(sampling, **{name: change}).check_valid()
 
 
-def test_stats_are_plain_numbers_at_any_time():
+def test_stats_are_finite_floats():
   empty = make_buffer()
   for buffer in (empty, filled_buffer()[0]):
     stats = buffer.stats()

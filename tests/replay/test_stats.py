@@ -1,4 +1,4 @@
-"""How replay's priorities are spread."""
+"""Histograms of priorities and draws."""
 
 import numpy as np
 import pytest
@@ -7,18 +7,18 @@ from tests.replay.replay_lanes import SAMPLINGS, filled_buffer, make_buffer
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)
-def test_a_samplers_probability_is_that_of_its_draws(sampling):
+def test_probability_is_that_of_the_draws(sampling):
   buffer, _, _ = filled_buffer(sampling=sampling)
-  # The draw first: ranks are sorted in it.
+  # Draws first, which sorts the ranks.
   slot, probability, _ = buffer._sampler.draw(np.random.default_rng(0), 4, 16)
   np.testing.assert_allclose(buffer._sampler.probability(slot), probability)
-  everything = buffer._storage.eligible_slots()
+  everything = buffer.storage.eligible_slots()
   assert buffer._sampler.probability(everything).sum() == pytest.approx(1.0)
 
 
-def test_what_waits_for_its_rank_is_not_drawn():
+def test_steps_without_a_rank_have_probability_zero():
   buffer, _, _ = filled_buffer(sampling="rank")
-  assert buffer._sampler.probability(buffer._storage.eligible_slots()).tolist() == [0.0] * buffer.num_eligible
+  assert buffer._sampler.probability(buffer.storage.eligible_slots()).tolist() == [0.0] * buffer.num_eligible
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)
@@ -32,9 +32,9 @@ def test_histograms_are_of_the_eligible_steps(sampling):
   stats = buffer.stats()
   assert found["replay/delta"].total / buffer.num_eligible == pytest.approx(stats["replay/delta_mean"])
   assert found["replay/delta"].edges[-1] == pytest.approx(stats["replay/delta_max"])
-  # In multiples of an even draw their mean is 1.
+  # In multiples of 1/N the mean is 1.
   assert found["replay/priority"].total / buffer.num_eligible == pytest.approx(1.0)
 
 
-def test_an_empty_buffer_has_none():
+def test_an_empty_buffer_has_no_histograms():
   assert make_buffer().histograms() == {}

@@ -1,4 +1,4 @@
-"""Replay's door: what is refused, what that leaves behind, and that lanes stay sound afterwards."""
+"""Validation of segments: refusals, the gaps that they leave, and lanes after a gap."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from moozi.core.config import TargetsConfig
 from moozi.core.errors import SegmentError
 from moozi.core.pytree import fields_of, map_fields, replace
-from moozi.replay.validation import check_segment, stretches
+from moozi.replay.validation import check_segment, split_at_gaps
 from tests.replay.replay_lanes import assert_is_oracle, make_buffer, make_spec, random_lanes, segment_of
 
 SPEC = make_spec()
@@ -27,7 +27,7 @@ def with_value(name, value, where=(2, 1), spec=SPEC):
 
 
 @pytest.mark.parametrize("name", list(fields_of(good_segment())))
-def test_another_dtype_is_refused_by_name(name):
+def test_wrong_dtypes_are_named(name):
   value = getattr(good_segment(), name)
   for dtype in ("float64", "int64", "uint8", "object"):
     with pytest.raises(ValueError, match=rf"^{name} is of {dtype}: must be"):
@@ -35,7 +35,7 @@ def test_another_dtype_is_refused_by_name(name):
 
 
 @pytest.mark.parametrize("name", list(fields_of(good_segment())))
-def test_another_shape_is_refused_by_name(name):
+def test_wrong_shapes_are_refused(name):
   value = getattr(good_segment(), name)
   for other in (value[:, :1], value[..., None], value[:-1]):
     with pytest.raises(ValueError, match=r" shape |lanes"):
@@ -43,7 +43,7 @@ def test_another_shape_is_refused_by_name(name):
 
 
 @pytest.mark.parametrize(
-  ("name", "value", "said"),
+  ("name", "value", "message"),
   [
     ("last_reward", np.nan, "last_reward is not finite"),
     ("root_value", -np.inf, "root_value is not finite"),
@@ -56,19 +56,19 @@ def test_another_shape_is_refused_by_name(name):
     ("to_play", 1, "to_play outside 0 … 0"),
   ],
 )
-def test_numbers_that_cannot_be_are_refused(name, value, said):
-  with pytest.raises(ValueError, match=said):
+def test_impossible_numbers_are_refused(name, value, message):
+  with pytest.raises(ValueError, match=message):
     check_segment(with_value(name, value), SPEC)
 
 
-def test_frames_of_floats_must_be_finite_and_a_rounding_error_may_be():
+def test_float_frames_must_be_finite_and_rounding_is_allowed():
   spec = make_spec("float32")
   with pytest.raises(ValueError, match="frame is not finite"):
     check_segment(with_value("frame", np.nan, (2, 1, 0, 0, 0), spec), spec)
   check_segment(with_value("action_probs", [0.0, 0.5, 0.5003], spec=spec), spec)
 
 
-def test_a_refused_segment_changes_nothing_that_is_stored_and_is_told():
+def test_a_refused_segment_changes_no_stored_step():
   buffer = make_buffer(SPEC, lanes=4)
   lanes = random_lanes(0, 2, 20, SPEC)
   buffer.take(segment_of(lanes, 0, 10, SPEC), 2, 2, 20)
@@ -85,26 +85,39 @@ def test_a_refused_segment_changes_nothing_that_is_stored_and_is_told():
   buffer.check_valid()
 
 
-def test_lanes_that_are_not_there_are_an_error_of_ours():
+def test_each_segment_is_checked_once(monkeypatch):
+  checked = []
+  monkeypatch.setattr(
+    "moozi.replay.buffer.check_segment", lambda segment, *_, **__: checked.append(segment.action.shape)
+  )
+  lanes, buffer = random_lanes(0, 2, 3 * LENGTH, SPEC), make_buffer(SPEC)
+  buffer.take(segment_of(lanes, 0, LENGTH, SPEC), 0, 2, 2 * LENGTH)
+  buffer.add(segment_of(lanes, LENGTH, 2 * LENGTH, SPEC), 0)
+  buffer._awaits_first[:] = True
+  buffer.take(segment_of(lanes, 2 * LENGTH, 3 * LENGTH, SPEC), 0, 2, 2 * LENGTH)
+  assert checked == [(LENGTH, 2)] * 3
+
+
+def test_missing_lanes_raise():
   with pytest.raises(ValueError, match="first_lane=1 with 2 lanes"):
     make_buffer(SPEC).take(good_segment(), 1, 2, 10)
 
 
-def test_a_worker_that_sends_other_lanes_than_its_own_is_refused():
+def test_a_wrong_number_of_lanes_is_refused():
   buffer = make_buffer(SPEC, lanes=4)
   assert "segment of 2 lanes: its worker has 1" in buffer.take(good_segment(), 0, 1, 5).refused
   assert buffer.take(good_segment(), 0, 2, 10).refused is None
 
 
 def joined_lane(steps, lost_from, lost_to):
-  """What a lane must hold after steps lost_from … lost_to-1 were refused, and the indices that it kept."""
+  """The expected steps of a lane after steps lost_from … lost_to-1 were refused, and their indices."""
   kept = list(range(lost_from))
-  again = next((t for t in range(lost_to, len(steps)) if steps[t].is_first), None)
-  if again is not None:
+  resumed = next((t for t in range(lost_to, len(steps)) if steps[t].is_first), None)
+  if resumed is not None:
     if lost_from and not steps[lost_from - 1].is_last:
       steps[lost_from - 1].is_last = steps[lost_from - 1].is_truncated = True
       steps[lost_from - 1].action = 0
-    kept += range(again, len(steps))
+    kept += range(resumed, len(steps))
   return [steps[t] for t in kept], kept
 
 
@@ -114,10 +127,8 @@ def joined_lane(steps, lost_from, lost_to):
   num_refused=st.integers(1, 2),
   end_probability=st.sampled_from([0.02, 0.15, 0.5]),
 )
-def test_no_target_reaches_over_the_gap_and_every_step_is_accounted_for(
-  seed, refused, num_refused, end_probability
-):
-  """Each lane is, to the oracle, its old steps cut off and its new ones from an episode's first on."""
+def test_no_target_crosses_a_gap(seed, refused, num_refused, end_probability):
+  """Each lane holds its old steps, truncated, and the new ones from an episode's first; every step counts."""
   lanes = random_lanes(seed, 2, 8 * LENGTH, SPEC, end_probability)
   buffer = make_buffer(SPEC, lane_capacity=100, seed=seed, **TARGETS.model_dump())
   num_lost = 0
@@ -134,14 +145,14 @@ def test_no_target_reaches_over_the_gap_and_every_step_is_accounted_for(
   assert buffer.stats()["replay/lost_steps"] == num_lost
   if buffer.num_eligible:
     batch = buffer.sample(60)
-    # The versions tell the original step and lane; the oracle counts by what is stored.
+    # The versions are the original step and lane; the oracle counts stored steps.
     lane = np.ravel(batch.slot) // buffer.lane_capacity
     original = [kept[b][i] for b, i in zip(lane, batch.sequence, strict=True)]
     np.testing.assert_array_equal(batch.acted_version, original)
     assert_is_oracle(buffer, replace(batch, acted_version=batch.sequence), list(joined), TARGETS)
 
 
-def test_lanes_wait_each_for_their_own_episode():
+def test_each_lane_waits_for_its_own_episode():
   lanes = random_lanes(3, 2, 30, SPEC, end_probability=0.0)
   for lane, end in zip(lanes, (11, 17), strict=True):
     lane[end].is_last, lane[end].is_truncated, lane[end].action = True, True, 0
@@ -159,7 +170,7 @@ def test_lanes_wait_each_for_their_own_episode():
   assert buffer.trajectory(0, 5, 6).is_first[0]
 
 
-def test_a_gap_outlives_saving_and_going_on():
+def test_a_gap_is_part_of_the_state():
   lanes = random_lanes(3, 2, 15, SPEC, end_probability=0.0)
   buffer, other = make_buffer(SPEC), make_buffer(SPEC)
   buffer.take(segment_of(lanes, 0, 5, SPEC), 0, 2, 10)
@@ -167,14 +178,14 @@ def test_a_gap_outlives_saving_and_going_on():
   other.set_state(buffer.get_state())
   assert other.take(segment_of(lanes, 10, 15, SPEC), 0, 2, 10).num_lost == 10
   assert other.stats()["replay/lost_steps"] == 20
-  # And where there was none, none comes.
+  # A state without a gap restores none.
   sound, again = make_buffer(SPEC), make_buffer(SPEC)
   sound.take(segment_of(lanes, 0, 5, SPEC), 0, 2, 10)
   again.set_state(sound.get_state())
   assert again.take(segment_of(lanes, 5, 10, SPEC), 0, 2, 10).num_lost == 0
 
 
-def test_an_empty_lane_begins_with_an_episode():
+def test_an_empty_lane_waits_for_an_episode():
   lanes = random_lanes(3, 2, 5, SPEC, end_probability=0.0)
   lanes[1][0].is_first = False
   buffer = make_buffer(SPEC)
@@ -182,7 +193,7 @@ def test_an_empty_lane_begins_with_an_episode():
   assert [buffer.stored_range(lane) for lane in range(2)] == [(0, 5), (0, 0)]
 
 
-def test_too_many_in_a_row_from_one_worker_end_the_run_with_its_name_and_the_reason():
+def test_too_many_refusals_of_a_worker_raise():
   buffer = make_buffer(SPEC, lanes=4, max_refused_segments=3)
   bad = replace(good_segment(), action=None)
   for _ in range(2):
@@ -190,27 +201,27 @@ def test_too_many_in_a_row_from_one_worker_end_the_run_with_its_name_and_the_rea
     buffer.take(bad, 2, 2, 10)
   buffer.take(good_segment(), 0, 2, 10)
   buffer.take(bad, 0, 2, 10)
-  said = (
+  message = (
     r"^training_worker_1: 3 segments in a row were refused, the last: action has shape .*=3 allows no more$"
   )
-  with pytest.raises(SegmentError, match=said):
+  with pytest.raises(SegmentError, match=message):
     buffer.take(bad, 2, 2, 10)
   assert buffer.stats()["replay/refused_segments"] == 6
 
 
-def test_stored_steps_are_cut_where_a_game_begins_and_none_has_ended():
-  """Where a worker was made anew, and where steps are missing; each part joins within."""
+def test_stored_steps_are_split_at_gaps():
+  """Where a worker was restarted, and where steps are missing; each part is contiguous."""
   lanes = random_lanes(2, 1, 30, SPEC, end_probability=0.3)
   whole = map_fields(lambda x: x[:, 0], segment_of(lanes, 0, 30, SPEC))
-  assert whole.is_first[1:].any(), "games that end are no reason to cut"
-  assert len(stretches(whole)) == 1
+  assert whole.is_first[1:].any(), "the lane holds several episodes"
+  assert len(split_at_gaps(whole)) == 1
   alive = np.flatnonzero(~whole.is_last[:-2] & ~whole.is_first[1:-1])
   cuts = [int(alive[3]) + 1, int(alive[8]) + 1]
   is_first = whole.is_first.copy()
   is_first[cuts] = True
   with pytest.raises(ValueError, match="is_first after a frame that is not is_last"):
     check_segment(map_fields(lambda x: x[:, None], replace(whole, is_first=is_first)), SPEC)
-  parts = stretches(replace(whole, is_first=is_first))
+  parts = split_at_gaps(replace(whole, is_first=is_first))
   assert [len(part.action) for part in parts] == [cuts[0], cuts[1] - cuts[0], 30 - cuts[1]]
   for part in parts:
     check_segment(part, SPEC, num_lanes=1)

@@ -110,7 +110,7 @@ class Learner:
   def update(self, segment: Segment, learning_rate: float) -> dict[str, float]:
     """Makes a round of updates.
 
-    Returns: `make_round`'s scalars, those of `NonFiniteGuard.tell`, and `learner/samples_per_s`.
+    Returns: `make_round`'s scalars, those of `NonFiniteGuard.count`, and `learner/samples_per_s`.
     Raises: NotFiniteError: every update of `ppo.max_skipped_rounds` rounds was skipped; the parameters are
       those before them.
     """
@@ -119,7 +119,7 @@ class Learner:
     out = {name: float(value) for name, value in jax.device_get(metrics).items()}
     num_samples = segment.is_live.size * self._num_epochs
     out["learner/samples_per_s"] = num_samples / (time.perf_counter() - start)
-    return out | self._skipped.tell(np.asarray(bad_term), first_step)
+    return out | self._skipped.count(np.asarray(bad_term), first_step)
 
   def set_state(self, state: PPOState) -> None:
     """Goes on from a PPOState in NumPy."""

@@ -81,7 +81,9 @@ def describe(result: dict) -> str:
     )
     lines += [f"  lost: {line}" for line in seat["lost"]]
   losses = sum(seat["losses"] for seat in result["seats"])
-  return "\n".join([*lines, "the agent never loses" if losses == 0 else f"the agent loses in {losses} distinct ends"])
+  return "\n".join(
+    [*lines, "the agent never loses" if losses == 0 else f"the agent loses in {losses} distinct ends"]
+  )
 
 
 if __name__ == "__main__":

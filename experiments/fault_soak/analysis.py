@@ -1,4 +1,4 @@
-"""What results/ holds, as a table and as curves.png."""
+"""Prints the results of the soak and plots curves.png."""
 
 import itertools
 import json
@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).resolve().parent / "results"
-# Under which name the run counts a kind of fault that was injected.
-TOLD = {
+# The counter of each kind of injected fault in the run's metrics.
+COUNTERS = {
   "TrainingWorker": "training_worker",
   "TestingWorker": "testing_worker",
   "ReplayActor": "replay_buffer",
@@ -18,13 +18,13 @@ TOLD = {
   "environment hangs": "env_errors",
 }
 PERIOD = 250_000
-# A faulted run's evaluation is held against those of the calm ones this far on either side.
+# An evaluation with faults is compared with those of the calm runs within this number of steps.
 WITHIN = 2 * PERIOD
 NUM_COMPARED = 5
 
 
 def main() -> None:
-  """Prints what came of each run and where the last evaluations with faults lie; draws the curves."""
+  """Prints each run and the comparison of the last evaluations with faults; plots the curves."""
   results = {path.stem: json.loads(path.read_text()) for path in sorted(RESULTS.glob("soak_*.json"))}
   for name, result in results.items():
     print("\n".join(describe(name, result)))
@@ -40,7 +40,7 @@ def main() -> None:
 
 
 def describe(name: str, result: dict[str, Any]) -> list[str]:
-  """What came of one run, in lines."""
+  """One run as lines of text."""
   injected, told = result["injected"], result["faults"]
   driver = [fault for fault in injected if "resumed_at" in fault]
   unaccounted = result["checkpoint_env_steps"] - result["replay_added"] - told["lost_steps"]
@@ -67,19 +67,19 @@ def describe(name: str, result: dict[str, Any]) -> list[str]:
 
 
 def count(kinds: Any) -> str:
-  """How often each comes, in words."""
+  """The number of faults of each kind."""
   return ", ".join(f"{kind} {n}" for kind, n in sorted(Counter(kinds).items())) or "nothing"
 
 
 def mismatches(injected: list[dict[str, Any]], told: dict[str, int]) -> list[str]:
-  """Kinds of faults that were told another number of times than they were injected."""
-  expected = Counter(TOLD[fault["kind"]] for fault in injected if fault["kind"] in TOLD)
-  kinds = dict.fromkeys(TOLD.values())
+  """The kinds of faults whose counter differs from the number of injected faults."""
+  expected = Counter(COUNTERS[fault["kind"]] for fault in injected if fault["kind"] in COUNTERS)
+  kinds = dict.fromkeys(COUNTERS.values())
   return [f"{k}: {told[k]} told, {expected[k]} injected" for k in kinds if told[k] != expected[k]]
 
 
 def compare(last: list[dict[str, Any]], calm: list[list[dict[str, Any]]]) -> list[str]:
-  """Where some evaluations lie in the range of those of other runs at about the same steps."""
+  """Compares evaluations with the range of those of other runs at about the same steps."""
   lines, num_within, num_near = [], 0, 0
   for evaluation in last:
     at, mean = evaluation["env_steps"], evaluation["return_mean"]
@@ -102,7 +102,7 @@ def compare(last: list[dict[str, Any]], calm: list[list[dict[str, Any]]]) -> lis
 
 
 def calibrate(last: list[dict[str, Any]], calm: list[list[dict[str, Any]]]) -> list[str]:
-  """The same of each run without faults against the other ones: what chance alone makes of the question."""
+  """The same comparison of each run without faults with the others: a baseline of chance."""
   steps = [e["env_steps"] for e in last]
   lines = [f"mean of the {len(last)} with faults: {statistics.mean(e['return_mean'] for e in last):.1f}"]
   for index, run in enumerate(calm):
@@ -116,14 +116,14 @@ def calibrate(last: list[dict[str, Any]], calm: list[list[dict[str, Any]]]) -> l
 
 
 def fifths(values: list[Any]) -> list[list[Any]]:
-  """The values in five parts, in order; fewer where there are not so many."""
+  """The values in five consecutive parts; fewer parts for fewer values."""
   edges = [round(i * len(values) / 5) for i in range(6)]
   parts = [values[a:b] for a, b in itertools.pairwise(edges)]
   return [part for part in parts if part]
 
 
 def draw(results: dict[str, Any]) -> None:
-  """Writes results/curves.png: returns by environment steps, memory and open files by time."""
+  """Writes results/curves.png: returns over environment steps, memory and open files over time."""
   import matplotlib
 
   matplotlib.use("Agg")

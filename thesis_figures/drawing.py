@@ -27,7 +27,7 @@ STYLES: dict[str, dict[str, Any]] = {
   "MooZi": {"color": "#0072B2", "linestyle": "-", "marker": "o"},
   "PPO": {"color": "#D55E00", "linestyle": "--", "marker": "s"},
 }
-PUBLISHED = {"color": "#555555", "linestyle": ":", "linewidth": 1.5}
+PUBLISHED: dict[str, Any] = {"color": "#555555", "linestyle": ":", "linewidth": 1.5}
 AXES = {
   "env_steps": ("environment steps (millions)", 1e6),
   "wall_s": ("wall time of training (minutes)", 60.0),

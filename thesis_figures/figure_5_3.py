@@ -48,11 +48,11 @@ def draw(results: list[Result]) -> plt.Figure:
   left.legend(frameon=False, fontsize=8)
   chosen = [steps[i] for i in np.unique(np.linspace(0, len(steps) - 1, NUM_MILESTONES).round().astype(int))]
   for step, color, marker in zip(chosen, _shades(len(chosen)), MARKERS, strict=False):
-    own = sorted((e for e in evaluations if e["env_steps"] == step), key=lambda e: e["simulations"])
-    style = {"color": color, "marker": marker}
-    means = [e["return_mean"] for e in own]
-    right.plot([e["simulations"] for e in own], means, label=f"{step / 1e6:.2f}M steps", **style, ms=4)
-    for e in own:
+    at_step = sorted((e for e in evaluations if e["env_steps"] == step), key=lambda e: e["simulations"])
+    style: dict[str, Any] = {"color": color, "marker": marker}
+    means = [e["return_mean"] for e in at_step]
+    right.plot([e["simulations"] for e in at_step], means, label=f"{step / 1e6:.2f}M steps", **style, ms=4)
+    for e in at_step:
       draw_point(right, e["simulations"], e["returns"], style)
   right.set_xscale("log", base=2)
   right.set_xticks(counts, [str(count) for count in counts])

@@ -41,25 +41,25 @@ def main() -> None:
 
 def describe(name: str, result: dict[str, Any]) -> list[str]:
   """One run as lines of text."""
-  injected, told = result["injected"], result["faults"]
+  injected, counted = result["injected"], result["faults"]
   driver = [fault for fault in injected if "resumed_at" in fault]
-  unaccounted = result["checkpoint_env_steps"] - result["replay_added"] - told["lost_steps"]
+  unaccounted = result["checkpoint_env_steps"] - result["replay_added"] - counted["lost_steps"]
   again = sum(max(0, fault["last_tick"] - fault["resumed_at"]) for fault in driver)
   made = f"{result['env_steps']:,} steps and {result['learner_steps']:,} updates"
   lines = [
     f"{name}: {made} in {result['wall_s'] / 60:.0f} min, exit status {result['exit_status']}",
     f"  injected: {count(fault['kind'] for fault in injected)}",
-    f"  told: {', '.join(f'{kind} {n:,}' for kind, n in told.items() if n) or 'nothing'}",
-    f"  told against injected: {', '.join(mismatches(injected, told)) or 'the same numbers'}",
+    f"  counted: {', '.join(f'{kind} {n:,}' for kind, n in counted.items() if n) or 'nothing'}",
+    f"  counted against injected: {', '.join(mismatches(injected, counted)) or 'the same numbers'}",
     f"  steps not accounted for: {unaccounted}",
     f"  steps after the last checkpoint: {result['env_steps'] - result['checkpoint_env_steps']}",
-    f"  steps made again because they came after the checkpoint that a run was resumed from: {again:,}",
+    f"  steps made again after the checkpoint from which the run resumed: {again:,}",
   ]
   for fault in driver:
     if fault["kind"].startswith("SIG"):
       lines.append(f"  {fault['kind']}: status {fault['status']} after {fault['ended_after_s']} s")
     if not fault.get("is_passed_over", True):
-      lines.append(f"  a damaged checkpoint was not passed over: {fault}")
+      lines.append(f"  a damaged checkpoint was not skipped: {fault}")
   for what in ("resident_mib", "files"):
     medians = [statistics.median(part) for part in fifths([sample[what] for sample in result["samples"]])]
     lines.append(f"  {what}, median of each fifth: {', '.join(f'{median:g}' for median in medians)}")
@@ -71,11 +71,11 @@ def count(kinds: Any) -> str:
   return ", ".join(f"{kind} {n}" for kind, n in sorted(Counter(kinds).items())) or "nothing"
 
 
-def mismatches(injected: list[dict[str, Any]], told: dict[str, int]) -> list[str]:
+def mismatches(injected: list[dict[str, Any]], counted: dict[str, int]) -> list[str]:
   """The kinds of faults whose counter differs from the number of injected faults."""
   expected = Counter(COUNTERS[fault["kind"]] for fault in injected if fault["kind"] in COUNTERS)
   kinds = dict.fromkeys(COUNTERS.values())
-  return [f"{k}: {told[k]} told, {expected[k]} injected" for k in kinds if told[k] != expected[k]]
+  return [f"{k}: {counted[k]} counted, {expected[k]} injected" for k in kinds if counted[k] != expected[k]]
 
 
 def compare(last: list[dict[str, Any]], calm: list[list[dict[str, Any]]]) -> list[str]:
@@ -85,7 +85,7 @@ def compare(last: list[dict[str, Any]], calm: list[list[dict[str, Any]]]) -> lis
     at, mean = evaluation["env_steps"], evaluation["return_mean"]
     near = [[e["return_mean"] for e in run if abs(e["env_steps"] - at) <= WITHIN] for run in calm]
     if not near or not all(near):
-      lines.append(f"{mean:.2f} at {at / 1e6:.2f}M steps: not every run without faults came so far")
+      lines.append(f"{mean:.2f} at {at / 1e6:.2f}M steps: not every run without faults has this many steps")
       continue
     low, high = min(map(min, near)), max(map(max, near))
     error = 2 * evaluation["return_std"] / evaluation["episodes"] ** 0.5
@@ -97,7 +97,7 @@ def compare(last: list[dict[str, Any]], calm: list[list[dict[str, Any]]]) -> lis
     )
   return [
     *lines,
-    f"{num_within} of {len(lines)} lie in the range of the others, {num_near} by two standard errors",
+    f"{num_within} of {len(lines)} are in the range of the others, {num_near} by two standard errors",
   ]
 
 

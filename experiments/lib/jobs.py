@@ -76,8 +76,8 @@ def progress_of(job: Job, folder: Path) -> tuple[int, bool]:
   Raises: UserError: the run was started with other settings.
   """
   path, wanted = folder / job.run_name, job.load_config(folder)
-  if not path.exists():
-    return 0, False
+  if not (path / "config.yaml").exists():
+    return 0, False  # not created, or killed while it was created
   run = RunDirectory.open(path)
   if changed := [key for key in differences(run.load_config(), wanted) if key not in GROWABLE]:
     raise UserError(f"{path}: the run has another {', '.join(changed)} than job {job.name}; move it away")

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float
+from numpy.typing import ArrayLike
 
 from experiments.lib.jobs import GROWABLE, Evaluation, Job, differences, newest_resumable, reaches_end
 from moozi.core.config import Config
@@ -181,14 +182,14 @@ class Result:
     ends = [(tick["wall_s"], tick["test/seconds"]) for tick in self.ticks if "test/seconds" in tick]
     return wall_s - sum(seconds for end, seconds in ends if end <= wall_s + _ROUNDING_S)
 
-  def wall_s_at(self, env_steps: Sequence[float]) -> Float[np.ndarray, " N"]:
+  def wall_s_at(self, env_steps: ArrayLike) -> Float[np.ndarray, " N"]:
     """Seconds of training until each of N environment steps, interpolated between ticks.
 
     Ray reports an evaluation some time after its environment step; that time is not included.
     """
     steps, first = np.unique([tick["env_steps"] for tick in self.ticks], return_index=True)
     seconds = [self.without_evaluations(self.ticks[i]["wall_s"]) for i in first]
-    return np.interp(env_steps, steps, seconds)
+    return np.interp(np.asarray(env_steps, np.float64), steps, seconds)
 
   @functools.cached_property
   def ticks(self) -> list[dict[str, Any]]:

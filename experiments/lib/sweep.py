@@ -199,7 +199,7 @@ class Sweep:
     return True
 
   def _train(self, job: Job, path: Path, env_steps: int) -> None:
-    if path.exists():
+    if (path / "config.yaml").exists():
       with RunDirectory.open(path).claim():
         pass  # raises RunError if another process writes there
     if env_steps:

@@ -190,7 +190,7 @@ def _sticky(probability: float) -> str:
   return f"sticky {probability:g}" if probability else "no sticky actions"
 
 
-def _millions(steps: int) -> str:
+def _millions(steps: float) -> str:
   return f"{steps / 1e6:g}M"
 
 

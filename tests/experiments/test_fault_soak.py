@@ -171,7 +171,7 @@ def test_compares_last_evaluations_with_range():
   assert ["within" in line for line in lines] == [True, True, True, False, False, False]
   assert lines[3] == "10.30 ± 0.20 at 2.25M steps: by 0.30 OUTSIDE 6.00 … 10.00 of the others"
   assert "6.90 ± 0.20 at 2.50M steps: by 0.10 OUTSIDE 7.00 … 11.00" in lines[4]
-  assert lines[5] == "3 of 5 lie in the range of the others, 4 by two standard errors"
+  assert lines[5] == "3 of 5 are in the range of the others, 4 by two standard errors"
 
 
 def test_steps_beyond_a_calm_run_are_undecided():
@@ -184,23 +184,27 @@ def test_calibrates_calm_runs():
   calm = [curve(*[1] * 10), curve(*[1] * 10), curve(*[1] * 9, 5)]
   lines = analysis.calibrate(curve(*range(10))[-5:], calm)
   assert lines[0] == "mean of the 5 with faults: 7.0"
-  said = "lie in the range of the others"
+  text = "are in the range of the others"
   assert (
-    lines[1] == f"run without faults 1, at these steps: mean 1.0; 5 of 5 {said}, 5 by two standard errors"
+    lines[1] == f"run without faults 1, at these steps: mean 1.0; 5 of 5 {text}, 5 by two standard errors"
   )
   assert (
-    lines[3] == f"run without faults 3, at these steps: mean 1.8; 4 of 5 {said}, 4 by two standard errors"
+    lines[3] == f"run without faults 3, at these steps: mean 1.8; 4 of 5 {text}, 4 by two standard errors"
   )
 
 
 def test_compares_injected_with_counted_faults():
-  told = dict.fromkeys(analysis.COUNTERS.values(), 0) | {"env_errors": 2, "lost_steps": 7, "replay_buffer": 2}
+  counted = dict.fromkeys(analysis.COUNTERS.values(), 0) | {
+    "env_errors": 2,
+    "lost_steps": 7,
+    "replay_buffer": 2,
+  }
   result = {
     "exit_status": 0,
     "env_steps": 1010,
     "learner_steps": 9,
     "wall_s": 60.0,
-    "faults": told,
+    "faults": counted,
     "replay_added": 990,
     "checkpoint_env_steps": 1000,
     "evaluations": [],
@@ -213,10 +217,10 @@ def test_compares_injected_with_counted_faults():
       {"s": 5, "kind": "driver", "status": -9, "ended_after_s": 1.0, "last_tick": 700, "resumed_at": 620},
     ],
   }
-  said = "\n".join(analysis.describe("soak_faults", result))
-  assert "told against injected: replay_buffer: 2 told, 1 injected\n" in said
-  assert "steps not accounted for: 3\n" in said
-  assert "steps after the last checkpoint: 10\n" in said
-  assert "was resumed from: 80\n" in said
-  assert "SIGTERM: status 1 after 2.0 s" in said
-  assert "resident_mib, median of each fifth: 0.5, 2.5, 4.5, 6.5, 8.5" in said
+  text = "\n".join(analysis.describe("soak_faults", result))
+  assert "counted against injected: replay_buffer: 2 counted, 1 injected\n" in text
+  assert "steps not accounted for: 3\n" in text
+  assert "steps after the last checkpoint: 10\n" in text
+  assert "run resumed: 80\n" in text
+  assert "SIGTERM: status 1 after 2.0 s" in text
+  assert "resident_mib, median of each fifth: 0.5, 2.5, 4.5, 6.5, 8.5" in text

@@ -272,11 +272,13 @@ def test_missing_run_of_a_result_is_not_repeated(place):
 def test_run_without_checkpoint_is_repeated_unless_claimed(place):
   run = RunDirectory.create(place.job().load_config(place.folder))
   (run.path / "mark").touch()
+  (place.folder / "killed").mkdir()
+  assert place.describe(place.job("killed")) == "at 0 steps"
   with run.claim(), pytest.raises(RunError, match=str(run.path)):
     place.sweep(place.job(), place.job("other"))
   assert (run.path / "mark").exists()
   assert not (place.folder / "other").exists()  # an orphan still uses the machine
-  assert place.sweep(place.job())
+  assert place.sweep(place.job(), place.job("killed"))
   assert not (run.path / "mark").exists()
 
 

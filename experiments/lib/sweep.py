@@ -49,7 +49,11 @@ def main(
   options = parser.parse_args(arguments)
   folder, results = runs / experiment.name, experiment / "results"
   try:
-    chosen = _choose(jobs, options.only)
+    names = [job.name for job in jobs]
+    assert len(set(names)) == len(names), "two jobs have one name"
+    if unknown := [name for name in options.only or () if name not in names]:
+      raise UserError(f"--only {unknown[0]}: unknown job; choose from {', '.join(names)}")
+    chosen = [job for job in jobs if job.name in (options.only or names)]
     if options.list:
       for job in chosen:
         print(f"{job.name}: {describe(job, folder, results)}")
@@ -59,14 +63,6 @@ def main(
   except UserError as error:
     print(f"error: {error}", file=sys.stderr)
     return 2
-
-
-def _choose(jobs: Sequence[Job], names: Sequence[str] | None) -> list[Job]:
-  known = {job.name: job for job in jobs}
-  assert len(known) == len(jobs), "two jobs have one name"
-  if unknown := [name for name in names or () if name not in known]:
-    raise UserError(f"--only {unknown[0]}: unknown job; choose from {', '.join(known)}")
-  return [job for job in jobs if names is None or job.name in names]
 
 
 def describe(job: Job, folder: Path, results: Path) -> str:

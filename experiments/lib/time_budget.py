@@ -6,7 +6,6 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import FrameType
 from typing import IO, Any
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -24,8 +23,7 @@ class TimeBudget:
   """
 
   def __init__(self, seconds: float, patience_s: float = 180.0) -> None:
-    self._end = time.monotonic() + seconds
-    self._patience_s = patience_s
+    self._end, self._patience_s = time.monotonic() + seconds, patience_s
     self._handlers: dict[int, Any] = {}
 
   @property
@@ -40,7 +38,7 @@ class TimeBudget:
 
   def end(self) -> None:
     """Ends the budget now."""
-    self._end = time.monotonic()
+    self._end = min(self._end, time.monotonic())
 
   def run(
     self,
@@ -68,18 +66,16 @@ class TimeBudget:
       env=os.environ | dict(env or {}),
       start_new_session=True,
     )
-    stopped_at: float | None = None
+    is_stopped = False
     try:
-      while True:
-        try:
-          return process.wait(timeout=0.2)
-        except subprocess.TimeoutExpired:
-          pass
-        if self.is_over and stopped_at is None:
+      while process.poll() is None:
+        if self.is_over and not is_stopped:
           process.terminate()
-          stopped_at = time.monotonic()
-        elif stopped_at is not None and time.monotonic() - stopped_at > self._patience_s:
+          is_stopped = True
+        elif self.remaining_s < -self._patience_s:
           os.killpg(process.pid, signal.SIGKILL)
+        time.sleep(0.2)
+      return process.returncode
     finally:
       if process.poll() is None:
         os.killpg(process.pid, signal.SIGKILL)
@@ -87,12 +83,9 @@ class TimeBudget:
 
   def __enter__(self) -> "TimeBudget":
     for number in (signal.SIGINT, signal.SIGTERM):
-      self._handlers[number] = signal.signal(number, self._on_signal)
+      self._handlers[number] = signal.signal(number, lambda *_: self.end())
     return self
 
   def __exit__(self, *_: object) -> None:
     for number, handler in self._handlers.items():
       signal.signal(number, handler)
-
-  def _on_signal(self, number: int, frame: FrameType | None) -> None:
-    self.end()

@@ -1,10 +1,8 @@
-"""Results made by hand, as a sweep leaves them, and scripts that lie outside the package."""
+"""Synthetic results with the files of a sweep."""
 
-import importlib.util
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -13,17 +11,6 @@ from experiments.lib.results import write_json
 from moozi.io.config import load_config, save_config
 
 ROOT = Path(__file__).parents[2]
-
-
-def load_script(*parts: str) -> ModuleType:
-  """A script of this repository as a module; nothing in it runs that `__main__` guards."""
-  path = ROOT.joinpath(*parts)
-  spec = importlib.util.spec_from_file_location("_".join([*parts[:-1], path.stem]), path)
-  assert spec is not None
-  assert spec.loader is not None
-  module = importlib.util.module_from_spec(spec)
-  spec.loader.exec_module(module)
-  return module
 
 
 def evaluation(
@@ -51,16 +38,16 @@ def make_result(
   overrides: Sequence[str] = (),
   test_seconds: float = 0.0,
 ) -> Path:
-  """A result's folder.
+  """Writes the folder of a result.
 
   Args:
-    results: where it lies.
+    results: the parent folder.
     name: of the folder.
-    evaluations: what `evaluation` made.
-    curve: (environment steps, seconds, return in evaluation) each; None leaves no metrics.
-    game: the environment; without sticky actions, its episodes cut off after 1,000 steps.
+    evaluations: made by `evaluation`.
+    curve: (environment steps, seconds, return in evaluation) each; None writes no metrics.
+    game: the environment; without sticky actions and with a cap of 1,000 steps.
     overrides: `key=value` each.
-    test_seconds: what each evaluation of the curve took.
+    test_seconds: duration of each evaluation of the curve.
   """
   folder = results / name
   folder.mkdir(parents=True)

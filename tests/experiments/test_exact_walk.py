@@ -1,10 +1,10 @@
-"""The walk over all opponents: against plain recursion, with players whose results are known."""
+"""The full walk of a game tree, compared with plain recursion and with players of known results."""
 
 import jax
 import numpy as np
 import pytest
 
-from moozi.analysis.exact_walk import agent, walk
+from experiments.boards.exact_walk import agent, walk
 from moozi.core.errors import UserError
 from moozi.envs import registry
 from moozi.envs.suites.open_spiel.rules import Rules
@@ -25,7 +25,7 @@ MEMO: dict[str, float] = {}
 
 
 def best(state):
-  """The game's value for player 0, remembered."""
+  """The game's value for player 0, memoized."""
   key = str(state)
   if key not in MEMO:
     if state.is_terminal():
@@ -49,24 +49,24 @@ def first_legal(positions):
 
 
 def by_recursion(rules, seat, choose_one):
-  """The ends that opponents can bring about, by plain recursion over all lines."""
+  """Reachable ends, by plain recursion over all lines."""
   ends = {}
 
-  def go(state):
+  def visit(state):
     if state.is_terminal():
       ends[str(state)] = state.returns()[seat]
       return
     actions = [choose_one(state)] if state.current_player() == seat else state.legal_actions()
     for action in actions:
-      go(state.child(action))
+      visit(state.child(action))
 
-  go(rules.game.new_initial_state())
+  visit(rules.game.new_initial_state())
   values = list(ends.values())
   return sum(v > 0 for v in values), sum(v == 0 for v in values), sum(v < 0 for v in values)
 
 
 @pytest.mark.parametrize("seat", [0, 1])
-def test_a_perfect_player_never_loses(rules, seat):
+def test_perfect_player_never_loses(rules, seat):
   result = walk(rules, seat, perfect)
   assert result.losses == 0
   assert result.lost == []
@@ -75,8 +75,9 @@ def test_a_perfect_player_never_loses(rules, seat):
   assert result.seat == seat
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seat", [0, 1])
-def test_a_bad_player_loses_and_its_lines_are_shown(rules, seat):
+def test_bad_player_loses_as_listed(rules, seat):
   result = walk(rules, seat, first_legal)
   assert result.losses > 0
   for line in result.lost:
@@ -89,18 +90,19 @@ def test_a_bad_player_loses_and_its_lines_are_shown(rules, seat):
 
 
 @pytest.mark.parametrize("seat", [0, 1])
-def test_counts_are_those_of_plain_recursion(rules, seat):
+def test_counts_match_recursion(rules, seat):
   result = walk(rules, seat, first_legal)
   assert (result.wins, result.draws, result.losses) == by_recursion(
     rules, seat, lambda state: state.legal_actions()[0]
   )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reply", range(1, 9))
-def test_every_reply_is_met(rules, reply):
-  """A player who plays badly after one certain reply, and perfectly otherwise, is found out."""
+def test_every_reply_is_played(rules, reply):
+  """A player that errs only after one reply is caught."""
 
-  def careless_after_the_reply(positions):
+  def bad_after_reply(positions):
     out = perfect(positions)
     for i, p in enumerate(positions):
       if p.state.history()[:2] == [0, reply]:
@@ -109,14 +111,14 @@ def test_every_reply_is_met(rules, reply):
         out[i] = 0
     return out
 
-  result = walk(rules, 0, careless_after_the_reply)
+  result = walk(rules, 0, bad_after_reply)
   assert result.losses > 0
   assert all(line[:2] == [0, reply] for line in result.lost)
 
 
-@pytest.mark.parametrize("length", [1, 3])
-def test_what_the_agent_has_seen_is_what_it_would_have_seen_in_play(rules, length):
-  """The history of each position against the one that the bridge and the history's own functions make."""
+@pytest.mark.parametrize("length", [pytest.param(1, marks=pytest.mark.slow), 3])
+def test_history_equals_that_of_play(rules, length):
+  """The history of each position equals the one built from the environment's steps."""
   env = registry.make("open_spiel:tic_tac_toe", seed=0)
   checked = 0
 
@@ -140,14 +142,14 @@ def test_what_the_agent_has_seen_is_what_it_would_have_seen_in_play(rules, lengt
   assert checked > 15
 
 
-def test_longer_memory_tells_more_positions_apart(rules):
+@pytest.mark.slow
+def test_longer_history_distinguishes_more_positions(rules):
   assert walk(rules, 1, first_legal, 3).positions > walk(rules, 1, first_legal, 1).positions
 
 
-@pytest.mark.parametrize(
-  ("prior", "widths"), [pytest.param(False, (7, 64), marks=pytest.mark.slow), (True, (64,))]
-)
-def test_the_trained_agents_choices_do_not_depend_on_the_batch(rules, prior, widths):
+@pytest.mark.slow
+@pytest.mark.parametrize(("prior", "widths"), [(False, (7, 64)), (True, (64,))])
+def test_agent_choices_do_not_depend_on_batch(rules, prior, widths):
   config = load_config(None, [*TINY, "env.name=open_spiel:tic_tac_toe"])
   spec = build.env_spec(config)
   params, net_state, _ = build.build_learner(config, spec).parameters()
@@ -163,17 +165,17 @@ def test_the_trained_agents_choices_do_not_depend_on_the_batch(rules, prior, wid
   assert results[0].losses > 0
 
 
-@pytest.mark.parametrize("game", ["kuhn_poker", "2048"])
-def test_games_with_chance_are_refused(game):
-  with pytest.raises(UserError, match="only games of two players without chance"):
+@pytest.mark.parametrize("game", ["kuhn_poker", pytest.param("2048", marks=pytest.mark.slow)])
+def test_rejects_chance(game):
+  with pytest.raises(UserError, match="only deterministic two-player games"):
     walk(Rules(game), 0, first_legal)
 
 
-def test_too_many_positions_are_said(rules):
+def test_rejects_too_many_positions(rules):
   with pytest.raises(UserError, match="more than 100 positions"):
     walk(rules, 0, first_legal, max_positions=100)
 
 
-def test_an_illegal_choice_is_a_fault(rules):
+def test_rejects_illegal_choice(rules):
   with pytest.raises(ValueError, match="illegal after"):
     walk(rules, 0, lambda positions: [0 for _ in positions])

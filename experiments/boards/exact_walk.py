@@ -1,6 +1,6 @@
-"""An agent against every legal reply at every move: the whole tree of its opponents, nothing sampled.
+"""Plays an agent against every legal reply at every move: a full walk of the game tree, without sampling.
 
-For games of the package open_spiel without chance, of two players, with a tree small enough to walk.
+For deterministic two-player games of the package open_spiel whose trees are small enough to walk.
 """
 
 import dataclasses
@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Bool, Shaped
 
 from moozi.agent.policy import make_policy
 from moozi.core.config import Config
@@ -21,41 +22,41 @@ from moozi.evaluation.evaluator import evaluation_planner
 from moozi.nn.model import Model
 from moozi.ops.history import HistoryState, init_history, push_action, push_frame
 
-_NUM_LOST_SHOWN = 10
+_MAX_LOST = 10
 
 
 @dataclasses.dataclass(frozen=True)
 class Position:
-  """One position with the agent to move, and what it has seen on the way there.
+  """One position with the agent to move, and its history.
 
   Attributes:
-    state: the package's state.
-    frame: [H, W, C], what the environment shows now.
-    legal_actions_mask: [num_env_actions] bool.
+    state: the OpenSpiel state.
+    frame: the current observation.
+    legal_actions_mask: over the environment's actions, without the dummy.
     is_first: no move has been made.
-    history: of one lane, as it was left after the last action.
+    history: one lane, after the last action.
   """
 
   state: Any
-  frame: np.ndarray
-  legal_actions_mask: np.ndarray
+  frame: Shaped[np.ndarray, "H W C"]
+  legal_actions_mask: Bool[np.ndarray, " num_env_actions"]
   is_first: bool
   history: HistoryState
 
 
 Choose = Callable[[Sequence[Position]], Sequence[int]]
-"""The agent: the game's own actions for positions, one each."""
+"""The agent: maps positions to actions of the game, one for each."""
 
 
 @dataclasses.dataclass(frozen=True)
 class WalkResult:
-  """What the agent met in one seat.
+  """Results of the agent in one seat.
 
   Attributes:
-    seat: the agent's.
-    wins, draws, losses: ends that opponents can bring about, by their result for the agent.
-    positions: positions in which the agent chose.
-    lost: a few lines that it loses, as the game's own actions from the start.
+    seat: the agent's seat.
+    wins, draws, losses: number of distinct reachable ends, by result for the agent.
+    positions: number of positions in which the agent chose an action.
+    lost: up to ten lost games, as the game's actions from the start.
   """
 
   seat: int
@@ -71,20 +72,19 @@ def walk(
 ) -> WalkResult:
   """Plays the agent in `seat` against every legal reply at every move, breadth first.
 
-  Lines that lead to the same position are followed once where the agent will see the same: the printed
-  state, the frames and the actions in its history are equal. So in a game whose printed state leaves
-  something out (a repetition in Go), lines can be merged that are not the same.
+  Lines are merged when the printed state and the frames and actions in the agent's history are equal. In a
+  game whose printed state is incomplete (repetition in Go), this can merge lines that differ.
 
   Args:
     rules: the game.
-    seat: 0 or 1, the agent's.
-    choose: the agent; asked once for all positions of a depth.
-    history_length: L, how many frames and actions the agent sees.
-    max_positions: positions, of both players, after which it gives up.
+    seat: the agent's seat, 0 or 1.
+    choose: the agent; called once per depth with all positions.
+    history_length: L, number of frames and actions that the agent sees.
+    max_positions: limit on the number of positions of both players.
 
   Raises:
-    UserError: the game has chance or one player, or more than `max_positions` positions.
-    ValueError: the agent plays an illegal action.
+    UserError: the game is not a deterministic two-player game, or has more than `max_positions` positions.
+    ValueError: the agent chose an illegal action.
   """
   _check(rules)
   start = init_history(1, history_length, rules.spec)
@@ -94,10 +94,10 @@ def walk(
   while frontier:
     count += len(frontier)
     if count > max_positions:
-      raise UserError(f"{rules.spec.name}: more than {max_positions:,} positions; too many to walk")
+      raise UserError(f"{rules.spec.name}: more than {max_positions:,} positions; choose a smaller game")
     mine, moves = [], []
     for state, history in frontier.values():
-      position = _look(rules, state, history, is_first)
+      position = _position(rules, state, history, is_first)
       if state.current_player() == seat:
         mine.append(position)
       else:
@@ -108,7 +108,7 @@ def walk(
     for state in ends:
       gain = int(np.sign(state.returns()[seat]))
       results[gain] += 1
-      if gain < 0 and len(lost) < _NUM_LOST_SHOWN:
+      if gain < 0 and len(lost) < _MAX_LOST:
         lost.append(state.history())
     is_first = False
   return WalkResult(seat, results[1], results[0], results[-1], positions, lost)
@@ -125,14 +125,14 @@ def agent(
   prior: bool = False,
   width: int = 64,
 ) -> Choose:
-  """The trained agent, without noise, as `walk` asks for it.
+  """A trained agent, without noise, as the `choose` argument of `walk`.
 
   Args:
-    model, config, spec: the run's.
-    params, net_state: the network's.
-    num_simulations: of each search, instead of the testing planner's own.
-    prior: no search: the action that the network's policy holds likeliest among the legal ones.
-    width: positions in one call.
+    model, config, spec: of the run.
+    params, net_state: of the network.
+    num_simulations: per search; None uses the testing planner's number.
+    prior: choose the most probable legal action of the network's policy, without search.
+    width: batch size of one call.
   """
   planner = evaluation_planner(config, 1 if prior else num_simulations)
   policy = jax.jit(make_policy(model, planner, config.targets, spec))
@@ -154,10 +154,10 @@ def agent(
 
 def _check(rules: Rules) -> None:
   if rules.spec.num_players != 2 or not rules.is_deterministic:
-    raise UserError(f"{rules.spec.name}: only games of two players without chance can be walked")
+    raise UserError(f"{rules.spec.name}: only deterministic two-player games are supported")
 
 
-def _look(rules: Rules, state: Any, history: HistoryState, is_first: bool) -> Position:
+def _position(rules: Rules, state: Any, history: HistoryState, is_first: bool) -> Position:
   return Position(
     state=state,
     frame=rules.frame(state, state.current_player()),
@@ -176,7 +176,7 @@ def _choices(mine: list[Position], choose: Choose) -> list[tuple[Position, int]]
 
 
 def _play(rules: Rules, moves: list[tuple[Position, int]]) -> tuple[list[Any], dict]:
-  """Plays every move; returns the ends and the positions to go on from, equal ones once."""
+  """Plays every move; returns the distinct ends and the distinct next positions."""
   ends: dict[Any, Any] = {}
   frontier: dict[Any, tuple[Any, HistoryState]] = {}
   for position, action in moves:
@@ -187,7 +187,7 @@ def _play(rules: Rules, moves: list[tuple[Position, int]]) -> tuple[list[Any], d
     rules.next_player(state, position.state.current_player())
     seen = push_frame(position.history, position.frame[None], np.array([position.is_first]))
     history = push_action(seen, np.array([action + 1], np.int32))
-    # The oldest frame goes when the next one comes.
+    # The next push drops the oldest frame.
     key = (str(state), history.frames[:, 1:].tobytes(), history.actions.tobytes())
     frontier[key] = (state, history)
   return list(ends.values()), frontier
@@ -196,7 +196,7 @@ def _play(rules: Rules, moves: list[tuple[Position, int]]) -> tuple[list[Any], d
 def _stack(
   positions: Sequence[Position], spec: EnvSpec, history_length: int, width: int
 ) -> tuple[HistoryState, Any]:
-  """Positions as a batch, filled up with copies of the first: one compilation serves them all."""
+  """Positions as a batch, padded with copies of the first so that every batch has one shape."""
   rows = [*positions, *[positions[0]] * (width - len(positions))]
   step = blank_step(spec, width)
   step.frame[:] = [p.frame for p in rows]

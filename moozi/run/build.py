@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
+from typing import Generic, Protocol, TypeVar
 
 import jax
 
@@ -12,6 +13,7 @@ from moozi.agent.policy import make_policy
 from moozi.agent.update import TrainingState, init_training_state
 from moozi.core.config import Config
 from moozi.core.errors import UserError
+from moozi.core.flat_state import State
 from moozi.core.seeds import child_seed
 from moozi.core.spec import EnvSpec
 from moozi.envs import registry
@@ -114,19 +116,32 @@ def build_replay(
   return replay
 
 
+class Collector(Protocol):
+  """The work of one training worker, as far as its state goes."""
+
+  def set_state(self, state: State) -> int:
+    """Restores the state of another collector. Returns the number of environments that were reset."""
+
+  def close(self) -> None:
+    """Closes the environments."""
+
+
+C = TypeVar("C", bound=Collector)
+
+
 @dataclasses.dataclass(frozen=True)
-class Collectors:
-  """All training workers' work in one process.
+class Collectors(Generic[C]):
+  """The work of all training workers in one process.
 
   Attributes:
-    workers: one for each.
-    began_at: environment steps of the run when their environments began, which their seeds follow from.
-    told: what to tell of environments that could not be taken back.
+    workers: one per training worker.
+    began_at: environment steps of the run when their environments were built; part of their seeds.
+    message: how many environments could not be restored; empty if all were.
   """
 
-  workers: list[TrajectoryCollector | RolloutCollector]
+  workers: list[C]
   began_at: int = 0
-  told: str = ""
+  message: str = ""
 
   def close(self) -> None:
     """Closes their environments."""
@@ -134,25 +149,35 @@ class Collectors:
       worker.close()
 
 
-def build_collectors(config: Config, spec: EnvSpec, state: RunState | None) -> Collectors:
-  """The training workers, begun anew, or taken back to where a run's state has them."""
+def restore_collectors(build_all: Callable[[int], list[C]], state: RunState | None) -> Collectors[C]:
+  """Builds the collectors, and restores their state if there is one.
+
+  Args:
+    build_all: builds them for environments that begin at a number of environment steps of the run.
+    state: of the run; None or without progress: a new run.
+  """
+  if state is None or not state.progress:
+    return Collectors(build_all(0))
+  began_at = state.envs_began_at
+  workers = build_all(began_at)
+  try:
+    num_new = sum(worker.set_state(saved) for worker, saved in zip(workers, state.collectors, strict=True))
+  except ValueError:
+    # Other workers or environments than before. New seeds: the first episodes are not played again.
+    Collectors(workers).close()
+    return Collectors(build_all(state.env_steps), state.env_steps, "; all environments are reset")
+  return Collectors(workers, began_at, f"; {num_new} environments are reset" if num_new else "")
+
+
+def build_collectors(
+  config: Config, spec: EnvSpec, state: RunState | None
+) -> Collectors[TrajectoryCollector | RolloutCollector]:
+  """The training workers of a new or a resumed run."""
 
   def build_all(began_at: int) -> list[TrajectoryCollector | RolloutCollector]:
     return [build_collector(config, spec, index, began_at) for index in range(config.num_acting_workers)]
 
-  if state is None or not state.progress:
-    return Collectors(build_all(0))
-  began_at = int(state.progress["worlds_began_at"])
-  workers = build_all(began_at)
-  try:
-    num_new = sum(worker.set_state(own) for worker, own in zip(workers, state.collectors, strict=True))
-  except ValueError:
-    # Other workers or environments than before. Their games are others than those of the run's first steps.
-    Collectors(workers).close()
-    began_at = int(state.progress["pacer/env_steps"])
-    return Collectors(build_all(began_at), began_at, "; new games begin in all environments")
-  told = f"; new games begin in {num_new} environments that cannot be taken back" if num_new else ""
-  return Collectors(workers, began_at, told)
+  return restore_collectors(build_all, state)
 
 
 def build_reanalyzer(config: Config, spec: EnvSpec, worker: int) -> Reanalyzer:

@@ -8,9 +8,9 @@ import pytest
 from moozi.core.errors import EnvError
 from moozi.core.pytree import replace
 from moozi.io.config import load_config
-from moozi.run import build
-from moozi.run import local as loop
+from moozi.run import build, local
 from moozi.run.events import Evaluated, Faulted, Finished, StateReady, Updated
+from moozi.run.session import RunInputs
 from tests.tiny_run import TINY
 
 FAULTY = "env.name=tests.envs.faulty:make_env"
@@ -95,7 +95,7 @@ def test_an_evaluation_whose_env_fails_is_told_and_the_run_goes_on(monkeypatch):
     return evaluators[-1]
 
   monkeypatch.setattr(build, "build_evaluator", build_evaluator)
-  events = list(loop.run(config, build.env_spec(config)))
+  events = list(local.run(RunInputs(config, build.env_spec(config))))
   (fault,) = [e for e in events if isinstance(e, Faulted)]
   assert fault.counts == {"env_errors": 1}
   assert fault.message == "testing_worker: no evaluation: env.name=x: ValueError: once"
@@ -132,7 +132,7 @@ def test_after_a_refused_segment_the_worker_begins_new_games_and_nothing_more_is
     return collector
 
   monkeypatch.setattr(build, "build_collector", build_collector)
-  events = list(loop.run(config, build.env_spec(config)))
+  events = list(local.run(RunInputs(config, build.env_spec(config))))
   (fault,) = [e for e in events if isinstance(e, Faulted)]
   assert fault.counts == {"refused_segments": 1, "lost_steps": 32}
   last = [e for e in events if isinstance(e, Updated)][-1]
@@ -148,15 +148,15 @@ def test_an_env_that_cannot_go_on_leaves_a_last_state_to_go_on_from():
   options = [*TINY, FAULTY, "workers.max_env_faults=1", "evaluation.final_episodes=1", "max_env_steps=320"]
   config, told = load_config(None, options), []
   with pytest.raises(EnvError, match="the environment's own error"):
-    told.extend(loop.run(config, build.env_spec(config)))
+    told.extend(local.run(RunInputs(config, build.env_spec(config))))
   last = told[-1]
   assert isinstance(last, StateReady)
   assert last.is_final
   assert last.env_steps == last.state.replay.num_added == 32
   assert last.state.collectors == ()
   sound = load_config(None, [*options, "env.kwargs.episode=999999"])
-  again = list(loop.run(sound, build.env_spec(sound), state=last.state))
-  assert again[0].message == "one process; new games begin in all environments; replay holds 32 steps"
+  again = list(local.run(RunInputs(sound, build.env_spec(sound), state=last.state)))
+  assert again[0].message == "one process; all environments are reset; replay holds 32 steps"
   assert isinstance(again[-1], Finished)
   updated = [e for e in again if isinstance(e, Updated)][-1]
   assert updated.metrics["replay/cut"] == 4, "the games that were under way are cut off"

@@ -11,9 +11,9 @@ from moozi.core.pytree import fields_of, map_fields
 from moozi.core.records import SearchedRoots
 from moozi.envs.vector import SyncVectorEnvironment
 from moozi.io.config import load_config
-from moozi.run import build
-from moozi.run import local as loop
+from moozi.run import build, local
 from moozi.run.events import Acted, Finished, Reanalyzed, StateReady, Updated
+from moozi.run.session import RunInputs
 from tests.envs.environments import make_lives, make_nim
 from tests.tiny_run import TINY, shaken
 
@@ -166,7 +166,7 @@ RUN = (
 
 def run(*overrides):
   config = load_config(None, [*TINY, *RUN, *overrides])
-  return list(loop.run(config, build.env_spec(config)))
+  return list(local.run(RunInputs(config, build.env_spec(config))))
 
 
 @pytest.mark.slow
@@ -219,7 +219,7 @@ def test_a_run_with_reanalyze_that_is_taken_up_goes_on_to_the_bit():
   at = next(i for i, e in enumerate(events) if isinstance(e, StateReady) and not e.is_best)
   assert any(isinstance(e, Reanalyzed) for e in events[:at])
   config = load_config(None, [*TINY, *RUN, *overrides])
-  again = list(loop.run(config, build.env_spec(config), state=events[at].state))
+  again = list(local.run(RunInputs(config, build.env_spec(config), state=events[at].state)))
   told = [
     [(e.env_steps, e.ratio, e.metrics["reanalyze/value_change"]) for e in x if isinstance(e, Reanalyzed)]
     for x in (events[at:], again)

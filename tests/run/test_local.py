@@ -7,8 +7,7 @@ import pytest
 from moozi.core.errors import NotFiniteError
 from moozi.io.config import load_config
 from moozi.learning.learner import Learner
-from moozi.run import build
-from moozi.run import local as loop
+from moozi.run import build, local
 from moozi.run.events import (
   Acted,
   ActorReports,
@@ -20,13 +19,14 @@ from moozi.run.events import (
   StateReady,
   Updated,
 )
+from moozi.run.session import RunInputs
 from moozi.run.state import RunState
 from tests.tiny_run import TINY
 
 
 def run(overrides=(), **kwargs):
   config = load_config(None, [*TINY, *overrides])
-  return config, list(loop.run(config, build.env_spec(config), **kwargs))
+  return config, list(local.run(RunInputs(config, build.env_spec(config), **kwargs)))
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +94,7 @@ def test_priorities_are_refreshed_after_updates():
 def test_a_run_can_start_from_a_training_state(events):
   state = next(e.state.training for e in events if isinstance(e, StateReady) and e.is_final)
   config = load_config(None, [*TINY, "max_env_steps=96"])
-  again = list(loop.run(config, build.env_spec(config), state=RunState(training=state)))
+  again = list(local.run(RunInputs(config, build.env_spec(config), state=RunState(training=state))))
   assert again[0].env_steps == 0
   assert again[0].learner_steps == int(state.learner_step) > 0
   assert next(e for e in again if isinstance(e, Acted)).staleness == 0
@@ -136,13 +136,13 @@ def test_it_goes_back_to_the_last_checkpoint_once(monkeypatch):
     held.append(self.get_state())
 
   monkeypatch.setattr(Learner, "set_state", set_and_tell)
-  running = loop.run(config, build.env_spec(config), latest=lambda: good)
+  running = local.run(RunInputs(config, build.env_spec(config), latest=lambda: good))
   with pytest.raises(NotFiniteError):
     told.extend(running)
   (fault,) = [e for e in told if isinstance(e, Faulted)]
   assert fault.counts["rollbacks"] == 1
   assert fault.counts["lost_updates"] == fault.learner_steps - int(good.training.learner_step)
-  assert f"those of learner step {int(good.training.learner_step)} again" in fault.message
+  assert f"learner step {int(good.training.learner_step)}" in fault.message
   (state,), was = held, good.training
   jax.tree_util.tree_map(
     np.testing.assert_array_equal, (state.params, state.opt_state), (was.params, was.opt_state)

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 from moozi.io.config import load_config
-from moozi.run import build
-from moozi.run import local as loop
+from moozi.run import build, local
 from moozi.run.events import Acted, Evaluated, Started, StateReady, Updated
+from moozi.run.session import RunInputs
 from tests.tiny_run import TINY
 
 PERIODS = ("evaluation.period_env_steps=64", "checkpoint.milestones_env_steps=160", "checkpoint.period_s=1e9")
@@ -15,7 +15,7 @@ PERIODS = ("evaluation.period_env_steps=64", "checkpoint.milestones_env_steps=16
 
 def whole_run(*overrides, **kwargs):
   config = load_config(None, [*TINY, *PERIODS, "replay.sampling=rank", *overrides])
-  return list(loop.run(config, build.env_spec(config), **kwargs))
+  return list(local.run(RunInputs(config, build.env_spec(config), **kwargs)))
 
 
 def told(events):
@@ -72,7 +72,7 @@ def test_a_run_that_was_stopped_in_an_evaluation_makes_it_first():
   config = load_config(None, [*TINY, *PERIODS])
   stop = [False]
   events = []
-  for e in loop.run(config, build.env_spec(config), should_stop=lambda: stop[0]):
+  for e in local.run(RunInputs(config, build.env_spec(config), should_stop=lambda: stop[0])):
     events.append(e)
     stop[0] = stop[0] or (isinstance(e, Updated) and e.env_steps >= 128)
   assert not any(isinstance(e, Evaluated) and e.env_steps >= 128 for e in events)
@@ -85,13 +85,13 @@ def test_a_run_that_was_stopped_in_an_evaluation_makes_it_first():
 def test_a_run_that_was_stopped_in_its_last_evaluation_makes_it_then():
   config = load_config(None, [*TINY, *PERIODS])
   stop, events = [False], []
-  for e in loop.run(config, build.env_spec(config), should_stop=lambda: stop[0]):
+  for e in local.run(RunInputs(config, build.env_spec(config), should_stop=lambda: stop[0])):
     events.append(e)
     stop[0] = stop[0] or (isinstance(e, StateReady) and e.is_final)
   assert events[-1].env_steps == config.max_env_steps
   assert events[-1].reason == "stopped"
   last = next(e for e in events if isinstance(e, StateReady) and e.is_final)
-  again = list(loop.run(config, build.env_spec(config), state=last.state))
+  again = list(local.run(RunInputs(config, build.env_spec(config), state=last.state)))
   assert not any(isinstance(e, (Acted, Updated)) for e in again)
   assert [e.is_final for e in again if isinstance(e, Evaluated)] == [True]
   assert again[-1].reason == "max_env_steps"
@@ -103,14 +103,14 @@ def test_other_workers_begin_new_games_and_keep_the_steps():
   events = whole_run()
   state = next(e.state for e in events if isinstance(e, StateReady) and not e.is_best)
   again = whole_run("workers.num_workers=2", "workers.num_envs=3", state=state)
-  assert "new games begin in all environments" in again[0].message
+  assert "all environments are reset" in again[0].message
   assert "replay holds" in again[0].message
   assert again[-1].env_steps >= events[-1].env_steps
   end = next(e.state for e in again if isinstance(e, StateReady) and e.is_final)
-  assert end.progress["worlds_began_at"] == 160
+  assert end.progress["envs_began_at"] == 160
   # What is taken up once more has those environments' seeds.
   third = whole_run("workers.num_workers=2", "workers.num_envs=3", "max_env_steps=400", state=end)
-  assert "new games" not in third[0].message
+  assert "reset" not in third[0].message
 
 
 def test_the_best_evaluation_leaves_its_state():

@@ -14,11 +14,11 @@ from moozi.io.checkpoints import expected_of, save_checkpoint
 from moozi.io.config import load_config
 from moozi.io.run_directory import RunDirectory
 from moozi.io.trajectories import TrajectoryWriter, open_trajectories
-from moozi.run import build
-from moozi.run import local as loop
+from moozi.run import build, local
 from moozi.run.events import Acted, Finished, Reanalyzed, StateReady, Updated
+from moozi.run.session import RunInputs
 from moozi.training import start as training
-from moozi.training.start import load_stored
+from moozi.training.offline import load_stored
 from tests.replay.replay_lanes import make_spec, random_lanes, segment_of
 from tests.tiny_run import TINY, shaken
 
@@ -58,7 +58,7 @@ def train(old, *overrides):
   """A run's events, from a configuration that names the old run's trajectories."""
   config = load_config(None, [*TINY, *HISTORY, f"offline.trajectories={old}", *overrides])
   spec = build.env_spec(config)
-  return list(loop.run(config, spec, stored=load_stored(config, spec)))
+  return list(local.run(RunInputs(config, spec, stored=load_stored(config, spec))))
 
 
 @pytest.mark.slow
@@ -100,11 +100,11 @@ def test_a_run_that_is_taken_up_goes_on_to_the_bit(old):
   periods = ("checkpoint.milestones_env_steps=160", "checkpoint.period_s=1e9", "evaluation.final_episodes=1")
   config = load_config(None, [*TINY, *HISTORY, *overrides, *periods, f"offline.trajectories={old}"])
   spec = build.env_spec(config)
-  whole = list(loop.run(config, spec, stored=load_stored(config, spec)))
+  whole = list(local.run(RunInputs(config, spec, stored=load_stored(config, spec))))
   at = next(i for i, e in enumerate(whole) if isinstance(e, StateReady) and not e.is_best)
   state = whole[at].state
   assert 0 < int(state.training.learner_step) < whole[-1].learner_steps
-  again = list(loop.run(config, spec, state=state, stored=load_stored(config, spec)))
+  again = list(local.run(RunInputs(config, spec, state=state, stored=load_stored(config, spec))))
   told = [
     [(e.metrics["loss/total"], e.metrics["offline/rewritten"]) for e in events if isinstance(e, Updated)]
     for events in (whole[at:], again)

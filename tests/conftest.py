@@ -26,6 +26,8 @@ from tests import typechecker
 TYPECHECKED = (
   "moozi.acting",
   "moozi.agent",
+  "moozi.baselines.ppo.network",
+  "moozi.baselines.ppo.update",
   "moozi.core.histogram",
   "moozi.envs.replayed",
   "moozi.learning",

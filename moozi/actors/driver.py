@@ -31,6 +31,7 @@ from moozi.replay.validation import AddResult
 from moozi.run.events import Acted, Event, Faulted, Finished, Started
 from moozi.run.pacing import Pacer, slack_steps
 from moozi.run.schedules import CheckpointSchedule, reason_to_end
+from moozi.run.session import RunInputs
 from moozi.run.state import RunState
 
 _SALVAGE_TIMEOUT_S = 30.0
@@ -41,31 +42,15 @@ _TRAVEL_TIMEOUT_S = 5.0
 _STOP_TIMEOUT_S = 5.0
 
 
-def run(
-  config: Config,
-  spec: EnvSpec,
-  log_dir: str | None,
-  should_stop: Callable[[], bool] = lambda: False,
-  state: RunState | None = None,
-  saved_blocks: Callable[[], Any] = lambda: None,
-  latest: Callable[[], RunState | None] = lambda: None,
-  stored: StoredTrajectories | None = None,
-) -> Generator[Event, None, None]:
-  """Trains with Ray actors, and yields what happened: the same events as `run.local.run`.
-
-  Args:
-    config: the run's configuration.
-    spec: the environment's facts.
-    log_dir: absolute path of the folder for one log file per actor.
-    should_stop: asked between reactions; true ends the run with a last checkpoint.
-    state: go on from here, with new games; without its progress a new run begins with its training state.
-    saved_blocks: generations of the blocks of replay that need not come with the next StateReady.
-    latest: reads the newest whole state that was saved, for actors that died; None: there is none yet.
-    stored: trajectories to learn from, as `offline` says.
+def run(inputs: RunInputs) -> Generator[Event, None, None]:
+  """Trains with Ray actors, and yields the events of `run.local.run`.
 
   Raises:
     UserError: the actors ask for more than the cluster has, or no cluster answers.
   """
+  config, spec, state, stored = inputs.config, inputs.spec, inputs.state, inputs.stored
+  log_dir, should_stop = inputs.log_dir, inputs.should_stop
+  saved_blocks, latest = inputs.saved_blocks, inputs.latest
   start = time.monotonic() - (0.0 if state is None else state.wall_s)
   with cluster.connected(config) as ray:
     driver = _Driver(ray, config, spec, log_dir, should_stop, state, saved_blocks, latest, stored, start)
@@ -372,7 +357,7 @@ class _Driver:
         failed = True
 
   def _progress(self) -> State:
-    progress: State = {"worlds_began_at": 0, "wall_s": self._wall_s()}
+    progress: State = {"wall_s": self._wall_s()}
     return progress | prefixed("pacer", self._pacer.get_state()) | self._testing.get_state()
 
   # --- small things -------------------------------------------------------------------------------

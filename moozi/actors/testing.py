@@ -63,7 +63,7 @@ class Testing:
 
   def get_state(self) -> State:
     """What a resumed run goes on from; the one under way is made again."""
-    return self._evaluations.get_state(is_under_way=self._under_way is not None)
+    return self._evaluations.get_state(is_pending=self._under_way is not None)
 
   def _ask(self, parameters: Any, env_steps: int, num_episodes: int, is_final: bool) -> None:
     self._under_way = self._pool.tester.run.remote(parameters, env_steps, num_episodes)
@@ -78,7 +78,7 @@ class Testing:
 
   def _on_evaluated(self, state: Any, is_final: bool, result: Any) -> list[Event]:
     self._under_way = None
-    return self._evaluations.tell(result, is_final, functools.partial(self._training, state))
+    return self._evaluations.record(result, is_final, functools.partial(self._training, state))
 
   def _training(self, state: Any) -> Any:
     try:

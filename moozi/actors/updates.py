@@ -10,7 +10,7 @@ from moozi.actors.versions import Versions
 from moozi.core.actor_report import REPLAY, SERVER
 from moozi.core.config import Config
 from moozi.core.errors import NotFiniteError
-from moozi.run.events import Event, Faulted, Updated
+from moozi.run.events import Event, Updated
 from moozi.run.pacing import Pacer
 from moozi.run.rollback import Rollback
 from moozi.run.schedules import Every
@@ -146,7 +146,7 @@ class Updates:
     self._epoch += 1
     self._pool.server.set_state.remote(back.training)
     lost_updates = self._go_on_from(back.found)
-    return [Faulted(**self._counters(), **back.told(lost_updates))]
+    return [back.fault(self._counters(), lost_updates)]
 
   def _go_on_from(self, found: int) -> int:
     """The server has the parameters of learner step `found` again; returns the updates lost by that."""

@@ -27,16 +27,16 @@ class Agent:
   def state(self) -> Any:
     """The training state in the checkpoint. Raises UserError: it cannot be read, or is of another network."""
     from moozi.io.checkpoints import expected_of, load_checkpoint
-    from moozi.training.start import builder_of
+    from moozi.training.algorithms import algorithm_of
 
-    template = builder_of(self.config).training_state_template(self.config, self.spec)
+    template = algorithm_of(self.config).training_state_template(self.config, self.spec)
     return load_checkpoint(self.checkpoint.path, template, expected_of(self.config, self.spec))
 
   def evaluator(self, simulations: int | None = None) -> Any:
     """What plays test episodes; `simulations` stands in for the testing planner's own."""
-    from moozi.training.start import builder_of
+    from moozi.training.algorithms import algorithm_of
 
-    return builder_of(self.config).build_evaluator(self.config, self.spec, simulations)
+    return algorithm_of(self.config).build_evaluator(self.config, self.spec, simulations)
 
 
 def load_agent(run: Path, checkpoint: str | None, allow_code: bool) -> Agent:

@@ -54,9 +54,13 @@ def latent(
       raise UserError(f"{option}={given}: must be at most {_MAX_STEPS}")
   if num_steps == 1:
     raise UserError("--steps=1: must be at least 2, or there is nothing to unroll to")
+  from moozi.training.algorithms import algorithm_of
+
   directory, config = open_run(run, allow_code)
-  if config.algorithm == "ppo":
-    raise UserError(f"{run}: its algorithm is ppo, which has no model to unroll; `moozi watch` shows it play")
+  if not algorithm_of(config).has_model:
+    raise UserError(
+      f"{run}: its algorithm is {config.algorithm}, which has no model to unroll; `moozi watch` shows it play"
+    )
   with stdout_on_stderr():
     agent = agent_of(directory, config, checkpoint)
     folder = out or _place(agent, index, num_steps)

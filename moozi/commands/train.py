@@ -14,7 +14,7 @@ if TYPE_CHECKING:
   from moozi.core.config import Config
   from moozi.core.spec import EnvSpec
   from moozi.io.run_directory import RunDirectory
-  from moozi.training.start import Resumed
+  from moozi.training.resume import Resumed
 
 
 def train(
@@ -53,11 +53,11 @@ def _begin(config: Path, overrides: list[str]) -> int:
   check_players(settings, spec)
   if settings.checkpoint.start_from is not None:
     from moozi.io.checkpoints import expected_of, read_checkpoint_info
-    from moozi.training.start import find_start
+    from moozi.training.resume import find_start
 
     read_checkpoint_info(find_start(settings.checkpoint.start_from).path, expected_of(settings, spec))
   if settings.offline.trajectories is not None:
-    from moozi.training.start import load_stored
+    from moozi.training.offline import load_stored
 
     load_stored(settings, spec)
   run = RunDirectory.create(settings)
@@ -75,7 +75,7 @@ def _resume(path: Path, overrides: list[str], allow_code: bool) -> int:
   from moozi.envs.registry import env_spec
   from moozi.evaluation.opponents import check_opponent
   from moozi.io.resume_config import load_resumed_config
-  from moozi.training.start import load_resumed
+  from moozi.training.resume import load_resumed
 
   unset = [text for text in overrides if "=" not in text]
   if unset:

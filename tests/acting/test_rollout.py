@@ -17,6 +17,7 @@ from moozi.io.config import load_config
 from moozi.ops.history import push_action
 from moozi.run import build, local
 from moozi.run.events import Acted, Evaluated, Finished, Updated
+from moozi.run.session import RunInputs
 from tests.acting.parameters import random_parameters
 from tests.envs.environments import import_gymnax
 from tests.envs.jax.toys import make_nim, make_walk
@@ -303,7 +304,7 @@ def test_a_run_in_one_process(config):
   """A committed configuration, made small, runs to its end: acting, replay, updates, evaluation."""
   config = load_config(CONFIGS / config, list(SMALL))
   import_library(config.env.name)
-  events = list(local.run(config, build.env_spec(config)))
+  events = list(local.run(RunInputs(config, build.env_spec(config))))
   acted = [e for e in events if isinstance(e, Acted)]
   assert len(acted) == 5
   assert sum(len(e.episode_returns) for e in acted) > 0

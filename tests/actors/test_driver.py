@@ -21,6 +21,7 @@ from moozi.run.events import (
   StateReady,
   Updated,
 )
+from moozi.run.session import RunInputs
 from tests.actors import in_process_ray
 from tests.tiny_run import TINY
 
@@ -50,7 +51,7 @@ def events():
     ],
   )
   with in_process_ray.connected():
-    return list(driver.run(config, build.env_spec(config), None))
+    return list(driver.run(RunInputs(config, build.env_spec(config))))
 
 
 def test_the_run_comes_to_its_end(events):
@@ -72,7 +73,7 @@ def test_a_run_that_has_had_its_time_makes_its_last_evaluation_and_nothing_else(
     None, [*TINY, "max_env_steps=100000", "max_wall_s=0.001", "evaluation.final_episodes=2"]
   )
   with in_process_ray.connected():
-    again = list(driver.run(config, build.env_spec(config), None, state=state))
+    again = list(driver.run(RunInputs(config, build.env_spec(config), state=state)))
   assert not any(isinstance(e, (Acted, Updated)) for e in again)
   assert [e.is_final for e in again if isinstance(e, Evaluated)] == [True]
   assert (again[-1].reason, again[-1].env_steps) == ("max_wall_s", 640)
@@ -83,7 +84,7 @@ def test_a_run_that_is_stopped_in_its_last_evaluation_says_so(events):
   config = load_config(None, [*TINY, "max_env_steps=640", "evaluation.final_episodes=2"])
   stop, told = [False], []
   with in_process_ray.connected():
-    for e in driver.run(config, build.env_spec(config), None, lambda: stop[0], state=state):
+    for e in driver.run(RunInputs(config, build.env_spec(config), lambda: stop[0], state=state)):
       told.append(e)
       stop[0] = stop[0] or (isinstance(e, StateReady) and e.is_final)
   assert not any(isinstance(e, (Acted, Updated, Evaluated)) for e in told)
@@ -153,7 +154,7 @@ def test_a_replay_that_dies_before_its_first_snapshot_is_searched_when_it_has_st
   )
   events = []
   with in_process_ray.connected(ray):
-    for event in driver.run(config, build.env_spec(config), None):
+    for event in driver.run(RunInputs(config, build.env_spec(config))):
       if isinstance(event, Reanalyzed) and not any(isinstance(e, Reanalyzed) for e in events):
         ray.kill(crews[0].replay)
       events.append(event)
@@ -172,7 +173,7 @@ def test_a_run_whose_replay_dies_with_all_its_steps_comes_to_its_end(crews):
   )
   events = []
   with in_process_ray.connected(ray):
-    for event in driver.run(config, build.env_spec(config), None):
+    for event in driver.run(RunInputs(config, build.env_spec(config))):
       if event.env_steps == 160 and not (events and events[-1].env_steps == 160):
         ray.kill(crews[0].replay)
       events.append(event)
@@ -191,7 +192,7 @@ def test_what_a_state_holds_is_told_to_whoever_keeps_it_before(fails):
   kept, num_states, found = 0, 0, None
   with in_process_ray.connected(ray):
     try:
-      for event in driver.run(config, build.env_spec(config), None):
+      for event in driver.run(RunInputs(config, build.env_spec(config))):
         if isinstance(event, Collected):
           kept += event.segment.last_reward.size
         # The best one's parameters come alone.

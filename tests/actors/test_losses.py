@@ -9,6 +9,7 @@ from moozi.core.errors import NotFiniteError
 from moozi.io.config import load_config
 from moozi.run import build
 from moozi.run.events import Acted, Faulted, StateReady, Updated
+from moozi.run.session import RunInputs
 from moozi.run.state import RunState
 from tests.actors import in_process_ray
 from tests.tiny_run import TINY
@@ -34,12 +35,13 @@ class Run:
     config = CONFIG.model_copy(update={"ray": CONFIG.ray.model_copy(update=update)})
     with in_process_ray.connected(ray):
       events = driver.run(
-        config,
-        build.env_spec(config),
-        None,
-        should_stop=lambda: bool(self.events) and self.events[-1].env_steps >= until,
-        state=state,
-        latest=lambda: self.saved[-1] if self.saved else None,
+        RunInputs(
+          config,
+          build.env_spec(config),
+          should_stop=lambda: bool(self.events) and self.events[-1].env_steps >= until,
+          state=state,
+          latest=lambda: self.saved[-1] if self.saved else None,
+        )
       )
       try:
         for event in events:
@@ -184,7 +186,7 @@ def test_parameters_go_back_once_and_the_second_time_the_run_ends(call, publish_
   (saved,) = [e for e in before if isinstance(e, StateReady)]
   assert fault.counts == {"rollbacks": 1, "lost_updates": updates(before) - saved.learner_steps}
   assert (
-    f"value is not finite; the parameters are those of learner step {saved.learner_steps:,}" in fault.message
+    f"value is not finite; restored the parameters of learner step {saved.learner_steps:,}" in fault.message
   )
   (state,), was = held, saved.state.training
   assert_same((state.params, state.opt_state), (was.params, was.opt_state))

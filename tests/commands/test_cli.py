@@ -451,7 +451,7 @@ def test_a_runs_own_ray_cluster_is_not_joined_unasked(refused, tmp_path):
     "train", "--resume", path
   )
   for given in ("ray.address=local", "--allow-code"):
-    assert "holds nothing to go on from" in refused("train", "--resume", path, given)
+    assert "has no state to resume" in refused("train", "--resume", path, given)
 
 
 def test_allow_code_lets_the_module_be_imported(refused, malicious_run, tmp_path, evaluation):

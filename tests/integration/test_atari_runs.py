@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from moozi.io.config import load_config
-from moozi.run import build
-from moozi.run import local as loop
+from moozi.run import build, local
 from moozi.run.events import Acted, Evaluated, Finished, StateReady, Updated
+from moozi.run.session import RunInputs
 
 pytest.importorskip("ale_py")
 
@@ -58,7 +58,7 @@ def test_a_run_trains_evaluates_and_shows_the_game(num_threads):
     ],
   )
   spec = build.env_spec(config)
-  events = list(loop.run(config, spec))
+  events = list(local.run(RunInputs(config, spec)))
   assert isinstance(events[-1], Finished)
   assert sum(event.num_samples for event in events if isinstance(event, Updated)) > 0
   losses = [event.metrics["loss/total"] for event in events if isinstance(event, Updated)]

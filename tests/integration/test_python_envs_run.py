@@ -11,9 +11,9 @@ from moozi.core.errors import UserError
 from moozi.evaluation.opponents import check_opponent
 from moozi.evaluation.random_play import random_returns
 from moozi.io.config import load_config
-from moozi.run import build
-from moozi.run import local as loop
+from moozi.run import build, local
 from moozi.run.events import Evaluated, Finished, StateReady, Updated
+from moozi.run.session import RunInputs
 from tests.baselines.ppo.conftest import TINY as TINY_PPO
 from tests.envs.suites.user_fakes import Watched
 from tests.tiny_run import TINY
@@ -45,7 +45,7 @@ def test_a_run_learns_and_is_evaluated(world, package, watched):
   spec = build.env_spec(config)
   num_tried = watched.num_made
   events, num_open = [], set()
-  for event in loop.run(config, spec):
+  for event in local.run(RunInputs(config, spec)):
     events.append(event)
     num_open.add(len(watched.open_envs))
   assert isinstance(events[-1], Finished)
@@ -68,13 +68,13 @@ def test_a_run_learns_and_is_evaluated(world, package, watched):
 
 def test_the_envs_of_a_run_that_fails_or_is_left_are_closed(watched):
   config = load_config(None, [*TINY, *SHORT, WATCHED, "env.kwargs.fails_at=7"])
-  events = loop.run(config, build.env_spec(config.model_copy(update={"env": plain(config)})))
+  events = local.run(RunInputs(config, build.env_spec(config.model_copy(update={"env": plain(config)}))))
   with pytest.raises(UserError, match="reward=None"):
     list(events)
   assert watched.num_made > 1
   assert not watched.open_envs
   config = config.model_copy(update={"env": plain(config)})
-  events = loop.run(config, build.env_spec(config))
+  events = local.run(RunInputs(config, build.env_spec(config)))
   next(events)
   assert watched.open_envs
   events.close()
@@ -111,7 +111,7 @@ def test_the_env_that_an_opponent_is_asked_of_is_closed(watched):
 
 def test_the_envs_of_a_ppo_run_are_closed(watched):
   config = load_config(None, [*TINY_PPO, *SHORT, WATCHED])
-  events = list(ppo_run.run(config, build.env_spec(config)))
+  events = list(ppo_run.run(RunInputs(config, build.env_spec(config))))
   assert isinstance(events[-1], Finished)
   assert watched.num_made == 1 + config.ppo.num_envs + config.evaluation.num_envs
   assert not watched.open_envs

@@ -168,6 +168,6 @@ def test_updates_that_stay_infinite_go_back_once_and_end_the_run_by_name(tmp_pat
   last = ticks(run)[-1]
   assert last["faults/rollbacks"] == 1
   log = (run / "logs" / "driver.log").read_text()
-  assert log.count("; the parameters are those of learner step") == 1
+  assert log.count("; restored the parameters of learner step") == 1
   named = [key for key, count in last.items() if key.startswith("faults/not_finite_") and count]
   assert any(f"{key.removeprefix('faults/not_finite_')} is not finite" in log for key in named)

@@ -23,8 +23,8 @@ class Calls:
   def arrive(self, reference, value=None):
     return self.pending.pop(reference)[1](f"value of {reference}" if value is None else value)
 
-  def lose(self, reference):
-    return self.pending.pop(reference)[2]("lost")
+  def lose(self, reference, error="lost"):
+    return self.pending.pop(reference)[2](error)
 
   def ready(self, references, timeout_s):
     assert timeout_s >= 0

@@ -167,7 +167,7 @@ def test_steps_lost_with_replay_are_counted_exactly():
   ("call", "publish_period"),
   [
     pytest.param(15, 1, id="another update queued"),
-    pytest.param(18, 34, id="older parameters pending"),
+    pytest.param(18, 34, id="older parameters pending", marks=pytest.mark.slow),
   ],
 )
 def test_second_rollback_ends_the_run(call, publish_period):

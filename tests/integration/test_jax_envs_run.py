@@ -1,4 +1,4 @@
-"""An environment written in JAX through the whole system: Ray, replay, and the compiled rollout in a worker."""
+"""An environment written in JAX through the whole system: Ray, replay, the compiled rollout in a worker."""
 
 import json
 import subprocess

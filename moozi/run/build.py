@@ -1,4 +1,4 @@
-"""Builds the parts of a run from its configuration: the same parts for `loop` and for every actor."""
+"""Builds the parts of a run from its configuration, for `run.local` and for the actors."""
 
 import dataclasses
 from collections.abc import Callable
@@ -45,12 +45,12 @@ def build_model(config: Config, spec: EnvSpec) -> Model:
 
 
 def build_learner(config: Config, spec: EnvSpec) -> Learner:
-  """The parameter server's work."""
+  """The learner, which is the parameter server's work."""
   return Learner(build_model(config, spec), config, spec, child_seed(config.seed, "learner"))
 
 
 def training_state_template(config: Config, spec: EnvSpec) -> TrainingState:
-  """The shapes and dtypes of the run's TrainingState, as a checkpoint is restored with; no arrays."""
+  """Shapes and dtypes of the run's TrainingState, to load a checkpoint with."""
   model = build_model(config, spec)
   return jax.eval_shape(lambda: init_training_state(model, config, spec, jax.random.PRNGKey(0)))
 
@@ -58,25 +58,29 @@ def training_state_template(config: Config, spec: EnvSpec) -> TrainingState:
 def build_collector(
   config: Config, spec: EnvSpec, worker: int, began_at: int = 0
 ) -> TrajectoryCollector | RolloutCollector:
-  """The work of training worker number `worker`: a compiled rollout where the environment is written in JAX.
+  """The collector of a training worker: a compiled rollout if the environment is written in JAX.
 
-  One that takes another's place in the course of a run has other games: `began_at`, the run's environment
-  steps then, is part of its seeds.
+  Args:
+    config: the run's configuration.
+    spec: the environment's facts.
+    worker: its index, part of its seeds.
+    began_at: environment steps of the run when the collector starts, part of its seeds, so that a restarted
+      worker plays other episodes.
 
-  Raises: UserError: a compiled rollout is asked for, and the environment is not written in JAX.
+  Raises: UserError: `workers.rollout=scan`, and the environment is not written in JAX.
   """
   num_envs, env_seed = config.workers.num_envs, child_seed(config.seed, "training_env", worker, began_at)
   seed = child_seed(config.seed, "training_search", worker, began_at)
   model = build_model(config, spec)
-  world = registry.make_jax_env(config.env.name, **config.env.kwargs)
-  if config.workers.rollout == "scan" and world is None:
+  jax_env = registry.make_jax_env(config.env.name, **config.env.kwargs)
+  if config.workers.rollout == "scan" and jax_env is None:
     raise UserError(
       f"workers.rollout=scan: {config.env.name} is not written in JAX; allowed for it are auto and step"
     )
   workers = config.workers
-  if workers.rollout != "step" and world is not None and not workers.max_random_starts:
+  if workers.rollout != "step" and jax_env is not None and not workers.max_random_starts:
     seeds = env_seeds(num_envs, env_seed)
-    return RolloutCollector(model, config, config.planners.train, world, seeds, seed)
+    return RolloutCollector(model, config, config.planners.train, jax_env, seeds, seed)
   env = make_vector(
     config.env.name,
     config.env.kwargs,
@@ -90,7 +94,7 @@ def build_collector(
 
 
 def build_evaluator(config: Config, spec: EnvSpec, num_simulations: int | None = None) -> Evaluator:
-  """The testing worker's work; `num_simulations` stands in for the testing planner's own."""
+  """The evaluator; `num_simulations` overrides that of the testing planner."""
   planner = evaluation_planner(config, num_simulations)
   policy = make_policy(build_model(config, spec), planner, config.targets, spec)
   temperature = temperature_at(planner.temperature, 0)
@@ -98,16 +102,16 @@ def build_evaluator(config: Config, spec: EnvSpec, num_simulations: int | None =
 
 
 def make_test_env(config: Config) -> Callable[[int], Environment]:
-  """Makes the run's environment, as it is tested on, from a seed."""
+  """Returns a function that makes the run's test environment from a seed."""
   return lambda seed: registry.make(config.env.name, seed, is_testing=True, **config.env.kwargs)
 
 
 def build_replay(
   config: Config, spec: EnvSpec, stored: StoredTrajectories | None = None
 ) -> ReplayBuffer | MixedReplay:
-  """The replay buffer, with one lane for each (worker, environment), and the trajectories on disk in it.
+  """The replay buffer with one lane per (worker, environment), filled with the trajectories on disk.
 
-  Raises: UserError: they break a convention of the records.
+  Raises: UserError: the trajectories break a convention of the records.
   """
   replay = make_replay(config, spec, None if stored is None else stored.lane_steps)
   if stored is not None:
@@ -181,5 +185,5 @@ def build_collectors(
 
 
 def build_reanalyzer(config: Config, spec: EnvSpec, worker: int) -> Reanalyzer:
-  """The work of reanalyze worker number `worker`."""
+  """The reanalyzer of reanalyze worker number `worker`."""
   return Reanalyzer(build_model(config, spec), config, spec, child_seed(config.seed, "reanalyze", worker))

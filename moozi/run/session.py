@@ -1,8 +1,8 @@
 """What one run is, for every algorithm: inputs, clock, counters, schedules, evaluations, rollback and end.
 
-An algorithm in one process is a `Trainer`, and `Session.run(trainer)` is its loop. It evaluates and saves when
-due, and calls `trainer.step()` until there is a reason to end. Then it yields the last state, evaluates, and
-yields `Finished`. `run.local` and `baselines.ppo.run` use it.
+An algorithm in one process is a `Trainer`, and `Session.run(trainer)` is its loop. It evaluates and saves
+when due, and calls `trainer.step()` until there is a reason to end. Then it yields the last state, evaluates,
+and yields `Finished`. `run.local` and `baselines.ppo.run` use it.
 
 A loop of another shape, such as the driver with its futures, uses the parts:
 

@@ -65,7 +65,7 @@ def train(config: Config, spec: EnvSpec, run: RunDirectory, resumed: Resumed | N
           env_steps = int(resumed.recorder["env_steps"])
           save_resumed_config(run, config, env_steps)
           drop_later((run.checkpoints_path, run.resume_path), env_steps)
-        recorder = Recorder(config, spec, run, display, start, store, resumed.recorder)
+        recorder = Recorder(config, spec, run, display, start, resumed)
         with contextlib.closing(recorder):
           for event in itertools.chain([first], events):
             recorder.observe(event)

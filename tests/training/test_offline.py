@@ -17,7 +17,7 @@ from moozi.io.trajectories import TrajectoryWriter, open_trajectories
 from moozi.run import build, local
 from moozi.run.events import Acted, Finished, Reanalyzed, StateReady, Updated
 from moozi.run.session import RunInputs
-from moozi.training import start as training
+from moozi.training import offline
 from moozi.training.offline import load_stored
 from tests.replay.replay_lanes import make_spec, random_lanes, segment_of
 from tests.tiny_run import TINY, shaken
@@ -176,11 +176,11 @@ def test_lanes_of_too_different_lengths_are_refused(old, tmp_path, monkeypatch):
   config = load_config(None, [*TINY, *HISTORY, f"offline.trajectories={tmp_path / 'few'}"])
   spec = build.env_spec(config)
   assert load_stored(config, spec) is not None, "so few cost nothing"
-  monkeypatch.setattr(training, "_FREE_SLOTS", 17 * 80 - 1)
-  with pytest.raises(UserError, match="17 lanes, the longest of 80 steps, hold 112 steps"):
+  monkeypatch.setattr(offline, "_FREE_SLOTS", 17 * 80 - 1)
+  with pytest.raises(UserError, match="17 lanes hold 112 steps, the longest 80;"):
     load_stored(config, spec)
   whole_set = load_config(None, [*TINY, *HISTORY, f"offline.trajectories={old}"])
-  monkeypatch.setattr(training, "_FREE_SLOTS", 0)
+  monkeypatch.setattr(offline, "_FREE_SLOTS", 0)
   assert load_stored(whole_set, spec) is not None
 
 

@@ -37,6 +37,7 @@ from moozi.run.events import (
 from moozi.run.state import RunState
 from moozi.training import gif_writer as drawing
 from moozi.training.recorder import Recorder
+from moozi.training.resume import Resumed
 from moozi.vis.evaluation_gifs import write_episode_gif
 from tests.replay.replay_lanes import make_spec, random_lanes, segment_of
 
@@ -334,7 +335,9 @@ def test_a_resumed_run_keeps_the_steps_until_its_checkpoint(tmp_path):
   )
   recorder.close()
   assert open_trajectories(run.path).num_steps == 36
-  again = Recorder(config, spec, run, Display(), start=0.0, resumed=kept)
+  again = Recorder(
+    config, spec, run, Display(), start=0.0, resumed=Resumed(state=None, recorder=kept, store=None)
+  )
   assert open_trajectories(run.path).num_steps == 15
   again.observe(
     Collected(
@@ -366,13 +369,17 @@ def test_a_resumed_run_keeps_files_that_went_further_than_its_checkpoint(tmp_pat
   recorder.observe(collected(30, 7, 9))
   recorder.close()
   before = {name: x for name, x in kept.items() if not name.startswith("trajectories/")}
-  again = Recorder(config, spec, run, Display(), start=0.0, resumed=kept)
+  again = Recorder(
+    config, spec, run, Display(), start=0.0, resumed=Resumed(state=None, recorder=kept, store=None)
+  )
   assert open_trajectories(run.path).num_steps == 21
   again.observe(collected(21, 7, 12))
   again.close()
   assert open_trajectories(run.path).lane_steps == {0: 12, 1: 12, 2: 12}
   # A checkpoint of an earlier version says only how many steps the run had.
-  Recorder(config, spec, run, Display(), start=0.0, resumed=before).close()
+  Recorder(
+    config, spec, run, Display(), start=0.0, resumed=Resumed(state=None, recorder=before, store=None)
+  ).close()
   assert not list(run.trajectories_path.iterdir())
 
 
@@ -412,7 +419,9 @@ def test_the_totals_of_faults_go_on_in_a_resumed_run_whatever_their_kinds(tmp_pa
   for name in ("one", "two"):
     config = load_config(None, [*overrides, f"run.name={name}"])
     run = RunDirectory.create(config)
-    recorder = Recorder(config, SPEC, run, Display(), start=0.0, resumed=state)
+    recorder = Recorder(
+      config, SPEC, run, Display(), start=0.0, resumed=Resumed(state=None, recorder=state, store=None)
+    )
     recorder.observe(fault)
     state = recorder._get_state(StateReady(**counters, state=RunState(training={})))
     recorder.close()

@@ -1,4 +1,4 @@
-"""Rivals to hold MooZi against. Records that were defined before JAX was imported are registered here."""
+"""Baselines to compare MooZi with. Registers with JAX the records that were defined before its import."""
 
 from moozi.core.pytree import register_queued
 

@@ -1,8 +1,7 @@
-"""PPO in one process: what holds state, and the loop, which yields the events of `run.local`.
+"""PPO in one process: the learner, and the trainer that `run.session` drives.
 
-Source: Huang et al. 2022, core detail 1 (fixed-length segments of environments side by side). Departures: the
-  step
-after an end only resets, so a few environment steps carry no sample; they count, as they do for MuZero.
+Source: Huang et al. 2022, core detail 1 (fixed-length segments of vectorized environments). Departure: the
+step after an end only resets, so a few environment steps have no sample; they count, as with MuZero.
 """
 
 import contextlib
@@ -32,17 +31,16 @@ from moozi.run.state import RunState
 
 
 def check_env(config: Config, spec: EnvSpec) -> None:
-  """Raises UserError where PPO cannot play the environment."""
+  """Raises UserError if PPO cannot play the environment."""
   if spec.num_players != 1:
     raise UserError(
-      f"algorithm=ppo: plays environments of one player, and env.name={config.env.name} has "
-      f"{spec.num_players}"
+      f"algorithm=ppo: needs an environment of one player; env.name={config.env.name} has {spec.num_players}"
     )
   if config.ppo.network.kind == "nature_conv" and min(spec.frame_shape[:2]) < MIN_NATURE_FRAME:
     height, width, _ = spec.frame_shape
     raise UserError(
-      f"ppo.network.kind=nature_conv: needs frames of at least {MIN_NATURE_FRAME}×{MIN_NATURE_FRAME}, and "
-      f"those of {config.env.name} are {height}×{width}; allowed for it are mlp and conv"
+      f"ppo.network.kind=nature_conv: needs frames of at least {MIN_NATURE_FRAME}×{MIN_NATURE_FRAME}; "
+      f"those of {config.env.name} are {height}×{width}, which allow mlp and conv"
     )
 
 
@@ -52,15 +50,15 @@ def network_of(config: Config, spec: EnvSpec) -> PPONetwork:
 
 
 def training_state_template(config: Config, spec: EnvSpec) -> PPOState:
-  """The shapes and dtypes of the run's PPOState, as a checkpoint is restored with; no arrays."""
+  """Shapes and dtypes of the run's PPOState, to load a checkpoint with."""
   network = network_of(config, spec)
   return jax.eval_shape(lambda: init_state(network, config.ppo, spec, jax.random.PRNGKey(0)))
 
 
 def build_evaluator(config: Config, spec: EnvSpec, num_simulations: int | None = None) -> Evaluator:
-  """Plays test episodes with the policy: the most probable action, or one drawn where evaluation has noise.
+  """The evaluator: takes the most probable action, or samples if `evaluation.noise_free` is false.
 
-  Raises: UserError: a number of simulations; PPO does not search.
+  Raises: UserError: `num_simulations` is given; PPO does not search.
   """
   if num_simulations is not None:
     raise UserError(f"--simulations={num_simulations}: this run's algorithm is ppo, which does not search")
@@ -73,16 +71,16 @@ class Learner:
   """Holds the PPOState and updates it.
 
   Args:
-    network: what is trained.
+    network: to train.
     config: the run's configuration.
     spec: the environment's facts.
-    state: begin with this one, in NumPy, instead of a fresh one.
+    state: the initial state, in NumPy; None draws one.
   """
 
   def __init__(self, network: PPONetwork, config: Config, spec: EnvSpec, state: PPOState | None) -> None:
     self._updates = make_round(network, config.ppo)
     self._num_epochs = config.ppo.num_epochs
-    # All updates of a round see the same samples: what is wrong with one is wrong with most of them.
+    # All updates of a round see the same samples, so the limit counts rounds.
     limit = config.ppo.max_skipped_rounds
     bound = f"ppo.max_skipped_rounds={limit}"
     self._skipped = NonFiniteGuard(TERMS, limit * config.ppo.round_updates, bound)
@@ -94,14 +92,14 @@ class Learner:
 
   @property
   def learner_step(self) -> int:
-    """Updates made, skipped ones too."""
+    """Updates made, skipped ones included."""
     return int(self.state.learner_step)
 
   def update(self, segment: Segment, learning_rate: float) -> dict[str, float]:
     """Makes a round of updates.
 
     Returns: `make_round`'s scalars, those of `NonFiniteGuard.tell`, and `learner/samples_per_s`.
-    Raises: NotFiniteError: every update of `ppo.max_skipped_rounds` rounds was skipped; the parameters are
+    Raises: NotFiniteError: all updates of `ppo.max_skipped_rounds` rounds were skipped; the parameters are
       those before them.
     """
     start, first_step = time.perf_counter(), self.learner_step
@@ -112,14 +110,14 @@ class Learner:
     return out | self._skipped.tell(np.asarray(bad_term), first_step)
 
   def set_state(self, state: PPOState) -> None:
-    """Goes on from a PPOState in NumPy."""
+    """Restores a PPOState in NumPy."""
     self._skipped.reset()
-    # Copied, since the update donates its buffers and must not donate the caller's.
+    # A copy, because updates donate the state's buffers.
     self.state = jax.tree_util.tree_map(lambda x: jnp.array(x, copy=True), state)
 
   def get_state(self) -> PPOState:
     """The whole PPOState in NumPy."""
-    # A copy, since the update donates the buffers that a view would look into.
+    # A copy, because updates donate the buffers that a view would share.
     return jax.tree_util.tree_map(lambda x: np.array(x), self.state)
 
 

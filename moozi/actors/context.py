@@ -33,6 +33,10 @@ class Context:
     """The run's configuration."""
     return self.ledger.config
 
+  def should_stop(self) -> bool:
+    """The run is to be stopped."""
+    return self.session.inputs.should_stop()
+
   def counters(self) -> dict[str, Any]:
     """The counters of an event."""
     return self.session.counters()

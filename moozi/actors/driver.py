@@ -57,7 +57,7 @@ def run(inputs: RunInputs) -> Generator[Event, None, None]:
 def _wait_until_ready(context: Context) -> str:
   """Waits for the first parameters and for replay; returns a line for `Started`."""
   first = updates.publish_now(context)
-  while not context.session.inputs.should_stop():
+  while not context.should_stop():
     if context.ray.wait([first], timeout=0.5)[0]:
       break
   context.ledger.can_sample, message = context.ray.get(context.pool.replay.ready.remote())
@@ -101,11 +101,10 @@ def _finish(context: Context, observing: Observing, reason: str) -> Iterator[Eve
 
   A run that is stopped skips the evaluation and waits a few seconds for its workers.
   """
-  should_stop = context.session.inputs.should_stop
   if reason != "stopped":
     # A pending evaluation may take long.
     yield from _drain(context, until_stopped=True)
-    reason = "stopped" if should_stop() else reason
+    reason = "stopped" if context.should_stop() else reason
   if reason == "stopped":
     yield from _cancel_work(context)
   yield from _drain(context)
@@ -116,7 +115,7 @@ def _finish(context: Context, observing: Observing, reason: str) -> Iterator[Eve
   if reason != "stopped":
     yield from _evaluate_last(context, observing)
     reason = context.session.evaluations.reason_at_end(reason)
-  if not should_stop():
+  if not context.should_stop():
     yield from observing.finish()
   _wait_for_closed(context.ray, closing)
   yield Finished(**context.counters(), reason=reason, sample_reuse=context.ledger.pacer.sample_reuse)
@@ -126,7 +125,7 @@ def _drain(context: Context, timeout_s: float = math.inf, until_stopped: bool = 
   """Reacts until no call is in flight, the timeout is over, or, if asked for, the run is stopped."""
   end_s = time.monotonic() + timeout_s
   while context.calls and (left_s := end_s - time.monotonic()) > 0:
-    if until_stopped and context.session.inputs.should_stop():
+    if until_stopped and context.should_stop():
       return
     yield from _react(context, timeout_s=min(0.5 if until_stopped else 10.0, left_s))
 
@@ -148,7 +147,7 @@ def _evaluate_last(context: Context, observing: Observing) -> Iterator[Event]:
   context.ledger.is_final_evaluation_due = True
   updates.publish_now(context)
   while context.calls or context.ledger.is_final_evaluation_due:
-    if context.session.inputs.should_stop():
+    if context.should_stop():
       return
     testing.ask_final(context)
     yield from _react(context, timeout_s=0.5)

@@ -36,7 +36,7 @@ class KeptSegment(NamedTuple):
 
 
 class Ledger:
-  """What the driver knows.
+  """Counters, versions, epochs and work in flight of one run.
 
   Args:
     config: the run's configuration.
@@ -72,7 +72,7 @@ class Ledger:
     self.config, self.pacer = config, Pacer(config, slack_steps(config))
     if state is not None and state.progress:
       self.pacer.set_state(part(state.progress, "pacer"))
-    self.learner_steps = 0 if state is None else int(state.training.learner_step)
+    self.learner_steps = 0 if state is None else state.learner_steps
     self._first_step, self._first_samples = self.learner_steps, self.pacer.samples_done
     self._rewound_at = self.learner_steps
     num_added = 0 if state is None or state.replay is None else state.replay.num_added

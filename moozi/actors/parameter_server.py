@@ -12,7 +12,15 @@ from moozi.core.spec import EnvSpec
 
 
 class ParameterServer:
-  """Holds the central copy of the parameters and updates it."""
+  """Holds the central copy of the parameters and updates it.
+
+  Args:
+    config: the run's configuration.
+    spec: the environment's facts.
+    state: a TrainingState to continue from; None starts with new parameters.
+    learner_step: the learner step of new parameters.
+    log_dir: folder of the log file; None writes none.
+  """
 
   def __init__(
     self, config: Config, spec: EnvSpec, state: Any, learner_step: int = 0, *, log_dir: str | None
@@ -31,7 +39,7 @@ class ParameterServer:
     self._log.info("ready at learner step %d", self._learner.learner_step)
 
   def update(self, targets: TrainTarget) -> tuple[Any, dict[str, float]]:
-    """Makes U updates; returns priorities for replay and metrics for the driver, as two objects."""
+    """Makes U updates from targets [U, B, …]; returns (priorities for replay, metrics), as two objects."""
     with self._work.doing("update"):
       return self._learner.update(targets)
 
@@ -52,15 +60,15 @@ class ParameterServer:
       return self._learner.get_state()
 
   def set_state(self, state: Any) -> None:
-    """Goes on from a TrainingState."""
+    """Continues from a TrainingState."""
     self._learner.set_state(state)
-    self._log.warning("goes on at learner step %d with older parameters", self._learner.learner_step)
+    self._log.warning("restored older parameters; the learner step is %d", self._learner.learner_step)
 
   def histograms(self) -> dict[str, Histogram]:
-    """How parameters are spread, by name."""
+    """Histograms of the parameters by name."""
     with self._work.doing("histograms"):
       return self._learner.histograms()
 
   def report(self, keeps_spans: bool) -> ActorReport:
-    """What this actor did since the last time; see WorkLog."""
+    """This actor's work since the last report."""
     return process.report(self._work, keeps_spans)

@@ -1,6 +1,6 @@
-"""What every actor's process does first: its threads, its niceness, its log file.
+"""The setup of an actor's process: threads, niceness, log file.
 
-Must run before JAX makes its first array there, which is why the actor modules import JAX late.
+It must run before JAX makes its first array, so the actors' modules import JAX late.
 """
 
 import logging
@@ -14,21 +14,21 @@ from moozi.run.work_log import WorkLog, resident_mib
 
 
 def prepare(name: str, resources: ActorResources, log_dir: str | None) -> logging.Logger:
-  """Settles this process and returns its logger.
+  """Sets up this process and returns its logger.
 
   Args:
     name: of the actor; its log file is `<log_dir>/<name>.log`.
     resources: `num_threads` bounds XLA's and NumPy's pools (0 leaves them alone), `niceness` is added.
-    log_dir: null logs nowhere (an actor on another machine than the run directory).
+    log_dir: folder of the log file; None, or a folder that does not exist on this machine, writes none.
   """
   if resources.num_threads:
-    # XLA's CPU client sizes its pools by NPROC when it is made; BLAS and OpenMP read theirs when loaded.
+    # XLA's CPU client reads NPROC when it is created; BLAS and OpenMP read theirs when they are loaded.
     for variable in ("NPROC", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
       os.environ[variable] = str(resources.num_threads)
   if resources.num_gpus == 0:
     os.environ["JAX_PLATFORMS"] = "cpu"
   elif resources.num_gpus < 1:
-    # JAX takes three quarters of a GPU's memory for itself; whoever has a share of one leaves the rest.
+    # JAX reserves three quarters of a GPU's memory; an actor with a share of the GPU leaves the rest.
     os.environ.setdefault("XLA_PYTHON_CLIENT_MEM_FRACTION", f"{0.9 * resources.num_gpus:.3f}")
   niceness = os.nice(resources.niceness)
   logger = logging.getLogger(f"moozi.{name}")
@@ -39,5 +39,5 @@ def prepare(name: str, resources: ActorResources, log_dir: str | None) -> loggin
 
 
 def report(work: WorkLog, keeps_spans: bool) -> ActorReport:
-  """What the actor in this process did since the last time, and the memory that it has."""
+  """The work of this process since the last report, and its resident memory."""
   return work.report(keeps_spans, resident_mib())

@@ -16,7 +16,15 @@ from moozi.run.work_log import WorkLog
 
 
 class ReplayActor:
-  """Stores segments, makes targets."""
+  """Stores segments and makes targets.
+
+  Args:
+    config: the run's configuration.
+    spec: the environment's facts.
+    snapshot: a ReplaySnapshot to restore; None starts empty.
+    stored: steps by lane of the trajectories that will fill it (`fill_lane`); None: there are none.
+    log_dir: folder of the log file; None writes none.
+  """
 
   def __init__(
     self,
@@ -32,42 +40,42 @@ class ReplayActor:
     from moozi.replay.mixture import make_replay
 
     self._work = WorkLog(config.timeline.seconds > 0)
-    self._lanes_of_a_worker = config.workers.num_envs
+    self._lanes_per_worker = config.workers.num_envs
     self._segment_steps = config.workers.num_envs * config.workers.segment_length
     self._has_added = False
     self._reanalyze = config.reanalyze
     self._batch_size = config.learner.batch_size
     self._num_batches = config.learner.updates_per_call
     self._replay = make_replay(config, spec, stored)
-    self._told = ""
+    self._message = ""
     if snapshot is not None:
       lost = replay_snapshot.restore(self._replay, snapshot)
-      self._told = f"; replay holds {self._replay.num_steps:,} steps" + (
+      self._message = f"; replay holds {self._replay.num_steps:,} steps" + (
         f", {lost:,} fewer than before" if lost else ""
       )
-    self._log.info("ready: %d lanes%s", self._replay.acted.num_lanes, self._told)
+    self._log.info("ready: %d lanes%s", self._replay.acted.num_lanes, self._message)
 
   def ready(self) -> tuple[bool, str]:
-    """Whether a batch can be drawn, and what to tell of the steps that it began with."""
-    return self._replay.can_sample(self._batch_size), self._told
+    """(whether a batch can be drawn, a message about the restored steps)."""
+    return self._replay.can_sample(self._batch_size), self._message
 
   def snapshot(self, known: Any) -> Any:
-    """A ReplaySnapshot without the blocks of generations `known`."""
+    """A ReplaySnapshot without the blocks of the generations `known`."""
     from moozi.replay import snapshot as replay_snapshot
 
     with self._work.doing("checkpoint"):
       return replay_snapshot.take(self._replay, known)
 
   def add(self, segment: TrajectorySample, first_lane: int) -> tuple[bool, dict[str, float], AddResult]:
-    """Stores a segment or refuses it: whether a batch can be drawn now, statistics, and what became of it."""
+    """Stores or refuses a segment [T, B, …]: (whether a batch can be drawn, statistics, the outcome)."""
     with self._work.doing("add"):
-      taken = self._replay.take(segment, first_lane, self._lanes_of_a_worker, self._segment_steps)
-      if taken.num_lost:
-        self._log.warning("%s", taken.describe(first_lane // self._lanes_of_a_worker))
+      added = self._replay.take(segment, first_lane, self._lanes_per_worker, self._segment_steps)
+      if added.num_lost:
+        self._log.warning("%s", added.describe(first_lane // self._lanes_per_worker))
       if not self._has_added:
         self._has_added = True
         self._log.info("first segment stored; JAX loaded: %s", "jax" in sys.modules)
-      return self._replay.can_sample(self._batch_size), self._replay.stats(), taken
+      return self._replay.can_sample(self._batch_size), self._replay.stats(), added
 
   def stats(self) -> dict[str, float]:
     """Statistics for the metrics."""
@@ -75,7 +83,7 @@ class ReplayActor:
       return self._replay.stats()
 
   def fill_lane(self, where: str, lane: int, steps: TrajectorySample) -> None:
-    """Takes the next steps [T, …] of a lane of the trajectories on disk that `where` names."""
+    """Adds the next steps [T, …] of a lane of stored trajectories; `where` names them in errors."""
     from moozi.replay.mixture import add_stored
 
     add_stored(self._replay, where, lane, steps)
@@ -91,20 +99,20 @@ class ReplayActor:
       return self._replay.positions(self._reanalyze, version)
 
   def write_back(self, searched: SearchedRoots) -> int:
-    """Takes what a reanalyze worker found; returns how many were not stale."""
+    """Writes back a reanalyze worker's results; returns the number that were not stale."""
     with self._work.doing("write back"):
       return self._replay.write_back(**fields_of(searched))
 
   def update_priorities(self, priorities: Any) -> int:
-    """Renews δ after an update; returns how many were not stale."""
+    """Refreshes δ after an update; returns the number that were not stale."""
     with self._work.doing("priorities"):
       return self._replay.update_priorities(priorities.slot, priorities.sequence, priorities.delta)
 
   def histograms(self) -> dict[str, Histogram]:
-    """How priorities are spread, by name."""
+    """Histograms of the priorities by name."""
     with self._work.doing("histograms"):
       return self._replay.histograms()
 
   def report(self, keeps_spans: bool) -> ActorReport:
-    """What this actor did since the last time; see WorkLog."""
+    """This actor's work since the last report."""
     return process.report(self._work, keeps_spans)

@@ -1,6 +1,6 @@
 """Workers: thin shells over `acting.collector`, `acting.reanalyzer` and `evaluation.evaluator` (§4.3.11-13).
 
-Workers are reactive: parameters come with each call, as one object that the driver published for all.
+Workers are reactive: each call has the parameters, one published object that all workers read.
 """
 
 from typing import Any
@@ -15,7 +15,15 @@ from moozi.run.work_log import WorkLog
 
 
 class TrainingWorker:
-  """Makes segments of trajectories by acting in its own environments."""
+  """Makes segments of trajectories by acting in its own environments.
+
+  Args:
+    config: the run's configuration.
+    spec: the environment's facts.
+    index: of the worker.
+    began_at: the run's environment steps when the worker is started, part of its seeds.
+    log_dir: folder of the log file; None writes none.
+  """
 
   def __init__(
     self, config: Config, spec: EnvSpec, index: int, began_at: int, *, log_dir: str | None
@@ -24,7 +32,7 @@ class TrainingWorker:
     from moozi.envs.guard import allow_exit
     from moozi.run.build import build_collector
 
-    # An environment stuck in C ends this process: to the driver it is a worker that died.
+    # An environment stuck in C ends this process: the driver restarts the worker.
     allow_exit(log_stream())
     self._work = WorkLog(config.timeline.seconds > 0)
     self._collector = build_collector(config, spec, index, began_at)
@@ -37,22 +45,22 @@ class TrainingWorker:
       return self._collector.run(env_steps)
 
   def reset(self) -> None:
-    """Begins new games in all environments: what replay has does not end where these stand."""
+    """Resets all environments: their games do not continue what replay has."""
     with self._work.doing("new games"):
       self._collector.reset()
-    self._log.info("new games in all environments")
+    self._log.info("reset all environments")
 
   def close(self) -> None:
     """Closes the environments."""
     self._collector.close()
 
   def report(self, keeps_spans: bool) -> ActorReport:
-    """What this actor did since the last time; see WorkLog."""
+    """This actor's work since the last report."""
     return process.report(self._work, keeps_spans)
 
 
 class ReanalyzeWorker:
-  """Searches stored positions again, with the target network."""
+  """Searches stored positions again with the target network."""
 
   def __init__(self, config: Config, spec: EnvSpec, index: int, *, log_dir: str | None) -> None:
     self._log = process.prepare(f"reanalyze_worker_{index}", config.reanalyze.resources, log_dir)
@@ -66,12 +74,12 @@ class ReanalyzeWorker:
   def run(
     self, parameters: tuple[Any, Any, int], publication: int, positions: Any
   ) -> tuple[Any, tuple[int, dict[str, float]]]:
-    """One search of each position: (SearchedRoots, (how many, metrics)), as two objects.
+    """One search of each position: (SearchedRoots, (number of positions, metrics)), as two objects.
 
     Args:
       parameters: of the target network.
-      publication: which taking of them this is; after the run went back a version may come twice.
-      positions: what replay gave.
+      publication: number of the publication; after a rollback the same version may be published twice.
+      positions: of replay.
     """
     with self._work.doing("reanalyze"):
       if publication != self._publication:
@@ -82,7 +90,7 @@ class ReanalyzeWorker:
     return searched, (searched.slot.size, metrics)
 
   def report(self, keeps_spans: bool) -> ActorReport:
-    """What this actor did since the last time; see WorkLog."""
+    """This actor's work since the last report."""
     return process.report(self._work, keeps_spans)
 
 
@@ -94,7 +102,7 @@ class TestingWorker:
     from moozi.envs.guard import allow_exit
     from moozi.run.build import build_evaluator
 
-    # As a training worker's: it would never answer, and be waited for at the run's end.
+    # An environment stuck in C would never answer, and the end of the run waits for it.
     allow_exit(log_stream())
     self._work = WorkLog(config.timeline.seconds > 0)
     self._evaluator = build_evaluator(config, spec)
@@ -102,7 +110,7 @@ class TestingWorker:
     self._log.info("ready: %s", spec.name)
 
   def run(self, parameters: tuple[Any, Any, int], env_steps: int, num_episodes: int) -> Any:
-    """An EvaluationResult of these parameters; a EnvError where an environment failed."""
+    """An EvaluationResult of these parameters; an EnvError if an environment failed."""
     params, net_state, version = parameters
     try:
       with self._work.doing("evaluation"):
@@ -115,12 +123,12 @@ class TestingWorker:
           record=self._record,
         )
     except EnvError as error:
-      # A value, not an exception: the run goes on without this evaluation.
+      # A value, not an exception: the run continues without this evaluation.
       return EnvError(str(error))
-    assert result is not None, "nobody asks it to stop"
+    assert result is not None, "it is never asked to stop"
     self._log.info("env steps %d, version %d: %s", env_steps, version, result.summary())
     return result
 
   def report(self, keeps_spans: bool) -> ActorReport:
-    """What this actor did since the last time; see WorkLog."""
+    """This actor's work since the last report."""
     return process.report(self._work, keeps_spans)

@@ -17,7 +17,7 @@ from moozi.core.flat_state import State
 from moozi.core.pytree import fields_of, replace, stack
 from moozi.core.records import StepSample, TrajectorySample
 from moozi.core.spec import DUMMY_ACTION
-from moozi.envs.vector_protocol import VectorEnvironment
+from moozi.envs.environment import VectorEnvironment
 from moozi.nn.model import Model
 from moozi.ops.schedules import temperature_at
 

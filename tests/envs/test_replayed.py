@@ -7,7 +7,14 @@ from moozi.core.pytree import fields_of, map_fields, replace, stack
 from moozi.core.records import BatchedTimeStep, TrajectorySample
 from moozi.envs.replayed import ReplayedEnvironment, VectorReplayedEnvironment
 from moozi.envs.vector import SyncVectorEnvironment, make_vector
-from tests.envs.contract import EnvironmentContract, check_vector, random_agent_actions
+from tests.envs.contract import (
+  EnvironmentContract,
+  IllegalActionsContract,
+  LivesContract,
+  TwoPlayersContract,
+  check_vector,
+  random_agent_actions,
+)
 from tests.envs.environments import make_lives, make_nim
 
 SEEN = (
@@ -67,22 +74,21 @@ class TestReplayedCatch(EnvironmentContract):
     return ReplayedEnvironment(whole_episodes(CATCH_STEPS, 0), CATCH.spec)
 
 
-class TestReplayedNim(EnvironmentContract):
+class TestReplayedNim(TwoPlayersContract, IllegalActionsContract):
   def make(self):
     return ReplayedEnvironment(whole_episodes(NIM_STEPS, 1), NIM.spec)
 
 
-class TestReplayedLives(EnvironmentContract):
-  goes_on_after_a_life_lost = True
+class TestReplayedLives(LivesContract):
 
   def make(self):
     return ReplayedEnvironment(whole_episodes(LIVES_STEPS, 0), LIVES.spec)
 
   # Every reset goes back to the first step, one after a life lost too: only `step` goes on.
-  def test_seed_and_a_second_reset_begin_a_new_game(self):
+  def test_seed_and_second_reset_start_a_new_game(self):
     pass
 
-  def test_keeps_the_vector_contract(self):
+  def test_vector_contract(self):
     check_vector(SyncVectorEnvironment([self.make() for _ in range(3)]), self.num_steps)
 
 

@@ -11,8 +11,8 @@ from moozi.envs import registry
 from moozi.envs.suites.open_spiel import environment as open_spiel
 from moozi.envs.suites.open_spiel.environment import Options, rules_of
 from moozi.envs.suites.open_spiel.rules import Rules, sample_chance
-from moozi.envs.wrappers.random_starts import RandomStarts
-from moozi.envs.wrappers.step_cap import StepCap
+from moozi.envs.wrappers import RandomStarts
+from moozi.envs.wrappers import StepCap
 from tests.envs.contract import EnvironmentContract, play, random_legal
 
 pyspiel = pytest.importorskip("pyspiel")

@@ -1,7 +1,7 @@
 """The contract of every environment, single or vectorized. Inherit a contract class and define `make`.
 
-`EnvironmentContract` holds for all. `LivesContract`, `TwoPlayersContract` and `IllegalActionsContract` add what can
-fail only where an environment has lives, two players, or illegal actions.
+`EnvironmentContract` holds for all. `LivesContract`, `TwoPlayersContract` and `IllegalActionsContract` add
+tests that can fail only for environments with lives, two players, or illegal actions.
 """
 
 import itertools

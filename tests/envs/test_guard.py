@@ -82,7 +82,9 @@ def test_reset_that_raises():
 
 def test_too_many_faults(caplog):
   vector, made = make_vector(fails=lambda seed, episode, step: seed != 10 and step == 4)
-  message = r"^env\.name=test:faulty: ArithmeticError: .* in step 4 \(3 faults in a row; workers\.max_env_faults"
+  message = (
+    r"^env\.name=test:faulty: ArithmeticError: .* in step 4 \(3 faults in a row; workers\.max_env_faults"
+  )
   with caplog.at_level(logging.ERROR, "moozi.envs"), pytest.raises(EnvError, match=message) as caught:
     steps_of(vector, 40)
   assert "\n" not in str(caught.value)

@@ -1,4 +1,4 @@
-"""Wrappers: the step cap truncates; random starts are uniform, follow from the seed, and never show an end."""
+"""The step cap truncates; random starts are uniform, follow from the seed, and never show an end."""
 
 import collections
 

@@ -63,7 +63,9 @@ SLOW = pytest.mark.slow
 )
 def test_rows_equal_single_games(game, num_steps, num_ends, kwargs):
   steps = random_play(make(game, [3, 2**63], **FIXED, **kwargs), num_steps)
-  for step, other in zip(steps, random_play(make_loop(game, [3, 4], **FIXED, **kwargs), num_steps), strict=True):
+  for step, other in zip(
+    steps, random_play(make_loop(game, [3, 4], **FIXED, **kwargs), num_steps), strict=True
+  ):
     assert_same_step(step, other)
   assert sum(int(step.is_last.sum()) for step in steps) >= num_ends
 

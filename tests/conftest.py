@@ -17,14 +17,13 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
   os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.2"
 
 import jaxtyping
+import pytest
+from hypothesis import HealthCheck, settings
 
 # Shapes and dtypes in annotations are checked in tests, at the entry of every function of these packages.
 TYPECHECKED = ("moozi.envs.jax", "moozi.envs.observations", "moozi.envs.suites.atari.frames")
 if TYPECHECKED:
   jaxtyping.install_import_hook(TYPECHECKED, "beartype.beartype")
-
-import pytest
-from hypothesis import HealthCheck, settings
 
 settings.register_profile(
   "moozi", derandomize=True, deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow]

@@ -95,8 +95,8 @@ class Fork:
       fields: N results of `fields`.
       actions: [N], of all six.
 
-    Returns: fields of the N next states by name, rewards, whether the task ended, whether a time limit was met,
-      frames; all NumPy with a leading axis N.
+    Returns: fields of the N next states by name, rewards, is_terminal, is_cut, frames; all NumPy with a leading
+      axis N.
     """
     num = len(fields)
     many = jax.tree.map(lambda x: np.broadcast_to(x, (num, *np.shape(x))), self._template)

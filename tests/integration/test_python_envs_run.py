@@ -103,7 +103,7 @@ def test_the_envs_of_random_play_are_closed(watched):
 def test_the_env_that_an_opponent_is_asked_of_is_closed(watched):
   config = load_config(None, [*TINY, WATCHED, "env.kwargs.num_players=2", "evaluation.opponent=mcts"])
   spec = build.env_spec(config)
-  with pytest.raises(UserError, match=r"evaluation\.opponent=mcts: .* has no such rival"):
+  with pytest.raises(UserError, match=r"evaluation\.opponent=mcts: .* has no such opponent"):
     check_opponent(config, spec)
   assert watched.num_made == 2
   assert not watched.open_envs

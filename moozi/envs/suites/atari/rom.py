@@ -46,7 +46,8 @@ class Options(Section):
   )
   clip_rewards: bool = Field(False, description="in training, clip rewards to their sign: -1, 0 or 1")
   max_episode_steps: PositiveInt | None = Field(
-    27_000, description="truncate a game, all lives together, after this number of steps; default half an hour"
+    27_000,
+    description="truncate a game, all lives together, after this number of steps; default half an hour",
   )
   num_threads: NonNegativeInt = Field(
     0,

@@ -21,7 +21,12 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 # Shapes and dtypes in annotations are checked in tests, at the entry of every function of these packages.
-TYPECHECKED = ("moozi.envs.jax", "moozi.envs.observations", "moozi.envs.suites.atari.frames")
+TYPECHECKED = (
+  "moozi.envs.jax.environment",
+  "moozi.envs.jax.rules",
+  "moozi.envs.observations",
+  "moozi.envs.suites.atari.frames",
+)
 if TYPECHECKED:
   jaxtyping.install_import_hook(TYPECHECKED, "beartype.beartype")
 

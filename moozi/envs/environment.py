@@ -154,7 +154,6 @@ class RandomBot:
     self._random = np.random.default_rng([check_seed(seed), 0xB07])
 
   def action(self, legal_actions_mask: np.ndarray) -> int:
-    """See `Bot.action`."""
     return int(self._random.choice(np.flatnonzero(legal_actions_mask)))
 
 
@@ -232,7 +231,6 @@ class GameEnvironment(Environment):
 
   @property
   def env_spec(self) -> EnvSpec:
-    """The facts of this environment."""
     return self._spec
 
   def seed(self, seed: int) -> None:
@@ -240,7 +238,6 @@ class GameEnvironment(Environment):
     self._game.seed(check_seed(seed))
 
   def reset(self) -> TimeStep:
-    """Starts an episode; returns its FIRST step."""
     self._game.reset()
     self._num_steps = 0
     self._needs_reset = False
@@ -273,20 +270,16 @@ class GameEnvironment(Environment):
 
   @property
   def will_continue(self) -> bool:
-    """See `Environment.will_continue`."""
     return self._game.will_continue
 
   def close(self) -> None:
-    """Closes the game."""
     self._game.close()
 
   def make_bot(self, kind: str, simulations: int, seed: int) -> Bot:
-    """See `Environment.make_bot`."""
     bot = self._game.make_bot(kind, simulations, seed)
     return super().make_bot(kind, simulations, seed) if bot is None else bot
 
   def render(self) -> np.ndarray | None:
-    """The game's own picture; None where it has none."""
     return self._game.render()
 
   def _observe(self, is_continued: bool = False) -> Observation:

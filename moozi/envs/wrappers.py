@@ -20,36 +20,28 @@ class EnvironmentWrapper(Environment):
 
   @property
   def env_spec(self) -> EnvSpec:
-    """The facts of the wrapped environment."""
     return self._env.env_spec
 
   def seed(self, seed: int) -> None:
-    """See `Environment.seed`."""
     self._env.seed(seed)
 
   def reset(self) -> TimeStep:
-    """Starts an episode; see `Environment`."""
     return self._env.reset()
 
   def step(self, action: int) -> TimeStep:
-    """Plays an action; see `Environment`."""
     return self._env.step(action)
 
   @property
   def will_continue(self) -> bool:
-    """See `Environment.will_continue`."""
     return self._env.will_continue
 
   def make_bot(self, kind: str, simulations: int, seed: int) -> Bot:
-    """See `Environment.make_bot`."""
     return self._env.make_bot(kind, simulations, seed)
 
   def render(self) -> np.ndarray | None:
-    """See `Environment.render`."""
     return self._env.render()
 
   def close(self) -> None:
-    """Closes the wrapped environment."""
     self._env.close()
 
 
@@ -73,14 +65,12 @@ class StepCap(EnvironmentWrapper):
     self._needs_reset = True
 
   def reset(self) -> TimeStep:
-    """Starts an episode."""
     self._needs_reset = False
     step = self._env.reset()
     self._num_steps = self._num_steps + 1 if step.observation.is_continued else 0
     return step
 
   def step(self, action: int) -> TimeStep:
-    """See `Environment.step`."""
     if self._needs_reset:
       return self.reset()
     step = self._env.step(action)

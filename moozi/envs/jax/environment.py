@@ -66,16 +66,13 @@ class JaxVectorEnvironment:
 
   @property
   def num_envs(self) -> int:
-    """The number of environments, B."""
     return len(self._keys)
 
   @property
   def spec(self) -> EnvSpec:
-    """The facts that all the environments share."""
     return self._env.spec
 
   def reset(self) -> BatchedTimeStep:
-    """Starts a new episode in every environment."""
     keys = self._keys if self._state is None else self._state.rng_key
     return self._show(reset_envs(self._env, keys))
 
@@ -127,7 +124,6 @@ class JaxDmEnvironment(Environment):
 
   @property
   def env_spec(self) -> EnvSpec:
-    """The facts of this environment."""
     return self._env.spec
 
   def seed(self, seed: Any) -> None:
@@ -136,7 +132,6 @@ class JaxDmEnvironment(Environment):
     self._is_last, self._state = True, None
 
   def reset(self) -> TimeStep:
-    """Starts an episode; returns its FIRST step."""
     key = self._key if self._state is None else self._state.rng_key
     return self._show(_reset_env(self._env, key))
 

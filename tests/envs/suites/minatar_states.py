@@ -95,7 +95,7 @@ class Fork:
       fields: N results of `fields`.
       actions: [N], of all six.
 
-    Returns: fields of the N next states by name, rewards, is_terminal, is_cut, frames; all NumPy with a leading
+    Returns: fields of the N next states by name, rewards, is_terminal, is_cut, frames; NumPy with a leading
       axis N.
     """
     num = len(fields)

@@ -41,13 +41,13 @@ class Options(Section):
   )
   fire_on_reset: bool = Field(
     False,
-    description="after each reset, and each life lost in training, play actions 1 and 2 first, where action 1 "
+    description="after each reset, and each life lost in training, play actions 1 and 2 first if action 1 "
     "fires and there are more than two, as in baselines",
   )
   clip_rewards: bool = Field(False, description="in training, clip rewards to their sign: -1, 0 or 1")
   max_episode_steps: PositiveInt | None = Field(
     27_000,
-    description="truncate a game, all lives together, after this number of steps; default half an hour",
+    description="truncate a game, all lives together, after this number of steps; 27,000: 30 min",
   )
   num_threads: NonNegativeInt = Field(
     0,

@@ -80,16 +80,13 @@ class AtariVectorEnvironment:
 
   @property
   def num_envs(self) -> int:
-    """The number of games, B."""
     return len(self._random)
 
   @property
   def spec(self) -> EnvSpec:
-    """The facts that all the games share."""
     return self._spec
 
   def reset(self) -> BatchedTimeStep:
-    """Starts a new game in every environment."""
     everywhere = np.ones(self.num_envs, bool)
     must_seed = self._was_cut
     if self._env is None:
@@ -136,7 +133,6 @@ class AtariVectorEnvironment:
     return None
 
   def close(self) -> None:
-    """Ends the threads."""
     if self._env is not None:
       self._env.close()
       self._env = None

@@ -187,7 +187,7 @@ class Game:
     raise NotImplementedError
 
   def legal_actions_mask(self) -> np.ndarray | None:
-    """[num_env_actions] bool, which nobody writes to; None where every action is legal."""
+    """[num_env_actions] bool, read-only; None where every action is legal."""
     return None
 
   def to_play(self) -> int:

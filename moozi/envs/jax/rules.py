@@ -1,4 +1,4 @@
-"""Environments written in JAX: bare rules as pure functions, and one step that every way to play them shares.
+"""Environments written in JAX: bare rules as pure functions, and the step that all callers share.
 
 `JaxEnvironment` does on the device what `GameEnvironment` and `SyncVectorEnvironment` do in Python: the dummy
 action, the kinds of end, the step cap, and the reset on the step after an end. It is one environment; the

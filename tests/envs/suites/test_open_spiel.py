@@ -321,7 +321,7 @@ def test_masks_are_read_only():
     env.reset().observation.legal_actions_mask[0] = False
 
 
-# --- what there is, and what is refused ---------------------------------------------------------------
+# --- the list of games, and unsupported ones -----------------------------------------------------------
 
 
 @pytest.mark.slow

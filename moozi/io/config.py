@@ -90,7 +90,7 @@ def _with_new_names(data: Mapping[str, Any], prefix: str) -> Mapping[str, Any]:
       continue
     if new_name in values:
       raise UserError(f"{prefix}{old}: was renamed to {new}, which is set too; remove {old}")
-    _log.warning("%s%s was renamed to %s; the old name is accepted until version 0.3", prefix, old, new)
+    _log.warning("%s%s was renamed to %s; the old name is accepted until version 0.2", prefix, old, new)
     out[section] = {(new_name if name == old_name else name): value for name, value in values.items()}
   return out
 

@@ -10,7 +10,7 @@ import dm_env
 
 from moozi.envs.environment import Environment
 from moozi.envs.registry import make
-from moozi.envs.wrappers.wrapper import EnvironmentWrapper
+from moozi.envs.wrappers import EnvironmentWrapper
 
 
 class Breakable(EnvironmentWrapper):

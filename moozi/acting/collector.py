@@ -19,7 +19,7 @@ from moozi.core.pytree import fields_of, replace, stack
 from moozi.core.records import BatchedTimeStep, StepSample, TrajectorySample
 from moozi.core.spec import DUMMY_ACTION
 from moozi.core.types import AnyArray
-from moozi.envs.vector_protocol import VectorEnvironment
+from moozi.envs.environment import VectorEnvironment
 from moozi.nn.model import Model
 from moozi.ops.schedules import temperature_at
 from moozi.ops.xp import array_namespace

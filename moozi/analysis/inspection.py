@@ -22,8 +22,7 @@ from moozi.core.search_record import InspectedEpisode, SearchTree
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
 from moozi.envs.guard import EnvGuard
 from moozi.envs.vector import SyncVectorEnvironment
-from moozi.envs.wrappers.random_starts import RandomStarts
-from moozi.envs.wrappers.step_cap import StepCap
+from moozi.envs.wrappers import RandomStarts, StepCap
 from moozi.evaluation.evaluator import evaluation_planner
 from moozi.evaluation.opponents import make_opponent, seat_of
 from moozi.nn.model import Model, NetState, Params

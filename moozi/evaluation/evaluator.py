@@ -22,8 +22,7 @@ from moozi.core.spec import DUMMY_ACTION, EnvSpec
 from moozi.envs.environment import Bot, Environment
 from moozi.envs.guard import EnvGuard
 from moozi.envs.vector import SyncVectorEnvironment
-from moozi.envs.wrappers.random_starts import RandomStarts
-from moozi.envs.wrappers.step_cap import StepCap
+from moozi.envs.wrappers import RandomStarts, StepCap
 from moozi.evaluation.episodes import EpisodeFrames, FramesKeeper, PlayedStep
 from moozi.evaluation.opponents import make_opponent, score_figures, seat_of
 from moozi.evaluation.player import AgentPlayer, Thought

@@ -7,7 +7,7 @@ import numpy as np
 from moozi.core.config import Config
 from moozi.envs import registry
 from moozi.envs.environment import Environment
-from moozi.envs.wrappers.random_starts import RandomStarts
+from moozi.envs.wrappers import RandomStarts
 from moozi.evaluation.opponents import make_opponent, seat_of
 from moozi.ops.players import player_sign
 

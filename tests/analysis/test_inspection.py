@@ -8,7 +8,7 @@ from moozi.analysis import inspection
 from moozi.analysis.inspection import compact_tree, inspect_episode
 from moozi.core.errors import EnvError
 from moozi.core.search_record import SearchTree
-from moozi.envs.wrappers.wrapper import EnvironmentWrapper
+from moozi.envs.wrappers import EnvironmentWrapper
 from moozi.io.config import load_config
 from moozi.ops.history import normalize_frame, stack_history
 from moozi.run import build

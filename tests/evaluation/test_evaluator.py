@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from moozi.agent.policy import make_policy
-from moozi.envs.wrappers.wrapper import EnvironmentWrapper
+from moozi.envs.wrappers import EnvironmentWrapper
 from moozi.evaluation.evaluator import Evaluator
 from moozi.evaluation.evaluator import evaluation_planner as planner_of
 from moozi.evaluation.random_play import random_returns

@@ -12,7 +12,7 @@ from moozi.baselines.ppo.update import PPOState, Segment
 from moozi.core.config import Config
 from moozi.core.flat_state import State
 from moozi.core.pytree import replace, stack
-from moozi.envs.vector_protocol import VectorEnvironment
+from moozi.envs.environment import VectorEnvironment
 
 
 class Collector:

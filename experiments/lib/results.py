@@ -33,12 +33,12 @@ from experiments.lib.jobs import (
 from moozi.core.config import Config
 from moozi.core.errors import UserError
 from moozi.envs.suites import minatar
+from moozi.io.atomic_write import write_bytes
 from moozi.io.code_version import code_commit
 from moozi.io.config import save_config
 from moozi.io.metrics import read_metrics
 from moozi.io.plain_json import to_plain_json
 from moozi.io.run_directory import RunDirectory, read_run_config
-from moozi.io.whole_files import write_whole
 
 CONDITIONS = ("noise_free", "max_random_starts", "max_episode_steps", "seed")
 """Settings of `evaluation` under which returns come about."""
@@ -55,7 +55,7 @@ def write_json(path: Path, value: Any, indent: int | None = 1) -> None:
   """Writes a file of JSON, whole or not at all, and its folder where there is none."""
   path.parent.mkdir(parents=True, exist_ok=True)
   text = json.dumps(to_plain_json(value), indent=indent, allow_nan=False)
-  write_whole(path, (text + "\n").encode())
+  write_bytes(path, (text + "\n").encode())
 
 
 def write_result(path: Path, run: RunDirectory, job: Job, evaluations: Sequence[dict[str, Any]]) -> None:
@@ -78,7 +78,7 @@ def write_result(path: Path, run: RunDirectory, job: Job, evaluations: Sequence[
   )
   if job.run is None:
     lines = [json.dumps(to_plain_json(tick)) for tick in thin(read_metrics(run.metrics_path))]
-    write_whole(temporary / "metrics.jsonl", ("\n".join(lines) + "\n").encode())
+    write_bytes(temporary / "metrics.jsonl", ("\n".join(lines) + "\n").encode())
   if run.summary_path.exists():
     shutil.copyfile(run.summary_path, temporary / "summary.json")
   write_json(temporary / "evaluations.json", evaluations, indent=None)

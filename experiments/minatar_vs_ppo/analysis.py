@@ -20,7 +20,8 @@ from experiments.lib.jobs import may_stand_for
 from experiments.lib.results import Result, check_alike, check_same_conditions, read_results, write_json
 from experiments.lib.statistics import estimate
 from moozi.core.errors import UserError
-from moozi.io.yaml_files import read_yaml, write_text
+from moozi.io.atomic_write import write_text
+from moozi.io.yaml_files import read_yaml
 
 HERE = Path(__file__).resolve().parent
 README = HERE.parents[1] / "README.md"

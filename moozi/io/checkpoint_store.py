@@ -11,9 +11,9 @@ import numpy as np
 
 from moozi.core.config import CheckpointConfig
 from moozi.core.flat_state import State
+from moozi.io.atomic_write import write_text
 from moozi.io.checkpoints import BEST, list_checkpoints, read_best, save_checkpoint
 from moozi.io.resume_store import ResumeStore
-from moozi.io.yaml_files import write_text
 
 _NAME = re.compile(r"step_(\d+)(_best)?")
 

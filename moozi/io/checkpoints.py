@@ -23,12 +23,12 @@ from moozi.core.config import Config
 from moozi.core.errors import UserError
 from moozi.core.flat_state import State
 from moozi.core.spec import EnvSpec
+from moozi.io.atomic_write import sync_folder, write_synced
 from moozi.io.code_version import code_commit
 from moozi.io.config import config_to_dict
 from moozi.io.plain_json import to_plain_json
 from moozi.io.run_directory import check_name
 from moozi.io.tree_files import first_difference, flatten_tree, read_flat, unflatten_tree
-from moozi.io.whole_files import sync_folder, write_synced
 
 FORMAT = 1
 MANIFEST = "manifest.json"

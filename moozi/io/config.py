@@ -15,7 +15,8 @@ from omegaconf.errors import OmegaConfBaseException
 
 from moozi.core.config import Config, Section
 from moozi.core.errors import UserError
-from moozi.io.yaml_files import dump_yaml, parse_yaml, read_yaml, write_text
+from moozi.io.atomic_write import write_text
+from moozi.io.yaml_files import dump_yaml, parse_yaml, read_yaml
 
 _log = logging.getLogger("moozi.config")
 

@@ -12,9 +12,9 @@ import numpy as np
 from moozi.core.errors import UserError
 from moozi.core.histogram import Histogram
 from moozi.io.append_file import AppendFile
+from moozi.io.atomic_write import write_text
 from moozi.io.plain_json import to_plain_json
 from moozi.io.tensorboard_file import TensorBoardFile
-from moozi.io.yaml_files import write_text
 
 TICK_KEYS = ("env_steps", "learner_steps", "wall_s")
 

@@ -20,8 +20,8 @@ import safetensors.numpy
 
 from moozi.core.errors import UserError
 from moozi.core.flat_state import State
+from moozi.io.atomic_write import write_bytes
 from moozi.io.checkpoints import list_checkpoints, load_flat, save_checkpoint
-from moozi.io.whole_files import write_whole
 
 _BLOCKS = "blocks"
 
@@ -152,7 +152,7 @@ class ResumeStore:
     path = folder / f"{number:04d}_{digest[:16]}.safetensors"
     if not path.exists():
       new.append(path)
-      write_whole(path, data)
+      write_bytes(path, data)
     return {"file": path.name, "sha256": digest}
 
   def _read_block(self, entry: Mapping[str, Any]) -> State:

@@ -26,10 +26,11 @@ from typing import Any
 
 from moozi.core.config import Config
 from moozi.core.errors import RunError, UserError
+from moozi.io.atomic_write import write_text
 from moozi.io.config import BASE_KEY, config_from_dict, save_config
 from moozi.io.plain_json import to_plain_json
 from moozi.io.run_lock import RunLock
-from moozi.io.yaml_files import MAX_BYTES, read_yaml, write_text
+from moozi.io.yaml_files import MAX_BYTES, read_yaml
 
 SUMMARY_KEYS = (
   "env_steps",

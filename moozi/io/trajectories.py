@@ -20,9 +20,9 @@ from moozi.core.flat_state import State
 from moozi.core.pytree import fields_of, map_fields
 from moozi.core.records import TrajectorySample
 from moozi.core.spec import EnvSpec
+from moozi.io.atomic_write import write_bytes
 from moozi.io.trajectory_file import LaneSpan, TrajectoryFile, encode_file, read_header, read_steps
 from moozi.io.tree_files import first_difference
-from moozi.io.whole_files import write_whole
 
 FOLDER = "trajectories"
 _NAME = re.compile(r"[0-9]{12}-[0-9]{12}\.traj")
@@ -158,7 +158,7 @@ class TrajectoryWriter:
       for lane, steps in parts.items()
     }
     env_steps = (start, waiting[-1].stop)
-    write_whole(self._directory / file_name(env_steps), encode_file(self._spec, env_steps, lanes))
+    write_bytes(self._directory / file_name(env_steps), encode_file(self._spec, env_steps, lanes))
     self._next_index |= {lane: first + len(steps.action) for lane, (first, steps) in lanes.items()}
     return env_steps[1]
 
@@ -229,7 +229,7 @@ class TrajectoryStore:
 def write_steps(directory: Path, info: TrajectoryFile, steps: list[TrajectorySample]) -> None:
   """Writes the file that `info` tells of into another folder, with other steps [T, …] in its spans."""
   lanes = {span.lane: (span.start, part) for span, part in zip(info.spans, steps, strict=True)}
-  write_whole(directory / file_name(info.env_steps), encode_file(info.spec, info.env_steps, lanes))
+  write_bytes(directory / file_name(info.env_steps), encode_file(info.spec, info.env_steps, lanes))
 
 
 def file_name(env_steps: tuple[int, int]) -> str:

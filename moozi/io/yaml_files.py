@@ -7,7 +7,6 @@ from typing import Any
 import yaml
 
 from moozi.core.errors import UserError
-from moozi.io.whole_files import write_whole
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 50
@@ -119,11 +118,6 @@ def read_yaml(path: Path) -> Any:
     reason = e.strerror if isinstance(e, OSError) and e.strerror else str(e)
     raise UserError(f"{str(path)!r}: cannot be read: {reason}") from None
   return parse_yaml(text, str(path))
-
-
-def write_text(path: Path, text: str) -> None:
-  """Writes a file whole or not at all: beside it first, then renamed over it."""
-  write_whole(path, text.encode("utf-8"))
 
 
 class _PlainDumper(yaml.SafeDumper):

@@ -9,7 +9,7 @@ import pytest
 
 from moozi.core.config import CheckpointConfig
 from moozi.core.errors import UserError
-from moozi.io import resume_store, whole_files
+from moozi.io import atomic_write, resume_store
 from moozi.io.checkpoint_store import CheckpointStore, drop_later
 from moozi.io.checkpoints import find_checkpoint, list_checkpoints
 from moozi.io.resume_store import ResumeStore
@@ -87,12 +87,12 @@ def test_a_save_that_finds_no_room_leaves_nothing_and_succeeds_later(tmp_path, m
     written.append(args)
     if fails_at == "the head" or len(written) == 3:
       raise OSError(errno.ENOSPC, "No space left on device")
-    whole_files.write_whole(*args)
+    atomic_write.write_bytes(*args)
 
   # The first of the new blocks has the content of one that is there, and must stay.
   blocks = {0: 7, 1: 28, 2: 29, 3: 30}
   with monkeypatch.context() as patch:
-    patch.setattr(resume_store, "save_checkpoint" if fails_at == "the head" else "write_whole", full)
+    patch.setattr(resume_store, "save_checkpoint" if fails_at == "the head" else "write_bytes", full)
     with pytest.raises(OSError, match="No space left"):
       save(store, "two", [2, 2, 2, 2], blocks)
   assert written

@@ -158,7 +158,7 @@ def test_steps_that_a_full_disk_refuses_wait_for_the_next_file(tmp_path, monkeyp
     writer.append(map_fields(lambda x, a=first, b=stop: x[a:b], whole), 0)
     if stop == 9:
       with monkeypatch.context() as patch:
-        patch.setattr(trajectories, "write_whole", full_disk)
+        patch.setattr(trajectories, "write_bytes", full_disk)
         for _ in range(2):
           with pytest.raises(OSError, match="No space"):
             writer.flush()
@@ -179,7 +179,7 @@ def test_where_too_many_steps_wait_they_are_left_out_and_histories_begin_anew(tm
   writer.flush()
   writer.append(parts[1], 0, 16)
   with monkeypatch.context() as patch:
-    patch.setattr(trajectories, "write_whole", full_disk)
+    patch.setattr(trajectories, "write_bytes", full_disk)
     patch.setattr(trajectories, "_MOST_WAITING_BYTES", 10)
     with pytest.raises(OSError, match="No space"):
       writer.flush()
@@ -206,7 +206,7 @@ def test_what_a_full_disk_held_back_at_a_checkpoint_is_a_gap_for_who_goes_on(tmp
   sound = writer.get_state()
   writer.append(parts[1], 0)
   with monkeypatch.context() as patch:
-    patch.setattr(trajectories, "write_whole", full_disk)
+    patch.setattr(trajectories, "write_bytes", full_disk)
     with pytest.raises(OSError, match="No space"):
       writer.flush()
   state = writer.get_state()

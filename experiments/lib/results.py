@@ -34,10 +34,10 @@ from moozi.core.config import Config
 from moozi.core.errors import UserError
 from moozi.envs.suites import minatar
 from moozi.io.atomic_write import write_bytes
-from moozi.io.code_version import code_commit
+from moozi.io.checkpoints import code_commit
 from moozi.io.config import save_config
 from moozi.io.metrics import read_metrics
-from moozi.io.plain_json import to_plain_json
+from moozi.io.plain_data import to_plain_json
 from moozi.io.run_directory import RunDirectory, read_run_config
 
 CONDITIONS = ("noise_free", "max_random_starts", "max_episode_steps", "seed")

@@ -21,7 +21,7 @@ from experiments.lib.results import Result, check_alike, check_same_conditions, 
 from experiments.lib.statistics import estimate
 from moozi.core.errors import UserError
 from moozi.io.atomic_write import write_text
-from moozi.io.yaml_files import read_yaml
+from moozi.io.plain_data import read_yaml
 
 HERE = Path(__file__).resolve().parent
 README = HERE.parents[1] / "README.md"

@@ -17,9 +17,10 @@ from moozi.core.errors import UserError
 from moozi.core.flat_state import State, part, prefixed
 from moozi.core.records import TrajectorySample
 from moozi.core.spec import EnvSpec
-from moozi.io.checkpoint_store import drop_later, steps_of
 from moozi.io.checkpoints import (
   CheckpointInfo,
+  ResumeStore,
+  drop_later,
   expected_of,
   find_checkpoint,
   load_checkpoint,
@@ -27,12 +28,11 @@ from moozi.io.checkpoints import (
   read_best,
   read_checkpoint_info,
   scan_checkpoints,
+  steps_of,
 )
 from moozi.io.logs import setup_logging
 from moozi.io.progress import make_progress
-from moozi.io.resume_config import save_resumed_config
-from moozi.io.resume_store import ResumeStore
-from moozi.io.run_directory import RunDirectory
+from moozi.io.run_directory import RunDirectory, save_resumed_config
 from moozi.io.trajectories import open_trajectories
 from moozi.replay.mixture import StoredTrajectories
 from moozi.replay.snapshot import ReplaySnapshot

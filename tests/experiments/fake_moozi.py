@@ -16,8 +16,7 @@ import numpy as np
 
 from moozi.io.checkpoints import find_checkpoint, save_checkpoint
 from moozi.io.config import load_config
-from moozi.io.resume_config import load_resumed_config, save_resumed_config
-from moozi.io.run_directory import SUMMARY_KEYS, RunDirectory
+from moozi.io.run_directory import SUMMARY_KEYS, RunDirectory, load_resumed_config, save_resumed_config
 
 
 def train(arguments: list[str]) -> None:

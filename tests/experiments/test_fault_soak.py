@@ -11,9 +11,8 @@ import pytest
 
 from moozi.core.errors import UserError
 from moozi.envs.registry import make
-from moozi.io.checkpoints import load_checkpoint, save_checkpoint
+from moozi.io.checkpoints import ResumeStore, load_checkpoint, save_checkpoint
 from moozi.io.config import load_config
-from moozi.io.resume_store import ResumeStore
 from tests.experiments.made import ROOT, load_script
 
 soak = load_script("experiments", "fault_soak", "soak.py")

@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from experiments.lib.results import read_results
-from moozi.io.yaml_files import read_yaml
+from moozi.io.plain_data import read_yaml
 from tests.experiments.made import ROOT, evaluation, load_script, make_result
 
 FOLDER = ("experiments", "minatar_vs_ppo")

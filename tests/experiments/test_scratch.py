@@ -102,7 +102,7 @@ def test_no_other_experiment_is_at_work_meanwhile(program, tmp_path):
   work = {tmp_path / "out/1.json": job(1)}
   with (
     lock_experiments(tmp_path / "runs"),
-    pytest.raises(RunError, match="is at an experiment; one at a time can"),
+    pytest.raises(RunError, match="is at an experiment; only one process at a time can"),
   ):
     scratch.make_missing(work, 1, tmp_path / "runs")
   scratch.make_missing(work, 1, tmp_path / "runs")

@@ -15,10 +15,10 @@ import pytest
 from moozi.core.config import CheckpointConfig, Config, EnvConfig
 from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
-from moozi.io.checkpoint_store import CheckpointStore
 from moozi.io.checkpoints import (
   ARRAYS,
   MANIFEST,
+  CheckpointStore,
   expected_of,
   find_checkpoint,
   list_checkpoints,
@@ -28,8 +28,8 @@ from moozi.io.checkpoints import (
   save_checkpoint,
 )
 from moozi.io.metrics import read_metrics
+from moozi.io.plain_data import read_yaml
 from moozi.io.run_directory import RunDirectory
-from moozi.io.yaml_files import read_yaml
 
 META = {
   "env_steps": 10,
@@ -136,7 +136,7 @@ def test_one_of_the_same_name_is_replaced_whole(saved):
 
 
 def test_a_save_that_is_cut_short_leaves_the_older_one(saved, monkeypatch):
-  import moozi.io.checkpoints as module
+  from moozi.io.checkpoints import format as module
 
   def fail(path, data):
     path.write_bytes(data[: len(data) // 2])
@@ -274,7 +274,7 @@ def test_a_manifest_that_does_not_fit_its_arrays_is_refused(saved):
 
 
 def test_another_format_is_refused(saved, monkeypatch):
-  import moozi.io.checkpoints as module
+  from moozi.io.checkpoints import format as module
 
   monkeypatch.setattr(module, "FORMAT", 2)
   assert "format 1; this version reads format 2" in refusal(saved)

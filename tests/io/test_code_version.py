@@ -2,7 +2,7 @@
 
 import subprocess
 
-from moozi.io.code_version import code_commit
+from moozi.io.checkpoints import code_commit
 
 
 def test_the_commit_and_whether_files_differ_from_it(tmp_path):

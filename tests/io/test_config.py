@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from moozi.core.config import Config
 from moozi.core.errors import UserError
 from moozi.io.config import config_from_dict, config_to_dict, load_config, save_config
-from moozi.io.yaml_files import dump_yaml, parse_yaml
+from moozi.io.plain_data import dump_yaml, parse_yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 ALL_CONFIGS = sorted((ROOT / "config").rglob("*.yaml"))

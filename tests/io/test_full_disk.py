@@ -10,14 +10,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from moozi.io import append_file, checkpoints, run_directory
-from moozi.io.append_file import AppendFile
+from moozi.io import run_directory, sinks
+from moozi.io.checkpoints import format as checkpoint_format
 from moozi.io.checkpoints import list_checkpoints, load_checkpoint
 from moozi.io.config import load_config
 from moozi.io.logs import setup_logging
 from moozi.io.metrics import MetricsSink, read_metrics
 from moozi.io.progress import make_progress
 from moozi.io.run_directory import RunDirectory
+from moozi.io.sinks import AppendFile
 from moozi.run.events import Finished, StateReady
 from moozi.run.state import RunState
 from moozi.training.recorder import Recorder
@@ -50,8 +51,8 @@ class InjectedDisk:
 
       return call
 
-    monkeypatch.setattr(append_file, "os", SimpleNamespace(**(vars(os) | {"write": write})))
-    monkeypatch.setattr(checkpoints, "write_synced", failing(checkpoints.write_synced))
+    monkeypatch.setattr(sinks, "os", SimpleNamespace(**(vars(os) | {"write": write})))
+    monkeypatch.setattr(checkpoint_format, "write_synced", failing(checkpoint_format.write_synced))
     monkeypatch.setattr(run_directory, "write_text", failing(run_directory.write_text))
     monkeypatch.setattr(evaluation_gifs, "write_gif", failing(evaluation_gifs.write_gif))
 
@@ -186,7 +187,7 @@ def test_a_run_goes_on_and_its_old_checkpoint_stays_whole(disk, caplog):
   names = [note.partition(" cannot")[0] for note in told]
   assert len(names) == len(set(names))
   assert {"a GIF", "a checkpoint"} <= set(names) <= {"a GIF", "a checkpoint", "metrics"}
-  assert all("No space left on device; the run goes on" in note for note in told)
+  assert all("No space left on device; the run continues" in note for note in told)
   assert caplog.text.count("a checkpoint cannot be written") == 1
   disk.free()
   assert state_at(40) == [40]

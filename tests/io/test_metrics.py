@@ -11,7 +11,7 @@ import pytest
 from moozi.core.errors import UserError
 from moozi.core.histogram import histogram_of
 from moozi.io.metrics import MetricsSink, read_metrics
-from moozi.io.plain_json import to_plain_json
+from moozi.io.plain_data import to_plain_json
 
 
 def strict(line: str) -> dict:
@@ -131,7 +131,7 @@ def test_a_continued_run_appends_and_a_cut_line_is_taken_away(tmp_path):
 
 def test_reading_what_is_not_metrics(tmp_path):
   path = tmp_path / "metrics.jsonl"
-  with pytest.raises(UserError, match=r"metrics\.jsonl: is not there; `moozi train` writes it"):
+  with pytest.raises(UserError, match=r"metrics\.jsonl: no such file; `moozi train` writes it"):
     read_metrics(path)
   for text in ("{}\nx\n{}\n", "[1]\n", "\x80\n"):
     path.write_text(text, "latin-1")

@@ -9,10 +9,15 @@ import pytest
 
 from moozi.core.config import CheckpointConfig
 from moozi.core.errors import UserError
-from moozi.io import atomic_write, resume_store
-from moozi.io.checkpoint_store import CheckpointStore, drop_later
-from moozi.io.checkpoints import find_checkpoint, list_checkpoints
-from moozi.io.resume_store import ResumeStore
+from moozi.io import atomic_write
+from moozi.io.checkpoints import (
+  CheckpointStore,
+  ResumeStore,
+  drop_later,
+  find_checkpoint,
+  list_checkpoints,
+  resume_store,
+)
 
 META = {"env_steps": 10, "learner_steps": 1}
 
@@ -145,7 +150,7 @@ def test_a_manifest_cannot_name_a_file_elsewhere(tmp_path):
   """A stranger's manifest is whole by its own checksum: its names are not to be trusted either."""
   import hashlib
 
-  from moozi.io import checkpoints
+  from moozi.io.checkpoints import format as checkpoints
 
   save(ResumeStore(tmp_path / "resume"), "one", [1], {0: 7})
   path = tmp_path / "resume" / "one" / "manifest.json"
@@ -155,7 +160,7 @@ def test_a_manifest_cannot_name_a_file_elsewhere(tmp_path):
   manifest["sha256"] = hashlib.sha256(checkpoints._encode(manifest)).hexdigest()
   path.write_bytes(checkpoints._encode(manifest))
   (tmp_path / "secret").write_bytes(b"x")
-  with pytest.raises(UserError, match="nowhere else"):
+  with pytest.raises(UserError, match="not a file name"):
     ResumeStore(tmp_path / "resume").load("one")
 
 

@@ -119,7 +119,7 @@ def test_what_is_no_run_directory(tmp_path):
 
 def test_summary(tmp_path):
   run = RunDirectory.create(config_for(tmp_path, "first"))
-  with pytest.raises(UserError, match="not come to its end"):
+  with pytest.raises(UserError, match="the run has not ended"):
     run.read_summary()
   summary = dict.fromkeys(SUMMARY_KEYS, 1.5)
   with pytest.raises(ValueError, match="sample_reuse"):

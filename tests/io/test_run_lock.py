@@ -79,7 +79,7 @@ def test_a_link_in_its_place_is_not_followed(run, tmp_path):
   other = tmp_path / "other"
   other.write_text("kept")
   (run.path / LOCK).symlink_to(other)
-  with pytest.raises(RunError, match="cannot be made"):
+  with pytest.raises(RunError, match="cannot be created"):
     RunLock(run.path)
   assert other.read_text() == "kept"
 

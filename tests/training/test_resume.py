@@ -12,6 +12,7 @@ import pytest
 from moozi import cli
 from moozi.envs.registry import env_spec
 from moozi.io.checkpoints import (
+  ResumeStore,
   expected_of,
   list_checkpoints,
   load_checkpoint,
@@ -19,7 +20,6 @@ from moozi.io.checkpoints import (
   read_checkpoint_info,
 )
 from moozi.io.metrics import read_metrics
-from moozi.io.resume_store import ResumeStore
 from moozi.io.run_directory import RunDirectory
 from moozi.run.build import training_state_template
 from tests.tiny_run import TINY
@@ -95,7 +95,7 @@ def test_each_acted_step_is_in_the_curves_once(door, run, finished, tmp_path):
 KILLED = """
 import os, signal, sys
 from moozi import cli
-from moozi.io.checkpoint_store import CheckpointStore
+from moozi.io.checkpoints import CheckpointStore
 
 save = CheckpointStore.save
 

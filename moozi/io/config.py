@@ -70,8 +70,8 @@ def config_from_dict(data: Mapping[str, Any], where: str | None = None) -> Confi
   data = _with_new_names(data, prefix)
   try:
     # Strict mode refuses "16" for 16 and true for 1. From JSON it accepts a list for a tuple.
-    whole = _over_defaults(_without_empty_sections(data, Config), config_to_dict(Config()), Config)
-    return Config.model_validate_json(json.dumps(whole), strict=True)
+    filled = _fill(data, config_to_dict(Config()), Config)
+    return Config.model_validate_json(json.dumps(filled), strict=True)
   except pydantic.ValidationError as e:
     raise UserError(prefix + _describe(e)) from None
   except TypeError as e:
@@ -163,29 +163,22 @@ def _is_text_field(parts: Sequence[str]) -> bool:
   return str in _members(annotation)
 
 
-def _over_defaults(data: Any, defaults: Any, annotation: Any) -> Any:
+def _fill(data: Any, defaults: Any, annotation: Any) -> Any:
   """Fills missing keys of each section from the whole configuration's defaults.
 
-  The defaults of a section's class can differ: `planners.test` is noise-free, `PlannerConfig()` is not.
+  The defaults of a section's class can differ: `planners.test` is noise-free, `PlannerConfig()` is not. None
+  (`learner:` without keys in YAML) is an empty section.
   """
   fields = _fields(annotation)
   if fields is None or not isinstance(data, Mapping):
     return data
-  filled = {key: _over_defaults(value, defaults.get(key), fields.get(key)) for key, value in data.items()}
-  return {**defaults, **filled} if isinstance(defaults, Mapping) else filled
-
-
-def _without_empty_sections(data: Any, annotation: Any) -> Any:
-  """Replaces None (`learner:` without keys in YAML) by an empty section."""
-  fields = _fields(annotation)
-  if fields is None or not isinstance(data, Mapping):
-    return data
-  out = {}
+  defaults = defaults if isinstance(defaults, Mapping) else {}
+  out = dict(defaults)
   for key, value in data.items():
     inner = fields.get(key)
     if value is None and (_fields(inner) is not None or get_origin(inner) is dict):
       value = {}
-    out[key] = _without_empty_sections(value, inner)
+    out[key] = _fill(value, defaults.get(key), inner)
   return out
 
 

@@ -50,14 +50,14 @@ def to_plain_json(value: Any) -> Any:
   raise TypeError(f"{type(value).__name__} cannot be written as JSON")
 
 
-def first_difference(there: Any, here: Any, key: str) -> tuple[str, Any, Any] | None:
-  """Returns the first difference of two nested values as (dotted key, value there, value here), or None."""
-  if not (isinstance(there, Mapping) and isinstance(here, Mapping)):
-    return None if there == here else (key, there, here)
-  for name in dict.fromkeys([*here, *there]):
-    if name not in there or name not in here:
-      return f"{key}.{name}", there.get(name, "missing"), here.get(name, "missing")
-    found = first_difference(there[name], here[name], f"{key}.{name}")
+def first_difference(value: Any, expected: Any, key: str) -> tuple[str, Any, Any] | None:
+  """Returns the first difference of two nested values as (dotted key, its value, expected value), or None."""
+  if not (isinstance(value, Mapping) and isinstance(expected, Mapping)):
+    return None if value == expected else (key, value, expected)
+  for name in dict.fromkeys([*expected, *value]):
+    if name not in value or name not in expected:
+      return f"{key}.{name}", value.get(name, "missing"), expected.get(name, "missing")
+    found = first_difference(value[name], expected[name], f"{key}.{name}")
     if found is not None:
       return found
   return None

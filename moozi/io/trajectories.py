@@ -263,9 +263,9 @@ def open_trajectories(
     wanted, whose = (files[0].spec, "the first file's") if spec is None else (spec, "the run's")
     difference = first_difference(f.spec.to_dict(), wanted.to_dict(), "spec")
     if difference is not None:
-      where, there, here = difference
+      name, found, expected = difference
       raise UserError(
-        f"{f.path}: trajectories of another environment: {where} is {there} there, and {whose} is {here}"
+        f"{f.path}: trajectories of another environment: {name} is {found}, {whose} is {expected}"
       )
   return TrajectoryStore(path, files[0].spec, tuple(files))
 

@@ -454,9 +454,7 @@ def test_files_of_two_runs_are_refused(tmp_path):
 
 def test_other_env_is_refused(tmp_path):
   write(tmp_path, make_spec("uint8"))
-  with pytest.raises(
-    UserError, match=r"another environment: spec.frame_dtype is uint8 there, and the run's is bool"
-  ):
+  with pytest.raises(UserError, match=r"another environment: spec.frame_dtype is uint8, the run's is bool"):
     open_trajectories(tmp_path, make_spec("bool"))
 
 

@@ -185,9 +185,9 @@ def _check_expected(path: Path, meta: Mapping[str, Any], expected: Mapping[str, 
   for key, value in expected.items():
     difference = first_difference(meta.get(key), to_plain_json(value), key)
     if difference is not None:
-      where, there, here = difference
+      name, found, wanted = difference
       kind = {"network": "network", "spec": "environment"}.get(key, key)
-      raise UserError(f"{path}: a checkpoint of another {kind}: {where} is {there} there and {here} here")
+      raise UserError(f"{path}: a checkpoint of another {kind}: {name} is {found}, expected {wanted}")
 
 
 def _damaged(path: Path) -> UserError:

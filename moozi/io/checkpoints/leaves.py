@@ -57,22 +57,22 @@ def unflatten_tree(template: Any, arrays: Mapping[str, np.ndarray], leaves: Leav
   wanted = {jax.tree_util.keystr(path): leaf for path, leaf in paths}
   out = []
   for key, leaf in wanted.items():
-    here = _describe(leaf, key)
+    expected = _describe(leaf, key)
     if key not in leaves:
-      raise ValueError(f"{key} is here and not there")
-    there = {name: value for name, value in leaves[key].items() if name != "value"}
-    difference = first_difference(there, here, key)
+      raise ValueError(f"{key} is missing")
+    found = {name: value for name, value in leaves[key].items() if name != "value"}
+    difference = first_difference(found, expected, key)
     if difference is not None:
-      raise ValueError("{} is {} there and {} here".format(*difference))
+      raise ValueError("{} is {}, expected {}".format(*difference))
     value = _read_leaf(key, leaves[key], arrays)
-    if here["kind"] == "array":
+    if expected["kind"] == "array":
       # A scalar of NumPy has a shape of its own type.
       value = value[()] if isinstance(leaf, np.generic) else value
       value = value if isinstance(leaf, np.ndarray | np.generic) else jax.numpy.asarray(value)
     out.append(value)
   extra = [key for key in leaves if key not in wanted]
   if extra:
-    raise ValueError(f"{extra[0]} is there and not here")
+    raise ValueError(f"{extra[0]} is not expected")
   return jax.tree_util.tree_unflatten(structure, out)
 
 

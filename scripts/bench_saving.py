@@ -26,9 +26,7 @@ def measure(config: Any, new_steps: int, count: int) -> list[dict[str, float]]:
   from random_segments import RandomSegments
 
   from moozi.core.flat_state import prefixed
-  from moozi.io.checkpoint_store import CheckpointStore
-  from moozi.io.checkpoints import expected_of
-  from moozi.io.resume_store import ResumeStore
+  from moozi.io.checkpoints import CheckpointStore, ResumeStore, expected_of
   from moozi.replay import snapshot as replay_snapshot
   from moozi.run import build
 

@@ -26,6 +26,7 @@ from tests import typechecker
 TYPECHECKED = (
   "moozi.acting",
   "moozi.agent",
+  "moozi.analysis.inspection",
   "moozi.baselines.ppo.network",
   "moozi.baselines.ppo.update",
   "moozi.core.histogram",
@@ -34,6 +35,7 @@ TYPECHECKED = (
   "moozi.envs.observations",
   "moozi.envs.replayed",
   "moozi.envs.suites.atari.frames",
+  "moozi.evaluation",
   "moozi.learning",
   "moozi.nn",
   "moozi.ops",

@@ -15,7 +15,7 @@ import numpy as np
 from experiments.lib.results import Result, check_alike, check_same_conditions, read_results
 from experiments.lib.statistics import estimate
 from moozi.core.errors import UserError
-from moozi.io.yaml_files import read_yaml
+from moozi.io.plain_data import read_yaml
 
 HERE = Path(__file__).resolve().parent
 EXPERIMENT = HERE.parent / "experiments" / "minatar_vs_ppo"

@@ -9,8 +9,7 @@ from moozi.core.config import Config
 from moozi.core.errors import UserError
 from moozi.io.checkpoints import CheckpointInfo, find_checkpoint, list_checkpoints
 from moozi.io.config import config_to_dict, load_config
-from moozi.io.resume_config import flatten_settings
-from moozi.io.run_directory import RunDirectory
+from moozi.io.run_directory import RunDirectory, flatten_settings
 
 GROWABLE = ("max_env_steps", "max_wall_s")
 """Settings that may change after a run has started: the run is extended."""

@@ -28,12 +28,12 @@ from experiments.lib.jobs import GROWABLE, Evaluation, Job, differences, newest_
 from moozi.core.config import Config
 from moozi.core.errors import UserError
 from moozi.envs.suites import minatar
-from moozi.io.code_version import code_commit
+from moozi.io.atomic_write import write_bytes
+from moozi.io.checkpoints import code_commit
 from moozi.io.config import save_config
 from moozi.io.metrics import read_metrics
-from moozi.io.plain_json import to_plain_json
+from moozi.io.plain_data import to_plain_json
 from moozi.io.run_directory import RunDirectory, read_run_config
-from moozi.io.whole_files import write_whole
 
 CONDITIONS = ("noise_free", "max_random_starts", "max_episode_steps", "seed")
 """Settings of `evaluation` that returns depend on."""
@@ -47,7 +47,7 @@ def write_json(path: Path, value: Any, indent: int | None = 1) -> None:
   """Writes a JSON file atomically, with its folder."""
   path.parent.mkdir(parents=True, exist_ok=True)
   text = json.dumps(to_plain_json(value), indent=indent, allow_nan=False)
-  write_whole(path, (text + "\n").encode())
+  write_bytes(path, (text + "\n").encode())
 
 
 def write_result(path: Path, run: RunDirectory, job: Job, evaluations: Sequence[dict[str, Any]]) -> None:

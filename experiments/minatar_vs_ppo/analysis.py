@@ -27,7 +27,8 @@ from experiments.lib.results import (
 )
 from experiments.lib.statistics import estimate
 from moozi.core.errors import UserError
-from moozi.io.yaml_files import read_yaml, write_text
+from moozi.io.atomic_write import write_text
+from moozi.io.plain_data import read_yaml
 
 HERE = Path(__file__).resolve().parent
 README = HERE / "README.md"

@@ -12,7 +12,8 @@ from pathlib import Path
 from experiments.lib.results import Result, check_alike, check_same_conditions, read_results
 from experiments.lib.statistics import estimate
 from moozi.core.errors import UserError
-from moozi.io.yaml_files import read_yaml, write_text
+from moozi.io.atomic_write import write_text
+from moozi.io.plain_data import read_yaml
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"

@@ -93,7 +93,7 @@ def evaluate(
 ) -> int:
   """Play evaluation episodes with a run's checkpoint."""
   from moozi.envs.registry import env_spec
-  from moozi.io.plain_json import to_plain_json
+  from moozi.io.plain_data import to_plain_json
 
   if with_returns and not as_json:
     raise UserError("--returns: is for --json")

@@ -243,7 +243,7 @@ def _agent_rival(agent: Agent, simulations: int | None) -> _Rival:
 
   def think(timestep: Any, forced: int | None) -> int:
     given = np.array([-1 if forced is None else forced + 1], np.int32)
-    return int(player.think(timestep, given).action) - 1
+    return int(player.decide(timestep, given).action) - 1
 
   return think
 

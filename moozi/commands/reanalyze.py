@@ -46,7 +46,7 @@ def reanalyze(
 ) -> int:
   """Search stored trajectories again with a checkpoint's network."""
   from moozi.envs.registry import env_spec
-  from moozi.io.plain_json import to_plain_json
+  from moozi.io.plain_data import to_plain_json
   from moozi.io.trajectories import open_trajectories
 
   directory, settings = open_run(run, allow_code)

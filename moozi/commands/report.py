@@ -35,7 +35,7 @@ def report(
 ) -> int:
   """Write one page about a run: its curves, its settings, and an episode to step through."""
   from moozi.io.metrics import read_metrics
-  from moozi.io.yaml_files import dump_yaml
+  from moozi.io.plain_data import dump_yaml
   from moozi.vis.report import write_report
 
   index = number_of("--episode", episode)

@@ -24,9 +24,9 @@ def timeline(
 
   from moozi.commands.episode import place_in_run
   from moozi.core.actor_report import ends, idle_share, part_of, shares
+  from moozi.io.atomic_write import write_bytes
   from moozi.io.run_directory import RunDirectory
   from moozi.io.timeline import read_timeline, trace_of
-  from moozi.io.whole_files import write_whole
   from moozi.vis.timeline import timeline_png
 
   skipped = _seconds_of("--start", start)
@@ -54,7 +54,7 @@ def timeline(
   try:
     folder.mkdir(parents=True, exist_ok=True)
     for file, data in files.items():
-      write_whole(folder / file, data)
+      write_bytes(folder / file, data)
   except OSError as e:
     raise UserError(f"{folder}: cannot be written to: {e.strerror or e}") from None
   print(title)

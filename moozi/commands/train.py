@@ -74,7 +74,7 @@ def _begin(config: Path, overrides: list[str]) -> int:
 def _resume(path: Path, overrides: list[str], allow_code: bool) -> int:
   from moozi.envs.registry import env_spec
   from moozi.evaluation.opponents import check_opponent
-  from moozi.io.resume_config import load_resumed_config
+  from moozi.io.run_directory import load_resumed_config
   from moozi.training.resume import load_resumed
 
   unset = [text for text in overrides if "=" not in text]

@@ -20,7 +20,7 @@ def list_trajectories(
   ] = False,
 ) -> int:
   """List the games that a run stored, with their returns and lengths."""
-  from moozi.io.plain_json import to_plain_json
+  from moozi.io.plain_data import to_plain_json
   from moozi.io.trajectories import open_trajectories
 
   # The environment is named in the files, and nothing is made of its name: a user's own needs no leave here.

@@ -8,7 +8,7 @@ from typing import Any
 
 from moozi.core.actor_report import Span, Stretch, Timeline, ends, idle_share, in_order, joined
 from moozi.core.errors import UserError
-from moozi.io.append_file import AppendFile
+from moozi.io.sinks import AppendFile
 
 SPANS = "spans.jsonl"
 _MOST_ACTORS = 1000

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from moozi.core.flat_state import State, prefixed
-from moozi.io.checkpoint_store import CheckpointStore
-from moozi.io.sink_guard import SinkGuard
+from moozi.io.checkpoints import CheckpointStore
+from moozi.io.sinks import SinkGuard
 from moozi.run.events import StateReady
 
 _log = logging.getLogger("moozi.driver")

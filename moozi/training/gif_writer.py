@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from moozi.core.spec import EnvSpec
 from moozi.io.metrics import MetricsSink
-from moozi.io.sink_guard import SinkGuard
+from moozi.io.sinks import SinkGuard
 from moozi.vis.evaluation_gifs import tiles_path, write_episode_gif, write_tiles_gif
 
 

@@ -12,11 +12,10 @@ import numpy as np
 from moozi.core.config import Config
 from moozi.core.flat_state import State, part, prefixed
 from moozi.core.spec import EnvSpec
-from moozi.io.checkpoint_store import CheckpointStore
-from moozi.io.checkpoints import describe_run
+from moozi.io.checkpoints import CheckpointStore, describe_run
 from moozi.io.metrics import MetricsSink
 from moozi.io.run_directory import RunDirectory
-from moozi.io.sink_guard import SinkGuard
+from moozi.io.sinks import SinkGuard
 from moozi.io.timeline import TimelineFile
 from moozi.io.trajectories import TrajectoryWriter
 from moozi.run.events import (

@@ -10,9 +10,9 @@ from moozi.core.config import Config
 from moozi.core.errors import UserError
 from moozi.core.flat_state import State, part
 from moozi.core.spec import EnvSpec
-from moozi.io.checkpoint_store import steps_of
 from moozi.io.checkpoints import (
   CheckpointInfo,
+  ResumeStore,
   expected_of,
   find_checkpoint,
   load_checkpoint,
@@ -20,8 +20,8 @@ from moozi.io.checkpoints import (
   read_best,
   read_checkpoint_info,
   scan_checkpoints,
+  steps_of,
 )
-from moozi.io.resume_store import ResumeStore
 from moozi.io.run_directory import RunDirectory
 from moozi.replay.snapshot import ReplaySnapshot
 from moozi.run.evaluation_schedule import NO_BEST

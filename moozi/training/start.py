@@ -12,11 +12,10 @@ from typing import Any
 from moozi.core.config import Config
 from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
-from moozi.io.checkpoint_store import drop_later
+from moozi.io.checkpoints import drop_later
 from moozi.io.logs import setup_logging
 from moozi.io.progress import make_progress
-from moozi.io.resume_config import save_resumed_config
-from moozi.io.run_directory import RunDirectory
+from moozi.io.run_directory import RunDirectory, save_resumed_config
 from moozi.run.session import RunInputs
 from moozi.training.algorithms import algorithm_of
 from moozi.training.offline import load_stored

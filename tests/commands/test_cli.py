@@ -401,7 +401,7 @@ def test_evaluate_refuses_a_checkpoint_of_another_network_or_environment(refused
   run = make_run(tmp_path, network=other)
   assert "another network: network.latent_size is 99 there" in refused("evaluate", run.path)
   (run.path / "config.yaml").write_text("env: {name: 'tiny:corridor'}\nnetwork: {latent_size: 99}\n")
-  assert "another environment: spec.name is tiny:catch there and tiny:corridor here" in refused(
+  assert "another environment: spec.name is tiny:catch, expected tiny:corridor" in refused(
     "evaluate", run.path
   )
   assert evaluation == {}

@@ -130,7 +130,7 @@ def test_a_run_without_metrics_is_told_what_writes_them(refused, tmp_path, train
   shutil.copytree(trained.checkpoints_path, run.checkpoints_path, dirs_exist_ok=True)
   shutil.copy(trained.config_path, run.config_path)
   said = refused("report", run.path)
-  assert "metrics.jsonl: is not there; `moozi train` writes it as it goes" in said
+  assert "metrics.jsonl: no such file; `moozi train` writes it" in said
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -9,8 +9,7 @@ import numpy as np
 from experiments.lib.time_budget import TimeBudget
 from moozi.io.checkpoints import find_checkpoint, save_checkpoint
 from moozi.io.config import load_config
-from moozi.io.resume_config import load_resumed_config, save_resumed_config
-from moozi.io.run_directory import SUMMARY_KEYS, RunDirectory
+from moozi.io.run_directory import SUMMARY_KEYS, RunDirectory, load_resumed_config, save_resumed_config
 
 
 class FakeBudget(TimeBudget):

@@ -14,9 +14,8 @@ from experiments.fault_soak import analysis, soak
 from experiments.lib.time_budget import ROOT
 from moozi.core.errors import UserError
 from moozi.envs.registry import make
-from moozi.io.checkpoints import load_checkpoint, save_checkpoint
+from moozi.io.checkpoints import ResumeStore, load_checkpoint, save_checkpoint
 from moozi.io.config import load_config
-from moozi.io.resume_store import ResumeStore
 
 STATE = {"x": np.arange(100)}
 

@@ -7,7 +7,7 @@ import pytest
 
 from experiments.lib.results import read_results
 from experiments.minatar_vs_ppo import analysis, random_play, sweep
-from moozi.io.yaml_files import read_yaml
+from moozi.io.plain_data import read_yaml
 from tests.experiments.sample_results import ROOT, evaluation, make_result
 
 HUNDRED = [0.0, 10.0] * 50

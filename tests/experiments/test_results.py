@@ -14,7 +14,7 @@ from experiments.lib.results import (
   thin,
 )
 from moozi.core.errors import UserError
-from moozi.io.code_version import code_commit
+from moozi.io.checkpoints import code_commit
 from moozi.io.config import load_config
 from tests.experiments.sample_results import ROOT, evaluation, make_result
 

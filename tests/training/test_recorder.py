@@ -13,10 +13,8 @@ from moozi.core.actor_report import ActorReport, Span, Stretch
 from moozi.core.config import Config
 from moozi.core.histogram import histogram_of
 from moozi.core.spec import EnvSpec
-from moozi.evaluation.episodes import EpisodeFrames
-from moozi.evaluation.evaluator import EpisodeRecord, EvaluationResult
-from moozi.io.checkpoints import list_checkpoints
-from moozi.io.code_version import code_commit
+from moozi.evaluation.episodes import EpisodeFrames, EpisodeRecord, EvaluationResult
+from moozi.io.checkpoints import code_commit, list_checkpoints
 from moozi.io.config import config_to_dict, load_config
 from moozi.io.metrics import read_metrics
 from moozi.io.run_directory import SUMMARY_KEYS, RunDirectory

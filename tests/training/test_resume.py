@@ -11,8 +11,9 @@ import pytest
 
 from moozi import cli
 from moozi.envs.registry import env_spec
-from moozi.io.checkpoint_store import CheckpointStore
 from moozi.io.checkpoints import (
+  CheckpointStore,
+  ResumeStore,
   expected_of,
   list_checkpoints,
   load_checkpoint,
@@ -20,7 +21,6 @@ from moozi.io.checkpoints import (
   read_checkpoint_info,
 )
 from moozi.io.metrics import read_metrics
-from moozi.io.resume_store import ResumeStore
 from moozi.io.run_directory import RunDirectory
 from moozi.run.build import training_state_template
 from moozi.training.resume import load_resumed
@@ -144,7 +144,7 @@ def assert_same_run(first, second):
 KILLED = """
 import os, signal, sys
 from moozi import cli
-from moozi.io.checkpoint_store import CheckpointStore
+from moozi.io.checkpoints import CheckpointStore
 
 save = CheckpointStore.save
 

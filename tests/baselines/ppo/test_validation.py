@@ -84,7 +84,7 @@ def test_start_from(trained, config_file, runs, door, refused):
   assert summary["learner_steps"] == 40 * 16 + 16
   assert summary["test_return_mean"] >= 0.95
   said = refused("train", config_file, "run.name=third", *TINY_MUZERO, "runtime=local", start)
-  assert "a checkpoint of another algorithm: algorithm is ppo there and muzero here" in said
+  assert "a checkpoint of another algorithm: algorithm is ppo, expected muzero" in said
   said = refused("train", config_file, "run.name=third", *SETTINGS, start, "ppo.network.hidden_sizes=[32]")
   assert "a checkpoint of another network: network.hidden_sizes" in said
   said = refused("train", config_file, "run.name=third", *SETTINGS, start, "ppo.scale_frames=false")
@@ -108,7 +108,7 @@ def test_start_from_muzero_is_refused(config_file, runs, refused, is_named):
     del meta["algorithm"]
   path = save_checkpoint(runs / "muzero", f"named_{is_named}", {"x": np.zeros(2)}, meta)
   said = refused("train", config_file, "run.name=fourth", *SETTINGS, f"checkpoint.start_from={path}")
-  assert "a checkpoint of another algorithm: algorithm is muzero there and ppo here" in said
+  assert "a checkpoint of another algorithm: algorithm is muzero, expected ppo" in said
   assert read_checkpoint_info(path, expected_of(config, env_spec("tiny:catch"))).env_steps == 9
 
 

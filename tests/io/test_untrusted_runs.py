@@ -1,6 +1,6 @@
-"""A stranger's run directory: nothing in it runs when it is read, and nothing outside it is written to.
+"""Untrusted run directories: reading executes nothing, and nothing outside is written to.
 
-`test_checkpoints.py` feeds what is malformed to the readers one by one; here are whole directories.
+`test_checkpoints.py` passes malformed files to the readers one by one.
 """
 
 import os
@@ -16,11 +16,12 @@ from moozi.core.actor_report import Stretch
 from moozi.core.config import Config, EnvConfig, RunConfig
 from moozi.core.errors import RunError, UserError
 from moozi.envs.registry import env_spec
-from moozi.io.checkpoint_store import CheckpointStore
 from moozi.io.checkpoints import (
   ARRAYS,
   BEST,
   MANIFEST,
+  CheckpointStore,
+  ResumeStore,
   expected_of,
   find_checkpoint,
   list_checkpoints,
@@ -30,7 +31,6 @@ from moozi.io.checkpoints import (
 )
 from moozi.io.config import load_config
 from moozi.io.metrics import read_metrics
-from moozi.io.resume_store import ResumeStore
 from moozi.io.run_directory import RunDirectory
 from moozi.io.timeline import SPANS, TimelineFile, read_timeline
 from moozi.io.trajectories import TrajectoryWriter, open_trajectories
@@ -40,7 +40,7 @@ from tests.replay.replay_lanes import make_spec, random_lanes, segment_of
 
 @pytest.fixture
 def run(tmp_path) -> RunDirectory:
-  """A run with a checkpoint and one file of every kind."""
+  """A run with one file of every kind."""
   config = Config(run=RunConfig(dir=str(tmp_path / "runs"), name="first"), env=EnvConfig(name="tiny:catch"))
   run = RunDirectory.create(config)
   meta = {"env_steps": 10, "learner_steps": 3} | expected_of(config, env_spec("tiny:catch"))
@@ -51,7 +51,6 @@ def run(tmp_path) -> RunDirectory:
   timeline.add({"parameter_server": Stretch(since_s=0.0, until_s=1.0, spans=())})
   timeline.close()
   run.log_path("driver").write_text("")
-  # A resume state beside it, of one block; trajectories; and the best checkpoint by name.
   ResumeStore(run.resume_path).save("step_10", {"y": 1}, meta, np.array([1]), {0: {"frame": np.zeros(3)}})
   spec = make_spec()
   writer = TrajectoryWriter(run.trajectories_path, spec)
@@ -72,7 +71,7 @@ class Bomb:
 
 
 def bombs(marker: Path) -> list[bytes]:
-  """Pickles by every protocol, what NumPy and zip archives carry them in, and YAML that calls."""
+  """Pickles of every protocol, alone and in NumPy and zip files, and YAML tags that call functions."""
   objects = np.empty(1, object)
   objects[0] = Bomb(marker)
   header = b"{'descr': '|O', 'fortran_order': False, 'shape': (1,), }"
@@ -116,17 +115,17 @@ def place(run: RunDirectory, file: str) -> Path:
   return path
 
 
-def test_every_reader_reads_the_sound_run(run):
+def test_sound_run_is_readable(run):
   for readers in READERS.values():
     for read in readers:
       read(run)
 
 
 @pytest.mark.parametrize("file", READERS)
-def test_a_pickle_in_any_place_is_refused_and_does_not_run(run, tmp_path, file):
+def test_pickles_are_refused_and_do_not_run(run, tmp_path, file):
   marker = tmp_path / "marker"
   for bomb in bombs(marker):
-    # With a line's end after it, or a log of lines would take it for a line that was cut off.
+    # Ends in a newline, or metrics.jsonl would skip it as a line that was cut off.
     place(run, file).write_bytes(bomb + b"\n")
     for read in READERS[file]:
       with pytest.raises(UserError) as caught:
@@ -136,7 +135,7 @@ def test_a_pickle_in_any_place_is_refused_and_does_not_run(run, tmp_path, file):
 
 
 @pytest.mark.parametrize("file", READERS)
-def test_a_pipe_or_a_device_in_any_place_keeps_nobody_waiting(run, file):
+def test_pipes_and_devices_do_not_block(run, file):
   path = place(run, file)
   path.unlink()
   os.mkfifo(path)
@@ -163,8 +162,8 @@ def test_a_pipe_or_a_device_in_any_place_keeps_nobody_waiting(run, file):
     {"7": {"file": "x", "sha256": "y", "generation": 1}},
   ],
 )
-def test_a_list_of_blocks_that_is_no_such_list_is_refused_in_one_line(run, blocks):
-  """A stranger's manifest is whole by its own checksum, whatever it says."""
+def test_malformed_block_list_is_refused(run, blocks):
+  """The manifest has a valid checksum."""
   meta = {"env_steps": 10, "learner_steps": 3, "blocks": blocks, "num_blocks": 1}
   save_checkpoint(run.resume_path, "step_10", {"y": 1}, meta)
   store = ResumeStore(run.resume_path)
@@ -174,7 +173,7 @@ def test_a_list_of_blocks_that_is_no_such_list_is_refused_in_one_line(run, block
   store.keep({"step_10"})
 
 
-def test_commands_say_it_in_one_line(run, tmp_path, capfd):
+def test_commands_report_in_one_line(run, tmp_path, capfd):
   marker = tmp_path / "marker"
   for file in ("config.yaml", f"checkpoints/step_10/{MANIFEST}", f"checkpoints/step_10/{ARRAYS}"):
     whole = (run.path / file).read_bytes()
@@ -190,8 +189,7 @@ def test_commands_say_it_in_one_line(run, tmp_path, capfd):
   assert not marker.exists()
 
 
-def test_a_log_that_ends_in_a_bomb_is_read_up_to_there(run, tmp_path):
-  """As one that was cut off: nothing of it runs."""
+def test_cut_last_line_of_metrics_is_skipped(run, tmp_path):
   with open(run.metrics_path, "ab") as file:
     file.write(b"cos\nmkdir\n"[:3])
   assert read_metrics(run.metrics_path) == [{"env_steps": 1}]
@@ -218,33 +216,33 @@ def test_a_log_that_ends_in_a_bomb_is_read_up_to_there(run, tmp_path):
     ".config.yaml.1.tmp",
   ],
 )
-def test_a_run_with_a_link_in_it_is_refused_for_writing(run, tmp_path, name):
+def test_links_are_refused_for_writing(run, tmp_path, name):
   path, outside = run.path / name, tmp_path / "outside"
   if path.exists():
     path.rename(outside)
   path.symlink_to(outside)
-  with pytest.raises(RunError, match="in a run directory nothing is written through links") as caught:
+  with pytest.raises(RunError, match="must not contain links") as caught:
     run.claim()
   assert str(path) in str(caught.value)
-  # One that leads to another place in the same run is no better.
+  # A link within the run is refused too.
   path.unlink()
   path.symlink_to("config.yaml")
   with pytest.raises(RunError, match=r"a link to 'config\.yaml'"):
     run.claim()
 
 
-def test_a_pipe_or_a_socket_is_refused_for_writing(run):
+def test_pipes_are_refused_for_writing(run):
   os.mkfifo(run.path / "logs" / "pipe")
   with pytest.raises(RunError, match="neither a file nor a folder"):
     run.claim()
 
 
-def test_a_run_that_is_itself_reached_through_a_link_is_the_users_own_affair(run, tmp_path):
+def test_link_to_a_run_is_accepted(run, tmp_path):
   (tmp_path / "latest").symlink_to(run.path)
   RunDirectory.open(tmp_path / "latest").claim().close()
 
 
-def test_training_writes_nothing_into_a_run_that_is_refused(door, run, tmp_path):
+def test_train_writes_nothing_into_a_refused_run(door, run, tmp_path):
   outside = tmp_path / "outside"
   outside.mkdir()
   (run.path / "logs" / "driver.log").unlink()
@@ -259,8 +257,8 @@ def test_training_writes_nothing_into_a_run_that_is_refused(door, run, tmp_path)
   assert sorted(p for p in run.path.rglob("*")) == before
 
 
-def test_removing_old_checkpoints_removes_nothing_outside(run, tmp_path):
-  """A checkpoint that is a link to a folder elsewhere is dropped from the few that are kept, not followed."""
+def test_pruning_does_not_follow_links(run, tmp_path):
+  """A checkpoint that is a link is not counted, and its target stays."""
   elsewhere = tmp_path / "elsewhere"
   (run.checkpoints_path / "step_10").rename(elsewhere)
   (run.checkpoints_path / "step_10").symlink_to(elsewhere)
@@ -272,7 +270,7 @@ def test_removing_old_checkpoints_removes_nothing_outside(run, tmp_path):
   assert sorted(p.name for p in elsewhere.iterdir()) == [ARRAYS, MANIFEST]
 
 
-def test_what_is_written_is_not_open_to_all(run):
+def test_files_are_not_world_writable(run):
   assert not stat.S_IMODE(run.config_path.stat().st_mode) & stat.S_IWOTH
   with run.claim():
     assert not stat.S_IMODE((run.path / "lock").stat().st_mode) & stat.S_IWOTH

@@ -187,7 +187,7 @@ class Soak:
     damaged = damage(self.run, DAMAGES[kind]) if kind in DAMAGES else None
     begins_at = self.log.stat().st_size
     self.process = self._start(["train", "--resume", str(self.run), "--allow-code"])
-    said = self._wait_for_words(begins_at, r"goes on from step_(\d+)")
+    said = self._wait_for_words(begins_at, r"resuming from step_(\d+)")
     fault["resumed_at"] = int(said[1])
     if damaged is not None:
       fault["is_passed_over"] = f"passed over {damaged}" in said.string

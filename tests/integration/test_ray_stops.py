@@ -65,7 +65,7 @@ def test_a_second_signal_ends_at_once_and_the_run_can_be_resumed(tmp_path):
   again = resume(run, f"max_env_steps={newest.env_steps + 200}", "evaluation.final_episodes=3")
   _, err = finish(again, 300)
   assert again.returncode == 0, err
-  assert f"goes on from {newest.name}" in err
+  assert f"resuming from {newest.name}" in err
 
 
 def test_a_learner_that_stands_still_is_waited_for_with_bounded_work_in_flight(tmp_path):

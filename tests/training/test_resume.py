@@ -59,7 +59,7 @@ def test_a_run_goes_on_in_its_own_directory(door, run):
   before = read_metrics(run / "metrics.jsonl")
   status, out, err = door("train", "--resume", run, "max_env_steps=320")
   assert status == 0, err
-  assert "goes on from step_000000160" in err
+  assert "resuming from step_000000160" in err
   after = read_metrics(run / "metrics.jsonl")
   kept = [tick for tick in before if tick["env_steps"] < 160]
   assert after[: len(kept)] == kept
@@ -121,7 +121,7 @@ def test_a_run_that_is_killed_and_resumed_comes_to_the_same_parameters_to_the_bi
   done = subprocess.run([sys.executable, "-c", KILLED, *map(str, arguments)], timeout=300, check=False)
   assert done.returncode == -signal.SIGKILL
   assert not (tmp_path / "killed" / "summary.json").exists()
-  assert "goes on from step_000000160" in door("train", "--resume", tmp_path / "killed")[2]
+  assert "resuming from step_000000160" in door("train", "--resume", tmp_path / "killed")[2]
   assert door("train", config, *options, "run.name=whole")[0] == 0
 
   def checkpoint(name):
@@ -171,8 +171,8 @@ def test_a_damaged_checkpoint_is_passed_over(door, run, half, file, harm):
   harm(run / half / newest.name / file)
   status, _, err = door("train", "--resume", run, "max_env_steps=192")
   assert status == 0, err
-  assert f"passed over {newest.name}" in err
-  assert "goes on from step_000000128" in err
+  assert f"skipped {newest.name}" in err
+  assert "resuming from step_000000128" in err
   # Milestones, the best one, and the last; the damaged one is gone.
   assert_all_can_be_used(run, [64, 96, 128, 192])
 
@@ -202,7 +202,7 @@ def test_checkpoints_of_steps_that_are_made_again_are_made_again(door, run):
   times = {p.name: p.stat().st_mtime_ns for p in (run / "checkpoints").glob("step_*")}
   status, _, err = door("train", "--resume", run, "max_env_steps=256")
   assert status == 0, err
-  assert "goes on from step_000000192" in err
+  assert "resuming from step_000000192" in err
   again = {p.name for p in (run / "checkpoints").glob("step_*") if p.stat().st_mtime_ns != times.get(p.name)}
   assert again == {"step_000000224", "step_000000256"}
   assert read_best(run / "checkpoints") in again
@@ -220,7 +220,7 @@ def test_a_run_with_all_its_steps_that_did_not_come_to_its_end_does(door, run, l
     path.write_text(json.dumps(before | changed))
   status, out, err = door("train", "--resume", run)
   assert status == 0, err
-  assert "goes on from step_000000160" in err
+  assert "resuming from step_000000160" in err
   assert "random play:" in out
   after = json.loads(path.read_text())
   same = ("env_steps", "learner_steps", "reason", "test_return_mean", "test_episodes", "test_at_env_steps")
@@ -241,7 +241,7 @@ def test_a_damaged_block_of_replay_is_passed_over(door, run):
   (run / "resume" / "blocks" / own[0]).write_bytes(b"cut")
   status, _, err = door("train", "--resume", run, "max_env_steps=192")
   assert status == 0, err
-  assert f"passed over {newest.name}" in err
+  assert f"skipped {newest.name}" in err
 
 
 @pytest.mark.parametrize(
@@ -318,7 +318,7 @@ def test_a_run_that_another_process_writes_is_not_read(door, run):
     status, _, err = door("train", "--resume", run, "max_env_steps=192")
   assert status == 2
   assert "is writing into this run" in err
-  assert "passed over" not in err, "a checkpoint that is being written is nobody's to judge"
+  assert "skipped" not in err, "a checkpoint that is being written is nobody's to judge"
 
 
 def test_a_run_without_a_state_is_told_what_it_can_do(door, run):

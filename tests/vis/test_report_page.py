@@ -51,12 +51,12 @@ def text(page, selector):
 
 def facts(page, selector):
   terms = page.evaluate(f"[...document.querySelectorAll('{selector} dt')].map(e => e.textContent)")
-  told = page.evaluate(f"[...document.querySelectorAll('{selector} dd')].map(e => e.textContent)")
-  return dict(zip(terms, told, strict=True))
+  shown = page.evaluate(f"[...document.querySelectorAll('{selector} dd')].map(e => e.textContent)")
+  return dict(zip(terms, shown, strict=True))
 
 
-def number(told):
-  return float(told.replace("−", "-").split()[0])
+def number(shown):
+  return float(shown.replace("−", "-").split()[0])
 
 
 def box_of(page, selector):
@@ -102,11 +102,11 @@ def test_the_slider_moves_the_frame_and_everything_beside_it(page, episode):
     after = page.evaluate(DESCRIBE_FRAME)
     assert after[1] != before[1]
     before = after
-    told = facts(page, "#now")
-    assert number(told["search’s value"]) == pytest.approx(episode.root_values[step], abs=2e-3)
-    assert number(told["return that followed"]) == pytest.approx(episode.returns[step], abs=2e-3)
-    assert told["action"] == ("dummy", "noop", "left", "right")[episode.actions[step]]
-    assert text(page, "#actions tr.played td").startswith(told["action"])
+    shown = facts(page, "#now")
+    assert number(shown["search’s value"]) == pytest.approx(episode.root_values[step], abs=2e-3)
+    assert number(shown["return that followed"]) == pytest.approx(episode.returns[step], abs=2e-3)
+    assert shown["action"] == ("dummy", "noop", "left", "right")[episode.actions[step]]
+    assert text(page, "#actions tr.played td").startswith(shown["action"])
     rows = page.evaluate(
       "[...document.querySelectorAll('#imagined tbody tr')].map(r => r.innerText.split('\\t'))"
     )
@@ -120,12 +120,12 @@ def test_a_click_on_a_node_tells_its_numbers(page, episode):
   tree = episode.trees[3]
   page.click('#tree [data-node="1"]')
   assert page.evaluate("document.querySelector('#tree [aria-selected=true]').dataset.node") == "1"
-  told = facts(page, "#node-facts")
-  assert told["visits"].startswith(f"{tree.visits[1]} ")
-  assert number(told["mean value"]) == pytest.approx(tree.value[1], abs=2e-3)
-  assert number(told["reward"]) == pytest.approx(tree.reward[1], abs=2e-3)
-  assert number(told["network’s probability"]) == pytest.approx(tree.prior[1], abs=2e-3)
-  assert number(told["worth of the move"]) == pytest.approx(tree.reward[1] + 0.99 * tree.value[1], abs=2e-3)
+  shown = facts(page, "#node-facts")
+  assert shown["visits"].startswith(f"{tree.visits[1]} ")
+  assert number(shown["mean value"]) == pytest.approx(tree.value[1], abs=2e-3)
+  assert number(shown["reward"]) == pytest.approx(tree.reward[1], abs=2e-3)
+  assert number(shown["network’s probability"]) == pytest.approx(tree.prior[1], abs=2e-3)
+  assert number(shown["worth of the move"]) == pytest.approx(tree.reward[1] + 0.99 * tree.value[1], abs=2e-3)
   assert "left out" in text(page, "#tree-note")
 
 
@@ -262,9 +262,9 @@ def test_a_game_of_two_says_whose_values_are_whose(browser, tmp_path):
   assert not browser.evaluate("document.getElementById('planes').checkVisibility()")
   assert "to" not in facts(browser, "#now")["reward on entering"]
   set_slider(browser, 3)
-  told = facts(browser, "#now")
-  assert told["reward on entering"].endswith(" to player 0, the agent")
-  assert told["values are for"] == "player 1, the other side"
+  shown = facts(browser, "#now")
+  assert shown["reward on entering"].endswith(" to player 0, the agent")
+  assert shown["values are for"] == "player 1, the other side"
   assert text(browser, "#curve-groups") == "The run left no figures."
   # Past the last frame of an episode that was left, nothing is known.
   set_slider(browser, episode.num_frames - 1)

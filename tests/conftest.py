@@ -19,7 +19,7 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
 import jaxtyping
 
 # Shapes and dtypes in annotations are checked in tests, at the entry of every function of these packages.
-TYPECHECKED = ()
+TYPECHECKED = ("moozi.vis.boards", "moozi.vis.frames", "moozi.vis.latent_space")
 if TYPECHECKED:
   jaxtyping.install_import_hook(TYPECHECKED, "beartype.beartype")
 

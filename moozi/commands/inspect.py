@@ -5,22 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from moozi.commands.common import (
-  AllowCode,
-  Checkpoint,
-  Episode,
-  Run,
-  Simulations,
-  agent_of,
-  check_searches,
-  count_of,
-  integer_of,
-  open_run,
-  place_in_run,
-  play_episode,
-  stdout_to_stderr,
-  writing,
-)
+from moozi.commands import common
 from moozi.core.errors import UserError
 
 if TYPE_CHECKING:
@@ -29,29 +14,30 @@ if TYPE_CHECKING:
 
 
 def inspect(
-  run: Run,
-  checkpoint: Checkpoint = None,
-  episode: Episode = "0",
+  run: common.Run,
+  checkpoint: common.Checkpoint = None,
+  episode: common.Episode = "0",
   step: Annotated[str, typer.Option(metavar="T", help="Step of the episode, from 0.")] = "0",
-  simulations: Simulations = None,
+  simulations: common.Simulations = None,
   nodes: Annotated[str, typer.Option(metavar="N", help="Draw at most the N most visited nodes.")] = "60",
   out: Annotated[
     Path | None, typer.Option(metavar="DIR", help="Output folder. Default: RUN/inspect.")
   ] = None,
-  allow_code: AllowCode = False,
+  allow_code: common.AllowCode = False,
 ) -> int:
   """Draw the search tree of one step, and print what the search found for each action."""
   from moozi.vis.render_spec import action_names
   from moozi.vis.search_tree import write_tree
 
-  index, at = integer_of("--episode", episode), integer_of("--step", step)
-  num_simulations, max_nodes = count_of("--simulations", simulations), integer_of("--nodes", nodes, 1)
-  directory, config = open_run(run, allow_code)
-  check_searches(run, config, "inspect")
-  folder = place_in_run(directory, "inspect") if out is None else out
-  with stdout_to_stderr():
-    agent = agent_of(directory, config, checkpoint)
-    played = play_episode(agent, index=index, max_steps=at + 1, num_simulations=num_simulations)
+  index, at = common.integer_of("--episode", episode), common.integer_of("--step", step)
+  num_simulations = common.count_of("--simulations", simulations)
+  max_nodes = common.integer_of("--nodes", nodes, 1)
+  directory, config = common.open_run(run, allow_code)
+  common.check_searches(run, config, "inspect")
+  folder = common.place_in_run(directory, "inspect") if out is None else out
+  with common.stdout_to_stderr():
+    agent = common.agent_of(directory, config, checkpoint)
+    played = common.play_episode(agent, index=index, max_steps=at + 1, num_simulations=num_simulations)
   spec, checkpoint_name = agent.spec, agent.checkpoint.name
   if at >= played.num_decisions:
     raise UserError(f"--step={at}: must be from 0 to {played.num_decisions - 1} in episode {index}")
@@ -61,7 +47,7 @@ def inspect(
   legend = ["N visits, P the network's probability, Q value of the action, V value after it, R reward"]
   if spec.num_players == 2:
     legend += ["Q and R are for the player who moves, V is for the player to move next"]
-  with writing("--out", folder):
+  with common.writing("--out", folder):
     paths = write_tree(
       folder,
       f"{checkpoint_name}_episode_{index}_step_{at}",

@@ -10,21 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 import typer
 
-from moozi.commands.common import (
-  Agent,
-  AllowCode,
-  Checkpoint,
-  Episode,
-  Run,
-  agent_of,
-  check_searches,
-  count_of,
-  integer_of,
-  open_run,
-  place_in_run,
-  stdout_to_stderr,
-  writing,
-)
+from moozi.commands import common
 from moozi.core.errors import UserError
 
 if TYPE_CHECKING:
@@ -38,9 +24,9 @@ _POINT_SIZE = 48
 
 
 def latent(
-  run: Run,
-  checkpoint: Checkpoint = None,
-  episode: Episode = "0",
+  run: common.Run,
+  checkpoint: common.Checkpoint = None,
+  episode: common.Episode = "0",
   steps: Annotated[
     str | None, typer.Option(metavar="N", help=f"Use the first N steps. Default: {_MAX_STEPS:,}.")
   ] = None,
@@ -50,22 +36,22 @@ def latent(
   out: Annotated[
     Path | None, typer.Option(metavar="DIR", help="Output folder. Default: RUN/latent/CHECKPOINT_episode_I.")
   ] = None,
-  allow_code: AllowCode = False,
+  allow_code: common.AllowCode = False,
 ) -> int:
   """Draw an episode's hidden states and the model's unrolls, and export them to TensorBoard's projector."""
   from moozi.vis.latent_space import reduced_states, write_latent_picture, write_projector
 
-  index, unroll_steps = integer_of("--episode", episode), count_of("--unroll", unroll)
-  num_steps = count_of("--steps", steps)
+  index, unroll_steps = common.integer_of("--episode", episode), common.count_of("--unroll", unroll)
+  num_steps = common.count_of("--steps", steps)
   for option, value in (("--unroll", unroll_steps), ("--steps", num_steps)):
     if value is not None and value > _MAX_STEPS:
       raise UserError(f"{option}={value}: must be at most {_MAX_STEPS}")
   if num_steps == 1:
     raise UserError("--steps=1: must be at least 2, since an unroll needs a next step")
-  directory, config = open_run(run, allow_code)
-  check_searches(run, config, "latent")
-  with stdout_to_stderr():
-    agent = agent_of(directory, config, checkpoint)
+  directory, config = common.open_run(run, allow_code)
+  common.check_searches(run, config, "latent")
+  with common.stdout_to_stderr():
+    agent = common.agent_of(directory, config, checkpoint)
     folder = out or _default_folder(agent, index, num_steps)
     # An episode may never end.
     paths = _paths(agent, index, num_steps or _MAX_STEPS, unroll_steps or 2 * config.targets.unroll_steps)
@@ -77,7 +63,7 @@ def latent(
     title += "; learner.consistency_coef=0 does not train unrolled states to match encoded ones"
   vectors, metadata, pictures = _points(agent, paths)
   vectors, share = reduced_states(vectors, _MAX_STATE_SIZE)
-  with writing("--out", folder):
+  with common.writing("--out", folder):
     write_latent_picture(
       folder / "latent.png",
       paths.encoded,
@@ -104,14 +90,14 @@ def latent(
   return 0
 
 
-def _default_folder(agent: Agent, episode: int, num_steps: int | None) -> Path:
+def _default_folder(agent: common.Agent, episode: int, num_steps: int | None) -> Path:
   """A folder in the run. Raises UserError: a part of it, or the projector's folder, is a link."""
   suffix = "" if num_steps is None else f"_first_{num_steps}"
   names = ("latent", f"{agent.checkpoint.name}_episode_{episode}{suffix}")
-  return place_in_run(agent.directory, *names, "projector").parent
+  return common.place_in_run(agent.directory, *names, "projector").parent
 
 
-def _paths(agent: Agent, episode: int, num_steps: int, unroll_steps: int) -> "LatentPaths":
+def _paths(agent: common.Agent, episode: int, num_steps: int, unroll_steps: int) -> "LatentPaths":
   from moozi.analysis.latent_paths import latent_paths
   from moozi.run.build import build_model
 
@@ -129,7 +115,9 @@ def _paths(agent: Agent, episode: int, num_steps: int, unroll_steps: int) -> "La
     )
 
 
-def _points(agent: Agent, paths: "LatentPaths") -> tuple[np.ndarray, dict[str, list[Any]], list[np.ndarray]]:
+def _points(
+  agent: common.Agent, paths: "LatentPaths"
+) -> tuple[np.ndarray, dict[str, list[Any]], list[np.ndarray]]:
   """Vectors, metadata and pictures of the encoded states, then of the unrolled ones."""
   from moozi.vis.frames import draw_frame
   from moozi.vis.render_spec import action_name

@@ -194,7 +194,7 @@ def _draw(live: Any, env: "Environment", step: Any, total: float, steps: int, ke
 
   from moozi.vis.terminal import frame_view
 
-  spec, seen = env.env_spec, step.observation
+  spec, shown = env.env_spec, step.observation
   lines = [spec.name, f"step {steps}   return {total:g}", ""]
   for action, name in enumerate(_names(spec)[:20]):
     pressed = " ".join("space" if key == " " else key for key, a in keys.items() if a == action)
@@ -202,7 +202,9 @@ def _draw(live: Any, env: "Environment", step: Any, total: float, steps: int, ke
   lines += ["", "the episode is over; enter: play again   q: quit" if step.last() else "q: quit"]
   width, height = live.console.width, live.console.height
   grid = Table.grid(padding=(0, 3))
-  picture = frame_view(seen.frame, spec, seen.to_play, env.render(), max(20, width - 40), max(4, height - 2))
+  picture = frame_view(
+    shown.frame, spec, shown.to_play, env.render(), max(20, width - 40), max(4, height - 2)
+  )
   grid.add_row(picture, Text("\n".join(lines)))
   live.update(grid, refresh=True)
 
@@ -297,23 +299,23 @@ def _outcome(spec: "EnvSpec", returns: list[float], seat: int, has_opponent: boo
   return f"{player_name(spec, winner)} won (return {returns[winner]:g})"
 
 
-def _print_frame(spec: "EnvSpec", seen: Any) -> None:
+def _print_frame(spec: "EnvSpec", shown: Any) -> None:
   from moozi.vis.terminal import frame_text, frame_view
 
   if not sys.stdout.isatty():
-    print(frame_text(seen.frame, spec, seen.to_play))
+    print(frame_text(shown.frame, spec, shown.to_play))
     return
   from rich.console import Console
 
   console = Console()
   height = min(24, max(8, console.height - 6))
-  console.print(frame_view(seen.frame, spec, seen.to_play, None, min(60, console.width), height))
+  console.print(frame_view(shown.frame, spec, shown.to_play, None, min(60, console.width), height))
 
 
-def _ask(spec: "EnvSpec", seen: Any, who: str) -> int | None:
+def _ask(spec: "EnvSpec", shown: Any, who: str) -> int | None:
   """Prompts for a legal action by number or name; None to quit."""
   names = _names(spec)
-  legal = np.flatnonzero(seen.legal_actions_mask).tolist()
+  legal = np.flatnonzero(shown.legal_actions_mask).tolist()
   listed = [str(a) if names[a] == str(a) else f"{a} {names[a]}" for a in legal[:_MAX_LISTED_ACTIONS]]
   if len(legal) > len(listed):
     listed.append(f"… ({len(legal)} in all)")

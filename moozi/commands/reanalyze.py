@@ -158,7 +158,7 @@ class _Totals:
     searched, metrics = reanalyzer.run(roots)
     count = len(roots.slot)
     if not all(math.isfinite(metrics[f"reanalyze/{name}"]) for name in _CHANGES):
-      raise UserError("the search returned non-finite values or policies; try another --checkpoint")
+      raise UserError("the search returned values or policies that are not finite; try another --checkpoint")
     if self._num_positions:
       self._timed_s += time.perf_counter() - start
       self._timed_positions += count

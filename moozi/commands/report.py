@@ -6,52 +6,38 @@ from typing import Annotated, Any
 
 import typer
 
-from moozi.commands.common import (
-  AllowCode,
-  Checkpoint,
-  Episode,
-  Run,
-  Simulations,
-  agent_of,
-  check_searches,
-  count_of,
-  integer_of,
-  open_run,
-  place_in_run,
-  play_episode,
-  stdout_to_stderr,
-  writing,
-)
+from moozi.commands import common
 from moozi.core.errors import UserError
 
 
 def report(
-  run: Run,
-  checkpoint: Checkpoint = None,
-  episode: Episode = "0",
+  run: common.Run,
+  checkpoint: common.Checkpoint = None,
+  episode: common.Episode = "0",
   max_steps: Annotated[str, typer.Option(metavar="N", help="Stop the episode after N steps.")] = "1000",
-  simulations: Simulations = None,
+  simulations: common.Simulations = None,
   out: Annotated[
     Path | None, typer.Option(metavar="FILE", help="Output file. Default: RUN/report.html.")
   ] = None,
-  allow_code: AllowCode = False,
+  allow_code: common.AllowCode = False,
 ) -> int:
   """Write an HTML page with a run's curves, its settings, and an episode to step through."""
   from moozi.io.metrics import read_metrics
   from moozi.io.yaml_files import dump_yaml
   from moozi.vis.report import write_report
 
-  index = integer_of("--episode", episode)
-  limit, num_simulations = count_of("--max-steps", max_steps), count_of("--simulations", simulations)
-  directory, config = open_run(run, allow_code)
-  check_searches(run, config, "report")
-  path = place_in_run(directory, "report.html") if out is None else out
+  index = common.integer_of("--episode", episode)
+  limit = common.count_of("--max-steps", max_steps)
+  num_simulations = common.count_of("--simulations", simulations)
+  directory, config = common.open_run(run, allow_code)
+  common.check_searches(run, config, "report")
+  path = common.place_in_run(directory, "report.html") if out is None else out
   if path.is_dir():
     raise UserError(f"--out={out}: is a folder; must be a file, such as {path / 'report.html'}")
-  with stdout_to_stderr():
-    agent = agent_of(directory, config, checkpoint)
+  with common.stdout_to_stderr():
+    agent = common.agent_of(directory, config, checkpoint)
     ticks = read_metrics(directory.metrics_path)
-    played = play_episode(agent, index=index, max_steps=limit, num_simulations=num_simulations)
+    played = common.play_episode(agent, index=index, max_steps=limit, num_simulations=num_simulations)
   about = {
     "name": directory.path.resolve().name,
     "checkpoint": agent.checkpoint.name,
@@ -59,7 +45,7 @@ def report(
     "learner_steps": agent.checkpoint.learner_steps,
     "figures": _last_evaluation(ticks),
   }
-  with writing("--out", path):
+  with common.writing("--out", path):
     text = dump_yaml(config.model_dump(mode="json"))
     write_report(path, played, agent.spec, run=about, ticks=ticks, config=text)
   print(path)

@@ -6,7 +6,7 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from moozi.core.spec import EnvSpec
-from moozi.vis.lettering import Color, font
+from moozi.vis.lettering import Color, Frame, Picture, font
 from moozi.vis.render_spec import Board, board_of, mark_of, owner_of, render_spec_of
 
 # Supersampling for smooth edges.
@@ -22,16 +22,15 @@ _CELL, _CELL_LINE = (58, 62, 74), (96, 102, 118)
 _TILE = (50, 54, 64)
 
 
-def draw_board(frame: np.ndarray, spec: EnvSpec, size: int, to_play: int = 0) -> np.ndarray:
+def draw_board(frame: Frame, spec: EnvSpec, size: int, to_play: int = 0) -> Picture:
   """Draws the board of a frame, in the same orientation for both players.
 
   Args:
-    frame: [H, W, C] of an environment whose render spec has a board.
+    frame: of an environment whose render spec has a board.
     spec: of the environment.
     size: approximate length of the longer side in pixels; a cell has at least 4.
     to_play: the player from whose view the frame is.
 
-  Returns: [h, w, 3] uint8.
   Raises: ValueError: the render spec has no board.
   """
   board = _board(spec)
@@ -41,18 +40,18 @@ def draw_board(frame: np.ndarray, spec: EnvSpec, size: int, to_play: int = 0) ->
   width = columns + (rows - 1) / 2 if is_hex else columns
   side = max(4, int(size // max(rows, width)))
   picture = _ground(board.ground, rows, columns, side).copy()
-  for row, column in np.argwhere(cells >= 0):
+  for row, column in np.argwhere(cells >= 0).tolist():
     piece = board.pieces[cells[row, column]]
     owner = owner_of(piece, board, to_play)
     color = _NOBODY if owner is None else board.colors[owner]
     left = column * side + (row * side // 2 if is_hex else 0)
     mark = mark_of(piece, owner)
     stamp = _number(mark, side) if board.ground == "tiles" else _stamp(mark, color, side)
-    _press(picture, stamp, row * side, left)
+    _blend(picture, stamp, row * side, left)
   return picture
 
 
-def board_text(frame: np.ndarray, spec: EnvSpec, to_play: int = 0) -> str:
+def board_text(frame: Frame, spec: EnvSpec, to_play: int = 0) -> str:
   """The board in letters, a line per row; `.` is an empty cell.
 
   Pieces without a mark are `x` (player 0) and `o` (player 1); marks of player 1 are in lower case.
@@ -86,7 +85,7 @@ def _letter(board: Board, index: int, to_play: int) -> str:
   return mark.lower() if owner == 1 and piece.mark != "XO" else mark
 
 
-def _press(picture: np.ndarray, stamp: np.ndarray, top: int, left: int) -> None:
+def _blend(picture: np.ndarray, stamp: np.ndarray, top: int, left: int) -> None:
   """Blends a stamp [s, s, 4] into the picture, in place."""
   side = len(stamp)
   below = picture[top : top + side, left : left + side]
@@ -95,8 +94,8 @@ def _press(picture: np.ndarray, stamp: np.ndarray, top: int, left: int) -> None:
 
 
 @functools.lru_cache(maxsize=64)
-def _ground(ground: str, rows: int, columns: int, side: int) -> np.ndarray:
-  """The empty board, [h, w, 3] uint8."""
+def _ground(ground: str, rows: int, columns: int, side: int) -> Picture:
+  """The empty board."""
   if ground == "hexes":
     return _hexes(rows, columns, side)
   base = {"points": _WOOD, "holes": _HOLES, "felt": _FELT, "tiles": _TILE}.get(ground, _CELL)
@@ -109,7 +108,7 @@ def _ground(ground: str, rows: int, columns: int, side: int) -> np.ndarray:
     hole = _stamp("", _EMPTY_HOLE, side)
     for row in range(rows):
       for column in range(columns):
-        _press(picture, hole, row * side, column * side)
+        _blend(picture, hole, row * side, column * side)
     return picture
   thick = max(1, side // 24)
   if ground == "points":
@@ -127,7 +126,7 @@ def _ground(ground: str, rows: int, columns: int, side: int) -> np.ndarray:
   return picture
 
 
-def _hexes(rows: int, columns: int, side: int) -> np.ndarray:
+def _hexes(rows: int, columns: int, side: int) -> Picture:
   """Hexagonal cells; each row is half a cell further right."""
   fine = side * _FINE
   width = columns * fine + (rows - 1) * fine // 2

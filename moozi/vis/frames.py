@@ -1,11 +1,12 @@
 """Frames as pictures: planes in fixed colors, images, boards, and vectors as text, bars or cells."""
 
 import numpy as np
+from jaxtyping import Float, UInt8
 from PIL import Image
 
 from moozi.core.spec import EnvSpec
 from moozi.vis.boards import draw_board
-from moozi.vis.lettering import FAINT, INK, PAPER, fit, text_width, write
+from moozi.vis.lettering import FAINT, INK, PAPER, Frame, Picture, fit, paper, text_width, write
 from moozi.vis.render_spec import render_spec_of
 
 BACKGROUND = (0, 0, 0)
@@ -31,19 +32,18 @@ _LEGEND_FONT, _LEGEND_LINE, _SWATCH = 12, 18, 10
 
 
 def draw_frame(
-  frame: np.ndarray, spec: EnvSpec, size: int, to_play: int = 0, picture: np.ndarray | None = None
-) -> np.ndarray:
+  frame: Frame, spec: EnvSpec, size: int, to_play: int = 0, picture: Picture | None = None
+) -> Picture:
   """Draws a frame as its environment's render spec says.
 
   Args:
-    frame: [H, W, C] of the spec's dtype.
+    frame: of the spec's shape and dtype.
     spec: of the environment.
     size: approximate length of the longer side in pixels: cells and pixels are scaled up by integers, larger
       pictures are scaled down to `size`.
     to_play: the player from whose view the frame is.
-    picture: [h, w, 3] uint8, the environment's own picture, drawn in place of the frame.
+    picture: the environment's own, drawn in place of the frame.
 
-  Returns: [h', w', 3] uint8.
   Raises: ValueError: the frame's shape or dtype is not the spec's.
   """
   if picture is not None:
@@ -60,7 +60,7 @@ def draw_frame(
   return render_frame(frame, spec, max(1, size // side))
 
 
-def render_frame(frame: np.ndarray, spec: EnvSpec, scale: int = 1) -> np.ndarray:
+def render_frame(frame: Frame, spec: EnvSpec, scale: int = 1) -> Picture:
   """Draws a frame of planes or an image.
 
   Planes (bool; float32 with other than 1 or 3 channels): a cell shows its first set plane. Images (uint8;
@@ -68,11 +68,10 @@ def render_frame(frame: np.ndarray, spec: EnvSpec, scale: int = 1) -> np.ndarray
   channels the last one, the newest of a stack.
 
   Args:
-    frame: [H, W, C] of the spec's dtype.
+    frame: of the spec's shape and dtype.
     spec: of the environment.
     scale: side of a cell in pixels.
 
-  Returns: [H * scale, W * scale, 3] uint8.
   Raises: ValueError: the frame's shape or dtype is not the spec's, or scale is below 1.
   """
   frame = _check(frame, spec)
@@ -91,18 +90,15 @@ def render_frame(frame: np.ndarray, spec: EnvSpec, scale: int = 1) -> np.ndarray
   return picture
 
 
-def plane_colors(num_planes: int) -> np.ndarray:
-  """[num_planes, 3] uint8: the palette, repeated in darker shades."""
+def plane_colors(num_planes: int) -> UInt8[np.ndarray, "{num_planes} 3"]:
+  """The palette, repeated in darker shades."""
   rounds, index = np.divmod(np.arange(num_planes), len(PALETTE))
   colors = np.asarray(PALETTE, np.float64)[index] * 0.6 ** rounds[:, None]
   return colors.astype(np.uint8)
 
 
-def legend_of(spec: EnvSpec, width: int) -> np.ndarray | None:
-  """The planes' names beside their colors, in lines of at most `width` pixels.
-
-  Returns: [h, width, 3] uint8; None if the planes have no names.
-  """
+def legend_of(spec: EnvSpec, width: int) -> Picture | None:
+  """The planes' names beside their colors, `width` pixels wide; None if the planes have no names."""
   render_spec = render_spec_of(spec)
   if render_spec.kind != "planes" or not render_spec.names:
     return None
@@ -113,7 +109,7 @@ def legend_of(spec: EnvSpec, width: int) -> np.ndarray | None:
       left, top = 0, top + _LEGEND_LINE
     places.append((left, top))
     left += needed + 10
-  legend = np.full((top + _LEGEND_LINE, width, 3), PAPER, np.uint8)
+  legend = paper(top + _LEGEND_LINE, width)
   names = render_spec.names
   for name, color, (left, top) in zip(names, plane_colors(len(names)), places, strict=True):
     legend[top + 4 : top + 4 + _SWATCH, left : left + _SWATCH] = color
@@ -121,12 +117,12 @@ def legend_of(spec: EnvSpec, width: int) -> np.ndarray | None:
   return legend
 
 
-def enlarge(picture: np.ndarray, scale: int) -> np.ndarray:
-  """Scales a picture [h, w, 3] up by an integer."""
+def enlarge(picture: Picture, scale: int) -> Picture:
+  """Scales a picture up by an integer."""
   return picture.repeat(scale, axis=0).repeat(scale, axis=1)
 
 
-def _resized(picture: np.ndarray, size: int) -> np.ndarray:
+def _resized(picture: Picture, size: int) -> Picture:
   """Scales a picture up by an integer, or down, so that its longer side is about `size`."""
   height, width = picture.shape[:2]
   longest = max(height, width)
@@ -136,8 +132,7 @@ def _resized(picture: np.ndarray, size: int) -> np.ndarray:
   return np.asarray(Image.fromarray(picture).resize(shape, Image.Resampling.BOX))
 
 
-def _check(frame: np.ndarray, spec: EnvSpec) -> np.ndarray:
-  frame = np.asarray(frame)
+def _check(frame: Frame, spec: EnvSpec) -> Frame:
   if frame.shape != spec.frame_shape or frame.dtype != np.dtype(spec.frame_dtype):
     raise ValueError(
       f"frame: {frame.dtype}{list(frame.shape)}; {spec.name} has {spec.frame_dtype}{list(spec.frame_shape)}"
@@ -158,7 +153,7 @@ def _stretch(frame: np.ndarray) -> np.ndarray:
 # --- vectors
 
 
-def draw_vector(frame: np.ndarray, spec: EnvSpec, size: int) -> np.ndarray:
+def draw_vector(frame: Frame, spec: EnvSpec, size: int) -> Picture:
   """Draws a vector: as facts if the render spec has them, as bars up to 16 entries, else as a grid of cells.
 
   Bars go right for positive and left for negative values; the length is v / (1 + |v|). The brightness of a
@@ -167,9 +162,7 @@ def draw_vector(frame: np.ndarray, spec: EnvSpec, size: int) -> np.ndarray:
   Args:
     frame: [1, 1, D], bool, uint8 or float32.
     spec: of the environment.
-    size: of the longer side in pixels.
-
-  Returns: [h, w, 3] uint8, h and w at most `size`.
+    size: maximum height and width in pixels.
   """
   vector = np.nan_to_num(np.asarray(frame)[0, 0].astype(np.float64))
   render_spec = render_spec_of(spec)
@@ -178,7 +171,7 @@ def draw_vector(frame: np.ndarray, spec: EnvSpec, size: int) -> np.ndarray:
   return _bars(vector, render_spec.names, size) if len(vector) <= _MAX_BARS else _cells(vector, size)
 
 
-def vector_text(frame: np.ndarray, spec: EnvSpec) -> str:
+def vector_text(frame: Frame, spec: EnvSpec) -> str:
   """A vector in one line: its facts, its entries by name, or the indices of entries that are not zero."""
   vector = np.nan_to_num(np.asarray(frame)[0, 0].astype(np.float64))
   render_spec = render_spec_of(spec)
@@ -190,8 +183,8 @@ def vector_text(frame: np.ndarray, spec: EnvSpec) -> str:
   return "set: " + " ".join(map(str, np.flatnonzero(vector)))
 
 
-def facts_of(vector: np.ndarray, spec: EnvSpec) -> list[tuple[str, str]]:
-  """Label and value of each fact in a vector [D]; `-` if none of its entries is set."""
+def facts_of(vector: Float[np.ndarray, " D"], spec: EnvSpec) -> list[tuple[str, str]]:
+  """Label and value of each fact in a vector; `-` if none of its entries is set."""
   out, start = [], 0
   for fact in render_spec_of(spec).facts:
     entries = vector[start : start + len(fact.values)]
@@ -200,11 +193,11 @@ def facts_of(vector: np.ndarray, spec: EnvSpec) -> list[tuple[str, str]]:
   return out
 
 
-def _facts(vector: np.ndarray, spec: EnvSpec, size: int) -> np.ndarray:
+def _facts(vector: np.ndarray, spec: EnvSpec, size: int) -> Picture:
   facts = facts_of(vector, spec)
   font = max(8, min(22, size // 11))
   line = max(font + 4, min(2 * font, size // len(facts)))
-  picture = np.full((line * len(facts), size, 3), PAPER, np.uint8)
+  picture = paper(line * len(facts), size)
   for i, (label, value) in enumerate(facts):
     top = i * line + (line - font) // 2 - 1
     write(picture, fit(label, size * 11 // 20, font), 4, top, FAINT, font)
@@ -215,11 +208,11 @@ def _facts(vector: np.ndarray, spec: EnvSpec, size: int) -> np.ndarray:
   return picture
 
 
-def _bars(vector: np.ndarray, names: tuple[str, ...], size: int) -> np.ndarray:
+def _bars(vector: np.ndarray, names: tuple[str, ...], size: int) -> Picture:
   line = max(3, min(28, size // len(vector)))
   font = min(14, line - 4, size // 12)
   has_text = font >= 8
-  picture = np.full((line * len(vector), size, 3), PAPER, np.uint8)
+  picture = paper(line * len(vector), size)
   left, right = (size * 2 // 5, size - text_width("-00.00", font) - 4) if has_text else (0, size)
   middle, max_length = (left + right) // 2, (right - left) // 2 - 1
   for i, value in enumerate(vector):
@@ -239,7 +232,7 @@ def _bars(vector: np.ndarray, names: tuple[str, ...], size: int) -> np.ndarray:
   return picture
 
 
-def _cells(vector: np.ndarray, size: int) -> np.ndarray:
+def _cells(vector: np.ndarray, size: int) -> Picture:
   columns = int(np.ceil(np.sqrt(len(vector))))
   rows = -(-len(vector) // columns)
   side = max(1, size // columns)

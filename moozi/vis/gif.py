@@ -10,7 +10,7 @@ from PIL import Image
 from moozi.core.spec import EnvSpec
 from moozi.io.atomic_write import atomic_path
 from moozi.vis.frames import draw_frame, legend_of
-from moozi.vis.lettering import FAINT, INK, PAPER, fit, paper, value_text, write
+from moozi.vis.lettering import FAINT, INK, PAPER, Picture, fit, paper, value_text, write
 from moozi.vis.render_spec import action_name, player_name
 
 _PICTURE_SIZE = 240
@@ -24,7 +24,7 @@ _CHOSEN = (230, 159, 0)
 _LAST_FRAME_MS = 1000
 
 
-class LazyImages(Sequence[np.ndarray]):
+class LazyImages(Sequence[Picture]):
   """A sequence of pictures that draws each at every read and keeps none.
 
   Hundreds of pictures of an episode take hundreds of MiB at once.
@@ -34,7 +34,7 @@ class LazyImages(Sequence[np.ndarray]):
     draw: returns the picture of an index.
   """
 
-  def __init__(self, num_images: int, draw: Callable[[int], np.ndarray]) -> None:
+  def __init__(self, num_images: int, draw: Callable[[int], Picture]) -> None:
     self._num_images, self._draw = num_images, draw
 
   def __len__(self) -> int:
@@ -72,13 +72,7 @@ def write_gif(path: str | Path, images: Sequence[np.ndarray], fps: float) -> Pat
   frames = _with_palette(images, _common_palette(images))
   with atomic_path(path) as partial:
     next(frames).save(
-      partial,
-      format="GIF",
-      save_all=True,
-      append_images=frames,
-      duration=durations,
-      loop=0,
-      optimize=False,
+      partial, format="GIF", save_all=True, append_images=frames, duration=durations, loop=0, optimize=False
     )
   return path
 

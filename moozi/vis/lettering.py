@@ -4,9 +4,12 @@ import functools
 import math
 
 import numpy as np
+from jaxtyping import Shaped, UInt8
 from PIL import Image, ImageDraw, ImageFont
 
 Color = tuple[int, int, int]
+Picture = UInt8[np.ndarray, "_ _ 3"]
+Frame = Shaped[np.ndarray, "_ _ _"]  # height, width, channels
 
 INK: Color = (235, 235, 235)
 FAINT: Color = (150, 150, 150)
@@ -14,13 +17,11 @@ PAPER: Color = (28, 28, 34)
 FONT_SIZE = 14
 
 
-def write(
-  picture: np.ndarray, text: str, left: int, top: int, color: Color = INK, size: int = FONT_SIZE
-) -> int:
+def write(picture: Picture, text: str, left: int, top: int, color: Color = INK, size: int = FONT_SIZE) -> int:
   """Writes a line on a picture in place, clipped at the picture's edges.
 
   Args:
-    picture: [h, w, 3] uint8.
+    picture: written on.
     text: one line.
     left, top: its corner in pixels; not negative.
     color: of the letters.
@@ -35,8 +36,8 @@ def write(
   return ink.shape[1]
 
 
-def paper(height: int, width: int) -> np.ndarray:
-  """An empty sheet, [height, width, 3] uint8."""
+def paper(height: int, width: int) -> Picture:
+  """An empty sheet."""
   return np.full((height, width, 3), PAPER, np.uint8)
 
 

@@ -10,6 +10,7 @@ import re
 from typing import Literal
 
 import numpy as np
+from jaxtyping import Int8, Shaped
 
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
 
@@ -130,15 +131,17 @@ def player_name(spec: EnvSpec, player: int) -> str:
   return f"player {player}" if board is None else board.names[player]
 
 
-def board_of(frame: np.ndarray, board: Board, to_play: int) -> np.ndarray:
+def board_of(
+  frame: Shaped[np.ndarray, "H W C"], board: Board, to_play: int
+) -> Int8[np.ndarray, "rows columns"]:
   """The pieces on a board, first row on top, in the same orientation for both players.
 
   Args:
-    frame: [H, W, C], bool or float32.
+    frame: bool or float32.
     board: the meaning of its planes.
     to_play: the player from whose view the frame is.
 
-  Returns: [rows, columns] int8: the index of the piece, -1 for an empty cell. `owner_of` says whose it is.
+  Returns: the index of the piece, -1 for an empty cell; `owner_of` gives its owner.
   """
   planes = np.asarray(frame) > 0.5
   if board.shape is not None:

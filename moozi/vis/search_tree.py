@@ -282,11 +282,7 @@ def _to_image(sketch: _Sketch) -> Image.Image:
   for x, y, w, h, fill, outline, stroke in sketch.boxes:
     corners = tuple(v * scale for v in (x, y, x + w, y + h))
     draw.rounded_rectangle(
-      corners,
-      radius=(4 if outline else 1) * scale,
-      fill=fill,
-      outline=outline,
-      width=round(stroke * scale),
+      corners, radius=(4 if outline else 1) * scale, fill=fill, outline=outline, width=round(stroke * scale)
     )
   for text in sketch.texts:
     stroke_width = 0.35 * scale if text.is_bold else 0

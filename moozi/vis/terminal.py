@@ -14,7 +14,7 @@ from rich.text import Text
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
 from moozi.vis.boards import board_text
 from moozi.vis.frames import draw_frame, plane_colors, vector_text
-from moozi.vis.lettering import value_text
+from moozi.vis.lettering import Frame, Picture, value_text
 from moozi.vis.render_spec import action_name, player_name, render_spec_of
 
 _BAR_LENGTH = 20
@@ -24,44 +24,21 @@ _MAX_BARS = 12
 class Step(Protocol):
   """The fields of `evaluation.episodes.PlayedStep` that are shown."""
 
-  @property
-  def frame(self) -> np.ndarray:
-    """[H, W, C]."""
-
-  @property
-  def picture(self) -> np.ndarray | None:
-    """[h, w, 3] uint8 or None."""
-
-  @property
-  def to_play(self) -> int:
-    """The player to move."""
-
-  @property
-  def seat(self) -> int | None:
-    """The agent's seat."""
-
-  @property
-  def reward(self) -> float:
-    """Received on entering the frame."""
-
-  @property
-  def action(self) -> int:
-    """An action of the agent's action space."""
-
-  @property
-  def root_value(self) -> float:
-    """For the player to move; NaN without a search."""
-
-  @property
-  def action_probs(self) -> np.ndarray:
-    """[A]."""
+  frame: Frame
+  picture: Picture | None
+  to_play: int
+  seat: int | None
+  reward: float
+  action: int
+  root_value: float
+  action_probs: np.ndarray
 
 
-def half_blocks(picture: np.ndarray, columns: int, rows: int) -> Text:
+def half_blocks(picture: Picture, columns: int, rows: int) -> Text:
   """A picture in characters `▀`, each with two pixels, one above the other.
 
   Args:
-    picture: [h, w, 3] uint8; scaled down if it is larger than the space.
+    picture: scaled down if it is larger than the space.
     columns, rows: the space, in characters.
   """
   height, width = picture.shape[:2]
@@ -87,15 +64,15 @@ def _color(rgb: np.ndarray) -> str | None:
 
 
 def frame_view(
-  frame: np.ndarray, spec: EnvSpec, to_play: int, picture: np.ndarray | None, columns: int, rows: int
+  frame: Frame, spec: EnvSpec, to_play: int, picture: Picture | None, columns: int, rows: int
 ) -> RenderableType:
   """A frame for a terminal: in half blocks, or as text for vectors and for boards with letters.
 
   Args:
-    frame: [H, W, C] of the spec's dtype.
+    frame: of the spec's shape and dtype.
     spec: of the environment.
     to_play: the player from whose view the frame is.
-    picture: the environment's own, [h, w, 3] uint8, or None.
+    picture: the environment's own, or None.
     columns, rows: the space, in characters.
   """
   render_spec = render_spec_of(spec)
@@ -115,7 +92,7 @@ def frame_view(
   return Group(view, legend)
 
 
-def frame_text(frame: np.ndarray, spec: EnvSpec, to_play: int) -> str:
+def frame_text(frame: Frame, spec: EnvSpec, to_play: int) -> str:
   """A frame as text without colors; "" for images.
 
   A cell of planes is the first letter of its plane's name that no earlier plane uses, or the plane's index.

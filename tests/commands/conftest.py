@@ -26,7 +26,9 @@ PPO = ("algorithm=ppo", "ppo.network.kind=mlp", "ppo.network.hidden_sizes=[8]")
 
 def make_run(folder: Path, name: str, *overrides: str, checkpoint: bool = True) -> Path:
   """A run of an untrained network, as `moozi train` leaves it."""
-  config = load_config(None, [*TINY, f"run.dir={folder}", f"run.name={name}", *overrides])
+  # One environment, so that all commands compile the same search.
+  names = (f"run.dir={folder}", f"run.name={name}")
+  config = load_config(None, [*TINY, "evaluation.num_envs=1", *names, *overrides])
   run = RunDirectory.create(config)
   if not checkpoint:
     return run.path

@@ -134,7 +134,7 @@ def test_a_run_has_settled_where_it_has_gone_on_and_the_fault_is_told_and_saved(
 
 def test_the_tick_that_a_stopped_run_writes_at_its_end_is_no_progress(faulted, monkeypatch):
   last = {"env_steps": 100, "learner_steps": 10}
-  said = re.search(r"goes on from step_(\d+)", "goes on from step_000000120")
+  said = re.search(r"resuming from step_(\d+)", "resuming from step_000000120")
 
   def end(timeout):
     last.update(env_steps=120, learner_steps=12)

@@ -18,7 +18,7 @@ from moozi.vis.render_spec import (
   render_spec_of,
 )
 
-# A move changes so many places at most; what lies elsewhere must look the same to both players.
+# Maximum number of cells that a move changes; the others must look the same to both players.
 BOARDS = {
   "open_spiel:tic_tac_toe": 1,
   "open_spiel:mnk": 1,
@@ -39,7 +39,7 @@ BOARDS = {
 
 
 def owners(observation, spec):
-  """[rows, columns]: 0 or 1 where a player has a piece, -1 elsewhere."""
+  """[rows, columns]: the owner of the piece, -1 without one."""
   board = render_spec_of(spec).board
   cells = board_of(observation.frame, board, observation.to_play)
   of = [owner_of(piece, board, observation.to_play) for piece in board.pieces]
@@ -65,7 +65,7 @@ def test_move_changes_only_movers_pieces(name):
     after = owners(step.observation, spec)
     changed = before != after
     assert changed.sum() <= BOARDS[name]
-    # What comes to lie somewhere is the mover's.
+    # New pieces are the mover's.
     assert (after[changed & (after >= 0)] == mover).all()
     num_gained += int((changed & (after == mover)).sum())
     before = after
@@ -103,7 +103,7 @@ def test_minatar_plane_names(name, game):
   ],
 )
 def test_listed_render_spec_matches_env(name):
-  """One that does not fit its environment's frames would be passed over in silence."""
+  """A render spec that does not match the frames would be ignored without a message."""
   library, _, game = name.partition(":")
   look, spec = _RENDER_SPECS[library, game.partition("-v")[0]], registry.env_spec(name)
   assert render_spec_of(spec) is look

@@ -1,4 +1,4 @@
-"""The page of a run: what it holds. How it behaves in a browser is test_report_page.py's."""
+"""The content of the page of a run; test_report_page.py tests its behavior in a browser."""
 
 import base64
 import hashlib
@@ -90,7 +90,7 @@ def test_trees_are_concatenated():
     assert sum(trees["left_out"][part]) == 61 - report.MAX_TREE_NODES
     assert trees["visits"][part][0] == tree.visits[0]
     np.testing.assert_allclose(trees["value"][part][0], tree.value[0], rtol=1e-3)
-    # The line begins with what was played.
+    # The line starts with the action played.
     line = [i for i, on in enumerate(trees["principal"][part]) if on]
     first = next(i for i in line if parent[i] == 0)
     has_node = episode.actions[t] in tree.action[tree.depth == 1]
@@ -113,7 +113,7 @@ def decode(sheets):
 
 
 def frame_at(shown, images, t):
-  """What the page cuts out for step t."""
+  """The part of a sheet that the page shows for step t."""
   sheet, place = divmod(t, shown["per_sheet"])
   top, left = place // shown["columns"] * shown["height"], place % shown["columns"] * shown["width"]
   return images[sheet][top : top + shown["height"], left : left + shown["width"]]
@@ -129,7 +129,7 @@ def test_frames_are_on_sheets():
 
 
 def played(name, num_moves):
-  """An environment's spec, and an episode of its own frames: the first legal move, over and over."""
+  """A spec, and an episode of frames of its environment after first legal moves."""
   env = registry.make(name, seed=0)
   seen = [env.reset().observation]
   for _ in range(num_moves):
@@ -140,7 +140,7 @@ def played(name, num_moves):
 
 @pytest.mark.parametrize("name", ["open_spiel:connect_four", "open_spiel:othello", "tiny:catch"])
 def test_page_draws_frames_as_draw_frame(name):
-  """Boards lie as before a spectator, whoever is to move: Othello's frames are from the mover's view."""
+  """Boards keep their orientation, though Othello's frames are from the mover's view."""
   spec, episode = played(name, 5)
   shown = episode_data(episode, spec)
   size = 280 if spec.num_players == 2 else 140

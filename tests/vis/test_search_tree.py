@@ -1,4 +1,4 @@
-"""Pictures of search trees: which nodes are drawn, where, and what stands in them."""
+"""Pictures of search trees: the drawn nodes, their places and texts."""
 
 import xml.etree.ElementTree as ET
 
@@ -40,7 +40,7 @@ def test_principal_line():
   tree = small_tree()
   assert principal_line(tree, action=1) == [0, 2, 4]
   assert principal_line(tree, action=3) == [0, 3]
-  # Of equals, the one that was made first.
+  # The first created wins ties.
   assert principal_line(tree) == [0, 1]
   assert principal_line(tree, action=7) == [0, 1]
 

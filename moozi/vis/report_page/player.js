@@ -123,13 +123,13 @@ function showActions(t) {
 
 const steps = Array.from({ length: numFrames }, (_, t) => t);
 /** Values for the agent's seat: those of the player to move, negated for the opponent. */
-const seen = (values) => values.map((v, t) => (v === null ? null : v * episode.seat_sign[t]));
+const agentValues = (values) => values.map((v, t) => (v === null ? null : v * episode.seat_sign[t]));
 
 const valueChart = new Chart(byId("values"), 200, "Value and return at each step of the episode", () => ({
   series: [
-    { kind: "real", x: steps, y: seen(episode.returns) },
-    { kind: "network", x: steps, y: seen(episode.prior_values) },
-    { kind: "search", x: steps, y: seen(episode.root_values) },
+    { kind: "real", x: steps, y: agentValues(episode.returns) },
+    { kind: "network", x: steps, y: agentValues(episode.prior_values) },
+    { kind: "search", x: steps, y: agentValues(episode.root_values) },
   ],
   left: 0, right: numFrames - 1, ticks: steps.filter((t) => episode.rewards[t] !== 0),
 }), (x) => goTo(Math.round(x)));

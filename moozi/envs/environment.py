@@ -5,7 +5,7 @@ cap, the kinds of end, and the reset on the step after an end.
 """
 
 import operator
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import dm_env
 import numpy as np
@@ -110,6 +110,7 @@ class Environment(dm_env.Environment):  # type: ignore[misc]
     return None
 
 
+@runtime_checkable
 class VectorEnvironment(Protocol):
   """B environments of one spec, stepped together; `SyncVectorEnvironment` documents each method."""
 

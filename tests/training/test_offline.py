@@ -293,7 +293,7 @@ def test_reanalyze_with_the_same_search_changes_nothing(door, tmp_path, old):
     assert (b.steps.searched_version == np.where(terminal, 0, 60)).all()
   status, _, err = door("reanalyze", old, "--out", out)
   assert status == 2
-  assert "exists; nothing is ever overwritten" in err
+  assert "exists and is not overwritten" in err
 
 
 def test_reanalyze_with_other_parameters_changes_targets(door, tmp_path, old):
@@ -309,7 +309,7 @@ def test_reanalyze_with_other_parameters_changes_targets(door, tmp_path, old):
   status, text, err = door("reanalyze", run.path, "--trajectories", old, "--out", tmp_path / "new")
   assert status == 0, err
   lines = dict(line.split("  ", 1) for line in text.splitlines())
-  assert float(lines["mean size of the change"].strip()) > 1e-3
+  assert float(lines["mean absolute change"].strip()) > 1e-3
   assert "nats" in lines["policy divergence, old to new"]
   assert "positions/s" in lines
   assert not [p for p in tmp_path.iterdir() if p.name.startswith(".")]

@@ -291,7 +291,7 @@ def test_damaged_replay_block_is_passed_over(run):
     (["env.name=tiny:corridor"], "env.name=tiny:corridor: a run cannot change it"),
     (["seed=5"], "seed=5: a run cannot change it"),
     (["max_env_steps=160"], "max_env_steps=160; give a larger one"),
-    (["config/minatar/breakout.yaml"], "allowed are KEY=VALUE"),
+    (["config/minatar/breakout.yaml"], "must be KEY=VALUE"),
     (["learner.batch_sise=3"], "learner.batch_sise"),
   ],
 )

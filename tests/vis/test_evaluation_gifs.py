@@ -5,8 +5,8 @@ import pytest
 
 from moozi.core.spec import EnvSpec
 from moozi.envs import registry
-from moozi.vis.pictures import draw_frame
-from moozi.vis.tiles import tile_images
+from moozi.vis.evaluation_gifs import tile_images
+from moozi.vis.frames import draw_frame
 
 SPEC = EnvSpec(name="test:environment", frame_shape=(4, 4, 1), frame_dtype="bool", num_env_actions=2)
 
@@ -26,7 +26,7 @@ def make_tiles(lengths, spec=SPEC, own=None):
   }
 
 
-def test_all_play_at_once_and_the_short_ones_rest_darker_at_their_ends():
+def test_ended_tiles_are_darkened():
   given = make_tiles([2, 4, 3])
   images = tile_images(**given)
   assert len(images) == 4
@@ -41,7 +41,7 @@ def test_all_play_at_once_and_the_short_ones_rest_darker_at_their_ends():
       np.testing.assert_array_equal(image[top : top + size, left : left + size], expected)
 
 
-def test_captions_tell_the_return():
+def test_captions_show_return():
   given = make_tiles([2])
   same = given | {"returns": [np.zeros(2)]}
   np.testing.assert_array_equal(tile_images(**given)[0], tile_images(**same)[0])
@@ -49,19 +49,19 @@ def test_captions_tell_the_return():
 
 
 @pytest.mark.parametrize("num_episodes", [1, 2, 9, 64])
-def test_sheets_are_bounded(num_episodes):
+def test_sheet_size(num_episodes):
   image = tile_images(**make_tiles([1] * num_episodes))[0]
   assert image.shape[1] <= 420
   assert image.shape[0] <= 620
 
 
-def test_an_envs_own_pictures_are_drawn():
+def test_own_pictures():
   given = make_tiles([2, 2], own=(105, 80))
   images = tile_images(**given)
   assert images[0].shape == (6 + 105 + 18 + 6, 6 + 2 * (80 + 6), 3)
 
 
-def test_the_legend_stands_below():
+def test_legend():
   spec = registry.env_spec("minatar:breakout")
   frames = [np.zeros((1, 10, 10, 4), bool)]
   given = make_tiles([1]) | {"frames": frames, "spec": spec}
@@ -70,7 +70,7 @@ def test_the_legend_stands_below():
   assert with_legend.shape[0] > without.shape[0]
 
 
-def test_what_does_not_fit_is_refused():
+def test_invalid_arguments_raise():
   with pytest.raises(ValueError, match="frames is empty"):
     tile_images([], [], SPEC, [], [])
   with pytest.raises(ValueError, match=r"returns: lengths \[2\]"):

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from moozi.vis.numbers import short_figure, value_text
+from moozi.vis.lettering import short_figure, value_text
 
 
 @pytest.mark.parametrize(
@@ -28,19 +28,19 @@ from moozi.vis.numbers import short_figure, value_text
     (math.nan, "+nan"),
   ],
 )
-def test_figures(number, text):
+def test_short_figure(number, text):
   assert short_figure(number) == text
 
 
-def test_a_figure_is_near_its_number_and_never_long():
+def test_short_figure_is_near_and_short():
   random = np.random.default_rng(0)
   for x in (random.normal(size=2000) * 10.0 ** random.integers(-30, 36, 2000)).astype(np.float32).tolist():
     text = short_figure(x)
     assert len(text) <= 6
-    # One digit is told at least.
+    # One digit is shown at least.
     assert abs(float(text) - x) <= 0.5 * 10 ** math.floor(math.log10(abs(x))) * (1 + 1e-6)
 
 
-def test_a_value_that_is_not_known_is_no_number():
+def test_value_text():
   assert value_text(0.0) == "value 0.000"
   assert value_text(math.nan) == "value not searched"

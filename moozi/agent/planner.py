@@ -1,6 +1,7 @@
 """Planning with the learned model. The only module that imports mctx."""
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -78,8 +79,7 @@ def plan(
   root = mctx.RootFnOutput(
     prior_logits=output.policy_logits, value=prior_value, embedding=output.hidden_state
   )
-  search = _puct if config.algorithm == "puct" else _gumbel
-  policy_output = search(
+  policy_output = SEARCHES[config.algorithm](
     config,
     params=(params, net_state),
     rng_key=rng_key,
@@ -197,6 +197,10 @@ def _gumbel(config: PlannerConfig, *, temperature: Float[Array, "*lanes"], **kwa
     max_num_considered_actions=config.max_num_considered_actions,
     gumbel_scale=config.gumbel_scale,
   )
+
+
+SEARCHES: dict[str, Callable[..., Any]] = {"puct": _puct, "gumbel": _gumbel}
+"""Searches by `planners.*.algorithm`; each takes the arguments of an mctx policy and returns its output."""
 
 
 def _search_depth(tree: Any) -> tuple[Float[Array, "B"], Int[Array, "B"]]:

@@ -90,9 +90,7 @@ def check_searches(run: Path, config: "Config", command: str) -> None:
   from moozi.training.algorithms import algorithm_of
 
   if not algorithm_of(config).has_model:
-    raise UserError(
-      f"{run}: algorithm={config.algorithm} has no model; `moozi {command}` needs one that has"
-    )
+    raise UserError(f"{run}: algorithm={config.algorithm} has no model; `moozi {command}` needs one that has")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -143,31 +143,52 @@ def _check_shape(stacked_history: Array, input_shape: tuple[int, ...]) -> None:
     )
 
 
-def _parts(
-  config: NetworkConfig, num_actions: int, support_size: int, num_frame_planes: int
-) -> tuple[Any, Any, Any, Any]:
-  """The modules of the kind: representation, prediction, dynamics and projection."""
-  if config.kind == "resnet":
-    return (
-      ResnetRepresentation(config),
-      ResnetPrediction(config, num_actions, support_size),
-      ResnetDynamics(config, num_actions, support_size),
-      ResnetProjection(config),
-    )
-  is_mlp = config.kind == "mlp"
+def _resnet(config: NetworkConfig, num_actions: int, support_size: int, num_frame_planes: int) -> "Parts":
+  del num_frame_planes
   return (
-    MlpRepresentation(config) if is_mlp else ConvLatentRepresentation(config, num_frame_planes),
+    ResnetRepresentation(config),
+    ResnetPrediction(config, num_actions, support_size),
+    ResnetDynamics(config, num_actions, support_size),
+    ResnetProjection(config),
+  )
+
+
+def _mlp(config: NetworkConfig, num_actions: int, support_size: int, num_frame_planes: int) -> "Parts":
+  del num_frame_planes
+  return MlpRepresentation(config), *_latent(config, num_actions, support_size)
+
+
+def _conv_latent(
+  config: NetworkConfig, num_actions: int, support_size: int, num_frame_planes: int
+) -> "Parts":
+  return ConvLatentRepresentation(config, num_frame_planes), *_latent(config, num_actions, support_size)
+
+
+def _latent(config: NetworkConfig, num_actions: int, support_size: int) -> tuple[Any, Any, Any]:
+  return (
     LatentPrediction(config, num_actions, support_size),
     LatentDynamics(config, num_actions, support_size),
     LatentProjection(config),
   )
 
 
+Parts: TypeAlias = tuple[Any, Any, Any, Any]
+"""Haiku modules: representation, prediction, dynamics and projection."""
+
+NETWORKS: dict[str, Callable[[NetworkConfig, int, int, int], Parts]] = {
+  "mlp": _mlp,
+  "conv_latent": _conv_latent,
+  "resnet": _resnet,
+}
+"""Networks by `network.kind`; from (config, num_actions, support_size, num_frame_planes), in a transform."""
+
+
 def _build(
   config: NetworkConfig, num_actions: int, transform: ScalarTransform, num_frame_planes: int
 ) -> tuple[Any, tuple[Any, ...]]:
   """Haiku's template: an init that creates every parameter, and the four functions."""
-  represent, predict, dynamics, project = _parts(config, num_actions, transform.size, num_frame_planes)
+  make_parts = NETWORKS[config.kind]
+  represent, predict, dynamics, project = make_parts(config, num_actions, transform.size, num_frame_planes)
 
   def root(stacked_history: Float[Array, "B H W Ch"], is_training: bool) -> ModelOutput:
     x = represent(stacked_history, is_training)

@@ -60,9 +60,9 @@ def _ppo() -> Algorithm:
   )
 
 
-_ALGORITHMS = {"muzero": _muzero, "ppo": _ppo}
+ALGORITHMS: dict[str, Callable[[], Algorithm]] = {"muzero": _muzero, "ppo": _ppo}
 
 
 def algorithm_of(config: Config) -> Algorithm:
   """The algorithm that `config.algorithm` names."""
-  return _ALGORITHMS[config.algorithm]()
+  return ALGORITHMS[config.algorithm]()

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from moozi.core.config import TargetsConfig
@@ -121,6 +121,7 @@ def joined_lane(steps, lost_from, lost_to):
   return [steps[t] for t in kept], kept
 
 
+@settings(max_examples=25)
 @given(
   seed=st.integers(0, 2**32 - 1),
   refused=st.integers(0, 6),

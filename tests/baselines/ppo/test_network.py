@@ -189,7 +189,11 @@ def test_records_defined_before_jax_are_traced():
   program = (
     "import sys, moozi.core.records as records\n"
     "assert 'jax' not in sys.modules\n"
-    "import moozi.baselines.ppo.network, jax\n"
+    "import moozi.baselines.ppo.network as network, jax\n"
+    "from moozi.core.ppo_config import PPONetworkConfig\n"
+    "from moozi.core.spec import EnvSpec\n"
+    "spec = EnvSpec(name='t:t', frame_shape=(1, 1, 1), frame_dtype='bool', num_env_actions=1)\n"
+    "network.make_network(PPONetworkConfig(), spec)\n"
     "assert not jax.tree_util.all_leaves([object.__new__(records.BatchedTimeStep)])\n"
   )
   subprocess.run([sys.executable, "-c", program], check=True)

@@ -104,4 +104,4 @@ def _factors(
   """The factor of each entry: one over its larger bound, 1 where it has none."""
   magnitude = np.maximum(np.abs(low.astype(np.float64)), np.abs(high.astype(np.float64)))
   is_bounded = (magnitude > 0) & (magnitude <= _LARGEST_BOUND)
-  return (1.0 / np.where(is_bounded, magnitude, 1.0)).astype(np.float32)
+  return np.asarray(1.0 / np.where(is_bounded, magnitude, 1.0), np.float32)

@@ -17,11 +17,12 @@ pytest.importorskip("minatar")
 pytest.importorskip("pgx")
 import_gymnax()
 
+pytestmark = pytest.mark.slow  # compiles for long
+
 NUM_STEPS = 2000
 UP = 2
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", [GYMNAX_NAMES["breakout"], PGX_NAMES["breakout"]])
 def test_sticky_actions_are_as_frequent_as_asked(name):
   fork = Fork(name, sticky_action_prob=0.3)
@@ -47,10 +48,7 @@ def paddle(state):
 NOOP, LEFT, RIGHT = 1, 2, 3  # in the agent's terms
 
 
-SLOW_PGX = pytest.param(PGX_NAMES["breakout"], marks=pytest.mark.slow)
-
-
-@pytest.mark.parametrize("name", [GYMNAX_NAMES["breakout"], SLOW_PGX])
+@pytest.mark.parametrize("name", [GYMNAX_NAMES["breakout"], PGX_NAMES["breakout"]])
 def test_sticky_step_repeats_the_played_action(name):
   """Not the requested one: right is requested twice, and the paddle still moves left."""
   reset, step, sticky_step = compiled_breakout(name)
@@ -61,7 +59,7 @@ def test_sticky_step_repeats_the_played_action(name):
     assert paddle(state) == place
 
 
-@pytest.mark.parametrize("name", [GYMNAX_NAMES["breakout"], SLOW_PGX])
+@pytest.mark.parametrize("name", [GYMNAX_NAMES["breakout"], PGX_NAMES["breakout"]])
 def test_reset_forgets_the_sticky_action(name):
   reset, step, sticky_step = compiled_breakout(name)
   state = step(reset(env_key(0)), LEFT)
@@ -89,7 +87,6 @@ def before_a_ramp(game, is_ramped):
   return rules, UP
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("game", RAMPED)
 def test_difficulty_ramping_of_gymnax(game):
   speeds = {}

@@ -159,7 +159,7 @@ def test_check_players_checks_the_opponent():
 
 
 def test_training_returns_are_of_player_0():
-  workers = ("workers.segment_length=30", "workers.num_envs=3", "workers.max_random_starts=3")
+  workers = ("workers.segment_length=60", "workers.num_envs=3", "workers.max_random_starts=3")
   config = load_config(None, [*BASE, *BOARD, *workers])
   collector = build.build_collector(config, build.env_spec(config), 0)
   # The policy of evaluation is compiled already.

@@ -161,7 +161,7 @@ def test_work_figures():
     "system/memory_mib/a": 12.0,
     "system/memory_mib": 112.0,
   }
-  # In the midst of something: its share comes with the report after; memory is as it was last shown.
+  # An actor in a call has no share; memory is the last reported.
   figures.add({"b": ActorReport(elapsed_s=0, busy_s=0)})
   assert figures.take(50.0) == {
     "system/memory_mib/driver": 50.0,

@@ -113,7 +113,7 @@ def newest_state(config: Config, spec: EnvSpec, run: RunDirectory) -> RunState |
   """The newest saved state, for a rollback or a restarted actor; None if there is none."""
   found, passed_over = _newest(config, spec, run)
   for text in passed_over:
-    _log.warning("passed over %s", text)
+    _log.warning("skipped %s", text)
   return None if found is None else found.state
 
 

@@ -199,7 +199,7 @@ def test_damaged_checkpoint_is_removed(door, run):
   alter(run / "resume" / newest.name / "arrays.safetensors")
   status, _, err = door("train", "--resume", run, "max_env_steps=192")
   assert status == 0, err
-  assert f"passed over {newest.name}" in err
+  assert newest.name in err
   # Milestones, the best one, and the last.
   assert_complete(run, [64, 96, 128, 192])
 
@@ -358,7 +358,7 @@ def test_claimed_run_is_not_read(door, run):
     status, _, err = door("train", "--resume", run, "max_env_steps=192")
   assert status == 2
   assert "is writing into this run" in err
-  assert "passed over" not in err, "its newest checkpoint may be incomplete"
+  assert newest.name not in err, "its newest checkpoint may be incomplete"
 
 
 def test_resume_without_a_state_is_refused(door, run):

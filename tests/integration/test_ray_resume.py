@@ -68,7 +68,7 @@ def test_driver_killed_and_resumed(tmp_path):
   again = resume(run, f"max_env_steps={newest.env_steps + 400}", "evaluation.final_episodes=3")
   _, err = finish(again, 300)
   assert again.returncode == 0, err
-  assert f"goes on from {newest.name}" in err
+  assert newest.name in err
   assert "replay holds" in err
   assert_curves_are_complete(run)
   lines = ticks(run)

@@ -69,7 +69,7 @@ def test_second_signal_ends_at_once(tmp_path):
   again = resume(run, f"max_env_steps={newest.env_steps + 200}", "evaluation.final_episodes=3")
   _, err = finish(again, 300)
   assert again.returncode == 0, err
-  assert f"goes on from {newest.name}" in err
+  assert newest.name in err
 
 
 def test_stalled_learner_bounds_the_work_in_flight(tmp_path):

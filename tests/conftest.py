@@ -82,12 +82,6 @@ def refused(cli):
   return run
 
 
-@pytest.fixture
-def door(cli):
-  """The former name of `cli`."""
-  return cli
-
-
 @pytest.fixture(scope="session")
 def tiny_config():
   """Catch with a network of a few hundred parameters."""

@@ -242,14 +242,14 @@ def test_link_to_a_run_is_accepted(run, tmp_path):
   RunDirectory.open(tmp_path / "latest").claim().close()
 
 
-def test_train_writes_nothing_into_a_refused_run(door, run, tmp_path):
+def test_train_writes_nothing_into_a_refused_run(cli, run, tmp_path):
   outside = tmp_path / "outside"
   outside.mkdir()
   (run.path / "logs" / "driver.log").unlink()
   (run.path / "logs").rmdir()
   (run.path / "logs").symlink_to(outside)
   before = sorted(p for p in run.path.rglob("*"))
-  status, out, err = door("train", "--resume", run.path, "max_env_steps=1000000")
+  status, out, err = cli("train", "--resume", run.path, "max_env_steps=1000000")
   assert (status, out) == (2, "")
   assert "links" in err
   assert len(err.splitlines()) == 1

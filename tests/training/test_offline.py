@@ -205,7 +205,7 @@ def unusable(tmp_path):
   }
 
 
-def test_unusable_folders_are_refused(door, tmp_path, old):
+def test_unusable_folders_are_refused(cli, tmp_path, old):
   config = tmp_path / "catch.yaml"
   config.write_text(f"env: {{name: 'tiny:catch'}}\nrun: {{dir: {tmp_path / 'runs'}, name: x}}\n")
   for name, message in unusable(tmp_path).items():
@@ -214,7 +214,7 @@ def test_unusable_folders_are_refused(door, tmp_path, old):
       ("train", config, f"offline.trajectories={tmp_path / name}"),
       ("reanalyze", old, "--trajectories", tmp_path / name, "--out", tmp_path / "new"),
     ):
-      status, out, err = door(*arguments)
+      status, out, err = cli(*arguments)
       assert (status, out) == (2, ""), err
       assert message in err
       assert err.startswith("moozi: error: ")
@@ -232,7 +232,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_invalid_content_is_refused(door, tmp_path, old, name):
+def test_invalid_content_is_refused(cli, tmp_path, old, name):
   """Files with valid checksums, also after a gap: the values are validated."""
   value, message = BROKEN[name]
   whole = map_fields(np.array, steps_of(old))
@@ -248,7 +248,7 @@ def test_invalid_content_is_refused(door, tmp_path, old, name):
     ("train", config, *TINY, *HISTORY, "runtime=local", f"offline.trajectories={tmp_path / 'bad'}"),
     ("reanalyze", old, "--trajectories", tmp_path / "bad", "--out", tmp_path / "new"),
   ):
-    status, out, err = door(*arguments)
+    status, out, err = cli(*arguments)
     assert (status, out) == (2, ""), err
     assert str(tmp_path / "bad") in err
     assert f"lane 2: {message}" in err
@@ -257,7 +257,7 @@ def test_invalid_content_is_refused(door, tmp_path, old, name):
   assert sorted(p.name for p in tmp_path.iterdir()) == ["bad", "catch.yaml", "runs"]
 
 
-def test_contradictory_settings_are_refused(door, tmp_path):
+def test_contradictory_settings_are_refused(cli, tmp_path):
   config = tmp_path / "catch.yaml"
   config.write_text("env: {name: 'tiny:catch'}\n")
   for overrides, message in (
@@ -268,15 +268,15 @@ def test_contradictory_settings_are_refused(door, tmp_path):
     (["offline.fraction=0"], "above 0"),
     (["offline.trajectories=x", "offline.fraction=0.5", "learner.batch_size=1"], "at least 2"),
   ):
-    status, _, err = door("train", config, *overrides)
+    status, _, err = cli("train", config, *overrides)
     assert status == 2
     assert message in err
 
 
-def test_reanalyze_with_the_same_search_changes_nothing(door, tmp_path, old):
+def test_reanalyze_with_the_same_search_changes_nothing(cli, tmp_path, old):
   """With the parameters and the search that acted: histories continue across the files."""
   out = tmp_path / "new"
-  status, text, err = door("reanalyze", old, "--checkpoint", "last", "--out", out, "--json")
+  status, text, err = cli("reanalyze", old, "--checkpoint", "last", "--out", out, "--json")
   assert status == 0, err
   figures = json.loads(text)
   assert figures["steps"] == NUM_STEPS
@@ -291,12 +291,12 @@ def test_reanalyze_with_the_same_search_changes_nothing(door, tmp_path, old):
       np.testing.assert_array_equal(getattr(a.steps, name), getattr(b.steps, name), err_msg=name)
     terminal = a.steps.is_last & ~a.steps.is_truncated
     assert (b.steps.searched_version == np.where(terminal, 0, 60)).all()
-  status, _, err = door("reanalyze", old, "--out", out)
+  status, _, err = cli("reanalyze", old, "--out", out)
   assert status == 2
   assert "exists and is not overwritten" in err
 
 
-def test_reanalyze_with_other_parameters_changes_targets(door, tmp_path, old):
+def test_reanalyze_with_other_parameters_changes_targets(cli, tmp_path, old):
   from moozi.io.run_directory import RunDirectory as Runs
 
   config = Runs.open(old).load_config()
@@ -306,7 +306,7 @@ def test_reanalyze_with_other_parameters_changes_targets(door, tmp_path, old):
   spec = build.env_spec(other)
   meta = {"env_steps": 7, "learner_steps": 60} | expected_of(other, spec)
   save_checkpoint(run.checkpoints_path, "step_7", build.build_learner(other, spec).get_state(), meta)
-  status, text, err = door("reanalyze", run.path, "--trajectories", old, "--out", tmp_path / "new")
+  status, text, err = cli("reanalyze", run.path, "--trajectories", old, "--out", tmp_path / "new")
   assert status == 0, err
   lines = dict(line.split("  ", 1) for line in text.splitlines())
   assert float(lines["mean absolute change"].strip()) > 1e-3
@@ -340,12 +340,12 @@ def test_non_finite_search_is_refused(refused, tmp_path, old):
   assert [p.name for p in tmp_path.iterdir()] == ["runs"]
 
 
-def test_failed_search_leaves_no_files(door, tmp_path, old, monkeypatch):
+def test_failed_search_leaves_no_files(cli, tmp_path, old, monkeypatch):
   from moozi.acting.reanalyzer import Reanalyzer
 
   def fail(*args):
     raise UserError("no more")
 
   monkeypatch.setattr(Reanalyzer, "run", fail)
-  assert door("reanalyze", old, "--out", tmp_path / "new")[0] == 2
+  assert cli("reanalyze", old, "--out", tmp_path / "new")[0] == 2
   assert not list(tmp_path.iterdir())

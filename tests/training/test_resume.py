@@ -65,9 +65,9 @@ def load(path):
     return load_resumed(config, env_spec(config.env.name), directory)
 
 
-def test_resume_continues_in_the_same_directory(door, run):
+def test_resume_continues_in_the_same_directory(cli, run):
   before = read_metrics(run / "metrics.jsonl")
-  status, out, err = door("train", "--resume", run, "max_env_steps=320")
+  status, out, err = cli("train", "--resume", run, "max_env_steps=320")
   assert status == 0, err
   assert "step_000000160" in err
   after = read_metrics(run / "metrics.jsonl")
@@ -84,12 +84,12 @@ def test_resume_continues_in_the_same_directory(door, run):
 
 
 @pytest.mark.slow
-def test_curves_equal_those_of_an_unbroken_run(door, run, finished, tmp_path):
+def test_curves_equal_those_of_an_unbroken_run(cli, run, finished, tmp_path):
   """The curves of a resumed run have the ticks of one that was never stopped."""
-  assert door("train", "--resume", run, "max_env_steps=320")[0] == 0
+  assert cli("train", "--resume", run, "max_env_steps=320")[0] == 0
   whole = finished.parent / "whole"
   config = finished.parent / "config.yaml"
-  assert door("train", config, *OPTIONS, f"run.dir={whole.parent}", "run.name=whole")[0] == 0
+  assert cli("train", config, *OPTIONS, f"run.dir={whole.parent}", "run.name=whole")[0] == 0
 
   def curve(path, name):
     ticks = read_metrics(path / "metrics.jsonl")
@@ -102,7 +102,7 @@ def test_curves_equal_those_of_an_unbroken_run(door, run, finished, tmp_path):
   assert {t[0] for t in curve(whole, "test/return_mean")} <= {t[0] for t in curve(run, "test/return_mean")}
 
 
-def test_kill_and_resume_give_the_same_parameters_to_the_bit(door, tmp_path, monkeypatch):
+def test_kill_and_resume_give_the_same_parameters_to_the_bit(cli, tmp_path, monkeypatch):
   """Through files: a copy of the directory right after a checkpoint is what a kill leaves."""
   config = tmp_path / "config.yaml"
   config.write_text("seed: 0\n")
@@ -117,10 +117,10 @@ def test_kill_and_resume_give_the_same_parameters_to_the_bit(door, tmp_path, mon
     return path
 
   monkeypatch.setattr(CheckpointStore, "save", save_and_copy)
-  assert door("train", config, *options, "max_env_steps=320", "run.name=whole")[0] == 0
+  assert cli("train", config, *options, "max_env_steps=320", "run.name=whole")[0] == 0
   monkeypatch.undo()
   assert not (tmp_path / "killed" / "summary.json").exists()
-  assert "step_000000160" in door("train", "--resume", tmp_path / "killed")[2]
+  assert "step_000000160" in cli("train", "--resume", tmp_path / "killed")[2]
   assert_same_run(tmp_path / "killed", tmp_path / "whole")
 
 
@@ -160,7 +160,7 @@ cli.main(sys.argv[1:])
 
 
 @pytest.mark.slow
-def test_killed_process_resumes_to_the_bit(door, tmp_path):
+def test_killed_process_resumes_to_the_bit(cli, tmp_path):
   config = tmp_path / "config.yaml"
   config.write_text("seed: 0\n")
   options = [*OPTIONS, "logging.period_s=1e9", "checkpoint.milestones_env_steps=160", f"run.dir={tmp_path}"]
@@ -168,8 +168,8 @@ def test_killed_process_resumes_to_the_bit(door, tmp_path):
   command = [sys.executable, "-c", KILLED, *map(str, arguments), "run.name=killed"]
   assert subprocess.run(command, timeout=300, check=False).returncode == -signal.SIGKILL
   assert not (tmp_path / "killed" / "summary.json").exists()
-  assert "step_000000160" in door("train", "--resume", tmp_path / "killed")[2]
-  assert door(*arguments, "run.name=whole")[0] == 0
+  assert "step_000000160" in cli("train", "--resume", tmp_path / "killed")[2]
+  assert cli(*arguments, "run.name=whole")[0] == 0
   assert_same_run(tmp_path / "killed", tmp_path / "whole")
 
 
@@ -194,10 +194,10 @@ def test_damaged_checkpoint_is_passed_over(run, half, file, harm):
   assert resumed.passed_over[0].startswith(newest.name)
 
 
-def test_damaged_checkpoint_is_removed(door, run):
+def test_damaged_checkpoint_is_removed(cli, run):
   newest = list_checkpoints(run / "checkpoints")[-1]
   alter(run / "resume" / newest.name / "arrays.safetensors")
-  status, _, err = door("train", "--resume", run, "max_env_steps=192")
+  status, _, err = cli("train", "--resume", run, "max_env_steps=192")
   assert status == 0, err
   assert newest.name in err
   # Milestones, the best one, and the last.
@@ -219,7 +219,7 @@ def assert_complete(run, steps):
     ResumeStore(run / "resume").load(info.name)
 
 
-def test_repeated_steps_replace_their_checkpoints(door, run):
+def test_repeated_steps_replace_their_checkpoints(cli, run):
   """The states of the newest two are gone; a milestone and the best one are among those after the third."""
   from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -230,7 +230,7 @@ def test_repeated_steps_replace_their_checkpoints(door, run):
     shutil.rmtree(info.path)
   (run / "checkpoints" / "best.json").write_text('{"name": "step_000000160"}\n')
   times = {p.name: p.stat().st_mtime_ns for p in (run / "checkpoints").glob("step_*")}
-  status, _, err = door("train", "--resume", run, "max_env_steps=160")
+  status, _, err = cli("train", "--resume", run, "max_env_steps=160")
   assert status == 0, err
   assert f"step_{resumed_at:09d}" in err
   again = {p.name for p in (run / "checkpoints").glob("step_*") if p.stat().st_mtime_ns != times.get(p.name)}
@@ -250,7 +250,7 @@ def test_repeated_steps_replace_their_checkpoints(door, run):
   "left",
   ["killed", pytest.param("stopped", marks=pytest.mark.slow), pytest.param("older", marks=pytest.mark.slow)],
 )
-def test_final_evaluation_is_made_on_resume(door, run, left):
+def test_final_evaluation_is_made_on_resume(cli, run, left):
   """All steps are made, and the run ended in its final evaluation."""
   path = run / "summary.json"
   before = json.loads(path.read_text())
@@ -259,7 +259,7 @@ def test_final_evaluation_is_made_on_resume(door, run, left):
   else:
     changed = {"reason": "stopped"} if left == "stopped" else {"learner_steps": before["learner_steps"] - 2}
     path.write_text(json.dumps(before | changed))
-  status, out, err = door("train", "--resume", run)
+  status, out, err = cli("train", "--resume", run)
   assert status == 0, err
   assert "step_000000160" in err
   assert "random play:" in out
@@ -267,7 +267,7 @@ def test_final_evaluation_is_made_on_resume(door, run, left):
   same = ("env_steps", "learner_steps", "reason", "test_return_mean", "test_episodes", "test_at_env_steps")
   assert [after[key] for key in same] == [before[key] for key in same]
   assert [info.env_steps for info in list_checkpoints(run / "resume")][-1] == 160
-  status, _, err = door("train", "--resume", run)
+  status, _, err = cli("train", "--resume", run)
   assert status == 2
   assert "has made 160 environment steps" in err
 
@@ -295,9 +295,9 @@ def test_damaged_replay_block_is_passed_over(run):
     (["learner.batch_sise=3"], "learner.batch_sise"),
   ],
 )
-def test_invalid_resume_is_refused(door, run, overrides, said):
+def test_invalid_resume_is_refused(cli, run, overrides, said):
   before = sorted(p.name for p in run.rglob("*"))
-  status, out, err = door("train", "--resume", run, *overrides)
+  status, out, err = cli("train", "--resume", run, *overrides)
   assert (status, out) == (2, "")
   assert said in err
   assert len(err.splitlines()) == 1
@@ -305,8 +305,8 @@ def test_invalid_resume_is_refused(door, run, overrides, said):
 
 
 @pytest.mark.slow
-def test_settings_that_may_change(door, run):
-  status, _, err = door(
+def test_settings_that_may_change(cli, run):
+  status, _, err = cli(
     "train",
     "--resume",
     run,
@@ -351,25 +351,25 @@ def test_run_refused_by_ray_is_unchanged(run):
   assert files() == before
 
 
-def test_claimed_run_is_not_read(door, run):
+def test_claimed_run_is_not_read(cli, run):
   newest = list_checkpoints(run / "checkpoints")[-1]
   (newest.path / "arrays.safetensors").write_bytes(b"half of it")
   with RunDirectory.open(run).claim():
-    status, _, err = door("train", "--resume", run, "max_env_steps=192")
+    status, _, err = cli("train", "--resume", run, "max_env_steps=192")
   assert status == 2
   assert "is writing into this run" in err
   assert newest.name not in err, "its newest checkpoint may be incomplete"
 
 
-def test_resume_without_a_state_is_refused(door, run):
+def test_resume_without_a_state_is_refused(cli, run):
   shutil.rmtree(run / "resume")
-  status, _, err = door("train", "--resume", run, "max_env_steps=320")
+  status, _, err = cli("train", "--resume", run, "max_env_steps=320")
   assert status == 2
   assert "checkpoint.start_from" in err
 
 
-def test_missing_run_or_configuration(door, tmp_path):
-  assert door("train")[0] == 2
-  status, _, err = door("train", "--resume", tmp_path / "nothing")
+def test_missing_run_or_configuration(cli, tmp_path):
+  assert cli("train")[0] == 2
+  status, _, err = cli("train", "--resume", tmp_path / "nothing")
   assert status == 2
   assert "no such folder" in err

@@ -76,10 +76,10 @@ def test_evaluate_refuses_simulations(trained, refused):
   assert "--simulations=9: this run's algorithm is ppo" in refused("evaluate", trained, "--simulations", 9)
 
 
-def test_start_from(trained, config_file, runs, door, refused):
+def test_start_from(trained, config_file, runs, cli, refused):
   start = f"checkpoint.start_from={trained}"
   shorter = (start, "max_env_steps=512", "evaluation.gif=false")
-  assert door("train", config_file, "run.name=second", *SETTINGS, *shorter)[0] == 0
+  assert cli("train", config_file, "run.name=second", *SETTINGS, *shorter)[0] == 0
   summary = json.loads((runs / "second" / "summary.json").read_text())
   assert summary["learner_steps"] == 40 * 16 + 16
   assert summary["test_return_mean"] >= 0.95

@@ -233,7 +233,7 @@ def _agent_opponent(agent: Agent, simulations: int | None) -> _Opponent:
 
   def choose(timestep: Any, forced: int | None) -> int:
     action = np.array([-1 if forced is None else forced + 1], np.int32)
-    return int(player.think(timestep, action).action) - 1
+    return int(player.decide(timestep, action).action) - 1
 
   return choose
 

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from moozi.actors import cluster
-from moozi.actors.parameter_server import ParameterServer
-from moozi.actors.replay_buffer import ReplayActor
-from moozi.actors.workers import ReanalyzeWorker, TestingWorker, TrainingWorker
+from moozi.actors.remote.parameter_server import ParameterServer
+from moozi.actors.remote.replay_buffer import ReplayActor
+from moozi.actors.remote.workers import ReanalyzeWorker, TestingWorker, TrainingWorker
 from moozi.core.actor_report import REANALYZE_WORKER, REPLAY, SERVER, TESTER, WORKER
 from moozi.core.config import ActorResources
 from moozi.core.pytree import replace

@@ -8,9 +8,9 @@ import pytest
 
 from moozi.acting.collector import TrajectoryCollector
 from moozi.acting.reanalyzer import Reanalyzer, search_change
+from moozi.core.config.reanalyze import ReanalyzeConfig
 from moozi.core.errors import RunError
 from moozi.core.pytree import fields_of, map_fields
-from moozi.core.reanalyze_config import ReanalyzeConfig
 from moozi.core.records import SearchedRoots, SearchRoots
 from moozi.envs.vector import SyncVectorEnvironment
 from moozi.io.config import load_config

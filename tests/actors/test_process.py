@@ -2,7 +2,7 @@
 
 import pytest
 
-from moozi.actors import process
+from moozi.actors.remote import process
 from moozi.core.config import ActorResources
 
 

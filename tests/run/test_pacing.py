@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from moozi.core.config import CheckpointConfig, Config, LearnerConfig, ReplayConfig, WorkersConfig
-from moozi.core.reanalyze_config import ReanalyzeConfig
+from moozi.core.config.reanalyze import ReanalyzeConfig
 from moozi.io.config import load_config
 from moozi.run.pacing import Pacer, slack_steps
 from moozi.run.schedules import CheckpointSchedule, Every, reason_to_end

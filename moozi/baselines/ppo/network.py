@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Float32, Int32, PyTree, Shaped, UInt32
 
-from moozi.core.ppo_config import PPONetworkConfig
+from moozi.core.config.ppo import PPONetworkConfig
 from moozi.core.pytree import record, register_records
 from moozi.core.records import BatchedTimeStep
 from moozi.core.spec import DUMMY_ACTION, EnvSpec

@@ -1,7 +1,7 @@
 """Proximal policy optimization as pure functions: advantages, loss, updates.
 
 Source: Schulman et al. 2017; Huang et al. 2022, "The 37 Implementation Details of Proximal Policy
-Optimization": its thirteen core details, and for Atari those of `moozi.core.ppo_config`, each with a key of
+Optimization": its thirteen core details, and for Atari those of `moozi.core.config.ppo`, each with a key of
 `ppo`. Departures:
   - Environments show the last frame of an episode and discard the action on it. That sample is masked
     (`is_live`): it is part of a minibatch, but not of a mean or a gradient.
@@ -20,7 +20,7 @@ from jaxtyping import Array, Bool, Float, Float32, Int, Int32, PyTree, Shaped, U
 
 from moozi.agent.finite import ALL_FINITE, finite_mean, first_not_finite, select
 from moozi.baselines.ppo.network import PPONetwork, log_prob_of, masked_log_probs
-from moozi.core.ppo_config import PPOConfig
+from moozi.core.config.ppo import PPOConfig
 from moozi.core.pytree import map_fields, record, replace
 from moozi.core.spec import EnvSpec
 from moozi.core.types import AnyArray

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from moozi.baselines.ppo.network import PPONetwork, make_network, make_policy, masked_log_probs
-from moozi.core.ppo_config import PPONetworkConfig
+from moozi.core.config.ppo import PPONetworkConfig
 from moozi.core.records import BatchedTimeStep
 from moozi.core.spec import EnvSpec
 from moozi.ops.history import init_history
@@ -190,7 +190,7 @@ def test_records_defined_before_jax_are_traced():
     "import sys, moozi.core.records as records\n"
     "assert 'jax' not in sys.modules\n"
     "import moozi.baselines.ppo.network as network, jax\n"
-    "from moozi.core.ppo_config import PPONetworkConfig\n"
+    "from moozi.core.config.ppo import PPONetworkConfig\n"
     "from moozi.core.spec import EnvSpec\n"
     "spec = EnvSpec(name='t:t', frame_shape=(1, 1, 1), frame_dtype='bool', num_env_actions=1)\n"
     "network.make_network(PPONetworkConfig(), spec)\n"

@@ -26,7 +26,7 @@ from moozi.baselines.ppo.update import (
   make_update,
   minibatch_indices,
 )
-from moozi.core.ppo_config import PPOConfig
+from moozi.core.config.ppo import PPOConfig
 from moozi.core.pytree import replace
 from tests.envs.environments import NIM_SPEC
 

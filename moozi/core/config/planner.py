@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from moozi.core.section import (
+from moozi.core.config.section import (
   NonNegativeFloat,
   NonNegativeInt,
   PositiveFloat,

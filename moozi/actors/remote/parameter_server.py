@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from moozi.actors import process
+from moozi.actors.remote import process
 from moozi.core.actor_report import ActorReport
 from moozi.core.config import Config
 from moozi.core.histogram import Histogram

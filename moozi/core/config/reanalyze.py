@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from moozi.core.section import ActorResources, PositiveInt, Section
+from moozi.core.config.section import ActorResources, PositiveInt, Section
 
 
 class TrajectoriesConfig(Section):

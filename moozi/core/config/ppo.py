@@ -11,7 +11,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from moozi.core.section import NonNegativeFloat, PositiveFloat, PositiveInt, Probability, Section
+from moozi.core.config.section import NonNegativeFloat, PositiveFloat, PositiveInt, Probability, Section
 
 
 class PPONetworkConfig(Section):

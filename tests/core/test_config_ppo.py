@@ -4,7 +4,7 @@ import pydantic
 import pytest
 
 from moozi.core.config import Config
-from moozi.core.ppo_config import PPOConfig
+from moozi.core.config.ppo import PPOConfig
 
 
 def test_defaults_equal_the_sources():

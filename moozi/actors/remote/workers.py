@@ -5,7 +5,7 @@ Workers are reactive: each call has the parameters, one published object that al
 
 from typing import Any
 
-from moozi.actors import process
+from moozi.actors.remote import process
 from moozi.core.actor_report import ActorReport
 from moozi.core.config import Config
 from moozi.core.errors import EnvError

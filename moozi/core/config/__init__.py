@@ -7,12 +7,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from moozi.core.planner_config import PlannerConfig as PlannerConfig
-from moozi.core.planner_config import PlannersConfig
-from moozi.core.planner_config import TemperaturePoint as TemperaturePoint
-from moozi.core.ppo_config import PPOConfig
-from moozi.core.reanalyze_config import OfflineConfig, ReanalyzeConfig, TrajectoriesConfig
-from moozi.core.section import (
+from moozi.core.config.planner import PlannerConfig as PlannerConfig
+from moozi.core.config.planner import PlannersConfig
+from moozi.core.config.planner import TemperaturePoint as TemperaturePoint
+from moozi.core.config.ppo import PPOConfig
+from moozi.core.config.reanalyze import OfflineConfig, ReanalyzeConfig, TrajectoriesConfig
+from moozi.core.config.section import (
   ActorResources,
   NonNegativeFloat,
   NonNegativeInt,

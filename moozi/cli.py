@@ -1,7 +1,7 @@
-"""The door: the program `moozi`, its exit codes, and its errors in one line.
+"""The program `moozi`: its commands, exit codes, and one-line errors.
 
-The commands lie in `moozi/commands`, one file each. Everything a user gives is checked there before anything
-is made or started. JAX and Ray are imported inside the commands, so that `moozi --help` is quick.
+Each command is a module in `moozi/commands`, which checks all input before it creates or starts anything.
+Commands import JAX and Ray inside their functions, to keep `moozi --help` fast.
 """
 
 import os
@@ -24,7 +24,7 @@ from moozi.commands.trajectories import list_trajectories
 from moozi.commands.watch import watch
 from moozi.core.errors import UserError
 
-# Typer keeps its own copy of click and shows only some of its exceptions; this is the base of the users' own.
+# The base class of usage errors, which Typer's own copy of click does not export.
 _UsageError: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
 
 app = typer.Typer(
@@ -38,38 +38,38 @@ app = typer.Typer(
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-  """The command `moozi`. Exits with 0, with 2 after an error of the user's, or with what the command says.
+  """Runs the command line. Exits with 2 after a user error, else with the command's status.
 
   Args:
-    arguments: without the program's name; None takes the process's own.
+    arguments: without the program's name; None takes `sys.argv`.
   """
   try:
     status = app(
       args=None if arguments is None else list(arguments), prog_name="moozi", standalone_mode=False
     )
   except UserError as e:
-    # One from another process comes wrapped by Ray, with that process's traceback for its text.
+    # Ray wraps an error of another process in one whose text is the traceback.
     _fail(str(getattr(e, "cause", e)))
   except _UsageError as e:
     _fail(e.format_message())  # type: ignore[attr-defined]
   except (typer.Abort, KeyboardInterrupt):
     sys.exit(130)
   except BrokenPipeError:
-    # The reader has gone (`moozi envs | head`); Python would complain again when it flushes at exit.
+    # The reader exited (`moozi envs | head`). Python would report it again when it flushes at exit.
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     sys.exit(0)
   sys.exit(status if isinstance(status, int) else 0)
 
 
 def _fail(message: str) -> None:
-  # Names from files may hold anything, escape sequences of the terminal too.
+  # Names from files may contain escape sequences of the terminal.
   line = "".join(c if c.isprintable() else "?" for c in " ".join(message.split()))
   print(f"moozi: error: {line}", file=sys.stderr)
   sys.exit(2)
 
 
-def _print_version(is_asked: bool) -> None:
-  if is_asked:
+def _print_version(is_requested: bool) -> None:
+  if is_requested:
     from moozi import __version__
 
     print(f"moozi {__version__}")

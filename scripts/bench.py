@@ -1,16 +1,17 @@
-"""Measures what a run could reach on this machine and what it does reach; `make bench` runs it.
+"""Measures the speed of a run, and the limit that this machine sets; part of `make bench`.
 
     python scripts/bench.py [CONFIG] [key=value …] [--seconds 180] [--json FILE]
 
-1. The floor: the best rate of the bare compiled search per step and of the bare compiled update per
-   sample, over batch widths and thread counts, each in a process of its own, alone on the machine. A rate
-   is sustained, calls over seconds, as the run's own is; the limit by the fastest single calls is told too.
-2. The whole system through Ray on the same configuration, testing worker on; after the warm-up its
-   environment steps/s over the rest of the run is held against 1 / (t_act + r · t_learn), r the
-   achieved samples per step.
-3. Parts: the vectorized environment, replay's sampling, a loop over updates against a scan.
+1. The floor: the best sustained rate (calls over seconds) of the compiled search and of the compiled update
+alone,
+   over batch widths and thread counts, each in a process of its own. The limit by the fastest single calls is
+   printed too.
+2. The whole system through Ray with the same configuration and a testing worker. Its environment steps/s
+after the
+   warm-up are compared with 1 / (t_act + r · t_learn), where r is the achieved number of samples per step.
+3. Parts: the vectorized environment, sampling from replay, and updates in a scan.
 
-Run it alone: figures of a busy machine say nothing. Everything is a ratio within one run.
+Run it on an idle machine, and compare the ratios within one run.
 """
 
 import argparse
@@ -30,7 +31,7 @@ WARMUP_S = 60.0
 
 
 def call_seconds(call: Callable[[], Any], min_s: float = 5.0, min_calls: int = 5) -> tuple[float, float]:
-  """Mean and shortest of many calls, in seconds; the first two are left out (compiling, first touches)."""
+  """Mean and minimum seconds of a call, after two calls for compilation and warm-up."""
   call()
   call()
   times: list[float] = []
@@ -43,7 +44,7 @@ def call_seconds(call: Callable[[], Any], min_s: float = 5.0, min_calls: int = 5
 
 
 def make_targets(config: Any, spec: Any, lead: tuple[int, ...]) -> Any:
-  """Random targets of the right shapes, `lead` leading axes."""
+  """Random targets with `lead` as their leading axes."""
   import numpy as np
 
   from moozi.core.records import TrainTarget
@@ -71,7 +72,7 @@ def make_targets(config: Any, spec: Any, lead: tuple[int, ...]) -> Any:
 
 
 def floor(config: Any, with_scan: bool) -> dict[str, Any]:
-  """Rates of the bare functions with this process's threads."""
+  """Rates of the compiled functions with this process's threads."""
   import jax
   import numpy as np
 
@@ -126,7 +127,7 @@ def floor(config: Any, with_scan: bool) -> dict[str, Any]:
 
 
 def parts(config: Any) -> dict[str, float]:
-  """Rates of the vectorized environment and of replay, one thread."""
+  """Rates of the vectorized environment and of replay, with one thread."""
   import numpy as np
 
   from moozi.core.pytree import fields_of, stack
@@ -168,14 +169,14 @@ def parts(config: Any) -> dict[str, float]:
   updates, batch = config.learner.updates_per_call, config.learner.batch_size
   sample_s, _ = call_seconds(lambda: replay.sample_many(updates, batch))
   return {
-    "world_steps_per_s": num_steps / env_s,
+    "env_steps_per_s": num_steps / env_s,
     "replay_samples_per_s": updates * batch / sample_s,
     "batch_size": batch,
   }
 
 
 def end_to_end(config_path: str, overrides: list[str], seconds: float, batch_size: int) -> dict[str, float]:
-  """A run through Ray; means over the ticks after the warm-up."""
+  """Means of a run through Ray over the ticks after the warm-up."""
   with tempfile.TemporaryDirectory() as folder:
     command = [
       *(
@@ -195,12 +196,12 @@ def end_to_end(config_path: str, overrides: list[str], seconds: float, batch_siz
   ticks = [json.loads(line) for line in lines]
   window = [t for t in ticks if WARMUP_S <= t["wall_s"] <= seconds and "train/sample_reuse" in t]
   if len(window) < 2:
-    raise SystemExit(f"--seconds {seconds:g}: too short; the warm-up alone is {WARMUP_S:g}")
+    raise SystemExit(f"--seconds {seconds:g}: too short for the warm-up of {WARMUP_S:g} s")
   first, last = window[0], window[-1]
   return {
     "window_s": last["wall_s"] - first["wall_s"],
     "env_steps_per_s": (last["env_steps"] - first["env_steps"]) / (last["wall_s"] - first["wall_s"]),
-    # Of the window itself: updates in it over steps in it.
+    # Of the window alone.
     "sample_reuse": (last["learner_steps"] - first["learner_steps"])
     * batch_size
     / (last["env_steps"] - first["env_steps"]),
@@ -209,7 +210,7 @@ def end_to_end(config_path: str, overrides: list[str], seconds: float, batch_siz
 
 
 def in_own_process(mode: str, threads: int, arguments: list[str]) -> dict[str, Any]:
-  """Runs this file again with so many threads, and reads what it prints."""
+  """The output of this script in a process with a number of threads."""
   environment = os.environ | {"NPROC": str(threads), "JAX_PLATFORMS": "cpu", "OMP_NUM_THREADS": str(threads)}
   command = [sys.executable, __file__, "--mode", mode, *arguments]
   result = subprocess.run(command, check=True, env=environment, stdout=subprocess.PIPE, text=True)
@@ -217,7 +218,7 @@ def in_own_process(mode: str, threads: int, arguments: list[str]) -> dict[str, A
 
 
 def report(config_path: str, overrides: list[str], seconds: float) -> dict[str, Any]:
-  """Everything, printed as it comes."""
+  """Measures everything and prints each figure when it is known."""
   cores = len(os.sched_getaffinity(0))
   arguments = [config_path, *overrides]
   print(f"# {cores} cores; load average before: {os.getloadavg()[0]:.2f}", flush=True)
@@ -260,7 +261,7 @@ def report(config_path: str, overrides: list[str], seconds: float) -> dict[str, 
 
 
 def _least_seconds(floors: dict[int, Any], name: str) -> float:
-  """Seconds for one, at the best width and number of threads."""
+  """Seconds per step or sample at the best width and number of threads."""
   return 1 / max(rate for f in floors.values() for rate in f[name].values())
 
 
@@ -269,12 +270,12 @@ def _row(rates: dict[str, float]) -> str:
 
 
 def main() -> None:
-  """Reads the arguments and measures."""
+  """The command line."""
   parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
   parser.add_argument("config", nargs="?", default="config/minatar/breakout.yaml")
   parser.add_argument("overrides", nargs="*")
   parser.add_argument("--seconds", type=float, default=180.0, help="length of the run through Ray")
-  parser.add_argument("--json", type=Path, help="also write the figures there")
+  parser.add_argument("--json", type=Path, help="also write the figures to this file")
   parser.add_argument(
     "--mode", choices=("report", "floor", "parts"), default="report", help=argparse.SUPPRESS
   )

@@ -1,9 +1,8 @@
-"""Measures environments: how fast they are beside the library they come from, and what a stored frame weighs.
+"""Measures the speed of environments relative to their library, and the size of a stored frame.
 
     python scripts/bench_envs.py atari [--seconds 10] [--num-envs 8] [--json FILE]
 
-Run it alone: figures of a busy machine say nothing. Rates that belong together are taken in turns within one
-run, and the best of each is told.
+Run it on an idle machine. Rates are measured in turns, and the best round of each counts.
 """
 
 import argparse
@@ -23,7 +22,7 @@ STORED_FRAMES = 20_000
 
 
 def atari(seconds: float, num_envs: int) -> dict[str, Any]:
-  """Steps/s of random play, four frames each, with all conventions on, beside ale-py's own; bytes a frame."""
+  """Steps/s of random play (four frames each) of MooZi and of ale-py alone, and bytes of a stored frame."""
   from ale_py import AtariVectorEnv
 
   from moozi.envs.vector import make_vector
@@ -35,7 +34,7 @@ def atari(seconds: float, num_envs: int) -> dict[str, Any]:
     bare = AtariVectorEnv(game.lower(), num_envs, num_threads=cores)
     bare.reset(seed=0)
     num_actions = bare.single_action_space.n
-    worlds = {
+    envs = {
       name: make_vector(f"atari:{game}", kwargs, num_envs, seed=0)
       for name, kwargs in {
         "vectorized": {"num_threads": cores},
@@ -46,7 +45,7 @@ def atari(seconds: float, num_envs: int) -> dict[str, Any]:
     calls: dict[str, Callable[[], Any]] = {
       "ale-py, bare": lambda: bare.step(random.integers(num_actions, size=num_envs))  # noqa: B023
     }
-    for name, env in worlds.items():
+    for name, env in envs.items():
       env.reset()
       calls[name] = lambda env=env: env.step(random.integers(1, num_actions + 1, num_envs))  # noqa: B023
     rates = dict.fromkeys(calls, 0.0)
@@ -58,7 +57,7 @@ def atari(seconds: float, num_envs: int) -> dict[str, Any]:
       share = rate / rates["ale-py, bare"]
       print(f"{game}, {name}: {rate:,.0f} steps/s, {4 * rate:,.0f} frames/s, {share:.2f} of bare", flush=True)
     bare.close()
-    for env in worlds.values():
+    for env in envs.values():
       env.close()
   out["memory"] = stored_frames(STORED_FRAMES)
   print(
@@ -69,7 +68,7 @@ def atari(seconds: float, num_envs: int) -> dict[str, Any]:
 
 
 def calls_per_second(call: Callable[[], Any], seconds: float) -> float:
-  """How often a call can be made in a second, over so many seconds."""
+  """Calls per second, measured over `seconds`."""
   call()
   start, count = time.perf_counter(), 0
   while time.perf_counter() - start < seconds:
@@ -79,7 +78,7 @@ def calls_per_second(call: Callable[[], Any], seconds: float) -> float:
 
 
 def stored_frames(num_frames: int) -> dict[str, float]:
-  """Bytes that replay takes for each stored step of Breakout, by its arrays and by the process's growth."""
+  """Bytes of a stored step of Breakout: in replay's arrays, and by the growth of the process."""
   from moozi.core.config import ReplayConfig, TargetsConfig
   from moozi.core.pytree import fields_of, stack
   from moozi.core.records import StepSample, TrajectorySample
@@ -100,14 +99,14 @@ def stored_frames(num_frames: int) -> dict[str, float]:
     searched_version=zero,
   )
   segment = TrajectorySample(**fields_of(stack([sample] * 100)))
-  going_on = TrajectorySample(**{**fields_of(segment), "is_first": np.zeros((100, 1), bool)})
+  continuation = TrajectorySample(**{**fields_of(segment), "is_first": np.zeros((100, 1), bool)})
   segment.is_first[1:] = False
   config = ReplayConfig(capacity=num_frames, sampling="uniform", min_steps_to_learn=1)
   before = resident_bytes()
   replay = ReplayBuffer(config, TargetsConfig(history_length=4), env.spec, 1, seed=0)
   replay.add(segment, 0)
   for _ in range(num_frames // 100 - 1):
-    replay.add(going_on, 0)
+    replay.add(continuation, 0)
   assert replay.num_steps == num_frames
   env.close()
   return {
@@ -118,7 +117,7 @@ def stored_frames(num_frames: int) -> dict[str, float]:
 
 
 def resident_bytes() -> int:
-  """Of this process."""
+  """Resident memory of this process."""
   pages = int(Path("/proc/self/statm").read_text().split()[1])
   return pages * resource.getpagesize()
 
@@ -127,12 +126,12 @@ PARTS: dict[str, Callable[[float, int], dict[str, Any]]] = {"atari": atari}
 
 
 def main() -> None:
-  """Reads the arguments and measures."""
+  """The command line."""
   parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
   parser.add_argument("part", choices=sorted(PARTS))
-  parser.add_argument("--seconds", type=float, default=10.0, help="for each rate")
+  parser.add_argument("--seconds", type=float, default=10.0, help="duration of each measurement")
   parser.add_argument("--num-envs", type=int, default=8)
-  parser.add_argument("--json", type=Path, help="also write the figures there")
+  parser.add_argument("--json", type=Path, help="also write the figures to this file")
   args = parser.parse_args()
   print(f"# {len(os.sched_getaffinity(0))} cores; load average before: {os.getloadavg()[0]:.2f}", flush=True)
   figures = PARTS[args.part](args.seconds, args.num_envs)

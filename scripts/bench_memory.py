@@ -1,10 +1,10 @@
-"""Measures the resident memory that replay adds, with steps of random play in it.
+"""Measures the resident memory of a replay buffer filled with random play.
 
   python scripts/bench_memory.py            # a million steps of each MinAtar game, 100,000 frames of Atari
   python scripts/bench_memory.py --json FILE
 
-Each buffer is filled in a process of its own; what is told is that process's resident memory after minus
-before. Its end is a snapshot, so that what a checkpoint copies is told too.
+Each buffer is filled in a process of its own. The figures are the growth of that process's resident memory
+and the size of a snapshot, which a checkpoint copies.
 """
 
 import argparse
@@ -24,20 +24,20 @@ GIB = 2**30
 
 
 def resident_bytes() -> int:
-  """Of this process."""
+  """Resident memory of this process."""
   with open("/proc/self/statm") as f:
     return int(f.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def measure(name: str, kwargs: dict[str, Any], num_steps: int, num_envs: int) -> dict[str, float]:
-  """Fills a buffer of `num_steps`, and tells what it takes."""
+  """Fills a buffer of `num_steps` and measures its size."""
   from random_segments import RandomSegments
 
   from moozi.core.config import ReplayConfig, TargetsConfig
   from moozi.replay import snapshot as replay_snapshot
   from moozi.replay.buffer import ReplayBuffer
 
-  warm = RandomSegments(name, kwargs, num_envs)  # what is loaded late is loaded now
+  warm = RandomSegments(name, kwargs, num_envs)  # loads modules before the measurement
   warm.next(SEGMENT)
   warm.close()
   play = RandomSegments(name, kwargs, num_envs)
@@ -63,8 +63,8 @@ def measure(name: str, kwargs: dict[str, Any], num_steps: int, num_envs: int) ->
 
 def main() -> None:
   parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-  parser.add_argument("--json", type=Path, help="write the figures here")
-  parser.add_argument("--only", help="one environment, as it is named here")
+  parser.add_argument("--json", type=Path, help="also write the figures to this file")
+  parser.add_argument("--only", help="one environment by its name in CASES")
   arguments = parser.parse_args()
   context = multiprocessing.get_context("spawn")
   figures = {}

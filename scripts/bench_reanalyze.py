@@ -1,18 +1,18 @@
-"""Measures reanalyze against the bare compiled search; `make bench` runs it.
+"""Measures reanalyze relative to the compiled search alone; part of `make bench`.
 
     python scripts/bench_reanalyze.py [CONFIG] [key=value …] [--rounds 8] [--seconds 1.5] [--json FILE]
 
-1. The floor: the compiled search of a batch that lies ready, positions/s.
-2. Each way of reanalyze, whole: positions chosen in a full replay buffer, taken out with their histories,
-   searched, written back with the priorities that hang on them. For the oldest first and the largest priority
-   first. New target parameters come as often as in a run of that configuration (at `reanalyze.ratio`, or 0.5
-   where that is 0): they are copied then, and the order of priorities begins anew.
+1. The floor: positions/s of the compiled search of one batch on the device. 2. Each mode of reanalyze:
+positions are chosen in a full replay buffer, read with their histories, searched, and
+   written back with the priorities that depend on them; oldest first, and largest priority first. Target
+   parameters change as often as in a run of the configuration (with `reanalyze.ratio`, or 0.5 if that is 0);
+   then they are copied, and the order of priorities is reset.
 
-The buffer is filled by random play with random values. Replay's part, choosing and writing back, goes on in
-a thread of its own beside the search, one call ahead, as with `runtime=ray` it does in a process of its own;
-`in turn` has both one after the other, as with `runtime=local`. The target is 0.9 of the floor for `gather`,
-which is the default. Run it alone on the machine. All take turns, round after round: a ratio is to the bare
-search of the same round, and what is told is the median of the rounds, the least and the largest.
+The buffer is filled by random play with random values. Replay's part runs in a thread, one call ahead of the
+search, as it runs in a process of its own with `runtime=ray`; `in turn` runs both in sequence, as
+`runtime=local` does. The target for `gather`, the default mode, is 0.9 of the floor. Run it on an idle
+machine. All cases take turns: a ratio is to the floor of the same round, and the script prints the median,
+the minimum and the maximum of the rounds.
 """
 
 import argparse
@@ -31,7 +31,7 @@ FLOOR = "bare search"
 
 
 def rate_of(call: Callable[[], int], seconds: float) -> float:
-  """Positions/s of calls that return how many they searched."""
+  """Positions/s of calls that return their number of positions."""
   count, start = 0, time.perf_counter()
   while time.perf_counter() - start < seconds:
     count += call()
@@ -39,7 +39,7 @@ def rate_of(call: Callable[[], int], seconds: float) -> float:
 
 
 def fill(config: Any, spec: Any) -> Any:
-  """A replay buffer with random play in it."""
+  """A replay buffer filled with random play, and the version of its newest parameters."""
   from random_segments import RandomSegments
 
   from moozi.run import build
@@ -54,14 +54,14 @@ def fill(config: Any, spec: Any) -> Any:
 
 
 def calls_between_copies(config: Any) -> int:
-  """How many calls of reanalyze a run makes with one copy of the target parameters."""
+  """Number of reanalyze calls in a run for each copy of the target parameters."""
   learner, ratio = config.learner, config.reanalyze.ratio or 0.5
   acted = learner.target_update_period * learner.batch_size / learner.samples_per_step
   return max(1, round(acted * ratio / (1 - ratio) / config.reanalyze.batch_size))
 
 
 def measure(config: Any, rounds: int, seconds: float) -> dict[str, list[float]]:
-  """Rates in positions/s by name, one a round."""
+  """Rates in positions/s by name, one for each round."""
   import jax
 
   from moozi.acting.reanalyzer import make_root_search
@@ -93,8 +93,8 @@ def measure(config: Any, rounds: int, seconds: float) -> dict[str, list[float]]:
       version += 1
     return version
 
-  def in_turn(way: str, order: str) -> Callable[[], int]:
-    chosen, number = settings.model_copy(update={"mode": way, "order": order}), itertools.count()
+  def in_turn(mode: str, order: str) -> Callable[[], int]:
+    chosen, number = settings.model_copy(update={"mode": mode, "order": order}), itertools.count()
 
     def call() -> int:
       positions = replay.positions(chosen, new_version(number))
@@ -104,14 +104,14 @@ def measure(config: Any, rounds: int, seconds: float) -> dict[str, list[float]]:
 
     return call
 
-  def beside(way: str, order: str, pool: concurrent.futures.Executor) -> Callable[[], int]:
-    chosen, number = settings.model_copy(update={"mode": way, "order": order}), itertools.count()
-    asked = collections.deque([pool.submit(replay.positions, chosen, new_version(number))])
+  def concurrently(mode: str, order: str, pool: concurrent.futures.Executor) -> Callable[[], int]:
+    chosen, number = settings.model_copy(update={"mode": mode, "order": order}), itertools.count()
+    requested = collections.deque([pool.submit(replay.positions, chosen, new_version(number))])
     written: collections.deque[concurrent.futures.Future[int]] = collections.deque()
 
     def call() -> int:
-      asked.append(pool.submit(replay.positions, chosen, new_version(number)))
-      positions = asked.popleft().result()
+      requested.append(pool.submit(replay.positions, chosen, new_version(number)))
+      positions = requested.popleft().result()
       reanalyzer.set_parameters(params, net_state, version)
       searched, _ = reanalyzer.run(positions)
       written.append(pool.submit(replay.write_back, **fields_of(searched)))
@@ -121,12 +121,12 @@ def measure(config: Any, rounds: int, seconds: float) -> dict[str, list[float]]:
 
   with concurrent.futures.ThreadPoolExecutor(1) as pool:
     calls = {FLOOR: bare}
-    for way in ("gather", "replayed"):
+    for mode in ("gather", "replayed"):
       for order in ("oldest", "priority"):
-        calls[f"{way}, {order}"] = beside(way, order, pool)
-        calls[f"{way}, {order}, in turn"] = in_turn(way, order)
+        calls[f"{mode}, {order}"] = concurrently(mode, order, pool)
+        calls[f"{mode}, {order}, in turn"] = in_turn(mode, order)
     for call in calls.values():
-      # The first compile.
+      # Compilation and warm-up.
       call()
       call()
     rates: dict[str, list[float]] = {name: [] for name in calls}
@@ -137,13 +137,13 @@ def measure(config: Any, rounds: int, seconds: float) -> dict[str, list[float]]:
 
 
 def main() -> None:
-  """Reads the arguments, measures, prints."""
+  """The command line."""
   parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
   parser.add_argument("config", nargs="?", default="config/minatar/breakout.yaml")
   parser.add_argument("overrides", nargs="*")
   parser.add_argument("--rounds", type=int, default=8)
-  parser.add_argument("--seconds", type=float, default=1.5, help="for each figure in each round")
-  parser.add_argument("--json", type=Path, help="also write the figures there")
+  parser.add_argument("--seconds", type=float, default=1.5, help="duration of each measurement in each round")
+  parser.add_argument("--json", type=Path, help="also write the figures to this file")
   args = parser.parse_args()
   from moozi.io.config import load_config
 

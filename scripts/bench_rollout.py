@@ -1,18 +1,17 @@
-"""Environment steps/s of acting: environments in Python, environments in JAX step by step, and the compiled
-rollout.
+"""Measures acting: environments in Python, environments in JAX step by step, and the compiled rollout.
 
-    python scripts/bench_rollout.py [CONFIG] [key=value …] [--world NAME] [--widths 64,128,512] [--json FILE]
+    python scripts/bench_rollout.py [CONFIG] [key=value …] [--jax-env NAME] [--widths 64,128,512] [--json
+    FILE]
 
-Three ways to make the same segments with the same network, each with the configuration's search and with the
-network's prior alone (no search):
+Environment steps/s of three collectors with the same network, with the configuration's search and with the
+network's prior alone:
 
-  python  the configuration's environment, one by one, and the compiled search in turn
-  (SyncVectorEnvironment)
-  step    the environment in JAX and the compiled search in turn                   (JaxVectorEnvironment)
-  scan    the whole segment as one compiled scan                             (RolloutCollector)
+  python  the configuration's environments one by one, then the compiled search    (SyncVectorEnvironment)
+  step    the environment in JAX, then the compiled search                         (JaxVectorEnvironment)
+  scan    the whole segment as one compiled scan                                   (RolloutCollector)
 
-For each width the ways take turns, several rounds, and the best round of each counts: what else the machine
-does meets all of them alike. Read the ratios of one run, not the rates of several.
+The collectors take turns for several rounds, and the best round of each counts. Compare the ratios of one
+run, not the rates of several runs.
 """
 
 import argparse
@@ -28,8 +27,8 @@ import numpy as np
 
 from moozi.acting.collector import TrajectoryCollector
 from moozi.acting.rollout import RolloutCollector
-from moozi.agent.planner import PlannerOutput
-from moozi.agent.policy import see
+from moozi.agent.planner import SearchOutput
+from moozi.agent.policy import observe
 from moozi.core.config import Config
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
 from moozi.envs import registry
@@ -39,20 +38,20 @@ from moozi.nn.model import Model
 from moozi.ops.history import push_action
 from moozi.run import build
 
-WAYS = ("python", "step", "scan")
+KINDS = ("python", "step", "scan")
 
 
 def make_prior_policy(model: Model, spec: EnvSpec) -> Any:
-  """A policy of the same form as `agent.policy.make_policy`'s that draws from the prior without a search."""
+  """Like `agent.policy.make_policy`, but samples actions from the prior without search."""
 
   def policy(params: Any, net_state: Any, history: Any, timestep: Any, rng_key: Any, temperature: Any) -> Any:
-    history, stacked = see(history, timestep, spec)
+    history, stacked = observe(history, timestep, spec)
     output, _ = model.root_inference(params, net_state, stacked, False)
     legal = jnp.asarray(timestep.legal_actions_mask)
     probs = jax.nn.softmax(output.policy_logits, where=legal)
     action = jax.random.categorical(rng_key, jnp.where(legal, output.policy_logits, -jnp.inf))
     value = model.transform.to_scalar(output.value_logits)
-    chosen = PlannerOutput(
+    chosen = SearchOutput(
       action=jnp.where(timestep.is_last, DUMMY_ACTION, action).astype(jnp.int32),
       action_probs=probs,
       root_value=value,
@@ -67,20 +66,20 @@ def make_prior_policy(model: Model, spec: EnvSpec) -> Any:
   return policy
 
 
-def make_collector(way: str, config: Config, jax_name: str, with_search: bool) -> Any:
-  """A collector that acts in this way, with fresh parameters that are not all zero.
+def make_collector(kind: str, config: Config, jax_name: str, with_search: bool) -> Any:
+  """A collector of one kind, with random parameters.
 
-  The configuration's options go to both environments: one that the environment in JAX lacks is refused.
+  The environment in JAX must accept the configuration's options.
   """
-  name = config.env.name if way == "python" else jax_name
+  name = config.env.name if kind == "python" else jax_name
   kwargs = dict(config.env.kwargs)
   spec = registry.env_spec(name, **kwargs)
   model = build.build_model(config, spec)
   planner, num_envs = config.planners.train, config.workers.num_envs
   policy = None if with_search else make_prior_policy(model, spec)
-  if way == "scan":
-    world = registry.make_jax_env(name, **kwargs)
-    collector: Any = RolloutCollector(model, config, planner, world, env_seeds(num_envs, 0), 0, policy)
+  if kind == "scan":
+    env = registry.make_jax_env(name, **kwargs)
+    collector: Any = RolloutCollector(model, config, planner, env, env_seeds(num_envs, 0), 0, policy)
   else:
     collector = TrajectoryCollector(model, config, planner, make_vector(name, kwargs, num_envs, 0), 0, policy)
   params, net_state, _ = build.build_learner(config, spec).parameters()
@@ -91,61 +90,61 @@ def make_collector(way: str, config: Config, jax_name: str, with_search: bool) -
 
 
 def measure(config: Config, jax_name: str, with_search: bool, seconds: float) -> dict[str, float]:
-  """Environment steps/s of each way at the configuration's width."""
-  collectors = {way: make_collector(way, config, jax_name, with_search) for way in WAYS}
+  """Environment steps/s of each kind at the configuration's width."""
+  collectors = {kind: make_collector(kind, config, jax_name, with_search) for kind in KINDS}
   for collector in collectors.values():
-    for _ in range(2):  # compiles, and the first steps after
+    for _ in range(2):  # compilation and warm-up
       collector.run(0)
-  best = dict.fromkeys(WAYS, 0.0)
+  best = dict.fromkeys(KINDS, 0.0)
   end = time.perf_counter() + seconds
   num_rounds = 0
   while num_rounds < 3 or time.perf_counter() < end:
     num_rounds += 1
-    for way, collector in collectors.items():
+    for kind, collector in collectors.items():
       start = time.perf_counter()
       _, result = collector.run(0)
-      best[way] = max(best[way], result.num_steps / (time.perf_counter() - start))
+      best[kind] = max(best[kind], result.num_steps / (time.perf_counter() - start))
   return best
 
 
 def with_width(config: Config, width: int) -> Config:
-  """The same configuration, so many environments wide."""
+  """The configuration with `width` environments."""
   return replace_section(config, "workers", num_envs=width)
 
 
 def replace_section(config: Config, name: str, **changes: Any) -> Config:
-  """A copy of the configuration with some keys of one section changed; not validated again."""
+  """A copy of the configuration with changes in one section, without validation."""
   section = getattr(config, name).model_copy(update=changes)
   return config.model_copy(update={name: section})
 
 
 def main() -> None:
-  """Reads the arguments, measures, prints a table."""
+  """The command line."""
   parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
   parser.add_argument("config", nargs="?", default="config/minatar/breakout.yaml")
   parser.add_argument("overrides", nargs="*")
-  parser.add_argument("--world", default="gymnax:Breakout-MinAtar", help="the same game written in JAX")
-  parser.add_argument("--widths", default="64,128,512", help="how many environments side by side")
-  parser.add_argument("--seconds", type=float, default=8.0, help="time for each row of the table, at least")
-  parser.add_argument("--no-search-only", action="store_true", help="leave the rows with search out")
-  parser.add_argument("--json", type=Path, help="also write the figures there")
+  parser.add_argument("--jax-env", default="gymnax:Breakout-MinAtar", help="the same game written in JAX")
+  parser.add_argument("--widths", default="64,128,512", help="numbers of environments")
+  parser.add_argument("--seconds", type=float, default=8.0, help="minimum duration of each row")
+  parser.add_argument("--no-search-only", action="store_true", help="omit the rows with search")
+  parser.add_argument("--json", type=Path, help="also write the figures to this file")
   args = parser.parse_args()
   config = load_config(Path(args.config), args.overrides)
   device = jax.devices()[0]
   print(
     f"# {device.platform} {device.device_kind}, {len(os.sched_getaffinity(0))} cores, "
-    f"load average before: {os.getloadavg()[0]:.2f}; {config.env.name} and {args.world}, "
+    f"load average before: {os.getloadavg()[0]:.2f}; {config.env.name} and {args.jax_env}, "
     f"{config.planners.train.num_simulations} simulations, segments of {config.workers.segment_length}"
   )
-  print("environment steps/s      " + "".join(f"{way:>12}" for way in WAYS) + "   scan/python   scan/step")
+  print("environment steps/s      " + "".join(f"{kind:>12}" for kind in KINDS) + "   scan/python   scan/step")
   figures = []
   for with_search in (False,) if args.no_search_only else (False, True):
     for width in (int(w) for w in args.widths.split(",")):
-      rates = measure(with_width(config, width), args.world, with_search, args.seconds)
-      kind = "search" if with_search else "prior only"
-      row = "".join(f"{rates[way]:>12,.0f}" for way in WAYS)
+      rates = measure(with_width(config, width), args.jax_env, with_search, args.seconds)
+      title = "search" if with_search else "prior only"
+      row = "".join(f"{rates[kind]:>12,.0f}" for kind in KINDS)
       ratios = f"{rates['scan'] / rates['python']:>14.2f}{rates['scan'] / rates['step']:>12.2f}"
-      print(f"{kind:<11} width {width:>5}  {row}{ratios}", flush=True)
+      print(f"{title:<11} width {width:>5}  {row}{ratios}", flush=True)
       figures.append({"search": with_search, "width": width, "steps_per_s": rates})
   if args.json:
     args.json.write_text(json.dumps({"device": device.device_kind, "rows": figures}, indent=2) + "\n")

@@ -1,13 +1,15 @@
-"""Measures what checkpoints cost a run; `make bench` runs it.
+"""Measures the cost of checkpoints; part of `make bench`.
 
     python scripts/bench_saving.py [CONFIG] [key=value …] [--steps-per-s 2500] [--json FILE]
 
-Replay is full. Between two saves it takes as many new steps as a run of that rate acts in
-`checkpoint.period_s`. What is told, in seconds and as a share of the period: the call that copies the
-training state (the learner waits for it), the call that copies replay's changed blocks (sampling waits), the
-way from those processes to the driver's (by pickle's fifth protocol, as Ray's is), and the thread that
-writes. At most 5% all together is the target, as if none of it went on beside the run. Then the same where a
-tenth of the steps is new, and where none is.
+Replay is full. Between two saves it receives the steps that a run of the given rate makes in
+`checkpoint.period_s`.
+The script prints, in seconds and as a share of the period: the copy of the training state, for which the
+  learner
+waits; the copy of replay's changed blocks, for which sampling waits; the transfer to the driver's process
+(pickle protocol 5, like Ray's); and the writing in a thread. The target for the sum is 5%, although parts of
+it are concurrent with the run. The measurement is repeated with a tenth of the new steps, and without new
+steps.
 """
 
 import argparse
@@ -24,9 +26,7 @@ def measure(config: Any, new_steps: int, count: int) -> list[dict[str, float]]:
   from random_segments import RandomSegments
 
   from moozi.core.flat_state import prefixed
-  from moozi.io.checkpoint_store import CheckpointStore
-  from moozi.io.checkpoints import expected_of
-  from moozi.io.resume_store import ResumeStore
+  from moozi.io.checkpoints import CheckpointStore, ResumeStore, expected_of
   from moozi.replay import snapshot as replay_snapshot
   from moozi.run import build
 
@@ -47,7 +47,7 @@ def measure(config: Any, new_steps: int, count: int) -> list[dict[str, float]]:
   with tempfile.TemporaryDirectory() as folder:
     resume = ResumeStore(Path(folder) / "resume")
     store = CheckpointStore(Path(folder) / "checkpoints", config.checkpoint, resume)
-    # The first save writes everything; it is told, too.
+    # The first save writes all blocks.
     for _ in range(count + 1):
       marks = [time.perf_counter()]
 
@@ -64,7 +64,7 @@ def measure(config: Any, new_steps: int, count: int) -> list[dict[str, float]]:
       rest = prefixed("replay", sent[1].head)
       store.save(sent[0], meta, 0.0, rest, sent[1].generations, sent[1].blocks)
       mark()
-      names = ("training state", "replay", "way to the driver", "writing")
+      names = ("training state", "replay", "transfer to the driver", "writing")
       parts = {name: after - before for name, before, after in zip(names, marks, marks[1:], strict=False)}
       mib = sum(x.nbytes for block in snapshot.blocks.values() for x in block.values()) / 2**20
       out.append(parts | {"replay_mib": mib})
@@ -74,13 +74,13 @@ def measure(config: Any, new_steps: int, count: int) -> list[dict[str, float]]:
 
 
 def main() -> None:
-  """Reads the arguments, measures, prints."""
+  """The command line."""
   parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
   parser.add_argument("config", nargs="?", default="config/minatar/breakout.yaml")
   parser.add_argument("overrides", nargs="*")
-  parser.add_argument("--steps-per-s", type=float, default=2500.0, help="of the run, in environment steps")
-  parser.add_argument("--count", type=int, default=5, help="saves of each kind")
-  parser.add_argument("--json", type=Path, help="also write the figures there")
+  parser.add_argument("--steps-per-s", type=float, default=2500.0, help="environment steps/s of the run")
+  parser.add_argument("--count", type=int, default=5, help="number of saves of each kind")
+  parser.add_argument("--json", type=Path, help="also write the figures to this file")
   args = parser.parse_args()
   from moozi.io.config import load_config
 
@@ -93,7 +93,7 @@ def main() -> None:
     saves = measure(config, new_steps, args.count)
     figures[str(new_steps)] = saves
     if new_steps == usual:
-      print(_row("the first, whole", saves[:1], period_s))
+      print(_row("the first save", saves[:1], period_s))
     print(_row(f"after {new_steps:,} new steps", saves[1:], period_s), flush=True)
   if args.json:
     args.json.write_text(json.dumps(figures, indent=2) + "\n")

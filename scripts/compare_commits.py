@@ -1,9 +1,9 @@
-"""Compares two commits by the bit: the same short runs with `runtime=local`, and their final states.
+"""Compares the final states of short runs with `runtime=local` of two commits, bit for bit.
 
     python scripts/compare_commits.py BEFORE AFTER [--only catch,ppo]
 
-Both commits run on this machine, one after the other, with this Python's packages. No digest is committed:
-another processor gives other bits. Exits with 1 where a state differs.
+Both commits run on this machine in sequence, with the packages of this Python. Digests are not committed,
+because another processor gives other bits. Exits with status 1 if a state differs.
 """
 
 import argparse
@@ -32,7 +32,7 @@ SMALL = (
   "planners.train.num_simulations=8",
   "planners.test.num_simulations=4",
 )
-# Each: a configuration, and overrides that end it after some dozens of updates or more.
+# A configuration each, with overrides that end it after a few dozen updates.
 RUNS = {
   "catch": ("config/tiny/catch.yaml", ("max_env_steps=6000",)),
   "breakout": ("config/minatar/breakout.yaml", ("max_env_steps=6000", *SMALL)),
@@ -50,7 +50,7 @@ RUNS = {
 
 
 def main() -> int:
-  """Prints one line a run; returns the number of runs that differ, at most 1."""
+  """Prints one line for each run; returns the exit status."""
   parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
   parser.add_argument("before", help="a commit")
   parser.add_argument("after", help="a commit")
@@ -75,9 +75,14 @@ def main() -> int:
 def _compare(name: str, trees: dict[str, Path], scratch: Path) -> bool:
   states = [_final_state(name, side, tree, scratch / "runs") for side, tree in trees.items()]
   before, after = states
-  where = sorted(key for key in before.keys() | after.keys() if not _same(before.get(key), after.get(key)))
-  print(f"{name}: {len(before)} arrays, " + (f"{len(where)} differ, first {where[0]}" if where else "equal"))
-  return not where
+  different = sorted(
+    key for key in before.keys() | after.keys() if not _same(before.get(key), after.get(key))
+  )
+  print(
+    f"{name}: {len(before)} arrays, "
+    + (f"{len(different)} differ, first {different[0]}" if different else "equal")
+  )
+  return not different
 
 
 def _same(a: np.ndarray | None, b: np.ndarray | None) -> bool:
@@ -86,8 +91,8 @@ def _same(a: np.ndarray | None, b: np.ndarray | None) -> bool:
 
 def _final_state(name: str, side: str, tree: Path, runs: Path) -> dict[str, np.ndarray]:
   config, overrides = RUNS[name]
-  place = (f"run.dir={runs}", f"run.name={name}_{side}")
-  command = [sys.executable, "-m", "moozi.cli", "train", config, *COMMON, *overrides, *place]
+  location = (f"run.dir={runs}", f"run.name={name}_{side}")
+  command = [sys.executable, "-m", "moozi.cli", "train", config, *COMMON, *overrides, *location]
   environment = os.environ | {"PYTHONPATH": str(tree), "JAX_PLATFORMS": "cpu"}
   done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=False)
   if done.returncode:

@@ -1,4 +1,4 @@
-"""Renews constraints.txt with a resolver. Run by `make constraints`; needs the package `uv`."""
+"""Updates constraints.txt with a resolver; run by `make constraints`. Needs the package `uv`."""
 
 import subprocess
 import sys
@@ -21,7 +21,7 @@ OPTIONS = [
 
 
 def main() -> None:
-  """Writes constraints.txt anew."""
+  """Writes constraints.txt."""
   command = [sys.executable, "-m", "uv", "pip", "compile", *OPTIONS, "pyproject.toml"]
   done = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
   (ROOT / "constraints.txt").write_text(HEADER + done.stdout)

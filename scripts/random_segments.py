@@ -1,4 +1,4 @@
-"""Segments of random play with random values, for the benchmarks that need a full replay buffer."""
+"""Segments of random play with random values, for benchmarks that need a full replay buffer."""
 
 from typing import Any
 
@@ -11,13 +11,13 @@ from moozi.envs.vector import make_vector
 
 
 class RandomSegments:
-  """One environment side by side, played at random.
+  """Plays a vectorized environment at random.
 
   Args:
     name: of the environment.
     kwargs: its options.
-    num_envs: how many side by side.
-    seed: of the environments and of what is drawn.
+    num_envs: number of environments.
+    seed: of the environments, the actions and the values.
   """
 
   def __init__(self, name: str, kwargs: dict[str, Any], num_envs: int, seed: int = 0) -> None:
@@ -27,11 +27,11 @@ class RandomSegments:
 
   @property
   def spec(self) -> Any:
-    """The environment's facts."""
+    """The environment's spec."""
     return self._env.spec
 
   def next(self, length: int, version: int = 0) -> TrajectorySample:
-    """The next segment, [length, num_envs, …], as if acted and searched with parameters of `version`."""
+    """The next segment, [length, num_envs, …], labelled with parameters of `version`."""
     return TrajectorySample(**fields_of(stack([self._act(version) for _ in range(length)])))
 
   def close(self) -> None:

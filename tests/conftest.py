@@ -1,15 +1,15 @@
-"""What all tests share: a deterministic hypothesis profile, JAX on the CPU, a store of compilations."""
+"""Shared by all tests: a deterministic hypothesis profile, JAX on the CPU, a cache of compilations."""
 
 import atexit
 import os
 import shutil
 import tempfile
 
-# Before any import of JAX: tests are about values, and the same everywhere.
+# Before any import of JAX, so that values are the same on every machine.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
-# Most of the time would go into compiling the same small functions again, in every module and every process
-# that a test starts. Fresh for each session, so that nothing depends on what an earlier one left.
+# Modules and processes compile the same functions. The cache is new in each session, so that no result
+# depends on an earlier one.
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
   _cache = tempfile.mkdtemp(prefix="moozi-tests-")
   atexit.register(shutil.rmtree, _cache, ignore_errors=True)
@@ -17,14 +17,34 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
   os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.2"
 
 import jaxtyping
-
-# Shapes and dtypes in annotations are checked in tests, at the entry of every function of these packages.
-TYPECHECKED = ("moozi.replay", "moozi.acting", "moozi.learning", "moozi.envs.replayed")
-if TYPECHECKED:
-  jaxtyping.install_import_hook(TYPECHECKED, "beartype.beartype")
-
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests import typechecker
+
+# Shapes and dtypes in annotations are checked in tests, at the entry of every function of these packages.
+TYPECHECKED = (
+  "moozi.acting",
+  "moozi.agent",
+  "moozi.analysis.inspection",
+  "moozi.baselines.ppo.network",
+  "moozi.baselines.ppo.update",
+  "moozi.core.histogram",
+  "moozi.envs.jax.environment",
+  "moozi.envs.jax.rules",
+  "moozi.envs.observations",
+  "moozi.envs.replayed",
+  "moozi.envs.suites.atari.frames",
+  "moozi.evaluation",
+  "moozi.learning",
+  "moozi.nn",
+  "moozi.ops",
+  "moozi.replay",
+  "moozi.vis.boards",
+  "moozi.vis.frames",
+  "moozi.vis.latent_space",
+)
+jaxtyping.install_import_hook(TYPECHECKED, f"{typechecker.__name__}.check")
 
 settings.register_profile(
   "moozi", derandomize=True, deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow]
@@ -33,13 +53,13 @@ settings.load_profile("moozi")
 
 
 @pytest.fixture
-def door(capfd):
-  """Runs the command line here; returns (status, stdout, stderr)."""
-  from moozi import cli
+def cli(capfd):
+  """Runs the command line in this process; returns (status, stdout, stderr)."""
+  from moozi.cli import main
 
   def run(*arguments: object) -> tuple[int, str, str]:
     with pytest.raises(SystemExit) as caught:
-      cli.main([str(a) for a in arguments])
+      main([str(a) for a in arguments])
     out, err = capfd.readouterr()
     return caught.value.code, out, err
 
@@ -47,11 +67,11 @@ def door(capfd):
 
 
 @pytest.fixture
-def refused(door):
-  """Runs the command line, which must refuse; returns the one line it says."""
+def refused(cli):
+  """Runs the command line, which must fail with one line on stderr; returns the line."""
 
   def run(*arguments: object) -> str:
-    status, out, err = door(*arguments)
+    status, out, err = cli(*arguments)
     assert status == 2
     assert out == ""
     assert err.startswith("moozi: error: ")
@@ -64,7 +84,7 @@ def refused(door):
 
 @pytest.fixture(scope="session")
 def tiny_config():
-  """Catch, with a network of a few hundred parameters."""
+  """Catch with a network of a few hundred parameters."""
   from moozi.io.config import load_config
   from tests.tiny_run import TINY
 

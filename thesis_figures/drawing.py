@@ -1,4 +1,4 @@
-"""What the figures share: how they look, where their results lie, and how a missing one is told."""
+"""Styles, readers and the command line that the figures share."""
 
 import argparse
 import sys
@@ -15,19 +15,19 @@ import numpy as np
 from experiments.lib.results import Result, check_alike, check_same_conditions, read_results
 from experiments.lib.statistics import estimate
 from moozi.core.errors import UserError
-from moozi.io.yaml_files import read_yaml
+from moozi.io.plain_data import read_yaml
 
 HERE = Path(__file__).resolve().parent
 EXPERIMENT = HERE.parent / "experiments" / "minatar_vs_ppo"
 GYMNAX = HERE.parent / "experiments" / "ppo_check" / "gymnax.yaml"
 GYMNAX_RATE = "1e-3"  # that of config/ppo/minatar.yaml
 
-# Okabe and Ito's colours, told apart by all; line styles and markers differ as well.
+# Colours of Okabe and Ito, safe for colour-blind readers; line styles and markers differ as well.
 STYLES: dict[str, dict[str, Any]] = {
   "MooZi": {"color": "#0072B2", "linestyle": "-", "marker": "o"},
   "PPO": {"color": "#D55E00", "linestyle": "--", "marker": "s"},
 }
-PUBLISHED = {"color": "#555555", "linestyle": ":", "linewidth": 1.5}
+PUBLISHED: dict[str, Any] = {"color": "#555555", "linestyle": ":", "linewidth": 1.5}
 AXES = {
   "env_steps": ("environment steps (millions)", 1e6),
   "wall_s": ("wall time of training (minutes)", 60.0),
@@ -35,41 +35,41 @@ AXES = {
 
 
 class MissingError(UserError):
-  """A result that a figure shows is not there."""
+  """A figure needs a result that does not exist."""
 
 
 def main(
   draw: Callable[[list[Result]], plt.Figure], name: str, doc: str, arguments: Sequence[str] | None = None
 ) -> int:
-  """The program of a figure; returns its exit status: 2 where a result is missing.
+  """The command line of a figure; returns the exit status, 2 if a result is missing.
 
   Args:
     draw: makes the figure from all results.
-    name: of the PNG file beside this one.
-    doc: the program's own text.
-    arguments: without the program's name; None takes the process's own.
+    name: of the PNG file in this folder.
+    doc: the help text.
+    arguments: None takes those of the process.
   """
   parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
-  parser.add_argument("--results", type=Path, default=EXPERIMENT / "results", help="the committed results")
-  parser.add_argument("--out", type=Path, default=HERE / f"{name}.png", help="the picture")
-  given = parser.parse_args(arguments)
+  parser.add_argument("--results", type=Path, default=EXPERIMENT / "results", help="folder of results")
+  parser.add_argument("--out", type=Path, default=HERE / f"{name}.png", help="the PNG file")
+  options = parser.parse_args(arguments)
   try:
-    results = read_results(given.results)
+    results = read_results(options.results)
     check_same_conditions([r for r in results if r.config.env.name.startswith("minatar:")])
     figure = draw(results)
   except UserError as error:
     print(f"error: {name}: {error}", file=sys.stderr)
     return 2
-  figure.savefig(given.out, dpi=130)
+  figure.savefig(options.out, dpi=130)
   plt.close(figure)
-  print(given.out)
+  print(options.out)
   return 0
 
 
 def curves_of(results: Sequence[Result], agent: str, game: str, sticky: float) -> list[Result]:
-  """The results of an agent on one of MinAtar's games that have a curve, one for each seed.
+  """The results of an agent on a MinAtar game that have a curve, one for each seed.
 
-  Raises: MissingError: there is none. UserError: some are not alike.
+  Raises: MissingError: there are none. UserError: they differ in more than the seed.
   """
   found = [
     r
@@ -80,28 +80,28 @@ def curves_of(results: Sequence[Result], agent: str, game: str, sticky: float) -
   if not found:
     how = f"sticky actions of {sticky:g}" if sticky else "no sticky actions"
     raise MissingError(
-      f"no result of {agent} on {game} with {how}; experiments/minatar_vs_ppo/sweep.py makes it"
+      f"no result of {agent} on {game} with {how}; run `python -m experiments.minatar_vs_ppo.sweep`"
     )
   check_alike(found)
   return found
 
 
 def draw_agent(axis: plt.Axes, results: Sequence[Result], x: str) -> None:
-  """An agent's returns in evaluation along `env_steps` or `wall_s`: each seed, and the mean of several.
+  """Plots an agent's returns in evaluation over `env_steps` or `wall_s`: each seed, and the mean of several.
 
-  The last evaluation of each seed, of more episodes, stands out with its 95% interval.
+  The last evaluation of each seed, which has more episodes, is a point with its 95% interval.
   """
   style, scale = STYLES[results[0].agent], AXES[x][1]
-  look = {"color": style["color"], "linestyle": style["linestyle"]}
+  line_style = {"color": style["color"], "linestyle": style["linestyle"]}
   lines = [_line(result, x) for result in results]
   if len(lines) == 1:
-    axis.plot(lines[0][0] / scale, lines[0][1], label=results[0].agent, **look)
+    axis.plot(lines[0][0] / scale, lines[0][1], label=results[0].agent, **line_style)
   else:
     for xs, returns in lines:
-      axis.plot(xs / scale, returns, alpha=0.35, linewidth=0.8, **look)
+      axis.plot(xs / scale, returns, alpha=0.35, linewidth=0.8, **line_style)
     grid = np.linspace(max(xs[0] for xs, _ in lines), min(xs[-1] for xs, _ in lines), 200)
     mean = np.mean([np.interp(grid, xs, returns) for xs, returns in lines], axis=0)
-    axis.plot(grid / scale, mean, linewidth=2, label=results[0].agent, **look)
+    axis.plot(grid / scale, mean, linewidth=2, label=results[0].agent, **line_style)
   for result in results:
     own = [e for e in result.evaluations if e["simulations"] is None]
     if own:
@@ -113,12 +113,12 @@ def draw_agent(axis: plt.Axes, results: Sequence[Result], x: str) -> None:
 def draw_point(
   axis: plt.Axes, x: float, returns: Sequence[float], style: dict[str, Any], **more: Any
 ) -> None:
-  """The mean of some episodes' returns with its 95% interval."""
-  told = estimate([returns])
-  error = [[told.mean - told.low], [told.high - told.mean]]
+  """Plots the mean return of episodes with its 95% interval."""
+  point = estimate([returns])
+  error = [[point.mean - point.low], [point.high - point.mean]]
   axis.errorbar(
     [x],
-    [told.mean],
+    [point.mean],
     yerr=error,
     color=style["color"],
     marker=style["marker"],
@@ -129,7 +129,7 @@ def draw_point(
 
 
 def draw_published(axis: plt.Axes, agent: str, game: str) -> None:
-  """The published return of an agent that has one entry, across; nothing where it says none of the game."""
+  """Plots an agent's published return as a horizontal line, if there is one of the game."""
   (entry,) = [e for e in read_yaml(EXPERIMENT / "published.yaml") if e["agent"] == agent]
   value = entry["returns"].get(game)
   if value is None or isinstance(value, str):
@@ -139,12 +139,12 @@ def draw_published(axis: plt.Axes, agent: str, game: str) -> None:
 
 
 def draw_gymnax(axis: plt.Axes, game: str, until: float) -> None:
-  """The published curve of gymnax's PPO with our learning rate; nothing where there is none of the game.
+  """Plots the published curve of gymnax's PPO with our learning rate, if there is one of the game.
 
   Args:
-    axis: its x is in millions of environment steps.
-    game: one of MinAtar's.
-    until: the environment step up to which it is drawn.
+    axis: x in millions of environment steps.
+    game: of MinAtar.
+    until: the last environment step to plot.
   """
   published = read_yaml(GYMNAX)
   returns = published["returns"].get(game, {}).get(GYMNAX_RATE)
@@ -155,12 +155,12 @@ def draw_gymnax(axis: plt.Axes, game: str, until: float) -> None:
 
 
 def last_step(results: Sequence[Result]) -> int:
-  """The last environment step of which there is an evaluation; 0: there is none."""
+  """The last evaluated environment step; 0 without evaluations."""
   return max((int(e["env_steps"]) for r in results for e in r.evaluations), default=0)
 
 
 def finish(axis: plt.Axes, x: str | None = None, title: str | None = None) -> None:
-  """Labels, a grid, and returns from 0 up."""
+  """Adds labels and a grid, and starts both axes at 0."""
   if x is not None:
     axis.set_xlabel(AXES[x][0])
   if title is not None:
@@ -171,10 +171,10 @@ def finish(axis: plt.Axes, x: str | None = None, title: str | None = None) -> No
 
 
 def _line(result: Result, x: str) -> tuple[np.ndarray, np.ndarray]:
-  """The evaluations in the course of training: where, and their mean returns."""
+  """The x values and mean returns of the evaluations during training."""
   ticks = [tick for tick in result.ticks if tick.get("test/return_mean") is not None]
   if not ticks:
-    raise UserError(f"{result.path}: has no evaluations in its metrics.jsonl")
+    raise UserError(f"{result.path}: metrics.jsonl has no evaluations")
   returns = np.array([t["test/return_mean"] for t in ticks])
   steps = np.array([t["test/at_env_steps"] for t in ticks])
   return (steps if x == "env_steps" else result.wall_s_at(steps)), returns

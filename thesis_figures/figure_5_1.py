@@ -2,11 +2,9 @@
 
     python -m thesis_figures.figure_5_1
 
-Return against environment steps and against wall time. Lines are the evaluations in the course of training,
-points with 95% intervals the last one, of 100 episodes. Dotted, against steps, is gymnax's published PPO, in
-environments of its own. A run that is not made yet leaves its line out, and is told. The thesis has four of
-the
-games.
+Return over environment steps and over wall time. Lines show the evaluations during training, points with 95%
+intervals the last one, of 100 episodes. The dotted line over steps is gymnax's published PPO, in gymnax's own
+environments. Missing runs are left out and reported. The thesis has four of the games.
 """
 
 import itertools
@@ -23,7 +21,7 @@ AGENTS = ("MooZi", "PPO")
 
 
 def draw(results: list[Result]) -> plt.Figure:
-  """Games from left to right; steps above, minutes below."""
+  """Games from left to right; steps in the top row, minutes in the bottom row."""
   found: dict[tuple[str, str], list[Result]] = {}
   for key in itertools.product(AGENTS, GAMES):
     try:
@@ -31,7 +29,7 @@ def draw(results: list[Result]) -> plt.Figure:
     except MissingError as missing:
       print(f"left out: {missing}", file=sys.stderr)
   if not found:
-    raise UserError("no results yet; experiments/minatar_vs_ppo/sweep.py makes them")
+    raise UserError("no results; run `python -m experiments.minatar_vs_ppo.sweep`")
   figure, axes = plt.subplots(2, len(GAMES), figsize=(15, 6), layout="constrained")
   for column, game in enumerate(GAMES):
     for axis, x in zip(axes[:, column], ("env_steps", "wall_s"), strict=True):

@@ -1,9 +1,9 @@
-"""Figure 5.3: strength by the number of simulations, over the milestones of one Space Invaders run.
+"""Figure 5.3: strength by number of simulations, at the milestones of one Space Invaders run.
 
     python -m thesis_figures.figure_5_3
 
-Each point is one checkpoint and one number of simulations, 30 episodes as in the thesis. On the left over
-training, on the right over simulations at four of the milestones, with 95% intervals over the episodes.
+Each point is one checkpoint with one number of simulations, 30 episodes as in the thesis. The left panel is
+over training; the right panel is over simulations at four milestones, with 95% intervals over the episodes.
 """
 
 import sys
@@ -22,7 +22,7 @@ NUM_MILESTONES = 4
 
 
 def draw(results: list[Result]) -> plt.Figure:
-  """Over training on the left, over simulations on the right, one scale."""
+  """Over training on the left, over simulations on the right, on one scale."""
   found = [
     r
     for r in results
@@ -30,10 +30,10 @@ def draw(results: list[Result]) -> plt.Figure:
   ]
   if not found:
     raise UserError(
-      "no result by number of simulations on space_invaders; experiments/minatar_vs_ppo/sweep.py makes it"
+      "no result by number of simulations on space_invaders; run `python -m experiments.minatar_vs_ppo.sweep`"
     )
   if len(found) > 1:
-    raise UserError(f"{found[0].path} and {found[1].path}: both by number of simulations; one run is shown")
+    raise UserError(f"{found[0].path} and {found[1].path}: two results by number of simulations; remove one")
   (result,) = found
   evaluations = list(filter(_has_own_count, result.evaluations))
   counts = sorted({e["simulations"] for e in evaluations})
@@ -48,11 +48,11 @@ def draw(results: list[Result]) -> plt.Figure:
   left.legend(frameon=False, fontsize=8)
   chosen = [steps[i] for i in np.unique(np.linspace(0, len(steps) - 1, NUM_MILESTONES).round().astype(int))]
   for step, color, marker in zip(chosen, _shades(len(chosen)), MARKERS, strict=False):
-    own = sorted((e for e in evaluations if e["env_steps"] == step), key=lambda e: e["simulations"])
-    style = {"color": color, "marker": marker}
-    means = [e["return_mean"] for e in own]
-    right.plot([e["simulations"] for e in own], means, label=f"{step / 1e6:.2f}M steps", **style, ms=4)
-    for e in own:
+    at_step = sorted((e for e in evaluations if e["env_steps"] == step), key=lambda e: e["simulations"])
+    style: dict[str, Any] = {"color": color, "marker": marker}
+    means = [e["return_mean"] for e in at_step]
+    right.plot([e["simulations"] for e in at_step], means, label=f"{step / 1e6:.2f}M steps", **style, ms=4)
+    for e in at_step:
       draw_point(right, e["simulations"], e["returns"], style)
   right.set_xscale("log", base=2)
   right.set_xticks(counts, [str(count) for count in counts])
@@ -72,7 +72,7 @@ def _has_own_count(evaluation: dict[str, Any]) -> bool:
 
 
 def _shades(count: int) -> list:
-  """Colours from dark to light that keep their order for every eye, the palest left out."""
+  """Colours from dark to light of a perceptually uniform map, without the palest."""
   return list(plt.get_cmap("viridis")(np.linspace(0.0, 0.85, count)))
 
 

@@ -1,10 +1,10 @@
-"""Plays a run's agent against every legal reply at every move, in both seats, and counts how it ends.
+"""Plays a run's agent against every legal reply at every move, in both seats, and counts the results.
 
     python -m experiments.boards.perfect_play runs/tic_tac_toe
-    python -m experiments.boards.perfect_play runs/tic_tac_toe --prior     # the policy alone, no search
+    python -m experiments.boards.perfect_play runs/tic_tac_toe --prior     # the policy without search
     python -m experiments.boards.perfect_play runs/tic_tac_toe --simulations 100 --json
 
-Exits with 1 where the agent can be beaten.
+Exits with status 1 if the agent can be beaten.
 """
 
 import argparse
@@ -20,8 +20,8 @@ def main() -> int:
   parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
   parser.add_argument("run", type=Path)
   parser.add_argument("--checkpoint", help="a name, a path, an environment step, or last")
-  parser.add_argument("--simulations", type=int, help="of each search; the run's own if not given")
-  parser.add_argument("--prior", action="store_true", help="the network's policy, without search")
+  parser.add_argument("--simulations", type=int, help="per search (default: the run's setting)")
+  parser.add_argument("--prior", action="store_true", help="use the network's policy without search")
   parser.add_argument("--json", action="store_true")
   arguments = parser.parse_args()
   try:
@@ -34,8 +34,8 @@ def main() -> int:
 
 
 def evaluate(arguments: argparse.Namespace) -> dict:
-  """What `walk` says of both seats, and what was asked."""
-  from moozi.analysis.exact_walk import agent, walk
+  """The results of `walk` in both seats, with their conditions."""
+  from experiments.boards.exact_walk import agent, walk
   from moozi.envs.suites.open_spiel.rules import Rules
   from moozi.evaluation.evaluator import evaluation_planner
   from moozi.io.checkpoints import expected_of, find_checkpoint, load_checkpoint
@@ -46,7 +46,7 @@ def evaluate(arguments: argparse.Namespace) -> dict:
   config = run.load_config()
   library, _, game = config.env.name.partition(":")
   if library != "open_spiel":
-    raise UserError(f"env.name={config.env.name}: only games of open_spiel can be walked")
+    raise UserError(f"env.name={config.env.name}: only games of open_spiel are supported")
   spec = build.env_spec(config)
   found = find_checkpoint(run.checkpoints_path, arguments.checkpoint)
   state = load_checkpoint(found.path, build.training_state_template(config, spec), expected_of(config, spec))
@@ -71,17 +71,19 @@ def evaluate(arguments: argparse.Namespace) -> dict:
 
 
 def describe(result: dict) -> str:
-  """The result in words."""
-  how = f"{result['simulations']} simulations" if result["simulations"] else "the policy alone"
+  """The result as text."""
+  how = f"{result['simulations']} simulations" if result["simulations"] else "the policy without search"
   lines = [f"{result['env']}, {result['checkpoint']}, {how}, against every legal reply at every move:"]
   for seat in result["seats"]:
     lines.append(
       f"seat {seat['seat']}: {seat['losses']} losses, {seat['draws']} draws, {seat['wins']} wins "
-      f"at its ends; {seat['positions']} positions with the agent to move"
+      f"over all distinct ends; {seat['positions']} positions with the agent to move"
     )
     lines += [f"  lost: {line}" for line in seat["lost"]]
   losses = sum(seat["losses"] for seat in result["seats"])
-  return "\n".join([*lines, "it never loses" if losses == 0 else f"it can be beaten in {losses} ways"])
+  return "\n".join(
+    [*lines, "the agent never loses" if losses == 0 else f"the agent loses in {losses} distinct ends"]
+  )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Draws Connect Four's curve from the committed results: `python -m experiments.boards.plot`.
+"""Plots the committed results of Connect Four: `python -m experiments.boards.plot`.
 
 Writes `results/connect_four/curve.png`: the score against OpenSpiel's MCTS with 100 simulations over the
-minutes of training, the pieces one after the other.
+minutes of training, both parts of the run in sequence.
 """
 
 from pathlib import Path
@@ -14,17 +14,17 @@ import matplotlib.pyplot as plt
 from moozi.io.metrics import read_metrics
 
 FOLDER = Path(__file__).parent / "results" / "connect_four"
-PIECES = (("first", "#0072B2", "as it began"), ("second", "#D55E00", "with random starts in training"))
+PARTS = (("first", "#0072B2", "as it began"), ("second", "#D55E00", "with random starts in training"))
 
 
 def main() -> None:
-  """Draws the evaluations of all pieces."""
+  """Plots the evaluations of both parts."""
   figure, axis = plt.subplots(figsize=(7, 4), layout="constrained")
   since_s = 0.0
-  for name, color, label in PIECES:
+  for name, color, label in PARTS:
     ticks = read_metrics(FOLDER / name / "metrics.jsonl")
     played = [tick for tick in ticks if "test/score" in tick]
-    # A return is 2 · score - 1, and so is its margin.
+    # A return is 2 · score - 1, so a margin of the score is half that of the return.
     axis.errorbar(
       [(since_s + tick["wall_s"]) / 60 for tick in played],
       [tick["test/score"] for tick in played],

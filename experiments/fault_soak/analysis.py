@@ -1,4 +1,4 @@
-"""What results/ holds, as a table and as curves.png."""
+"""Prints the results of the soak and plots curves.png."""
 
 import itertools
 import json
@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).resolve().parent / "results"
-# Under which name the run counts a kind of fault that was injected.
-TOLD = {
+# The counter of each kind of injected fault in the run's metrics.
+COUNTERS = {
   "TrainingWorker": "training_worker",
   "TestingWorker": "testing_worker",
   "ReplayActor": "replay_buffer",
@@ -18,13 +18,13 @@ TOLD = {
   "environment hangs": "env_errors",
 }
 PERIOD = 250_000
-# A faulted run's evaluation is held against those of the calm ones this far on either side.
+# An evaluation with faults is compared with those of the calm runs within this number of steps.
 WITHIN = 2 * PERIOD
 NUM_COMPARED = 5
 
 
 def main() -> None:
-  """Prints what came of each run and where the last evaluations with faults lie; draws the curves."""
+  """Prints each run and the comparison of the last evaluations with faults; plots the curves."""
   results = {path.stem: json.loads(path.read_text()) for path in sorted(RESULTS.glob("soak_*.json"))}
   for name, result in results.items():
     print("\n".join(describe(name, result)))
@@ -40,26 +40,26 @@ def main() -> None:
 
 
 def describe(name: str, result: dict[str, Any]) -> list[str]:
-  """What came of one run, in lines."""
-  injected, told = result["injected"], result["faults"]
+  """One run as lines of text."""
+  injected, counted = result["injected"], result["faults"]
   driver = [fault for fault in injected if "resumed_at" in fault]
-  unaccounted = result["checkpoint_env_steps"] - result["replay_added"] - told["lost_steps"]
+  unaccounted = result["checkpoint_env_steps"] - result["replay_added"] - counted["lost_steps"]
   again = sum(max(0, fault["last_tick"] - fault["resumed_at"]) for fault in driver)
   made = f"{result['env_steps']:,} steps and {result['learner_steps']:,} updates"
   lines = [
     f"{name}: {made} in {result['wall_s'] / 60:.0f} min, exit status {result['exit_status']}",
     f"  injected: {count(fault['kind'] for fault in injected)}",
-    f"  told: {', '.join(f'{kind} {n:,}' for kind, n in told.items() if n) or 'nothing'}",
-    f"  told against injected: {', '.join(mismatches(injected, told)) or 'the same numbers'}",
+    f"  counted: {', '.join(f'{kind} {n:,}' for kind, n in counted.items() if n) or 'nothing'}",
+    f"  counted against injected: {', '.join(mismatches(injected, counted)) or 'the same numbers'}",
     f"  steps not accounted for: {unaccounted}",
     f"  steps after the last checkpoint: {result['env_steps'] - result['checkpoint_env_steps']}",
-    f"  steps made again because they came after the checkpoint that a run was resumed from: {again:,}",
+    f"  steps made again after the checkpoint from which the run resumed: {again:,}",
   ]
   for fault in driver:
     if fault["kind"].startswith("SIG"):
       lines.append(f"  {fault['kind']}: status {fault['status']} after {fault['ended_after_s']} s")
     if not fault.get("is_passed_over", True):
-      lines.append(f"  a damaged checkpoint was not passed over: {fault}")
+      lines.append(f"  a damaged checkpoint was not skipped: {fault}")
   for what in ("resident_mib", "files"):
     medians = [statistics.median(part) for part in fifths([sample[what] for sample in result["samples"]])]
     lines.append(f"  {what}, median of each fifth: {', '.join(f'{median:g}' for median in medians)}")
@@ -67,25 +67,25 @@ def describe(name: str, result: dict[str, Any]) -> list[str]:
 
 
 def count(kinds: Any) -> str:
-  """How often each comes, in words."""
+  """The number of faults of each kind."""
   return ", ".join(f"{kind} {n}" for kind, n in sorted(Counter(kinds).items())) or "nothing"
 
 
-def mismatches(injected: list[dict[str, Any]], told: dict[str, int]) -> list[str]:
-  """Kinds of faults that were told another number of times than they were injected."""
-  expected = Counter(TOLD[fault["kind"]] for fault in injected if fault["kind"] in TOLD)
-  kinds = dict.fromkeys(TOLD.values())
-  return [f"{k}: {told[k]} told, {expected[k]} injected" for k in kinds if told[k] != expected[k]]
+def mismatches(injected: list[dict[str, Any]], counted: dict[str, int]) -> list[str]:
+  """The kinds of faults whose counter differs from the number of injected faults."""
+  expected = Counter(COUNTERS[fault["kind"]] for fault in injected if fault["kind"] in COUNTERS)
+  kinds = dict.fromkeys(COUNTERS.values())
+  return [f"{k}: {counted[k]} counted, {expected[k]} injected" for k in kinds if counted[k] != expected[k]]
 
 
 def compare(last: list[dict[str, Any]], calm: list[list[dict[str, Any]]]) -> list[str]:
-  """Where some evaluations lie in the range of those of other runs at about the same steps."""
+  """Compares evaluations with the range of those of other runs at about the same steps."""
   lines, num_within, num_near = [], 0, 0
   for evaluation in last:
     at, mean = evaluation["env_steps"], evaluation["return_mean"]
     near = [[e["return_mean"] for e in run if abs(e["env_steps"] - at) <= WITHIN] for run in calm]
     if not near or not all(near):
-      lines.append(f"{mean:.2f} at {at / 1e6:.2f}M steps: not every run without faults came so far")
+      lines.append(f"{mean:.2f} at {at / 1e6:.2f}M steps: not every run without faults has this many steps")
       continue
     low, high = min(map(min, near)), max(map(max, near))
     error = 2 * evaluation["return_std"] / evaluation["episodes"] ** 0.5
@@ -97,12 +97,12 @@ def compare(last: list[dict[str, Any]], calm: list[list[dict[str, Any]]]) -> lis
     )
   return [
     *lines,
-    f"{num_within} of {len(lines)} lie in the range of the others, {num_near} by two standard errors",
+    f"{num_within} of {len(lines)} are in the range of the others, {num_near} by two standard errors",
   ]
 
 
 def calibrate(last: list[dict[str, Any]], calm: list[list[dict[str, Any]]]) -> list[str]:
-  """The same of each run without faults against the other ones: what chance alone makes of the question."""
+  """The same comparison of each run without faults with the others: a baseline of chance."""
   steps = [e["env_steps"] for e in last]
   lines = [f"mean of the {len(last)} with faults: {statistics.mean(e['return_mean'] for e in last):.1f}"]
   for index, run in enumerate(calm):
@@ -116,14 +116,14 @@ def calibrate(last: list[dict[str, Any]], calm: list[list[dict[str, Any]]]) -> l
 
 
 def fifths(values: list[Any]) -> list[list[Any]]:
-  """The values in five parts, in order; fewer where there are not so many."""
+  """The values in five consecutive parts; fewer parts for fewer values."""
   edges = [round(i * len(values) / 5) for i in range(6)]
   parts = [values[a:b] for a, b in itertools.pairwise(edges)]
   return [part for part in parts if part]
 
 
 def draw(results: dict[str, Any]) -> None:
-  """Writes results/curves.png: returns by environment steps, memory and open files by time."""
+  """Writes results/curves.png: returns over environment steps, memory and open files over time."""
   import matplotlib
 
   matplotlib.use("Agg")

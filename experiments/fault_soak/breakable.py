@@ -1,8 +1,4 @@
-"""MinAtar's Breakout, that raises or hangs where it finds a file that says so: the environment of the soak's
-runs.
-
-Calm runs play in it too, so that all of them are the same but for the faults.
-"""
+"""MinAtar Breakout that raises or hangs when a file asks for it: the environment of all runs of the soak."""
 
 import contextlib
 import os
@@ -14,21 +10,21 @@ import dm_env
 
 from moozi.envs.environment import Environment
 from moozi.envs.registry import make
-from moozi.envs.wrappers.wrapper import EnvironmentWrapper
+from moozi.envs.wrappers import EnvironmentWrapper
 
 
 class Breakable(EnvironmentWrapper):
-  """Does what the file `fault` says, once, and is the environment within otherwise.
+  """Fails once for each file `fault`, and otherwise passes calls to the wrapped environment.
 
   Args:
-    env: the environment within.
-    folder: where the file may lie; "raise" or "hang" is in it. The environment that takes it away is the one.
+    env: the wrapped environment.
+    folder: of the file, which contains "raise" or "hang". The first environment that renames the file fails.
   """
 
   def __init__(self, env: Environment, folder: Path) -> None:
     super().__init__(env)
     self._fault, self._taken = folder / "fault", folder / "taken"
-    # Looked for in every step, so it costs as little as can be.
+    # A string: the path is looked up in every step.
     self._path = str(self._fault)
 
   def step(self, action: int) -> dm_env.TimeStep:
@@ -42,9 +38,9 @@ class Breakable(EnvironmentWrapper):
       self._fault.rename(self._taken)
       while self._taken.read_text() == "hang":
         time.sleep(3600)
-      raise ArithmeticError("a fault of the environment's own")
+      raise ArithmeticError("injected fault")
 
 
 def make_env(folder: str, **kwargs: Any) -> Environment:
-  """The environment; `kwargs` are options of minatar:breakout."""
+  """Creates the environment; `kwargs` are options of minatar:breakout."""
   return Breakable(make("minatar:breakout", seed=0, **kwargs), Path(folder))

@@ -1,11 +1,11 @@
-"""An hour of training with a fault every few minutes, beside runs without.
+"""An hour of training with a fault every few minutes, and runs without faults.
 
   python -m experiments.fault_soak.soak faults --minutes 60 --every 180     # with faults
-  python -m experiments.fault_soak.soak calm --minutes 60 --seed 1          # one without; seeds 1, 2, 3
-  python -m experiments.fault_soak.soak table                               # what results/ holds
+  python -m experiments.fault_soak.soak calm --minutes 60 --seed 1          # without faults; seeds 1, 2, 3
+  python -m experiments.fault_soak.soak table                               # prints the results
 
-`--steps N` ends a run earlier, where it has made N steps. Each run needs the machine to itself. README.md
-says which faults there are, and what is asked of the run with them.
+`--steps N` ends a run earlier, after N steps. Each run needs the machine to itself. README.md lists the
+faults and the expectations.
 """
 
 import argparse
@@ -25,61 +25,62 @@ from typing import Any
 import psutil
 
 from experiments.fault_soak import analysis
-from experiments.lib.pieces import lock_experiments
+from experiments.lib.sweep import ROOT, RUNS
 from moozi.core.errors import UserError
 from moozi.io.checkpoints import ARRAYS, CheckpointInfo, list_checkpoints, load_flat
 from moozi.io.metrics import read_metrics
+from moozi.io.run_lock import RunLock
 
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
-RUNS = ROOT / "runs"
 ACTORS = ("TrainingWorker", "TestingWorker", "ReplayActor", "ParameterServer")
 SIGNALS = {"SIGTERM": signal.SIGTERM, "SIGINT": signal.SIGINT}
-# What is done to the newest checkpoint after the driver was killed: to which half of it.
+# Damage to the newest checkpoint after the driver is killed, and the half that is damaged.
 DAMAGES = {"checkpoint cut": "checkpoints", "checkpoint altered": "resume"}
 PAUSES = {"learner stopped": "ParameterServer", "worker stopped": "TrainingWorker"}
 ENVS = {"environment raises": "raise", "environment hangs": "hang"}
 FAULTS = (*ACTORS, "driver", *SIGNALS, *DAMAGES, *PAUSES, *ENVS)
+# The line of a resumed run that names its checkpoint.
+RESUMED = r"from (?:checkpoint )?step_(\d+)"
 SAMPLE_S = 10.0
-# Environments are given longer: one that stands still with its worker has not hung.
+# Shorter than the timeout of environments, which are paused together with their worker.
 PAUSE_S = 15.0
-# Before the run's end: for what was done to it to be told, and for the run to go on.
+# No fault is injected in the last seconds, so that the run can recover and report it.
 QUIET_S = 120.0
-# A run that has not gone on by then will not.
+# A run that has not recovered by then has failed.
 PATIENCE_S = 900.0
 
 
 class Soak:
-  """A run, the faults in it, and what its processes take.
+  """A run, the faults injected into it, and samples of its memory and files.
 
   Args:
-    name: of the run's folder in `runs`, where one of that name is removed.
-    seed: the run's.
+    name: of the run's folder in `runs`; an existing folder is removed.
+    seed: of the run.
   """
 
   def __init__(self, name: str, seed: int) -> None:
-    self.run, self.world, self.log = RUNS / name, RUNS / f"{name}_world", RUNS / f"{name}.log"
-    for folder in (self.run, self.world):
+    self.run, self.env_folder, self.log = RUNS / name, RUNS / f"{name}_env", RUNS / f"{name}.log"
+    for folder in (self.run, self.env_folder):
       shutil.rmtree(folder, ignore_errors=True)
-    self.world.mkdir(parents=True)
+    self.env_folder.mkdir(parents=True)
     self.log.write_text("")
     self.samples: list[dict[str, Any]] = []
     self.faults: list[dict[str, Any]] = []
     self._seen: set[psutil.Process] = set()
-    # The last tick before the latest fault, and the step at which the run was seen to have gone on since.
+    # The last tick before the latest fault, and the step at which progress was seen after it.
     self._before: dict[str, Any] = {}
     self._settled_at: int | None = None
     self.started = time.monotonic()
     settings = [
       *(f"run.dir={RUNS}", f"run.name={name}", f"seed={seed}"),
-      *("env.name=breakable:make_env", f"env.kwargs.folder={self.world}"),
+      *("env.name=breakable:make_env", f"env.kwargs.folder={self.env_folder}"),
       *("max_env_steps=1000000000", "max_wall_s=null", f"workers.env_timeout_s={PAUSE_S + 5:g}"),
       *("evaluation.period_env_steps=250000", "evaluation.episodes=50", "checkpoint.period_s=60"),
     ]
     self.process = self._start(["train", str(ROOT / "config" / "minatar" / "breakout.yaml"), *settings])
 
   def _start(self, arguments: list[str]) -> psutil.Popen:
-    # The environment's module is found by name, in Ray's processes too.
+    # Ray's processes also import the environment's module by name.
     path = os.pathsep.join([str(ROOT), str(HERE), os.environ.get("PYTHONPATH", "")])
     with self.log.open("a") as log:
       process = psutil.Popen(
@@ -97,18 +98,18 @@ class Soak:
     return time.monotonic() - self.started
 
   def processes(self) -> list[psutil.Process]:
-    """The run's living processes, and those seen before: Ray's are nobody's children without the driver."""
-    everybody = list(psutil.process_iter(["ppid"]))
+    """The run's living processes, including orphans of a dead driver that were seen before."""
+    candidates = list(psutil.process_iter(["ppid"]))
     self._seen = {process for process in self._seen if is_alive(process)}
     children = self._seen
     while children:
       parents = {process.pid for process in children}
-      children = {p for p in everybody if p.info["ppid"] in parents} - self._seen
+      children = {p for p in candidates if p.info["ppid"] in parents} - self._seen
       self._seen |= children
     return list(self._seen)
 
   def actors(self, kind: str) -> list[psutil.Process]:
-    """Those of one kind of actor; Ray names processes by class and method."""
+    """The processes of one kind of actor. Ray names processes by class and method."""
     found = []
     for process in self.processes():
       with contextlib.suppress(psutil.Error):
@@ -117,7 +118,7 @@ class Soak:
     return found
 
   def sample(self) -> None:
-    """Notes memory and open files of all of the run's processes."""
+    """Records memory and open files of all processes of the run."""
     resident, files = 0, 0
     for process in self.processes():
       with contextlib.suppress(psutil.Error):
@@ -126,33 +127,33 @@ class Soak:
     self.samples.append({"s": round(self.elapsed()), "resident_mib": resident >> 20, "files": files})
 
   def ticks(self) -> list[dict[str, Any]]:
-    """The lines of metrics so far."""
+    """The metrics, one dict a tick."""
     path = self.run / "metrics.jsonl"
     return read_metrics(path) if path.exists() else []
 
   def last_tick(self) -> dict[str, Any]:
-    """The last of them; one of zeros before the first."""
+    """The last tick; zeros before the first."""
     return (self.ticks() or [{"env_steps": 0, "learner_steps": 0}])[-1]
 
   # --- faults -------------------------------------------------------------------------------------
 
   def has_settled(self) -> bool:
-    """Whether acting and learning have gone on since the latest fault, which is told and in a checkpoint.
+    """Whether acting and learning have progressed since the latest fault, and a checkpoint counts the fault.
 
-    Before that another fault could take back what is to be told of this one.
+    An earlier fault could reset the count of this one.
     """
     if self._settled_at is None:
-      last, grows = self.last_tick(), ["env_steps", "learner_steps"]
-      if self.faults and self.faults[-1]["kind"] in analysis.TOLD:
-        grows.append(f"faults/{analysis.TOLD[self.faults[-1]['kind']]}")
-      if not all(last[key] > self._before.get(key, 0) for key in grows):
+      last, keys = self.last_tick(), ["env_steps", "learner_steps"]
+      if self.faults and self.faults[-1]["kind"] in analysis.COUNTERS:
+        keys.append(f"faults/{analysis.COUNTERS[self.faults[-1]['kind']]}")
+      if not all(last[key] > self._before.get(key, 0) for key in keys):
         return False
       self._settled_at = last["env_steps"]
     checkpoints = resumable(self.run)
     return bool(checkpoints) and checkpoints[-1].env_steps >= self._settled_at
 
   def inject(self, kind: str) -> bool:
-    """Does one fault; false where it cannot be done now."""
+    """Injects one fault; false if that is impossible now."""
     before = self.last_tick()
     fault = {"s": round(self.elapsed()), "kind": kind, "env_steps": before["env_steps"]}
     if kind in ACTORS or kind in PAUSES:
@@ -160,60 +161,60 @@ class Soak:
       if len(actors) != 1 or not (kill(actors[0]) if kind in ACTORS else pause(actors[0])):
         return False
     elif kind in ENVS:
-      # Whole at once: an environment may look at any moment.
-      (self.world / "new").write_text(ENVS[kind])
-      (self.world / "new").rename(self.world / "fault")
+      # Atomic: an environment may read the file at any moment.
+      (self.env_folder / "new").write_text(ENVS[kind])
+      (self.env_folder / "new").rename(self.env_folder / "fault")
     elif kind in DAMAGES and len(resumable(self.run)) < 2:
       return False
     else:
-      # A run that ends by itself writes another tick.
+      # A run that is stopped writes one more tick.
       before = self._end_driver(kind, fault)
     self.faults.append(fault)
     self._before, self._settled_at = before, None
     return True
 
   def _end_driver(self, kind: str, fault: dict[str, Any]) -> dict[str, Any]:
-    """Ends the driver, waits until nothing is left of it, and resumes the run; returns the tick before."""
+    """Ends the driver, waits until all processes are gone, and resumes the run; returns the tick before."""
     processes, since = self.processes(), time.monotonic()
     self.process.send_signal(SIGNALS.get(kind, signal.SIGKILL))
     fault["status"] = self.process.wait(timeout=120)
     fault["ended_after_s"] = round(time.monotonic() - since, 1)
     while any(is_alive(process) for process in processes):
       if time.monotonic() - since > 300:
-        raise RuntimeError(f"processes are left 5 min after {kind}: {processes}")
+        raise RuntimeError(f"{kind}: processes still alive after 5 min: {processes}")
       time.sleep(0.5)
     last = self.last_tick()
     fault["last_tick"] = last["env_steps"]
     damaged = damage(self.run, DAMAGES[kind]) if kind in DAMAGES else None
-    begins_at = self.log.stat().st_size
+    offset = self.log.stat().st_size
     self.process = self._start(["train", "--resume", str(self.run), "--allow-code"])
-    said = self._wait_for_words(begins_at, r"goes on from step_(\d+)")
-    fault["resumed_at"] = int(said[1])
+    match = self._wait_for_log(offset, RESUMED)
+    fault["resumed_at"] = int(match[1])
     if damaged is not None:
-      fault["is_passed_over"] = f"passed over {damaged}" in said.string
+      fault["is_passed_over"] = damaged in match.string[: match.start(1)]
     return last
 
-  def _wait_for_words(self, begins_at: int, pattern: str) -> re.Match[str]:
+  def _wait_for_log(self, offset: int, pattern: str) -> re.Match[str]:
     end = time.monotonic() + 180
-    while (said := re.search(pattern, self.log.read_bytes()[begins_at:].decode(errors="replace"))) is None:
+    while (match := re.search(pattern, self.log.read_bytes()[offset:].decode(errors="replace"))) is None:
       self.check()
       if time.monotonic() > end:
-        raise RuntimeError(f"waited in vain for {pattern!r} in {self.log}")
+        raise RuntimeError(f"{self.log}: no line matches {pattern!r} after 180 s")
       time.sleep(0.5)
-    return said
+    return match
 
   # --- the end ------------------------------------------------------------------------------------
 
   def check(self) -> None:
-    """Raises where the run ended by itself, or does not go on."""
+    """Raises RuntimeError if the run has ended by itself, or makes no progress."""
     if self.process.poll() is not None:
-      raise RuntimeError(f"the run ended by itself, status {self.process.returncode}: {self.log}")
+      raise RuntimeError(f"the run ended with status {self.process.returncode}; see {self.log}")
     since = self.faults[-1]["s"] if self.faults else 0
     if self.elapsed() - since > PATIENCE_S and not self.has_settled():
-      raise RuntimeError(f"the run has not gone on since {self.faults[-1:]}: {self.log}")
+      raise RuntimeError(f"no progress since {self.faults[-1:]}; see {self.log}")
 
-  def so_far(self) -> dict[str, Any]:
-    """What is known while the run goes on."""
+  def partial_result(self) -> dict[str, Any]:
+    """The result so far, while the run is active."""
     evaluations = [
       {
         "env_steps": int(t["test/at_env_steps"]),
@@ -227,7 +228,7 @@ class Soak:
     return {"injected": self.faults, "evaluations": evaluations, "samples": self.samples}
 
   def end(self) -> dict[str, Any]:
-    """Stops the run, and returns what came of it."""
+    """Stops the run and returns its result."""
     self.process.send_signal(signal.SIGTERM)
     status = self.process.wait(timeout=300)
     newest = resumable(self.run)[-1]
@@ -239,13 +240,13 @@ class Soak:
       "learner_steps": summary["learner_steps"],
       "wall_s": summary["wall_s"],
       "faults": summary["faults"],
-      # Both are of the last checkpoint: what replay was ever given, and the run's own count.
+      # Both from the last checkpoint: all steps ever added to replay, and the run's count of steps.
       "replay_added": int(state["replay/counter/added"]),
       "checkpoint_env_steps": newest.env_steps,
-    } | self.so_far()
+    } | self.partial_result()
 
   def kill(self) -> None:
-    """Ends all of the run's processes at once."""
+    """Kills all processes of the run."""
     for _ in range(20):
       if not (processes := self.processes()):
         return
@@ -255,14 +256,14 @@ class Soak:
 
 
 def is_alive(process: psutil.Process) -> bool:
-  """Whether it is there and no zombie."""
+  """Whether a process exists and is not a zombie."""
   with contextlib.suppress(psutil.NoSuchProcess):
     return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
   return False
 
 
 def kill(process: psutil.Process) -> bool:
-  """Kills it; false where it had ended before."""
+  """Kills a process; false if it had ended."""
   with contextlib.suppress(psutil.NoSuchProcess):
     process.kill()
     return True
@@ -270,7 +271,7 @@ def kill(process: psutil.Process) -> bool:
 
 
 def pause(process: psutil.Process) -> bool:
-  """Holds it up for a while; false where it had ended before."""
+  """Suspends a process for `PAUSE_S`; false if it had ended."""
   with contextlib.suppress(psutil.NoSuchProcess):
     process.suspend()
     try:
@@ -282,18 +283,18 @@ def pause(process: psutil.Process) -> bool:
 
 
 def resumable(run: Path) -> list[CheckpointInfo]:
-  """Its checkpoints of which both halves are there, in order."""
+  """The checkpoints of a run that have both halves, in order."""
   names = {info.name for info in list_checkpoints(run / "resume")}
   return [info for info in list_checkpoints(run / "checkpoints") if info.name in names]
 
 
 def damage(run: Path, half: str) -> str:
-  """Cuts a checkpoint's file in two, or alters a byte of what a resumed run needs beside it.
+  """Truncates the arrays of the newest checkpoint, or alters a byte of its file in `resume/`.
 
   Args:
-    run: nobody may be writing there.
+    run: a run that no process writes to.
     half: "checkpoints" or "resume".
-  Returns: the newest checkpoint's name.
+  Returns: the checkpoint's name.
   """
   newest = resumable(run)[-1]
   arrays = run / half / newest.name / ARRAYS
@@ -309,14 +310,14 @@ def damage(run: Path, half: str) -> str:
   return newest.name
 
 
-def in_turn(chance: random.Random) -> Iterator[str]:
-  """Faults in random order, each once before any comes again."""
+def fault_order(chance: random.Random) -> Iterator[str]:
+  """Faults in random order, each once before any is repeated."""
   while True:
     yield from chance.sample(FAULTS, len(FAULTS))
 
 
 def write(path: Path, result: dict[str, Any]) -> None:
-  """Writes a result beside its place and renames it."""
+  """Writes a result atomically."""
   path.parent.mkdir(exist_ok=True)
   new = path.with_suffix(".tmp")
   new.write_text(json.dumps(result, indent=1) + "\n")
@@ -324,7 +325,7 @@ def write(path: Path, result: dict[str, Any]) -> None:
 
 
 def soak(arguments: argparse.Namespace) -> None:
-  """One run, from its start to its result."""
+  """Makes one run and writes its result."""
   name = "soak_faults" if arguments.kind == "faults" else f"soak_calm_{arguments.seed}"
   run = Soak(name, arguments.seed)
   try:
@@ -335,14 +336,14 @@ def soak(arguments: argparse.Namespace) -> None:
 
 
 def attend(run: Soak, arguments: argparse.Namespace) -> None:
-  """Watches over a run until it is to end, and injects faults where they are asked for."""
-  faults = in_turn(random.Random(arguments.seed))
+  """Samples a run until its end, and injects faults if `kind` is `faults`."""
+  faults = fault_order(random.Random(arguments.seed))
   kind, next_s, end_s = next(faults), arguments.every, arguments.minutes * 60
   while run.elapsed() < end_s or not run.has_settled():
     time.sleep(SAMPLE_S)
     run.check()
     run.sample()
-    write(RUNS / f"{run.run.name}.json", run.so_far())
+    write(RUNS / f"{run.run.name}.json", run.partial_result())
     if arguments.steps is not None and run.last_tick()["env_steps"] >= arguments.steps:
       return
     is_time = arguments.kind == "faults" and next_s <= run.elapsed() < end_s - QUIET_S
@@ -356,15 +357,16 @@ def main() -> None:
   parser.add_argument("--minutes", type=float, default=60.0)
   parser.add_argument("--every", type=float, default=180.0, help="seconds between two faults")
   parser.add_argument("--seed", type=int, default=0)
-  parser.add_argument("--steps", type=int, help="end where so many environment steps are made")
+  parser.add_argument("--steps", type=int, help="end after this number of environment steps")
   arguments = parser.parse_args()
-  # So that whoever ends this ends the run, too.
+  # SIGTERM also ends the run, through `finally`.
   signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
   if arguments.kind == "table":
     analysis.main()
     return
   try:
-    with lock_experiments():
+    RUNS.mkdir(exist_ok=True)
+    with RunLock(RUNS, "running an experiment"):
       soak(arguments)
   except UserError as error:
     sys.exit(f"error: {error}")

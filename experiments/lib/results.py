@@ -1,12 +1,12 @@
-"""Committed results: a folder for each job, there whole or not at all.
+"""Committed results: one folder for each job.
 
 config.yaml        the run's configuration
-metrics.jsonl      its ticks, thinned; not where another result has the same run's
-summary.json       what the run said at its end
+metrics.jsonl      its metrics, thinned; absent if another result has those of the same run
+summary.json       the run's summary
 evaluations.json   a list: `moozi evaluate --json --returns` of each checkpoint, with its wall time
 machine.json       cores, versions, and the commit of the code that wrote the result
-job.json           how far the run had come, the commit of the code that trained last (not in a result older
-                   than this entry), and which evaluations were asked for
+job.json           steps and time of the run, the commit that trained last (absent in older results), and the
+                   evaluations of the job
 """
 
 import dataclasses
@@ -21,140 +21,118 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
+from numpy.typing import ArrayLike
 
-from experiments.lib.jobs import (
-  GROWS,
-  Evaluation,
-  Job,
-  differences,
-  is_complete,
-  newest_resumable,
-)
+from experiments.lib.jobs import GROWABLE, Evaluation, Job, differences, newest_resumable, reaches_end
 from moozi.core.config import Config
 from moozi.core.errors import UserError
 from moozi.envs.suites import minatar
-from moozi.io.code_version import code_commit
+from moozi.io.atomic_write import write_bytes
+from moozi.io.checkpoints import code_commit
 from moozi.io.config import save_config
 from moozi.io.metrics import read_metrics
-from moozi.io.plain_json import to_plain_json
+from moozi.io.plain_data import to_plain_json
 from moozi.io.run_directory import RunDirectory, read_run_config
-from moozi.io.whole_files import write_whole
 
 CONDITIONS = ("noise_free", "max_random_starts", "max_episode_steps", "seed")
-"""Settings of `evaluation` under which returns come about."""
+"""Settings of `evaluation` that returns depend on."""
 
-MAX_TICKS = 200
-"""Ticks that a result keeps beside those of evaluations."""
-
-_DIGITS = 6
-_ROUNDED_S = 0.01  # what they leave out of a tick's time, for some hours
+_MAX_TICKS = 200
+_ROUNDING_S = 0.01  # at most, of a tick's time in seconds
 _PACKAGES = ("jax", "mctx", "minatar", "ray")
 
 
 def write_json(path: Path, value: Any, indent: int | None = 1) -> None:
-  """Writes a file of JSON, whole or not at all, and its folder where there is none."""
+  """Writes a JSON file atomically, with its folder."""
   path.parent.mkdir(parents=True, exist_ok=True)
   text = json.dumps(to_plain_json(value), indent=indent, allow_nan=False)
-  write_whole(path, (text + "\n").encode())
+  write_bytes(path, (text + "\n").encode())
 
 
 def write_result(path: Path, run: RunDirectory, job: Job, evaluations: Sequence[dict[str, Any]]) -> None:
-  """Makes the folder of a job that is done; one that is there is replaced.
+  """Writes the folder of a finished job, or replaces it; an interruption leaves no partial folder at `path`.
 
   Args:
     path: the folder.
-    run: of the job; complete.
-    job: where it names a run that other jobs share, the metrics are left to the one the run is called after.
+    run: the job's run, complete. Its metrics are left out if the job shares it.
+    job: the job.
     evaluations: their figures.
   """
-  temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-  shutil.rmtree(temporary, ignore_errors=True)
+  temporary, old = (path.with_name(f".{path.name}.{suffix}") for suffix in ("tmp", "old"))
+  for folder in (temporary, old):
+    shutil.rmtree(folder, ignore_errors=True)
   temporary.mkdir(parents=True)
-  config = run.load_config()
-  # Where it lay is no part of the result.
-  save_config(
-    config.model_copy(update={"run": config.run.model_copy(update={"dir": "runs"})}),
-    temporary / "config.yaml",
-  )
+  config, newest = run.load_config(), newest_resumable(run)
+  assert newest is not None, "the run is complete"
+  plain_run = config.run.model_copy(update={"dir": "runs"})
+  save_config(config.model_copy(update={"run": plain_run}), temporary / "config.yaml")
   if job.run is None:
     lines = [json.dumps(to_plain_json(tick)) for tick in thin(read_metrics(run.metrics_path))]
-    write_whole(temporary / "metrics.jsonl", ("\n".join(lines) + "\n").encode())
+    (temporary / "metrics.jsonl").write_text("\n".join(lines) + "\n", "utf-8")
   if run.summary_path.exists():
     shutil.copyfile(run.summary_path, temporary / "summary.json")
   write_json(temporary / "evaluations.json", evaluations, indent=None)
   write_json(temporary / "machine.json", machine())
-  write_json(temporary / "job.json", _came_of(job, run))
-  old = path.with_name(f".{path.name}.{os.getpid()}.old")
+  job_json = {
+    "env_steps": newest.env_steps,
+    "wall_s": run.trained_s_at_end(newest.env_steps, newest.learner_steps),
+    "commit": newest.meta.get("commit"),
+    "evaluations": [dataclasses.asdict(evaluation) for evaluation in job.evaluations],
+  }
+  write_json(temporary / "job.json", job_json)
   if path.exists():
     path.rename(old)
   temporary.rename(path)
   shutil.rmtree(old, ignore_errors=True)
 
 
-def _came_of(job: Job, run: RunDirectory) -> dict[str, Any]:
-  newest = newest_resumable(run)
-  assert newest is not None, "the run is complete"
-  return {
-    "env_steps": newest.env_steps,
-    "wall_s": run.trained_s_at_end(newest.env_steps, newest.learner_steps),
-    "commit": newest.meta.get("commit"),
-    "evaluations": [dataclasses.asdict(evaluation) for evaluation in job.evaluations],
-  }
-
-
 def is_result_of(path: Path, job: Job, wanted: Config) -> bool:
-  """Whether the folder has all that the job asks for now: its steps or its time, and its evaluations.
+  """Whether a folder has the steps, or the time, of a configuration and the evaluations of a job.
 
-  Args:
-    path: where its result would lie.
-    job: it may have grown since the result was made.
-    wanted: its configuration.
-  Raises: UserError: what is there is no result.
+  Raises: UserError: the folder is not a result.
   """
   if not (path / "job.json").exists():
-    return False  # one of an older kind is made again, of what its run has left
+    return False
   try:
-    came = json.loads((path / "job.json").read_text("utf-8"))
-    env_steps, wall_s = int(came["env_steps"]), float(came["wall_s"])
-    made = {Evaluation(**evaluation) for evaluation in came["evaluations"]}
+    found = json.loads((path / "job.json").read_text("utf-8"))
+    env_steps, wall_s = int(found["env_steps"]), float(found["wall_s"])
+    evaluations = {Evaluation(**evaluation) for evaluation in found["evaluations"]}
   except (OSError, ValueError, KeyError, TypeError) as error:
     raise UserError(f"{path}: not a result: {type(error).__name__}: {error}") from None
-  return is_complete(env_steps, wall_s, wanted) and made.issuperset(job.evaluations)
+  return reaches_end(env_steps, wall_s, wanted) and evaluations.issuperset(job.evaluations)
 
 
 def machine() -> dict[str, Any]:
-  """What a wall time depends on."""
+  """What wall times depend on: cores, processor, versions, and the commit of the code."""
+  packages = {}
+  for name in _PACKAGES:
+    try:
+      packages[name] = importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+      continue
   return {
     "cores": len(os.sched_getaffinity(0)),
     "processor": platform.machine(),
     "python": platform.python_version(),
-    "packages": {name: version for name in _PACKAGES if (version := _version(name)) is not None},
+    "packages": packages,
     "commit": code_commit(),
   }
 
 
-def _version(package: str) -> str | None:
-  try:
-    return importlib.metadata.version(package)
-  except importlib.metadata.PackageNotFoundError:
-    return None
-
-
-def thin(ticks: Sequence[dict[str, Any]], most: int = MAX_TICKS) -> list[dict[str, Any]]:
-  """The ticks of evaluations, and so many of the others, evenly, the last among them; six digits each."""
+def thin(ticks: Sequence[dict[str, Any]], max_ticks: int = _MAX_TICKS) -> list[dict[str, Any]]:
+  """All ticks of evaluations and up to about `max_ticks` others, with the last; values have six digits."""
   others = [i for i, tick in enumerate(ticks) if "test/return_mean" not in tick]
-  step = max(1, -(-len(others) // most))
-  kept = set(others[::-1][::step])
+  kept = set(others[::-1][:: max(1, -(-len(others) // max_ticks))])
   return [
-    {name: _short(value) for name, value in tick.items()}
+    {name: _rounded(value) for name, value in tick.items()}
     for i, tick in enumerate(ticks)
     if i in kept or "test/return_mean" in tick
   ]
 
 
-def _short(value: Any) -> Any:
-  is_rounded = isinstance(value, float) and not value.is_integer()
-  return float(f"{value:.{_DIGITS}g}") if is_rounded else value
+def _rounded(value: Any) -> Any:
+  return float(f"{value:.6g}") if isinstance(value, float) and not value.is_integer() else value
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -163,9 +141,9 @@ class Result:
 
   Attributes:
     path: its folder.
-    config: of the run.
+    config: the run's configuration.
     evaluations: their figures.
-    cores: of the machine that it was made on.
+    cores: of the machine.
   """
 
   path: Path
@@ -175,80 +153,65 @@ class Result:
 
   @property
   def agent(self) -> str:
-    """As figures and tables call it."""
+    """The name in figures and tables."""
     return "PPO" if self.config.algorithm == "ppo" else "MooZi"
 
   @property
   def game(self) -> str:
-    """The environment's name without its library."""
+    """The environment's name without its suite."""
     return self.config.env.name.partition(":")[2]
 
   @property
   def sticky_action_prob(self) -> float | None:
-    """Of the environment; where nobody said it, MinAtar's is the package's, and None that of others."""
+    """The probability of sticky actions, with MinAtar's default; None in other suites without the option."""
     value = self.config.env.kwargs.get("sticky_action_prob")
     if value is None and self.config.env.name.startswith("minatar:"):
       value = minatar.Options().sticky_action_prob
     return None if value is None else float(value)
 
   @property
-  def conditions(self) -> dict[str, Any]:
-    """Of its evaluations: what `CONDITIONS` names."""
-    return conditions_of(self.config)
-
-  @property
   def has_curve(self) -> bool:
-    """Whether it has metrics."""
+    """Whether the result has metrics."""
     return (self.path / "metrics.jsonl").exists()
 
-  @property
-  def has_evaluations_in_its_course(self) -> bool:
-    """Whether training waited for its evaluations; with Ray they are made beside it."""
-    return self.config.algorithm == "ppo" or self.config.runtime == "local"
-
   def without_evaluations(self, wall_s: float) -> float:
-    """Of so many seconds since the run's start those in which it was not evaluating."""
-    if not (self.has_evaluations_in_its_course and self.has_curve):
+    """`wall_s` without the evaluations until then for which training waited."""
+    waits = self.config.algorithm == "ppo" or self.config.runtime == "local"
+    if not (waits and self.has_curve):
       return wall_s
-    return wall_s - sum(seconds for end, seconds in self._evaluating if end <= wall_s + _ROUNDED_S)
+    ends = [(tick["wall_s"], tick["test/seconds"]) for tick in self.ticks if "test/seconds" in tick]
+    return wall_s - sum(seconds for end, seconds in ends if end <= wall_s + _ROUNDING_S)
 
-  def wall_s_at(self, env_steps: Sequence[float]) -> np.ndarray:
-    """Seconds of training [N] until the run had so many steps [N], between its ticks in proportion.
+  def wall_s_at(self, env_steps: ArrayLike) -> Float[np.ndarray, " N"]:
+    """Seconds of training until each of N environment steps, interpolated between ticks.
 
-    Not when their evaluations arrived: those that Ray makes beside training come later.
+    Ray reports an evaluation some time after its environment step; that time is not included.
     """
     steps, first = np.unique([tick["env_steps"] for tick in self.ticks], return_index=True)
     seconds = [self.without_evaluations(self.ticks[i]["wall_s"]) for i in first]
-    return np.interp(env_steps, steps, seconds)
-
-  @functools.cached_property
-  def _evaluating(self) -> list[tuple[float, float]]:
-    """When each evaluation ended, and how long it took, in seconds."""
-    return [(tick["wall_s"], tick["test/seconds"]) for tick in self.ticks if "test/seconds" in tick]
+    return np.interp(np.asarray(env_steps, np.float64), steps, seconds)
 
   @functools.cached_property
   def ticks(self) -> list[dict[str, Any]]:
-    """The ticks of its metrics."""
+    """The metrics, one dict a tick."""
     return read_metrics(self.path / "metrics.jsonl")
 
 
 def conditions_of(config: Config) -> dict[str, Any]:
-  """Of its evaluations: what `CONDITIONS` names."""
+  """The settings in `CONDITIONS` of a configuration."""
   return {key: getattr(config.evaluation, key) for key in CONDITIONS}
 
 
 def read_results(directory: Path) -> list[Result]:
-  """The results there are, by name.
-
-  Raises: UserError: a folder among them is no result.
-  """
+  """All results in a directory, by name. Raises UserError: a folder is not a result."""
   if not directory.is_dir():
     return []
   folders = [p for p in sorted(directory.iterdir()) if p.is_dir() and not p.name.startswith(".")]
-  return [_read_result(path) for path in folders]
+  return [read_result(path) for path in folders]
 
 
-def _read_result(path: Path) -> Result:
+def read_result(path: Path) -> Result:
+  """The result in a folder. Raises UserError: the folder is not a result."""
   try:
     evaluations = json.loads((path / "evaluations.json").read_text("utf-8"))
     cores = int(json.loads((path / "machine.json").read_text("utf-8"))["cores"])
@@ -259,35 +222,30 @@ def _read_result(path: Path) -> Result:
 
 
 def check_alike(results: Sequence[Result]) -> None:
-  """Refuses what cannot be pooled as seeds of one thing.
+  """Checks that results are seeds of one experiment.
 
-  Raises: UserError: two have one seed, or settings that differ in more than the seed and how long a run may
-    last.
+  Raises: UserError: two results have one seed, or settings that differ beyond the seed and the run's length.
   """
   by_seed: dict[int, Result] = {}
   for result in results:
-    seed = result.config.seed
-    if seed in by_seed:
-      raise UserError(f"{by_seed[seed].path} and {result.path}: are of one seed, {seed}; they count as two")
+    if (seed := result.config.seed) in by_seed:
+      raise UserError(f"{by_seed[seed].path} and {result.path}: both have seed {seed}; remove one")
     by_seed[seed] = result
-    others = [k for k in differences(results[0].config, result.config) if k not in ("seed", *GROWS)]
-    if others:
+    changed = differences(results[0].config, result.config)
+    if changed := [key for key in changed if key not in ("seed", *GROWABLE)]:
       raise UserError(
-        f"{results[0].path} and {result.path}: differ in {', '.join(others)}; seeds of one experiment "
-        "differ in nothing but the seed"
+        f"{results[0].path} and {result.path}: differ in {', '.join(changed)}; only seeds may differ"
       )
 
 
 def check_same_conditions(results: Sequence[Result]) -> None:
-  """Refuses to hold returns against each other that came about under other conditions.
+  """Checks that returns can be compared.
 
-  Raises: UserError: evaluations of two results differ in one of `CONDITIONS`.
+  Raises: UserError: the evaluations of two results differ in one of `CONDITIONS`.
   """
   for result in results:
-    for key, value in result.conditions.items():
-      other = results[0].conditions[key]
-      if value != other:
+    for key, value in conditions_of(result.config).items():
+      if value != (other := conditions_of(results[0].config)[key]):
         raise UserError(
-          f"{results[0].path} and {result.path}: were evaluated with evaluation.{key} of {other} and of "
-          f"{value}"
+          f"{results[0].path} and {result.path}: evaluated with evaluation.{key} of {other} and of {value}"
         )

@@ -1,17 +1,17 @@
-"""Figures with their uncertainty, from the returns of a few seeds' evaluation episodes.
+"""Means and intervals of returns over a few seeds.
 
 Source: Agarwal et al. 2021 ("Deep RL at the edge of the statistical precipice"): the interquartile mean and
-percentile bootstrap. Departures: episodes are drawn again within each seed, since an evaluation has few; the
-interquartile mean weighs the seeds at the quarters by their share, so that it means something for three.
+  the
+percentile bootstrap. Departures: episodes are resampled within each seed, because an evaluation has few; the
+interquartile mean gives the seeds at its edges fractional weight, so that it is defined for three seeds.
 """
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
-
-Array = Any
+from jaxtyping import Float
+from numpy.typing import ArrayLike
 
 MIN_SEEDS_FOR_IQM = 3
 _NUM_DRAWS = 10_000
@@ -19,12 +19,12 @@ _NUM_DRAWS = 10_000
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Estimate:
-  """A figure over seeds and episodes.
+  """A mean return with intervals.
 
   Attributes:
-    num_seeds, num_episodes: what it comes from, episodes of all seeds together.
+    num_seeds, num_episodes: the size of the sample, episodes of all seeds together.
     mean: over seeds, of each seed's mean return.
-    low, high: of the mean, 95%. With one seed they tell of its episodes alone, not of how training varies.
+    low, high: of the mean. With one seed they cover its episodes alone, not the variance between runs.
     iqm, iqm_low, iqm_high: the interquartile mean over seeds; None with fewer than three.
   """
 
@@ -38,20 +38,20 @@ class Estimate:
   iqm_high: float | None = None
 
 
-def estimate(returns: Sequence[Array], confidence: float = 0.95, seed: int = 0) -> Estimate:
-  """Mean and interquartile mean of some seeds' returns, with bootstrap intervals.
+def estimate(returns: Sequence[ArrayLike], confidence: float = 0.95, seed: int = 0) -> Estimate:
+  """Mean and interquartile mean of returns, with bootstrap intervals over seeds and episodes.
 
   Args:
-    returns: [E] float of each seed; their numbers of episodes may differ.
+    returns: [E] of each seed; seeds may differ in their numbers of episodes.
     confidence: of the intervals.
-    seed: of the bootstrap's draws.
-  Raises: ValueError: there is no seed, or one without episodes.
+    seed: of the bootstrap.
+  Raises: ValueError: there are no seeds, or a seed has no episodes.
   """
   samples = [np.asarray(r, np.float64) for r in returns]
   if not samples or any(r.ndim != 1 or not r.size for r in samples):
-    raise ValueError("returns: at least one seed, and of each at least one episode, are needed")
+    raise ValueError("returns: at least one seed with at least one episode each is required")
   means = np.array([r.mean() for r in samples])
-  drawn = _draw_means(samples, np.random.default_rng(seed))
+  drawn = _resample_means(samples, np.random.default_rng(seed))
   low, high = _interval(drawn, lambda x: x.mean(axis=-1), confidence)
   out = Estimate(
     num_seeds=len(samples),
@@ -66,19 +66,20 @@ def estimate(returns: Sequence[Array], confidence: float = 0.95, seed: int = 0) 
   return dataclasses.replace(out, iqm=float(interquartile_mean(means)), iqm_low=low, iqm_high=high)
 
 
-def interquartile_mean(x: Array) -> Array:
-  """The mean of the middle half along the last axis; a value that a quarter ends in counts by its share."""
-  x = np.sort(np.asarray(x, np.float64), axis=-1)
-  size = x.shape[-1]
+def interquartile_mean(x: ArrayLike) -> Float[np.ndarray, "..."]:
+  """The mean of the middle half along the last axis; values at its edges have fractional weight."""
+  values = np.sort(np.asarray(x, np.float64), axis=-1)
+  size = values.shape[-1]
   # Value i covers [i, i + 1] of [0, size]; the middle half is [size / 4, 3 size / 4].
   edges = np.clip(np.arange(size + 1), size / 4, 3 * size / 4)
-  return x @ (np.diff(edges) / (size / 2))
+  return values @ (np.diff(edges) / (size / 2))
 
 
-def _draw_means(samples: Sequence[Array], random: np.random.Generator) -> Array:
-  """[draws, S] means of S seeds drawn again, each over its own episodes drawn again."""
-  num_seeds = len(samples)
-  which = random.integers(num_seeds, size=(_NUM_DRAWS, num_seeds))
+def _resample_means(
+  samples: Sequence[Float[np.ndarray, " E"]], random: np.random.Generator
+) -> Float[np.ndarray, "draws S"]:
+  """Mean returns of S resampled seeds, each over its own resampled episodes."""
+  which = random.integers(len(samples), size=(_NUM_DRAWS, len(samples)))
   out = np.empty(which.shape)
   for index, sample in enumerate(samples):
     places = np.nonzero(which == index)
@@ -87,7 +88,9 @@ def _draw_means(samples: Sequence[Array], random: np.random.Generator) -> Array:
   return out
 
 
-def _interval(drawn: Array, statistic: Callable[[Array], Array], confidence: float) -> tuple[float, float]:
+def _interval(
+  drawn: Float[np.ndarray, "draws S"], statistic: Callable[[np.ndarray], np.ndarray], confidence: float
+) -> tuple[float, float]:
   tail = 50.0 * (1.0 - confidence)
   low, high = np.percentile(statistic(drawn), [tail, 100.0 - tail])
   return float(low), float(high)

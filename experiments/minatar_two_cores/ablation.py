@@ -1,21 +1,22 @@
-"""Breakout with one thing changed at a time, at equal environment steps; resumable.
+"""Breakout with one thing changed at a time, at equal environment steps.
 
     python -m experiments.minatar_two_cores.ablation [--steps 300000] [--seeds 2] [--table]
 
-Runs every (variant, seed) that has no result yet through `moozi train … runtime=local`, as many side by
-side as there are cores, one thread each, and keeps `results/ablation/<variant>_seed<n>.json`. Then prints
-the table; `--table` only prints it.
+Trains every (variant, seed) without a result in `runtime=local`, one core each, as many side by side as there
+are cores, and then prints the table. A call works for at most `--minutes`; the next call resumes. `--table`
+only prints the table. Results are in `results/ablation`.
 """
 
 import sys
 from pathlib import Path
 
-from experiments.lib.ablations import Ablation, main
+from experiments.lib.ablation import Ablation, main
+from experiments.lib.jobs import ROOT
 
 HERE = Path(__file__).resolve().parent
 
 ABLATION = Ablation(
-  config=HERE.parents[1] / "config" / "minatar" / "breakout.yaml",
+  config=ROOT / "config" / "minatar" / "breakout.yaml",
   results=HERE / "results" / "ablation",
   common=("max_wall_s=3600", "evaluation.period_env_steps=100000"),
   variants={
@@ -28,4 +29,4 @@ ABLATION = Ablation(
 )
 
 if __name__ == "__main__":
-  sys.exit(main(ABLATION, __doc__))
+  sys.exit(main(ABLATION, HERE, __doc__))

@@ -1,6 +1,6 @@
-"""Draws the curves of committed runs: `python -m experiments.minatar_two_cores.plot`.
+"""Plots the committed runs: `python -m experiments.minatar_two_cores.plot`.
 
-Reads every `results/<name>/metrics.jsonl` beside it, writes `results/curves.png`.
+Reads `results/<name>/metrics.jsonl`, writes `results/curves.png`.
 """
 
 from pathlib import Path
@@ -17,13 +17,13 @@ HERE = Path(__file__).parent
 
 
 def points(ticks: list[dict[str, Any]], x: str, y: str) -> tuple[list[float], list[float]]:
-  """The ticks that have y."""
+  """The x and y values of the ticks that have y."""
   rows = [(tick[x], tick[y]) for tick in ticks if tick.get(y) is not None]
   return [row[0] for row in rows], [row[1] for row in rows]
 
 
 def main() -> None:
-  """Draws return against environment steps and against wall time."""
+  """Plots returns over environment steps and over wall time."""
   runs = {path.parent.name: read_metrics(path) for path in sorted(HERE.glob("results/*/metrics.jsonl"))}
   runs = {name: ticks for name, ticks in runs.items() if name.startswith("breakout")}
   figure, axes = plt.subplots(1, 2, figsize=(10, 4), sharey=True, layout="constrained")

@@ -1,10 +1,10 @@
-"""The table of MooZi and PPO on MinAtar, from `results/`, and what others published beside it.
+"""The table of MooZi and PPO on MinAtar, from `results/`, with published results.
 
-    python -m experiments.minatar_vs_ppo.analysis             # results/table.md and results/table.json
-    python -m experiments.minatar_vs_ppo.analysis --readme    # and the table of the project's README
+    python -m experiments.minatar_vs_ppo.analysis             # writes results/table.md and results/table.json
+    python -m experiments.minatar_vs_ppo.analysis --readme    # also writes the table into README.md here
 
-A figure is the mean over seeds of the mean return of their evaluation episodes, from the checkpoint
-at the stated environment step or just after it, with a 95% bootstrap interval over seeds and episodes.
+A figure is the mean over seeds of the mean return of their evaluation episodes, from the checkpoint at the
+stated environment step or just after it, with a 95% bootstrap interval over seeds and episodes.
 """
 
 import argparse
@@ -16,19 +16,27 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from experiments.lib.jobs import may_stand_for
-from experiments.lib.results import Result, check_alike, check_same_conditions, read_results, write_json
+from experiments.lib.jobs import matches_step
+from experiments.lib.results import (
+  Result,
+  check_alike,
+  check_same_conditions,
+  conditions_of,
+  read_results,
+  write_json,
+)
 from experiments.lib.statistics import estimate
 from moozi.core.errors import UserError
-from moozi.io.yaml_files import read_yaml, write_text
+from moozi.io.atomic_write import write_text
+from moozi.io.plain_data import read_yaml
 
 HERE = Path(__file__).resolve().parent
-README = HERE.parents[1] / "README.md"
+README = HERE / "README.md"
 PUBLISHED = HERE / "published.yaml"
 GAMES = ("asterix", "breakout", "freeway", "seaquest", "space_invaders")
 AT_STEPS = (1_000_000, 3_000_000, 5_000_000)
-AT_ITS_END = math.inf
-"""In the place of an environment step: a run's last one, where that is none of them."""
+AT_END = math.inf
+"""Stands for a run's last environment step, if that is none of AT_STEPS."""
 
 MIN_EPISODES = 100
 BEGIN, END = "<!-- minatar_vs_ppo: begin -->", "<!-- minatar_vs_ppo: end -->"
@@ -36,27 +44,27 @@ SUITE = "minatar:"
 
 
 def rows_of(results: Sequence[Result]) -> list[dict[str, Any]]:
-  """A row for each agent, stickiness, environment step and game that there are figures of.
+  """One row for each agent, stickiness, environment step and game with results.
 
-  Of several evaluations of a run that may stand for a step the first counts, and none with another number of
-  simulations than the run's own. A run whose last step is none of them, since its hour ended it, has a row of
-  that one, too.
+  If several evaluations of a run match a step, the first one counts. Evaluations with another number of
+  simulations than the run's are ignored. A run that ended at another step, because of its limit of time, has
+  a row of its own.
 
-  Raises: UserError: results that would be pooled as seeds are not alike, or were evaluated differently.
+  Raises: UserError: results of one row differ in more than the seed, or were evaluated differently.
   """
   groups: dict[tuple[Any, ...], list[tuple[Result, dict[str, Any]]]] = {}
   for result in results:
     if not result.config.env.name.startswith(SUITE):
       continue
-    counted = [e for e in result.evaluations if _counts(e)]
+    counted = [e for e in result.evaluations if _is_counted(e)]
     for steps in AT_STEPS:
-      found = [e for e in counted if may_stand_for(e["env_steps"], steps)]
+      found = [e for e in counted if matches_step(e["env_steps"], steps)]
       if found:
         first = min(found, key=lambda e: e["env_steps"])
         groups.setdefault(_key(result, steps), []).append((result, first))
     for last in counted:
-      if last["wanted"] == "last" and not any(may_stand_for(last["env_steps"], steps) for steps in AT_STEPS):
-        groups.setdefault(_key(result, AT_ITS_END), []).append((result, last))
+      if last["wanted"] == "last" and not any(matches_step(last["env_steps"], steps) for steps in AT_STEPS):
+        groups.setdefault(_key(result, AT_END), []).append((result, last))
   for members in groups.values():
     check_alike([result for result, _ in members])
   check_same_conditions([result for members in groups.values() for result, _ in members])
@@ -67,7 +75,7 @@ def _key(result: Result, steps: float) -> tuple[str, float, float, str]:
   return result.agent, result.sticky_action_prob or 0.0, steps, result.game
 
 
-def _counts(evaluation: dict[str, Any]) -> bool:
+def _is_counted(evaluation: dict[str, Any]) -> bool:
   return evaluation["simulations"] is None and evaluation["episodes"] >= MIN_EPISODES
 
 
@@ -77,12 +85,12 @@ def _row(key: tuple[Any, ...], members: list[tuple[Result, dict[str, Any]]]) -> 
   return {
     "agent": agent,
     "sticky_action_prob": sticky,
-    "at_env_steps": None if steps == AT_ITS_END else steps,
+    "at_env_steps": None if steps == AT_END else steps,
     "game": game,
     "seeds": [result.config.seed for result, _ in members],
     "step_cap": sorted({result.config.env.kwargs.get("max_episode_steps") or 0 for result, _ in members}),
     "cores": sorted({result.cores for result, _ in members}),
-    "evaluation": members[0][0].conditions,
+    "evaluation": conditions_of(members[0][0].config),
     "consistency_coef": members[0][0].config.learner.consistency_coef if agent == "MooZi" else None,
     "episodes": [e["episodes"] for e in evaluations],
     "env_steps": [e["env_steps"] for e in evaluations],
@@ -93,15 +101,15 @@ def _row(key: tuple[Any, ...], members: list[tuple[Result, dict[str, Any]]]) -> 
 
 
 def read_published(path: Path = PUBLISHED) -> list[dict[str, Any]]:
-  """What others published, with the conditions of each."""
+  """Published results with their conditions."""
   published: list[dict[str, Any]] = read_yaml(path)
   return published
 
 
 def read_random_play(path: Path, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-  """What `random_play.py` left; nothing where it was not run.
+  """The results of `random_play.py`; empty if the file does not exist.
 
-  Raises: UserError: it is no such file, or was evaluated otherwise than the rows.
+  Raises: UserError: the file is damaged, or its conditions are not those of the rows.
   """
   if not path.exists():
     return []
@@ -111,12 +119,12 @@ def read_random_play(path: Path, rows: Sequence[dict[str, Any]]) -> list[dict[st
     few = min((entry["num_episodes"] for entry in played), default=0)
     others = [entry["game"] for entry in played if entry["evaluation"] != rows[0]["evaluation"]]
   except (ValueError, KeyError, TypeError) as error:
-    raise UserError(f"{path}: not what random_play.py writes: {type(error).__name__}: {error}") from None
+    raise UserError(f"{path}: not a file of random_play.py: {type(error).__name__}: {error}") from None
   if others:
-    raise UserError(f"{path}: {', '.join(others)} evaluated otherwise than the agents; make it anew")
+    raise UserError(f"{path}: {', '.join(others)} evaluated under other conditions; run random_play.py again")
   if few < MIN_EPISODES or len(envs) < len(played):
     raise UserError(
-      f"{path}: has fewer than {MIN_EPISODES} episodes of an environment, or one twice; make it anew"
+      f"{path}: fewer than {MIN_EPISODES} episodes of a game, or a duplicate; run random_play.py again"
     )
   return played
 
@@ -126,12 +134,12 @@ def table_of(
   published: Sequence[dict[str, Any]],
   random_play: Sequence[dict[str, Any]] = (),
 ) -> str:
-  """The table in Markdown, a line for each agent and condition, and what its figures are."""
+  """The table in Markdown, a line for each agent and condition, and its legend."""
   names = [game.replace("_", " ") for game in GAMES]
   lines = [f"| agent, conditions | {' | '.join(names)} |", "|---" * (len(GAMES) + 1) + "|"]
   for agent, sticky, steps in sorted({_kind(r) for r in rows}, key=lambda k: (k[1], k[0], k[2])):
     cells = {r["game"]: _cell(r) for r in rows if _kind(r) == (agent, sticky, steps)}
-    when = "where its time ended" if steps == AT_ITS_END else f"{_millions(steps)} steps"
+    when = "where its time ended" if steps == AT_END else f"{_millions(steps)} steps"
     label = f"**{agent}**, package minatar, {_sticky(sticky)}, {when}"
     lines.append(f"| {label} | {' | '.join(cells.get(game, '–') for game in GAMES)} |")
   for sticky in sorted({entry["sticky_action_prob"] for entry in random_play}):
@@ -145,7 +153,7 @@ def table_of(
 
 
 def _kind(row: dict[str, Any]) -> tuple[str, float, float]:
-  return row["agent"], row["sticky_action_prob"], row["at_env_steps"] or AT_ITS_END
+  return row["agent"], row["sticky_action_prob"], row["at_env_steps"] or AT_END
 
 
 def _cell(row: dict[str, Any]) -> str:
@@ -183,7 +191,7 @@ def _sticky(probability: float) -> str:
   return f"sticky {probability:g}" if probability else "no sticky actions"
 
 
-def _millions(steps: int) -> str:
+def _millions(steps: float) -> str:
   return f"{steps / 1e6:g}M"
 
 
@@ -214,9 +222,9 @@ def _and(names: Sequence[str]) -> str:
 
 
 def write_between_markers(path: Path, text: str) -> None:
-  """Puts the text between the markers of a file, in the place of what is there.
+  """Replaces the text between the markers of a file.
 
-  Raises: UserError: the markers are not there, once each and in order.
+  Raises: UserError: the file does not have both markers once, in order.
   """
   whole = path.read_text("utf-8")
   if whole.count(BEGIN) != 1 or whole.count(END) != 1 or whole.index(BEGIN) > whole.index(END):
@@ -230,22 +238,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
   parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
   parser.add_argument("--results", type=Path, default=HERE / "results")
   parser.add_argument(
-    "--readme", type=Path, nargs="?", const=README, metavar="FILE", help="write it between the markers, too"
+    "--readme",
+    type=Path,
+    nargs="?",
+    const=README,
+    metavar="FILE",
+    help="also write the table into this file (README.md here)",
   )
-  given = parser.parse_args(arguments)
+  options = parser.parse_args(arguments)
   try:
-    rows = rows_of(read_results(given.results))
+    rows = rows_of(read_results(options.results))
     if not rows:
-      raise UserError(
-        f"{given.results}: there are no results yet; experiments/minatar_vs_ppo/sweep.py makes them"
-      )
-    published, random_play = read_published(), read_random_play(given.results / "random_play.json", rows)
+      raise UserError(f"{options.results}: no results; run `python -m experiments.minatar_vs_ppo.sweep`")
+    published, random_play = read_published(), read_random_play(options.results / "random_play.json", rows)
     table = table_of(rows, published, random_play)
     tables = {"measured": rows, "random_play": random_play, "published": published}
-    write_json(given.results / "table.json", tables)
-    write_text(given.results / "table.md", table + "\n")
-    if given.readme is not None:
-      write_between_markers(given.readme, table)
+    write_json(options.results / "table.json", tables)
+    write_text(options.results / "table.md", table + "\n")
+    if options.readme is not None:
+      write_between_markers(options.readme, table)
   except UserError as error:
     print(f"error: {error}", file=sys.stderr)
     return 2

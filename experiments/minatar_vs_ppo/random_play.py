@@ -1,7 +1,6 @@
-"""What uniformly random play returns in the environments of the table, over the same episodes' starts; a
-minute.
+"""Returns of uniformly random play in the table's environments, from the same starts; takes a minute.
 
-python -m experiments.minatar_vs_ppo.random_play     # results/random_play.json
+python -m experiments.minatar_vs_ppo.random_play     # writes results/random_play.json
 """
 
 import argparse
@@ -19,12 +18,12 @@ from moozi.io.config import load_config
 HERE = Path(__file__).resolve().parent
 CONFIG = HERE.parents[1] / "config" / "minatar"
 ENVS = tuple((game, 0.0) for game in ("asterix", "breakout", "freeway", "seaquest", "space_invaders"))
-STICKY_WORLDS = (("breakout", 0.1),)
+STICKY_ENVS = (("breakout", 0.1),)
 NUM_EPISODES = 100
 
 
 def random_play(game: str, sticky: float, num_episodes: int) -> dict[str, Any]:
-  """An environment's figure, and the conditions under which it came about."""
+  """The returns of one environment, with their conditions."""
   config = load_config(CONFIG / f"{game}.yaml", [f"env.kwargs.sticky_action_prob={sticky}"])
   return {
     "game": game,
@@ -35,16 +34,16 @@ def random_play(game: str, sticky: float, num_episodes: int) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-  """Plays all of them and writes the file; returns the exit status."""
+  """Plays in all environments and writes the file; returns the exit status."""
   parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
   parser.add_argument("--episodes", type=int, default=NUM_EPISODES)
   parser.add_argument("--results", type=Path, default=HERE / "results")
-  given = parser.parse_args(arguments)
+  options = parser.parse_args(arguments)
   played = []
-  for game, sticky in ENVS + STICKY_WORLDS:
-    played.append(random_play(game, sticky, given.episodes))
+  for game, sticky in ENVS + STICKY_ENVS:
+    played.append(random_play(game, sticky, options.episodes))
     print(f"{game}, sticky actions {sticky:g}: {played[-1]['mean']:.2f}", flush=True)
-  write_json(given.results / "random_play.json", played)
+  write_json(options.results / "random_play.json", played)
   return 0
 
 

@@ -1,13 +1,13 @@
-"""Breakout learned from the first half of a finished run's trajectories alone; resumable.
+"""Breakout learned only from the stored trajectories of the first half of a finished run.
 
     python -m experiments.offline.sweep [--steps 500000] [--offline-steps 500000] [--ratio 0.8] [--table]
 
-1. A run of `--steps` that keeps its trajectories and a checkpoint at the half.
-2. A run that learns from the trajectories of the first half with no environment, and reanalyze.
-3. Both under one evaluation: the half-way checkpoint and the last of the second run.
+1. A run of `--steps` that stores its trajectories, with a checkpoint at the half.
+2. A run that learns from the trajectories of the first half, without an environment, with reanalyze.
+3. The same evaluation of the half-way checkpoint and of the last checkpoint of the second run.
 
-Runs lie in `runs/offline_experiment` (`--folder`), figures in `results/figures.json`. What is done is not
-done again, and a run that was stopped goes on.
+Runs are in `runs/offline_experiment` (`--folder`), figures in `results/figures.json`. A call works for at
+most `--minutes`; the next call resumes. `--table` only prints the table.
 """
 
 import argparse
@@ -17,20 +17,19 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from experiments.lib.jobs import Evaluation, Job
-from experiments.lib.pieces import MOOZI, ROOT, Piece
-from experiments.lib.results import write_json
-from experiments.lib.sweeping import CommandError, Sweep
+from experiments.lib.jobs import ROOT, Evaluation, Job
+from experiments.lib.results import read_result, write_json
+from experiments.lib.sweep import MOOZI, RUNS, Sweep
+from experiments.lib.time_budget import TimeBudget
 from moozi.core.errors import UserError
 
-HERE = Path(__file__).resolve().parent
-RESULTS = HERE / "results"
+RESULTS = Path(__file__).resolve().parent / "results"
 CONFIG = ROOT / "config" / "minatar" / "breakout.yaml"
 
 
-def jobs(args: argparse.Namespace, folder: Path) -> tuple[Job, Job]:
-  """The run that acts, and the one that learns from the first half of its trajectories."""
-  half = args.steps // 2
+def jobs(options: argparse.Namespace) -> tuple[Job, Job]:
+  """The run that acts, and the run that learns from the first half of its trajectories."""
+  half = options.steps // 2
 
   def job(name: str, steps: int, checkpoint: str, *overrides: str) -> Job:
     rate = f"learner.learning_rate.decay_steps={steps * 4 // 256}"
@@ -38,55 +37,51 @@ def jobs(args: argparse.Namespace, folder: Path) -> tuple[Job, Job]:
       name=name,
       config=CONFIG,
       overrides=(f"max_env_steps={steps}", "max_wall_s=null", rate, *overrides),
-      evaluations=(Evaluation(checkpoint=checkpoint, episodes=args.episodes),),
+      evaluations=(Evaluation(checkpoint=checkpoint, episodes=options.episodes),),
     )
 
   online = job(
-    "online", args.steps, str(half), "trajectories.save=true", f"checkpoint.milestones_env_steps={half}"
+    "online", options.steps, str(half), "trajectories.save=true", f"checkpoint.milestones_env_steps={half}"
   )
   offline = job(
     "offline",
-    args.offline_steps,
+    options.offline_steps,
     "last",
-    f"offline.trajectories={folder / online.run_name}",
+    f"offline.trajectories={options.folder.absolute() / online.run_name}",
     f"offline.max_env_steps={half}",
-    f"reanalyze.ratio={args.ratio}",
+    f"reanalyze.ratio={options.ratio}",
   )
   return online, offline
 
 
-def measure(args: argparse.Namespace) -> dict[str, Any]:
-  """All of it, going on where an earlier call was stopped."""
-  folder = args.folder.absolute()
-  figures = []
-  with Piece(None) as piece, Sweep(folder, piece) as sweep:
-    for job in jobs(args, folder):
-      came = sweep.finish(job)
-      if came is None:
-        raise UserError("stopped; the next call goes on from here")
-      figures += came
-  online, learned = figures
+def measure(options: argparse.Namespace, results: Path = RESULTS) -> dict[str, Any]:
+  """Trains and evaluates what is missing; returns the figures. Raises UserError: a run is not done."""
+  folder, work = options.folder.absolute(), jobs(options)
+  with TimeBudget(60.0 * options.minutes) as budget:
+    is_ok = Sweep(folder, results, budget).run(work)
+  if not is_ok or not all((results / job.name).exists() for job in work):
+    raise UserError("the runs are not done; repeat the command to resume")
+  half_way, offline = (read_result(results / job.name).evaluations[0] for job in work)
   command = [*MOOZI, "trajectories", str(folder / "online"), "--json"]
   done = subprocess.run(command, check=True, cwd=ROOT, stdout=subprocess.PIPE, text=True)
   listed = json.loads(done.stdout)
   return {
-    "steps": args.steps,
-    "offline_steps": args.offline_steps,
-    "ratio": args.ratio,
-    "half_way": online,
-    "offline": learned,
-    "share": learned["return_mean"] / online["return_mean"],
+    "steps": options.steps,
+    "offline_steps": options.offline_steps,
+    "ratio": options.ratio,
+    "half_way": half_way,
+    "offline": offline,
+    "share": offline["return_mean"] / half_way["return_mean"],
     "mib_per_million_steps": listed["bytes"] / 2**20 / listed["steps"] * 1e6,
     "wall_s": {
-      name: json.loads((folder / name / "summary.json").read_text())["training_s"]
-      for name in ("online", "offline")
+      job.name: json.loads((results / job.name / "summary.json").read_text())["training_s"] for job in work
     },
     "cores": len(os.sched_getaffinity(0)),
   }
 
 
-def table(figures: dict[str, Any]) -> None:
-  """Prints the figures."""
+def print_table(figures: dict[str, Any]) -> None:
+  """Prints the figures in Markdown."""
   print("| agent | environment steps seen | return | training, s |")
   print("|---|---|---|---|")
   half, offline = figures["half_way"], figures["offline"]
@@ -107,15 +102,16 @@ def main() -> None:
   parser.add_argument("--offline-steps", type=int, default=500_000)
   parser.add_argument("--ratio", type=float, default=0.8)
   parser.add_argument("--episodes", type=int, default=100)
-  parser.add_argument("--folder", type=Path, default=ROOT / "runs" / "offline_experiment")
+  parser.add_argument("--folder", type=Path, default=RUNS / "offline_experiment")
+  parser.add_argument("--minutes", type=float, default=55.0)
   parser.add_argument("--table", action="store_true")
-  args = parser.parse_args()
-  if not args.table:
+  options = parser.parse_args()
+  if not options.table:
     try:
-      write_json(RESULTS / "figures.json", measure(args))
-    except (UserError, CommandError) as error:
+      write_json(RESULTS / "figures.json", measure(options))
+    except UserError as error:
       raise SystemExit(f"error: {error}") from None
-  table(json.loads((RESULTS / "figures.json").read_text()))
+  print_table(json.loads((RESULTS / "figures.json").read_text()))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""PPO's returns on Breakout, from `results/`: by learning rate, initial bias and steps, beside gymnax's.
+"""Returns of PPO on Breakout by learning rate, initial bias and steps, with those of gymnax.
 
-python -m experiments.ppo_check.analysis    # prints the table, and writes results/table.md
+    python -m experiments.ppo_check.analysis    # prints the table and writes results/table.md
 
-gymnax's are those of its evaluation nearest to the stated step: 160,000 steps from it at most.
+gymnax's returns are those of its evaluation nearest to the stated step, at most 160,000 steps away.
 """
 
 import sys
@@ -12,7 +12,8 @@ from pathlib import Path
 from experiments.lib.results import Result, check_alike, check_same_conditions, read_results
 from experiments.lib.statistics import estimate
 from moozi.core.errors import UserError
-from moozi.io.yaml_files import read_yaml, write_text
+from moozi.io.atomic_write import write_text
+from moozi.io.plain_data import read_yaml
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
@@ -20,46 +21,46 @@ GYMNAX = HERE / "gymnax.yaml"
 
 
 def table_of(results: Sequence[Result]) -> str:
-  """The table in Markdown: a line for each learning rate and initial bias, a column for each step asked for.
+  """The table in Markdown: a line for each learning rate and initial bias, a column for each evaluated step.
 
-  gymnax's own, whose biases begin between 0 and 0.05, comes after ours of its learning rate.
+  The line of gymnax, with initial biases between 0 and 0.05, follows ours of the same learning rate.
 
-  Raises: UserError: there are no results, or results that do not go together.
+  Raises: UserError: there are no results, or they differ in more than the seed.
   """
   if not results:
-    raise UserError(f"{RESULTS}: there are no results yet; experiments/ppo_check/sweep.py makes them")
+    raise UserError(f"{RESULTS}: no results; run `python -m experiments.ppo_check.sweep`")
   check_same_conditions(results)
   by_rate: dict[float, dict[float, list[Result]]] = {}
   for result in results:
     ppo = result.config.ppo
     by_rate.setdefault(ppo.learning_rate, {}).setdefault(ppo.initial_bias, []).append(result)
-  asked = sorted({int(e["wanted"]) for result in results for e in result.evaluations})
+  steps_shown = sorted({int(e["wanted"]) for result in results for e in result.evaluations})
   published = read_yaml(GYMNAX)
   curves = {float(rate): returns for rate, returns in published["returns"]["breakout"].items()}
   lines = [
-    f"| million steps | {' | '.join(f'{steps / 1e6:g}' for steps in asked)} |",
-    "|---" * (len(asked) + 1) + "|",
+    f"| million steps | {' | '.join(f'{steps / 1e6:g}' for steps in steps_shown)} |",
+    "|---" * (len(steps_shown) + 1) + "|",
   ]
   for rate, by_bias in sorted(by_rate.items(), reverse=True):
     for bias, members in sorted(by_bias.items()):
       check_alike(members)
-      begun = f", biases from 0 to {bias:g} at first" if bias else ""
+      initial = f", biases from 0 to {bias:g} at first" if bias else ""
       seeds = f"{len(members)} seed{'s' * (len(members) > 1)}"
-      cells = [_cell(members, steps) for steps in asked]
-      lines.append(f"| learning rate {rate:g}{begun}, {seeds} | {' | '.join(cells)} |")
+      cells = [_cell(members, steps) for steps in steps_shown]
+      lines.append(f"| learning rate {rate:g}{initial}, {seeds} | {' | '.join(cells)} |")
     if rate in curves:
-      near = [curves[rate][round(steps / published["period_env_steps"]) - 1] for steps in asked]
+      near = [curves[rate][round(steps / published["period_env_steps"]) - 1] for steps in steps_shown]
       lines.append(f"| gymnax's, learning rate {rate:g} | {' | '.join(f'{x:.1f}' for x in near)} |")
   return "\n".join(lines)
 
 
 def _cell(members: Sequence[Result], steps: int) -> str:
-  """The mean over those seeds that came so far, and its 95% interval."""
+  """The mean over the seeds evaluated at this step, and its 95% interval."""
   returns = [e["returns"] for r in members for e in r.evaluations if int(e["wanted"]) == steps]
   if not returns:
     return "–"
-  told = estimate(returns)
-  return f"**{told.mean:.1f}** [{told.low:.1f}, {told.high:.1f}]"
+  found = estimate(returns)
+  return f"**{found.mean:.1f}** [{found.low:.1f}, {found.high:.1f}]"
 
 
 def main(folder: Path = RESULTS) -> int:

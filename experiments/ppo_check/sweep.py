@@ -1,27 +1,25 @@
-"""PPO on Breakout held against gymnax's: two learning rates, two ways for biases to begin, 10M steps each,
-evaluated as gymnax does it.
+"""PPO on Breakout compared with gymnax: two learning rates, two initializations of biases, 10M steps each.
 
-    python -m experiments.ppo_check.sweep           # a piece of at most 55 minutes; again until all is done
-    python -m experiments.ppo_check.sweep --list    # how far each job has come
+    python -m experiments.ppo_check.sweep           # at most 55 minutes; repeat until all is done
+    python -m experiments.ppo_check.sweep --list    # the progress of each job
 
-Runs, their logs and the evaluations so far lie in `runs/ppo_check`; a job that is whole gets its folder in
-`results/`, of which analysis.py makes the table.
+Evaluations follow gymnax. Runs and their logs are in `runs/ppo_check`; each finished job has a folder in
+`results/`, from which analysis.py makes the table.
 """
 
 import sys
 from pathlib import Path
 
-from experiments.lib.jobs import Evaluation, Job
-from experiments.lib.sweeping import main
+from experiments.lib.jobs import ROOT, Evaluation, Job
+from experiments.lib.sweep import main
 
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
 CONFIG = ROOT / "config" / "ppo" / "minatar" / "breakout.yaml"
 
 VARIANTS = {
   "rate_1e-3": ("ppo.learning_rate=1e-3",),
   "rate_5e-4": ("ppo.learning_rate=5e-4",),
-  # As gymnax's networks begin.
+  # The initial biases of gymnax's networks.
   "rate_5e-4_biases": ("ppo.learning_rate=5e-4", "ppo.initial_bias=0.05"),
 }
 SEEDS = (0, 1)
@@ -29,7 +27,7 @@ STEPS = 10_000_000
 AT_STEPS = tuple(range(1_000_000, STEPS + 1, 1_000_000))
 EPISODES = 164
 
-# gymnax draws its test actions from the policy, and begins plainly.
+# gymnax samples its test actions from the policy, without random starts.
 AS_GYMNAX = ("evaluation.noise_free=false", "evaluation.max_random_starts=0")
 COMMON = (
   f"max_env_steps={STEPS}",
@@ -42,7 +40,7 @@ COMMON = (
 
 
 def jobs() -> list[Job]:
-  """A run for each variant and seed."""
+  """One run for each variant and seed."""
   return [
     Job(
       name=f"ppo_breakout_{variant}_seed{seed}",
@@ -57,4 +55,4 @@ def jobs() -> list[Job]:
 
 
 if __name__ == "__main__":
-  sys.exit(main(jobs(), ROOT / "runs" / "ppo_check", HERE / "results", __doc__))
+  sys.exit(main(jobs(), HERE, __doc__))

@@ -1,9 +1,9 @@
-"""The curves of `sweep.py`'s results, one panel a game.
+"""Plots the results of `sweep.py`, one panel for each game.
 
     python -m experiments.reanalyze_sample_efficiency.analysis
 
-Writes results/curves.png: return in evaluation over environment steps, each seed thin, their mean thick. Ten
-episodes each, at the end 100.
+Writes results/curves.png: return in evaluation over environment steps, seeds as thin lines and their mean as
+a thick one. Evaluations have 10 episodes, the last 100.
 """
 
 import json
@@ -14,6 +14,8 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
+
+from moozi.io.metrics import read_metrics
 
 RESULTS = Path(__file__).parent / "results"
 GAMES = ("breakout", "space_invaders")
@@ -28,19 +30,20 @@ COLORS = {
 }
 
 
-def curve(path: Path) -> tuple[np.ndarray, np.ndarray]:
-  """(environment steps, returns in evaluation) of one run; at its end that of 100 episodes."""
-  ticks = [t for t in json.loads(path.read_text())["curve"] if "test/return_mean" in t]
+def read_curve(path: Path) -> tuple[np.ndarray, np.ndarray]:
+  """(environment steps, returns in evaluation) of one run: a JSON file, or a folder with metrics.jsonl."""
+  curve = json.loads(path.read_text())["curve"] if path.is_file() else read_metrics(path / "metrics.jsonl")
+  ticks = [t for t in curve if "test/return_mean" in t]
   found = {t["test/at_env_steps"]: t["test/return_mean"] for t in ticks}
   return np.array(list(found)), np.array(list(found.values()))
 
 
 def main() -> None:
-  """Draws the figure."""
+  """Writes the figure."""
   figure, axes = plt.subplots(1, len(GAMES), figsize=(9, 3.4), layout="constrained")
   for axis, game in zip(axes, GAMES, strict=True):
     for variant, color in COLORS.items():
-      curves = [curve(path) for path in sorted(RESULTS.glob(f"{game}_{variant}_seed*.json"))]
+      curves = [read_curve(path) for path in sorted(RESULTS.glob(f"{game}_{variant}_seed*"))]
       for steps, returns in curves:
         axis.plot(steps / 1000, returns, color=color, alpha=0.35, linewidth=1)
       if curves:

@@ -1,10 +1,10 @@
-"""Space Invaders with fresher value targets, one thing changed at a time; resumable.
+"""Space Invaders with fresher value targets, one thing changed at a time.
 
     python -m experiments.value_lag.ablation [--steps 750000] [--seeds 2] [--table]
 
-Runs every (variant, seed) that has no result yet through `moozi train … runtime=local`, as many side by
-side as there are cores, one thread each, and keeps `results/<variant>_seed<n>.json`. Then prints the table,
-with how fast the mean value of the search grew; `--table` only prints it.
+Trains every (variant, seed) without a result in `runtime=local`, one core each, as many side by side as there
+are cores, and then prints the table. A call works for at most `--minutes`; the next call resumes. `--table`
+only prints the table. The table includes the growth of the mean search value.
 """
 
 import sys
@@ -12,37 +12,38 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments.lib.ablations import Ablation, Curve, main
+from experiments.lib.ablation import Ablation, Curve, main
+from experiments.lib.jobs import ROOT
 
 HERE = Path(__file__).resolve().parent
 FULL = 262_144
-"""Environment steps after which the default's replay buffer is full."""
+"""Environment steps that fill the default replay buffer."""
 
 
 def values_of(curve: Curve) -> np.ndarray:
-  """Environment steps and the mean value of the search at a run's ticks from `FULL` on: [N, 2] float64."""
+  """[N, 2]: environment steps and the mean search value of each tick from `FULL` on."""
   late = [tick for tick in curve if tick["env_steps"] >= FULL and "search/root_value" in tick]
   values = [(tick["env_steps"], tick["search/root_value"]) for tick in late]
   return np.array(values, np.float64).reshape(-1, 2)
 
 
 def growth(curve: Curve) -> float:
-  """How much a line by least squares through `values_of` grows for each 250,000 environment steps.
+  """The slope of a least-squares line through `values_of`, per 250,000 environment steps.
 
-  NaN where there are fewer than two of them.
+  NaN with fewer than two values.
   """
   values = values_of(curve)
   return float(np.polyfit(values[:, 0], values[:, 1], 1)[0]) * 250_000 if len(values) > 1 else float("nan")
 
 
 def last_value(curve: Curve) -> float:
-  """The last of `values_of`; NaN where there is none."""
+  """The last of `values_of`; NaN without values."""
   values = values_of(curve)
   return float(values[-1, 1]) if len(values) else float("nan")
 
 
 ABLATION = Ablation(
-  config=HERE.parents[1] / "config" / "minatar" / "space_invaders.yaml",
+  config=ROOT / "config" / "minatar" / "space_invaders.yaml",
   results=HERE / "results",
   common=("max_wall_s=null", "evaluation.period_env_steps=250000"),
   steps=750_000,
@@ -59,4 +60,4 @@ ABLATION = Ablation(
 )
 
 if __name__ == "__main__":
-  sys.exit(main(ABLATION, __doc__))
+  sys.exit(main(ABLATION, HERE, __doc__))

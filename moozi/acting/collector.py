@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from moozi.acting.lanes import ActingResult, Lanes
-from moozi.agent.planner import PlannerOutput
+from moozi.agent.planner import SearchOutput
 from moozi.agent.policy import Policy, make_policy
 from moozi.core.config import Config, PlannerConfig
 from moozi.core.flat_state import State
@@ -19,7 +19,7 @@ from moozi.core.pytree import fields_of, replace, stack
 from moozi.core.records import BatchedTimeStep, StepSample, TrajectorySample
 from moozi.core.spec import DUMMY_ACTION
 from moozi.core.types import AnyArray
-from moozi.envs.vector_protocol import VectorEnvironment
+from moozi.envs.environment import VectorEnvironment
 from moozi.nn.model import Model
 from moozi.ops.schedules import temperature_at
 from moozi.ops.xp import array_namespace
@@ -119,7 +119,7 @@ class TrajectoryCollector:
     """Closes the environments, which cannot be used afterwards."""
     self._lanes.close()
 
-  def _act(self, temperature: Float[Array, ""]) -> tuple[StepSample, PlannerOutput]:
+  def _act(self, temperature: Float[Array, ""]) -> tuple[StepSample, SearchOutput]:
     lanes = self._lanes
     lanes.rng_key, key = jax.random.split(lanes.rng_key)
     lanes.history, output = self._policy(
@@ -139,7 +139,7 @@ class TrajectoryCollector:
 
 
 def search_metrics(
-  step: BatchedTimeStep | StepSample, output: PlannerOutput
+  step: BatchedTimeStep | StepSample, output: SearchOutput
 ) -> dict[str, Float[AnyArray, ""]]:
   """What the search did to the prior: scalars by name, means over the frames that are not terminal.
 

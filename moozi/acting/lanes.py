@@ -9,8 +9,8 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from moozi.core.flat_state import State, part, prefixed, tree_of_state, tree_state
+from moozi.envs.environment import VectorEnvironment
 from moozi.envs.vector import cut_lanes
-from moozi.envs.vector_protocol import VectorEnvironment
 from moozi.ops.history import init_history
 from moozi.ops.players import player_sign
 

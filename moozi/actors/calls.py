@@ -1,4 +1,4 @@
-"""Calls in flight: what to do when each comes back, and what to put right where its actor died."""
+"""Calls in flight: how to react to each result, and how to correct the ledger when a result is lost."""
 
 import dataclasses
 import time
@@ -9,7 +9,7 @@ from moozi.core.errors import NotFiniteError
 from moozi.run.events import Event
 
 
-def _nothing(_: Any) -> list[Event]:
+def _no_events(_: Any) -> list[Event]:
   return []
 
 
@@ -18,14 +18,14 @@ class Call:
   """One call.
 
   Attributes:
-    actor: name of the one that was called.
-    react: takes the result; returns the events to tell.
-    undo: puts the books right where there will be no result; takes the error.
+    actor: name of the called actor.
+    on_result: takes the result and returns the events to yield.
+    on_loss: takes the error in place of a result, or None if the call is cancelled; returns events.
   """
 
   actor: str
-  react: Callable[[Any], list[Event]]
-  undo: Callable[[Any], list[Event]] = _nothing
+  on_result: Callable[[Any], list[Event]]
+  on_loss: Callable[[Any], list[Event]] = _no_events
 
 
 class Calls:
@@ -46,56 +46,57 @@ class Calls:
     self,
     reference: Any,
     actor: str,
-    react: Callable[[Any], list[Event]] = _nothing,
-    undo: Callable[[Any], list[Event]] = _nothing,
+    on_result: Callable[[Any], list[Event]] = _no_events,
+    on_loss: Callable[[Any], list[Event]] = _no_events,
   ) -> None:
-    """Notes a call whose result is to come as `reference`."""
-    self._calls[reference] = Call(actor, react, undo)
+    """Registers a call whose result is `reference`."""
+    self._calls[reference] = Call(actor, on_result, on_loss)
 
-  def forget(self, reference: Any) -> None:
-    """Leaves a call's result where it is."""
+  def discard(self, reference: Any) -> None:
+    """Stops waiting for a call without correcting anything."""
     self._calls.pop(reference, None)
 
-  def give_up(self, actors: tuple[str, ...]) -> Iterator[Event]:
-    """Waits no more for calls of actors whose names begin so, and puts the books right."""
+  def cancel(self, actors: tuple[str, ...]) -> Iterator[Event]:
+    """Treats the calls of actors whose names have one of these prefixes as lost."""
     for reference, call in list(self._calls.items()):
       if call.actor.startswith(actors):
         del self._calls[reference]
-        yield from call.undo(None)
+        yield from call.on_loss(None)
 
-  def come(self, timeout_s: float) -> Iterator[tuple[Call, Any, Exception | None]]:
-    """Waits for some calls; yields each with its result, or with the error in place of one.
+  def completed(self, timeout_s: float) -> Iterator[tuple[Call, Any, Exception | None]]:
+    """Waits until some calls have completed; yields each with its result, or with the error in place of one.
 
-    Errors are those of a lost actor or object, and NotFiniteError; what else an actor raised is raised.
+    An error is yielded if an actor or object is lost, or an update is not finite (NotFiniteError). Any other
+    exception of an actor is raised.
     """
     if not self._calls:
       time.sleep(0.01)
       return
-    ray, references = self._ray, list(self._calls)
-    ready, _ = ray.wait(references, num_returns=1, timeout=timeout_s)
+    references = list(self._calls)
+    ready, _ = self._ray.wait(references, num_returns=1, timeout=timeout_s)
     if ready:
       done = {*ready, *self.ready(references, timeout_s=0.0)}
       ready = [reference for reference in references if reference in done]
     for reference in ready:
       call = self._calls.pop(reference, None)
       if call is None:
-        continue  # forgotten by the reaction to another one
+        continue  # discarded by the reaction to another one
       yield call, *self._result(reference)
 
   def ready(self, references: list[Any], timeout_s: float) -> list[Any]:
-    """Those of the references whose results have come, all of them or by then."""
+    """The references whose results are available at the end of the timeout; returns early if all are."""
     found: list[Any] = self._ray.wait(references, num_returns=len(references), timeout=timeout_s)[0]
     return found
 
-  def settle(self, reference: Any) -> list[Event]:
-    """Takes the result of one call, and returns what its reaction tells."""
+  def complete(self, reference: Any) -> list[Event]:
+    """Takes the result of one call and returns the events of its reaction."""
     call = self._calls.pop(reference)
     value, error = self._result(reference)
-    return call.react(value) if error is None else call.undo(error)
+    return call.on_result(value) if error is None else call.on_loss(error)
 
   def _result(self, reference: Any) -> tuple[Any, Exception | None]:
     exceptions = self._ray.exceptions
     try:
       return self._ray.get(reference), None
-    except (exceptions.RayActorError, exceptions.ObjectLostError, NotFiniteError) as lost:
-      return None, lost
+    except (exceptions.RayActorError, exceptions.ObjectLostError, NotFiniteError) as error:
+      return None, error

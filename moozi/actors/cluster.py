@@ -1,4 +1,4 @@
-"""Ray, started and checked: loopback only, no dashboard, and an error where Ray would wait in silence."""
+"""Starts or joins Ray: loopback only, no dashboard, and an error where Ray would wait silently."""
 
 import logging
 import os
@@ -11,24 +11,26 @@ from typing import Any
 from moozi.core.config import ActorResources, Config
 from moozi.core.errors import UserError
 
-# Ray's name of a resource, and the configuration's.
+# Names of a resource in Ray and in the configuration.
 SHARES = (("CPU", "num_cpus"), ("GPU", "num_gpus"))
 _CONNECT_TIMEOUT_S = 5.0
 
 
 @contextmanager
 def connected(config: Config) -> Iterator[Any]:
-  """Gives the `ray` module, connected as `config.ray` says; shuts down what it started."""
-  # On Linux Ray binds to all addresses unless told it is a single-machine "cluster" like those of
-  # Windows and macOS; that variable is read at import. A test lists the listeners. Without it Ray also
-  # takes 127.0.0.1 in an address for this machine's outer one.
+  """Yields the `ray` module, connected as `config.ray` says, and disconnects or shuts Ray down at the end.
+
+  Raises: UserError: no cluster answers or accepts the connection, or the actors ask for more than it has.
+  """
+  # On Linux Ray listens on all addresses unless this variable, read at import, restricts it to a cluster of
+  # one machine as on Windows and macOS; a test lists the listeners. Without it Ray also replaces 127.0.0.1 in
+  # an address by the external one of this machine.
   is_local = config.ray.address in (None, "local")
   if is_local or _host(str(config.ray.address)) in ("127.0.0.1", "localhost"):
     os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
-  # Ray starts its processes at niceness 15, and 19 is the lowest there is: the shares in the configuration
-  # would hardly differ. From 0 on they are what they say.
+  # Ray starts its processes at niceness 15 of at most 19, where the configured values would hardly differ.
   os.environ.setdefault("RAY_worker_niceness", "0")
-  # Or each of the last 100,000 calls has a record in Ray's control store, which grows by 2.5 MiB a minute.
+  # Otherwise Ray's control store records the last 100,000 calls and grows by 2.5 MiB a minute.
   os.environ.setdefault("RAY_task_events_report_interval_ms", "0")
   os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
   os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
@@ -40,7 +42,7 @@ def connected(config: Config) -> Iterator[Any]:
   if is_local:
     with _signals_blocked():
       ray.init(
-        # Never a cluster that RAY_ADDRESS names, or one that happens to run here.
+        # Never a cluster that RAY_ADDRESS names, or one that already runs on this machine.
         address="local",
         num_cpus=config.ray.num_cpus,
         num_gpus=config.ray.num_gpus,
@@ -56,8 +58,8 @@ def connected(config: Config) -> Iterator[Any]:
         ray.init(address=config.ray.address, **common)
     except (ConnectionError, ValueError, RuntimeError) as error:
       raise UserError(
-        f"ray.address={config.ray.address!r}: no Ray cluster lets us in there ({error}); "
-        "one with token authentication, as `ray start` makes it, needs RAY_AUTH_MODE=token here"
+        f"ray.address={config.ray.address!r}: the Ray cluster refused the connection ({error}); "
+        "a cluster with token authentication, such as one of `ray start`, needs RAY_AUTH_MODE=token"
       ) from error
   try:
     check_resources(config, ray.cluster_resources())
@@ -72,9 +74,9 @@ def _host(address: str) -> str:
 
 
 def _check_reachable(address: str) -> None:
-  """Raises UserError where nobody listens at `host:port`: Ray itself would try for minutes.
+  """Raises UserError if no process listens at `host:port`: Ray itself would try for minutes.
 
-  Other forms (`auto`) are left to Ray.
+  Other forms (`auto`) are not checked.
   """
   host, port = _host(address), address.rpartition(":")[2]
   if not host or not port.isdigit():
@@ -82,15 +84,15 @@ def _check_reachable(address: str) -> None:
   try:
     socket.create_connection((host, int(port)), timeout=_CONNECT_TIMEOUT_S).close()
   except (OSError, OverflowError) as error:
-    raise UserError(f"ray.address={address!r}: no Ray cluster answers there ({error})") from error
+    raise UserError(f"ray.address={address!r}: no Ray cluster answers at this address ({error})") from error
 
 
 @contextmanager
 def _signals_blocked() -> Iterator[None]:
-  """Processes started meanwhile, and theirs, are born deaf to SIGINT and SIGTERM.
+  """Processes started in this context, and their children, block SIGINT and SIGTERM.
 
-  A terminal's Ctrl-C and a scheduler's SIGTERM reach the whole process group; Ray's processes must
-  outlive them until the driver has taken its last checkpoint and shuts them down.
+  A terminal's Ctrl-C and a scheduler's SIGTERM reach the whole process group. Ray's processes must survive
+  them until the driver has taken its last checkpoint and shuts them down.
   """
   numbers = (signal.SIGINT, signal.SIGTERM)
   handlers = {number: signal.getsignal(number) for number in numbers}
@@ -98,14 +100,14 @@ def _signals_blocked() -> Iterator[None]:
   try:
     yield
   finally:
-    # Ray's core installs a handler of its own that prints a stack trace and dies; take the process back.
+    # Ray's core installs a handler that prints a stack trace and exits; restore the former handlers.
     for number, handler in handlers.items():
       signal.signal(number, handler)
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def demands(config: Config) -> dict[str, tuple[int, ActorResources]]:
-  """How many actors of each kind, and each one's share, by the config key that says so."""
+  """The number of actors of each kind and the share of each, by config key."""
   return {
     "ray.learner": (1, config.ray.learner),
     "ray.replay": (1, config.ray.replay),
@@ -119,7 +121,7 @@ def demands(config: Config) -> dict[str, tuple[int, ActorResources]]:
 
 
 def check_resources(config: Config, available: dict[str, float]) -> None:
-  """Raises UserError where the actors' shares exceed the cluster (Ray would wait for them for ever).
+  """Raises UserError if the actors' shares exceed the cluster: Ray would wait for ever.
 
   Args:
     config: the run's configuration.

@@ -1,12 +1,15 @@
-"""What the driver asks its actors of themselves: what they did, and how things are spread."""
+"""Reports and histograms of the actors. Nothing in the run waits for them.
+
+Their calls are therefore not among the run's calls in flight: a report does not show that an actor works, a
+failure is noticed by the actor's work, and a run that ends does not wait for the report of a long evaluation.
+"""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
-from moozi.actors.pool import ActorPool
+from moozi.actors.context import Context
 from moozi.core.actor_report import REPLAY, SERVER, ActorReport
-from moozi.core.config import Config
 from moozi.core.histogram import Histogram
 from moozi.run.events import ActorReports, Event, Histograms
 from moozi.run.schedules import Every
@@ -16,83 +19,77 @@ _LAST_TIMEOUT_S = 5.0
 
 
 class Observing:
-  """Asks now and then, and tells what came. Nothing in the run waits for an answer.
-
-  So these calls are not among the driver's own: an actor that answers nothing else has not worked, one that
-  died is found by its work, and a run that is to end does not wait for one in the midst of an evaluation.
+  """Asks the actors for reports twice per `logging.period_s`, and for histograms when they are due.
 
   Args:
-    ray: the module, connected.
-    crew: the actors.
-    config: the run's configuration.
-    counters: what every event says.
-    learner_steps: updates made before the first.
+    context: of the run.
   """
 
-  def __init__(
-    self,
-    ray: Any,
-    pool: ActorPool,
-    config: Config,
-    counters: Callable[[], dict[str, Any]],
-    learner_steps: int,
-  ) -> None:
-    self._ray, self._pool, self._counters = ray, pool, counters
-    # So that there is an answer for each tick.
+  def __init__(self, context: Context) -> None:
+    self._context = context
+    config = context.config
+    # Half a period: every tick has a report.
     self._period_s = config.logging.period_s / 2
     self._next_s = 0.0
     self._window = TimelineWindow(config.timeline.seconds)
-    self._spreads = Every(config.logging.histogram_period, start=learner_steps)
-    # References: of reports with the actors' names, and of histograms.
+    self._first_step = context.ledger.learner_steps
+    self._histograms_due = Every(config.logging.histogram_period, start=self._first_step)
+    # Pending references: reports with the actors' names, and histograms.
     self._reports: dict[Any, str] = {}
     self._histograms: set[Any] = set()
 
-  def on_updated(self, learner_steps: int) -> None:
-    """Updates were made."""
-    self._window.begin()
-    if self._spreads.is_due(learner_steps):
-      handles = self._pool.handles()
-      self._histograms |= {handles[name].histograms.remote() for name in (REPLAY, SERVER)}
-
   def poll(self) -> Iterator[Event]:
-    """Tells what came and asks again, where it is time."""
+    """Yields what arrived and asks again if it is time."""
+    self._follow_updates()
     now_s = time.monotonic()
     if now_s >= self._next_s:
       self._next_s = now_s + self._period_s
-      yield from self._tell(timeout_s=0.0)
+      yield from self._arrived(timeout_s=0.0)
       self._ask()
 
   def finish(self) -> Iterator[Event]:
-    """Asks once more and waits a little, when everybody has done his work."""
+    """Asks for the last reports and waits for them a few seconds."""
+    self._follow_updates()
     self._ask()
-    yield from self._tell(_LAST_TIMEOUT_S)
+    yield from self._arrived(_LAST_TIMEOUT_S)
+
+  def _follow_updates(self) -> None:
+    """Starts the timeline with the first update, and asks for histograms if they are due."""
+    learner_steps = self._context.ledger.learner_steps
+    if learner_steps == self._first_step:
+      return
+    self._window.begin()
+    if self._histograms_due.is_due(learner_steps):
+      handles = self._context.pool.handles()
+      self._histograms |= {handles[name].histograms.remote() for name in (REPLAY, SERVER)}
 
   def _ask(self) -> None:
-    """Asks everybody who owes no answer."""
+    """Asks every actor that has no report pending."""
     keeps_spans = not self._window.is_over
-    owing = set(self._reports.values())
-    for name, handle in self._pool.handles().items():
-      if name not in owing:
+    pending = set(self._reports.values())
+    for name, handle in self._context.pool.handles().items():
+      if name not in pending:
         self._reports[handle.report.remote(keeps_spans)] = name
 
-  def _tell(self, timeout_s: float) -> Iterator[Event]:
+  def _arrived(self, timeout_s: float) -> Iterator[Event]:
     references = [*self._reports, *self._histograms]
     if not references:
       return
+    ray, counters = self._context.ray, self._context.counters
     reports: dict[str, ActorReport] = {}
     histograms: dict[str, Histogram] = {}
-    for reference in self._ray.wait(references, num_returns=len(references), timeout=timeout_s)[0]:
+    for reference in ray.wait(references, num_returns=len(references), timeout=timeout_s)[0]:
       name = self._reports.pop(reference, None)
       self._histograms.discard(reference)
       try:
-        value = self._ray.get(reference)
-      except (self._ray.exceptions.RayActorError, self._ray.exceptions.ObjectLostError):
+        value = ray.get(reference)
+      except (ray.exceptions.RayActorError, ray.exceptions.ObjectLostError):
         continue
       if name is None:
         histograms |= value
       else:
         reports[name] = self._window.cut(value)
     if reports:
-      yield ActorReports(**self._counters(), reports=reports)
+      yield ActorReports(**counters(), reports=reports)
     if histograms:
-      yield Histograms(**self._counters(), histograms=histograms)
+      yield Histograms(**counters(), histograms=histograms)

@@ -1,99 +1,89 @@
-"""The run's state as the driver gathers it: from the parameter server, from replay, and its own counters."""
+"""The run's state, gathered from the parameter server, replay and the ledger."""
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
-from moozi.actors.calls import Calls
-from moozi.actors.pool import ActorPool
+from moozi.actors import segments
+from moozi.actors.context import Context
 from moozi.core.actor_report import REPLAY, SERVER
-from moozi.core.config import Config
-from moozi.core.flat_state import State
+from moozi.core.flat_state import State, prefixed
 from moozi.run.events import Event, StateReady
 from moozi.run.state import RunState
 
+# Kept segments may arrive this long after the state that contains them.
+_TRAVEL_TIMEOUT_S = 5.0
 
-class States:
-  """Asks for states, one at a time, and puts their parts together.
 
-  Args:
-    crew: the actors.
-    calls: the driver's.
-    config: the run's configuration.
-    saved_blocks: generations of the blocks of replay that need not come.
-    progress: counters and schedules, now.
-    first: tells what must be told before a state, since the state holds it.
-    state: what the run begins with.
+def ask(context: Context, is_final: bool) -> None:
+  """Asks for the state as it is when all work asked for before is done."""
+  number, progress = context.ledger.begin_state(), _progress(context)
+  # Two objects that arrive at different times; the later one completes the state.
+  arrived: dict[str, Any] = {}
 
-  Attributes:
-    is_asked: one is under way.
-    has_final: the last one has come.
-    not_added: steps that replay has ever added, less the run's environment steps.
+  def on_part(name: str, value: Any) -> list[Event]:
+    arrived[name] = value
+    is_complete = len(arrived) == 2 and number == context.ledger.state_request
+    return list(_ready(context, progress, is_final, **arrived)) if is_complete else []
+
+  def on_loss(_: Any) -> list[Event]:
+    if number == context.ledger.state_request:
+      context.ledger.drop_state()
+    return []
+
+  training, replay = _parts(context)
+  context.calls.expect(training, SERVER, functools.partial(on_part, "training"), on_loss)
+  context.calls.expect(replay, REPLAY, functools.partial(on_part, "replay"), on_loss)
+
+
+def salvage(context: Context, timeout_s: float) -> Iterator[Event]:
+  """Yields a last state after a failure, if the parameter server and replay still answer.
+
+  What replay stored before its snapshot is yielded first.
   """
+  try:
+    training, replay = context.ray.get(list(_parts(context)), timeout=timeout_s)
+  except context.ray.exceptions.RayError:
+    return
+  yield from _replay_results(context)
+  yield from _ready(context, _progress(context), True, training, replay)
 
-  def __init__(
-    self,
-    pool: ActorPool,
-    calls: Calls,
-    config: Config,
-    saved_blocks: Callable[[], Any],
-    progress: Callable[[], State],
-    first: Callable[[], Iterator[Event]],
-    state: RunState | None,
-  ) -> None:
-    self._pool, self._calls, self._config = pool, calls, config
-    self._saved_blocks, self._progress, self._first = saved_blocks, progress, first
-    begins = {} if state is None else state.progress
-    env_steps = int(begins.get("pacer/env_steps", 0))
-    added = 0 if state is None or state.replay is None else state.replay.num_added
-    self.not_added = added - env_steps
-    self._learner_steps = 0 if state is None else int(state.training.learner_step)
-    self._samples = int(begins.get("pacer/samples_done", 0))
-    self.is_asked, self.has_final = False, False
-    self._num_asked = 0
 
-  def skip_versions(self, count: int) -> None:
-    """The learner step was moved on by so many; no samples went into these."""
-    self._learner_steps += count
+def _parts(context: Context) -> tuple[Any, Any]:
+  """References to the training state and to replay's snapshot."""
+  saved_blocks = context.session.inputs.saved_blocks()
+  return context.pool.server.get_state.remote(), context.pool.replay.snapshot.remote(saved_blocks)
 
-  def ask(self, is_final: bool) -> None:
-    """Asks for the parts as they are when all that was asked before is done."""
-    self.is_asked = True
-    self._num_asked += 1
-    number, progress = self._num_asked, self._progress()
-    training, replay = self.parts()
-    # Two objects that come at different moments; the later one takes both.
-    came: dict[str, Any] = {}
 
-    def on_part(name: str, value: Any) -> list[Event]:
-      came[name] = value
-      is_whole = len(came) == 2 and number == self._num_asked
-      return [*self._first(), self.ready(progress, is_final, **came)] if is_whole else []
+def _progress(context: Context) -> State:
+  progress = context.session.progress(is_evaluation_pending=context.ledger.evaluation is not None)
+  return progress | prefixed("pacer", context.ledger.pacer.get_state())
 
-    def on_lost(_: Any) -> list[Event]:
-      if number == self._num_asked:
-        self.forget()
-      return []
 
-    self._calls.expect(training, SERVER, functools.partial(on_part, "training"), on_lost)
-    self._calls.expect(replay, REPLAY, functools.partial(on_part, "replay"), on_lost)
+def _ready(context: Context, progress: State, is_final: bool, training: Any, replay: Any) -> Iterator[Event]:
+  """The state of these parts, after the segments that it contains: a resumed run's would have a gap.
 
-  def forget(self) -> None:
-    """Leaves out what was asked for and has not come: its counters would not be those of now."""
-    self._num_asked += 1
-    self.is_asked = False
+  Its counters are those of the parts: results that completed while they travelled are not in it.
+  """
+  ledger = context.ledger
+  yield from segments.deliver_kept(context, _TRAVEL_TIMEOUT_S)
+  ledger.is_state_pending, ledger.has_final_state = False, is_final
+  learner_steps, env_steps = int(training.learner_step), replay.num_added - ledger.replay_steps_ahead
+  if not context.config.num_acting_workers:
+    env_steps = int(progress["pacer/env_steps"])
+  progress |= {"pacer/env_steps": env_steps, "pacer/samples_done": ledger.samples_at(learner_steps)}
+  state = RunState(training=training, progress=progress, replay=replay)
+  yield StateReady(env_steps=env_steps, learner_steps=learner_steps, state=state, is_final=is_final)
 
-  def parts(self) -> tuple[Any, Any]:
-    """References to the training state and to replay's snapshot."""
-    return self._pool.server.get_state.remote(), self._pool.replay.snapshot.remote(self._saved_blocks())
 
-  def ready(self, progress: State, is_final: bool, training: Any, replay: Any) -> StateReady:
-    """The parts as one. Its counters are their own: what completed while they travelled is not in it."""
-    self.is_asked, self.has_final = False, is_final
-    learner_steps, env_steps = int(training.learner_step), replay.num_added - self.not_added
-    if not self._config.num_acting_workers:
-      env_steps = int(progress["pacer/env_steps"])
-    samples = self._samples + (learner_steps - self._learner_steps) * self._config.learner.batch_size
-    progress |= {"pacer/env_steps": env_steps, "pacer/samples_done": samples}
-    state = RunState(training=training, progress=progress, replay=replay)
-    return StateReady(env_steps=env_steps, learner_steps=learner_steps, state=state, is_final=is_final)
+def _replay_results(context: Context) -> Iterator[Event]:
+  """The events of replay's completed calls; those of other actors may raise the failure again."""
+  failed = True
+  while failed:
+    failed = False
+    try:
+      for call, value, error in context.calls.completed(timeout_s=0.0):
+        if error is None and call.actor == REPLAY:
+          yield from call.on_result(value)
+    except context.ray.exceptions.RayError:
+      failed = True

@@ -5,59 +5,61 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Float, Float32
 
 from moozi.core.config import LearnerConfig, TargetsConfig
 from moozi.core.pytree import record
 from moozi.core.records import TrainTarget
+from moozi.core.types import AnyArray
 from moozi.nn.model import Model, ModelOutput, NetState, Params
 from moozi.ops.history import normalize_frame, stack_history
 from moozi.ops.scalar_transform import ScalarTransform
 
-Array = Any
-
 
 @record
 class LossAux:
-  """What comes out of the loss beside its gradient.
+  """The auxiliary output of the loss.
 
   Attributes:
     net_state: the network's state after the unroll.
-    value_error: [B] float32, env units: |Φ⁻¹(value logits at k = 0) − z_0|, for the priorities.
+    value_error: env units: |Φ⁻¹(value logits at k = 0) − z_0|, for the priorities.
     metrics: scalars by name.
   """
 
   net_state: NetState
-  value_error: Array
-  metrics: dict[str, Array]
+  value_error: Float32[Array, "B"]
+  metrics: dict[str, Float[Array, ""]]
 
 
-LossFn = Callable[[Params, Params, NetState, TrainTarget], tuple[Array, LossAux]]
+LossFn = Callable[[Params, Params, NetState, TrainTarget], tuple[Float[Array, ""], LossAux]]
 
 
 def make_loss(model: Model, learner: LearnerConfig, targets: TargetsConfig, frame_dtype: str) -> LossFn:
-  """The loss function of (params, target_params, net_state, target) → (loss [], LossAux).
+  """The loss function: (params, target_params, net_state, target) → (loss, LossAux).
 
   L = c^L2 ‖θ‖²
     + mean_B ρ [ l^p_0 + Σ_k l^p_k / K + c^v (l^v_0 + Σ_k l^v_k / K) + c^r Σ_k l^r_k / K + c^s l^s ]
 
-  The value is trained on the n-step returns, each term is a cross-entropy between categories, masked terms
-  are 0 (and count in the mean). Metrics `loss/<term>` are the terms without their coefficients,
-  `loss/<term>_<k>` the addends before 1/K, all weighted as in the loss.
+  The value is trained on the n-step returns. Policy, value and reward terms are cross-entropies between
+  categories; masked terms are 0 and count in the mean. Metrics `loss/<term>` are the terms without their
+  coefficients, `loss/<term>_<k>` the addends before 1/K, all weighted by ρ as in the loss.
 
   Args:
     model: the network.
-    learner: coefficients; `scale_reward_loss` False sums the rewards unscaled, as the thesis has it.
+    learner: coefficients; with `scale_reward_loss` False the reward is not divided by K, as in the thesis.
     targets: unroll_steps K and history_length L.
     frame_dtype: the spec's.
 
-  Raises: ValueError: at tracing, a target of another K or L.
-  Source: the thesis 4.3.8. Departures: rewards scaled 1/K by default, L2 not scaled by ρ; its errata (the
-    reward loss has its arguments swapped, the value loss means the network's value).
+  The loss function raises ValueError, when traced, for a target of another K or L.
+
+  Source: thesis 4.3.8; Schrittwieser et al. 2020, equation 1. Departures: rewards scaled by 1/K by default;
+    L2 not scaled by ρ; errata of the thesis (the reward loss has its arguments swapped, the value loss means
+    the network's value).
   """
 
   def loss_fn(
     params: Params, target_params: Params, net_state: NetState, target: TrainTarget
-  ) -> tuple[Array, LossAux]:
+  ) -> tuple[Float[Array, ""], LossAux]:
     _check_target(target, targets)
     frames = normalize_frame(target.frames, frame_dtype)
     history = stack_history(frames[:, :-1], target.history_actions[:, :-1], model.num_actions)
@@ -67,12 +69,12 @@ def make_loss(model: Model, learner: LearnerConfig, targets: TargetsConfig, fram
     if learner.consistency_coef > 0:
       encoder = target_params if learner.consistency_from_target else params
       next_history = stack_history(frames[:, 1:], target.history_actions[:, 1:], model.num_actions)
-      # batch statistics, whose averages are dropped: the next frames are no unroll
+      # The averages of these batch statistics are dropped: the next frames are not part of the unroll.
       next_state, _ = model.represent(encoder, net_state, next_history, True)
       projected, net_state = model.project(params, net_state, outputs[1].hidden_state, True)
       consistency = target.consistency_mask * _cosine_distance(projected, jax.lax.stop_gradient(next_state))
     rho = target.importance_ratio
-    metrics = _weigh(terms, rho, learner.scale_reward_loss)
+    metrics: dict[str, Any] = _weighted_means(terms, rho, learner.scale_reward_loss)
     metrics["loss/consistency"] = jnp.mean(rho * consistency)
     metrics["loss/l2"] = sum(jnp.sum(jnp.square(leaf)) for leaf in jax.tree_util.tree_leaves(params))
     loss = (
@@ -91,8 +93,11 @@ def make_loss(model: Model, learner: LearnerConfig, targets: TargetsConfig, fram
   return loss_fn
 
 
-def scale_gradient(x: Array, scale: float) -> Array:
-  """x itself, bit for bit, with its gradient multiplied by `scale`."""
+def scale_gradient(x: Float[Array, "*shape"], scale: float) -> Float[Array, "*shape"]:
+  """x, bit for bit, with its gradient multiplied by `scale`.
+
+  Source: Schrittwieser et al. 2020, appendix G. Departures: none.
+  """
   stopped = jax.lax.stop_gradient(x)
   return stopped + scale * (x - stopped)
 
@@ -100,7 +105,7 @@ def scale_gradient(x: Array, scale: float) -> Array:
 def _check_target(target: TrainTarget, targets: TargetsConfig) -> None:
   if target.actions.shape[1] != targets.unroll_steps:
     raise ValueError(
-      f"actions: {target.actions.shape[1]} unroll steps, targets.unroll_steps={targets.unroll_steps}"
+      f"actions: {target.actions.shape[1]} unroll steps, must be targets.unroll_steps={targets.unroll_steps}"
     )
   if target.frames.shape[1] != targets.history_length + 1:
     raise ValueError(
@@ -112,13 +117,13 @@ def _unroll(
   model: Model,
   params: Params,
   net_state: NetState,
-  history: Array,
+  history: Float[AnyArray, "B H W Ch"],
   target: TrainTarget,
   gradient_scale: float,
 ) -> tuple[list[ModelOutput], NetState]:
-  """The K + 1 outputs of one root inference and K steps; the gradient is scaled at each step's entry.
+  """The K + 1 outputs of a root inference and K recurrent ones, each with its input's gradient scaled.
 
-  A Python loop: XLA on the CPU runs the gradient of a convolution many times slower inside a scan.
+  Unrolled in Python: XLA on the CPU runs the gradient of a convolution many times slower inside a scan.
   """
   output, net_state = model.root_inference(params, net_state, history, True)
   outputs = [output]
@@ -131,8 +136,8 @@ def _unroll(
 
 def _data_terms(
   transform: ScalarTransform, outputs: list[ModelOutput], target: TrainTarget
-) -> dict[str, list[Array]]:
-  """[B] cross-entropies, masked: policy and value at k = 0 … K, reward at k = 1 … K."""
+) -> dict[str, list[Float[Array, "B"]]]:
+  """Masked cross-entropies: policy and value at k = 0 … K, reward at k = 1 … K."""
   mask = target.unroll_mask
   value_probs = transform.to_probs(target.n_step_returns)
   reward_probs = transform.to_probs(target.rewards)
@@ -148,9 +153,11 @@ def _data_terms(
   }
 
 
-def _weigh(terms: dict[str, list[Array]], rho: Array, scale_reward_loss: bool) -> dict[str, Array]:
-  """Means over the batch weighted by ρ: each addend, and each term with its 1/K."""
-  metrics: dict[str, Array] = {}
+def _weighted_means(
+  terms: dict[str, list[Float[Array, "B"]]], rho: Float[AnyArray, "B"], scale_reward_loss: bool
+) -> dict[str, Float[Array, ""]]:
+  """Means over the batch, weighted by ρ: of each addend, and of each term with its 1/K."""
+  metrics: dict[str, Any] = {}
   num_steps = len(terms["reward"])
   for name, addends in terms.items():
     first_k = 1 if name == "reward" else 0
@@ -162,31 +169,33 @@ def _weigh(terms: dict[str, list[Array]], rho: Array, scale_reward_loss: bool) -
   return metrics
 
 
-def _cross_entropy(probs: Array, logits: Array) -> Array:
-  """−Σ p log softmax(q) over the last axis."""
+def _cross_entropy(probs: Float[AnyArray, "B N"], logits: Float[Array, "B N"]) -> Float[Array, "B"]:
+  """−Σ p log softmax(logits)."""
   return -jnp.sum(probs * jax.nn.log_softmax(logits), axis=-1)
 
 
-def _cosine_distance(a: Array, b: Array) -> Array:
-  """1 − cos over all axes but the first; the gradient is finite at 0."""
+def _cosine_distance(a: Float[Array, "B *state"], b: Float[Array, "B *state"]) -> Float[Array, "B"]:
+  """1 − cos(a, b) over all axes but the first; the gradient is finite at 0."""
   a, b = a.reshape(a.shape[0], -1), b.reshape(b.shape[0], -1)
   norms = jnp.sum(a * a, axis=-1) * jnp.sum(b * b, axis=-1)
   return 1.0 - jnp.sum(a * b, axis=-1) * jax.lax.rsqrt(jnp.maximum(norms, 1e-12))
 
 
 def _diagnostics(
-  transform: ScalarTransform, outputs: list[ModelOutput], target: TrainTarget, value_error: Array
-) -> dict[str, Array]:
-  """Scalars that are watched, not trained."""
+  transform: ScalarTransform, outputs: list[ModelOutput], target: TrainTarget, value_error: Float[Array, "B"]
+) -> dict[str, Float[Array, ""]]:
+  """Metrics that are not part of the loss."""
   mask = target.unroll_mask[:, 1:]
   rewards = jnp.stack([transform.to_scalar(o.reward_logits) for o in outputs[1:]], axis=1)
   predicted = jax.nn.log_softmax(outputs[0].policy_logits)
-  wanted = target.action_probs[:, 0]
+  target_probs = target.action_probs[:, 0]
   return {
     "error/value": jnp.mean(value_error),
     "error/reward": jnp.sum(mask * jnp.abs(rewards - target.rewards)) / jnp.maximum(jnp.sum(mask), 1.0),
     "policy/entropy": jnp.mean(-jnp.sum(jnp.exp(predicted) * predicted, axis=-1)),
-    "policy/target_entropy": jnp.mean(-jnp.sum(wanted * jnp.log(jnp.maximum(wanted, 1e-30)), axis=-1)),
+    "policy/target_entropy": jnp.mean(
+      -jnp.sum(target_probs * jnp.log(jnp.maximum(target_probs, 1e-30)), axis=-1)
+    ),
     "importance_ratio/mean": jnp.mean(target.importance_ratio),
     "importance_ratio/max": jnp.max(target.importance_ratio),
   }

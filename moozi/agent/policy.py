@@ -1,28 +1,32 @@
-"""The compiled policy: history stacking, root inference, search and action selection as one function.
+"""The policy to compile: history stacking, root inference, search and action selection as one function.
 
-Source: the thesis §4.3.4-4.3.5 and Algorithm 2. Departure: stacking lies inside the jitted function.
+Source: thesis 4.3.4, 4.3.5 and Algorithm 2. Departure: stacking is inside the jitted function.
 """
 
 from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, Num
 
-from moozi.agent.planner import PlannerOutput, plan
+from moozi.agent.planner import SearchOutput, plan
 from moozi.core.config import PlannerConfig, TargetsConfig
 from moozi.core.pytree import replace
 from moozi.core.records import BatchedTimeStep
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
+from moozi.core.types import AnyArray
 from moozi.nn.model import Model, NetState, Params
 from moozi.ops.history import HistoryState, normalize_frame, push_action, push_frame, stack_history
 
-Policy = Callable[..., tuple[HistoryState, PlannerOutput]]
+Policy = Callable[..., tuple[HistoryState, SearchOutput]]
 
 
-def see(history: HistoryState, timestep: BatchedTimeStep, spec: EnvSpec) -> tuple[HistoryState, jax.Array]:
-  """Puts what B environments show now into the history as it was left after the last action.
+def observe(
+  history: HistoryState, timestep: BatchedTimeStep, spec: EnvSpec
+) -> tuple[HistoryState, Float[Array, "B H W Ch"]]:
+  """Pushes the frames of B environments; `history` already contains the last actions.
 
-  Returns: the history, and what a network sees of it, [B, H, W, L·(C + A)] float32.
+  Returns: the history, and the network's input, of Ch = L·(C + A) channels.
   """
   history = push_frame(history, jnp.asarray(timestep.frame), jnp.asarray(timestep.is_first))
   frames = normalize_frame(history.frames, spec.frame_dtype)
@@ -36,14 +40,14 @@ def make_policy(
 
   Args of the policy:
     params, net_state: of `model`.
-    history: HistoryState of B lanes as it was left after the last action.
+    history: HistoryState of B lanes, with the last actions already pushed.
     timestep: BatchedTimeStep of B lanes.
     rng_key: for the search's noise and the choice of action.
-    temperature: [] float32.
-    forced: [B] int32, actions that somebody else plays here, -1 where the policy chooses; None is all -1.
-      They stand in the output and in the history in the place of the search's own.
+    temperature: the acting temperature.
+    forced: actions that replace the search's in output and history (another player's moves, random starts);
+      -1 where the policy chooses. None means all -1.
 
-  The output obeys the rules for ends (docs/architecture.md, "Ends"): on a terminal frame the action is
+  The output follows the rules for ends (docs/rules.md, "Ends"): on a terminal frame the action is
   the dummy, action_probs its one-hot and root_value 0; on a truncated frame the search's value and
   policy stay, and the action, which the environment discards, is the dummy.
   """
@@ -53,11 +57,11 @@ def make_policy(
     net_state: NetState,
     history: HistoryState,
     timestep: BatchedTimeStep,
-    rng_key: jax.Array,
-    temperature: jax.Array | float,
-    forced: jax.Array | None = None,
-  ) -> tuple[HistoryState, PlannerOutput]:
-    history, stacked = see(history, timestep, spec)
+    rng_key: Array,
+    temperature: Num[AnyArray, "*lanes"] | float,
+    forced: Int[AnyArray, "B"] | None = None,
+  ) -> tuple[HistoryState, SearchOutput]:
+    history, stacked = observe(history, timestep, spec)
     output = plan(
       model,
       planner,

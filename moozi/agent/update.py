@@ -1,14 +1,14 @@
-"""One step of learning: gradient, clipping, Adam, target network; a bad gradient is skipped."""
+"""One learner step: gradient, clipping, Adam, target network; non-finite updates are skipped."""
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import optax
+from jaxtyping import Array, Float, Float32, Int32, Num, PyTree, UInt32
 
+from moozi.agent.finite import ALL_FINITE, finite_mean, first_not_finite, select
 from moozi.agent.loss import make_loss
-from moozi.agent.skipping import SOUND, finite_mean, first_not_finite, select
 from moozi.core.config import Config, LearnerConfig, LearningRateConfig
 from moozi.core.pytree import map_fields, record
 from moozi.core.records import TrainTarget
@@ -16,10 +16,7 @@ from moozi.core.spec import EnvSpec
 from moozi.nn.model import Model, NetState, Params
 from moozi.ops.history import init_history, normalize_frame, stack_history
 
-Array = Any
-
-# Metrics that must be finite, in the order in which they are looked at: what comes first is the cause of the
-# rest.
+# Metrics that must be finite, in the order of checking: the first that is not is the cause of the rest.
 TERMS = (
   "loss/policy",
   "loss/value",
@@ -34,49 +31,46 @@ TERMS = (
 
 @record
 class TrainingState:
-  """All that learning carries from one update to the next; a pytree of arrays.
+  """The learner's state between updates.
 
   Attributes:
     params: the network's parameters.
-    target_params: a copy, renewed every `target_update_period` learner steps (before the first, with each);
-      reanalyze searches with it.
+    target_params: a copy, updated every `target_update_period` learner steps, and at each step before the
+      first of these; reanalyze searches with it.
     net_state: averages of batch norm; else empty.
     opt_state: the optimizer's.
-    learner_step: [] int32, batches taken, skipped ones too: it is the parameters' version, which never stands
-      still while data is consumed.
-    rng_key: [2] uint32; carried for what draws, the update itself draws nothing.
+    learner_step: number of batches taken, with skipped ones: the version of the parameters.
+    rng_key: for functions of the state that draw; the update does not.
   """
 
   params: Params
   target_params: Params
   net_state: NetState
-  opt_state: Any
-  learner_step: Array
-  rng_key: Array
+  opt_state: PyTree
+  learner_step: Int32[Array, ""]
+  rng_key: UInt32[Array, "2"]
 
 
 @record
 class UpdateOutput:
-  """What comes out of an update, or of U of them.
+  """The output of one update, or of U updates, which adds the leading axis U.
 
   Attributes:
     metrics: scalars by name.
-    value_error: [B] or [U, B] float32, for the priorities. A row that is not finite stays so: replay refuses
-      it and keeps the priority it had.
-    bad_term: [] or [U] int32, which of TERMS was not finite, the first of them; -1 where none was. The update
-      was skipped then.
+    value_error: for the priorities. Non-finite values are kept: replay rejects them and keeps its priority.
+    bad_term: index in TERMS of the first term that is not finite (the update is skipped), or ALL_FINITE.
   """
 
-  metrics: dict[str, Array]
-  value_error: Array
-  bad_term: Array
+  metrics: dict[str, Float[Array, ""]]
+  value_error: Float32[Array, "*U B"]
+  bad_term: Int32[Array, "*U"]
 
 
 UpdateFn = Callable[[TrainingState, TrainTarget], tuple[TrainingState, UpdateOutput]]
 
 
-def make_learning_rate(config: LearningRateConfig) -> Callable[[Array], Array]:
-  """Learning rate at a learner step: a linear warm-up to `peak`, then constant, cosine or linear to `end`."""
+def make_learning_rate(config: LearningRateConfig) -> Callable[[Num[Array, ""]], Float[Array, ""]]:
+  """Learning rate by learner step: a linear warm-up to `peak`, then constant, cosine or linear to `end`."""
   if config.decay_steps is None:
     main = optax.constant_schedule(config.peak)
   elif config.kind == "cosine":
@@ -88,14 +82,16 @@ def make_learning_rate(config: LearningRateConfig) -> Callable[[Array], Array]:
   if config.warmup_steps == 0:
     return main
   warmup = optax.linear_schedule(0.0, config.peak, config.warmup_steps)
-  # step s has done s updates: the first update of a warm-up is not wasted on a rate of 0
+  # step + 1: the first update has step 0 and would have a rate of 0
   return optax.join_schedules([lambda step: warmup(step + 1), main], [config.warmup_steps])
 
 
 def make_optimizer(config: LearnerConfig) -> optax.GradientTransformation:
-  """Clipping by the global norm, then Adam's direction, before the learning rate (`make_update` applies it).
+  """Clipping by the global norm, then Adam without the learning rate, which `make_update` applies.
 
-  Weight decay (adamw) acts on matrices and kernels, not on biases and norms.
+  Weight decay (adamw) applies to matrices and kernels, not to biases and norms.
+
+  Source: Kingma & Ba 2015; Loshchilov & Hutter 2019 (adamw). Departures: none.
   """
   parts = [optax.clip_by_global_norm(config.max_grad_norm), optax.scale_by_adam()]
   if config.optimizer == "adamw" and config.weight_decay > 0:
@@ -107,8 +103,10 @@ def make_optimizer(config: LearnerConfig) -> optax.GradientTransformation:
   return optax.chain(*parts)
 
 
-def init_training_state(model: Model, config: Config, spec: EnvSpec, rng_key: Array) -> TrainingState:
-  """A fresh state; `target_params` are a copy, so that the state's buffers can be donated."""
+def init_training_state(
+  model: Model, config: Config, spec: EnvSpec, rng_key: UInt32[Array, "2"]
+) -> TrainingState:
+  """The initial state; `target_params` is a copy, so that the state's buffers can be donated."""
   init_key, rng_key = jax.random.split(rng_key)
   history = init_history(2, config.targets.history_length, spec)
   frames = normalize_frame(jnp.asarray(history.frames), spec.frame_dtype)
@@ -128,13 +126,12 @@ def init_training_state(model: Model, config: Config, spec: EnvSpec, rng_key: Ar
 def make_update(model: Model, config: Config, spec: EnvSpec) -> UpdateFn:
   """The pure function of one update, not jitted: (state, target [B]) → (state, UpdateOutput).
 
-  Where one of TERMS is not finite the update is skipped: params, net_state and opt_state stay as they were,
-  to the bit, and `faults/skipped_updates` is 1. The learner step goes on all the same. The target network is
-  copied when the learner step reaches a multiple of `target_update_period`, from parameters that are sound.
-  Before the first multiple it goes along with every update: until then it would be an untrained network, and
-  what reanalyze searches with that is worse than what acting stored.
+  If one of TERMS is not finite, the update is skipped: params, net_state and opt_state stay the same to the
+  bit, `faults/skipped_updates` is 1, and the learner step still increases. `target_params` is copied when the
+  learner step is a multiple of `target_update_period`. Before the first multiple it is copied at each update:
+  otherwise it would be an untrained network, and reanalyze would replace better targets with worse ones.
 
-  Source: the thesis 4.3.9. Departures: skipping (`optax.apply_if_finite` would apply the bad update after a
+  Source: thesis 4.3.9. Departures: skipping (`optax.apply_if_finite` applies a non-finite update after a
     number of them in a row); the target network before its first copy.
   """
   learner = config.learner
@@ -151,7 +148,7 @@ def make_update(model: Model, config: Config, spec: EnvSpec) -> UpdateFn:
     update_norm = optax.tree.norm(updates)
     metrics = aux.metrics | {"update/grad_norm": grad_norm, "update/update_norm": update_norm}
     bad_term = first_not_finite(metrics, TERMS)
-    is_good = bad_term == SOUND
+    is_good = bad_term == ALL_FINITE
     params = select(is_good, optax.apply_updates(state.params, updates), state.params)
     step = state.learner_step + 1
     is_copied = (step % learner.target_update_period == 0) | (step < learner.target_update_period)
@@ -175,14 +172,11 @@ def make_update(model: Model, config: Config, spec: EnvSpec) -> UpdateFn:
 
 
 def make_update_many(model: Model, config: Config, spec: EnvSpec) -> UpdateFn:
-  """Updates one after another in one call: (state, target [U, B]) → (state, UpdateOutput).
+  """The function of U updates in sequence, compiled: (state, target [U, B]) → (state, UpdateOutput of U).
 
-  The output's value_error is [U, B], its bad_term [U].
-
-  Compiled inside, do not jit it again; the state that is passed in is donated. Metrics are means over those
-  of the U updates in which they are finite; `faults/skipped_updates` is a number of updates,
-  `importance_ratio/max` the largest. On the CPU the updates are dispatched one by one: XLA runs the gradient
-  of a convolution 30 times slower inside a loop of its own.
+  Do not jit it again; its state argument is donated. Metrics are means over those of the U updates in which
+  they are finite; `faults/skipped_updates` is the sum, `importance_ratio/max` the maximum. On the CPU the
+  updates are dispatched one by one: XLA runs the gradient of a convolution 30 times slower inside a scan.
   """
   update = make_update(model, config, spec)
   if jax.default_backend() != "cpu":
@@ -207,8 +201,8 @@ def make_update_many(model: Model, config: Config, spec: EnvSpec) -> UpdateFn:
 
 
 def _reduce(outputs: UpdateOutput) -> UpdateOutput:
-  """The outputs of U updates, stacked, as one."""
-  special: dict[str, Callable[[Array], Array]] = {
+  """The output of U updates from their stacked outputs."""
+  special: dict[str, Callable[..., Float[Array, ""]]] = {
     "faults/skipped_updates": jnp.sum,
     "importance_ratio/max": jnp.max,
   }

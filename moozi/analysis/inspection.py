@@ -1,7 +1,7 @@
-"""One evaluation episode played again, with everything kept that was thought in it.
+"""Plays one evaluation episode again and keeps every decision and search tree.
 
-The episode is the evaluation's own: its seed, its random start, its opponent, its search. Where that search
-is without noise, what is seen here is what was counted there.
+The episode has the evaluation's seed, random start, opponent and search. If that search is noise-free, the
+episode equals the evaluation's.
 """
 
 import contextlib
@@ -12,20 +12,20 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float, Int, Shaped
 
 from moozi.agent.planner import plain_tree, root_state
 from moozi.agent.policy import make_policy
-from moozi.core.config import Config
+from moozi.core.config import Config, PlannerConfig
 from moozi.core.pytree import map_fields, replace
 from moozi.core.records import BatchedTimeStep
 from moozi.core.search_record import InspectedEpisode, SearchTree
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
 from moozi.envs.guard import EnvGuard
 from moozi.envs.vector import SyncVectorEnvironment
-from moozi.envs.wrappers.random_starts import RandomStarts
-from moozi.envs.wrappers.step_cap import StepCap
 from moozi.evaluation.evaluator import evaluation_planner
 from moozi.evaluation.opponents import make_opponent, seat_of
+from moozi.evaluation.slots import wrap_env
 from moozi.nn.model import Model, NetState, Params
 from moozi.ops.history import init_history
 from moozi.ops.players import player_sign, search_discount
@@ -33,20 +33,19 @@ from moozi.ops.returns import n_step_return
 from moozi.ops.schedules import temperature_at
 from moozi.run.build import build_model, make_test_env
 
-Array = Any
 End = Literal["terminal", "truncated", "cut"]
 
-# Unrolls are made so many at once, so that a long episode of large hidden states fits into memory.
+# Number of unrolls in one call, which bounds the memory of large hidden states.
 _UNROLL_BATCH = 256
 
 
 @dataclasses.dataclass(frozen=True)
-class _Moment:
-  """One frame of the episode, and what was thought there; the lane's axis of one is kept in `step`."""
+class _Decision:
+  """One frame and the policy's output there; `step` and `output` keep the lane axis of length 1."""
 
   step: BatchedTimeStep
   picture: np.ndarray | None
-  thought: Any  # PlannerOutput with a SearchTree
+  output: Any  # SearchOutput with a SearchTree
   hidden_state: np.ndarray
   network_q_values: np.ndarray
   is_agents: bool
@@ -61,52 +60,69 @@ def inspect_episode(
   index: int = 0,
   max_steps: int | None = None,
   num_simulations: int | None = None,
-  on_step: Callable[[int], None] = lambda step: None,
+  on_step: Callable[[int], None] = lambda num_frames: None,
 ) -> InspectedEpisode:
-  """Plays an evaluation episode and keeps what was seen and thought.
+  """Plays an evaluation episode and keeps its frames, decisions and search trees.
 
   Args:
-    config: the run's configuration, of MuZero.
+    config: the run's configuration, with algorithm=muzero.
     spec: the environment's facts.
-    params, net_state: the network's.
-    index: which episode; any number from 0 on.
-    max_steps: leave the episode after so many steps; None plays it to its end.
-    num_simulations: of each search, in the place of the testing planner's own.
-    on_step: called with the number of frames thought about, after each.
+    params: of the network.
+    net_state: of the network.
+    index: of the episode, at least 0.
+    max_steps: stops after this number of steps; None plays to the end.
+    num_simulations: of each search; None is that of the testing planner.
+    on_step: called after each decision with the number of frames.
 
   Raises: EnvError: the environment raised or hung.
   """
   model = build_model(config, spec)
-  planner = evaluation_planner(config, num_simulations)
-  think = _make_think(model, config, spec, num_simulations)
-  temperature = jnp.float32(temperature_at(planner.temperature, 0))
   params, net_state = jax.device_put((params, net_state))
-  history = init_history(1, config.targets.history_length, spec)
-  rng_key = jax.random.PRNGKey(config.evaluation.seed)
-  moments: list[_Moment] = []
-  world, opponents_action = _make_env(config, spec, index)
-  with contextlib.closing(world):
-    step = world.reset()
-    while True:
-      rng_key, key = jax.random.split(rng_key)
-      forced = opponents_action(step)
-      history, *thoughts = think(params, net_state, history, step, key, temperature, forced)
-      thought, hidden_state, network_q_values = jax.device_get(thoughts)
-      is_agents = bool(forced[0] < 0)
-      moments.append(_Moment(step, world.render(0), thought, hidden_state[0], network_q_values[0], is_agents))
-      on_step(len(moments))
-      if step.is_last[0] or (max_steps is not None and len(moments) > max_steps):
-        break
-      step = world.step(thought.action)
-  episode = _gather(moments, config, spec, index, planner.num_simulations)
-  hidden_states = np.stack([m.hidden_state for m in moments])
-  rewards, values = _imagine(model, config, params, net_state, hidden_states, episode.actions)
+  decisions = _play(model, config, spec, params, net_state, index, max_steps, num_simulations, on_step)
+  episode = _make_episode(decisions, config, spec, index, evaluation_planner(config, num_simulations))
+  hidden_states = np.stack([d.hidden_state for d in decisions])
+  rewards, values = _unroll(model, config, params, net_state, hidden_states, episode.actions)
   values = np.concatenate([episode.prior_values[:, None], values], axis=1)
   return dataclasses.replace(episode, imagined_rewards=rewards, imagined_values=values)
 
 
+def _play(
+  model: Model,
+  config: Config,
+  spec: EnvSpec,
+  params: Params,
+  net_state: NetState,
+  index: int,
+  max_steps: int | None,
+  num_simulations: int | None,
+  on_step: Callable[[int], None],
+) -> list[_Decision]:
+  """Plays the episode; the last decision is at the frame where it ended or was cut."""
+  planner = evaluation_planner(config, num_simulations)
+  policy = _make_policy(model, config, spec, planner)
+  temperature = jnp.float32(temperature_at(planner.temperature, 0))
+  history = init_history(1, config.targets.history_length, spec)
+  rng_key = jax.random.PRNGKey(config.evaluation.seed)
+  decisions: list[_Decision] = []
+  env, opponents_action = _make_env(config, spec, index)
+  with contextlib.closing(env):
+    step = env.reset()
+    while True:
+      rng_key, key = jax.random.split(rng_key)
+      forced = opponents_action(step)
+      history, *outputs = policy(params, net_state, history, step, key, temperature, forced)
+      output, hidden_state, network_q_values = jax.device_get(outputs)
+      is_agents = bool(forced[0] < 0)
+      decision = _Decision(step, env.render(0), output, hidden_state[0], network_q_values[0], is_agents)
+      decisions.append(decision)
+      on_step(len(decisions))
+      if step.is_last[0] or (max_steps is not None and len(decisions) > max_steps):
+        return decisions
+      step = env.step(output.action)
+
+
 def compact_tree(tree: SearchTree) -> SearchTree:
-  """The tree [N] without the nodes that were never made."""
+  """Removes the nodes without visits, which the search has not expanded."""
   kept = np.flatnonzero(tree.visits > 0)
   number = np.full(tree.num_nodes, -1, np.int32)
   number[kept] = np.arange(len(kept))
@@ -114,77 +130,69 @@ def compact_tree(tree: SearchTree) -> SearchTree:
   return replace(out, parent=np.where(out.parent >= 0, number[out.parent], -1).astype(np.int32))
 
 
-def _make_think(
-  model: Model, config: Config, spec: EnvSpec, num_simulations: int | None
+def _make_policy(
+  model: Model, config: Config, spec: EnvSpec, planner: PlannerConfig
 ) -> Callable[..., tuple[Any, Any, Array, Array]]:
-  """The compiled policy; beside its output the hidden state, and what each action is worth to the model."""
-  planner = evaluation_planner(config, num_simulations)
+  """Compiles the policy; it also returns the root's hidden state and the network's Q-values [1, A]."""
   policy = make_policy(model, planner, config.targets, spec, with_tree=True)
   signed_discount = search_discount(config.targets.discount, spec.num_players)
 
   @jax.jit
-  def think(params: Params, net_state: NetState, *args: Any) -> tuple[Any, Any, Array, Array]:
+  def decide(params: Params, net_state: NetState, *args: Any) -> tuple[Any, Any, Array, Array]:
     history, output = policy(params, net_state, *args)
     state = root_state(output.tree)
-    each = jnp.repeat(state, spec.num_actions, axis=0)
-    after, _ = model.recurrent_inference(params, net_state, each, jnp.arange(spec.num_actions), False)
+    repeated = jnp.repeat(state, spec.num_actions, axis=0)
+    after, _ = model.recurrent_inference(params, net_state, repeated, jnp.arange(spec.num_actions), False)
     reward, value = (model.transform.to_scalar(x) for x in (after.reward_logits, after.value_logits))
     network_q_values = (reward + signed_discount * value)[None]
     return history, replace(output, tree=plain_tree(output.tree)), state, network_q_values
 
-  return think
+  return decide
 
 
 def _make_env(
   config: Config, spec: EnvSpec, index: int
 ) -> tuple[SyncVectorEnvironment, Callable[[BatchedTimeStep], np.ndarray]]:
-  """The environment of an evaluation episode, and its opponent's action [1] int32, -1 where the agent
-  moves.
-  """
-  evaluation = config.evaluation
-  seed = evaluation.seed + index
-  env = RandomStarts(make_test_env(config)(evaluation.seed), evaluation.max_random_starts)
-  capped = StepCap(env, evaluation.max_episode_steps)
-  opponent = make_opponent(config, spec, capped, seed)
+  """Creates the episode's environment, and a function that returns its opponent's action [1], -1 for none."""
+  seed = config.evaluation.seed + index
+  env = wrap_env(make_test_env(config)(config.evaluation.seed), config)
+  opponent = make_opponent(config, spec, env, seed)
   seat = seat_of(index)
 
   def opponents_action(step: BatchedTimeStep) -> np.ndarray:
     if opponent is None or step.is_last[0] or step.to_play[0] == seat:
       return np.full(1, -1, np.int32)
-    return np.array([1 + opponent.action(step.legal_actions_mask[0, 1:])], np.int32)
+    return np.array([1 + opponent.action(step.frame[0], step.legal_actions_mask[0, 1:])], np.int32)
 
-  # As in `evaluation.evaluator`: an environment made anew could not go on with the episode.
+  # No restarts, as in `evaluation.slots`: a new environment could not continue the episode.
   timeout_s = config.workers.env_timeout_s
   guard = EnvGuard(spec.name, [seed], make=None, max_faults=1, timeout_s=timeout_s)
-  return SyncVectorEnvironment([capped], next_seed=lambda _: seed, guard=guard), opponents_action
+  return SyncVectorEnvironment([env], next_seed=lambda _: seed, guard=guard), opponents_action
 
 
-def _gather(
-  moments: list[_Moment], config: Config, spec: EnvSpec, index: int, num_simulations: int
+def _make_episode(
+  decisions: list[_Decision], config: Config, spec: EnvSpec, index: int, planner: PlannerConfig
 ) -> InspectedEpisode:
-  """The episode's arrays; what the model imagined is still to be filled in."""
+  """Stacks the decisions; the imagined rewards and values are left empty."""
 
-  def shown(name: str) -> np.ndarray:
-    return np.stack([getattr(m.step, name)[0] for m in moments])
+  def steps(name: str) -> np.ndarray:
+    return np.stack([getattr(d.step, name)[0] for d in decisions])
 
-  def thought(name: str) -> np.ndarray:
-    return np.stack([getattr(m.thought, name)[0] for m in moments])
+  def outputs(name: str) -> np.ndarray:
+    return np.stack([getattr(d.output, name)[0] for d in decisions])
 
-  last = moments[-1].step
+  last = decisions[-1].step
   is_terminal = bool(last.is_last[0] and not last.is_truncated[0])
   end: End = "terminal" if is_terminal else "truncated" if last.is_last[0] else "cut"
-  actions, is_agents = thought("action"), np.array([m.is_agents for m in moments])
-  # The action at an end is discarded; where the episode was left, the next one was not played either.
+  actions, is_agents = outputs("action"), np.array([d.is_agents for d in decisions])
+  # No action is played at the last frame.
   actions[-1], is_agents[-1] = DUMMY_ACTION, True
-  trees: list[SearchTree | None] = [compact_tree(map_fields(lambda x: x[0], m.thought.tree)) for m in moments]
-  if is_terminal:
-    trees[-1] = None
   seat = seat_of(index) if spec.num_players == 2 else 0
-  to_play, rewards, root_values = shown("to_play"), shown("last_reward"), thought("root_value")
+  to_play, rewards, root_values = steps("to_play"), steps("last_reward"), outputs("root_value")
   rewards[0] = 0.0
   mover_sign = player_sign(to_play[:-1], np.int32(seat))
-  pictures = [m.picture for m in moments if m.picture is not None]
-  nothing = np.zeros((len(moments), 0), np.float32)
+  pictures = [d.picture for d in decisions if d.picture is not None]
+  empty = np.zeros((len(decisions), 0), np.float32)
   return InspectedEpisode(
     index=index,
     end=end,
@@ -192,32 +200,42 @@ def _gather(
     return_=float(np.sum(mover_sign * rewards[1:], dtype=np.float64)),
     discount=config.targets.discount,
     signed_discount=search_discount(config.targets.discount, spec.num_players),
-    num_simulations=num_simulations,
-    frames=shown("frame"),
-    pictures=np.stack(pictures) if len(pictures) == len(moments) else None,
-    legal_actions_mask=shown("legal_actions_mask"),
+    num_simulations=planner.num_simulations,
+    frames=steps("frame"),
+    pictures=np.stack(pictures) if len(pictures) == len(decisions) else None,
+    legal_actions_mask=steps("legal_actions_mask"),
     to_play=to_play,
     seat_sign=player_sign(to_play, np.int32(seat)),
     actions=actions,
     is_agents=is_agents,
     rewards=rewards,
     root_values=root_values,
-    prior_values=thought("prior_value"),
+    prior_values=outputs("prior_value"),
     returns=_returns(rewards, root_values, to_play, is_terminal, config.targets.discount),
-    prior_probs=thought("prior_probs"),
-    action_probs=thought("action_probs"),
-    q_values=thought("q_values"),
-    network_q_values=np.stack([m.network_q_values for m in moments]),
-    imagined_rewards=nothing,
-    imagined_values=nothing,
-    trees=tuple(trees),
+    prior_probs=outputs("prior_probs"),
+    action_probs=outputs("action_probs"),
+    q_values=outputs("q_values"),
+    network_q_values=np.stack([d.network_q_values for d in decisions]),
+    imagined_rewards=empty,
+    imagined_values=empty,
+    trees=_trees(decisions, is_terminal),
   )
 
 
+def _trees(decisions: list[_Decision], is_terminal: bool) -> tuple[SearchTree | None, ...]:
+  """The search tree of each frame; None at a terminal one."""
+  trees = [compact_tree(map_fields(lambda x: x[0], d.output.tree)) for d in decisions]
+  return (*trees[:-1], None) if is_terminal else tuple(trees)
+
+
 def _returns(
-  rewards: np.ndarray, root_values: np.ndarray, to_play: np.ndarray, is_terminal: bool, discount: float
-) -> np.ndarray:
-  """The discounted return from each of T frames on, [T] float32: n-step returns that reach the last frame."""
+  rewards: Float[np.ndarray, "T"],
+  root_values: Float[np.ndarray, "T"],
+  to_play: Int[np.ndarray, "T"],
+  is_terminal: bool,
+  discount: float,
+) -> Float[np.ndarray, "T"]:
+  """The discounted return from each frame on: n-step returns that reach the last frame."""
   num = len(rewards)
   is_last = np.arange(2 * num) == num - 1
   rewards, root_values, to_play = (np.pad(x, (0, num)) for x in (rewards, root_values, to_play))
@@ -225,27 +243,32 @@ def _returns(
   return np.asarray(n_step_return(rewards, root_values, to_play, is_last, is_truncated, num, discount))
 
 
-def _imagine(
-  model: Model, config: Config, params: Params, net_state: NetState, hidden: np.ndarray, actions: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-  """The model's rewards [T, K] and values [T, K] along the actions really taken from each frame on."""
+def _unroll(
+  model: Model,
+  config: Config,
+  params: Params,
+  net_state: NetState,
+  hidden: Shaped[np.ndarray, "T ..."],
+  actions: Int[np.ndarray, "T"],
+) -> tuple[Float[np.ndarray, "T K"], Float[np.ndarray, "T K"]]:
+  """The model's rewards and values along the K actions played from each frame on."""
   num, length = len(actions), config.targets.unroll_steps
 
   @jax.jit
   def unroll(hidden: Array, actions: Array) -> tuple[Array, Array]:
     def advance(state: Array, action: Array) -> tuple[Array, tuple[Array, Array]]:
       output, _ = model.recurrent_inference(params, net_state, state, action, False)
-      scalars = (model.transform.to_scalar(x) for x in (output.reward_logits, output.value_logits))
-      return output.hidden_state, tuple(scalars)  # type: ignore[return-value]
+      reward = model.transform.to_scalar(output.reward_logits)
+      return output.hidden_state, (reward, model.transform.to_scalar(output.value_logits))
 
     return jax.lax.scan(advance, hidden, actions.T)[1]
 
   padded = np.concatenate([actions, np.full(length, DUMMY_ACTION, actions.dtype)])
-  taken = np.stack([padded[k : k + num] for k in range(length)], axis=1)
+  played = np.stack([padded[k : k + num] for k in range(length)], axis=1)
   rewards, values = [], []
   for start in range(0, num, _UNROLL_BATCH):
     rows = np.minimum(np.arange(start, start + _UNROLL_BATCH), num - 1)
-    reward, value = jax.device_get(unroll(hidden[rows], taken[rows]))
+    reward, value = jax.device_get(unroll(hidden[rows], played[rows]))
     rewards.append(reward.T)
     values.append(value.T)
   return np.concatenate(rewards)[:num], np.concatenate(values)[:num]

@@ -1,5 +1,1 @@
-"""Rivals to hold MooZi against. Records that were defined before JAX was imported are registered here."""
-
-from moozi.core.pytree import register_queued
-
-register_queued()
+"""Rivals to compare MooZi with."""

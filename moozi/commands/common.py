@@ -1,11 +1,13 @@
-"""What commands share: how a run is opened, how numbers are read, where output goes."""
+"""Code shared by commands: options, opening a run, loading its agent, and where output goes."""
 
 import contextlib
+import dataclasses
+import functools
 import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,63 +15,202 @@ from moozi.core.errors import UserError
 
 if TYPE_CHECKING:
   from moozi.core.config import Config
+  from moozi.core.search_record import InspectedEpisode
+  from moozi.core.spec import EnvSpec
+  from moozi.io.checkpoints import CheckpointInfo
   from moozi.io.run_directory import RunDirectory
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, such as runs/first.")]
 Checkpoint = Annotated[
   str | None,
-  typer.Option("--checkpoint", help="A name, a path, an environment step (the nearest one), best, or last."),
+  typer.Option(
+    "--checkpoint", help="A name, a path, an environment step (takes the nearest), best, or last (default)."
+  ),
+]
+Episode = Annotated[
+  str, typer.Option("--episode", metavar="I", help="Number of the evaluation episode, from 0.")
 ]
 Simulations = Annotated[
   str | None,
-  typer.Option(
-    "--simulations", metavar="N", help="Of each search; those of the run's testing planner if not given."
-  ),
+  typer.Option("--simulations", metavar="N", help="Simulations per search. Default: planners.test."),
 ]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object to stdout and nothing else.")]
 AllowCode = Annotated[
   bool,
   typer.Option(
     "--allow-code",
-    help="Let the run's own environment, a Python module it names, be imported, and its "
-    "Ray cluster be joined.",
+    help="Allow the run to import the Python module of its environment and to join its Ray cluster.",
   ),
 ]
 
 
+def integer_of(option: str, text: str, minimum: int = 0) -> int:
+  """The value of an option as an integer. Raises UserError if it is not one or is below the minimum."""
+  if not (text.isascii() and text.isdigit() and len(text) < 10 and int(text) >= minimum):
+    raise UserError(f"{option}={text}: must be an integer of at least {minimum}")
+  return int(text)
+
+
+def count_of(option: str, text: str | None) -> int | None:
+  """The value of an option as an integer of at least 1; None if the option is not used."""
+  return None if text is None else integer_of(option, text, 1)
+
+
+def number_of(option: str, text: str, low: float, high: float, unit: str) -> float:
+  """The value of an option as a number. Raises UserError if it is not one from `low` to `high`."""
+  with contextlib.suppress(ValueError):
+    if low <= float(text) <= high:
+      return float(text)
+  raise UserError(f"{option}={text}: must be a number of {unit} from {low:g} to {high:g}")
+
+
 def open_run(path: Path, allow_code: bool) -> "tuple[RunDirectory, Config]":
-  """A run and its configuration: the one way in for every command that reads what a run left.
+  """Opens a run for reading.
 
-  A run directory may come from anywhere. Nothing in it is code but the name of a user's own environment,
-  which is
-  let in only where the user says so; the address of a Ray cluster is `moozi train --resume`'s to ask about.
+  A run directory may come from an untrusted source. The only code it can name is a user's own environment,
+  which needs `--allow-code`; `moozi train --resume` checks the address of the Ray cluster.
 
-  Raises: UserError: not a run, or a run in a user's own environment without `--allow-code`.
+  Raises: UserError: not a run, or a run with a user's own environment without `--allow-code`.
   """
   from moozi.envs.registry import is_code
   from moozi.io.run_directory import RunDirectory
 
   directory = RunDirectory.open(path)
-  settings = directory.load_config()
-  if is_code(settings.env.name) and not allow_code:
+  config = directory.load_config()
+  if is_code(config.env.name) and not allow_code:
     raise UserError(
-      f"{path}: env.name={settings.env.name} would import a Python module of that name and run its code; "
-      "--allow-code allows it, if you trust this run"
+      f"{path}: env.name={config.env.name} imports a Python module and runs its code; pass --allow-code if "
+      "you trust this run"
     )
-  return directory, settings
+  return directory, config
 
 
-def count_of(option: str, text: str | None) -> int | None:
-  """A whole number of at least 1; None where the option was not given."""
-  if text is None:
-    return None
-  if not (text.isascii() and text.isdigit() and len(text) < 10 and int(text) >= 1):
-    raise UserError(f"{option}={text}: must be a whole number of at least 1")
-  return int(text)
+def check_searches(run: Path, config: "Config", command: str) -> None:
+  """Raises UserError if the run's agent has no model and no search."""
+  from moozi.training.algorithms import algorithm_of
+
+  if not algorithm_of(config).has_model:
+    raise UserError(f"{run}: algorithm={config.algorithm} has no model; `moozi {command}` needs one that has")
+
+
+@dataclasses.dataclass(frozen=True)
+class Agent:
+  """The configuration and environment of a run, and one of its checkpoints."""
+
+  directory: "RunDirectory"
+  config: "Config"
+  spec: "EnvSpec"
+  checkpoint: "CheckpointInfo"
+
+  @functools.cached_property
+  def state(self) -> Any:
+    """The checkpoint's training state. Raises UserError: it cannot be read, or has another network."""
+    from moozi.io.checkpoints import expected_of, load_checkpoint
+    from moozi.training.algorithms import algorithm_of
+
+    template = algorithm_of(self.config).training_state_template(self.config, self.spec)
+    return load_checkpoint(self.checkpoint.path, template, expected_of(self.config, self.spec))
+
+  def evaluator(self, simulations: int | None = None) -> Any:
+    """An evaluator; `simulations` overrides those of the testing planner."""
+    from moozi.training.algorithms import algorithm_of
+
+    return algorithm_of(self.config).build_evaluator(self.config, self.spec, simulations)
+
+
+def agent_of(directory: "RunDirectory", config: "Config", checkpoint: str | None) -> Agent:
+  """The agent of a run.
+
+  Args:
+    directory: the run.
+    config: its configuration.
+    checkpoint: a name, a path, an environment step (takes the nearest), best, or last; None is last.
+
+  Raises: UserError: no such checkpoint, or one of another network or environment.
+  """
+  from moozi.envs.registry import env_spec
+  from moozi.evaluation.opponents import check_players
+  from moozi.io.checkpoints import expected_of, find_checkpoint, read_checkpoint_info
+
+  spec = env_spec(config.env.name, **config.env.kwargs)
+  check_players(config, spec)
+  found = find_checkpoint(directory.checkpoints_path, checkpoint)
+  return Agent(directory, config, spec, read_checkpoint_info(found.path, expected_of(config, spec)))
+
+
+def load_agent(run: Path, checkpoint: str | None, allow_code: bool) -> Agent:
+  """The agent of the run in a folder, with its checkpoint read; arguments and errors as in `agent_of`."""
+  directory, config = open_run(run, allow_code)
+  with stdout_to_stderr():
+    agent = agent_of(directory, config, checkpoint)
+    # Read now: the caller may take over the terminal, where no error could be printed.
+    assert agent.state is not None
+  return agent
+
+
+def play_episode(
+  agent: Agent, *, index: int, max_steps: int | None, num_simulations: int | None
+) -> "InspectedEpisode":
+  """Plays an evaluation episode and records its searches.
+
+  Args:
+    agent: of the run.
+    index: number of the episode.
+    max_steps: stop after this number of steps; None plays to the end.
+    num_simulations: per search; None takes those of the testing planner.
+
+  Raises: UserError: the checkpoint cannot be read, or the environment fails.
+  """
+  from moozi.analysis.inspection import inspect_episode
+
+  def show(step: int) -> None:
+    print_progress(f"{step} steps of episode {index}")
+
+  episode = inspect_episode(
+    agent.config,
+    agent.spec,
+    agent.state.params,
+    agent.state.net_state,
+    index=index,
+    max_steps=max_steps,
+    num_simulations=num_simulations,
+    on_step=show,
+  )
+  print_progress("\n")
+  return episode
+
+
+def print_progress(text: str) -> None:
+  """Replaces the last line of standard error, if that is a terminal."""
+  if sys.stderr.isatty():
+    print(text if text == "\n" else f"\r{text}", end="", file=sys.stderr, flush=True)
+
+
+def place_in_run(run: "RunDirectory", *names: str) -> Path:
+  """A path in the run's folder.
+
+  Raises: UserError: a part of it is a symbolic link, which in an untrusted run may lead anywhere.
+  """
+  path = run.path
+  for name in names:
+    path /= name
+    if path.is_symlink():
+      raise UserError(f"{path}: is a link, which is not followed for writing; choose a path with --out")
+  return path
 
 
 @contextlib.contextmanager
-def stdout_on_stderr() -> Iterator[None]:
-  """Whatever is printed meanwhile, by libraries in C too, goes to standard error."""
+def writing(option: str, path: Path) -> Iterator[None]:
+  """Turns an OSError in the block into a UserError that names the option and the path."""
+  try:
+    yield
+  except OSError as e:
+    raise UserError(f"{option}={path}: cannot be written: {e.strerror or e}; choose another path") from None
+
+
+@contextlib.contextmanager
+def stdout_to_stderr() -> Iterator[None]:
+  """Redirects output of the block to standard error, including that of C libraries."""
   sys.stdout.flush()
   saved = os.dup(1)
   os.dup2(2, 1)

@@ -1,4 +1,4 @@
-"""Keys as they are pressed, without Enter, from a terminal."""
+"""Reads single keys from a terminal, without Enter."""
 
 import os
 import select
@@ -7,28 +7,24 @@ import termios
 import tty
 from types import TracebackType
 
-# What a terminal sends for the keys that send more than one character.
+# The last character of the escape sequences of arrow keys.
 _SEQUENCES = {"A": "up", "B": "down", "C": "right", "D": "left"}
 _ESCAPE_WAIT_S = 0.05
 END = "end of input"
 
 
 class Keyboard:
-  """Reads keys inside a `with`; the terminal is as it was afterwards.
-
-  Where standard input is no terminal nothing is ever pressed.
-  """
+  """Reads keys inside a `with`, which restores the terminal. Without a terminal there are no keys."""
 
   def __init__(self) -> None:
     self._saved: list | None = None
-    self.is_there = sys.stdin.isatty()
+    self.has_terminal = sys.stdin.isatty()
 
   def __enter__(self) -> "Keyboard":
-    if self.is_there:
+    if self.has_terminal:
       self._fd = sys.stdin.fileno()
       self._saved = termios.tcgetattr(self._fd)
-      # Ctrl-C goes on to end the program.
-      # What was typed while things were starting counts too.
+      # Cbreak keeps Ctrl-C as interrupt; TCSADRAIN keeps keys that were pressed during the start.
       tty.setcbreak(self._fd, termios.TCSADRAIN)
     return self
 
@@ -43,9 +39,9 @@ class Keyboard:
     """The next key.
 
     Args:
-      timeout_s: how long to wait for it; None waits for ever, which without a terminal returns at once.
+      timeout_s: maximum time to wait; None waits forever, or returns at once without a terminal.
 
-    Returns: a character, or up, down, left, right, enter, escape, or END; None where nothing was pressed.
+    Returns: a character, up, down, left, right, enter, escape, or END; None if no key was pressed.
     """
     if self._saved is None:
       if timeout_s:
@@ -71,6 +67,6 @@ class Keyboard:
   def _next(self) -> str:
     try:
       byte = os.read(self._fd, 1)
-    except OSError:  # the terminal is gone
+    except OSError:  # the terminal was closed
       return END
     return byte.decode("latin-1") if byte and byte != b"\x04" else END

@@ -3,26 +3,35 @@
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
 
-from moozi.commands.agent import Agent, load_agent
-from moozi.commands.common import AllowCode, Checkpoint, count_of, open_run, stdout_on_stderr
+from moozi.commands.common import (
+  Agent,
+  AllowCode,
+  Checkpoint,
+  count_of,
+  integer_of,
+  load_agent,
+  number_of,
+  open_run,
+  stdout_to_stderr,
+)
 from moozi.commands.keyboard import END, Keyboard
-from moozi.commands.watch import speed_of
+from moozi.commands.watch import MAX_SPEED
 from moozi.core.errors import UserError
-from moozi.core.spec import DUMMY_ACTION
 
 if TYPE_CHECKING:
   from moozi.core.config import Config
   from moozi.core.spec import EnvSpec
   from moozi.envs.environment import Environment
 
-_QUIT = ("q", "quit")
-# The actions' own words; every action has a digit or a letter too.
-_WORDS = {
+_QUIT = ("q", "escape", END)
+# Keys by action name; each action has a digit or a letter besides.
+_NAMED_KEYS = {
   "left": ("left", "a"),
   "right": ("right", "d"),
   "up": ("up", "w"),
@@ -33,139 +42,121 @@ _WORDS = {
   "stay": (".", "down"),
 }
 _SIGNS = "0123456789bcefghijklmnoprtuvxyz"
-_IDLE = ("noop", "none", "stay")
-# From what the environment shows, and the action that is forced here or None, to the action that is played.
-_Rival = Callable[[Any, int | None], int]
+_IDLE_NAMES = ("noop", "none", "stay")
+_MAX_LISTED_ACTIONS = 40
+# Maps the environment's time step and the user's action, if it is the user's turn, to the action played.
+_Opponent = Callable[[Any, int | None], int]
 
 
 def play(
   target: Annotated[
-    str,
-    typer.Argument(metavar="RUN_OR_ENV", help="A run directory, or an environment such as minatar:breakout."),
+    str, typer.Argument(metavar="RUN_OR_ENV", help="A run, or an environment such as minatar:breakout.")
   ],
   overrides: Annotated[
     list[str] | None,
-    typer.Argument(metavar="[OPTION=VALUE]...", help="Of an environment: its options, as in env.kwargs."),
+    typer.Argument(metavar="[OPTION=VALUE]...", help="Options of an environment, as in env.kwargs."),
   ] = None,
   opponent: Annotated[
     str | None,
     typer.Option(
       metavar="agent|random|mcts|self",
-      help="Two players: who plays the other seat; the run's agent, or without a run you yourself (self).",
+      help="Two players: the opponent; self plays both seats. Default: the run's agent, or self.",
     ),
   ] = None,
-  seat: Annotated[str, typer.Option(metavar="0|1", help="Two players: yours; 0 moves first.")] = "0",
+  seat: Annotated[str, typer.Option(metavar="0|1", help="Two players: your seat; 0 moves first.")] = "0",
   speed: Annotated[
     str,
-    typer.Option(
-      metavar="STEPS", help="One player: steps a second, without a key nothing is done; 0 waits for a key."
-    ),
+    typer.Option(metavar="STEPS", help="One player: steps per second; 0 waits for a key at each step."),
   ] = "0",
-  seed: Annotated[str, typer.Option(metavar="N", help="Of the environment's chance.")] = "0",
+  seed: Annotated[str, typer.Option(metavar="N", help="Seed of the environment.")] = "0",
   checkpoint: Checkpoint = None,
   simulations: Annotated[
-    str | None, typer.Option(metavar="N", help="Of each search of the agent's or of mcts.")
+    str | None, typer.Option(metavar="N", help="Simulations per search of the agent or of mcts.")
   ] = None,
   allow_code: AllowCode = False,
 ) -> int:
-  """Play an environment's game yourself; a game of two players against a run's agent."""
-  steps_per_s = speed_of(speed, least=0.0)
-  num_simulations = count_of("--simulations", simulations)
-  if not (seed.isascii() and seed.isdigit() and len(seed) < 10):
-    raise UserError(f"--seed={seed}: must be a whole number from 0")
+  """Play an environment yourself, or a two-player game against a run's agent."""
+  from moozi.envs import registry
+
+  steps_per_s = number_of("--speed", speed, 0, MAX_SPEED, "steps per second")
+  num_simulations, seed_number = count_of("--simulations", simulations), integer_of("--seed", seed)
   if seat not in ("0", "1"):
     raise UserError(f"--seat={seat}: must be 0 or 1")
   config, is_run = _config_of(target, overrides or [], allow_code)
-  from moozi.envs import registry
-
-  with stdout_on_stderr():
-    env = registry.make(config.env.name, int(seed), is_testing=True, **config.env.kwargs)
+  with stdout_to_stderr():
+    env = registry.make(config.env.name, seed_number, is_testing=True, **config.env.kwargs)
   spec = env.env_spec
   if spec.num_players == 1:
     if opponent is not None:
-      raise UserError(f"--opponent={opponent}: {spec.name} is played alone")
+      raise UserError(f"--opponent={opponent}: {spec.name} has one player, so it has no opponent")
     return _play_alone(env, steps_per_s)
   opponent = opponent or ("agent" if is_run else "self")
   if opponent not in ("agent", "random", "mcts", "self"):
     raise UserError(f"--opponent={opponent}: must be agent, random, mcts or self")
-  rival: _Rival | None = None
+  choose: _Opponent | None = None
   if opponent == "agent":
     if not is_run:
-      raise UserError("--opponent=agent: a run is needed, whose agent it is; `moozi train` makes runs")
-    rival = _agent_rival(load_agent(Path(target), checkpoint, allow_code), num_simulations)
+      raise UserError(f"--opponent=agent: {target} is not a run; `moozi train` makes one")
+    choose = _agent_opponent(load_agent(Path(target), checkpoint, allow_code), num_simulations)
   elif opponent != "self":
-    rival = _bot_rival(env, opponent, num_simulations or 100, int(seed))
-  return _play_board(env, spec, int(seat), rival, opponent)
+    choose = _bot_opponent(env, opponent, num_simulations or 100, seed_number)
+  return _play_board(env, int(seat), choose, opponent)
 
 
 def _config_of(target: str, overrides: list[str], allow_code: bool) -> tuple["Config", bool]:
-  """The configuration of a run or of a bare environment, and whether it is a run's."""
+  """The configuration of a run or of an environment, and whether it is a run's."""
   if Path(target).is_dir() or ":" not in target:
     if overrides:
-      raise UserError(
-        f"{overrides[0]}: a run's environment has the run's own options; name an environment to set others"
-      )
+      raise UserError(f"{overrides[0]}: a run's options are fixed; name an environment to set them")
     if not Path(target).exists():
-      raise UserError(
-        f"{target}: neither a run directory nor an environment; `moozi envs` lists the environments"
-      )
+      raise UserError(f"{target}: is neither a run nor an environment; `moozi envs` lists environments")
     return open_run(Path(target), allow_code)[1], True
   from moozi.io.config import load_config
 
   return load_config(None, [f"env.name={target}", *(f"env.kwargs.{text}" for text in overrides)]), False
 
 
-# -- alone
+# --- one player
+
+
+def _names(spec: "EnvSpec") -> list[str]:
+  """The names of the environment's own actions."""
+  from moozi.vis.render_spec import action_names
+
+  return list(action_names(spec)[1:])
 
 
 def keys_of(spec: "EnvSpec") -> dict[str, int]:
-  """The environment's action that each key stands for: arrows and letters by name, and a sign for every
-  one.
-  """
-  from moozi.vis.render_spec import action_name
-
+  """The environment's action by key: keys by name, then one digit or letter per action."""
   keys: dict[str, int] = {}
-  signs = list(_SIGNS)
-  for action in range(spec.num_env_actions):
-    for key in _WORDS.get(action_name(spec, action + 1).lower(), ()):
+  for action, name in enumerate(_names(spec)):
+    for key in _NAMED_KEYS.get(name.lower(), ()):
       keys.setdefault(key, action)
-  for action in range(min(spec.num_env_actions, len(signs))):
-    keys.setdefault(signs[action], action)
+  for action, sign in zip(range(spec.num_env_actions), _SIGNS, strict=False):
+    keys.setdefault(sign, action)
   return keys
-
-
-def _idle_action(spec: "EnvSpec") -> int | None:
-  from moozi.vis.render_spec import action_name
-
-  for action in range(spec.num_env_actions):
-    if action_name(spec, action + 1).lower() in _IDLE:
-      return action
-  return None
 
 
 def _play_alone(env: "Environment", steps_per_s: float) -> int:
   spec = env.env_spec
-  idle = _idle_action(spec)
+  idle = next((a for a, name in enumerate(_names(spec)) if name.lower() in _IDLE_NAMES), None)
   if steps_per_s and idle is None:
-    raise UserError(
-      f"--speed={steps_per_s:g}: {spec.name} has no action that does nothing; only 0 is allowed"
-    )
+    raise UserError(f"--speed={steps_per_s:g}: must be 0, since {spec.name} has no action that does nothing")
   if not (sys.stdin.isatty() and sys.stdout.isatty()):
     return _play_by_lines(env)
   from rich.console import Console
   from rich.live import Live
 
   keys, step, total, steps = keys_of(spec), env.reset(), 0.0, 0
-  console = Console()
-  with Keyboard() as keyboard, Live(console=console, screen=True, auto_refresh=False) as live:
+  with Keyboard() as keyboard, Live(console=Console(), screen=True, auto_refresh=False) as live:
     while True:
       _draw(live, env, step, total, steps, keys)
       if step.last():
-        if not _wait_for_more(keyboard):
+        if not _wants_another(keyboard):
           break
         step, total, steps = env.reset(), 0.0, 0
         continue
-      action = _pressed(keyboard, keys, step, idle, steps_per_s)
+      action = _read_action(keyboard, keys, step.observation.legal_actions_mask, idle, steps_per_s)
       if action is None:
         break
       step = env.step(action)
@@ -175,25 +166,25 @@ def _play_alone(env: "Environment", steps_per_s: float) -> int:
   return 0
 
 
-def _pressed(
-  keyboard: Keyboard, keys: dict[str, int], step: Any, idle: int | None, steps_per_s: float
+def _read_action(
+  keyboard: Keyboard, keys: dict[str, int], is_legal: np.ndarray, idle: int | None, steps_per_s: float
 ) -> int | None:
-  """The legal action whose key is pressed; the idle one where time runs out; None to quit."""
+  """The legal action of the next key; the idle one at a timeout; None to quit."""
   while True:
     key = keyboard.read(1 / steps_per_s if steps_per_s else None)
-    if key is None and idle is not None and step.observation.legal_actions_mask[idle]:
+    if key is None and idle is not None and is_legal[idle]:
       return idle
-    if key in ("q", "escape", END):
+    if key in _QUIT:
       return None
-    if key in keys and step.observation.legal_actions_mask[keys[key]]:
+    if key in keys and is_legal[keys[key]]:
       return keys[key]
 
 
-def _wait_for_more(keyboard: Keyboard) -> bool:
-  """Whether a new game is wanted: enter, or quit."""
+def _wants_another(keyboard: Keyboard) -> bool:
+  """Whether the user presses enter for another episode, not a key to quit."""
   while True:
     key = keyboard.read(None)
-    if key in ("enter", "q", "escape", END):
+    if key == "enter" or key in _QUIT:
       return key == "enter"
 
 
@@ -201,25 +192,25 @@ def _draw(live: Any, env: "Environment", step: Any, total: float, steps: int, ke
   from rich.table import Table
   from rich.text import Text
 
-  from moozi.vis.render_spec import action_name
   from moozi.vis.terminal import frame_view
 
-  spec, seen = env.env_spec, step.observation
+  spec, shown = env.env_spec, step.observation
   lines = [spec.name, f"step {steps}   return {total:g}", ""]
-  for action in range(min(spec.num_env_actions, 20)):
-    names = {" ": "space"}
-    pressed = " ".join(names.get(key, key) for key, a in keys.items() if a == action)
-    lines.append(f"{action_name(spec, action + 1)}: {pressed}")
-  lines += ["", "the game is over; enter: again   q: quit" if step.last() else "q: quit"]
+  for action, name in enumerate(_names(spec)[:20]):
+    pressed = " ".join("space" if key == " " else key for key, a in keys.items() if a == action)
+    lines.append(f"{name}: {pressed}")
+  lines += ["", "the episode is over; enter: play again   q: quit" if step.last() else "q: quit"]
   width, height = live.console.width, live.console.height
   grid = Table.grid(padding=(0, 3))
-  picture = frame_view(seen.frame, spec, seen.to_play, env.render(), max(20, width - 40), max(4, height - 2))
+  picture = frame_view(
+    shown.frame, spec, shown.to_play, env.render(), max(20, width - 40), max(4, height - 2)
+  )
   grid.add_row(picture, Text("\n".join(lines)))
   live.update(grid, refresh=True)
 
 
 def _play_by_lines(env: "Environment") -> int:
-  """One action a line, for what is no terminal."""
+  """Reads one action per line, for input that is not a terminal."""
   spec, step, total, steps = env.env_spec, env.reset(), 0.0, 0
   while not step.last():
     print(f"step {steps}, return {total:g}")
@@ -234,74 +225,72 @@ def _play_by_lines(env: "Environment") -> int:
   return 0
 
 
-# -- two players
+# --- two players
 
 
-def _agent_rival(agent: Agent, simulations: int | None) -> _Rival:
-  """The agent, who sees every frame."""
+def _agent_opponent(agent: Agent, simulations: int | None) -> _Opponent:
   player = agent.evaluator(simulations).player(agent.state.params, agent.state.net_state)
 
-  def think(timestep: Any, forced: int | None) -> int:
-    given = np.array([-1 if forced is None else forced + 1], np.int32)
-    return int(player.think(timestep, given).action) - 1
+  def choose(timestep: Any, forced: int | None) -> int:
+    action = np.array([-1 if forced is None else forced + 1], np.int32)
+    return int(player.decide(timestep, action).action) - 1
 
-  return think
+  return choose
 
 
-def _bot_rival(env: "Environment", kind: str, simulations: int, seed: int) -> _Rival:
+def _bot_opponent(env: "Environment", kind: str, simulations: int, seed: int) -> _Opponent:
   bot = env.make_bot(kind, simulations, seed)
 
-  def think(timestep: Any, forced: int | None) -> int:
+  def choose(timestep: Any, forced: int | None) -> int:
     return forced if forced is not None else bot.action(timestep.legal_actions_mask[0, 1:])
 
-  return think
+  return choose
 
 
-def _play_board(
-  env: "Environment",
-  spec: "EnvSpec",
-  seat: int,
-  rival: _Rival | None,
-  rival_name: str,
-) -> int:
-  """One game, by a prompt of numbers; the rival sees every frame, in the agent's terms."""
+def _play_board(env: "Environment", seat: int, choose: _Opponent | None, opponent: str) -> int:
+  """Plays one game by prompts. The opponent sees every time step, to keep its history."""
   from moozi.envs.vector import SyncVectorEnvironment
   from moozi.vis.render_spec import action_name, player_name, render_spec_of
 
-  world = SyncVectorEnvironment([env])
-  step, returns = world.reset(), [0.0, 0.0]
-  if rival is not None:
-    print(f"you are {player_name(spec, seat)}; {rival_name} is {player_name(spec, 1 - seat)}")
+  spec, vector = env.env_spec, SyncVectorEnvironment([env])
+  step, returns = vector.reset(), [0.0, 0.0]
+
+  def observation() -> Any:
+    mask = step.legal_actions_mask[0, 1:]
+    return SimpleNamespace(frame=step.frame[0], to_play=int(step.to_play[0]), legal_actions_mask=mask)
+
+  if choose is not None:
+    print(f"you are {player_name(spec, seat)}; {opponent} is {player_name(spec, 1 - seat)}")
   while not step.is_last[0]:
     mover = int(step.to_play[0])
+    is_users = choose is None or mover == seat
     action: int | None = None
-    if rival is None or mover == seat:
-      seen = _Seen(step.frame[0], mover, step.legal_actions_mask[0, 1:])
-      _print_frame(spec, seen)
-      action = _ask(spec, seen, player_name(spec, mover))
+    if is_users:
+      _print_frame(spec, observation())
+      action = _ask(spec, observation(), player_name(spec, mover))
       if action is None:
-        print("the game was left")
+        print("quit before the end of the game")
         return 0
-    if rival is not None:
-      action = rival(step, action)
-    assert action is not None, "somebody has moved"
-    if rival is None or mover != seat:
+    if choose is not None:
+      action = choose(step, action)
+    assert action is not None
+    if choose is None or not is_users:
       print(f"{player_name(spec, mover)} plays {action_name(spec, action + 1)}")
-    step = world.step(np.array([action + 1]))
+    step = vector.step(np.array([action + 1]))
     reward = float(step.last_reward[0])
     returns[mover] += reward
     returns[1 - mover] -= reward
-  # At the end of a hidden game the frame would show what only one of the players may see.
+  # In a game of hidden information the last frame would reveal one player's view.
   if render_spec_of(spec).board is not None:
-    _print_frame(spec, _Seen(step.frame[0], int(step.to_play[0]), step.legal_actions_mask[0, 1:]))
-  print(_outcome(spec, returns, seat, rival is not None))
+    _print_frame(spec, observation())
+  print(_outcome(spec, returns, seat, choose is not None))
   return 0
 
 
-def _outcome(spec: "EnvSpec", returns: list[float], seat: int, has_rival: bool) -> str:
+def _outcome(spec: "EnvSpec", returns: list[float], seat: int, has_opponent: bool) -> str:
   from moozi.vis.render_spec import player_name
 
-  if has_rival:
+  if has_opponent:
     word = "won" if returns[seat] > 0 else "lost" if returns[seat] < 0 else "drew"
     return f"you {word} (return {returns[seat]:g})"
   if returns[0] == 0:
@@ -310,46 +299,37 @@ def _outcome(spec: "EnvSpec", returns: list[float], seat: int, has_rival: bool) 
   return f"{player_name(spec, winner)} won (return {returns[winner]:g})"
 
 
-class _Seen:
-  """What a player sees, with the names of `envs.environment.Observation`."""
-
-  def __init__(self, frame: np.ndarray, to_play: int, legal_actions_mask: np.ndarray) -> None:
-    self.frame, self.to_play, self.legal_actions_mask = frame, to_play, legal_actions_mask
-
-
-def _print_frame(spec: "EnvSpec", seen: Any) -> None:
+def _print_frame(spec: "EnvSpec", shown: Any) -> None:
   from moozi.vis.terminal import frame_text, frame_view
 
   if not sys.stdout.isatty():
-    print(frame_text(seen.frame, spec, seen.to_play))
+    print(frame_text(shown.frame, spec, shown.to_play))
     return
   from rich.console import Console
 
   console = Console()
   height = min(24, max(8, console.height - 6))
-  console.print(frame_view(seen.frame, spec, seen.to_play, None, min(60, console.width), height))
+  console.print(frame_view(shown.frame, spec, shown.to_play, None, min(60, console.width), height))
 
 
-def _ask(spec: "EnvSpec", seen: Any, who: str) -> int | None:
-  """A legal action of the environment's own, by its number or its name; None to quit."""
-  from moozi.vis.render_spec import action_name
-
-  legal = [int(a) for a in np.flatnonzero(seen.legal_actions_mask) if a + 1 != DUMMY_ACTION]
-  names = {a: action_name(spec, a + 1) for a in legal}
-  # Where a name is nothing but the number there is no need to say it twice.
-  told = ", ".join(str(a) if names[a] == str(a) else f"{a} {names[a]}" for a in legal[:40])
-  more = f", … ({len(legal)} in all)" if len(legal) > 40 else ""
+def _ask(spec: "EnvSpec", shown: Any, who: str) -> int | None:
+  """Prompts for a legal action by number or name; None to quit."""
+  names = _names(spec)
+  legal = np.flatnonzero(shown.legal_actions_mask).tolist()
+  listed = [str(a) if names[a] == str(a) else f"{a} {names[a]}" for a in legal[:_MAX_LISTED_ACTIONS]]
+  if len(legal) > len(listed):
+    listed.append(f"… ({len(legal)} in all)")
   while True:
-    print(f"{who} [{told}{more}; q]: ", end="", flush=True)
+    print(f"{who} [{', '.join(listed)}; q]: ", end="", flush=True)
     line = sys.stdin.readline()
     if not sys.stdin.isatty():
       print()
     text = line.strip()
-    if not line or text.lower() in _QUIT:
+    if not line or text.lower() in ("q", "quit"):
       if not line:
         print()
       return None
     found = [a for a in legal if text in (str(a), names[a])]
     if found:
-      return found[0]
+      return int(found[0])
     print(f"{text!r}: not a legal move")

@@ -13,8 +13,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from moozi.commands.agent import agent_of
-from moozi.commands.common import AllowCode, Checkpoint, open_run, stdout_on_stderr
+from moozi.commands.common import (
+  AllowCode,
+  AsJson,
+  Checkpoint,
+  agent_of,
+  check_searches,
+  open_run,
+  stdout_to_stderr,
+  writing,
+)
 from moozi.core.errors import UserError
 
 if TYPE_CHECKING:
@@ -24,49 +32,44 @@ if TYPE_CHECKING:
   from moozi.io.trajectories import TrajectoryStore
   from moozi.io.trajectory_file import TrajectoryFile
 
-# Roots wait until there are so many calls' worth of them: only the last call of a file is filled up.
-_CALLS_AT_ONCE = 8
+# Roots are searched in groups of this many calls, so that only the last call of a file is padded.
+_CALLS_PER_GROUP = 8
 _CHANGES = ("value_change", "value_change_abs", "policy_divergence")
 
 
 def reanalyze(
-  run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory: whose network and search.")],
-  out: Annotated[
-    Path, typer.Option(metavar="PATH", help="A folder that is not there yet: the new trajectories.")
-  ],
+  run: Annotated[Path, typer.Argument(metavar="RUN", help="The run whose network and search are used.")],
+  out: Annotated[Path, typer.Option(metavar="PATH", help="Output folder; must not exist.")],
   trajectories: Annotated[
     Path | None,
-    typer.Option(metavar="PATH", help="A run or a folder of trajectories; RUN's own if not given."),
+    typer.Option(metavar="PATH", help="Input: a run or a folder of trajectories. Default: RUN."),
   ] = None,
   checkpoint: Checkpoint = None,
-  as_json: Annotated[
-    bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.")
-  ] = False,
+  as_json: AsJson = False,
   allow_code: AllowCode = False,
 ) -> int:
-  """Search stored trajectories again with a checkpoint's network."""
+  """Search stored trajectories again with a checkpoint's network, and write the new ones."""
   from moozi.envs.registry import env_spec
-  from moozi.io.plain_json import to_plain_json
+  from moozi.io.plain_data import to_plain_json
   from moozi.io.trajectories import open_trajectories
 
-  directory, settings = open_run(run, allow_code)
-  if settings.algorithm != "muzero":
-    raise UserError(f"{run}: a run of algorithm={settings.algorithm}; only muzero's networks search")
+  directory, config = open_run(run, allow_code)
+  check_searches(run, config, "reanalyze")
   if os.path.lexists(out):
-    raise UserError(f"--out={out}: exists; nothing is ever overwritten: choose another name")
+    raise UserError(f"--out={out}: exists and is not overwritten; choose another name")
   if not out.absolute().parent.is_dir():
-    raise UserError(f"--out={out}: the folder {out.absolute().parent} is not there")
-  with stdout_on_stderr():
-    spec = env_spec(settings.env.name, **settings.env.kwargs)
+    raise UserError(f"--out={out}: the folder {out.absolute().parent} does not exist; create it first")
+  with stdout_to_stderr():
+    spec = env_spec(config.env.name, **config.env.kwargs)
     store = open_trajectories(run if trajectories is None else trajectories, spec)
-    agent = agent_of(directory, settings, checkpoint)
+    agent = agent_of(directory, config, checkpoint)
     from moozi.acting.stored_positions import LaneRoots
     from moozi.run import build
 
-    reanalyzer = build.build_reanalyzer(settings, spec, 0)
+    reanalyzer = build.build_reanalyzer(config, spec, 0)
     reanalyzer.set_parameters(agent.state.params, agent.state.net_state, agent.checkpoint.learner_steps)
-    lanes = LaneRoots(spec, settings.targets.history_length)
-    figures = _search_all(store, reanalyzer, lanes, settings.reanalyze.batch_size * _CALLS_AT_ONCE, out)
+    lanes = LaneRoots(spec, config.targets.history_length)
+    figures = _search_all(store, reanalyzer, lanes, config.reanalyze.batch_size * _CALLS_PER_GROUP, out)
   result = {
     "env": spec.name,
     "checkpoint": agent.checkpoint.name,
@@ -80,33 +83,33 @@ def reanalyze(
 def _search_all(
   store: "TrajectoryStore", reanalyzer: "Reanalyzer", lanes: "LaneRoots", count: int, out: Path
 ) -> dict[str, Any]:
-  """Writes the new trajectories, whole or not at all, and returns the figures."""
+  """Writes the new trajectories, all or none, and returns the figures."""
   from moozi.io.trajectories import write_steps
 
   totals = _Totals()
   temporary = out.with_name(f".{out.name}.{os.getpid()}.tmp")
-  with _writing(out):
+  with writing("--out", out):
     temporary.mkdir()
   try:
     with _progress(store.num_steps) as advance:
       for info in store.files:
-        steps = _read_sound(info)
+        steps = _read_valid(info)
         new: list[TrajectorySample] = []
         roots = [lanes.add(span.lane, part) for span, part in zip(info.spans, steps, strict=True)]
         for part in _search_parts(steps, roots, lambda joined: totals.search(reanalyzer, joined), count):
           new.append(part)
           advance(len(part.action))
-        with _writing(out):
+        with writing("--out", out):
           write_steps(temporary, info, new)
-    with _writing(out):
+    with writing("--out", out):
       os.rename(temporary, out)
   finally:
     shutil.rmtree(temporary, ignore_errors=True)
   return totals.figures()
 
 
-def _read_sound(info: "TrajectoryFile") -> "list[TrajectorySample]":
-  """A file's steps. Raises UserError: they break a convention of the records."""
+def _read_valid(info: "TrajectoryFile") -> "list[TrajectorySample]":
+  """A file's steps. Raises UserError: they violate a rule of stored segments."""
   from moozi.io.trajectory_file import read_steps
   from moozi.replay.validation import check_stored
 
@@ -119,22 +122,13 @@ def _read_sound(info: "TrajectoryFile") -> "list[TrajectorySample]":
   return steps
 
 
-@contextlib.contextmanager
-def _writing(out: Path) -> Iterator[None]:
-  """Tells what the disk refuses."""
-  try:
-    yield
-  except OSError as e:
-    raise UserError(f"--out={out}: cannot be written: {e.strerror or e}") from None
-
-
 def _search_parts(
   steps: "list[TrajectorySample]",
   roots: "list[SearchRoots]",
   search: "Callable[[SearchRoots], SearchedRoots]",
   count: int,
 ) -> "Iterator[TrajectorySample]":
-  """The parts in order, with the new search's values and policies; at least `count` positions a search."""
+  """Yields the parts with new values and policies, searching at least `count` positions at a time."""
   from moozi.acting.stored_positions import join_roots, with_searched
 
   first = 0
@@ -152,7 +146,7 @@ def _search_parts(
 
 
 class _Totals:
-  """Sums over all searches; the first call of all, which compiles, is left out of the rate."""
+  """Sums over all searches. The rate excludes the first call, which compiles."""
 
   def __init__(self) -> None:
     self._sums: dict[str, float] = {}
@@ -164,7 +158,7 @@ class _Totals:
     searched, metrics = reanalyzer.run(roots)
     count = len(roots.slot)
     if not all(math.isfinite(metrics[f"reanalyze/{name}"]) for name in _CHANGES):
-      raise UserError("the search found values or policies that are not finite")
+      raise UserError("the search returned values or policies that are not finite; try another --checkpoint")
     if self._num_positions:
       self._timed_s += time.perf_counter() - start
       self._timed_positions += count
@@ -180,34 +174,27 @@ class _Totals:
     return {"positions": self._num_positions, "positions_per_s": rate} | means
 
 
-class _progress:  # noqa: N801 - used as a function
-  """A bar on standard error, where that is a terminal; entering gives what advances it."""
+@contextlib.contextmanager
+def _progress(total: int) -> Iterator[Callable[[int], None]]:
+  """Shows a bar on standard error if that is a terminal; yields a function that advances it."""
+  from rich.console import Console
+  from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-  def __init__(self, total: int) -> None:
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("steps"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    self._bar = Progress(*columns, console=Console(file=sys.stderr), disable=not sys.stderr.isatty())
-    self._task = self._bar.add_task("steps", total=total)
-
-  def __enter__(self) -> Any:
-    self._bar.start()
-    return lambda count: self._bar.advance(self._task, count)
-
-  def __exit__(self, *_: object) -> None:
-    self._bar.stop()
+  columns = (TextColumn("steps"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+  with Progress(*columns, console=Console(file=sys.stderr), disable=not sys.stderr.isatty()) as bar:
+    task = bar.add_task("steps", total=total)
+    yield lambda count: bar.advance(task, count)
 
 
 def _table(result: dict[str, Any]) -> str:
   rate = result["positions_per_s"]
   rows = (
-    ("trajectories", f"{result['steps']:,} steps of {result['env']}, now in {result['out']}"),
+    ("trajectories", f"{result['steps']:,} steps of {result['env']} in {result['out']}"),
     ("checkpoint", result["checkpoint"]),
     ("positions searched", f"{result['positions']:,}"),
-    ("positions/s", "too few to tell" if rate is None else f"{rate:,.0f}"),
+    ("positions/s", "too few to measure" if rate is None else f"{rate:,.0f}"),
     ("mean change in value", f"{result.get('value_change', 0.0):+.4f}"),
-    ("mean size of the change", f"{result.get('value_change_abs', 0.0):.4f}"),
+    ("mean absolute change", f"{result.get('value_change_abs', 0.0):.4f}"),
     ("policy divergence, old to new", f"{result.get('policy_divergence', 0.0):.4f} nats (Jensen-Shannon)"),
   )
   return "\n".join(f"{name:<30} {value}" for name, value in rows)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
   from moozi.core.config import Config
   from moozi.core.spec import EnvSpec
   from moozi.io.run_directory import RunDirectory
-  from moozi.training.start import Resumed
+  from moozi.training.resume import Resumed
 
 
 def train(
@@ -22,50 +22,50 @@ def train(
     list[str] | None,
     typer.Argument(
       metavar="CONFIG [KEY=VALUE]...",
-      help="A YAML file, such as config/minatar/breakout.yaml, and settings that go before the file's.",
+      help="A YAML file, such as config/minatar/breakout.yaml, and values that override it.",
     ),
   ] = None,
   resume: Annotated[
     Path | None,
-    typer.Option(metavar="RUN", help="Go on with a run where it stopped; CONFIG is the run's own then."),
+    typer.Option(metavar="RUN", help="Resume a run with its own CONFIG, which KEY=VALUE overrides."),
   ] = None,
   allow_code: AllowCode = False,
 ) -> int:
-  """Train, and leave a run directory behind."""
-  given = list(arguments or [])
+  """Train an agent, and write a run directory."""
+  words = list(arguments or [])
   if resume is not None:
-    return _resume(resume, given, allow_code)
-  if not given or "=" in given[0]:
+    return _resume(resume, words, allow_code)
+  if not words or "=" in words[0]:
     raise UserError(
-      "CONFIG: missing; give a YAML file, such as config/minatar/breakout.yaml, or --resume RUN"
+      "CONFIG: missing; must be a YAML file, such as config/minatar/breakout.yaml, or use --resume RUN"
     )
-  return _begin(Path(given[0]), given[1:])
+  return _start(Path(words[0]), words[1:])
 
 
-def _begin(config: Path, overrides: list[str]) -> int:
+def _start(path: Path, overrides: list[str]) -> int:
   from moozi.envs.registry import env_spec
   from moozi.evaluation.opponents import check_players
   from moozi.io.config import load_config
   from moozi.io.run_directory import RunDirectory
 
-  settings = load_config(config, overrides)
-  spec = env_spec(settings.env.name, **settings.env.kwargs)
-  check_players(settings, spec)
-  if settings.checkpoint.start_from is not None:
+  config = load_config(path, overrides)
+  spec = env_spec(config.env.name, **config.env.kwargs)
+  check_players(config, spec)
+  if config.checkpoint.start_from is not None:
     from moozi.io.checkpoints import expected_of, read_checkpoint_info
-    from moozi.training.start import find_start
+    from moozi.training.resume import find_start
 
-    read_checkpoint_info(find_start(settings.checkpoint.start_from).path, expected_of(settings, spec))
-  if settings.offline.trajectories is not None:
-    from moozi.training.start import load_stored
+    read_checkpoint_info(find_start(config.checkpoint.start_from).path, expected_of(config, spec))
+  if config.offline.trajectories is not None:
+    from moozi.training.offline import load_stored
 
-    load_stored(settings, spec)
-  run = RunDirectory.create(settings)
+    load_stored(config, spec)
+  run = RunDirectory.create(config)
   try:
     with run.claim():
       return _run_training(run.load_config(), spec, run)
   except UserError as error:
-    # Refused before it began: the name stays free. A run that began keeps what it has.
+    # Free the name of a run that never started. A run that started keeps its files.
     if not isinstance(error, RunError) and not run.has_begun:
       shutil.rmtree(run.path)
     raise
@@ -74,36 +74,36 @@ def _begin(config: Path, overrides: list[str]) -> int:
 def _resume(path: Path, overrides: list[str], allow_code: bool) -> int:
   from moozi.envs.registry import env_spec
   from moozi.evaluation.opponents import check_opponent
-  from moozi.io.resume_config import load_resumed_config
-  from moozi.training.start import load_resumed
+  from moozi.io.run_directory import load_resumed_config
+  from moozi.training.resume import load_resumed
 
   unset = [text for text in overrides if "=" not in text]
   if unset:
-    raise UserError(f"{unset[0]}: with --resume the run's own CONFIG counts; allowed are KEY=VALUE")
-  run, own = open_run(path, allow_code)
-  address = own.ray.address
-  is_asked_for = allow_code or any(text.startswith("ray.address=") for text in overrides)
-  if address not in (None, "local") and not is_asked_for:
+    raise UserError(f"{unset[0]}: must be KEY=VALUE; --resume uses the run's own CONFIG")
+  run, stored = open_run(path, allow_code)
+  address = stored.ray.address
+  is_confirmed = allow_code or any(text.startswith("ray.address=") for text in overrides)
+  if address not in (None, "local") and not is_confirmed:
     raise UserError(
-      f"{path}: ray.address={address}: the run would join this Ray cluster, which can run code here; say "
-      "ray.address=… again, if it is yours"
+      f"{path}: ray.address={address}: this cluster can run code here; pass ray.address={address} if it "
+      "is yours"
     )
-  # Before anything is read: what another process is writing must not be gone on from.
+  # Claim it before reading: another process may be writing it.
   with run.claim():
-    settings = load_resumed_config(run, overrides)
-    spec = env_spec(settings.env.name, **settings.env.kwargs)
-    check_opponent(settings, spec)
-    resumed = load_resumed(settings, spec, run)
+    config = load_resumed_config(run, overrides)
+    spec = env_spec(config.env.name, **config.env.kwargs)
+    check_opponent(config, spec)
+    resumed = load_resumed(config, spec, run)
     for text in resumed.passed_over:
-      print(f"moozi: passed over {text}", file=sys.stderr)
-    print(f"moozi: goes on from {resumed.name}", file=sys.stderr)
-    return _run_training(settings, spec, run, resumed)
+      print(f"moozi: skipped {text}", file=sys.stderr)
+    print(f"moozi: resuming from {resumed.name}", file=sys.stderr)
+    return _run_training(config, spec, run, resumed)
 
 
 def _run_training(
   config: "Config", spec: "EnvSpec", run: "RunDirectory", resumed: "Resumed | None" = None
 ) -> int:
-  """Trains into the run directory, which is claimed, and returns the exit status."""
+  """Trains into the claimed run directory and returns the exit status."""
   from moozi.training.start import train
 
   summary = train(config, spec, run, resumed)
@@ -121,12 +121,12 @@ def _run_training(
 
 
 def _print_random_play(config: "Config", num_episodes: int) -> None:
-  """What the figure before is to be held against; whoever asked the run to stop does not wait for it."""
+  """Prints the return of random play, for comparison."""
   from moozi.evaluation.random_play import random_returns
 
   try:
     random_play = random_returns(config, num_episodes=num_episodes)
     print(f"random play:   {random_play.mean():.2f} ± {random_play.std():.2f}")
   except Exception as error:
-    # The run is over and whole; an environment that fails now must not make it look otherwise.
+    # The run has succeeded: an environment that fails here must not fail the command.
     print(f"random play:   failed: {type(error).__name__}: {error}")

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from moozi.commands.common import AsJson
+
 if TYPE_CHECKING:
   from moozi.io.trajectories import TrajectoryStore
   from moozi.ops.games import Game
@@ -13,17 +15,15 @@ if TYPE_CHECKING:
 
 def list_trajectories(
   run: Annotated[
-    Path, typer.Argument(metavar="RUN", help="A run directory that keeps trajectories, or a folder of them.")
+    Path, typer.Argument(metavar="RUN", help="A run that stored trajectories, or a folder of trajectories.")
   ],
-  as_json: Annotated[
-    bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.")
-  ] = False,
+  as_json: AsJson = False,
 ) -> int:
-  """List the games that a run stored, with their returns and lengths."""
-  from moozi.io.plain_json import to_plain_json
+  """List stored episodes with their returns and lengths."""
+  from moozi.io.plain_data import to_plain_json
   from moozi.io.trajectories import open_trajectories
 
-  # The environment is named in the files, and nothing is made of its name: a user's own needs no leave here.
+  # Creates no environment, so it needs no --allow-code.
   store = open_trajectories(run)
   games = _games(store)
   about = {
@@ -49,7 +49,7 @@ def list_trajectories(
 
 
 def _games(store: "TrajectoryStore") -> "list[tuple[int, Game]]":
-  """(lane, game) by lane, then in order."""
+  """Pairs of lane and game, sorted by lane and start."""
   from moozi.ops.games import GameCounter
 
   counters: dict[int, GameCounter] = {}
@@ -71,5 +71,5 @@ def _summary(about: dict[str, Any], games: "list[Game]") -> str:
   if ended:
     mean_return = sum(game.total_reward for game in ended) / len(ended)
     mean_length = sum(game.length for game in ended) / len(ended)
-    text += f"; of those that ended, return {mean_return:.2f} and length {mean_length:.1f} on average"
+    text += f"; ended games: mean return {mean_return:.2f}, mean length {mean_length:.1f}"
   return text

@@ -9,16 +9,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from moozi.commands.agent import Agent, load_agent
-from moozi.commands.common import AllowCode, Checkpoint, Run, Simulations, count_of
+from moozi.commands.common import (
+  Agent,
+  AllowCode,
+  Checkpoint,
+  Run,
+  Simulations,
+  count_of,
+  load_agent,
+  number_of,
+)
 from moozi.commands.keyboard import END, Keyboard
-from moozi.core.errors import UserError
 
 if TYPE_CHECKING:
   from rich.live import Live
 
-_SLOWEST, _FASTEST = 0.25, 60.0
-_HELP = "space: pause   n: one step   + -: faster, slower   e: next episode   q: quit"
+_MIN_SPEED, MAX_SPEED = 0.25, 60.0
+_HELP = "space: pause   n: one step   + -: speed   e: next episode   q: quit"
 
 
 def watch(
@@ -26,17 +33,17 @@ def watch(
   checkpoint: Checkpoint = None,
   episodes: Annotated[
     str | None,
-    typer.Option(metavar="N", help="How many; in a terminal until you quit, elsewhere 1 if not given."),
+    typer.Option(metavar="N", help="Number of episodes. Default: 1, or until you quit in a terminal."),
   ] = None,
   speed: Annotated[
-    str, typer.Option(metavar="STEPS", help="Steps a second in a terminal; elsewhere there is no waiting.")
+    str, typer.Option(metavar="STEPS", help="Steps per second in a terminal; no limit elsewhere.")
   ] = "8",
   simulations: Simulations = None,
   allow_code: AllowCode = False,
 ) -> int:
-  """Watch a run's agent play its evaluation episodes, in the terminal."""
+  """Watch a run's agent play evaluation episodes in the terminal."""
   num_episodes = count_of("--episodes", episodes)
-  steps_per_s = speed_of(speed, least=_SLOWEST)
+  steps_per_s = number_of("--speed", speed, _MIN_SPEED, MAX_SPEED, "steps per second")
   num_simulations = count_of("--simulations", simulations)
   agent = load_agent(run, checkpoint, allow_code)
   evaluator = agent.evaluator(num_simulations)
@@ -59,19 +66,8 @@ def watch(
   return 0
 
 
-def speed_of(text: str, least: float) -> float:
-  """Steps a second, from `least` to 60. Raises UserError where the option says anything else."""
-  try:
-    speed = float(text)
-  except ValueError:
-    speed = -1.0
-  if not least <= speed <= _FASTEST:
-    raise UserError(f"--speed={text}: must be a number of steps a second from {least:g} to {_FASTEST:g}")
-  return speed
-
-
 def _print_episode(agent: Agent, evaluator: Any, episode: int) -> None:
-  """One line a step."""
+  """Prints a line per step."""
   from moozi.vis.terminal import step_line
 
   count = _Count(agent, episode)
@@ -82,7 +78,7 @@ def _print_episode(agent: Agent, evaluator: Any, episode: int) -> None:
 
 
 class _Count:
-  """Steps and return of an episode; with two players the return of the agent's seat, or of player 0."""
+  """Steps and return of an episode: with two players the return of the agent's seat, or of player 0."""
 
   def __init__(self, agent: Agent, episode: int) -> None:
     self._agent, self._episode = agent, episode
@@ -90,7 +86,7 @@ class _Count:
     self._mover: int | None = None
 
   def add(self, step: Any) -> None:
-    """Counts a step that was entered."""
+    """Adds a step."""
     self.steps += 1
     own = step.seat if step.seat is not None else 0
     is_own = self._agent.spec.num_players == 1 or self._mover in (None, own)
@@ -98,12 +94,12 @@ class _Count:
     self._mover = step.to_play
 
   def end(self) -> str:
-    """What the episode came to."""
+    """The episode's result as text."""
     return f"episode {self._episode}: return {self.total:g} in {self.steps} steps"
 
 
 class _Show:
-  """Episodes in a terminal, at the viewer's pace."""
+  """Shows episodes in a terminal, controlled by keys."""
 
   def __init__(
     self, agent: Agent, evaluator: Any, keyboard: Keyboard, live: "Live", steps_per_s: float
@@ -113,7 +109,7 @@ class _Show:
     self.is_over = False
 
   def play(self, episode: int) -> str:
-    """Shows one episode; returns what it came to."""
+    """Shows one episode and returns its result as text."""
     count = _Count(self._agent, episode)
     self._is_skipping = False
     state = self._agent.state
@@ -143,10 +139,10 @@ class _Show:
     self._live.update(Group(view, Text(f"{pace}   {_HELP}", "dim", no_wrap=True)), refresh=True)
 
   def _wait(self, start: float, redraw: Callable[[], None]) -> None:
-    """Until the next step is due, minding the keys; one that is pressed while the agent thinks counts too."""
+    """Handles keys until the next step is due, including those pressed during the search."""
     while not self.is_over:
-      left = start + 1 / self._steps_per_s - time.monotonic()
-      key = self._keyboard.read(None if self._is_paused else max(0.0, left))
+      remaining = start + 1 / self._steps_per_s - time.monotonic()
+      key = self._keyboard.read(None if self._is_paused else max(0.0, remaining))
       if key is None:
         return
       if key in ("q", END, "escape"):
@@ -161,5 +157,5 @@ class _Show:
         return
       elif key in ("+", "=", "-"):
         factor = 0.5 if key == "-" else 2.0
-        self._steps_per_s = min(_FASTEST, max(_SLOWEST, self._steps_per_s * factor))
+        self._steps_per_s = min(MAX_SPEED, max(_MIN_SPEED, self._steps_per_s * factor))
       redraw()

@@ -1,26 +1,24 @@
-"""Errors whose message is meant for the user: one line, with the key, the value, and what is allowed."""
+"""Errors whose message is for the user: one line with the key, the value, and what is allowed."""
 
 
 class UserError(Exception):
-  """What the user gave cannot be used. The command line prints the message and exits with status 2."""
+  """Invalid input of the user. The command line prints the message and exits with status 2."""
 
   def __init__(self, message: str) -> None:
     super().__init__(" ".join(message.split()))
 
 
 class RunError(UserError):
-  """A run that has begun cannot go on. What its folder holds stays."""
+  """A started run must end; its folder is kept."""
 
 
 class NotFiniteError(RunError):
-  """Losses or gradients were not finite so many times in a row that it is no accident."""
+  """Losses or gradients were not finite in more consecutive updates than allowed."""
 
 
 class SegmentError(RunError):
-  """What a worker sends is refused so many times in a row that it is no accident."""
+  """More consecutive segments of a worker were rejected than allowed."""
 
 
 class EnvError(RunError):
-  """An environment raised, or hung, more often than is allowed; the message has its own error's type and
-  text.
-  """
+  """An environment raised or hung more often than allowed; the message has its last error's type and text."""

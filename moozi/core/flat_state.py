@@ -1,6 +1,6 @@
-"""What `get_state` gives and `set_state` takes: a flat dict of NumPy arrays, ints, floats and bools by name.
+"""The format of `get_state` and `set_state`: a flat dict of NumPy arrays, ints, floats and bools by name.
 
-Flat, so that a file can hold it without code: arrays in safetensors, plain values in JSON.
+It is flat so that files need no code: arrays are stored in safetensors, plain values in JSON.
 """
 
 from collections.abc import Mapping
@@ -8,34 +8,39 @@ from typing import Any
 
 import numpy as np
 
+from moozi.core.pytree import register_records
+
 State = dict[str, Any]
 
 
 def prefixed(prefix: str, state: Mapping[str, Any]) -> State:
-  """The same entries under `prefix/name`."""
+  """The entries, renamed to `prefix/name`."""
   return {f"{prefix}/{name}": value for name, value in state.items()}
 
 
 def part(state: Mapping[str, Any], prefix: str) -> State:
-  """The entries that `prefixed` put under a prefix, by their own names."""
+  """The entries under the prefix, by their names without it: the inverse of `prefixed`."""
   return {name[len(prefix) + 1 :]: value for name, value in state.items() if name.startswith(f"{prefix}/")}
 
 
 def tree_state(tree: Any) -> State:
-  """The leaves of a pytree of arrays, copied to NumPy, by key path."""
+  """The leaves of a pytree of arrays, copied to NumPy, by key path. Imports JAX."""
   import jax
+
+  register_records()
 
   leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
   return {_name(path): np.array(leaf) for path, leaf in leaves}
 
 
 def tree_of_state(template: Any, state: Mapping[str, Any]) -> Any:
-  """The pytree that `tree_state` took apart, of NumPy arrays, in the template's structure.
+  """The inverse of `tree_state`: a pytree of NumPy arrays in the template's structure. Imports JAX.
 
-  Raises: ValueError: names the first leaf that is missing, or of another shape or dtype.
+  Raises: ValueError: a leaf is missing or has another shape or dtype; the message names it.
   """
   import jax
 
+  register_records()
   leaves, structure = jax.tree_util.tree_flatten_with_path(template)
   out = []
   for path, leaf in leaves:

@@ -1,37 +1,38 @@
-"""How values are spread: a histogram small enough to travel."""
+"""Histograms small enough to send between processes."""
 
 import dataclasses
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float64, Int64
 
 _NUM_BINS = 40
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Histogram:
-  """Counts of values between edges.
+  """Counts of values in bins between E edges.
 
   Attributes:
-    edges: [n + 1] float64, rising; the first is the smallest value and the last the largest.
-    counts: [n] int64.
-    total, total_of_squares: of the values.
+    edges: ascending; the first is the smallest value and the last the largest.
+    counts: number of values in each bin.
+    total, total_of_squares: sums over the values.
   """
 
-  edges: np.ndarray
-  counts: np.ndarray
+  edges: Float64[np.ndarray, "E"]
+  counts: Int64[np.ndarray, "E-1"]
   total: float
   total_of_squares: float
 
 
 def histogram_of(values: Any) -> Histogram | None:
-  """The histogram of an array's finite values; None where there are none."""
+  """The histogram of the finite values; None if there are none."""
   values = np.asarray(values, np.float64).ravel()
   values = values[np.isfinite(values)]
   if not values.size:
     return None
   low, high = float(values.min()), float(values.max())
-  # One bin for values that are all the same, or so near that there is no number between them.
+  # One bin if all values are equal, or no float is between them.
   edges = np.unique(np.linspace(low, high, _NUM_BINS + 1))
   if len(edges) < 2:
     edges = np.array([low, high])

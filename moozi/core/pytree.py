@@ -1,9 +1,8 @@
-"""The one decorator that makes a record: a frozen, keyword-only dataclass that is also a JAX pytree.
+"""`record`: the decorator for frozen, keyword-only dataclasses that are also JAX pytrees.
 
-Records travel between processes, and the replay process must not import JAX. So the decorator
-registers a class with JAX at once where JAX is already loaded, and queues it otherwise;
-`register_queued` empties the queue and is called by what traces records (`moozi.nn`, `moozi.agent`,
-`moozi.baselines`, `moozi.envs.jax.rules`). See docs/decisions/0001-records-without-jax.md.
+Records travel between processes, and the replay process must not import JAX. Defining a record therefore
+imports nothing: a class defined before JAX is imported is only listed. `register_records` registers the
+listed classes; code that starts to use JAX on records calls it (docs/decisions/0001-records-without-jax.md).
 """
 
 import dataclasses
@@ -15,7 +14,7 @@ import numpy as np
 T = TypeVar("T")
 
 _STATIC = "moozi_static"
-_queue: list[type] = []
+_unregistered: list[type] = []
 
 
 def static_field(**kwargs: Any) -> Any:
@@ -25,19 +24,32 @@ def static_field(**kwargs: Any) -> Any:
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(static_field,))
 def record(cls: type[T]) -> type[T]:
-  """Makes `cls` a frozen, keyword-only dataclass and a JAX pytree whose leaves are its fields."""
+  """Makes `cls` a frozen, keyword-only dataclass and a JAX pytree whose leaves are its fields.
+
+  The class is registered with JAX at once if JAX is imported, else by the next `register_records`.
+
+  Shapes on the fields are documentation: they are not checked at run time, since JAX rebuilds records with
+  leaves that are no arrays (None, shapes, placeholders).
+  """
   out = dataclasses.dataclass(frozen=True, kw_only=True)(cls)
-  if "jax" in sys.modules and hasattr(sys.modules["jax"], "tree_util"):
+  out.__no_type_check__ = True  # type: ignore[attr-defined]  # jaxtyping's import hook reads it
+  if hasattr(sys.modules.get("jax"), "tree_util"):  # an import in progress lacks it
     _register(out)
   else:
-    _queue.append(out)
+    _unregistered.append(out)
   return out
 
 
-def register_queued() -> None:
-  """Registers with JAX every record defined before JAX was imported. Imports JAX."""
-  while _queue:
-    _register(_queue.pop())
+def register_records() -> None:
+  """Registers with JAX the record classes defined before JAX was imported. Imports JAX; idempotent.
+
+  Called where a process starts to use JAX on records: when a `nn.model.Model`, a PPO network or a JAX
+  environment is made, and by `core.flat_state`. Classes defined later are registered at once.
+  """
+  import jax  # noqa: F401  # imported even if no class is listed: later classes are registered at once
+
+  while _unregistered:
+    _register(_unregistered.pop())
 
 
 def _register(cls: type) -> None:
@@ -57,12 +69,12 @@ def replace(rec: T, **changes: Any) -> T:
 
 
 def fields_of(rec: Any) -> dict[str, Any]:
-  """The record's fields by name, in order, without copying (a record, or a record class's instance)."""
+  """The fields by name, in order, without copying."""
   return {f.name: getattr(rec, f.name) for f in dataclasses.fields(rec)}
 
 
 def map_fields(fn: Any, first: T, *rest: T) -> T:
-  """Applies `fn(leaf, *leaves)` field by field in plain Python: a tree map that needs no JAX."""
+  """A record of `fn(leaf, *leaves)` for each field that is not static: a tree map without JAX."""
   changes = {
     f.name: fn(getattr(first, f.name), *(getattr(r, f.name) for r in rest))
     for f in dataclasses.fields(first)  # type: ignore[arg-type]
@@ -72,5 +84,5 @@ def map_fields(fn: Any, first: T, *rest: T) -> T:
 
 
 def stack(records: list[T], axis: int = 0) -> T:
-  """Stacks the arrays of many equal records along a new axis, in NumPy."""
+  """Stacks records of equal shapes along a new axis, in NumPy."""
   return map_fields(lambda *xs: np.stack([np.asarray(x) for x in xs], axis=axis), *records)

@@ -1,42 +1,43 @@
-"""What is kept of an episode that is looked at closely: every frame, and what was thought there.
+"""Records of inspected episodes: every frame, with the search and the network's predictions there.
 
 Arrays are NumPy at rest. Axes: T frames, K unroll, A agent actions, N nodes of a tree, H W C frame.
 """
 
 import dataclasses
-from typing import Any, Literal
+from typing import Literal
+
+from jaxtyping import Bool, Float32, Int32, Shaped, UInt8
 
 from moozi.core.pytree import record
-
-Array = Any
+from moozi.core.types import AnyArray
 
 
 @record
 class SearchTree:
   """One search's tree as plain arrays. Node 0 is the root; a parent comes before its children.
 
-  Values are for the player to move at the node; a reward is that of the player who moved into it. What an
-  edge was worth to the player who moved is reward + signed discount · value (`ops.players.search_discount`).
+  Values are for the player to move at the node; a reward is that of the player who moved into it. The Q-value
+  of an edge, for the player who moved, is reward + signed discount · value (`ops.players.search_discount`).
 
   Attributes:
-    parent: [N] int32; -1 at the root.
-    action: [N] int32, the agent's action that leads here from the parent; -1 at the root.
-    depth: [N] int32; 0 at the root.
-    visits: [N] int32.
-    value: [N] float32, env units: the mean over the visits.
-    raw_value: [N] float32, env units: the network's own, before the search.
-    reward: [N] float32, env units: the model's, on entering; 0 at the root.
-    prior: [N] float32: the network's probability of the action at the parent; 1 at the root.
+    parent: -1 at the root.
+    action: the agent's action from the parent to this node; -1 at the root.
+    depth: 0 at the root.
+    visits: visit count.
+    value: env units: the mean over the visits.
+    raw_value: env units: the network's value, before the search.
+    reward: env units: the model's, on entering; 0 at the root.
+    prior: the network's probability of the action at the parent; 1 at the root.
   """
 
-  parent: Array
-  action: Array
-  depth: Array
-  visits: Array
-  value: Array
-  raw_value: Array
-  reward: Array
-  prior: Array
+  parent: Int32[AnyArray, "*B N"]
+  action: Int32[AnyArray, "*B N"]
+  depth: Int32[AnyArray, "*B N"]
+  visits: Int32[AnyArray, "*B N"]
+  value: Float32[AnyArray, "*B N"]
+  raw_value: Float32[AnyArray, "*B N"]
+  reward: Float32[AnyArray, "*B N"]
+  prior: Float32[AnyArray, "*B N"]
 
   @property
   def num_nodes(self) -> int:
@@ -46,37 +47,39 @@ class SearchTree:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class InspectedEpisode:
-  """One evaluation episode from its first frame to its last, with everything that was thought in it.
+  """One evaluation episode from first to last frame, with searches and predictions.
 
-  The last frame has no decision: its action is the dummy, and nothing was searched where it is terminal.
+  The last frame has no decision: its action is the dummy, and there is no search where it is terminal.
   Values, action values and returns are for the player to move; rewards for the player who moved.
 
   Attributes:
-    index: which of the evaluation's episodes.
-    end: "terminal"; "truncated" (a clock of the environment's or of the evaluation's); "cut" (left there).
-    seat: the player whom the agent is; with one player 0.
+    index: the episode's index in its evaluation.
+    end: "terminal"; "truncated" (a step limit of environment or evaluation); "cut" (stopped early).
+    seat: the agent's player; 0 with one player.
     return_: undiscounted sum of rewards, of the agent's seat.
     discount: γ.
-    signed_discount: what the search multiplies a child's value with: −γ with two players.
+    signed_discount: the search's factor of a child's value: −γ with two players.
     num_simulations: of each search.
-    frames: [T, H, W, C] of the spec's dtype.
-    pictures: [T, h, w, 3] uint8, the environment's own; None where it has none.
-    legal_actions_mask: [T, A] bool.
-    to_play: [T] int32, the player to move.
-    seat_sign: [T] float32: +1 where the seat is to move, else −1; times it, a value is the seat's.
-    actions: [T] int32. is_agents: [T] bool, whether the agent chose it (else its opponent).
-    rewards: [T] float32, env units, received on entering the frame.
-    root_values: [T] float32, env units: the search's.
-    prior_values: [T] float32, env units: the network's.
-    returns: [T] float32, env units: the discounted return that followed; past an end that is not terminal,
-      the last frame's search value stands for what was not seen.
-    prior_probs: [T, A] float32. action_probs: [T, A] float32, the search policy.
-    q_values: [T, A] float32: the search's; of actions without a visit the mixed value.
-    network_q_values: [T, A] float32: the model's reward and value after each action, with no search.
-    imagined_rewards: [T, K] float32: k is the model's reward of the (k+1)-th action really taken from t on.
-    imagined_values: [T, K + 1] float32: k is the model's value after k of them, for the player to move then;
+    frames: of the spec's dtype.
+    pictures: the environment's own images; None where it has none.
+    legal_actions_mask: as in BatchedTimeStep.
+    to_play: the player to move.
+    seat_sign: +1 where the seat is to move, else −1; multiply a value by it to get the seat's value.
+    actions: the action taken.
+    is_agents: whether the agent chose the action (else its opponent).
+    rewards: env units, received on entering the frame.
+    root_values: env units: the search's.
+    prior_values: env units: the network's.
+    returns: env units: the discounted return from here; after an end that is not terminal, bootstrapped from
+      the last frame's search value.
+    prior_probs: the network's policy.
+    action_probs: the search policy.
+    q_values: the search's; for actions without a visit the mixed value.
+    network_q_values: the model's reward and value after each action, without search.
+    imagined_rewards: entry k is the model's reward of the (k+1)-th action taken from t on.
+    imagined_values: entry k is the model's value after k of these actions, for the player to move then;
       past the end the actions are the dummy, and truth is 0 after a terminal frame.
-    trees: of each frame; None where nothing was searched.
+    trees: one for each frame; None where there was no search.
   """
 
   index: int
@@ -86,31 +89,31 @@ class InspectedEpisode:
   discount: float
   signed_discount: float
   num_simulations: int
-  frames: Array
-  pictures: Array | None
-  legal_actions_mask: Array
-  to_play: Array
-  seat_sign: Array
-  actions: Array
-  is_agents: Array
-  rewards: Array
-  root_values: Array
-  prior_values: Array
-  returns: Array
-  prior_probs: Array
-  action_probs: Array
-  q_values: Array
-  network_q_values: Array
-  imagined_rewards: Array
-  imagined_values: Array
+  frames: Shaped[AnyArray, "T H W C"]
+  pictures: UInt8[AnyArray, "T h w 3"] | None
+  legal_actions_mask: Bool[AnyArray, "T A"]
+  to_play: Int32[AnyArray, "T"]
+  seat_sign: Float32[AnyArray, "T"]
+  actions: Int32[AnyArray, "T"]
+  is_agents: Bool[AnyArray, "T"]
+  rewards: Float32[AnyArray, "T"]
+  root_values: Float32[AnyArray, "T"]
+  prior_values: Float32[AnyArray, "T"]
+  returns: Float32[AnyArray, "T"]
+  prior_probs: Float32[AnyArray, "T A"]
+  action_probs: Float32[AnyArray, "T A"]
+  q_values: Float32[AnyArray, "T A"]
+  network_q_values: Float32[AnyArray, "T A"]
+  imagined_rewards: Float32[AnyArray, "T K"]
+  imagined_values: Float32[AnyArray, "T K+1"]
   trees: tuple[SearchTree | None, ...]
 
   @property
   def num_frames(self) -> int:
-    """T, the last frame included."""
+    """T, including the last frame."""
     return len(self.frames)
 
   @property
   def num_decisions(self) -> int:
-    """Actions taken, T − 1."""
+    """Number of actions taken, T − 1."""
     return len(self.frames) - 1

@@ -1,4 +1,4 @@
-"""One seed a run; every part has its own child of it, by role and index, whatever process it lies in."""
+"""Child seeds: each part of a run has its own, by role and index, in whichever process it runs."""
 
 import numpy as np
 
@@ -9,13 +9,12 @@ def child_seed(seed: int, role: str, index: int = 0, began_at: int = 0) -> int:
   """A 31-bit seed for one part of a run.
 
   Args:
-    seed: the run's.
+    seed: the run's seed.
     role: one of learner, replay, training_env, training_search, reanalyze.
-    index: which worker.
-    began_at: the run's environment steps when the part was made anew; 0 is the run's start.
+    index: the worker's index.
+    began_at: the run's environment steps when the part was restarted; 0 for the run's start.
 
-  Raises:
-    ValueError: an unknown role.
+  Raises: ValueError: an unknown role.
   """
   spawn_key = (_ROLES.index(role), index, began_at) if began_at else (_ROLES.index(role), index)
   sequence = np.random.SeedSequence(entropy=seed, spawn_key=spawn_key)

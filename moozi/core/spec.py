@@ -1,9 +1,9 @@
-"""What an environment tells about itself. Facts of the environment come from here, never from YAML."""
+"""The specification of an environment: the only source of its facts, which are never in YAML."""
 
 import dataclasses
 
 DUMMY_ACTION = 0
-"""Index 0 of the agent's action space: history before the start, everything after the end."""
+"""Index 0 of the agent's action space: fills the history before an episode and targets after its end."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -12,13 +12,13 @@ class EnvSpec:
 
   Attributes:
     name: `library:game`, as the user writes it.
-    frame_shape: (H, W, C) of one frame; a vector environment has (1, 1, D).
-    frame_dtype: "bool", "uint8" or "float32": how a frame is stored; uint8 is scaled by 1/255 on the device.
+    frame_shape: (H, W, C) of one frame; (1, 1, D) for vector observations.
+    frame_dtype: storage of a frame: "bool", "uint8" (scaled by 1/255 on the device) or "float32".
     num_env_actions: size of the environment's own action space A^e.
     num_players: 1, or 2 who alternate strictly.
     action_names: one name for each of the environment's own actions.
-    is_perfect_information: nothing is hidden. Where this is false a frame is what the player to move may see,
-      and the one before it may be the other's.
+    is_perfect_information: nothing is hidden. If false, a frame shows what the player to move may see, and
+      the previous frame may be the opponent's view.
   """
 
   name: str

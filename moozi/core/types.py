@@ -1,13 +1,7 @@
-"""Array types for functions that run on NumPy and on JAX arrays. Imports no JAX."""
+"""The type of arrays in code that runs on NumPy and on JAX arrays. Imports no JAX."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
-
-if TYPE_CHECKING:
-  import jax
-
-  AnyArray = np.ndarray | jax.Array
-else:
-  # jaxtyping checks the shape and dtype of any array type; without JAX here it cannot be named.
-  AnyArray = Any
+# `Float[AnyArray, "B A"]` checks the shape and dtype of an array of any library. Statically it is Any: with a
+# union, a function of NumPy arrays would seem to return JAX arrays too.
+AnyArray = Any

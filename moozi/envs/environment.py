@@ -1,58 +1,60 @@
-"""The one interface of an environment, dm_env's, and the one bridge from a game's bare rules to it.
+"""Interfaces of one environment and of several stepped together, and the bridge from bare rules to both.
 
-A game (`Game`) knows its rules and nothing else. `GameEnvironment` adds what every environment needs in the
-same way: checked actions, seeds, a step cap, the kinds of end, and the reset on the step after an end.
+A `Game` holds rules only. `GameEnvironment` adds what every environment needs: action checks, seeds, a step
+cap, the kinds of end, and the reset on the step after an end.
 """
 
 import operator
-from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import dm_env
 import numpy as np
 from dm_env import StepType, TimeStep, specs
+from jaxtyping import Bool, Shaped, UInt8
 
 from moozi.core.errors import UserError
+from moozi.core.flat_state import State
+from moozi.core.records import BatchedTimeStep
 from moozi.core.spec import EnvSpec
 
 
 class Bot(Protocol):
-  """A rival who plays one side of an environment's episode."""
+  """An opponent that plays one side of an environment's episode."""
 
   def action(self, legal_actions_mask: np.ndarray) -> int:
-    """One of the environment's own actions, for the player to move now; the mask is that of the frame
-    shown now.
+    """Returns one of the environment's own actions for the player to move.
+
+    Args:
+      legal_actions_mask: [num_env_actions] bool, of the current frame.
     """
 
 
 class Observation(NamedTuple):
-  """What an environment shows, in its own terms (no dummy action here).
+  """What an environment shows, in its own terms (without the dummy action).
 
   Attributes:
-    frame: [H, W, C] of the spec's dtype; never written to again by the environment.
+    frame: [H, W, C] of the spec's dtype; the environment never writes to it again.
     legal_actions_mask: [num_env_actions] bool; at least one is legal unless the frame is terminal.
     to_play: the player to move.
-    is_continued: on a FIRST step, whether it goes on with the game whose last step was an end in training
-      only (a life lost): what was seen before it still counts as history. False on every other step.
+    is_continued: on a FIRST step, whether the game continues after a lost life that ended the last episode.
+      Earlier frames then still count as history. False on every other step.
   """
 
-  frame: np.ndarray
-  legal_actions_mask: np.ndarray
+  frame: Shaped[np.ndarray, "H W C"]
+  legal_actions_mask: Bool[np.ndarray, "E"]
   to_play: int
   is_continued: bool = False
 
 
 class Environment(dm_env.Environment):  # type: ignore[misc]
-  """An environment: dm_env's interface, with a spec, a seed, and `Observation` for its observations.
+  """dm_env's interface with a spec, a seed, and `Observation` as its observations.
 
   `reset` returns a FIRST step. `step` takes one of the environment's own actions; after a LAST step, and
-  before
-  any reset, it discards the action and resets. A LAST step with discount 0 is a terminal frame; with
-  discount 1 the environment was cut short (truncated), and the frame is the one that it would have gone on
-  from.
+  before any reset, it discards the action and resets. A LAST step with discount 0 is terminal. A LAST step
+  with discount 1 is truncated: its frame is a live one.
 
-  Where a life lost ends the episode in training, the reset after it goes on with the game and says so
-  (`Observation.is_continued`). A reset anywhere else, and the one after `seed`, begins a new game.
+  Where a lost life ends an episode in training, the next reset continues the game
+  (`Observation.is_continued`). Any other reset, and the one after `seed`, starts a new game.
   """
 
   @property
@@ -63,26 +65,25 @@ class Environment(dm_env.Environment):  # type: ignore[misc]
   def seed(self, seed: int) -> None:
     """Makes the episodes from the next reset on a function of `seed` and of the actions alone.
 
-    Raises: ValueError: where seed is negative.
+    Raises: ValueError: `seed` is no integer, or negative.
     """
     raise NotImplementedError
 
   def make_bot(self, kind: str, simulations: int, seed: int) -> Bot:
-    """A rival for the episode under way or the next one.
+    """Makes an opponent for the current episode or the next one.
 
     Args:
-      kind: "random" plays any legal action, in every environment; others where the environment's library has
-        them.
-      simulations: of each search, where the rival searches.
-      seed: the rival's own chance is a function of it.
+      kind: "random" plays any legal action and exists in every environment; a suite may offer others.
+      simulations: per search, for opponents that search.
+      seed: of the opponent's own random draws.
 
-    Raises: UserError: where the environment has no such rival.
+    Raises: UserError: the environment has no such opponent.
     """
     if kind == "random":
       return RandomBot(seed)
     raise UserError(
-      f"evaluation.opponent={kind}: {self.env_spec.name} has no such rival; all environments have random, "
-      f"self"
+      f"evaluation.opponent={kind}: {self.env_spec.name} has no such opponent; all environments have "
+      "random, self"
     )
 
   def observation_spec(self) -> Any:
@@ -101,14 +102,50 @@ class Environment(dm_env.Environment):  # type: ignore[misc]
 
   @property
   def will_continue(self) -> bool:
-    """Whether the next reset goes on with the game under way: a life was lost, and the game is not over."""
+    """Whether the next reset continues the current game: a life was lost, and the game is not over."""
     return False
 
-  def render(self) -> np.ndarray | None:
-    """The environment's own picture of what it shows now, [h, w, 3] uint8; None where it has none of its
-    own.
-    """
+  def render(self) -> UInt8[np.ndarray, "h w 3"] | None:
+    """The environment's own picture of its current state; None where it has none."""
     return None
+
+
+@runtime_checkable
+class VectorEnvironment(Protocol):
+  """B environments of one spec, stepped together; `SyncVectorEnvironment` documents each method."""
+
+  @property
+  def num_envs(self) -> int:
+    """The number of environments, B."""
+
+  @property
+  def spec(self) -> EnvSpec:
+    """The facts that all the environments share."""
+
+  @property
+  def num_faults(self) -> int:
+    """The number of failures of environments so far."""
+
+  def reset(self) -> BatchedTimeStep:
+    """Starts a new game in every environment."""
+
+  def step(self, actions: np.ndarray) -> BatchedTimeStep:
+    """Steps every environment, [B] integers in the agent's action space; the step after an end resets."""
+
+  def render(self, i: int) -> np.ndarray | None:
+    """Environment i's own picture, [h, w, 3] uint8; None where it has none."""
+
+  def get_state(self) -> State:
+    """The state that `set_state` restores."""
+
+  def set_state(self, state: State, shown: BatchedTimeStep) -> tuple[BatchedTimeStep, np.ndarray]:
+    """Restores the environments to where they showed `shown`.
+
+    Returns: what they show now, and [B] bool: where a new game was started instead.
+    """
+
+  def close(self) -> None:
+    """Closes every environment."""
 
 
 class RandomBot:
@@ -118,89 +155,102 @@ class RandomBot:
     self._random = np.random.default_rng([check_seed(seed), 0xB07])
 
   def action(self, legal_actions_mask: np.ndarray) -> int:
-    """See `Bot.action`."""
     return int(self._random.choice(np.flatnonzero(legal_actions_mask)))
 
 
-class Game(Protocol):
-  """Bare rules. The caller checks actions and never steps past an end.
+class Game:
+  """Base class of bare rules: one player, every action legal, one life, no picture, unless overridden.
 
-  A game of several lives may end the episode where one is lost, and have an attribute `is_continued: bool`:
-  whether the last `reset` went on with the game after that, and `will_continue: bool`, whether the next one
-  is to. A game with a picture of its own has `render() -> [h, w, 3] uint8`, asked for after a reset.
+  The caller checks actions and never steps past an end.
+
+  Attributes:
+    is_continued: whether the last `reset` continued a game after a lost life.
+    will_continue: whether the next `reset` will.
   """
 
+  is_continued = False
+  will_continue = False
+
   def seed(self, seed: int) -> None:
-    """Everything left to chance from the next `reset` on is a function of `seed`."""
+    """Makes all random draws from the next `reset` on a function of `seed`."""
+    raise NotImplementedError
 
   def reset(self) -> None:
-    """Sets up a new episode."""
+    """Starts a new episode."""
+    raise NotImplementedError
 
   def step(self, action: int) -> tuple[float, bool, bool]:
-    """Plays `action`; returns the mover's reward, whether the task ended, whether a clock ran out."""
+    """Plays `action`; returns the mover's reward, whether the task ended, whether a time limit was met."""
+    raise NotImplementedError
 
   def frame(self) -> np.ndarray:
     """[H, W, C] of the spec's dtype; a fresh array at each call."""
+    raise NotImplementedError
 
-  def legal_actions_mask(self) -> np.ndarray:
-    """[num_env_actions] bool; may be shared between calls, so it is not written to."""
+  def legal_actions_mask(self) -> np.ndarray | None:
+    """[num_env_actions] bool, read-only; None where every action is legal."""
+    return None
 
   def to_play(self) -> int:
     """The player to move."""
+    return 0
+
+  def make_bot(self, kind: str, simulations: int, seed: int) -> Bot | None:
+    """As `Environment.make_bot`; None where the game has no such opponent of its own."""
+    return None
+
+  def render(self) -> np.ndarray | None:
+    """[h, w, 3] uint8; None where the game has no picture of its own. Called after a reset."""
+    return None
+
+  def close(self) -> None:
+    """Frees what the game holds."""
 
 
 class GameEnvironment(Environment):
-  """A `Game` behind the interface of an environment.
+  """A `Game` as an `Environment`.
 
   Args:
     game: the rules.
     spec: the facts of the environment.
-    max_episode_steps: an episode is truncated after so many steps; None leaves it to the game. An end of
-      the task that falls on the same step stays an end of the task.
-    make_bot: rivals that the game brings, called as `Environment.make_bot`; None from it: no such rival.
+    max_episode_steps: truncates an episode after this number of steps; None: no cap. An end of the task on
+      the same step stays terminal.
   """
 
-  def __init__(
-    self,
-    game: Game,
-    spec: EnvSpec,
-    max_episode_steps: int | None = None,
-    make_bot: Callable[[str, int, int], Bot | None] | None = None,
-  ) -> None:
+  def __init__(self, game: Game, spec: EnvSpec, max_episode_steps: int | None = None) -> None:
     if max_episode_steps is not None and max_episode_steps < 1:
       raise ValueError(f"max_episode_steps={max_episode_steps}: must be at least 1, or None")
     self._game = game
     self._spec = spec
     self._max_episode_steps = max_episode_steps
-    self._make_bot = make_bot
     self._num_steps = 0
     self._needs_reset = True
-    self._legal_actions_mask = np.zeros(spec.num_env_actions, bool)
+    self._all_legal = np.ones(spec.num_env_actions, bool)
+    self._all_legal.flags.writeable = False
+    self._legal_actions_mask = self._all_legal
     self._to_play = 0
 
   @property
   def env_spec(self) -> EnvSpec:
-    """The facts of this environment."""
     return self._spec
 
   def seed(self, seed: int) -> None:
-    """See `Environment.seed`. The episode under way goes on in an unspecified way; reset before stepping."""
+    """See `Environment.seed`. The current episode continues in an unspecified way; reset before stepping."""
     self._game.seed(check_seed(seed))
 
   def reset(self) -> TimeStep:
-    """Starts an episode; returns its FIRST step."""
     self._game.reset()
     self._num_steps = 0
     self._needs_reset = False
-    return TimeStep(StepType.FIRST, None, None, self._observe(getattr(self._game, "is_continued", False)))
+    return TimeStep(StepType.FIRST, None, None, self._observe(self._game.is_continued))
 
   def step(self, action: int) -> TimeStep:
     """Plays one of the environment's own actions.
 
     Returns: the next step; where the last one was LAST, the FIRST of a new episode (action discarded).
     Raises:
-      ValueError: where the action is out of range or illegal; the environment has not moved then.
-      UserError: where one of two players moves twice in a row.
+      ValueError: the action is out of range or illegal; the environment has not moved.
+      UserError: one of two players moves twice in a row.
     """
     if self._needs_reset:
       return self.reset()
@@ -213,44 +263,36 @@ class GameEnvironment(Environment):
         f"env.name={self._spec.name}: player {mover} moves twice in a row; "
         "only games of two players who alternate strictly are supported"
       )
-    if is_terminal:
-      self._needs_reset = True
-      return TimeStep(StepType.LAST, reward, 0.0, observation)
-    if is_cut or self._num_steps == self._max_episode_steps:
-      self._needs_reset = True
-      return TimeStep(StepType.LAST, reward, 1.0, observation)
-    return TimeStep(StepType.MID, reward, 1.0, observation)
+    is_cut = is_cut or self._num_steps == self._max_episode_steps
+    self._needs_reset = is_terminal or is_cut
+    return TimeStep(
+      StepType.LAST if self._needs_reset else StepType.MID, reward, 0.0 if is_terminal else 1.0, observation
+    )
 
   @property
   def will_continue(self) -> bool:
-    """See `Environment.will_continue`."""
-    return bool(getattr(self._game, "will_continue", False))
+    return self._game.will_continue
 
   def close(self) -> None:
-    """Closes the game, where there is something to close."""
-    close = getattr(self._game, "close", None)
-    if close is not None:
-      close()
+    self._game.close()
 
   def make_bot(self, kind: str, simulations: int, seed: int) -> Bot:
-    """See `Environment.make_bot`."""
-    bot = None if self._make_bot is None else self._make_bot(kind, simulations, seed)
+    bot = self._game.make_bot(kind, simulations, seed)
     return super().make_bot(kind, simulations, seed) if bot is None else bot
 
   def render(self) -> np.ndarray | None:
-    """The game's own picture, where it has one."""
-    render = getattr(self._game, "render", None)
-    return None if render is None else render()
+    return self._game.render()
 
   def _observe(self, is_continued: bool = False) -> Observation:
-    self._legal_actions_mask = self._game.legal_actions_mask()
+    mask = self._game.legal_actions_mask()
+    self._legal_actions_mask = self._all_legal if mask is None else mask
     self._to_play = self._game.to_play()
     return Observation(self._game.frame(), self._legal_actions_mask, self._to_play, is_continued)
 
 
 def check_action(action: int, legal_actions_mask: np.ndarray) -> int:
   """Returns `action` as an int. Raises ValueError where it is no integer, out of range, or illegal."""
-  # Environments underneath accept a wrong action in silence, or hang on it: it never reaches them.
+  # Packages accept a wrong action silently, or hang on it, so it must not reach them.
   try:
     out = operator.index(action)
   except TypeError:
@@ -258,7 +300,8 @@ def check_action(action: int, legal_actions_mask: np.ndarray) -> int:
   if not 0 <= out < len(legal_actions_mask):
     raise ValueError(f"action={out}: allowed are 0 to {len(legal_actions_mask) - 1}")
   if not legal_actions_mask[out]:
-    raise ValueError(f"action={out}: illegal here; legal are {np.flatnonzero(legal_actions_mask).tolist()}")
+    legal = np.flatnonzero(legal_actions_mask).tolist()
+    raise ValueError(f"action={out}: illegal in this state; legal are {legal}")
   return out
 
 

@@ -1,10 +1,11 @@
-"""Frames out of the observations of environments that were not written for moozi."""
+"""Converts the observations of other people's environments to frames."""
 
 import dataclasses
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float32, Shaped
 
 from moozi.core.errors import UserError
 
@@ -18,32 +19,30 @@ class FrameFormat:
   """How observations become frames.
 
   Attributes:
-    shape: [H, W, C] of a frame.
+    shape: (H, W, C) of a frame.
     dtype: "bool", "uint8" or "float32".
-    encode: an observation to its frame, a fresh array. Raises UserError where it is not of the shape that
-      was promised, or not finite.
+    encode: maps an observation to its frame, a fresh array. Raises UserError where the observation has
+      another shape than its spec, or is not finite.
   """
 
   shape: tuple[int, int, int]
   dtype: str
-  encode: Callable[[Any], np.ndarray]
+  encode: Callable[[Any], Shaped[np.ndarray, "H W C"]]
 
 
 def array_format(
   where: str, shape: tuple[int, ...], dtype: Any, low: Any = -np.inf, high: Any = np.inf
 ) -> FrameFormat:
-  """The frames of observations that are arrays.
+  """The frame format of observations that are arrays.
 
-  A scalar or a vector of D becomes [1, 1, D]; [H, W] and [H, W, C] are images, channels last. Booleans stay
-  booleans; bytes from 0 to 255 stay bytes; all else becomes float32, where an entry that is bounded is
-  divided by the larger magnitude of its bounds (zero stays zero, and it lies in [-1, 1]), and one that is not
-  bounded is left as it is.
+  A scalar or a vector of D becomes [1, 1, D]; [H, W] and [H, W, C] are images, channels last. Booleans and
+  bytes with bounds 0 and 255 keep their type. All else becomes float32: a bounded entry is divided by the
+  larger magnitude of its bounds, so that it is in [-1, 1]; an unbounded one is unchanged.
 
   Args:
-    where: begins an error (`env.name=…`).
-    shape: of an observation.
-    dtype: of an observation.
-    low, high: bounds, broadcast to the shape; infinite where there are none.
+    where: the start of an error (`env.name=…`).
+    shape, dtype: of an observation.
+    low, high: bounds, broadcast to the shape; infinite for none.
 
   Raises: UserError: a shape or a dtype that cannot be a frame.
   """
@@ -52,22 +51,33 @@ def array_format(
     raise UserError(f"{where}: observations of type {dtype}; supported are booleans, integers and floats")
   frame_shape = _frame_shape(where, shape)
   low, high = np.broadcast_to(low, shape), np.broadcast_to(high, shape)
-  if dtype.kind == "b":
-    return FrameFormat(frame_shape, "bool", _as_is(where, shape, frame_shape, np.dtype(bool)))
   is_bytes = dtype == np.uint8 and bool((high.astype(np.float64) >= 255).all())
-  if is_bytes:
-    return FrameFormat(frame_shape, "uint8", _as_is(where, shape, frame_shape, dtype))
-  return FrameFormat(frame_shape, "float32", _scaled(where, shape, frame_shape, _factors(low, high)))
+  keeps_type = dtype.kind == "b" or is_bytes
+  factors = None if keeps_type else _factors(low, high)
+
+  def encode(observation: Any) -> np.ndarray:
+    if np.shape(observation) != shape:
+      raise UserError(
+        f"{where}: an observation of shape {list(np.shape(observation))}; its spec says {list(shape)}"
+      )
+    if factors is None:
+      return np.array(observation, dtype).reshape(frame_shape)
+    frame = np.multiply(np.asarray(observation, np.float32), factors)
+    if not np.isfinite(frame).all():
+      raise UserError(f"{where}: an observation that is not finite")
+    return frame.reshape(frame_shape)
+
+  return FrameFormat(frame_shape, str(dtype) if keeps_type else "float32", encode)
 
 
 def one_hot_format(where: str, size: int, start: int = 0) -> FrameFormat:
-  """The frames of observations that are whole numbers from `start` on: [1, 1, size] bool, one entry set."""
+  """The frame format of integers from `start` on: [1, 1, size] bool with one entry set."""
   shape = _frame_shape(where, (size,))
 
   def encode(observation: Any) -> np.ndarray:
     index = int(observation) - start
     if not 0 <= index < size:
-      raise UserError(f"{where}: observation {observation}; it promised {start} to {start + size - 1}")
+      raise UserError(f"{where}: observation {observation}; its spec says {start} to {start + size - 1}")
     frame = np.zeros(shape, bool)
     frame[0, 0, index] = True
     return frame
@@ -88,39 +98,10 @@ def _frame_shape(where: str, shape: tuple[int, ...]) -> tuple[int, int, int]:
   return (shape[0], shape[1], shape[2] if len(shape) == 3 else 1)
 
 
-def _factors(low: np.ndarray, high: np.ndarray) -> np.ndarray:
-  """What each entry is multiplied by, float32."""
-  low, high = low.astype(np.float64), high.astype(np.float64)
-  magnitude = np.maximum(np.abs(low), np.abs(high))
+def _factors(
+  low: Shaped[np.ndarray, "*shape"], high: Shaped[np.ndarray, "*shape"]
+) -> Float32[np.ndarray, "*shape"]:
+  """The factor of each entry: one over its larger bound, 1 where it has none."""
+  magnitude = np.maximum(np.abs(low.astype(np.float64)), np.abs(high.astype(np.float64)))
   is_bounded = (magnitude > 0) & (magnitude <= _LARGEST_BOUND)
-  return (1.0 / np.where(is_bounded, magnitude, 1.0)).astype(np.float32)
-
-
-def _as_is(
-  where: str, shape: tuple[int, ...], frame_shape: tuple[int, int, int], dtype: np.dtype
-) -> Callable[[Any], np.ndarray]:
-  def encode(observation: Any) -> np.ndarray:
-    _check_shape(where, observation, shape)
-    return np.array(observation, dtype).reshape(frame_shape)
-
-  return encode
-
-
-def _scaled(
-  where: str, shape: tuple[int, ...], frame_shape: tuple[int, int, int], factors: np.ndarray
-) -> Callable[[Any], np.ndarray]:
-  def encode(observation: Any) -> np.ndarray:
-    _check_shape(where, observation, shape)
-    frame = np.multiply(np.asarray(observation, np.float32), factors)
-    if not np.isfinite(frame).all():
-      raise UserError(f"{where}: an observation that is not finite")
-    return frame.reshape(frame_shape)
-
-  return encode
-
-
-def _check_shape(where: str, observation: Any, shape: tuple[int, ...]) -> None:
-  if np.shape(observation) != shape:
-    raise UserError(
-      f"{where}: an observation of shape {list(np.shape(observation))}; it promised {list(shape)}"
-    )
+  return np.asarray(1.0 / np.where(is_bounded, magnitude, 1.0), np.float32)

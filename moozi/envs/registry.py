@@ -1,4 +1,4 @@
-"""Environments by name, `library:game`, and their options, checked."""
+"""Finds environments by name, `library:game`, and checks their options."""
 
 import dataclasses
 import difflib
@@ -13,23 +13,22 @@ from pydantic import ValidationError
 from moozi.core.config import Section
 from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
-from moozi.envs.environment import Environment
+from moozi.envs.environment import Environment, VectorEnvironment
 from moozi.envs.suite import Suite
-from moozi.envs.suites import user as own
-from moozi.envs.vector_protocol import VectorEnvironment
+from moozi.envs.suites import user
 
-# Where each library's SUITE is. Imported when asked for: their packages are large.
+# The module of each library's SUITE, imported on demand: some packages are large.
 _MODULES = {
-  "atari": "moozi.envs.suites.atari.environment",
+  "atari": "moozi.envs.suites.atari.suite",
   "gymnasium": "moozi.envs.suites.gymnasium",
   "gymnax": "moozi.envs.suites.gymnax",
   "minatar": "moozi.envs.suites.minatar",
   "open_spiel": "moozi.envs.suites.open_spiel.environment",
   "pgx": "moozi.envs.suites.pgx",
-  "tiny": "moozi.envs.suites.tiny.suite",
+  "tiny": "moozi.envs.suites.tiny",
 }
-# Libraries that import a module named in the name of a game.
-_NAMES_MODULES = ("gymnasium",)
+# Libraries that import a module which the game's name contains.
+_IMPORTING = ("gymnasium",)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -38,8 +37,8 @@ class EnvironmentInfo:
 
   Attributes:
     name: `library:game`; `library:…` where the library's package is not installed.
-    summary: what it is, in a few words, or what to install.
-    options: for each key of env.kwargs, its default and what it does.
+    summary: a short description, or what to install.
+    options: for each key of env.kwargs, its description and default.
   """
 
   name: str
@@ -48,109 +47,105 @@ class EnvironmentInfo:
 
 
 def list_environments(library: str | None = None) -> list[EnvironmentInfo]:
-  """Every environment there is, or those of one library, in order of name.
+  """All environments, or those of one library, sorted by name.
 
-  A library whose package is not installed, and whose games only the package knows, has one line.
+  A library whose package is not installed has one line where only the package knows its games.
 
-  Raises: UserError: where the library is not known.
+  Raises: UserError: the library is unknown.
   """
   if library is not None and library not in _MODULES:
     raise UserError(f"unknown library {library!r}; allowed are {', '.join(sorted(_MODULES))}")
-  return [env for name in sorted(_MODULES) if library in (None, name) for env in _envs_of(name)]
+  return [info for name in sorted(_MODULES) if library in (None, name) for info in _infos(name)]
 
 
-def _envs_of(name: str) -> list[EnvironmentInfo]:
-  library = _load(name)
+def _infos(library: str) -> list[EnvironmentInfo]:
+  suite = _load(library)
   try:
-    games = library.list_games()
+    games = suite.list_games()
   except UserError as error:
-    return [EnvironmentInfo(name=f"{name}:…", summary=str(error).partition(": ")[2], options={})]
-  return [
-    EnvironmentInfo(name=f"{name}:{game}", summary=games[game], options=_describe_all(library.options(game)))
-    for game in sorted(games)
-  ]
+    return [EnvironmentInfo(name=f"{library}:…", summary=str(error).partition(": ")[2], options={})]
+  out = []
+  for game in sorted(games):
+    options = suite.options(game)
+    described = {key: _describe(options, key) for key in options.model_fields}
+    out.append(EnvironmentInfo(name=f"{library}:{game}", summary=games[game], options=described))
+  return out
 
 
 def make(name: str, /, seed: int, is_testing: bool = False, **kwargs: Any) -> Environment:
-  """The environment `name`, seeded.
+  """Makes the environment `name` and seeds it.
 
   Args:
     name: `library:game`.
     seed: non-negative; the environment's episodes are a function of it.
-    is_testing: make it as it is tested on (where a library tells the two apart).
+    is_testing: makes the test environment, where the library distinguishes it.
     **kwargs: the environment's own options (`env.kwargs`).
 
-  Raises: UserError: where the name or an option is not known, or an option's value is not allowed.
+  Raises: UserError: the name or an option is unknown, or an option's value is not allowed.
   """
-  library, game, options = _resolve(name, kwargs)
-  environment = library.make_environment(game, library.for_testing(options) if is_testing else options)
+  suite, game, options = _resolve(name, kwargs)
+  environment = suite.make_environment(game, suite.for_testing(options) if is_testing else options)
   environment.seed(seed)
   return environment
 
 
 def make_fast_vector(name: str, seeds: Sequence[int], /, **kwargs: Any) -> VectorEnvironment | None:
-  """Environments called `name` side by side, one for each seed, where the library has its own way; else
-  None.
-  """
-  library, game, options = _resolve(name, kwargs)
-  return None if library.make_vector is None else library.make_vector(game, options, list(seeds))
+  """The suite's own vectorized environment with one environment for each seed; None where it has none."""
+  suite, game, options = _resolve(name, kwargs)
+  return None if suite.make_vector is None else suite.make_vector(game, options, list(seeds))
 
 
 def make_jax_env(name: str, /, **kwargs: Any) -> Any | None:
-  """The environment `name` as an `envs.jax.rules.JaxEnvironment`, where its rules are written in JAX; else
-  None.
-  """
-  library, game, options = _resolve(name, kwargs)
-  return None if library.make_jax_env is None else library.make_jax_env(game, options)
+  """The environment `name` as an `envs.jax.rules.JaxEnvironment`; None where its rules are not in JAX."""
+  suite, game, options = _resolve(name, kwargs)
+  return None if suite.make_jax_env is None else suite.make_jax_env(game, options)
 
 
 def env_spec(name: str, /, **kwargs: Any) -> EnvSpec:
   """The facts of the environment `name` under these options. Raises UserError as `make` does."""
-  library, game, options = _resolve(name, kwargs)
-  return library.make_spec(game, options)
+  suite, game, options = _resolve(name, kwargs)
+  return suite.make_spec(game, options)
 
 
 def is_code(name: str) -> bool:
-  """Whether making this environment would import a module that the name itself names: a user's own
-  environment.
+  """Whether making this environment would import a module that its name contains (a user's own environment).
 
-  Looks at the text alone. What opens a run that somebody else may have made asks before it makes its
-  environment.
+  Looks at the text only. Commands that open a run of unknown origin ask before they make its environment.
   """
   library, _, game = name.partition(":")
   if library not in _MODULES:
     return bool(game)
-  # gymnasium:MODULE:ID imports MODULE.
-  return library in _NAMES_MODULES and ":" in game
+  return library in _IMPORTING and ":" in game  # gymnasium:MODULE:ID imports MODULE
 
 
 def _resolve(name: str, kwargs: dict[str, Any]) -> tuple[Suite, str, Any]:
-  """The library, the game as the user wrote it, and its options, checked."""
-  library_name, _, game = name.partition(":")
-  if library_name not in _MODULES:
-    if is_code(name) and own.is_there(name):
-      return own.SUITE, name, own.Options(kwargs=kwargs)
+  """The suite, the game as the user wrote it, and its checked options."""
+  library, _, game = name.partition(":")
+  if library not in _MODULES:
+    if is_code(name) and user.is_found(name):
+      return user.SUITE, name, user.Options(kwargs=kwargs)
     known = ", ".join(sorted(_MODULES))
-    _refuse(name, f"unknown library {library_name!r}; allowed are {known}", _all_names())
-  library = _load(library_name)
-  games = library.list_games()
-  listed = library.listed_name(game)
-  if listed not in games and not library.is_game(listed):
-    known = ", ".join(games) if len(games) <= 12 else f"those that `moozi envs {library_name}` lists"
-    names = {f"{library_name}:{g}": f"{library_name}:{g}" for g in games}
-    _refuse(name, f"unknown game {listed!r} of {library_name}; allowed are {known}", names)
-  return library, game, _check(name, library.options(listed), kwargs)
+    _raise_unknown(name, f"unknown library {library!r}; allowed are {known}", _all_names())
+  suite = _load(library)
+  games = suite.list_games()
+  listed = suite.listed_name(game)
+  if listed not in games and not suite.is_game(listed):
+    known = ", ".join(games) if len(games) <= 12 else f"those that `moozi envs {library}` lists"
+    names = {f"{library}:{g}": f"{library}:{g}" for g in games}
+    _raise_unknown(name, f"unknown game {listed!r} of {library}; allowed are {known}", names)
+  return suite, game, _check(name, suite.options(listed), kwargs)
 
 
-def _refuse(name: str, what: str, by_key: dict[str, str]) -> typing.NoReturn:
-  # Compared without regard to case, which is all that tells some games' names from one another's.
-  lower = {key.lower(): full for key, full in by_key.items()}
+def _raise_unknown(name: str, what: str, names: dict[str, str]) -> typing.NoReturn:
+  """Raises UserError with the nearest of `names`, whose keys are ways to write their values."""
+  # Some games' names differ from one another in case only, so compare without it.
+  lower = {key.lower(): full for key, full in names.items()}
   nearest = lower[difflib.get_close_matches(name.lower(), lower, n=1, cutoff=0.0)[0]]
   raise UserError(f"env.name={name}: {what}; the nearest is {nearest}")
 
 
 def _all_names() -> dict[str, str]:
-  """Every environment's name, also by its game alone: a bare game's name is the commonest slip."""
+  """Every environment's name, also by its game alone, since users often leave out the library."""
   out: dict[str, str] = {}
   for library in _MODULES:
     try:
@@ -177,7 +172,7 @@ def _check(name: str, options: type[Section], kwargs: dict[str, Any]) -> Section
         f"env.kwargs.{key}={value!r}: unknown option of {name}; allowed are {', '.join(fields)}; "
         f"the nearest is {nearest}"
       )
-    # pydantic reads true as 1 and "no" as false; a user who wrote either meant something else.
+    # pydantic would convert true to 1 and "no" to false, which is not what the user meant.
     kinds = _kinds(fields[key].annotation)
     if isinstance(value, bool) != (bool in kinds):
       allowed = "true or false" if bool in kinds else "a number" if kinds & {int, float} else "no flag"
@@ -197,10 +192,6 @@ def _kinds(annotation: Any) -> set[Any]:
   if typing.get_origin(annotation) in (typing.Union, types.UnionType, typing.Annotated):
     return {kind for part in typing.get_args(annotation) for kind in _kinds(part)}
   return {annotation} if isinstance(annotation, type) else set()
-
-
-def _describe_all(options: type[Section]) -> dict[str, str]:
-  return {key: _describe(options, key) for key in options.model_fields}
 
 
 def _describe(options: type[Section], key: str) -> str:

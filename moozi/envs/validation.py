@@ -1,28 +1,20 @@
-"""What the bridges to other people's environments share: their promises checked, and their errors in one
-line.
-"""
+"""Checks of what other people's environments return, and of their errors in one line."""
 
 import math
 import re
 from typing import Any
 
 import numpy as np
+from jaxtyping import Bool
 
 from moozi.core.errors import UserError
 
 MAX_ACTIONS = 1 << 16
-"""The most actions an environment may have: masks, policies and search trees hold an entry for each."""
+"""The largest supported number of actions: masks, policies and search trees have an entry for each."""
 
 
 def check_num_actions(where: str, num_actions: int) -> int:
-  """Returns `num_actions`.
-
-  Args:
-    where: begins the error (`env.name=…`).
-    num_actions: that the environment says it has.
-
-  Raises: UserError: it is below 1, or above MAX_ACTIONS.
-  """
+  """Returns `num_actions`; `where` starts the error. Raises UserError outside 1 … MAX_ACTIONS."""
   if not 1 <= num_actions <= MAX_ACTIONS:
     raise UserError(f"{where}: it has {num_actions} actions; supported are 1 to {MAX_ACTIONS:,}")
   return num_actions
@@ -39,18 +31,17 @@ def check_reward(where: str, reward: Any) -> float:
   return out
 
 
-def check_mask(where: str, name: str, mask: Any, num_actions: int, is_end: bool) -> np.ndarray:
-  """Returns an environment's mask of legal actions.
+def check_mask(where: str, name: str, mask: Any, num_actions: int, is_end: bool) -> Bool[np.ndarray, "E"]:
+  """Returns an environment's mask of legal actions as a fresh array.
 
   Args:
-    where: begins the error (`env.name=…`).
-    name: what the environment calls it.
-    mask: what it shows.
+    where: the start of an error (`env.name=…`).
+    name: the environment's name for the mask.
+    mask: the environment's mask.
     num_actions: of the environment.
-    is_end: nothing needs to be legal here.
+    is_end: whether the mask may be empty.
 
-  Returns: [num_actions] bool, a fresh array.
-  Raises: UserError: it is of another shape, or allows nothing where something must be legal.
+  Raises: UserError: the mask has another shape, or is empty where it must not be.
   """
   out = np.array(mask, bool)
   if out.shape != (num_actions,):
@@ -61,14 +52,14 @@ def check_mask(where: str, name: str, mask: Any, num_actions: int, is_end: bool)
 
 
 def one_line(thing: Any, limit: int = 300) -> str:
-  """An error or a spec in one line of at most `limit` characters, without the colors of a terminal."""
+  """An error or a spec in one line of at most `limit` characters, without terminal colors."""
   text = " ".join(re.sub(r"\x1b\[[0-9;]*m", "", str(thing)).split())
   text = text or type(thing).__name__
   return text if len(text) <= limit else f"{text[:limit]}…"
 
 
 def short(spec: Any) -> str:
-  """A spec or a space in a few words: as it writes itself, or its kind and shape where that is long."""
+  """A spec or a space in at most 120 characters: its own text, or its kind and shape."""
   text, shape = one_line(spec, 1000), getattr(spec, "shape", None)
   if len(text) <= 120 or shape is None:
     return one_line(text, 120)

@@ -1,8 +1,7 @@
-"""Many environments side by side, in the agent's terms: the dummy action, the masks at an end, flat records.
+"""B environments stepped together, in the agent's terms: the dummy action, masks at an end, flat records.
 
-Environments reset on the step after an end: the LAST frame is seen, the action given to it is discarded, and
-the
-next step shows the first frame of a new episode. So the main loop needs no case for ends.
+An environment resets on the step after an end: the LAST frame is shown, the action for it is discarded, and
+the next step shows the first frame of a new episode. So the main loop has no special case for ends.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -10,40 +9,36 @@ from typing import Any
 
 import numpy as np
 from dm_env import StepType, TimeStep
+from jaxtyping import Bool, Int, Shaped
 
 from moozi.core.errors import UserError
 from moozi.core.pytree import fields_of
 from moozi.core.records import BatchedTimeStep
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
 from moozi.envs import registry
-from moozi.envs.environment import Environment
+from moozi.envs.environment import Environment, VectorEnvironment
 from moozi.envs.guard import EnvGuard, EnvHung
-from moozi.envs.vector_protocol import VectorEnvironment
-from moozi.envs.wrappers.random_starts import RandomStarts
+from moozi.envs.wrappers import RandomStarts
 
 _RESET = -1
 
 
 class SyncVectorEnvironment:
-  """Environments of one spec, stepped together.
+  """A loop over environments of one spec.
 
   Args:
     envs: the environments, all of the same spec.
-    next_seed: asked before each reset of environment i; an int seeds its new episode, None lets its chance
-      run on.
-    lane_seeds: one for each environment, in the place of `next_seed`: each game of environment i has a seed
-      that follows
-      from lane_seeds[i] and the game's number. Only such environments can be restored with `set_state`.
-    guard: what becomes of an environment that raises or hangs. None lets its error pass, and waits for ever.
+    next_seed: called with i before each reset of environment i; an int seeds its new episode, None does not.
+    lane_seeds: one for each environment, in place of `next_seed`: the seed of each game of environment i
+      follows from lane_seeds[i] and the game's number. Required by `set_state`.
+    guard: replaces environments that raise or hang. None: errors propagate, and there is no time limit.
 
-  An environment that the guard makes anew shows the first frame of a new episode at once: `is_first` where
-  the frame
-  before was no end. What was seen before it is an episode cut off at its last sound frame; whoever keeps
-  steps marks that one truncated (`cut_lanes`).
+  A replacement shows the first frame of a new episode: `is_first` where the frame before was no end. The old
+  episode is cut off at its last good frame; the caller marks that frame as truncated (`cut_lanes`).
 
-  A first step that goes on with a game (a life was lost) is no `is_first`: the history is kept.
+  A first step that continues a game after a lost life is not `is_first`: the history is kept.
 
-  Raises: ValueError: where there is no environment, or specs differ.
+  Raises: ValueError: `envs` is empty, or specs differ.
   Source: the thesis, 4.3.1 (algorithm 2) and 4.3.2. Departures: the input b_last is kept inside.
   """
 
@@ -59,7 +54,7 @@ class SyncVectorEnvironment:
     self._envs = list(envs)
     self._next_seed = self._next_game if lane_seeds is not None else next_seed
     self._lane_seeds, self._guard = lane_seeds, guard
-    # Games begun in each environment, and what was done to it since it was seeded: actions, and resets.
+    # For each environment: the number of games started, and its actions and resets since it was seeded.
     self._games = np.zeros(len(envs), np.int64)
     self._log: list[list[int]] = [[] for _ in envs]
     self._spec = self._envs[0].env_spec
@@ -67,17 +62,17 @@ class SyncVectorEnvironment:
       if env.env_spec != self._spec:
         raise ValueError(f"envs[{i}] is {env.env_spec}; all must be {self._spec}")
     self._legal_actions_mask = np.zeros((self.num_envs, self._spec.num_actions), bool)
-    # Before the first reset every environment is as at an end: the first step resets them all.
+    # As after an end, so that the first step resets every environment.
     self._is_last = np.ones(self.num_envs, bool)
 
   @property
   def num_envs(self) -> int:
-    """How many environments there are, B."""
+    """The number of environments, B."""
     return len(self._envs)
 
   @property
   def num_faults(self) -> int:
-    """How often an environment has raised or hung so far."""
+    """The number of times an environment has raised or hung."""
     return 0 if self._guard is None else self._guard.num_faults
 
   @property
@@ -86,31 +81,30 @@ class SyncVectorEnvironment:
     return self._spec
 
   def reset(self) -> BatchedTimeStep:
-    """Starts a new episode in every environment."""
+    """Starts a new game in every environment."""
     self._is_last = np.ones(self.num_envs, bool)
-    return self._advance([0] * self.num_envs, starts_anew=True)
+    return self._advance([0] * self.num_envs, is_new_game=True)
 
-  def step(self, actions: np.ndarray) -> BatchedTimeStep:
-    """Steps every environment; those whose last frame was an end start a new episode instead.
+  def step(self, actions: Int[np.ndarray, "B"]) -> BatchedTimeStep:
+    """Steps every environment; those whose last frame was an end reset instead.
 
     Args:
-      actions: [B] integers in the agent's action space; read only where the last frame was no end.
+      actions: in the agent's action space; ignored where the last frame was an end.
 
-    Returns: fresh arrays; nothing in them is written to again.
-    Raises: ValueError: where an action for a live frame is the dummy, out of range, or illegal. No
-      environment
-      has moved then. EnvError: environments failed more often than the guard allows.
+    Returns: fresh arrays, never written to again.
+    Raises:
+      ValueError: an action for a live frame is the dummy, out of range, or illegal. No environment has moved.
+      EnvError: environments failed more often than the guard allows.
     """
     actions = check_actions(actions, self._legal_actions_mask, self._is_last)
     return self._advance(actions.tolist())
 
   def render(self, i: int) -> np.ndarray | None:
-    """Environment i's own picture of what it shows now, [h, w, 3] uint8; None where it has none."""
+    """Environment i's own picture, [h, w, 3] uint8; None where it has none."""
     return self._envs[i].render()
 
   def get_state(self) -> dict[str, np.ndarray]:
-    """What `set_state` takes environments of `lane_seeds` back with: no environment can be saved, all can be
-    replayed.
+    """The state that `set_state` restores: the actions of each current game, to be replayed.
 
     Returns: games [B] int64, log [N] int32 (lane by lane), log_lengths [B] int64.
     """
@@ -123,19 +117,18 @@ class SyncVectorEnvironment:
   def set_state(
     self, state: Mapping[str, np.ndarray], shown: BatchedTimeStep
   ) -> tuple[BatchedTimeStep, np.ndarray]:
-    """Seeds and replays every environment up to where it was.
+    """Restores every environment by seeding it and replaying its actions.
 
     Args:
-      state: what `get_state` gave.
-      shown: what the environments showed then. An environment that does not show it again after the replay
-        (its chance
-        does not follow from its seed) begins a new game instead.
+      state: from `get_state`.
+      shown: what the environments showed then. An environment that shows something else after the replay
+        (its random draws do not follow from its seed) starts a new game instead.
 
-    Returns: what the environments show, and [B] bool: where a new game had to begin.
-    Raises: ValueError: the state of another number of environments.
+    Returns: what the environments show, and [B] bool: where a new game was started.
+    Raises: ValueError: the state is of another number of environments.
     """
     if np.shape(state["games"]) != (self.num_envs,) or shown.is_last.shape != (self.num_envs,):
-      raise ValueError(f"state of {np.size(state['games'])} environments: these are {self.num_envs}")
+      raise ValueError(f"state of {np.size(state['games'])} environments: must be of {self.num_envs}")
     self._games = np.array(state["games"], np.int64)
     logs = np.split(state["log"], np.cumsum(state["log_lengths"])[:-1])
     out = blank_step(self._spec, self.num_envs)
@@ -146,7 +139,7 @@ class SyncVectorEnvironment:
         self._write(out, i, step)
       if step is None or not _is_same(out, shown, i):
         is_new[i] = True
-        self._write(out, i, self._begin(i, env, starts_anew=True))
+        self._write(out, i, self._reset_env(i, env, is_new_game=True))
     self._legal_actions_mask, self._is_last = out.legal_actions_mask, out.is_last
     return out, is_new
 
@@ -155,51 +148,46 @@ class SyncVectorEnvironment:
     for env in self._envs:
       env.close()
 
-  def _advance(self, actions: list[int], starts_anew: bool = False) -> BatchedTimeStep:
+  def _advance(self, actions: list[int], is_new_game: bool = False) -> BatchedTimeStep:
     out = blank_step(self._spec, self.num_envs)
     was_last = self._is_last.tolist()
     if self._guard is None:
       for i in range(self.num_envs):
-        self._move(out, i, actions[i], was_last[i], starts_anew)
+        self._move(out, i, actions[i], was_last[i], is_new_game)
     else:
       with self._guard.armed():
         for i in range(self.num_envs):
-          self._move_guarded(self._guard, out, i, actions[i], was_last[i], starts_anew)
+          self._move_guarded(self._guard, out, i, actions[i], was_last[i], is_new_game)
     self._legal_actions_mask, self._is_last = out.legal_actions_mask, out.is_last
     return out
 
   def _move_guarded(
-    self, guard: EnvGuard, out: BatchedTimeStep, i: int, action: int, is_reset: bool, starts_anew: bool
+    self, guard: EnvGuard, out: BatchedTimeStep, i: int, action: int, is_reset: bool, is_new_game: bool
   ) -> None:
-    """`_move`, by a new environment from its first frame on where the old one fails."""
+    """`_move`; where the environment fails, resets its replacement instead."""
     while True:
-      guard.watch()
       try:
-        self._move(out, i, action, is_reset, starts_anew)
+        with guard.watched():
+          self._move(out, i, action, is_reset, is_new_game)
+        break
       except UserError:
-        guard.rest()
-        raise  # a broken promise is no accident: the environment would break it again
+        raise  # the environment violates its spec, as its replacement would
       except (Exception, EnvHung) as error:
-        guard.rest()
         self._envs[i] = guard.replace(i, self._envs[i], error)
         is_reset = True
-      else:
-        guard.rest()
-        break
     if out.is_last[i]:
-      guard.has_ended(i)
+      guard.episode_ended(i)
 
-  def _move(self, out: BatchedTimeStep, i: int, action: int, is_reset: bool, starts_anew: bool) -> None:
-    """Steps or resets environment i and fills in row i of what is shown."""
+  def _move(self, out: BatchedTimeStep, i: int, action: int, is_reset: bool, is_new_game: bool) -> None:
+    """Steps or resets environment i and writes row i of `out`."""
     env = self._envs[i]
     if is_reset:
-      self._write(out, i, self._begin(i, env, starts_anew))
+      self._write(out, i, self._reset_env(i, env, is_new_game))
     else:
       self._log[i].append(action)
       self._write(out, i, env.step(action - 1))
 
   def _write(self, out: BatchedTimeStep, i: int, step: TimeStep) -> None:
-    """Row i of `out`, which is blank or written over whole."""
     frame, mask, to_play, is_continued = step.observation
     out.frame[i], out.legal_actions_mask[i, 1:], out.to_play[i] = frame, mask, to_play
     out.legal_actions_mask[i, DUMMY_ACTION] = False
@@ -211,30 +199,28 @@ class SyncVectorEnvironment:
       mark_end(out, i, is_truncated=bool(step.discount))
 
   def _next_game(self, i: int) -> int | None:
-    """A seed for environment i's next game; None where it goes on with the one under way."""
+    """A seed for environment i's next game; None where the current one continues."""
     assert self._lane_seeds is not None
     if self._envs[i].will_continue:
       return None
     self._games[i] += 1
     return _game_seed(self._lane_seeds[i], int(self._games[i]))
 
-  def _begin(self, i: int, env: Environment, starts_anew: bool) -> TimeStep:
+  def _reset_env(self, i: int, env: Environment, is_new_game: bool) -> TimeStep:
     seed = None if self._next_seed is None else self._next_seed(i)
     if seed is not None:
       env.seed(seed)
       self._log[i] = []
     self._log[i].append(_RESET)
     step = env.reset()
-    if not (starts_anew and step.observation.is_continued):
+    if not (is_new_game and step.observation.is_continued):
       return step
-    # The reset after a life lost goes on with the game; one more begins a new one.
+    # The first reset continued the game after a lost life; a second one starts a new game.
     self._log[i].append(_RESET)
     return env.reset()
 
   def _replay(self, i: int, env: Environment, log: list[int]) -> TimeStep | None:
-    """Environment i's last step after its seed and its log; None where the environment does not take them
-    (any more).
-    """
+    """Environment i's step after its seed and its log; None where the environment cannot play them."""
     if self._lane_seeds is None or not log:
       return None
     self._log[i] = log
@@ -242,7 +228,7 @@ class SyncVectorEnvironment:
       env.seed(_game_seed(self._lane_seeds[i], int(self._games[i])))
       for action in log:
         step = env.reset() if action == _RESET else env.step(action - 1)
-    except Exception:  # an action is illegal now, for one: another game than the one that was saved
+    except Exception:  # for example, an action is illegal: the game differs from the saved one
       return None
     return step
 
@@ -256,24 +242,23 @@ def make_vector(
   timeout_s: float | None = None,
   max_random_starts: int = 0,
 ) -> VectorEnvironment:
-  """`num_envs` environments called `name`, each with a seed of its own that follows from `seed`.
+  """Makes `num_envs` environments called `name`, whose seeds follow from `seed`.
 
-  Where the environment's library has a faster way than one by one, this is it, behind the same face. There
-  one
-  environment cannot be told from the others when it fails: an error ends the run, and there is no time limit.
+  Uses the suite's own vectorized environment where it has one. That one cannot replace a single environment:
+  an error ends the run, and there is no time limit.
 
   Args:
     name, kwargs: of the environment.
-    num_envs, seed: how many, and whence their seeds follow.
+    num_envs, seed: their number, and the seed of their seeds.
     max_faults, timeout_s: of the `EnvGuard`; without max_faults there is none.
-    max_random_starts: as `RandomStarts` has it; above 0 the environments are stepped one by one.
+    max_random_starts: of `RandomStarts`; above 0 the environments are stepped in a loop.
 
   Raises: UserError: as `registry.make` does.
   """
   seeds = env_seeds(num_envs, seed)
-  fast = None if max_random_starts else registry.make_fast_vector(name, seeds, **kwargs)
-  if fast is not None:
-    return fast
+  vectorized = None if max_random_starts else registry.make_fast_vector(name, seeds, **kwargs)
+  if vectorized is not None:
+    return vectorized
 
   def make(seed: int) -> Environment:
     env = registry.make(name, seed, **kwargs)
@@ -294,13 +279,13 @@ def _game_seed(lane_seed: int, game: int) -> int:
 
 
 def _is_same(a: BatchedTimeStep, b: BatchedTimeStep, i: int) -> bool:
-  """Whether row i is the same in all fields."""
+  """Whether row i is equal in every field."""
   other = fields_of(b)
   return all(np.array_equal(value[i], other[name][i]) for name, value in fields_of(a).items())
 
 
 def blank_step(spec: EnvSpec, num_envs: int) -> BatchedTimeStep:
-  """Live frames in the middle of episodes, all zero, with nothing legal yet: to be filled in."""
+  """Live frames in the middle of episodes, all zero and with no legal action, for the caller to fill."""
   return BatchedTimeStep(
     frame=np.zeros((num_envs, *spec.frame_shape), spec.frame_dtype),
     last_reward=np.zeros(num_envs, np.float32),
@@ -313,18 +298,18 @@ def blank_step(spec: EnvSpec, num_envs: int) -> BatchedTimeStep:
   )
 
 
-def cut_lanes(before: Any, after: BatchedTimeStep) -> np.ndarray:
-  """[B] bool: where an environment failed between two steps, which cut off an episode at the frame before.
+def cut_lanes(before: Any, after: BatchedTimeStep) -> Bool[np.ndarray, "B"]:
+  """Where an environment failed between two steps, which cuts its episode off at the frame before.
 
   Args:
-    before: the step before, whatever has `is_last`.
-    after: the step after it.
+    before: the earlier step, any record with `is_last`.
+    after: the next step.
   """
   return after.is_first & ~before.is_last
 
 
 def mark_end(step: BatchedTimeStep, i: int, is_truncated: bool) -> None:
-  """Makes row i an end, in place: a terminal frame has discount 0 and the dummy alone legal."""
+  """Makes row i an end, in place: a terminal frame has discount 0, and only the dummy is legal."""
   step.is_last[i] = True
   if is_truncated:
     step.is_truncated[i] = True
@@ -334,7 +319,11 @@ def mark_end(step: BatchedTimeStep, i: int, is_truncated: bool) -> None:
   step.legal_actions_mask[i, DUMMY_ACTION] = True
 
 
-def check_actions(actions: np.ndarray, legal_actions_mask: np.ndarray, is_last: np.ndarray) -> np.ndarray:
+def check_actions(
+  actions: Shaped[np.ndarray, "..."],
+  legal_actions_mask: Bool[np.ndarray, "B A"],
+  is_last: Bool[np.ndarray, "B"],
+) -> Int[np.ndarray, "B"]:
   """Returns the actions as a NumPy array. Raises ValueError where one for a live frame cannot be played."""
   actions = np.asarray(actions)
   num_envs, num_actions = legal_actions_mask.shape
@@ -345,8 +334,8 @@ def check_actions(actions: np.ndarray, legal_actions_mask: np.ndarray, is_last: 
   bad = ~is_last & ~(in_range & legal)
   if bad.any():
     i = int(np.flatnonzero(bad)[0])
-    legal_here = np.flatnonzero(legal_actions_mask[i]).tolist()
+    legal_actions = np.flatnonzero(legal_actions_mask[i]).tolist()
     raise ValueError(
-      f"actions[{i}]={int(actions[i])}: cannot be played on a live frame; legal are {legal_here}"
+      f"actions[{i}]={int(actions[i])}: cannot be played on a live frame; legal are {legal_actions}"
     )
   return actions

@@ -1,71 +1,144 @@
-"""Evaluation episodes to look at: a step of one while it is played, and several as they looked."""
+"""Records of evaluation episodes: results, and frames for pictures."""
 
 import dataclasses
 from collections.abc import Callable
 
 import numpy as np
+from jaxtyping import Bool, Float, Int, Shaped, UInt8
 
-# What the episodes of one evaluation may take together. Planes take a fraction of it; of an environment's own
-# pictures, fewer steps are kept.
+from moozi.evaluation.opponents import score_figures
+
+# Limit of the frames and pictures of all episodes together.
 _MAX_BYTES = 32 << 20
-_LARGEST_PICTURE = 128
+_MAX_PICTURE_SIZE = 128
+
+Frames = Shaped[np.ndarray, "T H W C"]
+Pictures = UInt8[np.ndarray, "T h w 3"]
+
+
+@dataclasses.dataclass(frozen=True)
+class EpisodeRecord:
+  """One episode with the agent's decisions, for pictures.
+
+  T is the number of its frames with the last one, at most `evaluation.gif_max_frames`.
+
+  Attributes:
+    frames: of the spec's dtype.
+    actions: in the agent's action space; the dummy at an end.
+    rewards: received on entering the frame.
+    root_values: 0 at a terminal frame, nan at a truncated one, which is not searched.
+    action_probs: the search policy.
+    length: number of actions of the whole episode; T is `length` + 1 if all of it is recorded.
+    pictures: `Environment.render`; None if the environment has none.
+    to_play: the players to move; None is player 0 throughout.
+    seat: the agent's; None with one player and in self-play.
+  """
+
+  frames: Frames
+  actions: Int[np.ndarray, "T"]
+  rewards: Float[np.ndarray, "T"]
+  root_values: Float[np.ndarray, "T"]
+  action_probs: Float[np.ndarray, "T A"]
+  length: int
+  pictures: Pictures | None = None
+  to_play: Int[np.ndarray, "T"] | None = None
+  seat: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)
 class EpisodeFrames:
-  """One episode as it looked, from its start to its end or to the last step that was kept.
+  """The frames of one episode, up to its end or to the limit.
 
   Attributes:
-    frames: [T, H, W, C].
-    returns: [T] float64, the agent's undiscounted return so far; of its seat, with two players.
-    to_play: [T] int32, the players to move.
-    pictures: [T, h, w, 3] uint8, the environment's own, reduced to at most 128 pixels; None where it has
-      none.
+    frames: of the spec's dtype.
+    returns: the agent's undiscounted return so far; with two players, of its seat.
+    to_play: the players to move.
+    pictures: `Environment.render`, at most 128 pixels wide and high; None if the environment has none.
   """
 
-  frames: np.ndarray
-  returns: np.ndarray
-  to_play: np.ndarray
-  pictures: np.ndarray | None
+  frames: Frames
+  returns: Float[np.ndarray, "T"]
+  to_play: Int[np.ndarray, "T"]
+  pictures: Pictures | None
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluationResult:
+  """Results of N episodes.
+
+  Attributes:
+    returns: undiscounted sums of rewards after the random start; with two players, of the agent's seat.
+    lengths: number of actions after the random start.
+    num_distinct: number of different episodes, compared by frames, actions and rewards.
+    version: learner step of the parameters.
+    env_steps: environment steps of training at that version.
+    episode: the first episode; None if it was not recorded.
+    seats: the agent's; None with one player.
+    tiles: frames of the first `evaluation.gif_tiles` episodes; empty if they were not recorded.
+    seconds: duration of the evaluation.
+  """
+
+  returns: Float[np.ndarray, "N"]
+  lengths: Int[np.ndarray, "N"]
+  num_distinct: int
+  version: int
+  env_steps: int
+  episode: EpisodeRecord | None
+  seats: Int[np.ndarray, "N"] | None = None
+  tiles: tuple[EpisodeFrames, ...] = ()
+  seconds: float = 0.0
+
+  def summary(self) -> dict[str, float | int]:
+    """The figures of `moozi evaluate --json`; with two players also those of `opponents.score_figures`."""
+    figures: dict[str, float | int] = {
+      "episodes": len(self.returns),
+      "distinct_episodes": self.num_distinct,
+      "return_mean": float(self.returns.mean()),
+      "return_std": float(self.returns.std()),
+      "return_min": float(self.returns.min()),
+      "return_max": float(self.returns.max()),
+      "length_mean": float(self.lengths.mean()),
+    }
+    return figures if self.seats is None else figures | score_figures(self.returns, self.seats)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PlayedStep:
-  """One step of an episode that is being watched.
+  """One step of an episode with the agent's decision.
 
   Attributes:
-    frame: [H, W, C].
-    picture: [h, w, 3] uint8, the environment's own; None where it has none.
+    frame: of the spec's dtype.
+    picture: `Environment.render`; None if the environment has none.
     to_play: the player to move.
-    seat: with two players the agent's; None with one player, and where it plays both.
+    seat: the agent's; None with one player and in self-play.
     reward: received on entering the frame, by the player who moved.
-    legal_actions_mask: [A] bool; at an end what the environment left.
+    legal_actions_mask: of the agent's actions; only the dummy at an end.
     is_first, is_last, is_truncated: of the step.
-    action: in the agent's action space, what is played now; the dummy at an end.
+    action: in the agent's action space; the dummy at an end.
     root_value: for the player to move; 0 at a terminal frame, nan at a truncated one, which is not searched.
-    action_probs: [A], the search policy, or the network's where nothing searches; zeros at an end.
+    action_probs: the search policy, or the network's if there is no search; zeros at an end.
   """
 
-  frame: np.ndarray
-  picture: np.ndarray | None
+  frame: Shaped[np.ndarray, "H W C"]
+  picture: UInt8[np.ndarray, "h w 3"] | None
   to_play: int
   seat: int | None
   reward: float
-  legal_actions_mask: np.ndarray
+  legal_actions_mask: Bool[np.ndarray, "A"]
   is_first: bool
   is_last: bool
   is_truncated: bool
   action: int
   root_value: float
-  action_probs: np.ndarray
+  action_probs: Float[np.ndarray, "A"]
 
 
 class FramesKeeper:
-  """Keeps the first steps of the first episodes.
+  """Keeps the first frames of the first episodes.
 
   Args:
-    num_episodes: how many, from episode 0 on; 0 keeps none.
-    max_frames: of each episode; fewer where they would take more than 32 MiB together.
+    num_episodes: number of episodes from episode 0 on.
+    max_frames: of each episode; lower if all frames would take more than 32 MiB.
   """
 
   def __init__(self, num_episodes: int, max_frames: int) -> None:
@@ -78,30 +151,30 @@ class FramesKeeper:
   def keep(
     self,
     episode: int,
-    frame: np.ndarray,
+    frame: Shaped[np.ndarray, "H W C"],
     return_so_far: float,
     to_play: int,
     render: Callable[[], np.ndarray | None],
   ) -> None:
-    """Keeps one step of an episode, unless it has enough of them.
+    """Keeps one step of an episode, up to the limit.
 
     Args:
       episode: below num_episodes.
-      frame: [H, W, C]; copied.
+      frame: copied.
       return_so_far, to_play: see EpisodeFrames.
-      render: gives the environment's own picture, or None; not called where nothing is kept.
+      render: returns the environment's picture or None; called only if the step is kept.
     """
     kept = self._kept[episode]
     if len(kept) >= self._max_frames:
       return
-    picture = _reduced(render())
+    picture = _shrink(render())
     if not any(self._kept):
       size = frame.nbytes + (0 if picture is None else picture.nbytes)
       self._max_frames = min(self._max_frames, max(1, _MAX_BYTES // (self.num_episodes * size)))
     kept.append((np.array(frame), float(return_so_far), to_play, picture))
 
   def result(self) -> tuple[EpisodeFrames, ...]:
-    """The episodes."""
+    """Returns the episodes that have frames."""
     return tuple(_stack(kept) for kept in self._kept if kept)
 
 
@@ -115,9 +188,9 @@ def _stack(kept: list[tuple[np.ndarray, float, int, np.ndarray | None]]) -> Epis
   )
 
 
-def _reduced(picture: np.ndarray | None) -> np.ndarray | None:
-  """A copy with every n-th pixel, of at most 128 on a side."""
+def _shrink(picture: np.ndarray | None) -> np.ndarray | None:
+  """Copies every n-th pixel, for at most 128 pixels on a side."""
   if picture is None:
     return None
-  step = -(-max(picture.shape[:2]) // _LARGEST_PICTURE)
+  step = -(-max(picture.shape[:2]) // _MAX_PICTURE_SIZE)
   return np.array(picture[::step, ::step])

@@ -1,35 +1,71 @@
-"""Who plays the other seat in evaluation, and what its result comes to. Two players only; imports no JAX."""
+"""Opponents in evaluation, seats, and scores of two players. Imports no JAX."""
 
 import contextlib
 import math
+from collections.abc import Callable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
+from jaxtyping import Bool, Float, Int, Shaped
 
 from moozi.core.config import Config
 from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
 from moozi.envs import registry
-from moozi.envs.environment import Bot, Environment
+from moozi.envs.environment import Environment
+
+
+@runtime_checkable
+class Opponent(Protocol):
+  """Plays one seat of an episode."""
+
+  def action(self, observation: Shaped[np.ndarray, "H W C"], legal: Bool[np.ndarray, "E"]) -> int:
+    """Returns one of the environment's E actions for the player to move.
+
+    Args:
+      observation: the frame that the player to move sees.
+      legal: whether each of the environment's actions is legal.
+    """
+
+
+class BotOpponent:
+  """A bot of the environment, such as random play or OpenSpiel's MCTS. It can read the environment's state.
+
+  Args:
+    action: `Bot.action`, of a bot for the current or next episode.
+  """
+
+  def __init__(self, action: Callable[[np.ndarray], int]) -> None:
+    self._action = action
+
+  def action(self, observation: Shaped[np.ndarray, "H W C"], legal: Bool[np.ndarray, "E"]) -> int:
+    """See `Opponent.action`."""
+    return self._action(legal)
 
 
 def seat_of(episode: int) -> int:
-  """The seat (player) that the agent has in an episode: both in turn."""
+  """The agent's seat (player) in an episode: the two seats alternate."""
   return episode % 2
 
 
-def make_opponent(config: Config, spec: EnvSpec, env: Environment, seed: int) -> Bot | None:
-  """The rival of one episode in `env`; None with one player, and where the agent plays both seats.
+def has_opponent(config: Config, spec: EnvSpec) -> bool:
+  """Whether an opponent plays one seat; false with one player and in self-play."""
+  return spec.num_players == 2 and config.evaluation.opponent != "self"
 
-  Raises: UserError: the environment has no such rival.
+
+def make_opponent(config: Config, spec: EnvSpec, env: Environment, seed: int) -> Opponent | None:
+  """Creates the opponent of one episode in `env`; None if there is none.
+
+  Raises: UserError: the environment does not have the opponent.
   """
-  evaluation = config.evaluation
-  if spec.num_players == 1 or evaluation.opponent == "self":
+  if not has_opponent(config, spec):
     return None
-  return env.make_bot(evaluation.opponent, evaluation.opponent_simulations, seed)
+  evaluation = config.evaluation
+  return BotOpponent(env.make_bot(evaluation.opponent, evaluation.opponent_simulations, seed).action)
 
 
 def check_opponent(config: Config, spec: EnvSpec) -> None:
-  """Raises UserError where the run's environment has no such rival as `evaluation.opponent`."""
+  """Raises UserError if the run's environment does not have the opponent `evaluation.opponent`."""
   if spec.num_players == 2 and config.evaluation.opponent != "random":
     env = registry.make(config.env.name, config.evaluation.seed, is_testing=True, **config.env.kwargs)
     with contextlib.closing(env):
@@ -37,30 +73,30 @@ def check_opponent(config: Config, spec: EnvSpec) -> None:
 
 
 def check_players(config: Config, spec: EnvSpec) -> None:
-  """Raises UserError where a run's settings do not go with the players of its environment.
+  """Raises UserError if a run's settings do not fit the players of its environment.
 
-  Each frame is what the player to move may see: of two players who hide something from one another, the frame
-  before the newest is the other's.
+  A frame shows what the player to move may see. With hidden information, a history of several frames would
+  include frames of the other player.
   """
   length = config.targets.history_length
   if spec.num_players == 2 and not spec.is_perfect_information and length > 1:
     raise UserError(
-      f"targets.history_length={length}: must be 1 with env.name={config.env.name}, whose players hide "
-      "something from one another: in a longer history each would see the other's frames"
+      f"targets.history_length={length}: must be 1 with env.name={config.env.name}, whose players have "
+      "hidden information: a longer history would show each player the other's frames"
     )
   check_opponent(config, spec)
 
 
-def score_figures(returns: np.ndarray, seats: np.ndarray) -> dict[str, float | int]:
-  """The figures that two players have beside one player's.
+def score_figures(returns: Float[np.ndarray, "N"], seats: Int[np.ndarray, "N"]) -> dict[str, float | int]:
+  """Computes the figures of two-player episodes.
 
   Args:
-    returns: [E], from the view of the agent's seat.
-    seats: [E], the agent's seat.
+    returns: of the agent's seat.
+    seats: the agent's seat.
 
-  Returns: `score` (a win, a return above 0, is 1, a draw ½), `wins`, `draws`, `losses`, `return_margin`, and
-    for each seat that was played `score_seat_0`, `return_mean_seat_0`, `return_margin_seat_0`. A margin is
-    half the 95% interval of the mean, 1.96 standard deviations over √E.
+  Returns: `score` (a return above 0 counts 1, a draw ½), `wins`, `draws`, `losses`, `return_margin`, and for
+    each seat that was played `score_seat_0`, `return_mean_seat_0`, `return_margin_seat_0`. A margin is half
+    of the 95% interval of the mean: 1.96 standard deviations over √N.
   """
   out: dict[str, float | int] = {
     "score": _score(returns),

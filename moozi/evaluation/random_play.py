@@ -1,50 +1,49 @@
-"""What random play returns: the first figure to hold a trained agent against."""
+"""Returns of random play, the baseline for a trained agent."""
 
 import contextlib
 
 import numpy as np
+from jaxtyping import Float
 
 from moozi.core.config import Config
 from moozi.envs import registry
 from moozi.envs.environment import Environment
-from moozi.envs.wrappers.random_starts import RandomStarts
+from moozi.envs.wrappers import RandomStarts
 from moozi.evaluation.opponents import make_opponent, seat_of
 from moozi.ops.players import player_sign
 
 
-def random_returns(config: Config, num_episodes: int) -> np.ndarray:
-  """Returns of uniformly random legal play under the evaluation's own starts, against its opponent.
+def random_returns(config: Config, num_episodes: int) -> Float[np.ndarray, "N"]:
+  """Plays uniformly random legal actions from the evaluation's starts, against its opponent.
 
   Args:
-    config: the run's configuration; `env` and `evaluation` are read.
-    num_episodes: how many.
+    config: the run's configuration; `env` and `evaluation` are used.
+    num_episodes: N.
 
-  Returns: [num_episodes] float64, undiscounted; with two players those of the seat that plays at random.
+  Returns: undiscounted returns in float64; with two players those of the random seat.
   """
   evaluation = config.evaluation
-  world = registry.make(config.env.name, evaluation.seed, is_testing=True, **config.env.kwargs)
-  with contextlib.closing(RandomStarts(world, evaluation.max_random_starts)) as env:
-    return _play(config, env, num_episodes)
-
-
-def _play(config: Config, env: Environment, num_episodes: int) -> np.ndarray:
-  evaluation = config.evaluation
-  # A stream apart from those of the environments and of the random starts, which follow from the same seed.
+  env = registry.make(config.env.name, evaluation.seed, is_testing=True, **config.env.kwargs)
+  # Independent of the streams of the environments and of the random starts, which derive from the same seed.
   random = np.random.default_rng([evaluation.seed, 0x9A3D])
-  returns = np.zeros(num_episodes)
-  for episode in range(num_episodes):
-    env.seed(evaluation.seed + episode)
-    opponent = make_opponent(config, env.env_spec, env, evaluation.seed + episode)
-    seat = seat_of(episode) if env.env_spec.num_players == 2 else 0
-    timestep = env.reset()
-    for _ in range(evaluation.max_episode_steps):
-      mask, mover = timestep.observation.legal_actions_mask, timestep.observation.to_play
-      if opponent is None or mover == seat:
-        action = int(random.choice(np.flatnonzero(mask)))
-      else:
-        action = opponent.action(mask)
-      timestep = env.step(action)
-      returns[episode] += float(player_sign(mover, seat)) * timestep.reward
-      if timestep.last():
-        break
-  return returns
+  with contextlib.closing(RandomStarts(env, evaluation.max_random_starts)) as env:
+    return np.array([_play(config, env, episode, random) for episode in range(num_episodes)], np.float64)
+
+
+def _play(config: Config, env: Environment, episode: int, random: np.random.Generator) -> float:
+  seed, spec = config.evaluation.seed + episode, env.env_spec
+  env.seed(seed)
+  opponent = make_opponent(config, spec, env, seed)
+  seat = seat_of(episode) if spec.num_players == 2 else 0
+  timestep, total = env.reset(), 0.0
+  for _ in range(config.evaluation.max_episode_steps):
+    seen = timestep.observation
+    if opponent is None or seen.to_play == seat:
+      action = int(random.choice(np.flatnonzero(seen.legal_actions_mask)))
+    else:
+      action = opponent.action(seen.frame, seen.legal_actions_mask)
+    timestep = env.step(action)
+    total += float(player_sign(seen.to_play, seat)) * float(timestep.reward)
+    if timestep.last():
+      break
+  return total

@@ -1,4 +1,4 @@
-"""Configuration from YAML files with a `base:` chain and from `key=value` overrides."""
+"""Loads the configuration from YAML files with a `base:` chain and from `key=value` overrides."""
 
 import difflib
 import json
@@ -15,29 +15,30 @@ from omegaconf.errors import OmegaConfBaseException
 
 from moozi.core.config import Config, Section
 from moozi.core.errors import UserError
-from moozi.io.yaml_files import dump_yaml, parse_yaml, read_yaml, write_text
+from moozi.io.atomic_write import write_text
+from moozi.io.plain_data import dump_yaml, parse_yaml, read_yaml
 
 _log = logging.getLogger("moozi.config")
 
 BASE_KEY = "base"
-# Old and new names of `section.key`; the old ones are accepted for one release.
+# Old and new names of `section.key`. Old names are accepted for one release.
 RENAMED_KEYS = {"reanalyze.way": "reanalyze.mode"}
 
 
 def load_config(path: str | Path | None, overrides: Sequence[str] = ()) -> Config:
-  """The validated configuration: defaults, then the `base:` chain, then the file, then the overrides.
+  """Merges and validates, in this order, the defaults, the `base:` chain, the file and the overrides.
 
   Args:
-    path: a YAML file; None means the defaults alone. `base:` in it names another, relative to it.
-    overrides: `key=value` each, keys dotted (`learner.batch_size=128`), values as in YAML; a section set to
-      nothing (`env.kwargs=`) goes back to its default.
-  Raises: UserError: one line that names the key, the value and what is allowed.
+    path: a YAML file; None uses the defaults. Its `base:` names another file, relative to it.
+    overrides: `key=value` each, with dotted keys (`learner.batch_size=128`) and YAML values. An empty value
+      resets a section (`env.kwargs=`) to its default.
+  Raises: UserError: one line with the key, the value and what is allowed.
   """
   layers = [] if path is None else _read_chain(Path(path))
   layers += [_parse_override(text) for text in overrides]
   try:
     merged = (
-      # Not resolved but refused: `${oc.env:…}` would read the environment.
+      # Interpolations are refused, not resolved: `${oc.env:…}` would read environment variables.
       OmegaConf.to_container(OmegaConf.merge(*map(OmegaConf.create, layers)), resolve=False) if layers else {}
     )
   except OmegaConfBaseException as e:
@@ -58,19 +59,19 @@ def _refuse_interpolations(data: Any, key: str) -> None:
 
 
 def config_from_dict(data: Mapping[str, Any], where: str | None = None) -> Config:
-  """The configuration in plain nested data, validated strictly.
+  """Validates plain nested data strictly.
 
   Args:
-    data: sections by name; a section that is None is an empty one.
-    where: the file it came from, named in an error.
-  Raises: UserError: unknown key (with the nearest known one), wrong type, out of range.
+    data: sections by name; None is an empty section.
+    where: the file's name for errors.
+  Raises: UserError: an unknown key (with the closest known one), a wrong type, or a value out of range.
   """
   prefix = f"{where}: " if where else ""
   data = _with_new_names(data, prefix)
   try:
-    # Strict mode takes no "16" for 16 and no true for 1; from JSON it takes a list for a tuple.
-    whole = _over_defaults(_without_empty_sections(data, Config), config_to_dict(Config()), Config)
-    return Config.model_validate_json(json.dumps(whole), strict=True)
+    # Strict mode refuses "16" for 16 and true for 1. From JSON it accepts a list for a tuple.
+    filled = _fill(data, config_to_dict(Config()), Config)
+    return Config.model_validate_json(json.dumps(filled), strict=True)
   except pydantic.ValidationError as e:
     raise UserError(prefix + _describe(e)) from None
   except TypeError as e:
@@ -78,10 +79,7 @@ def config_from_dict(data: Mapping[str, Any], where: str | None = None) -> Confi
 
 
 def _with_new_names(data: Mapping[str, Any], prefix: str) -> Mapping[str, Any]:
-  """The data with renamed keys under their new names.
-
-  Raises: UserError: both names of a key are set.
-  """
+  """Renames old keys and warns. Raises UserError if both names of a key are set."""
   out = dict(data)
   for old, new in RENAMED_KEYS.items():
     (section, old_name), new_name = old.split("."), new.rpartition(".")[2]
@@ -90,23 +88,23 @@ def _with_new_names(data: Mapping[str, Any], prefix: str) -> Mapping[str, Any]:
       continue
     if new_name in values:
       raise UserError(f"{prefix}{old}: was renamed to {new}, which is set too; remove {old}")
-    _log.warning("%s%s was renamed to %s; the old name is accepted until version 0.3", prefix, old, new)
+    _log.warning("%s%s was renamed to %s; the old name is accepted until version 0.2", prefix, old, new)
     out[section] = {(new_name if name == old_name else name): value for name, value in values.items()}
   return out
 
 
 def config_to_dict(config: Config) -> dict[str, Any]:
-  """Plain nested data from which `config_from_dict` makes the same configuration."""
+  """Returns plain nested data, the inverse of `config_from_dict`."""
   return config.model_dump(mode="json")
 
 
 def save_config(config: Config, path: Path) -> None:
-  """Writes the resolved configuration as YAML, whole or not at all."""
+  """Writes the resolved configuration as YAML, atomically."""
   write_text(path, dump_yaml(config_to_dict(config)))
 
 
 def _read_chain(path: Path) -> list[dict]:
-  """The layers of a file and its bases, lowest first."""
+  """Reads a file and its bases, the deepest base first."""
   layers: list[dict] = []
   chain: list[Path] = []
   current = path
@@ -114,14 +112,14 @@ def _read_chain(path: Path) -> list[dict]:
     resolved = _resolve(current)
     if resolved in chain:
       names = " -> ".join(p.name for p in [*chain, resolved])
-      raise UserError(f"{path}: {BASE_KEY}: the chain of bases comes back to itself: {names}")
+      raise UserError(f"{path}: {BASE_KEY}: the chain of bases is a cycle: {names}")
     chain.append(resolved)
     try:
       data = read_yaml(current)
     except UserError as e:
       raise (UserError(f"{chain[-2].name}: {BASE_KEY}: {e}") if len(chain) > 1 else e) from None
     if data is None:
-      raise UserError(f"{current}: empty; a configuration is needed, if only `{BASE_KEY}: …` or `seed: 0`")
+      raise UserError(f"{current}: empty; a configuration needs at least one key, such as `seed: 0`")
     if not isinstance(data, dict):
       raise UserError(f"{current}: holds {_show(data)}; a mapping of keys to values is needed")
     base = data.pop(BASE_KEY, None)
@@ -141,7 +139,7 @@ def _resolve(path: Path) -> Path:
 
 
 def _parse_override(text: str) -> dict:
-  """`a.b=value` as nested data."""
+  """Parses `a.b=value` to nested data."""
   key, equals, raw = text.partition("=")
   key = key.strip()
   parts = key.split(".")
@@ -165,41 +163,34 @@ def _is_text_field(parts: Sequence[str]) -> bool:
   return str in _members(annotation)
 
 
-def _over_defaults(data: Any, defaults: Any, annotation: Any) -> Any:
-  """The data with what a section leaves out taken from the whole configuration's default for that section.
+def _fill(data: Any, defaults: Any, annotation: Any) -> Any:
+  """Fills missing keys of each section from the whole configuration's defaults.
 
-  A section's own class may have other defaults: `planners.test` is noise-free, a bare planner is not.
+  The defaults of a section's class can differ: `planners.test` is noise-free, `PlannerConfig()` is not. None
+  (`learner:` without keys in YAML) is an empty section.
   """
   fields = _fields(annotation)
   if fields is None or not isinstance(data, Mapping):
     return data
-  given = {key: _over_defaults(value, defaults.get(key), fields.get(key)) for key, value in data.items()}
-  return {**defaults, **given} if isinstance(defaults, Mapping) else given
-
-
-def _without_empty_sections(data: Any, annotation: Any) -> Any:
-  """`learner:` with nothing under it is None in YAML and means an empty section."""
-  fields = _fields(annotation)
-  if fields is None or not isinstance(data, Mapping):
-    return data
-  out = {}
+  defaults = defaults if isinstance(defaults, Mapping) else {}
+  out = dict(defaults)
   for key, value in data.items():
     inner = fields.get(key)
     if value is None and (_fields(inner) is not None or get_origin(inner) is dict):
       value = {}
-    out[key] = _without_empty_sections(value, inner)
+    out[key] = _fill(value, defaults.get(key), inner)
   return out
 
 
 def _fields(annotation: Any) -> dict[str, Any] | None:
-  """Annotations of a section's fields by name; None for what is not a section."""
+  """Annotations of a section's fields by name; None for other annotations."""
   if isinstance(annotation, type) and issubclass(annotation, Section):
     return {name: info.annotation for name, info in annotation.model_fields.items()}
   return None
 
 
 def _members(annotation: Any) -> tuple[Any, ...]:
-  """The alternatives of a union, without Annotated; the annotation itself where it is none."""
+  """The members of a union, without Annotated; of another annotation, itself."""
   if get_origin(annotation) is typing.Annotated:
     return _members(get_args(annotation)[0])
   if get_origin(annotation) in (typing.Union, types.UnionType):
@@ -208,9 +199,9 @@ def _members(annotation: Any) -> tuple[Any, ...]:
 
 
 def _walk(loc: Sequence[str | int]) -> tuple[str, Any]:
-  """The dotted key of an error's location, and the annotation found there.
+  """The dotted key of an error's location and its annotation.
 
-  Pydantic puts the names of union alternatives into the location; they are no keys and are left out.
+  Skips the names of union members, which Pydantic adds to locations.
   """
   annotation: Any = Config
   key = ""
@@ -230,9 +221,9 @@ def _walk(loc: Sequence[str | int]) -> tuple[str, Any]:
 
 
 def _describe(error: pydantic.ValidationError) -> str:
-  """One line for the first wrong key: its name, its value, what is allowed there."""
+  """One line for the first wrong key: its name, its value, and what is allowed."""
   located = [(*_walk(e["loc"]), e) for e in error.errors(include_url=False)]
-  # A list that is wrong inside also fails the other alternatives of its union: the inner error tells more.
+  # A wrong item of a list also fails the other members of the union; the inner error is more specific.
   keys = [key for key, _, _ in located]
   located = [x for x in located if not any(k.startswith((x[0] + "[", x[0] + ".")) for k in keys)] or located
   key, annotation, _ = located[0]
@@ -243,7 +234,7 @@ def _describe(error: pydantic.ValidationError) -> str:
   if first["type"] == "extra_forbidden":
     return _describe_unknown(first["loc"]) + more
   if first["type"] == "missing":
-    return f"{key}: missing; it is needed here{more}"
+    return f"{key}: missing; a value is required{more}"
   if first["type"] == "value_error":
     message = str(first["ctx"]["error"])
     return f"{key}: {message}{more}" if key else message + more
@@ -257,20 +248,17 @@ def _describe_unknown(loc: Sequence[str | int]) -> str:
   parent, annotation = _walk(loc[:-1])
   name = str(loc[-1])
   section = next((m for m in _members(annotation) if _fields(m) is not None), Config)
-  here = list(_fields(section) or {})
+  siblings = list(_fields(section) or {})
   key = f"{parent}.{name}" if parent else name
   dot = f"{parent}." if parent else ""
-  # The right name in the wrong section (batch_size for learner.batch_size) tells most.
+  # First choice: the same name in another section (batch_size for learner.batch_size).
   everywhere = {k.rpartition(".")[2]: k for k in reversed(_all_keys(Config))}
-  near = (
-    [everywhere[name]]
-    if name in everywhere
-    else [dot + n for n in difflib.get_close_matches(name, here, n=1)]
-  )
+  near = [everywhere[name]] if name in everywhere else []
+  near = near or [dot + n for n in difflib.get_close_matches(name, siblings, n=1)]
   near = near or [everywhere[n] for n in difflib.get_close_matches(name, everywhere, n=1, cutoff=0.75)]
   if near:
     return f"{key}: unknown key; did you mean {near[0]}?"
-  return f"{key}: unknown key; allowed{' in ' + parent if parent else ''} are {', '.join(here)}"
+  return f"{key}: unknown key; allowed{' in ' + parent if parent else ''} are {', '.join(siblings)}"
 
 
 def _all_keys(annotation: Any, prefix: str = "") -> list[str]:
@@ -304,7 +292,7 @@ _BOUNDS = {
 
 
 def _allowed(error: Any) -> str:
-  """What would have been right, in words."""
+  """The allowed values, in words."""
   kind, ctx = error["type"], error.get("ctx", {})
   if kind == "literal_error":
     return str(ctx["expected"]).replace("'", "")
@@ -315,6 +303,6 @@ def _allowed(error: Any) -> str:
 
 
 def _show(value: Any) -> str:
-  """A value as the user wrote it, near enough, and short."""
+  """A value roughly as the user wrote it, shortened."""
   text = json.dumps(value, ensure_ascii=False, default=str)
   return text if len(text) <= 60 else text[:57] + "..."

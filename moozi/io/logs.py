@@ -1,4 +1,4 @@
-"""Log files: one for each actor."""
+"""Log files, one for each actor."""
 
 import contextlib
 import logging
@@ -10,15 +10,14 @@ _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 def setup_logging(path: Path, level: int | str = logging.INFO) -> None:
-  """Sends this process's log records, and Python's warnings, to a file; appends to what is there.
+  """Appends this process's log records and Python's warnings to a file.
 
-  A second call with the same path changes the level only; one with another path goes on in that file instead.
+  A second call with the same path changes only the level; one with another path switches to that file.
 
   Args:
-    path: the log file; its folder is made.
-    level: of `moozi`'s records; other packages' are kept from WARNING up.
+    path: the log file; its folder is created.
+    level: for records of `moozi`; other packages log from WARNING up.
   """
-  level = logging.getLevelName(level) if isinstance(level, str) else level
   root = logging.getLogger()
   for handler in [h for h in root.handlers if isinstance(h, _ActorLogHandler)]:
     if handler.baseFilename != str(path.absolute()):
@@ -34,7 +33,7 @@ def setup_logging(path: Path, level: int | str = logging.INFO) -> None:
 
 
 def log_stream() -> IO[str]:
-  """The file that this process logs to, for who writes there without a logger; else standard error."""
+  """Returns this process's log file, for output that does not use logging; else standard error."""
   for handler in logging.getLogger().handlers:
     if isinstance(handler, _ActorLogHandler) and handler.stream is not None:
       return handler.stream
@@ -42,12 +41,12 @@ def log_stream() -> IO[str]:
 
 
 class _ActorLogHandler(logging.FileHandler):
-  """Ours, told apart from handlers that others put on the root. A full disk is told once, on stderr."""
+  """A FileHandler that reports a full disk once, on standard error. Its type marks moozi's own handler."""
 
   _has_failed = False
 
   def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
-    """Called while what `emit` raised is handled."""
+    """Handles the exception that `emit` raised."""
     error = sys.exc_info()[1]
     if not isinstance(error, OSError):
       super().handleError(record)

@@ -1,8 +1,11 @@
-"""Metrics out: one JSON object a tick in metrics.jsonl, and the same scalars to TensorBoard."""
+"""Metrics: one JSON object a tick in metrics.jsonl, and the same scalars in TensorBoard's event files."""
 
 import contextlib
 import json
 import os
+import socket
+import struct
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,18 +14,17 @@ import numpy as np
 
 from moozi.core.errors import UserError
 from moozi.core.histogram import Histogram
-from moozi.io.append_file import AppendFile
-from moozi.io.plain_json import to_plain_json
-from moozi.io.tensorboard_file import TensorBoardFile
-from moozi.io.yaml_files import write_text
+from moozi.io.atomic_write import write_text
+from moozi.io.plain_data import to_plain_json
+from moozi.io.sinks import AppendFile
 
 TICK_KEYS = ("env_steps", "learner_steps", "wall_s")
 
 
 class MetricsSink:
-  """Writes ticks. Opens its files at once and appends; close it, or use it in a `with`.
+  """Appends ticks to metrics.jsonl and TensorBoard. Close it, or use it in a `with`.
 
-  Where a disk is full its methods raise OSError; what they were given is kept and goes before the next.
+  On a full disk its methods raise OSError; the data stays pending and is written before the next.
   """
 
   def __init__(
@@ -34,21 +36,18 @@ class MetricsSink:
     """Opens the files.
 
     Args:
-      metrics_path: metrics.jsonl; what is in it stays, but for a last line that was cut off by a kill.
+      metrics_path: metrics.jsonl; its ticks stay, except for a last line that a kill cut off.
       tensorboard_path: a folder for TensorBoard events; None writes none.
-      keep: (env_steps, learner_steps, wall_s) that a resumed run goes on from: later ticks are taken out, and
-        TensorBoard shows no event of a later step.
+      keep: (env_steps, learner_steps, wall_s) from which a run is resumed. Removes later ticks, and hides
+        later events in TensorBoard.
     """
     if metrics_path.exists():
-      whole = metrics_path.read_bytes()
-      os.truncate(metrics_path, whole.rfind(b"\n") + 1)
-    purge_step = None
-    if keep is not None:
-      if metrics_path.exists():
-        _cut(metrics_path, keep)
-      purge_step = keep[0] + 1
+      os.truncate(metrics_path, metrics_path.read_bytes().rfind(b"\n") + 1)
+      if keep is not None:
+        _drop_later(metrics_path, keep)
     self._file = AppendFile(metrics_path)
-    self._tensorboard = None if tensorboard_path is None else TensorBoardFile(tensorboard_path, purge_step)
+    purge_step = None if keep is None else keep[0] + 1
+    self._tensorboard = None if tensorboard_path is None else _EventFile(tensorboard_path, purge_step)
 
   def write(self, *, env_steps: int, learner_steps: int, wall_s: float, scalars: Mapping[str, Any]) -> None:
     """Writes one tick; a scalar that is not finite is null in the JSON.
@@ -57,58 +56,65 @@ class MetricsSink:
       env_steps: environment steps so far.
       learner_steps: updates so far.
       wall_s: seconds since the run's start.
-      scalars: numbers by name, NumPy and JAX scalars among them.
-    Raises: ValueError: a name that is one of the tick's own keys, or a value that is not one number. OSError:
-      it waits to be written.
+      scalars: numbers by name, also NumPy and JAX scalars.
+    Raises: ValueError: a name in TICK_KEYS, or a value that is not one number. OSError: the tick is pending.
     """
-    taken = [name for name in scalars if name in TICK_KEYS]
-    if taken:
-      raise ValueError(f"scalars: {taken[0]!r} is a key of the tick itself")
+    reserved = [name for name in scalars if name in TICK_KEYS]
+    if reserved:
+      raise ValueError(f"scalars: {reserved[0]!r} is a key of the tick itself")
     numbers = {name: _number(name, value) for name, value in scalars.items()}
-    tick = {
-      "env_steps": int(env_steps),
-      "learner_steps": int(learner_steps),
-      "wall_s": round(float(wall_s), 3),
-    }
+    env_steps, learner_steps = int(env_steps), int(learner_steps)
+    tick = {"env_steps": env_steps, "learner_steps": learner_steps, "wall_s": round(float(wall_s), 3)}
     line = json.dumps(to_plain_json(tick | numbers), allow_nan=False) + "\n"
-    # Both, whichever of them fails.
+    # Writes both, even if one fails.
     with contextlib.ExitStack() as both:
       if self._tensorboard is not None:
-        shown = numbers | {k: tick[k] for k in ("learner_steps", "wall_s")}
-        both.callback(self._tensorboard.write_scalars, shown, int(env_steps))
+        shown = numbers | {key: tick[key] for key in ("learner_steps", "wall_s")}
+        values = [{"tag": tag, "simple_value": float(value)} for tag, value in shown.items()]
+        both.callback(self._tensorboard.write, values, env_steps)
       self._file.write(line.encode())
 
   def write_histograms(self, histograms: Mapping[str, Histogram], env_steps: int) -> None:
-    """Shows histograms in TensorBoard's tabs for them; metrics.jsonl has scalars only.
-
-    Args:
-      histograms: by tag.
-      env_steps: environment steps so far.
-    Raises: OSError: they wait to be written.
-    """
+    """Writes histograms by tag to TensorBoard only. Raises OSError: they are pending."""
+    values = [
+      {
+        "tag": tag,
+        "histo": {
+          "min": h.edges[0],
+          "max": h.edges[-1],
+          "num": h.counts.sum(),
+          "sum": h.total,
+          "sum_squares": h.total_of_squares,
+          "bucket_limit": h.edges[1:].tolist(),
+          "bucket": h.counts.tolist(),
+        },
+      }
+      for tag, h in histograms.items()
+    ]
     if self._tensorboard is not None:
-      self._tensorboard.write_histograms(histograms, int(env_steps))
+      self._tensorboard.write(values, int(env_steps))
 
   def write_gif(self, name: str, gif: bytes, size: tuple[int, int], env_steps: int) -> None:
-    """Shows an animated GIF in TensorBoard's image tab.
+    """Writes an animated GIF to TensorBoard's image tab.
 
     Args:
       name: the tag.
       gif: the encoded file.
       size: (height, width) in pixels.
       env_steps: environment steps so far.
-    Raises: OSError: it waits to be written.
+    Raises: OSError: it is pending.
     """
-    # tensorboardX's add_video would need moviepy, and drops the video in silence without it.
+    # tensorboardX's add_video needs moviepy, and drops the video silently without it.
+    image = {"height": size[0], "width": size[1], "colorspace": 3, "encoded_image_string": gif}
     if self._tensorboard is not None:
-      self._tensorboard.write_gif(name, gif, size, int(env_steps))
+      self._tensorboard.write([{"tag": name, "image": image}], int(env_steps))
 
   def sync(self) -> None:
-    """Has the ticks on the disk, so that they outlive the machine. Raises OSError: they are not."""
+    """Calls fsync on metrics.jsonl. Raises OSError: some ticks are not on the disk."""
     self._file.sync()
 
   def close(self) -> None:
-    """Closes the files; a second call does nothing. Raises OSError: what waited is lost."""
+    """Closes the files; a second call does nothing. Raises OSError: pending data is lost."""
     with contextlib.ExitStack() as both:
       if self._tensorboard is not None:
         both.callback(self._tensorboard.close)
@@ -121,17 +127,50 @@ class MetricsSink:
     self.close()
 
 
-def read_metrics(path: Path) -> list[dict[str, Any]]:
-  """The ticks of a metrics.jsonl, in order; a last line that was cut off is left out.
+class _EventFile:
+  """A TensorBoard event file, written in the calling thread.
 
-  Raises: UserError: the file is not there or cannot be read, or another line is not a JSON object.
+  tensorboardX's own writer uses a thread behind a bounded queue. A full disk ends that thread without an
+  error, and the next writes block forever.
+  """
+
+  def __init__(self, folder: Path, purge_step: int | None) -> None:
+    """Creates the file; TensorBoard hides events of the folder's other files from `purge_step` on."""
+    from tensorboardX.proto.event_pb2 import Event, SessionLog
+    from tensorboardX.record_writer import masked_crc32c
+
+    self._event, self._crc = Event, masked_crc32c
+    folder.mkdir(parents=True, exist_ok=True)
+    self._file = AppendFile(folder / f"events.out.tfevents.{time.time():017.6f}.{socket.gethostname()}")
+    self._append(file_version="brain.Event:2")
+    if purge_step is not None:
+      self._append(step=purge_step, session_log=SessionLog(status=SessionLog.START))
+
+  def write(self, values: list[dict[str, Any]], step: int) -> None:
+    """Writes the values of a summary as one event."""
+    self._append(step=step, summary={"value": values})
+
+  def close(self) -> None:
+    self._file.close()
+
+  def _append(self, **event: Any) -> None:
+    data = self._event(wall_time=time.time(), **event).SerializeToString()
+    length = struct.pack("<Q", len(data))
+    crcs = [struct.pack("<I", self._crc(part)) for part in (length, data)]
+    self._file.write(length + crcs[0] + data + crcs[1])
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+  """Reads the ticks of a metrics.jsonl in order; skips a last line that was cut off.
+
+  Raises: UserError: the file is missing or cannot be read, or another line is not a JSON object.
   """
   try:
     if path.exists() and not path.is_file():
       raise ValueError("not a file")
     lines = path.read_text("utf-8").splitlines(keepends=True)
   except FileNotFoundError:
-    raise UserError(f"{path}: is not there; `moozi train` writes it as it goes") from None
+    raise UserError(f"{path}: no such file; `moozi train` writes it") from None
   except (OSError, ValueError) as e:
     raise UserError(f"{path}: cannot be read: {e}") from None
   ticks = []
@@ -156,12 +195,12 @@ def _number(name: str, value: Any) -> int | float:
   return int(item) if isinstance(item, bool) else item
 
 
-def _cut(path: Path, keep: tuple[int, int, float]) -> None:
-  """Takes out the ticks that came after these counters."""
+def _drop_later(path: Path, keep: tuple[int, int, float]) -> None:
+  """Removes the ticks after these counters."""
   lines = path.read_text("utf-8").splitlines(keepends=True)
-  whole = [
+  kept = [
     line
     for line, tick in zip(lines, read_metrics(path), strict=True)
-    if all(tick.get(key, 0) <= most for key, most in zip(TICK_KEYS, keep, strict=True))
+    if all(tick.get(key, 0) <= limit for key, limit in zip(TICK_KEYS, keep, strict=True))
   ]
-  write_text(path, "".join(whole))
+  write_text(path, "".join(kept))

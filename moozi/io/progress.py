@@ -1,16 +1,16 @@
-"""What a user sees while a run goes on: a live table on a terminal, plain lines elsewhere."""
+"""Displays the progress of a run: a live table on a terminal, plain lines elsewhere."""
 
 import contextlib
 import sys
 from collections.abc import Mapping
-from typing import IO, Any, Literal, Protocol
+from typing import IO, Any, Literal
 
 from rich.console import Console
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
-# (what it is called, the scalar's name, how it is written). A figure that never came is left out.
+# (label, name of the scalar, format). A scalar without a value is not shown.
 FIGURES: tuple[tuple[str, str, str], ...] = (
   ("steps/s", "system/env_steps_per_s", ",.0f"),
   ("updates/s", "system/updates_per_s", ".1f"),
@@ -27,20 +27,20 @@ FIGURES: tuple[tuple[str, str, str], ...] = (
 _PLAIN_PERIOD_S = 10.0
 
 
-class Progress(Protocol):
-  """A display. `update` takes a tick, `note` a line that stays, `close` ends it and may be called twice.
+class Progress:
+  """A display. This base class shows nothing.
 
-  What it writes to may be gone, or on a disk that is full: no reason to end a run, and nothing is raised.
+  A stream that is closed or on a full disk is ignored: it must not end a run.
   """
 
   def update(self, *, env_steps: int, learner_steps: int, wall_s: float, scalars: Mapping[str, Any]) -> None:
-    """Shows a tick; a scalar that is not in it keeps its last value."""
+    """Shows a tick; a scalar that it lacks keeps its last value."""
 
   def note(self, text: str) -> None:
-    """Shows a line that stays."""
+    """Shows a line permanently."""
 
   def close(self) -> None:
-    """Ends the display."""
+    """Ends the display; a second call does nothing."""
 
 
 def make_progress(
@@ -50,19 +50,19 @@ def make_progress(
   max_wall_s: float | None = None,
   stream: IO[str] | None = None,
 ) -> Progress:
-  """The display of a run.
+  """Creates the display of a run.
 
   Args:
     mode: auto is live on a terminal and plain elsewhere; none shows nothing.
     title: the run's name.
-    max_env_steps: where the run ends.
-    max_wall_s: when it ends at the latest, in seconds from its start.
-    stream: where to show it; None is standard error, so that standard output stays free.
+    max_env_steps: the run's limit of environment steps.
+    max_wall_s: the run's limit of seconds since its start.
+    stream: the output; None is standard error.
   """
   stream = stream or sys.stderr
   figures = _Figures(max_env_steps, max_wall_s)
   if mode == "none":
-    return _Silent()
+    return Progress()
   if mode == "live" or (mode == "auto" and stream.isatty()):
     return _Live(title, figures, stream, force=mode == "live")
   return _Plain(figures, stream)
@@ -71,14 +71,15 @@ def make_progress(
 def seconds_left(
   env_steps: int, wall_s: float, steps_per_s: float | None, max_env_steps: int, max_wall_s: float | None
 ) -> float | None:
-  """Seconds until the run ends by its steps or its time, whichever is first; None where neither is known.
+  """Estimates the seconds until the run reaches one of its limits.
 
   Args:
     env_steps: so far.
     wall_s: so far.
-    steps_per_s: the rate; None or 0 is not known.
-    max_env_steps: the end in steps.
-    max_wall_s: the end in seconds, or None.
+    steps_per_s: the rate; None or 0 if unknown.
+    max_env_steps: the limit of steps.
+    max_wall_s: the limit of seconds, or None.
+  Returns: None if neither the rate nor a limit of seconds is known.
   """
   ends = [] if max_wall_s is None else [max_wall_s - wall_s]
   if steps_per_s is not None and steps_per_s > 0:
@@ -94,7 +95,7 @@ def format_seconds(seconds: float) -> str:
 
 
 class _Figures:
-  """The latest figures, in words."""
+  """The latest figures as text."""
 
   def __init__(self, max_env_steps: int, max_wall_s: float | None) -> None:
     self._max_env_steps, self._max_wall_s = max_env_steps, max_wall_s
@@ -102,15 +103,14 @@ class _Figures:
     self._smooth_rate: float | None = None
     self.share = 0.0
 
-  def take(
+  def update(
     self, env_steps: int, learner_steps: int, wall_s: float, scalars: Mapping[str, Any]
   ) -> list[tuple[str, str]]:
-    """(name, value) of everything there is to show."""
+    """Takes a tick; returns (label, value) of all figures."""
     self._latest |= {name: float(scalars[name]) for _, name, _ in FIGURES if scalars.get(name) is not None}
     rate = self._latest.get("system/env_steps_per_s")
     if rate is not None:
-      old = self._smooth_rate
-      self._smooth_rate = rate if not old else 0.7 * old + 0.3 * rate
+      self._smooth_rate = 0.7 * self._smooth_rate + 0.3 * rate if self._smooth_rate else rate
     share = env_steps / self._max_env_steps
     if self._max_wall_s is not None:
       share = max(share, wall_s / self._max_wall_s)
@@ -126,62 +126,44 @@ class _Figures:
     return out
 
 
-class _Silent:
-  """Shows nothing."""
-
-  def update(self, *, env_steps: int, learner_steps: int, wall_s: float, scalars: Mapping[str, Any]) -> None:
-    """Nothing."""
-
-  def note(self, text: str) -> None:
-    """Nothing."""
-
-  def close(self) -> None:
-    """Nothing."""
-
-
-class _Plain:
-  """One line a while, for files and pipes."""
+class _Plain(Progress):
+  """Prints at most one line of figures every 10 s, for files and pipes."""
 
   def __init__(self, figures: _Figures, stream: IO[str]) -> None:
     self._figures, self._stream = figures, stream
     self._last_s = -_PLAIN_PERIOD_S
 
   def update(self, *, env_steps: int, learner_steps: int, wall_s: float, scalars: Mapping[str, Any]) -> None:
-    """Writes a line, unless the last one is seconds old."""
-    shown = self._figures.take(env_steps, learner_steps, wall_s, scalars)
+    figures = self._figures.update(env_steps, learner_steps, wall_s, scalars)
     if wall_s - self._last_s >= _PLAIN_PERIOD_S:
       self._last_s = wall_s
-      self.note(" | ".join(f"{label} {value}" for label, value in shown))
+      self.note(" | ".join(f"{label} {value}" for label, value in figures))
 
   def note(self, text: str) -> None:
-    """Writes the line."""
     with contextlib.suppress(OSError):
       print(text, file=self._stream, flush=True)
 
-  def close(self) -> None:
-    """Nothing is open."""
 
-
-class _Live:
-  """A table that is drawn again in place."""
+class _Live(Progress):
+  """A table that is redrawn in place."""
 
   def __init__(self, title: str, figures: _Figures, stream: IO[str], force: bool) -> None:
     self._title, self._figures = title, figures
     console = Console(file=stream, force_terminal=True if force else None, highlight=False)
-    # Drawn when told to: a thread of its own would take time from two busy cores.
+    # Refreshed by `update` only: a refresh thread would take time from busy cores.
     self._live = Live(console=console, auto_refresh=False, transient=False)
     with contextlib.suppress(OSError):
       self._live.start()
     self._is_open = True
 
   def update(self, *, env_steps: int, learner_steps: int, wall_s: float, scalars: Mapping[str, Any]) -> None:
-    """Draws the table again."""
-    shown = self._figures.take(env_steps, learner_steps, wall_s, scalars)
+    cells = [
+      cell for pair in self._figures.update(env_steps, learner_steps, wall_s, scalars) for cell in pair
+    ]
     grid = Table.grid(padding=(0, 2))
     for _ in range(3):
       grid.add_column(style="dim", no_wrap=True)
       grid.add_column(justify="right", no_wrap=True)
-    cells = [cell for pair in shown for cell in pair]
     for i in range(0, len(cells), 6):
       grid.add_row(*cells[i : i + 6])
     outer = Table.grid()
@@ -192,7 +174,6 @@ class _Live:
       self._live.update(outer, refresh=True)
 
   def note(self, text: str) -> None:
-    """Writes a line above the table."""
     with contextlib.suppress(OSError):
       self._live.console.print(text, markup=False)
 

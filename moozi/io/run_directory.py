@@ -1,14 +1,14 @@
-"""The run directory: where everything that a run leaves behind lies. Other tools rely on its names.
+"""The run directory, which holds everything that a run writes. Its names are a public interface.
 
 config.yaml      the resolved configuration
 metrics.jsonl    one JSON object a tick
 tensorboard/     the same scalars as events
 checkpoints/     the last few, the best, and milestones
-resume/          what the last few need beside themselves for the run to go on
-gifs/            episodes of the testing worker
+resume/          the rest of the state of the last few, which a resumed run needs
+gifs/            evaluation episodes
 logs/            one file for each actor
-trajectories/    every acted step, where trajectories.save asks for it
-timeline/        what each actor did when, for a while, and what `moozi timeline` makes of it
+trajectories/    every acted step, if trajectories.save is set
+timeline/        what each actor did at what time, and the output of `moozi timeline`
 summary.json     figures of the whole run, written at its end
 lock             held by the process that writes here
 """
@@ -19,17 +19,17 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from moozi.core.config import Config
 from moozi.core.errors import RunError, UserError
-from moozi.io.config import BASE_KEY, config_from_dict, save_config
-from moozi.io.plain_json import to_plain_json
+from moozi.io.atomic_write import write_text
+from moozi.io.config import BASE_KEY, config_from_dict, config_to_dict, load_config, save_config
+from moozi.io.plain_data import MAX_BYTES, read_yaml, to_plain_json
 from moozi.io.run_lock import RunLock
-from moozi.io.yaml_files import MAX_BYTES, read_yaml, write_text
 
 SUMMARY_KEYS = (
   "env_steps",
@@ -46,37 +46,80 @@ SUMMARY_KEYS = (
   "test_episodes",
 )
 ENDS = ("max_env_steps", "max_wall_s")
-"""Why a run is over, in `reason` of its summary, where nothing is left to do."""
+"""Values of `reason` in the summary of a run that is complete."""
+
+FIXED = (
+  "seed",
+  "algorithm",
+  "env",
+  "run",
+  "network",
+  "scalar_transform",
+  "targets.history_length",
+  "learner.optimizer",
+  "learner.learning_rate.kind",
+  "ppo.network",
+  "ppo.history_length",
+  "ppo.scale_frames",
+  "ppo.initial_bias",
+  "ppo.num_envs",
+  "evaluation.seed",
+  "checkpoint.start_from",
+)
+"""Settings that a resumed run cannot change: its parameters, optimizer, replay or curves depend on them."""
 
 MAX_NAME_LENGTH = 120
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+=-]*")
 _FOLDERS = ("checkpoints", "gifs", "logs", "tensorboard")
 
 
+class _PathInRun:
+  """A path in the run directory."""
+
+  def __init__(self, name: str) -> None:
+    self._name = name
+
+  def __get__(self, run: "RunDirectory", owner: type | None = None) -> Path:
+    return run.path / self._name
+
+
 @dataclasses.dataclass(frozen=True)
 class RunDirectory:
-  """One run's folder. Make one with `create` or `open`."""
+  """One run's folder. Use `create` or `open`."""
 
   path: Path
 
+  config_path = _PathInRun("config.yaml")
+  metrics_path = _PathInRun("metrics.jsonl")
+  summary_path = _PathInRun("summary.json")
+  checkpoints_path = _PathInRun("checkpoints")
+  resume_path = _PathInRun("resume")
+  gifs_path = _PathInRun("gifs")
+  logs_path = _PathInRun("logs")
+  trajectories_path = _PathInRun("trajectories")
+  timeline_path = _PathInRun("timeline")
+  tensorboard_path = _PathInRun("tensorboard")
+
   @classmethod
   def create(cls, config: Config, now: datetime | None = None) -> "RunDirectory":
-    """Makes a new folder for the run, and saves the configuration in it with the run's name filled in.
+    """Creates a new folder and saves the configuration in it, with the run's name filled in.
 
     Args:
-      config: `run.dir` and `run.name` say where; with no name one is made from the environment and the time.
-      now: the time for the made name; None is the clock's.
-    Raises: UserError: a name that is no plain folder name, a run that exists, a folder that cannot be made.
+      config: `run.dir` and `run.name` set the folder. Without a name, it is generated from environment and
+        time.
+      now: the time for a generated name; None is the current time.
+    Raises: UserError: an invalid name, a run that exists, or a folder that cannot be created.
     """
     name = config.run.name
-    made = _made_name(config.env.name, now or datetime.now())
-    candidates = [check_name(name)] if name is not None else [made, *(f"{made}-{i}" for i in range(2, 1000))]
+    generated = _generated_name(config.env.name, now or datetime.now())
+    numbered = [generated, *(f"{generated}-{i}" for i in range(2, 1000))]
+    candidates = numbered if name is None else [check_name(name)]
     parent = Path(config.run.dir)
     for candidate in candidates:
       path = parent / candidate
       try:
         parent.mkdir(parents=True, exist_ok=True)
-        path.mkdir()  # the making is the test: two runs that start at once cannot both have it
+        path.mkdir()  # fails if another run that starts now has created it
         for folder in _FOLDERS:
           (path / folder).mkdir()
       except FileExistsError:
@@ -85,11 +128,11 @@ class RunDirectory:
         continue
       except (OSError, ValueError) as e:
         reason = e.strerror if isinstance(e, OSError) and e.strerror else str(e)
-        raise UserError(f"run.dir={config.run.dir}: the folder {path} cannot be made: {reason}") from None
-      run = config.run.model_copy(update={"name": candidate})
+        raise UserError(f"run.dir={config.run.dir}: the folder {path} cannot be created: {reason}") from None
       out = cls(path)
+      named = config.model_copy(update={"run": config.run.model_copy(update={"name": candidate})})
       try:
-        save_config(config.model_copy(update={"run": run}), out.config_path)
+        save_config(named, out.config_path)
       except OSError as e:
         shutil.rmtree(path, ignore_errors=True)
         raise UserError(
@@ -97,16 +140,13 @@ class RunDirectory:
         ) from None
       return out
     raise UserError(
-      f"run.name={name or made}: {parent / candidates[0]} exists; "
-      "a run is never overwritten: choose another name"
+      f"run.name={name or generated}: {parent / candidates[0]} exists; a run is never overwritten: choose "
+      "another name"
     )
 
   @classmethod
   def open(cls, path: str | Path) -> "RunDirectory":
-    """The run in an existing folder.
-
-    Raises: UserError: not a folder, or not one that a run made.
-    """
+    """Opens an existing run directory. Raises UserError for anything else."""
     path = Path(path)
     try:
       if not path.is_dir():
@@ -123,74 +163,24 @@ class RunDirectory:
     return cls(path)
 
   def claim(self) -> RunLock:
-    """Makes this process the one that writes here, until the lock is closed or the process ends.
+    """Locks the folder for writing by this process, until the lock is closed or the process ends.
 
-    Raises: RunError: another process writes here; or something in the folder is a link or no plain file,
-      through which writing could reach what is not the run's.
+    Raises: RunError: another process writes here; or the folder holds a symbolic link or a special file,
+      through which a write could leave the run.
     """
     for folder, subfolders, files in os.walk(self.path, onerror=_refuse_unreadable):
       for name in (*subfolders, *files):
-        _refuse_other_places(Path(folder) / name)
+        _check_plain(Path(folder) / name)
     return RunLock(self.path)
 
   @property
   def name(self) -> str:
-    """The folder's own name."""
+    """The folder's name."""
     return self.path.name
 
   @property
-  def config_path(self) -> Path:
-    """config.yaml."""
-    return self.path / "config.yaml"
-
-  @property
-  def metrics_path(self) -> Path:
-    """metrics.jsonl."""
-    return self.path / "metrics.jsonl"
-
-  @property
-  def summary_path(self) -> Path:
-    """summary.json."""
-    return self.path / "summary.json"
-
-  @property
-  def checkpoints_path(self) -> Path:
-    """The folder of checkpoints."""
-    return self.path / "checkpoints"
-
-  @property
-  def resume_path(self) -> Path:
-    """The folder of what a resumed run needs beside a checkpoint."""
-    return self.path / "resume"
-
-  @property
-  def gifs_path(self) -> Path:
-    """The folder of GIFs."""
-    return self.path / "gifs"
-
-  @property
-  def logs_path(self) -> Path:
-    """The folder of logs."""
-    return self.path / "logs"
-
-  @property
-  def trajectories_path(self) -> Path:
-    """The folder of trajectories; there where the run keeps them."""
-    return self.path / "trajectories"
-
-  @property
-  def timeline_path(self) -> Path:
-    """The folder of the timeline; there once something is kept of it."""
-    return self.path / "timeline"
-
-  @property
-  def tensorboard_path(self) -> Path:
-    """The folder of TensorBoard events."""
-    return self.path / "tensorboard"
-
-  @property
   def has_begun(self) -> bool:
-    """Whether training got so far as to leave a checkpoint or a line of metrics."""
+    """Whether training has written a checkpoint or metrics."""
     has_metrics = self.metrics_path.exists() and self.metrics_path.stat().st_size > 0
     return has_metrics or any(self.checkpoints_path.iterdir())
 
@@ -199,14 +189,11 @@ class RunDirectory:
     return self.logs_path / f"{check_name(actor, 'actor')}.log"
 
   def load_config(self) -> Config:
-    """The configuration the run was started with.
-
-    Raises: UserError: config.yaml is not a configuration of this version.
-    """
+    """Loads the run's configuration. Raises UserError if this version does not accept it."""
     return read_run_config(self.config_path)
 
   def write_summary(self, summary: Mapping[str, Any]) -> None:
-    """Writes summary.json; a number that is not finite becomes null.
+    """Writes summary.json, with null for numbers that are not finite.
 
     Raises: ValueError: a key of SUMMARY_KEYS is missing.
     """
@@ -216,10 +203,7 @@ class RunDirectory:
     write_text(self.summary_path, json.dumps(to_plain_json(summary), indent=2, allow_nan=False) + "\n")
 
   def read_summary(self) -> dict[str, Any]:
-    """The summary of a run that has ended.
-
-    Raises: UserError: the run has not ended, or summary.json is not JSON.
-    """
+    """Reads the summary. Raises UserError if the run has not ended or summary.json is not a JSON object."""
     try:
       if self.summary_path.exists() and not self.summary_path.is_file():
         raise ValueError("not a file")
@@ -230,42 +214,74 @@ class RunDirectory:
         raise ValueError("not a JSON object")
       return summary
     except FileNotFoundError:
-      raise UserError(f"{self.path}: no summary.json: the run has not come to its end") from None
+      raise UserError(f"{self.path}: no summary.json: the run has not ended") from None
     except (OSError, ValueError, RecursionError) as e:
       raise UserError(f"{self.summary_path}: cannot be read: {e}") from None
 
   def trained_s_at_end(self, env_steps: int, learner_steps: int) -> float | None:
-    """Seconds that a run trained which came to its own end there.
+    """Returns the seconds of training of a run that is complete at these counters.
 
-    Returns: None where it did not: it was stopped or killed before its last evaluation was made (or an
-      environment
-      had failed in it), it has gone on since, or its summary is none.
+    Returns: None if the run was stopped or killed before its last evaluation, an environment failed, it was
+      resumed since, or it has no summary.
     """
     try:
       summary = self.read_summary()
     except UserError:
       return None
-    where, seconds = (summary.get("env_steps"), summary.get("learner_steps")), summary.get("training_s")
-    is_over = where == (env_steps, learner_steps) and summary.get("reason") in ENDS
+    counters, seconds = (summary.get("env_steps"), summary.get("learner_steps")), summary.get("training_s")
+    is_over = counters == (env_steps, learner_steps) and summary.get("reason") in ENDS
     return float(seconds) if is_over and isinstance(seconds, int | float) else None
 
 
 def read_run_config(path: Path) -> Config:
-  """The resolved configuration that a run has saved.
-
-  Raises: UserError: not a configuration of this version.
-  """
+  """Reads the resolved configuration of a run. Raises UserError if this version does not accept it."""
   data = read_yaml(path)
-  # A saved configuration is whole: a `base:` in it would read files that the run did not leave.
+  # A resolved configuration is complete: a `base:` would read files outside of the run.
   if not isinstance(data, dict) or BASE_KEY in data:
     raise UserError(f"{path}: not a resolved configuration")
   return config_from_dict(data, str(path))
 
 
-def check_name(name: str, key: str = "run.name") -> str:
-  """The name, if it is a plain folder name that stays inside its parent.
+def load_resumed_config(run: RunDirectory, overrides: Sequence[str]) -> Config:
+  """Loads a run's configuration with overrides (`key=value` each).
 
-  Raises: UserError: empty, too long, or with a separator, a leading dot or dash, or another odd character.
+  Raises: UserError: an override changes a setting in FIXED.
+  """
+  old, new = run.load_config(), load_config(run.config_path, overrides)
+  before, after = flatten_settings(config_to_dict(old)), flatten_settings(config_to_dict(new))
+  for key, value in after.items():
+    if before.get(key) != value and any(key == fixed or key.startswith(f"{fixed}.") for fixed in FIXED):
+      raise UserError(
+        f"{key}={value}: a run cannot change it (it began with {before.get(key)}); fixed are "
+        + ", ".join(FIXED)
+      )
+  return new
+
+
+def save_resumed_config(run: RunDirectory, config: Config, env_steps: int) -> None:
+  """Saves a resumed run's configuration; keeps the old one as `config_until_<env_steps>.yaml`."""
+  if config_to_dict(config) == config_to_dict(run.load_config()):
+    return
+  shutil.copyfile(run.config_path, run.config_path.with_name(f"config_until_{env_steps:09d}.yaml"))
+  save_config(config, run.config_path)
+
+
+def flatten_settings(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+  """Flattens nested settings to one dict with dotted keys."""
+  out: dict[str, Any] = {}
+  for name, value in data.items():
+    if isinstance(value, Mapping) and value:
+      out |= flatten_settings(value, f"{prefix}{name}.")
+    else:
+      out[prefix + name] = value
+  return out
+
+
+def check_name(name: str, key: str = "run.name") -> str:
+  """Returns the name of a folder.
+
+  Raises: UserError: empty, too long, or with a separator, a leading dot or dash, or another special
+    character.
   """
   if not _NAME.fullmatch(name) or len(name) > MAX_NAME_LENGTH:
     raise UserError(
@@ -276,26 +292,24 @@ def check_name(name: str, key: str = "run.name") -> str:
 
 
 def _refuse_unreadable(error: OSError) -> None:
-  # Gone meanwhile, where another process writes here: the lock will say so.
+  # Another process that writes here can remove it meanwhile; the lock reports that process.
   if not isinstance(error, FileNotFoundError):
     raise RunError(f"{error.filename}: cannot be read: {error.strerror}")
 
 
-def _refuse_other_places(path: Path) -> None:
-  """Raises RunError where a path in a run directory is neither a folder nor a plain file."""
+def _check_plain(path: Path) -> None:
+  """Raises RunError unless the path is a folder or a plain file."""
   try:
     mode = path.lstat().st_mode
   except FileNotFoundError:
     return
   if stat.S_ISLNK(mode):
-    raise RunError(
-      f"{path}: a link to {os.readlink(path)!r}; in a run directory nothing is written through links"
-    )
+    raise RunError(f"{path}: a link to {os.readlink(path)!r}; a run directory must not contain links")
   if not (stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
-    raise RunError(f"{path}: neither a file nor a folder; a run directory has nothing else")
+    raise RunError(f"{path}: neither a file nor a folder; a run directory must not contain special files")
 
 
-def _made_name(env_name: str, now: datetime) -> str:
-  """`minatar:breakout` in the evening → `minatar-breakout-20261121-193000`."""
+def _generated_name(env_name: str, now: datetime) -> str:
+  """`minatar:breakout` → `minatar-breakout-20261121-193000`."""
   plain = re.sub(r"[^A-Za-z0-9_]+", "-", env_name).strip("-")[: MAX_NAME_LENGTH - 24] or "run"
   return f"{plain}-{now:%Y%m%d-%H%M%S}"

@@ -1,9 +1,8 @@
-"""Trajectories on disk: a folder of files, each there whole or not at all, that hold every acted step.
+"""A folder of trajectory files that holds every acted step of a run.
 
-A file is named after the environment steps before it and after it. Steps wait in memory until there are
-enough for a file, half a minute has passed, or a checkpoint is made; a kill loses what waits and nothing
-else. Steps that a full disk refuses wait for the next file. Who reads a folder that is being written sees
-the files that are there.
+A file is named by the environment steps before and after it. Steps are buffered until there are enough for a
+file, 30 seconds have passed, or a checkpoint is made; a kill loses only the buffer. Steps that a full disk
+refuses stay buffered. A reader of a folder in use sees the files that are complete.
 """
 
 import concurrent.futures
@@ -20,46 +19,50 @@ from moozi.core.flat_state import State
 from moozi.core.pytree import fields_of, map_fields
 from moozi.core.records import TrajectorySample
 from moozi.core.spec import EnvSpec
+from moozi.io.atomic_write import write_bytes
+from moozi.io.plain_data import first_difference
 from moozi.io.trajectory_file import LaneSpan, TrajectoryFile, encode_file, read_header, read_steps
-from moozi.io.tree_files import first_difference
-from moozi.io.whole_files import write_whole
 
 FOLDER = "trajectories"
 _NAME = re.compile(r"[0-9]{12}-[0-9]{12}\.traj")
 _FILE_STEPS = 16_384
 _FILE_BYTES = 64 << 20
 _FILE_AGE_S = 30.0
-_MOST_WAITING_BYTES = 512 << 20
+_MAX_BUFFER_BYTES = 512 << 20
 
 
 @dataclasses.dataclass(frozen=True)
 class StoredSteps:
-  """Steps of one lane, [T, …], and which they are."""
+  """Steps [T, …] of one lane, and which steps they are."""
 
   span: LaneSpan
   steps: TrajectorySample
 
 
 @dataclasses.dataclass(frozen=True)
-class _Waiting:
-  """A segment [T, B, …] for the next file, and the run's environment steps with it."""
+class _Buffered:
+  """A segment [T, B, …] for the next file; `stop` is the run's environment steps after it."""
 
   first_lane: int
   segment: TrajectorySample
   stop: int
 
+  @property
+  def lanes(self) -> range:
+    return range(self.first_lane, self.first_lane + np.shape(self.segment.action)[1])
+
 
 class TrajectoryWriter:
-  """Appends segments to a folder of trajectories; one file is packed and written in the background.
+  """Appends segments to a folder; files are packed and written in the background, one at a time.
 
   Args:
-    directory: made where it is not there. What an earlier writer left is continued.
+    directory: created if it is missing. Files of an earlier writer are continued.
     spec: the environment's facts.
-    env_steps: steps of the run so far: files with steps after it are removed, and where there are none the
-      first file begins there. None keeps all.
-    state: of the run's writer at that moment, which knows better how far its files went; None: there is none.
+    env_steps: the run's environment steps. Files with later steps are removed, and the first file of an empty
+      folder starts there. None keeps all files.
+    state: `get_state` of the run's writer at that moment, which takes precedence over `env_steps`.
 
-  Raises: UserError: what is in the folder cannot be continued: damaged, or of another environment.
+  Raises: UserError: a file in the folder is damaged or of another environment.
   """
 
   def __init__(
@@ -72,112 +75,108 @@ class TrajectoryWriter:
     if state:
       env_steps = int(state["stop"])
     self._env_steps, self._next_index = self._restore(env_steps)
-    self._begin_waiting([])
-    # Lanes that have lost steps: their next one begins anew.
+    self._set_buffer([])
+    # Lanes that have lost steps: their next step starts a new history.
     self._with_gap: set[int] = {int(lane) for lane in state["with_gap"]} if state else set()
     if env_steps is not None and self._env_steps < env_steps:
-      # What came last is in no file.
+      # The last steps are in no file.
       self._with_gap.update(self._next_index)
     self._pool = concurrent.futures.ThreadPoolExecutor(1, "trajectories")
-    self._writing: tuple[concurrent.futures.Future[int], list[_Waiting]] | None = None
+    self._writing: tuple[concurrent.futures.Future[int], list[_Buffered]] | None = None
 
   def append(
     self, segment: TrajectorySample, first_lane: int, env_steps: int | None = None, follows: bool = True
   ) -> None:
-    """Takes a segment [T, B, …] of lanes first_lane … first_lane+B-1; what it keeps it copies.
+    """Buffers a copy of a segment [T, B, …] of lanes first_lane … first_lane+B-1.
 
     Args:
-      segment, first_lane: the next steps of those lanes.
-      env_steps: of the run, with these; None counts what came.
-      follows: false where steps of these lanes are missing before it: their histories begin anew.
+      segment: the next steps of those lanes.
+      first_lane: the first lane.
+      env_steps: the run's environment steps after the segment; None adds the segment's steps.
+      follows: false if earlier steps of these lanes are missing. Their histories then restart.
 
-    Raises: OSError: a file could not be written. Its steps wait for the next one; where too many wait, they
-      are left out.
+    Raises: OSError: a file cannot be written. Its steps stay buffered, or are dropped if the buffer exceeds
+      its limit.
     """
-    segment, lanes = (
-      map_fields(np.array, segment),
-      range(first_lane, first_lane + np.shape(segment.action)[1]),
-    )
-    for i, lane in enumerate(lanes):
-      segment.is_first[0, i] |= not follows or lane in self._with_gap
-    self._with_gap.difference_update(lanes)
+    segment = map_fields(np.array, segment)
     stop = max(self._stop + np.size(segment.action), env_steps or 0)
-    self._begin_waiting([*self._waiting, _Waiting(first_lane, segment, stop)])
-    is_old = time.monotonic() - self._waiting_since >= _FILE_AGE_S
-    if self._num_waiting >= _FILE_STEPS or self._waiting_bytes >= _FILE_BYTES or is_old:
-      self._begin_file()
+    buffered = _Buffered(first_lane, segment, stop)
+    for i, lane in enumerate(buffered.lanes):
+      segment.is_first[0, i] |= not follows or lane in self._with_gap
+    self._with_gap.difference_update(buffered.lanes)
+    self._set_buffer([*self._buffer, buffered])
+    is_old = time.monotonic() - self._buffer_since >= _FILE_AGE_S
+    num_steps = sum(np.size(b.segment.action) for b in self._buffer)
+    if num_steps >= _FILE_STEPS or self._buffer_bytes >= _FILE_BYTES or is_old:
+      self._start_file()
 
   def flush(self) -> None:
-    """Returns when everything is on the disk."""
-    self._begin_file()
+    """Returns once all steps are on the disk."""
+    self._start_file()
     self._finish_file()
 
   def close(self) -> None:
-    """Flushes and ends; a second call does nothing."""
+    """Flushes and stops the background thread; a second call does nothing."""
     try:
       self.flush()
     finally:
       self._pool.shutdown()
 
   def get_state(self) -> State:
-    """How far its files go when all that came is in them, and which lanes begin anew.
+    """Returns the environment steps after everything appended, and the lanes whose histories restart.
 
-    With Ray this is no number of the run's own: steps are told later than they are counted, and what a
-    checkpoint waits for brings more of them.
+    With Ray these environment steps differ from the run's counter: segments arrive after they are counted.
     """
     return {"stop": self._stop, "with_gap": np.array(sorted(self._with_gap), np.int64)}
 
   @property
   def _stop(self) -> int:
-    """Environment steps with all that came."""
+    """Environment steps after everything appended."""
     writing = self._writing[1] if self._writing is not None else []
-    return [self._env_steps, *(w.stop for w in [*writing, *self._waiting])][-1]
+    return [self._env_steps, *(b.stop for b in [*writing, *self._buffer])][-1]
 
-  def _begin_waiting(self, waiting: list[_Waiting]) -> None:
-    if len(waiting) == 1:
-      self._waiting_since = time.monotonic()
-    self._waiting = waiting
-    self._num_waiting = sum(np.size(w.segment.action) for w in waiting)
-    self._waiting_bytes = sum(x.nbytes for w in waiting for x in fields_of(w.segment).values())
+  def _set_buffer(self, buffer: list[_Buffered]) -> None:
+    if len(buffer) == 1:
+      self._buffer_since = time.monotonic()
+    self._buffer = buffer
+    self._buffer_bytes = sum(x.nbytes for b in buffer for x in fields_of(b.segment).values())
 
-  def _begin_file(self) -> None:
+  def _start_file(self) -> None:
     # One at a time: memory stays bounded, and files appear in order.
     self._finish_file()
-    if self._waiting:
-      waiting = self._waiting
-      self._writing = self._pool.submit(self._write, self._env_steps, waiting), waiting
-      self._begin_waiting([])
+    if self._buffer:
+      self._writing = self._pool.submit(self._write, self._env_steps, self._buffer), self._buffer
+      self._set_buffer([])
 
-  def _write(self, start: int, waiting: list[_Waiting]) -> int:
+  def _write(self, start: int, buffer: list[_Buffered]) -> int:
     parts: dict[int, list[TrajectorySample]] = {}
-    for w in waiting:
-      for i in range(np.shape(w.segment.action)[1]):
-        parts.setdefault(w.first_lane + i, []).append(map_fields(lambda x, i=i: x[:, i], w.segment))
+    for b in buffer:
+      for i, lane in enumerate(b.lanes):
+        parts.setdefault(lane, []).append(map_fields(lambda x, i=i: x[:, i], b.segment))
     lanes = {
       lane: (self._next_index.get(lane, 0), map_fields(lambda *xs: np.concatenate(xs), *steps))
       for lane, steps in parts.items()
     }
-    env_steps = (start, waiting[-1].stop)
-    write_whole(self._directory / file_name(env_steps), encode_file(self._spec, env_steps, lanes))
+    env_steps = (start, buffer[-1].stop)
+    write_bytes(self._directory / file_name(env_steps), encode_file(self._spec, env_steps, lanes))
     self._next_index |= {lane: first + len(steps.action) for lane, (first, steps) in lanes.items()}
     return env_steps[1]
 
   def _finish_file(self) -> None:
     if self._writing is None:
       return
-    (writing, waiting), self._writing = self._writing, None
+    (writing, buffer), self._writing = self._writing, None
     try:
       self._env_steps = writing.result()
     except OSError:
-      self._begin_waiting([*waiting, *self._waiting])
-      if self._waiting_bytes > _MOST_WAITING_BYTES:
-        for w in self._waiting:
-          self._with_gap.update(range(w.first_lane, w.first_lane + np.shape(w.segment.action)[1]))
-        self._begin_waiting([])
+      self._set_buffer([*buffer, *self._buffer])
+      if self._buffer_bytes > _MAX_BUFFER_BYTES:
+        self._with_gap.update(lane for b in self._buffer for lane in b.lanes)
+        self._set_buffer([])
       raise
 
   def _restore(self, env_steps: int | None) -> tuple[int, dict[int, int]]:
-    """Removes what lies after `env_steps`; the steps there are, and each lane's next index."""
+    """Removes files with steps after `env_steps`; returns the last env step and each lane's next index."""
     paths = sorted(p for p in self._directory.iterdir() if _NAME.fullmatch(p.name))
     for path in reversed(paths):
       if env_steps is not None and int(path.stem.partition("-")[2]) > env_steps:
@@ -191,12 +190,12 @@ class TrajectoryWriter:
 
 @dataclasses.dataclass(frozen=True)
 class TrajectoryStore:
-  """Trajectories that can be read: a folder's files, in order, checked.
+  """The verified files of a folder.
 
   Attributes:
-    path: as it was given.
+    path: the folder or file as passed to `open_trajectories`.
     spec: the environment's facts.
-    files: in order; at least one.
+    files: at least one, in order.
   """
 
   path: Path
@@ -217,7 +216,7 @@ class TrajectoryStore:
     return dict(sorted(out.items()))
 
   def read(self) -> Iterator[StoredSteps]:
-    """All steps, file by file; those of one lane come in order, and join.
+    """Yields all steps, file by file; steps of one lane are in order and contiguous.
 
     Raises: UserError: a file has changed since the store was opened.
     """
@@ -227,28 +226,28 @@ class TrajectoryStore:
 
 
 def write_steps(directory: Path, info: TrajectoryFile, steps: list[TrajectorySample]) -> None:
-  """Writes the file that `info` tells of into another folder, with other steps [T, …] in its spans."""
+  """Writes a file like `info` into another folder, with other steps [T, …] in its spans."""
   lanes = {span.lane: (span.start, part) for span, part in zip(info.spans, steps, strict=True)}
-  write_whole(directory / file_name(info.env_steps), encode_file(info.spec, info.env_steps, lanes))
+  write_bytes(directory / file_name(info.env_steps), encode_file(info.spec, info.env_steps, lanes))
 
 
 def file_name(env_steps: tuple[int, int]) -> str:
-  """The name of the file with the steps from env_steps[0] to env_steps[1]."""
+  """The name of the file with environment steps env_steps[0] … env_steps[1]."""
   return f"{env_steps[0]:012d}-{env_steps[1]:012d}.traj"
 
 
 def open_trajectories(
   path: Path, spec: EnvSpec | None = None, max_env_steps: int | None = None
 ) -> TrajectoryStore:
-  """The trajectories in a folder, a run's folder, or a single file; every checksum is looked at.
+  """Opens a folder of trajectories, a run directory or a single file, and verifies every checksum.
 
   Args:
-    path: of it.
-    spec: the environment they must be of; None takes any.
-    max_env_steps: leave out files with steps after this one.
+    path: the folder or file.
+    spec: the required environment; None accepts any.
+    max_env_steps: skips files with later steps.
 
-  Raises: UserError: no such folder, none in it, a file that is none of ours, cut or altered, a file missing
-    between others, another environment.
+  Raises: UserError: the folder is missing or empty, a file is not a trajectory file, damaged, missing between
+    others or of another environment.
   """
   files = [read_header(p) for p in _paths(path)]
   if max_env_steps is not None:
@@ -264,9 +263,9 @@ def open_trajectories(
     wanted, whose = (files[0].spec, "the first file's") if spec is None else (spec, "the run's")
     difference = first_difference(f.spec.to_dict(), wanted.to_dict(), "spec")
     if difference is not None:
-      where, there, here = difference
+      name, found, expected = difference
       raise UserError(
-        f"{f.path}: trajectories of another environment: {where} is {there} there, and {whose} is {here}"
+        f"{f.path}: trajectories of another environment: {name} is {found}, {whose} is {expected}"
       )
   return TrajectoryStore(path, files[0].spec, tuple(files))
 
@@ -276,13 +275,13 @@ def _paths(path: Path) -> list[Path]:
     if path.is_file():
       return [path]
     if not path.is_dir():
-      raise UserError(f"{path}: no such folder; trajectories, or a run with them, are needed")
+      raise UserError(f"{path}: no such folder; a folder of trajectories or a run with them is needed")
     folder = path / FOLDER if (path / FOLDER).is_dir() else path
     found = sorted(p for p in folder.iterdir() if not p.name.startswith("."))
   except (OSError, ValueError) as e:
     raise UserError(f"{str(path)!r}: cannot be read: {e}") from None
   if (folder / "config.yaml").exists():
-    raise UserError(f"{path}: a run without trajectories; trajectories.save=true makes a run keep them")
+    raise UserError(f"{path}: a run without trajectories; set trajectories.save=true to keep them")
   for p in found:
     if not _NAME.fullmatch(p.name):
       raise UserError(f"{p}: not a trajectory file; a folder of trajectories holds nothing else")
@@ -292,16 +291,16 @@ def _paths(path: Path) -> list[Path]:
 
 
 def _check_joined(files: list[TrajectoryFile]) -> None:
-  """Raises UserError where steps are missing between two files or before the first one."""
-  # Whoever began to keep steps in the middle of a run has no file that begins at 0, but lanes that do.
+  """Raises UserError if steps are missing between two files or before the first one."""
+  # The first file of a run that started to save later does not start at 0, but its lanes do.
   stop, next_index = files[0].env_steps[0], dict[int, int]()
   for f in files:
     if f.env_steps[0] != stop:
       raise UserError(
-        f"{f.path}: begins at env step {f.env_steps[0]}: the file that begins at {stop} is missing"
+        f"{f.path}: starts at env step {f.env_steps[0]}: the file that starts at {stop} is missing"
       )
     stop = f.env_steps[1]
     for span in f.spans:
       if span.start != next_index.get(span.lane, 0) and len(files) > 1:
-        raise UserError(f"{f.path}: the steps of lane {span.lane} do not join those of the files before it")
+        raise UserError(f"{f.path}: the steps of lane {span.lane} do not continue those of the earlier files")
       next_index[span.lane] = span.stop

@@ -1,54 +1,44 @@
-"""One file of steps: what they are, packed and compressed, and a checksum. Nothing in it is code.
+"""One file of steps: a safetensors file whose tensors are compressed columns. Nothing in it is code.
 
-    8 bytes    "MZTRAJ1\n"
-    4 bytes    length of the header, little-endian
-    header     JSON: the environment's spec, the version, which steps of which lanes, the columns
-    columns    one after another, each compressed by itself with zlib
-    32 bytes   SHA-256 of all that is before
+The entry `moozi_trajectories` of the header's `__metadata__` is JSON: the format, the environment's spec,
+which steps of which lanes the file holds, and the SHA-256 of the whole file, taken with zeros in the digest's
+place.
 
-The steps of a lane lie together, and of frames and masks the first byte of all steps, then the second, and so
-on: what changes little from step to step is then nearly nothing. Numbers are kept to the bit.
+A tensor holds one column of all steps, compressed with zlib. Before compression, the rows of a column, one a
+step, are transposed to the first byte of all steps, then the second, and so on: bytes that change little
+  between
+steps compress to nearly nothing. Booleans are packed to bits. Values are kept to the bit. `last_discount` is
+not stored: it follows from the flags.
 """
 
 import dataclasses
 import hashlib
-import itertools
 import json
 import math
 import os
-import struct
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import safetensors
+import safetensors.numpy
 
 import moozi
 from moozi.core.errors import UserError
+from moozi.core.pytree import fields_of
 from moozi.core.records import TrajectorySample
 from moozi.core.spec import EnvSpec
 
-FORMAT = 1
-_MAGIC = b"MZTRAJ1\n"
-_PREFIX = struct.Struct("<8sI")
-_DIGEST_BYTES = 32
+FORMAT = 2
+_METADATA = "moozi_trajectories"
+_MAGIC_1 = b"MZTRAJ1\n"
+_NO_DIGEST = "0" * 64
 _MAX_HEADER_BYTES = 16 << 20
-# Of a file's steps in memory; whoever writes them begins another file long before.
+# Memory of one file's steps. The writer starts another file long before.
 _MAX_STEPS_BYTES = 1 << 30
 _LEVEL = 6
-
-# Flags and the mask as bits, as the frames of environments that show booleans; the discount follows from the
-# flags.
-_BITS = ("is_first", "is_last", "is_truncated")
-_PLANES = ("frame", "legal_actions_mask")
-_NUMBERS = {
-  "last_reward": "<f4",
-  "root_value": "<f4",
-  "action": "<i4",
-  "acted_version": "<i4",
-  "searched_version": "<i4",
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,21 +51,21 @@ class LaneSpan:
 
   @property
   def stop(self) -> int:
-    """The index after the last one."""
+    """The index after the last step."""
     return self.start + self.num_steps
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrajectoryFile:
-  """What a file's header says; its checksum held.
+  """The verified header of a file.
 
   Attributes:
-    path: of the file.
-    env_steps: (start, stop), of the run before this file and with it; some of its steps may be in no file.
+    path: the file.
+    env_steps: (start, stop), environment steps of the run before and after this file. A file may hold fewer.
     spec: the environment's facts.
-    version: of moozi, that wrote it.
-    spans: which steps of which lanes it holds, in the order in which they lie.
-    num_bytes: of the file.
+    version: the version of moozi that wrote the file.
+    spans: the steps that the file holds, in the file's order.
+    num_bytes: size of the file.
   """
 
   path: Path
@@ -87,204 +77,195 @@ class TrajectoryFile:
 
   @property
   def num_steps(self) -> int:
-    """Steps of all its lanes."""
+    """Steps of all lanes."""
     return sum(span.num_steps for span in self.spans)
 
 
 def encode_file(
   spec: EnvSpec, env_steps: tuple[int, int], lanes: Mapping[int, tuple[int, TrajectorySample]]
 ) -> bytes:
-  """The bytes of one file.
+  """Returns the bytes of one file.
 
   Args:
     spec: the environment's facts.
     env_steps: (start, stop) over all lanes.
     lanes: by lane, the index of its first step here and its steps [T, …].
   """
-  fields = [dataclasses.asdict(steps) for _, (_, steps) in sorted(lanes.items())]
+  fields = [fields_of(steps) for _, (_, steps) in sorted(lanes.items())]
   columns = {
-    name: zlib.compress(_pack(name, np.concatenate([f[name] for f in fields]), spec), _LEVEL)
-    for name in _shapes(spec)
+    name: np.frombuffer(
+      zlib.compress(_pack(np.concatenate([f[name] for f in fields]), dtype), _LEVEL), np.uint8
+    )
+    for name, (_, dtype) in _columns(spec).items()
   }
   header = {
+    "sha256": _NO_DIGEST,
     "format": FORMAT,
     "moozi": moozi.__version__,
     "spec": spec.to_dict(),
     "env_steps": list(env_steps),
     "lanes": [[lane, start, len(steps.action)] for lane, (start, steps) in sorted(lanes.items())],
-    "columns": {name: len(data) for name, data in columns.items()},
   }
-  text = json.dumps(header, allow_nan=False).encode()
-  body = b"".join([_PREFIX.pack(_MAGIC, len(text)), text, *columns.values()])
-  return body + hashlib.sha256(body).digest()
+  data = safetensors.numpy.save(columns, {_METADATA: json.dumps(header, allow_nan=False)})
+  return data.replace(_NO_DIGEST.encode(), hashlib.sha256(data).hexdigest().encode(), 1)
 
 
 def read_header(path: Path) -> TrajectoryFile:
-  """What a file holds; all of it is read once, for its checksum.
+  """Reads a file's header and verifies the checksum of the whole file.
 
-  Raises: UserError: not a trajectory file, cut or altered, or of another format.
+  Raises: UserError: not a trajectory file, cut or altered, too large, or of another format.
   """
-  return _parse(path, _read(path))[0]
+  return _parse(path, _read(path))
 
 
 def read_steps(info: TrajectoryFile) -> list[TrajectorySample]:
-  """The steps [T, …] of each of the file's spans.
+  """Returns the steps [T, …] of each of the file's spans.
 
-  Raises: UserError: the file has changed since, or its columns are not what its header says.
+  Raises: UserError: the file has changed since `info` was read, or a column does not match the header.
   """
-  body = _read(info.path)
-  again, columns = _parse(info.path, body)
-  damaged = UserError(f"{info.path}: its columns are not what its header says")
-  if again != info:
+  data = _read(info.path)
+  if _parse(info.path, data) != info:
     raise UserError(f"{info.path}: changed while it was being read")
-  out: dict[str, np.ndarray] = {}
-  for name, (first, stop) in columns.items():
-    size = info.num_steps * _row_bytes(name, info.spec)
-    if name in _BITS:
-      size = (info.num_steps + 7) // 8
-    inflate = zlib.decompressobj()
-    try:
-      # One byte more than it may have, so that a column that is too long shows without being made.
-      raw = inflate.decompress(body[first:stop], size + 1)
-    except zlib.error:
-      raise damaged from None
-    if len(raw) != size or not inflate.eof or inflate.unused_data:
+  damaged = UserError(f"{info.path}: its columns do not match its header")
+  columns = _columns(info.spec)
+  try:
+    packed = safetensors.numpy.load(data)
+    if set(packed) != set(columns):
       raise damaged
-    out[name] = _unpack(name, raw, info.num_steps, info.spec)
+    out = {
+      name: _unpack(packed[name], (info.num_steps, *shape), dtype) for name, (shape, dtype) in columns.items()
+    }
+  except (safetensors.SafetensorError, zlib.error, ValueError, KeyError, TypeError):
+    raise damaged from None
   terminal = out["is_last"] & ~out["is_truncated"]
   out["last_discount"] = np.where(terminal, 0, 1).astype(np.float32)
-  ends = np.cumsum([span.num_steps for span in info.spans])[:-1]
-  split = {name: np.split(array, ends) for name, array in out.items()}
+  stops = np.cumsum([span.num_steps for span in info.spans])[:-1]
+  split = {name: np.split(array, stops) for name, array in out.items()}
   return [
     TrajectorySample(**{name: arrays[i] for name, arrays in split.items()}) for i in range(len(info.spans))
   ]
 
 
-def _shapes(spec: EnvSpec) -> dict[str, tuple[int, ...]]:
-  """The columns, and the shape of one step in each."""
-  vector = dict.fromkeys(("legal_actions_mask", "action_probs"), (spec.num_actions,))
-  scalars: dict[str, tuple[int, ...]] = dict.fromkeys((*_BITS, "to_play", *_NUMBERS), ())
-  return {"frame": spec.frame_shape} | scalars | vector
+def _columns(spec: EnvSpec) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
+  """(shape of one step, dtype) of each column."""
+  dtypes: dict[str, Any] = (
+    dict.fromkeys(("is_first", "is_last", "is_truncated"), bool)
+    | dict.fromkeys(("last_reward", "root_value"), np.float32)
+    | dict.fromkeys(("to_play", "action", "acted_version", "searched_version"), np.int32)
+  )
+  vectors = {"legal_actions_mask": bool, "action_probs": np.float32}
+  return (
+    {"frame": (spec.frame_shape, np.dtype(spec.frame_dtype))}
+    | {name: ((), np.dtype(dtype)) for name, dtype in dtypes.items()}
+    | {name: ((spec.num_actions,), np.dtype(dtype)) for name, dtype in vectors.items()}
+  )
 
 
-def _step_bytes(spec: EnvSpec) -> int:
-  """Bytes of one step in memory, booleans unpacked; at least so many."""
-  return sum(math.prod(shape) * _dtype(name, spec).itemsize for name, shape in _shapes(spec).items())
+def _pack(values: np.ndarray, dtype: np.dtype) -> bytes:
+  """Packs a column [N, …] to bytes, plane by plane."""
+  rows = np.ascontiguousarray(values, dtype.newbyteorder("<")).reshape(len(values), -1)
+  return (np.packbits(rows, axis=-1) if dtype.kind == "b" else rows.view(np.uint8)).T.tobytes()
 
 
-def _dtype(name: str, spec: EnvSpec) -> np.dtype:
-  """How a column's numbers are stored; bool where they are bits."""
-  if name == "frame":
-    return np.dtype(spec.frame_dtype).newbyteorder("<")
-  if name in _BITS or name == "legal_actions_mask":
-    return np.dtype(bool)
-  return np.dtype({"to_play": "u1", "action_probs": "<f4"}.get(name) or _NUMBERS[name])
-
-
-def _row_bytes(name: str, spec: EnvSpec) -> int:
-  """Bytes of one step in a column, bits packed."""
-  size, dtype = math.prod(_shapes(spec)[name]), _dtype(name, spec)
-  return (size + 7) // 8 if dtype.kind == "b" else size * dtype.itemsize
-
-
-def _pack(name: str, value: np.ndarray, spec: EnvSpec) -> bytes:
-  """A column [N, …] as bytes."""
-  value = np.ascontiguousarray(value, _dtype(name, spec))
-  if name in _BITS:
-    return np.packbits(value).tobytes()
-  if name not in _PLANES:
-    return value.tobytes()
-  rows = value.reshape(len(value), -1)
-  rows = np.packbits(rows, axis=-1) if value.dtype.kind == "b" else rows.view(np.uint8)
-  return rows.T.tobytes()
-
-
-def _unpack(name: str, raw: bytes, num_steps: int, spec: EnvSpec) -> np.ndarray:
-  """The inverse of `_pack`, with the records' dtypes."""
-  shape, dtype = _shapes(spec)[name], _dtype(name, spec)
-  data = np.frombuffer(raw, np.uint8)
-  if name in _BITS:
-    return np.unpackbits(data, count=num_steps).view(bool)
-  rows = np.ascontiguousarray(data.reshape(-1, num_steps).T) if name in _PLANES else data.copy()
+def _unpack(packed: np.ndarray, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+  """Inverts zlib and `_pack`. Raises ValueError or zlib.error unless the column has exactly `shape`."""
+  row_size = math.prod(shape[1:])
+  row_bytes = (row_size + 7) // 8 if dtype.kind == "b" else row_size * dtype.itemsize
+  size = shape[0] * row_bytes
+  inflate = zlib.decompressobj()
+  # The limit of one byte more detects a column that is too long without inflating it.
+  raw = inflate.decompress(packed.tobytes(), size + 1)
+  if len(raw) != size or not inflate.eof or inflate.unused_data:
+    raise ValueError("a column of another size")
+  rows = np.ascontiguousarray(np.frombuffer(raw, np.uint8).reshape(row_bytes, shape[0]).T)
   if dtype.kind == "b":
-    rows = np.unpackbits(rows, axis=-1, count=math.prod(shape)).view(bool)
-  out = rows.view(dtype).reshape((num_steps, *shape))
-  return out.astype(np.int32) if name == "to_play" else out.astype(dtype.newbyteorder("="), copy=False)
+    return np.unpackbits(rows, axis=-1, count=row_size).view(bool).reshape(shape)
+  return rows.view(dtype.newbyteorder("<")).reshape(shape).astype(dtype, copy=False)
 
 
 def _read(path: Path) -> bytes:
+  max_bytes = _MAX_HEADER_BYTES + _MAX_STEPS_BYTES
   try:
     if not path.is_file():
       raise UserError(f"{path}: not a file; a trajectory file is needed")
     with open(path, "rb") as f:
-      # A large file of a stranger's is not read to its end.
-      start = f.read(len(_MAGIC))
-      if start != _MAGIC:
+      # Refuses other files by their first bytes, whatever their size.
+      start = f.read(9)
+      if start.startswith(_MAGIC_1):
+        raise UserError(
+          f"{path}: a trajectory file of format 1, of an earlier version; moozi {moozi.__version__} reads "
+          f"format {FORMAT} only"
+        )
+      if start[8:] != b"{":
         raise UserError(f"{path}: not a trajectory file")
-      most = _MAX_HEADER_BYTES + _MAX_STEPS_BYTES
-      if os.fstat(f.fileno()).st_size > most:
-        raise UserError(f"{path}: larger than any trajectory file ({most >> 20} MiB at most)")
-      return start + f.read(most)
+      if os.fstat(f.fileno()).st_size > max_bytes:
+        raise UserError(f"{path}: larger than any trajectory file ({max_bytes >> 20} MiB at most)")
+      return start + f.read(max_bytes)
   except OSError as e:
     raise UserError(f"{path}: cannot be read: {e.strerror}") from None
 
 
-def _parse(path: Path, body: bytes) -> tuple[TrajectoryFile, dict[str, tuple[int, int]]]:
-  """The header, and where each column lies."""
+def _parse(path: Path, data: bytes) -> TrajectoryFile:
+  """Verifies the checksum and the header."""
   damaged = UserError(f"{path}: cut or altered since it was written")
-  if len(body) < _PREFIX.size + _DIGEST_BYTES:
-    raise damaged
-  if hashlib.sha256(memoryview(body)[:-_DIGEST_BYTES]).digest() != body[-_DIGEST_BYTES:]:
-    raise damaged
-  length = _PREFIX.unpack_from(body)[1]
-  if length > min(_MAX_HEADER_BYTES, len(body) - _PREFIX.size - _DIGEST_BYTES):
+  length = int.from_bytes(data[:8], "little")
+  if length > min(_MAX_HEADER_BYTES, len(data) - 8):
     raise damaged
   try:
-    header = json.loads(body[_PREFIX.size : _PREFIX.size + length])
+    header = json.loads(json.loads(data[8 : 8 + length])["__metadata__"][_METADATA])
+    digest = header["sha256"].encode()
+    if hashlib.sha256(data.replace(digest, _NO_DIGEST.encode(), 1)).hexdigest().encode() != digest:
+      raise damaged
     if header["format"] != FORMAT:
-      raise UserError(f"{path}: a trajectory file of format {header['format']}; this version reads {FORMAT}")
-    spec = _spec_of(header["spec"])
-    first, last = (_whole(n) for n in header["env_steps"])
+      raise UserError(
+        f"{path}: a trajectory file of format {header['format']!r:.40}; this version reads {FORMAT}"
+      )
+    first, last = (_count(n) for n in header["env_steps"])
     info = TrajectoryFile(
       path=path,
       env_steps=(first, last),
-      spec=spec,
-      version=str(header["moozi"]),
-      spans=tuple(LaneSpan(*(_whole(n) for n in entry)) for entry in header["lanes"]),
-      num_bytes=len(body),
+      spec=_parse_spec(header["spec"]),
+      version=_printable(header["moozi"]),
+      spans=tuple(LaneSpan(*(_count(n) for n in span)) for span in header["lanes"]),
+      num_bytes=len(data),
     )
-    sizes = {name: _whole(header["columns"][name]) for name in _shapes(spec)}
   except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
     raise damaged from None
   lanes = [span.lane for span in info.spans]
-  is_sound = lanes == sorted(set(lanes)) and all(span.num_steps > 0 for span in info.spans)
-  ends = list(itertools.accumulate([_PREFIX.size + length, *sizes.values()]))
-  if info.num_steps * _step_bytes(spec) > _MAX_STEPS_BYTES:
+  step_bytes = sum(math.prod(shape) * dtype.itemsize for shape, dtype in _columns(info.spec).values())
+  if info.num_steps * step_bytes > _MAX_STEPS_BYTES:
     raise UserError(f"{path}: its steps would take more than {_MAX_STEPS_BYTES >> 20} MiB of memory")
-  if not info.spans or not is_sound or info.num_steps > last - first or ends[-1] != len(body) - _DIGEST_BYTES:
+  is_sound = lanes and lanes == sorted(set(lanes)) and all(span.num_steps > 0 for span in info.spans)
+  if not is_sound or info.num_steps > last - first:
     raise damaged
-  return info, dict(zip(sizes, itertools.pairwise(ends), strict=True))
+  return info
 
 
-def _spec_of(data: Mapping[str, Any]) -> EnvSpec:
-  """The spec in a header. Raises ValueError, TypeError or KeyError where it is none."""
-  plain = dict(data)
-  shape: Sequence[Any] = plain["frame_shape"]
-  names: Sequence[Any] = plain["action_names"]
-  height, width, channels = (_whole(n) for n in shape)
+def _parse_spec(data: Mapping[str, Any]) -> EnvSpec:
+  """The spec in a header. Raises ValueError, TypeError or KeyError for anything else."""
+  height, width, channels = (_count(n) for n in data["frame_shape"])
   if not (height and width and channels):
     raise ValueError("an empty frame")
-  plain["frame_shape"] = (height, width, channels)
-  plain["name"], plain["action_names"] = str(plain["name"]), tuple(str(name) for name in names)
-  # They are shown to the user, whose terminal would take what is no text for a command.
-  if not all(name.isprintable() for name in (plain["name"], *plain["action_names"])):
-    raise ValueError("a name that cannot be shown")
-  plain["num_env_actions"] = _whole(plain["num_env_actions"])
-  return EnvSpec(**plain)
+  return EnvSpec(
+    **dict(data)
+    | {
+      "name": _printable(data["name"]),
+      "frame_shape": (height, width, channels),
+      "num_env_actions": _count(data["num_env_actions"]),
+      "action_names": tuple(_printable(name) for name in data["action_names"]),
+    }
+  )
 
 
-def _whole(value: Any) -> int:
-  """A whole number that is not negative; raises ValueError for anything else."""
+def _printable(value: Any) -> str:
+  """Text without control characters, which a terminal could execute. Raises ValueError for other text."""
+  if not str(value).isprintable():
+    raise ValueError("text that is not printable")
+  return str(value)
+
+
+def _count(value: Any) -> int:
+  """A whole number that is not negative. Raises ValueError for anything else."""
   if type(value) is not int or not 0 <= value < 1 << 62:
-    raise ValueError(f"{value!r} is no count")
+    raise ValueError(f"{value!r} is not a count")
   return value

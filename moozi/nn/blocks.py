@@ -1,37 +1,37 @@
-"""Parts that networks are built of: norms, residual blocks, heads. Haiku modules."""
+"""Building blocks of networks: norms, residual blocks, heads. Haiku modules."""
 
-from typing import Any, Literal
+from typing import Literal
 
 import haiku as hk
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Float
 
-Array = Any
 NormKind = Literal["layer", "batch", "none"]
 
 _EPSILON = 1e-5
 _LARGE_FRAME = 64
 
 
-def is_large(frames: Array) -> bool:
-  """Whether frames [B, H, W, C] are so large that a network reduces them first: Atari's, no board's."""
+def is_large(frames: Float[Array, "B H W C"]) -> bool:
+  """Whether both sides have at least 64 cells, as in Atari; networks downsample such frames first."""
   return min(frames.shape[1:3]) >= _LARGE_FRAME
 
 
 class BatchNorm(hk.Module):
   """Batch normalization over all axes but the last; averages start at mean 0 and variance 1.
 
-  Haiku's own starts its variance at 0, which makes an untrained network blow up in inference.
+  Haiku's BatchNorm starts its variance at 0, which makes an untrained network diverge in inference.
 
-  Source: Ioffe & Szegedy 2015. Departures: the averages are not corrected for their start.
+  Source: Ioffe & Szegedy 2015. Departures: the averages have no bias correction.
   """
 
   def __init__(self, decay: float, name: str | None = None):
     super().__init__(name=name)
     self._decay = decay
 
-  def __call__(self, x: Array, is_training: bool) -> Array:
-    """[…, C] to […, C]: batch statistics and moved averages in training, the averages in inference."""
+  def __call__(self, x: Float[Array, "... C"], is_training: bool) -> Float[Array, "... C"]:
+    """Normalizes by batch statistics and updates the averages in training; by the averages in inference."""
     shape = (x.shape[-1],)
     scale = hk.get_parameter("scale", shape, init=jnp.ones)
     offset = hk.get_parameter("offset", shape, init=jnp.zeros)
@@ -49,15 +49,15 @@ class BatchNorm(hk.Module):
 
 
 class Norm(hk.Module):
-  """The norm that the config names: "layer" over all axes but the batch's, "batch", or "none"."""
+  """The configured norm: "layer" (over all axes but the batch axis), "batch" or "none"."""
 
   def __init__(self, kind: NormKind, batch_norm_decay: float, name: str | None = None):
     super().__init__(name=name)
     self._kind = kind
     self._decay = batch_norm_decay
 
-  def __call__(self, x: Array, is_training: bool) -> Array:
-    """[B, …, C] to the same shape."""
+  def __call__(self, x: Float[Array, "B *cells C"], is_training: bool) -> Float[Array, "B *cells C"]:
+    """Normalizes x."""
     if self._kind == "layer":
       return hk.LayerNorm(axis=slice(1, None), param_axis=-1, create_scale=True, create_offset=True)(x)
     if self._kind == "batch":
@@ -65,8 +65,8 @@ class Norm(hk.Module):
     return x
 
 
-def normalize_latent(x: Array) -> Array:
-  """[B, D] to [B, D] of mean 0 and variance 1 in each row: unrolls of any length stay bounded."""
+def normalize_latent(x: Float[Array, "B D"]) -> Float[Array, "B D"]:
+  """Scales each row to mean 0 and variance 1, so that unrolls of any length stay bounded."""
   centred = x - jnp.mean(x, axis=-1, keepdims=True)
   return centred * jax.lax.rsqrt(jnp.mean(jnp.square(centred), axis=-1, keepdims=True) + _EPSILON)
 
@@ -74,7 +74,7 @@ def normalize_latent(x: Array) -> Array:
 class ResidualBlock(hk.Module):
   """Two 3×3 convolutions with norms around a skip: relu(x + norm(conv(relu(norm(conv(x)))))).
 
-  Source: the thesis 5.1.2; He et al. 2016. Departures: the norm is the config's.
+  Source: thesis 5.1.2; He et al. 2016. Departures: the norm is configurable.
   """
 
   def __init__(self, channels: int, norm: NormKind, batch_norm_decay: float, name: str | None = None):
@@ -82,8 +82,8 @@ class ResidualBlock(hk.Module):
     self._channels = channels
     self._norm = (norm, batch_norm_decay)
 
-  def __call__(self, x: Array, is_training: bool) -> Array:
-    """[B, H, W, channels] to the same shape."""
+  def __call__(self, x: Float[Array, "B H W C"], is_training: bool) -> Float[Array, "B H W C"]:
+    """Applies the block; C is `channels`."""
     y = hk.Conv2D(self._channels, 3, padding="SAME", name="conv_0")(x)
     y = jax.nn.relu(Norm(*self._norm, name="norm_0")(y, is_training))
     y = hk.Conv2D(self._channels, 3, padding="SAME", name="conv_1")(y)
@@ -98,18 +98,20 @@ class ResidualDense(hk.Module):
     super().__init__(name=name)
     self._norm = (norm, batch_norm_decay)
 
-  def __call__(self, x: Array, is_training: bool, extra: Array | None = None) -> Array:
-    """[B, D] to [B, D]; `extra` [B, E] is fed to W₁ beside x."""
+  def __call__(
+    self, x: Float[Array, "B D"], is_training: bool, extra: Float[Array, "B E"] | None = None
+  ) -> Float[Array, "B D"]:
+    """Applies the block; `extra` is concatenated to x as input of W₁."""
     y = hk.Linear(x.shape[-1], name="dense_0")(x if extra is None else jnp.concatenate([x, extra], axis=-1))
     y = jax.nn.relu(Norm(*self._norm, name="norm")(y, is_training))
     return x + hk.Linear(x.shape[-1], name="dense_1")(y)
 
 
 class Heads(hk.Module):
-  """Heads on vectors: for each, dense `head_size`, norm, relu, dense to its size.
+  """Heads on vectors, each: dense `head_size`, norm, relu, dense to its size.
 
-  The first layers of all heads are one matrix product (and one norm). With `zero_init` the last
-  layers start at 0: a uniform policy, and value and reward 0 where the support is symmetric.
+  The first layers of all heads are one matrix product (and one norm). With `zero_init` the last layers start
+  at 0: a uniform policy, and value and reward 0 where the support is symmetric.
   """
 
   def __init__(
@@ -127,8 +129,8 @@ class Heads(hk.Module):
     self._norm = (norm, batch_norm_decay)
     self._zero_init = zero_init
 
-  def __call__(self, x: Array, is_training: bool) -> dict[str, Array]:
-    """[B, D] to one [B, size] of logits for each head."""
+  def __call__(self, x: Float[Array, "B D"], is_training: bool) -> dict[str, Float[Array, "B _"]]:
+    """The logits of each head, by its name."""
     y = hk.Linear(self._head_size * len(self._sizes), name="hidden")(x)
     y = jax.nn.relu(Norm(*self._norm, name="norm")(y, is_training))
     init = hk.initializers.Constant(0.0) if self._zero_init else None

@@ -1,38 +1,34 @@
-"""The light network for few cores: convolutions into a latent vector, vectors from there on."""
-
-from typing import Any
+"""The light network for few cores: convolutions into a latent vector, dense layers after it."""
 
 import haiku as hk
 import jax
+from jaxtyping import Array, Float
 
 from moozi.core.config import NetworkConfig
 from moozi.nn.blocks import is_large, normalize_latent
 from moozi.nn.latent import flatten
 
-Array = Any
-
-# Large frames are reduced until they have no more cells on a side.
+# Large frames are downsampled until no side has more cells.
 _SMALL_ENOUGH = 12
 
 
 class ConvLatentRepresentation(hk.Module):
   """h: one 3×3 convolution, relu, flatten, dense, normalized.
 
-  The convolution is unpadded where the frame has room for it: the border cells are still seen, at a
-  third less work in the dense layer of a 10×10 frame.
+  The convolution is unpadded where the frame is at least 3×3: it still covers the border cells, and the dense
+  layer of a 10×10 frame has a third less work.
 
-  Large frames, of 64 cells and more on a side: an 8×8 convolution of stride 4, unpadded, then padded 4×4
+  Large frames (64 cells or more on both sides): an unpadded 8×8 convolution of stride 4, then padded 4×4
   convolutions of stride 2 with twice the channels, down to 12 cells; each with relu. 84 cells become 20, 10.
-
-  Of a stack of large frames the actions' planes, most of it and each of one value, skip the first
-  convolution: a dense layer on these values adds what it would make of them (a plane's 64 weights are tied).
+  The action planes of a large stacked history are constant and skip the first convolution: a dense layer on
+  their values adds the equivalent output (the convolution's 64 weights of a plane are tied).
 
   Source for large frames: Mnih et al. 2013. Departures: the actions; the padding, so that no border is left
-  out; sizes of the config (there 16 channels and 256 units).
+  out; configurable sizes (there 16 channels and 256 units).
 
   Args:
     config: channels and latent_size are read.
-    num_frame_planes: L·C, how many of a stacked history's planes are frames; they come first.
+    num_frame_planes: L·C, the number of frame planes in a stacked history; they come first.
   """
 
   def __init__(self, config: NetworkConfig, num_frame_planes: int, name: str = "representation"):
@@ -40,9 +36,9 @@ class ConvLatentRepresentation(hk.Module):
     self._config = config
     self._num_frame_planes = num_frame_planes
 
-  def __call__(self, stacked_history: Array, is_training: bool) -> Array:
-    """[B, H, W, Ch] to the hidden state [B, latent_size]."""
-    del is_training  # nothing here keeps statistics
+  def __call__(self, stacked_history: Float[Array, "B H W Ch"], is_training: bool) -> Float[Array, "B D"]:
+    """The hidden state; D is `latent_size`."""
+    del is_training  # no layer keeps statistics
     channels = self._config.channels
     if is_large(stacked_history):
       frames = stacked_history[..., : self._num_frame_planes]

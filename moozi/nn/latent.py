@@ -1,19 +1,16 @@
 """Dynamics, prediction and projection on a latent vector; shared by the `mlp` and `conv_latent` networks."""
 
-from typing import Any
-
 import haiku as hk
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
 
 from moozi.core.config import NetworkConfig
 from moozi.nn.blocks import Heads, Norm, ResidualDense, normalize_latent
 
-Array = Any
-
 
 class LatentDynamics(hk.Module):
-  """g: the action joins the first residual block; the new state is normalized; the reward is read off it."""
+  """g: residual blocks, the first with the one-hot action; a normalized state; the reward head on it."""
 
   def __init__(self, config: NetworkConfig, num_actions: int, support_size: int, name: str = "dynamics"):
     super().__init__(name=name)
@@ -21,8 +18,10 @@ class LatentDynamics(hk.Module):
     self._num_actions = num_actions
     self._support_size = support_size
 
-  def __call__(self, hidden_state: Array, action: Array, is_training: bool) -> tuple[Array, Array]:
-    """Hidden state [B, D] and action [B] int32 to the next hidden state [B, D] and reward logits [B, S]."""
+  def __call__(
+    self, hidden_state: Float[Array, "B D"], action: Int[Array, "B"], is_training: bool
+  ) -> tuple[Float[Array, "B D"], Float[Array, "B S"]]:
+    """The next hidden state and the reward logits."""
     c = self._config
     x = hidden_state
     one_hot = jax.nn.one_hot(action, self._num_actions, dtype=x.dtype)
@@ -43,8 +42,10 @@ class LatentPrediction(hk.Module):
     self._config = config
     self._sizes = {"value": support_size, "policy": num_actions}
 
-  def __call__(self, hidden_state: Array, is_training: bool) -> tuple[Array, Array]:
-    """Hidden state [B, D] to value logits [B, S] and policy logits [B, A]."""
+  def __call__(
+    self, hidden_state: Float[Array, "B D"], is_training: bool
+  ) -> tuple[Float[Array, "B S"], Float[Array, "B A"]]:
+    """The value logits and the policy logits."""
     c = self._config
     x = hidden_state
     for i in range(c.num_prediction_blocks):
@@ -62,14 +63,14 @@ class LatentProjection(hk.Module):
     super().__init__(name=name)
     self._config = config
 
-  def __call__(self, hidden_state: Array, is_training: bool) -> Array:
-    """[B, D] to [B, D]."""
+  def __call__(self, hidden_state: Float[Array, "B D"], is_training: bool) -> Float[Array, "B D"]:
+    """The projected hidden state."""
     c = self._config
     y = hk.Linear(hidden_state.shape[-1], name="dense_0")(hidden_state)
     y = jax.nn.relu(Norm(c.norm, c.batch_norm_decay, name="norm")(y, is_training))
     return hk.Linear(hidden_state.shape[-1], name="dense_1")(y)
 
 
-def flatten(x: Array) -> Array:
-  """[B, …] to [B, D]."""
+def flatten(x: Float[Array, "B *cells"]) -> Float[Array, "B D"]:
+  """Joins all axes but the first."""
   return jnp.reshape(x, (x.shape[0], -1))

@@ -1,15 +1,16 @@
-"""The one interface that all networks are behind."""
+"""The interface of all networks."""
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import haiku as hk
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PyTree
 
 from moozi.core.config import NetworkConfig
-from moozi.core.pytree import record
+from moozi.core.pytree import record, register_records
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
 from moozi.nn.conv_latent import ConvLatentRepresentation
 from moozi.nn.latent import LatentDynamics, LatentPrediction, LatentProjection
@@ -17,42 +18,44 @@ from moozi.nn.mlp import MlpRepresentation
 from moozi.nn.resnet import ResnetDynamics, ResnetPrediction, ResnetProjection, ResnetRepresentation
 from moozi.ops.scalar_transform import ScalarTransform
 
-Array = Any
-Params = Any
-NetState = Any
+Params: TypeAlias = PyTree
+"""Haiku's parameters: float32 arrays by module and name."""
+
+NetState: TypeAlias = PyTree
+"""Haiku's state: the averages of batch norm, else empty."""
 
 
 @record
 class ModelOutput:
-  """What both inferences return.
+  """The result of root and recurrent inference.
 
   Attributes:
-    hidden_state: [B, …] float32, the network's own shape.
-    value_logits: [B, S] float32; a scalar only through `Model.transform`.
-    reward_logits: [B, S] float32, of the reward on entering this state; of reward 0 at the root.
-    policy_logits: [B, A] float32.
+    hidden_state: in the network's own shape.
+    value_logits: categories; `Model.transform` converts them to scalars.
+    reward_logits: of the reward on entering this state; of reward 0 at the root.
+    policy_logits: over the agent's actions.
   """
 
-  hidden_state: Array
-  value_logits: Array
-  reward_logits: Array
-  policy_logits: Array
+  hidden_state: Float[Array, "B ..."]
+  value_logits: Float[Array, "B S"]
+  reward_logits: Float[Array, "B S"]
+  policy_logits: Float[Array, "B A"]
 
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-  """A network as pure functions of its parameters and state (the averages of batch norm; else empty).
+  """A network as pure functions of its parameters and state.
 
-  With `is_training` False the state comes back as it was given. The static argument `is_training` is a
-  Python bool.
+  `is_training` is a static Python bool; if False, the state is returned unchanged. Constructing a Model
+  registers records with JAX.
 
   Attributes:
     init: (rng_key, stacked_history [B, H, W, Ch]) → (params, net_state).
     root_inference: (params, net_state, stacked_history, is_training) → (ModelOutput, net_state).
     recurrent_inference: (params, net_state, hidden_state, action [B] int32, is_training) → (ModelOutput,
       net_state).
-    project: (params, net_state, hidden_state, is_training) → (projected, net_state); projected is
-      shaped like the hidden state.
+    project: (params, net_state, hidden_state, is_training) → (projected, net_state), in the hidden state's
+      shape.
     represent: (params, net_state, stacked_history, is_training) → (hidden_state, net_state).
     num_actions: A, with the dummy.
     transform: Φ and its inverse.
@@ -66,52 +69,59 @@ class Model:
   num_actions: int
   transform: ScalarTransform
 
+  def __post_init__(self) -> None:
+    register_records()
+
 
 def make_model(
   config: NetworkConfig, spec: EnvSpec, history_length: int, transform: ScalarTransform
 ) -> Model:
-  """The network that `config.kind` names, for the environment of `spec`.
+  """The network of kind `config.kind` for the environment of `spec`.
 
   Args:
     config: kind, norm and sizes. `mlp` and `conv_latent` read latent_size, head_size, num_dynamics_blocks (at
-      least one is made) and num_prediction_blocks; `resnet` reads all but latent_size.
-    spec: the environment's; gives the frame's shape and A.
+      least one block) and num_prediction_blocks; `resnet` reads all but latent_size.
+    spec: frame shape and A.
     history_length: L; the stacked history has L·(C + A) channels.
-    transform: gives S.
+    transform: S.
 
-  Raises: ValueError: stacked histories of another shape, at the first call.
+  The model's functions raise ValueError for a stacked history of another shape.
   """
   input_shape = (*spec.frame_shape[:2], history_length * (spec.frame_shape[2] + spec.num_actions))
   num_frame_planes = history_length * spec.frame_shape[2]
   transformed = hk.multi_transform_with_state(
     lambda: _build(config, spec.num_actions, transform, num_frame_planes)
   )
-  root_fn, trans_fn, project_fn, represent_fn = transformed.apply
+  root_fn, recurrent_fn, project_fn, represent_fn = transformed.apply
 
-  def init(rng_key: Array, stacked_history: Array) -> tuple[Params, NetState]:
+  def init(rng_key: Array, stacked_history: Float[Array, "B H W Ch"]) -> tuple[Params, NetState]:
     _check_shape(stacked_history, input_shape)
     params, net_state = transformed.init(rng_key, stacked_history)
     return params, net_state
 
   def root_inference(
-    params: Params, net_state: NetState, stacked_history: Array, is_training: bool
+    params: Params, net_state: NetState, stacked_history: Float[Array, "B H W Ch"], is_training: bool
   ) -> tuple[ModelOutput, NetState]:
     _check_shape(stacked_history, input_shape)
     return root_fn(params, net_state, None, stacked_history, is_training)
 
   def recurrent_inference(
-    params: Params, net_state: NetState, hidden_state: Array, action: Array, is_training: bool
+    params: Params,
+    net_state: NetState,
+    hidden_state: Float[Array, "B ..."],
+    action: Int[Array, "B"],
+    is_training: bool,
   ) -> tuple[ModelOutput, NetState]:
-    return trans_fn(params, net_state, None, hidden_state, action, is_training)
+    return recurrent_fn(params, net_state, None, hidden_state, action, is_training)
 
   def project(
-    params: Params, net_state: NetState, hidden_state: Array, is_training: bool
-  ) -> tuple[Array, NetState]:
+    params: Params, net_state: NetState, hidden_state: Float[Array, "*state"], is_training: bool
+  ) -> tuple[Float[Array, "*state"], NetState]:
     return project_fn(params, net_state, None, hidden_state, is_training)
 
   def represent(
-    params: Params, net_state: NetState, stacked_history: Array, is_training: bool
-  ) -> tuple[Array, NetState]:
+    params: Params, net_state: NetState, stacked_history: Float[Array, "B H W Ch"], is_training: bool
+  ) -> tuple[Float[Array, "B ..."], NetState]:
     _check_shape(stacked_history, input_shape)
     return represent_fn(params, net_state, None, stacked_history, is_training)
 
@@ -129,54 +139,77 @@ def make_model(
 def _check_shape(stacked_history: Array, input_shape: tuple[int, ...]) -> None:
   if stacked_history.shape[1:] != input_shape:
     raise ValueError(
-      f"stacked_history: shape {stacked_history.shape}, must be [B, {', '.join(map(str, input_shape))}]"
+      f"stacked_history: shape {stacked_history.shape}: must be [B, {', '.join(map(str, input_shape))}]"
     )
 
 
-def _parts(
-  config: NetworkConfig, num_actions: int, support_size: int, num_frame_planes: int
-) -> tuple[Any, Any, Any, Any]:
-  """Representation, prediction, dynamics and projection modules of the kind."""
-  if config.kind == "resnet":
-    return (
-      ResnetRepresentation(config),
-      ResnetPrediction(config, num_actions, support_size),
-      ResnetDynamics(config, num_actions, support_size),
-      ResnetProjection(config),
-    )
-  is_mlp = config.kind == "mlp"
+def _resnet(config: NetworkConfig, num_actions: int, support_size: int, num_frame_planes: int) -> "Parts":
+  del num_frame_planes
   return (
-    MlpRepresentation(config) if is_mlp else ConvLatentRepresentation(config, num_frame_planes),
+    ResnetRepresentation(config),
+    ResnetPrediction(config, num_actions, support_size),
+    ResnetDynamics(config, num_actions, support_size),
+    ResnetProjection(config),
+  )
+
+
+def _mlp(config: NetworkConfig, num_actions: int, support_size: int, num_frame_planes: int) -> "Parts":
+  del num_frame_planes
+  return MlpRepresentation(config), *_latent(config, num_actions, support_size)
+
+
+def _conv_latent(
+  config: NetworkConfig, num_actions: int, support_size: int, num_frame_planes: int
+) -> "Parts":
+  return ConvLatentRepresentation(config, num_frame_planes), *_latent(config, num_actions, support_size)
+
+
+def _latent(config: NetworkConfig, num_actions: int, support_size: int) -> tuple[Any, Any, Any]:
+  return (
     LatentPrediction(config, num_actions, support_size),
     LatentDynamics(config, num_actions, support_size),
     LatentProjection(config),
   )
 
 
+Parts: TypeAlias = tuple[Any, Any, Any, Any]
+"""Haiku modules: representation, prediction, dynamics and projection."""
+
+NETWORKS: dict[str, Callable[[NetworkConfig, int, int, int], Parts]] = {
+  "mlp": _mlp,
+  "conv_latent": _conv_latent,
+  "resnet": _resnet,
+}
+"""Networks by `network.kind`; from (config, num_actions, support_size, num_frame_planes), in a transform."""
+
+
 def _build(
   config: NetworkConfig, num_actions: int, transform: ScalarTransform, num_frame_planes: int
 ) -> tuple[Any, tuple[Any, ...]]:
-  """Haiku's template: an init that touches every parameter, and the four functions."""
-  represent, predict, transit, project = _parts(config, num_actions, transform.size, num_frame_planes)
+  """Haiku's template: an init that creates every parameter, and the four functions."""
+  make_parts = NETWORKS[config.kind]
+  represent, predict, dynamics, project = make_parts(config, num_actions, transform.size, num_frame_planes)
 
-  def root(stacked_history: Array, is_training: bool) -> ModelOutput:
+  def root(stacked_history: Float[Array, "B H W Ch"], is_training: bool) -> ModelOutput:
     x = represent(stacked_history, is_training)
     value, policy = predict(x, is_training)
     reward = jnp.broadcast_to(jnp.asarray(transform.zero_logits), value.shape)
     return ModelOutput(hidden_state=x, value_logits=value, reward_logits=reward, policy_logits=policy)
 
-  def trans(hidden_state: Array, action: Array, is_training: bool) -> ModelOutput:
-    x, reward = transit(hidden_state, action, is_training)
+  def recurrent(
+    hidden_state: Float[Array, "B ..."], action: Int[Array, "B"], is_training: bool
+  ) -> ModelOutput:
+    x, reward = dynamics(hidden_state, action, is_training)
     value, policy = predict(x, is_training)
     return ModelOutput(hidden_state=x, value_logits=value, reward_logits=reward, policy_logits=policy)
 
-  def init(stacked_history: Array) -> None:
+  def init(stacked_history: Float[Array, "B H W Ch"]) -> None:
     x = represent(stacked_history, True)
     predict(x, True)
-    x, _ = transit(x, jnp.full(x.shape[0], DUMMY_ACTION, jnp.int32), True)
+    x, _ = dynamics(x, jnp.full(x.shape[0], DUMMY_ACTION, jnp.int32), True)
     project(x, True)
 
-  return init, (root, trans, project, represent)
+  return init, (root, recurrent, project, represent)
 
 
 def count_params(params: Params) -> int:

@@ -1,58 +1,57 @@
-"""The thesis's residual network, 5.1.2 to the letter; the norm and the sizes are the config's.
+"""The residual network of the thesis, 5.1.2; norm and sizes are configurable.
 
-Frames of 64 cells and more are reduced as MuZero reduces Atari's; everything after it is the same.
+Frames of 64 cells or more on both sides are downsampled as MuZero downsamples Atari's.
 
-Hidden states are images [B, H, W, channels]. The reward head lacks a flatten in the thesis (an erratum),
-and "(1)" at the value head is |Z|. "One block to obtain the hidden state head, one block on it" is read as
+Hidden states are images [B, H, W, channels]. The reward head lacks a flatten in the thesis (an erratum), and
+"(1)" at the value head is |Z|. "One block to obtain the hidden state head, one block on it" is read as
 `num_dynamics_blocks` blocks in a trunk that the reward head also reads, and one more for the hidden state.
 """
-
-from typing import Any
 
 import haiku as hk
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
 
 from moozi.core.config import NetworkConfig
 from moozi.nn.blocks import Heads, Norm, ResidualBlock, is_large
 from moozi.nn.latent import flatten
 
-Array = Any
 
-
-def _tower(x: Array, num_blocks: int, config: NetworkConfig, is_training: bool, first: int = 0) -> Array:
-  """Residual blocks called `block_{first}` and so on, with as many channels as x has."""
+def _tower(
+  x: Float[Array, "B H W C"], num_blocks: int, config: NetworkConfig, is_training: bool, first: int = 0
+) -> Float[Array, "B H W C"]:
+  """Residual blocks named `block_{first}` and so on, with the channels of x."""
   for i in range(first, first + num_blocks):
     x = ResidualBlock(x.shape[-1], config.norm, config.batch_norm_decay, name=f"block_{i}")(x, is_training)
   return x
 
 
-def _pool(x: Array) -> Array:
+def _pool(x: Float[Array, "B H W C"]) -> Float[Array, "B h w C"]:
   return hk.avg_pool(x, window_shape=(3, 3, 1), strides=(2, 2, 1), padding="SAME")
 
 
 class ResnetRepresentation(hk.Module):
-  """h: a 1×1 convolution, then `num_representation_blocks` residual blocks; large frames are reduced.
+  """h: a 1×1 convolution, then `num_representation_blocks` residual blocks; large frames are downsampled.
 
-  Large frames, of 64 cells and more on a side: 3×3 convolution of stride 2 into half the channels, blocks,
+  Large frames (64 cells or more on both sides): 3×3 convolution of stride 2 into half the channels, blocks,
   3×3 convolution of stride 2 into all channels, blocks, average pool of stride 2, blocks, average pool of
-  stride 2. The blocks lie 2 : 3 : 3 between them; eight are MuZero's. 96 and 84 cells become 6.
+  stride 2. The blocks are divided 2 : 3 : 3 among these stages; MuZero has eight. 96 and 84 cells become 6.
 
-  Source: the thesis 5.1.2; Schrittwieser et al. 2020, appendix F, for large frames. Departures there: a norm
-  and relu after the convolutions; sizes of the config (MuZero has 256 channels).
+  Source: thesis 5.1.2; Schrittwieser et al. 2020, appendix F, for large frames. Departures there: a norm and
+  relu after the convolutions; configurable sizes (MuZero has 256 channels).
   """
 
   def __init__(self, config: NetworkConfig, name: str = "representation"):
     super().__init__(name=name)
     self._config = config
 
-  def __call__(self, stacked_history: Array, is_training: bool) -> Array:
-    """[B, H, W, Ch] to the hidden state [B, H, W, channels]; large ones to [B, ⌈H/16⌉, ⌈W/16⌉, channels]."""
+  def __call__(self, stacked_history: Float[Array, "B H W Ch"], is_training: bool) -> Float[Array, "B h w C"]:
+    """The hidden state; C is `channels`, h × w is H × W, or ⌈H/16⌉ × ⌈W/16⌉ for large frames."""
     c = self._config
     if not is_large(stacked_history):
       x = hk.Conv2D(c.channels, 1, padding="SAME", name="conv")(stacked_history)
       return _tower(x, c.num_representation_blocks, c, is_training)
-    # Where the second and the third stage begin, and where the last one ends.
+    # Block indices at which the second and third stages start, and at which the third ends.
     first, second, last = (round(c.num_representation_blocks * share / 8) for share in (2, 5, 8))
     x = self._halve(stacked_history, max(1, c.channels // 2), 0, is_training)
     x = _tower(x, first, c, is_training)
@@ -60,29 +59,33 @@ class ResnetRepresentation(hk.Module):
     x = _pool(_tower(x, second - first, c, is_training, first))
     return _pool(_tower(x, last - second, c, is_training, second))
 
-  def _halve(self, x: Array, channels: int, index: int, is_training: bool) -> Array:
+  def _halve(
+    self, x: Float[Array, "B H W Ch"], channels: int, index: int, is_training: bool
+  ) -> Float[Array, "B h w C"]:
     norm = Norm(self._config.norm, self._config.batch_norm_decay, name=f"norm_{index}")
     x = hk.Conv2D(channels, 3, stride=2, padding="SAME", name=f"conv_{index}")(x)
     return jax.nn.relu(norm(x, is_training))
 
 
 class ResnetPrediction(hk.Module):
-  """f: residual blocks, flatten, and for value and policy each: dense, norm, relu, dense."""
+  """f: residual blocks, flatten, then for value and policy each: dense, norm, relu, dense."""
 
   def __init__(self, config: NetworkConfig, num_actions: int, support_size: int, name: str = "prediction"):
     super().__init__(name=name)
     self._config = config
     self._sizes = {"value": support_size, "policy": num_actions}
 
-  def __call__(self, hidden_state: Array, is_training: bool) -> tuple[Array, Array]:
-    """Hidden state [B, H, W, channels] to value logits [B, S] and policy logits [B, A]."""
+  def __call__(
+    self, hidden_state: Float[Array, "B H W C"], is_training: bool
+  ) -> tuple[Float[Array, "B S"], Float[Array, "B A"]]:
+    """The value logits and the policy logits."""
     x = flatten(_tower(hidden_state, self._config.num_prediction_blocks, self._config, is_training))
     out = {head: _head(x, head, size, self._config, is_training) for head, size in self._sizes.items()}
     return out["value"], out["policy"]
 
 
 class ResnetDynamics(hk.Module):
-  """g: action planes beside the state, a 1×1 convolution, the trunk; one more block makes the next state."""
+  """g: state and action planes, a 1×1 convolution, the trunk; one more block makes the next state."""
 
   def __init__(self, config: NetworkConfig, num_actions: int, support_size: int, name: str = "dynamics"):
     super().__init__(name=name)
@@ -90,8 +93,10 @@ class ResnetDynamics(hk.Module):
     self._num_actions = num_actions
     self._support_size = support_size
 
-  def __call__(self, hidden_state: Array, action: Array, is_training: bool) -> tuple[Array, Array]:
-    """Hidden state and action [B] int32 to the next hidden state and reward logits [B, S]."""
+  def __call__(
+    self, hidden_state: Float[Array, "B H W C"], action: Int[Array, "B"], is_training: bool
+  ) -> tuple[Float[Array, "B H W C"], Float[Array, "B S"]]:
+    """The next hidden state and the reward logits."""
     c = self._config
     planes = jax.nn.one_hot(action, self._num_actions, dtype=hidden_state.dtype) / self._num_actions
     planes = jnp.broadcast_to(planes[:, None, None, :], (*hidden_state.shape[:-1], self._num_actions))
@@ -109,12 +114,14 @@ class ResnetProjection(hk.Module):
     super().__init__(name=name)
     self._config = config
 
-  def __call__(self, hidden_state: Array, is_training: bool) -> Array:
-    """[B, H, W, channels] to the same shape."""
+  def __call__(self, hidden_state: Float[Array, "B H W C"], is_training: bool) -> Float[Array, "B H W C"]:
+    """The projected hidden state."""
     return _tower(hidden_state, 1, self._config, is_training)
 
 
-def _head(x: Array, name: str, size: int, config: NetworkConfig, is_training: bool) -> Array:
+def _head(
+  x: Float[Array, "B D"], name: str, size: int, config: NetworkConfig, is_training: bool
+) -> Float[Array, "B {size}"]:
   heads = Heads(
     {name: size}, config.head_size, config.norm, config.batch_norm_decay, zero_init=False, name=f"{name}_head"
   )

@@ -1,9 +1,10 @@
-"""The games in stored steps: where they begin, their returns and lengths."""
+"""Games in stored steps: where they start, their returns and lengths."""
 
 import dataclasses
 import itertools
 
 import numpy as np
+from jaxtyping import Bool, Float64
 
 from moozi.core.records import TrajectorySample
 from moozi.ops.players import player_sign
@@ -11,13 +12,13 @@ from moozi.ops.players import player_sign
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Game:
-  """One game, from one `is_first` to the next; a life lost does not end it.
+  """One game, from one `is_first` to the next; a lost life does not end it.
 
   Attributes:
-    start: index in its lane of its first step.
-    length: actions taken.
-    total_reward: its return, undiscounted, env units; with two players that of player 0.
-    end: "terminal", "truncated", or "unfinished" where its newest step is no last one.
+    start: index of its first step in its lane.
+    length: number of actions taken.
+    total_reward: its undiscounted return, env units; that of player 0 with two players.
+    end: "terminal", "truncated", or "unfinished" where its newest step is not a last step.
   """
 
   start: int
@@ -27,42 +28,46 @@ class Game:
 
 
 class GameCounter:
-  """Counts the games of one lane out of its steps, given in order and in parts."""
+  """Finds the games in the steps of one lane, which are added in order and in parts of any length."""
 
   def __init__(self) -> None:
     self._open: Game | None = None
     self._to_play = np.zeros(0, np.int32)
 
   def add(self, start: int, steps: TrajectorySample) -> list[Game]:
-    """Takes the lane's next steps [T, …], which begin at index `start`; the games that ended with them.
+    """Adds the lane's next steps [T, …], which start at index `start`; returns the games that they complete.
 
-    A game is over when the next one begins, as `acting.collector` tells it.
+    A game is complete when the next one starts, as in `acting.collector`.
     """
     before = self._to_play if self._to_play.size else steps.to_play[:1]
     mover = np.concatenate([before, steps.to_play[:-1]])
     self._to_play = steps.to_play[-1:]
-    # What follows an end is no action of the agent's, and the reward on a first frame is none.
+    # The action on a last frame is discarded, and a first frame has no reward.
     reward = np.where(steps.is_first, 0.0, player_sign(mover, 0) * steps.last_reward.astype(np.float64))
-    taken = ~steps.is_last
-    begins = np.flatnonzero(steps.is_first)
-    edges = [0, *begins.tolist(), len(taken)]
+    is_taken = ~steps.is_last
+    edges = [0, *np.flatnonzero(steps.is_first).tolist(), len(is_taken)]
     ended: list[Game] = []
     for i, (first, stop) in enumerate(itertools.pairwise(edges)):
       if i > 0 and self._open is not None:
         ended.append(self._open)
         self._open = None
       if stop > first:
-        self._open = self._extend(start + first, steps, slice(first, stop), reward, taken)
+        self._open = self._extend(start + first, steps, slice(first, stop), reward, is_taken)
     return ended
 
   def rest(self) -> Game | None:
-    """The game whose successor has not begun; None before the first step."""
+    """The newest game, which the next one has not completed yet; None before the first step."""
     return self._open
 
   def _extend(
-    self, start: int, steps: TrajectorySample, span: slice, reward: np.ndarray, taken: np.ndarray
+    self,
+    start: int,
+    steps: TrajectorySample,
+    span: slice,
+    reward: Float64[np.ndarray, "T"],
+    is_taken: Bool[np.ndarray, "T"],
   ) -> Game:
-    """The open game, or a new one at `start`, with more steps."""
+    """The open game, or a new one at `start`, extended by the steps in `span`."""
     before = self._open or Game(start=start, length=0, total_reward=0.0, end="unfinished")
     last = span.stop - 1
     end = "unfinished"
@@ -70,7 +75,7 @@ class GameCounter:
       end = "truncated" if steps.is_truncated[last] else "terminal"
     return Game(
       start=before.start,
-      length=before.length + int(taken[span].sum()),
+      length=before.length + int(is_taken[span].sum()),
       total_reward=before.total_reward + float(reward[span].sum()),
       end=end,
     )

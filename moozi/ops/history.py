@@ -1,14 +1,12 @@
-"""What the network sees: the last L frames and actions as one image. Runs on NumPy and JAX arrays."""
-
-from typing import Any
+"""The network's input: the last L frames and actions as one image. Runs on NumPy and JAX arrays."""
 
 import numpy as np
+from jaxtyping import Bool, Float32, Int, Int32, Shaped
 
 from moozi.core.pytree import record
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
+from moozi.core.types import AnyArray
 from moozi.ops.xp import array_namespace
-
-Array = Any
 
 
 @record
@@ -16,12 +14,12 @@ class HistoryState:
   """The last L frames and actions of B environments, oldest first.
 
   Attributes:
-    frames: [B, L, H, W, C] of the spec's dtype: o_{t-L+1} … o_t; zero before the episode's start.
-    actions: [B, L] int32: a_{t-L} … a_{t-1}; dummy before the episode's start.
+    frames: o_{t-L+1} … o_t, of the spec's dtype; zero before the episode's start.
+    actions: a_{t-L} … a_{t-1}; the dummy before the episode's start.
   """
 
-  frames: Array
-  actions: Array
+  frames: Shaped[AnyArray, "B L H W C"]
+  actions: Int32[AnyArray, "B L"]
 
 
 def init_history(batch_size: int, history_length: int, spec: EnvSpec) -> HistoryState:
@@ -32,13 +30,15 @@ def init_history(batch_size: int, history_length: int, spec: EnvSpec) -> History
   )
 
 
-def push_frame(state: HistoryState, frame: Array, is_first: Array) -> HistoryState:
-  """Puts o_t last; where it is the first of an episode, what lay before is wiped.
+def push_frame(
+  state: HistoryState, frame: Shaped[AnyArray, "B H W C"], is_first: Bool[AnyArray, "B"]
+) -> HistoryState:
+  """Appends o_t; where it is the first of an episode, the older entries are cleared.
 
   Args:
     state: the history at t − 1, with a_{t-1} already pushed.
-    frame: [B, H, W, C] of the spec's dtype.
-    is_first: [B] bool.
+    frame: o_t, of the spec's dtype.
+    is_first: whether o_t is the first frame of an episode.
 
   Returns: the history at t.
   """
@@ -50,22 +50,21 @@ def push_frame(state: HistoryState, frame: Array, is_first: Array) -> HistorySta
   return HistoryState(frames=xp.concatenate([past, frame[:, None]], axis=1), actions=actions)
 
 
-def push_action(state: HistoryState, action: Array) -> HistoryState:
-  """Puts a_t, [B] int32 in the agent's action space, last; the frames stay until `push_frame`."""
+def push_action(state: HistoryState, action: Int[AnyArray, "B"]) -> HistoryState:
+  """Appends a_t of the agent's action space; the frames stay until `push_frame`."""
   xp = array_namespace(state.actions, action)
   last = xp.astype(action, state.actions.dtype)[:, None]
   return HistoryState(frames=state.frames, actions=xp.concatenate([state.actions[:, 1:], last], axis=1))
 
 
-def normalize_frame(frames: Array, frame_dtype: str) -> Array:
-  """Frames as float32: bool to 0 and 1, uint8 scaled by 1/255, float32 as it is.
+def normalize_frame(frames: Shaped[AnyArray, "..."], frame_dtype: str) -> Float32[AnyArray, "..."]:
+  """Frames as float32: bool to 0 and 1, uint8 scaled by 1/255, float32 unchanged.
 
   Args:
     frames: […, H, W, C] as stored.
     frame_dtype: the spec's.
 
-  Returns: […, H, W, C] float32.
-  Raises: ValueError: a dtype that no spec has.
+  Raises: ValueError: an unknown dtype.
   """
   if frame_dtype not in ("bool", "uint8", "float32"):
     raise ValueError(f"frame_dtype={frame_dtype!r}: allowed are bool, uint8, float32")
@@ -74,16 +73,17 @@ def normalize_frame(frames: Array, frame_dtype: str) -> Array:
   return out * np.float32(1.0 / 255.0) if frame_dtype == "uint8" else out
 
 
-def stack_history(frames: Array, actions: Array, num_actions: int) -> Array:
+def stack_history(
+  frames: Float32[AnyArray, "*batch L H W C"], actions: Int[AnyArray, "*batch L"], num_actions: int
+) -> Float32[AnyArray, "*batch H W L*(C+{num_actions})"]:
   """The stacked history: L·C frame planes, then L·A planes of one-hot actions divided by A, oldest first.
 
   Args:
-    frames: […, L, H, W, C] float32 (see `normalize_frame`): o_{t-L+1} … o_t.
-    actions: […, L] int32: a_{t-L} … a_{t-1}.
+    frames: o_{t-L+1} … o_t (see `normalize_frame`).
+    actions: a_{t-L} … a_{t-1}.
     num_actions: A, with the dummy.
 
-  Returns: […, H, W, L·(C + A)] float32.
-  Source: the thesis 4.3.4, its nine steps. Departures: none.
+  Source: thesis 4.3.4, its nine steps. Departures: none.
   """
   xp = array_namespace(frames, actions)
   *lead, length, height, width, channels = frames.shape

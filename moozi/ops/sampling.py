@@ -1,6 +1,7 @@
 """Prioritized sampling in NumPy: a sum tree, a rank table, an order by priority, importance ratios."""
 
 import numpy as np
+from jaxtyping import Float, Float32, Float64, Int, Int64
 
 # An odd constant and its inverse modulo 2^32: a bijection that scatters slots, so that equal
 # priorities are not ordered by lane.
@@ -9,10 +10,12 @@ _GATHER = pow(_SCATTER, -1, 1 << 32)
 
 
 class SumTree:
-  """Weights over `size` leaves; draws a leaf in proportion to its weight. float64, vectorized.
+  """Weights over `size` leaves, from which leaves are drawn in proportion. float64, vectorized.
 
-  Each inner node is exactly the float sum of its two children, so the tree depends on the leaves alone
-  and not on the order of the updates.
+  Each inner node is exactly the float sum of its two children, so the tree depends on the leaves only, not on
+  the order of the updates.
+
+  Source: Schaul et al. 2016, appendix B.2.1. Departures: updates and draws are vectorized.
   """
 
   def __init__(self, size: int) -> None:
@@ -28,12 +31,12 @@ class SumTree:
     return float(self._nodes[1])
 
   @property
-  def leaves(self) -> np.ndarray:
-    """[size] float64, the weights; a view that must not be written."""
+  def leaves(self) -> Float64[np.ndarray, "{self.size}"]:
+    """The weights; a view that must not be written."""
     return self._nodes[self._base : self._base + self.size]
 
-  def assign(self, index: np.ndarray, weight: np.ndarray | float) -> None:
-    """Sets leaves [M] to weights [M] ≥ 0; of a leaf that is named twice the last weight stays."""
+  def assign(self, index: Int[np.ndarray, "M"], weight: Float[np.ndarray, "M"] | float) -> None:
+    """Sets leaves to weights ≥ 0; where an index occurs twice, the last weight counts."""
     node = index + self._base
     self._nodes[node] = weight
     node = np.unique(node >> 1)
@@ -44,8 +47,8 @@ class SumTree:
       if node.size > 1:  # still sorted: siblings meet in one parent
         node = node[np.append(True, node[1:] != node[:-1])]
 
-  def assign_all(self, weight: np.ndarray) -> None:
-    """Sets all leaves, [size]."""
+  def assign_all(self, weight: Float[np.ndarray, "{self.size}"]) -> None:
+    """Sets all leaves."""
     self._nodes[self._base : self._base + self.size] = weight
     low = self._base
     while low > 1:
@@ -53,10 +56,10 @@ class SumTree:
       low >>= 1
       self._nodes[low : 2 * low] = children[0::2] + children[1::2]
 
-  def find(self, mass: np.ndarray) -> np.ndarray:
-    """The leaf [M] under which each mass [M] in [0, total) falls; never a leaf of weight 0.
+  def find(self, mass: Float[np.ndarray, "*M"]) -> Int64[np.ndarray, "*M"]:
+    """The leaf that each mass in [0, total) falls on; never a leaf of weight 0.
 
-    Raises: ValueError: when all weights are 0.
+    Raises: ValueError: all weights are 0.
     """
     if self.total <= 0:
       raise ValueError("all weights are 0: nothing to draw")
@@ -65,31 +68,35 @@ class SumTree:
     for _ in range(self._base.bit_length() - 1):
       node <<= 1
       left = nodes.take(node)
-      # Rounding can leave a mass at a node's very edge: a right child of weight 0 is never entered.
+      # Rounding can leave a mass at a node's edge, hence the check that the right child has weight.
       right = (mass >= left) & (nodes.take(node + 1) > 0)
       mass -= left * right
       node += right
     return node - self._base
 
 
-def rank_weights(size: int, exponent: float) -> np.ndarray:
-  """[size] float64: weight (1/rank)^α of ranks 1 … size.
+def rank_weights(size: int, exponent: float) -> Float64[np.ndarray, "{size}"]:
+  """Weights (1/rank)^α of ranks 1 … size.
 
   Source: Schaul et al. 2016, rank-based variant. Departures: none.
   """
   return np.arange(1, size + 1, dtype=np.float64) ** -exponent
 
 
-def order_by_priority(slot: np.ndarray, priority: np.ndarray, salt: int = 0) -> np.ndarray:
-  """The slots from the highest priority to the lowest; equal ones in an order scattered by `salt`.
+def order_by_priority(
+  slot: Int[np.ndarray, "N"], priority: Float32[np.ndarray, "N"], salt: int = 0
+) -> Int64[np.ndarray, "N"]:
+  """The slots from the highest priority to the lowest; ties are in an order scattered by `salt`.
+
+  The order is the same on every machine: sort keys are distinct, so it does not depend on how a sort breaks
+  ties.
 
   Args:
-    slot: [N] integers, distinct, below 2^32.
-    priority: [N] float32, finite and at least 0.
+    slot: distinct, below 2^32.
+    priority: finite and at least 0.
     salt: below 2^32.
-  Returns: [N] int64. The same on every machine: keys are distinct, so no sort's own tie-breaking is seen.
   """
-  # Bits of non-negative floats sort like the floats; inverted they sort downwards.
+  # The bits of non-negative floats sort like the floats; inverted, in descending order.
   falling = ~(np.asarray(priority, np.float32) + np.float32(0.0)).view(np.uint32)
   scattered = (slot.astype(np.uint32) ^ np.uint32(salt)) * np.uint32(_SCATTER)
   key = (falling.astype(np.uint64) << np.uint64(32)) | scattered
@@ -99,16 +106,16 @@ def order_by_priority(slot: np.ndarray, priority: np.ndarray, salt: int = 0) -> 
 
 
 def importance_ratio(
-  probability: np.ndarray, count: int, exponent: float = 1.0, normalize: bool = False
-) -> np.ndarray:
-  """ρ = (1 / (N P(i)))^β, and divided by the largest of its batch where `normalize` is set.
+  probability: Float[np.ndarray, "*batch B"], count: int, exponent: float = 1.0, normalize: bool = False
+) -> Float32[np.ndarray, "*batch B"]:
+  """ρ = (1 / (N P(i)))^β, divided by the largest of its batch if `normalize`.
 
   Args:
-    probability: [..., B] float, P(i) > 0 of each drawn item.
+    probability: P(i) > 0 of each drawn item.
     count: N, the number of items that could have been drawn.
     exponent: β.
-  Returns: [..., B] float32.
-  Source: Schaul et al. 2016, section 3.4; thesis 4.3.14 (β = 1, no normalisation). Departures: none.
+    normalize: divide by the maximum over B.
+  Source: Schaul et al. 2016, section 3.4; thesis 4.3.14 (β = 1, no normalization). Departures: none.
   """
   ratio = (count * np.asarray(probability, np.float64)) ** -exponent
   if normalize:

@@ -6,17 +6,17 @@ from moozi.core.config import TemperaturePoint
 
 
 def temperature_at(temperature: float | Sequence[TemperaturePoint], env_steps: int) -> float:
-  """The acting temperature at `env_steps`: a number as it is, a schedule's last point that has begun.
+  """The acting temperature at `env_steps`: the number itself, or that of the schedule's latest point.
 
   Args:
     temperature: `PlannerConfig.temperature`; a schedule starts at env_steps 0 and rises.
-    env_steps: environment steps so far, ≥ 0.
+    env_steps: number of environment steps so far, ≥ 0.
 
-  Raises: ValueError: no point of the schedule has begun.
+  Raises: ValueError: the schedule starts after env_steps.
   """
   if isinstance(temperature, int | float):
     return float(temperature)
-  begun = [point.temperature for point in temperature if point.env_steps <= env_steps]
-  if not begun:
-    raise ValueError(f"temperature: no point of the schedule has begun at env_steps={env_steps}")
-  return float(begun[-1])
+  reached = [point.temperature for point in temperature if point.env_steps <= env_steps]
+  if not reached:
+    raise ValueError(f"temperature: the schedule starts after env_steps={env_steps}; it must start at 0")
+  return float(reached[-1])

@@ -1,66 +1,55 @@
 """Training targets from windows of steps. NumPy and JAX arrays alike."""
 
-from typing import Any
+from jaxtyping import Bool, Float, Float32, Int, Int32, Shaped
 
 from moozi.core.pytree import record
 from moozi.core.spec import DUMMY_ACTION
+from moozi.core.types import AnyArray
 from moozi.ops.returns import n_step_return
 from moozi.ops.xp import array_namespace
 
 
 @record
 class UnrollTargets:
-  """The part of a TrainTarget that lies at and after the start index; fields as there.
+  """The part of a TrainTarget at and after the start index; fields as there."""
 
-  Attributes:
-    actions: [B, K] int32.
-    rewards: [B, K] float32.
-    action_probs: [B, K+1, A] float32.
-    root_values: [B, K+1] float32.
-    n_step_returns: [B, K+1] float32.
-    unroll_mask: [B, K+1] float32.
-    consistency_mask: [B] float32.
-  """
-
-  actions: Any
-  rewards: Any
-  action_probs: Any
-  root_values: Any
-  n_step_returns: Any
-  unroll_mask: Any
-  consistency_mask: Any
+  actions: Int32[AnyArray, "B K"]
+  rewards: Float32[AnyArray, "B K"]
+  action_probs: Float32[AnyArray, "B K+1 A"]
+  root_values: Float32[AnyArray, "B K+1"]
+  n_step_returns: Float32[AnyArray, "B K+1"]
+  unroll_mask: Float32[AnyArray, "B K+1"]
+  consistency_mask: Float32[AnyArray, "B"]
 
 
 def make_targets(
   *,
-  last_reward: Any,
-  root_value: Any,
-  to_play: Any,
-  is_last: Any,
-  is_truncated: Any,
-  action: Any,
-  action_probs: Any,
+  last_reward: Float[AnyArray, "B W"],
+  root_value: Float[AnyArray, "B W"],
+  to_play: Int[AnyArray, "B W"],
+  is_last: Bool[AnyArray, "B W"],
+  is_truncated: Bool[AnyArray, "B W"],
+  action: Int[AnyArray, "B _"],
+  action_probs: Float[AnyArray, "B {unroll_steps}+1 A"],
   unroll_steps: int,
   n_step: int,
   discount: float,
 ) -> UnrollTargets:
-  """What K unrolled steps from the window's first step are trained towards.
+  """The targets of K unrolled steps from the window's first step; the window has W = K + n + 1 steps.
 
-  Reward index k-1 (u_{i+k}) goes with policy and value index k. At a terminal frame and after it:
-  reward 0 (the reward on entering the frame is kept), value 0, return 0, policy and action the dummy;
-  these are trained. Past a truncated frame the same values stand, and the mask is 0.
+  Reward index k-1 (u_{i+k}) goes with policy and value index k. At and after a terminal frame, reward, value
+  and return are 0, policy and action the dummy; the reward on entering the terminal frame is kept. All of
+  these are trained. After a truncated frame the same values are used, with mask 0.
 
   Args:
-    last_reward, root_value: [B, K+n+1] float32, env units, as in StepSample.
-    to_play: [B, K+n+1] integer.
-    is_last, is_truncated: [B, K+n+1] bool.
-    action: [B, K] or longer, int32; the first K are read.
-    action_probs: [B, K+1, A] float32.
+    last_reward, root_value: env units, as in StepSample.
+    to_play, is_last, is_truncated: as in StepSample.
+    action: K steps or more; the first K are read.
+    action_probs: search policies of the first K + 1 steps.
     unroll_steps: K, at least 1.
     n_step: n.
     discount: γ.
-  Returns: UnrollTargets.
-  Raises: ValueError: when the window is not K+n+1 steps long.
+  Raises: ValueError: the window is not K + n + 1 steps long.
   Source: thesis 4.3.7. Departures: ends and truncation written out; targets cross segment joins.
   """
   width = unroll_steps + n_step + 1
@@ -72,9 +61,9 @@ def make_targets(
   k = unroll_steps
   last, cut = is_last[:, : k + 1], is_truncated[:, : k + 1]
   ends = xp.cumsum(last, axis=-1)
-  past = (ends - last) > 0  # an end lies strictly before step k
+  past = (ends - last) > 0  # strictly after an end
   is_first_end = last & ~past
-  # Only the first end counts: what a later episode of the same lane did is not ours.
+  # Only the first end counts: the lane's later episodes are not part of this target.
   past_cut = xp.cumsum(is_first_end & cut, axis=-1) - (is_first_end & cut) > 0
   absorbed = past | (last & ~cut)
   dummy = xp.arange(action_probs.shape[-1]) == DUMMY_ACTION
@@ -89,22 +78,28 @@ def make_targets(
   )
 
 
-def history_window(*, frames: Any, actions: Any, is_first: Any, is_last: Any) -> tuple[Any, Any]:
-  """The history that the worker saw at step i, with one step more for consistency.
+def history_window(
+  *,
+  is_first: Bool[AnyArray, "B L"],
+  is_last: Bool[AnyArray, "B"],
+  frames: Shaped[AnyArray, "B L+1 ..."],
+  actions: Int32[AnyArray, "B L+1"],
+) -> tuple[Shaped[AnyArray, "B L+1 ..."], Int32[AnyArray, "B L+1"]]:
+  """The history that the worker saw at step i, and one step more for the consistency loss.
 
-  Everything before the newest `is_first` at or before i is blank: frames zero, actions the dummy. The
-  frame after i is blank where i is the last of its episode.
+  Entries before the newest `is_first` at or before i are blank: zero frames, dummy actions. The frame after i
+  is blank where i is the last of its episode.
 
   Args:
-    frames: [B, L+1, ...] o_{i-L+1} … o_{i+1} as the lane has them, of any dtype (packed bytes too).
-    actions: [B, L+1] int32, a_{i-L} … a_i.
-    is_first: [B, L] bool, of steps i-L+1 … i.
-    is_last: [B] bool, of step i.
+    is_first: of steps i-L+1 … i.
+    is_last: of step i.
+    frames: o_{i-L+1} … o_{i+1} as stored in the lane, of any dtype (packed bytes too).
+    actions: a_{i-L} … a_i.
   Returns: (frames, actions) of the same shapes and dtypes.
   Source: thesis 4.3.3, 4.3.4, 4.3.7. Departures: blanks at episode starts inside a lane.
   """
   xp = array_namespace(frames, actions)
-  # starts[:, j] counts the episode starts in steps (i-L+j, i]: what lies before one of them is blank.
+  # starts[:, j] counts the episode starts in steps (i-L+j, i]: entries before one of them are blank.
   starts = xp.flip(xp.cumsum(xp.flip(is_first, -1), axis=-1), -1)
   kept = xp.concatenate([starts == 0, xp.ones_like(is_last)[:, None]], axis=-1)
   frame_kept = xp.concatenate([kept[:, 1:], ~is_last[:, None]], axis=-1)

@@ -1,4 +1,4 @@
-"""Which array library an array belongs to, without importing any but NumPy."""
+"""Which array library an array belongs to. Imports NumPy only."""
 
 from typing import Any
 

@@ -7,10 +7,10 @@ import numpy as np
 from jaxtyping import Float, Int, Num
 
 from moozi.core.config import ReplayConfig, TargetsConfig
+from moozi.core.config.reanalyze import ReanalyzeConfig
 from moozi.core.flat_state import State, part, prefixed
 from moozi.core.histogram import Histogram, histogram_of
 from moozi.core.pytree import fields_of, map_fields
-from moozi.core.reanalyze_config import ReanalyzeConfig
 from moozi.core.records import RootSpan, SearchRoots, TrainTarget, TrajectorySample
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
 from moozi.ops.sampling import importance_ratio

@@ -7,11 +7,11 @@ import numpy as np
 from jaxtyping import Float, Int, Num
 
 from moozi.core.config import Config
+from moozi.core.config.reanalyze import ReanalyzeConfig
 from moozi.core.errors import UserError
 from moozi.core.flat_state import State, part, prefixed
 from moozi.core.histogram import Histogram
 from moozi.core.pytree import map_fields, replace
-from moozi.core.reanalyze_config import ReanalyzeConfig
 from moozi.core.records import RootSpan, SearchRoots, TrainTarget, TrajectorySample
 from moozi.core.seeds import child_seed
 from moozi.core.spec import EnvSpec

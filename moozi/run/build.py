@@ -1,7 +1,8 @@
-"""Builds the parts of a run from its configuration: the same parts for `loop` and for every actor."""
+"""Builds the parts of a run from its configuration, for `run.local` and for the actors."""
 
 import dataclasses
 from collections.abc import Callable
+from typing import Generic, Protocol, TypeVar
 
 import jax
 
@@ -12,6 +13,7 @@ from moozi.agent.policy import make_policy
 from moozi.agent.update import TrainingState, init_training_state
 from moozi.core.config import Config
 from moozi.core.errors import UserError
+from moozi.core.flat_state import State
 from moozi.core.seeds import child_seed
 from moozi.core.spec import EnvSpec
 from moozi.envs import registry
@@ -43,12 +45,12 @@ def build_model(config: Config, spec: EnvSpec) -> Model:
 
 
 def build_learner(config: Config, spec: EnvSpec) -> Learner:
-  """The parameter server's work."""
+  """The learner, which is the parameter server's work."""
   return Learner(build_model(config, spec), config, spec, child_seed(config.seed, "learner"))
 
 
 def training_state_template(config: Config, spec: EnvSpec) -> TrainingState:
-  """The shapes and dtypes of the run's TrainingState, as a checkpoint is restored with; no arrays."""
+  """Shapes and dtypes of the run's TrainingState, to load a checkpoint with."""
   model = build_model(config, spec)
   return jax.eval_shape(lambda: init_training_state(model, config, spec, jax.random.PRNGKey(0)))
 
@@ -56,25 +58,29 @@ def training_state_template(config: Config, spec: EnvSpec) -> TrainingState:
 def build_collector(
   config: Config, spec: EnvSpec, worker: int, began_at: int = 0
 ) -> TrajectoryCollector | RolloutCollector:
-  """The work of training worker number `worker`: a compiled rollout where the environment is written in JAX.
+  """The collector of a training worker: a compiled rollout if the environment is written in JAX.
 
-  One that takes another's place in the course of a run has other games: `began_at`, the run's environment
-  steps then, is part of its seeds.
+  Args:
+    config: the run's configuration.
+    spec: the environment's facts.
+    worker: its index, part of its seeds.
+    began_at: environment steps of the run when the collector starts, part of its seeds, so that a restarted
+      worker plays other episodes.
 
-  Raises: UserError: a compiled rollout is asked for, and the environment is not written in JAX.
+  Raises: UserError: `workers.rollout=scan`, and the environment is not written in JAX.
   """
   num_envs, env_seed = config.workers.num_envs, child_seed(config.seed, "training_env", worker, began_at)
   seed = child_seed(config.seed, "training_search", worker, began_at)
   model = build_model(config, spec)
-  world = registry.make_jax_env(config.env.name, **config.env.kwargs)
-  if config.workers.rollout == "scan" and world is None:
+  jax_env = registry.make_jax_env(config.env.name, **config.env.kwargs)
+  if config.workers.rollout == "scan" and jax_env is None:
     raise UserError(
       f"workers.rollout=scan: {config.env.name} is not written in JAX; allowed for it are auto and step"
     )
   workers = config.workers
-  if workers.rollout != "step" and world is not None and not workers.max_random_starts:
+  if workers.rollout != "step" and jax_env is not None and not workers.max_random_starts:
     seeds = env_seeds(num_envs, env_seed)
-    return RolloutCollector(model, config, config.planners.train, world, seeds, seed)
+    return RolloutCollector(model, config, config.planners.train, jax_env, seeds, seed)
   env = make_vector(
     config.env.name,
     config.env.kwargs,
@@ -88,7 +94,7 @@ def build_collector(
 
 
 def build_evaluator(config: Config, spec: EnvSpec, num_simulations: int | None = None) -> Evaluator:
-  """The testing worker's work; `num_simulations` stands in for the testing planner's own."""
+  """The evaluator; `num_simulations` overrides that of the testing planner."""
   planner = evaluation_planner(config, num_simulations)
   policy = make_policy(build_model(config, spec), planner, config.targets, spec)
   temperature = temperature_at(planner.temperature, 0)
@@ -96,16 +102,16 @@ def build_evaluator(config: Config, spec: EnvSpec, num_simulations: int | None =
 
 
 def make_test_env(config: Config) -> Callable[[int], Environment]:
-  """Makes the run's environment, as it is tested on, from a seed."""
+  """Returns a function that makes the run's test environment from a seed."""
   return lambda seed: registry.make(config.env.name, seed, is_testing=True, **config.env.kwargs)
 
 
 def build_replay(
   config: Config, spec: EnvSpec, stored: StoredTrajectories | None = None
 ) -> ReplayBuffer | MixedReplay:
-  """The replay buffer, with one lane for each (worker, environment), and the trajectories on disk in it.
+  """The replay buffer with one lane per (worker, environment), filled with the trajectories on disk.
 
-  Raises: UserError: they break a convention of the records.
+  Raises: UserError: the trajectories break a convention of the records.
   """
   replay = make_replay(config, spec, None if stored is None else stored.lane_steps)
   if stored is not None:
@@ -114,19 +120,32 @@ def build_replay(
   return replay
 
 
+class Collector(Protocol):
+  """The work of one training worker, as far as its state goes."""
+
+  def set_state(self, state: State) -> int:
+    """Restores the state of another collector. Returns the number of environments that were reset."""
+
+  def close(self) -> None:
+    """Closes the environments."""
+
+
+C = TypeVar("C", bound=Collector)
+
+
 @dataclasses.dataclass(frozen=True)
-class Collectors:
-  """All training workers' work in one process.
+class Collectors(Generic[C]):
+  """The work of all training workers in one process.
 
   Attributes:
-    workers: one for each.
-    began_at: environment steps of the run when their environments began, which their seeds follow from.
-    told: what to tell of environments that could not be taken back.
+    workers: one per training worker.
+    began_at: environment steps of the run when their environments were built; part of their seeds.
+    message: how many environments could not be restored; empty if all were.
   """
 
-  workers: list[TrajectoryCollector | RolloutCollector]
+  workers: list[C]
   began_at: int = 0
-  told: str = ""
+  message: str = ""
 
   def close(self) -> None:
     """Closes their environments."""
@@ -134,27 +153,37 @@ class Collectors:
       worker.close()
 
 
-def build_collectors(config: Config, spec: EnvSpec, state: RunState | None) -> Collectors:
-  """The training workers, begun anew, or taken back to where a run's state has them."""
+def restore_collectors(build_all: Callable[[int], list[C]], state: RunState | None) -> Collectors[C]:
+  """Builds the collectors, and restores their state if there is one.
+
+  Args:
+    build_all: builds them for environments that begin at a number of environment steps of the run.
+    state: of the run; None or without progress: a new run.
+  """
+  if state is None or not state.progress:
+    return Collectors(build_all(0))
+  began_at = state.envs_began_at
+  workers = build_all(began_at)
+  try:
+    num_new = sum(worker.set_state(saved) for worker, saved in zip(workers, state.collectors, strict=True))
+  except ValueError:
+    # Other workers or environments than before. New seeds: the first episodes are not played again.
+    Collectors(workers).close()
+    return Collectors(build_all(state.env_steps), state.env_steps, "; all environments are reset")
+  return Collectors(workers, began_at, f"; {num_new} environments are reset" if num_new else "")
+
+
+def build_collectors(
+  config: Config, spec: EnvSpec, state: RunState | None
+) -> Collectors[TrajectoryCollector | RolloutCollector]:
+  """The training workers of a new or a resumed run."""
 
   def build_all(began_at: int) -> list[TrajectoryCollector | RolloutCollector]:
     return [build_collector(config, spec, index, began_at) for index in range(config.num_acting_workers)]
 
-  if state is None or not state.progress:
-    return Collectors(build_all(0))
-  began_at = int(state.progress["worlds_began_at"])
-  workers = build_all(began_at)
-  try:
-    num_new = sum(worker.set_state(own) for worker, own in zip(workers, state.collectors, strict=True))
-  except ValueError:
-    # Other workers or environments than before. Their games are others than those of the run's first steps.
-    Collectors(workers).close()
-    began_at = int(state.progress["pacer/env_steps"])
-    return Collectors(build_all(began_at), began_at, "; new games begin in all environments")
-  told = f"; new games begin in {num_new} environments that cannot be taken back" if num_new else ""
-  return Collectors(workers, began_at, told)
+  return restore_collectors(build_all, state)
 
 
 def build_reanalyzer(config: Config, spec: EnvSpec, worker: int) -> Reanalyzer:
-  """The work of reanalyze worker number `worker`."""
+  """The reanalyzer of reanalyze worker number `worker`."""
   return Reanalyzer(build_model(config, spec), config, spec, child_seed(config.seed, "reanalyze", worker))

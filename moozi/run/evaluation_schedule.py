@@ -1,4 +1,4 @@
-"""A run's evaluations: which are due, the best so far, and what to tell of each; `evaluation` plays them."""
+"""A run's evaluations: which are due, the best so far, and the events of each result."""
 
 import math
 from collections.abc import Callable
@@ -12,48 +12,49 @@ from moozi.run.events import Evaluated, Event, Faulted, StateReady
 from moozi.run.schedules import Every
 from moozi.run.state import RunState
 
+# The part of `Evaluations.get_state` that makes the next result the best one.
+NO_BEST: State = {"best/mean": -math.inf}
+
 
 class Evaluations:
-  """Holds the schedule and the best mean return.
+  """The schedule and the best mean return.
 
   Args:
     config: of evaluations.
-    counters: what every event says.
-    progress: of the run's state; empty where the run begins.
+    counters: the counters of every event.
+    progress: of the state to resume; empty in a new run.
   """
 
   def __init__(
     self, config: EvaluationConfig, counters: Callable[[], dict[str, Any]], progress: State
   ) -> None:
-    self._due, self._best = Every(config.period_env_steps), Best()
     self._counters = counters
+    self._schedule, self._best_mean = Every(config.period_env_steps), -math.inf
     self._has_final = False
     if progress:
-      self._due.set_state(part(progress, "evaluations"))
-      self._best.set_state(part(progress, "best"))
+      self._schedule.set_state(part(progress, "evaluations"))
+      self._best_mean = float(progress["best/mean"])
 
   def is_due(self, env_steps: int) -> bool:
-    """True once for each time that one is due."""
-    return self._due.is_due(env_steps)
+    """True once per period."""
+    return self._schedule.is_due(env_steps)
 
   def repeat(self) -> None:
-    """The one that was due last was not made: it is due again at once."""
-    self._due.repeat()
+    """Makes the last evaluation due again, because it was lost or stopped."""
+    self._schedule.repeat()
 
-  def tell(
-    self,
-    outcome: EvaluationResult | EnvError | None,
-    is_final: bool,
-    get_training: Callable[[], Any],
+  def record(
+    self, outcome: EvaluationResult | EnvError | None, is_final: bool, get_training: Callable[[], Any]
   ) -> list[Event]:
     """The events of an evaluation.
 
     Args:
-      outcome: what it came to; None: it was stopped, and a resumed run makes it.
-      is_final: it was that.
-      get_training: the training state, in NumPy, to keep where what it came to is the best so far: of the
-        parameters that played, or with Ray of a few updates later. None: it is lost, and the best stays what
-        it was.
+      outcome: the result; an error if the environment failed; None if the evaluation was stopped, and is
+        repeated.
+      is_final: whether it is the one at the end of the run.
+      get_training: returns the training state in NumPy, called if the result is the best so far. It is that
+        of the parameters that played, or with Ray of a few updates later. If it returns None, the state is
+        lost and the best result stays.
     """
     if outcome is None:
       if not is_final:
@@ -64,47 +65,23 @@ class Evaluations:
       message = f"testing_worker: no evaluation: {outcome}"
       return [Faulted(**self._counters(), counts={"env_errors": 1}, message=message)]
     events: list[Event] = [Evaluated(**self._counters(), result=outcome, is_final=is_final)]
-    if self._best.is_beaten_by(outcome) and (training := get_training()) is not None:
-      self._best.take(outcome)
+    mean = float(outcome.returns.mean())
+    if mean > self._best_mean and (training := get_training()) is not None:
+      self._best_mean = mean
       best = RunState(training=training)
-      learner_steps = int(training.learner_step)
-      events.append(
-        StateReady(env_steps=outcome.env_steps, learner_steps=learner_steps, state=best, is_best=True)
-      )
+      env_steps, learner_steps = outcome.env_steps, best.learner_steps
+      events.append(StateReady(env_steps=env_steps, learner_steps=learner_steps, state=best, is_best=True))
     return events
 
   def reason_at_end(self, reason: str) -> str:
-    """Why a run is over, after its evaluation at the end: one that was stopped meanwhile is not done."""
+    """`reason` after the final evaluation; "stopped" if that one was stopped."""
     return reason if self._has_final else "stopped"
 
-  def get_state(self, is_under_way: bool = False) -> State:
-    """What a resumed run goes on from.
+  def get_state(self, is_pending: bool = False) -> State:
+    """The schedule and the best mean.
 
     Args:
-      is_under_way: one was asked for and has not come; a resumed run makes it again.
+      is_pending: an evaluation was started and is not recorded; a resumed run repeats it.
     """
-    state = prefixed("evaluations", self._due.get_state()) | prefixed("best", self._best.get_state())
-    return state | {"evaluations/next": 0.0} if is_under_way else state
-
-
-class Best:
-  """The best mean return of the evaluations so far."""
-
-  def __init__(self) -> None:
-    self._mean = -math.inf
-
-  def is_beaten_by(self, result: EvaluationResult) -> bool:
-    """Whether a result is better."""
-    return float(result.returns.mean()) > self._mean
-
-  def take(self, result: EvaluationResult) -> None:
-    """It is the best from now on."""
-    self._mean = float(result.returns.mean())
-
-  def get_state(self) -> State:
-    """The mean."""
-    return {"mean": self._mean}
-
-  def set_state(self, state: State) -> None:
-    """Takes the mean."""
-    self._mean = float(state["mean"])
+    state = prefixed("evaluations", self._schedule.get_state()) | {"best/mean": self._best_mean}
+    return state | {"evaluations/next": 0.0} if is_pending else state

@@ -1,4 +1,4 @@
-"""What happened, told by `run.local` and by the driver in the same words; sinks listen elsewhere."""
+"""The events of a run, the same for every algorithm and runtime; `training.recorder` writes them to files."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from moozi.core.histogram import Histogram
 from moozi.core.records import TrajectorySample
 from moozi.run.state import RunState
 
-# What can go wrong while the run goes on. `faults/<kind>` in an event's metrics is a number of new ones.
+# Faults that do not end a run. The metric `faults/<kind>` of an event counts new ones.
 FAULTS = (
   "skipped_updates",
   "rollbacks",
@@ -31,7 +31,7 @@ FAULTS = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Event:
-  """Counters at the moment of telling.
+  """The counters at the time of the event.
 
   Attributes:
     env_steps: environment steps received so far.
@@ -44,14 +44,14 @@ class Event:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Started(Event):
-  """Everything is built; acting begins."""
+  """Everything is built, and acting starts."""
 
   message: str
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Acted(Event):
-  """A segment arrived; `episode_returns` and `episode_lengths` [E] are those of episodes that ended in it."""
+  """A segment was acted; `episode_returns` and `episode_lengths` [E] are of the episodes that ended in it."""
 
   metrics: dict[str, float]
   episode_returns: np.ndarray
@@ -61,11 +61,11 @@ class Acted(Event):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Collected(Event):
-  """A segment [T, B, …] for whoever keeps it, of lanes first_lane … first_lane+B-1.
+  """A segment [T, B, …] of lanes first_lane … first_lane+B-1, to be written to disk.
 
-  Told only where `trajectories.save` asks for it, each lane's in order, and not of segments that replay did
-  not take whole: `follows` is false where one of these lies between it and the lanes' last. Its arrays may
-  lie in memory that others wait for: copy what you keep.
+  Emitted only with `trajectories.save`, for each lane in order, and only for segments that replay stored
+  whole. `follows` is false if a segment between it and the lanes' previous one was not. The arrays may be in
+  shared memory: copy what you keep.
   """
 
   segment: TrajectorySample
@@ -75,7 +75,7 @@ class Collected(Event):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Reanalyzed(Event):
-  """Stored positions were searched again. `ratio` is their share of them and steps since training began."""
+  """Stored positions were reanalyzed. `ratio` is reanalyzed / (reanalyzed + acted) since training started."""
 
   metrics: dict[str, float]
   num_positions: int
@@ -84,7 +84,7 @@ class Reanalyzed(Event):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Updated(Event):
-  """Updates were made. `num_samples` targets went in; `metrics` are means over the updates."""
+  """Updates were made from `num_samples` targets; `metrics` are means over the updates."""
 
   metrics: dict[str, float]
   num_samples: int
@@ -93,21 +93,21 @@ class Updated(Event):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ActorReports(Event):
-  """What actors did since the last time, by name; those in the midst of something tell it when it is done."""
+  """The actors' work since the last report, by name; work in progress is in the next one."""
 
   reports: Mapping[str, ActorReport]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Histograms(Event):
-  """How figures are spread that a mean says too little of, by name."""
+  """Histograms by name."""
 
   histograms: Mapping[str, Histogram]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Evaluated(Event):
-  """The testing worker finished. `result` is an `evaluation.EvaluationResult`."""
+  """An evaluation is done. `result` is an `evaluation.EvaluationResult`."""
 
   result: Any
   is_final: bool
@@ -115,7 +115,7 @@ class Evaluated(Event):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StateReady(Event):
-  """A checkpoint is due; `is_best`: of the best evaluation so far (its training state alone)."""
+  """A state to save; `is_best`: the training state alone, of the best evaluation so far."""
 
   state: RunState
   is_final: bool = False
@@ -124,7 +124,7 @@ class StateReady(Event):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Faulted(Event):
-  """Something went wrong and the run goes on. `counts` are new faults by kind; `message` says what, where."""
+  """A fault that does not end the run. `counts` are new faults by kind; `message` says what and where."""
 
   counts: dict[str, int]
   message: str
@@ -132,7 +132,7 @@ class Faulted(Event):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Finished(Event):
-  """The run is over. `reason` says why; `sample_reuse` is that of the whole run."""
+  """The run is over for `reason`; `sample_reuse` is that of the whole run."""
 
   reason: str
   sample_reuse: float

@@ -1,6 +1,6 @@
-"""Who may work now: the start-of-training condition, sample reuse, reanalyze, and what is due when.
+"""Paces acting, learning and reanalyze: when training starts, sample reuse, and the reanalyze ratio.
 
-Pure bookkeeping without clocks or processes of its own; `loop` and the driver ask the same questions.
+Pure bookkeeping without a clock or processes, for `run.local` and the driver.
 """
 
 from moozi.core.config import Config
@@ -8,19 +8,17 @@ from moozi.core.flat_state import State
 
 
 class Pacer:
-  """Holds targets consumed / steps produced at `learner.samples_per_step` from the start of training on.
+  """Keeps targets consumed / steps produced at `learner.samples_per_step` since the start of training.
 
-  Steps that were acted and lost (a segment that replay refused) count as environment steps, since they were
-  made, and give the learner nothing to consume: `env_steps` less those lost are the steps that replay got.
-
-  Both sides are held: the learner never runs ahead of the data, and acting never runs ahead of the
-  learner by more than `slack_steps`. In the same way positions searched again are held at
-  ratio / (1 - ratio) a step, where `reanalyze.ratio` is above 0.
+  The learner never consumes more than the data allow, and acting is never more than `slack_steps` ahead of
+  the learner. In the same way reanalyzed positions are kept at ratio / (1 - ratio) per step if
+  `reanalyze.ratio` is above 0. Steps that were acted and lost, as in a segment that replay refused, count as
+  environment steps and not as steps produced.
 
   Args:
     config: the run's configuration.
-    slack_steps: environment steps that acting may be ahead; at least one round of segments and the
-      steps one learner call consumes, or the two sides could wait for each other.
+    slack_steps: environment steps that acting may be ahead. Raised to one round of segments plus the steps
+      that one learner call consumes; below that, acting and learning could wait for each other.
   """
 
   def __init__(self, config: Config, slack_steps: int) -> None:
@@ -46,11 +44,11 @@ class Pacer:
     self.steps_lost = 0
 
   def may_act(self, can_sample: bool) -> bool:
-    """Whether another segment may be asked for.
+    """Whether another segment may be requested.
 
     Args:
-      can_sample: replay can draw a batch. Before training starts acting goes on until it can, however
-        many steps that takes (a lane's newest n + K steps wait), and again where replay has lost its own.
+      can_sample: replay can draw a batch. Until it can, acting continues, however many steps that takes: the
+        newest n + K steps of a lane cannot be drawn, and a restarted replay may be empty.
     """
     if self.env_steps_asked >= self._max_env_steps:
       return False
@@ -64,7 +62,7 @@ class Pacer:
     return self.env_steps_asked - self.started_at - self.steps_lost - served < self._slack_steps
 
   def may_learn(self, can_sample: bool) -> bool:
-    """Whether another call of the learner may be asked for; starts training when its condition is met.
+    """Whether another learner call may be requested; starts training when its condition is met.
 
     Args:
       can_sample: replay can draw a batch.
@@ -75,35 +73,35 @@ class Pacer:
       if self.env_steps < self._min_steps:
         return False
       self.started_at = self.env_steps
-      self.steps_lost = 0  # from here on: the condition has counted the others
+      self.steps_lost = 0  # those before the start are in `started_at`
     return self.samples_asked + self._call_samples <= self._allowed_samples
 
   def may_reanalyze(self) -> bool:
-    """Whether another call of a reanalyze worker may be asked for; never before training has begun."""
+    """Whether another reanalyze call may be requested; never before training starts."""
     return self.started_at is not None and self._positions_left >= self._call_positions
 
   def ask_act(self, num_steps: int) -> None:
-    """A segment of so many environment steps was asked for."""
+    """A segment of `num_steps` environment steps was requested."""
     self.env_steps_asked += num_steps
 
   def pass_steps(self, can_sample: bool) -> None:
-    """Counts the steps that acting would have made by now; for a run in which nobody acts."""
+    """Counts the steps that acting would have made by now, in a run without acting."""
     if not can_sample:
       return
     if self.started_at is None:
-      # All that there is to learn from is there.
+      # All data are stored.
       self.started_at = self.env_steps
     while self.may_act(can_sample=True):
       self.ask_act(self._round_steps)
       self.done_act(self._round_steps)
 
   def done_act(self, num_steps: int, num_lost: int = 0) -> None:
-    """A segment arrived; so many of its steps never reached replay."""
+    """A segment arrived, and `num_lost` of its steps did not reach replay."""
     self.env_steps += num_steps
     self.steps_lost += num_lost
 
   def ask_learn(self) -> None:
-    """A learner call was asked for."""
+    """A learner call was requested."""
     self.samples_asked += self._call_samples
 
   def done_learn(self) -> None:
@@ -111,21 +109,21 @@ class Pacer:
     self.samples_done += self._call_samples
 
   def undo_act(self, num_steps: int) -> None:
-    """A segment that was asked for will not come."""
+    """A requested segment was lost."""
     self.env_steps_asked -= num_steps
 
   def undo_learn(self) -> None:
-    """A learner call that was asked for will not be done."""
+    """A requested learner call was lost."""
     self.samples_asked -= self._call_samples
 
   def get_state(self) -> State:
-    """What is done. What was asked for and has not come is asked for again after `set_state`."""
+    """The work done. Work in flight is requested again after `set_state`."""
     started_at = -1 if self.started_at is None else self.started_at
     names = ("env_steps", "steps_lost", "samples_done", "positions_done")
     return {name: getattr(self, name) for name in names} | {"started_at": started_at}
 
   def set_state(self, state: State) -> None:
-    """Goes on from there."""
+    """Restores the work done."""
     self.env_steps = self.env_steps_asked = int(state["env_steps"])
     self.samples_done = self.samples_asked = int(state["samples_done"])
     self.steps_lost = int(state["steps_lost"])
@@ -133,67 +131,64 @@ class Pacer:
     self.started_at = None if state["started_at"] < 0 else int(state["started_at"])
 
   def ask_reanalyze(self) -> None:
-    """A call of a reanalyze worker was asked for."""
+    """A reanalyze call was requested."""
     self.positions_asked += self._call_positions
 
   def undo_reanalyze(self) -> None:
-    """A call of a reanalyze worker that was asked for will not be done."""
+    """A requested reanalyze call was lost."""
     self.positions_asked -= self._call_positions
 
   def done_reanalyze(self, num_positions: int) -> None:
-    """A call of a reanalyze worker is done; so many positions were there to search."""
+    """A reanalyze call is done; it searched `num_positions`, which may be fewer than requested."""
     self.positions_asked += num_positions - self._call_positions
     self.positions_done += num_positions
 
   @property
   def has_all_steps(self) -> bool:
-    """All environment steps are in."""
+    """Whether all environment steps are made."""
     return self.env_steps >= self._max_env_steps
 
   @property
   def is_complete(self) -> bool:
-    """All environment steps are in, and the learner and reanalyze have had their share of them."""
-    is_under_way = self.samples_asked != self.samples_done or self.positions_asked != self.positions_done
-    if not self.has_all_steps or is_under_way:
+    """Whether all environment steps are made, learned from and reanalyzed, and nothing is in flight."""
+    is_pending = self.samples_asked != self.samples_done or self.positions_asked != self.positions_done
+    if not self.has_all_steps or is_pending:
       return False
     if self.started_at is None:
       return True
     return self.samples_asked + self._call_samples > self._allowed_samples and not self.may_reanalyze()
 
   @property
+  def _steps_produced(self) -> int:
+    """Steps that replay stored since training started; 0 before."""
+    return 0 if self.started_at is None else self.env_steps - self.started_at - self.steps_lost
+
+  @property
   def _allowed_samples(self) -> float:
-    assert self.started_at is not None
-    return (self.env_steps - self.started_at - self.steps_lost) * self._ratio
+    return self._steps_produced * self._ratio
 
   @property
   def _positions_left(self) -> float:
-    assert self.started_at is not None
-    produced = self.env_steps - self.started_at - self.steps_lost
-    return produced * self._positions_per_step - self.positions_asked
+    return self._steps_produced * self._positions_per_step - self.positions_asked
 
   @property
   def reanalyze_ratio(self) -> float:
-    """Positions searched again over those and the steps produced since training began; 0 before."""
-    if not self.positions_done or self.started_at is None:
-      return 0.0
-    produced = self.env_steps - self.started_at - self.steps_lost
-    return self.positions_done / (self.positions_done + produced)
+    """Reanalyzed positions / (reanalyzed positions + steps produced) since training started; 0 before."""
+    return self.positions_done / (self.positions_done + self._steps_produced) if self.positions_done else 0.0
 
   @property
   def sample_reuse(self) -> float:
-    """Targets consumed over steps produced since training began; 0 before."""
-    if self.started_at is None or self.env_steps - self.steps_lost <= self.started_at:
-      return 0.0
-    return self.samples_done / (self.env_steps - self.started_at - self.steps_lost)
+    """Targets consumed / steps produced since training started; 0 before."""
+    return self.samples_done / self._steps_produced if self._steps_produced > 0 else 0.0
 
 
 def slack_steps(config: Config) -> int:
-  """Steps that keep every queue full: the workers' and, in steps, the learner's or reanalyze's."""
+  """Steps that keep every queue full: those of the workers, and of the learner or of reanalyze."""
   workers, learner, ray, reanalyze = config.workers, config.learner, config.ray, config.reanalyze
   acting = workers.num_workers * ray.segments_in_flight * workers.num_envs * workers.segment_length
   call_samples = learner.batch_size * learner.updates_per_call
   served = ray.batches_in_flight * call_samples / learner.samples_per_step
   if reanalyze.ratio:
-    searches = reanalyze.num_workers * reanalyze.calls_in_flight * reanalyze.batch_size
-    served = max(served, searches * (1 / reanalyze.ratio - 1))
+    positions = reanalyze.num_workers * reanalyze.calls_in_flight * reanalyze.batch_size
+    served = max(served, positions * (1 / reanalyze.ratio - 1))
   return int(acting + served)

@@ -1,55 +1,60 @@
-"""The one way back of a run whose updates are not finite."""
+"""Rolls back to the last checkpoint, once per run, after repeated non-finite updates."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from moozi.core.errors import NotFiniteError
 from moozi.core.pytree import replace
+from moozi.run.events import Faulted
 from moozi.run.state import RunState
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RollbackState:
-  """What a run goes on with.
+  """What a rollback restores.
 
   Attributes:
-    training: the state, in NumPy.
-    found: the learner step it was saved at.
-    message: what to tell.
+    training: the saved training state in NumPy, its learner step set to the run's.
+    found: the learner step at which it was saved.
+    message: the fault's message.
   """
 
   training: Any
   found: int
   message: str
 
-  def told(self, lost_updates: int) -> dict[str, Any]:
-    """`counts` and `message` of a Faulted."""
-    return {"counts": {"rollbacks": 1, "lost_updates": lost_updates}, "message": self.message}
+  def fault(self, counters: Mapping[str, Any], lost_updates: int) -> Faulted:
+    """The event of the rollback."""
+    counts = {"rollbacks": 1, "lost_updates": lost_updates}
+    return Faulted(**counters, counts=counts, message=self.message)
 
 
 class Rollback:
-  """Once in a run: parameters that give nothing but NaN make room for those of the last checkpoint.
+  """Replaces non-finite parameters by those of the last checkpoint, once per run.
 
   Args:
-    latest: reads the newest whole state that was saved; None: there is none yet.
+    latest: reads the newest saved state, or None if there is none.
   """
 
   def __init__(self, latest: Callable[[], RunState | None]) -> None:
     self._latest, self._is_taken = latest, False
 
   def take(self, error: NotFiniteError, learner_steps: int) -> RollbackState:
-    """What to go on with, its learner step moved on to `learner_steps`.
+    """The state to restore.
 
-    Raises: NotFiniteError: `error`, where there is no way back (any more).
+    Args:
+      error: why.
+      learner_steps: the learner step that the restored state continues with; versions never decrease.
+
+    Raises: NotFiniteError: `error`, if nothing is saved or the run was rolled back before.
     """
-    before = None if self._is_taken else self._latest()
-    if before is None:
+    saved = None if self._is_taken else self._latest()
+    if saved is None:
       raise error
     self._is_taken = True
-    found = int(before.training.learner_step)
-    message = f"{error}; the parameters are those of learner step {found:,} again"
-    training = replace(before.training, learner_step=np.int32(learner_steps))
-    return RollbackState(training=training, found=found, message=message)
+    training = replace(saved.training, learner_step=np.int32(learner_steps))
+    message = f"{error}; restored the parameters of learner step {saved.learner_steps:,}"
+    return RollbackState(training=training, found=saved.learner_steps, message=message)

@@ -1,4 +1,4 @@
-"""All that a run goes on from, in one record: what a checkpoint holds and what a resumed run begins with."""
+"""The complete state of a run: what a checkpoint holds and what a run resumes from."""
 
 import dataclasses
 from typing import Any
@@ -12,11 +12,11 @@ class RunState:
   """A run between two steps of its loop.
 
   Attributes:
-    training: the TrainingState (PPOState with PPO), in NumPy.
-    progress: counters and schedules, flat, `wall_s` among them; empty: a new run begins with `training`.
-    replay: replay's content; None: it begins empty.
-    collectors: one flat state a training worker; empty where their processes keep them to themselves, and
-      where new games are to begin.
+    training: the TrainingState (with PPO the PPOState) in NumPy.
+    progress: counters and schedules, flat; empty: a new run starts with `training`.
+    replay: the replay buffer's content; None: it starts empty.
+    collectors: one flat state per training worker; empty if they were not saved, and the environments are
+      reset.
   """
 
   training: Any
@@ -26,5 +26,23 @@ class RunState:
 
   @property
   def wall_s(self) -> float:
-    """Seconds that the run has taken until here, all its pieces together."""
+    """Seconds of training so far."""
     return float(self.progress.get("wall_s", 0.0))
+
+  @property
+  def env_steps(self) -> int:
+    """Environment steps so far; 0 if a new run starts with `training`."""
+    return int(self._first("env_steps", "pacer/env_steps"))
+
+  @property
+  def learner_steps(self) -> int:
+    """Updates so far."""
+    return int(self.training.learner_step)
+
+  @property
+  def envs_began_at(self) -> int:
+    """Environment steps of the run when the environments were built; part of their seeds."""
+    return int(self._first("envs_began_at", "worlds_began_at"))  # the second is in older checkpoints
+
+  def _first(self, *names: str) -> Any:
+    return next((self.progress[name] for name in names if name in self.progress), 0)

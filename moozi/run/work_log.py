@@ -1,4 +1,4 @@
-"""Actors' accounts of their work, on one wall clock: seconds at work, and for a while each piece of it."""
+"""Logs of actors' calls on one wall clock: busy seconds always, single spans for a while."""
 
 import collections
 import contextlib
@@ -22,147 +22,131 @@ from moozi.core.config import Config
 
 Clock = Callable[[], float]
 
-# Of one actor between two reports: some seconds' worth, whatever it does.
-_MOST_SPANS = 20_000
+_MAX_SPANS = 20_000  # of one actor between two reports
 
 
 class WorkLog:
-  """One actor's account of its work. Between two reports it keeps a bounded number of pieces, the newest.
+  """Logs one actor's calls. Keeps the newest `_MAX_SPANS` spans between two reports.
 
   Args:
-    keeps_spans: keep each piece of work.
-    clock: seconds; `time.time`, which all processes of a machine share.
+    keeps_spans: whether to keep single spans.
+    clock: returns seconds; `time.time` is common to all processes of a machine.
   """
 
   def __init__(self, keeps_spans: bool, clock: Clock = time.time) -> None:
     self._keeps_spans, self._clock = keeps_spans, clock
     self._now_s = clock()
-    self._since_s = self._whole_since_s = self._now_s
+    self._since_s = self._complete_since_s = self._now_s
     self._busy_s = 0.0
     self._spans: collections.deque[Span] = collections.deque()
 
   @contextlib.contextmanager
   def doing(self, name: str) -> Iterator[None]:
-    """A piece of work, from here to the end of the `with`, however it ends. Pieces do not contain others."""
-    start_s = self._tell_time()
+    """Logs the body of the `with` as one span, also if it raises. Spans do not nest."""
+    start_s = self._read_clock()
     try:
       yield
     finally:
-      end_s = self._tell_time()
+      end_s = self._read_clock()
       self._busy_s += end_s - start_s
       if self._keeps_spans:
-        if len(self._spans) == _MOST_SPANS:
-          self._whole_since_s = self._spans.popleft().end_s
+        if len(self._spans) == _MAX_SPANS:
+          self._complete_since_s = self._spans.popleft().end_s
         self._spans.append(Span(name, start_s, end_s))
 
   def report(self, keeps_spans: bool, memory_mib: float | None = None) -> ActorReport:
-    """What was done since the last report; the next one begins here.
+    """Reports the calls since the previous report, and starts the next one.
 
     Args:
-      keeps_spans: go on keeping each piece, where they are kept now.
-      memory_mib: of this process, to be told.
+      keeps_spans: false stops keeping spans, for good.
+      memory_mib: resident memory of this process, passed on in the report.
     """
-    now_s = self._tell_time()
+    now_s = self._read_clock()
     stretch = None
     if self._keeps_spans:
-      stretch = Stretch(since_s=self._whole_since_s, until_s=now_s, spans=tuple(self._spans))
+      stretch = Stretch(since_s=self._complete_since_s, until_s=now_s, spans=tuple(self._spans))
     out = ActorReport(
       elapsed_s=now_s - self._since_s, busy_s=self._busy_s, memory_mib=memory_mib, stretch=stretch
     )
-    self._since_s = self._whole_since_s = now_s
+    self._since_s = self._complete_since_s = now_s
     self._busy_s = 0.0
     self._spans.clear()
     self._keeps_spans = self._keeps_spans and keeps_spans
     return out
 
-  def _tell_time(self) -> float:
-    # A wall clock may be set back: no piece of work ends before it began, or begins before the last one ends.
+  def _read_clock(self) -> float:
+    # Monotonic, so that no span is negative or overlaps the one before if the wall clock is set back.
     self._now_s = max(self._now_s, self._clock())
     return self._now_s
 
 
 class TimelineWindow:
-  """Which part of a run's timeline is kept: some seconds after the first update.
-
-  Args:
-    seconds: how many; 0: none.
-    clock: as WorkLog has it.
-  """
+  """The part of a run's timeline that is kept: `seconds` from the first update. 0 keeps nothing."""
 
   def __init__(self, seconds: float, clock: Clock = time.time) -> None:
     self._seconds, self._clock = seconds, clock
     self._since_s: float | None = None
 
   def begin(self) -> None:
-    """The window begins now, where it has not begun yet."""
+    """Starts the window; does nothing if it has started."""
     if self._since_s is None:
       self._since_s = self._clock()
 
   @property
   def is_over(self) -> bool:
-    """Whether what is done from now on is not kept."""
+    """Whether calls from now on are outside the window."""
     if not self._seconds:
       return True
     return self._since_s is not None and self._clock() >= self._since_s + self._seconds
 
   def cut(self, report: ActorReport) -> ActorReport:
-    """The report without the pieces of work outside the window."""
-    stretch = report.stretch
+    """The report without spans outside the window."""
+    stretch, since_s = report.stretch, self._since_s
     if stretch is not None:
-      since_s = self._since_s
       stretch = None if since_s is None else stretch.within(since_s, since_s + self._seconds)
     return dataclasses.replace(report, stretch=stretch)
 
 
 class LocalWork:
-  """The accounts of all actors' work where one process does it, by the names that the actors have.
-
-  Args:
-    config: the run's configuration.
-    clock: as WorkLog has it.
-  """
+  """A log for each actor of `runtime=local`, where one process does the work of all."""
 
   def __init__(self, config: Config, clock: Clock = time.time) -> None:
     self._window = TimelineWindow(config.timeline.seconds, clock)
     names = [SERVER, REPLAY, *(f"{WORKER}_{i}" for i in range(config.num_acting_workers))]
     names += [f"{REANALYZE_WORKER}_0"] if config.reanalyze.ratio else []
     self._logs = {name: WorkLog(not self._window.is_over, clock) for name in [*names, TESTER]}
+    self.begin_window = self._window.begin
 
   def doing(self, actor: str, name: str) -> contextlib.AbstractContextManager[None]:
-    """A piece of an actor's work; see WorkLog."""
+    """Logs the body of the `with` as a span of `actor`."""
     return self._logs[actor].doing(name)
 
-  def begin_window(self) -> None:
-    """The timeline begins now, where it has not begun yet."""
-    self._window.begin()
-
   def reports(self) -> dict[str, ActorReport]:
-    """What each did since the last time."""
+    """A report by actor, since the previous call."""
     keeps_spans = not self._window.is_over
     return {name: self._window.cut(log.report(keeps_spans)) for name, log in self._logs.items()}
 
 
 class WorkFigures:
-  """Metrics of the actors' work: busy shares since the last tick, and memory."""
+  """Metrics of actors: busy shares since the last tick, and memory."""
 
   def __init__(self) -> None:
-    self._busy_s: dict[str, float] = {}
-    self._elapsed_s: dict[str, float] = {}
+    self._busy_s: dict[str, float] = collections.defaultdict(float)
+    self._elapsed_s: dict[str, float] = collections.defaultdict(float)
     self._memory_mib: dict[str, float] = {}
 
   def add(self, reports: Mapping[str, ActorReport]) -> None:
-    """Takes reports by actor."""
+    """Adds reports by actor."""
     for actor, report in reports.items():
-      self._busy_s[actor] = self._busy_s.get(actor, 0.0) + report.busy_s
-      self._elapsed_s[actor] = self._elapsed_s.get(actor, 0.0) + report.elapsed_s
+      self._busy_s[actor] += report.busy_s
+      self._elapsed_s[actor] += report.elapsed_s
       if report.memory_mib is not None:
         self._memory_mib[actor] = report.memory_mib
 
   def take(self, driver_mib: float) -> dict[str, float]:
-    """Scalars by name; the next shares begin here.
+    """Scalars by name; resets the shares.
 
-    An actor that has not reported, as in the midst of a long piece of work, has no share this time; its whole
-    time is in the next one.
+    An actor in the middle of a long call has not reported and has no share; the next share covers that time.
 
     Args:
       driver_mib: resident memory of this process.
@@ -180,7 +164,7 @@ class WorkFigures:
 
 
 def resident_mib() -> float:
-  """Resident memory of this process; its largest so far where the system has no /proc."""
+  """Resident memory of this process in MiB; its peak on systems without /proc."""
   try:
     with open("/proc/self/statm", encoding="ascii") as file:
       return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20

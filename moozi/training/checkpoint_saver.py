@@ -1,4 +1,4 @@
-"""Checkpoints, written in a thread beside the run; a full disk ends no run."""
+"""Writes checkpoints in a thread; a full disk does not end the run."""
 
 import concurrent.futures
 import functools
@@ -8,39 +8,39 @@ from pathlib import Path
 from typing import Any
 
 from moozi.core.flat_state import State, prefixed
-from moozi.io.checkpoint_store import CheckpointStore
-from moozi.io.sink_guard import SinkGuard
+from moozi.io.checkpoints import CheckpointStore
+from moozi.io.sinks import SinkGuard
 from moozi.run.events import StateReady
 
 _log = logging.getLogger("moozi.driver")
 
 
 class Saver:
-  """Saves what StateReady brings; one at a time, since each is large.
+  """Saves the states of StateReady events, one at a time, since each is large.
 
   Args:
-    store: where they go.
-    guard: told of disks that are full.
-    meta: what every manifest says.
-    tell: shows a line to the user.
+    store: writes the checkpoints.
+    guard: counts and logs failures to write.
+    meta: the entries of every manifest.
+    note: shows a line to the user.
   """
 
   def __init__(
-    self, store: CheckpointStore, guard: SinkGuard, meta: dict[str, Any], tell: Callable[[str], None]
+    self, store: CheckpointStore, guard: SinkGuard, meta: dict[str, Any], note: Callable[[str], None]
   ) -> None:
-    self._store, self._guard, self._meta, self._tell = store, guard, meta, tell
+    self._store, self._guard, self._meta, self._note = store, guard, meta, note
     self._threads = concurrent.futures.ThreadPoolExecutor(1, "checkpoints")
     self._saving: concurrent.futures.Future[Path] | None = None
     self._job: Callable[[], Path] | None = None
-    self._note: str | None = None
+    self._message: str | None = None
 
   def save(self, event: StateReady, wall_s: float, recorder: State) -> None:
-    """Begins to save; waits for the one before. The last one of a run is waited for.
+    """Waits for the previous save and starts this one; the last one of a run is complete on return.
 
     Args:
       event: the state.
       wall_s: seconds since the run's start.
-      recorder: the running figures, flat.
+      recorder: the recorder's state, flat.
     """
     self.collect()
     state, rest, generations, blocks = event.state, None, None, None
@@ -55,16 +55,16 @@ class Saver:
     self._job = functools.partial(
       self._store.save, state.training, meta, wall_s, rest, generations, blocks, is_best=event.is_best
     )
-    self._note = f"last checkpoint at {event.env_steps:,} steps" if event.is_final else None
+    self._message = f"last checkpoint at {event.env_steps:,} steps" if event.is_final else None
     self._saving = self._threads.submit(self._job)
     if event.is_final:
       self.collect()
 
   def collect(self, is_waiting: bool = True) -> None:
-    """Tells of the save under way, once it is done.
+    """Reports the current save when it is done.
 
     Args:
-      is_waiting: false returns at once where it is not.
+      is_waiting: false returns at once if it is not done.
     """
     if self._saving is None or not (is_waiting or self._saving.done()):
       return
@@ -72,18 +72,18 @@ class Saver:
     with self._guard.writing("a checkpoint"):
       _log.info("checkpoint %s", saving.result().name)
       self._job = None
-      if self._note is not None:
-        self._tell(self._note)
+      if self._message is not None:
+        self._note(self._message)
 
   def retry(self) -> None:
-    """Saves once more what found no room; there may be some by now."""
+    """Repeats the last save if it failed; the disk may have space by now."""
     self.collect()
     if self._job is not None:
       self._saving = self._threads.submit(self._job)
       self.collect()
 
   def close(self) -> None:
-    """Ends the thread when its work is done; a second call does nothing."""
+    """Waits for the thread and ends it; a second call does nothing."""
     try:
       self.collect()
     finally:

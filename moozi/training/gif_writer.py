@@ -1,4 +1,4 @@
-"""GIFs of evaluations, drawn in a thread beside the run."""
+"""Draws the GIFs of evaluations in a thread."""
 
 import concurrent.futures
 from pathlib import Path
@@ -6,18 +6,18 @@ from typing import Any, NamedTuple
 
 from moozi.core.spec import EnvSpec
 from moozi.io.metrics import MetricsSink
-from moozi.io.sink_guard import SinkGuard
+from moozi.io.sinks import SinkGuard
 from moozi.vis.evaluation_gifs import tiles_path, write_episode_gif, write_tiles_gif
 
 
 class Drawer:
-  """Draws what an evaluation looked like; one evaluation at a time, since its pictures are large.
+  """Draws the episodes of an evaluation, one evaluation at a time, since its pictures are large.
 
   Args:
-    folder: where the GIFs go, named by their steps.
+    folder: of the GIFs, which are named by their steps.
     spec: the environment's facts.
-    guard: told of disks that are full.
-    metrics: shows them in TensorBoard.
+    guard: counts and logs failures to write.
+    metrics: shows the GIFs in TensorBoard.
   """
 
   def __init__(self, folder: Path, spec: EnvSpec, guard: SinkGuard, metrics: MetricsSink) -> None:
@@ -26,10 +26,10 @@ class Drawer:
     self._drawing: list[_Gif] = []
 
   def draw(self, result: Any) -> None:
-    """Begins to draw; waits for the evaluation before.
+    """Waits for the previous evaluation and starts to draw this one.
 
     Args:
-      result: an `EvaluationResult`; without an episode and without tiles there is nothing to draw.
+      result: an `EvaluationResult`; nothing is drawn without an episode or tiles.
     """
     self.collect()
     path = self._folder / f"step_{result.env_steps:09d}.gif"
@@ -42,10 +42,10 @@ class Drawer:
       self._drawing.append(_Gif("a GIF of tiles", "test/tiles", path, result.env_steps, size))
 
   def collect(self, is_waiting: bool = True) -> None:
-    """Shows what was drawn.
+    """Shows the GIFs that are drawn.
 
     Args:
-      is_waiting: false leaves what is not done for a later call.
+      is_waiting: false leaves those in progress to a later call.
     """
     while self._drawing and (is_waiting or self._drawing[0].size.done()):
       gif = self._drawing.pop(0)
@@ -54,7 +54,7 @@ class Drawer:
         self._metrics.write_gif(gif.tag, gif.path.read_bytes(), size, gif.env_steps)
 
   def close(self) -> None:
-    """Ends the thread when its work is done; a second call does nothing."""
+    """Waits for the thread and ends it; a second call does nothing."""
     try:
       self.collect()
     finally:
@@ -62,7 +62,7 @@ class Drawer:
 
 
 class _Gif(NamedTuple):
-  """One that is being drawn: size is its height and width, when it is done."""
+  """A GIF in progress; `size` is its height and width when it is done."""
 
   what: str
   tag: str

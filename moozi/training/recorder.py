@@ -1,4 +1,4 @@
-"""The one place where what happened meets files and screens."""
+"""Writes the events of a run to its directory and its display."""
 
 import collections
 import logging
@@ -12,12 +12,10 @@ import numpy as np
 from moozi.core.config import Config
 from moozi.core.flat_state import State, part, prefixed
 from moozi.core.spec import EnvSpec
-from moozi.io.checkpoint_store import CheckpointStore
-from moozi.io.checkpoints import describe_run
+from moozi.io.checkpoints import CheckpointStore, describe_run
 from moozi.io.metrics import MetricsSink
-from moozi.io.resume_store import ResumeStore
 from moozi.io.run_directory import RunDirectory
-from moozi.io.sink_guard import SinkGuard
+from moozi.io.sinks import SinkGuard
 from moozi.io.timeline import TimelineFile
 from moozi.io.trajectories import TrajectoryWriter
 from moozi.run.events import (
@@ -38,6 +36,7 @@ from moozi.run.events import (
 from moozi.run.work_log import WorkFigures, resident_mib
 from moozi.training.checkpoint_saver import Saver
 from moozi.training.gif_writer import Drawer
+from moozi.training.resume import Resumed
 
 _log = logging.getLogger("moozi.driver")
 _FAULT_PREFIX = "faults/"
@@ -51,10 +50,9 @@ class Recorder:
     config: the run's configuration.
     spec: the environment's facts.
     run: the directory.
-    display: told the newest figures; `moozi.io.progress` makes one.
-    start: `time.monotonic()` at the run's start; of a resumed run, less the seconds it has taken before.
-    resume: where resume states go.
-    resumed: what `RunState.progress` and the rest were saved with; a run begins without.
+    display: shows the newest figures; `moozi.io.progress` makes one.
+    start: `time.monotonic()` at the run's start, less the seconds before the run was resumed.
+    resumed: what the run starts from; without it no resume states are written.
   """
 
   def __init__(
@@ -64,13 +62,15 @@ class Recorder:
     run: RunDirectory,
     display: Any,
     start: float,
-    resume: ResumeStore | None = None,
-    resumed: State | None = None,
+    resumed: Resumed | None = None,
   ) -> None:
     self._config, self._spec, self._run, self._display, self._start = config, spec, run, display, start
     tensorboard = run.tensorboard_path if config.logging.tensorboard else None
     self._guard = SinkGuard(display.note)
-    store = CheckpointStore(run.checkpoints_path, config.checkpoint, resume)
+    store = CheckpointStore(
+      run.checkpoints_path, config.checkpoint, None if resumed is None else resumed.store
+    )
+    state = None if resumed is None else resumed.recorder
     self._saver = Saver(store, self._guard, describe_run(config, spec), display.note)
     self._next_tick_s = self._wall_s() + config.logging.period_s
     self._recent_returns: collections.deque[float] = collections.deque(maxlen=_NUM_RECENT_EPISODES)
@@ -84,27 +84,27 @@ class Recorder:
     self._work, self._timeline = WorkFigures(), TimelineFile(run.timeline_path)
     self._faults = dict.fromkeys((_FAULT_PREFIX + kind for kind in FAULTS), 0)
     self.summary: dict[str, Any] | None = None
-    keep = None if resumed is None else self._set_state(resumed)
+    keep = None if state is None else self._set_state(state)
     self._metrics = MetricsSink(run.metrics_path, tensorboard, keep)
     self._drawer = Drawer(run.gifs_path, spec, self._guard, self._metrics)
     self._trajectories: TrajectoryWriter | None = None
     if config.trajectories.save:
-      # A resumed run acts again what it did after its checkpoint.
+      # Drops the steps after the checkpoint, which a resumed run makes again.
       begin = None if keep is None else keep[0]
-      writer = part(resumed or {}, "trajectories")
+      writer = part(state or {}, "trajectories")
       self._trajectories = TrajectoryWriter(run.trajectories_path, spec, begin, writer)
     self._window = _Window(self._wall_s(), *((0, 0) if keep is None else keep[:2]))
 
   def observe(self, event: Event) -> None:
-    """Writes down one event."""
+    """Records one event."""
     match event:
       case Started():
         _log.info("started: %s", event.message)
-        self._display.note(f"acting begins after {self._wall_s():.0f} s ({event.message})")
+        self._display.note(f"acting starts after {self._wall_s():.0f} s ({event.message})")
       case Acted():
         self._on_acted(event)
       case Collected():
-        assert self._trajectories is not None, "told only where trajectories.save asks for it"
+        assert self._trajectories is not None, "emitted only with trajectories.save"
         with self._guard.writing("trajectories"):
           self._trajectories.append(event.segment, event.first_lane, event.env_steps, event.follows)
       case Reanalyzed():
@@ -127,14 +127,14 @@ class Recorder:
         _log.warning("%s: %s", event.message, event.counts)
         self._display.note(event.message)
         counts = {_FAULT_PREFIX + kind: count for kind, count in event.counts.items()}
-        self._count_faults(counts, is_told=True)
+        self._count_faults(counts, is_noted=True)
       case Finished():
         self._on_finished(event)
     if self._wall_s() >= self._next_tick_s:
       self._tick(event)
 
   def flush(self) -> None:
-    """Waits for the checkpoint that is being written, and for the GIFs."""
+    """Waits for the checkpoint and the GIFs in progress."""
     self._saver.collect()
     self._drawer.collect()
 
@@ -166,7 +166,7 @@ class Recorder:
     self._window.add(self._count_faults(event.metrics))
     self._window.latest["train/sample_reuse"] = event.sample_reuse
 
-  def _count_faults(self, metrics: Mapping[str, float], is_told: bool = False) -> dict[str, float]:
+  def _count_faults(self, metrics: Mapping[str, float], is_noted: bool = False) -> dict[str, float]:
     """Adds the faults among metrics to the run's totals; returns the other metrics."""
     faults = {name: int(value) for name, value in metrics.items() if name.startswith(_FAULT_PREFIX)}
     for name, count in faults.items():
@@ -174,11 +174,11 @@ class Recorder:
         continue
       before = self._faults.get(name, 0)
       self._faults[name] = before + count
-      if is_told:
+      if is_noted:
         continue
-      _log.warning("%s: %d more, %d in all", name, count, before + count)
+      _log.warning("%s: %d new, %d in total", name, count, before + count)
       if not before:
-        self._display.note(f"{name}: {count}; the run goes on, and logs/ says more")
+        self._display.note(f"{name}: {count}; the run continues, see logs/")
     return {name: value for name, value in metrics.items() if name not in faults}
 
   def _all_faults(self) -> dict[str, int]:
@@ -207,10 +207,10 @@ class Recorder:
   def _on_state(self, event: StateReady) -> None:
     if event.is_final and self._training_ended_s is None:
       self._training_ended_s = self._wall_s()
-    # What came since the last tick would be missing from the curves of a run that goes on from here.
+    # Without this tick, a resumed run's curves would lack the steps since the last one.
     if self._window.is_before(event):
       self._tick(event)
-    # A checkpoint's curves and steps are on the disk before it is.
+    # Metrics and trajectories are on the disk before the checkpoint that continues them.
     with self._guard.writing("metrics"):
       self._metrics.sync()
     if self._trajectories is not None:
@@ -219,7 +219,7 @@ class Recorder:
     self._saver.save(event, self._wall_s(), self._get_state(event))
 
   def _get_state(self, event: StateReady) -> State:
-    """What the running figures and the kept trajectories go on from."""
+    """The running figures and the position in the trajectory files."""
     kept = {} if self._trajectories is None else prefixed("trajectories", self._trajectories.get_state())
     learning_since = -1.0 if self._learning_since is None else self._learning_since
     return (
@@ -239,13 +239,13 @@ class Recorder:
     )
 
   def _set_state(self, state: State) -> tuple[int, int, float]:
-    """Takes the running figures; returns the counters that they were told at."""
+    """Restores the running figures; returns the counters at which they were saved."""
     self._recent_returns.extend(state["recent_returns"].tolist())
     self._recent_lengths.extend(state["recent_lengths"].tolist())
     self._staleness.set_state(state["staleness"])
     self._num_samples = int(state["num_samples"])
     self._learning_since = None if state["learning_since"] < 0 else float(state["learning_since"])
-    # Kinds that come up later in a run (which term was not finite) are among them.
+    # All kinds, also those that are not in FAULTS (which term was not finite).
     self._faults |= {name: int(count) for name, count in state.items() if name.startswith(_FAULT_PREFIX)}
     self._guard.num_failures = int(state.get("num_disk_failures", 0))
     return int(state["env_steps"]), int(state["learner_steps"]), float(state["wall_s"])
@@ -254,7 +254,7 @@ class Recorder:
     wall_s = self._wall_s()
     self._saver.retry()
     self._drawer.collect()
-    # Rates are those of training: the evaluation at the end is neither acting nor learning.
+    # Rates are of training, without the final evaluation.
     ended_s = wall_s if self._training_ended_s is None else self._training_ended_s
     learning_s = ended_s - self._learning_since if self._learning_since is not None else 0.0
     test = self._last_evaluation.summary() if self._last_evaluation is not None else {}
@@ -293,7 +293,7 @@ class Recorder:
     if self._recent_returns:
       scalars["train/return_mean"] = float(np.mean(self._recent_returns))
       scalars["train/length_mean"] = float(np.mean(self._recent_lengths))
-    # An evaluation's figures stand in the tick that followed it and in no other.
+    # An evaluation's figures are in the tick after it and in no other.
     shown = scalars | self._test_scalars
     with self._guard.writing("metrics"):
       self._metrics.write(
@@ -309,7 +309,7 @@ class Recorder:
 
 
 class _Mean:
-  """A running mean of what is finite; NaN where nothing was, 0 before the first."""
+  """A running mean of the finite values; NaN if there were only others, 0 before the first."""
 
   def __init__(self) -> None:
     self._total, self._count, self._has_bad = 0.0, 0, False
@@ -333,7 +333,7 @@ class _Mean:
 
 
 class _Window:
-  """Means of what came between two ticks, and rates over it."""
+  """Means and rates between two ticks."""
 
   def __init__(self, wall_s: float, env_steps: int, learner_steps: int) -> None:
     self._means: dict[str, _Mean] = collections.defaultdict(_Mean)
@@ -346,13 +346,13 @@ class _Window:
       self._means[name].add(value)
 
   def is_before(self, event: Event) -> bool:
-    """Whether steps or updates were made since it began."""
+    """Whether steps or updates were made since the window started."""
     _, env_steps, learner_steps = self._since
     now = event.env_steps, event.learner_steps
     return now != (env_steps, learner_steps) and now[0] >= env_steps and now[1] >= learner_steps
 
   def take(self, wall_s: float, event: Event) -> dict[str, float]:
-    """The window's scalars; the next window starts now."""
+    """The window's scalars; starts the next window."""
     since_s, env_steps, learner_steps = self._since
     elapsed = max(wall_s - since_s, 1e-9)
     scalars = {name: mean.value for name, mean in self._means.items()} | self.latest

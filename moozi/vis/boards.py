@@ -1,70 +1,64 @@
-"""Boards as boards: discs in columns, stones on lines, marks in cells, letters on squares, numbers."""
+"""Draws boards: discs in columns, stones on lines, marks in cells, letters on squares, numbered tiles."""
 
 import functools
 
 import numpy as np
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw
 
 from moozi.core.spec import EnvSpec
+from moozi.vis.lettering import Color, Frame, Picture, font
 from moozi.vis.render_spec import Board, board_of, mark_of, owner_of, render_spec_of
 
-Colour = tuple[int, int, int]
-
-# Drawn this many times as large and reduced: smooth edges.
+# Supersampling for smooth edges.
 _FINE = 4
-_NOBODY: Colour = (204, 121, 167)
-_WOOD: Colour = (214, 170, 104)
-_LINE: Colour = (70, 50, 25)
-_HOLES: Colour = (0, 90, 190)
-_EMPTY_HOLE: Colour = (24, 24, 40)
-_FELT: Colour = (0, 110, 78)
+_NOBODY: Color = (204, 121, 167)
+_WOOD: Color = (214, 170, 104)
+_LINE: Color = (70, 50, 25)
+_HOLES: Color = (0, 90, 190)
+_EMPTY_HOLE: Color = (24, 24, 40)
+_FELT: Color = (0, 110, 78)
 _LIGHT, _DARK = (190, 178, 158), (128, 112, 96)
 _CELL, _CELL_LINE = (58, 62, 74), (96, 102, 118)
 _TILE = (50, 54, 64)
 
 
-def draw_board(frame: np.ndarray, spec: EnvSpec, size: int, to_play: int = 0) -> np.ndarray:
-  """The board that a frame shows, as it lies before a spectator, whoever is to move.
+def draw_board(frame: Frame, spec: EnvSpec, size: int, to_play: int = 0) -> Picture:
+  """Draws the board of a frame, in the same orientation for both players.
 
   Args:
-    frame: [H, W, C] of an environment whose look is a board (`looks.render_spec_of`).
-    spec: the environment's.
-    size: pixels of the longer side, approximately; a cell has at least 4.
+    frame: of an environment whose render spec has a board.
+    spec: of the environment.
+    size: approximate length of the longer side in pixels; a cell has at least 4.
     to_play: the player from whose view the frame is.
 
-  Returns: [h, w, 3] uint8.
-  Raises: ValueError: the environment's look is no board.
+  Raises: ValueError: the render spec has no board.
   """
-  board = render_spec_of(spec).board
-  if board is None:
-    raise ValueError(f"{spec.name}: its look is no board")
+  board = _board(spec)
   cells = board_of(frame, board, to_play)
   rows, columns = cells.shape
   is_hex = board.ground == "hexes"
   width = columns + (rows - 1) / 2 if is_hex else columns
   side = max(4, int(size // max(rows, width)))
   picture = _ground(board.ground, rows, columns, side).copy()
-  for row, column in np.argwhere(cells >= 0):
+  for row, column in np.argwhere(cells >= 0).tolist():
     piece = board.pieces[cells[row, column]]
     owner = owner_of(piece, board, to_play)
-    colour = _NOBODY if owner is None else board.colours[owner]
+    color = _NOBODY if owner is None else board.colors[owner]
     left = column * side + (row * side // 2 if is_hex else 0)
     mark = mark_of(piece, owner)
-    stamp = _number(mark, side) if board.ground == "tiles" else _stamp(mark, colour, side)
-    _press(picture, stamp, row * side, left)
+    stamp = _number(mark, side) if board.ground == "tiles" else _stamp(mark, color, side)
+    _blend(picture, stamp, row * side, left)
   return picture
 
 
-def board_text(frame: np.ndarray, spec: EnvSpec, to_play: int = 0) -> str:
-  """The board in letters, one line a row: `X` and `O`, or the pieces' own; `.` where there is nothing.
+def board_text(frame: Frame, spec: EnvSpec, to_play: int = 0) -> str:
+  """The board in letters, a line per row; `.` is an empty cell.
 
-  Pieces without letters are `x` (player 0) and `o` (player 1); with letters, player 1's are in lower case.
+  Pieces without a mark are `x` (player 0) and `o` (player 1); marks of player 1 are in lower case.
 
-  Raises: ValueError: the environment's look is no board.
+  Raises: ValueError: the render spec has no board.
   """
-  board = render_spec_of(spec).board
-  if board is None:
-    raise ValueError(f"{spec.name}: its look is no board")
+  board = _board(spec)
   cells = board_of(frame, board, to_play)
   letters = [_letter(board, i, to_play) for i in range(len(board.pieces))]
   width = max(map(len, letters))
@@ -73,6 +67,13 @@ def board_text(frame: np.ndarray, spec: EnvSpec, to_play: int = 0) -> str:
     indent = " " * row if board.ground == "hexes" else ""
     lines.append(indent + " ".join((letters[i] if i >= 0 else ".").rjust(width) for i in line))
   return "\n".join(lines)
+
+
+def _board(spec: EnvSpec) -> Board:
+  board = render_spec_of(spec).board
+  if board is None:
+    raise ValueError(f"{spec.name}: its render spec has no board")
+  return board
 
 
 def _letter(board: Board, index: int, to_play: int) -> str:
@@ -84,8 +85,8 @@ def _letter(board: Board, index: int, to_play: int) -> str:
   return mark.lower() if owner == 1 and piece.mark != "XO" else mark
 
 
-def _press(picture: np.ndarray, stamp: np.ndarray, top: int, left: int) -> None:
-  """Lays a stamp [s, s, 4] on the picture, in place."""
+def _blend(picture: np.ndarray, stamp: np.ndarray, top: int, left: int) -> None:
+  """Blends a stamp [s, s, 4] into the picture, in place."""
   side = len(stamp)
   below = picture[top : top + side, left : left + side]
   alpha = stamp[..., 3:].astype(np.uint16)
@@ -93,21 +94,21 @@ def _press(picture: np.ndarray, stamp: np.ndarray, top: int, left: int) -> None:
 
 
 @functools.lru_cache(maxsize=64)
-def _ground(ground: str, rows: int, columns: int, side: int) -> np.ndarray:
-  """The empty board, [h, w, 3] uint8."""
+def _ground(ground: str, rows: int, columns: int, side: int) -> Picture:
+  """The empty board."""
   if ground == "hexes":
     return _hexes(rows, columns, side)
   base = {"points": _WOOD, "holes": _HOLES, "felt": _FELT, "tiles": _TILE}.get(ground, _CELL)
   picture = np.full((rows * side, columns * side, 3), base, np.uint8)
   if ground == "chequered":
     is_dark = (np.arange(rows)[:, None] + np.arange(columns)) % 2 == 1
-    colours = np.where(is_dark[..., None], np.array(_DARK, np.uint8), np.array(_LIGHT, np.uint8))
-    return colours.repeat(side, axis=0).repeat(side, axis=1)
+    colors = np.where(is_dark[..., None], np.array(_DARK, np.uint8), np.array(_LIGHT, np.uint8))
+    return colors.repeat(side, axis=0).repeat(side, axis=1)
   if ground == "holes":
     hole = _stamp("", _EMPTY_HOLE, side)
     for row in range(rows):
       for column in range(columns):
-        _press(picture, hole, row * side, column * side)
+        _blend(picture, hole, row * side, column * side)
     return picture
   thick = max(1, side // 24)
   if ground == "points":
@@ -125,8 +126,8 @@ def _ground(ground: str, rows: int, columns: int, side: int) -> np.ndarray:
   return picture
 
 
-def _hexes(rows: int, columns: int, side: int) -> np.ndarray:
-  """Six-sided cells, each row half a cell further right."""
+def _hexes(rows: int, columns: int, side: int) -> Picture:
+  """Hexagonal cells; each row is half a cell further right."""
   fine = side * _FINE
   width = columns * fine + (rows - 1) * fine // 2
   image = Image.new("RGB", (width, rows * fine), (28, 28, 34))
@@ -134,7 +135,7 @@ def _hexes(rows: int, columns: int, side: int) -> np.ndarray:
   for row in range(rows):
     for column in range(columns):
       left, top = column * fine + row * fine // 2, row * fine
-      # Taller than a row, so that cells of neighbouring rows touch.
+      # Taller than a row, so that cells of adjacent rows touch.
       corners = [(0.5, -0.16), (1.0, 0.16), (1.0, 0.84), (0.5, 1.16), (0.0, 0.84), (0.0, 0.16)]
       points = [(left + x * fine, top + y * fine) for x, y in corners]
       draw.polygon(points, fill=_CELL, outline=_CELL_LINE, width=max(1, fine // 16))
@@ -142,25 +143,25 @@ def _hexes(rows: int, columns: int, side: int) -> np.ndarray:
 
 
 @functools.lru_cache(maxsize=256)
-def _stamp(mark: str, colour: Colour, side: int) -> np.ndarray:
-  """One piece on a clear ground, [side, side, 4] uint8."""
+def _stamp(mark: str, color: Color, side: int) -> np.ndarray:
+  """One piece on a transparent ground, [side, side, 4] uint8."""
   fine = side * _FINE
-  image = Image.new("RGBA", (fine, fine), (*colour, 0))
+  image = Image.new("RGBA", (fine, fine), (*color, 0))
   draw = ImageDraw.Draw(image)
   near, far = 0.16 * fine, 0.84 * fine
   if mark == "X":
     width = max(1, round(0.14 * fine))
-    draw.line((near, near, far, far), fill=(*colour, 255), width=width)
-    draw.line((near, far, far, near), fill=(*colour, 255), width=width)
+    draw.line((near, near, far, far), fill=(*color, 255), width=width)
+    draw.line((near, far, far, near), fill=(*color, 255), width=width)
   elif mark == "O":
-    draw.ellipse((near, near, far, far), outline=(*colour, 255), width=max(1, round(0.12 * fine)))
+    draw.ellipse((near, near, far, far), outline=(*color, 255), width=max(1, round(0.12 * fine)))
   else:
     edge = 0.08 * fine
-    is_light = sum(colour) > 380
-    rim = tuple(c // 2 for c in colour) if is_light else tuple((c + 255) // 2 for c in colour)
+    is_light = sum(color) > 380
+    rim = tuple(c // 2 for c in color) if is_light else tuple((c + 255) // 2 for c in color)
     draw.ellipse(
       (edge, edge, fine - edge, fine - edge),
-      fill=(*colour, 255),
+      fill=(*color, 255),
       outline=(*rim, 255),
       width=max(1, round(0.04 * fine)),
     )
@@ -172,7 +173,7 @@ def _stamp(mark: str, colour: Colour, side: int) -> np.ndarray:
 
 @functools.lru_cache(maxsize=128)
 def _number(mark: str, side: int) -> np.ndarray:
-  """A tile of 2048: the larger the number, the warmer."""
+  """A tile of 2048; larger numbers have warmer colors."""
   fine = side * _FINE
   step = min(1.0, (int(mark).bit_length() - 1) / 11)
   cold, warm = np.array((86, 130, 180)), np.array((230, 159, 0))
@@ -186,5 +187,5 @@ def _number(mark: str, side: int) -> np.ndarray:
 
 
 def _write(draw: ImageDraw.ImageDraw, mark: str, fine: int, ink: tuple[int, int, int, int]) -> None:
-  font = ImageFont.load_default(fine * min(0.6, 1.1 / len(mark)))
-  draw.text((fine / 2, fine / 2), mark, fill=ink, font=font, anchor="mm")
+  size = int(fine * min(0.6, 1.1 / len(mark)))
+  draw.text((fine / 2, fine / 2), mark, fill=ink, font=font(size), anchor="mm")

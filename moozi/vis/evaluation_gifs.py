@@ -1,28 +1,35 @@
-"""What an evaluation looked like, as two GIFs: one episode with its thoughts, and several at once."""
+"""The GIFs of an evaluation: one episode with the search's figures, and several episodes side by side."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from moozi.core.spec import EnvSpec
-from moozi.vis.gif import episode_images, write_gif
-from moozi.vis.tiles import tile_images
+from moozi.vis.frames import draw_frame, legend_of
+from moozi.vis.gif import LazyImages, episode_images, write_gif
+from moozi.vis.lettering import FAINT, INK, paper, write
 
 _FPS = 12
+_SHEET = 400
+_MIN_TILE, _MAX_TILE = 24, 128
+_GAP, _CAPTION, _FONT = 6, 18, 12
 
 
 def tiles_path(path: Path) -> Path:
-  """Where the GIF of many episodes lies beside that of one."""
+  """The path of the GIF of several episodes, beside that of one."""
   return path.with_name(f"{path.stem}_tiles{path.suffix}")
 
 
 def write_episode_gif(path: Path, episode: Any, spec: EnvSpec) -> tuple[int, int]:
-  """Writes one episode: picture, step, action, reward, value and search policy.
+  """Writes one episode: frame, step, action, reward, value and search policy.
 
   Args:
     path: the file.
     episode: `EvaluationResult.episode`.
-    spec: the facts of the environment.
+    spec: of the environment.
 
   Returns: height and width.
   """
@@ -44,12 +51,12 @@ def write_episode_gif(path: Path, episode: Any, spec: EnvSpec) -> tuple[int, int
 
 
 def write_tiles_gif(path: Path, tiles: Sequence[Any], spec: EnvSpec) -> tuple[int, int]:
-  """Writes several episodes at once.
+  """Writes several episodes side by side.
 
   Args:
     path: the file.
     tiles: `EvaluationResult.tiles`, one or more.
-    spec: the facts of the environment.
+    spec: of the environment.
 
   Returns: height and width.
   """
@@ -63,3 +70,74 @@ def write_tiles_gif(path: Path, tiles: Sequence[Any], spec: EnvSpec) -> tuple[in
   write_gif(path, images, _FPS)
   height, width, _ = images[0].shape
   return height, width
+
+
+def tile_images(
+  frames: Sequence[np.ndarray],
+  returns: Sequence[np.ndarray],
+  spec: EnvSpec,
+  to_play: Sequence[np.ndarray],
+  pictures: Sequence[np.ndarray | None],
+) -> LazyImages:
+  """A sheet per step, with a tile per episode above its number and its return so far.
+
+  An episode that has ended keeps its last frame, darkened.
+
+  Args:
+    frames: of each episode [T_i, H, W, C] of the spec's dtype.
+    returns: of each episode [T_i], the return so far.
+    spec: of the environment.
+    to_play: of each episode [T_i], the players to move.
+    pictures: of each episode [T_i, h, w, 3] uint8, the environment's own, or None.
+
+  Returns: max T_i arrays [h, w, 3] uint8 of one size, at most about 400 pixels wide for up to 81 episodes.
+  Raises: ValueError: no episode, or parts of different lengths.
+  """
+  if not frames:
+    raise ValueError("frames is empty: must have at least one episode")
+  lengths = [len(f) for f in frames]
+  for name, arrays in (("returns", returns), ("to_play", to_play), ("pictures", pictures)):
+    found = [n if x is None else len(x) for x, n in zip(arrays, lengths, strict=False)]
+    if found != lengths:
+      raise ValueError(f"{name}: lengths {found}; must be {lengths}")
+  columns = math.ceil(math.sqrt(len(frames)))
+  size = min(_MAX_TILE, max(_MIN_TILE, _SHEET // columns - _GAP))
+
+  def draw(i: int, t: int) -> np.ndarray:
+    own = pictures[i]
+    return draw_frame(frames[i][t], spec, size, int(to_play[i][t]), None if own is None else own[t])
+
+  first = [draw(i, 0) for i in range(len(frames))]
+  height, width = (max(tile.shape[axis] for tile in first) for axis in (0, 1))
+  legend = legend_of(spec, columns * (width + _GAP)) if pictures[0] is None else None
+  blank = _blank_sheet(len(frames), columns, height, width, legend)
+  num_steps = max(lengths)
+
+  def draw_sheet(t: int) -> np.ndarray:
+    sheet = blank.copy()
+    for i, length in enumerate(lengths):
+      at = min(t, length - 1)
+      is_over = at == length - 1 and length < num_steps
+      top = _GAP + (i // columns) * (height + _CAPTION + _GAP)
+      left = _GAP + (i % columns) * (width + _GAP)
+      tile = draw(i, at)
+      sheet[top : top + tile.shape[0], left : left + tile.shape[1]] = tile // 2 if is_over else tile
+      caption = sheet[top + height : top + height + _CAPTION, left : left + width]
+      end = write(caption, str(i), 0, 2, FAINT, _FONT)
+      write(caption, f"{float(returns[i][at]):.4g}", end + 8, 2, FAINT if is_over else INK, _FONT)
+    return sheet
+
+  return LazyImages(num_steps, draw_sheet)
+
+
+def _blank_sheet(
+  num_tiles: int, columns: int, height: int, width: int, legend: np.ndarray | None
+) -> np.ndarray:
+  rows = -(-num_tiles // columns)
+  below = 0 if legend is None else legend.shape[0] + _GAP
+  sheet = paper(_GAP + rows * (height + _CAPTION + _GAP) + below, _GAP + columns * (width + _GAP))
+  if legend is not None:
+    sheet[-below : -below + legend.shape[0], _GAP : _GAP + legend.shape[1]] = legend[
+      :, : sheet.shape[1] - _GAP
+    ]
+  return sheet

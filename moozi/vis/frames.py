@@ -1,14 +1,19 @@
-"""An environment's frame as a picture: planes in fixed colours, images as they are, vectors as bars."""
+"""Frames as pictures: planes in fixed colors, images, boards, and vectors as text, bars or cells."""
 
 import numpy as np
+from jaxtyping import Float, UInt8
+from PIL import Image
 
 from moozi.core.spec import EnvSpec
+from moozi.vis.boards import draw_board
+from moozi.vis.lettering import FAINT, INK, PAPER, Frame, Picture, fit, paper, text_width, write
+from moozi.vis.render_spec import render_spec_of
 
 BACKGROUND = (0, 0, 0)
-# One colour a plane, fixed, so that pictures of different runs can be laid side by side. After Okabe and Ito
-# (2008), with white, grey and brown added: told apart under the common colour blindnesses, and on black.
+# One fixed color per plane, so that pictures of different runs are comparable. Okabe and Ito (2008) with
+# white, grey and brown added: distinct on black under common color blindnesses.
 PALETTE = (
-  (255, 255, 255),  # white: the player, where an environment lists him first
+  (255, 255, 255),  # white: the player, if the environment lists it first
   (230, 159, 0),  # orange
   (84, 84, 84),  # grey
   (86, 180, 233),  # sky blue
@@ -19,59 +24,120 @@ PALETTE = (
   (204, 121, 167),  # purple
   (100, 50, 20),  # brown
 )
-_GRID_FROM_SCALE = 6
-_VECTOR_HEIGHT = 10
+_MIN_GRID_SCALE = 6
+_MAX_BARS = 16
+_GROUND = (44, 46, 56)
+_POSITIVE, _NEGATIVE = PALETTE[3], PALETTE[1]
+_LEGEND_FONT, _LEGEND_LINE, _SWATCH = 12, 18, 10
 
 
-def render_frame(frame: np.ndarray, spec: EnvSpec, scale: int = 1) -> np.ndarray:
-  """A picture of one frame.
-
-  Planes (bool; float32 with other than 1 or 3 channels): where several are set in a cell, the one with the
-  lowest index is seen. Images (uint8; float32 with 1 or 3 channels, from their least to their greatest
-  value): grey or colour; of other numbers of channels the last one, the newest of a stack. Vectors (height
-  and width 1): a bar each, up for positive, down for negative values, v squashed to v / (1 + |v|).
+def draw_frame(
+  frame: Frame, spec: EnvSpec, size: int, to_play: int = 0, picture: Picture | None = None
+) -> Picture:
+  """Draws a frame as its environment's render spec says.
 
   Args:
-    frame: [H, W, C] of the spec's dtype.
-    spec: the facts of the environment.
-    scale: pixels to a cell's side.
+    frame: of the spec's shape and dtype.
+    spec: of the environment.
+    size: approximate length of the longer side in pixels: cells and pixels are scaled up by integers, larger
+      pictures are scaled down to `size`.
+    to_play: the player from whose view the frame is.
+    picture: the environment's own, drawn in place of the frame.
 
-  Returns: [H * scale, W * scale, 3] uint8; a vector of D gives [10 * scale, D * scale, 3].
-  Raises: ValueError: where the frame is not the spec's, or scale is below 1.
+  Raises: ValueError: the frame's shape or dtype is not the spec's.
   """
-  frame = np.asarray(frame)
-  if frame.shape != spec.frame_shape or frame.dtype != np.dtype(spec.frame_dtype):
-    raise ValueError(
-      f"frame: {frame.dtype}{list(frame.shape)}; {spec.name} has {spec.frame_dtype}{spec.frame_shape}"
-    )
+  if picture is not None:
+    return _resized(picture, size)
+  _check(frame, spec)
+  kind = render_spec_of(spec).kind
+  if kind == "board":
+    return draw_board(frame, spec, size, to_play)
+  if kind in ("vector", "facts"):
+    return draw_vector(frame, spec, size)
+  side = max(spec.frame_shape[:2])
+  if side > size:
+    return _resized(render_frame(frame, spec), size)
+  return render_frame(frame, spec, max(1, size // side))
+
+
+def render_frame(frame: Frame, spec: EnvSpec, scale: int = 1) -> Picture:
+  """Draws a frame of planes or an image.
+
+  Planes (bool; float32 with other than 1 or 3 channels): a cell shows its first set plane. Images (uint8;
+  float32 with 1 or 3 channels, stretched from minimum to maximum): grey or RGB; with another number of
+  channels the last one, the newest of a stack.
+
+  Args:
+    frame: of the spec's shape and dtype.
+    spec: of the environment.
+    scale: side of a cell in pixels.
+
+  Raises: ValueError: the frame's shape or dtype is not the spec's, or scale is below 1.
+  """
+  frame = _check(frame, spec)
   if scale < 1:
     raise ValueError(f"scale={scale}: must be at least 1")
-  height, width, channels = frame.shape
-  if height == width == 1 and channels > 1:
-    return _bars(frame[0, 0].astype(np.float64), scale)
   if spec.frame_dtype == "uint8":
     return enlarge(_image(frame), scale)
-  if spec.frame_dtype == "float32" and channels in (1, 3):
+  if spec.frame_dtype == "float32" and spec.frame_shape[2] in (1, 3):
     return enlarge(_image(_stretch(frame)), scale)
-  picture = enlarge(_planes(frame > 0.5 if spec.frame_dtype == "float32" else frame), scale)
-  if scale >= _GRID_FROM_SCALE:
+  planes = frame > 0.5 if spec.frame_dtype == "float32" else frame
+  colors = np.concatenate([plane_colors(planes.shape[-1]), np.array([BACKGROUND], np.uint8)])
+  picture = enlarge(colors[np.where(planes.any(axis=-1), planes.argmax(axis=-1), planes.shape[-1])], scale)
+  if scale >= _MIN_GRID_SCALE:
     picture[scale - 1 :: scale] //= 2
     picture[:, scale - 1 :: scale] //= 2
   return picture
 
 
-def plane_colours(num_planes: int) -> np.ndarray:
-  """[num_planes, 3] uint8: the palette; from the eleventh plane on it comes again, darker each time."""
+def plane_colors(num_planes: int) -> UInt8[np.ndarray, "{num_planes} 3"]:
+  """The palette, repeated in darker shades."""
   rounds, index = np.divmod(np.arange(num_planes), len(PALETTE))
-  colours = np.asarray(PALETTE, np.float64)[index] * 0.6 ** rounds[:, None]
-  return colours.astype(np.uint8)
+  colors = np.asarray(PALETTE, np.float64)[index] * 0.6 ** rounds[:, None]
+  return colors.astype(np.uint8)
 
 
-def _planes(frame: np.ndarray) -> np.ndarray:
-  colours = np.concatenate([plane_colours(frame.shape[-1]), np.array([BACKGROUND], np.uint8)])
-  first = np.where(frame.any(axis=-1), frame.argmax(axis=-1), frame.shape[-1])
-  picture: np.ndarray = colours[first]
-  return picture
+def legend_of(spec: EnvSpec, width: int) -> Picture | None:
+  """The planes' names beside their colors, `width` pixels wide; None if the planes have no names."""
+  render_spec = render_spec_of(spec)
+  if render_spec.kind != "planes" or not render_spec.names:
+    return None
+  places, left, top = [], 0, 0
+  for name in render_spec.names:
+    needed = _SWATCH + 4 + text_width(name, _LEGEND_FONT)
+    if left and left + needed > width:
+      left, top = 0, top + _LEGEND_LINE
+    places.append((left, top))
+    left += needed + 10
+  legend = paper(top + _LEGEND_LINE, width)
+  names = render_spec.names
+  for name, color, (left, top) in zip(names, plane_colors(len(names)), places, strict=True):
+    legend[top + 4 : top + 4 + _SWATCH, left : left + _SWATCH] = color
+    write(legend, name, left + _SWATCH + 4, top + 1, FAINT, _LEGEND_FONT)
+  return legend
+
+
+def enlarge(picture: Picture, scale: int) -> Picture:
+  """Scales a picture up by an integer."""
+  return picture.repeat(scale, axis=0).repeat(scale, axis=1)
+
+
+def _resized(picture: Picture, size: int) -> Picture:
+  """Scales a picture up by an integer, or down, so that its longer side is about `size`."""
+  height, width = picture.shape[:2]
+  longest = max(height, width)
+  if longest <= size:
+    return enlarge(picture, size // longest)
+  shape = (max(1, width * size // longest), max(1, height * size // longest))
+  return np.asarray(Image.fromarray(picture).resize(shape, Image.Resampling.BOX))
+
+
+def _check(frame: Frame, spec: EnvSpec) -> Frame:
+  if frame.shape != spec.frame_shape or frame.dtype != np.dtype(spec.frame_dtype):
+    raise ValueError(
+      f"frame: {frame.dtype}{list(frame.shape)}; {spec.name} has {spec.frame_dtype}{list(spec.frame_shape)}"
+    )
+  return frame
 
 
 def _image(frame: np.ndarray) -> np.ndarray:
@@ -84,22 +150,101 @@ def _stretch(frame: np.ndarray) -> np.ndarray:
   return ((frame - low) / (high - low if high > low else 1.0) * 255).astype(np.uint8)
 
 
-def _bars(vector: np.ndarray, scale: int) -> np.ndarray:
-  height, middle = _VECTOR_HEIGHT * scale, _VECTOR_HEIGHT * scale // 2
-  picture = np.zeros((height, len(vector) * scale, 3), np.uint8)
-  vector = np.clip(np.nan_to_num(vector), -1e9, 1e9)
-  lengths = np.rint(vector / (1 + np.abs(vector)) * middle).astype(int)
-  gap = 1 if scale > 2 else 0
-  for i, length in enumerate(lengths):
-    columns = slice(i * scale, (i + 1) * scale - gap)
-    if length > 0:
-      picture[middle - length : middle, columns] = PALETTE[3]
-    else:
-      picture[middle : middle - length, columns] = PALETTE[1]
-  picture[middle] = np.maximum(picture[middle], 60)
+# --- vectors
+
+
+def draw_vector(frame: Frame, spec: EnvSpec, size: int) -> Picture:
+  """Draws a vector: as facts if the render spec has them, as bars up to 16 entries, else as a grid of cells.
+
+  Bars go right for positive and left for negative values; the length is v / (1 + |v|). The brightness of a
+  cell is that of its entry's size, the color that of its sign.
+
+  Args:
+    frame: [1, 1, D], bool, uint8 or float32.
+    spec: of the environment.
+    size: maximum height and width in pixels.
+  """
+  vector = np.nan_to_num(np.asarray(frame)[0, 0].astype(np.float64))
+  render_spec = render_spec_of(spec)
+  if render_spec.facts:
+    return _facts(vector, spec, size)
+  return _bars(vector, render_spec.names, size) if len(vector) <= _MAX_BARS else _cells(vector, size)
+
+
+def vector_text(frame: Frame, spec: EnvSpec) -> str:
+  """A vector in one line: its facts, its entries by name, or the indices of entries that are not zero."""
+  vector = np.nan_to_num(np.asarray(frame)[0, 0].astype(np.float64))
+  render_spec = render_spec_of(spec)
+  if render_spec.facts:
+    return ", ".join(f"{label} {value}" for label, value in facts_of(vector, spec) if value != "-")
+  if len(vector) <= _MAX_BARS:
+    names = render_spec.names or tuple(map(str, range(len(vector))))
+    return ", ".join(f"{name} {value:.3g}" for name, value in zip(names, vector, strict=True))
+  return "set: " + " ".join(map(str, np.flatnonzero(vector)))
+
+
+def facts_of(vector: Float[np.ndarray, " D"], spec: EnvSpec) -> list[tuple[str, str]]:
+  """Label and value of each fact in a vector; `-` if none of its entries is set."""
+  out, start = [], 0
+  for fact in render_spec_of(spec).facts:
+    entries = vector[start : start + len(fact.values)]
+    out.append((fact.label, fact.values[int(entries.argmax())] if entries.any() else "-"))
+    start += len(fact.values)
+  return out
+
+
+def _facts(vector: np.ndarray, spec: EnvSpec, size: int) -> Picture:
+  facts = facts_of(vector, spec)
+  font = max(8, min(22, size // 11))
+  line = max(font + 4, min(2 * font, size // len(facts)))
+  picture = paper(line * len(facts), size)
+  for i, (label, value) in enumerate(facts):
+    top = i * line + (line - font) // 2 - 1
+    write(picture, fit(label, size * 11 // 20, font), 4, top, FAINT, font)
+    left = size * 3 // 5
+    if value != "-":
+      picture[i * line + 1 : (i + 1) * line - 1, left - 4 :] = _GROUND
+    write(picture, fit(value, size - left, font), left, top, INK if value != "-" else FAINT, font)
   return picture
 
 
-def enlarge(picture: np.ndarray, scale: int) -> np.ndarray:
-  """A picture [h, w, 3] with each pixel drawn as `scale` by `scale` of them."""
-  return picture.repeat(scale, axis=0).repeat(scale, axis=1)
+def _bars(vector: np.ndarray, names: tuple[str, ...], size: int) -> Picture:
+  line = max(3, min(28, size // len(vector)))
+  font = min(14, line - 4, size // 12)
+  has_text = font >= 8
+  picture = paper(line * len(vector), size)
+  left, right = (size * 2 // 5, size - text_width("-00.00", font) - 4) if has_text else (0, size)
+  middle, max_length = (left + right) // 2, (right - left) // 2 - 1
+  for i, value in enumerate(vector):
+    top, bottom = i * line + max(1, line // 6), (i + 1) * line - max(1, line // 6)
+    picture[top:bottom, left:right] = _GROUND
+    length = round(float(value / (1 + abs(value))) * max_length)
+    if length >= 0:
+      picture[top:bottom, middle : middle + length] = _POSITIVE
+    else:
+      picture[top:bottom, middle + length : middle] = _NEGATIVE
+    picture[top:bottom, middle] = FAINT
+    if has_text:
+      text_top = i * line + (line - font) // 2 - 1
+      name = names[i] if names else str(i)
+      write(picture, fit(name, left - 6, font), 2, text_top, FAINT, font)
+      write(picture, fit(f"{value:.2f}", size - right - 4, font), right + 4, text_top, INK, font)
+  return picture
+
+
+def _cells(vector: np.ndarray, size: int) -> Picture:
+  columns = int(np.ceil(np.sqrt(len(vector))))
+  rows = -(-len(vector) // columns)
+  side = max(1, size // columns)
+  value = np.zeros(rows * columns)
+  value[: len(vector)] = vector
+  # 1 is brightest, as a boolean; other numbers never reach it.
+  strength = np.where(np.isin(value, (0, 1)), value, np.abs(value) / (1 + np.abs(value)))
+  color = np.where((value >= 0)[:, None], _POSITIVE, _NEGATIVE)
+  cells = np.array(_GROUND) + (color - np.array(_GROUND)) * strength[:, None]
+  cells[len(vector) :] = PAPER
+  picture = enlarge(cells.astype(np.uint8).reshape(rows, columns, 3), side)
+  if side >= 4:
+    picture[side - 1 :: side] = PAPER
+    picture[:, side - 1 :: side] = PAPER
+  return picture

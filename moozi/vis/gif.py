@@ -1,18 +1,17 @@
-"""Episodes as moving pictures: what was seen, and beside it what was thought and done."""
+"""Episodes as GIFs: the frame, and beside it the action, reward, value and policy."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import overload
 
 import numpy as np
 from PIL import Image
 
 from moozi.core.spec import EnvSpec
-from moozi.vis.lazy_images import Drawn
-from moozi.vis.lettering import FAINT, INK, PAPER, fit, paper, write
-from moozi.vis.numbers import value_text
-from moozi.vis.pictures import draw_frame, legend_of
+from moozi.io.atomic_write import atomic_path
+from moozi.vis.frames import draw_frame, legend_of
+from moozi.vis.lettering import FAINT, INK, PAPER, Picture, fit, paper, value_text, write
 from moozi.vis.render_spec import action_name, player_name
-from moozi.vis.whole_file import whole_file
 
 _PICTURE_SIZE = 240
 _PANEL_WIDTH = 236
@@ -25,34 +24,55 @@ _CHOSEN = (230, 159, 0)
 _LAST_FRAME_MS = 1000
 
 
-def write_gif(path: str | Path, images: Sequence[np.ndarray], fps: float) -> Path:
-  """Writes a GIF that repeats for ever, and rests for a second on its last frame.
+class LazyImages(Sequence[Picture]):
+  """A sequence of pictures that draws each at every read and keeps none.
+
+  Hundreds of pictures of an episode take hundreds of MiB at once.
 
   Args:
-    path: the file; it appears whole or not at all. Its folder is made where it is missing.
-    images: [h, w, 3] uint8 each, all of one size; read one at a time, some of them twice.
-    fps: frames a second; a GIF counts in hundredths of a second, so it is met approximately.
+    num_images: its length.
+    draw: returns the picture of an index.
+  """
+
+  def __init__(self, num_images: int, draw: Callable[[int], Picture]) -> None:
+    self._num_images, self._draw = num_images, draw
+
+  def __len__(self) -> int:
+    return self._num_images
+
+  @overload
+  def __getitem__(self, index: int) -> np.ndarray: ...
+  @overload
+  def __getitem__(self, index: slice) -> "LazyImages": ...
+  def __getitem__(self, index: int | slice) -> "np.ndarray | LazyImages":
+    chosen = range(self._num_images)[index]
+    if isinstance(chosen, range):
+      return LazyImages(len(chosen), lambda i: self._draw(chosen[i]))
+    return self._draw(chosen)
+
+
+def write_gif(path: str | Path, images: Sequence[np.ndarray], fps: float) -> Path:
+  """Writes a GIF that loops and holds its last frame for a second.
+
+  Args:
+    path: the file, written atomically; its folder is created if missing.
+    images: [h, w, 3] uint8 each, all of one size; read one at a time, some twice.
+    fps: frames per second, rounded to the hundredths of a second of GIFs.
 
   Returns: the path.
-  Raises: ValueError: where there is no image, they are not alike, or fps is not in (0, 50].
+  Raises: ValueError: no image, different sizes or dtypes, or fps outside (0, 50].
   """
   if not images:
-    raise ValueError("images is empty: a GIF has at least one frame")
+    raise ValueError("images is empty: must have at least one")
   if not 0 < fps <= 50:
     raise ValueError(f"fps={fps}: must be above 0 and at most 50")
   path = Path(path)
   durations = [max(20, round(100 / fps) * 10)] * (len(images) - 1) + [_LAST_FRAME_MS]
-  # One palette for all frames: colours mean something here, and must not drift from frame to frame.
+  # One palette for all frames, since colors have meanings.
   frames = _with_palette(images, _common_palette(images))
-  with whole_file(path) as partial:
+  with atomic_path(path) as partial:
     next(frames).save(
-      partial,
-      format="GIF",
-      save_all=True,
-      append_images=frames,
-      duration=durations,
-      loop=0,
-      optimize=False,
+      partial, format="GIF", save_all=True, append_images=frames, duration=durations, loop=0, optimize=False
     )
   return path
 
@@ -68,29 +88,29 @@ def episode_images(
   to_play: np.ndarray | None = None,
   seat: int | None = None,
   length: int | None = None,
-) -> Drawn:
-  """An episode's pictures: the frame, and beside it the step, action, reward, value and policy.
+) -> LazyImages:
+  """Pictures of an episode: the frame, and beside it the step, action, reward, value and policy.
 
   Args:
     frames: [T, H, W, C] of the spec's dtype.
-    actions: [T] agent actions; the dummy where none was taken.
-    rewards: [T], received on entering each frame; with two players by the one who moved.
-    root_values: [T], for the player to move; nan where nothing was searched.
-    action_probs: [T, A]; of more than 12 actions the likeliest 12 are drawn.
-    spec: the facts of the environment.
-    pictures: [T, h, w, 3] uint8, drawn in the frames' place: an environment's own, as it looks to a person.
+    actions: [T] agent actions; the dummy at the last frame.
+    rewards: [T], received on entering each frame; with two players by the player who moved.
+    root_values: [T], for the player to move; NaN without a search.
+    action_probs: [T, A]; the 12 most probable are drawn.
+    spec: of the environment.
+    pictures: [T, h, w, 3] uint8, the environment's own, drawn in place of the frames.
     to_play: [T], the players to move; None is player 0 throughout.
-    seat: with two players the agent's; None where it plays both.
-    length: steps of the whole episode, where the arrays are its beginning; None is T - 1.
+    seat: with two players the agent's; None if it plays both.
+    length: number of steps of the whole episode if the arrays are its start; None is T - 1.
 
-  Returns: T arrays [h, w, 3] uint8, all of one size, each drawn when it is read.
-  Raises: ValueError: where the arrays do not fit one another, or the spec.
+  Returns: T arrays [h, w, 3] uint8 of one size.
+  Raises: ValueError: shapes or dtypes do not match each other or the spec.
   """
   num_steps = len(frames)
   length = num_steps - 1 if length is None else length
   to_play = np.zeros(num_steps, np.int32) if to_play is None else to_play
-  given = {"actions": actions, "rewards": rewards, "root_values": root_values, "to_play": to_play}
-  _check_episode(num_steps, given, action_probs, pictures, spec)
+  by_step = {"actions": actions, "rewards": rewards, "root_values": root_values, "to_play": to_play}
+  _check_episode(num_steps, by_step | {"action_probs": action_probs}, pictures, spec)
   returns = np.cumsum(np.asarray(rewards, np.float64))
   first = None if pictures is None else pictures[0]
   width = draw_frame(frames[0], spec, _PICTURE_SIZE, int(to_play[0]), first).shape[1] if num_steps else 0
@@ -108,21 +128,16 @@ def episode_images(
     panel = _panel(lines, np.asarray(action_probs[t], np.float64), int(actions[t]), spec)
     return _beside(_above(picture, legend), panel)
 
-  return Drawn(num_steps, draw)
+  return LazyImages(num_steps, draw)
 
 
 def _check_episode(
-  num_steps: int,
-  given: dict[str, np.ndarray],
-  action_probs: np.ndarray,
-  pictures: np.ndarray | None,
-  spec: EnvSpec,
+  num_steps: int, arrays: dict[str, np.ndarray], pictures: np.ndarray | None, spec: EnvSpec
 ) -> None:
-  shapes = dict.fromkeys(given, (num_steps,)) | {"action_probs": (num_steps, spec.num_actions)}
-  for name, shape in shapes.items():
-    got = np.shape((given | {"action_probs": action_probs})[name])
-    if got != shape:
-      raise ValueError(f"{name}: shape {got}; must be {shape}")
+  for name, array in arrays.items():
+    shape = (num_steps, spec.num_actions) if name == "action_probs" else (num_steps,)
+    if np.shape(array) != shape:
+      raise ValueError(f"{name}: shape {np.shape(array)}; must be {shape}")
   if pictures is not None:
     is_picture = pictures.ndim == 4 and pictures.shape[3] == 3 and pictures.dtype == np.uint8
     if not is_picture or len(pictures) != num_steps:
@@ -131,7 +146,7 @@ def _check_episode(
 
 
 def _turn(spec: EnvSpec, to_play: np.ndarray, rewards: np.ndarray, t: int, seat: int | None) -> list[str]:
-  """Whose turn it is, and who received the reward: the one who moved before."""
+  """The player to move, and the reward with the player who received it: the one who moved last."""
   player = int(to_play[t])
   who = "" if seat is None else " (agent)" if player == seat else " (opponent)"
   reward = f"reward {float(rewards[t]):+.3g}"
@@ -141,7 +156,7 @@ def _turn(spec: EnvSpec, to_play: np.ndarray, rewards: np.ndarray, t: int, seat:
 
 
 def _panel(lines: Sequence[str], probs: np.ndarray, action: int, spec: EnvSpec) -> np.ndarray:
-  """Text, and below it a bar for each action, the one taken in its own colour."""
+  """Text above a bar per action; the chosen action has its own color."""
   num_bars = min(len(probs), _MAX_BARS)
   shown = np.sort(np.argsort(-probs, kind="stable")[:num_bars])
   height = 2 * _MARGIN + _LINE * (len(lines) + 1 + num_bars)
@@ -164,7 +179,7 @@ def _panel(lines: Sequence[str], probs: np.ndarray, action: int, spec: EnvSpec) 
 
 
 def _above(upper: np.ndarray, lower: np.ndarray | None) -> np.ndarray:
-  """Two pictures one above the other, with a gap."""
+  """Stacks two pictures with a gap."""
   if lower is None:
     return upper
   width = max(upper.shape[1], lower.shape[1])
@@ -175,7 +190,7 @@ def _above(upper: np.ndarray, lower: np.ndarray | None) -> np.ndarray:
 
 
 def _beside(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-  """Two pictures side by side on one sheet, each in the middle of its height."""
+  """Puts two pictures side by side, vertically centered."""
   height = max(left.shape[0], right.shape[0]) + 2 * _MARGIN
   sheet = paper(height, left.shape[1] + 2 * _MARGIN + right.shape[1])
   top = (height - left.shape[0]) // 2
@@ -186,19 +201,19 @@ def _beside(left: np.ndarray, right: np.ndarray) -> np.ndarray:
 
 
 def _read(images: Sequence[np.ndarray], step: int = 1) -> Iterator[np.ndarray]:
-  """Every step-th image. Raises ValueError: it is not like the first."""
+  """Yields every step-th image. Raises ValueError: its size or dtype differs from the first's."""
   shape = None
   for i in range(0, len(images), step):
     image = images[i]
     shape = image.shape if shape is None else shape
     if image.shape != shape or image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
       kind = f"{image.dtype}{list(image.shape)}"
-      raise ValueError(f"images[{i}]: {kind}; all must be uint8 of one size [h, w, 3]")
+      raise ValueError(f"images[{i}]: {kind}; must be uint8[h, w, 3] of one size")
     yield image
 
 
 def _common_palette(images: Sequence[np.ndarray]) -> Image.Image:
-  """A palette made of a sample of the frames, stacked."""
+  """A palette of about eight evenly spaced images."""
   sample = list(_read(images, step=max(1, len(images) // 8)))
   return Image.fromarray(np.concatenate(sample)).quantize(colors=255, method=Image.Quantize.MAXCOVERAGE)
 

@@ -1,63 +1,60 @@
-"""The hidden space as a picture: the path of an episode, the model's own paths, and how far they drift.
-
-Left, the first two principal components of the encoded states: the episode is the thick line, time its color;
-thin lines are the model's unrolls, ends marked by rings of the color of the time that they stand for. Right,
-the distance between unrolled and encoded states at k steps, relative to the spread of the encoded states:
-median and middle half, and in grey that of a model which stays where it began.
-"""
+"""The latent space of an episode: a PCA picture with the model's unrolls, and TensorBoard's projector."""
 
 import dataclasses
-import itertools
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from PIL import Image, ImageDraw
+from jaxtyping import Float, Int, UInt8
+from PIL import Image
 
-from moozi.vis.axes import round_ticks
-from moozi.vis.lettering import FAINT, FONT_SIZE, INK, PAPER, fit, text_width, write
-from moozi.vis.whole_file import whole_file
+from moozi.io.atomic_write import atomic_path
 
-Colour = tuple[int, int, int]
-
-_HEAD, _HEIGHT, _LEFT_WIDTH, _RIGHT_WIDTH = 28, 532, 640, 460
-_TOP, _BOTTOM, _SIDE = 56, 56, 56
-_FINE = 3
-_MOST_FITTED = 1000
-_GRID: Colour = (60, 60, 70)
-_DRIFT: Colour = (230, 159, 0)
-_REST: Colour = (150, 150, 150)
-# From dark to bright, so that it can be read without colours too; after matplotlib's viridis.
-_TIME = np.array(
-  [(68, 80, 160), (59, 112, 175), (42, 145, 160), (53, 183, 121), (143, 215, 68), (253, 231, 37)], float
-)
+_MAX_FITTED = 1000
+# The largest texture that the projector's page loads.
+_MAX_SPRITE_PIXELS = 8192
+_CONFIG = """embeddings {{
+  tensor_name: "hidden states"
+  tensor_path: "tensors.tsv"
+  metadata_path: "metadata.tsv"
+  sprite {{
+    image_path: "sprite.png"
+    single_image_dim: {width}
+    single_image_dim: {height}
+  }}
+}}
+"""  # paths are relative to the folder, which can be moved
 
 
 @dataclasses.dataclass(frozen=True)
 class Projection:
-  """The principal components of some states.
+  """Principal components.
 
   Attributes:
-    mean: [D]. components: [C, D], orthonormal. shares: [C], of the variance.
+    mean: of the states.
+    components: orthonormal rows.
+    shares: the share of the variance by component.
   """
 
-  mean: np.ndarray
-  components: np.ndarray
-  shares: np.ndarray
+  mean: Float[np.ndarray, " D"]
+  components: Float[np.ndarray, "C D"]
+  shares: Float[np.ndarray, " C"]
 
-  def __call__(self, states: np.ndarray) -> np.ndarray:
-    """[…, D] to […, C]; nan stays nan."""
-    out: np.ndarray = (states - self.mean) @ self.components.T
-    return out
+  def __call__(self, states: Float[np.ndarray, "... D"]) -> Float[np.ndarray, "... C"]:
+    """Projects states; NaN stays NaN."""
+    return (states - self.mean) @ self.components.T
 
 
-def principal_components(states: np.ndarray, count: int = 2) -> Projection:
-  """The first principal components of [T, D] states, so many of them; zeros where there are fewer."""
+def principal_components(states: Float[np.ndarray, "T D"], count: int = 2) -> Projection:
+  """The first `count` principal components; zeros for those that do not exist."""
   states = np.asarray(states, np.float64)
   mean = states.mean(axis=0)
   _, sizes, axes = np.linalg.svd(states - mean, full_matrices=False)
   components = np.zeros((count, states.shape[1]))
   components[: len(axes[:count])] = axes[:count]
-  # A component's sign is nobody's: the largest entry is made positive, so that pictures are the same again.
+  # The sign of a component is arbitrary: a positive largest entry makes pictures reproducible.
   for row in components:
     row *= np.sign(row[np.abs(row).argmax()]) or 1.0
   shares = np.zeros(count)
@@ -65,182 +62,146 @@ def principal_components(states: np.ndarray, count: int = 2) -> Projection:
   return Projection(mean, components, shares)
 
 
-def reduced_states(states: np.ndarray, most: int) -> tuple[np.ndarray, float]:
-  """States in fewer numbers, as far from one another as their first principal components tell.
+def reduced_states(states: Float[np.ndarray, "N D"], max_size: int) -> tuple[Float[np.ndarray, "N C"], float]:
+  """Projects states to at most `max_size` principal components.
 
   Args:
-    states: [N, D], finite. Of more than 1,000 the components are those of 1,000, evenly spread.
-    most: how many numbers a state is to have at most.
+    states: finite. With more than 1,000, the components are fitted to 1,000 evenly spaced ones.
+    max_size: C at most; states with D at most this are returned unchanged.
 
-  Returns: [N, C] and the share of the variance that is in it; the states as they are where D is small enough.
+  Returns: the projected states, and the share of the variance that they keep.
   """
-  if states.shape[1] <= most:
+  if states.shape[1] <= max_size:
     return states, 1.0
-  fitted = np.unique(np.linspace(0, len(states) - 1, _MOST_FITTED).round().astype(np.int64))
-  project = principal_components(states[fitted], min(most, len(fitted)))
+  fitted = np.unique(np.linspace(0, len(states) - 1, _MAX_FITTED).round().astype(np.int64))
+  project = principal_components(states[fitted], min(max_size, len(fitted)))
   return project(states), float(project.shares.sum())
 
 
-def latent_picture(
-  encoded: np.ndarray,
-  starts: np.ndarray,
-  unrolled: np.ndarray,
-  drift: np.ndarray,
-  rest: np.ndarray,
+def write_latent_picture(
+  path: Path,
+  encoded: Float[np.ndarray, "T D"],
+  starts: Int[np.ndarray, " S"],
+  unrolled: Float[np.ndarray, "S K D"],
+  drift: Float[np.ndarray, "S K"],
+  still_drift: Float[np.ndarray, "S K"],
   title: str,
   trained_steps: int,
-) -> np.ndarray:
-  """Both panels on one sheet.
+) -> None:
+  """Writes a PNG with two panels.
+
+  Left: the encoded states of an episode on their first two principal components, colored by time, with the
+  model's unrolls as thin lines. Right: the distance between unrolled and encoded states by unroll step, as
+  median and quartiles, and that of a model that keeps its first state.
 
   Args:
-    encoded: [T, D], the episode's states.
-    starts: [S], the steps that unrolls begin with.
-    unrolled: [S, K+1, D]; nan past the episode.
-    drift, rest: [S, K+1], see `analysis.latent_paths.LatentPaths`; nan past the episode.
-    title: one line; cut off where it is too long.
-    trained_steps: the unroll that the model was trained with; marked in the right panel.
-
-  Returns: [h, w, 3] uint8.
+    path: the file.
+    encoded: the episode's states.
+    starts: the steps at which the unrolls start.
+    unrolled: K is here the number of unroll steps plus one; NaN past the episode.
+    drift, still_drift: see `analysis.latent_paths.LatentPaths`; NaN past the episode.
+    title: one line.
+    trained_steps: the number of unroll steps in training, marked in the right panel.
   """
-  project = principal_components(encoded)
-  sheet = np.full((_HEAD + _HEIGHT, _LEFT_WIDTH + _RIGHT_WIDTH, 3), PAPER, np.uint8)
-  sheet[_HEAD:, :_LEFT_WIDTH] = _paths(project, encoded, starts, unrolled)
-  sheet[_HEAD:, _LEFT_WIDTH:] = _drift(drift, rest, trained_steps)
-  write(sheet, fit(title, sheet.shape[1] - 32), 16, 12)
-  return sheet
+  from matplotlib.figure import Figure
+
+  figure = Figure((13, 6), dpi=100, layout="constrained")
+  left, right = figure.subplots(1, 2, width_ratios=(3, 2))
+  figure.suptitle(title[:160], x=0.01, ha="left", parse_math=False)
+  points = _draw_paths(left, principal_components(encoded), encoded, starts, unrolled)
+  figure.colorbar(points, ax=left, label="step", shrink=0.6)
+  _draw_drift(right, drift, still_drift, trained_steps)
+  with atomic_path(path) as partial:
+    figure.savefig(partial, format="png")
 
 
-def write_latent_picture(path: Path, picture: np.ndarray) -> Path:
-  """Writes a picture [h, w, 3] uint8 as PNG, whole or not at all; its folder is made where it is missing."""
-  with whole_file(path) as partial:
-    Image.fromarray(picture).save(partial, format="PNG")
-  return path
-
-
-def _paths(project: Projection, encoded: np.ndarray, starts: np.ndarray, unrolled: np.ndarray) -> np.ndarray:
+def _draw_paths(axes: Any, project: Projection, encoded: np.ndarray, starts: Any, unrolled: Any) -> Any:
   path, own = project(encoded), project(unrolled.astype(np.float64))
-  points = np.concatenate([path, own[~np.isnan(own[..., 0])]])
-  box = _Box(points, _SIDE, _TOP, _LEFT_WIDTH - 24, _HEIGHT - _BOTTOM, keeps_shape=True)
-  image = Image.new("RGB", (_LEFT_WIDTH * _FINE, _HEIGHT * _FINE), PAPER)
-  draw = ImageDraw.Draw(image)
   last = max(1, len(path) - 1)
-  for t in range(len(path) - 1):
-    draw.line((*box(path[t]), *box(path[t + 1])), fill=_time_colour(t / last), width=2 * _FINE)
-  for t, point in enumerate(path):
-    _dot(draw, box(point), 3.4, _time_colour(t / last))
-  for start, line in zip(starts, own, strict=True):
-    line = line[~np.isnan(line[:, 0])]
-    for k in range(len(line) - 1):
-      colour = _time_colour((start + k + 1) / last)
-      draw.line((*box(line[k]), *box(line[k + 1])), fill=colour, width=_FINE - 1)
-      _ring(draw, box(line[k + 1]), 3.0, colour)
-  _ring(draw, box(path[0]), 9.0, INK)
-  x, y = box(path[-1])
-  for sign in (-1, 1):
-    draw.line((x - 8 * _FINE, y - sign * 8 * _FINE, x + 8 * _FINE, y + sign * 8 * _FINE), INK, 2 * _FINE)
-  panel = np.array(image.reduce(_FINE))
-  write(panel, "the first two principal components", 16, 8, INK, FONT_SIZE)
-  text = "thick: encoded; thin with rings: unrolled by the model; white ring: start; cross: end"
-  write(panel, text, 16, 30, FAINT, 12)
-  for i, share in enumerate(project.shares):
-    write(panel, f"PC {i + 1}: {share:.0%} of the variance", 16 + i * 210, _HEIGHT - 40, FAINT, 12)
-  _colour_bar(panel, last)
-  return panel
+  axes.plot(*path.T, color="0.75", linewidth=2.5, zorder=1, label="encoded states")
+  points = axes.scatter(*path.T, c=np.arange(len(path)), s=28, vmin=0, vmax=last, zorder=3)
+  for i, (start, line) in enumerate(zip(starts, own, strict=True)):
+    axes.plot(*line.T, color="tab:red", linewidth=0.8, zorder=2, label="model's unrolls" if i == 0 else None)
+    times = start + np.arange(1, len(line))
+    axes.scatter(*line[1:].T, c=times, s=22, marker="x", linewidths=1, vmin=0, vmax=last, zorder=3)
+  axes.plot(*path[0], "o", ms=13, mfc="none", mec="black", label="first step")
+  axes.plot(*path[-1], "s", ms=13, mfc="none", mec="black", label="last step")
+  axes.set_xlabel(f"PC 1 ({project.shares[0]:.0%} of the variance)")
+  axes.set_ylabel(f"PC 2 ({project.shares[1]:.0%} of the variance)")
+  axes.set_aspect("equal", adjustable="datalim")
+  axes.legend(loc="best", fontsize="small")
+  return points
 
 
-def _colour_bar(panel: np.ndarray, last: int) -> None:
-  left, right, top = 16, 216, _HEIGHT - 18
-  bar = np.array([_time_colour(x) for x in np.linspace(0, 1, right - left)], np.uint8)
-  panel[top : top + 8, left:right] = bar
-  write(panel, f"step 0 to {last}", right + 8, top - 5, FAINT, 12)
+def _draw_drift(axes: Any, drift: np.ndarray, still_drift: np.ndarray, trained_steps: int) -> None:
+  for name, values, color in (
+    ("model's unroll", drift, "tab:red"),
+    ("first state, kept", still_drift, "0.5"),
+  ):
+    # Later steps of short episodes may have no values at all.
+    k = np.flatnonzero((~np.isnan(values)).any(axis=0))
+    low, middle, high = np.nanpercentile(values[:, k], (25, 50, 75), axis=0)
+    axes.fill_between(k, low, high, color=color, alpha=0.2, linewidth=0)
+    axes.plot(k, middle, "o-", color=color, markersize=4, label=name)
+  if trained_steps < drift.shape[1]:
+    axes.axvline(trained_steps, color="0.3", linestyle=":", label=f"trained to k = {trained_steps}")
+  axes.set(xlabel="unroll step k", ylabel="distance from the encoded state, in spreads")
+  axes.xaxis.get_major_locator().set_params(integer=True)
+  axes.set_ylim(bottom=0)
+  axes.grid(alpha=0.3)
+  axes.legend(loc="best", fontsize="small")
 
 
-def _drift(drift: np.ndarray, rest: np.ndarray, trained_steps: int) -> np.ndarray:
-  image = Image.new("RGB", (_RIGHT_WIDTH * _FINE, _HEIGHT * _FINE), PAPER)
-  draw = ImageDraw.Draw(image)
-  bands = [_quartiles(rest), _quartiles(drift)]
-  num_steps = drift.shape[1] - 1
-  highest = max(1e-6, *(float(np.nanmax(band)) for band in bands)) * 1.08
-  box = _Box(np.array([[0.0, 0.0], [num_steps, highest]]), _SIDE, _TOP, _RIGHT_WIDTH - 16, _HEIGHT - _BOTTOM)
-  ticks = round_ticks(highest)
-  for tick in ticks:
-    draw.line((*box((0, tick)), *box((num_steps, tick))), fill=_GRID, width=_FINE)
-  if trained_steps <= num_steps:
-    draw.line((*box((trained_steps, 0)), *box((trained_steps, highest))), fill=FAINT, width=_FINE)
-  for (low, middle, high), colour in zip(bands, (_REST, _DRIFT), strict=True):
-    known: list[int] = np.flatnonzero(~np.isnan(middle)).tolist()
-    around = [box((k, high[k])) for k in known] + [box((k, low[k])) for k in known[::-1]]
-    shade = tuple(int(0.7 * p + 0.3 * c) for p, c in zip(PAPER, colour, strict=True))
-    if len(known) > 1:
-      draw.polygon(around, fill=shade)
-    for a, b in itertools.pairwise(known):
-      draw.line((*box((a, middle[a])), *box((b, middle[b]))), fill=colour, width=2 * _FINE)
-    for k in known:
-      _dot(draw, box((k, middle[k])), 3.0, colour)
-  panel = np.array(image.reduce(_FINE))
-  for tick in ticks:
-    write(panel, f"{tick:g}", _SIDE - 8 - text_width(f"{tick:g}", 12), box.row(tick) - 9, FAINT, 12)
-  for k in range(0, num_steps + 1, max(1, num_steps // 10)):
-    write(panel, str(k), box.column(k) - 4, _HEIGHT - _BOTTOM + 6, FAINT, 12)
-  write(panel, "distance from the encoded state, in spreads", 16, 8, INK, FONT_SIZE)
-  told = write(panel, "the model's unroll", 16, 30, _DRIFT, 12)
-  told += write(panel, "standing still", 16 + told + 14, 30, _REST, 12)
-  write(panel, f"line: trained to k = {trained_steps}", 16 + told + 28, 30, FAINT, 12)
-  write(panel, "steps k after the start of the unroll", _SIDE, _HEIGHT - 26, FAINT, 12)
-  return panel
+def write_projector(
+  folder: Path,
+  vectors: Float[np.ndarray, "N D"],
+  metadata: Mapping[str, Sequence[object]],
+  pictures: Sequence[UInt8[np.ndarray, "h w 3"]],
+) -> None:
+  """Writes the files of TensorBoard's embedding projector; `tensorboard --logdir FOLDER` shows them.
+
+  Each of tensors.tsv, metadata.tsv, sprite.png and projector_config.pbtxt is replaced atomically.
+
+  Args:
+    folder: created if missing.
+    vectors: finite.
+    metadata: at least two columns of N values each.
+    pictures: N of one size; scaled down if their sheet would be too large.
+
+  Raises: ValueError: lengths differ, fewer than two columns, or a vector that is not finite.
+  """
+  _check(vectors, metadata, pictures)
+  rows = ["\t".join(f"{x:.7g}" for x in vector) for vector in vectors]
+  table = [metadata.keys(), *zip(*metadata.values(), strict=True)]
+  side = math.ceil(math.sqrt(len(pictures)))
+  height, width = pictures[0].shape[:2]
+  if side * max(height, width) > _MAX_SPRITE_PIXELS:
+    share = _MAX_SPRITE_PIXELS // side / max(height, width)
+    height, width = max(1, int(height * share)), max(1, int(width * share))
+  sheet = Image.new("RGB", (side * width, side * height))
+  for i, picture in enumerate(pictures):
+    image = Image.fromarray(picture).resize((width, height), Image.Resampling.BOX)
+    sheet.paste(image, (i % side * width, i // side * height))
+  texts = {
+    "tensors.tsv": "\n".join(rows) + "\n",
+    # Tabs and line ends are separators in this format.
+    "metadata.tsv": "".join("\t".join(" ".join(str(x).split()) for x in row) + "\n" for row in table),
+    "projector_config.pbtxt": _CONFIG.format(width=width, height=height),
+  }
+  for name, text in texts.items():
+    with atomic_path(folder / name) as partial:
+      partial.write_text(text, "utf-8")
+  with atomic_path(folder / "sprite.png") as partial:
+    sheet.save(partial, format="PNG")
 
 
-def _quartiles(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-  """[S, K+1] to three of [K+1]; nan where no unroll goes that far."""
-  out = np.full((3, values.shape[1]), np.nan)
-  for k in range(values.shape[1]):
-    known = values[:, k][~np.isnan(values[:, k])]
-    if len(known):
-      out[:, k] = np.percentile(known, (25, 50, 75))
-  return out[0], out[1], out[2]
-
-
-class _Box:
-  """From data to pixels of a panel."""
-
-  def __init__(
-    self, points: np.ndarray, left: int, top: int, right: int, bottom: int, keeps_shape: bool = False
-  ) -> None:
-    low, high = points.min(axis=0), points.max(axis=0)
-    size = np.maximum(high - low, 1e-9)
-    scale = np.array([right - left, bottom - top]) / size
-    if keeps_shape:
-      # Distances mean something here: both axes alike, and the drawing in the middle.
-      scale[:] = scale.min()
-    used = size * scale
-    self._low, self._scale = low, scale
-    self._left = left + (right - left - used[0]) / 2
-    self._bottom = bottom - (bottom - top - used[1]) / 2
-
-  def __call__(self, point: np.ndarray | tuple[float, float]) -> tuple[float, float]:
-    x, y = (np.asarray(point) - self._low) * self._scale
-    return (self._left + x) * _FINE, (self._bottom - y) * _FINE
-
-  def row(self, y: float) -> int:
-    return int(self._bottom - (y - self._low[1]) * self._scale[1])
-
-  def column(self, x: float) -> int:
-    return int(self._left + (x - self._low[0]) * self._scale[0])
-
-
-def _time_colour(share: float) -> Colour:
-  """From dark (0) to bright (1)."""
-  position = float(np.clip(share, 0, 1)) * (len(_TIME) - 1)
-  low = min(int(position), len(_TIME) - 2)
-  red, green, blue = (_TIME[low] + (_TIME[low + 1] - _TIME[low]) * (position - low)).astype(int).tolist()
-  return red, green, blue
-
-
-def _dot(draw: ImageDraw.ImageDraw, at: tuple[float, float], radius: float, colour: Colour) -> None:
-  r = radius * _FINE
-  draw.ellipse((at[0] - r, at[1] - r, at[0] + r, at[1] + r), fill=colour)
-
-
-def _ring(draw: ImageDraw.ImageDraw, at: tuple[float, float], radius: float, colour: Colour) -> None:
-  r = radius * _FINE
-  draw.ellipse((at[0] - r, at[1] - r, at[0] + r, at[1] + r), outline=colour, width=_FINE)
+def _check(vectors: np.ndarray, metadata: Mapping[str, Sequence[object]], pictures: Sequence[Any]) -> None:
+  if vectors.ndim != 2 or not len(vectors) or not np.isfinite(vectors).all():
+    raise ValueError(f"vectors: shape {vectors.shape}; must be finite [N, D] with N at least 1")
+  if len(metadata) < 2:
+    raise ValueError("metadata: one column; must have two or more, or the format has no header line")
+  for name, column in metadata.items():
+    if len(column) != len(vectors):
+      raise ValueError(f"metadata: {name} has {len(column)} values; must have {len(vectors)}")
+  if len(pictures) != len(vectors) or len({p.shape for p in pictures}) != 1:
+    raise ValueError(f"pictures: {len(pictures)}; must be {len(vectors)} of one size")

@@ -1,52 +1,49 @@
-"""Text on pictures. What was drawn once is kept: in an episode the same words come again at every step."""
+"""Text on pictures, and numbers as text. Caches rendered lines, which episodes repeat at each step."""
 
 import functools
+import math
 
 import numpy as np
+from jaxtyping import Shaped, UInt8
 from PIL import Image, ImageDraw, ImageFont
 
-Colour = tuple[int, int, int]
+Color = tuple[int, int, int]
+Picture = UInt8[np.ndarray, "_ _ 3"]
+Frame = Shaped[np.ndarray, "_ _ _"]  # height, width, channels
 
-INK: Colour = (235, 235, 235)
-FAINT: Colour = (150, 150, 150)
-PAPER: Colour = (28, 28, 34)
+INK: Color = (235, 235, 235)
+FAINT: Color = (150, 150, 150)
+PAPER: Color = (28, 28, 34)
 FONT_SIZE = 14
 
 
-def write(
-  picture: np.ndarray, text: str, left: int, top: int, colour: Colour = INK, size: int = FONT_SIZE
-) -> int:
-  """Writes a line on a picture, in place; what would lie outside is left out.
+def write(picture: Picture, text: str, left: int, top: int, color: Color = INK, size: int = FONT_SIZE) -> int:
+  """Writes a line on a picture in place, clipped at the picture's edges.
 
   Args:
-    picture: [h, w, 3] uint8.
+    picture: written on.
     text: one line.
-    left, top: where it begins, in pixels; not negative.
-    colour: of the letters.
-    size: of the font, in pixels.
+    left, top: its corner in pixels; not negative.
+    color: of the letters.
+    size: of the font in pixels.
 
-  Returns: the text's width in pixels.
+  Returns: the width of the text in pixels.
   """
-  ink, clear = _stroke(text, size, colour)
+  ink, clear = _stroke(text, size, color)
   below = picture[top : top + len(ink), left : left + ink.shape[1]]
   height, width = below.shape[:2]
   below[...] = (ink[:height, :width] + below * clear[:height, :width]) >> 8
   return ink.shape[1]
 
 
-def paper(height: int, width: int) -> np.ndarray:
-  """An empty sheet, [height, width, 3] uint8."""
-  return _paper(height, width).copy()
-
-
-@functools.lru_cache(maxsize=16)
-def _paper(height: int, width: int) -> np.ndarray:
+def paper(height: int, width: int) -> Picture:
+  """An empty sheet."""
   return np.full((height, width, 3), PAPER, np.uint8)
 
 
 @functools.lru_cache(maxsize=8192)
 def fit(text: str, width: int, size: int = FONT_SIZE) -> str:
-  """The text, cut with an ellipsis where it is wider than so many pixels."""
+  """The text, shortened with an ellipsis to at most `width` pixels."""
   if text_width(text, size) <= width:
     return text
   while text and text_width(f"{text}…", size) > width:
@@ -55,20 +52,35 @@ def fit(text: str, width: int, size: int = FONT_SIZE) -> str:
 
 
 def text_width(text: str, size: int = FONT_SIZE) -> int:
-  """Pixels that a line takes."""
-  return int(np.ceil(_font(size).getlength(text)))
+  """The width of a line in pixels."""
+  return int(np.ceil(font(size).getlength(text)))
 
 
 @functools.lru_cache(maxsize=4096)
-def _stroke(text: str, size: int, colour: Colour) -> tuple[np.ndarray, np.ndarray]:
-  """What is added to a picture, and what share of 256 is left of it before: [h, w, 3], [h, w, 1] uint16."""
+def _stroke(text: str, size: int, color: Color) -> tuple[np.ndarray, np.ndarray]:
+  """[h, w, 3], [h, w, 1] uint16: what to add to a picture, and the weight of 256 that the picture keeps."""
   image = Image.new("L", (max(1, text_width(text, size)), size + size // 2))
-  ImageDraw.Draw(image).text((0, 0), text, fill=255, font=_font(size))
+  ImageDraw.Draw(image).text((0, 0), text, fill=255, font=font(size))
   alpha = np.asarray(image)[..., None].astype(np.uint16)
   alpha += alpha > 127
-  return alpha * np.array(colour, np.uint16), 256 - alpha
+  return alpha * np.array(color, np.uint16), 256 - alpha
 
 
 @functools.cache
-def _font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
+def font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
+  """Pillow's own font."""
   return ImageFont.load_default(size)
+
+
+def short_figure(x: float) -> str:
+  """A signed number in at most six characters if it is below 1e100: `+0.125`, `-12.3`, `-2e-5`."""
+  size = abs(x)
+  if 0 < size < 0.001 or 99_999.5 <= size < math.inf:
+    digit, _, exponent = f"{x:+.0e}".partition("e")
+    return f"{digit}e{int(exponent)}"
+  return f"{x:+.0f}" if size >= 999.5 else f"{round(x, 3) + 0.0:+.3g}"
+
+
+def value_text(value: float) -> str:
+  """A position's value; NaN means that it was not searched."""
+  return "value not searched" if math.isnan(value) else f"value {value:.3f}"

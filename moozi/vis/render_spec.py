@@ -1,10 +1,7 @@
-"""How each environment is drawn: what its planes and entries stand for. Presentation alone; rules are in
-envs/.
+"""How each environment is drawn: the meaning of its planes and entries.
 
-An environment that is not listed is drawn by the shape of its frames.
-
-Source: what the planes mean was read off each package by playing in it (tests/vis/test_render_spec.py does it
-again).
+An environment without an entry here is drawn by the shape of its frames. The meanings were found by playing
+each package's games; tests/vis/test_render_spec.py checks them.
 """
 
 import dataclasses
@@ -13,6 +10,7 @@ import re
 from typing import Literal
 
 import numpy as np
+from jaxtyping import Int8, Shaped
 
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
 
@@ -21,12 +19,12 @@ Ground = Literal["cells", "holes", "points", "felt", "chequered", "hexes", "tile
 
 @dataclasses.dataclass(frozen=True)
 class Piece:
-  """What one plane holds on a board.
+  """A kind of piece on a board.
 
   Attributes:
-    plane: its index.
-    owner: 0 or 1; in frames from the mover's view 0 is the mover; None belongs to nobody.
-    mark: letters drawn on it; "XO" is the owner's own of the two.
+    plane: index of its plane.
+    owner: player 0 or 1, or None; in frames from the mover's view 0 is the mover.
+    mark: letters drawn on it; "XO" is X for player 0 and O for player 1.
   """
 
   plane: int
@@ -39,21 +37,20 @@ class Board:
   """A board and its pieces.
 
   Attributes:
-    ground: cells; holes (discs in columns); points (stones where lines cross); felt (discs on green);
+    ground: cells; holes (discs in columns); points (stones on the crossings of lines); felt (discs on green);
       chequered; hexes (each row half a cell further right); tiles (numbers).
     pieces: by plane.
-    colours: the two players' pieces, RGB.
-    names: what the two players are called.
+    colors: the two players' pieces, RGB.
+    names: of the two players.
     is_relative: frames are from the view of the player to move.
-    second_sees: what the frame is to player 1 in relation to the board: the same, upside down, or turned
-      by half a circle.
+    second_sees: how player 1's frame shows the board: the same, upside down, or turned by half a circle.
     row_0_is_below: the frame's first row is the board's lowest.
-    shape: (rows, columns) where the frame is a vector of planes, row by row.
+    shape: (rows, columns) if the frame is a vector of planes, row by row.
   """
 
   ground: Ground
   pieces: tuple[Piece, ...]
-  colours: tuple[tuple[int, int, int], tuple[int, int, int]] = ((20, 20, 20), (245, 245, 245))
+  colors: tuple[tuple[int, int, int], tuple[int, int, int]] = ((20, 20, 20), (245, 245, 245))
   names: tuple[str, str] = ("black", "white")
   is_relative: bool = False
   second_sees: Literal["same", "upside_down", "turned"] = "same"
@@ -63,7 +60,7 @@ class Board:
 
 @dataclasses.dataclass(frozen=True)
 class Fact:
-  """Some entries of a vector of which one is set: `label: value`."""
+  """Entries of a vector of which one is set: `label: value`."""
 
   label: str
   values: tuple[str, ...]
@@ -74,9 +71,9 @@ class RenderSpec:
   """How one environment is drawn.
 
   Attributes:
-    kind: planes and images by cell and pixel; a board; facts in words; a vector, entry by entry.
-    names: of the planes, or of the vector's entries; empty where they are not known.
-    action_names: better ones than the environment's own; empty where there are none.
+    kind: planes or an image; a board; facts as text; or a vector, entry by entry.
+    names: of the planes or of the vector's entries; empty if unknown.
+    action_names: used in place of the environment's own; empty for none.
     board: of kind board.
     facts: of kind facts; they cover the vector's first entries.
   """
@@ -90,18 +87,16 @@ class RenderSpec:
 
 @functools.lru_cache(maxsize=64)
 def render_spec_of(spec: EnvSpec) -> RenderSpec:
-  """How the environment of `spec` is drawn: by its name where it is listed and the frames fit, else by
-  shape.
-  """
+  """The render spec of an environment: by its name if it is listed and its frames match, else by shape."""
   library, _, game = spec.name.partition(":")
   # go(board_size=9) is go, CartPole-v1 is CartPole.
   game = re.sub(r"-v\d+$", "", game.partition("(")[0])
   names = _plane_names(library, game)
   if names and len(names) == spec.frame_shape[2]:
     return RenderSpec(kind="planes", names=names)
-  look = _RENDER_SPECS.get((library, game))
-  if look is not None and _fits(look, spec):
-    return look
+  render_spec = _RENDER_SPECS.get((library, game))
+  if render_spec is not None and _fits(render_spec, spec):
+    return render_spec
   height, width, channels = spec.frame_shape
   if height == width == 1 and channels > 1:
     return RenderSpec(kind="vector")
@@ -110,7 +105,7 @@ def render_spec_of(spec: EnvSpec) -> RenderSpec:
 
 
 def action_name(spec: EnvSpec, action: int) -> str:
-  """An action of the agent's in words; the dummy is "dummy"."""
+  """The name of an agent's action; the dummy is "dummy"."""
   if action == DUMMY_ACTION:
     return "dummy"
   names = _own_action_names(spec)
@@ -118,34 +113,35 @@ def action_name(spec: EnvSpec, action: int) -> str:
 
 
 def action_names(spec: EnvSpec) -> tuple[str, ...]:
-  """All of the agent's actions in words, as `action_name` has them, the dummy first."""
+  """The names of all the agent's actions, the dummy first."""
   names = _own_action_names(spec)
   numbers = range(len(names), spec.num_env_actions)
   return ("dummy", *names[: spec.num_env_actions], *(f"action {i}" for i in numbers))
 
 
 def _own_action_names(spec: EnvSpec) -> tuple[str, ...]:
-  """What the environment's actions are called, the first ones at least."""
+  """The names of the environment's actions; may cover only the first."""
   names = render_spec_of(spec).action_names
   return names if len(names) == spec.num_env_actions else spec.action_names
 
 
 def player_name(spec: EnvSpec, player: int) -> str:
-  """What a player is called on the board; `player 0` where boards give no name."""
+  """The name of a player on the board, or `player 0`."""
   board = render_spec_of(spec).board
   return f"player {player}" if board is None else board.names[player]
 
 
-def board_of(frame: np.ndarray, board: Board, to_play: int) -> np.ndarray:
-  """The board as it lies before a spectator, first row on top, whoever is to move.
+def board_of(
+  frame: Shaped[np.ndarray, "H W C"], board: Board, to_play: int
+) -> Int8[np.ndarray, "rows columns"]:
+  """The pieces on a board, first row on top, in the same orientation for both players.
 
   Args:
-    frame: [H, W, C], bool or float32.
-    board: what its planes are.
-    to_play: the player from whose view the frame is, where it is from one.
+    frame: bool or float32.
+    board: the meaning of its planes.
+    to_play: the player from whose view the frame is.
 
-  Returns: [rows, columns] int8: -1 where there is nothing, else the index of the piece; pieces that the frame
-    shows from the mover's view are to be coloured by `owner_of`.
+  Returns: the index of the piece, -1 for an empty cell; `owner_of` gives its owner.
   """
   planes = np.asarray(frame) > 0.5
   if board.shape is not None:
@@ -165,27 +161,27 @@ def board_of(frame: np.ndarray, board: Board, to_play: int) -> np.ndarray:
 
 
 def owner_of(piece: Piece, board: Board, to_play: int) -> int | None:
-  """The player whose piece it is; None belongs to nobody."""
+  """The player who owns a piece, or None."""
   return 1 - piece.owner if piece.owner is not None and board.is_relative and to_play == 1 else piece.owner
 
 
 def mark_of(piece: Piece, owner: int | None) -> str:
-  """What is written on a piece; "" where nothing is."""
+  """The mark on a piece, or ""."""
   return "XO"[owner] if piece.mark == "XO" and owner is not None else piece.mark
 
 
-def _fits(look: RenderSpec, spec: EnvSpec) -> bool:
-  """Whether the frames have what the look reads: an option or a newer package may show another thing."""
+def _fits(render_spec: RenderSpec, spec: EnvSpec) -> bool:
+  """Whether the frames match: an option or a newer package may change them."""
   height, width, channels = spec.frame_shape
-  if look.kind == "facts":
-    return height == width == 1 and channels >= sum(len(fact.values) for fact in look.facts)
-  if look.kind == "vector":
-    return height == width == 1 and len(look.names) in (0, channels)
-  if look.board is not None:
-    if look.board.shape is None:
-      return height > 1 and channels > max(p.plane for p in look.board.pieces)
-    size = look.board.shape[0] * look.board.shape[1]
-    return channels // size > max(p.plane for p in look.board.pieces)
+  if render_spec.kind == "facts":
+    return height == width == 1 and channels >= sum(len(fact.values) for fact in render_spec.facts)
+  if render_spec.kind == "vector":
+    return height == width == 1 and len(render_spec.names) in (0, channels)
+  if render_spec.board is not None:
+    if render_spec.board.shape is None:
+      return height > 1 and channels > max(p.plane for p in render_spec.board.pieces)
+    size = render_spec.board.shape[0] * render_spec.board.shape[1]
+    return channels // size > max(p.plane for p in render_spec.board.pieces)
   return True
 
 
@@ -222,7 +218,7 @@ def _plane_names(library: str, game: str) -> tuple[str, ...]:
 
 _ORANGE_AND_BLUE = ((230, 159, 0), (86, 180, 233))
 _RED_AND_YELLOW = ((213, 94, 0), (240, 228, 66))
-_MARKS = {"colours": _ORANGE_AND_BLUE, "names": ("X", "O")}
+_MARKS = {"colors": _ORANGE_AND_BLUE, "names": ("X", "O")}
 _STONES = (Piece(0, 0), Piece(1, 1))
 _CHESS_LETTERS = "PNBRQK"
 _SHOGI_LETTERS = ("P", "L", "N", "S", "B", "R", "G", "K", "+P", "+L", "+N", "+S", "+B", "+R")
@@ -233,7 +229,7 @@ def _board(ground: Ground, *pieces: Piece, **kwargs: object) -> RenderSpec:
 
 
 def _place(rows: int, columns: int, *action_names: str) -> RenderSpec:
-  """A vector with one entry for each place of a grid, and one of them set."""
+  """A vector with one entry per cell of a grid, of which one is set."""
   board = Board(ground="cells", pieces=(Piece(0, None),), shape=(rows, columns))
   return RenderSpec(kind="board", board=board, action_names=action_names)
 
@@ -246,7 +242,7 @@ def _sides(letters: str | tuple[str, ...], second: int) -> tuple[Piece, ...]:
 
 
 def _numbers(planes: int) -> tuple[Piece, ...]:
-  """Plane i holds the tiles of 2^i; plane 0 the empty ones."""
+  """Plane i holds the tiles of 2^i; plane 0 the empty cells."""
   return tuple(Piece(i, None, str(2**i)) for i in range(1, planes))
 
 
@@ -255,13 +251,13 @@ def _count(start: int, stop: int) -> tuple[str, ...]:
 
 
 _CARD = Fact("card", ("J", "Q", "K"))
-_WHITE_FIRST = {"colours": ((245, 245, 245), (20, 20, 20)), "names": ("white", "black")}
+_WHITE_FIRST = {"colors": ((245, 245, 245), (20, 20, 20)), "names": ("white", "black")}
 _RENDER_SPECS: dict[tuple[str, str], RenderSpec] = {
   ("open_spiel", "tic_tac_toe"): _board("cells", Piece(2, 0, "XO"), Piece(1, 1, "XO"), **_MARKS),
   ("open_spiel", "mnk"): _board("cells", Piece(2, 0, "XO"), Piece(1, 1, "XO"), **_MARKS),
   ("open_spiel", "gomoku"): _board("points", *_STONES, shape=(15, 15)),
   ("open_spiel", "connect_four"): _board(
-    "holes", *_STONES, row_0_is_below=True, colours=_RED_AND_YELLOW, names=("red", "yellow")
+    "holes", *_STONES, row_0_is_below=True, colors=_RED_AND_YELLOW, names=("red", "yellow")
   ),
   ("open_spiel", "othello"): _board("felt", Piece(1, 0), Piece(2, 1), is_relative=True),
   ("open_spiel", "go"): _board("points", *_STONES, row_0_is_below=True),
@@ -293,7 +289,7 @@ _RENDER_SPECS: dict[tuple[str, str], RenderSpec] = {
   ("open_spiel", "cliff_walking"): _place(4, 8),
   ("pgx", "tic_tac_toe"): _board("cells", Piece(0, 0, "XO"), Piece(1, 1, "XO"), is_relative=True, **_MARKS),
   ("pgx", "connect_four"): _board(
-    "holes", *_STONES, is_relative=True, colours=_RED_AND_YELLOW, names=("red", "yellow")
+    "holes", *_STONES, is_relative=True, colors=_RED_AND_YELLOW, names=("red", "yellow")
   ),
   ("pgx", "othello"): _board("felt", *_STONES, is_relative=True),
   ("pgx", "go_9x9"): _board("points", *_STONES, is_relative=True),

@@ -1,6 +1,6 @@
-"""One HTML page of a run: its curves, its settings, and an episode to step through. No server, no network.
+"""An HTML page of a run, without server or network: its curves, its settings, and an episode to step through.
 
-The page's parts lie beside this module in `report_page`; what is here makes the data that they show.
+This module makes the data; `report_page` holds the page's HTML, style and scripts.
 """
 
 import base64
@@ -20,17 +20,16 @@ from PIL import Image
 
 from moozi.core.search_record import InspectedEpisode, SearchTree
 from moozi.core.spec import EnvSpec
-from moozi.vis.frames import plane_colours
-from moozi.vis.pictures import draw_frame
+from moozi.io.atomic_write import atomic_path
+from moozi.vis.frames import draw_frame, plane_colors
 from moozi.vis.render_spec import action_names, player_name, render_spec_of
 from moozi.vis.search_tree import layout_tree
-from moozi.vis.whole_file import whole_file
 
 MAX_TREE_NODES = 40
 MAX_CURVE_POINTS = 300
-# Larger ones, whole numbers without end among them, are no figure of a run.
-_LARGEST = 1e100
-# The page enlarges small pictures by whole numbers; boards and words it shows as they are drawn, smooth.
+# JSON allows integers of any size, which float cannot represent.
+_MAX_FIGURE = 1e100
+# Pixels of cells (which the page scales up by integers), of boards and text, and of own pictures.
 _CELLS_SIDE, _DRAWN_SIDE, _PICTURE_SIDE = 140, 280, 320
 _SHEET_PIXELS = 2_000_000
 _SHEET_FRAMES = 100
@@ -47,14 +46,14 @@ def write_report(
   ticks: Sequence[Mapping[str, Any]],
   config: str,
 ) -> Path:
-  """Writes the page; it appears whole or not at all. Its folder is made where it is missing.
+  """Writes the page atomically. Creates its folder if it is missing.
 
   Args:
     path: the file.
-    episode: what the player shows.
-    spec: the facts of the environment.
+    episode: the episode that the page plays.
+    spec: of the environment.
     run: `name`, `checkpoint`, `env_steps`, `learner_steps`, and `figures`, a sentence about its results.
-    ticks: of metrics.jsonl: each has `env_steps`, and numbers or None by name.
+    ticks: of metrics.jsonl: `env_steps`, and numbers or None by name.
     config: the run's configuration as text.
 
   Returns: the path.
@@ -65,16 +64,16 @@ def write_report(
     "curves": curve_data(ticks),
     "config": config,
   }
-  with whole_file(path) as partial:
+  with atomic_path(path) as partial:
     partial.write_text(_page(str(run["name"]), data), "utf-8")
   return path
 
 
 def curve_data(ticks: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, list[float]]]:
-  """x (environment steps) and y of each figure that the ticks name, sorted by name.
+  """x (environment steps) and y by metric, sorted by name.
 
-  An evaluation's figures lie at the steps that it was of, which may be before the tick that tells them. Of
-  more than 300 points each stretch of neighbors becomes one, their mean.
+  An evaluation's metrics are placed at `test/at_env_steps`, which may precede their tick. More than 300
+  points are averaged in groups of neighbors.
   """
   points: dict[str, tuple[list[float], list[float]]] = {}
   for tick in ticks:
@@ -91,9 +90,9 @@ def curve_data(ticks: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, list[f
 
 
 def episode_data(episode: InspectedEpisode, spec: EnvSpec) -> dict[str, Any]:
-  """What the player shows, as JSON values: [T, …] arrays flat, row after row; None where nothing is known."""
+  """The episode as JSON values: arrays are flat, row by row; None is unknown."""
   legal = episode.legal_actions_mask.copy()
-  # The last frame's policy is nobody's decision.
+  # The last frame has no decision.
   legal[-1] = False
   visits = np.zeros(episode.action_probs.shape, np.int64)
   for t, tree in enumerate(episode.trees):
@@ -138,8 +137,7 @@ def episode_data(episode: InspectedEpisode, spec: EnvSpec) -> dict[str, Any]:
 
 
 def _trees(episode: InspectedEpisode) -> dict[str, list[Any]]:
-  """All nodes that are drawn, step after step: `start[t]` is where those of step t begin, `total[t]` how many
-  nodes its tree really has."""
+  """The drawn nodes of all steps; those of step t start at `start[t]`, and its tree has `total[t]` nodes."""
   columns = ("parent", "action", "visits", "value", "raw", "reward", "prior", "row", "principal", "left_out")
   out: dict[str, list[Any]] = {name: [] for name in columns}
   start, total = [0], []
@@ -172,7 +170,7 @@ def _tree_columns(tree: SearchTree, action: int | None) -> dict[str, list[Any]]:
 
 
 def _pictures(episode: InspectedEpisode, spec: EnvSpec) -> list[np.ndarray]:
-  """The frames as they are looked at, [h, w, 3] uint8 each, all of one size."""
+  """The drawn frames, [h, w, 3] uint8 each, all of one size."""
   if episode.pictures is not None:
     size = min(_PICTURE_SIDE, max(episode.pictures.shape[1:3]))
   elif render_spec_of(spec).kind in ("board", "facts", "vector"):
@@ -185,23 +183,23 @@ def _pictures(episode: InspectedEpisode, spec: EnvSpec) -> list[np.ndarray]:
 
 
 def _planes(spec: EnvSpec) -> list[dict[str, str]]:
-  """The planes' names and the colors that they are drawn in; none where they have no names."""
-  look = render_spec_of(spec)
-  names = look.names if look.kind == "planes" else ()
-  colors = ("#{:02x}{:02x}{:02x}".format(*colour) for colour in plane_colours(len(names)).tolist())
+  """Names and colors of the planes; empty if they have no names."""
+  render_spec = render_spec_of(spec)
+  names = render_spec.names if render_spec.kind == "planes" else ()
+  colors = ("#{:02x}{:02x}{:02x}".format(*color) for color in plane_colors(len(names)).tolist())
   return [{"name": name, "color": color} for name, color in zip(names, colors, strict=True)]
 
 
 def _sheets(pictures: list[np.ndarray]) -> dict[str, Any]:
-  """The pictures on a few large ones, row by row, so that a page decodes a hundred at once and not all."""
+  """The pictures on sheets of at most a hundred, which the page decodes one at a time."""
   height, width = pictures[0].shape[:2]
   per_sheet = max(1, min(_SHEET_FRAMES, _SHEET_PIXELS // (height * width)))
   columns = math.ceil(math.sqrt(min(per_sheet, len(pictures))))
   sheets = []
   for begin in range(0, len(pictures), per_sheet):
-    some = pictures[begin : begin + per_sheet]
-    sheet = np.zeros((math.ceil(len(some) / columns) * height, columns * width, 3), np.uint8)
-    for i, picture in enumerate(some):
+    group = pictures[begin : begin + per_sheet]
+    sheet = np.zeros((math.ceil(len(group) / columns) * height, columns * width, 3), np.uint8)
+    for i, picture in enumerate(group):
       top, left = i // columns * height, i % columns * width
       sheet[top : top + height, left : left + width] = picture
     sheets.append("data:image/png;base64," + base64.b64encode(_png(sheet)).decode())
@@ -209,7 +207,7 @@ def _sheets(pictures: list[np.ndarray]) -> dict[str, Any]:
 
 
 def _png(picture: np.ndarray) -> bytes:
-  """A PNG with a palette, exact where there are at most 256 colors, else with the best of them."""
+  """A PNG with a palette: exact with at most 256 colors, else quantized."""
   packed = picture.astype(np.uint32) @ np.array([65536, 256, 1], np.uint32)
   colors, index = np.unique(packed, return_inverse=True)
   if len(colors) <= 256:
@@ -227,7 +225,7 @@ def _png(picture: np.ndarray) -> bytes:
 
 
 def _page(title: str, data: Mapping[str, Any]) -> str:
-  """The whole page. Only its own script and style may run in it, and nothing may be loaded."""
+  """The page. Its policy allows only its own script and style, and loads nothing."""
   parts = resources.files("moozi.vis") / "report_page"
   style = (parts / "page.css").read_text("utf-8")
   code = "\n".join((parts / name).read_text("utf-8") for name in _SCRIPTS)
@@ -236,7 +234,7 @@ def _page(title: str, data: Mapping[str, Any]) -> str:
     f"default-src 'none'; img-src data:; script-src '{_digest(script)}'; style-src '{_digest(style)}'; "
     "base-uri 'none'; form-action 'none'"
   )
-  # In a script element only the signs of a tag could end it; JSON can write them otherwise.
+  # Without `<` no text can end the script element.
   text = json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
   page = (parts / "page.html").read_text("utf-8")
   filled = {
@@ -246,7 +244,7 @@ def _page(title: str, data: Mapping[str, Any]) -> str:
     "DATA": text,
     "SCRIPT": script,
   }
-  # In one pass: nothing that a run holds is looked through for places to fill.
+  # In one pass, so that text of the run is never searched for placeholders.
   return re.sub("@([A-Z]+)@", lambda mark: filled[mark[1]], page)
 
 
@@ -255,8 +253,8 @@ def _digest(text: str) -> str:
 
 
 def number_in(value: Any) -> float | None:
-  """What a tick holds under a name, where that is a number that can be drawn; else None."""
-  if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= _LARGEST:
+  """The value of a metric if it is a finite number below 1e100, else None."""
+  if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= _MAX_FIGURE:
     return None
   return value
 
@@ -268,13 +266,13 @@ def _thin(values: list[float]) -> list[float]:
 
 
 def _numbers(values: np.ndarray, is_known: np.ndarray | None = None) -> list[float | None]:
-  """The numbers in four digits; None where they are not known or not finite."""
+  """The numbers in four digits; None if unknown or not finite."""
   flat = np.asarray(values, np.float64).ravel()
   known = np.isfinite(flat) if is_known is None else np.isfinite(flat) & is_known.ravel()
   return [_short(x) if k else None for x, k in zip(flat.tolist(), known.tolist(), strict=True)]
 
 
 def _short(value: float) -> float:
-  """Four digits, and a whole number as one: a page holds many."""
+  """The number in four digits, as an int if it is one, to keep the page small."""
   rounded = float(f"{value:.4g}") if abs(value) < 1e4 else round(value)
   return int(rounded) if rounded == int(rounded) else rounded

@@ -1,18 +1,17 @@
-"""One decision's search tree as a picture, SVG or PNG: the most visited nodes, the principal line marked."""
+"""Draws the most visited nodes of a search tree, with the principal line marked, as SVG and PNG."""
 
 import dataclasses
-import functools
 from collections.abc import Sequence
 from pathlib import Path
 from xml.sax.saxutils import escape
 
 import numpy as np
-from PIL import Image, ImageDraw, ImageFont
+from jaxtyping import Bool, Float, Int
+from PIL import Image, ImageDraw
 
 from moozi.core.search_record import SearchTree
-from moozi.vis.lettering import fit, text_width
-from moozi.vis.numbers import short_figure
-from moozi.vis.whole_file import whole_file
+from moozi.io.atomic_write import atomic_path
+from moozi.vis.lettering import fit, font, short_figure, text_width
 
 DEFAULT_MAX_NODES = 60
 
@@ -20,44 +19,45 @@ _BOX = (172, 40)
 _COLUMN, _ROW = 216, 60
 _MARGIN = 16
 _LINE = 17
-_INDENT = 7  # of a box's texts
+_INDENT = 7  # of text in a box
 _FONT_SIZE = 12
 _PNG_SCALE = 2
-_MOST_PNG_PIXELS = 60_000_000
+_MAX_PNG_PIXELS = 60_000_000
 _PAPER, _INK, _FAINT = "#ffffff", "#1b1b1f", "#6a6a72"
 _EDGE, _BAR = "#a9a9b4", "#9ccbe8"
-# Vermilion of Okabe and Ito (2008), told from the grey edges and blue bars under common color blindnesses.
+# Vermilion of Okabe and Ito (2008): distinct from the grey and the blue under common color blindnesses.
 _PRINCIPAL = "#d55e00"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TreeLayout:
-  """Which nodes of a tree are drawn, and where: the root on the left, a leaf to each row.
+  """The M drawn nodes of a tree and their places: the root on the left, a row per leaf.
 
   Attributes:
-    node: [M] int64, indices into the tree; the root first, parents before their children.
-    parent: [M] int64, indices into these M; -1 at the root.
-    row: [M] float64: whole at leaves, the middle of its children's elsewhere.
-    num_rows: how many.
-    is_principal: [M] bool: on the line that the search expects (`principal_line`).
-    num_left_out: [M] int64: nodes below this one that are not drawn and have no nearer ancestor that is.
+    node: indices into the tree; the root first, parents before children.
+    parent: indices into these M; -1 at the root.
+    row: an integer at leaves, else the middle of the children's rows.
+    num_rows: number of rows.
+    is_principal: on the principal line.
+    num_left_out: number of nodes not drawn whose nearest drawn ancestor is this one.
   """
 
-  node: np.ndarray
-  parent: np.ndarray
-  row: np.ndarray
+  node: Int[np.ndarray, " M"]
+  parent: Int[np.ndarray, " M"]
+  row: Float[np.ndarray, " M"]
   num_rows: int
-  is_principal: np.ndarray
-  num_left_out: np.ndarray
+  is_principal: Bool[np.ndarray, " M"]
+  num_left_out: Int[np.ndarray, " M"]
 
 
 def principal_line(tree: SearchTree, action: int | None = None) -> list[int]:
-  """The nodes of the line that the search expects, the root first.
+  """The nodes of the expected line of play, the root first.
+
+  After the action at the root it follows the most visited child; the first created wins ties.
 
   Args:
     tree: of one search.
-    action: the search's choice at the root; None, or one without a node, is the most visited. From there on
-      the most visited child goes on, of equals the one that was made first.
+    action: the search's choice; None, or an action without a node, takes the most visited child.
   """
   line, node = [0], 0
   while True:
@@ -72,14 +72,14 @@ def principal_line(tree: SearchTree, action: int | None = None) -> list[int]:
 def layout_tree(
   tree: SearchTree, max_nodes: int = DEFAULT_MAX_NODES, action: int | None = None
 ) -> TreeLayout:
-  """Prunes a tree to its most visited nodes, of equals those made first, and puts them in rows.
+  """Prunes a tree to its most visited nodes, ties by creation, and assigns rows.
 
   Args:
     tree: of one search.
-    max_nodes: how many to keep; the principal line is kept whatever its length.
-    action: as `principal_line` has it.
+    max_nodes: number of nodes to keep; the whole principal line is always kept.
+    action: see `principal_line`.
 
-  Raises: ValueError: where max_nodes is below 1.
+  Raises: ValueError: max_nodes is below 1.
   """
   if max_nodes < 1:
     raise ValueError(f"max_nodes={max_nodes}: must be at least 1")
@@ -123,32 +123,31 @@ def write_tree(
   action: int | None = None,
   max_nodes: int = DEFAULT_MAX_NODES,
 ) -> tuple[Path, Path]:
-  """Writes `name`.svg and `name`.png, each whole or not at all. The folder is made where it is missing.
+  """Writes `name`.svg and `name`.png, each atomically. Creates the folder if it is missing.
 
   Args:
-    folder, name: where.
+    folder, name: of the files.
     tree: of one search.
     names: of the agent's actions.
-    signed_discount: what a child's value is multiplied with to be its parent's.
+    signed_discount: the factor from a child's value to its parent's.
     caption: lines above the picture.
     action: the search's choice.
-    max_nodes: more are left out, and counted in the picture.
+    max_nodes: maximum number of nodes; the picture says how many are left out.
 
   Returns: the two paths.
   """
   layout = layout_tree(tree, max_nodes, action)
   sketch = _sketch(tree, layout, names, signed_discount, [*caption, _tally(tree, layout)])
   svg, png = folder / f"{name}.svg", folder / f"{name}.png"
-  with whole_file(svg) as partial:
+  with atomic_path(svg) as partial:
     partial.write_text(_to_svg(sketch), "utf-8")
-  with whole_file(png) as partial:
+  with atomic_path(png) as partial:
     _to_image(sketch).save(partial, format="PNG", optimize=True)
   return svg, png
 
 
 def _depth_first(children: list[list[int]], action: np.ndarray) -> list[int]:
-  """All nodes, each after its children, and these in the order of their actions. Without recursion: trees are
-  deep."""
+  """Nodes in postorder, children by action. Iterative, since trees can exceed the recursion limit."""
   out, stack = [], [0]
   while stack:
     i = stack.pop()
@@ -159,7 +158,7 @@ def _depth_first(children: list[list[int]], action: np.ndarray) -> list[int]:
 
 
 def _count_left_out(tree: SearchTree, number: np.ndarray, num_kept: int) -> np.ndarray:
-  """[num_kept]: how many nodes that are not drawn hang below each that is, without a nearer one."""
+  """[num_kept]: number of nodes not drawn by their nearest drawn ancestor."""
   above = number.copy()
   counts = np.zeros(num_kept, np.int64)
   for i in range(1, tree.num_nodes):
@@ -180,8 +179,14 @@ class _Text:
 
 @dataclasses.dataclass(frozen=True)
 class _Sketch:
-  """What both pictures are drawn from, in pixels: lines (x0, y0, x1, y1, width, color), boxes (x, y, w, h,
-  fill, outline, outline's width), texts by the left end of their middle line."""
+  """The shapes of both pictures in pixels.
+
+  Attributes:
+    size: width and height.
+    lines: (x0, y0, x1, y1, width, color).
+    boxes: (x, y, w, h, fill, outline, width of the outline).
+    texts: placed by the left end of their middle line.
+  """
 
   size: tuple[int, int]
   lines: list[tuple[float, float, float, float, float, str]]
@@ -228,7 +233,7 @@ def _sketch(
 
 
 def _node_lines(tree: SearchTree, node: int, names: Sequence[str], signed_discount: float) -> tuple[str, str]:
-  """What stands in a node's box: N visits, P prior, V value, R reward, Q what the edge was worth."""
+  """The text in a node's box: N visits, P prior, V value, R reward, Q value of the action."""
   value, visits = float(tree.value[node]), int(tree.visits[node])
   if tree.parent[node] < 0:
     return f"root  N {visits}", f"V {short_figure(value)}  net {short_figure(float(tree.raw_value[node]))}"
@@ -268,7 +273,7 @@ def _to_svg(sketch: _Sketch) -> str:
 
 def _to_image(sketch: _Sketch) -> Image.Image:
   width, height = sketch.size
-  scale = _PNG_SCALE if width * height * _PNG_SCALE**2 <= _MOST_PNG_PIXELS else 1
+  scale = _PNG_SCALE if width * height * _PNG_SCALE**2 <= _MAX_PNG_PIXELS else 1
   image = Image.new("RGB", (width * scale, height * scale), _PAPER)
   draw = ImageDraw.Draw(image)
   for x0, y0, x1, y1, stroke, color in sketch.lines:
@@ -277,11 +282,7 @@ def _to_image(sketch: _Sketch) -> Image.Image:
   for x, y, w, h, fill, outline, stroke in sketch.boxes:
     corners = tuple(v * scale for v in (x, y, x + w, y + h))
     draw.rounded_rectangle(
-      corners,
-      radius=(4 if outline else 1) * scale,
-      fill=fill,
-      outline=outline,
-      width=round(stroke * scale),
+      corners, radius=(4 if outline else 1) * scale, fill=fill, outline=outline, width=round(stroke * scale)
     )
   for text in sketch.texts:
     stroke_width = 0.35 * scale if text.is_bold else 0
@@ -289,7 +290,7 @@ def _to_image(sketch: _Sketch) -> Image.Image:
       (text.x * scale, text.y * scale),
       text.text,
       fill=text.color,
-      font=_font(scale),
+      font=font(_FONT_SIZE * scale),
       anchor="lm",
       stroke_width=stroke_width,
     )
@@ -297,14 +298,9 @@ def _to_image(sketch: _Sketch) -> Image.Image:
 
 
 def _bend(x0: float, y0: float, x1: float, y1: float) -> list[tuple[float, float]]:
-  """Points of the same curve that the SVG has, a cubic with both handles at the middle."""
+  """Points of the SVG's curve, a cubic with both control points at the middle."""
   t = np.linspace(0.0, 1.0, 25)
   a, b, c, d = (1 - t) ** 3, 3 * t * (1 - t) ** 2, 3 * t**2 * (1 - t), t**3
   middle = (x0 + x1) / 2
   xs, ys = a * x0 + (b + c) * middle + d * x1, (a + b) * y0 + (c + d) * y1
   return [(float(x), float(y)) for x, y in zip(xs, ys, strict=True)]
-
-
-@functools.cache
-def _font(scale: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
-  return ImageFont.load_default(_FONT_SIZE * scale)

@@ -1,4 +1,4 @@
-"""Episodes in a terminal: pictures in half blocks, two pixels to a character, and what was thought beside."""
+"""Episodes in a terminal: pictures in half blocks beside the search's value and policy."""
 
 import itertools
 from collections.abc import Sequence
@@ -13,57 +13,32 @@ from rich.text import Text
 
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
 from moozi.vis.boards import board_text
-from moozi.vis.frames import plane_colours
-from moozi.vis.numbers import value_text
-from moozi.vis.pictures import draw_frame
+from moozi.vis.frames import draw_frame, plane_colors, vector_text
+from moozi.vis.lettering import Frame, Picture, value_text
 from moozi.vis.render_spec import action_name, player_name, render_spec_of
-from moozi.vis.vectors import vector_text
 
 _BAR_LENGTH = 20
-_MOST_BARS = 12
+_MAX_BARS = 12
 
 
 class Step(Protocol):
-  """What is shown of one step; see `evaluation.episodes.PlayedStep`."""
+  """The fields of `evaluation.episodes.PlayedStep` that are shown."""
 
-  @property
-  def frame(self) -> np.ndarray:
-    """[H, W, C]."""
-
-  @property
-  def picture(self) -> np.ndarray | None:
-    """[h, w, 3] uint8 or None."""
-
-  @property
-  def to_play(self) -> int:
-    """The player to move."""
-
-  @property
-  def seat(self) -> int | None:
-    """The agent's."""
-
-  @property
-  def reward(self) -> float:
-    """Received on entering the frame."""
-
-  @property
-  def action(self) -> int:
-    """Of the agent's action space."""
-
-  @property
-  def root_value(self) -> float:
-    """For the player to move; nan where nothing was searched."""
-
-  @property
-  def action_probs(self) -> np.ndarray:
-    """[A]."""
+  frame: Frame
+  picture: Picture | None
+  to_play: int
+  seat: int | None
+  reward: float
+  action: int
+  root_value: float
+  action_probs: np.ndarray
 
 
-def half_blocks(picture: np.ndarray, columns: int, rows: int) -> Text:
-  """A picture of characters `▀`, each of which shows two pixels, one above the other.
+def half_blocks(picture: Picture, columns: int, rows: int) -> Text:
+  """A picture in characters `▀`, each with two pixels, one above the other.
 
   Args:
-    picture: [h, w, 3] uint8; reduced where it is larger than the space.
+    picture: scaled down if it is larger than the space.
     columns, rows: the space, in characters.
   """
   height, width = picture.shape[:2]
@@ -76,84 +51,84 @@ def half_blocks(picture: np.ndarray, columns: int, rows: int) -> Text:
     pairs = np.concatenate(list(picture[row : row + 2]), axis=1)
     starts = np.flatnonzero((pairs[1:] != pairs[:-1]).any(axis=1)) + 1
     for a, b in itertools.pairwise([0, *starts.tolist(), len(pairs)]):
-      top, bottom = _colour(pairs[a, :3]), _colour(pairs[a, 3:])
+      top, bottom = _color(pairs[a, :3]), _color(pairs[a, 3:])
       text.append("▀" * (b - a), Style(color=top, bgcolor=bottom))
     text.append("\n")
   text.rstrip()
   return text
 
 
-def _colour(rgb: np.ndarray) -> str | None:
-  """A color for rich; None, the terminal's own, for no entries: below an odd last row there is nothing."""
+def _color(rgb: np.ndarray) -> str | None:
+  """A color for rich; None, the terminal's own, below an odd last row."""
   return "#{:02x}{:02x}{:02x}".format(*rgb.tolist()) if len(rgb) else None
 
 
 def frame_view(
-  frame: np.ndarray, spec: EnvSpec, to_play: int, picture: np.ndarray | None, columns: int, rows: int
+  frame: Frame, spec: EnvSpec, to_play: int, picture: Picture | None, columns: int, rows: int
 ) -> RenderableType:
-  """A frame for a terminal: in half blocks, or in words and letters where those say more.
+  """A frame for a terminal: in half blocks, or as text for vectors and for boards with letters.
 
   Args:
-    frame: [H, W, C] of the spec's dtype.
-    spec: the environment's facts.
+    frame: of the spec's shape and dtype.
+    spec: of the environment.
     to_play: the player from whose view the frame is.
-    picture: the environment's own, [h, w, 3] uint8; None where it has none.
+    picture: the environment's own, or None.
     columns, rows: the space, in characters.
   """
-  look = render_spec_of(spec)
+  render_spec = render_spec_of(spec)
   if picture is None:
-    if look.kind in ("vector", "facts"):
+    if render_spec.kind in ("vector", "facts"):
       return Text(vector_text(frame, spec).replace(", ", "\n"))
-    if look.board is not None and any(p.mark not in ("", "XO") for p in look.board.pieces):
+    if render_spec.board is not None and any(p.mark not in ("", "XO") for p in render_spec.board.pieces):
       return Text(board_text(frame, spec, to_play), no_wrap=True)
   size = max(1, min(columns, 2 * rows))
   view = half_blocks(draw_frame(frame, spec, size, to_play, picture), columns, rows)
-  if look.kind != "planes" or not look.names or picture is not None:
+  if render_spec.kind != "planes" or not render_spec.names or picture is not None:
     return view
   legend = Text()
-  for name, colour in zip(look.names, plane_colours(len(look.names)).tolist(), strict=True):
-    legend.append("■ ", Style(color="#{:02x}{:02x}{:02x}".format(*colour)))
+  for name, color in zip(render_spec.names, plane_colors(len(render_spec.names)).tolist(), strict=True):
+    legend.append("■ ", Style(color="#{:02x}{:02x}{:02x}".format(*color)))
     legend.append(f"{name}  ")
   return Group(view, legend)
 
 
-def frame_text(frame: np.ndarray, spec: EnvSpec, to_play: int) -> str:
-  """A frame without colours, in letters and words; "" for images, which have none.
+def frame_text(frame: Frame, spec: EnvSpec, to_play: int) -> str:
+  """A frame as text without colors; "" for images.
 
-  Planes are a line a row, a cell a letter of its plane's name that no plane before it has, or its number.
+  A cell of planes is the first letter of its plane's name that no earlier plane uses, or the plane's index.
   """
-  look = render_spec_of(spec)
-  if look.board is not None:
+  render_spec = render_spec_of(spec)
+  if render_spec.board is not None:
     return board_text(frame, spec, to_play)
-  if look.kind in ("vector", "facts"):
+  if render_spec.kind in ("vector", "facts"):
     return vector_text(frame, spec)
-  if look.kind == "image":
+  if render_spec.kind == "image":
     return ""
   planes = np.asarray(frame) > 0.5
   signs: list[str] = []
   for i in range(planes.shape[-1]):
-    name = look.names[i] if look.names else ""
+    name = render_spec.names[i] if render_spec.names else ""
     signs.append(next((c for c in name if c.isalpha() and c not in signs), str(i % 10)))
   first = np.where(planes.any(axis=-1), planes.argmax(axis=-1), len(signs))
   return "\n".join(" ".join([*signs, "."][i] for i in row) for row in first)
 
 
 def step_view(
-  step: Step, spec: EnvSpec, lines: Sequence[str], columns: int, rows: int, with_thought: bool = True
+  step: Step, spec: EnvSpec, lines: Sequence[str], columns: int, rows: int, with_policy: bool = True
 ) -> RenderableType:
-  """A frame, and beside it lines of text and the policy, the action taken marked."""
-  told = Text("\n".join(lines))
-  if with_thought:
-    told.append("\n\n")
-    told.append_text(_policy(step, spec))
+  """A frame beside lines of text and the policy, with the chosen action marked."""
+  text = Text("\n".join(lines))
+  if with_policy:
+    text.append("\n\n")
+    text.append_text(_policy(step, spec))
   grid = Table.grid(padding=(0, 3))
   space = max(20, columns - _BAR_LENGTH - 24)
-  grid.add_row(frame_view(step.frame, spec, step.to_play, step.picture, space, max(4, rows - 2)), told)
+  grid.add_row(frame_view(step.frame, spec, step.to_play, step.picture, space, max(4, rows - 2)), text)
   return grid
 
 
 def step_lines(step: Step, spec: EnvSpec) -> list[str]:
-  """Whose turn it is, the reward, the value and the action, a line each."""
+  """The player to move, the reward, the value and the action, a line each."""
   lines = []
   if spec.num_players == 2:
     who = "" if step.seat is None else " (agent)" if step.to_play == step.seat else " (opponent)"
@@ -167,13 +142,13 @@ def step_lines(step: Step, spec: EnvSpec) -> list[str]:
 
 
 def step_line(step: Step, spec: EnvSpec) -> str:
-  """The same and the three likeliest actions, in one line without colours."""
-  policy = " ".join(f"{action_name(spec, a)} {step.action_probs[a]:.2f}" for a in _likeliest(step, 3))
+  """`step_lines` and the three most probable actions, in one line without colors."""
+  policy = " ".join(f"{action_name(spec, a)} {step.action_probs[a]:.2f}" for a in _most_probable(step, 3))
   return ", ".join(step_lines(step, spec)) + (f"; policy {policy}" if step.action != DUMMY_ACTION else "")
 
 
 def _policy(step: Step, spec: EnvSpec) -> Text:
-  shown = sorted(_likeliest(step, _MOST_BARS))
+  shown = sorted(_most_probable(step, _MAX_BARS))
   width = max(len(action_name(spec, a)) for a in shown)
   text = Text()
   for action in shown:
@@ -186,7 +161,7 @@ def _policy(step: Step, spec: EnvSpec) -> Text:
   return text
 
 
-def _likeliest(step: Step, count: int) -> list[int]:
-  """The actions of the environment's own with the largest probabilities, in their order."""
+def _most_probable(step: Step, count: int) -> list[int]:
+  """The most probable actions except the dummy, sorted by probability."""
   probs = np.asarray(step.action_probs)[1:]
   return [int(a) + 1 for a in np.argsort(-probs, kind="stable")[:count]]

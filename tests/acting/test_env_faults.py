@@ -11,6 +11,7 @@ from moozi.evaluation.evaluator import EvaluationResult
 from moozi.io.config import load_config
 from moozi.run import build, local
 from moozi.run.events import Evaluated, Faulted, Finished, StateReady, Updated
+from moozi.run.session import RunInputs
 from tests.acting.parameters import random_parameters
 from tests.tiny_run import TINY
 
@@ -111,7 +112,7 @@ def faulty_run():
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(build, "build_evaluator", FailingEvaluator)
     patch.setattr(build, "build_collector", spoiled_collector)
-    return list(local.run(config, build.env_spec(config)))
+    return list(local.run(RunInputs(config, build.env_spec(config))))
 
 
 def test_a_failed_evaluation_does_not_end_the_run(faulty_run):
@@ -146,15 +147,15 @@ def test_a_failed_run_leaves_a_state_to_resume_from():
   options = [*TINY, FAULTY, "workers.max_env_faults=1", "evaluation.final_episodes=1", "max_env_steps=320"]
   config, events = load_config(None, options), []
   with pytest.raises(EnvError, match="the environment's own error"):
-    events.extend(local.run(config, build.env_spec(config)))
+    events.extend(local.run(RunInputs(config, build.env_spec(config))))
   last = events[-1]
   assert isinstance(last, StateReady)
   assert last.is_final
   assert last.env_steps == last.state.replay.num_added == 32
   assert last.state.collectors == ()
   sound = load_config(None, [*options, "env.kwargs.episode=999999"])
-  again = list(local.run(sound, build.env_spec(sound), state=last.state))
-  assert again[0].message == "one process; new games begin in all environments; replay holds 32 steps"
+  again = list(local.run(RunInputs(sound, build.env_spec(sound), state=last.state)))
+  assert again[0].message == "one process; all environments are reset; replay holds 32 steps"
   assert isinstance(again[-1], Finished)
   updated = [e for e in again if isinstance(e, Updated)][-1]
   assert updated.metrics["replay/cut"] == 4, "the running games are cut off"

@@ -8,14 +8,15 @@ import pytest
 
 from moozi.acting.collector import TrajectoryCollector
 from moozi.acting.reanalyzer import Reanalyzer, search_change
+from moozi.core.config.reanalyze import ReanalyzeConfig
 from moozi.core.errors import RunError
 from moozi.core.pytree import fields_of, map_fields
-from moozi.core.reanalyze_config import ReanalyzeConfig
 from moozi.core.records import SearchedRoots, SearchRoots
 from moozi.envs.vector import SyncVectorEnvironment
 from moozi.io.config import load_config
 from moozi.run import build, local
 from moozi.run.events import Acted, Finished, Reanalyzed, StateReady, Updated
+from moozi.run.session import RunInputs
 from tests.envs.environments import make_lives, make_nim
 from tests.tiny_run import TINY, shaken
 
@@ -175,7 +176,7 @@ RUN = (
 
 def run(*overrides):
   config = load_config(None, [*TINY, *RUN, *overrides])
-  return list(local.run(config, build.env_spec(config)))
+  return list(local.run(RunInputs(config, build.env_spec(config))))
 
 
 @pytest.mark.slow
@@ -228,7 +229,7 @@ def test_resume_with_reanalyze_is_exact_to_the_bit():
   at = next(i for i, e in enumerate(events) if isinstance(e, StateReady) and not e.is_best)
   assert any(isinstance(e, Reanalyzed) for e in events[:at])
   config = load_config(None, [*TINY, *RUN, *overrides])
-  again = list(local.run(config, build.env_spec(config), state=events[at].state))
+  again = list(local.run(RunInputs(config, build.env_spec(config), state=events[at].state)))
   reported = [
     [(e.env_steps, e.ratio, e.metrics["reanalyze/value_change"]) for e in x if isinstance(e, Reanalyzed)]
     for x in (events[at:], again)

@@ -8,8 +8,8 @@ import pytest
 
 from moozi.acting.collector import TrajectoryCollector
 from moozi.acting.rollout import RolloutCollector, _check_actions
-from moozi.agent.planner import PlannerOutput
-from moozi.agent.policy import see
+from moozi.agent.planner import SearchOutput
+from moozi.agent.policy import observe
 from moozi.core.errors import UserError
 from moozi.core.records import TrajectorySample
 from moozi.envs.jax.environment import JaxVectorEnvironment
@@ -17,6 +17,7 @@ from moozi.io.config import load_config
 from moozi.ops.history import push_action
 from moozi.run import build, local
 from moozi.run.events import Acted, Evaluated, Finished, Updated
+from moozi.run.session import RunInputs
 from tests.acting.parameters import random_parameters
 from tests.envs.environments import import_gymnax
 from tests.envs.jax.toys import make_nim, make_walk
@@ -201,9 +202,9 @@ def test_illegal_actions_are_refused(action):
   config, env = load_config(None, list(MLP)), make_walk(max_episode_steps=4, length=6)
 
   def stubborn(params, net_state, history, timestep, rng_key, temperature):
-    history, _ = see(history, timestep, env.spec)
+    history, _ = observe(history, timestep, env.spec)
     probs, values = jnp.float32(timestep.legal_actions_mask), jnp.zeros(len(ENV_SEEDS))
-    output = PlannerOutput(
+    output = SearchOutput(
       action=jnp.where(timestep.is_last, 0, action).astype(jnp.int32),
       action_probs=probs,
       root_value=values,
@@ -303,7 +304,7 @@ def test_a_run_in_one_process(config):
   """A committed configuration, made small, runs to its end: acting, replay, updates, evaluation."""
   config = load_config(CONFIGS / config, list(SMALL))
   import_library(config.env.name)
-  events = list(local.run(config, build.env_spec(config)))
+  events = list(local.run(RunInputs(config, build.env_spec(config))))
   acted = [e for e in events if isinstance(e, Acted)]
   assert len(acted) == 5
   assert sum(len(e.episode_returns) for e in acted) > 0

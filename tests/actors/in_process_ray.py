@@ -1,7 +1,7 @@
-"""Stands in for the module `ray`: actors live in this process, and a call is made when it is asked for.
+"""A fake of the module `ray`: actors are objects in this process, and a call is made at once.
 
-What a driver does with results, in which order and how many at once, is the same; nothing takes time, so
-every result is there when it is waited for. An actor may die of a call that the test chooses.
+The driver asks for the same calls and reacts in the same order; every result is available when it is waited
+for. An actor may fail at a call that the test chooses.
 """
 
 import collections
@@ -35,7 +35,7 @@ class ActorDiedError(RayActorError):
 
 
 class Reference:
-  """A result, or the error in place of one."""
+  """A result or an error."""
 
   def __init__(self, value=None, error=None):
     self.value, self.error = value, error
@@ -45,9 +45,9 @@ class Ray:
   """One cluster.
 
   Args:
-    deaths: by (class, method): of which of these calls, counted from 1 over all actors of the class, its
-      actor dies. It does not do that call, and no other one after it.
-    errors: by (class, method), and then by the call: what it raises in place of being done.
+    deaths: by (class, method): the numbers of these calls, from 1 over all actors of the class, at which the
+      actor fails. It makes neither that call nor any later one.
+    errors: by (class, method), then by the number of the call: the exception that the call raises.
 
   Attributes:
     made: (class, arguments) of every actor, in order.
@@ -89,7 +89,7 @@ class Ray:
     return make_class
 
   def call(self, handle, name, args):
-    """Does a call of an actor's."""
+    """Makes a call of an actor."""
     if not handle._is_dead:
       key = type(handle._actor).__name__, name
       self._counts[key] += 1
@@ -144,7 +144,7 @@ RAY = Ray()
 
 @contextlib.contextmanager
 def connected(ray=None):
-  """While it lasts the driver and the actors' shells run in this process, on `ray` or on one of their own."""
+  """The driver and the actors' shells run in this process, on `ray` or on a new fake."""
   ray = Ray() if ray is None else ray
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(cluster, "connected", lambda config: contextlib.nullcontext(ray))

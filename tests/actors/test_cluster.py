@@ -1,4 +1,6 @@
-"""Shares of the cluster are checked before Ray would wait for them in silence."""
+"""The actors' shares and the cluster's address are checked before Ray would wait silently."""
+
+import socket
 
 import pytest
 
@@ -8,7 +10,7 @@ from moozi.core.errors import UserError
 from moozi.io.config import load_config
 
 
-def test_the_default_fits_two_cores():
+def test_default_fits_two_cores():
   cluster.check_resources(Config(), {"CPU": 2.0})
   cluster.check_resources(load_config(None, ["reanalyze.ratio=0.5"]), {"CPU": 2.0})
 
@@ -21,7 +23,7 @@ def test_too_many_cpus_are_named():
     cluster.check_resources(config, {"CPU": 2.0})
 
 
-def test_gpus_are_counted_apart():
+def test_gpus_are_counted_separately():
   config = load_config(None, ["ray.learner.num_gpus=1"])
   with pytest.raises(UserError, match=r"1 GPUs.*has 0"):
     cluster.check_resources(config, {"CPU": 8.0})
@@ -35,8 +37,21 @@ def test_every_actor_is_counted():
   assert total == sum(part.num_cpus for part in parts)
 
 
-def test_reanalyze_workers_are_counted_where_there_are_any():
+def test_reanalyze_workers_are_counted():
   shares = ["reanalyze.num_workers=3", "reanalyze.resources.num_cpus=1"]
   cluster.check_resources(load_config(None, shares), {"CPU": 2.0})
   with pytest.raises(UserError, match=r"reanalyze.resources.num_cpus: 3"):
     cluster.check_resources(load_config(None, [*shares, "reanalyze.ratio=0.5"]), {"CPU": 2.0})
+
+
+@pytest.mark.parametrize("scheme", ["", "ray://"])
+def test_no_cluster_at_the_address(scheme):
+  with socket.socket() as closed:
+    closed.bind(("127.0.0.1", 0))
+    address = f"{scheme}127.0.0.1:{closed.getsockname()[1]}"
+    with pytest.raises(UserError, match=rf"ray\.address='{address}': no Ray cluster answers"):
+      cluster._check_reachable(address)
+
+
+def test_only_host_and_port_are_checked():
+  cluster._check_reachable("auto")

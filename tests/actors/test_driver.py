@@ -1,4 +1,4 @@
-"""The driver and the actors' shells in one process: what they tell of their own work."""
+"""The driver and the actors' shells in one process: events and reports."""
 
 import dataclasses
 import math
@@ -21,6 +21,7 @@ from moozi.run.events import (
   StateReady,
   Updated,
 )
+from moozi.run.session import RunInputs
 from tests.actors import in_process_ray
 from tests.tiny_run import TINY
 
@@ -45,62 +46,62 @@ def events():
       *(*TINY, "replay.sampling=rank", "reanalyze.ratio=0.3", "reanalyze.batch_size=16"),
       *("logging.period_s=1e-9", "logging.histogram_period_updates=10", "timeline.seconds=1e6"),
       *("logging.parameter_histograms=true", "evaluation.final_episodes=2"),
-      # So many that acting waits for learning, and the target network is copied.
+      # Enough steps that acting waits for learning and the target network is copied.
       *("max_env_steps=640", "learner.target_update_period=20"),
     ],
   )
   with in_process_ray.connected():
-    return list(driver.run(config, build.env_spec(config), None))
+    return list(driver.run(RunInputs(config, build.env_spec(config))))
 
 
-def test_the_run_comes_to_its_end(events):
+def test_run_ends_after_its_steps(events):
   assert isinstance(events[-1], Finished)
   assert events[-1].env_steps == 640
   assert any(isinstance(e, Reanalyzed) for e in events)
 
 
 def final_state(events):
-  """Of the run, for one to go on from: which takes replay's blocks out of it."""
+  """A copy of the last state, since a resumed run empties the blocks of its replay."""
   state = next(e.state for e in events if isinstance(e, StateReady) and e.is_final)
   replay = dataclasses.replace(state.replay, blocks=dict(state.replay.blocks))
   return dataclasses.replace(state, replay=replay)
 
 
-def test_a_run_that_has_had_its_time_makes_its_last_evaluation_and_nothing_else(events):
+def test_run_without_time_left_makes_its_last_evaluation_only(events):
   state = final_state(events)
   config = load_config(
     None, [*TINY, "max_env_steps=100000", "max_wall_s=0.001", "evaluation.final_episodes=2"]
   )
   with in_process_ray.connected():
-    again = list(driver.run(config, build.env_spec(config), None, state=state))
+    again = list(driver.run(RunInputs(config, build.env_spec(config), state=state)))
   assert not any(isinstance(e, (Acted, Updated)) for e in again)
   assert [e.is_final for e in again if isinstance(e, Evaluated)] == [True]
   assert (again[-1].reason, again[-1].env_steps) == ("max_wall_s", 640)
 
 
-def test_a_run_that_is_stopped_in_its_last_evaluation_says_so(events):
+def test_stop_in_the_last_evaluation(events):
   state = final_state(events)
   config = load_config(None, [*TINY, "max_env_steps=640", "evaluation.final_episodes=2"])
-  stop, told = [False], []
+  stop, seen = [False], []
   with in_process_ray.connected():
-    for e in driver.run(config, build.env_spec(config), None, lambda: stop[0], state=state):
-      told.append(e)
+    for e in driver.run(RunInputs(config, build.env_spec(config), lambda: stop[0], state=state)):
+      seen.append(e)
       stop[0] = stop[0] or (isinstance(e, StateReady) and e.is_final)
-  assert not any(isinstance(e, (Acted, Updated, Evaluated)) for e in told)
-  assert told[-1].reason == "stopped"
+  assert not any(isinstance(e, (Acted, Updated, Evaluated)) for e in seen)
+  assert seen[-1].reason == "stopped"
 
 
-def test_work_in_flight_is_told(events):
+def test_work_in_flight_is_reported(events):
   segments = [e.metrics["system/segments_in_flight"] for e in events if isinstance(e, Acted)]
   batches = [e.metrics["system/batches_in_flight"] for e in events if isinstance(e, Updated)]
-  # Two at the worker, two at the parameter server, and the one that has come is among them.
+  # Two at the worker and two at the parameter server, the one that arrived among them.
   assert min(segments) >= 1
   assert max(segments) == 2
   assert min(batches) >= 1
   assert max(batches) == 2
 
 
-def test_every_actor_tells_its_work_and_its_memory(events):
+def test_every_actor_reports_work_and_memory(events):
   found = {name: set() for name in WORK}
   last_s = dict.fromkeys(WORK, -math.inf)
   for event in events:
@@ -114,7 +115,7 @@ def test_every_actor_tells_its_work_and_its_memory(events):
   assert found == WORK
 
 
-def test_the_timeline_begins_with_the_first_update(events):
+def test_timeline_begins_with_the_first_update(events):
   stretches = [r.stretch for e in events if isinstance(e, ActorReports) for r in e.reports.values()]
   first_update = next(i for i, e in enumerate(events) if isinstance(e, Updated))
   before = [
@@ -124,10 +125,10 @@ def test_the_timeline_begins_with_the_first_update(events):
   assert not any(stretch is not None for stretch in before)
 
 
-def test_spreads_come_every_so_many_updates(events):
-  spreads = [e for e in events if isinstance(e, Histograms)]
-  assert len(spreads) == len(range(10, events[-1].learner_steps + 1, 10))
-  for event in spreads:
+def test_histograms_arrive_once_a_period(events):
+  found = [e for e in events if isinstance(e, Histograms)]
+  assert len(found) == len(range(10, events[-1].learner_steps + 1, 10))
+  for event in found:
     assert {"replay/delta", "replay/priority"} <= event.histograms.keys()
     params = [name for name in event.histograms if name.startswith("params/")]
     assert len(params) > 5
@@ -135,14 +136,14 @@ def test_spreads_come_every_so_many_updates(events):
 
 
 @pytest.fixture
-def crews(monkeypatch):
-  """The actors of each run that begins, in order."""
+def pools(monkeypatch):
+  """The actors of each run, in order."""
   found = []
   monkeypatch.setattr(driver, "ActorPool", lambda *args: found.append(ActorPool(*args)) or found[-1])
   return found
 
 
-def test_a_replay_that_dies_before_its_first_snapshot_is_searched_when_it_has_steps_again(crews):
+def test_replay_lost_before_its_first_snapshot_is_searched_again(pools):
   ray = in_process_ray.Ray()
   config = load_config(
     None,
@@ -153,9 +154,9 @@ def test_a_replay_that_dies_before_its_first_snapshot_is_searched_when_it_has_st
   )
   events = []
   with in_process_ray.connected(ray):
-    for event in driver.run(config, build.env_spec(config), None):
+    for event in driver.run(RunInputs(config, build.env_spec(config))):
       if isinstance(event, Reanalyzed) and not any(isinstance(e, Reanalyzed) for e in events):
-        ray.kill(crews[0].replay)
+        ray.kill(pools[0].replay)
       events.append(event)
   at = next(i for i, e in enumerate(events) if isinstance(e, Faulted) and "replay_buffer" in e.counts)
   assert "empty: there is no snapshot yet" in events[at].message
@@ -165,16 +166,16 @@ def test_a_replay_that_dies_before_its_first_snapshot_is_searched_when_it_has_st
   assert events[-1].env_steps == 640
 
 
-def test_a_run_whose_replay_dies_with_all_its_steps_comes_to_its_end(crews):
+def test_replay_lost_with_all_steps_ends_the_run(pools):
   ray = in_process_ray.Ray()
   config = load_config(
     None, [*TINY, "evaluation.final_episodes=2", "max_env_steps=160", "learner.samples_per_step=64"]
   )
   events = []
   with in_process_ray.connected(ray):
-    for event in driver.run(config, build.env_spec(config), None):
+    for event in driver.run(RunInputs(config, build.env_spec(config))):
       if event.env_steps == 160 and not (events and events[-1].env_steps == 160):
-        ray.kill(crews[0].replay)
+        ray.kill(pools[0].replay)
       events.append(event)
   assert any("replay_buffer" in e.counts for e in events if isinstance(e, Faulted))
   assert isinstance(events[-1], Finished)
@@ -182,7 +183,7 @@ def test_a_run_whose_replay_dies_with_all_its_steps_comes_to_its_end(crews):
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_what_a_state_holds_is_told_to_whoever_keeps_it_before(fails):
+def test_kept_segments_precede_the_state(fails):
   error = in_process_ray.RayError("the environment cannot go on")
   ray = in_process_ray.Ray(errors={("TrainingWorker", "run"): {4: error}} if fails else {})
   config = load_config(
@@ -191,16 +192,16 @@ def test_what_a_state_holds_is_told_to_whoever_keeps_it_before(fails):
   kept, num_states, found = 0, 0, None
   with in_process_ray.connected(ray):
     try:
-      for event in driver.run(config, build.env_spec(config), None):
+      for event in driver.run(RunInputs(config, build.env_spec(config))):
         if isinstance(event, Collected):
           kept += event.segment.last_reward.size
-        # The best one's parameters come alone.
+        # The best evaluation's state has no replay.
         if isinstance(event, StateReady) and event.state.replay is not None:
           num_states += 1
           assert event.state.replay.num_added == kept
     except in_process_ray.RayError as raised:
       found = raised
   assert (found is error) == fails
-  # What replay took of the third segment was not told yet when the fourth one failed.
+  # When the fourth segment failed, the third was stored and its event was pending.
   assert kept == (96 if fails else 320)
   assert num_states > (0 if fails else 3)

@@ -1,4 +1,4 @@
-"""Actors that die of a chosen call, and updates that fail: what the driver makes of it, to the number."""
+"""Actors that fail at a chosen call, and updates that are not finite: what is lost is counted exactly."""
 
 import jax
 import numpy as np
@@ -9,6 +9,7 @@ from moozi.core.errors import NotFiniteError
 from moozi.io.config import load_config
 from moozi.run import build
 from moozi.run.events import Acted, Faulted, StateReady, Updated
+from moozi.run.session import RunInputs
 from moozi.run.state import RunState
 from tests.actors import in_process_ray
 from tests.tiny_run import TINY
@@ -26,7 +27,7 @@ UPDATES = 2
 
 
 class Run:
-  """One run to its end, at `until` environment steps; what it saved is what actors that died go on from."""
+  """One run to its end at `until` environment steps; failed actors restart from what it saved."""
 
   def __init__(self, ray, until=320, state=None, is_saving=True, publish_period=1):
     self.events, self.saved, self.error = [], [], None
@@ -34,12 +35,13 @@ class Run:
     config = CONFIG.model_copy(update={"ray": CONFIG.ray.model_copy(update=update)})
     with in_process_ray.connected(ray):
       events = driver.run(
-        config,
-        build.env_spec(config),
-        None,
-        should_stop=lambda: bool(self.events) and self.events[-1].env_steps >= until,
-        state=state,
-        latest=lambda: self.saved[-1] if self.saved else None,
+        RunInputs(
+          config,
+          build.env_spec(config),
+          should_stop=lambda: bool(self.events) and self.events[-1].env_steps >= until,
+          state=state,
+          latest=lambda: self.saved[-1] if self.saved else None,
+        )
       )
       try:
         for event in events:
@@ -67,7 +69,7 @@ def updates(events):
   return UPDATES * sum(isinstance(event, Updated) for event in events)
 
 
-def assert_versions_never_go_back(events):
+def assert_versions_never_decrease(events):
   steps = [event.learner_steps for event in events]
   assert steps == sorted(steps)
   acted = [event.learner_steps - event.staleness for event in events if isinstance(event, Acted)]
@@ -75,7 +77,7 @@ def assert_versions_never_go_back(events):
   assert acted[-1] > 0
 
 
-def assert_samples_are_those_of_the_updates_told(run):
+def assert_samples_are_those_of_the_updates(run):
   samples = updates(run.events) * CONFIG.learner.batch_size
   assert run.final().state.progress["pacer/samples_done"] == samples
 
@@ -85,7 +87,7 @@ def assert_same(ours, theirs):
 
 
 @pytest.fixture(scope="module")
-def server_died():
+def server_failed():
   """Twice, with no checkpoint in between."""
   ray = in_process_ray.Ray({("ParameterServer", "update"): {15, 18}})
   run = Run(ray)
@@ -93,82 +95,82 @@ def server_died():
   return run
 
 
-def test_a_server_goes_on_with_the_checkpoints_parameters_and_optimizer(server_died):
-  first, *again = server_died.servers
+def test_server_restarts_with_the_checkpoint(server_failed):
+  first, *again = server_failed.servers
   assert first is None
   assert len(again) == 2
-  saved = server_died.saved[0].training
+  saved = server_failed.saved[0].training
   for training in again:
     assert_same((training.params, training.opt_state), (saved.params, saved.opt_state))
     assert int(training.learner_step) > int(saved.learner_step)
 
 
-def test_lost_updates_are_those_told_less_the_checkpoints(server_died):
-  (first, fault), (second, again) = server_died.faults("parameter_server")
+def test_lost_updates_are_counted_once(server_failed):
+  (first, fault), (second, again) = server_failed.faults("parameter_server")
   (saved,) = [e for e in first if isinstance(e, StateReady)]
   assert not [e for e in second[len(first) :] if isinstance(e, StateReady)]
   found = saved.learner_steps
   assert 0 < found < updates(first)
   assert fault.counts["lost_updates"] == updates(first) - found
   assert again.counts["lost_updates"] == updates(second) - updates(first) > 0
-  assert server_died.total("lost_updates") == updates(second) - found
+  assert server_failed.total("lost_updates") == updates(second) - found
   for event in (fault, again):
     assert f"from learner step {found:,}" in event.message
 
 
-def test_versions_never_go_back_where_the_server_does(server_died):
-  assert_versions_never_go_back(server_died.events)
-  assert_samples_are_those_of_the_updates_told(server_died)
-  assert server_died.final().env_steps == server_died.final().state.replay.num_added
+def test_versions_never_decrease(server_failed):
+  assert_versions_never_decrease(server_failed.events)
+  assert_samples_are_those_of_the_updates(server_failed)
+  assert server_failed.final().env_steps == server_failed.final().state.replay.num_added
 
 
 @pytest.fixture(scope="module")
-def trained(server_died):
-  return server_died.final().state.training
+def trained(server_failed):
+  return server_failed.final().state.training
 
 
-def test_a_server_that_dies_before_the_first_checkpoint_goes_on_from_the_runs_first_training_state(trained):
+def test_server_restarts_with_the_runs_first_state(trained):
   ray = in_process_ray.Ray({("ParameterServer", "update"): {4}})
   run = Run(ray, state=RunState(training=trained), is_saving=False)
   ((before, fault),) = run.faults("parameter_server")
   assert fault.counts["lost_updates"] == updates(before) > 0
-  assert "that the run began with: there is no checkpoint yet" in fault.message
+  assert "that the run started with: there is no checkpoint yet" in fault.message
   first, again = (args[2] for name, args in ray.made if name == "ParameterServer")
   assert int(again.learner_step) == fault.learner_steps > int(first.learner_step)
   assert_same(first.params, again.params)
-  assert_versions_never_go_back(run.events)
+  assert_versions_never_decrease(run.events)
 
 
 @pytest.mark.slow
-def test_a_server_that_dies_before_the_first_checkpoint_of_a_new_run_begins_anew():
+def test_server_restarts_with_its_first_parameters():
   run = Run(in_process_ray.Ray({("ParameterServer", "update"): {4}}), is_saving=False)
   ((before, fault),) = run.faults("parameter_server")
   assert fault.counts["lost_updates"] == updates(before) > 0
-  assert "from its first parameters" in fault.message
-  assert_versions_never_go_back(run.events)
+  assert "with its first parameters" in fault.message
+  assert_versions_never_decrease(run.events)
 
 
-def test_steps_lost_with_replay_are_told_to_the_number():
+def test_steps_lost_with_replay_are_counted_exactly():
   run = Run(in_process_ray.Ray({("ReplayActor", "add"): {7, 9}}))
   (_, fault), (_, again) = run.faults("replay_buffer")
   saved = run.saved[0].replay.num_added
-  # The seventh segment of 32 never came; the six before it had.
+  # The seventh segment of 32 steps never arrived; the six before it did.
   assert fault.counts["lost_steps"] == 6 * 32 - saved > 0
   assert again.counts["lost_steps"] == 32
   assert "from its last snapshot" in fault.message
   final = run.final()
   assert final.env_steps == final.state.replay.num_added + run.total("lost_steps")
-  assert_samples_are_those_of_the_updates_told(run)
+  assert_samples_are_those_of_the_updates(run)
 
 
 @pytest.mark.parametrize(
   ("call", "publish_period"),
   [
-    pytest.param(15, 1, id="another update is queued behind it"),
-    pytest.param(18, 34, id="parameters of before are on their way"),
+    pytest.param(15, 1, id="another update queued"),
+    pytest.param(18, 34, id="older parameters pending", marks=pytest.mark.slow),
   ],
 )
-def test_parameters_go_back_once_and_the_second_time_the_run_ends(call, publish_period):
+def test_second_rollback_ends_the_run(call, publish_period):
   errors = {call: NotFiniteError("value is not finite"), 45: NotFiniteError("reward is not finite")}
   held = []
 
@@ -184,15 +186,15 @@ def test_parameters_go_back_once_and_the_second_time_the_run_ends(call, publish_
   (saved,) = [e for e in before if isinstance(e, StateReady)]
   assert fault.counts == {"rollbacks": 1, "lost_updates": updates(before) - saved.learner_steps}
   assert (
-    f"value is not finite; the parameters are those of learner step {saved.learner_steps:,}" in fault.message
+    f"value is not finite; restored the parameters of learner step {saved.learner_steps:,}" in fault.message
   )
   (state,), was = held, saved.state.training
   assert_same((state.params, state.opt_state), (was.params, was.opt_state))
   assert int(state.learner_step) == fault.learner_steps
-  # Calls that were queued behind the one that failed were of the parameters that are gone.
-  assert_versions_never_go_back(run.events)
+  # Calls queued behind the one that failed had the lost parameters.
+  assert_versions_never_decrease(run.events)
   after = run.events[len(before) :]
-  assert run.final() is run.events[-1], "what the server holds when the run ends is kept"
+  assert run.final() is run.events[-1], "the server's last state is saved"
   assert run.events[-2].learner_steps == fault.learner_steps + updates(after)
   acted = [event.learner_steps - event.staleness for event in after if isinstance(event, Acted)]
   assert len(acted) > CONFIG.ray.segments_in_flight
@@ -203,8 +205,8 @@ def test_parameters_go_back_once_and_the_second_time_the_run_ends(call, publish_
 
 
 @pytest.mark.slow
-def test_the_driver_keeps_no_copy_of_the_replay_that_it_resumed_with(server_died):
-  ray, state = in_process_ray.Ray(), server_died.final().state
+def test_driver_keeps_no_copy_of_the_resumed_replay(server_failed):
+  ray, state = in_process_ray.Ray(), server_failed.final().state
   held = state.replay.num_added
   assert state.replay.blocks
   run = Run(ray, until=held + 32, state=state)
@@ -214,7 +216,7 @@ def test_the_driver_keeps_no_copy_of_the_replay_that_it_resumed_with(server_died
 
 
 @pytest.mark.slow
-def test_without_a_checkpoint_there_is_no_way_back():
+def test_no_rollback_without_a_checkpoint():
   errors = {4: NotFiniteError("value is not finite")}
   run = Run(in_process_ray.Ray(errors={("ParameterServer", "update"): errors}), is_saving=False)
   assert str(run.error) == "value is not finite"

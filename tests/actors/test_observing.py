@@ -1,4 +1,4 @@
-"""What the driver asks of its actors beside their work: nobody waits for it, and who died is asked again."""
+"""Reports and histograms: nothing waits for them, and a restarted actor is asked again."""
 
 import types
 
@@ -10,6 +10,7 @@ from moozi.core.histogram import histogram_of
 from moozi.io.config import load_config
 from moozi.run.events import ActorReports, Histograms
 from moozi.run.work_log import TimelineWindow
+from tests.actors.fakes import make_context
 from tests.actors.in_process_ray import RAY, RayActorError
 
 REPORT = ActorReport(
@@ -21,7 +22,7 @@ REPORT = ActorReport(
 
 
 class Ray:
-  """Answers come when the test says so."""
+  """Answers arrive when the test says so."""
 
   exceptions = RAY.exceptions
 
@@ -66,14 +67,20 @@ def made():
   actors = {name: Actor(name) for name in ("parameter_server", "replay_buffer", "testing_worker")}
   ray, clock = Ray(), Clock()
   config = load_config(None, ["logging.period_s=1e-9", "logging.histogram_period_updates=100"])
-  pool = types.SimpleNamespace(handles=lambda: actors)
-  counters = {"env_steps": 1, "learner_steps": 2}
-  observing = Observing(ray, pool, config, lambda: counters, learner_steps=250)
+  context = make_context(config, types.SimpleNamespace(handles=lambda: actors), ray)
+  context.ledger.learner_steps = 250
+  observing = Observing(context)
   observing._window = TimelineWindow(20, clock)
   return observing, ray, actors, clock
 
 
-def test_who_owes_an_answer_is_not_asked_again(made):
+def update(observing, learner_steps):
+  """Updates up to a learner step are noticed."""
+  observing._context.ledger.learner_steps = learner_steps
+  observing._follow_updates()
+
+
+def test_actor_with_a_pending_report_is_not_asked(made):
   observing, ray, actors, _ = made
   assert list(observing.poll()) == []
   ray.answers["replay_buffer.report/1"] = REPORT
@@ -81,10 +88,10 @@ def test_who_owes_an_answer_is_not_asked_again(made):
   assert isinstance(event, ActorReports)
   assert event.reports.keys() == {"replay_buffer"}
   assert [len(actor.asked) for actor in actors.values()] == [1, 2, 1]
-  assert set(ray.waits) == {0.0}, "nobody waits"
+  assert set(ray.waits) == {0.0}, "nothing waits"
 
 
-def test_one_that_died_tells_nothing_and_its_successor_is_asked(made):
+def test_failed_actor_reports_nothing_and_its_successor_is_asked(made):
   observing, ray, actors, _ = made
   list(observing.poll())
   ray.answers["testing_worker.report/1"] = RayActorError("died")
@@ -93,7 +100,7 @@ def test_one_that_died_tells_nothing_and_its_successor_is_asked(made):
   assert len(actors["testing_worker"].asked) == 1
 
 
-def test_what_an_actor_does_wrong_is_raised(made):
+def test_actors_own_error_is_raised(made):
   observing, ray, _, _ = made
   list(observing.poll())
   ray.answers["testing_worker.report/1"] = ValueError("a mistake of ours")
@@ -110,11 +117,11 @@ def test_between_two_periods_nothing_is_asked(made):
   assert not ray.waits
 
 
-def test_pieces_are_asked_for_until_the_window_is_over(made):
+def test_spans_are_asked_for_until_the_window_is_over(made):
   observing, ray, actors, clock = made
   list(observing.poll())
   clock.now_s = 4.0
-  observing.on_updated(251)
+  update(observing, 251)
   ray.answers["parameter_server.report/1"] = REPORT
   (event,) = observing.poll()
   expected = Stretch(since_s=4, until_s=10, spans=(Span("update", 4, 5),))
@@ -125,13 +132,13 @@ def test_pieces_are_asked_for_until_the_window_is_over(made):
   assert actors["parameter_server"].asked == [("report", True), ("report", True), ("report", False)]
 
 
-def test_histograms_are_asked_for_every_so_many_updates(made):
+def test_histograms_are_asked_for_once_a_period(made):
   observing, ray, actors, _ = made
   histogram = histogram_of([1.0, 2.0])
-  observing.on_updated(299)
+  update(observing, 299)
   assert not actors["replay_buffer"].asked
-  observing.on_updated(304)
-  observing.on_updated(312)
+  update(observing, 304)
+  update(observing, 312)
   assert actors["replay_buffer"].asked == actors["parameter_server"].asked == [("histograms",)]
   ray.answers["replay_buffer.histograms/1"] = {"replay/delta": histogram}
   ray.answers["parameter_server.histograms/1"] = RayActorError("died")
@@ -140,7 +147,7 @@ def test_histograms_are_asked_for_every_so_many_updates(made):
   assert event.histograms == {"replay/delta": histogram}
 
 
-def test_the_last_answers_are_waited_for_a_little(made):
+def test_last_reports_are_waited_for(made):
   observing, ray, _, _ = made
   ray.answers["testing_worker.report/1"] = REPORT
   (event,) = observing.finish()

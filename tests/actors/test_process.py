@@ -1,8 +1,8 @@
-"""What an actor's process settles before JAX is loaded in it."""
+"""The setup of an actor's process."""
 
 import pytest
 
-from moozi.actors import process
+from moozi.actors.remote import process
 from moozi.core.config import ActorResources
 
 
@@ -14,14 +14,14 @@ from moozi.core.config import ActorResources
     (1.0, {}),
   ],
 )
-def test_a_share_of_a_gpu_is_a_share_of_its_memory(monkeypatch, num_gpus, expected):
+def test_gpu_share_is_a_share_of_its_memory(monkeypatch, num_gpus, expected):
   environment: dict[str, str] = {}
   monkeypatch.setattr(process.os, "environ", environment)
   process.prepare("test", ActorResources(num_gpus=num_gpus, num_threads=0), None)
   assert environment == expected
 
 
-def test_the_users_own_share_of_memory_stays(monkeypatch):
+def test_users_memory_share_is_kept(monkeypatch):
   environment = {"XLA_PYTHON_CLIENT_MEM_FRACTION": "0.3"}
   monkeypatch.setattr(process.os, "environ", environment)
   process.prepare("test", ActorResources(num_gpus=0.5, num_threads=2), None)

@@ -1,20 +1,21 @@
-"""The run's state, put together from parts that come when they come."""
+"""The run's state: assembled from parts that arrive at different times."""
 
 import types
 
 import pytest
 
-from moozi.actors.states import States
+from moozi.actors import segments, states
 from moozi.io.config import load_config
-from tests.actors.test_reanalyze_calls import Calls, actor
+from tests.actors.fakes import actor, make_context
 
 
 @pytest.fixture
-def made():
+def context():
   pool = types.SimpleNamespace(server=actor("server", "get_state"), replay=actor("replay", "snapshot"))
-  calls, config = Calls(), load_config(None, ["learner.batch_size=10"])
-  progress = {"pacer/env_steps": 0, "pacer/samples_done": 0}
-  return calls, States(pool, calls, config, lambda: None, lambda: dict(progress), lambda: iter(()), None)
+  config = load_config(
+    None, ["learner.batch_size=10", "learner.updates_per_call=2", "ray.batches_in_flight=2"]
+  )
+  return make_context(config, pool)
 
 
 def training(learner_step):
@@ -25,52 +26,56 @@ def snapshot(num_added):
   return types.SimpleNamespace(num_added=num_added)
 
 
-def test_counters_are_those_of_the_parts(made):
-  calls, states = made
-  states.not_added = -30
-  states.ask(is_final=True)
-  assert calls.come("replay.snapshot/1/0", snapshot(70)) == []
-  assert states.is_asked
-  assert not states.has_final
-  (event,) = calls.come("server.get_state/1/0", training(8))
+def counters(event):
+  progress = event.state.progress
+  return progress["pacer/env_steps"], progress["pacer/samples_done"]
+
+
+def test_counters_are_those_of_the_parts(context):
+  calls, ledger = context.calls, context.ledger
+  ledger.replay_steps_ahead = -30
+  states.ask(context, is_final=True)
+  assert calls.arrive("replay.snapshot/1/0", snapshot(70)) == []
+  assert ledger.is_state_pending
+  assert not ledger.has_final_state
+  (event,) = calls.arrive("server.get_state/1/0", training(8))
   assert (event.env_steps, event.learner_steps, event.is_final) == (100, 8, True)
-  assert event.state.progress == {"pacer/env_steps": 100, "pacer/samples_done": 80}
-  assert (states.is_asked, states.has_final) == (False, True)
+  assert counters(event) == (100, 80)
+  assert (ledger.is_state_pending, ledger.has_final_state) == (False, True)
 
 
 @pytest.mark.parametrize("late", ["server.get_state", "replay.snapshot"])
-def test_what_was_asked_before_an_actor_was_made_anew_is_left_out(made, late):
-  calls, states = made
+def test_state_asked_for_before_a_rollback_is_dropped(context, late):
+  calls, ledger = context.calls, context.ledger
   first = "replay.snapshot" if late == "server.get_state" else "server.get_state"
   values = {"server.get_state": training(8), "replay.snapshot": snapshot(70)}
-  states.ask(is_final=False)
-  assert calls.come(f"{first}/1/0", values[first]) == []
-  states.forget()
-  states.skip_versions(6)
-  assert not states.is_asked
-  states.ask(is_final=False)
-  assert calls.come(f"{late}/1/0", values[late]) == [], "its counters are those of before"
-  assert states.is_asked
+  states.ask(context, is_final=False)
+  assert calls.arrive(f"{first}/1/0", values[first]) == []
+  ledger.rewind(found=0)
+  assert ledger.learner_steps == 6
+  assert not ledger.is_state_pending
+  states.ask(context, is_final=False)
+  assert calls.arrive(f"{late}/1/0", values[late]) == [], "its counters are older"
+  assert ledger.is_state_pending
   values = {"server.get_state": training(16), "replay.snapshot": snapshot(90)}
-  assert calls.come(f"{first}/2/0", values[first]) == []
-  (event,) = calls.come(f"{late}/2/0", values[late])
-  assert event.state.progress == {"pacer/env_steps": 90, "pacer/samples_done": 100}
+  assert calls.arrive(f"{first}/2/0", values[first]) == []
+  (event,) = calls.arrive(f"{late}/2/0", values[late])
+  assert counters(event) == (90, 100)
 
 
-def test_a_part_that_is_lost_makes_room_for_the_next_ask_and_only_for_its_own(made):
-  calls, states = made
-  states.ask(is_final=False)
+def test_lost_part_drops_its_own_request_only(context):
+  calls, ledger = context.calls, context.ledger
+  states.ask(context, is_final=False)
   calls.lose("server.get_state/1/0")
-  assert not states.is_asked
-  states.ask(is_final=False)
+  assert not ledger.is_state_pending
+  states.ask(context, is_final=False)
   calls.lose("replay.snapshot/1/0")
-  assert states.is_asked, "the second ask is under way"
+  assert ledger.is_state_pending, "the second request is pending"
 
 
-def test_what_the_state_holds_is_told_before_it(made):
-  calls, states = made
-  states._first = lambda: iter(["a segment"])
-  states.ask(is_final=False)
-  assert calls.come("server.get_state/1/0", training(8)) == [], "replay's part may hold another one still"
-  segment, state = calls.come("replay.snapshot/1/0", snapshot(70))
-  assert (segment, state.env_steps) == ("a segment", 70)
+def test_kept_segments_are_yielded_before_the_state(context):
+  segments._keep(context, 0, "a", is_whole=True)
+  states.ask(context, is_final=False)
+  assert context.calls.arrive("server.get_state/1/0", training(8)) == [], "replay may still add segments"
+  segment, state = context.calls.arrive("replay.snapshot/1/0", snapshot(70))
+  assert (segment.segment, state.env_steps) == ("value of a", 70)

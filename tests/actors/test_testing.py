@@ -1,15 +1,15 @@
-"""Evaluations as the driver sees them: the best one has a checkpoint, or is none."""
+"""Evaluations: a result is the best only if its training state can be saved."""
 
 import types
 
 import numpy as np
 import pytest
 
-from moozi.actors import testing as evaluations
+from moozi.actors import testing
 from moozi.io.config import load_config
 from moozi.run.events import Evaluated, StateReady
+from tests.actors.fakes import make_context
 from tests.actors.in_process_ray import RAY, Reference
-from tests.actors.test_reanalyze_calls import Calls
 
 
 def result(mean):
@@ -18,29 +18,28 @@ def result(mean):
 
 @pytest.fixture
 def made():
-  """Evaluations that have the states given as the parameter server's, one after another."""
-  states, results, calls = [], [], Calls()
+  """A context, and a function that makes one evaluation with a mean return and a server's state."""
+  states, results = [], []
   pool = types.SimpleNamespace(
     tester=types.SimpleNamespace(run=types.SimpleNamespace(remote=lambda *_: results[-1])),
     server=types.SimpleNamespace(get_state=types.SimpleNamespace(remote=lambda: states[-1])),
   )
-  config = load_config(None, ["evaluation.period_env_steps=100"]).evaluation
-  counters = {"env_steps": 200, "learner_steps": 9}
-  testing = evaluations.Testing(RAY, pool, calls, config, lambda: counters, {})
+  context = make_context(load_config(None, ["evaluation.period_env_steps=100"]), pool)
 
   def evaluate(number, mean, state):
     states.append(state)
     results.append(f"result {number}")
-    testing.ask_due("params", 100 * number)
-    return calls.come(results[-1], result(mean))
+    context.ledger.pacer.env_steps = 100 * number
+    testing.ask_due(context)
+    return context.calls.arrive(results[-1], result(mean))
 
-  return testing, evaluate
+  return context, evaluate
 
 
 STATE = types.SimpleNamespace(learner_step=7)
 
 
-def test_a_better_one_comes_with_its_state(made):
+def test_better_result_comes_with_its_state(made):
   _, evaluate = made
   for number, (mean, is_best) in enumerate([(1.0, True), (0.5, False), (2.0, True)], start=1):
     events = evaluate(number, mean, Reference(STATE))
@@ -50,9 +49,24 @@ def test_a_better_one_comes_with_its_state(made):
 
 
 @pytest.mark.parametrize("error", [RAY.exceptions.ActorDiedError("ab"), RAY.exceptions.ObjectLostError()])
-def test_one_whose_state_is_lost_is_told_and_is_not_the_best(made, error):
-  testing, evaluate = made
+def test_result_whose_state_is_lost_is_not_the_best(made, error):
+  context, evaluate = made
   (event,) = evaluate(1, 5.0, Reference(error=error))
   assert isinstance(event, Evaluated)
-  assert len(evaluate(2, 1.0, Reference(STATE))) == 2, "the best that there is a checkpoint of"
-  assert testing.get_state()["best/mean"] == 1.0
+  assert len(evaluate(2, 1.0, Reference(STATE))) == 2, "the best result that has a checkpoint"
+  assert context.session.progress()["best/mean"] == 1.0
+
+
+def test_one_evaluation_is_pending_at_a_time(made):
+  context, _ = made
+  asked = []
+  context.pool.tester.run.remote = lambda *args: asked.append(args) or "result"
+  context.pool.server.get_state.remote = lambda: None
+  context.ledger.pacer.env_steps = 100
+  testing.ask_due(context)
+  context.ledger.pacer.env_steps = 200
+  testing.ask_due(context)
+  assert len(asked) == 1
+  context.calls.lose("result")
+  testing.ask_due(context)
+  assert len(asked) == 2

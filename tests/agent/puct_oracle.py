@@ -1,7 +1,7 @@
-"""A slow PUCT search in plain Python, written from the paper's description; knows nothing of mctx.
+"""A slow PUCT search in plain Python, written from the paper, without mctx.
 
-Source: Schrittwieser et al. 2020, appendix B. Q-values are scaled by the least and greatest of a node's own
-value and its visited children's Q, with a floor on the range; unvisited children stand at the bottom.
+Source: Schrittwieser et al. 2020, appendix B. Q-values are scaled by the minimum and maximum of a node's own
+value and its visited children's Q, with a floor on the range; unvisited children have the minimum.
 """
 
 import dataclasses

@@ -1,7 +1,6 @@
-"""Whole search trees of a tiny fixed model, kept as JSON: they change only when somebody means them to.
+"""Whole search trees of a tiny fixed model, compared with those stored as JSON.
 
-After a change that is meant, `python -m tests.agent.test_golden_trees` writes them anew; look at the
-difference.
+After an intended change, `python -m tests.agent.test_golden_trees` rewrites the file; review the difference.
 """
 
 import json
@@ -14,6 +13,7 @@ import pytest
 from moozi.agent.planner import plan
 from moozi.core.config import PlannerConfig
 from tests.agent.tiny import one_hot_roots, random_tables, table_model
+from tests.fast_jit import fast_jit
 
 PATH = pathlib.Path(__file__).parents[1] / "golden" / "search_trees.json"
 LEGAL = np.array([[False, True, True, True], [True, True, False, True]])
@@ -53,14 +53,14 @@ def search(name: str, tables: dict) -> dict:
       table_model(4), config, 0.9, num_players, tables, {}, key, history, LEGAL, 0.0, with_tree=True
     )
 
-  out = jax.jit(run)(tables, jax.random.PRNGKey(0))
+  out = fast_jit(run)(tables, jax.random.PRNGKey(0))
   result = {field: getattr(out, field) for field in ("action", "action_probs", "root_value", "q_values")}
   result |= {f"tree/{field}": getattr(out.tree, field) for field in TREE_FIELDS}
   return {k: np.asarray(v).tolist() for k, v in result.items()}
 
 
 @pytest.mark.parametrize("name", list(CASES))
-def test_the_tree_is_the_golden_one(name):
+def test_tree_equals_golden(name):
   golden = json.loads(PATH.read_text())
   got = search(name, golden["tables"])
   assert got.keys() == golden["trees"][name].keys()
@@ -72,13 +72,13 @@ def test_the_tree_is_the_golden_one(name):
       np.testing.assert_allclose(value, want, atol=1e-4, err_msg=field)
 
 
-def test_the_cases_differ():
+def test_golden_trees_differ():
   trees = json.loads(PATH.read_text())["trees"]
   assert len({json.dumps(tree["tree/children_visits"]) for tree in trees.values()}) == len(CASES)
 
 
 def write() -> None:
-  """Makes the file anew."""
+  """Rewrites the file."""
   tables = {k: np.round(v, 3).tolist() for k, v in random_tables(np.random.default_rng(11), 5, 4).items()}
   trees = {name: search(name, tables) for name in CASES}
   rounded = json.loads(

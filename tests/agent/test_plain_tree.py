@@ -1,4 +1,4 @@
-"""The search's tree as plain arrays: node by node what mctx holds, whatever the search."""
+"""The search's tree as plain arrays, compared with mctx's tree node by node."""
 
 import jax
 import numpy as np
@@ -27,14 +27,13 @@ def searched(request):
   return config, num_players, tables, output, jax.device_get(plain_tree(output.tree))
 
 
-def test_every_node_is_where_it_was_made(searched):
+def test_nodes_equal_mctx_tree(searched):
   config, _, tables, output, plain = searched
   tree = output.tree
   for b in range(len(ROOTS)):
     state = {0: ROOTS[b]}
     assert (plain.parent[b, 0], plain.action[b, 0], plain.depth[b, 0]) == (-1, -1, 0)
-    made = np.flatnonzero(plain.visits[b])
-    for i in made[1:]:
+    for i in np.flatnonzero(plain.visits[b])[1:]:
       p, a = int(plain.parent[b, i]), int(plain.action[b, i])
       assert tree.children_index[b, p, a] == i
       assert plain.visits[b, i] == tree.children_visits[b, p, a]
@@ -44,13 +43,12 @@ def test_every_node_is_where_it_was_made(searched):
       assert plain.raw_value[b, i] == pytest.approx(tables["value"][state[i]], abs=2e-3)
       assert plain.value[b, i] == tree.node_values[b, i]
     assert plain.visits[b, 0] == config.num_simulations + 1
-    # Nodes that were never made claim nothing.
-    unmade = plain.visits[b] == 0
-    assert not plain.depth[b][unmade].any()
-    assert not plain.reward[b][unmade].any()
+    is_unused = plain.visits[b] == 0
+    assert not plain.depth[b][is_unused].any()
+    assert not plain.reward[b][is_unused].any()
 
 
-def test_priors_are_the_networks_over_what_is_legal_at_the_root(searched):
+def test_priors_are_the_networks(searched):
   _, _, tables, output, plain = searched
   for b in range(len(ROOTS)):
     for i in np.flatnonzero(plain.depth[b] == 1):
@@ -65,7 +63,7 @@ def test_priors_are_the_networks_over_what_is_legal_at_the_root(searched):
     assert len(below)
 
 
-def test_edges_are_worth_what_the_search_says_of_its_actions(searched):
+def test_edges_equal_q_values(searched):
   _, num_players, _, output, plain = searched
   discount = 0.9 if num_players == 1 else -0.9
   q_values = plain.reward + discount * plain.value
@@ -74,10 +72,10 @@ def test_edges_are_worth_what_the_search_says_of_its_actions(searched):
       assert q_values[b, i] == pytest.approx(float(output.q_values[b, plain.action[b, i]]), abs=1e-4)
 
 
-def test_depths_are_those_at_which_simulations_ended(searched):
+def test_depths_equal_simulation_ends(searched):
   config, _, _, output, plain = searched
   for b in range(len(ROOTS)):
-    # A simulation that ended at a node went through no child of it.
+    # A simulation ends at a node if it visits none of its children.
     ended = plain.visits[b].copy()
     for i in np.flatnonzero(plain.depth[b]):
       ended[plain.parent[b, i]] -= plain.visits[b, i]
@@ -89,8 +87,8 @@ def test_depths_are_those_at_which_simulations_ended(searched):
 
 
 @pytest.mark.slow
-def test_the_depth_of_a_chain_is_found_whatever_its_length():
-  """One legal action: each simulation goes one move further than the last."""
+def test_depth_of_chain():
+  """With one possible action, each simulation is one move deeper than the last."""
   tables = random_tables(np.random.default_rng(3), N, A)
   for num_simulations in (1, 4, 5):
     config = GUMBEL.model_copy(update={"num_simulations": num_simulations})
@@ -101,12 +99,12 @@ def test_the_depth_of_a_chain_is_found_whatever_its_length():
     assert output.depth_mean.tolist() == [(num_simulations + 1) / 2]
 
 
-def test_a_shallow_search_makes_fewer_nodes(searched):
+def test_max_depth_leaves_nodes_unused(searched):
   config, _, _, _, plain = searched
   assert plain.depth.max() == 2 if config.max_depth else plain.depth.max() > 2
   assert (plain.visits == 0).any() == (config.max_depth is not None)
 
 
-def test_the_root_state_is_what_the_search_began_from(searched):
+def test_root_state(searched):
   output = searched[3]
   np.testing.assert_array_equal(root_state(output.tree), one_hot_roots(ROOTS, N)[:, 0, 0])

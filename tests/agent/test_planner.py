@@ -1,4 +1,4 @@
-"""The search: against a slow oracle, on games with one right answer, and at its edges."""
+"""The search: against a slow oracle, on games with one right answer, and at its edge cases."""
 
 import functools
 
@@ -12,29 +12,39 @@ from moozi.agent.planner import plan
 from moozi.core.config import PlannerConfig
 from tests.agent import puct_oracle
 from tests.agent.tiny import one_hot_roots, random_tables, table_model
+from tests.fast_jit import fast_jit
 
 N, A = 6, 4
 GAMMA = 0.9
 PUCT = PlannerConfig(algorithm="puct", num_simulations=12, pb_c_init=1.25)
 GUMBEL = PlannerConfig(algorithm="gumbel", num_simulations=12)
+GUMBEL_OF_TWO = GUMBEL.model_copy(update={"max_num_considered_actions": 2})
+
+
+# Arguments of the compiled search, not constants in it: searches that differ in these only compile once.
+TRACED = ("q_range_floor", "dirichlet_fraction", "gumbel_scale")
 
 
 @functools.cache
-def searcher(config, num_players=1, num_actions=A, discount=GAMMA):
-  model = table_model(num_actions)
+def compiled_search(config, num_players):
+  model = table_model(A)
 
-  def search(tables, key, history, legal, temperature):
+  def search(traced, tables, key, history, legal, temperature):
+    traced_config = config.model_copy(update=traced)
     return plan(
-      model, config, discount, num_players, tables, {}, key, history, legal, temperature, with_tree=True
+      model, traced_config, GAMMA, num_players, tables, {}, key, history, legal, temperature, with_tree=True
     )
 
-  return jax.jit(search)
+  return fast_jit(search)
 
 
 def run(config, tables, roots, legal, seed=0, temperature=1.0, num_players=1):
+  """One search from each root; `config.temperature` is not read."""
+  traced = {name: np.float32(getattr(config, name)) for name in TRACED}
+  static_config = config.model_copy(update=dict.fromkeys((*TRACED, "temperature"), 0.0))
   history = one_hot_roots(roots, len(tables["value"]))
-  search = searcher(config, num_players, tables["logits"].shape[1])
-  return search(tables, jax.random.PRNGKey(seed), history, np.asarray(legal, bool), temperature)
+  search = compiled_search(static_config, num_players)
+  return search(traced, tables, jax.random.PRNGKey(seed), history, np.asarray(legal, bool), temperature)
 
 
 LEGAL = np.array([[0, 1, 1, 1], [0, 1, 0, 1], [1, 1, 1, 1], [1, 0, 0, 0]], bool)
@@ -50,7 +60,7 @@ ROOTS = [0, 1, 2, 3]
     pytest.param(2, 1e-8, marks=pytest.mark.slow),
   ],
 )
-def test_puct_agrees_with_the_slow_search(num_players, floor):
+def test_puct_equals_oracle(num_players, floor):
   config = PUCT.model_copy(update={"q_range_floor": floor})
   discount = GAMMA if num_players == 1 else -GAMMA
   for seed in range(8):
@@ -64,11 +74,11 @@ def test_puct_agrees_with_the_slow_search(num_players, floor):
 
 
 @pytest.mark.parametrize("config", [PUCT, GUMBEL], ids=["puct", "gumbel"])
-def test_illegal_actions_get_exactly_nothing(config):
+def test_illegal_actions_have_probability_zero(config):
   config = config.model_copy(update={"dirichlet_fraction": 0.25 if config.algorithm == "puct" else 0.0})
   for seed in range(5):
     tables = random_tables(np.random.default_rng(seed), N, A)
-    tables["logits"][:, 0] += 20  # the network is sure of an action that is illegal
+    tables["logits"][:, 0] += 20  # the network prefers an illegal action
     output = run(config, tables, ROOTS, LEGAL, seed)
     probs, prior = np.asarray(output.action_probs), np.asarray(output.prior_probs)
     assert np.all(probs[~LEGAL] == 0)
@@ -79,10 +89,17 @@ def test_illegal_actions_get_exactly_nothing(config):
     assert output.action.dtype == jnp.int32
 
 
-@pytest.mark.parametrize("root_value", ["mean", "improved"])
-@pytest.mark.parametrize("config", [PUCT, GUMBEL], ids=["puct", "gumbel"])
-def test_rows_with_only_the_dummy_give_it_and_no_nan(config, root_value):
-  config = config.model_copy(update={"root_value": root_value, "max_num_considered_actions": 2})
+@pytest.mark.parametrize(
+  ("config", "root_value"),
+  [
+    pytest.param(PUCT, "mean", id="puct-mean"),
+    pytest.param(PUCT, "improved", id="puct-improved"),
+    pytest.param(GUMBEL_OF_TWO, "mean", id="gumbel-mean", marks=pytest.mark.slow),
+    pytest.param(GUMBEL_OF_TWO, "improved", id="gumbel-improved"),
+  ],
+)
+def test_only_dummy_legal(config, root_value):
+  config = config.model_copy(update={"root_value": root_value})
   tables = random_tables(np.random.default_rng(0), N, A)
   tables["logits"][:, 0] -= 50
   legal = np.zeros((4, A), bool)
@@ -96,14 +113,14 @@ def test_rows_with_only_the_dummy_give_it_and_no_nan(config, root_value):
 
 
 def two_ply_game():
-  """0: I move. Action 1 leads to 1, where the opponent wins by action 1; action 2 to 2, where nobody does."""
+  """In state 0 the agent moves: action 1 lets the opponent win by action 1, action 2 ends in a draw."""
   tables = {
-    "next_state": np.full((4, 3), 3, np.int32),
-    "reward": np.zeros((4, 3), np.float32),
-    "value": np.zeros(4, np.float32),
-    "logits": np.zeros((4, 3), np.float32),
+    "next_state": np.full((N, A), 3, np.int32),
+    "reward": np.zeros((N, A), np.float32),
+    "value": np.zeros(N, np.float32),
+    "logits": np.zeros((N, A), np.float32),
   }
-  tables["next_state"][0] = [3, 1, 2]
+  tables["next_state"][0, 1:3] = [1, 2]
   tables["reward"][1, 1] = 1.0
   return tables
 
@@ -112,18 +129,18 @@ def two_ply_game():
   "config",
   [pytest.param(PUCT, marks=pytest.mark.slow, id="puct"), pytest.param(GUMBEL.noise_free(), id="gumbel")],
 )
-def test_only_the_right_sign_finds_the_move_in_a_two_ply_game(config):
-  legal = [[False, True, True]]
-  right = run(config, two_ply_game(), [0], legal, temperature=0.0, num_players=2)
+def test_two_ply_game_needs_sign_flip(config):
+  legal = [[False, True, True, False]] * 4
+  right = run(config, two_ply_game(), [0] * 4, legal, temperature=0.0, num_players=2)
   assert int(right.action[0]) == 2
   assert right.action_probs[0, 2] > right.action_probs[0, 1]
   assert right.q_values[0, 1] < -0.1
   assert right.q_values[0, 2] > -0.1
-  wrong = run(config, two_ply_game(), [0], legal, temperature=0.0, num_players=1)
-  assert int(wrong.action[0]) == 1  # one player would take the opponent's win for its own
+  wrong = run(config, two_ply_game(), [0] * 4, legal, temperature=0.0, num_players=1)
+  assert int(wrong.action[0]) == 1  # without the flip the opponent's win counts as the agent's
 
 
-def all_worth_the_same(noise=1e-4):
+def tables_of_equal_values(noise=1e-4):
   rng = np.random.default_rng(0)
   tables = random_tables(rng, N, A)
   tables["reward"] = (noise * rng.normal(size=(N, A))).astype(np.float32)
@@ -139,27 +156,27 @@ def all_worth_the_same(noise=1e-4):
     pytest.param(GUMBEL.noise_free(64), id="gumbel"),
   ],
 )
-def test_the_floor_keeps_noise_from_becoming_a_target(config):
+def test_q_range_floor_suppresses_noise(config):
   legal = np.ones((4, A), bool)
   distance = {}
   for floor in (1e-8, 0.1):
-    output = run(config.model_copy(update={"q_range_floor": floor}), all_worth_the_same(), ROOTS, legal)
+    output = run(config.model_copy(update={"q_range_floor": floor}), tables_of_equal_values(), ROOTS, legal)
     distance[floor] = float(jnp.max(jnp.abs(output.action_probs - output.prior_probs)))
   assert distance[0.1] < 0.03
   assert distance[1e-8] > 0.15
 
 
-def test_gumbel_takes_no_dirichlet_noise():
+def test_gumbel_ignores_dirichlet_noise():
   with pytest.raises(ValidationError, match="dirichlet_fraction"):
     PlannerConfig(algorithm="gumbel", dirichlet_fraction=0.25)
   tables = random_tables(np.random.default_rng(0), N, A)
-  forced = GUMBEL.model_copy(update={"dirichlet_fraction": 0.9})  # past the config's check
-  a, b = run(GUMBEL, tables, ROOTS, LEGAL), run(forced, tables, ROOTS, LEGAL)
+  unchecked = GUMBEL.model_copy(update={"dirichlet_fraction": 0.9})
+  a, b = run(GUMBEL, tables, ROOTS, LEGAL), run(unchecked, tables, ROOTS, LEGAL)
   np.testing.assert_array_equal(a.action_probs, b.action_probs)
 
 
 @pytest.mark.parametrize("config", [PUCT.noise_free(), GUMBEL.noise_free()], ids=["puct", "gumbel"])
-def test_noise_free_search_does_not_depend_on_the_key(config):
+def test_noise_free_search_ignores_key(config):
   tables = random_tables(np.random.default_rng(3), N, A)
   first = run(config, tables, ROOTS, LEGAL, seed=0, temperature=0.0)
   visits = np.asarray(first.tree.children_visits[:, 0])
@@ -171,7 +188,7 @@ def test_noise_free_search_does_not_depend_on_the_key(config):
 
 
 @pytest.mark.slow
-def test_noise_and_temperature_vary_the_action_and_temperature_leaves_the_target():
+def test_noise_changes_target_and_temperature_only_action():
   tables = random_tables(np.random.default_rng(3), N, A)
   tables["logits"] *= 0.2
   noisy = PUCT.model_copy(update={"dirichlet_fraction": 0.5})
@@ -208,7 +225,7 @@ def test_root_value_by_hand(config):
     assert mean.prior_value[b] == pytest.approx(float(tables["value"][ROOTS[b]]), abs=1e-4)
 
 
-def test_the_tree_comes_where_asked_for():
+def test_tree_is_optional():
   tables = random_tables(np.random.default_rng(0), N, A)
   history = one_hot_roots(ROOTS, N)
   args = (tables, {}, jax.random.PRNGKey(0), history, LEGAL, 1.0)

@@ -1,25 +1,32 @@
-"""The compiled policy: the history it stacks is the learner's, and ends are ends."""
+"""The policy: the stacked history equals the learner's, forced actions, ends."""
 
 import jax
 import numpy as np
 import pytest
 
 from moozi.agent import policy as policy_module
-from moozi.agent.planner import PlannerOutput
+from moozi.agent.planner import SearchOutput
 from moozi.agent.policy import make_policy
 from moozi.core.config import PlannerConfig, TargetsConfig
 from moozi.envs.vector import make_vector
 from moozi.ops.history import init_history, normalize_frame, stack_history
+from tests.agent.tiny import table_model
 
 LENGTH = 3
 LANES = 4
 STEPS = 30
 
 
+def policy_of(spec):
+  """A policy whose search is patched: its model is not called."""
+  model = table_model(spec.num_actions)
+  return make_policy(model, PlannerConfig(), TargetsConfig(history_length=LENGTH), spec)
+
+
 def output_of(action, probs):
-  """What a search that knows nothing says: values of 1."""
+  """A search result with values of 1."""
   ones = np.ones(LANES, np.float32)
-  return PlannerOutput(
+  return SearchOutput(
     action=action,
     action_probs=probs,
     root_value=ones,
@@ -33,7 +40,7 @@ def output_of(action, probs):
 
 @pytest.fixture(scope="module")
 def played():
-  """Steps of a corridor with both kinds of end, what the search was given at each, and what came out."""
+  """Steps of a corridor with both kinds of end; the search's inputs and the policy's outputs."""
   env = make_vector("tiny:corridor", {"length": 5, "max_episode_steps": 6}, LANES, seed=0)
   random = np.random.default_rng(0)
   stacks = []
@@ -49,19 +56,19 @@ def played():
 
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(policy_module, "plan", plan)
-    policy = make_policy(None, PlannerConfig(), TargetsConfig(history_length=LENGTH), env.spec)
+    policy = policy_of(env.spec)
     history, step = init_history(LANES, LENGTH, env.spec), env.reset()
     steps, outputs = [], []
     for _ in range(STEPS):
-      history, output = policy(None, None, history, step, jax.random.PRNGKey(0), 1.0)
+      history, output = policy({}, {}, history, step, jax.random.PRNGKey(0), 1.0)
       steps.append(step)
       outputs.append(jax.device_get(output))
       step = env.step(outputs[-1].action)
   return env.spec, steps, outputs, stacks
 
 
-def test_the_search_sees_the_history_of_the_rules(played):
-  """Zero frames and dummies before an episode's start, then frames up to now and actions before now."""
+def test_search_input_is_the_episodes_history(played):
+  """Zero frames and dummies before an episode's start, then its frames and actions."""
   spec, steps, outputs, stacks = played
   num_first = 0
   for lane in range(LANES):
@@ -78,7 +85,7 @@ def test_the_search_sees_the_history_of_the_rules(played):
   assert num_first > 2 * LANES
 
 
-def test_actions_that_somebody_else_plays_stand_in_the_history(monkeypatch):
+def test_forced_actions_enter_the_history(monkeypatch):
   env = make_vector("tiny:catch", {}, LANES, seed=0)
 
   def plan(*args, **kwargs):
@@ -87,13 +94,13 @@ def test_actions_that_somebody_else_plays_stand_in_the_history(monkeypatch):
     return output_of(action, probs)
 
   monkeypatch.setattr(policy_module, "plan", plan)
-  policy = make_policy(None, PlannerConfig(), TargetsConfig(history_length=LENGTH), env.spec)
+  policy = policy_of(env.spec)
   history, step = init_history(LANES, LENGTH, env.spec), env.reset()
   forced = np.array([-1, 1, 3, 0], np.int32)
-  after, output = policy(None, None, history, step, jax.random.PRNGKey(0), 1.0, forced)
+  after, output = policy({}, {}, history, step, jax.random.PRNGKey(0), 1.0, forced)
   assert output.action.tolist() == [2, 1, 3, 0]
   assert after.actions[:, -1].tolist() == [2, 1, 3, 0]
-  after, output = policy(None, None, history, step, jax.random.PRNGKey(0), 1.0)
+  after, output = policy({}, {}, history, step, jax.random.PRNGKey(0), 1.0)
   assert after.actions[:, -1].tolist() == [2, 2, 2, 2]
 
 

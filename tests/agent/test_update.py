@@ -1,6 +1,7 @@
-"""The update: the optimizer, the target network, skipping, many at once."""
+"""The update: optimizer, target network, skipped updates, many updates in one call."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +22,7 @@ from moozi.core.config import Config, LearnerConfig, LearningRateConfig
 from moozi.core.pytree import map_fields, replace
 from moozi.core.spec import EnvSpec
 from tests.agent.tiny import linear_model, random_target
+from tests.fast_jit import fast_jit
 
 SPEC = EnvSpec(name="t:t", frame_shape=(2, 2, 1), frame_dtype="bool", num_env_actions=2)
 PERIOD = 3
@@ -35,10 +37,11 @@ CONFIG = Config(
   },
 )
 MODEL = linear_model(3)
-UPDATE = jax.jit(make_update(MODEL, CONFIG, SPEC))
+UPDATE = fast_jit(make_update(MODEL, CONFIG, SPEC))
 
 
-def make_state():
+@functools.cache
+def initial_state():
   return init_training_state(MODEL, CONFIG, SPEC, jax.random.PRNGKey(0))
 
 
@@ -52,8 +55,8 @@ def equal(a, b):
   return all(jax.tree_util.tree_leaves(same))
 
 
-def test_the_state_is_plain_arrays_and_its_copies_are_apart():
-  state = make_state()
+def test_initial_state_has_separate_target_params():
+  state = initial_state()
   assert state.rng_key.dtype == jnp.uint32
   assert state.learner_step.dtype == jnp.int32
   assert equal(state.params, state.target_params)
@@ -63,31 +66,38 @@ def test_the_state_is_plain_arrays_and_its_copies_are_apart():
   assert all(a.unsafe_buffer_pointer() != b.unsafe_buffer_pointer() for a, b in pairs)
 
 
-def test_updates_are_those_of_clipped_adamw():
+def test_updates_equal_clipped_adamw():
   learner = CONFIG.learner
   reference = optax.chain(
     optax.clip_by_global_norm(0.5),
     optax.adamw(make_learning_rate(learner.learning_rate), weight_decay=0.1),
   )
-  grad_fn = jax.jit(jax.grad(make_loss(MODEL, learner, CONFIG.targets, "bool"), has_aux=True))
-  state = make_state()
+  grad_fn = fast_jit(jax.grad(make_loss(MODEL, learner, CONFIG.targets, "bool"), has_aux=True))
+  state = initial_state()
   params, opt_state = state.params, reference.init(state.params)
+
+  @fast_jit
+  def reference_update(grads, opt_state, params):
+    updates, opt_state = reference.update(grads, opt_state, params)
+    norms = {"grad": optax.tree.norm(grads), "update": optax.tree.norm(updates)}
+    params = optax.apply_updates(params, updates)
+    return params, opt_state, norms | {"param": optax.tree.norm(params)}
+
   for seed in range(4):
     grads, _ = grad_fn(params, state.target_params, state.net_state, make_target(seed))
-    updates, opt_state = reference.update(grads, opt_state, params)
-    params = optax.apply_updates(params, updates)
+    params, opt_state, norms = reference_update(grads, opt_state, params)
     state, output = UPDATE(state, make_target(seed))
     jax.tree_util.tree_map(
       lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), state.params, params
     )
-    assert output.metrics["update/grad_norm"] == pytest.approx(float(optax.tree.norm(grads)), rel=1e-4)
-    assert output.metrics["update/update_norm"] == pytest.approx(float(optax.tree.norm(updates)), rel=1e-3)
-    assert output.metrics["update/param_norm"] == pytest.approx(float(optax.tree.norm(params)), rel=1e-4)
+    assert output.metrics["update/grad_norm"] == pytest.approx(float(norms["grad"]), rel=1e-4)
+    assert output.metrics["update/update_norm"] == pytest.approx(float(norms["update"]), rel=1e-3)
+    assert output.metrics["update/param_norm"] == pytest.approx(float(norms["param"]), rel=1e-4)
     assert output.metrics["faults/skipped_updates"] == 0
   assert int(state.learner_step) == 4
 
 
-def test_decay_spares_biases_and_adam_has_none():
+def test_weight_decay_is_adamw_on_matrices_only():
   params = {"w": jnp.ones((2, 2)), "b": jnp.ones(2)}
   zeros = jax.tree_util.tree_map(jnp.zeros_like, params)
   for kind, decayed in (("adamw", 0.1), ("adam", 0.0)):
@@ -116,13 +126,13 @@ def test_learning_rate_tables(config, table):
     assert float(schedule(jnp.int32(step))) == pytest.approx(rate, abs=1e-7), step
 
 
-def test_target_params_are_copied_at_the_period_and_read_by_the_loss():
-  state = make_state()
+def test_target_params_are_copied_at_the_period():
+  state = initial_state()
   held = state.target_params
   for step in range(1, 2 * PERIOD + 2):
     state, _ = UPDATE(state, make_target(step))
     if step < PERIOD:
-      # Until the first copy it goes along: nothing searches with an untrained network.
+      # Copied at each step until the first multiple of the period.
       assert equal(state.target_params, state.params)
       held = state.target_params
     elif step % PERIOD == 0:
@@ -154,8 +164,8 @@ def bad_target(field, value, seed=1):
     ("consistency_mask", np.nan, "loss/consistency"),
   ],
 )
-def test_a_bad_loss_is_skipped_counted_and_its_term_told(field, value, term):
-  state, _ = UPDATE(make_state(), make_target())
+def test_non_finite_loss_is_skipped(field, value, term):
+  state, _ = UPDATE(initial_state(), make_target())
   after, output = UPDATE(state, bad_target(field, value))
   assert output.metrics["faults/skipped_updates"] == 1
   assert TERMS[int(output.bad_term)] == term
@@ -171,15 +181,15 @@ def test_a_bad_loss_is_skipped_counted_and_its_term_told(field, value, term):
   assert not equal(good.params, state.params)
 
 
-def test_what_is_not_finite_stays_so_for_replay_to_refuse():
-  """0 would be a priority, and the lowest."""
-  _, output = UPDATE(make_state(), bad_target("n_step_returns", np.nan))
+def test_non_finite_value_error_is_kept():
+  """Replay rejects it; 0 would be accepted as the lowest priority."""
+  _, output = UPDATE(initial_state(), bad_target("n_step_returns", np.nan))
   assert np.isnan(output.value_error[0])
   assert np.isfinite(output.value_error[1:]).all()
 
 
-def test_a_bad_gradient_of_a_sound_loss_is_skipped():
-  """√x at 0: the value is sound, its slope is not, and what is masked after it is 0 times infinity."""
+def test_non_finite_gradient_of_finite_loss_is_skipped():
+  """√x at 0 is finite and its gradient is not; the mask after it makes 0 times infinity."""
 
   def root(params, net_state, history, is_training):
     output, net_state = MODEL.root_inference(params, net_state, history, is_training)
@@ -189,39 +199,40 @@ def test_a_bad_gradient_of_a_sound_loss_is_skipped():
     ), net_state
 
   model = dataclasses.replace(MODEL, root_inference=root)
-  state = make_state()
-  after, output = jax.jit(make_update(model, CONFIG, SPEC))(state, make_target())
+  state = initial_state()
+  after, output = fast_jit(make_update(model, CONFIG, SPEC))(state, make_target())
   assert np.isfinite(output.metrics["loss/total"])
   assert TERMS[int(output.bad_term)] == "update/grad_norm"
   assert equal(after.params, state.params)
   assert equal(after.opt_state, state.opt_state)
 
 
-def test_after_many_bad_updates_in_a_row_none_is_applied():
-  """`optax.apply_if_finite` applies one after a number of them."""
-  state, _ = UPDATE(make_state(), make_target())
+def test_many_non_finite_updates_are_all_skipped():
+  """`optax.apply_if_finite` would apply one after a number of them."""
+  state, _ = UPDATE(initial_state(), make_target())
   after = state
   for _ in range(30):
     after, _ = UPDATE(after, bad_target("rewards", np.nan))
   assert equal(after.params, state.params)
   assert equal(after.opt_state, state.opt_state)
-  # The target network was due meanwhile: it is the sound parameters, not the older ones.
+  # A copy was due meanwhile: of the present parameters, which are finite.
   assert equal(after.target_params, state.params)
 
 
-def test_many_updates_are_one_after_another():
+def test_update_many_equals_single_updates():
   targets = [make_target(seed) for seed in range(4)]
   bad = replace(targets[2], n_step_returns=np.full_like(targets[2].n_step_returns, np.nan))
   targets[2] = bad
-  state, errors, metrics = make_state(), [], []
+  state, errors, metrics = initial_state(), [], []
   for target in targets:
     state, output = UPDATE(state, target)
     errors.append(output.value_error)
     metrics.append(output.metrics)
   stacked = map_fields(lambda *xs: np.stack(xs), *targets)
-  many, output = make_update_many(MODEL, CONFIG, SPEC)(make_state(), stacked)
+  donated = jax.tree_util.tree_map(jnp.copy, initial_state())
+  many, output = make_update_many(MODEL, CONFIG, SPEC)(donated, stacked)
   assert output.bad_term.tolist() == [-1, -1, TERMS.index("loss/value"), -1]
-  # The mean of the three: the skipped one does not hide them.
+  # The mean of the other three.
   total = float(np.mean([m["loss/total"] for m in metrics if np.isfinite(m["loss/total"])]))
   assert output.metrics["loss/total"] == pytest.approx(total, rel=1e-5)
   jax.tree_util.tree_map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7), many, state)
@@ -233,11 +244,11 @@ def test_many_updates_are_one_after_another():
   assert output.metrics["update/learning_rate"] == pytest.approx(rate, rel=1e-5)
 
 
-def test_it_learns_one_batch_and_is_the_same_each_time():
+def test_learns_one_batch_deterministically():
   target = replace(make_target(), unroll_mask=np.ones((4, 3), np.float32))
   ends = []
   for _ in range(2):
-    state = make_state()
+    state = initial_state()
     first = None
     for _ in range(60):
       state, output = UPDATE(state, target)

@@ -1,4 +1,4 @@
-"""Tiny models with the real interface: a table to search in, and a linear network to differentiate."""
+"""Tiny models with the interface of `Model`: tables to search in, and a linear network to differentiate."""
 
 import jax
 import jax.numpy as jnp
@@ -33,7 +33,7 @@ def table_model(num_actions: int) -> Model:
     state = history[:, 0, 0, :]
     return output(params, state, jnp.zeros(state.shape[0])), net_state
 
-  def trans(params, net_state, state, action, is_training):
+  def recurrent(params, net_state, state, action, is_training):
     index = jnp.argmax(state, axis=-1)
     nxt = jax.nn.one_hot(params["next_state"][index, action], state.shape[-1])
     return output(params, nxt, params["reward"][index, action]), net_state
@@ -44,7 +44,7 @@ def table_model(num_actions: int) -> Model:
   return Model(
     init=unused,
     root_inference=root,
-    recurrent_inference=trans,
+    recurrent_inference=recurrent,
     project=unused,
     represent=unused,
     num_actions=num_actions,
@@ -66,7 +66,7 @@ def one_hot_roots(states, num_states: int) -> np.ndarray:
 
 
 def linear_model(num_actions: int) -> Model:
-  """x_0 = hW_h; x' = xW_x + W_a[a]; every head and the projection one matrix. Params by those names."""
+  """x_0 = hW_h; x' = xW_x + W_a[a]; each head and the projection is one matrix. Params have these names."""
 
   def output(params, x, reward_logits):
     return ModelOutput(
@@ -80,7 +80,7 @@ def linear_model(num_actions: int) -> Model:
     x, _ = represent(params, net_state, history, is_training)
     return output(params, x, jnp.zeros((x.shape[0], PHI.size))), {"calls": net_state["calls"] + 1}
 
-  def trans(params, net_state, x, action, is_training):
+  def recurrent(params, net_state, x, action, is_training):
     x = x @ params["x"] + params["a"][action]
     return output(params, x, x @ params["r"]), {"calls": net_state["calls"] + 1}
 
@@ -90,7 +90,7 @@ def linear_model(num_actions: int) -> Model:
   return Model(
     init=lambda key, history: (_linear_params(key, history, num_actions), {"calls": jnp.zeros(())}),
     root_inference=root,
-    recurrent_inference=trans,
+    recurrent_inference=recurrent,
     project=project,
     represent=represent,
     num_actions=num_actions,
@@ -113,7 +113,7 @@ def _linear_params(key, history, num_actions, width=3):
 
 
 def random_target(rng: np.random.Generator, batch, unroll, length, frame_shape, num_actions) -> TrainTarget:
-  """A target in which every field is drawn, masks and ratios too."""
+  """A target with random values in every field, masks and ratios included."""
   probs = rng.dirichlet(np.ones(num_actions), (batch, unroll + 1)).astype(np.float32)
   alive = rng.integers(0, unroll + 2, batch)
   return TrainTarget(

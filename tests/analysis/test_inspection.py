@@ -1,4 +1,4 @@
-"""An inspected episode is the evaluation's, and what is kept of it is what was thought."""
+"""Inspection: the episode equals the evaluation's, and holds the decisions of its search."""
 
 import jax
 import numpy as np
@@ -8,29 +8,21 @@ from moozi.analysis import inspection
 from moozi.analysis.inspection import compact_tree, inspect_episode
 from moozi.core.errors import EnvError
 from moozi.core.search_record import SearchTree
-from moozi.envs.wrappers.wrapper import EnvironmentWrapper
+from moozi.envs.wrappers import EnvironmentWrapper
 from moozi.io.config import load_config
 from moozi.ops.history import normalize_frame, stack_history
 from moozi.run import build
-from tests.tiny_run import TINY
-
-BOARD = ("env.name=open_spiel:tic_tac_toe", "evaluation.max_random_starts=0", "targets.discount=0.5")
+from tests.evaluation.test_evaluator import BASE, BOARD, prepare
 
 
 class Played:
-  """A configuration with a perturbed network, an evaluation by it, and some of its episodes inspected."""
+  """A configuration with a perturbed network, its evaluation, and some inspected episodes."""
 
   def __init__(self, overrides, indices, num_episodes, **kwargs):
-    self.config = load_config(None, [*TINY, *overrides])
+    self.config = load_config(None, [*BASE, *overrides])
     self.spec = build.env_spec(self.config)
-    params, self.net_state, _ = build.build_learner(self.config, self.spec).parameters()
-    # A fresh network is worth the same everywhere, and mctx breaks exact ties by the key.
-    random = np.random.default_rng(0)
-    self.params = jax.tree_util.tree_map(
-      lambda x: x + 0.3 * random.standard_normal(x.shape, np.float32), params
-    )
+    evaluator, self.params, self.net_state = prepare(overrides)
     if num_episodes:
-      evaluator = build.build_evaluator(self.config, self.spec)
       self.result = evaluator.run(self.params, self.net_state, num_episodes=num_episodes, record=True)
     self.episodes = [self.inspect(index, **kwargs) for index in indices]
 
@@ -38,9 +30,25 @@ class Played:
     return inspect_episode(self.config, self.spec, self.params, self.net_state, index=index, **kwargs)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def share_compiled_policies():
+  """Compiles equal policies once."""
+  make_policy, compiled = inspection._make_policy, {}
+
+  def make_shared(model, config, spec, planner):
+    key = f"{config.network} {config.targets} {spec} {planner}"
+    if key not in compiled:
+      compiled[key] = make_policy(model, config, spec, planner)
+    return compiled[key]
+
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(inspection, "_make_policy", make_shared)
+    yield
+
+
 @pytest.fixture(scope="module")
 def catch():
-  return Played(["targets.history_length=2"], [0, 2], 3)
+  return Played([], [0, 2], 3)
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +57,7 @@ def board():
   return Played(BOARD, [0, 1], 2)
 
 
-def test_it_is_the_evaluations_episode(catch):
+def test_inspected_episode_equals_evaluation(catch):
   for index, episode in zip([0, 2], catch.episodes, strict=True):
     assert episode.return_ == catch.result.returns[index]
     assert episode.num_decisions == catch.result.lengths[index]
@@ -58,7 +66,7 @@ def test_it_is_the_evaluations_episode(catch):
   np.testing.assert_array_equal(first.frames, recorded.frames)
   np.testing.assert_array_equal(first.actions, recorded.actions)
   np.testing.assert_array_equal(first.rewards, recorded.rewards)
-  # One environment in the place of three side by side: sums are rounded otherwise.
+  # The batch size is 1 instead of 3, so sums are rounded differently.
   np.testing.assert_allclose(first.root_values, recorded.root_values, atol=1e-3)
   np.testing.assert_allclose(first.action_probs[:-1], recorded.action_probs[:-1], atol=1e-3)
 
@@ -79,7 +87,7 @@ class Breaking(EnvironmentWrapper):
     super().close()
 
 
-def test_an_env_that_fails_is_told_in_a_line_and_closed(catch, monkeypatch):
+def test_failed_env_is_reported_and_closed(catch, monkeypatch):
   make, made = build.make_test_env(catch.config), []
 
   def make_breaking(seed):
@@ -93,7 +101,7 @@ def test_an_env_that_fails_is_told_in_a_line_and_closed(catch, monkeypatch):
   assert env.is_closed
 
 
-def test_an_env_is_closed_whatever_fails(catch, monkeypatch):
+def test_env_is_closed_on_interrupt(catch, monkeypatch):
   make, made = build.make_test_env(catch.config), []
 
   def make_noted(seed):
@@ -111,13 +119,13 @@ def test_an_env_is_closed_whatever_fails(catch, monkeypatch):
 
 def test_returns_are_discounted_to_the_end(catch):
   for episode in catch.episodes:
-    # Catch rewards its last step alone.
+    # Catch rewards only the last step.
     last = episode.num_decisions
     want = [0.997 ** (last - t - 1) * episode.rewards[-1] for t in range(last)] + [0.0]
     np.testing.assert_allclose(episode.returns, want, rtol=1e-4)
 
 
-def test_every_decision_has_its_tree(catch):
+def test_every_decision_has_a_tree(catch):
   episode = catch.episodes[0]
   assert episode.num_simulations == 4
   assert episode.trees[-1] is None
@@ -131,9 +139,11 @@ def test_every_decision_has_its_tree(catch):
     assert tree.raw_value[0] == pytest.approx(episode.prior_values[t], abs=1e-5)
 
 
-def test_what_is_imagined_is_the_models_unroll_of_what_was_done(catch):
-  """Held against the model called by hand on histories built by hand."""
+def test_imagined_values_are_the_models_unroll(catch):
+  """Compares with model calls on histories built here."""
   model, episode = build.build_model(catch.config, catch.spec), catch.episodes[0]
+  root_inference = jax.jit(model.root_inference, static_argnums=3)
+  recurrent_inference = jax.jit(model.recurrent_inference, static_argnums=4)
   num, length = episode.num_frames, catch.config.targets.unroll_steps
   assert episode.imagined_rewards.shape == (num, length)
   assert episode.imagined_values.shape == (num, length + 1)
@@ -143,11 +153,11 @@ def test_what_is_imagined_is_the_models_unroll_of_what_was_done(catch):
     )
     before = np.array([episode.actions[t - 2] if t > 1 else 0, episode.actions[t - 1] if t > 0 else 0])
     stacked = stack_history(normalize_frame(frames, catch.spec.frame_dtype), before, catch.spec.num_actions)
-    output, _ = model.root_inference(catch.params, catch.net_state, stacked[None], False)
+    output, _ = root_inference(catch.params, catch.net_state, stacked[None], False)
     assert episode.imagined_values[t, 0] == pytest.approx(float(scalar(model, output.value_logits)), abs=1e-4)
     for k in range(length):
       action = np.array([episode.actions[t + k] if t + k < num else 0])
-      output, _ = model.recurrent_inference(catch.params, catch.net_state, output.hidden_state, action, False)
+      output, _ = recurrent_inference(catch.params, catch.net_state, output.hidden_state, action, False)
       reward, value = scalar(model, output.reward_logits), scalar(model, output.value_logits)
       assert episode.imagined_rewards[t, k] == pytest.approx(float(reward), abs=1e-4)
       assert episode.imagined_values[t, k + 1] == pytest.approx(float(value), abs=1e-4)
@@ -157,7 +167,7 @@ def scalar(model, logits):
   return model.transform.to_scalar(logits)[0]
 
 
-def test_an_actions_worth_to_the_network_is_one_step_of_its_model(catch, board):
+def test_network_q_values_are_one_model_step(catch, board):
   for played, discount in ((catch, 0.997), (board, -0.5)):
     episode = played.episodes[0]
     t = np.arange(episode.num_decisions)
@@ -166,18 +176,18 @@ def test_an_actions_worth_to_the_network_is_one_step_of_its_model(catch, board):
     np.testing.assert_allclose(got, want, atol=1e-4)
 
 
-def test_an_episode_can_be_left(catch):
+def test_max_steps_cuts_the_episode(catch):
   episode = catch.inspect(0, max_steps=3)
   whole = catch.episodes[0]
   assert (episode.end, episode.num_frames, episode.num_decisions) == ("cut", 4, 3)
   np.testing.assert_array_equal(episode.actions, [*whole.actions[:3], 0])
   assert episode.trees[-1] is not None
-  # What was not seen is worth what the search says at the last frame.
+  # The search value of the last frame bootstraps the return.
   assert episode.returns[0] == pytest.approx(0.997**3 * episode.root_values[3], rel=1e-4)
 
 
-def test_a_clock_truncates():
-  played = Played(["targets.history_length=2", "evaluation.max_episode_steps=2"], [1], 0)
+def test_time_limit_truncates():
+  played = Played(["evaluation.max_episode_steps=2"], [1], 0)
   (episode,) = played.episodes
   assert (episode.end, episode.num_decisions) == ("truncated", 2)
   assert episode.root_values[-1] != 0
@@ -186,7 +196,7 @@ def test_a_clock_truncates():
   assert episode.returns[1] == pytest.approx(want, rel=1e-4)
 
 
-def test_two_players_each_have_their_own_sign(board):
+def test_signs_of_two_players(board):
   for index, episode in enumerate(board.episodes):
     assert episode.seat == index
     assert episode.return_ == board.result.returns[index]
@@ -197,14 +207,14 @@ def test_two_players_each_have_their_own_sign(board):
     np.testing.assert_array_equal(episode.seat_sign, np.where(episode.to_play == index, 1, -1))
     np.testing.assert_array_equal(episode.is_agents[:num], episode.to_play[:num] == index)
     assert (episode.legal_actions_mask[np.arange(num), episode.actions[:num]]).all()
-    # The last mover's reward, seen by who is to move at t: it is his own an even number of moves before.
+    # The last reward, with the sign of the player to move at t: positive at an even distance.
     last = num - 1
     want = [(-0.5) ** (last - t) * episode.rewards[-1] for t in range(num)]
     np.testing.assert_allclose(episode.returns[:num], want, atol=1e-6)
-  assert any(episode.rewards[-1] for episode in board.episodes), "a drawn game shows no sign"
+  assert any(episode.rewards[-1] for episode in board.episodes)
 
 
-def test_nodes_that_were_never_made_are_left_out():
+def test_compact_tree_removes_unvisited_nodes():
   columns = {
     "parent": [-1, 0, -1, 1, -1, 3],
     "action": [-1, 2, -1, 1, -1, 3],

@@ -1,4 +1,4 @@
-"""Encoded and unrolled paths, on a model whose hidden space is known."""
+"""Encoded and unrolled states of a model with a known latent space."""
 
 import types
 
@@ -38,7 +38,7 @@ def make_steps(cells, actions):
 
 
 def make_model(speed):
-  """Encodes a cell as (place, 0), and thinks that action 2 goes `speed` to the right and 1 to the left."""
+  """Encodes a cell as (index, 0); predicts that action 2 moves `speed` right and 1 left."""
 
   def represent(params, net_state, stacked, is_training):
     # The newest of the two frames is the second plane of the stack.
@@ -73,17 +73,17 @@ def paths_of(speed, unroll_steps=3, max_starts=10):
   return latent_paths(make_model(speed), {}, {}, STEPS, SPEC, 2, unroll_steps, max_starts)
 
 
-def test_states_are_those_of_the_steps():
+def test_encoded_states():
   np.testing.assert_array_equal(paths_of(1.0).encoded[:, 0], [1, 2, 3, 2, 3, 4])
 
 
-def test_a_model_that_is_right_does_not_drift():
+def test_exact_model_has_no_drift():
   paths = paths_of(1.0)
   assert paths.starts.tolist() == [0, 1, 2, 3, 4]
   np.testing.assert_array_equal(paths.unrolled[0, :, 0], [1, 2, 3, 2])
   drift = paths.drift()
   assert np.nanmax(drift) == 0.0
-  # Past the last step there is nothing to compare with.
+  # NaN past the last step.
   assert np.isnan(drift).sum(axis=1).tolist() == [0, 0, 0, 1, 2]
 
 
@@ -91,13 +91,13 @@ def test_drift_is_distance_over_spread():
   paths = paths_of(3.0)
   spread = np.std([1, 2, 3, 2, 3, 4])
   assert paths.spread == pytest.approx(spread)
-  # From step 0: thought 4, 7, 4; there 2, 3, 2.
+  # From step 0: predicted 4, 7, 4; encoded 2, 3, 2.
   np.testing.assert_allclose(paths.drift()[0], np.array([0, 2, 4, 2]) / spread)
-  np.testing.assert_allclose(paths.rest()[0], np.array([0, 1, 2, 1]) / spread)
-  assert np.isnan(paths.rest()[4]).sum() == 2
+  np.testing.assert_allclose(paths.still_drift()[0], np.array([0, 1, 2, 1]) / spread)
+  assert np.isnan(paths.still_drift()[4]).sum() == 2
 
 
-def test_starts_are_spread_over_the_episode():
+def test_starts_are_evenly_spaced():
   assert paths_of(1.0, max_starts=3).starts.tolist() == [0, 2, 4]
   assert paths_of(1.0, max_starts=1).starts.tolist() == [0]
 
@@ -108,7 +108,7 @@ def test_more_steps_than_a_batch():
   np.testing.assert_array_equal(paths.encoded[:, 0], cells)
 
 
-def test_a_single_step_is_a_path():
+def test_single_step():
   paths = latent_paths(make_model(1.0), {}, {}, STEPS[-1:], SPEC, 2, 2, 5)
   assert paths.unrolled.shape == (1, 3, 2)
   assert paths.spread == 0.0
@@ -116,6 +116,6 @@ def test_a_single_step_is_a_path():
 
 
 @pytest.mark.parametrize(("steps", "unroll_steps", "max_starts"), [([], 1, 1), (STEPS, 0, 1), (STEPS, 1, 0)])
-def test_nothing_to_draw_is_refused(steps, unroll_steps, max_starts):
+def test_invalid_arguments_raise(steps, unroll_steps, max_starts):
   with pytest.raises(ValueError, match="each must be at least 1"):
     latent_paths(make_model(1.0), {}, {}, steps, SPEC, 2, unroll_steps, max_starts)

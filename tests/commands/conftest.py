@@ -1,5 +1,6 @@
-"""What the commands' tests share: small runs with a checkpoint, the door, and a terminal."""
+"""Shared by the tests of commands: small runs with a checkpoint, and a terminal."""
 
+import dataclasses
 import fcntl
 import os
 import pty
@@ -10,6 +11,7 @@ import threading
 from pathlib import Path
 from unittest import mock
 
+import jax
 import pytest
 
 from moozi import cli
@@ -17,14 +19,16 @@ from moozi.io.checkpoints import expected_of, save_checkpoint
 from moozi.io.config import load_config
 from moozi.io.run_directory import RunDirectory
 from moozi.run import build
-from tests.tiny_run import TINY
+from tests.tiny_run import TINY, shaken
 
 PPO = ("algorithm=ppo", "ppo.network.kind=mlp", "ppo.network.hidden_sizes=[8]")
 
 
 def make_run(folder: Path, name: str, *overrides: str, checkpoint: bool = True) -> Path:
-  """A run of a network that has learned nothing, as `moozi train` leaves it."""
-  config = load_config(None, [*TINY, f"run.dir={folder}", f"run.name={name}", *overrides])
+  """A run of an untrained network, as `moozi train` leaves it."""
+  # One environment, so that all commands compile the same search.
+  names = (f"run.dir={folder}", f"run.name={name}")
+  config = load_config(None, [*TINY, "evaluation.num_envs=1", *names, *overrides])
   run = RunDirectory.create(config)
   if not checkpoint:
     return run.path
@@ -35,28 +39,44 @@ def make_run(folder: Path, name: str, *overrides: str, checkpoint: bool = True) 
 
     state = Learner(make_network(config.ppo.network, spec), config, spec, None).get_state()
   else:
-    state = build.build_learner(config, spec).get_state()
+    from moozi.agent.update import init_training_state
+
+    state = init_training_state(build.build_model(config, spec), config, spec, jax.random.PRNGKey(0))
+    # An untrained network predicts the same everywhere.
+    state = dataclasses.replace(state, params=shaken(state.params))
   meta = {"env_steps": 64, "learner_steps": 3} | expected_of(config, spec)
   save_checkpoint(run.checkpoints_path, "step_000000064", state, meta)
   return run.path
 
 
-@pytest.fixture(scope="session")
-def runs(tmp_path_factory) -> dict[str, Path]:
-  """A run of Catch, one of tic-tac-toe, one of Catch that a clock ends, one of PPO, and one that has no
-  checkpoint."""
-  folder = tmp_path_factory.mktemp("runs")
-  return {
-    "catch": make_run(folder, "catch"),
-    "board": make_run(folder, "board", "env.name=open_spiel:tic_tac_toe"),
-    "clock": make_run(folder, "clock", "evaluation.max_episode_steps=4"),
-    "ppo": make_run(folder, "ppo", *PPO),
-    "empty": make_run(folder, "empty", checkpoint=False),
+class Runs(dict[str, Path]):
+  """Runs by name, created on first use."""
+
+  OVERRIDES = {  # noqa: RUF012
+    "catch": (),
+    "board": ("env.name=open_spiel:tic_tac_toe",),
+    "clock": ("evaluation.max_episode_steps=4",),
+    "ppo": PPO,
+    "empty": (),
   }
+
+  def __init__(self, folder: Path) -> None:
+    super().__init__()
+    self._folder = folder
+
+  def __missing__(self, name: str) -> Path:
+    self[name] = make_run(self._folder, name, *self.OVERRIDES[name], checkpoint=name != "empty")
+    return self[name]
+
+
+@pytest.fixture(scope="session")
+def runs(tmp_path_factory) -> Runs:
+  """Runs of Catch, tic-tac-toe, Catch with a time limit, PPO, and one without a checkpoint."""
+  return Runs(tmp_path_factory.mktemp("runs"))
 
 
 class Terminal:
-  """A pseudo-terminal: what is written to it is kept, and keys can be pressed."""
+  """A pseudo-terminal that records output and accepts keys."""
 
   def __init__(self) -> None:
     self.master, self.slave = pty.openpty()
@@ -78,15 +98,15 @@ class Terminal:
       self._written += data
 
   def press(self, keys: str) -> None:
-    """Types ahead."""
+    """Types keys before they are read."""
     os.write(self.master, keys.encode())
 
   def text(self) -> str:
-    """What was written so far, the terminal closed for writing."""
+    """Closes the terminal and returns its output."""
     self.stdout.close()
     self.stdin.close()
     os.close(self.slave)
-    # With the last writer gone the reader meets an error once it has everything.
+    # The reader fails once it has everything, since no writer is left.
     self._reader.join(timeout=30)
     assert not self._reader.is_alive()
     os.close(self.master)
@@ -95,7 +115,7 @@ class Terminal:
 
 @pytest.fixture
 def terminal(monkeypatch):
-  """Standard input and output are a terminal of 100 columns and 30 rows."""
+  """Makes standard input and output a terminal of 100 columns and 30 rows."""
   out = Terminal()
   monkeypatch.setenv("TERM", "xterm-256color")
   monkeypatch.setenv("COLORTERM", "truecolor")
@@ -112,9 +132,9 @@ _terminal: Terminal | None = None
 
 
 def in_terminal(*arguments: object) -> int:
-  """Runs the command line in the terminal of the fixture, and returns its status."""
+  """Runs the command line in the fixture's terminal and returns its status."""
   assert _terminal is not None
-  # Again, since pytest puts its own streams back between a fixture and its test.
+  # Again, since pytest restores its own streams between a fixture and its test.
   with (
     mock.patch.object(sys, "stdin", _terminal.stdin),
     mock.patch.object(sys, "stdout", _terminal.stdout),

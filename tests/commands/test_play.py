@@ -1,4 +1,4 @@
-"""`moozi play`: by keys in a terminal, by lines elsewhere; alone and against others."""
+"""`moozi play`: by keys in a terminal and by lines elsewhere, with one player and two."""
 
 import io
 import sys
@@ -12,31 +12,31 @@ from tests.commands.conftest import in_terminal, make_run
 
 
 @pytest.fixture
-def typed(door, monkeypatch):
-  """Runs the command line with these lines on standard input; returns (status, stdout)."""
+def typed(cli, monkeypatch):
+  """Runs the command line with lines on standard input; returns (status, stdout)."""
 
   def run(lines: str, *arguments: object) -> tuple[int, str]:
     monkeypatch.setattr(sys, "stdin", io.StringIO(lines))
-    status, out, err = door(*arguments)
+    status, out, err = cli(*arguments)
     assert err == ""
     return status, out
 
   return run
 
 
-def test_both_seats_by_numbers_and_names(typed):
+def test_both_seats(typed):
   status, out = typed("0\n(1,1)\n1\n4\n5\n2\n", "play", "open_spiel:tic_tac_toe")
   assert status == 0
   assert "X plays (0,0)" in out
   assert "O plays (1,1)" in out
-  assert "'4': not a legal move" in out, "the center is taken, and the question comes again"
+  assert "'4': not a legal move" in out, "the center is occupied, so the prompt repeats"
   assert "X X X\n. O O\n. . ." in out
   assert out.splitlines()[-1] == "X won (return 1)"
 
 
 def test_against_the_agent(typed, runs):
   lines = "\n".join(str(a) for a in range(9)) + "\n"
-  # Each number in turn; those that are taken are asked again.
+  # Each number in turn; the prompt repeats for occupied cells.
   status, out = typed(lines * 2, "play", runs["board"])
   assert status == 0
   assert out.startswith("you are X; agent is O\n. . .\n. . .\n. . .\n")
@@ -48,7 +48,7 @@ def test_against_the_agent(typed, runs):
 
 
 @pytest.mark.parametrize("opponent", ["random", "mcts"])
-def test_against_others(typed, opponent):
+def test_against_bots(typed, opponent):
   lines = "\n".join(str(a) for a in range(9)) + "\n"
   arguments = ["play", "open_spiel:tic_tac_toe", "--opponent", opponent, "--simulations", "20", "--seed", "3"]
   status, out = typed(lines * 2, *arguments)
@@ -57,16 +57,16 @@ def test_against_others(typed, opponent):
   assert typed(lines * 2, *arguments)[1] == out, "the same seed is the same game"
 
 
-def test_what_is_hidden_stays_hidden(typed):
-  """In Kuhn poker the rival's card is never on the screen."""
+def test_hidden_information_is_not_printed(typed):
+  """In Kuhn poker the opponent's card is never printed."""
   _, out = typed("1\n1\n", "play", "open_spiel:kuhn_poker", "--opponent", "random")
   assert "player 0, card " in out
   assert "player 1, card " not in out
 
 
-def test_leaving_and_the_end_of_the_input(typed):
-  assert typed("q\n", "play", "open_spiel:tic_tac_toe")[1].endswith("the game was left\n")
-  assert typed("", "play", "open_spiel:tic_tac_toe")[1].endswith("the game was left\n")
+def test_quit_and_end_of_input(typed):
+  assert typed("q\n", "play", "open_spiel:tic_tac_toe")[1].endswith("quit before the end of the game\n")
+  assert typed("", "play", "open_spiel:tic_tac_toe")[1].endswith("quit before the end of the game\n")
   assert typed("", "play", "tiny:catch")[1].endswith("return 0 in 0 steps\n")
 
 
@@ -82,30 +82,30 @@ def test_alone_by_keys(terminal):
   assert in_terminal("play", "tiny:corridor", "length=8") == 0
   text = terminal.text()
   assert "▀" in text
-  for words in ("left: left a 0", "right: right d 1", "the game is over", "return 1 in 6 steps"):
+  for words in ("left: left a 0", "right: right d 1", "the episode is over", "return 1 in 6 steps"):
     assert words in text
 
 
-def test_another_game_after_the_end(terminal):
+def test_play_again(terminal):
   terminal.press("a" + "\n" + "ddq")
   assert in_terminal("play", "tiny:corridor", "length=8") == 0
   assert "return 0 in 2 steps" in terminal.text()
 
 
-def test_in_time_nothing_pressed_is_nothing_done(terminal, monkeypatch):
+def test_idle_action_at_timeout(terminal, monkeypatch):
   waits = []
 
   def read(self, timeout_s):
     waits.append(timeout_s)
 
   monkeypatch.setattr("moozi.commands.keyboard.Keyboard.read", read)
-  monkeypatch.setattr("moozi.commands.play._wait_for_more", lambda keyboard: False)
+  monkeypatch.setattr("moozi.commands.play._wants_another", lambda keyboard: False)
   assert in_terminal("play", "tiny:catch", "--speed", "50") == 0
   assert "in 9 steps" in terminal.text()
   assert waits == [0.02] * 9
 
 
-def test_a_board_in_a_terminal_is_a_picture(terminal):
+def test_board_in_terminal(terminal):
   terminal.press("4\nq\n")
   assert in_terminal("play", "open_spiel:tic_tac_toe") == 0
   text = terminal.text()
@@ -113,11 +113,11 @@ def test_a_board_in_a_terminal_is_a_picture(terminal):
   assert "X plays (1,1)" in text
 
 
-def test_a_runs_env_is_played_alone_with_its_options(runs, typed):
+def test_env_of_run(runs, typed):
   assert typed("", "play", runs["catch"])[1].endswith("return 0 in 0 steps\n")
 
 
-def test_every_action_has_a_key():
+def test_keys_of():
   breakout = keys_of(registry.env_spec("minatar:breakout"))
   assert (breakout["left"], breakout["a"], breakout["d"], breakout["."]) == (1, 1, 2, 0)
   assert [breakout[sign] for sign in "012"] == [0, 1, 2]
@@ -130,29 +130,27 @@ def test_every_action_has_a_key():
 @pytest.mark.parametrize(
   ("arguments", "message"),
   [
-    (["nowhere"], "nowhere: neither a run directory nor an environment"),
+    (["nowhere"], "nowhere: "),
     (["tiny:cach"], "the nearest is tiny:catch"),
     (["tiny:corridor", "lenght=5"], "env.kwargs.lenght"),
-    (["tiny:catch", "--opponent", "random"], "is played alone"),
+    (["tiny:catch", "--opponent", "random"], "--opponent=random: tiny:catch"),
     (["tiny:corridor", "--speed", "5"], "no action that does nothing"),
     (["tiny:catch", "--speed", "-1"], "--speed=-1: must be a number"),
-    (["open_spiel:tic_tac_toe", "--opponent", "agent"], "`moozi train` makes runs"),
+    (["open_spiel:tic_tac_toe", "--opponent", "agent"], "--opponent=agent: open_spiel:tic_tac_toe"),
     (["open_spiel:tic_tac_toe", "--opponent", "other"], "must be agent, random, mcts or self"),
     (["open_spiel:kuhn_poker", "--opponent", "mcts"], "would see what is hidden"),
     (["open_spiel:tic_tac_toe", "--seat", "2"], "--seat=2: must be 0 or 1"),
     (["tiny:catch", "--seed", "x"], "--seed=x"),
   ],
 )
-def test_what_cannot_be_is_refused(refused, arguments, message):
+def test_bad_arguments(refused, arguments, message):
   assert message in refused("play", *arguments)
 
 
-def test_the_agent_of_a_run_without_a_checkpoint_says_what_makes_one(tmp_path, refused):
+def test_run_without_checkpoint(tmp_path, refused):
   run = make_run(tmp_path, "board", "env.name=open_spiel:tic_tac_toe", checkpoint=False)
   assert "holds no checkpoint; `moozi train` leaves one" in refused("play", run)
 
 
-def test_a_runs_env_keeps_its_options(runs, refused):
-  assert "a run's environment has the run's own options" in refused(
-    "play", runs["catch"], "max_episode_steps=3"
-  )
+def test_options_of_run_are_fixed(runs, refused):
+  assert "max_episode_steps=3: " in refused("play", runs["catch"], "max_episode_steps=3")

@@ -1,4 +1,4 @@
-"""`moozi watch`: in a terminal, and where there is none."""
+"""`moozi watch`, with and without a terminal."""
 
 import os
 import pty
@@ -10,9 +10,9 @@ import pytest
 from tests.commands.conftest import in_terminal
 
 
-@pytest.mark.parametrize("kind", ["catch", "board", "ppo"])
-def test_without_a_terminal_each_step_is_a_line(runs, door, kind):
-  status, out, _ = door("watch", runs[kind], "--episodes", "2")
+@pytest.mark.parametrize("kind", ["catch", "ppo"])
+def test_lines_without_terminal(runs, cli, kind):
+  status, out, _ = cli("watch", runs[kind], "--episodes", "2")
   assert status == 0
   lines = out.splitlines()
   assert "\x1b" not in out
@@ -26,28 +26,28 @@ def test_without_a_terminal_each_step_is_a_line(runs, door, kind):
   assert lines[-1].startswith("episode 1: return ")
 
 
-def test_what_a_clock_ends_has_no_value_there(runs, door):
-  _, out, _ = door("watch", runs["clock"])
+def test_truncated_episode_has_no_last_value(runs, cli):
+  _, out, _ = cli("watch", runs["clock"])
   lines = out.splitlines()
   assert "value not searched" in lines[4]
   assert lines[4].endswith("end")
   assert out.count("not searched") == 1
 
 
-def test_the_return_is_the_agents(runs, door):
-  """Of tic-tac-toe the agent has seat 0 in episode 0 and seat 1 in episode 1."""
-  _, out, _ = door("watch", runs["board"], "--episodes", "2")
+def test_return_is_the_agents(runs, cli):
+  """In tic-tac-toe the agent has seat 0 in episode 0 and seat 1 in episode 1."""
+  _, out, _ = cli("watch", runs["board"], "--episodes", "2")
   lines = out.splitlines()
   for episode in (0, 1):
     last = [line for line in lines if line.startswith(f"episode {episode} step")][-1]
-    told = next(line for line in lines if line.startswith(f"episode {episode}: return"))
-    reward, value = float(last.split("reward ")[1].split(",")[0]), float(told.split("return ")[1].split()[0])
-    # The reward at the end is the one's who moved: the agent's, where it is the other's turn now.
+    shown = next(line for line in lines if line.startswith(f"episode {episode}: return"))
+    reward, value = float(last.split("reward ")[1].split(",")[0]), float(shown.split("return ")[1].split()[0])
+    # The last reward is for the player who moved: the agent if the opponent is to move now.
     is_agents = "(opponent)" in last
     assert value == (reward if is_agents else -reward)
 
 
-def test_in_a_terminal_there_is_a_picture(runs, terminal):
+def test_picture_in_terminal(runs, terminal):
   status = in_terminal("watch", runs["catch"], "--episodes", "1", "--speed", "60")
   text = terminal.text()
   assert status == 0
@@ -66,7 +66,7 @@ def test_keys_step_and_quit(runs, terminal):
   assert "episode 0: return 0 in 2 steps so far" in text
 
 
-def test_keys_change_the_pace_and_the_episode(runs, terminal):
+def test_keys_change_speed_and_episode(runs, terminal):
   terminal.press("++eq")
   assert in_terminal("watch", runs["catch"], "--speed", "0.25") == 0
   text = terminal.text()
@@ -78,23 +78,23 @@ def test_keys_change_the_pace_and_the_episode(runs, terminal):
 @pytest.mark.parametrize(
   ("arguments", "message"),
   [
-    (["--speed", "x"], "--speed=x: must be a number of steps a second from 0.25 to 60"),
+    (["--speed", "x"], "--speed=x: must be a number of steps per second from 0.25 to 60"),
     (["--speed", "nan"], "--speed=nan"),
     (["--episodes", "0"], "--episodes=0"),
     (["--checkpoint", "other"], "no such checkpoint"),
   ],
 )
-def test_what_cannot_be_is_refused(runs, refused, arguments, message):
+def test_bad_arguments(runs, refused, arguments, message):
   assert message in refused("watch", runs["catch"], *arguments)
 
 
-def test_a_run_without_a_checkpoint_says_what_makes_one(runs, refused):
+def test_run_without_checkpoint(runs, refused):
   assert "holds no checkpoint; `moozi train` leaves one" in refused("watch", runs["empty"])
   assert "no such folder" in refused("watch", runs["empty"] / "other")
 
 
 @pytest.mark.slow
-def test_the_program_itself_in_a_terminal(runs):
+def test_program_in_terminal(runs):
   master, slave = pty.openpty()
   environment = os.environ | {"TERM": "xterm-256color", "COLUMNS": "100", "LINES": "30"}
   with subprocess.Popen(

@@ -1,17 +1,16 @@
-"""Stretches of work: cut, joined, and the shares of a table made by hand."""
+"""Stretches: cut, and shares computed by hand."""
 
 import pytest
 
-from moozi.core.actor_report import Span, Stretch, ends, idle_share, in_order, joined, part_of, shares
+from moozi.core.actor_report import Span, Stretch, ends, idle_share, in_order, part_of, shares
 
 
 def stretch(since_s, until_s, *spans):
   return Stretch(since_s=since_s, until_s=until_s, spans=tuple(Span(*span) for span in spans))
 
 
-def test_shares_by_hand():
-  # Ten seconds, a gap in which nothing is known of the actor, ten more. Of 20 s in all:
-  # 2 + 1 + 4 of updates, 1 of publishing.
+def test_shares():
+  # Two stretches of 10 s with a gap: 2 + 1 + 4 s of updates, 1 s of publishing.
   track = [
     stretch(0, 10, ("update", 1, 3), ("publish", 3, 4), ("update", 9, 10)),
     stretch(15, 25, ("update", 15, 19)),
@@ -23,7 +22,7 @@ def test_shares_by_hand():
   assert idle_share([stretch(0, 10, ("update", 0, 10))]) == 0.0
 
 
-def test_within_cuts_what_reaches_over_an_edge():
+def test_within_cuts_spans():
   whole = stretch(0, 10, ("a", 0, 2), ("b", 2, 5), ("c", 5, 5), ("d", 6, 9))
   assert whole.within(1, 7) == stretch(1, 7, ("a", 1, 2), ("b", 2, 5), ("c", 5, 5), ("d", 6, 7))
   assert whole.within(-5, 50) == whole
@@ -33,22 +32,16 @@ def test_within_cuts_what_reaches_over_an_edge():
     assert whole.within(*edges) is None
 
 
-def test_joined_keeps_gaps():
-  a, b, c = stretch(0, 1, ("x", 0, 1)), stretch(1, 2), stretch(2.5, 3, ("y", 2.5, 3))
-  assert joined([a, b, c]) == [stretch(0, 2, ("x", 0, 1)), c]
-  assert joined([]) == []
-
-
-def test_a_part_of_a_timeline_leaves_out_who_was_not_there():
+def test_part_of_drops_absent_actors():
   timeline = {"a": [stretch(3, 5), stretch(5, 9, ("x", 6, 7))], "b": [stretch(1, 4)]}
   assert ends(timeline) == (1, 9)
   assert part_of(timeline, 4, 6.5) == {"a": [stretch(4, 5), stretch(5, 6.5, ("x", 6, 6.5))]}
   assert part_of(timeline, 10, 11) == {}
 
 
-def test_actors_are_sorted_by_kind_and_number():
+def test_in_order():
   names = [
     *("parameter_server", "replay_buffer", "training_worker_0", "training_worker_2", "training_worker_10"),
-    *("reanalyze_worker_0", "testing_worker", "3_others", "others", "others_4"),
+    *("reanalyze_worker_0", "testing_worker", "others", "3_others", "others_4"),
   ]
   assert list(in_order({name: [] for name in sorted(names)})) == names

@@ -1,4 +1,4 @@
-"""The configuration's own rules; reading it is tested in tests/io/test_config.py."""
+"""The rules of the configuration; tests/io/test_config.py tests reading it."""
 
 import pydantic
 import pytest
@@ -6,7 +6,7 @@ import pytest
 from moozi.core.config import Config, LearningRateConfig, PlannerConfig, ReplayConfig, ScalarTransformConfig
 
 
-def test_sections_are_frozen_and_take_no_unknown_keys():
+def test_sections_are_frozen_and_reject_unknown_keys():
   config = Config()
   with pytest.raises(pydantic.ValidationError, match="frozen"):
     config.seed = 1  # type: ignore[misc]
@@ -14,7 +14,7 @@ def test_sections_are_frozen_and_take_no_unknown_keys():
     Config.model_validate({"sede": 1})
 
 
-def test_noise_free_has_no_source_of_chance_and_keeps_the_rest():
+def test_noise_free_keeps_other_settings():
   planner = PlannerConfig(
     algorithm="puct", dirichlet_fraction=0.2, temperature=1.0, num_simulations=9, pb_c_init=2.0
   )
@@ -24,19 +24,19 @@ def test_noise_free_has_no_source_of_chance_and_keeps_the_rest():
   assert planner.noise_free(num_simulations=4).num_simulations == 4
 
 
-def test_gumbel_takes_no_dirichlet_noise():
+def test_gumbel_rejects_dirichlet_noise():
   with pytest.raises(pydantic.ValidationError, match="dirichlet_fraction"):
     PlannerConfig(algorithm="gumbel", dirichlet_fraction=0.1)
 
 
 @pytest.mark.parametrize("steps", [[], [1], [0, 5, 5], [0, 9, 3]])
-def test_a_temperature_schedule_starts_at_zero_and_rises(steps):
+def test_temperature_schedule_starts_at_zero_and_rises(steps):
   with pytest.raises(pydantic.ValidationError, match="schedule"):
     PlannerConfig(algorithm="puct", temperature=tuple({"env_steps": s, "temperature": 1.0} for s in steps))  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("ends", [(3, 3), (0, 0), (1, 5), (-5, -1), (5, -5)])
-def test_support_holds_zero(ends):
+def test_support_contains_zero(ends):
   with pytest.raises(pydantic.ValidationError, match="hold 0"):
     ScalarTransformConfig(support_min=ends[0], support_max=ends[1])
 
@@ -48,42 +48,42 @@ def test_support_holds_zero(ends):
     {"learner": {"batch_size": 10**6}, "replay": {"capacity": 10**5}},
   ],
 )
-def test_what_replay_could_never_give_is_refused(overrides):
+def test_rejects_more_steps_than_replay_holds(overrides):
   with pytest.raises(pydantic.ValidationError, match="allows at most"):
     Config.model_validate(overrides)
 
 
-def test_a_schedule_of_temperatures_is_for_puct():
+def test_temperature_schedule_needs_puct():
   points = ({"env_steps": 0, "temperature": 1.0},)
   assert PlannerConfig(algorithm="puct", temperature=points).temperature[0].temperature == 1.0
   with pytest.raises(pydantic.ValidationError, match="algorithm=puct"):
     PlannerConfig(algorithm="gumbel", temperature=points)
 
 
-def test_a_decaying_learning_rate_needs_its_length():
+def test_learning_rate_decay_needs_steps():
   with pytest.raises(pydantic.ValidationError, match="decay_steps"):
     LearningRateConfig(kind="cosine")
   assert LearningRateConfig(kind="cosine", decay_steps=10).decay_steps == 10
 
 
-def test_a_lane_holds_more_than_one_target():
+def test_lane_holds_more_than_one_target():
   with pytest.raises(pydantic.ValidationError, match=r"replay\.capacity=640"):
     Config(replay=ReplayConfig(capacity=640))
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_numbers_are_finite(value):
+def test_rejects_non_finite_numbers(value):
   with pytest.raises(pydantic.ValidationError, match="finite"):
     Config(max_wall_s=value)
 
 
 @pytest.mark.parametrize(
-  ("overrides", "said"),
+  ("overrides", "message"),
   [
     ({"workers": {"max_random_starts": 3, "rollout": "scan"}}, "must be 0 with workers.rollout=scan"),
     ({"workers": {"max_random_starts": 3}, "algorithm": "ppo"}, "needs algorithm=muzero"),
   ],
 )
-def test_random_starts_where_there_are_none(overrides, said):
-  with pytest.raises(pydantic.ValidationError, match=rf"workers\.max_random_starts=3.*{said}"):
+def test_random_starts_need_muzero_and_step(overrides, message):
+  with pytest.raises(pydantic.ValidationError, match=rf"workers\.max_random_starts=3.*{message}"):
     Config.model_validate(overrides)

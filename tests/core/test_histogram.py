@@ -1,4 +1,4 @@
-"""Histograms: every finite value is counted once, between its own edges."""
+"""Histograms count each finite value once."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ from moozi.core.histogram import histogram_of
     np.array([np.nan, 1.0, np.inf, 2.0, -np.inf]),
   ],
 )
-def test_every_finite_value_is_counted_once(values):
+def test_counts_finite_values_once(values):
   histogram = histogram_of(values)
   finite = values[np.isfinite(values)].astype(np.float64)
   assert histogram.counts.sum() == finite.size
@@ -35,6 +35,6 @@ def test_by_hand():
   assert (histogram.total, histogram.total_of_squares) == (5.0, 17.0)
 
 
-def test_nothing_to_count_is_none():
+def test_none_without_finite_values():
   assert histogram_of([]) is None
   assert histogram_of([np.nan, np.inf]) is None

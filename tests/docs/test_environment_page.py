@@ -1,4 +1,4 @@
-"""The page on a user's own environments: its example is run as it stands there."""
+"""Runs the example of docs/custom_environment.md."""
 
 import json
 import re
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 PAGE = Path(__file__).parents[2] / "docs" / "custom_environment.md"
-# Not the example's own numbers: they take a minute.
+# Smaller numbers than the example's, which take a minute.
 QUICK = (
   *("runtime=local", "max_env_steps=128", "replay.min_steps_to_learn=64", "replay.capacity=4096"),
   *("workers.num_envs=4", "learner.batch_size=16", "learner.updates_per_call=2"),
@@ -25,7 +25,7 @@ def blocks(kind: str) -> list[str]:
 
 
 def moozi(folder: Path, *arguments: str) -> subprocess.CompletedProcess:
-  """Runs the command as it is installed: the current folder is not on Python's path by itself."""
+  """Runs the command as installed: without the current folder on Python's path."""
   code = "import sys; sys.path.remove(''); from moozi.cli import main; main()"
   root = Path(__file__).parents[2]
   return subprocess.run(
@@ -40,12 +40,12 @@ def moozi(folder: Path, *arguments: str) -> subprocess.CompletedProcess:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-  """The page's files, written where the page says."""
-  folder = tmp_path_factory.mktemp("own")
-  world, gym_env = blocks("python")
+  """A folder with the page's files."""
+  folder = tmp_path_factory.mktemp("page")
+  dm_env, gym_env = blocks("python")
   (config,) = blocks("yaml")
-  (folder / "my_envs.py").write_text(world)
-  (folder / "gym_worlds.py").write_text(f"import numpy as np\n{gym_env}")
+  (folder / "my_envs.py").write_text(dm_env)
+  (folder / "gym_envs.py").write_text(f"import numpy as np\n{gym_env}")
   (folder / "hallway.yaml").write_text(config)
   return folder
 
@@ -56,7 +56,7 @@ def commands() -> list[list[str]]:
 
 
 @pytest.mark.slow
-def test_the_example_trains_and_is_evaluated(folder):
+def test_example_trains_and_evaluates(folder):
   train, evaluate = commands()
   done = moozi(folder, *train[1:], *QUICK)
   assert done.returncode == 0, done.stderr
@@ -69,16 +69,16 @@ def test_the_example_trains_and_is_evaluated(folder):
   assert done.stderr.count("\n") == 1
 
 
-def test_the_gymnasium_example_plays_alike(folder, monkeypatch):
+def test_gymnasium_example_is_equal(folder, monkeypatch):
   pytest.importorskip("gymnasium")
   from moozi.envs import registry
 
   monkeypatch.chdir(folder)
   monkeypatch.setattr(sys, "path", list(sys.path))
-  gym_spec = registry.env_spec("gym_worlds:GymHallway")
-  own_spec = registry.env_spec("my_envs:make_env", length=5)
-  assert gym_spec.frame_shape == own_spec.frame_shape == (1, 1, 2)
-  for name in ("gym_worlds:GymHallway", "my_envs:make_env"):
+  gym_spec = registry.env_spec("gym_envs:GymHallway")
+  dm_env_spec = registry.env_spec("my_envs:make_env", length=5)
+  assert gym_spec.frame_shape == dm_env_spec.frame_shape == (1, 1, 2)
+  for name in ("gym_envs:GymHallway", "my_envs:make_env"):
     env = registry.make(name, seed=1)
     rewards = set()
     for _ in range(20):
@@ -86,8 +86,8 @@ def test_the_gymnasium_example_plays_alike(folder, monkeypatch):
       goal = step.observation.frame[0, 0, 1]
       while not step.last():
         step = env.step(1)
-      assert step.reward == goal  # bounded by 5, so a frame's goal is 1 or -1
+      assert step.reward == goal  # scaled by its bound, so 1 or -1
       rewards.add(step.reward)
     assert rewards == {-1.0, 1.0}
-  for module in ("gym_worlds", "my_envs"):
+  for module in ("gym_envs", "my_envs"):
     sys.modules.pop(module, None)

@@ -1,4 +1,4 @@
-"""docs/metrics.md names every metric of a run, of MooZi's and of PPO's, and no other."""
+"""docs/metrics.md names exactly the metrics of MooZi's and PPO's runs."""
 
 import fnmatch
 import re
@@ -15,32 +15,34 @@ from tests.baselines.ppo.conftest import TINY as PPO_TINY
 from tests.io.test_metrics import events_in
 from tests.tiny_run import TINY
 
+pytestmark = pytest.mark.slow  # two runs
+
 PAGE = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
 REST, HISTOGRAMS = PAGE.split("\n## Histograms\n")
 SCALARS, PPO = REST.split("\n## PPO\n")
 LOCAL = ("logging.period_s=1e-9", "logging.progress=none", "evaluation.gif=false")
 
 
-def named(page: str) -> tuple[set[str], set[str]]:
-  """Patterns on a page: those that every run has, and those in italics."""
-  always, some = set(), set()
+def patterns_of(page: str) -> tuple[set[str], set[str]]:
+  """The page's patterns of names: those of every run, and the optional ones in italics."""
+  always, optional = set(), set()
   for line in page.splitlines():
     if not line.startswith("| ") or line.startswith("| name"):
       continue
     cell = line.split(" | ")[0]
     for star, name in re.findall(r"(\*?)`([a-z_0-9]+/[a-z_0-9*/]+)`", cell):
-      (some if star else always).add(re.sub(r"_k$", "_[0-9]", name))
-  return always, some
+      (optional if star else always).add(re.sub(r"_k$", "_[0-9]", name))
+  return always, optional
 
 
-def unnamed(found: Iterable[str], *pages: str) -> set[str]:
-  """Those of the names that no pattern of the pages is of."""
-  patterns = set().union(*(p for page in pages for p in named(page)))
+def undocumented(found: Iterable[str], *pages: str) -> set[str]:
+  """The names that match no pattern of the pages."""
+  patterns = set().union(*(p for page in pages for p in patterns_of(page)))
   return {name for name in found if not any(fnmatch.fnmatchcase(name, p) for p in patterns)}
 
 
-def unwritten(patterns: Iterable[str], found: Iterable[str]) -> set[str]:
-  """Those of the patterns that no name is of."""
+def unused(patterns: Iterable[str], found: Iterable[str]) -> set[str]:
+  """The patterns that match no name."""
   return {pattern for pattern in patterns if not fnmatch.filter(found, pattern)}
 
 
@@ -72,43 +74,43 @@ def names(run) -> set[str]:
 
 @pytest.fixture(scope="module")
 def histograms(run) -> dict[str, int]:
-  """How often each came."""
+  """The number of histograms by name."""
   values = [v for e in events_in(run / "tensorboard") for v in e.summary.value if v.HasField("histo")]
   return {tag: sum(v.tag == tag for v in values) for tag in {v.tag for v in values}}
 
 
 def test_every_metric_is_on_the_page(names, histograms):
-  assert unnamed(names, SCALARS) == unnamed(histograms, HISTOGRAMS) == set()
+  assert undocumented(names, SCALARS) == undocumented(histograms, HISTOGRAMS) == set()
   assert len(names) >= 50, "the thesis asks for fifty"
 
 
 def test_every_metric_on_the_page_is_written(names, histograms):
   for found, page in ((names, SCALARS), (histograms, HISTOGRAMS)):
-    always, _ = named(page)
+    always, _ = patterns_of(page)
     assert always
-    assert unwritten(always, found) == set()
+    assert unused(always, found) == set()
 
 
-def test_what_is_asked_for_by_name_is_there(names):
-  """Of a run in one process; `actors/test_driver.py` has work in flight."""
+def test_required_metrics_are_written(names):
+  """In one process; `actors/test_driver.py` tests the metrics of calls in flight."""
   actors = {"parameter_server", "replay_buffer", "training_worker_0", "reanalyze_worker_0", "testing_worker"}
   assert {f"system/busy_share/{name}" for name in actors} <= names
   assert {"search/depth_mean", "search/depth_max", "system/memory_mib", "system/memory_mib/driver"} <= names
 
 
-def test_every_term_is_told_at_every_unroll_step(names):
+def test_each_term_has_each_unroll_step(names):
   steps = {"policy": {0, 1, 2}, "value": {0, 1, 2}, "reward": {1, 2}}
-  for term, told in steps.items():
+  for term, expected in steps.items():
     found = {int(n.rpartition("_")[2]) for n in names if re.fullmatch(rf"loss/{term}_\d+", n)}
-    assert found == told
+    assert found == expected
   assert {"loss/policy", "loss/value", "loss/reward", "loss/consistency", "loss/l2", "loss/total"} <= names
 
 
-def test_reanalyze_is_told_where_there_is_some(run, names):
-  _, some = named(SCALARS)
-  figures = {p for p in some if p.startswith("reanalyze/")} | {"system/reanalyzed_per_s"}
+def test_reanalyze_metrics(run, names):
+  _, optional = patterns_of(SCALARS)
+  figures = {p for p in optional if p.startswith("reanalyze/")} | {"system/reanalyzed_per_s"}
   assert len(figures) >= 6
-  assert unwritten(figures, names) == set()
+  assert unused(figures, names) == set()
   ticks = read_metrics(run / "metrics.jsonl")
   ratios = [tick["reanalyze/ratio"] for tick in ticks if "reanalyze/ratio" in tick]
   assert ratios[-1] == pytest.approx(0.5, abs=0.1)
@@ -116,38 +118,38 @@ def test_reanalyze_is_told_where_there_is_some(run, names):
   assert max(tick.get("system/reanalyzed_per_s", 0.0) for tick in ticks) > 0
 
 
-def test_a_ppo_run_is_on_the_page_too(tmp_path):
+def test_ppo_metrics_are_on_the_page(tmp_path):
   found = set().union(*read_metrics(train(tmp_path, *PPO_TINY) / "metrics.jsonl")) - set(TICK_KEYS)
-  assert unnamed(found, SCALARS, PPO) == set()
-  assert unwritten(named(PPO)[0], found) == set()
-  # What it has of the other tables is what the page says.
+  assert undocumented(found, SCALARS, PPO) == set()
+  assert unused(patterns_of(PPO)[0], found) == set()
+  # The page says which of the other tables apply.
   sections = dict(part.split("\n", 1) for part in SCALARS.split("\n## ")[1:])
-  ours = [sections[title] for title in ("What it comes to", "The update", "The machine")]
-  assert unnamed(found, PPO, *ours) == set()
+  ours = [sections[title] for title in ("Results", "Updates", "Machine")]
+  assert undocumented(found, PPO, *ours) == set()
 
 
-def test_depths_and_shares_are_in_their_bounds(run):
+def test_depths_and_shares_are_in_bounds(run):
   ticks = read_metrics(run / "metrics.jsonl")
-  # Four simulations; a step whose every frame is an end, one in eight at most, counts as none.
+  # Four simulations. A step in which all frames are ends, at most one in eight, has depth 0.
   for name, high in (("search/depth_mean", 2.5), ("search/depth_max", 4)):
     assert all(7 / 8 <= tick[name] <= high for tick in ticks if name in tick)
   assert all(
     tick["search/depth_mean"] <= tick["search/depth_max"] for tick in ticks if "search/depth_max" in tick
   )
   busy = [{n: x for n, x in tick.items() if n.startswith("system/busy_share/")} for tick in ticks]
-  # One process: whatever it did, it did one thing at a time.
+  # One process does one thing at a time.
   assert all(sum(shares.values()) <= 1 + 1e-9 for shares in busy)
   assert any(sum(shares.values()) > 0 for shares in busy)
 
 
-def test_histograms_come_by_updates_and_in_tensorboard_alone(run, histograms, names):
+def test_histograms_are_in_tensorboard_only(run, histograms, names):
   last = read_metrics(run / "metrics.jsonl")[-1]["learner_steps"]
   assert set(histograms.values()) == {last // 10}
   assert {name for name in histograms if name.startswith("params/")}
   assert not histograms.keys() & names
 
 
-def test_the_run_keeps_its_timeline(run):
+def test_run_writes_its_timeline(run):
   timeline = read_timeline(run / "timeline")
   assert list(timeline) == [
     "parameter_server",
@@ -164,7 +166,7 @@ def test_the_run_keeps_its_timeline(run):
     "reanalyze_worker_0": {"reanalyze"},
     "testing_worker": {"evaluation"},
   }
-  # In one process the others are idle while one is at work.
+  # In one process only one actor is busy at a time.
   begin_s, end_s = ends(timeline)
   assert end_s > begin_s
   assert sum(1 - idle_share(track) for track in timeline.values()) <= 1 + 1e-6

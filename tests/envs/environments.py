@@ -1,4 +1,4 @@
-"""Environments made up for tests."""
+"""Small environments for tests."""
 
 import importlib.metadata
 
@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from moozi.core.spec import EnvSpec
-from moozi.envs.environment import GameEnvironment
+from moozi.envs.environment import Game, GameEnvironment
 
 
-class Nim:
-  """Two players take 1 to 3 of seven sticks in turn; who takes the last one wins 1."""
+class Nim(Game):
+  """Two players take 1 to 3 of seven sticks in turn; the last stick wins 1."""
 
   def __init__(self, num_sticks: int = 7) -> None:
     self._num_sticks = num_sticks
@@ -36,10 +36,10 @@ class Nim:
     return self._player
 
 
-class Lives:
-  """A game of three lives, each lost after 3 to 7 steps by the seed; frames count the steps of the game.
+class Lives(Game):
+  """A game of three lives, each lost after 3 to 7 random steps; frames count the steps of the game.
 
-  A life lost ends the episode. The reset after it goes on with the game by one step of its own.
+  A lost life ends the episode. The next reset continues the game with one step.
   """
 
   def __init__(self) -> None:
@@ -68,12 +68,6 @@ class Lives:
 
   def frame(self) -> np.ndarray:
     return np.array([[[self._count, self._lives]]], np.uint8)
-
-  def legal_actions_mask(self) -> np.ndarray:
-    return np.ones(2, bool)
-
-  def to_play(self) -> int:
-    return 0
 
   def render(self) -> np.ndarray:
     return np.full((4, 6, 3), self._count, np.uint8)
@@ -109,7 +103,7 @@ def make_nim(max_episode_steps: int | None = None) -> GameEnvironment:
 
 
 def import_gymnax():
-  """The package gymnax; skips the test, or the module, where it is missing or older than the bridge takes."""
+  """Imports gymnax; skips the test or the module where it is missing or older than 1.0."""
   gymnax = pytest.importorskip("gymnax")
   if importlib.metadata.version("gymnax").startswith("0."):
     pytest.skip("gymnax is older than 1.0", allow_module_level=True)

@@ -1,4 +1,4 @@
-"""Environments that fail: made up for tests, as a user would name them (`tests.envs.faulty:make_env`)."""
+"""Environments that fail, for tests; as a user's environment: `tests.envs.faulty:make_env`."""
 
 import collections
 import itertools
@@ -8,16 +8,15 @@ import time
 import numpy as np
 
 from moozi.core.spec import EnvSpec
-from moozi.envs.environment import GameEnvironment
+from moozi.envs.environment import Game, GameEnvironment
 
 SPEC = EnvSpec(name="test:faulty", frame_shape=(1, 1, 2), frame_dtype="float32", num_env_actions=2)
 
 
-class Faulty:
+class Faulty(Game):
   """An episode of nine steps of reward 1; fails as `how` says where `fails(seed, game, step)` is true.
 
-  Games are counted from 0, from when the environment was made. The frame is (steps in the game, seed modulo
-  1,000).
+  Games are counted from 0. The frame is (steps in the game, seed modulo 1,000).
   """
 
   def __init__(self, how: str, fails) -> None:
@@ -46,7 +45,7 @@ class Faulty:
     while self._how == "hang":
       time.sleep(3600)
     if self._how == "stuck":
-      collections.deque(itertools.repeat(0), maxlen=0)  # in C, for ever; no signal is looked at
+      collections.deque(itertools.repeat(0), maxlen=0)  # in C, without end; no signal is handled
     while self._how == "swallow":
       try:
         time.sleep(3600)
@@ -57,12 +56,6 @@ class Faulty:
   def frame(self) -> np.ndarray:
     is_bad = self._how == "nan_frame" and self._fails(self._seed, self._episode, self._count)
     return np.array([[[math.nan if is_bad else self._count, self._seed % 1000]]], np.float32)
-
-  def legal_actions_mask(self) -> np.ndarray:
-    return np.ones(2, bool)
-
-  def to_play(self) -> int:
-    return 0
 
 
 _num_made = 0
@@ -75,9 +68,9 @@ def make_env(
   every_seed: bool = True,
   sound_envs: int | None = None,
 ) -> GameEnvironment:
-  """An environment that fails in one step of one episode; of every second seed only where not `every_seed`.
+  """An environment that fails in one step of one episode, for every seed or for even ones.
 
-  Those made in this process after the first `sound_envs` fail in every episode.
+  Environments made in this process after the first `sound_envs` fail in every episode.
   """
   global _num_made
   _num_made += 1

@@ -1,4 +1,4 @@
-"""The bridge from a game's rules to an environment: ends, the step cap, checks, two players."""
+"""`GameEnvironment`: ends, the step cap, checks, lives, two players."""
 
 import numpy as np
 import pytest
@@ -6,35 +6,31 @@ from dm_env import StepType
 
 from moozi.core.errors import UserError
 from moozi.envs.environment import GameEnvironment
-from tests.envs.contract import EnvironmentContract
+from tests.envs.contract import IllegalActionsContract, LivesContract, TwoPlayersContract
 from tests.envs.environments import NIM_SPEC, Nim, make_lives, make_nim
 
 
-class TestTwoPlayerEnv(EnvironmentContract):
+class TestTwoPlayers(TwoPlayersContract, IllegalActionsContract):
   def make(self):
     return make_nim()
 
 
-class TestCappedTwoPlayerEnv(EnvironmentContract):
+class TestTwoPlayersCapped(TwoPlayersContract, IllegalActionsContract):
   def make(self):
     return make_nim(max_episode_steps=3)
 
 
-class TestEnvOfLives(EnvironmentContract):
-  goes_on_after_a_life_lost = True
-
+class TestLives(LivesContract):
   def make(self):
     return make_lives()
 
 
-class TestCappedEnvOfLives(EnvironmentContract):
-  goes_on_after_a_life_lost = True
-
+class TestLivesCapped(LivesContract):
   def make(self):
     return make_lives(max_episode_steps=4)
 
 
-def test_after_a_life_lost_the_game_goes_on_without_an_action():
+def test_game_continues_after_a_lost_life():
   env, last_count = make_lives(), -1
   for lives in (3, 2, 1):
     step = env.step(0)
@@ -52,14 +48,14 @@ def test_after_a_life_lost_the_game_goes_on_without_an_action():
   assert step.observation.frame.tolist() == [[[0, 3]]]
 
 
-def test_a_cut_before_a_life_is_lost_begins_a_new_game():
+def test_truncation_does_not_continue_a_game():
   env = make_lives(max_episode_steps=1)
   env.reset()
   assert env.step(0).discount == 1.0
   assert not env.step(0).observation.is_continued
 
 
-def test_an_env_shows_its_own_picture_where_it_has_one():
+def test_render():
   env = make_lives()
   env.reset()
   env.step(0)
@@ -67,7 +63,7 @@ def test_an_env_shows_its_own_picture_where_it_has_one():
   assert make_nim().render() is None
 
 
-def test_an_end_of_the_task_has_discount_0_and_the_winners_reward():
+def test_terminal_step():
   env = make_nim()
   env.reset()
   env.step(2)
@@ -76,7 +72,7 @@ def test_an_end_of_the_task_has_discount_0_and_the_winners_reward():
   assert (step.step_type, step.reward, step.discount) == (StepType.LAST, 1.0, 0.0)
 
 
-def test_the_step_cap_truncates_with_the_true_frame():
+def test_cap_truncates_with_a_live_frame():
   env = make_nim(max_episode_steps=2)
   env.reset()
   assert env.step(0).mid()
@@ -87,7 +83,7 @@ def test_the_step_cap_truncates_with_the_true_frame():
   assert env.step(0).first()
 
 
-def test_the_step_cap_counts_from_each_reset():
+def test_cap_counts_from_each_reset():
   env = make_nim(max_episode_steps=2)
   env.reset()
   env.step(0)
@@ -96,7 +92,7 @@ def test_the_step_cap_counts_from_each_reset():
   assert env.step(0).last()
 
 
-def test_an_end_on_the_capped_step_stays_an_end():
+def test_terminal_step_at_the_cap():
   env = make_nim(max_episode_steps=3)
   env.reset()
   env.step(2)
@@ -104,24 +100,24 @@ def test_an_end_on_the_capped_step_stays_an_end():
   assert env.step(0).discount == 0.0
 
 
-def test_illegal_action_names_the_legal_ones():
+def test_illegal_action_message_lists_legal_ones():
   env = make_nim()
   env.reset()
   env.step(2)
   env.step(1)
-  with pytest.raises(ValueError, match=r"action=2: illegal here; legal are \[0, 1\]"):
+  with pytest.raises(ValueError, match=r"action=2: illegal .*; legal are \[0, 1\]"):
     env.step(2)
 
 
-def test_a_cap_below_1_is_refused():
+def test_cap_below_1():
   with pytest.raises(ValueError, match="max_episode_steps=0"):
     GameEnvironment(Nim(), NIM_SPEC, 0)
 
 
-def test_a_player_who_moves_twice_is_refused():
+def test_player_who_moves_twice():
   class Greedy(Nim):
     def step(self, action):
-      self._player = 1 - self._player  # and back in the rules: the same player again
+      self._player = 1 - self._player  # Nim flips it back: the same player again
       return super().step(action)
 
   env = GameEnvironment(Greedy(), NIM_SPEC)

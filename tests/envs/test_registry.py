@@ -1,4 +1,4 @@
-"""Names and options of environments: what is known, and what the user is told where it is not."""
+"""Names and options of environments, and the errors for unknown ones."""
 
 import pytest
 
@@ -6,8 +6,8 @@ from moozi.core.errors import UserError
 from moozi.envs import registry
 from moozi.envs.environment import Environment
 
-OWN = ("minatar", "tiny")
-"""Libraries whose environments are made quickly; the others have tests of their own."""
+LIBRARIES = ("minatar", "tiny")
+"""Libraries whose environments are made quickly; the others have their own tests."""
 ALL = [
   "minatar:asterix",
   "minatar:breakout",
@@ -19,17 +19,17 @@ ALL = [
 ]
 
 
-def test_lists_every_env_in_order():
-  worlds = [world for library in OWN for world in registry.list_environments(library)]
-  assert [w.name for w in worlds] == ALL
-  everything = [w.name for w in registry.list_environments()]
-  assert set(ALL) < set(everything)
-  assert len(set(everything)) == len(everything)
-  assert all(w.summary and "max_episode_steps" in w.options for w in worlds)
+def test_list_is_sorted_and_whole():
+  infos = [info for library in LIBRARIES for info in registry.list_environments(library)]
+  assert [info.name for info in infos] == ALL
+  names = [info.name for info in registry.list_environments()]
+  assert set(ALL) < set(names)
+  assert len(set(names)) == len(names)
+  assert all(info.summary and "max_episode_steps" in info.options for info in infos)
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_spec_without_an_env_is_the_envs_own(name):
+def test_spec_equals_the_envs(name):
   env = registry.make(name, seed=0)
   assert isinstance(env, Environment)
   assert env.env_spec == registry.env_spec(name)
@@ -90,18 +90,18 @@ def test_wrong_options(key, value, parts):
     assert part in message
 
 
-def test_options_of_one_env_are_unknown_to_another():
+def test_options_belong_to_one_env():
   with pytest.raises(UserError, match="unknown option of tiny:catch; allowed are max_episode_steps"):
     registry.make("tiny:catch", seed=0, sticky_action_prob=0.1)
 
 
 @pytest.mark.parametrize("length", [2, 1001])
-def test_corridor_length_is_bounded(length):
+def test_corridor_length_bounds(length):
   with pytest.raises(UserError, match=rf"env.kwargs.length={length}: .*3 to 1000"):
     registry.make("tiny:corridor", seed=0, length=length)
 
 
-def test_numbers_that_yaml_reads_as_text_are_numbers():
+def test_number_as_text():
   assert (
     registry.make("minatar:breakout", seed=0, sticky_action_prob="1e-3")._game._sticky_action_prob == 1e-3
   )

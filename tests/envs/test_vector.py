@@ -1,9 +1,10 @@
-"""Environments side by side: the same as one by one, in the agent's terms."""
+"""`SyncVectorEnvironment`: equal to single environments, in the agent's terms; restored by replay."""
 
 import numpy as np
 import pytest
 
 from moozi.core.errors import UserError
+from moozi.core.pytree import fields_of
 from moozi.envs import registry
 from moozi.envs.vector import SyncVectorEnvironment, make_vector
 from tests.envs.contract import check_vector, random_agent_actions
@@ -19,7 +20,7 @@ from tests.envs.environments import make_lives, make_nim
     ("tiny:catch", {}),
   ],
 )
-def test_rows_are_the_envs_one_by_one(name, kwargs):
+def test_rows_equal_single_envs(name, kwargs):
   vector = SyncVectorEnvironment([registry.make(name, seed, **kwargs) for seed in range(4)])
   single = [registry.make(name, seed, **kwargs) for seed in range(4)]
   random = np.random.default_rng(0)
@@ -46,26 +47,26 @@ def test_two_players_and_illegal_actions():
   steps = check_vector(SyncVectorEnvironment([make_nim() for _ in range(5)]), 200)
   assert {int(p) for s in steps for p in s.to_play} == {0, 1}
   assert any((~s.legal_actions_mask[~s.is_last, 1:]).any() for s in steps)
-  # Who has just moved wins: the reward is the mover's, and the frame's player is the other one.
+  # The last mover wins: the reward is the mover's, and the frame's player is the other one.
   for step in steps:
     assert (step.last_reward[step.is_last] == 1.0).all()
 
 
-def test_after_a_life_lost_no_frame_is_first():
+def test_continued_game_is_not_first():
   vector, single = SyncVectorEnvironment([make_lives()]), make_lives()
   step, row = vector.reset(), single.reset()
-  num_gone_on = 0
+  num_continued = 0
   for _ in range(100):
     np.testing.assert_array_equal(step.frame[0], row.observation.frame)
     assert step.is_first.item() == (row.first() and not row.observation.is_continued)
     assert step.last_discount.item() == (0.0 if row.discount == 0.0 else 1.0)
     assert step.last_reward.item() == (row.reward or 0.0)
-    num_gone_on += row.observation.is_continued
+    num_continued += row.observation.is_continued
     step, row = vector.step(np.array([2])), single.step(1)
-  assert num_gone_on > 10
+  assert num_continued > 10
 
 
-def test_a_reset_of_all_envs_begins_new_games_after_a_life_lost_too():
+def test_reset_starts_new_games_after_lost_lives():
   vector = SyncVectorEnvironment([make_lives(), make_lives()])
   step = vector.reset()
   while not step.is_last.any():
@@ -75,7 +76,7 @@ def test_a_reset_of_all_envs_begins_new_games_after_a_life_lost_too():
   assert step.frame.tolist() == [[[[0, 3]]]] * 2
 
 
-def test_render_is_the_envs_own():
+def test_render():
   vector = SyncVectorEnvironment([make_lives(), make_lives()])
   vector.reset()
   assert vector.render(1).shape == (4, 6, 3)
@@ -97,7 +98,7 @@ def test_terminal_frame_then_first_frame():
   assert step.frame[:, 0, :4, 0].tolist() == [[False, True, False, False], [False, False, False, True]]
 
 
-def test_truncated_frame_keeps_its_actions_and_its_discount():
+def test_truncated_frame_keeps_actions_and_discount():
   vector = make_vector("tiny:corridor", {"max_episode_steps": 2}, 1, seed=0)
   vector.reset()
   vector.step(np.array([2]))
@@ -110,24 +111,22 @@ def test_truncated_frame_keeps_its_actions_and_its_discount():
   assert vector.step(np.array([0])).is_first.item()
 
 
-@pytest.mark.parametrize("bad", [0, -1, 4, 100])
-def test_a_wrong_action_is_refused_before_any_env_moves(bad):
+def test_wrong_action_moves_no_env():
   vector, other = (make_vector("tiny:catch", {}, 3, seed=0) for _ in range(2))
   vector.reset()
   other.reset()
-  with pytest.raises(ValueError, match=rf"actions\[2\]={bad}: .*legal are \[1, 2, 3\]"):
-    vector.step(np.array([1, 1, bad]))
+  for bad in (0, -1, 4, 100):
+    with pytest.raises(ValueError, match=rf"actions\[2\]={bad}: .*legal are \[1, 2, 3\]"):
+      vector.step(np.array([1, 1, bad]))
   np.testing.assert_array_equal(vector.step(np.array([1, 2, 3])).frame, other.step(np.array([1, 2, 3])).frame)
 
 
-@pytest.mark.parametrize(
-  "bad", [np.array([1]), np.array([[1, 1]]), np.array([1.0, 1.0]), np.array([True, True])]
-)
-def test_actions_of_another_form_are_refused(bad):
+def test_actions_of_wrong_shape_or_dtype():
   vector = make_vector("tiny:catch", {}, 2, seed=0)
   vector.reset()
-  with pytest.raises(ValueError, match="must be integers of shape"):
-    vector.step(bad)
+  for bad in (np.array([1]), np.array([[1, 1]]), np.array([1.0, 1.0]), np.array([True, True])):
+    with pytest.raises(ValueError, match="must be integers of shape"):
+      vector.step(bad)
 
 
 def test_step_before_reset_resets():
@@ -135,7 +134,7 @@ def test_step_before_reset_resets():
   assert vector.step(np.zeros(2, np.int32)).is_first.all()
 
 
-def test_reset_inside_episodes_starts_new_ones():
+def test_reset_inside_episodes():
   vector = make_vector("tiny:catch", {}, 2, seed=0)
   vector.reset()
   vector.step(np.array([1, 1]))
@@ -144,7 +143,7 @@ def test_reset_inside_episodes_starts_new_ones():
   assert step.frame[:, 0, :, 0].any(axis=1).all()
 
 
-def test_frames_given_out_do_not_change():
+def test_frames_do_not_change():
   vector = make_vector("minatar:breakout", {}, 3, seed=0)
   step = vector.reset()
   frame, mask = step.frame.copy(), step.legal_actions_mask.copy()
@@ -154,7 +153,7 @@ def test_frames_given_out_do_not_change():
   np.testing.assert_array_equal(step.legal_actions_mask, mask)
 
 
-def test_each_env_has_its_own_seed_that_follows_from_one():
+def test_seeds_follow_from_one_and_differ():
   def frames(seed):
     vector = make_vector("minatar:freeway", {}, 16, seed)
     vector.reset()
@@ -165,47 +164,46 @@ def test_each_env_has_its_own_seed_that_follows_from_one():
   assert len({frame.tobytes() for frame in frames(3)}) == 16
 
 
-def test_next_seed_is_asked_before_each_reset():
-  asked = []
+def test_next_seed_is_called_before_each_reset():
+  calls = []
 
   def next_seed(i):
-    asked.append(i)
-    return 100 + len(asked) if i == 0 else None
+    calls.append(i)
+    return 100 + len(calls) if i == 0 else None
 
   vector = SyncVectorEnvironment([registry.make("tiny:catch", s) for s in (0, 1)], next_seed)
-  running_on = registry.make("tiny:catch", 1)
+  unseeded = registry.make("tiny:catch", 1)
   step = vector.reset()
-  assert asked == [0, 1]
+  assert calls == [0, 1]
   for episode in range(5):
     seeded = registry.make("tiny:catch", 101 + 2 * episode).reset()
     np.testing.assert_array_equal(step.frame[0], seeded.observation.frame)
-    np.testing.assert_array_equal(step.frame[1], running_on.reset().observation.frame)
+    np.testing.assert_array_equal(step.frame[1], unseeded.reset().observation.frame)
     for _ in range(10):
       step = vector.step(np.array([2, 2]))
-  assert asked == [0, 1] * 6
+  assert calls == [0, 1] * 6
 
 
-def test_envs_must_be_alike_and_there_must_be_one():
+def test_envs_must_have_one_spec():
   with pytest.raises(ValueError, match="envs is empty"):
     SyncVectorEnvironment([])
   with pytest.raises(ValueError, match=r"envs\[1\]"):
     SyncVectorEnvironment([registry.make("tiny:catch", 0), registry.make("tiny:corridor", 0)])
 
 
-def test_make_vector_passes_the_users_errors_on():
+def test_make_vector_raises_user_errors():
   with pytest.raises(UserError, match=r"env\.kwargs\.lenght=3"):
     make_vector("tiny:corridor", {"lenght": 3}, 2, seed=0)
 
 
-def test_random_starts_of_the_envs_side_by_side():
+def test_random_starts():
   env = make_vector("open_spiel:connect_four", {}, 24, seed=0, max_random_starts=5)
   first = env.reset()
   assert first.is_first.all()
-  # Plane 2 has the empty squares: so many pieces lie on each board already, and who moves follows from that.
+  # Plane 2 has the empty squares: the number of pieces says how many actions were played, and who moves.
   played = 42 - first.frame[..., 2].sum(axis=(1, 2), dtype=int)
   assert set(played.tolist()) == set(range(6))
   assert (first.to_play == played % 2).all()
-  # The games after these begin so, too.
   step = first
   while not step.is_last.all():
     step = env.step(np.where(step.is_last, 0, step.legal_actions_mask.argmax(axis=1)))
@@ -214,8 +212,86 @@ def test_random_starts_of_the_envs_side_by_side():
   assert step.is_first.any()
 
 
-def test_random_starts_leave_a_fast_vector_aside():
-  fast = make_vector("pgx:tic_tac_toe", {}, 2, seed=0)
-  slow = make_vector("pgx:tic_tac_toe", {}, 2, seed=0, max_random_starts=2)
-  assert not isinstance(fast, SyncVectorEnvironment)
-  assert isinstance(slow, SyncVectorEnvironment)
+def test_random_starts_use_the_loop():
+  assert not isinstance(make_vector("pgx:tic_tac_toe", {}, 2, seed=0), SyncVectorEnvironment)
+  looped = make_vector("pgx:tic_tac_toe", {}, 2, seed=0, max_random_starts=2)
+  assert isinstance(looped, SyncVectorEnvironment)
+
+
+# --- restored by replay ---------------------------------------------------------------------------------
+
+ENVS = {
+  "catch": lambda: make_vector("tiny:catch", {}, 3, seed=5),
+  "breakout": lambda: make_vector(
+    "minatar:breakout", {"sticky_action_prob": 0.2, "max_episode_steps": 30}, 3, 5
+  ),
+  "catch, random starts": lambda: make_vector("tiny:catch", {}, 3, seed=5, max_random_starts=4),
+  "cartpole": lambda: make_vector("gymnasium:CartPole-v1", {}, 3, seed=5),
+  "nim": lambda: SyncVectorEnvironment([make_nim() for _ in range(3)], lane_seeds=[1, 2, 3]),
+  "lives": lambda: SyncVectorEnvironment([make_lives() for _ in range(3)], lane_seeds=[1, 2, 3]),
+  "atari": lambda: make_vector("atari:Breakout", {"sticky_action_prob": 0.25}, 3, seed=5),
+}
+
+
+def play(env, step, rng, num_steps):
+  steps = []
+  for _ in range(num_steps):
+    step = env.step(random_agent_actions(step, rng))
+    steps.append(step)
+  return steps
+
+
+def assert_same(a, b):
+  for name, value in fields_of(a).items():
+    np.testing.assert_array_equal(value, getattr(b, name), err_msg=name)
+
+
+@pytest.mark.parametrize(
+  ("name", "num_steps"),
+  [
+    pytest.param(name, n, marks=pytest.mark.slow if name == "atari" and n != 17 else ())
+    for name in ENVS
+    for n in (0, 1, 17, 40)
+  ],
+)
+def test_restored_envs_continue_equally(name, num_steps):
+  if name == "atari":
+    pytest.importorskip("ale_py")
+  env, rng = ENVS[name](), np.random.default_rng(0)
+  step = env.reset()
+  step = [step, *play(env, step, rng, num_steps)][-1]
+  state = env.get_state()
+  after = play(env, step, np.random.default_rng(1), 60)
+
+  other = ENVS[name]()
+  shown, is_new = other.set_state(state, step)
+  assert not is_new.any()
+  assert_same(shown, step)
+  for a, b in zip(after, play(other, shown, np.random.default_rng(1), 60), strict=True):
+    assert_same(a, b)
+
+
+def test_games_differ_between_lanes_and_resets():
+  env = make_vector("tiny:catch", {}, 16, seed=0)
+  columns = [int(np.argmax(frame[0, :, 0])) for frame in env.reset().frame]
+  columns += [int(np.argmax(frame[0, :, 0])) for frame in env.reset().frame]
+  assert len(set(columns)) > 3
+
+
+def test_env_that_replays_differently_starts_a_new_game():
+  env = SyncVectorEnvironment([make_lives() for _ in range(2)], lane_seeds=[1, 2])
+  step = play(env, env.reset(), np.random.default_rng(0), 4)[-1]
+  state = env.get_state()
+  step.frame[1] += 1  # differs from environment 1's frame after the replay
+  other = SyncVectorEnvironment([make_lives() for _ in range(2)], lane_seeds=[1, 2])
+  shown, is_new = other.set_state(state, step)
+  assert is_new.tolist() == [False, True]
+  assert shown.is_first.tolist() == [False, True]
+  assert other.get_state()["games"].tolist() == [state["games"][0], state["games"][1] + 1]
+
+
+def test_state_of_another_number_of_envs():
+  env = make_vector("tiny:catch", {}, 3, seed=0)
+  step = env.reset()
+  with pytest.raises(ValueError, match="3 environments"):
+    make_vector("tiny:catch", {}, 2, seed=0).set_state(env.get_state(), step)

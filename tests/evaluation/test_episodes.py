@@ -1,4 +1,4 @@
-"""What is kept of episodes that are shown side by side."""
+"""Frames kept for pictures."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from moozi.evaluation import episodes as episode_frames
 from moozi.evaluation.episodes import FramesKeeper
 
 
-def test_an_envs_own_pictures_are_reduced_and_few_enough(monkeypatch):
+def test_pictures_are_shrunk_and_bounded(monkeypatch):
   monkeypatch.setattr(episode_frames, "_MAX_BYTES", 100_000)
   picture = np.random.default_rng(0).integers(0, 256, (210, 160, 3)).astype(np.uint8)
   keeper, asked = FramesKeeper(2, 50), []
@@ -19,11 +19,11 @@ def test_an_envs_own_pictures_are_reduced_and_few_enough(monkeypatch):
     for episode in (0, 1):
       keeper.keep(episode, np.full((2, 2, 1), t, np.uint8), float(t), t % 2, render)
   first, second = keeper.result()
-  # Half the picture is 105 by 80 by 3, 25,200 bytes, and the frame is 4: one step of each of the two fits.
+  # The shrunk picture takes 105 · 80 · 3 = 25,200 bytes and the frame 4: one step of each episode fits.
   assert first.pictures.shape == (1, 105, 80, 3)
   np.testing.assert_array_equal(first.pictures[0], picture[::2, ::2])
   assert len(second.frames) == 1
-  assert len(asked) == 2, "what is not kept is not drawn"
+  assert len(asked) == 2
 
 
 def test_frames_are_copies():
@@ -39,5 +39,5 @@ def test_frames_are_copies():
   assert episode.pictures is None
 
 
-def test_nothing_is_kept_of_no_episodes():
+def test_no_episodes_keep_nothing():
   assert FramesKeeper(0, 5).result() == ()

@@ -1,4 +1,4 @@
-"""Evaluation: fixed episodes, whatever the width; noise-free; told apart."""
+"""Evaluation: fixed episodes for any number of environments, noise-free, counted as distinct."""
 
 from typing import Any, NamedTuple
 
@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from moozi.agent.policy import make_policy
-from moozi.envs.wrappers.wrapper import EnvironmentWrapper
+from moozi.core.config import Config
+from moozi.envs.wrappers import EnvironmentWrapper
 from moozi.evaluation.evaluator import Evaluator
 from moozi.evaluation.evaluator import evaluation_planner as planner_of
 from moozi.evaluation.random_play import random_returns
@@ -17,20 +17,53 @@ from moozi.run import build
 from tests.envs.environments import LIVES_SPEC, make_lives
 from tests.tiny_run import TINY
 
+BASE = (*TINY, "targets.history_length=2")
+BOARD = (
+  "env.name=open_spiel:tic_tac_toe",
+  "evaluation.max_random_starts=0",
+  "targets.history_length=4",
+  "targets.discount=0.5",
+)
 
-def make_params(config, spec):
-  params, net_state, _ = build.build_learner(config, spec).parameters()
-  # A fresh network is worth the same everywhere, and mctx breaks exact ties by the key.
-  random = np.random.default_rng(0)
-  params = jax.tree_util.tree_map(lambda x: x + 0.3 * random.standard_normal(x.shape, np.float32), params)
-  return params, net_state
+
+class Chosen(NamedTuple):
+  """The used part of a policy's output."""
+
+  action: Any
+  root_value: Any
+  action_probs: Any
+
+
+def last_legal(params, net_state, history, timestep, key, temperature, forced):
+  """A policy that plays the last legal action."""
+  legal = timestep.legal_actions_mask
+  action = legal.shape[1] - 1 - jnp.argmax(legal[:, ::-1], axis=1)
+  return history, Chosen(action, jnp.zeros(len(legal)), jnp.zeros(legal.shape))
+
+
+_COMPILED: dict[str, tuple[Any, Any, Any]] = {}
+
+
+def prepare(overrides=()):
+  """(evaluator, params, net_state) of a perturbed network. Equal policies are compiled once."""
+  config = load_config(None, [*BASE, *overrides])
+  spec = build.env_spec(config)
+  evaluator = build.build_evaluator(config, spec)
+  without_evaluation = config.model_copy(update={"evaluation": Config().evaluation})
+  key = f"{without_evaluation.model_dump_json()} {planner_of(config)}"
+  if key not in _COMPILED:
+    params, net_state, _ = build.build_learner(config, spec).parameters()
+    # The values of a new network are all equal, and mctx breaks exact ties randomly.
+    random = np.random.default_rng(0)
+    params = jax.tree_util.tree_map(lambda x: x + 0.3 * random.standard_normal(x.shape, np.float32), params)
+    _COMPILED[key] = evaluator._policy, params, net_state
+  evaluator._policy, params, net_state = _COMPILED[key]
+  return evaluator, params, net_state
 
 
 def evaluate(overrides=(), num_episodes=7, **kwargs):
-  config = load_config(None, [*TINY, *overrides])
-  spec = build.env_spec(config)
-  params, net_state = make_params(config, spec)
-  return build.build_evaluator(config, spec).run(params, net_state, num_episodes=num_episodes, **kwargs)
+  evaluator, params, net_state = prepare(overrides)
+  return evaluator.run(params, net_state, num_episodes=num_episodes, **kwargs)
 
 
 @pytest.fixture(scope="module")
@@ -41,11 +74,20 @@ def result():
 def test_every_episode_is_played_once(result):
   assert result.returns.shape == (7,)
   assert set(result.returns) <= {-1.0, 1.0}
-  # Nine steps of Catch less the k of the random start.
+  # Nine steps of Catch minus the random start.
   assert ((result.lengths >= 7) & (result.lengths <= 9)).all()
 
 
-def test_episodes_do_not_depend_on_how_many_are_played_side_by_side(result):
+def test_idle_slots_change_nothing():
+  """Random starts give the episodes different lengths."""
+  narrow, wide = (play_last_legal(f"evaluation.num_envs={n}") for n in (3, 11))
+  np.testing.assert_array_equal(wide.lengths, narrow.lengths)
+  assert len(set(narrow.lengths)) > 1
+  assert wide.num_distinct == narrow.num_distinct
+
+
+@pytest.mark.slow
+def test_episodes_do_not_depend_on_num_envs(result):
   wide = evaluate(["evaluation.num_envs=11"])
   np.testing.assert_array_equal(wide.returns, result.returns)
   np.testing.assert_array_equal(wide.lengths, result.lengths)
@@ -53,8 +95,8 @@ def test_episodes_do_not_depend_on_how_many_are_played_side_by_side(result):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["gumbel", "puct"])
-def test_a_noisy_testing_search_is_made_noise_free(algorithm):
-  """Noise in `planners.test` must not reach evaluation: with it, episodes would depend on the width."""
+def test_noisy_search_is_made_noise_free(algorithm):
+  """Noise in `planners.test` would make episodes depend on num_envs."""
   noisy = ["planners.test.gumbel_scale=10", f"planners.test.algorithm={algorithm}"]
   if algorithm == "puct":
     noisy += ["planners.test.dirichlet_fraction=0.9", "planners.test.temperature=3"]
@@ -66,22 +108,22 @@ def test_a_noisy_testing_search_is_made_noise_free(algorithm):
   assert loud.returns.tolist() != quiet.returns.tolist()
 
 
-def test_a_stop_leaves_the_episodes():
+def test_should_stop_ends_the_evaluation():
   assert evaluate(should_stop=lambda: True) is None
 
 
-def test_episodes_do_not_depend_on_the_number_of_episodes(result):
+def test_episodes_do_not_depend_on_num_episodes(result):
   few = evaluate(num_episodes=2)
   np.testing.assert_array_equal(few.returns, result.returns[:2])
 
 
-def test_calling_again_plays_the_same(result):
+def test_runs_are_repeatable(result):
   again = evaluate(record=True)
   np.testing.assert_array_equal(again.returns, result.returns)
   np.testing.assert_array_equal(again.episode.actions, result.episode.actions)
 
 
-def test_the_record_is_the_first_episode(result):
+def test_record_is_the_first_episode(result):
   episode = result.episode
   assert len(episode.frames) == result.lengths[0] + 1
   assert episode.rewards[1:].sum() == result.returns[0]
@@ -89,7 +131,7 @@ def test_the_record_is_the_first_episode(result):
   assert episode.actions[-1] == 0
 
 
-def test_a_long_episode_is_recorded_no_longer_than_the_gif(result):
+def test_gif_max_frames_limits_the_record(result):
   short = evaluate(["evaluation.gif_max_frames=3"], record=True).episode
   assert len(short.frames) == len(short.actions) == 3
   np.testing.assert_array_equal(short.frames, result.episode.frames[:3])
@@ -97,12 +139,9 @@ def test_a_long_episode_is_recorded_no_longer_than_the_gif(result):
   assert short.length == result.episode.length == result.lengths[0]
 
 
-def test_a_terminal_frame_is_worth_0_and_a_truncated_one_was_not_searched(result):
+def test_value_at_the_end(result):
   assert result.episode.root_values[-1] == 0
-  config = load_config(None, [*TINY, "evaluation.max_episode_steps=3"])
-  spec = build.env_spec(config)
-  params, net_state = make_params(config, spec)
-  evaluator = build.build_evaluator(config, spec)
+  evaluator, params, net_state = prepare(["evaluation.max_episode_steps=3"])
   episode = evaluator.run(params, net_state, num_episodes=1, record=True).episode
   *_, last = evaluator.play(params, net_state, 0)
   assert last.is_truncated
@@ -110,79 +149,52 @@ def test_a_terminal_frame_is_worth_0_and_a_truncated_one_was_not_searched(result
   assert np.isfinite(episode.root_values[:-1]).all()
 
 
-def test_an_envs_own_pictures_are_recorded_where_it_has_them(result):
+def test_pictures_are_recorded(result):
   assert result.episode.pictures is None
   config = load_config(None, [*TINY, "evaluation.max_random_starts=0"])
-  planner = planner_of(config)
-  policy = make_policy(build.build_model(config, LIVES_SPEC), planner, config.targets, LIVES_SPEC)
-  params, net_state, _ = build.build_learner(config, LIVES_SPEC).parameters()
-  evaluator = Evaluator(
-    policy, 0.0, config.targets.history_length, config, LIVES_SPEC, lambda seed: make_lives()
-  )
-  episode = evaluator.run(params, net_state, num_episodes=2, record=True).episode
-  # Each picture is of the frame beside it: the environment of lives paints the count that the frame holds.
+  evaluator = Evaluator(last_legal, 0.0, 1, config, LIVES_SPEC, lambda seed: make_lives())
+  episode = evaluator.run({}, {}, num_episodes=2, record=True).episode
+  # The environment of lives paints the count that its frame holds.
   assert len(episode.pictures) == len(episode.frames) > 2
   np.testing.assert_array_equal(episode.pictures[:, 0, 0, 0], episode.frames[:, 0, 0, 0])
-  plain = evaluator.run(params, net_state, num_episodes=2)
+  plain = evaluator.run({}, {}, num_episodes=2)
   assert plain.episode is None
 
 
-def test_distinct_episodes_are_counted():
-  alike = evaluate(
-    ["evaluation.max_random_starts=0", "env.name=tiny:corridor", "env.kwargs.max_episode_steps=5"]
-  )
-  assert alike.num_distinct == 1, "an environment without chance, one policy without noise: one episode"
+def test_different_frames_make_episodes_distinct():
+  """All episodes have the same actions and rewards; their frames depend on the seed."""
 
-
-class Chosen(NamedTuple):
-  """What is read of a policy's output."""
-
-  action: Any
-  root_value: Any
-  action_probs: Any
-
-
-def test_episodes_that_show_something_else_are_distinct():
-  """The same actions and rewards in all of them: what the environment shows is drawn by each episode's
-  seed.
-  """
-
-  def last_legal(params, net_state, history, timestep, key, temperature, forced):
-    legal = timestep.legal_actions_mask
-    action = legal.shape[1] - 1 - jnp.argmax(legal[:, ::-1], axis=1)
-    return history, Chosen(action, jnp.zeros(len(legal)), jnp.zeros(legal.shape))
-
-  env = "tests.envs.suites.user_fakes:Counter"
-  config = load_config(None, [*TINY, f"env.name={env}", "evaluation.max_random_starts=0"])
-  spec, make = build.env_spec(config), build.make_test_env(config)
-  result = Evaluator(last_legal, 0.0, 1, config, spec, make).run({}, {}, num_episodes=7)
+  result = play_last_legal("evaluation.max_random_starts=0")
   assert (result.returns.tolist(), result.lengths.tolist()) == ([0.0] * 7, [9] * 7)
   assert result.num_distinct == 7
-  alike = Evaluator(last_legal, 0.0, 1, config, spec, lambda seed: Unseeded(make(seed)))
-  assert alike.run({}, {}, num_episodes=7).num_distinct == 1
+  assert play_last_legal("evaluation.max_random_starts=0", wrap=Unseeded).num_distinct == 1
 
 
 class Unseeded(EnvironmentWrapper):
-  """The same episode over and over."""
+  """Plays the same episode for every seed."""
 
   def seed(self, seed):
     super().seed(0)
 
 
-def test_an_endless_env_is_cut():
-  cut = evaluate(
-    [
-      "evaluation.max_episode_steps=3",
-      "evaluation.max_random_starts=0",
-      "env.name=tiny:corridor",
-      "env.kwargs.length=100",
-      "env.kwargs.max_episode_steps=null",
-    ]
-  )
-  assert cut.lengths.max() <= 3
+def play_last_legal(*overrides, wrap=lambda env: env):
+  """Evaluates `last_legal`, which compiles quickly, in an environment whose frames depend on the seed."""
+  env = "tests.envs.suites.user_fakes:Counter"
+  config = load_config(None, [*BASE, f"env.name={env}", *overrides])
+  make = build.make_test_env(config)
+  evaluator = Evaluator(last_legal, 0.0, 1, config, build.env_spec(config), lambda seed: wrap(make(seed)))
+  return evaluator.run({}, {}, num_episodes=7)
 
 
-def test_noise_free_means_no_noise(tiny_config):
+def test_max_episode_steps_ends_episodes():
+  """The environment is deterministic, so all episodes are equal."""
+  endless = ["env.name=tiny:corridor", "env.kwargs.length=100", "env.kwargs.max_episode_steps=null"]
+  result = play_last_legal(*endless, "evaluation.max_episode_steps=3", "evaluation.max_random_starts=0")
+  assert result.lengths.tolist() == [3] * 7
+  assert result.num_distinct == 1
+
+
+def test_noise_free_planner(tiny_config):
   planner = planner_of(
     load_config(None, [*TINY, "planners.test.algorithm=puct", "planners.test.temperature=0.25"])
   )
@@ -203,14 +215,14 @@ def test_noise_free_means_no_noise(tiny_config):
   assert planner_of(tiny_config, 9).num_simulations == 9
 
 
-def test_summary_has_the_figures(result):
+def test_summary(result):
   summary = result.summary()
   assert summary["episodes"] == 7
   assert summary["return_mean"] == pytest.approx(result.returns.mean())
   assert summary["return_min"] == result.returns.min()
 
 
-def test_random_play_is_what_catch_gives(tiny_config):
+def test_random_play_of_catch(tiny_config):
   config = load_config(None, [*TINY, "evaluation.max_random_starts=0"])
   returns = random_returns(config, num_episodes=300)
   # Random play of Catch: about -0.6, standard error 0.05.
@@ -218,13 +230,13 @@ def test_random_play_is_what_catch_gives(tiny_config):
   np.testing.assert_array_equal(returns[:5], random_returns(config, num_episodes=5))
 
 
-def test_tiles_are_the_first_episodes_as_they_looked(result):
-  assert len(result.tiles) == 7, "there are fewer episodes than tiles"
+def test_tiles_are_the_first_episodes(result):
+  assert len(result.tiles) == 7
   for i, tile in enumerate(result.tiles):
     assert len(tile.frames) == len(tile.returns) == len(tile.to_play) == result.lengths[i] + 1
     assert tile.returns[0] == 0.0
     assert tile.returns[-1] == result.returns[i]
-    # Catch: a ball that falls one row at a time.
+    # In Catch the ball falls one row a step.
     rows = tile.frames[..., 0].argmax(axis=1).max(axis=-1)
     assert (np.diff(rows) == 1).all()
   np.testing.assert_array_equal(result.tiles[0].frames, result.episode.frames)
@@ -237,11 +249,8 @@ def test_tiles_are_bounded_by_config():
   assert evaluate(num_episodes=2).tiles == ()
 
 
-def test_an_episode_that_is_watched_is_the_one_that_is_evaluated(result):
-  config = load_config(None, list(TINY))
-  spec = build.env_spec(config)
-  params, net_state = make_params(config, spec)
-  evaluator = build.build_evaluator(config, spec)
+def test_play_equals_run(result):
+  evaluator, params, net_state = prepare()
   played = evaluator.run(params, net_state, num_episodes=2, record=True)
   for episode in (0, 1):
     steps = list(evaluator.play(params, net_state, episode))

@@ -1,4 +1,4 @@
-"""Two players in evaluation: rivals, seats, scores; the rival's moves are what the agent remembers."""
+"""Evaluation with two players: opponents, seats and scores."""
 
 import numpy as np
 import pytest
@@ -9,12 +9,10 @@ from moozi.evaluation.opponents import check_opponent, check_players, score_figu
 from moozi.evaluation.random_play import random_returns
 from moozi.io.config import load_config
 from moozi.run import build
-from tests.evaluation.test_evaluator import evaluate
+from tests.evaluation.test_evaluator import BASE, BOARD, evaluate, prepare
 from tests.tiny_run import TINY
 
 pytest.importorskip("pyspiel")
-
-BOARD = ("env.name=open_spiel:tic_tac_toe", "evaluation.max_random_starts=0")
 
 
 @pytest.fixture(scope="module")
@@ -22,10 +20,10 @@ def against_random():
   return evaluate(BOARD, num_episodes=20)
 
 
-def test_seats_are_taken_in_turn_and_returns_are_those_of_the_seat(against_random):
+def test_seats_alternate_and_returns_follow(against_random):
   assert against_random.seats.tolist() == [0, 1] * 10
   assert set(against_random.returns) <= {-1.0, 0.0, 1.0}
-  # Who moves last wins: an odd length is a win of player 0, unless the board is full.
+  # The last mover wins unless the board is full: player 0 after an odd number of moves.
   won_by = np.where(against_random.lengths % 2 == 1, 0, 1)
   decided = against_random.returns != 0
   np.testing.assert_array_equal(
@@ -35,22 +33,23 @@ def test_seats_are_taken_in_turn_and_returns_are_those_of_the_seat(against_rando
   assert (against_random.lengths[~decided] == 9).all()
 
 
-def test_episodes_do_not_depend_on_the_width(against_random):
+@pytest.mark.slow
+def test_episodes_do_not_depend_on_num_envs(against_random):
   wide = evaluate([*BOARD, "evaluation.num_envs=8"], num_episodes=20)
   np.testing.assert_array_equal(wide.returns, against_random.returns)
   np.testing.assert_array_equal(wide.lengths, against_random.lengths)
   assert wide.num_distinct == against_random.num_distinct > 10
 
 
-def test_against_itself_the_agent_plays_both_seats():
+def test_self_play():
   result = evaluate([*BOARD, "evaluation.opponent=self"], num_episodes=6)
-  # One policy without noise: one episode, seen from either seat.
+  # A noise-free policy plays one episode, seen from both seats.
   assert result.num_distinct == 1
   assert result.returns[0] == -result.returns[1]
   assert len(set(result.returns[::2])) == len(set(result.returns[1::2])) == 1
 
 
-def test_a_strong_rival_wins_from_either_seat():
+def test_strong_opponent_wins_from_both_seats():
   result = evaluate(
     [*BOARD, "evaluation.opponent=mcts", "evaluation.opponent_simulations=200"], num_episodes=20
   )
@@ -60,35 +59,34 @@ def test_a_strong_rival_wins_from_either_seat():
   assert summary["losses"] > 12
 
 
-def test_a_rivals_moves_are_in_the_agents_history():
-  """Rebuilds the moves from the boards that the policy was shown, and holds its history against them."""
-  config = load_config(None, [*TINY, *BOARD, "targets.history_length=4", "evaluation.num_envs=1"])
-  spec = build.env_spec(config)
-  params, net_state, _ = build.build_learner(config, spec).parameters()
-  evaluator, seen = build.build_evaluator(config, spec), []
-  policy = evaluator._policy
+def test_opponents_moves_are_in_the_history():
+  """Compares the policy's history with the moves that its boards imply."""
+  evaluator, params, net_state = prepare(BOARD)
+  policy, seen = evaluator._policy, []
 
   def spied(params, net_state, history, timestep, *rest):
     seen.append((np.array(history.actions), timestep.frame, timestep.is_first))
     return policy(params, net_state, history, timestep, *rest)
 
   evaluator._policy = spied
-  result = evaluator.run(params, net_state, num_episodes=2)
-  played: list[int] = []
+  result = evaluator.run(params, net_state, num_episodes=3)
   checked = 0
-  for actions, frame, is_first in seen:
-    if is_first[0]:
-      played = []
-    occupied = np.flatnonzero(frame[0, ..., 1:3].any(axis=-1).ravel())
-    played += [cell for cell in occupied.tolist() if cell not in played]
-    if played:
-      wanted = [cell + 1 for cell in played][-4:]
-      assert actions[0, -len(wanted) :].tolist() == wanted
-      checked += 1
-  assert checked == result.lengths.sum() - 1  # the last frame of all is shown to nobody
+  for slot in range(3):
+    played: list[int] = []
+    for actions, frame, is_first in seen[: result.lengths[slot] + 1]:
+      assert is_first[slot] == (not played and not frame[slot, ..., 1:3].any())
+      occupied = np.flatnonzero(frame[slot, ..., 1:3].any(axis=-1).ravel())
+      played += [cell for cell in occupied.tolist() if cell not in played]
+      if played:
+        expected = [cell + 1 for cell in played][-4:]
+        assert actions[slot, -len(expected) :].tolist() == expected
+        checked += 1
+  # The policy does not see the last frame of the longest episodes.
+  assert checked >= result.lengths.sum() - 3
 
 
-def test_hidden_hands_are_scored_by_what_they_win():
+@pytest.mark.slow
+def test_kuhn_poker_scores():
   result = evaluate(["env.name=open_spiel:kuhn_poker", "evaluation.max_random_starts=0"], num_episodes=60)
   assert set(np.abs(result.returns)) <= {1.0, 2.0}
   figures = result.summary()
@@ -96,9 +94,9 @@ def test_hidden_hands_are_scored_by_what_they_win():
   assert figures["return_margin_seat_0"] > 0
 
 
-def test_random_play_is_held_against_the_same_rival():
+def test_random_play_meets_the_opponent():
   config = load_config(None, [*TINY, *BOARD])
-  # The first to move wins 0.585 of random games and loses 0.288; 1000 of them have a standard error of 0.03.
+  # The first player wins 0.585 of random games and loses 0.288; the standard error of 1000 is 0.03.
   returns = random_returns(config, num_episodes=2000)
   assert returns[::2].mean() == pytest.approx(0.297, abs=0.1)
   assert returns[1::2].mean() == pytest.approx(-0.297, abs=0.1)
@@ -110,7 +108,7 @@ def test_random_play_is_held_against_the_same_rival():
   assert returns[1::2].mean() < -0.7
 
 
-def test_figures_of_a_score():
+def test_score_figures():
   figures = score_figures(np.array([1.0, -1.0, 0.0, 2.0]), np.array([0, 1, 0, 1]))
   assert figures["score"] == 0.625
   assert (figures["wins"], figures["draws"], figures["losses"]) == (2, 1, 1)
@@ -121,20 +119,20 @@ def test_figures_of_a_score():
   assert "score_seat_1" not in score_figures(np.array([1.0]), np.array([0]))
 
 
-def test_one_player_has_no_score_and_needs_no_rival(tiny_config):
-  one = EvaluationResult(np.ones(3), np.ones(3), 1, version=0, env_steps=0, episode=None)
+def test_one_player_has_no_score(tiny_config):
+  one = EvaluationResult(np.ones(3), np.ones(3, np.int64), 1, version=0, env_steps=0, episode=None)
   assert "score" not in one.summary()
   check_opponent(load_config(None, [*TINY, "evaluation.opponent=mcts"]), build.env_spec(tiny_config))
 
 
-def test_a_rival_that_an_env_lacks_is_said_beforehand():
+def test_missing_opponent_is_refused():
   config = load_config(None, [*TINY, "env.name=open_spiel:kuhn_poker", "evaluation.opponent=mcts"])
   with pytest.raises(UserError, match=r"evaluation.opponent=mcts: would see what is hidden"):
     check_opponent(config, build.env_spec(config))
 
 
 @pytest.mark.parametrize("name", ["open_spiel:kuhn_poker", "pgx:kuhn_poker"])
-def test_a_history_that_shows_the_others_frames_is_refused(name):
+def test_history_with_hidden_frames_is_refused(name):
   if name.startswith("pgx:"):
     pytest.importorskip("pgx")
   for length in (1, 2, 4):
@@ -149,29 +147,33 @@ def test_a_history_that_shows_the_others_frames_is_refused(name):
 
 
 @pytest.mark.parametrize("name", ["open_spiel:tic_tac_toe", "open_spiel:blackjack", "tiny:catch"])
-def test_a_long_history_is_allowed_where_no_player_hides_anything_from_another(name):
+def test_history_is_allowed_without_hidden_information(name):
   config = load_config(None, [*TINY, f"env.name={name}", "targets.history_length=4"])
   check_players(config, build.env_spec(config))
 
 
-def test_a_rival_is_checked_with_the_players():
+def test_check_players_checks_the_opponent():
   config = load_config(None, [*TINY, "env.name=open_spiel:kuhn_poker", "evaluation.opponent=mcts"])
   with pytest.raises(UserError, match=r"evaluation\.opponent=mcts"):
     check_players(config, build.env_spec(config))
 
 
-def test_training_returns_are_player_0s():
-  config = load_config(None, [*TINY, *BOARD, "workers.segment_length=30"])
-  spec = build.env_spec(config)
-  collector = build.build_collector(config, spec, 0)
-  collector.set_parameters(*build.build_learner(config, spec).parameters())
+def test_training_returns_are_of_player_0():
+  workers = ("workers.segment_length=60", "workers.num_envs=3", "workers.max_random_starts=3")
+  config = load_config(None, [*BASE, *BOARD, *workers])
+  collector = build.build_collector(config, build.env_spec(config), 0)
+  # The policy of evaluation is compiled already.
+  evaluator, params, net_state = prepare(BOARD)
+  nobody = np.full(3, -1, np.int32)
+  collector._policy = lambda *args: evaluator._policy(*args, nobody)
+  collector.set_parameters(params, net_state, 0)
   segment, result = collector.run(0)
   after, _ = collector.run(0)
 
   def joined(name):
     return np.concatenate([getattr(segment, name)[1:], getattr(after, name)[:1]])
 
-  # At an end the frame is that of the player who did not move last.
+  # At an end, to_play is the player who did not move last.
   rewards = np.where(joined("to_play") == 1, 1.0, -1.0) * joined("last_reward")
   np.testing.assert_array_equal(result.episode_returns, rewards[joined("is_last")])
   assert {-1.0, 1.0} <= set(result.episode_returns)

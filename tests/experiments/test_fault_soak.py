@@ -1,29 +1,28 @@
-"""The soak with faults: what it does to a run and its processes, and its table of results made by hand."""
+"""The soak with faults: what it does to a run and its processes, and its table of synthetic results."""
 
 import random
 import re
 import subprocess
 import sys
+import time
 import types
 
 import numpy as np
 import pytest
 
+from experiments.fault_soak import analysis, soak
+from experiments.lib.time_budget import ROOT
 from moozi.core.errors import UserError
 from moozi.envs.registry import make
-from moozi.io.checkpoints import load_checkpoint, save_checkpoint
+from moozi.io.checkpoints import ResumeStore, load_checkpoint, save_checkpoint
 from moozi.io.config import load_config
-from moozi.io.resume_store import ResumeStore
-from tests.experiments.made import ROOT, load_script
 
-soak = load_script("experiments", "fault_soak", "soak.py")
-analysis = soak.analysis
 STATE = {"x": np.arange(100)}
 
 
 @pytest.fixture
 def run(tmp_path):
-  """Three checkpoints, the newest with one half only."""
+  """Three checkpoints, the newest with only one half."""
   store = ResumeStore(tmp_path / "resume")
   for step in (10, 20, 30):
     meta = {"env_steps": step, "learner_steps": step}
@@ -34,7 +33,7 @@ def run(tmp_path):
 
 
 @pytest.mark.parametrize("half", ["checkpoints", "resume"])
-def test_the_newest_checkpoint_with_both_halves_is_damaged(run, half):
+def test_damages_the_newest_complete_checkpoint(run, half):
   assert [info.env_steps for info in soak.resumable(run)] == [10, 20]
   assert soak.damage(run, half) == "step_000000020"
   load_checkpoint(run / "checkpoints" / "step_000000010", STATE)
@@ -47,31 +46,31 @@ def test_the_newest_checkpoint_with_both_halves_is_damaged(run, half):
     readers[half]()
 
 
-def test_every_fault_comes_once_before_any_comes_again():
-  faults = soak.in_turn(random.Random(0))
+def test_every_fault_comes_once_before_repeats():
+  faults = soak.fault_order(random.Random(0))
   for _ in range(2):
     assert {next(faults) for _ in soak.FAULTS} == set(soak.FAULTS)
-  assert set(analysis.TOLD) <= set(soak.FAULTS)
+  assert set(analysis.COUNTERS) <= set(soak.FAULTS)
 
 
-def test_the_env_fails_once_where_it_is_told_to(tmp_path, monkeypatch):
+def test_env_fails_once(tmp_path, monkeypatch):
   monkeypatch.syspath_prepend(str(ROOT / "experiments" / "fault_soak"))
   overrides = ["env.name=breakable:make_env", f"env.kwargs.folder={tmp_path}"]
   config = load_config(ROOT / "config" / "minatar" / "breakout.yaml", overrides)
-  world = make(config.env.name, seed=1, **config.env.kwargs)
-  calm = make("minatar:breakout", seed=1, sticky_action_prob=0.0, max_episode_steps=1000)
-  assert world.env_spec == calm.env_spec
-  for step, beside in [(world.reset(), calm.reset()), *((world.step(1), calm.step(1)) for _ in range(5))]:
-    np.testing.assert_array_equal(step.observation.frame, beside.observation.frame)
+  env = make(config.env.name, seed=1, **config.env.kwargs)
+  plain = make("minatar:breakout", seed=1, sticky_action_prob=0.0, max_episode_steps=1000)
+  assert env.env_spec == plain.env_spec
+  for step, expected in [(env.reset(), plain.reset()), *((env.step(1), plain.step(1)) for _ in range(5))]:
+    np.testing.assert_array_equal(step.observation.frame, expected.observation.frame)
   (tmp_path / "fault").write_text("raise")
-  with pytest.raises(ArithmeticError, match="a fault of the environment's own"):
-    world.step(1)
-  np.testing.assert_array_equal(world.step(1).observation.frame, calm.step(1).observation.frame)
+  with pytest.raises(ArithmeticError, match="injected fault"):
+    env.step(1)
+  np.testing.assert_array_equal(env.step(1).observation.frame, plain.step(1).observation.frame)
 
 
 @pytest.fixture
 def faulted(tmp_path, monkeypatch):
-  """A run whose driver is a process that waits for its one child."""
+  """A run whose driver is a process with one child."""
   code = "import subprocess; subprocess.run(['sleep', '600' + '.25'])"
 
   def start(self, arguments):
@@ -79,6 +78,8 @@ def faulted(tmp_path, monkeypatch):
     self._seen = {process}
     return process
 
+  times = {"monotonic": time.monotonic, "sleep": lambda seconds: time.sleep(0.01)}
+  monkeypatch.setattr(soak, "time", types.SimpleNamespace(**times))
   monkeypatch.setattr(soak, "RUNS", tmp_path)
   monkeypatch.setattr(soak.Soak, "_start", start)
   out = soak.Soak("one", seed=0)
@@ -87,12 +88,12 @@ def faulted(tmp_path, monkeypatch):
   out.process.wait()
 
 
-def test_a_fault_that_finds_nobody_is_none(faulted):
+def test_fault_without_target_is_not_injected(faulted):
   assert not faulted.inject("TrainingWorker")
   assert faulted.faults == []
 
 
-def test_all_processes_are_found_once_their_parent_is_dead(faulted):
+def test_orphans_are_found(faulted):
   while not (children := faulted.actors("600.25")):
     pass
   faulted.sample()
@@ -104,13 +105,13 @@ def test_all_processes_are_found_once_their_parent_is_dead(faulted):
   assert not soak.kill(faulted.process)
 
 
-def test_a_run_has_settled_where_it_has_gone_on_and_the_fault_is_told_and_saved(faulted, monkeypatch):
+def test_run_has_settled_after_progress_and_checkpoint(faulted, monkeypatch):
   ticks, checkpoints = [], []
   monkeypatch.setattr(faulted, "ticks", lambda: ticks)
   monkeypatch.setattr(soak, "resumable", lambda run: checkpoints)
 
-  def tick(env_steps, learner_steps, told):
-    line = {"env_steps": env_steps, "learner_steps": learner_steps, "faults/env_errors": told}
+  def tick(env_steps, learner_steps, errors):
+    line = {"env_steps": env_steps, "learner_steps": learner_steps, "faults/env_errors": errors}
     ticks.append(line)
 
   def save(env_steps):
@@ -122,26 +123,26 @@ def test_a_run_has_settled_where_it_has_gone_on_and_the_fault_is_told_and_saved(
   save(100)
   assert faulted.has_settled()
   assert faulted.inject("environment raises")
-  assert (faulted.world / "fault").read_text() == "raise"
+  assert (faulted.env_folder / "fault").read_text() == "raise"
   tick(200, 20, 0)
   save(200)
   assert not faulted.has_settled()
   tick(300, 20, 1)
-  assert not faulted.has_settled(), "no checkpoint since"
+  assert not faulted.has_settled()
   save(310)
   assert faulted.has_settled()
 
 
-def test_the_tick_that_a_stopped_run_writes_at_its_end_is_no_progress(faulted, monkeypatch):
+def test_last_tick_of_a_stopped_run_is_not_progress(faulted, monkeypatch):
   last = {"env_steps": 100, "learner_steps": 10}
-  said = re.search(r"goes on from step_(\d+)", "goes on from step_000000120")
+  match = re.search(soak.RESUMED, "resumed from step_000000120")
 
   def end(timeout):
     last.update(env_steps=120, learner_steps=12)
     return 0
 
   monkeypatch.setattr(faulted, "last_tick", lambda: dict(last))
-  monkeypatch.setattr(faulted, "_wait_for_words", lambda *_: said)
+  monkeypatch.setattr(faulted, "_wait_for_log", lambda *_: match)
   checkpoint = soak.CheckpointInfo(path=faulted.run, env_steps=10**6, learner_steps=0, meta={})
   monkeypatch.setattr(soak, "resumable", lambda run: [checkpoint])
   with monkeypatch.context() as patch:
@@ -162,43 +163,47 @@ def curve(*means):
   ]
 
 
-def test_the_last_evaluations_are_held_against_the_range_at_about_the_same_steps():
+def test_compares_last_evaluations_with_range():
   calm = [curve(*range(12)), curve(*range(12))]
   # At step i the calm runs span i - 2 to i + 2.
   lines = analysis.compare(curve(0, 0, 0, 0, 0, 3, 8, 9, 10.3, 6.9)[-5:], calm)
   assert ["within" in line for line in lines] == [True, True, True, False, False, False]
   assert lines[3] == "10.30 ± 0.20 at 2.25M steps: by 0.30 OUTSIDE 6.00 … 10.00 of the others"
   assert "6.90 ± 0.20 at 2.50M steps: by 0.10 OUTSIDE 7.00 … 11.00" in lines[4]
-  assert lines[5] == "3 of 5 lie in the range of the others, 4 by two standard errors"
+  assert lines[5] == "3 of 5 are in the range of the others, 4 by two standard errors"
 
 
-def test_steps_that_a_calm_run_has_not_come_to_decide_nothing():
+def test_steps_beyond_a_calm_run_are_undecided():
   lines = analysis.compare(curve(*[1] * 12)[-5:], [curve(*[1] * 12), curve(*[1] * 8)])
   assert ["within" in line for line in lines[:-1]] == [True, True, True, False, False]
   assert "not every run" in lines[4]
 
 
-def test_each_run_without_faults_is_held_against_the_others():
+def test_calibrates_calm_runs():
   calm = [curve(*[1] * 10), curve(*[1] * 10), curve(*[1] * 9, 5)]
   lines = analysis.calibrate(curve(*range(10))[-5:], calm)
   assert lines[0] == "mean of the 5 with faults: 7.0"
-  said = "lie in the range of the others"
+  text = "are in the range of the others"
   assert (
-    lines[1] == f"run without faults 1, at these steps: mean 1.0; 5 of 5 {said}, 5 by two standard errors"
+    lines[1] == f"run without faults 1, at these steps: mean 1.0; 5 of 5 {text}, 5 by two standard errors"
   )
   assert (
-    lines[3] == f"run without faults 3, at these steps: mean 1.8; 4 of 5 {said}, 4 by two standard errors"
+    lines[3] == f"run without faults 3, at these steps: mean 1.8; 4 of 5 {text}, 4 by two standard errors"
   )
 
 
-def test_what_was_injected_is_held_against_what_was_told():
-  told = dict.fromkeys(analysis.TOLD.values(), 0) | {"env_errors": 2, "lost_steps": 7, "replay_buffer": 2}
+def test_compares_injected_with_counted_faults():
+  counted = dict.fromkeys(analysis.COUNTERS.values(), 0) | {
+    "env_errors": 2,
+    "lost_steps": 7,
+    "replay_buffer": 2,
+  }
   result = {
     "exit_status": 0,
     "env_steps": 1010,
     "learner_steps": 9,
     "wall_s": 60.0,
-    "faults": told,
+    "faults": counted,
     "replay_added": 990,
     "checkpoint_env_steps": 1000,
     "evaluations": [],
@@ -211,10 +216,10 @@ def test_what_was_injected_is_held_against_what_was_told():
       {"s": 5, "kind": "driver", "status": -9, "ended_after_s": 1.0, "last_tick": 700, "resumed_at": 620},
     ],
   }
-  said = "\n".join(analysis.describe("soak_faults", result))
-  assert "told against injected: replay_buffer: 2 told, 1 injected\n" in said
-  assert "steps not accounted for: 3\n" in said
-  assert "steps after the last checkpoint: 10\n" in said
-  assert "was resumed from: 80\n" in said
-  assert "SIGTERM: status 1 after 2.0 s" in said
-  assert "resident_mib, median of each fifth: 0.5, 2.5, 4.5, 6.5, 8.5" in said
+  text = "\n".join(analysis.describe("soak_faults", result))
+  assert "counted against injected: replay_buffer: 2 counted, 1 injected\n" in text
+  assert "steps not accounted for: 3\n" in text
+  assert "steps after the last checkpoint: 10\n" in text
+  assert "run resumed: 80\n" in text
+  assert "SIGTERM: status 1 after 2.0 s" in text
+  assert "resident_mib, median of each fifth: 0.5, 2.5, 4.5, 6.5, 8.5" in text

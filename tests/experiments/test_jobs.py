@@ -1,9 +1,10 @@
-"""Which checkpoint a figure of an environment step is from."""
+"""The choice of the checkpoint for an evaluation."""
 
 import numpy as np
 import pytest
 
-from experiments.lib.jobs import Evaluation, Job, evaluations_of, find_checkpoint_of, may_stand_for
+from experiments.lib.jobs import Evaluation, Job, find_evaluated, matches_step
+from experiments.lib.sweep import evaluations_of
 from moozi.io.checkpoints import save_checkpoint
 from moozi.io.run_directory import RunDirectory
 
@@ -24,32 +25,32 @@ def make_run(job: Job, folder, *checkpoints: tuple[int, bool]) -> RunDirectory:
 
 
 @pytest.mark.parametrize(
-  ("env_steps", "stands"), [(949, False), (999, False), (1000, True), (1050, True), (1051, False)]
+  ("env_steps", "matches"), [(949, False), (999, False), (1000, True), (1050, True), (1051, False)]
 )
-def test_a_stated_step_is_never_one_that_was_not_made(env_steps, stands):
-  assert may_stand_for(env_steps, 1000) == stands
+def test_checkpoint_before_the_step_does_not_match(env_steps, matches):
+  assert matches_step(env_steps, 1000) == matches
 
 
 @pytest.mark.parametrize(
   ("checkpoints", "found"),
   [
-    ([(1000, False), (1020, True), (1040, True), (4000, False)], 1020),  # 1000: kept for its evaluation
+    ([(1000, False), (1020, True), (1040, True), (4000, False)], 1020),  # 1000: the best checkpoint
     ([(990, True), (1049, True), (4000, False)], 1049),
     ([(990, True), (1051, True), (4000, False)], None),
-    ([(990, True), (1001, False)], 1001),  # the run's end
+    ([(990, True), (1001, False)], 1001),  # the last checkpoint
     ([(990, False)], None),
   ],
 )
-def test_a_figure_is_from_the_first_milestone_at_its_step_or_from_the_last(job, tmp_path, checkpoints, found):
+def test_finds_first_milestone_or_last(job, tmp_path, checkpoints, found):
   run = make_run(job, tmp_path / "runs", *checkpoints)
-  info = find_checkpoint_of(run, "1000")
+  info = find_evaluated(run, "1000")
   assert (info and info.env_steps) == found
 
 
-def test_a_run_that_ended_too_soon_is_evaluated_at_its_end_and_not_as_if_it_had_come_further(job, tmp_path):
+def test_short_run_is_evaluated_at_its_end_only(job, tmp_path):
   folder = tmp_path / "runs"
-  make_run(job, folder, (1010, True), (2950, False))
-  assert [(e.checkpoint, found.env_steps) for e, found in evaluations_of(job, folder).values()] == [
+  run = make_run(job, folder, (1010, True), (2950, False))
+  assert [(e.checkpoint, found.env_steps) for e, found in evaluations_of(job, run).values()] == [
     ("1000", 1010),
     ("last", 2950),
   ]

@@ -1,4 +1,4 @@
-"""The experiment of MooZi and PPO on MinAtar: its jobs, and its table from results made by hand."""
+"""The comparison of MooZi and PPO on MinAtar: its jobs, and its table of synthetic results."""
 
 import json
 import shutil
@@ -6,17 +6,16 @@ import shutil
 import pytest
 
 from experiments.lib.results import read_results
-from moozi.io.yaml_files import read_yaml
-from tests.experiments.made import ROOT, evaluation, load_script, make_result
+from experiments.minatar_vs_ppo import analysis, random_play, sweep
+from moozi.io.plain_data import read_yaml
+from tests.experiments.sample_results import ROOT, evaluation, make_result
 
-FOLDER = ("experiments", "minatar_vs_ppo")
-analysis = load_script(*FOLDER, "analysis.py")
 HUNDRED = [0.0, 10.0] * 50
 PPO = ("algorithm=ppo",)
 
 
-def test_every_job_has_settings_that_are_allowed_and_a_name_of_its_own(tmp_path):
-  jobs = load_script(*FOLDER, "sweep.py").jobs()
+def test_jobs_are_valid_and_distinct(tmp_path):
+  jobs = sweep.jobs()
   assert len({job.name for job in jobs}) == len(jobs)
   configs = {job.name: job.load_config(tmp_path) for job in jobs}
   for game in ("asterix", "breakout", "freeway", "seaquest", "space_invaders"):
@@ -28,7 +27,6 @@ def test_every_job_has_settings_that_are_allowed_and_a_name_of_its_own(tmp_path)
       assert config.env.kwargs["max_episode_steps"] == (2500 if game == "freeway" else 1000)
       assert config.max_env_steps >= 3_000_000
       assert config.max_wall_s == 3600
-      # What is evaluated must have been kept.
       assert config.checkpoint.milestones_env_steps == 250_000
   assert configs["muzero_breakout_sticky_seed0"].env.kwargs["sticky_action_prob"] == 0.1
   assert configs["ppo_breakout_seed0"].max_env_steps == 5_000_000
@@ -36,21 +34,21 @@ def test_every_job_has_settings_that_are_allowed_and_a_name_of_its_own(tmp_path)
   assert strength.run_name == "muzero_space_invaders_seed0"
   assert len(strength.evaluations) == 12 * 7
   settings = configs[strength.run_name].model_dump(), configs[strength.name].model_dump()
-  assert settings[0] == settings[1], "the run is one and the same"
+  assert settings[0] == settings[1]
 
 
-@pytest.fixture
-def results(tmp_path):
+@pytest.fixture(scope="module")
+def sample(tmp_path_factory):
   """Two seeds of MooZi and one of PPO on Breakout, one sticky, one on Freeway, strength by simulations."""
-  folder = tmp_path / "results"
+  folder = tmp_path_factory.mktemp("sample") / "results"
   at_1m = [(1_000_448, 0.0), (1_001_472, 10.0)]
   for seed, (steps, level) in enumerate(at_1m):
     far = evaluation(2_000_000, [99.0] * 100)
     own = evaluation(steps, [level] * 100, wall_s=600.0 + 120 * seed)
     make_result(folder, f"muzero_{seed}", [own, far], overrides=(f"seed={seed}",))
   late = evaluation(3_000_320, [8.0] * 100, wall_s=3000.0)
-  too_soon = evaluation(4_990_000, [90.0] * 100)  # no figure of 5M steps
-  # Ten evaluations of six seconds, for which it waited, lie before its first checkpoint here.
+  too_soon = evaluation(4_990_000, [90.0] * 100)  # before 5M steps
+  # Training waits for ten evaluations of six seconds before its first checkpoint.
   curve = [(100_000 * n, 60.0 * n - 1, 1.0) for n in range(1, 11)]
   first = evaluation(1_007_616, HUNDRED)
   make_result(folder, "ppo_0", [first, late, too_soon], curve, overrides=PPO, test_seconds=6.0)
@@ -71,8 +69,14 @@ def results(tmp_path):
   )
   few = [evaluation(1_000_000, [500.0] * 100, simulations=64), evaluation(1_000_000, [700.0] * 30)]
   make_result(folder, "strength", few, curve=None)
-  make_result(folder, "another_world", [evaluation(1_000_000, [1.0] * 100)], game="tiny:catch")
+  make_result(folder, "another_suite", [evaluation(1_000_000, [1.0] * 100)], game="tiny:catch")
   return folder
+
+
+@pytest.fixture
+def results(sample, tmp_path):
+  """A copy of the sample."""
+  return shutil.copytree(sample, tmp_path / "results")
 
 
 def rows(results) -> dict:
@@ -80,8 +84,8 @@ def rows(results) -> dict:
   return {(r["agent"], r["game"], r["sticky_action_prob"], r["at_env_steps"]): r for r in found}
 
 
-def test_rows_are_of_the_checkpoints_at_a_step_and_of_the_run_s_own_search(results):
-  found = rows(results)
+def test_rows_use_checkpoints_at_a_step_and_the_own_search(sample):
+  found = rows(sample)
   assert set(found) == {
     ("MooZi", "breakout", 0.0, 1_000_000),
     ("MooZi", "breakout", 0.1, 1_000_000),
@@ -94,27 +98,28 @@ def test_rows_are_of_the_checkpoints_at_a_step_and_of_the_run_s_own_search(resul
   assert (two["seeds"], two["env_steps"], two["wall_min"]) == ([0, 1], [1_000_448, 1_001_472], 11.0)
   assert (two["mean"], two["low"], two["high"], two["iqm"]) == (5.0, 0.0, 10.0, None)
   one = found["PPO", "breakout", 0.0, 1_000_000]
-  assert one["wall_min"] == 9.0, "without the minute of its evaluations"
+  assert one["wall_min"] == 9.0  # without the minute of its evaluations
   assert found["MooZi", "seaquest", 0.0, None]["env_steps"] == [2_400_000]
   assert one["mean"] == 5.0
   assert (one["low"], one["high"]) == (pytest.approx(4.0, abs=0.1), pytest.approx(6.0, abs=0.1))
 
 
 @pytest.mark.parametrize(
-  ("overrides", "said"),
+  ("overrides", "message"),
   [
-    (("seed=0",), "are of one seed, 0"),
-    (("seed=2", "targets.n_step=5"), "differ in targets.n_step"),
-    (
+    (("seed=0",), "both have seed 0"),
+    pytest.param(("seed=2", "targets.n_step=5"), "differ in targets.n_step", marks=pytest.mark.slow),
+    pytest.param(
       ("seed=3", *PPO, "evaluation.noise_free=false", "env.kwargs.sticky_action_prob=0.1"),
-      "were evaluated with",
+      "evaluated with",
+      marks=pytest.mark.slow,
     ),
   ],
 )
-def test_results_that_do_not_go_together_make_no_table(results, capsys, overrides, said):
+def test_refuses_mixed_results(results, capsys, overrides, message):
   make_result(results, "other", [evaluation(1_000_000, HUNDRED)], overrides=overrides)
   assert analysis.main(["--results", str(results)]) == 2
-  assert said in capsys.readouterr().err
+  assert message in capsys.readouterr().err
   assert not (results / "table.md").exists()
 
 
@@ -122,8 +127,8 @@ def cells(line: str) -> list[str]:
   return [cell.strip() for cell in line.strip("|").split("|")]
 
 
-def test_the_table_has_a_line_for_each_condition_and_the_published_ones_below(results):
-  table = analysis.table_of(analysis.rows_of(read_results(results)), analysis.read_published())
+def test_table_lists_conditions_and_published_results(sample):
+  table = analysis.table_of(analysis.rows_of(read_results(sample)), analysis.read_published())
   lines = table.splitlines()
   assert cells(lines[0])[1:] == ["asterix", "breakout", "freeway", "seaquest", "space invaders"]
   ours = [cells(line) for line in lines[2:7]]
@@ -139,7 +144,7 @@ def test_the_table_has_a_line_for_each_condition_and_the_published_ones_below(re
   freeway = f"**50.0** [50.0, 50.0]; {distinct}; 10 min, 1 seed"
   assert ours[0][1:] == ["–", two_seeds, freeway, "–", "–"]
   assert ours[1][4] == f"**4.0** [4.0, 4.0] at 2.40M; {distinct}; 60 min, 1 seed"
-  assert ours[2][2].startswith("**5.0** [4.")  # the bootstrap's own digits follow
+  assert ours[2][2].startswith("**5.0** [4.")
   assert ours[3][1:] == ["–", f"**8.0** [8.0, 8.0]; {distinct}; 49 min, 1 seed", "–", "–", "–"]
   assert ours[4][2] == f"**3.0** [3.0, 3.0]; {distinct}; 10 min, 1 seed"
   published = {line[0]: line[1:] for line in map(cells, lines[7:-2])}
@@ -154,11 +159,11 @@ def test_the_table_has_a_line_for_each_condition_and_the_published_ones_below(re
   assert " MooZi learned seaquest without the consistency loss. " in lines[-1]
 
 
-def test_random_play_has_a_line_for_each_stickiness_under_the_agents_conditions(results, capsys):
-  script = load_script(*FOLDER, "random_play.py")
-  assert script.main(["--episodes", "3", "--results", str(results)]) == 0
+@pytest.mark.slow
+def test_random_play_has_a_line_for_each_stickiness(results, capsys):
+  assert random_play.main(["--episodes", "3", "--results", str(results)]) == 0
   assert analysis.main(["--results", str(results)]) == 2
-  assert "has fewer than 100 episodes of an environment" in capsys.readouterr().err
+  assert "fewer than 100 episodes" in capsys.readouterr().err
   played = json.loads((results / "random_play.json").read_text())
   assert {entry["num_episodes"] for entry in played} == {3}
   (results / "random_play.json").write_text(json.dumps([entry | {"num_episodes": 100} for entry in played]))
@@ -176,13 +181,14 @@ def test_random_play_has_a_line_for_each_stickiness_under_the_agents_conditions(
   breakout["evaluation"]["max_random_starts"] = 0
   (results / "random_play.json").write_text(json.dumps(played))
   assert analysis.main(["--results", str(results)]) == 2
-  assert "breakout evaluated otherwise than the agents; make it anew" in capsys.readouterr().err
+  assert "breakout evaluated under other conditions" in capsys.readouterr().err
   (results / "random_play.json").write_text('[{"game": "breakout"}]')
   assert analysis.main(["--results", str(results)]) == 2
-  assert "not what random_play.py writes: KeyError" in capsys.readouterr().err
+  assert "not a file of random_play.py: KeyError" in capsys.readouterr().err
 
 
-def test_the_tables_are_written_and_the_readme_where_it_is_asked_for(results, tmp_path, capsys):
+@pytest.mark.slow
+def test_tables_and_readme_are_written(results, tmp_path, capsys):
   readme = tmp_path / "README.md"
   readme.write_text(f"before\n{analysis.BEGIN}\nold\n{analysis.END}\nafter\n")
   assert analysis.main(["--results", str(results)]) == 0
@@ -196,32 +202,35 @@ def test_the_tables_are_written_and_the_readme_where_it_is_asked_for(results, tm
   assert {entry["agent"] for entry in written["published"]} >= {"PPO of gymnax", "AC(λ) of MinAtar"}
 
 
-def test_without_results_or_markers_there_is_one_line_and_status_2(results, tmp_path, capsys):
+@pytest.mark.slow
+def test_refuses_missing_results_and_markers(sample, tmp_path, capsys):
   readme = tmp_path / "README.md"
   readme.write_text("no markers\n")
-  for arguments, said in (
-    (["--results", str(tmp_path / "none")], "there are no results yet; experiments/minatar_vs_ppo/sweep.py"),
+  results = shutil.copytree(sample, tmp_path / "results")
+  for arguments, message in (
+    (["--results", str(tmp_path / "none")], "no results; run"),
     (["--results", str(results), "--readme", str(readme)], "needs one line <!-- minatar_vs_ppo: begin -->"),
   ):
     assert analysis.main(arguments) == 2
     error = capsys.readouterr().err
     assert error.startswith("error: ")
     assert error.count("\n") == 1
-    assert said in error
+    assert message in error
   assert readme.read_text() == "no markers\n"
 
 
-def test_the_committed_tables_are_what_the_committed_results_give(tmp_path):
-  committed, results, readme = ROOT.joinpath(*FOLDER, "results"), tmp_path / "results", tmp_path / "README.md"
+@pytest.mark.slow
+def test_committed_tables_match_committed_results(tmp_path):
+  committed, results, readme = analysis.HERE / "results", tmp_path / "results", tmp_path / "README.md"
   shutil.copytree(committed, results, ignore=shutil.ignore_patterns("table.*"))
-  shutil.copy(ROOT / "README.md", readme)
+  shutil.copy(analysis.README, readme)
   assert analysis.main(["--results", str(results), "--readme", str(readme)]) == 0
-  assert readme.read_text() == (ROOT / "README.md").read_text()
+  assert readme.read_text() == analysis.README.read_text()
   for name in ("table.md", "table.json"):
     assert (results / name).read_text() == (committed / name).read_text()
 
 
-def test_every_published_figure_names_its_source_and_conditions():
+def test_published_results_have_sources_and_conditions():
   published = analysis.read_published()
   keys = {
     *("agent", "source", "environment", "sticky_action_prob", "step_cap", "env_steps", "evaluation"),
@@ -234,7 +243,7 @@ def test_every_published_figure_names_its_source_and_conditions():
   assert len({(entry["agent"], entry["env_steps"]) for entry in published}) == len(published)
 
 
-def test_gymnax_s_figures_in_the_table_are_those_of_its_curves():
+def test_gymnax_results_match_its_curves():
   curves = read_yaml(ROOT / "experiments" / "ppo_check" / "gymnax.yaml")
   assert curves["period_env_steps"] == 320_000
   own = {

@@ -1,4 +1,4 @@
-"""Results on the disk: thinned metrics, and what is no result."""
+"""Reading, thinning and comparing results."""
 
 import json
 
@@ -14,29 +14,29 @@ from experiments.lib.results import (
   thin,
 )
 from moozi.core.errors import UserError
-from moozi.io.code_version import code_commit
+from moozi.io.checkpoints import code_commit
 from moozi.io.config import load_config
-from tests.experiments.made import ROOT, evaluation, make_result
+from tests.experiments.sample_results import ROOT, evaluation, make_result
 
 
-def test_evaluations_stay_and_of_the_others_so_many_and_the_last():
+def test_thin_keeps_evaluations_and_the_last():
   ticks = [{"env_steps": i, "loss/total": i / 3} for i in range(1000)]
   for i in (3, 500):
     ticks[i]["test/return_mean"] = 1.0
     ticks[i]["test/at_env_steps"] = 2_801_664.0
-  kept = thin(ticks, most=100)
+  kept = thin(ticks, max_ticks=100)
   steps = [tick["env_steps"] for tick in kept]
   assert {3, 500, 999} <= set(steps)
   assert 90 <= len(steps) <= 102
   assert steps == sorted(steps)
   assert kept[-1]["loss/total"] == 333.0
-  assert kept[steps.index(3)]["test/at_env_steps"] == 2_801_664, "whole numbers stay"
+  assert kept[steps.index(3)]["test/at_env_steps"] == 2_801_664
   assert next(t for t in kept if t["env_steps"] == 500)["loss/total"] == 166.667
   few = [{"env_steps": 1}, {"env_steps": 2}]
-  assert thin(few, most=100) == few
+  assert thin(few, max_ticks=100) == few
 
 
-def test_a_result_tells_what_it_is_of(tmp_path):
+def test_result_has_agent_game_and_machine(tmp_path):
   make_result(tmp_path, "a", [evaluation(10, [1.0])], overrides=("algorithm=ppo", "seed=3"))
   make_result(tmp_path, "b", [], curve=None, game="tiny:catch")
   (tmp_path / ".a.12.tmp").mkdir()
@@ -55,31 +55,31 @@ def test_a_result_tells_what_it_is_of(tmp_path):
     (("env.name=tiny:catch",), None),
   ],
 )
-def test_sticky_actions_that_nobody_set_are_the_packages(tmp_path, settings, expected):
+def test_default_of_sticky_actions(tmp_path, settings, expected):
   result = Result(path=tmp_path, config=load_config(None, settings), evaluations=[], cores=2)
   assert result.sticky_action_prob == expected
 
 
-def test_a_machine_says_which_commit_and_where_it_lies_nowhere():
+def test_machine_has_commit_and_no_path():
   assert set(machine()) == {"cores", "processor", "python", "packages", "commit"}
   assert machine()["commit"] == code_commit()
   assert str(ROOT) not in json.dumps(machine())
 
 
-def test_a_folder_that_is_no_result_is_named(tmp_path):
+def test_damaged_result_is_named(tmp_path):
   folder = make_result(tmp_path, "a", [])
   (folder / "machine.json").write_text("[]")
   with pytest.raises(UserError, match=r"/a: not a result: TypeError"):
     read_results(tmp_path)
 
 
-def test_seconds_until_a_step_are_those_of_training_and_not_of_an_evaluation_s_arrival(tmp_path):
-  """With Ray the evaluation of step 100 arrives when the run has 300; at the end updates are still made."""
+def test_wall_s_excludes_evaluations(tmp_path):
+  """With Ray the evaluation of step 100 arrives at step 300, and updates follow the last step."""
   ray = make_result(tmp_path, "ray", [], [])
   ticks = [(0, 10.0), (200, 30.0), (300, 45.0), (400, 50.0), (400, 70.0)]
   lines = [{"env_steps": steps, "wall_s": at, "test/seconds": 40.0} for steps, at in ticks]
   (ray / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-  # PPO waits for each: two seconds at 100, and two at 200.
+  # PPO waits two seconds for each evaluation.
   make_result(
     tmp_path,
     "waits",
@@ -93,18 +93,24 @@ def test_seconds_until_a_step_are_those_of_training_and_not_of_an_evaluation_s_a
   np.testing.assert_allclose(by_name["waits"].wall_s_at([100, 150, 200]), [10.0, 15.0, 20.0])
 
 
-def test_seeds_of_one_thing_differ_in_the_seed_and_in_how_long_they_lasted(tmp_path):
+def test_seeds_may_differ_in_length(tmp_path):
   for seed, more in enumerate(((), ("max_env_steps=5", "max_wall_s=7", "run.name=x", "logging.period_s=2"))):
     make_result(tmp_path, f"r{seed}", [], overrides=(f"seed={seed}", *more))
   results = read_results(tmp_path)
   check_alike(results)
   check_alike([])
-  with pytest.raises(UserError, match=r"/r1 and .*/r1: are of one seed, 1"):
+  with pytest.raises(UserError, match=r"/r1 and .*/r1: both have seed 1"):
     check_alike([*results, results[1]])
 
 
-@pytest.mark.parametrize("key", ["learner.batch_size", "env.kwargs.max_episode_steps", "evaluation.episodes"])
-def test_what_differs_in_more_is_not_pooled(tmp_path, key):
+@pytest.mark.parametrize(
+  "key",
+  ["learner.batch_size"]
+  + [
+    pytest.param(k, marks=pytest.mark.slow) for k in ("env.kwargs.max_episode_steps", "evaluation.episodes")
+  ],
+)
+def test_seeds_with_other_settings_are_refused(tmp_path, key):
   make_result(tmp_path, "a", [])
   make_result(tmp_path, "b", [], overrides=("seed=1", f"{key}=77"))
   with pytest.raises(UserError, match=rf"/a and .*/b: differ in {key}; "):
@@ -112,18 +118,24 @@ def test_what_differs_in_more_is_not_pooled(tmp_path, key):
 
 
 @pytest.mark.parametrize(
-  ("override", "said"),
+  ("override", "message"),
   [
     ("evaluation.noise_free=false", r"evaluation\.noise_free of True and of False"),
-    ("evaluation.max_random_starts=0", r"evaluation\.max_random_starts of 8 and of 0"),
-    ("evaluation.seed=5", r"evaluation\.seed of 20000003 and of 5"),
-    ("evaluation.max_episode_steps=50", r"evaluation\.max_episode_steps of 10000 and of 50"),
+    pytest.param(
+      "evaluation.max_random_starts=0", r"evaluation\.max_random_starts of 8 and of 0", marks=pytest.mark.slow
+    ),
+    pytest.param("evaluation.seed=5", r"evaluation\.seed of 20000003 and of 5", marks=pytest.mark.slow),
+    pytest.param(
+      "evaluation.max_episode_steps=50",
+      r"evaluation\.max_episode_steps of 10000 and of 50",
+      marks=pytest.mark.slow,
+    ),
   ],
 )
-def test_returns_of_other_conditions_are_not_held_against_each_other(tmp_path, override, said):
+def test_returns_of_other_conditions_are_refused(tmp_path, override, message):
   make_result(tmp_path, "a", [])
   make_result(tmp_path, "b", [], overrides=("algorithm=ppo", "seed=1", "evaluation.episodes=3"))
   check_same_conditions(read_results(tmp_path))
   make_result(tmp_path, "c", [], overrides=(override,))
-  with pytest.raises(UserError, match=rf"/a and .*/c: were evaluated with {said}"):
+  with pytest.raises(UserError, match=rf"/a and .*/c: .*{message}"):
     check_same_conditions(read_results(tmp_path))

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from moozi.io.config import load_config
-from moozi.run import build
-from moozi.run import local as loop
+from moozi.run import build, local
 from moozi.run.events import Acted, Evaluated, Finished, StateReady, Updated
+from moozi.run.session import RunInputs
 
 pytest.importorskip("ale_py")
 
@@ -16,7 +16,7 @@ CONFIGS = Path(__file__).parents[2] / "config" / "atari"
 
 
 @pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.yaml")), ids=lambda path: path.stem)
-def test_configurations_are_whole(path):
+def test_configurations_are_complete(path):
   config = load_config(path, ["env.name=atari:Pong"] if path.stem in ("base", "two_cores") else [])
   spec = build.env_spec(config)
   assert spec.frame_shape == (84, 84, 1)
@@ -34,7 +34,7 @@ def test_configurations_are_whole(path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("num_threads", [0, 1])
-def test_a_run_trains_evaluates_and_shows_the_game(num_threads):
+def test_run_trains_evaluates_and_renders(num_threads):
   config = load_config(
     CONFIGS / "breakout_two_cores.yaml",
     [
@@ -58,7 +58,7 @@ def test_a_run_trains_evaluates_and_shows_the_game(num_threads):
     ],
   )
   spec = build.env_spec(config)
-  events = list(loop.run(config, spec))
+  events = list(local.run(RunInputs(config, spec)))
   assert isinstance(events[-1], Finished)
   assert sum(event.num_samples for event in events if isinstance(event, Updated)) > 0
   losses = [event.metrics["loss/total"] for event in events if isinstance(event, Updated)]

@@ -1,4 +1,4 @@
-"""Faults injected into whole runs, through the command line, in one process."""
+"""Faults injected into complete runs, through the command line."""
 
 import os
 import subprocess
@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def train(folder: Path, *overrides: str, timeout_s: float = 1500, **kwargs) -> subprocess.CompletedProcess:
-  """`moozi train` of a tiny run called one, to its end."""
+  """A tiny run in `folder/one`, to its end."""
   config = folder / "config.yaml"
   config.write_text("runtime: local\n")
   command = [
@@ -40,16 +40,16 @@ def train(folder: Path, *overrides: str, timeout_s: float = 1500, **kwargs) -> s
   )
 
 
-def assert_one_line(done: subprocess.CompletedProcess, said: str) -> None:
+def assert_one_line(done: subprocess.CompletedProcess, message: str) -> None:
   """The run ended with status 2 and one line of error."""
   assert done.returncode == 2, done.stderr
   assert "Traceback" not in done.stderr
   (line,) = [line for line in done.stderr.splitlines() if line.startswith("moozi: error: ")]
-  assert said in line
+  assert message in line
 
 
 @pytest.mark.slow
-def test_a_loss_that_stays_infinite_ends_the_run_in_one_line_and_keeps_its_folder(tmp_path):
+def test_infinite_loss_ends_the_run_and_keeps_its_folder(tmp_path):
   done = train(
     tmp_path,
     "learner.learning_rate.peak=1e30",
@@ -70,9 +70,9 @@ FAULTY = "env.name=tests.envs.faulty:make_env"
 
 
 @pytest.mark.slow
-def test_an_env_that_raises_now_and_then_is_made_anew_and_the_run_goes_on(tmp_path):
+def test_failing_environments_are_replaced(tmp_path):
   options = ["logging.period_s=1e-9", "max_env_steps=320", "evaluation.max_random_starts=0"]
-  # The testing worker's seeds are others: some of its environments may fail too, and cost an evaluation.
+  # Some of the testing worker's environments may fail too, which costs an evaluation.
   done = train(tmp_path, FAULTY, "env.kwargs.every_seed=false", *options)
   assert done.returncode == 0, done.stderr
   lines = read_metrics(tmp_path / "one" / "metrics.jsonl")
@@ -86,7 +86,7 @@ def test_an_env_that_raises_now_and_then_is_made_anew_and_the_run_goes_on(tmp_pa
 
 
 @pytest.mark.slow
-def test_an_env_that_always_raises_ends_the_run_with_its_own_error(tmp_path):
+def test_environment_that_always_fails_ends_the_run(tmp_path):
   done = train(
     tmp_path, FAULTY, "env.kwargs.sound_envs=5", "workers.max_env_faults=4", "max_env_steps=100000"
   )
@@ -95,7 +95,7 @@ def test_an_env_that_always_raises_ends_the_run_with_its_own_error(tmp_path):
 
 
 @pytest.mark.slow
-def test_an_env_that_hangs_is_woken(tmp_path):
+def test_hanging_environment_is_interrupted(tmp_path):
   options = [
     "env.kwargs.how=hang",
     "env.kwargs.sound_envs=5",
@@ -107,7 +107,7 @@ def test_an_env_that_hangs_is_woken(tmp_path):
 
 
 @pytest.mark.slow
-def test_segments_that_are_not_numbers_are_refused_told_and_accounted_for(tmp_path):
+def test_refused_segments_are_counted(tmp_path):
   options = [
     "env.kwargs.how=nan",
     "env.kwargs.every_seed=false",
@@ -119,7 +119,7 @@ def test_segments_that_are_not_numbers_are_refused_told_and_accounted_for(tmp_pa
   lines = read_metrics(tmp_path / "one" / "metrics.jsonl")
   last = lines[-1]
   assert last["faults/refused_segments"] >= 1
-  # The worker begins new games at once: each costs its own steps and no more.
+  # The worker resets its environments at once: a refused segment costs its own steps only.
   assert last["faults/lost_steps"] == 32 * last["faults/refused_segments"]
   added = max(line.get("replay/added", 0) for line in lines)
   assert added <= last["env_steps"] - last["faults/lost_steps"]
@@ -127,11 +127,11 @@ def test_segments_that_are_not_numbers_are_refused_told_and_accounted_for(tmp_pa
   assert "training_worker_0: a segment of 32 steps is refused: last_reward is not finite" in log
 
 
-# --- as Ray's actors ------------------------------------------------------------------------------------
+# --- with Ray -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
-def test_replays_actor_refuses_and_names_the_worker(tmp_path):
+def test_ray_refused_segments_name_the_worker(tmp_path):
   options = [
     "env.kwargs.how=nan",
     "env.kwargs.every_seed=false",
@@ -142,14 +142,14 @@ def test_replays_actor_refuses_and_names_the_worker(tmp_path):
   assert done.returncode == 0, done.stderr
   last = read_metrics(tmp_path / "one" / "metrics.jsonl")[-1]
   assert last["faults/refused_segments"] >= 1
-  said = "training_worker_0: a segment of 32 steps is refused: last_reward is not finite"
+  message = "training_worker_0: a segment of 32 steps is refused: last_reward is not finite"
   for actor in ("replay_buffer", "driver"):
-    assert said in (tmp_path / "one" / "logs" / f"{actor}.log").read_text()
+    assert message in (tmp_path / "one" / "logs" / f"{actor}.log").read_text()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["raise", "hang"])
-def test_a_workers_envs_are_made_anew_and_the_run_goes_on(tmp_path, how):
+def test_ray_failing_environments_are_replaced(tmp_path, how):
   options = [f"env.kwargs.how={how}", "env.kwargs.every_seed=false", "workers.env_timeout_s=2"]
   options += ["evaluation.max_random_starts=0", "logging.period_s=1e-9", "max_env_steps=640"]
   done = train(tmp_path, FAULTY, *options, "runtime=ray", "ray.num_cpus=4")
@@ -163,8 +163,8 @@ def test_a_workers_envs_are_made_anew_and_the_run_goes_on(tmp_path, how):
 
 
 @pytest.mark.slow
-def test_an_env_stuck_in_c_costs_its_worker_and_the_run_goes_on(tmp_path):
-  """Test environments are of the same kind: a worker that tests is made anew, too."""
+def test_ray_environment_stuck_in_c_costs_its_worker(tmp_path):
+  """Test environments fail too: the testing worker is restarted as well."""
   options = ["env.kwargs.how=stuck", "env.kwargs.every_seed=false", "workers.env_timeout_s=1"]
   options += ["logging.period_s=1e-9", "max_env_steps=320", "ray.max_restarts=20"]
   done = train(tmp_path, FAULTY, *options, "runtime=ray", "ray.num_cpus=4")
@@ -177,8 +177,8 @@ def test_an_env_stuck_in_c_costs_its_worker_and_the_run_goes_on(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["hang", "raise"])
-def test_a_workers_envs_are_made_anew_and_end_the_run_in_one_line(tmp_path, how):
-  """The alarm reaches a worker's own process; its error comes through Ray whole, with no traceback."""
+def test_ray_too_many_environment_faults_end_the_run(tmp_path, how):
+  """The timeout works in a worker's process; Ray delivers its error as one line without a traceback."""
   options = [
     f"env.kwargs.how={how}",
     "env.kwargs.sound_envs=5",
@@ -186,10 +186,12 @@ def test_a_workers_envs_are_made_anew_and_end_the_run_in_one_line(tmp_path, how)
     "workers.num_envs=1",
   ]
   done = train(tmp_path, FAULTY, *options, "workers.max_env_faults=2", "runtime=ray", "ray.num_cpus=4")
-  said = {"hang": "no answer for 2 s", "raise": "ArithmeticError: the environment's own error in step 5"}[how]
-  assert_one_line(done, said)
+  message = {"hang": "no answer for 2 s", "raise": "ArithmeticError: the environment's own error in step 5"}[
+    how
+  ]
+  assert_one_line(done, message)
   log = (tmp_path / "one" / "logs" / "training_worker_0.log").read_text()
   assert "fault 2 in a row" in log
   assert log.count("Traceback") >= 2
   driver_log = (tmp_path / "one" / "logs" / "driver.log").read_text()
-  assert f"the run ends: env.name=tests.envs.faulty:make_env: {said}" in driver_log
+  assert f"the run ends: env.name=tests.envs.faulty:make_env: {message}" in driver_log

@@ -1,4 +1,4 @@
-"""An environment written in JAX through the whole system: Ray, the door, the compiled rollout in a worker."""
+"""An environment written in JAX through the whole system: Ray, replay, the compiled rollout in a worker."""
 
 import json
 import subprocess
@@ -12,7 +12,7 @@ from tests.acting.test_rollout import CONFIGS, SMALL, import_library
 
 @pytest.mark.slow
 @pytest.mark.parametrize("config", ["gymnax/breakout.yaml", "pgx/tic_tac_toe.yaml"])
-def test_a_run_through_ray(config, tmp_path):
+def test_run_with_ray(config, tmp_path):
   import_library(config.replace("/", ":"))
   command = [sys.executable, "-m", "moozi.cli", "train", str(CONFIGS / config), *SMALL, "runtime=ray"]
   subprocess.run(
@@ -28,4 +28,4 @@ def test_a_run_through_ray(config, tmp_path):
   assert summary["sample_reuse"] == pytest.approx(1.0, rel=0.1)
   names = set().union(*read_metrics(run / "metrics.jsonl"))
   assert {"search/policy_entropy", "train/return_mean", "loss/total"} <= names
-  assert "train/env_share" not in names  # nothing but a compiled rollout leaves it out
+  assert "train/env_share" not in names  # only a compiled rollout leaves it out

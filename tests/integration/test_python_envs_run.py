@@ -1,6 +1,4 @@
-"""An environment of each library that steps in Python, trained on in one process; each environment made is
-closed.
-"""
+"""An environment of each Python library, trained on in one process; every environment created is closed."""
 
 import jax
 import numpy as np
@@ -11,9 +9,9 @@ from moozi.core.errors import UserError
 from moozi.evaluation.opponents import check_opponent
 from moozi.evaluation.random_play import random_returns
 from moozi.io.config import load_config
-from moozi.run import build
-from moozi.run import local as loop
+from moozi.run import build, local
 from moozi.run.events import Evaluated, Finished, StateReady, Updated
+from moozi.run.session import RunInputs
 from tests.baselines.ppo.conftest import TINY as TINY_PPO
 from tests.envs.suites.user_fakes import Watched
 from tests.tiny_run import TINY
@@ -24,14 +22,14 @@ SHORT = ("evaluation.max_random_starts=0", "evaluation.max_episode_steps=12", "m
 
 @pytest.fixture
 def watched():
-  """No environment is open before; how many there are afterwards is the test's business."""
+  """The class of watched environments, with none open."""
   Watched.open_envs.clear()
   Watched.num_made = 0
   return Watched
 
 
 @pytest.mark.parametrize(
-  ("world", "package"),
+  ("env", "package"),
   [
     pytest.param("gymnasium:CartPole-v1", "gymnasium", marks=pytest.mark.slow),
     ("open_spiel:tic_tac_toe", "pyspiel"),
@@ -39,13 +37,13 @@ def watched():
     pytest.param("tests.envs.suites.user_fakes:Watched", "dm_env", marks=pytest.mark.slow),
   ],
 )
-def test_a_run_learns_and_is_evaluated(world, package, watched):
+def test_run_learns_and_is_evaluated(env, package, watched):
   pytest.importorskip(package)
-  config = load_config(None, [*TINY, *SHORT, f"env.name={world}", "evaluation.period_env_steps=64"])
+  config = load_config(None, [*TINY, *SHORT, f"env.name={env}", "evaluation.period_env_steps=64"])
   spec = build.env_spec(config)
   num_tried = watched.num_made
   events, num_open = [], set()
-  for event in loop.run(config, spec):
+  for event in local.run(RunInputs(config, spec)):
     events.append(event)
     num_open.add(len(watched.open_envs))
   assert isinstance(events[-1], Finished)
@@ -59,22 +57,22 @@ def test_a_run_learns_and_is_evaluated(world, package, watched):
   assert (results[-1].lengths > 0).all()
   assert (results[-1].seats is None) == (spec.num_players == 1)
   assert not watched.open_envs
-  if world == "tests.envs.suites.user_fakes:Watched":
-    # While it runs, those that are acted in are open and no others: each evaluation closes its own.
+  if env == "tests.envs.suites.user_fakes:Watched":
+    # Only the environments acted in stay open: each evaluation closes its own.
     assert num_open == {config.workers.num_envs}
     num_tested = 3 * config.evaluation.num_envs
     assert (num_tried, watched.num_made) == (1, 1 + config.workers.num_envs + num_tested)
 
 
-def test_the_envs_of_a_run_that_fails_or_is_left_are_closed(watched):
+def test_failed_or_closed_run_closes_its_environments(watched):
   config = load_config(None, [*TINY, *SHORT, WATCHED, "env.kwargs.fails_at=7"])
-  events = loop.run(config, build.env_spec(config.model_copy(update={"env": plain(config)})))
+  events = local.run(RunInputs(config, build.env_spec(config.model_copy(update={"env": plain(config)}))))
   with pytest.raises(UserError, match="reward=None"):
     list(events)
   assert watched.num_made > 1
   assert not watched.open_envs
   config = config.model_copy(update={"env": plain(config)})
-  events = loop.run(config, build.env_spec(config))
+  events = local.run(RunInputs(config, build.env_spec(config)))
   next(events)
   assert watched.open_envs
   events.close()
@@ -85,7 +83,7 @@ def plain(config):
   return config.env.model_copy(update={"kwargs": {}})
 
 
-def test_the_envs_of_an_evaluation_that_is_stopped_are_closed(watched):
+def test_stopped_evaluation_closes_its_environments(watched):
   config = load_config(None, [*TINY, *SHORT, WATCHED])
   evaluator = build.build_evaluator(config, build.env_spec(config))
   assert evaluator.run({}, {}, num_episodes=4, should_stop=lambda: True) is None
@@ -93,25 +91,26 @@ def test_the_envs_of_an_evaluation_that_is_stopped_are_closed(watched):
   assert not watched.open_envs
 
 
-def test_the_envs_of_random_play_are_closed(watched):
+def test_random_play_closes_its_environments(watched):
   config = load_config(None, [*TINY, *SHORT, WATCHED])
   assert len(random_returns(config, num_episodes=3)) == 3
   assert watched.num_made == 1
   assert not watched.open_envs
 
 
-def test_the_env_that_an_opponent_is_asked_of_is_closed(watched):
+def test_opponent_check_closes_its_environment(watched):
   config = load_config(None, [*TINY, WATCHED, "env.kwargs.num_players=2", "evaluation.opponent=mcts"])
   spec = build.env_spec(config)
-  with pytest.raises(UserError, match=r"evaluation\.opponent=mcts: .* has no such rival"):
+  with pytest.raises(UserError, match=r"evaluation\.opponent=mcts: .* has no such opponent"):
     check_opponent(config, spec)
   assert watched.num_made == 2
   assert not watched.open_envs
 
 
-def test_the_envs_of_a_ppo_run_are_closed(watched):
+@pytest.mark.slow
+def test_ppo_run_closes_its_environments(watched):
   config = load_config(None, [*TINY_PPO, *SHORT, WATCHED])
-  events = list(ppo_run.run(config, build.env_spec(config)))
+  events = list(ppo_run.run(RunInputs(config, build.env_spec(config))))
   assert isinstance(events[-1], Finished)
   assert watched.num_made == 1 + config.ppo.num_envs + config.evaluation.num_envs
   assert not watched.open_envs

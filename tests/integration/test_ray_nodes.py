@@ -1,4 +1,4 @@
-"""A cluster of two nodes on this machine, of which one dies under a run."""
+"""A cluster of two nodes on this machine, one of which fails during a run."""
 
 import os
 import subprocess
@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from tests.integration.test_ray_faults import ENDLESS, end, wait_for_progress, wait_for_start
-from tests.integration.test_ray_run import start, ticks, wait_for
+from tests.integration.runs import ENDLESS, start, ticks, wait_for, wait_for_progress, wait_for_start
+from tests.integration.test_ray_faults import end
 
 # Ray's own test cluster. Its second node has another loopback address, so that the driver joins the first.
 CLUSTER = """
@@ -33,7 +33,7 @@ ENVIRONMENT = {
 
 
 @pytest.mark.slow
-def test_a_node_killed(tmp_path):
+def test_node_killed(tmp_path):
   environment = os.environ | ENVIRONMENT
   cluster = subprocess.Popen(
     [sys.executable, "-c", CLUSTER],
@@ -59,9 +59,9 @@ def test_a_node_killed(tmp_path):
       return sum(ticks(run)[-1].get(f"faults/{kind}", 0) for kind in kinds)
 
     wait_for(process, lambda: lost() >= 1, "the loss of an actor")
-    wait_for_progress(process, run, "steps on the node that is left")
+    wait_for_progress(process, run, "steps on the other node")
     end(process, run)
     log = (run / "logs" / "driver.log").read_text()
-    assert "has no room for it any more" in log or "made room for it" in log
+    assert "has no room to restart it" in log or "made room for it" in log
   finally:
     cluster.communicate("\n\n", timeout=120)

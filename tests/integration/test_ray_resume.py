@@ -1,46 +1,40 @@
-"""The real system, killed and resumed."""
+"""The real system, stopped or killed, and resumed."""
 
 import json
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import psutil
 import pytest
 
 from moozi.io.checkpoints import CheckpointInfo, list_checkpoints
-from tests.integration.test_ray_run import finish, start, ticks, wait_for
+from tests.integration.runs import finish, popen, start, ticks, wait_for
 
 
 def resume(run: Path, *overrides: str) -> subprocess.Popen:
-  return subprocess.Popen(
-    [sys.executable, "-m", "moozi.cli", "train", "--resume", str(run), *overrides],
-    stdout=subprocess.PIPE,
-    stderr=subprocess.PIPE,
-    text=True,
-    start_new_session=True,
-  )
+  """`moozi train --resume`."""
+  return popen("train", "--resume", run, *overrides)
 
 
-def assert_curves_are_whole(run: Path) -> None:
+def assert_curves_are_complete(run: Path) -> None:
   lines = ticks(run)
   for key in ("env_steps", "learner_steps", "wall_s"):
     values = [line[key] for line in lines]
     assert values == sorted(values), key
   evaluations = [line["test/at_env_steps"] for line in lines if "test/at_env_steps" in line]
-  assert len(set(evaluations[:-1])) == len(evaluations[:-1]), "no evaluation stands there twice"
+  assert len(set(evaluations[:-1])) == len(evaluations[:-1]), "no evaluation is recorded twice"
 
 
 def resumable(run: Path) -> list[CheckpointInfo]:
-  """What a run can be resumed from: both halves are there."""
+  """The checkpoints that a run can be resumed from: both halves are saved."""
   names = {c.name for c in list_checkpoints(run / "resume")}
   return [c for c in list_checkpoints(run / "checkpoints") if c.name in names]
 
 
 @pytest.mark.slow
-def test_a_stop_in_the_last_evaluation_is_made_good(tmp_path):
+def test_resume_repeats_a_stopped_evaluation(tmp_path):
   process = start(tmp_path, "max_env_steps=320", "evaluation.final_episodes=50000", "logging.period_s=0.2")
   run = tmp_path / "one"
   wait_for(process, lambda: any(info.env_steps == 320 for info in resumable(run)), "the last checkpoint")
@@ -58,7 +52,7 @@ def test_a_stop_in_the_last_evaluation_is_made_good(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_driver_killed_and_the_run_resumed(tmp_path):
+def test_driver_killed_and_resumed(tmp_path):
   endless = ["max_env_steps=100000000", "logging.period_s=0.5", "checkpoint.period_s=1"]
   process = start(tmp_path, *endless, "evaluation.period_env_steps=500")
   run = tmp_path / "one"
@@ -74,14 +68,14 @@ def test_the_driver_killed_and_the_run_resumed(tmp_path):
   again = resume(run, f"max_env_steps={newest.env_steps + 400}", "evaluation.final_episodes=3")
   _, err = finish(again, 300)
   assert again.returncode == 0, err
-  assert f"goes on from {newest.name}" in err
+  assert f"resuming from {newest.name}" in err
   assert "replay holds" in err
-  assert_curves_are_whole(run)
+  assert_curves_are_complete(run)
   lines = ticks(run)
   assert lines[-1]["env_steps"] >= newest.env_steps + 400
   after = [line for line in lines if line["env_steps"] > newest.env_steps]
   assert after[0]["env_steps"] - newest.env_steps < max(400, seen), (
-    "it went on from there, not from the start"
+    "it resumed from there, not from the start"
   )
   assert after[0]["learner_steps"] >= newest.learner_steps
   assert abs(lines[-1]["train/sample_reuse"] - 16) < 0.8

@@ -1,4 +1,4 @@
-"""The real system, through the command line, as its users have it."""
+"""The real system with Ray, through the command line, as users run it."""
 
 import json
 import os
@@ -13,74 +13,34 @@ from pathlib import Path
 import psutil
 import pytest
 
+from moozi import cli
 from moozi.commands.evaluate import EVALUATION_KEYS
-from moozi.io.checkpoints import list_checkpoints
-from moozi.io.metrics import read_metrics
+from moozi.io.checkpoints import list_checkpoints, load_flat
 from moozi.io.run_directory import SUMMARY_KEYS
 from moozi.io.timeline import read_timeline
+from tests.integration.runs import CONFIG, ROOT, actors, finish, start, ticks, wait_for, wait_for_updates
 from tests.tiny_run import TINY
 
-ROOT = Path(__file__).parents[2]
-CONFIG = ROOT / "config" / "tiny" / "catch.yaml"
 _RECORDS = "RAY_task_events_report_interval_ms"
 
 
-def start(folder: Path, *overrides: str, **kwargs) -> subprocess.Popen:
-  command = [
-    sys.executable,
-    "-m",
-    "moozi.cli",
-    "train",
-    str(CONFIG),
-    *TINY,
-    f"run.dir={folder}",
-    "run.name=one",
-  ]
-  return subprocess.Popen(
-    [*command, "ray.num_cpus=4", *overrides],
-    stdout=subprocess.PIPE,
-    stderr=subprocess.PIPE,
-    text=True,
-    start_new_session=True,
-    **kwargs,
-  )
+@pytest.fixture
+def moozi(capfd):
+  """Runs the command line in this process; returns (status, stdout, stderr)."""
+
+  def run(*arguments: object) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as caught:
+      cli.main([str(argument) for argument in arguments])
+    out, err = capfd.readouterr()
+    return caught.value.code, out, err
+
+  return run
 
 
-def finish(process: subprocess.Popen, timeout_s: float) -> tuple[str, str]:
-  """What the process printed, once it has ended; one that does not end is killed with all of its group."""
-  try:
-    return process.communicate(timeout=timeout_s)
-  except subprocess.TimeoutExpired:
-    os.killpg(process.pid, signal.SIGKILL)
-    process.communicate()
-    raise
+# --- the shared run -----------------------------------------------------------------------------------------
 
 
-def wait_for(process: subprocess.Popen, condition, what: str, timeout_s: float = 240.0) -> None:
-  end = time.monotonic() + timeout_s
-  while not condition():
-    if process.poll() is not None:
-      pytest.fail(f"ended with {process.returncode} before {what}: {process.stderr.read()}")
-    assert time.monotonic() < end, f"waited in vain for {what}"
-    time.sleep(0.2)
-
-
-def ticks(run: Path) -> list[dict]:
-  return read_metrics(run / "metrics.jsonl") if (run / "metrics.jsonl").exists() else []
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory) -> tuple[Path, str]:
-  """One short run to its end; its folder and what it printed."""
-  folder = tmp_path_factory.mktemp("runs")
-  options = ("evaluation.period_env_steps=100", "logging.period_s=0.5", "timeline.seconds=1e6")
-  process = start(folder, *options, "max_env_steps=1600")
-  out, err = finish(process, 400)
-  assert process.returncode == 0, err
-  return folder / "one", out
-
-
-def test_the_run_directory_is_the_contract(finished):
+def test_run_directory_has_every_file(finished):
   run, _ = finished
   assert {p.name for p in run.iterdir()} >= {
     *("config.yaml", "metrics.jsonl", "tensorboard", "checkpoints", "gifs", "logs", "summary.json")
@@ -92,17 +52,17 @@ def test_the_run_directory_is_the_contract(finished):
   assert list((run / "tensorboard").glob("events*"))
 
 
-def test_the_summary_is_whole_and_reuse_is_held(finished):
+def test_summary_is_complete_and_reuse_is_held(finished):
   run, _ = finished
   summary = json.loads((run / "summary.json").read_text())
   assert set(SUMMARY_KEYS) <= set(summary)
-  assert summary["env_steps"] >= 1600
+  assert summary["env_steps"] >= 2400
   assert summary["test_episodes"] == 5
-  # The configuration's own ratio; the learner has its share before the run ends.
+  # The configuration's ratio: the learner makes all its updates before the run ends.
   assert summary["sample_reuse"] == pytest.approx(16.0, rel=0.05)
 
 
-def test_metrics_are_json_with_growing_counters(finished):
+def test_counters_never_decrease_and_metrics_are_complete(finished):
   run, _ = finished
   lines = ticks(run)
   for key in ("env_steps", "learner_steps", "wall_s"):
@@ -118,11 +78,11 @@ def test_metrics_are_json_with_growing_counters(finished):
     "system/segments_in_flight",
     "system/batches_in_flight",
   } <= names
-  actors = ("parameter_server", "replay_buffer", "training_worker_0", "testing_worker")
-  assert {f"system/{kind}/{actor}" for kind in ("busy_share", "memory_mib") for actor in actors} <= names
+  kinds = ("parameter_server", "replay_buffer", "training_worker_0", "testing_worker")
+  assert {f"system/{figure}/{kind}" for figure in ("busy_share", "memory_mib") for kind in kinds} <= names
 
 
-def test_the_timeline_has_every_actor(finished):
+def test_timeline_has_every_actor(finished):
   run, _ = finished
   timeline = read_timeline(run / "timeline")
   assert list(timeline) == ["parameter_server", "replay_buffer", "training_worker_0", "testing_worker"]
@@ -135,54 +95,64 @@ def test_replay_process_loads_no_jax(finished):
   assert "JAX loaded: False" in (run / "logs" / "replay_buffer.log").read_text()
 
 
-def test_the_end_tells_return_random_play_and_tensorboard(finished):
+def test_killed_worker_costs_the_segments_in_flight(finished):
+  run, _ = finished
+  last = ticks(run)[-1]
+  assert last["faults/training_worker"] == 1
+  # At most two calls of 4 x 8 steps.
+  assert last["faults/dropped_steps"] <= 2 * 32
+  assert last["faults/lost_steps"] == last["faults/lost_updates"] == 0
+  assert "training_worker_0 failed and was restarted" in (run / "logs" / "driver.log").read_text()
+
+
+def test_every_step_is_in_the_last_checkpoint(finished):
+  run, _ = finished
+  summary = json.loads((run / "summary.json").read_text())
+  newest = list_checkpoints(run / "resume")[-1]
+  state, _ = load_flat(newest.path)
+  assert newest.env_steps == state["progress/pacer/env_steps"] == summary["env_steps"]
+  assert newest.env_steps == state["replay/counter/added"]
+
+
+def test_end_prints_random_play_and_tensorboard(finished):
   run, out = finished
   assert str(run) in out
   assert "random play" in out
   assert f"--logdir {run}" in out
 
 
-def test_evaluate_prints_one_json_object(finished):
-  run, _ = finished
-  command = [sys.executable, "-m", "moozi.cli", "evaluate", str(run), "--episodes", "6", "--json"]
-  result = subprocess.run(command, capture_output=True, text=True, timeout=240, check=True)
-  figures = json.loads(result.stdout)
-  assert tuple(figures) == EVALUATION_KEYS
-  assert figures["episodes"] == 6
-  assert figures["env"] == "tiny:catch"
-
-
-def test_the_final_evaluation_can_be_repeated(finished):
-  """The summary's figures are those of the last checkpoint, to the number."""
+def test_evaluate_repeats_the_final_evaluation(finished, moozi):
+  """The summary's figures are exactly those of the last checkpoint."""
   run, _ = finished
   summary = json.loads((run / "summary.json").read_text())
-  command = [sys.executable, "-m", "moozi.cli", "evaluate", str(run), "--episodes", "5", "--json"]
-  figures = json.loads(
-    subprocess.run(command, capture_output=True, text=True, timeout=240, check=True).stdout
-  )
+  status, out, err = moozi("evaluate", run, "--episodes", 5, "--json")
+  assert status == 0, err
+  figures = json.loads(out)
+  assert tuple(figures) == EVALUATION_KEYS
+  assert (figures["episodes"], figures["env"]) == (5, "tiny:catch")
   assert figures["return_mean"] == pytest.approx(summary["test_return_mean"])
 
 
-def test_a_checkpoint_of_another_network_is_refused(finished, tmp_path):
+def test_checkpoint_of_another_network_is_refused(finished, moozi, tmp_path):
   run, _ = finished
-  other = tmp_path / "other"
-  other.mkdir()
   text = (run / "config.yaml").read_text()
   assert "latent_size: 16" in text
-  (other / "config.yaml").write_text(text.replace("latent_size: 16", "latent_size: 32"))
-  (other / "checkpoints").symlink_to(run / "checkpoints")
-  command = [sys.executable, "-m", "moozi.cli", "evaluate", str(other)]
-  result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-  assert result.returncode == 2
-  assert "latent_size" in result.stderr
-  assert "Traceback" not in result.stderr
+  (tmp_path / "config.yaml").write_text(text.replace("latent_size: 16", "latent_size: 32"))
+  (tmp_path / "checkpoints").symlink_to(run / "checkpoints")
+  status, _, err = moozi("evaluate", tmp_path)
+  assert status == 2
+  assert "latent_size" in err
+  assert "Traceback" not in err
+
+
+# --- stops --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM])
-def test_a_signal_to_the_whole_group_ends_with_a_checkpoint(tmp_path, number):
+def test_signal_ends_with_a_checkpoint(tmp_path, number):
   process = start(tmp_path, "max_env_steps=100000000", "checkpoint.period_s=100000", "logging.period_s=0.5")
   run = tmp_path / "one"
-  wait_for(process, lambda: any(t["learner_steps"] > 0 for t in ticks(run)), "the first update")
+  wait_for_updates(process, run)
   assert_loopback_only(process.pid)
   os.killpg(process.pid, number)
   _, err = finish(process, 60)
@@ -196,7 +166,7 @@ def test_a_signal_to_the_whole_group_ends_with_a_checkpoint(tmp_path, number):
 
 
 def group_members(group: int) -> list[str]:
-  """Names of living processes of a process group, a moment after its end."""
+  """Names of the processes of a group, after at most 15 seconds to end."""
   end = time.monotonic() + 15
   while True:
     names = []
@@ -212,7 +182,7 @@ def group_members(group: int) -> list[str]:
 
 
 def assert_loopback_only(pid: int) -> None:
-  """Every socket that the driver or a process below it listens on is on the loopback address."""
+  """The driver and its children listen on the loopback address only."""
   processes = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
   listeners = []
   for process in processes:
@@ -226,24 +196,21 @@ def assert_loopback_only(pid: int) -> None:
   assert not open_ones
 
 
+# --- starts -------------------------------------------------------------------------------------------------
+
+
 @pytest.mark.slow
-def test_asking_for_more_than_the_cluster_has(tmp_path):
+def test_more_actors_than_the_cluster_has_room_for(tmp_path):
   process = start(tmp_path, "ray.num_cpus=1")
   _, err = finish(process, 120)
   assert process.returncode == 2
   assert "the Ray cluster has 1" in err
   assert "Traceback" not in err
+  assert not (tmp_path / "one").exists(), "the run's name stays free"
 
 
 @pytest.mark.slow
-def test_a_refused_run_leaves_its_name_free(tmp_path):
-  process = start(tmp_path, "ray.num_cpus=1")
-  finish(process, 120)
-  assert not (tmp_path / "one").exists()
-
-
-@pytest.mark.slow
-def test_a_run_starts_from_another_ones_checkpoint(finished, tmp_path):
+def test_run_starts_from_another_checkpoint(finished, tmp_path):
   run, _ = finished
   before = json.loads((run / "summary.json").read_text())["learner_steps"]
   process = start(tmp_path, f"checkpoint.start_from={run}", "evaluation.final_episodes=1")
@@ -254,31 +221,31 @@ def test_a_run_starts_from_another_ones_checkpoint(finished, tmp_path):
   assert summary["staleness_mean"] < before
 
 
-def test_start_from_what_is_no_checkpoint(tmp_path):
-  process = start(tmp_path, f"checkpoint.start_from={tmp_path}")
-  _, err = finish(process, 60)
-  assert process.returncode == 2
+def test_start_from_what_is_no_checkpoint(moozi, tmp_path):
+  options = (*TINY, f"run.dir={tmp_path}", "run.name=one", f"checkpoint.start_from={tmp_path}")
+  status, _, err = moozi("train", CONFIG, *options)
+  assert status == 2
   assert "not a checkpoint" in err
   assert not (tmp_path / "one").exists()
 
 
 @pytest.mark.slow
-def test_the_envs_of_all_processes_are_closed(tmp_path):
+def test_environments_of_all_processes_are_closed(tmp_path):
   envs = tmp_path / "environments"
   envs.mkdir()
-  world = ["env.name=tests.envs.suites.user_fakes:Marking", f"env.kwargs.folder={envs}"]
-  process = start(tmp_path, *world, "max_env_steps=96", "evaluation.max_random_starts=0", cwd=ROOT)
+  env = ["env.name=tests.envs.suites.user_fakes:Marking", f"env.kwargs.folder={envs}"]
+  process = start(tmp_path, *env, "max_env_steps=96", "evaluation.max_random_starts=0", cwd=ROOT)
   _, err = finish(process, 240)
   assert process.returncode == 0, err
   made, closed = ({path.stem for path in envs.glob(f"*.{kind}")} for kind in ("made", "closed"))
-  # One to try it, four to act in, three to test in at the end, and one for random play.
+  # One to read its spec, four to act in, three to test in at the end, and one for random play.
   assert len(made) >= 9
   assert closed == made
 
 
 @pytest.mark.slow
-def test_a_stop_during_an_evaluation_does_not_wait_for_it(tmp_path):
-  """An endless episode is being tested: the checkpoint comes first, and the run ends."""
+def test_stop_does_not_wait_for_an_evaluation(tmp_path):
+  """A test episode that never ends does not delay the last checkpoint."""
   endless = ["env.name=tiny:corridor", "env.kwargs.length=1000", "env.kwargs.max_episode_steps=null"]
   slow_test = ["evaluation.max_episode_steps=100000000", "evaluation.period_env_steps=100"]
   process = start(tmp_path, *endless, *slow_test, "max_env_steps=100000000", "logging.period_s=0.5")
@@ -291,24 +258,20 @@ def test_a_stop_during_an_evaluation_does_not_wait_for_it(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_worker_that_may_not_be_made_anew_ends_the_run_with_a_checkpoint(tmp_path):
+def test_too_many_failures_end_the_run_with_a_checkpoint(tmp_path):
   options = ["max_env_steps=100000000", "checkpoint.period_s=100000", "logging.period_s=0.5"]
   process = start(tmp_path, *options, "ray.max_restarts=0")
   run = tmp_path / "one"
-  wait_for(process, lambda: any(t["learner_steps"] > 0 for t in ticks(run)), "the first update")
-  (worker,) = [
-    p
-    for p in psutil.Process(process.pid).children(recursive=True)
-    if "TrainingWorker" in "".join(p.cmdline())
-  ]
+  wait_for_updates(process, run)
+  (worker,) = actors(process, "TrainingWorker")
   worker.kill()
   _, err = finish(process, 120)
   assert process.returncode == 2
   assert "Traceback" not in err
-  said = "training_worker_0 died, and ray.max_restarts=0 in a row allows no more"
-  assert f"moozi: error: {said}" in err
+  message = "training_worker_0 failed more than ray.max_restarts=0 times in a row"
+  assert f"moozi: error: {message}" in err
   assert any(info.env_steps > 0 for info in list_checkpoints(run / "checkpoints"))
-  assert f"the run ends: {said}" in (run / "logs" / "driver.log").read_text()
+  assert f"the run ends: {message}" in (run / "logs" / "driver.log").read_text()
 
 
 def answers(port: int) -> bool:
@@ -317,9 +280,9 @@ def answers(port: int) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("asked", "has_records"), [({}, False), ({_RECORDS: "200"}, True)])
-def test_ray_keeps_no_record_of_calls_unless_it_is_asked_to(asked, has_records):
-  """They take memory for as long as a run goes on; a user who wants Ray's timeline says so."""
+@pytest.mark.parametrize(("setting", "has_records"), [({}, False), ({_RECORDS: "200"}, True)])
+def test_ray_records_no_calls_by_default(setting, has_records):
+  """Records take memory as long as a run lasts; the user's own setting stays in force."""
   script = """
 import time
 from moozi.actors import cluster
@@ -330,7 +293,7 @@ with cluster.connected(load_config(None, ["ray.num_cpus=4"])) as ray:
   time.sleep(3)
   print(len(ray.timeline()))
 """
-  environment = {name: value for name, value in os.environ.items() if name != _RECORDS} | asked
+  environment = {name: value for name, value in os.environ.items() if name != _RECORDS} | setting
   done = subprocess.run(
     [sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=120, check=False
   )
@@ -343,9 +306,9 @@ def test_joining_an_existing_cluster(tmp_path):
   with socket.socket() as free:
     free.bind(("127.0.0.1", 0))
     port = free.getsockname()[1]
-  # Only this machine can reach it, so it asks for no token.
+  # Only this machine can reach it: no token.
   environment = os.environ | {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
-  # Ray's own folder must have a short name: its sockets lie in it.
+  # Ray's folder must have a short name: its sockets are in it.
   with tempfile.TemporaryDirectory(prefix="mz", ignore_cleanup_errors=True) as ray_folder:
     head = [str(Path(sys.executable).with_name("ray")), "start", "--head", f"--port={port}", "--block"]
     head += ["--node-ip-address=127.0.0.1", "--num-cpus=4", "--include-dashboard=false"]
@@ -371,6 +334,7 @@ def test_joining_an_existing_cluster(tmp_path):
       cluster.wait(timeout=60)
 
 
+@pytest.mark.slow
 def test_no_cluster_at_the_address(tmp_path):
   with socket.socket() as closed:
     closed.bind(("127.0.0.1", 0))
@@ -383,20 +347,20 @@ def test_no_cluster_at_the_address(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_users_own_env(tmp_path):
-  """Its file lies where the user stands; Ray's processes find it there too."""
+def test_users_own_environment(tmp_path):
+  """Ray's processes find a module in the working directory."""
   here = tmp_path / "here"
   here.mkdir()
-  (here / "worlds_of_mine.py").write_text(
+  (here / "own_envs.py").write_text(
     "import os, pathlib\n"
     "from tests.envs.suites.user_fakes import Counter as make_env\n"
     "pathlib.Path(f'seen_by_{os.getpid()}').touch()\n"
   )
   process = start(
-    tmp_path, "env.name=worlds_of_mine:make_env", cwd=here, env=os.environ | {"PYTHONPATH": str(ROOT)}
+    tmp_path, "env.name=own_envs:make_env", cwd=here, env=os.environ | {"PYTHONPATH": str(ROOT)}
   )
   _, err = finish(process, 240)
   assert process.returncode == 0, err
-  assert json.loads((tmp_path / "one" / "summary.json").read_text())["env"] == "worlds_of_mine:make_env"
+  assert json.loads((tmp_path / "one" / "summary.json").read_text())["env"] == "own_envs:make_env"
   # The driver, a training and a testing worker at least.
   assert len(list(here.glob("seen_by_*"))) >= 3

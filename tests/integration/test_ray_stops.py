@@ -1,4 +1,4 @@
-"""The real system, told to stop, held up, or on a full disk, and with updates that are not finite."""
+"""The real system stopped, slowed down, on a full disk, and with updates that are not finite."""
 
 import json
 import os
@@ -15,45 +15,49 @@ from moozi.io.checkpoints import expected_of, list_checkpoints, load_checkpoint
 from moozi.io.run_directory import RunDirectory
 from moozi.run.build import training_state_template
 from moozi.run.pacing import slack_steps
-from tests.integration.test_faults import FAULTY, assert_one_line
-from tests.integration.test_ray_faults import (
+from tests.integration.runs import (
   ENDLESS,
+  ROOT,
   actors,
-  end,
   faults,
+  finish,
+  start,
   steps,
+  ticks,
+  wait_for,
   wait_for_progress,
   wait_for_start,
 )
+from tests.integration.test_faults import FAULTY, assert_one_line
+from tests.integration.test_ray_faults import end
 from tests.integration.test_ray_resume import resume
-from tests.integration.test_ray_run import ROOT, finish, start, ticks, wait_for
 from tests.io.test_full_disk import SmallDisk
 
 pytestmark = pytest.mark.slow
 
 
-def test_a_checkpoint_within_half_a_minute_though_envs_hang(tmp_path):
-  """Every environment hangs in its second game, and is given a minute."""
+def test_hanging_environments_do_not_delay_the_last_checkpoint(tmp_path):
+  """Every environment hangs in its second episode for up to a minute."""
   options = ["env.kwargs.how=hang", "evaluation.period_env_steps=1000000", "logging.period_s=1e-9"]
   process = start(tmp_path, FAULTY, *options, "max_env_steps=1000000", "checkpoint.period_s=1e6", cwd=ROOT)
   run = tmp_path / "one"
   wait_for(process, lambda: bool(ticks(run)) and steps(run)[0] == 32, "the first segment")
-  told_s = time.time()
+  signalled_s = time.time()
   os.killpg(process.pid, signal.SIGTERM)
   _, err = finish(process, 60)
   assert process.returncode == 0, err
   assert json.loads((run / "summary.json").read_text())["reason"] == "stopped"
   (checkpoint,) = list_checkpoints(run / "checkpoints")
   assert checkpoint.env_steps == 32
-  assert (checkpoint.path / "manifest.json").stat().st_mtime - told_s < 30
+  assert (checkpoint.path / "manifest.json").stat().st_mtime - signalled_s < 30
   assert ticks(run)[-1]["faults/dropped_steps"] > 0
 
 
-def test_a_second_signal_ends_at_once_and_the_run_can_be_resumed(tmp_path):
+def test_second_signal_ends_at_once(tmp_path):
   process, run = start(tmp_path, *ENDLESS), tmp_path / "one"
   wait_for_start(process, run)
   children = psutil.Process(process.pid).children(recursive=True)
-  # Two of a kind may come as one.
+  # Two signals of one kind may arrive as one.
   os.kill(process.pid, signal.SIGINT)
   os.kill(process.pid, signal.SIGTERM)
   finish(process, 10)
@@ -65,10 +69,10 @@ def test_a_second_signal_ends_at_once_and_the_run_can_be_resumed(tmp_path):
   again = resume(run, f"max_env_steps={newest.env_steps + 200}", "evaluation.final_episodes=3")
   _, err = finish(again, 300)
   assert again.returncode == 0, err
-  assert f"goes on from {newest.name}" in err
+  assert f"resuming from {newest.name}" in err
 
 
-def test_a_learner_that_stands_still_is_waited_for_with_bounded_work_in_flight(tmp_path):
+def test_stalled_learner_bounds_the_work_in_flight(tmp_path):
   process, run = start(tmp_path, *ENDLESS), tmp_path / "one"
   wait_for_start(process, run)
   (server,) = actors(process, "ParameterServer")
@@ -76,29 +80,29 @@ def test_a_learner_that_stands_still_is_waited_for_with_bounded_work_in_flight(t
   server.suspend()
   seen = []
 
-  def stands_still() -> bool:
-    """Nothing for five seconds: what was in flight has come, and is told."""
+  def is_stalled() -> bool:
+    """No progress for five seconds: all work in flight has arrived."""
     seen.append((time.monotonic(), steps(run)))
     return any(seen[-1][0] - at > 5 for at, made in seen if made == seen[-1][1])
 
-  wait_for(process, stands_still, "an end of what was in flight")
+  wait_for(process, is_stalled, "end of the work in flight")
   made, updated = steps(run)
   time.sleep(5)
   assert steps(run) == (made, updated)
   server.resume()
   wait_for_progress(process, run, "steps after it")
   end(process, run)
-  # Acting has gone no further ahead of learning than what keeps the queues full.
+  # Acting is ahead of learning by no more than keeps the queues full.
   served = updated * config.learner.batch_size / config.learner.samples_per_step
   segment = config.workers.num_envs * config.workers.segment_length
   assert made <= config.replay.min_steps_to_learn + served + 2 * slack_steps(config) + segment
   for name in ("segments", "batches"):
-    most = max(line.get(f"system/{name}_in_flight", 0) for line in ticks(run))
-    assert 0 < most <= getattr(config.ray, f"{name}_in_flight")
+    max_in_flight = max(line.get(f"system/{name}_in_flight", 0) for line in ticks(run))
+    assert 0 < max_in_flight <= getattr(config.ray, f"{name}_in_flight")
   assert sum(faults(run, kind) for kind in ("parameter_server", "training_worker", "dropped_steps")) == 0
 
 
-def test_a_full_disk_costs_checkpoints_and_nothing_else(tmp_path):
+def test_full_disk_costs_checkpoints_only(tmp_path):
   folder = tmp_path / "disk"
   folder.mkdir()
   disk = SmallDisk(folder, mib=16)
@@ -116,7 +120,7 @@ def fill_and_free(folder: Path, disk: SmallDisk) -> None:
     filled = ticks(run)[-1]
     logged = run / "logs" / "driver.log"
     before = {info.name for info in list_checkpoints(run / "checkpoints")}
-    # What it does meanwhile shows in the lines that wait until there is room.
+    # Lines of metrics wait until there is room.
     time.sleep(10)
     assert process.poll() is None
     whole = list_checkpoints(run / "checkpoints")
@@ -138,14 +142,14 @@ def fill_and_free(folder: Path, disk: SmallDisk) -> None:
     assert final["faults/disk"] > 0
     assert "a checkpoint can be written again" in logged.read_text()
     meanwhile = [line for line in ticks(run) if 2 < line["wall_s"] - filled["wall_s"] < 9]
-    assert meanwhile[-1]["env_steps"] > filled["env_steps"], "it went on, and no line is lost"
+    assert meanwhile[-1]["env_steps"] > filled["env_steps"], "it continued, and no line is lost"
   finally:
     if process.poll() is None:
       os.killpg(process.pid, signal.SIGKILL)
       process.communicate()
 
 
-def test_updates_that_stay_infinite_go_back_once_and_end_the_run_by_name(tmp_path):
+def test_second_rollback_ends_the_run(tmp_path):
   process, run = start(tmp_path, *ENDLESS), tmp_path / "one"
   wait_for_start(process, run)
   end(process, run)
@@ -154,7 +158,7 @@ def test_updates_that_stay_infinite_go_back_once_and_end_the_run_by_name(tmp_pat
     "learner.learning_rate.peak=1e30",
     "learner.learning_rate.end=1e30",
     "learner.max_skipped_updates=7",
-    # Workers act with sound parameters, and no checkpoint has others.
+    # Workers and checkpoints have finite parameters only.
     "ray.publish_period_updates=1000000",
     "checkpoint.period_s=1000000",
     "evaluation.period_env_steps=100000000",
@@ -168,6 +172,6 @@ def test_updates_that_stay_infinite_go_back_once_and_end_the_run_by_name(tmp_pat
   last = ticks(run)[-1]
   assert last["faults/rollbacks"] == 1
   log = (run / "logs" / "driver.log").read_text()
-  assert log.count("; the parameters are those of learner step") == 1
+  assert log.count("; restored the parameters of learner step") == 1
   named = [key for key, count in last.items() if key.startswith("faults/not_finite_") and count]
   assert any(f"{key.removeprefix('faults/not_finite_')} is not finite" in log for key in named)

@@ -1,4 +1,4 @@
-"""Reanalyze workers, kept trajectories and learning from them with Ray, through the command line."""
+"""Reanalyze workers, saved trajectories and learning from them with Ray, through the command line."""
 
 import json
 import subprocess
@@ -8,7 +8,7 @@ import pytest
 
 from moozi.io.metrics import read_metrics
 from moozi.io.trajectories import open_trajectories
-from tests.integration.test_ray_run import finish, start
+from tests.integration.runs import finish, start
 
 pytestmark = pytest.mark.slow
 
@@ -17,7 +17,7 @@ SHARED = ("evaluation.final_episodes=2", "logging.period_s=0.5", "learner.target
 
 @pytest.fixture(scope="module")
 def old(tmp_path_factory):
-  """A run that keeps its trajectories and searches them again."""
+  """A run that saves its trajectories and searches them again."""
   folder = tmp_path_factory.mktemp("runs")
   process = start(
     folder,
@@ -34,7 +34,7 @@ def old(tmp_path_factory):
   return folder / "one"
 
 
-def test_the_ratio_is_held_and_what_is_sampled_is_fresh(old):
+def test_ratio_is_held_and_samples_are_fresh(old):
   ticks = read_metrics(old / "metrics.jsonl")
   ratios = [t["reanalyze/ratio"] for t in ticks if "reanalyze/ratio" in t]
   assert ratios[-1] == pytest.approx(0.8, rel=0.02)
@@ -43,25 +43,25 @@ def test_the_ratio_is_held_and_what_is_sampled_is_fresh(old):
   assert last["replay/rewritten"] > 0
   logs = {path.stem for path in (old / "logs").iterdir()}
   assert {"reanalyze_worker_0", "reanalyze_worker_1"} <= logs
-  # The replay process stays without JAX.
+  # The replay process imports no JAX.
   assert "JAX loaded: False" in (old / "logs" / "replay_buffer.log").read_text()
 
 
-def test_every_step_is_kept_in_order(old):
+def test_every_step_is_saved_in_order(old):
   summary = json.loads((old / "summary.json").read_text())
   store = open_trajectories(old)
   assert store.num_steps == summary["env_steps"]
   assert len(store.lane_steps) == 8
-  followed: dict[int, bool] = {}
+  ended: dict[int, bool] = {}
   for stored in store.read():
     lane, steps = stored.span.lane, stored.steps
-    # A lane that was out of order would begin games where none has ended.
-    before = [followed.get(lane, True), *steps.is_last[:-1].tolist()]
+    # In a lane out of order an episode would begin where none has ended.
+    before = [ended.get(lane, True), *steps.is_last[:-1].tolist()]
     assert steps.is_first.tolist() == before
-    followed[lane] = bool(steps.is_last[-1])
+    ended[lane] = bool(steps.is_last[-1])
 
 
-def test_learning_from_them_alone(old, tmp_path):
+def test_learning_from_saved_trajectories(old, tmp_path):
   process = start(
     tmp_path, *SHARED, "max_env_steps=960", f"offline.trajectories={old}", "reanalyze.ratio=0.5"
   )
@@ -76,7 +76,7 @@ def test_learning_from_them_alone(old, tmp_path):
   assert not (tmp_path / "one" / "logs" / "training_worker_0.log").exists()
 
 
-def test_searching_them_again_from_the_command_line(old, tmp_path):
+def test_reanalyze_command(old, tmp_path):
   command = [
     sys.executable,
     "-m",

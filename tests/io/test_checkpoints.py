@@ -1,9 +1,10 @@
-"""Checkpoints: what goes in comes out; what was altered, cut, forged or made for another network does not."""
+"""Checkpoints: exact roundtrips; damaged, forged and mismatched ones are refused."""
 
 import hashlib
 import json
 import pickle
 import shutil
+import subprocess
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,10 +16,11 @@ import pytest
 from moozi.core.config import CheckpointConfig, Config, EnvConfig
 from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
-from moozi.io.checkpoint_store import CheckpointStore
 from moozi.io.checkpoints import (
   ARRAYS,
   MANIFEST,
+  CheckpointStore,
+  code_commit,
   expected_of,
   find_checkpoint,
   list_checkpoints,
@@ -28,8 +30,8 @@ from moozi.io.checkpoints import (
   save_checkpoint,
 )
 from moozi.io.metrics import read_metrics
+from moozi.io.plain_data import read_yaml
 from moozi.io.run_directory import RunDirectory
-from moozi.io.yaml_files import read_yaml
 
 META = {
   "env_steps": 10,
@@ -104,7 +106,7 @@ def refusal(path: Path, template: Any = None, **expected: Any) -> str:
 
 
 def forge(path: Path, data: bytes) -> None:
-  """Puts other bytes in the place of the arrays, and a manifest that vouches for them."""
+  """Replaces the arrays, with a matching manifest."""
   manifest = json.loads((path / MANIFEST).read_text())
   manifest.pop("sha256")
   manifest["files"][ARRAYS] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
@@ -114,29 +116,29 @@ def forge(path: Path, data: bytes) -> None:
   (path / MANIFEST).write_bytes(encode(manifest))
 
 
-def test_a_nested_state_comes_back_to_the_bit(saved):
+def test_roundtrip_is_exact(saved):
   assert_same(make_state(), load_checkpoint(saved, make_state(scale=0.0), {"spec": META["spec"]}))
 
 
-def test_a_template_may_be_abstract(saved, tmp_path):
+def test_template_can_be_abstract(saved, tmp_path):
   make = lambda: {"w": jnp.ones((2, 3)), "key": jax.random.key(9)}  # noqa: E731
   path = save_checkpoint(tmp_path, "a", make(), META)
   assert_same(make(), load_checkpoint(path, jax.eval_shape(make)))
 
 
-def test_folder_holds_two_files_and_nothing_is_left_beside_it(saved):
+def test_save_leaves_only_two_files(saved):
   assert sorted(p.name for p in saved.iterdir()) == [ARRAYS, MANIFEST]
   assert [p.name for p in saved.parent.iterdir()] == ["step_10"]
 
 
-def test_one_of_the_same_name_is_replaced_whole(saved):
+def test_save_replaces_the_same_name(saved):
   save_checkpoint(saved.parent, "step_10", make_state(scale=2.0), META)
   assert_same(make_state(scale=2.0), load_checkpoint(saved, make_state()))
   assert [p.name for p in saved.parent.iterdir()] == ["step_10"]
 
 
-def test_a_save_that_is_cut_short_leaves_the_older_one(saved, monkeypatch):
-  import moozi.io.checkpoints as module
+def test_failed_save_keeps_the_older_checkpoint(saved, monkeypatch):
+  from moozi.io.checkpoints import format as module
 
   def fail(path, data):
     path.write_bytes(data[: len(data) // 2])
@@ -149,14 +151,14 @@ def test_a_save_that_is_cut_short_leaves_the_older_one(saved, monkeypatch):
   assert [c.name for c in list_checkpoints(saved.parent)] == ["step_10"]
 
 
-def test_info_is_read_without_the_arrays(saved):
+def test_info_needs_no_arrays(saved):
   (saved / ARRAYS).unlink()
   info = read_checkpoint_info(saved)
   assert (info.name, info.env_steps, info.learner_steps) == ("step_10", 10, 3)
   assert info.meta["spec"]["frame_shape"] == [10, 5, 1]
 
 
-def test_what_cannot_be_stored(tmp_path):
+def test_unsupported_leaves_are_refused(tmp_path):
   for leaf in (object(), np.array(["x"]), np.array([object()]), 1j):
     with pytest.raises(ValueError, match=r"\['a'\].*cannot be stored"):
       save_checkpoint(tmp_path, "x", {"a": leaf}, META)
@@ -184,7 +186,7 @@ def test_any_altered_byte_is_refused(saved, file):
 
 
 @pytest.mark.parametrize("file", [ARRAYS, MANIFEST])
-def test_a_cut_file_is_refused(saved, file):
+def test_truncated_file_is_refused(saved, file):
   whole = (saved / file).read_bytes()
   for length in (0, 1, 7, len(whole) // 2, len(whole) - 1):
     (saved / file).write_bytes(whole[:length])
@@ -193,7 +195,7 @@ def test_a_cut_file_is_refused(saved, file):
   assert "altered or cut" in refusal(saved)
 
 
-def test_a_missing_file_is_refused(saved):
+def test_missing_file_is_refused(saved):
   (saved / ARRAYS).unlink()
   assert "cannot be read" in refusal(saved)
   (saved / MANIFEST).unlink()
@@ -227,7 +229,7 @@ def malformed(marker: Path) -> list[bytes]:
   ]
 
 
-def test_a_pickle_or_a_broken_archive_is_refused_by_every_reader(saved, tmp_path):
+def test_every_reader_refuses_malformed_files(saved, tmp_path):
   marker = tmp_path / "marker"
   run = tmp_path / "run"
   (run / "checkpoints").mkdir(parents=True)
@@ -260,7 +262,7 @@ def test_a_pickle_or_a_broken_archive_is_refused_by_every_reader(saved, tmp_path
   assert not marker.exists()
 
 
-def test_a_manifest_that_does_not_fit_its_arrays_is_refused(saved):
+def test_manifest_must_match_arrays(saved):
   import safetensors.numpy
 
   arrays = safetensors.numpy.load((saved / ARRAYS).read_bytes())
@@ -273,8 +275,8 @@ def test_a_manifest_that_does_not_fit_its_arrays_is_refused(saved):
   assert "['keys'] is not stored as its manifest says" in refusal(saved)
 
 
-def test_another_format_is_refused(saved, monkeypatch):
-  import moozi.io.checkpoints as module
+def test_other_format_is_refused(saved, monkeypatch):
+  from moozi.io.checkpoints import format as module
 
   monkeypatch.setattr(module, "FORMAT", 2)
   assert "format 1; this version reads format 2" in refusal(saved)
@@ -283,13 +285,13 @@ def test_another_format_is_refused(saved, monkeypatch):
 # --- another network or environment -------------------------------------------------------------------------
 
 
-def test_the_first_key_that_differs_is_named(saved):
+def test_first_different_key_is_named(saved):
   network = {"kind": "mlp", "latent_size": 32}
   message = refusal(saved, network=network)
-  assert "another network: network.latent_size is 16 there and 32 here" in message
+  assert "another network: network.latent_size is 16, expected 32" in message
   message = refusal(saved, spec={"name": "minatar:breakout", "frame_shape": (10, 10, 4)})
-  assert "another environment: spec.name is tiny:catch there and minatar:breakout here" in message
-  assert "network.norm is missing there and layer here" in refusal(
+  assert "another environment: spec.name is tiny:catch, expected minatar:breakout" in message
+  assert "network.norm is missing, expected layer" in refusal(
     saved, network=META["network"] | {"norm": "layer"}
   )
   with pytest.raises(UserError, match=r"network\.latent_size"):
@@ -298,11 +300,9 @@ def test_the_first_key_that_differs_is_named(saved):
 
 
 @pytest.mark.parametrize("is_perfect_information", [True, False])
-def test_a_manifest_from_before_envs_said_whether_they_hide_something_still_fits(
-  tmp_path, is_perfect_information
-):
+def test_old_manifest_without_perfect_information_is_accepted(tmp_path, is_perfect_information):
   config = Config(env=EnvConfig(name="open_spiel:kuhn_poker"))
-  world = {
+  facts = {
     "name": "open_spiel:kuhn_poker",
     "frame_shape": [1, 1, 12],
     "frame_dtype": "bool",
@@ -310,64 +310,64 @@ def test_a_manifest_from_before_envs_said_whether_they_hide_something_still_fits
     "num_players": 2,
     "action_names": ["Pass", "Bet"],
   }
-  meta = META | {"algorithm": "muzero", "spec": world, "network": config.network.model_dump(mode="json")}
+  meta = META | {"algorithm": "muzero", "spec": facts, "network": config.network.model_dump(mode="json")}
   path = save_checkpoint(tmp_path, "older", {"x": np.zeros(2)}, meta)
-  facts = {key: tuple(value) if isinstance(value, list) else value for key, value in world.items()}
+  facts = {key: tuple(value) if isinstance(value, list) else value for key, value in facts.items()}
   spec = EnvSpec(**facts, is_perfect_information=is_perfect_information)
   assert read_checkpoint_info(path, expected_of(config, spec)).env_steps == 10
-  with pytest.raises(UserError, match=r"another environment: spec\.num_env_actions is 2 there and 3 here"):
+  with pytest.raises(UserError, match=r"another environment: spec\.num_env_actions is 2, expected 3"):
     read_checkpoint_info(path, expected_of(config, EnvSpec(**facts | {"num_env_actions": 3})))
 
 
-def test_another_shape_dtype_kind_or_structure_is_named(saved):
+def test_different_leaf_is_named(saved):
   message = refusal(saved, make_state() | {"mask": np.array([True])})
-  assert "['mask'].shape is [2] there and [1] here" in message
-  assert "['mask'].dtype is bool there and uint8 here" in refusal(
+  assert "['mask'].shape is [2], expected [1]" in message
+  assert "['mask'].dtype is bool, expected uint8" in refusal(
     saved, make_state() | {"mask": np.zeros(2, np.uint8)}
   )
-  assert "['step'].kind is int there and float here" in refusal(saved, make_state() | {"step": 1.0})
-  assert "['key'].impl is threefry2x32 there and rbg here" in refusal(
+  assert "['step'].kind is int, expected float" in refusal(saved, make_state() | {"step": 1.0})
+  assert "['key'].impl is threefry2x32, expected rbg" in refusal(
     saved, make_state() | {"key": jax.random.key(0, impl="rbg")}
   )
-  assert "['extra'] is here and not there" in refusal(saved, make_state() | {"extra": np.zeros(1)})
+  assert "['extra'] is missing" in refusal(saved, make_state() | {"extra": np.zeros(1)})
   smaller = make_state()
   del smaller["wide"]
-  assert "['wide'] is there and not here" in refusal(saved, smaller)
+  assert "['wide'] is not expected" in refusal(saved, smaller)
 
 
-# --- which are kept, which is found -------------------------------------------------------------------
+# --- pruning and finding ------------------------------------------------------------------------------
 
 
 def names(directory: Path) -> list[int]:
   return [c.env_steps for c in list_checkpoints(directory)]
 
 
-def test_the_last_few_and_the_milestones_are_kept(tmp_path):
+def test_last_few_and_milestones_are_kept(tmp_path):
   config = CheckpointConfig(keep_last=2, milestones_env_steps=100)
   store = CheckpointStore(tmp_path, config)
   for step in (30, 60, 90, 120, 150, 180, 310, 320, 330):
     if step == 180:
-      store = CheckpointStore(tmp_path, config)  # a continued run knows what was reached
+      store = CheckpointStore(tmp_path, config)  # a resumed run knows its milestones
     store.save({"x": np.zeros(1)}, META | {"env_steps": step}, wall_s=1.0)
   assert names(tmp_path) == [120, 310, 320, 330]
   assert [c.meta["is_milestone"] for c in list_checkpoints(tmp_path)] == [True, True, False, False]
 
 
-def test_saving_the_same_step_again_keeps_a_milestone_one(tmp_path):
+def test_replaced_milestone_stays_a_milestone(tmp_path):
   store = CheckpointStore(tmp_path, CheckpointConfig(keep_last=1, milestones_env_steps=100))
   for step in (100, 100, 110, 120):
     store.save({"x": np.zeros(1)}, META | {"env_steps": step}, wall_s=1.0)
   assert names(tmp_path) == [100, 120]
 
 
-def test_without_milestones_only_the_last_are_kept(tmp_path):
+def test_no_milestones_keeps_only_the_last(tmp_path):
   store = CheckpointStore(tmp_path, CheckpointConfig(keep_last=1, milestones_env_steps=None))
   for step in (100, 200):
     store.save({"x": np.zeros(1)}, META | {"env_steps": step}, wall_s=1.0)
   assert names(tmp_path) == [200]
 
 
-def test_finding_a_checkpoint(tmp_path):
+def test_find_checkpoint(tmp_path):
   with pytest.raises(UserError, match="holds no checkpoint"):
     find_checkpoint(tmp_path / "nothing")
   for step in (1_000, 20, 300):
@@ -386,7 +386,7 @@ def test_finding_a_checkpoint(tmp_path):
     find_checkpoint(tmp_path, str(tmp_path))
 
 
-def test_what_a_killed_save_left_is_cleared_away_and_what_it_was_replacing_comes_back(tmp_path):
+def test_mend_removes_partial_and_restores_replaced(tmp_path):
   for name in ("step_000000010", "step_000000020"):
     save_checkpoint(tmp_path, name, {"x": np.zeros(2)}, {"env_steps": 1, "learner_steps": 1})
   for name in (".step_000000020.77.tmp", ".step_000000010.77.old"):
@@ -397,3 +397,23 @@ def test_what_a_killed_save_left_is_cleared_away_and_what_it_was_replacing_comes
   assert sorted(path.name for path in tmp_path.iterdir()) == ["step_000000010", "step_000000020"]
   assert len(list_checkpoints(tmp_path)) == 2
   mend_checkpoints(tmp_path / "nothing")
+
+
+def test_code_commit(tmp_path):
+  def git(*arguments) -> str:
+    who = ("-c", "user.name=x", "-c", "user.email=x@example.org")
+    done = subprocess.run(["git", *who, *arguments], cwd=tmp_path, check=True, capture_output=True, text=True)
+    return done.stdout.strip()
+
+  assert code_commit(tmp_path) is None
+  git("init", "-q")
+  (tmp_path / "file").write_text("1")
+  git("add", "file")
+  git("commit", "-qm", "first")
+  git("tag", "-a", "v1", "-m", "a name that says less")
+  head = git("rev-parse", "HEAD")
+  assert code_commit(tmp_path) == head[:12]
+  (tmp_path / "file").write_text("2")
+  assert code_commit(tmp_path) == f"{head[:12]}-dirty"
+  (tmp_path / "inside").mkdir()
+  assert code_commit(tmp_path / "inside") is None, "another one's repository"

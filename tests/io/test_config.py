@@ -1,4 +1,4 @@
-"""Reading configurations: what is right is read as meant, what is wrong is answered in one line."""
+"""Loading configurations: values, bases, and errors of one line."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from moozi.core.config import Config
 from moozi.core.errors import UserError
 from moozi.io.config import config_from_dict, config_to_dict, load_config, save_config
-from moozi.io.yaml_files import dump_yaml, parse_yaml
+from moozi.io.plain_data import dump_yaml, parse_yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 ALL_CONFIGS = sorted((ROOT / "config").rglob("*.yaml"))
@@ -29,17 +29,17 @@ def write(path: Path, text: str) -> Path:
   return path
 
 
-def test_nothing_given_is_the_defaults():
+def test_no_arguments_give_the_defaults():
   assert load_config(None) == Config()
 
 
 @pytest.mark.parametrize("path", ALL_CONFIGS, ids=lambda p: str(p.relative_to(ROOT)))
-def test_every_file_in_config_is_one(path):
+def test_every_config_file_loads(path):
   config = load_config(path)
   assert config_from_dict(config_to_dict(config)) == config
 
 
-def test_thesis_settings_are_those_of_chapter_five():
+def test_thesis_settings():
   c = load_config(ROOT / "config/thesis/breakout.yaml")
   t, n, r = c.targets, c.network, c.learner
   assert (t.history_length, t.unroll_steps, t.n_step, t.discount) == (4, 5, 10, 0.997)
@@ -60,7 +60,7 @@ def test_thesis_settings_are_those_of_chapter_five():
   assert (c.evaluation.noise_free, c.evaluation.num_envs, c.evaluation.episodes) == (False, 1, 10)
 
 
-def test_what_was_saved_is_read_back_the_same(tmp_path):
+def test_save_and_load_are_inverse(tmp_path):
   config = load_config(
     None,
     [
@@ -106,7 +106,7 @@ def test_what_was_saved_is_read_back_the_same(tmp_path):
     ("=", "="),
   ],
 )
-def test_values_are_read_as_people_write_them(text, value):
+def test_yaml_values(text, value):
   read = parse_yaml(text, "here")
   assert read == value
   assert type(read) is type(value)
@@ -131,18 +131,18 @@ plain = st.recursive(
 
 
 @given(plain)
-def test_what_is_dumped_is_parsed_back_the_same(data):
+def test_dump_and_parse_are_inverse(data):
   assert parse_yaml(dump_yaml(data), "here") == data
 
 
 @pytest.mark.parametrize(
   "text", ["1e-3", "1e5", "1.5", "12", "no", "true", "null", "~", "1:30", "0x1f", "2026-11-21"]
 )
-def test_text_that_looks_like_something_else_stays_text(text):
+def test_text_that_looks_like_a_number_stays_text(text):
   assert parse_yaml(dump_yaml({"a": text}), "here") == {"a": text}
 
 
-def test_text_keys_take_overrides_as_they_are():
+def test_text_overrides_are_not_converted():
   assert load_config(None, ["run.name=007"]).run.name == "007"
   assert load_config(None, ["run.name=null"]).run.name is None
   assert load_config(None, ["run.name='null'"]).run.name == "null"
@@ -151,18 +151,18 @@ def test_text_keys_take_overrides_as_they_are():
   assert load_config(None, ["network.norm=none"]).network.norm == "none"
 
 
-def test_overrides_go_before_the_file_and_the_last_one_counts(tmp_path):
+def test_last_override_wins(tmp_path):
   path = write(tmp_path / "a.yaml", "seed: 1\nmax_env_steps: 5\n")
   config = load_config(path, ["seed=2", "seed=3"])
   assert (config.seed, config.max_env_steps) == (3, 5)
 
 
-def test_an_empty_section_is_the_default(tmp_path):
+def test_empty_section_is_the_default(tmp_path):
   path = write(tmp_path / "a.yaml", "learner:\nenv:\n  kwargs:\n")
   assert load_config(path) == Config()
 
 
-def test_an_override_replaces_a_list_whole():
+def test_override_replaces_a_list():
   schedule = "planners.train.temperature=[{env_steps: 0, temperature: 1}, {env_steps: 10, temperature: 0}]"
   assert load_config(None, [schedule, "planners.train.temperature=0.5"]).planners.train.temperature == 0.5
 
@@ -170,7 +170,7 @@ def test_an_override_replaces_a_list_whole():
 # --- base ---------------------------------------------------------------------------------------------
 
 
-def test_a_chain_of_bases_is_merged_key_by_key(tmp_path):
+def test_bases_merge_key_by_key(tmp_path):
   write(tmp_path / "base.yaml", "seed: 1\nmax_env_steps: 5\nlearner: {batch_size: 8, max_grad_norm: 1}\n")
   write(tmp_path / "sub/mid.yaml", "base: ../base.yaml\nmax_env_steps: 6\nlearner: {batch_size: 9}\n")
   path = write(tmp_path / "sub/top.yaml", "base: mid.yaml\nlearner: {value_coef: 0.5}\n")
@@ -179,7 +179,7 @@ def test_a_chain_of_bases_is_merged_key_by_key(tmp_path):
   assert (c.learner.max_grad_norm, c.learner.batch_size, c.learner.value_coef) == (1.0, 9, 0.5)
 
 
-def test_a_base_that_comes_back_to_itself(tmp_path):
+def test_cycle_of_bases_is_refused(tmp_path):
   write(tmp_path / "a.yaml", "base: b.yaml\n")
   write(tmp_path / "b.yaml", "base: ./sub/../a.yaml\n")
   (tmp_path / "sub").mkdir()
@@ -188,7 +188,7 @@ def test_a_base_that_comes_back_to_itself(tmp_path):
   assert "c.yaml -> c.yaml" in error_of(path=tmp_path / "c.yaml")
 
 
-def test_a_base_that_is_not_there_is_named_with_who_names_it(tmp_path):
+def test_missing_base_is_named(tmp_path):
   path = write(tmp_path / "a.yaml", "base: nowhere.yaml\n")
   message = error_of(path=path)
   assert "a.yaml: base:" in message
@@ -196,14 +196,14 @@ def test_a_base_that_is_not_there_is_named_with_who_names_it(tmp_path):
 
 
 @pytest.mark.parametrize("base", ["3", "[a.yaml]", "''"])
-def test_a_base_is_one_path(tmp_path, base):
+def test_base_must_be_a_path(tmp_path, base):
   assert "base=" in error_of(path=write(tmp_path / "a.yaml", f"base: {base}\n"))
 
 
-# --- files that are none ------------------------------------------------------------------------------
+# --- files --------------------------------------------------------------------------------------------
 
 
-def test_files_that_cannot_be_read(tmp_path):
+def test_unreadable_files_are_refused(tmp_path):
   assert "no such file" in error_of(path=tmp_path / "missing.yaml")
   assert "not a file" in error_of(path=tmp_path)
   assert "empty" in error_of(path=write(tmp_path / "empty.yaml", ""))
@@ -220,7 +220,7 @@ def test_files_that_cannot_be_read(tmp_path):
   assert "larger" in error_of(path=write(tmp_path / "large.yaml", "seed: 0 #" + "x" * (1 << 20)))
 
 
-def test_a_file_without_permission(tmp_path, monkeypatch):
+def test_missing_permission_is_reported(tmp_path, monkeypatch):
   path = write(tmp_path / "a.yaml", "seed: 0\n")
 
   def refuse(self):
@@ -233,24 +233,24 @@ def test_a_file_without_permission(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
   "text", ["a: [1", "a: b: c", "\t- x", "a: 1\n b: 2", "a: 1\n---\nb: 2", "%YAML 9.9", '"']
 )
-def test_what_is_not_yaml(tmp_path, text):
+def test_invalid_yaml_is_refused(tmp_path, text):
   assert "not valid YAML" in error_of(path=write(tmp_path / "a.yaml", text))
 
 
 @pytest.mark.parametrize("depth", [3000])
-def test_yaml_nested_too_deep(tmp_path, depth):
+def test_deep_nesting_is_refused(tmp_path, depth):
   assert "too deep" in error_of(path=write(tmp_path / "a.yaml", "a: " + "[" * depth + "]" * depth))
 
 
-def test_a_key_given_twice(tmp_path):
+def test_duplicate_key_is_refused(tmp_path):
   assert "'seed' is given twice" in error_of(path=write(tmp_path / "a.yaml", "seed: 1\nseed: 2\n"))
 
 
-def test_keys_are_text(tmp_path):
+def test_keys_must_be_text(tmp_path):
   assert "not text" in error_of(path=write(tmp_path / "a.yaml", "1: 2\n"))
 
 
-def test_aliases_that_would_grow_without_bound(tmp_path):
+def test_aliases_are_refused(tmp_path):
   bomb = "a: &a [x, x]\n" + "".join(
     f"{c}: &{c} [*{p}, *{p}]\n" for p, c in zip("abcdefgh", "bcdefghi", strict=True)
   )
@@ -271,7 +271,7 @@ def test_aliases_that_would_grow_without_bound(tmp_path):
     "!own x",
   ],
 )
-def test_tags_that_could_run_code_are_refused(tmp_path, value):
+def test_tags_are_refused(tmp_path, value):
   marker = tmp_path / "marker"
   value = value.replace("{marker}", str(marker))
   path = write(tmp_path / "a.yaml", f"env:\n  kwargs:\n    a: {value}\n")
@@ -282,7 +282,7 @@ def test_tags_that_could_run_code_are_refused(tmp_path, value):
   assert not marker.exists()
 
 
-# --- keys and values that are wrong -------------------------------------------------------------------
+# --- errors -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -299,7 +299,7 @@ def test_tags_that_could_run_code_are_refused(tmp_path, value):
     ("learner.zzzz=3", None),
   ],
 )
-def test_an_unknown_key_is_answered_with_the_nearest(override, nearest):
+def test_unknown_key_suggests_the_closest(override, nearest):
   message = error_of(override)
   assert message.startswith(override.partition("=")[0] + ": unknown key")
   assert (
@@ -309,7 +309,7 @@ def test_an_unknown_key_is_answered_with_the_nearest(override, nearest):
   )
 
 
-def test_an_unknown_key_inside_a_list():
+def test_unknown_key_inside_a_list():
   message = error_of("planners.train.temperature=[{env_steps: 0, temperature: 1, temp: 2}]")
   assert "planners.train.temperature[0].temp: unknown key" in message
 
@@ -351,16 +351,16 @@ def test_an_unknown_key_inside_a_list():
     ("replay.capacity=100", "replay.capacity=100 leaves 1 steps"),
   ],
 )
-def test_a_wrong_value_is_answered_with_key_value_and_what_is_allowed(override, said):
+def test_wrong_value_message(override, said):
   assert error_of(override).startswith(said)
 
 
 @pytest.mark.parametrize("value", [".nan", ".inf", "-.inf"])
-def test_values_are_finite(value):
+def test_values_must_be_finite(value):
   assert "learner.value_coef" in error_of(f"learner.value_coef={value}")
 
 
-def test_the_file_is_named_and_other_wrong_keys_are_counted(tmp_path):
+def test_message_names_file_and_counts_wrong_keys(tmp_path):
   path = write(tmp_path / "a.yaml", "seed: x\nlearner: {batch_size: 0, value_coef: y}\n")
   message = error_of(path=path)
   assert message.startswith(f"{path}: seed=")
@@ -368,19 +368,19 @@ def test_the_file_is_named_and_other_wrong_keys_are_counted(tmp_path):
 
 
 @pytest.mark.parametrize("override", ["seed", "=3", ".=3", "a..b=3", "", "--seed 3"])
-def test_what_is_no_override(override):
+def test_malformed_override_is_refused(override):
   assert "key=value" in error_of(override)
 
 
 @pytest.mark.parametrize(
   "override", ["seed=${nowhere}", "seed=${x", "run.name=${oc.env:MOOZI_NO_SUCH_THING}"]
 )
-def test_an_interpolation_that_leads_nowhere(override):
+def test_interpolations_are_refused(override):
   error_of(override)
 
 
-def test_a_section_given_in_part_keeps_the_rest_of_its_own_default():
-  """`planners.test` and the actors' shares have defaults other than their classes'."""
+def test_partial_section_keeps_its_defaults():
+  """The defaults of `planners.test` and of the actors' resources differ from those of their classes."""
   default, config = (
     Config(),
     load_config(None, ["planners.test.num_simulations=3", "workers.resources.num_threads=2"]),
@@ -390,12 +390,12 @@ def test_a_section_given_in_part_keeps_the_rest_of_its_own_default():
   assert config.planners.train == default.planners.train
 
 
-def test_a_renamed_key_is_accepted_with_a_warning_that_names_the_new_one(caplog):
+def test_renamed_key_warns(caplog):
   config = load_config(None, ["reanalyze.way=replayed"])
   assert config.reanalyze.mode == "replayed"
   assert "reanalyze.way was renamed to reanalyze.mode" in caplog.text
 
 
-def test_both_names_of_a_renamed_key_are_refused():
+def test_both_names_of_a_key_are_refused():
   with pytest.raises(UserError, match=r"reanalyze\.way: was renamed to reanalyze\.mode, which is set too"):
     load_config(None, ["reanalyze.way=replayed", "reanalyze.mode=gather"])

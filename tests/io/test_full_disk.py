@@ -1,4 +1,4 @@
-"""A disk that is full: the run goes on, what is old stays whole, nothing is lost once there is room."""
+"""A full disk: the run continues, old files stay intact, and pending output is written later."""
 
 import contextlib
 import errno
@@ -10,14 +10,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from moozi.io import append_file, checkpoints, run_directory
-from moozi.io.append_file import AppendFile
+from moozi.io import run_directory, sinks
+from moozi.io.checkpoints import format as checkpoint_format
 from moozi.io.checkpoints import list_checkpoints, load_checkpoint
 from moozi.io.config import load_config
 from moozi.io.logs import setup_logging
 from moozi.io.metrics import MetricsSink, read_metrics
 from moozi.io.progress import make_progress
 from moozi.io.run_directory import RunDirectory
+from moozi.io.sinks import AppendFile
 from moozi.run.events import Finished, StateReady
 from moozi.run.state import RunState
 from moozi.training.recorder import Recorder
@@ -30,7 +31,7 @@ NO_SPACE = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 class InjectedDisk:
-  """Every writer of ours meets a full disk while `is_full`; `os.write` takes half of a piece first."""
+  """Makes every writer fail while `is_full`; `os.write` writes half of a record first."""
 
   def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     self.path, self.is_full = folder, False
@@ -50,8 +51,8 @@ class InjectedDisk:
 
       return call
 
-    monkeypatch.setattr(append_file, "os", SimpleNamespace(**(vars(os) | {"write": write})))
-    monkeypatch.setattr(checkpoints, "write_synced", failing(checkpoints.write_synced))
+    monkeypatch.setattr(sinks, "os", SimpleNamespace(**(vars(os) | {"write": write})))
+    monkeypatch.setattr(checkpoint_format, "write_synced", failing(checkpoint_format.write_synced))
     monkeypatch.setattr(run_directory, "write_text", failing(run_directory.write_text))
     monkeypatch.setattr(evaluation_gifs, "write_gif", failing(evaluation_gifs.write_gif))
 
@@ -63,7 +64,7 @@ class InjectedDisk:
 
 
 class SmallDisk:
-  """A small file system in memory, and a file that takes what is left of it."""
+  """A small file system in memory, and a file that fills it."""
 
   def __init__(self, folder: Path, mib: int = 2) -> None:
     self.path, self._ballast = folder, folder / "ballast"
@@ -103,7 +104,7 @@ def disk(request, tmp_path, monkeypatch):
   small.unmount()
 
 
-def test_no_part_of_a_line_stays_and_lines_are_written_when_there_is_room(disk):
+def test_no_partial_line_and_all_lines_in_the_end(disk):
   file, path = AppendFile(disk.path / "log"), disk.path / "log"
   lines = [f"{i} {'x' * 5000}\n".encode() for i in range(12)]
   file.write(lines[0])
@@ -111,7 +112,7 @@ def test_no_part_of_a_line_stays_and_lines_are_written_when_there_is_room(disk):
   for line in lines[1:9]:
     with pytest.raises(OSError, match="No space left"):
       file.write(line)
-  # A page of the file may have had room left in it; whole lines alone are there.
+  # The last page of the file may have had space left; there are only whole lines.
   kept = path.read_bytes()
   assert kept == b"".join(lines)[: len(kept)]
   assert kept.endswith(b"\n")
@@ -123,7 +124,7 @@ def test_no_part_of_a_line_stays_and_lines_are_written_when_there_is_room(disk):
   assert path.read_bytes() == b"".join(lines)
 
 
-def test_what_waits_is_bounded_and_the_oldest_is_given_up(tmp_path, monkeypatch):
+def test_pending_lines_are_bounded(tmp_path, monkeypatch):
   disk = InjectedDisk(tmp_path, monkeypatch)
   file = AppendFile(tmp_path / "log", max_pending_bytes=300)
   disk.fill()
@@ -135,14 +136,14 @@ def test_what_waits_is_bounded_and_the_oldest_is_given_up(tmp_path, monkeypatch)
   assert [line[:1] for line in (tmp_path / "log").read_bytes().splitlines()] == [b"H", b"I", b"J"]
 
 
-def test_a_log_is_not_written_through_a_link(tmp_path):
+def test_append_file_refuses_links(tmp_path):
   (tmp_path / "log").symlink_to(tmp_path / "other")
   with pytest.raises(OSError, match="symbolic links"):
     AppendFile(tmp_path / "log")
   assert not (tmp_path / "other").exists()
 
 
-def test_metrics_and_tensorboard_miss_nothing(disk):
+def test_metrics_and_tensorboard_lose_nothing(disk):
   sink = MetricsSink(disk.path / "metrics.jsonl", disk.path / "tensorboard")
 
   def write(step):
@@ -161,7 +162,7 @@ def test_metrics_and_tensorboard_miss_nothing(disk):
   assert steps == list(range(1, 8))
 
 
-def test_a_run_goes_on_and_its_old_checkpoint_stays_whole(disk, caplog):
+def test_run_continues_and_keeps_its_checkpoint(disk, caplog):
   overrides = [f"run.dir={disk.path}", "run.name=one", "logging.period_s=1e-9", "checkpoint.keep_last=1"]
   config = load_config(None, overrides)
   run, display = RunDirectory.create(config), Display()
@@ -181,12 +182,12 @@ def test_a_run_goes_on_and_its_old_checkpoint_stays_whole(disk, caplog):
   loaded = load_checkpoint(run.checkpoints_path / "step_000000010", STATE)
   np.testing.assert_array_equal(loaded["w"], STATE["w"])
   assert [p.name for p in run.checkpoints_path.iterdir()] == ["step_000000010"]
-  told = [note for note in display.notes if "cannot be written" in note]
-  # A short line of metrics may still have found room in the last block of its file.
-  names = [note.partition(" cannot")[0] for note in told]
+  failures = [note for note in display.notes if "cannot be written" in note]
+  # A short line of metrics may still fit into the last block of its file.
+  names = [note.partition(" cannot")[0] for note in failures]
   assert len(names) == len(set(names))
   assert {"a GIF", "a checkpoint"} <= set(names) <= {"a GIF", "a checkpoint", "metrics"}
-  assert all("No space left on device; the run goes on" in note for note in told)
+  assert all("No space left on device; the run continues" in note for note in failures)
   assert caplog.text.count("a checkpoint cannot be written") == 1
   disk.free()
   assert state_at(40) == [40]
@@ -195,13 +196,13 @@ def test_a_run_goes_on_and_its_old_checkpoint_stays_whole(disk, caplog):
   recorder.observe(Finished(env_steps=40, learner_steps=1, reason="stopped", sample_reuse=0.0))
   recorder.close()
   ticks = read_metrics(run.metrics_path)
-  # Two for an event with a line of its own, if anything came before it that was not told; else one.
+  # Two ticks for an event with its own tick if other events are pending, else one.
   assert [tick["env_steps"] for tick in ticks] == [10] * 2 + [20] * 4 + [30] + [40] * 5
   assert ticks[-1]["faults/disk"] == run.read_summary()["faults"]["disk"] >= 3
   assert [path.name for path in run.gifs_path.iterdir()] == ["step_000000040.gif"]
 
 
-def test_the_last_checkpoint_is_tried_again_at_the_end(disk):
+def test_last_checkpoint_is_retried_at_the_end(disk):
   config = load_config(None, [f"run.dir={disk.path}", "run.name=one", "logging.tensorboard=false"])
   run, display = RunDirectory.create(config), Display()
   recorder = Recorder(config, SPEC, run, display, start=0.0)
@@ -215,7 +216,7 @@ def test_the_last_checkpoint_is_tried_again_at_the_end(disk):
   assert "last checkpoint at 10 steps" in display.notes
 
 
-def test_a_run_that_ends_on_a_full_disk_ends_all_the_same(disk):
+def test_run_ends_on_a_full_disk(disk):
   config = load_config(None, [f"run.dir={disk.path}", "run.name=one", "logging.period_s=1e-9"])
   run, display = RunDirectory.create(config), Display()
   recorder = Recorder(config, SPEC, run, display, start=0.0)
@@ -228,7 +229,7 @@ def test_a_run_that_ends_on_a_full_disk_ends_all_the_same(disk):
   assert not [path for path in run.path.iterdir() if path.name.endswith(".tmp")]
 
 
-def test_errors_of_ours_are_no_full_disk(tmp_path):
+def test_other_errors_are_raised(tmp_path):
   config = load_config(None, [f"run.dir={tmp_path}", "run.name=one", "logging.tensorboard=false"])
   recorder = Recorder(config, SPEC, RunDirectory.create(config), Display(), start=0.0)
   recorder.observe(StateReady(env_steps=1, learner_steps=1, state=RunState(training={"x": object()})))
@@ -237,7 +238,7 @@ def test_errors_of_ours_are_no_full_disk(tmp_path):
   recorder.close()
 
 
-def test_logs_and_display_on_a_full_device_say_it_once_or_not_at_all(capfd):
+def test_logs_and_display_survive_a_full_device(capfd):
   import logging
 
   if not Path("/dev/full").exists():
@@ -267,7 +268,7 @@ def test_logs_and_display_on_a_full_device_say_it_once_or_not_at_all(capfd):
       stream.close()
 
 
-def test_a_run_that_cannot_begin_says_so_and_leaves_nothing(tmp_path, monkeypatch):
+def test_failed_start_leaves_nothing(tmp_path, monkeypatch):
   from moozi.core.errors import UserError
 
   def no_room(*_):

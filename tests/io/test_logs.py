@@ -1,4 +1,4 @@
-"""Log files: one for each actor."""
+"""Log files."""
 
 import logging
 import sys
@@ -13,7 +13,7 @@ from moozi.io.logs import log_stream, setup_logging
 def restore_logging():
   root, ours = logging.getLogger(), logging.getLogger("moozi")
   handlers, level = root.handlers[:], ours.level
-  # A run in this process, of a test before, left warnings captured; pytest has since put its own way back.
+  # An earlier run in this process may have left warnings captured.
   logging.captureWarnings(False)
   yield
   for handler in [h for h in root.handlers if h not in handlers]:
@@ -23,7 +23,7 @@ def restore_logging():
   logging.captureWarnings(False)
 
 
-def test_records_and_warnings_go_to_the_file_once(tmp_path):
+def test_records_and_warnings_are_written_once(tmp_path):
   path = tmp_path / "logs" / "worker_0.log"
   setup_logging(path)
   setup_logging(path, "DEBUG")
@@ -39,7 +39,7 @@ def test_records_and_warnings_go_to_the_file_once(tmp_path):
   assert "not seen" not in text
 
 
-def test_another_path_goes_on_there_and_a_file_is_appended_to(tmp_path):
+def test_second_path_switches_files_and_appends(tmp_path):
   for path in (tmp_path / "a.log", tmp_path / "b.log", tmp_path / "a.log"):
     setup_logging(path)
     logging.getLogger("moozi").info("to %s", path.name)
@@ -47,7 +47,7 @@ def test_another_path_goes_on_there_and_a_file_is_appended_to(tmp_path):
   assert (tmp_path / "b.log").read_text().count("\n") == 1
 
 
-def test_the_stream_is_that_of_the_file(tmp_path):
+def test_log_stream(tmp_path):
   assert log_stream() is sys.stderr
   setup_logging(tmp_path / "a.log")
   assert log_stream().fileno() > 2

@@ -1,4 +1,4 @@
-"""Metrics: valid JSON whatever comes, and the same scalars in TensorBoard."""
+"""Metrics: valid JSON for all values, and the same scalars in TensorBoard."""
 
 import json
 import struct
@@ -11,7 +11,7 @@ import pytest
 from moozi.core.errors import UserError
 from moozi.core.histogram import histogram_of
 from moozi.io.metrics import MetricsSink, read_metrics
-from moozi.io.plain_json import to_plain_json
+from moozi.io.plain_data import to_plain_json
 
 
 def strict(line: str) -> dict:
@@ -34,7 +34,7 @@ def events_in(folder: Path) -> list:
   return events
 
 
-def test_every_tick_is_one_json_object_also_with_numbers_that_are_none(tmp_path):
+def test_ticks_are_json_objects(tmp_path):
   with MetricsSink(tmp_path / "metrics.jsonl", None) as sink:
     sink.write(
       env_steps=np.int64(5),
@@ -68,7 +68,7 @@ def test_every_tick_is_one_json_object_also_with_numbers_that_are_none(tmp_path)
   assert read_metrics(tmp_path / "metrics.jsonl") == [strict(line) for line in lines]
 
 
-def test_what_is_no_scalar_is_refused_and_nothing_is_written(tmp_path):
+def test_non_scalars_are_refused(tmp_path):
   with MetricsSink(tmp_path / "metrics.jsonl", None) as sink:
     for scalars in ({"a": "x"}, {"a": np.zeros(2)}, {"a": None}, {"wall_s": 1.0}, {"a": 1j}):
       with pytest.raises(ValueError, match="scalars"):
@@ -76,7 +76,7 @@ def test_what_is_no_scalar_is_refused_and_nothing_is_written(tmp_path):
   assert (tmp_path / "metrics.jsonl").read_text() == ""
 
 
-def test_tensorboard_gets_the_same_scalars_at_environment_steps(tmp_path):
+def test_tensorboard_has_the_same_scalars(tmp_path):
   with MetricsSink(tmp_path / "metrics.jsonl", tmp_path / "tensorboard") as sink:
     sink.write(
       env_steps=7,
@@ -99,7 +99,7 @@ def test_tensorboard_gets_the_same_scalars_at_environment_steps(tmp_path):
   assert images == [("test/episode", 20, 30, b"GIF89a-not-really")]
 
 
-def test_histograms_are_in_tensorboard_alone(tmp_path):
+def test_histograms_go_to_tensorboard_only(tmp_path):
   found = {"replay/delta": histogram_of([0, 0, 1, 4]), "params/w": histogram_of([2.5])}
   with MetricsSink(tmp_path / "metrics.jsonl", tmp_path / "tensorboard") as sink:
     sink.write_histograms(found, env_steps=7)
@@ -108,7 +108,7 @@ def test_histograms_are_in_tensorboard_alone(tmp_path):
   delta, single = (value.histo for value in event.summary.value)
   assert [value.tag for value in event.summary.value] == list(found)
   assert (delta.min, delta.max, delta.num, delta.sum, delta.sum_squares) == (0, 4, 4, 5, 17)
-  # Each bucket ends at its limit; the first begins at the minimum.
+  # Each bucket ends at its limit; the first starts at the minimum.
   assert len(delta.bucket) == len(delta.bucket_limit) == 40
   assert delta.bucket_limit[-1] == 4
   assert {i: n for i, n in enumerate(delta.bucket) if n} == {0: 2, 10: 1, 39: 1}
@@ -118,7 +118,7 @@ def test_histograms_are_in_tensorboard_alone(tmp_path):
     sink.write_histograms(found, env_steps=7)
 
 
-def test_a_continued_run_appends_and_a_cut_line_is_taken_away(tmp_path):
+def test_reopened_file_appends_and_drops_a_cut_line(tmp_path):
   path = tmp_path / "metrics.jsonl"
   with MetricsSink(path, None) as sink:
     sink.write(env_steps=1, learner_steps=0, wall_s=1, scalars={})
@@ -129,9 +129,9 @@ def test_a_continued_run_appends_and_a_cut_line_is_taken_away(tmp_path):
   assert [t["env_steps"] for t in read_metrics(path)] == [1, 3]
 
 
-def test_reading_what_is_not_metrics(tmp_path):
+def test_malformed_metrics_are_refused(tmp_path):
   path = tmp_path / "metrics.jsonl"
-  with pytest.raises(UserError, match=r"metrics\.jsonl: is not there; `moozi train` writes it"):
+  with pytest.raises(UserError, match=r"metrics\.jsonl: no such file; `moozi train` writes it"):
     read_metrics(path)
   for text in ("{}\nx\n{}\n", "[1]\n", "\x80\n"):
     path.write_text(text, "latin-1")

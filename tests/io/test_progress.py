@@ -1,4 +1,4 @@
-"""The display: plain lines where there is no terminal, a table where there is one."""
+"""The display: plain lines, and a table on a terminal."""
 
 import io
 
@@ -21,7 +21,7 @@ class Terminal(io.StringIO):
     return True
 
 
-def test_plain_lines_hold_the_figures_and_the_time_left():
+def test_plain_line():
   out = io.StringIO()
   progress = make_progress("auto", "first", max_env_steps=100_000, stream=out)
   progress.note("evaluation: 3")
@@ -35,7 +35,7 @@ def test_plain_lines_hold_the_figures_and_the_time_left():
   )
 
 
-def test_plain_lines_are_seldom_and_a_figure_keeps_its_last_value():
+def test_plain_lines_are_throttled():
   out = io.StringIO()
   progress = make_progress("plain", "first", max_env_steps=100, stream=out)
   for wall_s in range(0, 60, 5):
@@ -59,7 +59,7 @@ def test_live_table_on_a_terminal():
     assert expected in text
 
 
-def test_live_can_be_asked_for_and_none_is_silent():
+def test_live_and_none_modes():
   out = io.StringIO()
   progress = make_progress("none", "first", max_env_steps=10, stream=out)
   progress.update(env_steps=1, learner_steps=0, wall_s=1.0, scalars=TICK)
@@ -88,5 +88,5 @@ def test_time_left(rate, max_wall_s, left):
   assert seconds_left(200, 200.0, 10.0, 100, 100) == 0.0
 
 
-def test_seconds_in_words():
+def test_format_seconds():
   assert [format_seconds(s) for s in (0, 62.9, 3723)] == ["0:00", "1:02", "1:02:03"]

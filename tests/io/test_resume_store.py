@@ -1,4 +1,4 @@
-"""Resume states on disk: whole or not at all, shared blocks written once, nothing read that was altered."""
+"""Resume states: atomic saves, shared blocks, damage detected."""
 
 import errno
 import json
@@ -9,10 +9,15 @@ import pytest
 
 from moozi.core.config import CheckpointConfig
 from moozi.core.errors import UserError
-from moozi.io import resume_store, whole_files
-from moozi.io.checkpoint_store import CheckpointStore, drop_later
-from moozi.io.checkpoints import find_checkpoint, list_checkpoints
-from moozi.io.resume_store import ResumeStore
+from moozi.io import atomic_write
+from moozi.io.checkpoints import (
+  CheckpointStore,
+  ResumeStore,
+  drop_later,
+  find_checkpoint,
+  list_checkpoints,
+  resume_store,
+)
 
 META = {"env_steps": 10, "learner_steps": 1}
 
@@ -33,7 +38,7 @@ def files(tmp_path):
   return sorted(path.name[:4] for path in (tmp_path / "blocks").iterdir())
 
 
-def test_what_was_saved_comes_back(tmp_path):
+def test_resume_roundtrip(tmp_path):
   save(ResumeStore(tmp_path), "one", [1, 0, 4], {0: 7, 2: 9})
   saved = ResumeStore(tmp_path).load("one")
   assert saved.generations.tolist() == [1, 0, 4]
@@ -46,7 +51,7 @@ def test_what_was_saved_comes_back(tmp_path):
   assert {k: type(v) for k, v in saved.state.items()} == {k: type(v) for k, v in want.items()}
 
 
-def test_a_block_that_has_not_changed_is_neither_given_nor_written_again(tmp_path):
+def test_unchanged_blocks_are_not_rewritten(tmp_path):
   store = ResumeStore(tmp_path)
   assert store.known is None
   save(store, "one", [1, 1], {0: 7, 1: 8})
@@ -60,14 +65,14 @@ def test_a_block_that_has_not_changed_is_neither_given_nor_written_again(tmp_pat
   store.keep({"two"})
   assert files(tmp_path) == ["0000", "0001"]
   assert store.names() == {"two"}
-  # One that was read goes on in the same way.
+  # The same after loading.
   again = ResumeStore(tmp_path)
   again.load("two")
   save(again, "three", [1, 3], {1: 5})
   assert ResumeStore(tmp_path).load("three").blocks[0]["frame"][0, 0] == 7
 
 
-def test_a_block_that_nobody_has_is_an_error_and_changes_nothing(tmp_path):
+def test_missing_block_is_an_error(tmp_path):
   store = ResumeStore(tmp_path)
   save(store, "one", [1, 1], {0: 7, 1: 8})
   with pytest.raises(ValueError, match="block 0 is neither given nor on disk"):
@@ -77,7 +82,7 @@ def test_a_block_that_nobody_has_is_an_error_and_changes_nothing(tmp_path):
 
 
 @pytest.mark.parametrize("fails_at", ["the third block", "the head"])
-def test_a_save_that_finds_no_room_leaves_nothing_and_succeeds_later(tmp_path, monkeypatch, fails_at):
+def test_failed_save_leaves_nothing(tmp_path, monkeypatch, fails_at):
   store = ResumeStore(tmp_path)
   save(store, "one", [1, 1, 1], {0: 7, 1: 8, 2: 9})
   before = files(tmp_path)
@@ -87,12 +92,12 @@ def test_a_save_that_finds_no_room_leaves_nothing_and_succeeds_later(tmp_path, m
     written.append(args)
     if fails_at == "the head" or len(written) == 3:
       raise OSError(errno.ENOSPC, "No space left on device")
-    whole_files.write_whole(*args)
+    atomic_write.write_bytes(*args)
 
-  # The first of the new blocks has the content of one that is there, and must stay.
+  # The first of the new blocks has the content of an existing file, which must stay.
   blocks = {0: 7, 1: 28, 2: 29, 3: 30}
   with monkeypatch.context() as patch:
-    patch.setattr(resume_store, "save_checkpoint" if fails_at == "the head" else "write_whole", full)
+    patch.setattr(resume_store, "save_checkpoint" if fails_at == "the head" else "write_bytes", full)
     with pytest.raises(OSError, match="No space left"):
       save(store, "two", [2, 2, 2, 2], blocks)
   assert written
@@ -103,7 +108,7 @@ def test_a_save_that_finds_no_room_leaves_nothing_and_succeeds_later(tmp_path, m
   assert ResumeStore(tmp_path).load("two").blocks[3]["frame"][0, 0] == 30
 
 
-def test_a_state_without_replay(tmp_path):
+def test_state_without_replay(tmp_path):
   ResumeStore(tmp_path).save("one", state(2), META)
   saved = ResumeStore(tmp_path).load("one")
   assert saved.generations is None
@@ -111,7 +116,7 @@ def test_a_state_without_replay(tmp_path):
 
 
 @pytest.mark.parametrize("harm", ["flip", "cut", "remove", "swap"])
-def test_an_altered_block_is_refused(tmp_path, harm):
+def test_altered_block_is_refused(tmp_path, harm):
   save(ResumeStore(tmp_path), "one", [1, 1], {0: 7, 1: 8})
   first, second = sorted((tmp_path / "blocks").iterdir())
   data = bytearray(first.read_bytes())
@@ -128,7 +133,7 @@ def test_an_altered_block_is_refused(tmp_path, harm):
     ResumeStore(tmp_path).load("one")
 
 
-def test_a_pipe_or_a_device_in_a_blocks_place_keeps_nobody_waiting(tmp_path):
+def test_pipe_or_device_as_block_does_not_block(tmp_path):
   save(ResumeStore(tmp_path), "one", [1], {0: 7})
   (path,) = (tmp_path / "blocks").iterdir()
   path.unlink()
@@ -141,11 +146,11 @@ def test_a_pipe_or_a_device_in_a_blocks_place_keeps_nobody_waiting(tmp_path):
     ResumeStore(tmp_path).load("one")
 
 
-def test_a_manifest_cannot_name_a_file_elsewhere(tmp_path):
-  """A stranger's manifest is whole by its own checksum: its names are not to be trusted either."""
+def test_manifest_cannot_name_outside_files(tmp_path):
+  """An untrusted manifest has a valid checksum; its file names are checked too."""
   import hashlib
 
-  from moozi.io import checkpoints
+  from moozi.io.checkpoints import format as checkpoints
 
   save(ResumeStore(tmp_path / "resume"), "one", [1], {0: 7})
   path = tmp_path / "resume" / "one" / "manifest.json"
@@ -155,11 +160,11 @@ def test_a_manifest_cannot_name_a_file_elsewhere(tmp_path):
   manifest["sha256"] = hashlib.sha256(checkpoints._encode(manifest)).hexdigest()
   path.write_bytes(checkpoints._encode(manifest))
   (tmp_path / "secret").write_bytes(b"x")
-  with pytest.raises(UserError, match="nowhere else"):
+  with pytest.raises(UserError, match="not a file name"):
     ResumeStore(tmp_path / "resume").load("one")
 
 
-def test_the_last_few_can_be_resumed_and_the_best_stays(tmp_path):
+def test_last_few_are_resumable_and_best_stays(tmp_path):
   store = CheckpointStore(tmp_path / "checkpoints", CheckpointConfig(keep_last=2, milestones_env_steps=None))
   for step in range(1, 7):
     meta = {"env_steps": step, "learner_steps": step}
@@ -176,7 +181,7 @@ def test_the_last_few_can_be_resumed_and_the_best_stays(tmp_path):
   assert find_checkpoint(tmp_path / "checkpoints").env_steps == 6
 
 
-def test_what_comes_after_the_checkpoint_resumed_from_is_dropped_damaged_ones_too(tmp_path):
+def test_drop_later_drops_damaged_too(tmp_path):
   config = CheckpointConfig(keep_last=4, milestones_env_steps=2)
   folders = tmp_path / "checkpoints", tmp_path / "resume"
   store = CheckpointStore(folders[0], config)
@@ -192,7 +197,7 @@ def test_what_comes_after_the_checkpoint_resumed_from_is_dropped_damaged_ones_to
   resume.load("step_000000003")
   store = CheckpointStore(folders[0], config, resume)
   save_step(store, 4)
-  assert list_checkpoints(folders[0])[-1].meta["is_milestone"], "it is one again"
+  assert list_checkpoints(folders[0])[-1].meta["is_milestone"]
   assert ResumeStore(folders[1]).load("step_000000004").blocks[0]["frame"][0, 0] == 4
 
 
@@ -201,8 +206,8 @@ def save_step(store, step):
   store.save({"w": np.ones(1)}, meta, 1.0, state(step), np.array([step]), {0: block(step)})
 
 
-def test_the_best_of_a_step_takes_no_place_of_one_to_resume_from(tmp_path):
-  """It was evaluated with fewer updates than the checkpoint that came in between."""
+def test_best_does_not_replace_a_resumable_checkpoint(tmp_path):
+  """The best was evaluated with fewer updates than a checkpoint saved meanwhile."""
   resume = ResumeStore(tmp_path / "resume")
   store = CheckpointStore(tmp_path / "checkpoints", CheckpointConfig(keep_last=1), resume)
   store.save({"x": np.ones(1)}, {"env_steps": 10, "learner_steps": 9}, 1.0, state(3))
@@ -218,7 +223,7 @@ def test_the_best_of_a_step_takes_no_place_of_one_to_resume_from(tmp_path):
   assert not list_checkpoints(tmp_path / "checkpoints")
 
 
-def test_best_is_a_name_and_no_path(tmp_path):
+def test_best_must_be_a_name(tmp_path):
   CheckpointStore(tmp_path / "checkpoints", CheckpointConfig()).save({"w": np.ones(1)}, META, 1.0)
   (tmp_path / "checkpoints" / "best.json").write_text('{"name": "../elsewhere"}')
   (tmp_path / "elsewhere").mkdir()

@@ -1,4 +1,4 @@
-"""The run directory: names that stay inside, runs that are never overwritten, files of the contract."""
+"""The run directory: safe names, no overwriting, and its files."""
 
 import json
 from datetime import datetime
@@ -15,7 +15,7 @@ def config_for(tmp_path: Path, name: str | None) -> Config:
   return Config(run=RunConfig(dir=str(tmp_path / "runs"), name=name), env=EnvConfig(name="tiny:catch"))
 
 
-def test_a_new_run_has_its_folders_and_its_resolved_configuration(tmp_path):
+def test_new_run_has_folders_and_config(tmp_path):
   config = config_for(tmp_path, "first")
   run = RunDirectory.create(config)
   assert run.path == tmp_path / "runs" / "first"
@@ -32,7 +32,7 @@ def test_a_new_run_has_its_folders_and_its_resolved_configuration(tmp_path):
   assert run.name == "first"
 
 
-def test_a_made_name_tells_env_and_time_and_is_new_each_time(tmp_path):
+def test_generated_names_are_unique(tmp_path):
   now = datetime(2026, 11, 21, 9, 30)
   names = [RunDirectory.create(config_for(tmp_path, None), now).path.name for _ in range(3)]
   assert names == [
@@ -43,7 +43,7 @@ def test_a_made_name_tells_env_and_time_and_is_new_each_time(tmp_path):
   assert RunDirectory(tmp_path / "runs" / names[1]).load_config().run.name == names[1]
 
 
-def test_a_run_is_never_overwritten(tmp_path):
+def test_run_is_never_overwritten(tmp_path):
   run = RunDirectory.create(config_for(tmp_path, "first"))
   (run.path / "metrics.jsonl").write_text("kept")
   with pytest.raises(UserError, match=r"run\.name=first.*never overwritten"):
@@ -51,7 +51,7 @@ def test_a_run_is_never_overwritten(tmp_path):
   assert (run.path / "metrics.jsonl").read_text() == "kept"
 
 
-def test_a_link_or_a_file_of_that_name_is_not_followed(tmp_path):
+def test_existing_link_or_file_is_refused(tmp_path):
   (tmp_path / "runs").mkdir()
   (tmp_path / "elsewhere").mkdir()
   (tmp_path / "runs" / "link").symlink_to(tmp_path / "elsewhere")
@@ -85,7 +85,7 @@ def test_a_link_or_a_file_of_that_name_is_not_followed(tmp_path):
     "x" * 121,
   ],
 )
-def test_names_that_would_leave_the_runs_directory_or_are_no_folder_names(tmp_path, name):
+def test_invalid_names_are_refused(tmp_path, name):
   with pytest.raises(UserError, match=r"run\.name="):
     RunDirectory.create(config_for(tmp_path, name))
   assert not (tmp_path / "runs").exists()
@@ -93,11 +93,11 @@ def test_names_that_would_leave_the_runs_directory_or_are_no_folder_names(tmp_pa
 
 
 @pytest.mark.parametrize("name", ["a", "first-run_2", "v1.0+x", "seed=3", "x" * 120, "7"])
-def test_plain_names(name):
+def test_valid_names(name):
   assert check_name(name) == name
 
 
-def test_a_runs_directory_that_cannot_be_made(tmp_path):
+def test_uncreatable_run_dir_is_reported(tmp_path):
   (tmp_path / "file").write_text("")
   for folder in (tmp_path / "file", tmp_path / "file" / "below"):
     config = Config(run=RunConfig(dir=str(folder), name="x"))
@@ -105,7 +105,7 @@ def test_a_runs_directory_that_cannot_be_made(tmp_path):
       RunDirectory.create(config)
 
 
-def test_what_is_no_run_directory(tmp_path):
+def test_open_refuses_other_folders(tmp_path):
   (tmp_path / "file").write_text("")
   with pytest.raises(UserError, match="no such folder; a run directory is needed, which `moozi train` makes"):
     RunDirectory.open(tmp_path / "missing")
@@ -119,7 +119,7 @@ def test_what_is_no_run_directory(tmp_path):
 
 def test_summary(tmp_path):
   run = RunDirectory.create(config_for(tmp_path, "first"))
-  with pytest.raises(UserError, match="not come to its end"):
+  with pytest.raises(UserError, match="the run has not ended"):
     run.read_summary()
   summary = dict.fromkeys(SUMMARY_KEYS, 1.5)
   with pytest.raises(ValueError, match="sample_reuse"):
@@ -132,7 +132,7 @@ def test_summary(tmp_path):
     run.read_summary()
 
 
-def test_a_runs_own_configuration_reads_no_other_file(tmp_path):
+def test_saved_config_cannot_have_a_base(tmp_path):
   (tmp_path / "other.yaml").write_text("seed: 3\n")
   path = tmp_path / "config.yaml"
   path.write_text("base: other.yaml\n")

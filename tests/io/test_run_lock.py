@@ -32,7 +32,7 @@ def run(tmp_path) -> RunDirectory:
 
 @pytest.fixture
 def holder(run):
-  """Another process that writes into the run."""
+  """Another process that holds the lock."""
   command = [sys.executable, "-c", HOLD, str(run.path)]
   process = subprocess.Popen(command, stdout=subprocess.PIPE, env=os.environ | {"PYTHONPATH": str(ROOT)})
   assert process.stdout.readline() == b"held\n"
@@ -41,7 +41,7 @@ def holder(run):
   process.communicate()
 
 
-def test_the_second_process_is_refused_with_the_first_ones_id(run, holder):
+def test_second_process_is_refused(run, holder):
   with pytest.raises(RunError, match=rf"first: process {holder.pid} is writing into this run") as caught:
     run.claim()
   assert "\n" not in str(caught.value)
@@ -49,14 +49,14 @@ def test_the_second_process_is_refused_with_the_first_ones_id(run, holder):
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_death_gives_the_lock_back_however_it_comes(run, holder, number):
+def test_killed_process_releases_the_lock(run, holder, number):
   holder.send_signal(number)
   holder.wait()
   with run.claim():
     assert (run.path / LOCK).read_text() == f"{os.getpid()}\n"
 
 
-def test_it_is_held_within_one_process_too_and_given_back_once(run):
+def test_lock_also_works_within_a_process(run):
   lock = run.claim()
   with pytest.raises(RunError, match=f"process {os.getpid()} is writing"):
     run.claim()
@@ -65,7 +65,7 @@ def test_it_is_held_within_one_process_too_and_given_back_once(run):
   run.claim().close()
 
 
-def test_what_a_process_starts_does_not_keep_the_lock(run):
+def test_child_does_not_keep_the_lock(run):
   with run.claim():
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], close_fds=False)
   try:
@@ -75,16 +75,16 @@ def test_what_a_process_starts_does_not_keep_the_lock(run):
     child.wait()
 
 
-def test_a_link_in_its_place_is_not_followed(run, tmp_path):
+def test_link_as_lock_is_refused(run, tmp_path):
   other = tmp_path / "other"
   other.write_text("kept")
   (run.path / LOCK).symlink_to(other)
-  with pytest.raises(RunError, match="cannot be made"):
+  with pytest.raises(RunError, match="cannot be created"):
     RunLock(run.path)
   assert other.read_text() == "kept"
 
 
-def test_a_file_system_without_locks_is_written_to_with_a_warning(run, monkeypatch, caplog):
+def test_file_system_without_locks_warns(run, monkeypatch, caplog):
   def no_locks(*_):
     raise OSError(95, "Operation not supported")
 

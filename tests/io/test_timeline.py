@@ -1,4 +1,4 @@
-"""The timeline on disk: written in pieces, read back, and as a trace that other programs show."""
+"""The timeline on disk: written, read back, and as a trace for Perfetto."""
 
 import json
 
@@ -31,16 +31,16 @@ def folder(tmp_path):
   return tmp_path / "timeline"
 
 
-def test_what_was_written_is_read_back(folder):
+def test_round_trip(folder):
   timeline = read_timeline(folder)
   assert timeline == {
     "parameter_server": B,
-    "training_worker_0": [stretch(1000.5, 1004.0, *A[0].spans, *A[1].spans)],
+    "training_worker_0": A,
   }
   assert list(timeline) == ["parameter_server", "training_worker_0"]
 
 
-def test_without_work_there_is_no_folder(tmp_path):
+def test_empty_timeline_makes_no_folder(tmp_path):
   file = TimelineFile(tmp_path / "timeline")
   file.add({"a": None})
   file.flush()
@@ -48,7 +48,7 @@ def test_without_work_there_is_no_folder(tmp_path):
   assert not (tmp_path / "timeline").exists()
 
 
-def test_a_later_part_of_the_run_begins_anew_with_its_first_piece(folder):
+def test_resumed_run_replaces_timeline(folder):
   file = TimelineFile(folder)
   file.flush()
   assert len(read_timeline(folder)) == 2
@@ -57,7 +57,7 @@ def test_a_later_part_of_the_run_begins_anew_with_its_first_piece(folder):
   assert read_timeline(folder) == {"a": [stretch(5000, 5001)]}
 
 
-def test_what_finds_no_room_waits(tmp_path):
+def test_failed_flush_is_retried(tmp_path):
   (tmp_path / "timeline").write_text("in the way")
   file = TimelineFile(tmp_path / "timeline")
   file.add({"a": stretch(0, 1)})
@@ -67,10 +67,10 @@ def test_what_finds_no_room_waits(tmp_path):
   file.add({"a": stretch(1, 2)})
   file.flush()
   file.close()
-  assert read_timeline(tmp_path / "timeline") == {"a": [stretch(0, 2)]}
+  assert read_timeline(tmp_path / "timeline") == {"a": [stretch(0, 1), stretch(1, 2)]}
 
 
-def test_a_line_that_was_cut_off_by_a_kill_is_left_out(folder):
+def test_partial_last_line_is_skipped(folder):
   path = folder / SPANS
   path.write_text(path.read_text()[:-10])
   assert read_timeline(folder)["parameter_server"] == B[:1]
@@ -95,23 +95,23 @@ def test_a_line_that_was_cut_off_by_a_kill_is_left_out(folder):
     f'{{"actor": "{"a" * 81}", "since_s": 0, "until_s": 9, "spans": []}}',
   ],
 )
-def test_what_no_run_wrote_is_refused(folder, line):
+def test_invalid_line_raises(folder, line):
   with open(folder / SPANS, "a", encoding="utf-8") as file:
     file.write(line + "\n")
-  with pytest.raises(UserError, match="line 4 is not of a timeline"):
+  with pytest.raises(UserError, match="line 5 is not valid"):
     read_timeline(folder)
 
 
-def test_an_actor_is_not_in_two_places_at_once(folder):
+def test_overlapping_lines_raise(folder):
   with open(folder / SPANS, "a", encoding="utf-8") as file:
     file.write(
       json.dumps({"actor": "parameter_server", "since_s": 1003.5, "until_s": 1005, "spans": []}) + "\n"
     )
-  with pytest.raises(UserError, match="line 4 is not of a timeline"):
+  with pytest.raises(UserError, match="line 5 is not valid"):
     read_timeline(folder)
 
 
-def test_the_trace_is_what_perfetto_reads(folder):
+def test_trace(folder):
   timeline = read_timeline(folder)
   trace = json.loads(json.dumps(trace_of(timeline, "first"), allow_nan=False))
   named = {e["tid"]: e["args"]["name"] for e in trace["traceEvents"] if e["name"] == "thread_name"}

@@ -1,12 +1,15 @@
-"""Trajectories on disk: to the bit, in order, and nothing that is not ours."""
+"""Trajectories on disk: exact, in order; damaged and foreign files are refused."""
 
 import hashlib
 import json
 import os
 import pickle
+import zlib
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import safetensors.numpy
 
 from moozi.core.errors import UserError
 from moozi.core.pytree import fields_of, map_fields
@@ -35,7 +38,7 @@ def write(folder, spec, cuts=(4, 9, 12), lanes=3) -> TrajectorySample:
 
 
 def read(path, **kwargs) -> dict[int, TrajectorySample]:
-  """Each lane's steps, joined."""
+  """The steps of each lane."""
   parts: dict[int, list] = {}
   for stored in open_trajectories(path, **kwargs).read():
     assert stored.span.start == sum(len(s.action) for s in parts.get(stored.span.lane, []))
@@ -52,7 +55,7 @@ def assert_same(lane: TrajectorySample, whole: TrajectorySample, i: int) -> None
 
 @pytest.mark.parametrize("frame_dtype", ["bool", "uint8", "float32"])
 @pytest.mark.parametrize("num_players", [1, 2])
-def test_every_step_comes_back_to_the_bit(tmp_path, frame_dtype, num_players):
+def test_roundtrip_is_exact(tmp_path, frame_dtype, num_players):
   spec = make_spec(frame_dtype, num_players)
   whole = write(tmp_path / "t", spec)
   lanes = read(tmp_path / "t", spec=spec)
@@ -63,7 +66,7 @@ def test_every_step_comes_back_to_the_bit(tmp_path, frame_dtype, num_players):
   assert (store.spec, store.num_steps, store.lane_steps) == (spec, 36, {0: 12, 1: 12, 2: 12})
 
 
-def test_segments_of_several_workers_lie_in_one_file(tmp_path):
+def test_segments_of_several_workers_share_a_file(tmp_path):
   spec = make_spec()
   writer = TrajectoryWriter(tmp_path, spec)
   segments = {first: make_segment(spec, 0, 10, lanes=2, seed=first) for first in (0, 2, 4)}
@@ -79,7 +82,7 @@ def test_segments_of_several_workers_lie_in_one_file(tmp_path):
       assert_same(lanes[first + i], segment, i)
 
 
-def test_what_is_kept_is_a_copy(tmp_path):
+def test_writer_copies_segments(tmp_path):
   spec = make_spec()
   whole = make_segment(spec, 0, 6)
   mine = map_fields(np.array, whole)
@@ -91,8 +94,7 @@ def test_what_is_kept_is_a_copy(tmp_path):
   assert_same(read(tmp_path)[1], whole, 1)
 
 
-def test_files_are_there_whole_while_others_are_written(tmp_path, monkeypatch):
-  """At every moment of writing a reader finds exactly the files that are done."""
+def test_reader_sees_complete_files_only(tmp_path, monkeypatch):
   spec = make_spec()
   seen = []
   rename = os.replace
@@ -107,7 +109,7 @@ def test_files_are_there_whole_while_others_are_written(tmp_path, monkeypatch):
   assert sorted(p.name for p in tmp_path.iterdir())[-1] == "000000000005-000000000009.traj"
 
 
-def test_a_file_begins_by_steps_bytes_and_age(tmp_path, monkeypatch):
+def test_limits_of_steps_bytes_and_age_start_a_file(tmp_path, monkeypatch):
   spec = make_spec("float32")
   for name, value in (("_FILE_STEPS", 12), ("_FILE_BYTES", 600), ("_FILE_AGE_S", 0.0)):
     with monkeypatch.context() as patch:
@@ -120,7 +122,7 @@ def test_a_file_begins_by_steps_bytes_and_age(tmp_path, monkeypatch):
       assert len(list((tmp_path / name).iterdir())) == count, name
 
 
-def test_a_writer_goes_on_where_the_last_one_ended(tmp_path):
+def test_writer_continues_an_earlier_one(tmp_path):
   spec = make_spec()
   whole = write(tmp_path, spec, cuts=(4, 9, 12))
   leftover = tmp_path / ".000000000036-000000000048.traj.77.tmp"
@@ -137,7 +139,7 @@ def test_a_writer_goes_on_where_the_last_one_ended(tmp_path):
     assert_same(lane, whole, i)
 
 
-def test_a_writer_that_may_keep_nothing_begins_anew(tmp_path):
+def test_writer_resumed_at_step_0_removes_all_files(tmp_path):
   spec = make_spec()
   write(tmp_path, spec, cuts=(4,))
   writer = TrajectoryWriter(tmp_path, spec, env_steps=0)
@@ -150,7 +152,7 @@ def full_disk(*args):
   raise OSError(28, "No space left on device")
 
 
-def test_steps_that_a_full_disk_refuses_wait_for_the_next_file(tmp_path, monkeypatch):
+def test_full_disk_keeps_steps_for_the_next_file(tmp_path, monkeypatch):
   spec = make_spec()
   whole = make_segment(spec, 0, 12)
   writer = TrajectoryWriter(tmp_path, spec)
@@ -158,7 +160,7 @@ def test_steps_that_a_full_disk_refuses_wait_for_the_next_file(tmp_path, monkeyp
     writer.append(map_fields(lambda x, a=first, b=stop: x[a:b], whole), 0)
     if stop == 9:
       with monkeypatch.context() as patch:
-        patch.setattr(trajectories, "write_whole", full_disk)
+        patch.setattr(trajectories, "write_bytes", full_disk)
         for _ in range(2):
           with pytest.raises(OSError, match="No space"):
             writer.flush()
@@ -170,7 +172,7 @@ def test_steps_that_a_full_disk_refuses_wait_for_the_next_file(tmp_path, monkeyp
     assert_same(lane, whole, i)
 
 
-def test_where_too_many_steps_wait_they_are_left_out_and_histories_begin_anew(tmp_path, monkeypatch):
+def test_full_buffer_is_dropped_and_restarts_histories(tmp_path, monkeypatch):
   spec = make_spec()
   whole = segment_of(random_lanes(0, 2, 12, spec, 0.0), 0, 12, spec)
   writer = TrajectoryWriter(tmp_path, spec)
@@ -179,11 +181,11 @@ def test_where_too_many_steps_wait_they_are_left_out_and_histories_begin_anew(tm
   writer.flush()
   writer.append(parts[1], 0, 16)
   with monkeypatch.context() as patch:
-    patch.setattr(trajectories, "write_whole", full_disk)
-    patch.setattr(trajectories, "_MOST_WAITING_BYTES", 10)
+    patch.setattr(trajectories, "write_bytes", full_disk)
+    patch.setattr(trajectories, "_MAX_BUFFER_BYTES", 10)
     with pytest.raises(OSError, match="No space"):
       writer.flush()
-  # Who goes on from here knows of it too.
+  # A run resumed from here knows the gap.
   assert writer.get_state()["with_gap"].tolist() == [0, 1]
   writer.append(parts[2], 0, 24)
   writer.close()
@@ -196,7 +198,7 @@ def test_where_too_many_steps_wait_they_are_left_out_and_histories_begin_anew(tm
   np.testing.assert_array_equal(lane.action, np.concatenate([whole.action[:4, 0], whole.action[8:, 0]]))
 
 
-def test_what_a_full_disk_held_back_at_a_checkpoint_is_a_gap_for_who_goes_on(tmp_path, monkeypatch):
+def test_steps_lost_at_a_checkpoint_are_a_gap_after_resume(tmp_path, monkeypatch):
   spec = make_spec()
   whole = segment_of(random_lanes(0, 2, 12, spec, 0.0), 0, 12, spec)
   parts = [map_fields(lambda x, a=first: x[a : a + 4], whole) for first in (0, 4, 8)]
@@ -206,7 +208,7 @@ def test_what_a_full_disk_held_back_at_a_checkpoint_is_a_gap_for_who_goes_on(tmp
   sound = writer.get_state()
   writer.append(parts[1], 0)
   with monkeypatch.context() as patch:
-    patch.setattr(trajectories, "write_whole", full_disk)
+    patch.setattr(trajectories, "write_bytes", full_disk)
     with pytest.raises(OSError, match="No space"):
       writer.flush()
   state = writer.get_state()
@@ -215,14 +217,14 @@ def test_what_a_full_disk_held_back_at_a_checkpoint_is_a_gap_for_who_goes_on(tmp
   again.append(parts[2], 0)
   again.close()
   assert np.flatnonzero(read(tmp_path)[0].is_first).tolist() == [0, 4]
-  # Where nothing is missing games go on.
+  # Without a gap, episodes continue.
   again = TrajectoryWriter(tmp_path, spec, env_steps=8, state=sound)
   again.append(parts[1], 0)
   again.close()
   assert_same(read(tmp_path)[1], map_fields(lambda x: x[:8], whole), 1)
 
 
-def test_a_segment_that_does_not_follow_begins_histories_anew(tmp_path):
+def test_gap_in_segments_restarts_histories(tmp_path):
   spec = make_spec()
   whole = segment_of(random_lanes(0, 2, 12, spec, 0.0), 0, 12, spec)
   writer = TrajectoryWriter(tmp_path, spec)
@@ -233,7 +235,7 @@ def test_a_segment_that_does_not_follow_begins_histories_anew(tmp_path):
   assert np.flatnonzero(read(tmp_path)[1].is_first).tolist() == [0, 8]
 
 
-def test_the_first_steps_only(tmp_path):
+def test_max_env_steps_skips_later_files(tmp_path):
   spec = make_spec()
   whole = write(tmp_path, spec, cuts=(4, 9, 12))
   assert len(read(tmp_path, max_env_steps=35)[0].action) == 9
@@ -242,7 +244,7 @@ def test_the_first_steps_only(tmp_path):
     open_trajectories(tmp_path, max_env_steps=11)
 
 
-def test_a_single_file_and_a_run(tmp_path):
+def test_opens_a_single_file_and_a_run(tmp_path):
   spec = make_spec()
   whole = write(tmp_path / "run" / "trajectories", spec, cuts=(4, 9))
   (tmp_path / "run" / "config.yaml").write_text("seed: 0\n")
@@ -251,51 +253,85 @@ def test_a_single_file_and_a_run(tmp_path):
   assert open_trajectories(second).num_steps == 15
 
 
-def _sealed(body: bytes) -> bytes:
-  return body + hashlib.sha256(body).digest()
+def encode(columns: dict, header) -> bytes:
+  """A file of these columns with a valid checksum."""
+  zeros = "0" * 64
+  text = json.dumps({"sha256": zeros} | header if isinstance(header, dict) else header)
+  data = safetensors.numpy.save(columns, {"moozi_trajectories": text})
+  return data.replace(zeros.encode(), hashlib.sha256(data).hexdigest().encode(), 1)
 
 
-def _with_header(data: bytes, change) -> bytes:
-  """The file with another header, its checksum made anew."""
-  length = int.from_bytes(data[8:12], "little")
-  header = json.loads(data[12 : 12 + length])
-  text = json.dumps(change(header)).encode()
-  return _sealed(data[:8] + len(text).to_bytes(4, "little") + text + data[12 + length : -32])
+def decode(data: bytes) -> tuple[dict, dict]:
+  """The columns of a file, and its header without the checksum."""
+  length = int.from_bytes(data[:8], "little")
+  header = json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["moozi_trajectories"])
+  return safetensors.numpy.load(data), {key: value for key, value in header.items() if key != "sha256"}
+
+
+def with_header(data: bytes, change) -> bytes:
+  columns, header = decode(data)
+  return encode(columns, change(header))
+
+
+def with_columns(data: bytes, change) -> bytes:
+  columns, header = decode(data)
+  return encode(change(columns), header)
+
+
+def without(mapping: dict, *keys: str) -> dict:
+  return {key: value for key, value in mapping.items() if key not in keys}
 
 
 DAMAGE = {
   "cut": (lambda d: d[:-5], "cut or altered"),
-  "cut to its magic": (lambda d: d[:8], "cut or altered"),
+  "cut in the header": (lambda d: d[:100], "cut or altered"),
+  "cut to its length": (lambda d: d[:8], "not a trajectory file"),
   "a byte altered": (lambda d: d[:-50] + bytes([d[-50] ^ 1]) + d[-49:], "cut or altered"),
   "longer": (lambda d: d + b"x", "cut or altered"),
   "empty": (lambda d: b"", "not a trajectory file"),
-  "a stranger's": (lambda d: pickle.dumps(os.getcwd), "not a trajectory file"),
-  "of the future": (lambda d: _with_header(d, lambda h: h | {"format": 9}), "of format 9"),
-  "no header": (lambda d: _sealed(d[:8] + b"\xff\xff\xff\xff" + d[12:-32]), "cut or altered"),
-  "no mapping": (lambda d: _with_header(d, lambda h: [1]), "cut or altered"),
-  "no spec": (lambda d: _with_header(d, lambda h: h | {"spec": {"name": "x"}}), "cut or altered"),
-  "steps below zero": (lambda d: _with_header(d, lambda h: h | {"lanes": [[0, 0, -12]]}), "cut or altered"),
+  "a pickle": (lambda d: pickle.dumps(os.getcwd), "not a trajectory file"),
+  "other safetensors": (lambda d: safetensors.numpy.save({"x": np.zeros(3)}), "cut or altered"),
+  "format 9": (lambda d: with_header(d, lambda h: h | {"format": 9}), "of format 9"),
+  "format 1": (lambda d: b"MZTRAJ1\n" + d, r"format 1, of an earlier version; moozi \S+ reads format 2 only"),
+  "header too long": (lambda d: b"\xff" * 8 + d[8:], "cut or altered"),
+  "header not a mapping": (lambda d: with_header(d, lambda h: [1]), "cut or altered"),
+  "no spec": (lambda d: with_header(d, lambda h: h | {"spec": {"name": "x"}}), "cut or altered"),
+  "no lanes": (lambda d: with_header(d, lambda h: h | {"lanes": []}), "cut or altered"),
+  "negative steps": (lambda d: with_header(d, lambda h: h | {"lanes": [[0, 0, -12]]}), "cut or altered"),
   "more steps": (
-    lambda d: _with_header(d, lambda h: h | {"lanes": [[0, 0, 13]], "env_steps": [0, 13]}),
-    "not what its header says",
+    lambda d: with_header(d, lambda h: h | {"lanes": [[0, 0, 13]], "env_steps": [0, 13]}),
+    "do not match its header",
   ),
-  "steps without end": (
-    lambda d: _with_header(d, lambda h: h | {"lanes": [[0, 0, 1 << 40]], "env_steps": [0, 1 << 40]}),
+  "unbounded steps": (
+    lambda d: with_header(d, lambda h: h | {"lanes": [[0, 0, 1 << 40]], "env_steps": [0, 1 << 40]}),
     "would take more than 1024 MiB",
   ),
-  "a name that is a command to the terminal": (
-    lambda d: _with_header(d, lambda h: h | {"spec": h["spec"] | {"name": "\x1b]0;owned\x07"}}),
+  "a column missing": (lambda d: with_columns(d, lambda c: without(c, "action")), "do not match its header"),
+  "a column too many": (
+    lambda d: with_columns(d, lambda c: c | {"x": c["action"]}),
+    "do not match its header",
+  ),
+  "a column not compressed": (
+    lambda d: with_columns(d, lambda c: c | {"action": np.zeros(48, np.uint8)}),
+    "do not match its header",
+  ),
+  "escape sequence in a name": (
+    lambda d: with_header(d, lambda h: h | {"spec": h["spec"] | {"name": "\x1b]0;owned\x07"}}),
     "cut or altered",
   ),
-  "an action's name": (
-    lambda d: _with_header(d, lambda h: h | {"spec": h["spec"] | {"action_names": ["left", "\x1b[2J"]}}),
+  "escape sequence in an action": (
+    lambda d: with_header(d, lambda h: h | {"spec": h["spec"] | {"action_names": ["left", "\x1b[2J"]}}),
+    "cut or altered",
+  ),
+  "escape sequence in the version": (
+    lambda d: with_header(d, lambda h: h | {"moozi": "\x1b[2J"}),
     "cut or altered",
   ),
 }
 
 
 @pytest.mark.parametrize("kind", DAMAGE)
-def test_what_is_not_whole_or_not_ours_is_refused(tmp_path, kind):
+def test_damaged_and_foreign_files_are_refused(tmp_path, kind):
   change, message = DAMAGE[kind]
   write(tmp_path, make_spec(), cuts=(12,), lanes=1)
   (path,) = tmp_path.iterdir()
@@ -306,34 +342,60 @@ def test_what_is_not_whole_or_not_ours_is_refused(tmp_path, kind):
   assert "\n" not in str(caught.value)
 
 
-def test_a_column_that_inflates_without_end_is_not_made(tmp_path, monkeypatch):
+def test_any_altered_byte_is_refused(tmp_path):
+  write(tmp_path, make_spec(), cuts=(4,), lanes=1)
+  (path,) = tmp_path.iterdir()
+  whole = path.read_bytes()
+  for i in range(0, len(whole), 5):
+    path.write_bytes(whole[:i] + bytes([whole[i] ^ 4]) + whole[i + 1 :])
+    with pytest.raises(UserError, match=r"cut or altered|not a trajectory file"):
+      open_trajectories(path)
+
+
+def test_long_column_is_not_inflated(tmp_path, monkeypatch):
   pack = trajectory_file._pack
-  monkeypatch.setattr(trajectory_file, "_pack", lambda *a: pack(*a) + b"\0" * (a[0] == "action") * 10_000_000)
+  monkeypatch.setattr(trajectory_file, "_pack", lambda *a: pack(*a) + b"\0" * 10_000_000)
   write(tmp_path, make_spec(), cuts=(4,))
-  with pytest.raises(UserError, match="not what its header says"):
+  sizes = []
+
+  class Inflate:
+    def __init__(self):
+      self._inflate = zlib.decompressobj()
+
+    def __getattr__(self, name):
+      return getattr(self._inflate, name)
+
+    def decompress(self, data, limit):
+      out = self._inflate.decompress(data, limit)
+      sizes.append(len(out))
+      return out
+
+  monkeypatch.setattr(trajectory_file, "zlib", SimpleNamespace(decompressobj=Inflate, error=zlib.error))
+  with pytest.raises(UserError, match="do not match its header"):
     read(tmp_path)
+  assert max(sizes) < 1000
 
 
-def test_the_limit_is_one_for_all_columns_together(tmp_path, monkeypatch):
-  """51 bytes a step, of which the frame has 12."""
+def test_memory_limit_covers_all_columns(tmp_path, monkeypatch):
+  """54 bytes a step, of which the frame has 12."""
   write(tmp_path, make_spec(), cuts=(12,), lanes=1)
-  monkeypatch.setattr(trajectory_file, "_MAX_STEPS_BYTES", 12 * 51)
+  monkeypatch.setattr(trajectory_file, "_MAX_STEPS_BYTES", 12 * 54)
   assert len(read(tmp_path)[0].action) == 12
-  monkeypatch.setattr(trajectory_file, "_MAX_STEPS_BYTES", 12 * 51 - 1)
+  monkeypatch.setattr(trajectory_file, "_MAX_STEPS_BYTES", 12 * 54 - 1)
   with pytest.raises(UserError, match="its steps would take more than"):
     open_trajectories(tmp_path)
 
 
-def test_a_file_without_end_is_not_read(tmp_path, monkeypatch):
+def test_huge_file_is_not_read(tmp_path, monkeypatch):
   write(tmp_path, make_spec(), cuts=(4,))
   (path,) = tmp_path.iterdir()
-  os.truncate(path, 2 << 30)  # holes, which take no room
+  os.truncate(path, 2 << 30)  # sparse
   monkeypatch.setattr(hashlib, "sha256", None)
   with pytest.raises(UserError, match="larger than any trajectory file"):
     open_trajectories(tmp_path)
 
 
-def test_folders_that_hold_no_trajectories_are_refused(tmp_path):
+def test_folder_without_trajectories_is_refused(tmp_path):
   (tmp_path / "empty").mkdir()
   (tmp_path / "run").mkdir()
   (tmp_path / "run" / "config.yaml").write_text("seed: 0\n")
@@ -349,14 +411,14 @@ def test_folders_that_hold_no_trajectories_are_refused(tmp_path):
       open_trajectories(tmp_path / name)
 
 
-def test_a_missing_file_shows(tmp_path):
+def test_missing_file_is_detected(tmp_path):
   write(tmp_path, make_spec(), cuts=(4, 9, 12))
   (tmp_path / "000000000012-000000000027.traj").unlink()
-  with pytest.raises(UserError, match="the file that begins at 12 is missing"):
+  with pytest.raises(UserError, match="the file that starts at 12 is missing"):
     open_trajectories(tmp_path)
 
 
-def test_steps_that_are_kept_from_the_middle_of_a_run_on(tmp_path):
+def test_saving_can_start_within_a_run(tmp_path):
   spec = make_spec()
   writer = TrajectoryWriter(tmp_path, spec, env_steps=500)
   for first in (0, 4):
@@ -369,38 +431,35 @@ def test_steps_that_are_kept_from_the_middle_of_a_run_on(tmp_path):
   write(tmp_path / "other", spec, cuts=(2,))
   (tmp_path / "other" / "000000000000-000000000006.traj").rename(tmp_path / "000000000000-000000000006.traj")
   (tmp_path / "other").rmdir()
-  # What lies between shows by its steps, and a first file that is gone by its lanes.
-  with pytest.raises(UserError, match="the file that begins at 6 is missing"):
+  with pytest.raises(UserError, match="the file that starts at 6 is missing"):
     open_trajectories(tmp_path)
 
 
-def test_a_first_file_that_is_gone_shows(tmp_path):
+def test_missing_first_file_is_detected(tmp_path):
   write(tmp_path, make_spec(), cuts=(4, 9, 12))
   (tmp_path / "000000000000-000000000012.traj").unlink()
-  with pytest.raises(UserError, match="the steps of lane 0 do not join"):
+  with pytest.raises(UserError, match="the steps of lane 0 do not continue"):
     open_trajectories(tmp_path)
 
 
-def test_files_of_two_runs_do_not_join(tmp_path):
+def test_files_of_two_runs_are_refused(tmp_path):
   write(tmp_path / "a", make_spec(), cuts=(4, 8))
   write(tmp_path / "b", make_spec(), cuts=(6, 8), lanes=2)
   (tmp_path / "b" / "000000000012-000000000016.traj").rename(tmp_path / "c")
   data = (tmp_path / "c").read_bytes()
   (tmp_path / "a" / "000000000012-000000000024.traj").write_bytes(data)
-  with pytest.raises(UserError, match="the steps of lane 0 do not join"):
+  with pytest.raises(UserError, match="the steps of lane 0 do not continue"):
     open_trajectories(tmp_path / "a")
 
 
-def test_another_env_is_refused(tmp_path):
+def test_other_env_is_refused(tmp_path):
   write(tmp_path, make_spec("uint8"))
-  with pytest.raises(
-    UserError, match=r"another environment: spec.frame_dtype is uint8 there, and the run's is bool"
-  ):
+  with pytest.raises(UserError, match=r"another environment: spec.frame_dtype is uint8, the run's is bool"):
     open_trajectories(tmp_path, make_spec("bool"))
 
 
-def test_a_million_steps_of_minatar_are_far_below_150_mib(tmp_path):
-  """With policies and values that no compression makes smaller."""
+def test_a_million_minatar_steps_take_less_than_40_mib(tmp_path):
+  """With random policies and values, which do not compress."""
   env = make_vector("minatar:breakout", {}, 16, seed=0)
   random = np.random.default_rng(0)
   writer, step, num_steps = TrajectoryWriter(tmp_path, env.spec), env.reset(), 0

@@ -1,4 +1,4 @@
-"""Learning games of two players, held against the whole tree of opponents."""
+"""Learning games of two players, tested against all opponents by walking the game tree."""
 
 import json
 import subprocess
@@ -42,8 +42,8 @@ def walk(run: Path, *arguments: str) -> list[dict]:
 
 
 @pytest.mark.learning
-def test_nim_is_won_by_whoever_can_win_it(tmp_path):
-  """Misère Nim with piles of two and three: the first to move wins, if each reply is the right one."""
+def test_nim_is_won_from_the_winning_seat(tmp_path):
+  """Misère Nim with piles of two and three: the first player wins with correct replies."""
   run = train(
     tmp_path,
     "tic_tac_toe.yaml",

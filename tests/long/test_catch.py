@@ -1,4 +1,4 @@
-"""Learning, in environments small enough to be sure of it."""
+"""Learning in tiny environments with known best returns."""
 
 import json
 import subprocess
@@ -32,14 +32,14 @@ def train(folder: Path, *overrides: str) -> dict:
   return json.loads((folder / "catch" / "summary.json").read_text())
 
 
-@pytest.mark.slow
+@pytest.mark.learning
 def test_catch_in_one_process(tmp_path):
   assert train(tmp_path, "runtime=local")["test_return_mean"] >= 0.95
   check_beyond_the_end(tmp_path / "catch")
 
 
 def check_beyond_the_end(folder: Path) -> None:
-  """The model, unrolled past an end, has nothing more to win and nothing to do but the dummy action."""
+  """Unrolled past an end, the model predicts reward 0, value 0 and the dummy action."""
   run = RunDirectory.open(folder)
   config = run.load_config()
   spec, model = env_spec(config), build_model(config, env_spec(config))
@@ -55,7 +55,7 @@ def check_beyond_the_end(folder: Path) -> None:
     )
     action = random.integers(1, spec.num_actions, 64).astype(np.int32)
     step, history = env.step(action), push_action(history, action)
-  assert step.is_last.all(), "all of Catch's episodes are equally long"
+  assert step.is_last.all(), "all episodes of Catch have the same length"
   assert not before.is_last.any()
 
   root, _ = model.root_inference(state.params, state.net_state, last_live, False)
@@ -64,7 +64,7 @@ def check_beyond_the_end(folder: Path) -> None:
     state.params, state.net_state, end.hidden_state, np.full(64, DUMMY_ACTION, np.int32), False
   )
   reward = model.transform.to_scalar(end.reward_logits)
-  # Random play comes by positions that the agent has hardly seen: most last rewards are known, not all.
+  # Random play reaches positions that the agent has rarely seen: most last rewards are predicted, not all.
   assert (np.sign(reward) == step.last_reward).mean() > 0.8
   assert np.abs(model.transform.to_scalar(beyond.reward_logits)).mean() < 0.05
   for after in (end, beyond):
@@ -72,7 +72,8 @@ def check_beyond_the_end(folder: Path) -> None:
     assert jax.nn.softmax(after.policy_logits)[:, DUMMY_ACTION].mean() > 0.9
 
 
-def test_catch_through_ray(tmp_path):
+@pytest.mark.learning
+def test_catch_with_ray(tmp_path):
   assert train(tmp_path, "runtime=ray", "ray.num_cpus=4")["test_return_mean"] >= 0.95
 
 

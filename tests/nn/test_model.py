@@ -1,3 +1,5 @@
+"""The networks: interface, initialization, parameters of the thesis's network, large frames."""
+
 import dataclasses
 import functools
 
@@ -11,6 +13,7 @@ from moozi.core.spec import EnvSpec
 from moozi.nn.blocks import BatchNorm, normalize_latent
 from moozi.nn.model import Model, count_params, make_model
 from moozi.ops.scalar_transform import ScalarTransform
+from tests.fast_jit import fast_jit
 
 SPEC = EnvSpec(name="t:t", frame_shape=(5, 4, 2), frame_dtype="bool", num_env_actions=3)
 VECTOR = EnvSpec(name="t:v", frame_shape=(1, 1, 6), frame_dtype="float32", num_env_actions=2)
@@ -32,34 +35,40 @@ def build(kind, norm):
   height, width, channels = SPEC.frame_shape
   shape = (4, height, width, LENGTH * (channels + SPEC.num_actions))
   history = jax.random.normal(jax.random.PRNGKey(1), shape)
-  params, net_state = jax.jit(model.init)(jax.random.PRNGKey(0), history)
+  params, net_state = fast_jit(model.init)(jax.random.PRNGKey(0), history)
   return model, params, net_state, history
 
 
 def jitted(model: Model) -> Model:
-  """The same model, compiled: quicker than Haiku op by op."""
+  """The model with compiled functions, which are faster than eager ones."""
   return dataclasses.replace(
     model,
-    root_inference=jax.jit(model.root_inference, static_argnums=3),
-    recurrent_inference=jax.jit(model.recurrent_inference, static_argnums=4),
-    project=jax.jit(model.project, static_argnums=3),
-    represent=jax.jit(model.represent, static_argnums=3),
+    root_inference=fast_jit(model.root_inference, static_argnums=3),
+    recurrent_inference=fast_jit(model.recurrent_inference, static_argnums=4),
+    project=fast_jit(model.project, static_argnums=3),
+    represent=fast_jit(model.represent, static_argnums=3),
   )
 
 
 @pytest.mark.parametrize(
   ("kind", "norm"),
-  [("conv_latent", "layer"), ("mlp", "layer"), ("mlp", "batch"), ("mlp", "none"), ("resnet", "batch")],
+  [
+    ("conv_latent", "layer"),
+    ("mlp", "batch"),
+    ("resnet", "batch"),
+    pytest.param("mlp", "layer", marks=pytest.mark.slow),
+    pytest.param("mlp", "none", marks=pytest.mark.slow),
+  ],
 )
-def test_every_network_keeps_the_interface(kind, norm):
+def test_interface(kind, norm):
   model, params, net_state, history = build(kind, norm)
   action = jnp.array([0, 1, 2, 3], jnp.int32)
   root, state_1 = model.root_inference(params, net_state, history, True)
-  trans, state_2 = model.recurrent_inference(params, state_1, root.hidden_state, action, True)
-  projected, state_3 = model.project(params, state_2, trans.hidden_state, True)
+  recurrent, state_2 = model.recurrent_inference(params, state_1, root.hidden_state, action, True)
+  projected, state_3 = model.project(params, state_2, recurrent.hidden_state, True)
   hidden, _ = model.represent(params, net_state, history, True)
   np.testing.assert_allclose(hidden, root.hidden_state, rtol=1e-5, atol=1e-6)
-  for output in (root, trans):
+  for output in (root, recurrent):
     assert output.value_logits.shape == output.reward_logits.shape == (4, PHI.size)
     assert output.policy_logits.shape == (4, 4)
     assert output.hidden_state.shape == projected.shape == root.hidden_state.shape
@@ -69,30 +78,30 @@ def test_every_network_keeps_the_interface(kind, norm):
   assert root.hidden_state.shape == ((4, 5, 4, 8) if kind == "resnet" else (4, 8))
 
 
-@pytest.mark.parametrize(("kind", "norm"), [("conv_latent", "layer"), ("mlp", "layer"), ("resnet", "batch")])
-def test_the_action_and_the_frame_matter(kind, norm):
+@pytest.mark.parametrize(("kind", "norm"), [("conv_latent", "layer"), ("mlp", "batch"), ("resnet", "batch")])
+def test_action_and_frame_matter(kind, norm):
   model, params, net_state, history = build(kind, norm)
   same = jnp.broadcast_to(history[:1], history.shape)
   root, _ = model.root_inference(params, net_state, same, False)
-  trans, _ = model.recurrent_inference(params, net_state, root.hidden_state, jnp.arange(4), False)
-  flat = np.asarray(trans.hidden_state).reshape(4, -1)
+  recurrent, _ = model.recurrent_inference(params, net_state, root.hidden_state, jnp.arange(4), False)
+  flat = np.asarray(recurrent.hidden_state).reshape(4, -1)
   assert min(np.abs(flat[i] - flat[j]).max() for i in range(4) for j in range(i)) > 1e-4
   other, _ = model.root_inference(params, net_state, history, False)
   assert np.abs(np.asarray(other.hidden_state - root.hidden_state)[1:]).max() > 1e-4
 
 
-@pytest.mark.parametrize("kind", ["conv_latent", "mlp"])
-def test_start_is_a_uniform_policy_and_zero_value_and_reward(kind):
+@pytest.mark.parametrize("kind", ["conv_latent", pytest.param("mlp", marks=pytest.mark.slow)])
+def test_initial_policy_is_uniform_and_value_zero(kind):
   model, params, net_state, history = build(kind, "layer")
   root, _ = model.root_inference(params, net_state, history, False)
-  trans, _ = model.recurrent_inference(params, net_state, root.hidden_state, jnp.arange(4), False)
-  for output in (root, trans):
+  recurrent, _ = model.recurrent_inference(params, net_state, root.hidden_state, jnp.arange(4), False)
+  for output in (root, recurrent):
     np.testing.assert_array_equal(jax.nn.softmax(output.policy_logits), np.full((4, 4), 0.25, np.float32))
     np.testing.assert_allclose(PHI.to_scalar(output.value_logits), np.zeros(4), atol=1e-6)
     np.testing.assert_allclose(PHI.to_scalar(output.reward_logits), np.zeros(4), atol=1e-6)
 
 
-@pytest.mark.parametrize("kind", ["conv_latent", "mlp"])
+@pytest.mark.parametrize("kind", ["conv_latent", pytest.param("mlp", marks=pytest.mark.slow)])
 def test_long_unrolls_stay_bounded(kind):
   model, params, net_state, history = build(kind, "layer")
   hidden = model.root_inference(params, net_state, history, False)[0].hidden_state
@@ -103,7 +112,7 @@ def test_long_unrolls_stay_bounded(kind):
 
 
 @pytest.mark.parametrize("kind", ["conv_latent", "mlp"])
-def test_vector_envs_fit(kind):
+def test_vector_frames(kind):
   model = make_model(NetworkConfig(kind=kind, **SMALL), VECTOR, 1, PHI)
   history = jax.ShapeDtypeStruct((4, 1, 1, 9), jnp.float32)
   params, net_state = jax.eval_shape(model.init, jax.random.PRNGKey(0), history)
@@ -112,7 +121,7 @@ def test_vector_envs_fit(kind):
 
 
 def thesis_shapes(history_channels, num_actions, height=10, width=10, support=61):
-  """Every parameter of 5.1.2 with batch norm, from the text: 32 channels, 6 + 1 + 1 blocks, heads of 128."""
+  """Shapes of all parameters by 5.1.2 with batch norm: 32 channels, 6 + 1 + 1 blocks, heads of 128."""
 
   def conv(size, inputs):
     return [(32,), (size, size, inputs, 32)]
@@ -132,7 +141,7 @@ def thesis_shapes(history_channels, num_actions, height=10, width=10, support=61
   }
 
 
-def test_the_thesis_network_has_exactly_the_parameters_of_its_text():
+def test_thesis_network_parameters():
   spec = EnvSpec(name="t:m", frame_shape=(10, 10, 4), frame_dtype="bool", num_env_actions=3)
   config = NetworkConfig(kind="resnet", norm="batch", channels=32, head_size=128)
   model = make_model(config, spec, 4, ScalarTransform())
@@ -148,7 +157,7 @@ def test_the_thesis_network_has_exactly_the_parameters_of_its_text():
 
 
 @pytest.mark.parametrize("kind", ["resnet", "mlp"])
-def test_batch_norm_state_moves_in_training_only(kind):
+def test_batch_norm_state_changes_in_training_only(kind):
   model, params, net_state, history = build(kind, "batch")
   assert jax.tree_util.tree_leaves(net_state)
   root, trained = model.root_inference(params, net_state, history, True)
@@ -159,7 +168,7 @@ def test_batch_norm_state_moves_in_training_only(kind):
   assert all(jax.tree_util.tree_leaves(same))
   moved = jax.tree_util.tree_map(lambda a, b: not bool(jnp.array_equal(a, b)), net_state, trained)
   assert any(jax.tree_util.tree_leaves(moved))
-  # inference reads the state: other averages, other outputs
+  # Inference depends on the averages.
   other, _ = model.root_inference(params, trained, history, False)
   first, _ = model.root_inference(params, net_state, history, False)
   assert float(jnp.max(jnp.abs(other.hidden_state - first.hidden_state))) > 0
@@ -185,8 +194,8 @@ def test_normalize_latent_by_hand():
   np.testing.assert_allclose(got, [[-1, 1], [0, 0]], atol=1e-4)
 
 
-def test_a_history_of_another_shape_is_refused():
-  model, params, net_state, history = build("mlp", "layer")
+def test_rejects_history_of_other_shape():
+  model, params, net_state, history = build("mlp", "batch")
   with pytest.raises(ValueError, match="stacked_history"):
     model.root_inference(params, net_state, history[..., :-1], False)
 
@@ -195,11 +204,11 @@ def test_count_params():
   assert count_params({"a": np.zeros((2, 3)), "b": {"c": np.zeros(4)}}) == 10
 
 
-# --- large frames: MuZero's reduction -----------------------------------------------------------------
+# --- large frames
 
 
 def large(size, planes, length, **config):
-  """A model for frames of size by size, its parameters' shapes, and those of its layers' outputs."""
+  """A model for frames of size × size, the shapes of its parameters, and those of its layers' outputs."""
   spec = EnvSpec(name="t:l", frame_shape=(size, size, planes), frame_dtype="uint8", num_env_actions=5)
   model = make_model(NetworkConfig(**config), spec, length, PHI)
   history = jax.ShapeDtypeStruct((2, size, size, length * (planes + 6)), jnp.float32)
@@ -223,7 +232,7 @@ def _equations(jaxpr):
       yield equation
 
 
-def test_large_frames_are_reduced_as_muzero_does():
+def test_resnet_downsamples_as_muzero():
   """Schrittwieser et al. 2020, appendix F: 96×96 and 32 frames of history, 256 channels."""
   _, params, _, outputs = large(96, 3, 32, kind="resnet", channels=256, num_representation_blocks=8)
   sizes = [shape for name, shape in outputs if name == "conv_general_dilated"]
@@ -241,9 +250,15 @@ def test_large_frames_are_reduced_as_muzero_does():
   assert len(kernels) == 2 + 2 * 8
 
 
-@pytest.mark.parametrize(("size", "hidden"), [(64, 4), (84, 6), (96, 6), (128, 8)])
-@pytest.mark.parametrize("num_blocks", [0, 1, 3, 8])
-def test_the_rest_of_the_residual_network_works_on_the_small_image(size, hidden, num_blocks):
+@pytest.mark.parametrize(
+  ("size", "hidden", "num_blocks"),
+  [
+    (84, 6, 3),
+    *(pytest.param(64, 4, n, marks=pytest.mark.slow) for n in (0, 1, 3, 8)),
+    *(pytest.param(size, size // 16, 1, marks=pytest.mark.slow) for size in (96, 128)),
+  ],
+)
+def test_resnet_of_large_frames(size, hidden, num_blocks):
   config = {**SMALL, "kind": "resnet", "num_representation_blocks": num_blocks}
   model, params, net_state, outputs = large(size, 1, 2, **config)
   shape = (2, hidden, hidden, 8)
@@ -259,8 +274,11 @@ def test_the_rest_of_the_residual_network_works_on_the_small_image(size, hidden,
   assert hidden_state.shape == shape
 
 
-@pytest.mark.parametrize(("size", "flat"), [(64, 8 * 8), (84, 10 * 10), (96, 12 * 12), (128, 8 * 8)])
-def test_the_light_network_strides_over_large_frames(size, flat):
+@pytest.mark.parametrize(
+  ("size", "flat"),
+  [(84, 100), *(pytest.param(*case, marks=pytest.mark.slow) for case in ((64, 64), (96, 144), (128, 64)))],
+)
+def test_conv_latent_downsamples_large_frames(size, flat):
   config = {**SMALL, "channels": 16, "latent_size": 256}
   _, params, _, _ = large(size, 1, 4, kind="conv_latent", **config)
   assert params["representation/dense"]["w"].shape == (flat * 32, 256)
@@ -269,7 +287,7 @@ def test_the_light_network_strides_over_large_frames(size, flat):
   assert count_params(params) < 2_000_000
 
 
-def test_frames_below_64_cells_are_not_reduced():
+def test_frames_below_64_cells_are_not_downsampled():
   _, params, _, outputs = large(63, 1, 1, kind="resnet", channels=4, num_representation_blocks=1)
   assert params["representation/conv"]["w"].shape == (1, 1, 7, 4)
   assert {shape for _, shape in outputs} == {(63, 63, 4)}
@@ -279,7 +297,7 @@ def test_frames_below_64_cells_are_not_reduced():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["resnet", "conv_latent"])
-def test_all_of_a_large_frame_matters(kind):
+def test_large_frame_matters_everywhere(kind):
   config = {**SMALL, "kind": kind, "channels": 4, "num_representation_blocks": 3}
   model, _, _, _ = large(64, 1, 1, **config)
   history = jax.random.normal(jax.random.PRNGKey(1), (1, 64, 64, 7))
@@ -292,8 +310,8 @@ def test_all_of_a_large_frame_matters(kind):
 
 
 @pytest.mark.slow
-def test_actions_beside_the_convolution_are_as_planes_within_it():
-  """The dense layer on the actions is a convolution over their planes with tied weights."""
+def test_action_layer_equals_tied_convolution():
+  """The dense layer on the actions equals a convolution over their planes with tied weights."""
   import haiku as hk
 
   config = {**SMALL, "channels": 4, "latent_size": 3}

@@ -1,4 +1,4 @@
-"""Targets and returns in slow plain Python, one step at a time, straight from the definitions."""
+"""Targets and returns in slow plain Python, one step at a time, from the definitions."""
 
 import dataclasses
 
@@ -23,7 +23,7 @@ class Step:
 def random_lane(
   rng: np.random.Generator, length: int, num_players: int, num_actions: int, end_probability: float
 ) -> list[Step]:
-  """A lane of random episodes one after another, from its very first step; players alternate."""
+  """A lane of successive random episodes; players alternate."""
   steps: list[Step] = []
   is_first, player = True, int(rng.integers(num_players))
   for _ in range(length):
@@ -52,21 +52,21 @@ def oracle_return(steps: list[Step], t: int, n_step: int, discount: float) -> fl
   """z_t, for the player to move at t."""
   total, weight = 0.0, 1.0
   for j in range(n_step):
-    here = steps[t + j]
-    sign = 1.0 if here.player == steps[t].player else -1.0
-    if here.is_last:
-      return total + (weight * sign * here.value if here.is_truncated else 0.0)
+    step = steps[t + j]
+    sign = 1.0 if step.player == steps[t].player else -1.0
+    if step.is_last:
+      return total + (weight * sign * step.value if step.is_truncated else 0.0)
     total += weight * sign * steps[t + j + 1].reward
     weight *= discount
-  here = steps[t + n_step]
-  sign = 1.0 if here.player == steps[t].player else -1.0
-  if here.is_last and not here.is_truncated:
+  step = steps[t + n_step]
+  sign = 1.0 if step.player == steps[t].player else -1.0
+  if step.is_last and not step.is_truncated:
     return total
-  return total + weight * sign * here.value
+  return total + weight * sign * step.value
 
 
 def oracle_target(steps: list[Step], i: int, unroll_steps: int, n_step: int, discount: float) -> dict:
-  """Everything at and after start index i, by walking until the first end."""
+  """The targets at and after start index i, step by step until the first end."""
   num_actions = len(steps[0].probs)
   dummy = [1.0] + [0.0] * (num_actions - 1)
   out: dict = {

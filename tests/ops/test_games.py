@@ -1,4 +1,4 @@
-"""Games out of stored steps, against counting by hand."""
+"""Games in stored steps, compared with a slow count."""
 
 import numpy as np
 import pytest
@@ -8,8 +8,8 @@ from moozi.ops.games import Game, GameCounter
 from tests.replay.replay_lanes import make_spec, random_lanes, segment_of
 
 
-def by_hand(steps) -> list[Game]:
-  """One step after another."""
+def slow_count(steps) -> list[Game]:
+  """The games, counted step by step."""
   games, start, length, total = [], 0, 0, 0.0
   for t in range(len(steps.action)):
     if t > 0 and steps.is_first[t]:
@@ -28,7 +28,7 @@ def by_hand(steps) -> list[Game]:
 
 @pytest.mark.parametrize("num_players", [1, 2])
 @pytest.mark.parametrize("cuts", [[60], [1, 2, 3, 60], [7, 30, 31, 60]])
-def test_games_are_those_counted_by_hand_wherever_the_parts_are_cut(num_players, cuts):
+def test_equals_slow_count(num_players, cuts):
   spec = make_spec(num_players=num_players)
   lanes = random_lanes(3, 4, 60, spec, end_probability=0.15)
   ends = set()
@@ -38,7 +38,7 @@ def test_games_are_those_counted_by_hand_wherever_the_parts_are_cut(num_players,
     for first, stop in zip([0, *cuts[:-1]], cuts, strict=True):
       found += counter.add(first, map_fields(lambda x, a=first, b=stop: x[a:b], steps))
     found.append(counter.rest())
-    expected = by_hand(steps)
+    expected = slow_count(steps)
     assert len(found) == len(expected) > 3
     for a, b in zip(found, expected, strict=True):
       assert (a.start, a.length, a.end) == (b.start, b.length, b.end)
@@ -47,7 +47,7 @@ def test_games_are_those_counted_by_hand_wherever_the_parts_are_cut(num_players,
   assert ends >= {"terminal", "truncated"}
 
 
-def test_a_life_lost_does_not_end_a_game():
+def test_lost_life_does_not_end_a_game():
   spec = make_spec()
   steps = map_fields(lambda x: x[:, 0], segment_of(random_lanes(0, 1, 6, spec, 0.0), 0, 6, spec))
   is_last = np.array([0, 0, 1, 0, 0, 1], bool)
@@ -59,5 +59,5 @@ def test_a_life_lost_does_not_end_a_game():
   assert game.total_reward == pytest.approx(float(steps.last_reward[1:].sum()), abs=1e-6)
 
 
-def test_nothing_seen_is_no_game():
+def test_no_steps_no_game():
   assert GameCounter().rest() is None

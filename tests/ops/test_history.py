@@ -1,3 +1,5 @@
+"""History stacking and pushing: a slow oracle, NumPy and JAX alike."""
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -5,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from moozi.core.pytree import register_records
 from moozi.core.spec import EnvSpec
 from moozi.ops.history import init_history, normalize_frame, push_action, push_frame, stack_history
 
@@ -61,15 +64,15 @@ def test_normalize_frame(xp, dtype, frame, expected):
   np.testing.assert_allclose(got, np.float32(expected), rtol=1e-6)
 
 
-def test_normalize_frame_refuses_other_dtypes():
+def test_normalize_frame_rejects_other_dtypes():
   with pytest.raises(ValueError, match="int64"):
     normalize_frame(np.zeros(1), "int64")
 
 
 @settings(derandomize=True, deadline=None, max_examples=40)
 @given(seed=st.integers(0, 10_000), length=st.integers(1, 4))
-def test_pushing_keeps_what_the_learner_would_rebuild(seed, length):
-  """Random episodes, two lanes: at each t the state holds o_{t-L+1..t}, a_{t-L..t-1} of this episode only."""
+def test_push_equals_slow_history(seed, length):
+  """Random episodes, two lanes: at t the state has o_{t-L+1..t} and a_{t-L..t-1} of this episode."""
   rng = np.random.default_rng(seed)
   num_steps, batch = 12, 2
   frames = rng.random((num_steps, batch, 2, 3, 2)) < 0.5
@@ -89,7 +92,8 @@ def test_pushing_keeps_what_the_learner_would_rebuild(seed, length):
     state = push_action(state, actions[t])
 
 
-def test_pushing_is_the_same_on_jax_and_keeps_dtypes():
+def test_push_is_equal_on_jax():
+  register_records()
   rng = np.random.default_rng(1)
   state = init_history(2, 3, SPEC)
   jax_state = jax.tree_util.tree_map(jnp.asarray, state)

@@ -9,31 +9,31 @@ from moozi.ops.xp import array_namespace
 
 
 @pytest.mark.parametrize("xp", [np, jnp])
-def test_sign_is_plus_for_oneself_and_minus_for_the_opponent(xp):
+def test_player_sign(xp):
   sign = player_sign(xp.asarray([0, 0, 1, 1]), xp.asarray([0, 1, 0, 1]))
   assert sign.dtype == np.float32
   np.testing.assert_array_equal(np.asarray(sign), [1, -1, -1, 1])
   assert array_namespace(sign) is xp
 
 
-def test_sign_of_plain_numbers():
+def test_player_sign_of_plain_numbers():
   assert player_sign(0, 1) == -1
   assert player_sign(1, 1) == 1
 
 
-def test_search_discount_flips_with_two_players_only():
+def test_search_discount():
   assert search_discount(0.9, 1) == 0.9
   assert search_discount(0.9, 2) == -0.9
 
 
 @pytest.mark.parametrize("num_players", [0, 3])
-def test_search_discount_refuses_other_numbers_of_players(num_players):
+def test_search_discount_rejects_other_numbers_of_players(num_players):
   with pytest.raises(ValueError, match=f"num_players={num_players}"):
     search_discount(0.9, num_players)
 
 
-def test_one_step_of_search_backup_agrees_with_the_one_step_return():
-  """r + search_discount · v(child), for the mover, is the return that targets use: one convention."""
+def test_search_backup_equals_one_step_return():
+  """r + search_discount · v(child) is the return that targets use: one sign convention."""
   from moozi.ops.returns import n_step_return
 
   reward, child = 1.0, 4.0

@@ -33,25 +33,25 @@ VALUES = [10, 20, 30, 40, 50]
 @pytest.mark.parametrize("xp", [np, jnp])
 class TestByHand:
   def test_one_player(self, xp):
-    # z_0 = 1 + 2/2 + 30/4, z_1 = 2 + 4/2 + 40/4, z_2 = 4 + 8/2 + 50/4; reward 99 belongs to nobody here.
+    # z_0 = 1 + 2/2 + 30/4, z_1 = 2 + 4/2 + 40/4, z_2 = 4 + 8/2 + 50/4; reward 99 is not used.
     assert returns(REWARDS, VALUES, 2, xp=xp) == [9.5, 14.0, 20.5]
     assert returns(REWARDS, VALUES, 1, xp=xp) == [11.0, 17.0, 24.0, 33.0]
 
-  def test_terminal_stops_and_its_value_is_not_read(self, xp):
+  def test_terminal_value_is_not_read(self, xp):
     assert returns(REWARDS, VALUES, 2, last=[2], xp=xp) == [2.0, 2.0, 0.0]
-    # A terminal frame exactly n steps away is no bootstrap either.
+    # A terminal frame exactly n steps away is not bootstrapped from.
     assert returns(REWARDS, VALUES, 1, last=[1], xp=xp)[0] == 1.0
 
-  def test_truncation_bootstraps_where_it_lies(self, xp):
+  def test_truncation_keeps_bootstrap(self, xp):
     # z_0 at distance 2, z_1 at distance 1, z_2 is the truncated frame's own search value.
     assert returns(REWARDS, VALUES, 2, truncated=[2], xp=xp) == [9.5, 17.0, 30.0]
     assert returns(REWARDS, VALUES, 4, truncated=[2], xp=xp) == [9.5]
 
-  def test_the_next_episode_is_not_read(self, xp):
+  def test_next_episode_is_not_read(self, xp):
     short = returns([0, 1, 0, 77, 77], [10, 20, 0, 66, 66], 3, last=[1], xp=xp)
     assert short == [1.0, 0.0]
 
-  def test_two_players_see_the_bootstrap_with_the_sign_of_who_moves(self, xp):
+  def test_two_players_bootstrap_sign(self, xp):
     # n = 1: z_0 = 1 - 20/2; n = 2: z_0 = 1 - 2/2 + 30/4.
     assert returns(REWARDS, VALUES, 1, to_play=[0, 1, 0, 1, 0], xp=xp)[0] == -9.0
     assert returns(REWARDS, VALUES, 2, to_play=[0, 1, 0, 1, 0], xp=xp)[0] == 7.5
@@ -59,7 +59,7 @@ class TestByHand:
 
   @pytest.mark.parametrize("starter", [0, 1])
   @pytest.mark.parametrize("outcome", [1, -1])
-  def test_two_players_a_game_of_four_moves(self, xp, starter, outcome):
+  def test_two_players_game_of_four_moves(self, xp, starter, outcome):
     # The mover of the last move wins (+1) or loses (-1); those who moved before see it alternate.
     to_play = [(starter + t) % 2 for t in range(5)]
     padding = 4
@@ -99,7 +99,7 @@ def test_equals_the_oracle(seed, num_players, n_step, width, end_probability):
 
 
 @pytest.mark.parametrize(("n_step", "width"), [(0, 3), (3, 3), (4, 3)])
-def test_refuses_a_window_without_room(n_step, width):
+def test_rejects_short_window(n_step, width):
   flags = np.zeros(width, bool)
   with pytest.raises(ValueError, match=f"n_step={n_step}"):
-    n_step_return(np.zeros(width), np.zeros(width), np.zeros(width), flags, flags, n_step, 0.5)
+    n_step_return(np.zeros(width), np.zeros(width), np.zeros(width, int), flags, flags, n_step, 0.5)

@@ -19,7 +19,7 @@ def slow_find(weights, mass):
 
 
 class TestSumTree:
-  def test_finds_the_leaf_whose_span_holds_the_mass(self):
+  def test_find_by_hand(self):
     tree = SumTree(5)
     tree.assign(np.arange(5), np.asarray([1.0, 0.0, 2.0, 4.0, 1.0]))
     assert tree.total == 8.0
@@ -32,7 +32,7 @@ class TestSumTree:
     updates=st.lists(st.tuples(st.integers(0, 39), st.integers(0, 6)), min_size=1, max_size=60),
     chunk=st.integers(1, 7),
   )
-  def test_equals_a_plain_list(self, size, updates, chunk):
+  def test_equals_plain_list(self, size, updates, chunk):
     tree, weights = SumTree(size), [0.0] * size
     updates = [(i % size, float(w)) for i, w in updates]
     for start in range(0, len(updates), chunk):
@@ -58,12 +58,12 @@ class TestSumTree:
     found = tree.find(np.minimum(edges, tree.total))
     assert (weights[found] > 0).all()
 
-  def test_a_mass_that_was_rounded_up_to_the_total_stays_on_the_last_weight(self):
+  def test_mass_equal_to_total_finds_last_weight(self):
     tree = SumTree(6)
     tree.assign(np.arange(4), np.asarray([1.0, 0.0, 2.0, 0.0]))
     assert tree.find(np.asarray([3.0])).tolist() == [2]
 
-  def test_depends_on_the_leaves_alone(self):
+  def test_depends_on_leaves_only(self):
     rng = np.random.default_rng(1)
     weights = rng.random(300)
     one, many = SumTree(300), SumTree(300)
@@ -75,7 +75,7 @@ class TestSumTree:
     mass = rng.random(1000) * one.total
     np.testing.assert_array_equal(one.find(mass), many.find(mass))
 
-  def test_refuses_no_leaves(self):
+  def test_rejects_size_zero(self):
     with pytest.raises(ValueError, match="size=0"):
       SumTree(0)
 
@@ -103,12 +103,12 @@ class TestOrder:
     pairs = sorted(zip(priority, slot.tolist(), strict=True), reverse=True)
     assert ordered.tolist() == [s for _, s in pairs]
 
-  def test_equal_priorities_are_scattered_and_none_is_lost(self):
+  def test_equal_priorities_are_scattered(self):
     slot = np.arange(10_000)
     orders = [order_by_priority(slot, np.zeros(10_000, np.float32), salt) for salt in (0, 12345)]
     for order in orders:
       assert np.sort(order).tolist() == slot.tolist()
-      # Each quarter of the slots has its share of the best quarter of the ranks.
+      # Each quarter of the slots has a quarter of the best ranks.
       share = np.bincount(order[:2500] // 2500, minlength=4) / 2500
       assert np.abs(share - 0.25).max() < 0.05
     assert (orders[0] != orders[1]).mean() > 0.9
@@ -126,6 +126,6 @@ class TestImportanceRatio:
     assert importance_ratio(probability, 4, 0.0).tolist() == [1, 1, 1]
     assert importance_ratio(probability, 4, 1.0).dtype == np.float32
 
-  def test_normalised_within_each_batch(self):
+  def test_normalized_within_each_batch(self):
     probability = np.asarray([[0.5, 0.25], [0.125, 0.5]])
     assert importance_ratio(probability, 4, 1.0, True).tolist() == [[0.5, 1.0], [1.0, 0.25]]

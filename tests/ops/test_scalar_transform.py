@@ -18,7 +18,7 @@ def slow_transform(x: float, epsilon: float) -> float:
 
 @settings(derandomize=True, deadline=None, max_examples=200)
 @given(x=FINITE, epsilon=st.sampled_from([1e-3, 1e-2, 1e-5]))
-def test_transform_is_the_textbook_formula(x, epsilon):
+def test_transform_equals_textbook_formula(x, epsilon):
   got = transform(np.float32(x)[None], epsilon)[0]
   assert got == pytest.approx(slow_transform(x, epsilon), rel=1e-5, abs=1e-12)
 
@@ -35,7 +35,7 @@ def test_round_trip_in_float32(xp, epsilon):
   np.testing.assert_allclose(back, x, rtol=3e-6, atol=1e-12)
 
 
-def test_the_textbook_inverse_loses_the_digits_that_ours_keeps():
+def test_inverse_keeps_digits_that_the_textbook_loses():
   x = np.float32([1e-3, 0.01, 0.1])
   z = transform(x, 1e-3)
   one, eps = np.float32(1), np.float32(1e-3)
@@ -65,7 +65,7 @@ def test_to_probs_table(xp, z, expected):
 
 @settings(derandomize=True, deadline=None, max_examples=100)
 @given(x=st.lists(st.floats(-800, 800, width=32), min_size=1, max_size=5))
-def test_scalars_come_back_from_their_categories(x):
+def test_to_scalar_inverts_to_probs(x):
   phi = ScalarTransform()
   x = np.float32(x)
   probs = phi.to_probs(x)
@@ -84,13 +84,13 @@ def test_numpy_and_jax_agree_under_jit():
 
 
 @pytest.mark.parametrize(("low", "high"), [(-30, 30), (0, 10), (-5, 1)])
-def test_zero_logits_are_worth_zero(low, high):
+def test_zero_logits(low, high):
   phi = ScalarTransform(low, high, 1e-3)
   assert phi.size == high - low + 1
   assert phi.to_scalar(phi.zero_logits) == 0.0
 
 
-def test_large_logits_overflow_nothing():
+def test_large_logits_do_not_overflow():
   logits = np.full((1, 61), -1e30, np.float32)
   logits[0, 31] = 1e30
   assert ScalarTransform().to_scalar(logits)[0] == pytest.approx(
@@ -99,6 +99,6 @@ def test_large_logits_overflow_nothing():
 
 
 @pytest.mark.parametrize(("low", "high"), [(1, 5), (-5, -1), (0, 0)])
-def test_a_support_without_zero_is_refused(low, high):
+def test_rejects_support_without_zero(low, high):
   with pytest.raises(ValueError, match="support"):
     ScalarTransform(low, high)

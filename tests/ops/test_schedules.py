@@ -20,10 +20,10 @@ def test_schedule_is_piecewise_constant(env_steps, expected):
   assert temperature_at(SCHEDULE, env_steps) == expected
 
 
-def test_a_number_is_itself_at_all_times():
+def test_number_is_constant():
   assert temperature_at(0.25, 0) == temperature_at(0.25, 10**6) == 0.25
 
 
-def test_a_schedule_that_has_not_begun_is_an_error():
+def test_rejects_schedule_that_starts_later():
   with pytest.raises(ValueError, match="temperature"):
     temperature_at(SCHEDULE[1:], 5)

@@ -24,7 +24,7 @@ def window(*, to_play=(0,) * 6, last=(), truncated=(), values=(10, 20, 30, 40, 5
     "to_play": np.asarray([to_play]),
     "is_last": np.asarray([[t in (*last, *truncated) for t in range(6)]]),
     "is_truncated": np.asarray([[t in truncated for t in range(6)]]),
-    # Left on last frames too: what was given there was discarded.
+    # Set on last frames too, where the environment discards it.
     "action": np.int32([[1 + t % 2 for t in range(6)]]),
     "action_probs": np.float32([P]),
   }
@@ -54,7 +54,7 @@ class TestByHand:
     }
 
   def test_terminal_inside_the_unroll(self, on):
-    # Even a value and a policy that were left on the terminal frame are not trained towards.
+    # The value and policy stored on the terminal frame are not used.
     assert targets(on(window(last=[2]))) == {
       "actions": [1, 2, 0],
       "rewards": [1, 2, 0],
@@ -100,32 +100,32 @@ class TestByHand:
     assert made["unroll_mask"] == [1, 0, 0, 0]
     assert made["consistency_mask"] == 0
 
-  def test_a_truncation_of_the_next_episode_is_not_ours(self, on):
+  def test_next_episodes_truncation_is_ignored(self, on):
     made = targets(on(window(last=[1], truncated=[2])))
     assert made["unroll_mask"] == [1, 1, 1, 1]
     assert made["n_step_returns"] == [1, 0, 0, 0]
 
-  def test_a_terminal_of_the_next_episode_does_not_unmask(self, on):
+  def test_next_episodes_terminal_does_not_unmask(self, on):
     assert targets(on(window(truncated=[1], last=[2])))["unroll_mask"] == [1, 1, 0, 0]
 
   @pytest.mark.parametrize("starter", [0, 1])
   def test_two_players_midway(self, on, starter):
     to_play = [(starter + t) % 2 for t in range(6)]
     made = targets(on(window(to_play=to_play)))
-    # Rewards and search values stay with the player who moved, and who is to move.
+    # Rewards are for the player who moved, search values for the player to move.
     assert made["rewards"] == [1, 2, 4]
     assert made["root_values"] == [10, 20, 30, 40]
     assert made["n_step_returns"] == [1 - 1 + 7.5, 2 - 2 + 10, 4 - 4 + 12.5, 8 - 8 + 15]
 
   @pytest.mark.parametrize("starter", [0, 1])
   @pytest.mark.parametrize("outcome", [1.0, -1.0])
-  def test_two_players_game_over_at_odd_and_even_starts(self, on, starter, outcome):
-    # The move at step 2 ends the game; its mover wins or loses. Start 0 is his turn too, start 1 is not.
+  def test_two_players_end_at_odd_and_even_starts(self, on, starter, outcome):
+    # The move at step 2 ends the game; its mover wins or loses, and also moves at step 0.
     arrays = window(to_play=[(starter + t) % 2 for t in range(6)], last=[3], values=(0,) * 6)
     arrays["last_reward"] = np.float32([[0, 0, 0, outcome, 0, 0]])
     made = targets(on(arrays))
     assert made["rewards"] == [0, 0, outcome]
-    # n = 2: from step 0 the end is out of sight; its bootstrap is the (zero) value of step 2.
+    # n = 2: step 0 does not reach the end; it bootstraps from the (zero) value of step 2.
     assert made["n_step_returns"] == [0, -0.5 * outcome, outcome, 0]
     arrays = {k: np.concatenate([v, np.zeros_like(v[:, :1])], axis=1) for k, v in arrays.items()}
     arrays["action_probs"] = arrays["action_probs"][:, : K + 1]
@@ -183,9 +183,9 @@ def test_numpy_and_jitted_jax_agree():
     np.testing.assert_allclose(value, np.asarray(theirs[name]), rtol=1e-6, atol=1e-6, err_msg=name)
 
 
-def test_refuses_a_window_of_another_length():
+def test_rejects_window_of_other_length():
   with pytest.raises(ValueError, match="window of 6 steps"):
-    targets(window(), unroll_steps=4)
+    targets(window(), n_step=3)
 
 
 @pytest.mark.parametrize("xp", [np, jnp])
@@ -209,13 +209,13 @@ class TestHistoryWindow:
     assert self.make(xp, first=[3]) == ([0, 0, 3, 4], [0, 0, 0, 13])
 
   def test_start_just_inside(self, xp):
-    # o_1 is the episode's first frame: it stays, the action before it goes.
+    # o_1 is the episode's first frame: it is kept, the action before it is blank.
     assert self.make(xp, first=[1]) == ([1, 2, 3, 4], [0, 11, 12, 13])
 
-  def test_the_newest_of_two_starts_counts(self, xp):
+  def test_newest_start_counts(self, xp):
     assert self.make(xp, first=[1, 2]) == ([0, 2, 3, 4], [0, 0, 12, 13])
 
-  def test_nothing_follows_a_last_frame(self, xp):
+  def test_blank_after_last_frame(self, xp):
     assert self.make(xp, first=[], is_last=True) == ([1, 2, 3, 0], [10, 11, 12, 13])
 
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from moozi.core.config.reanalyze import ReanalyzeConfig
 from moozi.core.pytree import fields_of, replace
-from moozi.core.reanalyze_config import ReanalyzeConfig
 from moozi.core.records import RootSpan, SearchRoots
 from moozi.replay import reanalyze_queue
 from tests.ops.oracles import oracle_history

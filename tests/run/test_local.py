@@ -1,14 +1,11 @@
-"""The whole algorithm in one process: what it yields, in which order, and twice the same."""
+"""MuZero in one process: its events and their order, determinism, and resuming to the bit."""
 
 import jax
 import numpy as np
 import pytest
 
 from moozi.core.errors import NotFiniteError
-from moozi.io.config import load_config
 from moozi.learning.learner import Learner
-from moozi.run import build
-from moozi.run import local as loop
 from moozi.run.events import (
   Acted,
   ActorReports,
@@ -21,155 +18,184 @@ from moozi.run.events import (
   Updated,
 )
 from moozi.run.state import RunState
-from tests.tiny_run import TINY
+from tests.run.conftest import local_run, start
+
+SHORT = ("max_env_steps=96", "evaluation.final_episodes=1")
 
 
-def run(overrides=(), **kwargs):
-  config = load_config(None, [*TINY, *overrides])
-  return config, list(loop.run(config, build.env_spec(config), **kwargs))
+def states(events):
+  return [e.state for e in events if isinstance(e, StateReady) and not e.is_best]
 
 
-@pytest.fixture(scope="module")
-def events():
-  # By steps alone: on a busy machine a checkpoint by the clock could come in between.
-  return run(
-    ["evaluation.period_env_steps=200", "checkpoint.milestones_env_steps=100", "checkpoint.period_s=1e6"]
-  )[1]
+def assert_equal_trees(a, b):
+  for x, y in zip(jax.tree_util.tree_leaves(a), jax.tree_util.tree_leaves(b), strict=True):
+    np.testing.assert_array_equal(x, y)
 
 
-def test_what_happens_is_told_in_order(events):
+def summary(events):
+  """The events as plain values, without times and replay's memory."""
+  out = []
+  for e in events:
+    row = (type(e).__name__, e.env_steps, e.learner_steps)
+    if isinstance(e, Acted):
+      row += (e.episode_returns.tolist(), e.episode_lengths.tolist(), sorted(e.metrics))
+    if isinstance(e, Updated):
+      names = ("loss/total", "replay/renewed", "replay/added")
+      row += (*(e.metrics[name] for name in names), e.sample_reuse)
+    if isinstance(e, Evaluated):
+      row += (e.result.returns.tolist(),)
+    out.append(row)
+  return out
+
+
+def test_event_order(events):
   assert isinstance(events[0], Started)
   assert isinstance(events[-1], Finished)
-  assert events[-1].reason == "max_env_steps"
-  assert events[-1].env_steps == 320
-  counters = [(e.env_steps, e.learner_steps) for e in events]
+  assert (events[-1].reason, events[-1].env_steps) == ("max_env_steps", 320)
+  counters = [(e.env_steps, e.learner_steps) for e in events if not getattr(e, "is_best", False)]
   assert counters == sorted(counters)
-  states = [e for e in events if isinstance(e, StateReady) and not e.is_best]
-  assert [s.is_final for s in states] == [False, False, False, True]
+  final = [e.is_final for e in events if isinstance(e, StateReady) and not e.is_best]
+  assert final == [False, False, True]
   evaluations = [e for e in events if isinstance(e, Evaluated)]
-  assert [(e.is_final, len(e.result.returns)) for e in evaluations] == [(False, 4), (True, 5)]
+  assert [(e.is_final, len(e.result.returns)) for e in evaluations] == [(False, 4), (False, 4), (True, 5)]
 
 
-def test_sample_reuse_is_held(events):
+def test_sample_reuse(events):
   finished = events[-1]
   num_samples = sum(e.num_samples for e in events if isinstance(e, Updated))
   assert num_samples == finished.learner_steps * 16
   assert finished.sample_reuse == pytest.approx(4.0, rel=0.05)
 
 
-def test_every_step_is_acted_with_known_parameters(events):
+def test_acting_uses_the_newest_parameters(events):
   for event in events:
     if isinstance(event, Acted):
       assert event.staleness == 0
       assert np.isfinite(list(event.metrics.values())).all()
 
 
-def test_the_same_seed_gives_the_same_run_to_the_bit():
-  """Prioritized sampling and refreshed priorities are on: every part takes part."""
-  _, first = run(["replay.sampling=rank", "evaluation.final_episodes=2"])
-  _, second = run(["replay.sampling=rank", "evaluation.final_episodes=2"])
-  _, other = run(["replay.sampling=rank", "evaluation.final_episodes=2", "seed=1"])
-  states = [
-    next(e.state.training for e in events if isinstance(e, StateReady) and e.is_final)
-    for events in (first, second)
-  ]
-  leaves = [jax.tree_util.tree_leaves(state) for state in states]
-  for a, b in zip(*leaves, strict=True):
-    np.testing.assert_array_equal(a, b)
-  returns = [
-    [e.episode_returns.tolist() for e in events if isinstance(e, Acted)] for events in (first, second, other)
-  ]
-  assert returns[0] == returns[1]
-  assert returns[0] != returns[2]
+def test_seed_determines_the_run(events):
+  """With prioritized sampling and refreshed priorities, so that every part takes part."""
+  again, other = local_run(), local_run(*SHORT, "max_env_steps=64", "seed=1")
+  assert_equal_trees(states(events)[-1].training, states(again)[-1].training)
+  assert summary(again) == summary(events)
+  first = [[e.episode_returns.tolist() for e in x if isinstance(e, Acted)][:2] for x in (events, other)]
+  assert first[0] != first[1]
 
 
-def test_priorities_are_refreshed_after_updates():
-  _, events = run(["replay.sampling=rank", "evaluation.final_episodes=1"])
-  renewed = [e.metrics["replay/renewed"] for e in events if isinstance(e, Updated)]
-  assert renewed[-1] > 0
-  _, events = run(["replay.sampling=rank", "replay.refresh_priorities=false", "evaluation.final_episodes=1"])
-  assert [e.metrics["replay/renewed"] for e in events if isinstance(e, Updated)][-1] == 0
+def test_priorities_are_refreshed(events):
+  def renewed(events):
+    return [e.metrics["replay/renewed"] for e in events if isinstance(e, Updated)][-1]
+
+  assert renewed(events) > 0
+  assert renewed(local_run(*SHORT, "replay.refresh_priorities=false")) == 0
 
 
-def test_a_run_can_start_from_a_training_state(events):
-  state = next(e.state.training for e in events if isinstance(e, StateReady) and e.is_final)
-  config = load_config(None, [*TINY, "max_env_steps=96"])
-  again = list(loop.run(config, build.env_spec(config), state=RunState(training=state)))
+def test_start_from_a_training_state(events):
+  training = states(events)[-1].training
+  again = local_run(*SHORT, state=RunState(training=training))
   assert again[0].env_steps == 0
-  assert again[0].learner_steps == int(state.learner_step) > 0
+  assert again[0].learner_steps == int(training.learner_step) > 0
   assert next(e for e in again if isinstance(e, Acted)).staleness == 0
-  assert again[-1].learner_steps > int(state.learner_step)
-
-
-def test_a_stop_ends_with_a_checkpoint():
-  _, events = run(should_stop=lambda: True)
-  assert [type(e) for e in events] == [Started, StateReady, Finished]
-  assert events[-1].reason == "stopped"
-
-
-def test_wall_time_ends_the_run():
-  _, events = run(["max_wall_s=0.001", "max_env_steps=1000000"])
-  assert events[-1].reason == "max_wall_s"
-  assert any(isinstance(e, Evaluated) and e.is_final for e in events)
+  assert again[-1].learner_steps > int(training.learner_step)
 
 
 @pytest.mark.slow
-def test_a_run_that_has_gone_to_infinity_ends_with_the_terms_name():
-  with pytest.raises(
-    NotFiniteError, match=r"^(loss|update)/\w+ is not finite: 20 updates in a row were skipped"
-  ):
-    run(["learner.learning_rate.peak=1e30", "learner.optimizer=adam", "max_env_steps=100000"])
+def test_divergence_ends_the_run():
+  said = r"^(loss|update)/\w+ is not finite: 20 updates in a row were skipped"
+  with pytest.raises(NotFiniteError, match=said):
+    local_run("learner.learning_rate.peak=1e30", "learner.optimizer=adam", "max_env_steps=100000")
 
 
 @pytest.mark.slow
-def test_it_goes_back_to_the_last_checkpoint_once(monkeypatch):
-  _, events = run(["learner.optimizer=adam", "max_env_steps=96", "evaluation.final_episodes=1"])
-  good = next(e.state for e in events if isinstance(e, StateReady) and not e.is_best)
-  config = load_config(
-    None, [*TINY, "learner.learning_rate.peak=1e30", "learner.optimizer=adam", "max_env_steps=100000"]
-  )
-  told, held = [], []
+def test_rollback_once(monkeypatch):
+  saved = states(local_run(*SHORT, "learner.optimizer=adam"))[0]
+  events, restored = [], []
   set_state = Learner.set_state
 
-  def set_and_tell(self, state):
+  def record(self, state):
     set_state(self, state)
-    held.append(self.get_state())
+    restored.append(self.get_state())
 
-  monkeypatch.setattr(Learner, "set_state", set_and_tell)
-  running = loop.run(config, build.env_spec(config), latest=lambda: good)
+  monkeypatch.setattr(Learner, "set_state", record)
+  diverging = ("learner.learning_rate.peak=1e30", "learner.optimizer=adam", "max_env_steps=100000")
   with pytest.raises(NotFiniteError):
-    told.extend(running)
-  (fault,) = [e for e in told if isinstance(e, Faulted)]
+    events.extend(start(*diverging, latest=lambda: saved))
+  (fault,) = [e for e in events if isinstance(e, Faulted)]
   assert fault.counts["rollbacks"] == 1
-  assert fault.counts["lost_updates"] == fault.learner_steps - int(good.training.learner_step)
-  assert f"those of learner step {int(good.training.learner_step)} again" in fault.message
-  (state,), was = held, good.training
-  jax.tree_util.tree_map(
-    np.testing.assert_array_equal, (state.params, state.opt_state), (was.params, was.opt_state)
-  )
+  assert fault.counts["lost_updates"] == fault.learner_steps - saved.learner_steps
+  assert f"learner step {saved.learner_steps}" in fault.message
+  (state,) = restored
+  assert_equal_trees((state.params, state.opt_state), (saved.training.params, saved.training.opt_state))
   assert int(state.learner_step) == fault.learner_steps
-  steps = [e.learner_steps for e in told]
-  assert steps == sorted(steps), "versions never go back"
-  assert any(isinstance(e, Updated) for e in told[told.index(fault) :]), "the run went on"
+  steps = [e.learner_steps for e in events]
+  assert steps == sorted(steps), "versions never decrease"
+  assert any(isinstance(e, Updated) for e in events[events.index(fault) :]), "training continues"
 
 
-def test_work_is_told_once_a_round_and_at_the_end(events):
-  """At fixed places, so that a run and the same run resumed tell the same."""
-  worked = [i for i, e in enumerate(events) if isinstance(e, ActorReports)]
+def test_reports_come_once_per_round_and_at_the_end(events):
+  reports = [i for i, e in enumerate(events) if isinstance(e, ActorReports)]
   acted = [i for i, e in enumerate(events) if isinstance(e, Acted)]
-  assert len(worked) == len(acted) + 1
-  assert all(a < w for a, w in zip(acted, worked, strict=False))
-  assert isinstance(events[worked[-1] + 1], Finished)
+  assert len(reports) == len(acted) + 1
+  assert all(a < r for a, r in zip(acted, reports, strict=False))
+  assert isinstance(events[reports[-1] + 1], Finished)
   names = ["parameter_server", "replay_buffer", "training_worker_0", "testing_worker"]
-  assert all(list(events[i].reports) == names for i in worked)
+  assert all(list(events[i].reports) == names for i in reports)
 
 
-def test_segments_are_told_where_they_are_kept(events):
+def test_segments_to_keep(events):
   assert not any(isinstance(e, Collected) for e in events)
-  _, told = run(
-    ["trajectories.save=true", "workers.num_workers=2", "max_env_steps=128", "evaluation.final_episodes=1"]
-  )
-  segments = [e for e in told if isinstance(e, Collected)]
+  options = ("trajectories.save=true", "workers.num_workers=2", "replay.min_steps_to_learn=1000")
+  kept = local_run(*SHORT, *options, "max_env_steps=128")
+  segments = [e for e in kept if isinstance(e, Collected)]
   assert [e.first_lane for e in segments] == [0, 4, 0, 4]
   assert [e.env_steps for e in segments] == [32, 64, 96, 128]
   assert all(e.segment.action.shape == (8, 4) for e in segments)
+
+
+@pytest.mark.parametrize(
+  "env",
+  [
+    "env.name=tiny:catch",
+    pytest.param("env.name=minatar:breakout", marks=pytest.mark.slow),
+    pytest.param("env.name=gymnasium:CartPole-v1", marks=pytest.mark.slow),
+    pytest.param("env.name=gymnax:CartPole-v1", marks=pytest.mark.slow),
+  ],
+)
+def test_resume_to_the_bit(env, request):
+  """N and N more steps give what 2N give."""
+  whole = request.getfixturevalue("events") if env == "env.name=tiny:catch" else local_run(env)
+  at = next(i for i, e in enumerate(whole) if isinstance(e, StateReady) and not e.is_best)
+  assert 0 < whole[at].env_steps < whole[-1].env_steps
+  again = local_run(env, state=whole[at].state)
+  assert isinstance(again[0], Started)
+  assert again[0].message == "one process; replay holds 160 steps"
+  assert summary(again[1:]) == summary(whole[at + 1 :])
+  ends = [states(x)[-1] for x in (whole, again)]
+  assert_equal_trees(ends[0].training, ends[1].training)
+  for name, value in ends[0].collectors[0].items():
+    np.testing.assert_array_equal(value, ends[1].collectors[0][name], err_msg=name)
+
+
+@pytest.mark.slow
+def test_resume_with_other_workers(events):
+  again = local_run("workers.num_workers=2", "workers.num_envs=3", state=states(events)[0])
+  assert "all environments are reset" in again[0].message
+  assert "replay holds" in again[0].message
+  assert again[-1].env_steps >= events[-1].env_steps
+  end = states(again)[-1]
+  assert end.progress["envs_began_at"] == 160
+  # A second resume uses the seeds of those environments.
+  third = local_run("workers.num_workers=2", "workers.num_envs=3", "max_env_steps=400", state=end)
+  assert "reset" not in third[0].message
+
+
+def test_resume_reads_old_progress_keys():
+  state = RunState(training=None, progress={"worlds_began_at": 160, "pacer/env_steps": 320, "wall_s": 7.0})
+  assert (state.envs_began_at, state.env_steps, state.wall_s) == (160, 320, 7.0)
+
+
+def test_best_evaluation_saves_its_state(events):
+  last = max(i for i, e in enumerate(events) if isinstance(e, StateReady) and e.is_best)
+  before = [e.result.returns.mean() for e in events[:last] if isinstance(e, Evaluated)]
+  assert before[-1] == max(before)

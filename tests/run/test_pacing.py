@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from moozi.core.config import CheckpointConfig, Config, LearnerConfig, ReplayConfig, WorkersConfig
-from moozi.core.reanalyze_config import ReanalyzeConfig
+from moozi.core.config.reanalyze import ReanalyzeConfig
 from moozi.io.config import load_config
 from moozi.run.pacing import Pacer, slack_steps
 from moozi.run.schedules import CheckpointSchedule, Every, reason_to_end
@@ -42,7 +42,7 @@ def make_pacer(
   seed=st.integers(0, 1000),
   slack=st.integers(0, 4000),
 )
-def test_reuse_is_held_whatever_completes_first(ratio, segment, updates, seed, slack):
+def test_sample_reuse_in_any_order(ratio, segment, updates, seed, slack):
   """A random order of completions: the ratio holds within 5% in the long run, and work never stops."""
   pacer, round_steps = make_pacer(ratio, segment=segment, updates=updates, max_steps=10**9, slack=slack)
   order = random.Random(seed)
@@ -69,7 +69,7 @@ def test_reuse_is_held_whatever_completes_first(ratio, segment, updates, seed, s
 
 
 @given(share=st.floats(0.0, 0.9), seed=st.integers(0, 1000))
-def test_steps_that_are_lost_are_environment_steps_and_feed_no_learner(share, seed):
+def test_lost_steps_count_but_are_not_learned_from(share, seed):
   pacer, round_steps = make_pacer(4.0, max_steps=10**9)
   chance, stored_since = random.Random(seed), None
   for _ in range(2000):
@@ -99,7 +99,7 @@ def test_steps_that_are_lost_are_environment_steps_and_feed_no_learner(share, se
   positions=st.integers(1, 300),
   seed=st.integers(0, 1000),
 )
-def test_the_reanalyze_ratio_is_held_within_two_percent_whatever_completes_first(share, positions, seed):
+def test_reanalyze_ratio_in_any_order(share, positions, seed):
   """With searches often slow: acting waits for them, and work never stops."""
   pacer, round_steps = make_pacer(4.0, max_steps=10**9, share=share, positions=positions)
   order = random.Random(seed)
@@ -130,7 +130,7 @@ def test_the_reanalyze_ratio_is_held_within_two_percent_whatever_completes_first
   assert pacer.sample_reuse == pytest.approx(4.0, rel=0.05)
 
 
-def test_nothing_is_searched_again_before_training_or_without_a_ratio():
+def test_no_reanalyze_before_training_or_without_a_ratio():
   pacer, _ = make_pacer(4.0, share=0.5, positions=8)
   pacer.ask_act(96)
   pacer.done_act(96)
@@ -156,7 +156,7 @@ def test_nothing_is_searched_again_before_training_or_without_a_ratio():
 
 @pytest.mark.parametrize("share", [0.01, 0.5, 0.95])
 @pytest.mark.parametrize("calls", [50.99, 61.5])
-def test_a_run_of_fifty_calls_ends_within_two_percent_of_the_ratio(share, calls):
+def test_reanalyze_ratio_at_the_end(share, calls):
   """And short of it by less than one call, however few there are."""
   steps = int(calls * 256 * (1 - share) / share)
   pacer, _ = make_pacer(1e-6, min_steps=64, max_steps=64 + steps, share=share, positions=256)
@@ -172,7 +172,7 @@ def test_a_run_of_fifty_calls_ends_within_two_percent_of_the_ratio(share, calls)
   assert pacer.reanalyze_ratio == pytest.approx(share, rel=0.02)
 
 
-def test_the_run_waits_for_the_searches_that_are_due():
+def test_run_waits_for_reanalyze():
   pacer, _ = make_pacer(0.1, max_steps=128, share=0.5, positions=32)
   pacer.ask_act(64)
   pacer.done_act(64)
@@ -190,7 +190,7 @@ def test_the_run_waits_for_the_searches_that_are_due():
   assert pacer.positions_asked == pacer.positions_done == 52
 
 
-def test_where_nobody_acts_steps_pass_as_fast_as_they_are_learned_from():
+def test_steps_pass_without_acting():
   pacer, round_steps = make_pacer(4.0, max_steps=640, share=0.5, positions=32)
   pacer.pass_steps(can_sample=True)
   assert pacer.started_at == 0
@@ -212,7 +212,7 @@ def test_where_nobody_acts_steps_pass_as_fast_as_they_are_learned_from():
   assert learned == 4 * 640
 
 
-def test_training_starts_when_there_is_enough():
+def test_training_starts_at_min_steps():
   pacer, round_steps = make_pacer(4.0)
   assert not pacer.may_learn(can_sample=True)
   pacer.ask_act(64)
@@ -226,7 +226,7 @@ def test_training_starts_when_there_is_enough():
   assert pacer.may_learn(can_sample=True)
 
 
-def test_acting_goes_on_until_a_batch_can_be_drawn():
+def test_acting_continues_until_replay_can_sample():
   """A lane's newest n + K steps wait, so the steps that start training can be too few to draw from."""
   pacer, round_steps = make_pacer(4.0, min_steps=64)
   for _ in range(50):
@@ -308,6 +308,6 @@ def test_slack_fills_every_queue():
     (True, True, 10.0, "stopped"),
   ],
 )
-def test_why_a_run_is_over(is_complete, is_stopped, wall_s, reason):
+def test_reason_to_end(is_complete, is_stopped, wall_s, reason):
   assert reason_to_end(is_complete, is_stopped, wall_s, max_wall_s=10.0) == reason
   assert reason_to_end(False, False, 1e9, max_wall_s=None) is None

@@ -1,4 +1,4 @@
-"""Accounts of work, by a clock that the test sets."""
+"""Work logs with a fake clock."""
 
 import os
 
@@ -25,7 +25,7 @@ def do(log, clock, name, seconds):
     clock.now_s += seconds
 
 
-def test_a_log_tells_pieces_and_how_busy_it_was():
+def test_report_has_spans_and_busy_seconds():
   clock = Clock()
   log = WorkLog(True, clock)
   clock.now_s = 1001
@@ -44,7 +44,7 @@ def test_a_log_tells_pieces_and_how_busy_it_was():
   )
 
 
-def test_work_that_fails_is_work():
+def test_failed_call_is_logged():
   clock = Clock()
   log = WorkLog(True, clock)
 
@@ -60,7 +60,7 @@ def test_work_that_fails_is_work():
   assert report.stretch.spans == (Span("update", 1000, 1002),)
 
 
-def test_pieces_are_kept_as_long_as_asked_for_and_seconds_always():
+def test_spans_are_optional():
   clock = Clock()
   log = WorkLog(True, clock)
   do(log, clock, "a", 1)
@@ -73,7 +73,7 @@ def test_pieces_are_kept_as_long_as_asked_for_and_seconds_always():
   assert (never.report(True).stretch, never.report(True).stretch) == (None, None)
 
 
-def test_a_clock_that_is_set_back_makes_no_piece_negative():
+def test_clock_set_back():
   clock = Clock()
   log = WorkLog(True, clock)
   do(log, clock, "a", 5)
@@ -85,22 +85,22 @@ def test_a_clock_that_is_set_back_makes_no_piece_negative():
   assert (report.elapsed_s, report.busy_s) == (5, 5)
 
 
-def test_what_waits_is_bounded_and_the_stretch_begins_where_it_is_whole(monkeypatch):
-  monkeypatch.setattr(work_module, "_MOST_SPANS", 3)
+def test_spans_are_bounded(monkeypatch):
+  monkeypatch.setattr(work_module, "_MAX_SPANS", 3)
   clock = Clock(0)
   log = WorkLog(True, clock)
   for name in "abcde":
     do(log, clock, name, 1)
     clock.now_s += 1
   report = log.report(True)
-  # b ended at 3: from there on all is there.
+  # The log is complete from 3, the end of b, which was dropped.
   assert report.stretch == Stretch(
     since_s=3, until_s=10, spans=(Span("c", 4, 5), Span("d", 6, 7), Span("e", 8, 9))
   )
   assert (report.elapsed_s, report.busy_s) == (10, 5)
 
 
-def test_the_window_is_some_seconds_from_the_first_update():
+def test_timeline_window():
   clock = Clock()
   window = TimelineWindow(10, clock)
   whole = ActorReport(
@@ -126,7 +126,7 @@ def test_the_window_is_some_seconds_from_the_first_update():
   assert none.cut(whole).stretch is None
 
 
-def test_one_process_accounts_for_all_actors():
+def test_local_work():
   clock = Clock()
   work = LocalWork(load_config(None, ["workers.num_workers=2", "reanalyze.ratio=0.5"]), clock)
   work.begin_window()
@@ -148,7 +148,7 @@ def test_one_process_accounts_for_all_actors():
   assert {report.stretch for report in nothing.values()} == {None}
 
 
-def test_busy_shares_are_those_since_the_last_tick():
+def test_work_figures():
   figures = WorkFigures()
   figures.add(
     {"a": ActorReport(elapsed_s=4, busy_s=1, memory_mib=10.0), "b": ActorReport(elapsed_s=4, busy_s=4)}
@@ -161,7 +161,7 @@ def test_busy_shares_are_those_since_the_last_tick():
     "system/memory_mib/a": 12.0,
     "system/memory_mib": 112.0,
   }
-  # In the midst of something: its share comes with the report after; memory is as it was last told.
+  # An actor in a call has no share; memory is the last reported.
   figures.add({"b": ActorReport(elapsed_s=0, busy_s=0)})
   assert figures.take(50.0) == {
     "system/memory_mib/driver": 50.0,
@@ -170,9 +170,9 @@ def test_busy_shares_are_those_since_the_last_tick():
   }
 
 
-def test_resident_memory_is_what_the_system_says():
+def test_resident_mib():
   block = np.ones(64 << 17)  # 64 MiB
-  told = resident_mib()
+  shown = resident_mib()
   assert block.nbytes / 2**20 == 64
-  assert told == pytest.approx(psutil.Process(os.getpid()).memory_info().rss / 2**20, rel=0.2)
-  assert told > 64
+  assert shown == pytest.approx(psutil.Process(os.getpid()).memory_info().rss / 2**20, rel=0.2)
+  assert shown > 64

@@ -1,5 +1,6 @@
-"""The thesis's figures, drawn from results made by hand; and what is said where a result is missing."""
+"""The figures of the thesis, plotted from synthetic results, and their errors."""
 
+import importlib
 import json
 import shutil
 import subprocess
@@ -10,7 +11,8 @@ import PIL.Image
 import pytest
 
 from experiments.lib.results import read_results
-from tests.experiments.made import ROOT, evaluation, load_script, make_result
+from tests.experiments.sample_results import ROOT, evaluation, make_result
+from thesis_figures import drawing
 
 FIGURES = ("figure_5_1", "figure_5_2", "figure_5_3")
 GAMES = ("asterix", "breakout", "freeway", "seaquest", "space_invaders")
@@ -24,7 +26,7 @@ def make_curve(level: float, speed: float, random: np.random.Generator) -> list[
 
 
 def make_results(folder) -> None:
-  """All that a sweep of one seed leaves, and a second seed of MooZi on Breakout."""
+  """The results of a sweep of one seed, and a second seed of MooZi on Breakout."""
   random = np.random.default_rng(0)
 
   def make(agent: str, game: str, seed: int = 0, is_sticky: bool = False) -> None:
@@ -64,39 +66,32 @@ def results(tmp_path_factory):
   return folder
 
 
-@pytest.fixture
-def main(monkeypatch):
-  monkeypatch.syspath_prepend(str(ROOT / "thesis_figures"))
-
-  def run(name: str, *arguments: object) -> int:
-    module = load_script("thesis_figures", f"{name}.py")
-    return module.main(module.draw, name, module.__doc__, [str(a) for a in arguments])
-
-  return run
+def main(name: str, *arguments: object) -> int:
+  module = importlib.import_module(f"thesis_figures.{name}")
+  return drawing.main(module.draw, name, module.__doc__, [str(a) for a in arguments])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FIGURES)
-def test_a_figure_is_drawn(main, results, tmp_path, name):
+def test_figure_is_drawn(results, tmp_path, name):
   out = tmp_path / "out.png"
   assert main(name, "--results", results, "--out", out) == 0
   picture = np.asarray(PIL.Image.open(out).convert("RGB"))
   assert picture.shape[0] > 400
   assert picture.shape[1] > 800
-  # Something is drawn, in more than one colour, and more than the axes' own lines.
+  # Coloured lines on a white ground.
   coloured = np.ptp(picture.astype(int), axis=-1) > 60
   assert coloured.mean() > 0.001
   assert (picture == 255).all(axis=-1).mean() > 0.5
 
 
 @pytest.fixture
-def drawn(monkeypatch, results):
-  """What a figure shows: of each axis the title, and its lines by their labels."""
+def drawn(results):
+  """The title of each axis of a figure, and its lines by their labels."""
   import matplotlib.pyplot as plt
 
-  monkeypatch.syspath_prepend(str(ROOT / "thesis_figures"))
-
   def draw(name: str) -> list[tuple[str, dict[str, list[tuple[float, float]]]]]:
-    figure = load_script("thesis_figures", f"{name}.py").draw(read_results(results))
+    figure = importlib.import_module(f"thesis_figures.{name}").draw(read_results(results))
     shown = [
       (axis.get_title(), {line.get_label(): list(map(tuple, line.get_xydata())) for line in axis.lines})
       for axis in figure.axes
@@ -111,7 +106,8 @@ def curve_of(results, name: str) -> list[dict]:
   return [json.loads(line) for line in (results / name / "metrics.jsonl").read_text().splitlines()]
 
 
-def test_figure_5_1_has_each_agent_s_own_curve_over_steps_and_over_minutes(drawn, results):
+@pytest.mark.slow
+def test_figure_5_1_has_curves_over_steps_and_minutes(drawn, results):
   shown = drawn("figure_5_1")
   assert [title for title, _ in shown[:5]] == [game.replace("_", " ") for game in GAMES]
   for column in (0, 4):
@@ -123,7 +119,7 @@ def test_figure_5_1_has_each_agent_s_own_curve_over_steps_and_over_minutes(drawn
       np.testing.assert_allclose(over_time.T, [[t["wall_s"] / 60 for t in ticks], returns])
 
 
-def test_figure_5_2_has_no_sticky_actions_on_the_left(drawn, results):
+def test_figure_5_2_has_sticky_actions_on_the_right(drawn, results):
   (left_title, left), (right_title, right) = drawn("figure_5_2")
   assert (left_title, right_title) == ("no sticky actions", "sticky actions, probability 0.1")
   for lines, name in ((left, "ppo_breakout_seed0"), (right, "ppo_breakout_sticky_seed0")):
@@ -133,6 +129,7 @@ def test_figure_5_2_has_no_sticky_actions_on_the_left(drawn, results):
   assert "AC(λ) of MinAtar at 5M steps, published" in right
 
 
+@pytest.mark.slow
 def test_figure_5_3_has_a_line_for_each_number_of_simulations(drawn, results):
   evaluations = json.loads((results / "simulations_space_invaders_seed0" / "evaluations.json").read_text())
   (_, over_training), (_, over_simulations) = drawn("figure_5_3")
@@ -143,18 +140,20 @@ def test_figure_5_3_has_a_line_for_each_number_of_simulations(drawn, results):
   np.testing.assert_allclose(over_simulations["3.00M steps"], expected)
 
 
-def test_two_runs_by_number_of_simulations_are_not_mixed(main, results, tmp_path, capsys):
+@pytest.mark.slow
+def test_refuses_two_runs_by_number_of_simulations(results, tmp_path, capsys):
   shutil.copytree(results, tmp_path / "some")
   second = [evaluation(250_000, [1.0] * 30, simulations=2)]
   make_result(tmp_path / "some", "second", second, None, "minatar:space_invaders", ("seed=1",))
   assert main("figure_5_3", "--results", tmp_path / "some", "--out", tmp_path / "out.png") == 2
-  assert "both by number of simulations; one run is shown" in capsys.readouterr().err
+  assert "two results by number of simulations" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-  ("name", "missing", "said"),
+  ("name", "missing", "message"),
   [
-    ("figure_5_1", "*", "no results yet; experiments/minatar_vs_ppo/sweep.py makes them"),
+    ("figure_5_1", "*", "no results; run"),
     (
       "figure_5_2",
       "muzero_breakout_sticky_seed0",
@@ -167,23 +166,24 @@ def test_two_runs_by_number_of_simulations_are_not_mixed(main, results, tmp_path
     ),
   ],
 )
-def test_a_missing_result_is_told_in_one_line(main, results, tmp_path, capsys, name, missing, said):
+def test_missing_result_is_one_line(results, tmp_path, capsys, name, missing, message):
   shutil.copytree(results, tmp_path / "some", ignore=shutil.ignore_patterns(missing))
   out = tmp_path / "out.png"
   assert main(name, "--results", tmp_path / "some", "--out", out) == 2
   printed, error = capsys.readouterr()
   assert printed == ""
-  assert error.splitlines()[-1].startswith(f"error: {name}: {said}")
+  assert error.splitlines()[-1].startswith(f"error: {name}: {message}")
   assert all(line.startswith("left out: ") for line in error.splitlines()[:-1])
   assert not out.exists()
 
 
-def test_a_run_that_is_not_made_yet_leaves_its_line_out_of_figure_5_1(main, results, tmp_path, capsys):
+@pytest.mark.slow
+def test_figure_5_1_leaves_missing_runs_out(results, tmp_path, capsys):
   missing = shutil.ignore_patterns("ppo_seaquest_seed0", "*_freeway_*")
   shutil.copytree(results, tmp_path / "some", ignore=missing)
   assert main("figure_5_1", "--results", tmp_path / "some", "--out", tmp_path / "out.png") == 0
-  told = [line.split(";")[0] for line in capsys.readouterr().err.splitlines()]
-  assert told == [
+  reported = [line.split(";")[0] for line in capsys.readouterr().err.splitlines()]
+  assert reported == [
     "left out: no result of MooZi on freeway with no sticky actions",
     "left out: no result of PPO on freeway with no sticky actions",
     "left out: no result of PPO on seaquest with no sticky actions",
@@ -191,11 +191,9 @@ def test_a_run_that_is_not_made_yet_leaves_its_line_out_of_figure_5_1(main, resu
   assert (tmp_path / "out.png").exists()
 
 
-def test_the_published_curve_is_drawn_as_far_as_ours_go(monkeypatch):
+def test_published_curve_ends_with_ours():
   import matplotlib.pyplot as plt
 
-  monkeypatch.syspath_prepend(str(ROOT / "thesis_figures"))
-  drawing = load_script("thesis_figures", "drawing.py")
   figure, axis = plt.subplots()
   drawing.draw_gymnax(axis, "breakout", 1_000_000)
   drawing.draw_gymnax(axis, "seaquest", 1_000_000)
@@ -208,22 +206,24 @@ def test_the_published_curve_is_drawn_as_far_as_ours_go(monkeypatch):
   plt.close(figure)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-  ("overrides", "said"),
+  ("overrides", "message"),
   [
     (("learner.batch_size=32",), "differ in learner.batch_size"),
-    (("evaluation.seed=1",), "were evaluated with"),
+    (("evaluation.seed=1",), "evaluated with"),
   ],
 )
-def test_seeds_that_are_not_alike_are_not_drawn_together(main, results, tmp_path, capsys, overrides, said):
+def test_refuses_seeds_with_other_settings(results, tmp_path, capsys, overrides, message):
   shutil.copytree(results, tmp_path / "some")
   curve = [(100_000, 60.0, 1.0)]
   make_result(tmp_path / "some", "another", [], curve, overrides=("seed=2", *overrides))
   assert main("figure_5_2", "--results", tmp_path / "some", "--out", tmp_path / "out.png") == 2
-  assert said in capsys.readouterr().err
+  assert message in capsys.readouterr().err
 
 
-def test_the_program_itself_ends_with_status_2(tmp_path):
+@pytest.mark.slow
+def test_command_exits_with_status_2(tmp_path):
   command = [
     sys.executable,
     "-m",

@@ -1,4 +1,4 @@
-"""Learning from trajectories on disk, and searching them again: from a run's folder to the events."""
+"""Learning from trajectories on disk and reanalyzing them, from a run's folder to the events."""
 
 import json
 import os
@@ -14,11 +14,11 @@ from moozi.io.checkpoints import expected_of, save_checkpoint
 from moozi.io.config import load_config
 from moozi.io.run_directory import RunDirectory
 from moozi.io.trajectories import TrajectoryWriter, open_trajectories
-from moozi.run import build
-from moozi.run import local as loop
+from moozi.run import build, local
 from moozi.run.events import Acted, Finished, Reanalyzed, StateReady, Updated
-from moozi.training import start as training
-from moozi.training.start import load_stored
+from moozi.run.session import RunInputs
+from moozi.training import offline
+from moozi.training.offline import load_stored
 from tests.replay.replay_lanes import make_spec, random_lanes, segment_of
 from tests.tiny_run import TINY, shaken
 
@@ -55,16 +55,16 @@ def old(tmp_path_factory):
 
 
 def train(old, *overrides):
-  """A run's events, from a configuration that names the old run's trajectories."""
+  """The events of a run that learns from the old run's trajectories."""
   config = load_config(None, [*TINY, *HISTORY, f"offline.trajectories={old}", *overrides])
   spec = build.env_spec(config)
-  return list(loop.run(config, spec, stored=load_stored(config, spec)))
+  return list(local.run(RunInputs(config, spec, stored=load_stored(config, spec))))
 
 
 @pytest.mark.slow
-def test_learning_with_no_environment_at_all(old, monkeypatch):
+def test_learning_without_an_environment(old, monkeypatch):
   def refuse(*args, **kwargs):
-    raise AssertionError("an environment was made to act in")
+    raise AssertionError("a collector was built")
 
   monkeypatch.setattr(build, "build_collector", refuse)
   events = train(old, "reanalyze.ratio=0.5", "learner.target_update_period=20", "evaluation.final_episodes=1")
@@ -85,7 +85,7 @@ def test_learning_with_no_environment_at_all(old, monkeypatch):
 
 
 @pytest.mark.slow
-def test_stored_and_acted_steps_are_mixed(old):
+def test_mixture_of_stored_and_acted_steps(old):
   events = train(old, "offline.fraction=0.25", "max_env_steps=160", "evaluation.final_episodes=1")
   assert len([e for e in events if isinstance(e, Acted)]) == 5
   last = [e for e in events if isinstance(e, Updated)][-1].metrics
@@ -94,17 +94,17 @@ def test_stored_and_acted_steps_are_mixed(old):
 
 
 @pytest.mark.slow
-def test_a_run_that_is_taken_up_goes_on_to_the_bit(old):
-  """With the values and policies that were written back, and draws that go on."""
+def test_resume_to_the_bit(old):
+  """With the values and policies that were written back, and the state of the draws."""
   overrides = ("reanalyze.ratio=0.5", "reanalyze.batch_size=8", "learner.target_update_period=20")
   periods = ("checkpoint.milestones_env_steps=160", "checkpoint.period_s=1e9", "evaluation.final_episodes=1")
   config = load_config(None, [*TINY, *HISTORY, *overrides, *periods, f"offline.trajectories={old}"])
   spec = build.env_spec(config)
-  whole = list(loop.run(config, spec, stored=load_stored(config, spec)))
+  whole = list(local.run(RunInputs(config, spec, stored=load_stored(config, spec))))
   at = next(i for i, e in enumerate(whole) if isinstance(e, StateReady) and not e.is_best)
   state = whole[at].state
   assert 0 < int(state.training.learner_step) < whole[-1].learner_steps
-  again = list(loop.run(config, spec, state=state, stored=load_stored(config, spec)))
+  again = list(local.run(RunInputs(config, spec, state=state, stored=load_stored(config, spec))))
   told = [
     [(e.metrics["loss/total"], e.metrics["offline/rewritten"]) for e in events if isinstance(e, Updated)]
     for events in (whole[at:], again)
@@ -117,7 +117,7 @@ def test_a_run_that_is_taken_up_goes_on_to_the_bit(old):
 
 
 @pytest.mark.slow
-def test_only_the_first_steps_are_taken_where_that_is_asked_for(old):
+def test_max_env_steps_takes_the_first_steps(old):
   events = train(old, "offline.max_env_steps=200", "max_env_steps=64", "evaluation.final_episodes=1")
   assert next(e for e in events if isinstance(e, Updated)).metrics["offline/steps"] == 160
 
@@ -132,8 +132,8 @@ def steps_of(path):
 
 
 @pytest.mark.slow
-def test_a_set_with_a_gap_is_learned_from(old, tmp_path):
-  """As a training worker that was made anew leaves it, or a segment that replay refused."""
+def test_learning_from_a_set_with_a_gap(old, tmp_path):
+  """As a restarted training worker leaves it, or a segment that replay refused."""
   whole = steps_of(old)
   alive = np.flatnonzero(~whole.is_last.any(axis=1))
   stop, begin = int(alive[alive > 30][0]) + 1, int(alive[alive > 50][0])
@@ -166,7 +166,7 @@ def test_too_few_steps_are_refused(old):
 
 
 def test_lanes_of_too_different_lengths_are_refused(old, tmp_path, monkeypatch):
-  """Each has room for the longest of them: what lies there must be worth it."""
+  """Each lane is allocated at the length of the longest."""
   whole = steps_of(old)
   writer = TrajectoryWriter(tmp_path / "few", open_trajectories(old).spec)
   writer.append(map_fields(lambda x: x[:, :1], whole), 0)
@@ -175,19 +175,19 @@ def test_lanes_of_too_different_lengths_are_refused(old, tmp_path, monkeypatch):
   writer.close()
   config = load_config(None, [*TINY, *HISTORY, f"offline.trajectories={tmp_path / 'few'}"])
   spec = build.env_spec(config)
-  assert load_stored(config, spec) is not None, "so few cost nothing"
-  monkeypatch.setattr(training, "_FREE_SLOTS", 17 * 80 - 1)
-  with pytest.raises(UserError, match="17 lanes, the longest of 80 steps, hold 112 steps"):
+  assert load_stored(config, spec) is not None, "a small set is always allowed"
+  monkeypatch.setattr(offline, "_FREE_SLOTS", 17 * 80 - 1)
+  with pytest.raises(UserError, match="17 lanes hold 112 steps, the longest 80;"):
     load_stored(config, spec)
   whole_set = load_config(None, [*TINY, *HISTORY, f"offline.trajectories={old}"])
-  monkeypatch.setattr(training, "_FREE_SLOTS", 0)
+  monkeypatch.setattr(offline, "_FREE_SLOTS", 0)
   assert load_stored(whole_set, spec) is not None
 
 
-def strangers(tmp_path):
-  """Paths that hold nothing to learn from, and what is said of them."""
+def unusable(tmp_path):
+  """Folders without trajectories to learn from, and the error of each."""
   spec = make_spec()
-  for name in ("other_world", "cut"):
+  for name in ("other_env", "cut"):
     writer = TrajectoryWriter(tmp_path / name, spec)
     writer.append(segment_of(random_lanes(0, 2, 9, spec), 0, 9, spec), 0)
     writer.close()
@@ -197,7 +197,7 @@ def strangers(tmp_path):
   (tmp_path / "photos").mkdir()
   (tmp_path / "photos" / "cat.jpg").write_bytes(b"cat")
   return {
-    "other_world": "another environment: spec.name is test:lanes there",
+    "other_env": "another environment: spec.name is test:lanes there",
     "cut": "cut or altered",
     "empty": "holds no trajectories",
     "photos": "not a trajectory file",
@@ -205,16 +205,16 @@ def strangers(tmp_path):
   }
 
 
-def test_what_cannot_be_learned_from_is_refused_at_the_door(door, tmp_path, old):
+def test_unusable_folders_are_refused(cli, tmp_path, old):
   config = tmp_path / "catch.yaml"
   config.write_text(f"env: {{name: 'tiny:catch'}}\nrun: {{dir: {tmp_path / 'runs'}, name: x}}\n")
-  for name, message in strangers(tmp_path).items():
+  for name, message in unusable(tmp_path).items():
     before = sorted(p.name for p in tmp_path.iterdir())
     for arguments in (
       ("train", config, f"offline.trajectories={tmp_path / name}"),
       ("reanalyze", old, "--trajectories", tmp_path / name, "--out", tmp_path / "new"),
     ):
-      status, out, err = door(*arguments)
+      status, out, err = cli(*arguments)
       assert (status, out) == (2, ""), err
       assert message in err
       assert err.startswith("moozi: error: ")
@@ -232,8 +232,8 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_content_that_cannot_be_is_refused_whole(door, tmp_path, old, name):
-  """Files that are sealed as ours are, behind a gap too: what the numbers say is looked at."""
+def test_invalid_content_is_refused(cli, tmp_path, old, name):
+  """Files with valid checksums, also after a gap: the values are validated."""
   value, message = BROKEN[name]
   whole = map_fields(np.array, steps_of(old))
   at = int(np.flatnonzero(~whole.is_last[:, 2])[-1])
@@ -248,7 +248,7 @@ def test_content_that_cannot_be_is_refused_whole(door, tmp_path, old, name):
     ("train", config, *TINY, *HISTORY, "runtime=local", f"offline.trajectories={tmp_path / 'bad'}"),
     ("reanalyze", old, "--trajectories", tmp_path / "bad", "--out", tmp_path / "new"),
   ):
-    status, out, err = door(*arguments)
+    status, out, err = cli(*arguments)
     assert (status, out) == (2, ""), err
     assert str(tmp_path / "bad") in err
     assert f"lane 2: {message}" in err
@@ -257,7 +257,7 @@ def test_content_that_cannot_be_is_refused_whole(door, tmp_path, old, name):
   assert sorted(p.name for p in tmp_path.iterdir()) == ["bad", "catch.yaml", "runs"]
 
 
-def test_settings_that_contradict_each_other_are_refused(door, tmp_path):
+def test_contradictory_settings_are_refused(cli, tmp_path):
   config = tmp_path / "catch.yaml"
   config.write_text("env: {name: 'tiny:catch'}\n")
   for overrides, message in (
@@ -268,15 +268,15 @@ def test_settings_that_contradict_each_other_are_refused(door, tmp_path):
     (["offline.fraction=0"], "above 0"),
     (["offline.trajectories=x", "offline.fraction=0.5", "learner.batch_size=1"], "at least 2"),
   ):
-    status, _, err = door("train", config, *overrides)
+    status, _, err = cli("train", config, *overrides)
     assert status == 2
     assert message in err
 
 
-def test_a_stored_set_is_searched_again(door, tmp_path, old):
-  """With the parameters and the search that acted nothing changes: histories are whole across the files."""
+def test_reanalyze_with_the_same_search_changes_nothing(cli, tmp_path, old):
+  """With the parameters and the search that acted: histories continue across the files."""
   out = tmp_path / "new"
-  status, text, err = door("reanalyze", old, "--checkpoint", "last", "--out", out, "--json")
+  status, text, err = cli("reanalyze", old, "--checkpoint", "last", "--out", out, "--json")
   assert status == 0, err
   figures = json.loads(text)
   assert figures["steps"] == NUM_STEPS
@@ -291,12 +291,12 @@ def test_a_stored_set_is_searched_again(door, tmp_path, old):
       np.testing.assert_array_equal(getattr(a.steps, name), getattr(b.steps, name), err_msg=name)
     terminal = a.steps.is_last & ~a.steps.is_truncated
     assert (b.steps.searched_version == np.where(terminal, 0, 60)).all()
-  status, _, err = door("reanalyze", old, "--out", out)
+  status, _, err = cli("reanalyze", old, "--out", out)
   assert status == 2
-  assert "exists; nothing is ever overwritten" in err
+  assert "exists and is not overwritten" in err
 
 
-def test_another_search_changes_values_and_policies(door, tmp_path, old):
+def test_reanalyze_with_other_parameters_changes_targets(cli, tmp_path, old):
   from moozi.io.run_directory import RunDirectory as Runs
 
   config = Runs.open(old).load_config()
@@ -306,16 +306,16 @@ def test_another_search_changes_values_and_policies(door, tmp_path, old):
   spec = build.env_spec(other)
   meta = {"env_steps": 7, "learner_steps": 60} | expected_of(other, spec)
   save_checkpoint(run.checkpoints_path, "step_7", build.build_learner(other, spec).get_state(), meta)
-  status, text, err = door("reanalyze", run.path, "--trajectories", old, "--out", tmp_path / "new")
+  status, text, err = cli("reanalyze", run.path, "--trajectories", old, "--out", tmp_path / "new")
   assert status == 0, err
   lines = dict(line.split("  ", 1) for line in text.splitlines())
-  assert float(lines["mean size of the change"].strip()) > 1e-3
+  assert float(lines["mean absolute change"].strip()) > 1e-3
   assert "nats" in lines["policy divergence, old to new"]
   assert "positions/s" in lines
   assert not [p for p in tmp_path.iterdir() if p.name.startswith(".")]
 
 
-def test_what_a_disk_refuses_is_told_in_one_line(refused, tmp_path, old, monkeypatch):
+def test_disk_errors_are_reported(refused, tmp_path, old, monkeypatch):
   def full(*args):
     raise OSError(28, "No space left on device")
 
@@ -328,7 +328,7 @@ def test_what_a_disk_refuses_is_told_in_one_line(refused, tmp_path, old, monkeyp
     monkeypatch.undo()
 
 
-def test_a_search_that_is_not_finite_is_refused(refused, tmp_path, old):
+def test_non_finite_search_is_refused(refused, tmp_path, old):
   config = load_config(None, [*TINY, *HISTORY, f"run.dir={tmp_path / 'runs'}", "run.name=broken"])
   spec, run = build.env_spec(config), RunDirectory.create(config)
   state = build.build_learner(config, spec).get_state()
@@ -340,12 +340,12 @@ def test_a_search_that_is_not_finite_is_refused(refused, tmp_path, old):
   assert [p.name for p in tmp_path.iterdir()] == ["runs"]
 
 
-def test_a_search_that_fails_leaves_nothing(door, tmp_path, old, monkeypatch):
+def test_failed_search_leaves_no_files(cli, tmp_path, old, monkeypatch):
   from moozi.acting.reanalyzer import Reanalyzer
 
   def fail(*args):
     raise UserError("no more")
 
   monkeypatch.setattr(Reanalyzer, "run", fail)
-  assert door("reanalyze", old, "--out", tmp_path / "new")[0] == 2
+  assert cli("reanalyze", old, "--out", tmp_path / "new")[0] == 2
   assert not list(tmp_path.iterdir())

@@ -1,4 +1,4 @@
-"""What the recorder writes down from a list of events."""
+"""What the recorder writes from a list of events."""
 
 import dataclasses
 import json
@@ -13,10 +13,8 @@ from moozi.core.actor_report import ActorReport, Span, Stretch
 from moozi.core.config import Config
 from moozi.core.histogram import histogram_of
 from moozi.core.spec import EnvSpec
-from moozi.evaluation.episodes import EpisodeFrames
-from moozi.evaluation.evaluator import EpisodeRecord, EvaluationResult
-from moozi.io.checkpoints import list_checkpoints
-from moozi.io.code_version import code_commit
+from moozi.evaluation.episodes import EpisodeFrames, EpisodeRecord, EvaluationResult
+from moozi.io.checkpoints import code_commit, list_checkpoints
 from moozi.io.config import config_to_dict, load_config
 from moozi.io.metrics import read_metrics
 from moozi.io.run_directory import SUMMARY_KEYS, RunDirectory
@@ -35,8 +33,9 @@ from moozi.run.events import (
   Updated,
 )
 from moozi.run.state import RunState
-from moozi.training import gif_writer as drawing
+from moozi.training import gif_writer
 from moozi.training.recorder import Recorder
+from moozi.training.resume import Resumed
 from moozi.vis.evaluation_gifs import write_episode_gif
 from tests.replay.replay_lanes import make_spec, random_lanes, segment_of
 
@@ -97,7 +96,7 @@ def evaluated(env_steps, is_final=False, pictures=None):
 
 @pytest.fixture
 def recorded(tmp_path):
-  """A run of a few events, every one of which is due for a tick."""
+  """A run of a few events, with a tick after each."""
   made = load_config(None, [f"run.dir={tmp_path}", "run.name=one", "logging.period_s=1e-9"])
   run = RunDirectory.create(made)
   config, display = run.load_config(), Display()
@@ -134,7 +133,7 @@ def test_every_scalar_is_in_the_lines(recorded):
   assert lines[-1]["env_steps"] == 200
 
 
-def test_an_evaluation_stands_in_one_line(recorded):
+def test_evaluation_is_in_one_line(recorded):
   run, _, _ = recorded
   lines = [line for line in read_metrics(run.metrics_path) if "test/return_mean" in line]
   assert [(line["test/return_mean"], line["test/at_env_steps"]) for line in lines] == [(2.0, 100)]
@@ -149,7 +148,7 @@ def test_summary(recorded):
   assert (summary["staleness_mean"], summary["sample_reuse"]) == (3.0, 4.0)
 
 
-def test_checkpoint_says_what_it_belongs_to(recorded):
+def test_checkpoint_metadata(recorded):
   run, _, _ = recorded
   (checkpoint,) = list_checkpoints(run.checkpoints_path)
   assert checkpoint.env_steps == 100
@@ -168,7 +167,7 @@ def test_pictures_and_display(recorded):
   assert display.is_closed
 
 
-def test_the_gif_shows_the_envs_own_pictures(tmp_path):
+def test_gif_of_the_environments_pictures(tmp_path):
   sizes = []
   for name, pictures in (("frames", None), ("pictures", np.zeros((4, 200, 50, 3), np.uint8))):
     config = load_config(None, [f"run.dir={tmp_path}", f"run.name={name}", "logging.tensorboard=false"])
@@ -182,7 +181,7 @@ def test_the_gif_shows_the_envs_own_pictures(tmp_path):
   assert sizes == [(sizes[1][0] + 190, 4), (sizes[1][0], 4)]
 
 
-def test_the_tiles_have_a_gif_of_their_own(tmp_path):
+def test_gif_of_tiles(tmp_path):
   config = load_config(None, [f"run.dir={tmp_path}", "run.name=one"])
   run = RunDirectory.create(config)
   recorder = Recorder(config, SPEC, run, Display(), start=0.0)
@@ -199,7 +198,7 @@ def test_the_tiles_have_a_gif_of_their_own(tmp_path):
   assert b"test/tiles" in next(run.tensorboard_path.iterdir()).read_bytes()
 
 
-def test_the_run_does_not_wait_for_its_pictures(tmp_path, monkeypatch):
+def test_gifs_do_not_block(tmp_path, monkeypatch):
   config = load_config(None, [f"run.dir={tmp_path}", "run.name=one", "logging.period_s=1e-9"])
   run = RunDirectory.create(config)
   may_draw = threading.Event()
@@ -208,7 +207,7 @@ def test_the_run_does_not_wait_for_its_pictures(tmp_path, monkeypatch):
     assert may_draw.wait(60.0)
     return write_episode_gif(*args)
 
-  monkeypatch.setattr(drawing, "write_episode_gif", draw)
+  monkeypatch.setattr(gif_writer, "write_episode_gif", draw)
   recorder = Recorder(config, SPEC, run, Display(), start=0.0)
   recorder.observe(evaluated(100))
   recorder.observe(acted(200))
@@ -220,8 +219,8 @@ def test_the_run_does_not_wait_for_its_pictures(tmp_path, monkeypatch):
   assert b"test/episode" in next(run.tensorboard_path.iterdir()).read_bytes()
 
 
-def test_what_came_before_the_last_checkpoint_is_in_the_curves(tmp_path):
-  """A run that was stopped goes on from there: its next tick begins after it."""
+def test_curves_are_complete_at_a_checkpoint(tmp_path):
+  """A resumed run's next tick starts after the checkpoint."""
   overrides = [f"run.dir={tmp_path}", "run.name=one", "logging.tensorboard=false", "logging.period_s=1e9"]
   config = load_config(None, overrides)
   run = RunDirectory.create(config)
@@ -241,7 +240,7 @@ def test_what_came_before_the_last_checkpoint_is_in_the_curves(tmp_path):
   assert [line["train/return_mean"] for line in lines] == [4.0, 5.0]
 
 
-def test_a_run_without_evaluation_says_so(tmp_path):
+def test_summary_without_evaluation(tmp_path):
   config = load_config(None, [f"run.dir={tmp_path}", "run.name=one", "logging.tensorboard=false"])
   run = RunDirectory.create(config)
   recorder = Recorder(config, SPEC, run, Display(), start=0.0)
@@ -252,7 +251,7 @@ def test_a_run_without_evaluation_says_so(tmp_path):
   assert summary["test_episodes"] == 0
 
 
-def test_faults_are_summed_over_the_run_and_told(tmp_path, caplog):
+def test_faults_are_summed_and_logged(tmp_path, caplog):
   overrides = [f"run.dir={tmp_path}", "run.name=one", "logging.tensorboard=false", "logging.period_s=1e-9"]
   config = load_config(None, overrides)
   run, display = RunDirectory.create(config), Display()
@@ -287,7 +286,7 @@ def test_faults_are_summed_over_the_run_and_told(tmp_path, caplog):
   assert "worker 3 sent rubbish" in caplog.text
 
 
-def test_segments_are_kept_where_asked_for_and_lie_there_before_the_checkpoint(tmp_path, monkeypatch):
+def test_trajectories_are_on_disk_before_the_checkpoint(tmp_path, monkeypatch):
   spec = make_spec()
   segment = segment_of(random_lanes(0, 3, 5, spec), 0, 5, spec)
   overrides = [f"run.dir={tmp_path}", "run.name=one", "logging.tensorboard=false", "trajectories.save=true"]
@@ -312,7 +311,7 @@ def test_segments_are_kept_where_asked_for_and_lie_there_before_the_checkpoint(t
   assert open_trajectories(run.path, spec).lane_steps == {3: 7, 4: 7, 5: 7}
 
 
-def test_a_resumed_run_keeps_the_steps_until_its_checkpoint(tmp_path):
+def test_resume_drops_steps_after_the_checkpoint(tmp_path):
   spec = make_spec()
   steps = random_lanes(0, 3, 12, spec)
   overrides = [f"run.dir={tmp_path}", "run.name=one", "logging.tensorboard=false", "trajectories.save=true"]
@@ -334,7 +333,9 @@ def test_a_resumed_run_keeps_the_steps_until_its_checkpoint(tmp_path):
   )
   recorder.close()
   assert open_trajectories(run.path).num_steps == 36
-  again = Recorder(config, spec, run, Display(), start=0.0, resumed=kept)
+  again = Recorder(
+    config, spec, run, Display(), start=0.0, resumed=Resumed(state=None, recorder=kept, store=None)
+  )
   assert open_trajectories(run.path).num_steps == 15
   again.observe(
     Collected(
@@ -345,8 +346,8 @@ def test_a_resumed_run_keeps_the_steps_until_its_checkpoint(tmp_path):
   assert open_trajectories(run.path).lane_steps == {0: 8, 1: 8, 2: 8}
 
 
-def test_a_resumed_run_keeps_files_that_went_further_than_its_checkpoint(tmp_path):
-  """As with Ray: steps are told late, and more of them come while a checkpoint is put together."""
+def test_resume_keeps_steps_that_were_written_before_the_checkpoint(tmp_path):
+  """As with Ray, where more segments arrive while a checkpoint is assembled."""
   spec = make_spec()
   steps = random_lanes(0, 3, 12, spec)
   overrides = [f"run.dir={tmp_path}", "run.name=one", "logging.tensorboard=false", "trajectories.save=true"]
@@ -366,22 +367,26 @@ def test_a_resumed_run_keeps_files_that_went_further_than_its_checkpoint(tmp_pat
   recorder.observe(collected(30, 7, 9))
   recorder.close()
   before = {name: x for name, x in kept.items() if not name.startswith("trajectories/")}
-  again = Recorder(config, spec, run, Display(), start=0.0, resumed=kept)
+  again = Recorder(
+    config, spec, run, Display(), start=0.0, resumed=Resumed(state=None, recorder=kept, store=None)
+  )
   assert open_trajectories(run.path).num_steps == 21
   again.observe(collected(21, 7, 12))
   again.close()
   assert open_trajectories(run.path).lane_steps == {0: 12, 1: 12, 2: 12}
   # A checkpoint of an earlier version says only how many steps the run had.
-  Recorder(config, spec, run, Display(), start=0.0, resumed=before).close()
+  Recorder(
+    config, spec, run, Display(), start=0.0, resumed=Resumed(state=None, recorder=before, store=None)
+  ).close()
   assert not list(run.trajectories_path.iterdir())
 
 
-def test_nothing_is_kept_where_it_is_not_asked_for(recorded):
+def test_no_trajectories_by_default(recorded):
   run, _, _ = recorded
   assert not run.trajectories_path.exists()
 
 
-def test_work_is_in_the_lines_and_its_pieces_in_the_timeline(tmp_path):
+def test_work_metrics_and_timeline(tmp_path):
   config = load_config(None, [f"run.dir={tmp_path}", "run.name=one", "logging.period_s=1e-9"])
   run = RunDirectory.create(config)
   recorder = Recorder(config, SPEC, run, Display(), start=0.0)
@@ -404,7 +409,7 @@ def test_work_is_in_the_lines_and_its_pieces_in_the_timeline(tmp_path):
   assert "replay/delta" not in run.metrics_path.read_text()
 
 
-def test_the_totals_of_faults_go_on_in_a_resumed_run_whatever_their_kinds(tmp_path):
+def test_fault_totals_continue_after_resume(tmp_path):
   overrides = [f"run.dir={tmp_path}", "logging.tensorboard=false", "logging.period_s=1e-9"]
   counters = {"env_steps": 1, "learner_steps": 2}
   fault = Faulted(**counters, counts={"not_finite_value": 3, "lost_steps": 5}, message="again")
@@ -412,7 +417,9 @@ def test_the_totals_of_faults_go_on_in_a_resumed_run_whatever_their_kinds(tmp_pa
   for name in ("one", "two"):
     config = load_config(None, [*overrides, f"run.name={name}"])
     run = RunDirectory.create(config)
-    recorder = Recorder(config, SPEC, run, Display(), start=0.0, resumed=state)
+    recorder = Recorder(
+      config, SPEC, run, Display(), start=0.0, resumed=Resumed(state=None, recorder=state, store=None)
+    )
     recorder.observe(fault)
     state = recorder._get_state(StateReady(**counters, state=RunState(training={})))
     recorder.close()

@@ -23,7 +23,7 @@ _TIMEOUT_S = 240.0
 
 
 def find_chromium() -> str:
-  """The browser's path; where there is none the test fails and says how to install it."""
+  """The browser's path; fails the test with a hint if it is not installed."""
   for name in NAMES:
     path = shutil.which(name)
     if path is not None:
@@ -32,7 +32,7 @@ def find_chromium() -> str:
 
 
 class Page:
-  """One page in a browser of its own. Use it in a `with`."""
+  """A page in its own browser process; a context manager."""
 
   def __init__(self) -> None:
     program = find_chromium()
@@ -80,7 +80,7 @@ class Page:
     shutil.rmtree(self._folder, ignore_errors=True)
 
   def call(self, method: str, **params: Any) -> dict[str, Any]:
-    """Sends a command and returns its result; events that come meanwhile are kept."""
+    """Sends a command and returns its result; keeps events that arrive before it."""
     self._last_id += 1
     message = {"id": self._last_id, "method": method, "params": params}
     if self._session is not None:
@@ -108,7 +108,7 @@ class Page:
     return json.loads(message)
 
   def open(self, path: Path, width: int = 1280, height: int = 900, scheme: str = "light") -> None:
-    """Loads a file and waits until it is loaded, scripts and all."""
+    """Loads a file and waits for its load event."""
     self.call(
       "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False
     )
@@ -120,7 +120,7 @@ class Page:
       self.events.append(self._receive())
 
   def evaluate(self, expression: str) -> Any:
-    """The value of a JavaScript expression; a promise is waited for. Raises RuntimeError where it throws."""
+    """The value of a JavaScript expression, awaited if it is a promise. Raises RuntimeError if it throws."""
     answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
     if "exceptionDetails" in answer:
       raise RuntimeError(f"{expression}: {answer['exceptionDetails']}")
@@ -134,7 +134,7 @@ class Page:
       time.sleep(0.05)
 
   def click(self, selector: str) -> None:
-    """A real click in the middle of the first element of that selector, scrolled into view before."""
+    """Clicks the middle of the selector's first element, scrolled into view."""
     box = self.evaluate(
       f"(() => {{ const e = document.querySelector({json.dumps(selector)});"
       " e.scrollIntoView({block: 'center', behavior: 'instant'}); const b = e.getBoundingClientRect();"
@@ -146,7 +146,7 @@ class Page:
       )
 
   def press(self, key: str) -> None:
-    """A key, by its DOM name: it goes to the element that has the focus."""
+    """Presses a key, by its DOM name, on the focused element."""
     codes = {
       "ArrowLeft": 37,
       "ArrowUp": 38,
@@ -163,7 +163,7 @@ class Page:
       self.call("Input.dispatchKeyEvent", type=kind, key=key, windowsVirtualKeyCode=code, **sent)
 
   def problems(self) -> list[str]:
-    """What the console holds: errors, warnings, exceptions; and requests that left the page."""
+    """Errors, warnings and exceptions in the console, and requests that left the page."""
     self.evaluate("0")
     out = []
     for event in self.events:
@@ -181,7 +181,7 @@ class Page:
     return out
 
   def screenshot(self, path: Path, is_whole: bool = False) -> Path:
-    """Writes a PNG of what is seen, or of the whole page."""
+    """Writes a PNG of the visible part, or of the whole page."""
     image = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=is_whole)
     path.write_bytes(base64.b64decode(image["data"]))
     return path

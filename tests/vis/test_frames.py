@@ -1,4 +1,4 @@
-"""Pictures of frames: which colour, which size, for every kind of frame."""
+"""Colors and sizes of drawn frames, for every kind of frame."""
 
 import itertools
 
@@ -7,14 +7,25 @@ import pytest
 
 from moozi.core.spec import EnvSpec
 from moozi.envs import registry
-from moozi.vis.frames import BACKGROUND, PALETTE, plane_colours, render_frame
+from moozi.vis.boards import draw_board
+from moozi.vis.frames import (
+  BACKGROUND,
+  PALETTE,
+  draw_frame,
+  draw_vector,
+  legend_of,
+  plane_colors,
+  render_frame,
+  vector_text,
+)
+from moozi.vis.render_spec import render_spec_of
 
 
 def make_spec(frame_shape, frame_dtype):
   return EnvSpec(name="test:frames", frame_shape=frame_shape, frame_dtype=frame_dtype, num_env_actions=2)
 
 
-def test_the_lowest_plane_is_seen_and_empty_cells_are_background():
+def test_first_plane_is_drawn():
   frame = np.zeros((1, 3, 3), bool)
   frame[0, 0, [1, 2]] = True
   frame[0, 1, [0, 1, 2]] = True
@@ -24,7 +35,7 @@ def test_the_lowest_plane_is_seen_and_empty_cells_are_background():
 
 
 @pytest.mark.parametrize("scale", [1, 3, 8])
-def test_scale_is_pixels_to_a_cell(scale):
+def test_scale_is_cell_size(scale):
   frame = np.zeros((2, 4, 2), bool)
   frame[1, 2, 1] = True
   picture = render_frame(frame, make_spec((2, 4, 2), "bool"), scale)
@@ -35,7 +46,7 @@ def test_scale_is_pixels_to_a_cell(scale):
   assert picture[scale, 2 * scale].tolist() == list(PALETTE[1])
 
 
-def test_large_cells_are_told_apart_by_a_grid():
+def test_large_cells_have_grid():
   picture = render_frame(np.ones((1, 2, 1), bool), make_spec((1, 2, 1), "bool"), 8)
   assert (picture[0, 7] < picture[0, 6]).all()
   assert (picture[7, 0] < picture[6, 0]).all()
@@ -44,7 +55,7 @@ def test_large_cells_are_told_apart_by_a_grid():
 @pytest.mark.parametrize(
   "name", [w.name for library in ("minatar", "tiny") for w in registry.list_environments(library)]
 )
-def test_every_env_there_is_has_a_picture(name):
+def test_every_env_has_picture(name):
   env = registry.make(name, seed=0)
   height, width, _ = env.env_spec.frame_shape
   picture = render_frame(env.reset().observation.frame, env.env_spec, 4)
@@ -52,7 +63,7 @@ def test_every_env_there_is_has_a_picture(name):
   assert len(np.unique(picture.reshape(-1, 3), axis=0)) > 1
 
 
-def test_images_are_shown_as_they_are():
+def test_images_are_unchanged():
   random = np.random.default_rng(0)
   rgb = random.integers(0, 256, (5, 4, 3)).astype(np.uint8)
   np.testing.assert_array_equal(render_frame(rgb, make_spec((5, 4, 3), "uint8"), 1), rgb)
@@ -65,7 +76,7 @@ def test_images_are_shown_as_they_are():
   np.testing.assert_array_equal(newest, np.repeat(255 - grey, 3, axis=-1))
 
 
-def test_float_images_are_stretched_and_float_planes_are_planes():
+def test_float_frames():
   picture = render_frame(np.array([[[-1.0], [0.0], [1.0]]], np.float32), make_spec((1, 3, 1), "float32"))
   assert picture[0, :, 0].tolist() == [0, 127, 255]
   flat = render_frame(np.full((1, 3, 1), 7, np.float32), make_spec((1, 3, 1), "float32"))
@@ -73,21 +84,6 @@ def test_float_images_are_stretched_and_float_planes_are_planes():
   planes = np.array([[[0.0, 1.0], [0.0, 0.0]]], np.float32)
   picture = render_frame(planes, make_spec((1, 2, 2), "float32"))
   assert picture.tolist() == [[list(PALETTE[1]), list(BACKGROUND)]]
-
-
-def test_vectors_are_bars_up_and_down():
-  vector = np.array([[[1.0, -1.0, 0.0, 100.0, np.nan, np.inf]]], np.float32)
-  picture = render_frame(vector, make_spec((1, 1, 6), "float32"), 4)
-  assert picture.shape == (40, 24, 3)
-
-  def heights(i):
-    lit = (picture[:, 4 * i] > 100).any(axis=-1)
-    return int(lit[:20].sum()), int(lit[20:].sum())
-
-  assert heights(0) == (10, 0)
-  assert heights(1) == (0, 10)
-  assert heights(2) == heights(4) == (0, 0)
-  assert heights(3) == heights(5) == (20, 0)
 
 
 @pytest.mark.parametrize(
@@ -98,15 +94,15 @@ def test_vectors_are_bars_up_and_down():
     (np.zeros((2, 2, 2), np.uint8), 1, "frame: uint8"),
   ],
 )
-def test_what_is_not_the_envs_is_refused(frame, scale, message):
+def test_wrong_frame_raises(frame, scale, message):
   with pytest.raises(ValueError, match=message):
     render_frame(frame, make_spec((2, 2, 2), "bool"), scale)
 
 
-def test_more_planes_than_colours_are_still_told_apart():
-  colours = plane_colours(25)
-  assert colours.shape == (25, 3)
-  assert len(np.unique(colours, axis=0)) == 25
+def test_many_planes_have_distinct_colors():
+  colors = plane_colors(25)
+  assert colors.shape == (25, 3)
+  assert len(np.unique(colors, axis=0)) == 25
 
 
 # Linear RGB as it is seen without the long-wave or the middle-wave cones (Vienot, Brettel and Mollon 1999).
@@ -118,8 +114,128 @@ SEEN = {
 
 
 @pytest.mark.parametrize("eyes", SEEN)
-def test_colours_are_told_apart_by_all_eyes(eyes):
-  colours = np.array([*PALETTE, BACKGROUND]) / 255
-  seen = np.clip((colours**2.2) @ SEEN[eyes].T, 0, 1) ** (1 / 2.2)
+def test_colors_are_distinct_under_color_blindness(eyes):
+  colors = np.array([*PALETTE, BACKGROUND]) / 255
+  seen = np.clip((colors**2.2) @ SEEN[eyes].T, 0, 1) ** (1 / 2.2)
   for (i, a), (j, b) in itertools.combinations(enumerate(seen), 2):
     assert np.linalg.norm(a - b) > 0.2, (i, j)
+
+
+# --- draw_frame
+
+
+def play(name, actions, **kwargs):
+  env = registry.make(name, seed=0, **kwargs)
+  step = env.reset()
+  for action in actions:
+    step = env.step(action)
+  return env.env_spec, step.observation
+
+
+def near(picture, color, tolerance=12):
+  return (np.abs(picture.astype(int) - color).max(axis=-1) <= tolerance).astype(int)
+
+
+def test_discs_are_in_columns():
+  spec, seen = play("open_spiel:connect_four", [3, 3, 0])
+  picture = draw_frame(seen.frame, spec, 240, seen.to_play)
+  side = 240 // 7
+  assert picture.shape == (6 * side, 7 * side, 3)
+  red, yellow = render_spec_of(spec).board.colors
+  # The middle of each cell: red first, at the bottom of columns 3 and 0, yellow on red in column 3.
+  middles = picture[side // 2 :: side, side // 2 :: side]
+  assert np.argwhere(near(middles, red)).tolist() == [[5, 0], [5, 3]]
+  assert np.argwhere(near(middles, yellow)).tolist() == [[4, 3]]
+
+
+def test_marks_differ_by_shape():
+  spec, seen = play("open_spiel:tic_tac_toe", [0, 4])
+  picture = draw_frame(seen.frame, spec, 90)
+  orange, blue = render_spec_of(spec).board.colors
+  cross, ring = near(picture[:30, :30], orange, 40), near(picture[30:60, 30:60], blue, 40)
+  assert cross[15, 15] == 1
+  assert ring[15, 15] == 0
+  assert ring.sum() > 50
+  assert near(picture[60:], orange, 40).sum() == near(picture[60:], blue, 40).sum() == 0
+
+
+def test_board_orientation_is_fixed():
+  spec = EnvSpec(
+    name="pgx:tic_tac_toe", frame_shape=(3, 3, 2), frame_dtype="bool", num_env_actions=9, num_players=2
+  )
+  mine = np.zeros((3, 3, 2), bool)
+  mine[1, 1, 0] = True
+  theirs = mine[..., ::-1].copy()
+  np.testing.assert_array_equal(draw_board(mine, spec, 60, 0), draw_board(theirs, spec, 60, 1))
+  assert (draw_board(mine, spec, 60, 0) != draw_board(mine, spec, 60, 1)).any()
+
+
+def test_draw_board_needs_board():
+  spec, seen = play("minatar:breakout", [])
+  with pytest.raises(ValueError, match="has no board"):
+    draw_board(seen.frame, spec, 100)
+
+
+def test_facts_are_text():
+  spec, seen = play("open_spiel:kuhn_poker", [1])
+  text = vector_text(seen.frame, spec)
+  assert text.startswith("player 1, card ")
+  assert text.endswith("move 1 bet")
+  picture = draw_frame(seen.frame, spec, 200)
+  assert picture.shape[1] == 200
+  other, then = play("open_spiel:kuhn_poker", [0])
+  assert (draw_frame(then.frame, other, 200) != picture).any()
+
+
+def test_vector_bars():
+  spec = EnvSpec(
+    name="gymnasium:CartPole-v1", frame_shape=(1, 1, 4), frame_dtype="float32", num_env_actions=2
+  )
+  frame = np.array([[[1.0, -1.0, np.nan, np.inf]]], np.float32)
+  picture = draw_vector(frame, spec, 240)
+  line = picture.shape[0] // 4
+  lengths = [
+    [int(near(picture[i * line + line // 2], c, 0)[96:].sum()) for c in (PALETTE[3], PALETTE[1])]
+    for i in range(4)
+  ]
+  half, full = lengths[0][0], lengths[3][0]
+  assert lengths[0][1] == lengths[1][0] == 0
+  assert lengths[1][1] == pytest.approx(half, abs=1)
+  assert full == pytest.approx(2 * half, abs=3)
+  assert lengths[2] == [0, 0]
+  assert vector_text(frame[..., :], spec).startswith("position 1, speed -1, angle 0")
+
+
+def test_long_vectors_are_cells():
+  spec = EnvSpec(name="test:long", frame_shape=(1, 1, 100), frame_dtype="bool", num_env_actions=2)
+  frame = np.zeros((1, 1, 100), bool)
+  frame[0, 0, 37] = True
+  picture = draw_frame(frame, spec, 100)
+  assert picture.shape == (100, 100, 3)
+  assert np.argwhere(near(picture[5::10, 5::10], PALETTE[3], 0)).tolist() == [[3, 7]]
+  assert vector_text(frame, spec) == "set: 37"
+
+
+def test_sizes():
+  spec, seen = play("minatar:breakout", [])
+  np.testing.assert_array_equal(draw_frame(seen.frame, spec, 125), render_frame(seen.frame, spec, 12))
+  own = np.random.default_rng(0).integers(0, 256, (210, 160, 3)).astype(np.uint8)
+  assert draw_frame(seen.frame, spec, 120, picture=own).shape == (120, 91, 3)
+  assert draw_frame(seen.frame, spec, 430, picture=own).shape == (420, 320, 3)
+  assert draw_frame(seen.frame, spec, 5).shape == (5, 5, 3)
+
+
+@pytest.mark.parametrize("name", ["open_spiel:tic_tac_toe", "open_spiel:kuhn_poker", "minatar:breakout"])
+def test_frame_of_other_env_raises(name):
+  spec = registry.env_spec(name)
+  with pytest.raises(ValueError, match="frame: "):
+    draw_frame(np.zeros((2, 2, 1), bool), spec, 100)
+
+
+def test_legend_has_each_color():
+  spec = registry.env_spec("minatar:seaquest")
+  legend = legend_of(spec, 240)
+  assert legend.shape[1] == 240
+  for color in plane_colors(10):
+    assert near(legend, color.astype(int), 0).sum() >= 100, "a swatch of ten by ten"
+  assert legend_of(registry.env_spec("open_spiel:tic_tac_toe"), 240) is None

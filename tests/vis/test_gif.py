@@ -10,8 +10,7 @@ from moozi.core.spec import EnvSpec
 from moozi.envs import registry
 from moozi.vis import gif
 from moozi.vis.frames import PALETTE, render_frame
-from moozi.vis.gif import episode_images, write_gif
-from moozi.vis.lazy_images import Drawn
+from moozi.vis.gif import LazyImages, episode_images, write_gif
 
 
 def make_images(num_images=5, height=20, width=30):
@@ -21,7 +20,7 @@ def make_images(num_images=5, height=20, width=30):
   return list(images)
 
 
-def test_a_gif_reads_back_as_it_was_written(tmp_path):
+def test_gif_round_trip(tmp_path):
   images = make_images()
   path = write_gif(tmp_path / "gifs" / "a.gif", images, fps=12)
   with Image.open(path) as read:
@@ -37,12 +36,12 @@ def test_a_gif_reads_back_as_it_was_written(tmp_path):
   assert [p.name for p in path.parent.iterdir()] == ["a.gif"]
 
 
-def test_a_single_image_is_a_gif(tmp_path):
+def test_single_image(tmp_path):
   with Image.open(write_gif(tmp_path / "a.gif", make_images(1), fps=1)) as read:
     assert read.size == (30, 20)
 
 
-def test_a_failed_write_leaves_nothing(tmp_path, monkeypatch):
+def test_failed_write_leaves_nothing(tmp_path, monkeypatch):
   (tmp_path / "a.gif").write_bytes(b"old")
 
   def fail(source, target):
@@ -65,13 +64,13 @@ def test_a_failed_write_leaves_nothing(tmp_path, monkeypatch):
     ([np.zeros((4, 4), np.uint8)], 5, r"images\[0\]"),
   ],
 )
-def test_what_is_no_gif_is_refused(tmp_path, images, fps, message):
+def test_invalid_images_raise(tmp_path, images, fps, message):
   with pytest.raises(ValueError, match=message):
     write_gif(tmp_path / "a.gif", images, fps)
   assert not list(tmp_path.iterdir())
 
 
-def test_an_episodes_pictures_are_not_held_at_once(tmp_path):
+def test_pictures_are_not_held_at_once(tmp_path):
   alive, most = set(), [0]
 
   def draw(i):
@@ -81,9 +80,9 @@ def test_an_episodes_pictures_are_not_held_at_once(tmp_path):
     weakref.finalize(picture, alive.discard, i)
     return picture
 
-  with Image.open(write_gif(tmp_path / "a.gif", Drawn(100, draw), fps=12)) as read:
+  with Image.open(write_gif(tmp_path / "a.gif", LazyImages(100, draw), fps=12)) as read:
     assert read.n_frames == 100
-  # Those that the palette is made of, or the one that is read and the one before.
+  # The samples of the palette, or the current image and the previous one.
   assert most[0] <= 12
 
 
@@ -101,7 +100,7 @@ def make_episode(spec, num_steps=3, **changes):
 SPEC = registry.env_spec("minatar:breakout")
 
 
-def test_pictures_of_an_episode_are_alike_and_hold_the_frames():
+def test_episode_images_contain_frames():
   env = registry.make("minatar:breakout", seed=0)
   frames = np.stack([env.reset().observation.frame, env.step(1).observation.frame])
   images = episode_images(**make_episode(SPEC, 2, frames=frames), spec=SPEC)
@@ -112,7 +111,7 @@ def test_pictures_of_an_episode_are_alike_and_hold_the_frames():
     np.testing.assert_array_equal(image[10:250, 10:250], render_frame(frame, SPEC, 24))
 
 
-def test_an_envs_own_pictures_are_drawn_in_its_frames_place():
+def test_own_pictures_replace_frames():
   pictures = np.random.default_rng(0).integers(0, 256, (3, 80, 60, 3)).astype(np.uint8)
   images = episode_images(**make_episode(SPEC), spec=SPEC, pictures=pictures)
   for image, picture in zip(images, pictures, strict=True):
@@ -123,7 +122,7 @@ def test_an_envs_own_pictures_are_drawn_in_its_frames_place():
   "pictures",
   [np.zeros((2, 8, 8, 3), np.uint8), np.zeros((3, 8, 8), np.uint8), np.zeros((3, 8, 8, 3))],
 )
-def test_pictures_that_do_not_fit_are_refused(pictures):
+def test_mismatched_pictures_raise(pictures):
   with pytest.raises(ValueError, match=r"pictures: .*must be uint8\[3, h, w, 3\]"):
     episode_images(**make_episode(SPEC), spec=SPEC, pictures=pictures)
 
@@ -137,7 +136,7 @@ def test_pictures_that_do_not_fit_are_refused(pictures):
     ("action_probs", np.eye(4, dtype=np.float32)[[1, 2, 1]]),
   ],
 )
-def test_everything_that_was_thought_is_in_the_picture(name, values):
+def test_all_figures_are_drawn(name, values):
   plain = episode_images(**make_episode(SPEC, action_probs=np.eye(4)[[1, 1, 1]]), spec=SPEC)
   given = {"action_probs": np.eye(4)[[1, 1, 1]]} | {name: np.asarray(values)}
   changed = episode_images(**make_episode(SPEC, **given), spec=SPEC)
@@ -145,29 +144,29 @@ def test_everything_that_was_thought_is_in_the_picture(name, values):
   assert (plain[1] != changed[1]).any()
 
 
-def test_the_length_is_the_whole_episodes_and_a_value_that_nobody_searched_is_none(monkeypatch):
-  told = []
+def test_length_and_missing_value(monkeypatch):
+  shown = []
 
   def panel(lines, *_):
-    told.append(lines)
+    shown.append(lines)
     return np.zeros((100, 236, 3), np.uint8)
 
   monkeypatch.setattr(gif, "_panel", panel)
   list(episode_images(**make_episode(SPEC, root_values=np.array([0.0, 0.25, np.nan])), spec=SPEC, length=900))
-  assert [lines[0] for lines in told] == ["step 0 of 900", "step 1 of 900", "step 2 of 900"]
-  assert [lines[2] for lines in told] == ["value 0.000", "value 0.250", "value not searched"]
+  assert [lines[0] for lines in shown] == ["step 0 of 900", "step 1 of 900", "step 2 of 900"]
+  assert [lines[2] for lines in shown] == ["value 0.000", "value 0.250", "value not searched"]
   list(episode_images(**make_episode(SPEC), spec=SPEC))
-  assert told[-1][0] == "step 2 of 2"
+  assert shown[-1][0] == "step 2 of 2"
 
 
 def bar_length(image, row, num_lines=5):
-  """Pixels in the colour of a bar in one row of the panel of a Breakout picture."""
+  """Pixels in the color of a bar in one row of the panel of a Breakout picture."""
   top = (image.shape[0] - (2 * 10 + 18 * (num_lines + 4))) // 2 + 10 + 18 * (num_lines + row) + 9
   line = image[top, 260:]
-  return int(sum((line == colour).all(axis=-1).sum() for colour in (gif._BAR, gif._CHOSEN)))
+  return int(sum((line == color).all(axis=-1).sum() for color in (gif._BAR, gif._CHOSEN)))
 
 
-def test_bars_are_as_long_as_their_probabilities():
+def test_bar_length_is_probability():
   probs = np.array([[0.0, 0.25, 0.5, 1.0]], np.float32)
   (image,) = episode_images(**make_episode(SPEC, 1, action_probs=probs), spec=SPEC)
   lengths = [bar_length(image, row) for row in range(4)]
@@ -177,7 +176,7 @@ def test_bars_are_as_long_as_their_probabilities():
   assert lengths[2] == pytest.approx(lengths[3] / 2, abs=2)
 
 
-def test_the_bar_of_the_action_taken_has_its_own_colour():
+def test_chosen_action_has_own_color():
   probs = np.array([[0.0, 0.25, 0.5, 0.25]], np.float32)
   (image,) = episode_images(**make_episode(SPEC, 1, actions=np.array([2]), action_probs=probs), spec=SPEC)
   panel = image[:, 260:]
@@ -187,7 +186,7 @@ def test_the_bar_of_the_action_taken_has_its_own_colour():
   assert taken == pytest.approx(others, rel=0.1)
 
 
-def test_colours_do_not_drift_from_frame_to_frame(tmp_path):
+def test_colors_are_constant_over_frames(tmp_path):
   env = registry.make("minatar:breakout", seed=0)
   frames = np.stack([env.reset().observation.frame, *(env.step(0).observation.frame for _ in range(4))])
   images = episode_images(**make_episode(SPEC, 5, frames=frames), spec=SPEC)
@@ -213,7 +212,7 @@ def test_colours_do_not_drift_from_frame_to_frame(tmp_path):
     ((1, 1, 500), "float32", 2, ()),
   ],
 )
-def test_other_envs(tmp_path, frame_shape, frame_dtype, num_env_actions, action_names):
+def test_other_frame_shapes(tmp_path, frame_shape, frame_dtype, num_env_actions, action_names):
   spec = EnvSpec(
     name="test:other",
     frame_shape=frame_shape,
@@ -237,6 +236,42 @@ def test_other_envs(tmp_path, frame_shape, frame_dtype, num_env_actions, action_
     ("frames", np.zeros((3, 10, 10, 3), bool)),
   ],
 )
-def test_arrays_that_do_not_fit_are_refused(name, value):
+def test_mismatched_arrays_raise(name, value):
   with pytest.raises(ValueError, match=name.removesuffix("s")):
     episode_images(**make_episode(SPEC, **{name: value}), spec=SPEC)
+
+
+# --- LazyImages
+
+
+def make_lazy(num_pictures=5):
+  drawn = []
+
+  def draw(i):
+    drawn.append(i)
+    return np.full((2, 2, 3), i, np.uint8)
+
+  return LazyImages(num_pictures, draw), drawn
+
+
+def test_lazy_images_draw_on_read():
+  pictures, drawn = make_lazy()
+  assert len(pictures) == 5
+  assert not drawn
+  assert pictures[3][0, 0, 0] == 3
+  assert pictures[-1][0, 0, 0] == 4
+  assert drawn == [3, 4]
+
+
+def test_lazy_images_are_a_sequence():
+  pictures, _ = make_lazy()
+  assert [int(p[0, 0, 0]) for p in pictures] == [0, 1, 2, 3, 4]
+  assert [int(p[0, 0, 0]) for p in pictures[::2]] == [0, 2, 4]
+  assert [int(p[0, 0, 0]) for p in pictures[1:4][::-1]] == [3, 2, 1]
+  assert not make_lazy(0)[0]
+
+
+@pytest.mark.parametrize("index", [5, -6])
+def test_lazy_images_index_error(index):
+  with pytest.raises(IndexError):
+    make_lazy()[0][index]

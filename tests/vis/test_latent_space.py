@@ -1,4 +1,4 @@
-"""The picture of the hidden space, and the projector's files."""
+"""The picture of the latent space, and the projector's files."""
 
 import csv
 
@@ -8,15 +8,14 @@ from PIL import Image
 
 from moozi.vis import latent_space
 from moozi.vis.latent_space import (
-  latent_picture,
   principal_components,
   reduced_states,
   write_latent_picture,
+  write_projector,
 )
-from moozi.vis.projector import write_projector
 
 
-def test_components_are_those_of_the_covariance():
+def test_principal_components():
   random = np.random.default_rng(0)
   states = random.standard_normal((200, 5)) @ np.diag([3.0, 1.0, 0.1, 0.2, 5.0]) + 7
   project = principal_components(states)
@@ -30,20 +29,20 @@ def test_components_are_those_of_the_covariance():
 
 
 @pytest.mark.parametrize("shape", [(1, 3), (2, 1), (4, 1)])
-def test_few_states_have_components_too(shape):
+def test_few_states(shape):
   states = np.random.default_rng(0).standard_normal(shape)
   out = principal_components(states)(states)
   assert out.shape == (shape[0], 2)
   assert np.isfinite(out).all()
 
 
-def test_fewer_numbers_keep_the_distances_where_they_can(monkeypatch):
+def test_reduced_states_keep_distances(monkeypatch):
   random = np.random.default_rng(0)
   states = (random.standard_normal((40, 5)) @ random.standard_normal((5, 300)) + 3).astype(np.float32)
   distances = np.linalg.norm(states[:, None] - states, axis=-1)
-  # Forty points, or the twenty that the components are found by: either span the five dimensions.
-  for most_fitted in (1000, 20):
-    monkeypatch.setattr(latent_space, "_MOST_FITTED", most_fitted)
+  # The components are fitted to all forty points or to twenty; both span the five dimensions.
+  for max_fitted in (1000, 20):
+    monkeypatch.setattr(latent_space, "_MAX_FITTED", max_fitted)
     out, share = reduced_states(states, 8)
     assert out.shape == (40, 8)
     assert share == pytest.approx(1.0)
@@ -53,10 +52,10 @@ def test_fewer_numbers_keep_the_distances_where_they_can(monkeypatch):
   assert 0.3 < share < 0.99
 
 
-def test_small_states_and_few_of_them_stay():
+def test_small_states_are_unchanged():
   states = np.random.default_rng(0).standard_normal((3, 8))
   assert reduced_states(states, 8)[0] is states
-  assert reduced_states(states, 6)[0].shape == (3, 3), "three points have no more components"
+  assert reduced_states(states, 6)[0].shape == (3, 3), "three points have three components"
 
 
 def make_paths(num_steps=12, num_starts=3, unroll_steps=4):
@@ -70,31 +69,33 @@ def make_paths(num_steps=12, num_starts=3, unroll_steps=4):
   return encoded, starts, unrolled.astype(np.float32), drift, 2 * drift
 
 
-def test_both_panels_are_drawn(tmp_path):
-  encoded, starts, unrolled, drift, rest = make_paths()
-  picture = latent_picture(encoded, starts, unrolled, drift, rest, "a title", 2)
-  path = write_latent_picture(tmp_path / "new" / "latent.png", picture)
-  with Image.open(path) as read:
-    np.testing.assert_array_equal(np.asarray(read), picture)
-  again = latent_picture(encoded, starts, unrolled, drift, rest, "a title", 2)
-  np.testing.assert_array_equal(picture, again)
+def draw(path, *arrays, trained_steps=2):
+  write_latent_picture(path, *arrays, "a title with $", trained_steps)
+  with Image.open(path) as image:
+    return np.asarray(image.convert("RGB")).astype(int)
+
+
+def test_both_panels(tmp_path):
+  encoded, starts, unrolled, drift, still_drift = make_paths()
+  path = tmp_path / "new" / "latent.png"
+  picture = draw(path, encoded, starts, unrolled, drift, still_drift)
+  np.testing.assert_array_equal(picture, draw(path, encoded, starts, unrolled, drift, still_drift))
   moved = unrolled.copy()
   moved[1, 2] += 1
-  left = latent_picture(encoded, starts, moved, drift, rest, "a title", 2) != picture
-  assert left[:, :640].any()
-  assert not left[:, 640:].any()
-  right = latent_picture(encoded, starts, unrolled, drift * 1.5, rest, "a title", 2) != picture
-  assert right[:, 640:].any()
-  assert not right[:, :640].any()
+  middle = picture.shape[1] * 6 // 10
+  changed = draw(path, encoded, starts, moved, drift, still_drift) != picture
+  assert changed[:, :middle].any()
+  changed = draw(path, encoded, starts, unrolled, drift * 1.5, still_drift) != picture
+  assert changed[:, middle:].any()
+  assert not changed[:, : middle - 100].any()
 
 
-def test_paths_of_one_step_and_without_unrolls_are_drawn():
+def test_single_step(tmp_path):
   encoded = np.zeros((1, 4), np.float32)
   unrolled = np.full((1, 3, 4), np.nan, np.float32)
   unrolled[0, 0] = 0
   drift = np.array([[0.0, np.nan, np.nan]])
-  picture = latent_picture(encoded, np.array([0]), unrolled, drift, drift, "one", 5)
-  assert picture.dtype == np.uint8
+  draw(tmp_path / "latent.png", encoded, np.array([0]), unrolled, drift, drift, trained_steps=5)
 
 
 def make_projector(folder, num_points=10, size=(20, 12)):
@@ -102,10 +103,11 @@ def make_projector(folder, num_points=10, size=(20, 12)):
   vectors = random.standard_normal((num_points, 3)).astype(np.float32)
   metadata = {"step": range(num_points), "name": [f"a\tb {i}\n" for i in range(num_points)]}
   pictures = [np.full((*size, 3), i, np.uint8) for i in range(num_points)]
-  return write_projector(folder, vectors, metadata, pictures), vectors
+  write_projector(folder, vectors, metadata, pictures)
+  return folder, vectors
 
 
-def test_files_read_back(tmp_path):
+def test_projector_round_trip(tmp_path):
   folder, vectors = make_projector(tmp_path / "projector")
   np.testing.assert_allclose(np.loadtxt(folder / "tensors.tsv", delimiter="\t"), vectors, rtol=1e-6)
   with open(folder / "metadata.tsv", encoding="utf-8", newline="") as file:
@@ -118,7 +120,7 @@ def test_files_read_back(tmp_path):
   assert [int(sheet[20 * (i // 4), 12 * (i % 4), 0]) for i in range(10)] == list(range(10))
 
 
-def test_tensorboard_itself_serves_them(tmp_path):
+def test_tensorboard_serves_projector(tmp_path):
   from tensorboard.plugins import base_plugin
   from tensorboard.plugins.projector.projector_plugin import ProjectorPlugin
   from werkzeug.test import Client
@@ -143,11 +145,12 @@ def test_tensorboard_itself_serves_them(tmp_path):
   assert get("/sprite_image", run=".", name=name).data == (folder / "sprite.png").read_bytes()
 
 
-def test_a_sheet_that_is_too_large_is_reduced(tmp_path):
-  folder, _ = make_projector(tmp_path / "projector", num_points=5, size=(4000, 3000))
+def test_large_sprite_is_scaled_down(tmp_path, monkeypatch):
+  monkeypatch.setattr(latent_space, "_MAX_SPRITE_PIXELS", 82)
+  folder, _ = make_projector(tmp_path / "projector", num_points=5, size=(40, 30))
   with Image.open(folder / "sprite.png") as sprite:
-    assert max(sprite.size) <= 8192
-  assert "single_image_dim: 2047" in (folder / "projector_config.pbtxt").read_text()
+    assert max(sprite.size) <= 82
+  assert "single_image_dim: 20\n    single_image_dim: 27\n" in (folder / "projector_config.pbtxt").read_text()
 
 
 @pytest.mark.parametrize(
@@ -160,7 +163,7 @@ def test_a_sheet_that_is_too_large_is_reduced(tmp_path):
     (np.zeros((1, 3)), {"a": [1], "b": [1]}, 2, "pictures: 2"),
   ],
 )
-def test_what_does_not_fit_is_refused(tmp_path, vectors, metadata, num_pictures, message):
+def test_invalid_arguments_raise(tmp_path, vectors, metadata, num_pictures, message):
   pictures = [np.zeros((2, 2, 3), np.uint8)] * num_pictures
   with pytest.raises(ValueError, match=message):
     write_projector(tmp_path / "projector", vectors, metadata, pictures)

@@ -18,7 +18,7 @@ from moozi.vis.render_spec import (
   render_spec_of,
 )
 
-# A move changes so many places at most; what lies elsewhere must look the same to both players.
+# Maximum number of cells that a move changes; the others must look the same to both players.
 BOARDS = {
   "open_spiel:tic_tac_toe": 1,
   "open_spiel:mnk": 1,
@@ -39,7 +39,7 @@ BOARDS = {
 
 
 def owners(observation, spec):
-  """[rows, columns]: 0 or 1 where a player has a piece, -1 elsewhere."""
+  """[rows, columns]: the owner of the piece, -1 without one."""
   board = render_spec_of(spec).board
   cells = board_of(observation.frame, board, observation.to_play)
   of = [owner_of(piece, board, observation.to_play) for piece in board.pieces]
@@ -50,7 +50,7 @@ def owners(observation, spec):
   "name",
   [pytest.param(n, marks=pytest.mark.slow) if n.startswith("pgx") else n for n in BOARDS],
 )
-def test_a_move_adds_or_moves_a_piece_of_the_movers_and_leaves_the_rest(name):
+def test_move_changes_only_movers_pieces(name):
   env = registry.make(name, seed=0)
   spec, random = env.env_spec, np.random.default_rng(0)
   step = env.reset()
@@ -65,7 +65,7 @@ def test_a_move_adds_or_moves_a_piece_of_the_movers_and_leaves_the_rest(name):
     after = owners(step.observation, spec)
     changed = before != after
     assert changed.sum() <= BOARDS[name]
-    # What comes to lie somewhere is the mover's.
+    # New pieces are the mover's.
     assert (after[changed & (after >= 0)] == mover).all()
     num_gained += int((changed & (after == mover)).sum())
     before = after
@@ -75,7 +75,7 @@ def test_a_move_adds_or_moves_a_piece_of_the_movers_and_leaves_the_rest(name):
 @pytest.mark.parametrize(
   ("name", "game"), [("minatar", g) for g in ("asterix", "breakout", "freeway", "seaquest", "space_invaders")]
 )
-def test_minatars_planes_are_named_in_the_packages_order(name, game):
+def test_minatar_plane_names(name, game):
   from moozi.envs.suites.minatar import _load
 
   channels = _load(game).Env().channels
@@ -102,8 +102,8 @@ def test_minatars_planes_are_named_in_the_packages_order(name, game):
     "gymnasium:Taxi-v4",
   ],
 )
-def test_a_listed_look_fits_its_env(name):
-  """One that does not fit its environment's frames would be passed over in silence."""
+def test_listed_render_spec_matches_env(name):
+  """A render spec that does not match the frames would be ignored without a message."""
   library, _, game = name.partition(":")
   look, spec = _RENDER_SPECS[library, game.partition("-v")[0]], registry.env_spec(name)
   assert render_spec_of(spec) is look
@@ -126,11 +126,11 @@ def make_spec(shape, dtype, name="test:environment", num_players=1, **kwargs):
     ((1, 1, 7), "float32", "vector"),
   ],
 )
-def test_other_envs_are_drawn_by_their_shape(shape, dtype, kind):
+def test_unlisted_env_is_drawn_by_shape(shape, dtype, kind):
   assert render_spec_of(make_spec(shape, dtype)).kind == kind
 
 
-def test_a_listed_name_whose_frames_do_not_fit_is_drawn_by_shape():
+def test_listed_env_with_other_frames():
   assert render_spec_of(make_spec((3, 3, 2), "bool", "open_spiel:tic_tac_toe", 2)).kind == "planes"
   assert render_spec_of(make_spec((10, 10, 3), "bool", "minatar:breakout")).names == ()
 
@@ -149,7 +149,7 @@ def test_names_of_actions_and_players():
   assert player_name(plain, 0) == "player 0"
 
 
-def test_connect_four_in_letters_has_its_discs_below():
+def test_connect_four_text():
   env = registry.make("open_spiel:connect_four", seed=0)
   env.reset()
   for column in (3, 3, 0):
@@ -161,7 +161,7 @@ def test_connect_four_in_letters_has_its_discs_below():
 @pytest.mark.parametrize(
   "name", ["open_spiel:tic_tac_toe", pytest.param("pgx:tic_tac_toe", marks=pytest.mark.slow)]
 )
-def test_tic_tac_toe_in_letters_is_the_same_from_either_library(name):
+def test_tic_tac_toe_text(name):
   env = registry.make(name, seed=0)
   env.reset()
   for action in (4, 0, 8):

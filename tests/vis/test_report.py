@@ -1,4 +1,4 @@
-"""The page of a run: what it holds. How it behaves in a browser is test_report_page.py's."""
+"""The content of the page of a run; test_report_page.py tests its behavior in a browser."""
 
 import base64
 import hashlib
@@ -14,8 +14,7 @@ from PIL import Image
 from moozi.core.spec import EnvSpec
 from moozi.envs import registry
 from moozi.vis import report
-from moozi.vis.frames import PALETTE, render_frame
-from moozi.vis.pictures import draw_frame
+from moozi.vis.frames import PALETTE, draw_frame, render_frame
 from moozi.vis.report import curve_data, episode_data, write_report
 from tests.vis.trees import make_episode
 
@@ -43,41 +42,41 @@ def data_of(text):
   return json.loads(found)
 
 
-def test_numbers_arrive_as_they_are(tmp_path):
+def test_page_has_episode_arrays(tmp_path):
   episode = make_episode(SPEC)
   data = data_of(write(tmp_path, episode).read_text("utf-8"))
-  told = data["episode"]
+  shown = data["episode"]
   num, num_actions = episode.num_frames, SPEC.num_actions
   for name in ("root_values", "prior_values", "returns", "rewards"):
-    np.testing.assert_allclose(told[name], getattr(episode, name), rtol=1e-3, err_msg=name)
+    np.testing.assert_allclose(shown[name], getattr(episode, name), rtol=1e-3, err_msg=name)
   for name, of in (
     ("prior_probs", episode.prior_probs),
     ("action_probs", episode.action_probs),
     ("network_q", episode.network_q_values),
     ("search_q", episode.q_values),
   ):
-    flat = told[name]
+    flat = shown[name]
     assert flat[-num_actions:] == [None] * num_actions, "the last frame has no decision"
     want = of[:-1].ravel()
     np.testing.assert_allclose(flat[:-num_actions], want, rtol=1e-3, atol=1e-6, err_msg=name)
-  np.testing.assert_allclose(told["imagined_values"], episode.imagined_values.ravel(), rtol=1e-3)
-  np.testing.assert_allclose(told["imagined_rewards"], episode.imagined_rewards.ravel(), rtol=1e-3)
-  assert told["actions"] == episode.actions.tolist()
-  assert (told["num_frames"], told["unroll_steps"]) == (num, 3)
-  assert told["names"] == ["dummy", "noop", "left", "right"]
+  np.testing.assert_allclose(shown["imagined_values"], episode.imagined_values.ravel(), rtol=1e-3)
+  np.testing.assert_allclose(shown["imagined_rewards"], episode.imagined_rewards.ravel(), rtol=1e-3)
+  assert shown["actions"] == episode.actions.tolist()
+  assert (shown["num_frames"], shown["unroll_steps"]) == (num, 3)
+  assert shown["names"] == ["dummy", "noop", "left", "right"]
   assert data["config"] == "seed: 0\n"
   assert data["run"] == RUN | {"env": "minatar:breakout"}
 
 
-def test_illegal_actions_are_told_as_nothing():
+def test_illegal_actions_are_null():
   episode = make_episode(SPEC)
   episode.legal_actions_mask[0] = [False, True, False, True]
-  told = episode_data(episode, SPEC)
+  shown = episode_data(episode, SPEC)
   for name in ("prior_probs", "action_probs", "network_q", "search_q"):
-    assert [x is None for x in told[name][:4]] == [True, False, True, False]
+    assert [x is None for x in shown[name][:4]] == [True, False, True, False]
 
 
-def test_trees_lie_one_after_another():
+def test_trees_are_concatenated():
   episode = make_episode(SPEC, num_frames=6, num_simulations=60)
   trees = episode_data(episode, SPEC)["trees"]
   assert len(trees["start"]) == 7
@@ -91,14 +90,14 @@ def test_trees_lie_one_after_another():
     assert sum(trees["left_out"][part]) == 61 - report.MAX_TREE_NODES
     assert trees["visits"][part][0] == tree.visits[0]
     np.testing.assert_allclose(trees["value"][part][0], tree.value[0], rtol=1e-3)
-    # The line begins with what was played.
+    # The line starts with the action played.
     line = [i for i, on in enumerate(trees["principal"][part]) if on]
     first = next(i for i in line if parent[i] == 0)
     has_node = episode.actions[t] in tree.action[tree.depth == 1]
     assert not has_node or trees["action"][part][first] == episode.actions[t]
 
 
-def test_root_visits_are_those_of_the_first_level():
+def test_root_visits():
   episode = make_episode(SPEC, num_frames=3)
   visits = np.reshape(episode_data(episode, SPEC)["root_visits"], (3, 4))
   assert visits.sum(axis=1).tolist() == [16, 16, 0]
@@ -113,24 +112,24 @@ def decode(sheets):
   ]
 
 
-def frame_at(told, images, t):
-  """What the page cuts out for step t."""
-  sheet, place = divmod(t, told["per_sheet"])
-  top, left = place // told["columns"] * told["height"], place % told["columns"] * told["width"]
-  return images[sheet][top : top + told["height"], left : left + told["width"]]
+def frame_at(shown, images, t):
+  """The part of a sheet that the page shows for step t."""
+  sheet, place = divmod(t, shown["per_sheet"])
+  top, left = place // shown["columns"] * shown["height"], place % shown["columns"] * shown["width"]
+  return images[sheet][top : top + shown["height"], left : left + shown["width"]]
 
 
-def test_frames_are_on_the_sheets_to_the_pixel():
+def test_frames_are_on_sheets():
   episode = make_episode(SPEC, num_frames=230, num_simulations=2)
-  told = episode_data(episode, SPEC)["frames"]
-  images = decode(told["sheets"])
+  shown = episode_data(episode, SPEC)["frames"]
+  images = decode(shown["sheets"])
   assert len(images) == 3
   for t in (0, 1, 99, 100, 101, 199, 229):
-    np.testing.assert_array_equal(frame_at(told, images, t), render_frame(episode.frames[t], SPEC, 14))
+    np.testing.assert_array_equal(frame_at(shown, images, t), render_frame(episode.frames[t], SPEC, 14))
 
 
 def played(name, num_moves):
-  """An environment's spec, and an episode of its own frames: the first legal move, over and over."""
+  """A spec, and an episode of frames of its environment after first legal moves."""
   env = registry.make(name, seed=0)
   seen = [env.reset().observation]
   for _ in range(num_moves):
@@ -140,22 +139,22 @@ def played(name, num_moves):
 
 
 @pytest.mark.parametrize("name", ["open_spiel:connect_four", "open_spiel:othello", "tiny:catch"])
-def test_envs_are_drawn_as_they_are_elsewhere(name):
-  """Boards lie as before a spectator, whoever is to move: Othello's frames are from the mover's view."""
+def test_page_draws_frames_as_draw_frame(name):
+  """Boards keep their orientation, though Othello's frames are from the mover's view."""
   spec, episode = played(name, 5)
-  told = episode_data(episode, spec)
+  shown = episode_data(episode, spec)
   size = 280 if spec.num_players == 2 else 140
-  images = decode(told["frames"]["sheets"])
+  images = decode(shown["frames"]["sheets"])
   for t in range(6):
     want = draw_frame(episode.frames[t], spec, size, int(episode.to_play[t]))
-    np.testing.assert_array_equal(frame_at(told["frames"], images, t), want)
+    np.testing.assert_array_equal(frame_at(shown["frames"], images, t), want)
 
 
-def test_words_are_those_of_gifs_and_terminal():
+def test_page_names():
   spec, episode = played("open_spiel:connect_four", 2)
-  told = episode_data(episode, spec)
-  assert told["player_names"] == ["red", "yellow"]
-  assert told["planes"] == [], "a board needs no legend"
+  shown = episode_data(episode, spec)
+  assert shown["player_names"] == ["red", "yellow"]
+  assert shown["planes"] == [], "a board needs no legend"
   cartpole = EnvSpec(
     name="gymnasium:CartPole-v1",
     frame_shape=(1, 1, 4),
@@ -166,7 +165,7 @@ def test_words_are_those_of_gifs_and_terminal():
   assert episode_data(make_episode(cartpole, 3), cartpole)["names"] == ["dummy", "left", "right"]
 
 
-def test_planes_have_a_legend_where_they_are_what_is_seen():
+def test_page_legend():
   planes = episode_data(make_episode(SPEC, 2), SPEC)["planes"]
   assert [plane["name"] for plane in planes] == ["paddle", "ball", "trail", "brick"]
   assert [tuple(bytes.fromhex(plane["color"][1:])) for plane in planes] == list(PALETTE[:4])
@@ -174,23 +173,23 @@ def test_planes_have_a_legend_where_they_are_what_is_seen():
   assert episode_data(make_episode(SPEC, 2, pictures=pictures), SPEC)["planes"] == []
 
 
-def test_an_envs_own_pictures_are_shown_and_large_ones_reduced():
+def test_page_own_pictures():
   pictures = np.zeros((4, 640, 320, 3), np.uint8)
   pictures[2, :320] = (10, 200, 30)
-  told = episode_data(make_episode(SPEC, 4, pictures=pictures), SPEC)["frames"]
-  assert (told["height"], told["width"]) == (320, 160)
-  frame = frame_at(told, decode(told["sheets"]), 2)
+  shown = episode_data(make_episode(SPEC, 4, pictures=pictures), SPEC)["frames"]
+  assert (shown["height"], shown["width"]) == (320, 160)
+  frame = frame_at(shown, decode(shown["sheets"]), 2)
   assert frame[10, 10].tolist() == [10, 200, 30]
   assert frame[310, 10].tolist() == [0, 0, 0]
 
 
-def test_many_colors_are_met_nearly():
+def test_many_colors_are_approximated():
   random = np.random.default_rng(0)
   pictures = random.integers(0, 256, (2, 8, 8, 3)).repeat(16, axis=1).repeat(16, axis=2).astype(np.uint8)
   pictures[0, :, :, 0] = np.arange(128)
-  told = episode_data(make_episode(SPEC, 2, pictures=pictures), SPEC)["frames"]
-  images = decode(told["sheets"])
-  difference = frame_at(told, images, 1).astype(int) - pictures[1]
+  shown = episode_data(make_episode(SPEC, 2, pictures=pictures), SPEC)["frames"]
+  images = decode(shown["sheets"])
+  difference = frame_at(shown, images, 1).astype(int) - pictures[1]
   assert np.abs(difference).mean() < 16
 
 
@@ -198,21 +197,21 @@ def test_many_colors_are_met_nearly():
   ("frame_shape", "frame_dtype"),
   [((84, 84, 4), "uint8"), ((210, 160, 3), "uint8"), ((1, 1, 4), "float32"), ((3, 3, 2), "bool")],
 )
-def test_other_envs_have_a_page(tmp_path, frame_shape, frame_dtype):
+def test_other_frame_shapes(tmp_path, frame_shape, frame_dtype):
   spec = EnvSpec(name="a:b", frame_shape=frame_shape, frame_dtype=frame_dtype, num_env_actions=18)
-  told = data_of(write(tmp_path, make_episode(spec, 3), spec).read_text("utf-8"))["episode"]
-  assert len(decode(told["frames"]["sheets"])) == 1
-  assert len(told["names"]) == 19
+  shown = data_of(write(tmp_path, make_episode(spec, 3), spec).read_text("utf-8"))["episode"]
+  assert len(decode(shown["frames"]["sheets"])) == 1
+  assert len(shown["names"]) == 19
 
 
-def test_two_players_are_told_apart():
-  told = episode_data(make_episode(BOARD), BOARD)
-  assert told["num_players"] == 2
-  assert told["seat_sign"][:4] == [1, -1, 1, -1]
-  assert told["signed_discount"] == -0.99
+def test_two_players():
+  shown = episode_data(make_episode(BOARD), BOARD)
+  assert shown["num_players"] == 2
+  assert shown["seat_sign"][:4] == [1, -1, 1, -1]
+  assert shown["signed_discount"] == -0.99
 
 
-def test_curves_leave_out_what_is_no_number_and_thin_out_what_is_long():
+def test_curve_data():
   ticks = [{"env_steps": i, "wall_s": 2.0, "learner_steps": 1, "a": float(i)} for i in range(600)]
   ticks[9] |= {"test/return_mean": 5.0, "test/at_env_steps": 4.0}
   ticks[0] |= {"b": 1.0, "c": None, "d": float("nan"), "e": "text", "f": True}
@@ -227,7 +226,7 @@ def test_curves_leave_out_what_is_no_number_and_thin_out_what_is_long():
   assert curves["a"]["x"][:2] == curves["a"]["y"][:2] == [0.5, 2.5]
 
 
-def test_nothing_that_a_run_holds_becomes_code(tmp_path):
+def test_run_text_cannot_become_code(tmp_path):
   evil = '</script><script>alert(1)</script><!--@DATA@ @STYLE@ "\u2028'
   spec = EnvSpec(
     name=evil, frame_shape=(3, 3, 2), frame_dtype="bool", num_env_actions=2, action_names=(evil, "x")
@@ -243,14 +242,14 @@ def test_nothing_that_a_run_holds_becomes_code(tmp_path):
   text = page.read_text("utf-8")
   assert text.count("<script") == 2
   assert text.count("</script") == 2
-  told = data_of(text)
-  assert told["config"] == told["run"]["name"] == told["episode"]["names"][1] == evil
-  assert list(told["curves"]) == [evil]
+  shown = data_of(text)
+  assert shown["config"] == shown["run"]["name"] == shown["episode"]["names"][1] == evil
+  assert list(shown["curves"]) == [evil]
   (title,) = re.findall("<title>(.*?)</title>", text)
   assert html.unescape(title).startswith(evil)
 
 
-def test_only_its_own_script_and_style_may_run_and_nothing_is_loaded(tmp_path):
+def test_content_security_policy(tmp_path):
   text = write(tmp_path).read_text("utf-8")
   (policy,) = re.findall('http-equiv="Content-Security-Policy" content="(.*?)"', text)
   policy = html.unescape(policy)
@@ -263,14 +262,14 @@ def test_only_its_own_script_and_style_may_run_and_nothing_is_loaded(tmp_path):
   assert all(address.startswith("data:") for address in addresses)
 
 
-def test_a_long_episode_stays_small(tmp_path):
-  episode = make_episode(SPEC, num_frames=1001, num_simulations=50)
+def test_long_episode_stays_small(tmp_path):
+  episode = make_episode(SPEC, num_frames=301, num_simulations=50)
   # Noise does not compress; a game's frames are much alike.
   episode.frames[:] = episode.frames[:1]
-  assert write(tmp_path, episode).stat().st_size < 4_000_000
+  assert write(tmp_path, episode).stat().st_size < 1_200_000
 
 
-def test_a_failed_write_leaves_the_old_page(tmp_path, monkeypatch):
+def test_failed_write_keeps_old_page(tmp_path, monkeypatch):
   path = write(tmp_path)
   before = path.read_bytes()
 

@@ -1,4 +1,4 @@
-"""The page of a run in a real browser, as a reader uses it. Needs Chromium (apt-get install chromium)."""
+"""The page of a run in a browser. Needs Chromium (apt-get install chromium)."""
 
 import io
 import json
@@ -51,16 +51,16 @@ def text(page, selector):
 
 def facts(page, selector):
   terms = page.evaluate(f"[...document.querySelectorAll('{selector} dt')].map(e => e.textContent)")
-  told = page.evaluate(f"[...document.querySelectorAll('{selector} dd')].map(e => e.textContent)")
-  return dict(zip(terms, told, strict=True))
+  shown = page.evaluate(f"[...document.querySelectorAll('{selector} dd')].map(e => e.textContent)")
+  return dict(zip(terms, shown, strict=True))
 
 
-def number(told):
-  return float(told.replace("−", "-").split()[0])
+def number(shown):
+  return float(shown.replace("−", "-").split()[0])
 
 
 def box_of(page, selector):
-  """Left, top, right and bottom of an element, after it was scrolled to the middle of the screen."""
+  """Left, top, right and bottom of an element, scrolled to the middle of the screen."""
   return page.evaluate(
     f"(() => {{ const e = document.querySelector({json.dumps(selector)});"
     " e.scrollIntoView({block: 'center', behavior: 'instant'}); const b = e.getBoundingClientRect();"
@@ -69,14 +69,14 @@ def box_of(page, selector):
 
 
 def set_slider(page, step):
-  """What a drag of the slider does."""
+  """Moves the slider as a drag does."""
   page.evaluate(
     f"(() => {{ const s = document.getElementById('step'); s.value = {step};"
     " s.dispatchEvent(new Event('input', {bubbles: true})); })()"
   )
 
 
-def test_it_loads_and_the_console_is_empty(page, episode):
+def test_page_loads(page, episode):
   assert text(page, "#run-name") == "first"
   assert text(page, "#step-text") == "step 0 of 129"
   assert page.evaluate("document.getElementById('step').max") == "129"
@@ -94,7 +94,7 @@ def test_it_loads_and_the_console_is_empty(page, episode):
   assert page.evaluate("document.querySelectorAll('.curves figure path').length") >= 1
 
 
-def test_the_slider_moves_the_frame_and_everything_beside_it(page, episode):
+def test_slider(page, episode):
   before = page.evaluate(DESCRIBE_FRAME)
   for step in (7, 120):  # the second is on another sheet
     set_slider(page, step)
@@ -102,11 +102,11 @@ def test_the_slider_moves_the_frame_and_everything_beside_it(page, episode):
     after = page.evaluate(DESCRIBE_FRAME)
     assert after[1] != before[1]
     before = after
-    told = facts(page, "#now")
-    assert number(told["search’s value"]) == pytest.approx(episode.root_values[step], abs=2e-3)
-    assert number(told["return that followed"]) == pytest.approx(episode.returns[step], abs=2e-3)
-    assert told["action"] == ("dummy", "noop", "left", "right")[episode.actions[step]]
-    assert text(page, "#actions tr.played td").startswith(told["action"])
+    shown = facts(page, "#now")
+    assert number(shown["search value"]) == pytest.approx(episode.root_values[step], abs=2e-3)
+    assert number(shown["return from here"]) == pytest.approx(episode.returns[step], abs=2e-3)
+    assert shown["action"] == ("dummy", "noop", "left", "right")[episode.actions[step]]
+    assert text(page, "#actions tr.played td").startswith(shown["action"])
     rows = page.evaluate(
       "[...document.querySelectorAll('#imagined tbody tr')].map(r => r.innerText.split('\\t'))"
     )
@@ -115,21 +115,21 @@ def test_the_slider_moves_the_frame_and_everything_beside_it(page, episode):
     assert number(rows[2][3]) == pytest.approx(episode.rewards[step + 2], abs=2e-3)
 
 
-def test_a_click_on_a_node_tells_its_numbers(page, episode):
+def test_click_on_node(page, episode):
   set_slider(page, 3)
   tree = episode.trees[3]
   page.click('#tree [data-node="1"]')
   assert page.evaluate("document.querySelector('#tree [aria-selected=true]').dataset.node") == "1"
-  told = facts(page, "#node-facts")
-  assert told["visits"].startswith(f"{tree.visits[1]} ")
-  assert number(told["mean value"]) == pytest.approx(tree.value[1], abs=2e-3)
-  assert number(told["reward"]) == pytest.approx(tree.reward[1], abs=2e-3)
-  assert number(told["network’s probability"]) == pytest.approx(tree.prior[1], abs=2e-3)
-  assert number(told["worth of the move"]) == pytest.approx(tree.reward[1] + 0.99 * tree.value[1], abs=2e-3)
+  shown = facts(page, "#node-facts")
+  assert shown["visits"].startswith(f"{tree.visits[1]} ")
+  assert number(shown["mean value"]) == pytest.approx(tree.value[1], abs=2e-3)
+  assert number(shown["reward"]) == pytest.approx(tree.reward[1], abs=2e-3)
+  assert number(shown["network probability"]) == pytest.approx(tree.prior[1], abs=2e-3)
+  assert number(shown["Q"]) == pytest.approx(tree.reward[1] + 0.99 * tree.value[1], abs=2e-3)
   assert "left out" in text(page, "#tree-note")
 
 
-def test_the_tree_zooms_and_is_moved(page):
+def test_tree_zoom_and_pan(page):
   def view():
     return [
       float(x) for x in page.evaluate("document.getElementById('tree').getAttribute('viewBox')").split()
@@ -150,7 +150,7 @@ def test_the_tree_zooms_and_is_moved(page):
   assert view()[0] < fitted[0]
 
 
-def test_every_control_is_reached_by_tab_and_obeys_the_keyboard(page):
+def test_keyboard(page):
   page.evaluate("document.activeElement.blur()")
   reached = []
   for _ in range(60):
@@ -189,7 +189,7 @@ def test_every_control_is_reached_by_tab_and_obeys_the_keyboard(page):
   assert text(page, "#step-text").startswith("step 2 ")
   page.press("End")
   assert text(page, "#step-text").startswith("step 129 ")
-  assert "Nothing was searched" in text(page, "#tree-note")
+  assert "No search" in text(page, "#tree-note")
   assert text(page, "#actions-note") == "No action: the episode has ended."
   page.press("Home")
   assert text(page, "#step-text").startswith("step 0 ")
@@ -198,7 +198,7 @@ def test_every_control_is_reached_by_tab_and_obeys_the_keyboard(page):
   assert text(page, "#step-text").startswith("step 1 ")
 
 
-def test_it_plays_and_pauses(page):
+def test_play_and_pause(page):
   page.evaluate("document.getElementById('speed').value = '30'")
   page.click("#play")
   page.wait_for("Number(document.getElementById('step').value) >= 3")
@@ -210,7 +210,7 @@ def test_it_plays_and_pauses(page):
   )
 
 
-def test_a_click_on_the_chart_goes_there(page):
+def test_click_on_chart(page):
   left, top, right, _ = box_of(page, "#values svg")
   x, y = (left + right) / 2, top + 60
   for kind in ("mousePressed", "mouseReleased"):
@@ -218,14 +218,14 @@ def test_a_click_on_the_chart_goes_there(page):
   assert 60 < page.evaluate("Number(document.getElementById('step').value)") < 70
 
 
-def test_every_fold_of_curves_opens(page):
+def test_curves(page):
   page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; })")
   page.wait_for("document.querySelectorAll('.curves figure path').length >= 2")
   assert text(page, "#config") == "seed: 0\n"
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_narrow_screen_shows_it_all_in_its_width(browser, path, scheme):
+def test_narrow_screen(browser, path, scheme):
   browser.open(path, width=360, height=640, scheme=scheme)
   browser.wait_for("document.getElementById('frame').dataset.step === '0'")
   assert browser.evaluate("document.documentElement.scrollWidth") <= 360
@@ -236,7 +236,7 @@ def test_a_narrow_screen_shows_it_all_in_its_width(browser, path, scheme):
   assert browser.problems() == []
 
 
-def test_dark_mode_is_dark_and_its_text_is_read(browser, path, tmp_path):
+def test_dark_mode(browser, path, tmp_path):
   shades = {}
   for scheme in ("light", "dark"):
     browser.open(path, scheme=scheme)
@@ -250,34 +250,34 @@ def test_dark_mode_is_dark_and_its_text_is_read(browser, path, tmp_path):
   assert shades["dark"] < 80 < 200 < shades["light"]
 
 
-def test_a_game_of_two_says_whose_values_are_whose(browser, tmp_path):
+def test_two_players(browser, tmp_path):
   episode = make_episode(BOARD, end="cut", seat=1)
   path = write_report(tmp_path / "board.html", episode, BOARD, run=RUN, ticks=[], config="")
   browser.open(path)
   browser.wait_for("document.getElementById('frame').dataset.step === '0'")
   assert "player 1" in text(browser, "#episode-lead")
-  assert "all values are the agent’s" in text(browser, "#values-note")
-  assert "was not seen" in text(browser, "#values-note")
-  assert "The chart’s values are the agent’s" in text(browser, "#imagined-note")
+  assert "unroll chart are the agent’s" in text(browser, "#values-note")
+  assert "search value of the last frame" in text(browser, "#values-note")
+  assert "the agent’s in the chart" in text(browser, "#imagined-note")
   assert not browser.evaluate("document.getElementById('planes').checkVisibility()")
   assert "to" not in facts(browser, "#now")["reward on entering"]
   set_slider(browser, 3)
-  told = facts(browser, "#now")
-  assert told["reward on entering"].endswith(" to player 0, the agent")
-  assert told["values are for"] == "player 1, the other side"
-  assert text(browser, "#curve-groups") == "The run left no figures."
-  # Past the last frame of an episode that was left, nothing is known.
+  shown = facts(browser, "#now")
+  assert shown["reward on entering"].endswith(" to player 0, the agent")
+  assert shown["values are for"] == "player 1, the opponent"
+  assert text(browser, "#curve-groups") == "The run has no metrics."
+  # Nothing is known past the last frame of a cut episode.
   set_slider(browser, episode.num_frames - 1)
   cells = browser.evaluate(
     "[...document.querySelectorAll('#imagined tbody tr')].map(r => r.cells[3].textContent)"
   )
   assert cells[1:] == ["–"] * 3
-  assert text(browser, "#actions-note") == "No action: the episode was left here."
+  assert text(browser, "#actions-note") == "No action: the recording stops here."
   assert browser.problems() == []
 
 
 @pytest.mark.bench
-def test_a_thousand_steps_open_in_two_seconds(browser, tmp_path):
+def test_opens_in_two_seconds(browser, tmp_path):
   episode = make_episode(SPEC, num_frames=1001, num_simulations=50, unroll=5)
   # Like a game: a few cells change from frame to frame.
   episode.frames[:] = episode.frames[:1]

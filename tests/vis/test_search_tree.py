@@ -1,4 +1,4 @@
-"""Pictures of search trees: which nodes are drawn, where, and what stands in them."""
+"""Pictures of search trees: the drawn nodes, their places and texts."""
 
 import xml.etree.ElementTree as ET
 
@@ -36,16 +36,16 @@ def small_tree() -> SearchTree:
   )
 
 
-def test_the_principal_line_begins_with_the_choice_and_goes_on_with_the_most_visited():
+def test_principal_line():
   tree = small_tree()
   assert principal_line(tree, action=1) == [0, 2, 4]
   assert principal_line(tree, action=3) == [0, 3]
-  # Of equals, the one that was made first.
+  # The first created wins ties.
   assert principal_line(tree) == [0, 1]
   assert principal_line(tree, action=7) == [0, 1]
 
 
-def test_leaves_have_rows_in_the_order_of_their_actions_and_parents_stand_between():
+def test_rows():
   layout = layout_tree(small_tree())
   assert layout.node.tolist() == [0, 1, 2, 3, 4, 5]
   assert layout.parent.tolist() == [-1, 0, 0, 0, 2, 2]
@@ -55,7 +55,7 @@ def test_leaves_have_rows_in_the_order_of_their_actions_and_parents_stand_betwee
   assert not layout.num_left_out.any()
 
 
-def test_the_most_visited_are_kept_and_the_rest_is_counted_where_it_hangs():
+def test_pruning_counts_left_out():
   layout = layout_tree(small_tree(), max_nodes=3, action=1)
   # The line 0, 2, 4 takes all three places; 1 and 3 hang at the root, 5 at node 2.
   assert layout.node.tolist() == [0, 2, 4]
@@ -69,7 +69,7 @@ def test_the_most_visited_are_kept_and_the_rest_is_counted_where_it_hangs():
 
 @pytest.mark.parametrize("max_nodes", [1, 5, 20, 400])
 @pytest.mark.parametrize("seed", range(4))
-def test_a_pruned_tree_is_a_tree_and_loses_count_of_nothing(seed, max_nodes):
+def test_pruned_tree_is_consistent(seed, max_nodes):
   tree = make_tree(150, seed=seed)
   layout = layout_tree(tree, max_nodes)
   assert layout.node[0] == 0
@@ -87,7 +87,7 @@ def test_a_pruned_tree_is_a_tree_and_loses_count_of_nothing(seed, max_nodes):
   assert sorted(layout.row[leaves]) == list(range(layout.num_rows))
 
 
-def test_a_chain_deeper_than_the_stack_is_drawn():
+def test_chain_deeper_than_recursion_limit():
   num = 3000
   order = np.arange(num, dtype=np.int32)
   columns = {"parent": order - 1, "depth": order, "visits": order[::-1] + 1}
@@ -96,7 +96,7 @@ def test_a_chain_deeper_than_the_stack_is_drawn():
   assert layout_tree(tree, max_nodes=num).num_rows == 1
 
 
-def test_no_nodes_at_all_are_refused():
+def test_no_nodes_raises():
   with pytest.raises(ValueError, match="max_nodes=0"):
     layout_tree(small_tree(), max_nodes=0)
 
@@ -110,7 +110,7 @@ def texts(svg):
   return [element.text for element in ET.parse(svg).getroot().iter(f"{SVG}text")]
 
 
-def test_the_svg_says_everything(tmp_path):
+def test_svg_content(tmp_path):
   svg, _ = write(tmp_path)
   said = texts(svg)
   assert said[:2] == ["tiny:catch <&>", "6 nodes"]
@@ -127,12 +127,12 @@ def test_the_svg_says_everything(tmp_path):
   assert widths == [3.0, 3.0, 1.5, 2.0, 1.5]
 
 
-def test_the_sign_of_two_players_is_in_the_worth_of_a_move(tmp_path):
+def test_two_player_q(tmp_path):
   said = texts(write(tmp_path, signed_discount=-0.5)[0])
   assert "Q +0.875  V +0.25  R +1" in said
 
 
-def test_no_number_or_name_leaves_its_box(tmp_path):
+def test_text_fits_box(tmp_path):
   tree = small_tree()
   tree.value[:], tree.reward[1:] = [-2.1e-5, -0.125, -123.4, -1e7, -1.851e-5, -0.0999], -2.24e-5
   names = ("dummy", "fire and turn to the left", "left", "right")
@@ -144,14 +144,14 @@ def test_no_number_or_name_leaves_its_box(tmp_path):
   assert max(text_width(text, search_tree._FONT_SIZE) for text in said[1:]) <= width
 
 
-def test_what_is_left_out_is_told(tmp_path):
+def test_left_out_nodes_are_counted(tmp_path):
   said = texts(write(tmp_path, max_nodes=3)[0])
   assert "the 3 most visited of 6 nodes; 3 are left out" in said
   assert "+ 2 left out" in said
   assert "+ 1 left out" in said
 
 
-def test_the_png_is_the_same_picture_twice_as_large(tmp_path):
+def test_png_is_double_size(tmp_path):
   svg, png = write(tmp_path)
   root = ET.parse(svg).getroot()
   with Image.open(png) as image:
@@ -166,14 +166,14 @@ def test_the_png_is_the_same_picture_twice_as_large(tmp_path):
   assert not is_orange[:, : int(2 * search_tree._MARGIN) - 6].any()
 
 
-def test_a_tree_that_is_too_large_for_a_sharp_png_is_drawn_smaller(tmp_path, monkeypatch):
-  monkeypatch.setattr(search_tree, "_MOST_PNG_PIXELS", 1000)
+def test_huge_tree_has_smaller_png(tmp_path, monkeypatch):
+  monkeypatch.setattr(search_tree, "_MAX_PNG_PIXELS", 1000)
   svg, png = write(tmp_path)
   with Image.open(png) as image:
     assert image.width == int(ET.parse(svg).getroot().get("width"))
 
 
-def test_a_failed_write_leaves_nothing(tmp_path, monkeypatch):
+def test_failed_write_leaves_nothing(tmp_path, monkeypatch):
   def fail(source, target):
     raise OSError("no space left")
 

@@ -23,7 +23,7 @@ def plain(renderable, width=80):
   return console.file.getvalue()
 
 
-def test_each_character_is_two_pixels():
+def test_half_blocks():
   picture = np.zeros((4, 3, 3), np.uint8)
   picture[0, 0] = (255, 0, 0)
   picture[1, 0] = (0, 255, 0)
@@ -38,7 +38,7 @@ def test_each_character_is_two_pixels():
   ]
 
 
-def test_below_an_odd_last_row_is_nothing():
+def test_half_blocks_odd_height():
   text = half_blocks(np.full((3, 2, 3), 9, np.uint8), 80, 40)
   assert text.plain == "▀▀\n▀▀"
   assert text.spans[-1].style.bgcolor is None
@@ -47,7 +47,7 @@ def test_below_an_odd_last_row_is_nothing():
 @pytest.mark.parametrize(
   ("columns", "rows", "size"), [(20, 40, (20, 10)), (80, 5, (10, 5)), (80, 40, (40, 20))]
 )
-def test_pictures_fit_the_space(columns, rows, size):
+def test_half_blocks_fit_space(columns, rows, size):
   lines = half_blocks(np.zeros((40, 40, 3), np.uint8), columns, rows).plain.splitlines()
   assert (len(lines[0]), len(lines)) == size
 
@@ -65,7 +65,7 @@ def view_of(name, actions, rows=20):
   return frame_view(seen.frame, spec, seen.to_play, None, 60, rows)
 
 
-def test_envs_are_shown_in_their_ways():
+def test_frame_view():
   planes = plain(view_of("minatar:breakout", []))
   assert "▀" * 40 in planes
   assert "■ paddle  ■ ball  ■ trail  ■ brick" in planes
@@ -76,7 +76,7 @@ def test_envs_are_shown_in_their_ways():
   assert "card " in plain(view_of("open_spiel:kuhn_poker", []))
 
 
-def test_frames_in_letters():
+def test_frame_text():
   spec, seen = seen_of("tiny:corridor", [1])
   assert frame_text(seen.frame, spec, 0) == ". . w . . . . ."
   spec, seen = seen_of("open_spiel:connect_four", [3])
@@ -102,7 +102,7 @@ def make_step(**changes):
   return spec, types.SimpleNamespace(**step | changes)
 
 
-def test_a_step_in_words():
+def test_step_lines():
   spec, step = make_step()
   assert step_lines(step, spec) == ["O to move (opponent)", "reward +0", "value -0.250", "action (0,2)"]
   line = step_line(step, spec)
@@ -113,11 +113,11 @@ def test_a_step_in_words():
   assert "value not searched" in step_lines(make_step(root_value=float("nan"))[1], spec)
 
 
-def test_beside_the_picture_stand_the_lines_and_the_policy():
+def test_step_view():
   spec, step = make_step()
   text = plain(step_view(step, spec, ["first line"], 80, 20))
   assert "first line" in text
   assert f"(0,2) {'█' * 14}{'·' * 6} 0.70" in text
   assert f"(2,0) {'█' * 4}{'·' * 16} 0.20" in text
   assert "dummy" not in text
-  assert "0.70" not in plain(step_view(step, spec, ["first line"], 80, 20, with_thought=False))
+  assert "0.70" not in plain(step_view(step, spec, ["first line"], 80, 20, with_policy=False))

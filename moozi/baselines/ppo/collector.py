@@ -1,7 +1,6 @@
-"""PPO's acting: environments side by side, the segments they give, and what of a segment cannot be learned
-from.
+"""PPO's acting: fixed-length segments of vectorized environments.
 
-Source: Huang et al. 2022, core detail 1 (fixed-length segments of environments side by side).
+Source: Huang et al. 2022, core detail 1.
 """
 
 import jax
@@ -13,11 +12,11 @@ from moozi.baselines.ppo.update import PPOState, Segment
 from moozi.core.config import Config
 from moozi.core.flat_state import State
 from moozi.core.pytree import replace, stack
-from moozi.envs.vector_protocol import VectorEnvironment
+from moozi.envs.environment import VectorEnvironment
 
 
 class Collector:
-  """Steps B environments with the policy; keeps environments, histories and random state between calls.
+  """Steps B environments with the policy. Environments, histories and random state persist between calls.
 
   Metrics of a segment: means of `train/reward` and `train/last_share`, and those of `Lanes.result`.
 
@@ -25,7 +24,7 @@ class Collector:
     network: of the policy.
     config: the run's configuration.
     env: the vectorized environment.
-    seed: of the choice of actions.
+    seed: of the sampled actions.
   """
 
   def __init__(self, network: PPONetwork, config: Config, env: VectorEnvironment, seed: int) -> None:
@@ -39,28 +38,28 @@ class Collector:
     lanes.begin_segment()
     lanes.rng_key, *keys = np.asarray(jax.random.split(lanes.rng_key, self._length + 2))
     for key in keys[:-1]:
-      seen = lanes.timestep
-      lanes.history, output = self._policy(state.params, {}, lanes.history, seen, key, 1.0)
+      now = lanes.timestep
+      lanes.history, output = self._policy(state.params, {}, lanes.history, now, key, 1.0)
       frames = np.asarray(lanes.history.frames)
       output = jax.device_get(output)
       is_cut = lanes.step(output.action)
-      step = lanes.timestep
+      after = lanes.timestep
       rows.append(
         Segment(
           frames=frames,
-          legal_actions_mask=seen.legal_actions_mask,
+          legal_actions_mask=now.legal_actions_mask,
           action=output.action,
           log_prob=output.log_prob,
           value=output.value,
-          is_live=~seen.is_last,
-          reward=step.last_reward,
-          is_last=step.is_last,
-          is_truncated=step.is_truncated,
+          is_live=~now.is_last,
+          reward=after.last_reward,
+          is_last=after.is_last,
+          is_truncated=after.is_truncated,
         )
       )
       if is_cut.any():
         rows[-2:] = _cut_off(rows[-2:], is_cut)
-    # The value of the frame after the segment; what is drawn there is not played.
+    # The value of the frame after the segment; the action is not used.
     _, output = self._policy(state.params, {}, lanes.history, lanes.timestep, keys[-1], 1.0)
     segment = stack(rows)
     segment = replace(segment, value=np.concatenate([segment.value, np.asarray(output.value)[None]]))
@@ -71,10 +70,10 @@ class Collector:
     return segment, lanes.result(int(state.learner_step), metrics)
 
   def check(self, segment: Segment) -> None:
-    """What comes from environments must be finite, or all updates of a round learn from it. Of the newest
-    segment.
+    """Validates the newest segment, from which all updates of a round learn.
 
-    Raises: ValueError: a reward or a frame is not, or the frame after the segment, whose value it counts on.
+    Raises: ValueError: a reward or a frame is not finite, or the frame after the segment, which gives the
+      bootstrap value.
     """
     if not np.isfinite(segment.reward).all():
       raise ValueError("last_reward is not finite")
@@ -83,11 +82,11 @@ class Collector:
       raise ValueError("frame is not finite")
 
   def reset(self) -> None:
-    """Begins a new game in every environment."""
+    """Resets all environments."""
     self._lanes.reset()
 
   def close(self) -> None:
-    """Closes the environments; nothing can be run afterwards."""
+    """Closes the environments."""
     self._lanes.close()
 
   def get_state(self) -> State:
@@ -95,15 +94,15 @@ class Collector:
     return self._lanes.get_state()
 
   def set_state(self, state: State) -> int:
-    """Goes on from where another collector was; see `Lanes.set_state`."""
+    """Restores the state of another collector; see `Lanes.set_state`."""
     return self._lanes.set_state(state)
 
 
 def _cut_off(rows: list[Segment], is_cut: np.ndarray) -> list[Segment]:
-  """The newest rows where environments failed: the action led nowhere, and the frame it was given to is
-  truncated.
+  """The newest two rows (or one) with the lanes cut where environments failed.
 
-  Where that frame is the segment's first, the row before was told with its value already.
+  The newest action had no effect, and the frame it acts on becomes a truncated last frame. If that frame is
+  the segment's first, the row before is in the previous segment and keeps its bootstrap value.
   """
   *before, newest = rows
   newest = replace(newest, is_live=newest.is_live & ~is_cut, is_last=newest.is_last | is_cut)

@@ -2,10 +2,9 @@
 
 Source: Huang et al. 2022, core details 2 and 13, Atari details 7 to 9 (frames stacked, one shared network of
 three convolutions, frames in [0, 1]). Departures: illegal actions have logit -inf (the source's environments
-have
-none); what lies before an episode's start is a zero frame, as VecFrameStack of `openai/baselines` has it,
-where FrameStack, which the source's programs use, repeats the first frame; a life lost keeps the frames
-before it, where both begin the stack anew.
+have none). Frames before an episode's start are zero, as in VecFrameStack of `openai/baselines`; FrameStack,
+which the source's programs use, repeats the first frame. After a lost life the stack keeps the frames before
+it; both of the source's reset it.
 """
 
 import dataclasses
@@ -16,18 +15,17 @@ from typing import Any
 import haiku as hk
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Float32, Int32, PyTree, Shaped, UInt32
 
-from moozi.core.ppo_config import PPONetworkConfig
-from moozi.core.pytree import record
+from moozi.core.config.ppo import PPONetworkConfig
+from moozi.core.pytree import record, register_records
 from moozi.core.records import BatchedTimeStep
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
+from moozi.core.types import AnyArray
 from moozi.ops.history import HistoryState, normalize_frame, push_action, push_frame
 
-Array = Any
-Params = Any
-
 MIN_NATURE_FRAME = 36
-"""Cells that nature_conv's three convolutions need in each direction."""
+"""Minimum frame height and width of nature_conv's three convolutions."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,48 +34,51 @@ class PPONetwork:
 
   Attributes:
     init: (rng_key, frames) → params.
-    apply: (params, frames [B, L, H, W, C] of the spec's dtype) → (logits [B, A] float32, value [B] float32,
-      in units of the rewards learned from).
+    apply: (params, frames [B, L, H, W, C] of the spec's dtype) → (logits [B, A] float32, value [B] float32 in
+      units of the learned rewards).
   """
 
-  init: Callable[[Array, Array], Params]
-  apply: Callable[[Params, Array], tuple[Array, Array]]
+  init: Callable[[Array, AnyArray], PyTree]
+  apply: Callable[[PyTree, AnyArray], tuple[Array, Array]]
 
 
 @record
 class PolicyOutput:
-  """What the policy says of B frames. The first three fields are what evaluation reads of a search.
+  """The policy's output on B frames. The first three fields are those that evaluation reads of a search.
 
   Attributes:
-    action: [B] int32 in the agent's action space, legal; the dummy on a last frame, where it is discarded.
-    action_probs: [B, A] float32; 0 on illegal actions.
-    root_value: [B] float32; 0 on a terminal frame.
-    log_prob: [B] float32 of the action; 0 on a last frame.
-    value: [B] float32, the network's own on every frame.
+    action: legal, in the agent's action space; the dummy on a last frame, where it is discarded.
+    action_probs: 0 on illegal actions.
+    root_value: 0 on a terminal frame.
+    log_prob: of the action; 0 on a last frame.
+    value: the network's value of every frame.
   """
 
-  action: Array
-  action_probs: Array
-  root_value: Array
-  log_prob: Array
-  value: Array
+  action: Int32[AnyArray, "B"]
+  action_probs: Float32[AnyArray, "B A"]
+  root_value: Float32[AnyArray, "B"]
+  log_prob: Float32[AnyArray, "B"]
+  value: Float32[AnyArray, "B"]
 
 
 def make_network(
   config: PPONetworkConfig, spec: EnvSpec, scale_frames: bool = True, initial_bias: float = 0.0
 ) -> PPONetwork:
-  """The network that `config` names, for the environment of `spec`. The dummy has a logit, which is never
-  legal.
+  """The network that `config` describes. The dummy action has a logit and is never legal.
 
   Args:
-    config, spec: which network, for what.
-    scale_frames: bytes become numbers in [0, 1]; false leaves them as they are.
-    initial_bias: biases of all layers are drawn uniformly between 0 and this.
+    config: of the network.
+    spec: the environment's facts.
+    scale_frames: divides bytes by 255; false leaves them.
+    initial_bias: the biases of all layers are drawn uniformly between 0 and this.
   """
+  register_records()
   layers = _Layers(config, initial_bias)
 
-  def forward(frames: Array) -> tuple[Array, Array]:
-    # Numbers of float32 are taken as they are.
+  def forward(
+    frames: Shaped[AnyArray, "B L H W C"],
+  ) -> tuple[Float32[Array, "B A"], Float32[Array, "B"]]:
+    # normalize_frame leaves float32 frames.
     x = _stack(normalize_frame(frames, spec.frame_dtype if scale_frames else "float32"))
     hidden = _trunk(layers, "trunk" if config.sharing == "shared" else "policy_trunk", x)
     hidden_value = hidden if config.sharing == "shared" else _trunk(layers, "value_trunk", x)
@@ -89,14 +90,13 @@ def make_network(
   return PPONetwork(init=transformed.init, apply=transformed.apply)
 
 
-def _stack(frames: Array) -> Array:
-  """[B, L, H, W, C] to [B, H, W, L·C], oldest first."""
+def _stack(frames: Shaped[AnyArray, "B L H W C"]) -> Shaped[Array, "B H W LC"]:
+  """Joins the frames along the channels, oldest first."""
   x = jnp.moveaxis(frames, 1, -2)
   return x.reshape(*x.shape[:3], -1)
 
 
-def _trunk(layers: "_Layers", name: str, x: Array) -> Array:
-  """[B, H, W, Ch] to [B, D]."""
+def _trunk(layers: "_Layers", name: str, x: Float[Array, "B H W C"]) -> Float[Array, "B D"]:
   config = layers.config
   if config.kind == "conv":
     padding = "VALID" if min(x.shape[1:3]) >= 3 else "SAME"
@@ -113,7 +113,7 @@ def _trunk(layers: "_Layers", name: str, x: Array) -> Array:
 
 @dataclasses.dataclass(frozen=True)
 class _Layers:
-  """Layers that begin as the run's network does."""
+  """Makes layers with the initialization of `config`."""
 
   config: PPONetworkConfig
   initial_bias: float
@@ -131,7 +131,7 @@ class _Layers:
     return hk.initializers.VarianceScaling(1.0, "fan_in", "truncated_normal")
 
   def _biases(self) -> Any:
-    # 0 draws nothing, so that the other layers' weights are those of a network without this.
+    # Without a bias nothing is drawn: the random state of the weights does not depend on this option.
     return hk.initializers.RandomUniform(0.0, self.initial_bias) if self.initial_bias else jnp.zeros
 
 
@@ -140,28 +140,27 @@ def make_policy(network: PPONetwork) -> Callable[..., tuple[HistoryState, Policy
 
   Args of the policy:
     params: of `network`; net_state is not read.
-    history: HistoryState of B lanes as it was left after the last action.
+    history: HistoryState of B lanes after the last action.
     timestep: BatchedTimeStep of B lanes.
-    rng_key: for the choice of action.
-    temperature: [] float32; actions are drawn from the probabilities to the power 1/temperature, 0 takes the
-      most probable. `log_prob` and `action_probs` are those at temperature 1.
-    forced: None; here so that evaluation may call it like MuZero's.
+    rng_key: for sampling actions.
+    temperature: [] float32; actions are drawn with probabilities to the power 1/temperature; 0 takes the most
+      probable action. `log_prob` and `action_probs` are those at temperature 1.
+    forced: None; part of the signature of MuZero's policy, which evaluation calls.
   """
 
   def policy(
-    params: Params,
+    params: PyTree,
     net_state: Any,
     history: HistoryState,
     timestep: BatchedTimeStep,
-    rng_key: Array,
-    temperature: Array | float,
+    rng_key: UInt32[AnyArray, "2"],
+    temperature: Float[AnyArray, ""] | float,
     forced: None = None,
   ) -> tuple[HistoryState, PolicyOutput]:
     del net_state, forced
     history = push_frame(history, jnp.asarray(timestep.frame), jnp.asarray(timestep.is_first))
     logits, value = network.apply(params, history.frames)
-    # Parameters grown beyond all bounds give NaN, of which no legal action can be drawn: any will do until
-    # the learner, which sees the NaN, ends it.
+    # With NaN no action can be drawn. Any legal one will do: the learner handles non-finite parameters.
     logits = jnp.where(jnp.isfinite(logits).all(axis=-1, keepdims=True), logits, 0.0)
     log_probs = masked_log_probs(logits, jnp.asarray(timestep.legal_actions_mask))
     drawn = jax.random.categorical(rng_key, log_probs / jnp.maximum(temperature, 1e-6))
@@ -180,11 +179,13 @@ def make_policy(network: PPONetwork) -> Callable[..., tuple[HistoryState, Policy
   return policy
 
 
-def masked_log_probs(logits: Array, legal_actions_mask: Array) -> Array:
-  """Log probabilities of the legal actions, -inf on the others. [B, A]; at least one is legal in each row."""
+def masked_log_probs(
+  logits: Float[AnyArray, "B A"], legal_actions_mask: Bool[AnyArray, "B A"]
+) -> Float[Array, "B A"]:
+  """Log probabilities of the legal actions, -inf on the others; each row has at least one legal action."""
   return jax.nn.log_softmax(jnp.where(legal_actions_mask, logits, -jnp.inf), axis=-1)
 
 
-def log_prob_of(log_probs: Array, action: Array) -> Array:
-  """[B, A] and [B] to [B]."""
+def log_prob_of(log_probs: Float[Array, "B A"], action: Int32[AnyArray, "B"]) -> Float[Array, "B"]:
+  """The log probability of each action."""
   return jnp.take_along_axis(log_probs, action[:, None], axis=-1)[:, 0]

@@ -1,11 +1,11 @@
 """Proximal policy optimization as pure functions: advantages, loss, updates.
 
 Source: Schulman et al. 2017; Huang et al. 2022, "The 37 Implementation Details of Proximal Policy
-Optimization": its thirteen core details and, for Atari, those that `moozi.core.ppo_config` names, each
-behind a key of `ppo`. Departures:
-  - Environments here show the last frame of an episode and discard the action given to it. That sample is
-    masked: it is in a minibatch, and in no mean and no gradient (`is_live`).
-  - Deviations of advantages divide by n, as in `openai/baselines`; PyTorch's divide by n - 1.
+Optimization": its thirteen core details, and for Atari those of `moozi.core.config.ppo`, each with a key of
+`ppo`. Departures:
+  - Environments show the last frame of an episode and discard the action on it. That sample is masked
+    (`is_live`): it is part of a minibatch, but not of a mean or a gradient.
+  - The standard deviation of advantages divides by n, as in `openai/baselines`; PyTorch's divides by n - 1.
   - An update in which one of TERMS is not finite changes nothing and is counted (`faults/skipped_updates`).
 """
 
@@ -16,18 +16,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jaxtyping import Array, Bool, Float, Float32, Int, Int32, PyTree, Shaped, UInt32
 
-from moozi.agent.skipping import SOUND, finite_mean, first_not_finite, select
+from moozi.agent.finite import ALL_FINITE, finite_mean, first_not_finite, select
 from moozi.baselines.ppo.network import PPONetwork, log_prob_of, masked_log_probs
-from moozi.core.ppo_config import PPOConfig
+from moozi.core.config.ppo import PPOConfig
 from moozi.core.pytree import map_fields, record, replace
 from moozi.core.spec import EnvSpec
+from moozi.core.types import AnyArray
 from moozi.ops.history import init_history
 
-Array = Any
-Params = Any
+Scalars = dict[str, Float[Array, ""]]
 
-# Scalars of an update that must be finite, in the order in which they are looked at.
+# Scalars of an update that must be finite, in the order in which they are checked.
 TERMS = (
   "loss/policy",
   "loss/value",
@@ -42,75 +43,73 @@ _SUMS = ("faults/skipped_updates",)
 
 @record
 class PPOState:
-  """All that learning carries from one update to the next; a pytree of arrays.
+  """The state of learning; a pytree of arrays.
 
   Attributes:
     params: the network's parameters.
-    net_state: empty; here so that evaluation finds what it finds in MuZero's.
+    net_state: empty; part of MuZero's state, which evaluation reads.
     opt_state: Adam's.
-    learner_step: [] int32, updates made (minibatches), skipped ones too.
-    rng_key: [2] uint32; orders the minibatches.
+    learner_step: updates (minibatches) made, skipped ones included.
+    rng_key: orders the minibatches.
   """
 
-  params: Params
+  params: PyTree
   net_state: Any
   opt_state: Any
-  learner_step: Array
-  rng_key: Array
+  learner_step: Int32[AnyArray, ""]
+  rng_key: UInt32[AnyArray, "2"]
 
 
 @record
 class Segment:
-  """What B environments showed and did in T vector steps. Row t of the last three tells what followed on
-  frame t.
+  """T vector steps of B environments; a row of one has no axis T.
 
   Attributes:
-    frames: [T, B, L, H, W, C] of the spec's dtype: o_{t-L+1} … o_t, zero before the episode's start.
-    legal_actions_mask: [T, B, A] bool.
-    action, log_prob: [T, B], when it was acted.
-    value: [T + 1, B] float32; row T is of the frame after the segment.
-    is_live: [T, B] bool; false on a last frame, whose action was discarded: nothing is learned from it.
-    reward: [T, B] float32, env units, on leaving frame t.
-    is_last, is_truncated: [T, B] bool, of the frame that followed.
+    frames: of the spec's dtype: o_{t-L+1} … o_t, zero before the episode's start.
+    legal_actions_mask: of frame t.
+    action: on frame t.
+    log_prob: of the action, by the policy that acted.
+    value: of frame t; [T + 1, B], the last row is of the frame after the segment.
+    is_live: false on a last frame, whose action is discarded and not learned from.
+    reward: env units, on leaving frame t.
+    is_last, is_truncated: of the frame that follows.
   """
 
-  frames: Array
-  legal_actions_mask: Array
-  action: Array
-  log_prob: Array
-  value: Array
-  is_live: Array
-  reward: Array
-  is_last: Array
-  is_truncated: Array
+  frames: Shaped[AnyArray, "*T B L H W C"]
+  legal_actions_mask: Bool[AnyArray, "*T B A"]
+  action: Int32[AnyArray, "*T B"]
+  log_prob: Float32[AnyArray, "*T B"]
+  value: Float32[AnyArray, "*T1 B"]
+  is_live: Bool[AnyArray, "*T B"]
+  reward: Float32[AnyArray, "*T B"]
+  is_last: Bool[AnyArray, "*T B"]
+  is_truncated: Bool[AnyArray, "*T B"]
 
 
 @record
 class Batch:
-  """Samples to learn from, N in all or those of a minibatch.
+  """N samples to learn from: those of a segment or of a minibatch. Fields are Segment's, and:
 
   Attributes:
-    frames: [N, L, H, W, C]. legal_actions_mask: [N, A] bool. action: [N] int32.
-    log_prob, value: [N] float32, when it was acted.
-    advantage, target: [N] float32; the target of the value, Huang et al.'s "return", is advantage + value.
-    is_live: [N] bool.
+    advantage: `generalized_advantages`.
+    target: of the value: advantage + value, which Huang et al. call the return.
   """
 
-  frames: Array
-  legal_actions_mask: Array
-  action: Array
-  log_prob: Array
-  value: Array
-  advantage: Array
-  target: Array
-  is_live: Array
+  frames: Shaped[AnyArray, "N L H W C"]
+  legal_actions_mask: Bool[AnyArray, "N A"]
+  action: Int32[AnyArray, "N"]
+  log_prob: Float32[AnyArray, "N"]
+  value: Float32[AnyArray, "N"]
+  advantage: Float32[AnyArray, "N"]
+  target: Float32[AnyArray, "N"]
+  is_live: Bool[AnyArray, "N"]
 
 
 # --- advantages ---------------------------------------------------------------------------------------
 
 
-def generalized_advantages(segment: Segment, config: PPOConfig) -> Array:
-  """A_t = δ_t + γλ·[t + 1 is no end]·A_{t+1}, with δ_t = r_{t+1} + γ·[t + 1 has a value]·V_{t+1} - V_t.
+def generalized_advantages(segment: Segment, config: PPOConfig) -> Float[Array, "T B"]:
+  """A_t = δ_t + γλ·[t + 1 is not last]·A_{t+1}, with δ_t = r_{t+1} + γ·[t + 1 has a value]·V_{t+1} - V_t.
 
   A terminal frame has no value. A truncated one has none either, as in the source, unless
   `bootstrap_truncated`. The frame after the segment has its value (the bootstrap).
@@ -119,7 +118,7 @@ def generalized_advantages(segment: Segment, config: PPOConfig) -> Array:
     segment: [T, B, …].
     config: discount, gae_lambda, bootstrap_truncated and clip_rewards are read.
 
-  Returns: [T, B] float32; 0 where the sample is not live.
+  Returns: the advantages; 0 where the sample is not live.
   Source: Schulman et al. 2016, eq. 16; Huang et al. 2022, core detail 5. Departures: none.
   """
   has_value = ~segment.is_last | (segment.is_truncated & config.bootstrap_truncated)
@@ -127,7 +126,7 @@ def generalized_advantages(segment: Segment, config: PPOConfig) -> Array:
   delta = reward + config.discount * has_value * segment.value[1:] - segment.value[:-1]
   carried = config.discount * config.gae_lambda * ~segment.is_last
 
-  def step(advantage: Array, row: tuple[Array, Array]) -> tuple[Array, Array]:
+  def step(advantage: Float[Array, "B"], row: Any) -> tuple[Float[Array, "B"], Float[Array, "B"]]:
     advantage = row[0] + row[1] * advantage
     return advantage, advantage
 
@@ -135,26 +134,29 @@ def generalized_advantages(segment: Segment, config: PPOConfig) -> Array:
   return jnp.where(segment.is_live, out, 0.0)
 
 
-def make_batch(segment: Segment, config: PPOConfig) -> tuple[Batch, dict[str, Array]]:
+def make_batch(segment: Segment, config: PPOConfig) -> tuple[Batch, Scalars]:
   """A segment as N = T·B samples, and scalars about it.
 
-  `ppo/explained_variance` is 1 - Var[target - value] / Var[target], 0 where the targets are all the same;
-  `ppo/value_mean` and `ppo/target_mean` are in units of the rewards learned from; `ppo/live_share` is that of
-  the samples learned from.
+  `ppo/explained_variance` is 1 - Var[target - value] / Var[target], 0 if all targets are equal;
+  `ppo/value_mean` and `ppo/target_mean` are in units of the learned rewards; `ppo/live_share` is the share of
+  live samples.
   """
   advantage = generalized_advantages(segment, config)
   value = segment.value[:-1]
-  rows = Batch(
-    frames=segment.frames,
-    legal_actions_mask=segment.legal_actions_mask,
-    action=segment.action,
-    log_prob=segment.log_prob,
-    value=value,
-    advantage=advantage,
-    target=advantage + value,
-    is_live=segment.is_live,
+
+  def flat(x: Any) -> Any:
+    return x.reshape(-1, *x.shape[2:])
+
+  batch = Batch(
+    frames=flat(segment.frames),
+    legal_actions_mask=flat(segment.legal_actions_mask),
+    action=flat(segment.action),
+    log_prob=flat(segment.log_prob),
+    value=flat(value),
+    advantage=flat(advantage),
+    target=flat(advantage + value),
+    is_live=flat(segment.is_live),
   )
-  batch = map_fields(lambda x: x.reshape(-1, *x.shape[2:]), rows)
   variance = masked_variance(batch.target, batch.is_live)
   unexplained = masked_variance(batch.target - batch.value, batch.is_live)
   return batch, {
@@ -165,25 +167,25 @@ def make_batch(segment: Segment, config: PPOConfig) -> tuple[Batch, dict[str, Ar
   }
 
 
-def masked_mean(x: Array, mask: Array) -> Array:
-  """Mean over the entries where the mask is true; 0 where there are none."""
+def masked_mean(x: Shaped[AnyArray, "N"], mask: Bool[AnyArray, "N"]) -> Float[Array, ""]:
+  """Mean over the entries where the mask is true; 0 if there are none."""
   return jnp.sum(jnp.where(mask, x, 0.0)) / jnp.maximum(jnp.sum(mask), 1)
 
 
-def masked_variance(x: Array, mask: Array) -> Array:
-  """Variance, divided by their number, over the entries where the mask is true; 0 where there are none."""
+def masked_variance(x: Float[AnyArray, "N"], mask: Bool[AnyArray, "N"]) -> Float[Array, ""]:
+  """Variance (divided by n) over the entries where the mask is true; 0 if there are none."""
   return masked_mean(jnp.square(x - masked_mean(x, mask)), mask)
 
 
 # --- loss ---------------------------------------------------------------------------------------------
 
 
-def make_loss(network: PPONetwork, config: PPOConfig) -> Callable[[Params, Batch], tuple[Array, dict]]:
+def make_loss(network: PPONetwork, config: PPOConfig) -> Callable[[PyTree, Batch], tuple[Array, Scalars]]:
   """Returns loss(params, minibatch) -> (loss [], scalars).
 
   All means are over live samples. The scalars:
     loss/policy: the mean of -min(ratio·A, clip(ratio)·A).
-    loss/value: half the mean of the larger of both squared errors (clipped and not).
+    loss/value: half the mean of the larger of the clipped and the unclipped squared error.
     loss/entropy: the mean entropy of the policy, in nats.
     loss/total: loss/policy - entropy_coef · loss/entropy + value_coef · loss/value.
     ppo/clip_fraction: the share of ratios outside the clip range.
@@ -191,7 +193,7 @@ def make_loss(network: PPONetwork, config: PPOConfig) -> Callable[[Params, Batch
     ppo/approx_kl_k1: the mean of -log ratio, the same with more variance (`openai/baselines`' approxkl).
   """
 
-  def loss(params: Params, batch: Batch) -> tuple[Array, dict[str, Array]]:
+  def loss(params: PyTree, batch: Batch) -> tuple[Float[Array, ""], Scalars]:
     live = batch.is_live
     logits, value = network.apply(params, batch.frames)
     log_probs = masked_log_probs(logits, batch.legal_actions_mask)
@@ -204,7 +206,7 @@ def make_loss(network: PPONetwork, config: PPOConfig) -> Callable[[Params, Batch
     clipped_ratio = jnp.clip(ratio, 1.0 - config.clip_range, 1.0 + config.clip_range)
     policy_loss = -masked_mean(jnp.minimum(ratio * advantage, clipped_ratio * advantage), live)
     value_loss = 0.5 * masked_mean(_value_errors(value, batch, config), live)
-    # Where an action is illegal its log probability is -inf: kept out before the product, not after it.
+    # The log probability of an illegal action is -inf: masked before the product, or the gradient is NaN.
     is_legal = batch.legal_actions_mask
     finite = jnp.where(is_legal, log_probs, 0.0)
     entropy = masked_mean(-jnp.sum(jnp.where(is_legal, jnp.exp(finite) * finite, 0.0), axis=-1), live)
@@ -222,8 +224,8 @@ def make_loss(network: PPONetwork, config: PPOConfig) -> Callable[[Params, Batch
   return loss
 
 
-def _value_errors(value: Array, batch: Batch, config: PPOConfig) -> Array:
-  """Squared errors, [N]; with clip_value the larger of that of the value and of the value clipped."""
+def _value_errors(value: Float[Array, "N"], batch: Batch, config: PPOConfig) -> Float[AnyArray, "N"]:
+  """Squared errors; with `clip_value` the larger of those of the value and of the clipped value."""
   error = jnp.square(value - batch.target)
   if not config.clip_value:
     return error
@@ -242,8 +244,10 @@ def make_optimizer(config: PPOConfig) -> optax.GradientTransformation:
   return optax.chain(optax.clip_by_global_norm(config.max_grad_norm), adam)
 
 
-def init_state(network: PPONetwork, config: PPOConfig, spec: EnvSpec, rng_key: Array) -> PPOState:
-  """A fresh state."""
+def init_state(
+  network: PPONetwork, config: PPOConfig, spec: EnvSpec, rng_key: UInt32[Array, "2"]
+) -> PPOState:
+  """The initial state."""
   init_key, rng_key = jax.random.split(rng_key)
   params = network.init(init_key, jnp.asarray(init_history(1, config.history_length, spec).frames))
   return PPOState(
@@ -256,10 +260,10 @@ def init_state(network: PPONetwork, config: PPOConfig, spec: EnvSpec, rng_key: A
 
 
 def learning_rate_at(config: PPOConfig, env_steps: int, max_env_steps: int) -> float:
-  """The learning rate of the round of updates that begins after `env_steps`, acted before its own segment.
+  """The learning rate of the round whose segment starts after `env_steps`.
 
-  With annealing it falls linearly over the run's rounds: the first has all of it, one after the last would
-  have 0. A run that its wall time ends has not come down.
+  With annealing it falls linearly over the rounds of the run, from its full value to 0 after the last one. A
+  run that `max_wall_s` ends does not reach 0.
   """
   if not config.anneal_learning_rate:
     return config.learning_rate
@@ -267,10 +271,10 @@ def learning_rate_at(config: PPOConfig, env_steps: int, max_env_steps: int) -> f
   return config.learning_rate * max(0.0, 1.0 - (env_steps // config.round_steps) / num_rounds)
 
 
-def minibatch_indices(rng_key: Array, config: PPOConfig) -> Array:
-  """Rows of a minibatch each; each epoch has every sample once, in an order of its own.
+def minibatch_indices(rng_key: UInt32[Array, "2"], config: PPOConfig) -> Int32[Array, "U M"]:
+  """The samples of each minibatch; each epoch shuffles all samples and splits them.
 
-  Returns: [num_epochs · num_minibatches, N / num_minibatches] int32.
+  Returns: U = num_epochs · num_minibatches rows of N / num_minibatches indices.
   """
   keys = jax.random.split(rng_key, config.num_epochs)
   orders = jax.vmap(lambda key: jax.random.permutation(key, config.round_steps))(keys)
@@ -279,19 +283,19 @@ def minibatch_indices(rng_key: Array, config: PPOConfig) -> Array:
 
 def make_update(
   network: PPONetwork, config: PPOConfig
-) -> Callable[..., tuple[PPOState, dict[str, Array], Array]]:
+) -> Callable[..., tuple[PPOState, Scalars, Int32[Array, ""]]]:
   """Returns update(state, batch, indices, learning_rate) -> (state, scalars, bad_term): one minibatch.
 
   Not jitted. The scalars are the loss's, and `update/grad_norm` (before clipping), `update/update_norm`,
-  `update/param_norm`, `update/learning_rate`, `faults/skipped_updates`. bad_term [] int32 says which of TERMS
-  was not finite, the first of them; -1 where none was. The update was skipped then.
+  `update/param_norm`, `update/learning_rate`, `faults/skipped_updates`. `bad_term` is the index of the first
+  of TERMS that is not finite, which skips the update; -1 if there is none.
   """
   grad_fn = jax.value_and_grad(make_loss(network, config), has_aux=True)
   optimizer = make_optimizer(config)
 
   def update(
-    state: PPOState, batch: Batch, indices: Array, learning_rate: Array
-  ) -> tuple[PPOState, dict[str, Array], Array]:
+    state: PPOState, batch: Batch, indices: Int[AnyArray, "M"], learning_rate: Float[Array, ""]
+  ) -> tuple[PPOState, Scalars, Int32[Array, ""]]:
     (_, metrics), grads = grad_fn(state.params, map_fields(lambda x: x[indices], batch))
     grad_norm = optax.tree.norm(grads)
     directions, opt_state = optimizer.update(grads, state.opt_state, state.params)
@@ -299,7 +303,7 @@ def make_update(
     update_norm = optax.tree.norm(changes)
     metrics = metrics | {"update/grad_norm": grad_norm, "update/update_norm": update_norm}
     bad_term = first_not_finite(metrics, TERMS)
-    is_good = bad_term == SOUND
+    is_good = bad_term == ALL_FINITE
     new_state = PPOState(
       params=select(is_good, optax.apply_updates(state.params, changes), state.params),
       net_state=state.net_state,
@@ -320,32 +324,34 @@ def make_update(
 
 def make_round(
   network: PPONetwork, config: PPOConfig
-) -> Callable[..., tuple[PPOState, dict[str, Array], Array]]:
+) -> Callable[..., tuple[PPOState, Scalars, Int32[AnyArray, "U"]]]:
   """Returns round(state, segment, learning_rate) -> (state, scalars, bad_term): all updates from one segment.
 
-  Compiled inside; the state that is passed in is donated. Scalars are means over the updates in which they
-  are finite (the source shows those of the last minibatch, and the mean of the clip fraction);
-  `faults/skipped_updates` is a number of updates. bad_term [U] is `make_update`'s. On the CPU the updates are
-  dispatched one by one: XLA runs the gradient of a convolution many times slower inside a loop of its own.
+  Compiled inside; donates the state. Scalars are means over the updates in which they are finite (the source
+  logs those of the last minibatch, and the mean of the clip fraction); `faults/skipped_updates` is a sum.
+  `bad_term` is `make_update`'s, per update. On the CPU the updates are dispatched one by one: XLA runs the
+  gradient of a convolution many times slower inside a compiled loop.
   """
   update = make_update(network, config)
 
-  def start(state: PPOState, segment: Segment) -> tuple[Batch, Array, Array, dict[str, Array]]:
+  def start(
+    state: PPOState, segment: Segment
+  ) -> tuple[Batch, Int32[Array, "U M"], UInt32[Array, "2"], Scalars]:
     rng_key, order_key = jax.random.split(state.rng_key)
     batch, metrics = make_batch(segment, config)
     return batch, minibatch_indices(order_key, config), rng_key, metrics
 
-  def reduce(metrics: dict[str, Array]) -> dict[str, Array]:
+  def reduce(metrics: dict[str, Float[Array, "U"]]) -> Scalars:
     return {name: (jnp.sum if name in _SUMS else finite_mean)(x) for name, x in metrics.items()}
 
   if jax.default_backend() != "cpu":
 
     def scanned(
-      state: PPOState, segment: Segment, learning_rate: Array
-    ) -> tuple[PPOState, dict[str, Array], Array]:
+      state: PPOState, segment: Segment, learning_rate: Float[Array, ""]
+    ) -> tuple[PPOState, Scalars, Int32[Array, "U"]]:
       batch, indices, rng_key, metrics = start(state, segment)
 
-      def step(state: PPOState, row: Array) -> tuple[PPOState, tuple[dict[str, Array], Array]]:
+      def step(state: PPOState, row: Int[Array, "M"]) -> tuple[PPOState, tuple[Scalars, Int32[Array, ""]]]:
         state, scalars, bad_term = update(state, batch, row, learning_rate)
         return state, (scalars, bad_term)
 
@@ -359,8 +365,8 @@ def make_round(
   reduce_compiled = jax.jit(lambda rows: reduce(jax.tree_util.tree_map(lambda *xs: jnp.stack(xs), *rows)))
 
   def dispatched(
-    state: PPOState, segment: Segment, learning_rate: Array
-  ) -> tuple[PPOState, dict[str, Array], Array]:
+    state: PPOState, segment: Segment, learning_rate: Float[Array, ""]
+  ) -> tuple[PPOState, Scalars, Int32[np.ndarray, "U"]]:
     batch, indices, rng_key, metrics = start_compiled(state, segment)
     rows, bad_terms = [], []
     for row in jax.device_get(indices):

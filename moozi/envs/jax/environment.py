@@ -1,7 +1,7 @@
-"""JAX environments step by step: behind the faces of `Environment` and of `SyncVectorEnvironment`.
+"""JAX environments step by step: as an `Environment`, and as a `VectorEnvironment`.
 
-Both step the same compiled functions with the same keys as `acting.rollout`, so that whoever wants to look
-at every step (evaluation, random play, tests) sees the very environments that the compiled rollout plays in.
+Both call the compiled functions with the keys that `acting.rollout` uses, so that code which needs every step
+(evaluation, random play, tests) plays the same environments as the compiled rollout.
 """
 
 import functools
@@ -10,48 +10,48 @@ from typing import Any
 import jax
 import numpy as np
 from dm_env import StepType, TimeStep
+from jaxtyping import Array, Int, UInt32
 
 from moozi.core.flat_state import State, tree_of_state, tree_state
 from moozi.core.records import BatchedTimeStep
 from moozi.core.spec import EnvSpec
 from moozi.envs.environment import Environment, Observation, check_action, check_seed
-from moozi.envs.jax.rules import EnvState, JaxEnvironment, env_key, env_keys
+from moozi.envs.jax.rules import EnvState, JaxEnvironment, Key, env_key, env_keys
 from moozi.envs.vector import check_actions
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def reset_envs(env: JaxEnvironment, rng_keys: Any) -> EnvState:
-  """`environment.reset` of each of B keys, [B, 2] uint32."""
+def reset_envs(env: JaxEnvironment, rng_keys: UInt32[Array | np.ndarray, "B 2"]) -> EnvState:
+  """`env.reset` of each key."""
   return jax.vmap(env.reset)(rng_keys)
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _step_envs(env: JaxEnvironment, states: EnvState, actions: Any) -> EnvState:
+def _step_envs(env: JaxEnvironment, states: EnvState, actions: Int[Array, "B"]) -> EnvState:
   return jax.vmap(env.step)(states, actions)
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _reset_env(env: JaxEnvironment, rng_key: Any) -> EnvState:
+def _reset_env(env: JaxEnvironment, rng_key: Key) -> EnvState:
   return env.reset(rng_key)
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _step_env(env: JaxEnvironment, state: EnvState, action: Any) -> EnvState:
+def _step_env(env: JaxEnvironment, state: EnvState, action: Int[Array, ""]) -> EnvState:
   return env.step(state, action)
 
 
 class JaxVectorEnvironment:
-  """JAX environments side by side, with the face of `SyncVectorEnvironment`: NumPy in, NumPy out, actions
-  checked.
+  """B copies of a JAX environment, as a `VectorEnvironment`: NumPy in, NumPy out, actions checked.
 
   Args:
-    environment: the environment.
-    seeds: one for each copy of it, any non-negative integers.
+    env: the environment.
+    seeds: one non-negative integer for each copy.
 
-  Raises: ValueError: where there is no seed, or a seed is negative.
+  Raises: ValueError: `seeds` is empty, or a seed is negative.
   """
 
-  # An environment here cannot fail alone.
+  # A single copy cannot fail.
   num_faults = 0
 
   def __init__(self, env: JaxEnvironment, seeds: list[int]) -> None:
@@ -61,56 +61,44 @@ class JaxVectorEnvironment:
     self._keys: Any = env_keys([check_seed(seed) for seed in seeds])
     self._state: EnvState | None = None
     self._legal_actions_mask = np.zeros((self.num_envs, env.spec.num_actions), bool)
-    # Before the first reset every environment is as at an end: the first step resets them all.
+    # As after an end, so that the first step resets every environment.
     self._is_last = np.ones(self.num_envs, bool)
 
   @property
   def num_envs(self) -> int:
-    """How many environments there are, B."""
     return len(self._keys)
 
   @property
   def spec(self) -> EnvSpec:
-    """The facts that all the environments share."""
     return self._env.spec
 
   def reset(self) -> BatchedTimeStep:
-    """Starts a new episode in every environment."""
     keys = self._keys if self._state is None else self._state.rng_key
     return self._show(reset_envs(self._env, keys))
 
-  def step(self, actions: np.ndarray) -> BatchedTimeStep:
-    """Steps every environment; those whose last frame was an end start a new episode instead.
-
-    Args:
-      actions: [B] integers in the agent's action space; read only where the last frame was no end.
-
-    Returns: arrays that are not written to again; they cannot be written to here either.
-    Raises: ValueError: where an action for a live frame is the dummy, out of range, or illegal. No
-      environment
-      has moved then.
-    """
+  def step(self, actions: Any) -> BatchedTimeStep:
+    """Steps every environment; see `SyncVectorEnvironment.step`. The arrays it returns are read-only."""
     actions = check_actions(actions, self._legal_actions_mask, self._is_last)
     if self._state is None:
       return self.reset()
     return self._show(_step_envs(self._env, self._state, actions.astype(np.int32)))
 
   def get_state(self) -> State:
-    """The environments, as `set_state` takes them; they must have been reset."""
+    """The state that `set_state` restores. Call it after a reset."""
     return tree_state(self._state)
 
   def set_state(self, state: State, shown: BatchedTimeStep) -> tuple[BatchedTimeStep, np.ndarray]:
-    """Takes the environments back to where they were; see `SyncVectorEnvironment.set_state`."""
+    """Restores the environments; see `SyncVectorEnvironment.set_state`. Never starts a new game."""
     if self._state is None:
       self.reset()
     return self._show(jax.device_put(tree_of_state(self._state, state))), np.zeros(self.num_envs, bool)
 
   def render(self, i: int) -> np.ndarray | None:
-    """Nothing: these environments have no picture of their own."""
+    """None: these environments have no picture."""
     return None
 
   def close(self) -> None:
-    """Nothing is open."""
+    """Does nothing."""
 
   def _show(self, state: EnvState) -> BatchedTimeStep:
     self._state = state
@@ -120,11 +108,10 @@ class JaxVectorEnvironment:
 
 
 class JaxDmEnvironment(Environment):
-  """One JAX environment as an `Environment`. Runs on the host's processor: one environment is too small for a
-  device.
+  """One JAX environment as an `Environment`, on the host's CPU: one environment is too small for a device.
 
   Args:
-    environment: the environment. It begins seeded with 0.
+    env: the environment, which is then seeded with 0.
   """
 
   def __init__(self, env: JaxEnvironment) -> None:
@@ -137,27 +124,26 @@ class JaxDmEnvironment(Environment):
 
   @property
   def env_spec(self) -> EnvSpec:
-    """The facts of this environment."""
     return self._env.spec
 
-  def seed(self, seed: int) -> None:
-    """See `Environment.seed`. The episode under way is given up: the next step resets."""
+  def seed(self, seed: Any) -> None:
+    """See `Environment.seed`. Drops the current episode: the next step resets."""
     self._key = jax.device_put(env_key(check_seed(seed)), self._device)
     self._is_last, self._state = True, None
 
   def reset(self) -> TimeStep:
-    """Starts an episode; returns its FIRST step."""
     key = self._key if self._state is None else self._state.rng_key
     return self._show(_reset_env(self._env, key))
 
-  def step(self, action: int) -> TimeStep:
+  def step(self, action: Any) -> TimeStep:
     """Plays one of the environment's own actions; see `Environment.step`.
 
-    Raises: ValueError: where the action is out of range or illegal; the environment has not moved then.
+    Raises: ValueError: the action is out of range or illegal; the environment has not moved.
     """
     if self._is_last:
       return self.reset()
     checked = check_action(action, self._legal_actions_mask)
+    assert self._state is not None
     return self._show(_step_env(self._env, self._state, np.int32(checked + 1)))
 
   def _show(self, state: EnvState) -> TimeStep:
@@ -172,8 +158,8 @@ class JaxDmEnvironment(Environment):
     return TimeStep(kind, float(row.last_reward), float(row.last_discount), observation)
 
 
-def _host_device() -> Any:
-  """The processor's device; the default one where JAX was told to leave the processor out."""
+def _host_device() -> jax.Device:
+  """The CPU's device; the default device where JAX runs without the CPU platform."""
   try:
     return jax.devices("cpu")[0]
   except RuntimeError:

@@ -1,12 +1,9 @@
-"""Environments written in JAX: bare rules as pure functions, and the one step that every way to play them
-shares.
+"""Environments written in JAX: bare rules as pure functions, and the step that all callers share.
 
-What `GameEnvironment` and `SyncVectorEnvironment` do in Python for other environments, `JaxEnvironment` does
-on the device:
-the dummy action, the kinds of end, the step cap, and the reset on the step after an end. It knows one
-environment;
-the caller maps it over many (`jax.vmap`). `envs.jax.environment` plays it step by step behind the faces of
-the other environments, `acting.rollout` inside one compiled scan.
+`JaxEnvironment` does on the device what `GameEnvironment` and `SyncVectorEnvironment` do in Python: the dummy
+action, the kinds of end, the step cap, and the reset on the step after an end. It is one environment; the
+caller maps it over many with `jax.vmap`. `envs.jax.environment` plays it step by step, `acting.rollout` in
+one compiled scan.
 """
 
 import dataclasses
@@ -16,53 +13,52 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Bool, Float, Int, PyTree, Shaped, UInt32
 
-from moozi.core.pytree import record, register_queued
+from moozi.core.pytree import record, register_records
 from moozi.core.records import BatchedTimeStep
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
 
-# Records that were defined before JAX was imported are traced here.
-register_queued()
-
-Array = Any
+Key = UInt32[Array | np.ndarray, "2"]
+"""A JAX random key."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class JaxRules:
   """Bare rules of one environment, as pure functions without a batch axis.
 
-  The caller gives legal actions and never shows a frame after an end; `step` from an end may return
-  anything of the right form.
+  The caller passes legal actions, and discards what `step` returns after an end.
 
   Attributes:
     init: rng_key → game, a pytree of arrays: a new episode.
-    step: (game, action [] int32, rng_key) → (game, reward [] float, is_terminal [] bool, is_cut [] bool): the
-      mover's reward, whether the task ended, whether a clock ran out. An end of the task wins over a clock.
+    step: (game, action, rng_key) → (game, reward, is_terminal, is_cut): the mover's reward, whether the task
+      ended, whether a time limit was met. Where both are true the frame is terminal.
     frame: game → [H, W, C] of the spec's dtype.
     legal_actions_mask: game → [num_env_actions] bool.
   """
 
-  init: Callable[[Array], Any]
-  step: Callable[[Any, Array, Array], tuple[Any, Array, Array, Array]]
-  frame: Callable[[Any], Array]
-  legal_actions_mask: Callable[[Any], Array]
+  init: Callable[[Key], PyTree]
+  step: Callable[
+    [PyTree, Int[Array, ""], Key], tuple[PyTree, Float[Array, ""], Bool[Array, ""], Bool[Array, ""]]
+  ]
+  frame: Callable[[PyTree], Shaped[Array, "H W C"]]
+  legal_actions_mask: Callable[[PyTree], Bool[Array, "E"]]
 
 
 @record
 class EnvState:
-  """All that one environment carries from step to step; mapped over B environments each field has a leading
-  axis B.
+  """The state of one environment between steps. Mapped over B environments, each field has a leading axis B.
 
   Attributes:
     game: the rules' own state.
-    num_steps: [] int32, steps made in this episode.
-    rng_key: [2] uint32; what is still left to chance follows from it, later episodes too.
-    timestep: one row of BatchedTimeStep: what is shown now.
+    num_steps: [] int32, the number of steps in this episode.
+    rng_key: [2] uint32; all later random draws follow from it, including those of later episodes.
+    timestep: one row of BatchedTimeStep: what the environment shows.
   """
 
   game: Any
-  num_steps: Array
-  rng_key: Array
+  num_steps: Any
+  rng_key: Any
   timestep: BatchedTimeStep
 
 
@@ -70,43 +66,46 @@ class EnvState:
 class JaxEnvironment:
   """One environment in the agent's terms, as two pure functions, `reset` and `step`.
 
-  Two players alternate strictly: the one to move is the number of steps modulo 2, so that 0 moves first.
+  Two players alternate strictly: the one to move is the number of steps modulo 2, so player 0 moves first.
 
   Attributes:
     spec: the facts of the environment.
     rules: its rules.
-    max_episode_steps: an episode is truncated after so many steps; None leaves it to the rules.
+    max_episode_steps: truncates an episode after this number of steps; None: no cap.
   """
 
   spec: EnvSpec
   rules: JaxRules
   max_episode_steps: int | None = None
 
-  def reset(self, rng_key: Array) -> EnvState:
-    """A new episode, which with all that follows it is a function of `rng_key` [2] uint32."""
+  def __post_init__(self) -> None:
+    register_records()
+
+  def reset(self, rng_key: Key) -> EnvState:
+    """Starts an episode; it and all later ones are a function of `rng_key` and the actions."""
     rng_key, init_key = jax.random.split(rng_key)
-    # Rules begin with plain numbers now and then: their weak types would change inside a scan.
+    # Some rules start with Python numbers, whose weak types would change inside a scan.
     game = jax.tree.map(_strongly_typed, self.rules.init(init_key))
-    never = jnp.zeros((), bool)
-    timestep = self._show(game, jnp.int32(0), jnp.float32(0), never, never, ~never)
+    false = jnp.zeros((), bool)
+    timestep = self._show(game, jnp.int32(0), jnp.float32(0), false, false, ~false)
     return EnvState(game=game, num_steps=jnp.int32(0), rng_key=rng_key, timestep=timestep)
 
-  def step(self, state: EnvState, action: Array) -> EnvState:
-    """Plays one action of the agent's, [] int32; after an end it is discarded and a new episode begins.
+  def step(self, state: EnvState, action: Int[Array, ""]) -> EnvState:
+    """Plays one of the agent's actions; after an end discards it and starts an episode.
 
-    Actions are not checked here: who plays step by step checks before, `acting.rollout` after.
+    Does not check actions: callers that play step by step check before, `acting.rollout` after.
 
-    Raises: TypeError: when it is traced, where the rules make a number of another kind of a leaf of the game:
-      a float where it was an integer.
+    Raises: TypeError: when traced, where the rules change the kind of number of a leaf of the game, such as
+      from integer to float.
     """
-    # Inside a map both branches are computed whatever is chosen, and one is used: they may share a key. So a
-    # reset here is the same as one that the caller asks for.
+    # Under vmap both branches are computed and one is selected, so they may share a key. A reset in `step`
+    # thus equals one that the caller asks for.
     fresh = self.reset(state.rng_key)
     rng_key, step_key = jax.random.split(state.rng_key)
     was_last = state.timestep.is_last
     env_action = jnp.maximum(action - 1, 0).astype(jnp.int32)
-    # The barrier keeps the choice of a reset below out of the rules' own expressions: fused into some of them
-    # (gymnax's Space Invaders) it takes XLA minutes to compile.
+    # The barrier keeps XLA from fusing the selection below with the rules' own expressions, which for some
+    # (gymnax's Space Invaders) takes minutes to compile.
     game, reward, is_terminal, is_cut = jax.lax.optimization_barrier(
       self.rules.step(state.game, env_action, step_key)
     )
@@ -117,14 +116,20 @@ class JaxEnvironment:
     is_cut = is_cut & ~is_terminal
     timestep = self._show(game, num_steps, reward, is_terminal, is_cut, jnp.zeros((), bool))
     moved = EnvState(game=game, num_steps=num_steps, rng_key=rng_key, timestep=timestep)
-    return jax.tree.map(lambda new, on: jnp.where(was_last, new, on), fresh, moved)
+    return jax.tree.map(lambda new, old: jnp.where(was_last, new, old), fresh, moved)
 
   def _show(
-    self, game: Any, num_steps: Array, reward: Array, is_terminal: Array, is_cut: Array, is_first: Array
+    self,
+    game: PyTree,
+    num_steps: Int[Array, ""],
+    reward: Shaped[Array, ""] | float,
+    is_terminal: Bool[Array, ""],
+    is_cut: Bool[Array, ""],
+    is_first: Bool[Array, ""],
   ) -> BatchedTimeStep:
     legal = jnp.zeros(self.spec.num_actions, bool).at[1:].set(self.rules.legal_actions_mask(game))
     only_dummy = jnp.arange(self.spec.num_actions) == DUMMY_ACTION
-    row: dict[str, Array] = {
+    row: dict[str, Any] = {
       "frame": self.rules.frame(game).astype(self.spec.frame_dtype),
       "last_reward": jnp.asarray(reward, jnp.float32),
       "last_discount": jnp.where(is_terminal, 0.0, 1.0).astype(jnp.float32),
@@ -137,23 +142,25 @@ class JaxEnvironment:
     return BatchedTimeStep(**row)
 
 
-def env_key(seed: int) -> np.ndarray:
-  """[2] uint32: the key that follows from a non-negative seed of any size."""
+def env_key(seed: int) -> UInt32[np.ndarray, "2"]:
+  """The key that follows from a non-negative seed of any size."""
   return np.random.SeedSequence(seed).generate_state(2, np.uint32)
 
 
-def env_keys(seeds: list[int]) -> np.ndarray:
-  """[B, 2] uint32, `env_key` of each seed."""
+def env_keys(seeds: list[int]) -> UInt32[np.ndarray, "B 2"]:
+  """`env_key` of each seed."""
   return np.stack([env_key(seed) for seed in seeds])
 
 
-def _as_before(new: Any, old: Array) -> Array:
-  """A leaf of the game in the type that it had, which a scan asks for."""
+def _as_before(
+  new: Shaped[Array, "*shape"], old: Shaped[Array | np.ndarray, "*shape"]
+) -> Shaped[Array, "*shape"]:
+  """Converts a leaf of the game to its dtype before the step, which a scan requires."""
   if not np.can_cast(new.dtype, old.dtype, casting="same_kind"):
     raise TypeError(f"the rules' step makes {new.dtype} of a leaf of the game that was {old.dtype}")
   return jax.lax.convert_element_type(new, old.dtype)
 
 
-def _strongly_typed(x: Any) -> Array:
+def _strongly_typed(x: Any) -> Shaped[Array, "..."]:
   x = jnp.asarray(x)
   return jax.lax.convert_element_type(x, x.dtype)

@@ -1,6 +1,4 @@
-"""What the libraries of JAX environments share. Imports no JAX itself: it is there when environments are
-listed.
-"""
+"""Shared by the suites of JAX environments. Listing environments loads this module, so it imports no JAX."""
 
 import functools
 import importlib.metadata
@@ -11,20 +9,19 @@ from typing import Any
 from moozi.core.config import Section
 from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
-from moozi.envs.environment import Environment
+from moozi.envs.environment import Environment, VectorEnvironment
 from moozi.envs.suite import Suite
-from moozi.envs.vector_protocol import VectorEnvironment
 
 MINATAR_ACTION_NAMES = ("noop", "left", "up", "right", "down", "fire")
 """All six, in the package's order."""
 
-# What the options that both have do.
-STICKY_ACTION_PROB = "chance that the last action is played again instead"
-MINIMAL_ACTIONS = "only the actions that matter; false keeps all six"
-MAX_EPISODE_STEPS = "truncate an episode after so many steps"
+# Descriptions of options that both suites have.
+STICKY_ACTION_PROB = "probability that the last action is repeated"
+MINIMAL_ACTIONS = "only the actions with an effect; false keeps all six"
+MAX_EPISODE_STEPS = "truncate an episode after this number of steps"
 
 
-def make_library(
+def make_suite(
   name: str,
   games: Mapping[str, str],
   refused: Mapping[str, str],
@@ -35,32 +32,32 @@ def make_library(
 
   Args:
     name: the library's, before the colon.
-    games, options: as `Suite` has them.
-    refused: the games that are not offered, each with why.
-    make_env: (game, options) to a JaxEnvironment. May raise UserError.
+    games, options: as in `Suite`.
+    refused: the games that are not offered, each with the reason.
+    make_env: maps (game, options) to a JaxEnvironment. May raise UserError.
   """
-  # One object for equal arguments: what is compiled with the environment as a static argument is compiled
+  # One object for equal arguments: a jitted function with the environment as a static argument is compiled
   # once.
-  cached = functools.cache(make_env)
+  make_env = functools.cache(make_env)
 
   def listed_name(game: str) -> str:
     if game in refused:
       raise UserError(f"env.name={name}:{game}: {refused[game]}; `moozi envs {name}` lists what is offered")
     return game
 
-  def make_spec(game: str, given: Any) -> EnvSpec:
-    spec: EnvSpec = cached(game, given).spec
+  def make_spec(game: str, options: Any) -> EnvSpec:
+    spec: EnvSpec = make_env(game, options).spec
     return spec
 
-  def make_environment(game: str, given: Any) -> Environment:
+  def make_environment(game: str, options: Any) -> Environment:
     from moozi.envs.jax.environment import JaxDmEnvironment
 
-    return JaxDmEnvironment(cached(game, given))
+    return JaxDmEnvironment(make_env(game, options))
 
-  def make_vector(game: str, given: Any, seeds: list[int]) -> VectorEnvironment:
+  def make_vector(game: str, options: Any, seeds: list[int]) -> VectorEnvironment:
     from moozi.envs.jax.environment import JaxVectorEnvironment
 
-    return JaxVectorEnvironment(cached(game, given), seeds)
+    return JaxVectorEnvironment(make_env(game, options), seeds)
 
   return Suite(
     list_games=lambda: games,
@@ -69,7 +66,7 @@ def make_library(
     make_environment=make_environment,
     listed_name=listed_name,
     make_vector=make_vector,
-    make_jax_env=cached,
+    make_jax_env=make_env,
   )
 
 
@@ -79,12 +76,10 @@ def check_package(name: str, game: str, oldest: str) -> None:
   if importlib.util.find_spec(name) is None:
     raise UserError(f'{where}: the package {name} is not installed; pip install "moozi[{name}]" brings it')
   version = importlib.metadata.version(name)
-  if _numbers(version) < _numbers(oldest):
-    raise UserError(
-      f'{where}: {name} {version} is too old; pip install "{name}>={oldest}" brings one that is not'
-    )
+  if _release(version) < _release(oldest):
+    raise UserError(f'{where}: {name} {version} is too old; pip install "{name}>={oldest}" upgrades it')
 
 
-def _numbers(version: str) -> tuple[int, ...]:
-  """The first two numbers of a version; 0 in the place of what is none."""
+def _release(version: str) -> tuple[int, ...]:
+  """The first two numbers of a version, 0 for parts that are no numbers."""
   return tuple(int(part) if part.isdigit() else 0 for part in [*version.split("."), "0"][:2])

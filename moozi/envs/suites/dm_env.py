@@ -1,4 +1,4 @@
-"""Bridge to any `dm_env.Environment`, such as one that a user wrote."""
+"""Any `dm_env.Environment`, such as one that a user wrote, as an environment."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,7 +9,7 @@ from dm_env import specs
 
 from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
-from moozi.envs.environment import GameEnvironment
+from moozi.envs.environment import Game, GameEnvironment
 from moozi.envs.observations import FrameFormat, array_format
 from moozi.envs.validation import check_mask, check_num_actions, check_reward, short
 
@@ -17,11 +17,11 @@ from moozi.envs.validation import check_mask, check_num_actions, check_reward, s
 def wrap(name: str, env: dm_env.Environment) -> GameEnvironment:
   """A `dm_env.Environment` as an environment.
 
-  Actions are a DiscreteArray, or a BoundedArray of one whole number. Observations are one array, or hold one
-  called `frame` (as attribute or key) and, where they want, `legal_actions_mask` ([num_actions] bool) and
-  `to_play` (a DiscreteArray of 2 makes a game of two players, who must alternate strictly; rewards belong to
-  the player who moved). Frames follow `array_format`. A LAST step with discount 0 is an end, with discount 1
-  a truncation. A method `seed(int)`, where there is one, seeds the environment.
+  Actions are a DiscreteArray, or a BoundedArray of one integer. Observations are one array, or a record with
+  `frame` (an attribute or a key) and optionally `legal_actions_mask` ([num_actions] bool) and `to_play` (a
+  DiscreteArray of 2 means two players, who must alternate strictly; rewards belong to the player who moved).
+  Frames follow `array_format`. A LAST step with discount 0 is terminal, with discount 1 truncated. A method
+  `seed(int)` seeds the environment, where there is one.
 
   Args:
     name: of the environment, as the user writes it.
@@ -45,7 +45,8 @@ def wrap(name: str, env: dm_env.Environment) -> GameEnvironment:
     getattr(frame_spec, "minimum", -np.inf),
     getattr(frame_spec, "maximum", np.inf),
   )
-  to_play = None if frame_spec is observation_spec else _part(observation_spec, "to_play")
+  is_record = frame_spec is not observation_spec
+  to_play = _part(observation_spec, "to_play") if is_record else None
   num_players = 1 if to_play is None else int(getattr(to_play, "num_values", 0))
   if num_players not in (1, 2):
     raise UserError(f"{where}: to_play is {short(to_play)}; supported is a DiscreteArray of 1 or 2 players")
@@ -57,81 +58,72 @@ def wrap(name: str, env: dm_env.Environment) -> GameEnvironment:
     num_players=num_players,
     action_names=tuple(str(start + i) for i in range(num_actions)),
   )
-  is_record = frame_spec is not observation_spec
-  return GameEnvironment(_DmEnvGame(where, env, frames, spec, start, is_record), spec)
+  return GameEnvironment(_DmEnvGame(env, frames, spec, start, is_record), spec)
 
 
-class _DmEnvGame:
+class _DmEnvGame(Game):
   """A `dm_env.Environment` as bare rules."""
 
   def __init__(
-    self,
-    where: str,
-    env: dm_env.Environment,
-    frames: FrameFormat,
-    spec: EnvSpec,
-    start: int,
-    is_record: bool,
+    self, env: dm_env.Environment, frames: FrameFormat, spec: EnvSpec, start: int, is_record: bool
   ) -> None:
-    self._where, self._env, self._encode = where, env, frames.encode
-    self._num_players, self._start, self._is_record = spec.num_players, start, is_record
-    self._all_legal = np.ones(spec.num_env_actions, bool)
-    self._all_legal.flags.writeable = False
-    self._mask = self._all_legal
+    self._where, self._env, self._encode = f"env.name={spec.name}", env, frames.encode
+    self._spec, self._start, self._is_record = spec, start, is_record
+    self._mask: np.ndarray | None = None
     self._to_play = 0
 
   def seed(self, seed: int) -> None:
     seed_env = getattr(self._env, "seed", None)
     if callable(seed_env):
-      # 31 bits: what any generator takes.
+      # 31 bits, which any generator accepts.
       seed_env(int(np.random.SeedSequence(seed).generate_state(1)[0] >> 1))
 
   def reset(self) -> None:
     step = self._env.reset()
     if not step.first():
-      raise UserError(f"{self._where}: reset gives a {step.step_type} step; it must be FIRST")
-    self._show(step)
+      raise UserError(f"{self._where}: reset returns a {step.step_type} step; it must be FIRST")
+    self._read(step)
 
   def step(self, action: int) -> tuple[float, bool, bool]:
     step = self._env.step(self._start + action)
     if step.first():
-      raise UserError(f"{self._where}: step gives a FIRST step in the middle of an episode")
+      raise UserError(f"{self._where}: step returns a FIRST step in the middle of an episode")
     reward = check_reward(self._where, step.reward)
     if step.discount not in ((0.0, 1.0) if step.last() else (1.0,)):
       raise UserError(
         f"{self._where}: a {step.step_type.name} step of discount {step.discount}; it must be 1, or 0 at an "
         "end: the task's own discount is targets.discount"
       )
-    self._show(step)
+    self._read(step)
     return reward, step.last() and step.discount == 0.0, step.last() and step.discount != 0.0
 
-  def _show(self, step: dm_env.TimeStep) -> None:
+  def _read(self, step: dm_env.TimeStep) -> None:
     observation = step.observation
     if not self._is_record:
       self._frame = self._encode(observation)
       return
-    is_end = bool(step.last() and step.discount == 0.0)
+    is_terminal = bool(step.last() and step.discount == 0.0)
     self._frame = self._encode(_part(observation, "frame"))
-    self._to_play = self._player(_part(observation, "to_play"), is_end)
+    self._to_play = self._player(_part(observation, "to_play"), is_terminal)
     mask = _part(observation, "legal_actions_mask")
-    self._mask = self._all_legal
     if mask is not None:
-      self._mask = check_mask(self._where, "legal_actions_mask", mask, len(self._all_legal), is_end)
+      mask = check_mask(self._where, "legal_actions_mask", mask, self._spec.num_env_actions, is_terminal)
+    self._mask = mask
 
-  def _player(self, to_play: Any, is_end: bool) -> int:
-    """Who is to move. At an end nobody is: it may say anything, and is whose turn it would have been."""
-    if self._num_players == 1:
+  def _player(self, to_play: Any, is_terminal: bool) -> int:
+    """The player to move. On a terminal frame the next player in turn, whatever the environment says."""
+    if self._spec.num_players == 1:
       return 0
-    if is_end:
+    if is_terminal:
       return 1 - self._to_play
     if np.ndim(to_play) or to_play not in (0, 1):
-      raise UserError(f"{self._where}: to_play={to_play}; it promised 0 or 1")
+      raise UserError(f"{self._where}: to_play={to_play}; its spec says 0 or 1")
     return int(to_play)
 
   def frame(self) -> np.ndarray:
     return self._frame
 
-  def legal_actions_mask(self) -> np.ndarray:
+  def legal_actions_mask(self) -> np.ndarray | None:
     return self._mask
 
   def to_play(self) -> int:
@@ -142,13 +134,13 @@ class _DmEnvGame:
 
 
 def _actions(where: str, spec: Any) -> tuple[int, int]:
-  """How many actions there are, and the first one's number."""
+  """The number of actions, and the environment's number of the first one."""
   is_integer = isinstance(spec, specs.BoundedArray) and np.issubdtype(spec.dtype, np.integer)
   if not is_integer or spec.shape != ():
     reason = (
       "continuous actions are not supported"
       if isinstance(spec, specs.Array) and np.issubdtype(spec.dtype, np.floating)
-      else "only one whole number is supported"
+      else "only one integer is supported"
     )
     raise UserError(
       f"{where}: its actions are {short(spec)}; {reason}: DiscreteArray, or BoundedArray of shape ()"

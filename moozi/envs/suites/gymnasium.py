@@ -1,8 +1,7 @@
-"""Bridge to Gymnasium: the environments of the package `gymnasium`, and any `gymnasium.Env`.
+"""The environments of the package `gymnasium`, and any `gymnasium.Env`.
 
-Departures from Gymnasium: each episode is reset with a seed of its own, so that it does not depend on the
-ones before it; an action out of range or masked is refused; observations become frames by the rules of
-`moozi.envs.observations`.
+Departures from Gymnasium: each episode is reset with its own seed, so that it does not depend on earlier
+episodes; an action out of range or masked is an error; observations become frames (`envs.observations`).
 """
 
 import contextlib
@@ -20,14 +19,14 @@ from pydantic import Field
 from moozi.core.config import PositiveInt, Section
 from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
-from moozi.envs.environment import Environment, GameEnvironment
+from moozi.envs.environment import Environment, Game, GameEnvironment
 from moozi.envs.observations import FrameFormat, array_format, one_hot_format
 from moozi.envs.suite import Suite
 from moozi.envs.validation import check_mask, check_num_actions, check_reward, one_line, short
 
 _log = logging.getLogger("moozi.envs")
 
-# What is listed, by name without version. Others that are registered can be made too.
+# The listed environments, by name without version. Others that are registered can be made too.
 _BOX2D = 'needs pip install swig "gymnasium[box2d]"'
 _LISTED = {
   "Acrobot": "swing a two-link arm up; -1 a step",
@@ -40,9 +39,9 @@ _LISTED = {
   "FrozenLake8x8": "the same, 8 by 8",
   "LunarLander": f"land between two flags; {_BOX2D}",
   "MountainCar": "rock a car up a hill; -1 a step",
-  "Taxi": "fetch and carry passengers; masks actions that do nothing",
+  "Taxi": "carry passengers; masks actions without an effect",
 }
-# These load an environment of another package that their options name, from wherever.
+# These load an environment of another package, which their options name.
 _LOADERS = frozenset({"GymV21Environment-v0", "GymV26Environment-v0"})
 _CONTINUOUS = "continuous actions are not supported, only spaces of type Discrete"
 
@@ -50,14 +49,15 @@ _CONTINUOUS = "continuous actions are not supported, only spaces of type Discret
 class Options(Section):
   """Options of `gymnasium:*`."""
 
-  kwargs: dict[str, Any] = Field({}, description="handed to gymnasium.make")
+  kwargs: dict[str, Any] = Field({}, description="keyword arguments of gymnasium.make")
   max_episode_steps: PositiveInt | None = Field(
-    None, description="truncate an episode after so many steps, in place of the environment's own limit"
+    None,
+    description="truncate an episode after this number of steps, in place of the environment's own limit",
   )
 
 
 def list_games() -> dict[str, str]:
-  """The newest version of each listed environment that this gymnasium has."""
+  """The newest version of each listed environment in the installed gymnasium."""
   newest: dict[str, tuple[int, str]] = {}
   for game in _import("…").registry:
     name, _, version = game.rpartition("-v")
@@ -67,8 +67,7 @@ def list_games() -> dict[str, str]:
 
 
 def is_game(game: str) -> bool:
-  """Whether an environment can be made though it is not listed: `ID`, or `MODULE:ID` where a package
-  registers it.
+  """Whether an unlisted environment can be made: `ID`, or `MODULE:ID` where MODULE registers it.
 
   Raises: UserError: MODULE cannot be imported, or ID's namespace is not registered.
   """
@@ -77,7 +76,9 @@ def is_game(game: str) -> bool:
   module, _, game_id = game.rpartition(":")
   if module:
     if not re.fullmatch(r"\w+(\.\w+)*", module):
-      raise UserError(f"{where}: {module!r} is no module; MODULE:ID names the module that registers ID")
+      raise UserError(
+        f"{where}: {module!r} is not a module name; MODULE:ID names the module that registers ID"
+      )
     try:
       with _quietly():
         importlib.import_module(module)
@@ -95,7 +96,7 @@ def is_game(game: str) -> bool:
 
 
 def make_spec(game: str, options: Options) -> EnvSpec:
-  """The facts of one environment under these options; it is constructed once for them."""
+  """The facts of one environment under these options, from an environment that is made once and cached."""
   return _make_spec(game, options.model_dump_json())
 
 
@@ -115,7 +116,7 @@ def make_environment(game: str, options: Options) -> Environment:
     kwargs["max_episode_steps"] = options.max_episode_steps
   try:
     with _quietly():
-      # The checker warns of what is checked here too, at every environment's first steps.
+      # moozi checks the same things, and gymnasium's checker warns at every environment's first steps.
       env = gymnasium.make(game, disable_env_checker=True, **kwargs)
   except (Exception, SystemExit) as error:
     if ".mujoco." in str(getattr(gymnasium.registry.get(game), "entry_point", "")):
@@ -134,9 +135,9 @@ def wrap(name: str, env: Any) -> GameEnvironment:
 
   Args:
     name: of the environment, `library:game`.
-    env: actions of type Discrete, from any start; `info["action_mask"]`, where it is given, says which are
-      legal. Boxes become frames as `array_format` says, Discrete, MultiDiscrete and MultiBinary observations
-      become booleans, and Dict and Tuple of all these one vector.
+    env: its actions are Discrete, from any start; `info["action_mask"]` is the mask of legal ones, where it
+      is present. Boxes become frames as in `array_format`; Discrete, MultiDiscrete and MultiBinary
+      observations become booleans; Dict and Tuple of these become one vector.
 
   Raises: UserError: other actions or observations.
   """
@@ -159,48 +160,40 @@ def wrap(name: str, env: Any) -> GameEnvironment:
   return GameEnvironment(_GymnasiumGame(where, env, frames, num_actions, start), spec)
 
 
-class _GymnasiumGame:
+class _GymnasiumGame(Game):
   """A `gymnasium.Env` as bare rules."""
 
   def __init__(self, where: str, env: Any, frames: FrameFormat, num_actions: int, start: int) -> None:
     self._where, self._env, self._encode, self._start = where, env, frames.encode, start
-    self._all_legal = np.ones(num_actions, bool)
-    self._all_legal.flags.writeable = False
-    self._mask = self._all_legal
+    self._num_actions = num_actions
     self.seed(0)
 
   def seed(self, seed: int) -> None:
     self._seeds = np.random.default_rng(seed)
 
   def reset(self) -> None:
-    # A seed for every episode: nothing that came before can reach into it.
+    # A seed for every episode, so that it does not depend on earlier ones.
     observation, info = self._env.reset(seed=int(self._seeds.integers(2**31)))
-    self._show(observation, info, is_end=False)
+    self._read(observation, info, is_end=False)
 
   def step(self, action: int) -> tuple[float, bool, bool]:
     observation, reward, terminated, truncated, info = self._env.step(self._start + action)
     reward = check_reward(self._where, reward)
-    self._show(observation, info, is_end=bool(terminated or truncated))
+    self._read(observation, info, is_end=bool(terminated or truncated))
     return reward, bool(terminated), bool(truncated)
 
-  def _show(self, observation: Any, info: dict[str, Any], is_end: bool) -> None:
+  def _read(self, observation: Any, info: dict[str, Any], is_end: bool) -> None:
     self._frame = self._encode(observation)
     mask = info.get("action_mask")
-    if mask is None:
-      self._mask = self._all_legal
-      return
-    self._mask = check_mask(self._where, "info['action_mask']", mask, len(self._all_legal), is_end)
-    if not self._mask.any():
-      self._mask = self._all_legal
+    if mask is not None:
+      mask = check_mask(self._where, "info['action_mask']", mask, self._num_actions, is_end)
+    self._mask = mask if mask is not None and mask.any() else None
 
   def frame(self) -> np.ndarray:
     return self._frame
 
-  def legal_actions_mask(self) -> np.ndarray:
+  def legal_actions_mask(self) -> np.ndarray | None:
     return self._mask
-
-  def to_play(self) -> int:
-    return 0
 
   def close(self) -> None:
     self._env.close()
@@ -213,19 +206,19 @@ def _frame_format(where: str, space: Any) -> FrameFormat:
     return _box_format(where, space)
   if isinstance(space, spaces.Discrete):
     return one_hot_format(where, int(space.n), int(space.start))
-  # Those that gymnasium can lay out as one vector.
-  refused = UserError(
+  unsupported = UserError(
     f"{where}: its observations are {short(space)}; supported are Box, Discrete, MultiDiscrete, "
     "MultiBinary, and Dict and Tuple of these"
   )
+  # gymnasium can flatten these to one vector.
   if not isinstance(space, spaces.MultiDiscrete | spaces.MultiBinary | spaces.Dict | spaces.Tuple):
-    raise refused
+    raise unsupported
   try:
     size, flat = spaces.flatdim(space), spaces.flatten_space(space)
   except (ValueError, NotImplementedError):
-    raise refused from None
+    raise unsupported from None
   if not isinstance(flat, spaces.Box):
-    raise refused
+    raise unsupported
   is_boolean = isinstance(space, spaces.MultiDiscrete | spaces.MultiBinary)
   vector = array_format(where, (size,), bool) if is_boolean else _box_format(where, flat)
   return FrameFormat(vector.shape, vector.dtype, lambda x: vector.encode(spaces.flatten(space, x)))
@@ -251,7 +244,7 @@ def _import(game: str) -> Any:
 
 @contextlib.contextmanager
 def _quietly() -> Iterator[None]:
-  """Warnings go to the log: they are about what the user did not write."""
+  """Sends warnings to the log: they are not about the user's code."""
   with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     yield

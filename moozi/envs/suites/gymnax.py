@@ -1,11 +1,10 @@
-"""Bridge to gymnax: MinAtar, classic control and a few small environments, written in JAX.
+"""gymnax: MinAtar, classic control and a few small environments, written in JAX.
 
-Source: Lange 2022, gymnax. docs/jax_environments.md says how its MinAtar differs from the package `minatar`,
-  and
-tests/envs/jax/test_minatar.py checks it. Departures:
-  - `max_episode_steps` takes the place of gymnax's own time limit. Both truncate.
-  - The reset is on the step after an end, so that the last frame is seen.
-  - Sticky actions are an option here (0 by default, which is what gymnax has).
+Source: Lange 2022, gymnax. docs/jax_environments.md lists how its MinAtar differs from the package `minatar`,
+and tests/envs/jax/test_minatar.py checks it. Departures:
+  - `max_episode_steps` replaces gymnax's own time limit. Both truncate.
+  - The reset is on the step after an end, so that the last frame is shown.
+  - Sticky actions are an option, 0 by default as in gymnax.
 """
 
 import importlib
@@ -21,12 +20,12 @@ from moozi.envs.jax.suite import (
   MINIMAL_ACTIONS,
   STICKY_ACTION_PROB,
   check_package,
-  make_library,
+  make_suite,
 )
 
 GAMES = {
   "Acrobot-v1": "swing two links up; truncated after 500 steps",
-  "Asterix-MinAtar": "pick up treasure, keep clear of enemies; truncated after 1000 steps",
+  "Asterix-MinAtar": "collect treasure, avoid enemies; truncated after 1000 steps",
   "Breakout-MinAtar": "break bricks with a ball; truncated after 1000 steps",
   "CartPole-v1": "balance a pole on a cart; truncated after 500 steps",
   "Catch-bsuite": "catch a falling ball; optimal return 1",
@@ -36,20 +35,20 @@ GAMES = {
   "MemoryChain-bsuite": "remember one bit for five steps; optimal return 1",
   "MountainCar-v0": "rock a car up a hill; truncated after 200 steps",
   "Pong-misc": "keep a ball in play; truncated after 1000 steps",
-  "Seaquest-MinAtar": "shoot, rescue divers, come up for air; truncated after 1000 steps",
-  "SpaceInvaders-MinAtar": "shoot aliens before they arrive; truncated after 1000 steps",
+  "Seaquest-MinAtar": "shoot, rescue divers, surface for air; truncated after 1000 steps",
+  "SpaceInvaders-MinAtar": "shoot aliens before they land; truncated after 1000 steps",
   "UmbrellaChain-bsuite": "the first choice counts ten steps later, through random rewards",
 }
 
-_CONTINUOUS = "its actions are continuous, and the search takes a finite number"
-_BANDIT = "it is a bandit, with no state to plan through"
+_CONTINUOUS = "its actions are continuous; the search needs a finite number"
+_BANDIT = "it is a bandit, with no state to plan in"
 REFUSED = {
   "BernoulliBandit-misc": _BANDIT,
-  "DiscountingChain-bsuite": "its only end is a clock that it shows and counts on",
-  "FrozenLake-misc": "it shows a bare number for a place, which is no frame",
+  "DiscountingChain-bsuite": "its only end is a clock, which is part of its observation",
+  "FrozenLake-misc": "its observation is one number, an index, which is no frame",
   "GaussianBandit-misc": _BANDIT,
   "MNISTBandit-bsuite": "it downloads its pictures",
-  "MetaMaze-misc": "it asks for memory over many trials, of which a frame shows nothing",
+  "MetaMaze-misc": "it needs memory over many trials, which a frame does not show",
   "MountainCarContinuous-v0": _CONTINUOUS,
   "Pendulum-v1": _CONTINUOUS,
   "PointRobot-misc": _CONTINUOUS,
@@ -57,7 +56,7 @@ REFUSED = {
   "SimpleBandit-bsuite": _BANDIT,
   "Swimmer-misc": _CONTINUOUS,
 }
-"""What gymnax has and is not offered, and why."""
+"""gymnax's other environments, each with the reason it is not offered."""
 
 _ACTION_NAMES = {
   "Acrobot-v1": ("back", "none", "forth"),
@@ -66,9 +65,10 @@ _ACTION_NAMES = {
   "FourRooms-misc": ("up", "right", "down", "left"),
   "MountainCar-v0": ("left", "none", "right"),
 }
-# Of the others than MinAtar, those whose observations hold 0 and 1 alone, as float32.
+# Outside MinAtar, the games whose float32 observations contain only 0 and 1.
 _BINARY = frozenset({"Catch-bsuite", "DeepSea-bsuite", "Pong-misc"})
-# Before 1.0 Space Invaders has other rules, Seaquest is missing, and one `done` means both kinds of end.
+# Before 1.0 Space Invaders has other rules, Seaquest is missing, and `done` does not separate the kinds of
+# end.
 _OLDEST = "1.0"
 _OWN_LIMIT = f"{MAX_EPISODE_STEPS}; null is gymnax's own limit"
 
@@ -83,7 +83,7 @@ class MinAtarOptions(Section):
   """Options of `gymnax:*-MinAtar`; defaults are gymnax's."""
 
   sticky_action_prob: Probability = Field(0.0, description=STICKY_ACTION_PROB)
-  difficulty_ramping: bool = Field(True, description="games grow harder as they go on")
+  difficulty_ramping: bool = Field(True, description="games become harder with time")
   minimal_actions: bool = Field(True, description=MINIMAL_ACTIONS)
   max_episode_steps: PositiveInt | None = Field(None, description=_OWN_LIMIT)
 
@@ -105,7 +105,7 @@ def make_env(game: str, options: Any) -> Any:
     action_names = _ACTION_NAMES.get(game, tuple(str(a) for a in range(num_actions)))
   if is_minatar and hasattr(params, "ramping"):
     params = params.replace(ramping=options.difficulty_ramping)
-  shape = _shown_shape(env, params)
+  shape = _frame_shape(env, params)
   spec = EnvSpec(
     name=f"gymnax:{game}",
     frame_shape=shape,
@@ -118,7 +118,7 @@ def make_env(game: str, options: Any) -> Any:
 
 
 def _make_rules(env: Any, params: Any, options: Any, spec: EnvSpec) -> Any:
-  """JaxRules whose game is (gymnax's state, its observation as a frame, the last action)."""
+  """JaxRules whose state is (gymnax's state, its observation as a frame, the last action)."""
   import jax
   import jax.numpy as jnp
 
@@ -141,7 +141,7 @@ def _make_rules(env: Any, params: Any, options: Any, spec: EnvSpec) -> Any:
     if sticky_action_prob > 0.0:
       rng_key, sticky_key = jax.random.split(rng_key)
       action = jnp.where(jax.random.uniform(sticky_key) < sticky_action_prob, last_action, action)
-    # Beneath gymnax's own `step`, which resets at once and adds its time limit.
+    # gymnax's own `step` also resets at once and applies its time limit.
     observation, state, reward, is_terminal, _ = env.step_env(rng_key, state, action, params)
     return (state, as_frame(observation), action), reward, is_terminal, jnp.zeros((), bool)
 
@@ -153,8 +153,8 @@ def _make_rules(env: Any, params: Any, options: Any, spec: EnvSpec) -> Any:
   )
 
 
-def _shown_shape(env: Any, params: Any) -> tuple[int, int, int]:
-  """(H, W, C) of an observation: planes as they are, a board with one channel, a vector as (1, 1, D)."""
+def _frame_shape(env: Any, params: Any) -> tuple[int, int, int]:
+  """(H, W, C) of an observation: planes unchanged, a board with one channel, a vector as (1, 1, D)."""
   import jax
 
   shape = jax.eval_shape(env.reset_env, jax.random.PRNGKey(0), params)[0].shape
@@ -163,7 +163,7 @@ def _shown_shape(env: Any, params: Any) -> tuple[int, int, int]:
   return (shape[0], shape[1], 1) if len(shape) == 2 else (1, 1, shape[0])
 
 
-SUITE = make_library(
+SUITE = make_suite(
   name="gymnax",
   games=GAMES,
   refused=REFUSED,

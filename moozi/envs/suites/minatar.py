@@ -1,11 +1,10 @@
-"""Bridge to the games of the package `minatar`.
+"""The games of the package `minatar`.
 
-Source: Young and Tian 2019, MinAtar, and its package. Departures, all of them measured against the package
-in tests/envs/suites/test_minatar.py:
-  - A time limit truncates. Freeway's only end is its clock (at its 2,501st step), so it never terminates.
-  - The sticky action is forgotten at each reset; the package lets it reach into the next episode, so that
-    an episode there depends on the one before it.
-  - An action out of range is refused; the package takes it (negative ones) or fails deep inside.
+Source: Young and Tian 2019, MinAtar, and its package. Departures (tests/envs/suites/test_minatar.py checks
+  them):
+  - A time limit truncates. Freeway ends only by its clock, at its 2,501st step, so it never terminates.
+  - A reset forgets the sticky action. The package keeps it, so that its episodes depend on the ones before.
+  - An action out of range is an error. The package accepts negative ones.
   - Any non-negative seed is allowed; the package takes 32 bits.
 """
 
@@ -21,31 +20,31 @@ from pydantic import Field
 from moozi.core.config import PositiveInt, Probability, Section
 from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
-from moozi.envs.environment import Environment, GameEnvironment
+from moozi.envs.environment import Environment, Game, GameEnvironment
 from moozi.envs.suite import Suite
 
 GAMES = {
-  "asterix": "pick up treasure, keep clear of enemies",
+  "asterix": "collect treasure, avoid enemies",
   "breakout": "break bricks with a ball",
-  "freeway": "cross eight lanes of cars; ends by its clock only (truncated)",
-  "seaquest": "shoot, rescue divers, come up for air",
-  "space_invaders": "shoot aliens before they arrive",
+  "freeway": "cross eight lanes of cars; truncated by its clock",
+  "seaquest": "shoot, rescue divers, surface for air",
+  "space_invaders": "shoot aliens before they land",
 }
 
 _ACTION_NAMES = {"n": "noop", "l": "left", "u": "up", "r": "right", "d": "down", "f": "fire"}
-# Games that end by nothing but a clock of their own: their end is a truncation.
+# Games whose only end is a clock: their end is a truncation.
 _ENDS_BY_CLOCK = frozenset({"freeway"})
 
 
 class Options(Section):
-  """Options of `minatar:*`; defaults are the package's, except that only the actions that matter are kept."""
+  """Options of `minatar:*`; defaults are the package's, except for `minimal_actions`."""
 
-  sticky_action_prob: Probability = Field(
-    0.1, description="chance that the last action is played again instead"
+  sticky_action_prob: Probability = Field(0.1, description="probability that the last action is repeated")
+  difficulty_ramping: bool = Field(True, description="games become harder with time")
+  minimal_actions: bool = Field(True, description="only the actions with an effect; false keeps all six")
+  max_episode_steps: PositiveInt | None = Field(
+    None, description="truncate an episode after this number of steps"
   )
-  difficulty_ramping: bool = Field(True, description="games grow harder as they go on")
-  minimal_actions: bool = Field(True, description="only the actions that matter; false keeps all six")
-  max_episode_steps: PositiveInt | None = Field(None, description="truncate an episode after so many steps")
 
 
 def make_spec(game: str, options: Options) -> EnvSpec:
@@ -67,7 +66,7 @@ def make_environment(game: str, options: Options) -> Environment:
   return GameEnvironment(_MinAtarGame(game, options), make_spec(game, options), options.max_episode_steps)
 
 
-class _MinAtarGame:
+class _MinAtarGame(Game):
   """The package's rules for one game, with its sticky actions."""
 
   def __init__(self, game: str, options: Options) -> None:
@@ -76,12 +75,10 @@ class _MinAtarGame:
     self._sticky_action_prob = options.sticky_action_prob
     self._ends_by_clock = game in _ENDS_BY_CLOCK
     self._last_action = 0
-    self._mask = np.ones(len(self._actions), bool)
-    self._mask.flags.writeable = False
     self.seed(0)
 
   def seed(self, seed: int) -> None:
-    # The package draws its sticky actions and its game from one stream; so does this.
+    # One generator for sticky actions and rules, as in the package.
     self._random = np.random.RandomState(np.random.MT19937(np.random.SeedSequence(seed)))
     self._rules.random = self._random
 
@@ -95,19 +92,11 @@ class _MinAtarGame:
       action = self._last_action
     self._last_action = action
     reward, is_over = self._rules.act(action)
-    if self._ends_by_clock:
-      return float(reward), False, is_over
-    return float(reward), is_over, False
+    return float(reward), is_over and not self._ends_by_clock, is_over and self._ends_by_clock
 
   def frame(self) -> np.ndarray:
     frame: np.ndarray = self._rules.state()
     return frame
-
-  def legal_actions_mask(self) -> np.ndarray:
-    return self._mask
-
-  def to_play(self) -> int:
-    return 0
 
 
 def _actions(rules: Any, minimal_actions: bool) -> list[int]:
@@ -116,7 +105,7 @@ def _actions(rules: Any, minimal_actions: bool) -> list[int]:
 
 @functools.cache
 def _load(game: str) -> ModuleType:
-  """The package's module of one game, read from its file: importing the package loads a plotting library."""
+  """The package's module of one game, read from its file: importing the package loads plotting libraries."""
   package = importlib.util.find_spec("minatar")
   if package is None or not package.submodule_search_locations:
     raise UserError(

@@ -1,12 +1,12 @@
-"""Bridge to pgx: MinAtar, 2048 and games of two players on boards, written in JAX.
+"""pgx: MinAtar, 2048 and two-player board games, written in JAX.
 
-Source: Koyamada et al. 2023, pgx. docs/jax_environments.md says how its MinAtar differs from the package
+Source: Koyamada et al. 2023, pgx. docs/jax_environments.md lists how its MinAtar differs from the package
 `minatar`, and tests/envs/jax/test_minatar.py checks it. Departures:
-  - Freeway's clock truncates; pgx calls that an end, as the package does.
-  - Player 0 moves first in every episode. pgx draws who does; nothing but the names of players depends on it.
-  - After an end pgx shows every action as legal; here the dummy alone is (docs/architecture.md, "Ends").
-  - In Kuhn poker the frame ends with the player to move, 0 or 1. pgx's tells card and chips alone, which are
-    the same after "bet" and after "pass, bet".
+  - Freeway's clock truncates; pgx treats it as terminal, as the package does.
+  - Player 0 moves first in every episode. pgx draws who does, which changes only the players' names.
+  - After an end pgx shows every action as legal; in moozi only the dummy is (docs/architecture.md, "Ends").
+  - In Kuhn poker the frame ends with the player to move, 0 or 1. pgx's frame has card and chips only, which
+    are equal after "bet" and after "pass, bet".
 """
 
 import importlib
@@ -22,15 +22,15 @@ from moozi.envs.jax.suite import (
   MINIMAL_ACTIONS,
   STICKY_ACTION_PROB,
   check_package,
-  make_library,
+  make_suite,
 )
 
 _MINATAR = {
-  "minatar-asterix": ("asterix", "MinAtarAsterix", "pick up treasure, keep clear of enemies"),
+  "minatar-asterix": ("asterix", "MinAtarAsterix", "collect treasure, avoid enemies"),
   "minatar-breakout": ("breakout", "MinAtarBreakout", "break bricks with a ball"),
   "minatar-freeway": ("freeway", "MinAtarFreeway", "cross eight lanes of cars; truncated by its clock"),
-  "minatar-seaquest": ("seaquest", "MinAtarSeaquest", "shoot, rescue divers, come up for air"),
-  "minatar-space_invaders": ("space_invaders", "MinAtarSpaceInvaders", "shoot aliens before they arrive"),
+  "minatar-seaquest": ("seaquest", "MinAtarSeaquest", "shoot, rescue divers, surface for air"),
+  "minatar-space_invaders": ("space_invaders", "MinAtarSpaceInvaders", "shoot aliens before they land"),
 }
 _OTHERS = {
   "2048": "slide and merge numbers; one player",
@@ -46,7 +46,7 @@ _OTHERS = {
   "shogi": "two players; a draw after 512 moves",
   "tic_tac_toe": "three in a row; two players",
 }
-# Games of two players whose cards are hidden from one another. Which of the two moves is shown as well.
+# Two-player games with hidden cards. Their frames also show the player to move.
 _HIDDEN_CARDS = frozenset({"kuhn_poker"})
 GAMES = {game: summary for game, (_, _, summary) in _MINATAR.items()} | _OTHERS
 
@@ -57,13 +57,13 @@ REFUSED = {
   "mahjong": "it has four players; only one or two are supported",
   "sparrow_mahjong": "it has three players; only one or two are supported",
 }
-"""What pgx has and is not offered, and why."""
+"""pgx's other environments, each with the reason it is not offered."""
 
 _ACTION_NAMES = {
   "2048": ("left", "up", "right", "down"),
   "kuhn_poker": ("bet", "pass"),
 }
-# The version whose rules docs/jax_environments.md tells and the tests hold.
+# The version whose rules docs/jax_environments.md describes and the tests check.
 _OLDEST = "2.6"
 
 
@@ -112,7 +112,7 @@ def make_env(game: str, options: Any) -> Any:
 
 
 def _make_rules(env: Any, spec: EnvSpec, ends_by_clock: bool, shows_player: bool) -> Any:
-  """JaxRules whose game is pgx's state."""
+  """JaxRules whose state is pgx's."""
   import jax.numpy as jnp
 
   from moozi.envs.jax.rules import JaxRules
@@ -127,7 +127,7 @@ def _make_rules(env: Any, spec: EnvSpec, ends_by_clock: bool, shows_player: bool
   def frame(state: Any) -> Any:
     observation = state.observation
     if shows_player:
-      # Player 0 moves first, as `JaxEnvironment` has it; pgx draws who that is among its own two.
+      # Player 0 moves first in `JaxEnvironment`; pgx draws which of its own two players that is.
       observation = jnp.append(observation, (state._step_count % 2).astype(observation.dtype))
     return jnp.reshape(observation, spec.frame_shape)
 
@@ -140,7 +140,7 @@ def _make_rules(env: Any, spec: EnvSpec, ends_by_clock: bool, shows_player: bool
 
 
 def _env_actions(env: Any, num_actions: int) -> list[int]:
-  """What each action of a MinAtar game is among all six."""
+  """The indices of a MinAtar game's actions among all six."""
   minimal: list[int] = env.minimal_action_set.tolist()
   return minimal if len(minimal) == num_actions else list(range(num_actions))
 
@@ -151,7 +151,7 @@ def _make_minatar(game: str, options: MinAtarOptions) -> Any:
   return make(use_minimal_action_set=options.minimal_actions, sticky_action_prob=options.sticky_action_prob)
 
 
-SUITE = make_library(
+SUITE = make_suite(
   name="pgx",
   games=GAMES,
   refused=REFUSED,

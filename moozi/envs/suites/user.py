@@ -1,7 +1,7 @@
 """A user's own environments: `my_package.my_module:make_env` names a function that makes one.
 
-The name is code that will run. It comes from the command line or from a configuration that the user wrote;
-`registry.is_code` tells such names from others without importing anything, for what opens a stranger's run.
+Making such an environment runs the user's code. `registry.is_code` recognizes such names without importing
+anything, for commands that open runs of unknown origin.
 """
 
 import contextlib
@@ -31,107 +31,106 @@ from moozi.envs.environment import Environment, check_seed
 from moozi.envs.suite import Suite
 from moozi.envs.suites import dm_env as dm_env_suite
 from moozi.envs.validation import one_line
-from moozi.envs.wrappers.wrapper import EnvironmentWrapper
+from moozi.envs.wrappers import EnvironmentWrapper
 
 _log = logging.getLogger("moozi.envs")
 
 _NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
-# What `registry.make` itself takes.
+# Parameters of `registry.make` itself.
 _RESERVED = frozenset({"seed", "is_testing"})
-# Of an episode that is tried before a run begins.
-_TRIED_STEPS = 200
+# The length of the trial episode before a run starts.
+_TRIAL_STEPS = 200
 
 
 class Options(Section):
-  """What the user's function is called with."""
+  """Options of a user's environment."""
 
   kwargs: dict[str, Any] = Field({}, description="keyword arguments of the function")
 
 
-def is_there(name: str) -> bool:
-  """Whether `module:function` names a module of a package that can be found. Runs none of its code."""
+def is_found(name: str) -> bool:
+  """Whether the package of `module:function` can be found. Does not run its code.
+
+  Adds the current folder to Python's path where the package is in it.
+  """
   if not _NAME.fullmatch(name):
     return False
   package = name.partition(":")[0].partition(".")[0]
   if package in sys.modules:
     return True
-  here = os.getcwd()
-  if importlib.machinery.PathFinder.find_spec(package, [here]) is not None:
-    # The user's file lies where he stands: found there first, as by `python -m`. In the processes of a
-    # local Ray too, which work in the driver's folder.
-    if here not in sys.path:
-      sys.path.insert(0, here)
+  folder = os.getcwd()
+  if importlib.machinery.PathFinder.find_spec(package, [folder]) is not None:
+    # The current folder comes first, as with `python -m`. A local Ray's processes run in the same folder.
+    if folder not in sys.path:
+      sys.path.insert(0, folder)
     importlib.invalidate_caches()
     return True
   return importlib.util.find_spec(package) is not None
 
 
 def make_spec(name: str, options: Options) -> EnvSpec:
-  """The facts of the environment. An episode of it is tried, so that the user hears at once of what is
-  wrong.
-  """
+  """The facts of the environment. Plays a trial episode, so that errors in it appear before a run starts."""
   environment = make_environment(name, options)
   try:
-    with _guarded(name, "its first steps failed"):
-      _try_out(environment)
+    with _user_errors(name, "its first steps failed"):
+      _play_trial(environment)
   except UserError:
     with contextlib.suppress(Exception, SystemExit):
       environment.close()
     raise
-  with _guarded(name, "closing it failed"):
+  with _user_errors(name, "closing it failed"):
     environment.close()
   return environment.env_spec
 
 
-def _try_out(environment: Environment) -> None:
-  """Plays random legal actions to the first end, or for a while where there is none."""
+def _play_trial(environment: Environment) -> None:
+  """Plays random legal actions to the first end, for at most _TRIAL_STEPS steps."""
   environment.seed(0)
   random, step = np.random.default_rng(0), environment.reset()
-  for _ in range(_TRIED_STEPS):
+  for _ in range(_TRIAL_STEPS):
     step = environment.step(int(random.choice(np.flatnonzero(step.observation.legal_actions_mask))))
     if step.last():
       return
 
 
 @contextlib.contextmanager
-def _guarded(name: str, what: str) -> Iterator[None]:
-  """Errors of the user's own code, and his `sys.exit`, in one line; what is one already stays as it is."""
+def _user_errors(name: str, what: str) -> Iterator[None]:
+  """Turns errors of the user's code, and its `sys.exit`, into a UserError of one line."""
   try:
     yield
   except UserError:
     raise
   except (Exception, SystemExit) as error:
-    raise UserError(f"env.name={name}: {what}: {_told(name, error)}") from error
+    raise UserError(f"env.name={name}: {what}: {_describe_error(name, error)}") from error
 
 
 def make_environment(name: str, options: Options) -> Environment:
   """The environment that the user's function makes.
 
   Raises: UserError: the module cannot be imported or has no such function, the function takes other arguments
-    or fails, or what it makes is no environment that can be played.
+    or fails, or its result is no supported environment.
   """
   function = _load(name)
   takes_seed = _check_arguments(name, function, options.kwargs)
   make = functools.partial(_make, name, function, options.kwargs)
   if takes_seed:
-    return _Remade(lambda seed: make(seed=seed))
+    return _MadePerSeed(lambda seed: make(seed=seed))
   environment, is_seeded = make()
   if not is_seeded:
-    _warn_of_chance(name)
+    _warn_unseeded(name)
   return environment
 
 
 @functools.cache
-def _warn_of_chance(name: str) -> None:
+def _warn_unseeded(name: str) -> None:
   _log.warning(
-    "%s has no seed: neither the function nor the environment that it makes takes one; "
-    "what is left to chance there does not repeat",
+    "%s has no seed: neither the function nor its environment takes one; its random draws do not repeat",
     name,
   )
 
 
-class _Remade(EnvironmentWrapper):
-  """An environment that is made anew for each seed."""
+class _MadePerSeed(EnvironmentWrapper):
+  """Makes a new environment for each seed."""
 
   def __init__(self, make: Callable[[int], tuple[Environment, bool]]) -> None:
     self._make = make
@@ -140,15 +139,15 @@ class _Remade(EnvironmentWrapper):
   def seed(self, seed: int) -> None:
     seed, spec = check_seed(seed), self.env_spec
     self._env.close()
-    # 31 bits: what any generator takes.
+    # 31 bits, which any generator accepts.
     self._env, _ = self._make(int(np.random.SeedSequence(seed).generate_state(1)[0] >> 1))
     self._env.seed(seed)
     if self.env_spec != spec:
-      kinds = zip(fields(spec), astuple(spec), astuple(self.env_spec), strict=True)
-      field, was, now = next((field.name, a, b) for field, a, b in kinds if a != b)
+      pairs = zip(fields(spec), astuple(spec), astuple(self.env_spec), strict=True)
+      field, was, now = next((field.name, a, b) for field, a, b in pairs if a != b)
       raise UserError(
-        f"env.name={spec.name}: the environments of all seeds must be alike; {field} was {one_line(was, 80)} "
-        f"and is {one_line(now, 80)} with another seed"
+        f"env.name={spec.name}: the spec must not depend on the seed; {field} was {one_line(was, 80)} and is "
+        f"{one_line(now, 80)} with another seed"
       )
 
 
@@ -163,11 +162,11 @@ def _load(name: str) -> Callable[..., Any]:
     ):
       raise UserError(f"env.name={name}: there is no module {error.name}") from error
     raise UserError(
-      f"env.name={name}: the module {module_name} cannot be imported: {_told(name, error)}"
+      f"env.name={name}: the module {module_name} cannot be imported: {_describe_error(name, error)}"
     ) from error
   if not hasattr(module, attribute):
-    there = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
-    nearest = difflib.get_close_matches(attribute, there, n=1)
+    functions = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+    nearest = difflib.get_close_matches(attribute, functions, n=1)
     hint = f"; the nearest is {nearest[0]}" if nearest else ""
     raise UserError(f"env.name={name}: the module {module_name} has no {attribute}{hint}")
   function = getattr(module, attribute)
@@ -180,7 +179,7 @@ def _load(name: str) -> Callable[..., Any]:
 
 
 def _check_arguments(name: str, function: Callable[..., Any], kwargs: dict[str, Any]) -> bool:
-  """Whether the function takes a seed, after a look at whether it takes the user's arguments."""
+  """Whether the function takes a seed. Raises UserError where it does not take the user's arguments."""
   try:
     signature = inspect.signature(function)
   except (TypeError, ValueError):
@@ -189,7 +188,7 @@ def _check_arguments(name: str, function: Callable[..., Any], kwargs: dict[str, 
   takes_seed = "seed" in signature.parameters and signature.parameters["seed"].kind in kinds
   for key in _RESERVED & kwargs.keys():
     raise UserError(
-      f"env.kwargs.{key}={kwargs[key]!r}: not allowed; each environment of {name} has its {key} from the run"
+      f"env.kwargs.{key}={kwargs[key]!r}: not allowed; the run sets the {key} of each environment of {name}"
     )
   try:
     signature.bind(**kwargs, **({"seed": 0} if takes_seed else {}))
@@ -201,8 +200,8 @@ def _check_arguments(name: str, function: Callable[..., Any], kwargs: dict[str, 
 def _make(
   name: str, function: Callable[..., Any], kwargs: dict[str, Any], **seed: int
 ) -> tuple[Environment, bool]:
-  """What the user's function makes, as an environment, and whether it can be seeded."""
-  with _guarded(name, "making the environment failed"):
+  """The environment that the user's function makes, and whether it can be seeded."""
+  with _user_errors(name, "making the environment failed"):
     made = function(**kwargs, **seed)
     try:
       return _as_env(name, made)
@@ -213,7 +212,7 @@ def _make(
 
 
 def _as_env(name: str, made: Any) -> tuple[Environment, bool]:
-  """What the function returned, as an environment, and whether it can be seeded."""
+  """Wraps the function's result as an environment; also returns whether it can be seeded."""
   if isinstance(made, Environment):
     return made, True
   if isinstance(made, dm_env.Environment):
@@ -229,19 +228,19 @@ def _as_env(name: str, made: Any) -> tuple[Environment, bool]:
   )
 
 
-def _told(name: str, error: BaseException) -> str:
-  """An error in one line, with the last place in the user's own files that it came by."""
-  files = _own_files(name)
+def _describe_error(name: str, error: BaseException) -> str:
+  """An error in one line, with the last line of the user's own files in its traceback."""
+  files = _user_files(name)
   places = [f for f in traceback.extract_tb(error.__traceback__) if f.filename.startswith(files)]
   where = f"{places[-1].filename}:{places[-1].lineno}: " if places else ""
   return one_line(f"{where}{type(error).__name__}: {error}", 500)
 
 
-def _own_files(name: str) -> tuple[str, ...]:
-  """The folders of the user's package, or the file of his module."""
+def _user_files(name: str) -> tuple[str, ...]:
+  """The folders of the user's package, or the file of the user's module."""
   try:
     spec = importlib.util.find_spec(name.partition(":")[0].partition(".")[0])
-  except ValueError:  # a module made by hand
+  except ValueError:  # a module without a spec
     return ()
   if spec is None:
     return ()
@@ -249,12 +248,8 @@ def _own_files(name: str) -> tuple[str, ...]:
   return folders or ((spec.origin,) if spec.origin else ())
 
 
-def _no_listing() -> dict[str, str]:
-  return {}
-
-
 SUITE = Suite(
-  list_games=_no_listing,
+  list_games=dict,
   options=lambda game: Options,
   make_spec=make_spec,
   make_environment=make_environment,

@@ -1,4 +1,4 @@
-// Small line charts as SVG, and what the other parts share.
+// Line charts as SVG, and functions shared with the other scripts.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -20,7 +20,7 @@ function element(tag, className = "", ...children) {
 
 const byId = (id) => document.getElementById(id);
 
-/** A number in three digits; a dash where there is none. */
+/** A number in about three digits; a dash for null. */
 function figure(x, isSigned = false) {
   if (x === null || x === undefined || Number.isNaN(x)) return "–";
   const size = Math.abs(x);
@@ -36,10 +36,10 @@ function fillFacts(list, pairs) {
 }
 
 /**
- * A chart that is as wide as its place, drawn anew when that changes.
+ * A chart as wide as its container, redrawn when that is resized.
  *
- * `describe()` returns {series: [{kind, x, y}], low, high, left, right, ticks, dots}: x and y arrays of numbers or
- * null (a gap); the kind is a class of the style sheet. `onSeek(x)` is called with the x that is pointed at.
+ * `describe()` returns {series: [{kind, x, y}], low, high, left, right, ticks, dots}: x and y are arrays of numbers
+ * or null (a gap); kind is a class of the style sheet. `onSeek(x)` receives the x under the pointer.
  */
 class Chart {
   constructor(place, height, label, describe, onSeek = null) {
@@ -76,8 +76,8 @@ class Chart {
   draw() {
     this.width = this.place.clientWidth;
     if (!this.width) return;
-    const told = this.describe();
-    const ys = told.series.flatMap((s) => s.y).filter((y) => y !== null);
+    const data = this.describe();
+    const ys = data.series.flatMap((s) => s.y).filter((y) => y !== null);
     let low = Infinity;
     let high = -Infinity;
     for (const y of ys) {
@@ -89,7 +89,7 @@ class Chart {
       const margin = Math.max(1e-3, Math.abs(high) * 0.1);
       [low, high] = [low - margin, high + margin];
     }
-    this.range = { left: told.left, right: Math.max(told.right, told.left + 1e-9), low, high };
+    this.range = { left: data.left, right: Math.max(data.right, data.left + 1e-9), low, high };
     const labels = [figure(high), figure(low)];
     const margin = 10 + 6.5 * Math.max(...labels.map((l) => l.length));
     this.inner = { left: margin, right: this.width - 8, top: 8, bottom: this.height - 20 };
@@ -100,18 +100,18 @@ class Chart {
       shape("line", { class: "axis", x1: left, x2: left, y1: top, y2: bottom }),
       shape("text", { x: left - 5, y: top + 4, "text-anchor": "end" }, labels[0]),
       shape("text", { x: left - 5, y: bottom, "text-anchor": "end" }, labels[1]),
-      shape("text", { x: left, y: this.height - 5 }, figure0(told.left)),
-      shape("text", { x: right, y: this.height - 5, "text-anchor": "end" }, figure0(told.right)),
+      shape("text", { x: left, y: this.height - 5 }, figure0(data.left)),
+      shape("text", { x: right, y: this.height - 5, "text-anchor": "end" }, figure0(data.right)),
     ];
     if (low < 0 && high > 0) {
       parts.push(shape("line", { class: "axis", x1: left, x2: right, y1: this.y(0), y2: this.y(0) }));
     }
-    for (const x of told.ticks ?? []) {
+    for (const x of data.ticks ?? []) {
       parts.push(shape("line", { class: "reward", x1: this.x(x), x2: this.x(x), y1: bottom - 7, y2: bottom }));
     }
-    for (const series of told.series) {
+    for (const series of data.series) {
       parts.push(shape("path", { class: series.kind, d: this.path(series) }));
-      if (told.dots) {
+      if (data.dots) {
         series.x.forEach((x, i) => {
           if (series.y[i] !== null) {
             parts.push(shape("circle", { class: series.kind, cx: this.x(x), cy: this.y(series.y[i]), r: 3 }));
@@ -159,12 +159,12 @@ class Chart {
   }
 }
 
-/** An axis's end: whole numbers with commas, others in three digits. */
+/** The end of an axis: integers with commas, other numbers in three digits. */
 function figure0(x) {
   return Number.isInteger(x) ? x.toLocaleString("en") : figure(x);
 }
 
-/** The run's curves, a fold for each group of names; a fold's charts are drawn when it is opened. */
+/** The run's curves in a fold per group of names; opening a fold draws its charts. */
 function showCurves(curves, place) {
   const names = Object.keys(curves);
   const groups = new Map();
@@ -174,8 +174,8 @@ function showCurves(curves, place) {
     groups.get(group).push(name);
   }
   const first = names.filter((name) => FIRST_CURVES.includes(name));
-  const folds = [...(first.length ? [["the most telling", first]] : []), ...groups];
-  if (!folds.length) place.append(element("p", "note", "The run left no figures."));
+  const folds = [...(first.length ? [["main", first]] : []), ...groups];
+  if (!folds.length) place.append(element("p", "note", "The run has no metrics."));
   folds.forEach(([group, members], i) => {
     const summary = element("summary", "", `${group} (${members.length})`);
     const charts = element("div", "curves");

@@ -1,4 +1,4 @@
-// The episode: one step at a time, everything that was seen and thought there.
+// The episode, step by step: frame, actions, values, model unroll and search tree.
 
 const data = JSON.parse(byId("data").textContent);
 const { episode } = data;
@@ -6,17 +6,17 @@ const numFrames = episode.num_frames;
 const numActions = episode.names.length;
 const isBoard = episode.num_players === 2;
 
-/** Row t of a flat array of so many columns. */
+/** Row t of a flat array with `columns` columns. */
 const row = (flat, t, columns) => flat.slice(t * columns, (t + 1) * columns);
 
-/** The frames, in sheets that are decoded when they are first needed. */
+/** The frames, in sheets that are decoded on first use. */
 class Frames {
   constructor(canvas, { width, height, columns, per_sheet: perSheet, sheets }) {
     Object.assign(this, { canvas, width, height, columns, perSheet, sheets });
     this.images = sheets.map(() => null);
     canvas.width = width;
     canvas.height = height;
-    // Whole multiples of a pixel, up to the width of the column and about as high.
+    // Integer scale, up to the width of the column and about the same height.
     canvas.style.width = `${width * Math.max(1, Math.floor(Math.min(294 / width, 320 / height)))}px`;
     this.wanted = 0;
   }
@@ -52,7 +52,7 @@ class Frames {
   }
 }
 
-/** The names of the planes, each beside its color; nothing where a world is drawn in another way. */
+/** The names of the planes beside their colors; hidden for environments drawn without planes. */
 function showPlanes() {
   byId("planes").hidden = !episode.planes.length;
   byId("planes").replaceChildren(...episode.planes.map(({ name, color }) => {
@@ -62,9 +62,9 @@ function showPlanes() {
   }));
 }
 
-const sideOf = (t) => (episode.seat_sign[t] > 0 ? "the agent" : "the other side");
+const sideOf = (t) => (episode.seat_sign[t] > 0 ? "the agent" : "the opponent");
 const playerAt = (t) => `${episode.player_names[episode.to_play[t]]}, ${sideOf(t)}`;
-const whose = (t) => (episode.is_agents[t] ? "" : " (the opponent’s)");
+const whose = (t) => (episode.is_agents[t] ? "" : " (opponent)");
 
 function showNow(t) {
   const isEnd = t === numFrames - 1;
@@ -74,24 +74,24 @@ function showNow(t) {
     ["action", isEnd ? "none: the last frame" : episode.names[episode.actions[t]] + whose(t)],
     ["reward on entering", figure(episode.rewards[t], true) + (isBoard && t > 0 ? ` to ${playerAt(t - 1)}` : "")],
     ["rewards so far", figure(total, true) + (isBoard ? " for the agent" : "")],
-    ["search’s value", figure(episode.root_values[t], true)],
-    ["network’s value", figure(episode.prior_values[t], true)],
-    ["return that followed", figure(episode.returns[t], true)],
+    ["search value", figure(episode.root_values[t], true)],
+    ["network value", figure(episode.prior_values[t], true)],
+    ["return from here", figure(episode.returns[t], true)],
     ...(isBoard ? [["values are for", playerAt(t)]] : []),
   ]);
   byId("frame").setAttribute("aria-label", `Frame of step ${t}`);
 }
 
-/** A bar and its number, a probability. */
+/** A probability as a bar and a number. */
 function barCell(kind, share) {
   const fill = element("span", kind);
   fill.style.width = `${100 * (share ?? 0)}%`;
   return element("td", "", element("span", "bar", fill), share === null ? "–" : share.toFixed(3));
 }
 
-const MOST_ACTIONS = 20;
+const MAX_ACTIONS = 20;
 const ENDS = {
-  terminal: "the episode has ended", truncated: "the episode’s clock has run out", cut: "the episode was left here",
+  terminal: "the episode has ended", truncated: "the episode was truncated", cut: "the recording stops here",
 };
 
 function showActions(t) {
@@ -100,7 +100,7 @@ function showActions(t) {
   const chosen = t === numFrames - 1 ? -1 : episode.actions[t];
   const legal = [...prior.keys()].filter((a) => prior[a] !== null);
   const likelier = (a, b) => (b === chosen) - (a === chosen) || policy[b] - policy[a] || prior[b] - prior[a];
-  const shown = legal.length > MOST_ACTIONS ? [...legal].sort(likelier).slice(0, MOST_ACTIONS) : legal;
+  const shown = legal.length > MAX_ACTIONS ? [...legal].sort(likelier).slice(0, MAX_ACTIONS) : legal;
   const visited = shown.filter((a) => visits[a] > 0);
   const best = visited.reduce((top, a) => (top === null || search[a] > search[top] ? a : top), null);
   byId("actions").tBodies[0].replaceChildren(...shown.map((a) => {
@@ -116,20 +116,20 @@ function showActions(t) {
   const more = legal.length - shown.length;
   byId("actions-note").textContent =
     (legal.length
-      ? "● was played. The network’s value of an action is its model’s reward and value one step on."
+      ? "● was played. Network Q is the model’s reward plus its discounted value one step ahead."
       : `No action: ${ENDS[episode.end]}.`)
-    + (more > 0 ? ` ${more} more legal actions have less of the search’s policy.` : "");
+    + (more > 0 ? ` ${more} more legal actions have a lower search probability.` : "");
 }
 
 const steps = Array.from({ length: numFrames }, (_, t) => t);
-/** Values for the agent's seat: those of the player to move, turned round where that is the other one. */
-const seen = (values) => values.map((v, t) => (v === null ? null : v * episode.seat_sign[t]));
+/** Values for the agent's seat: those of the player to move, negated for the opponent. */
+const agentValues = (values) => values.map((v, t) => (v === null ? null : v * episode.seat_sign[t]));
 
 const valueChart = new Chart(byId("values"), 200, "Value and return at each step of the episode", () => ({
   series: [
-    { kind: "real", x: steps, y: seen(episode.returns) },
-    { kind: "network", x: steps, y: seen(episode.prior_values) },
-    { kind: "search", x: steps, y: seen(episode.root_values) },
+    { kind: "real", x: steps, y: agentValues(episode.returns) },
+    { kind: "network", x: steps, y: agentValues(episode.prior_values) },
+    { kind: "search", x: steps, y: agentValues(episode.root_values) },
   ],
   left: 0, right: numFrames - 1, ticks: steps.filter((t) => episode.rewards[t] !== 0),
 }), (x) => goTo(Math.round(x)));
@@ -137,7 +137,7 @@ const valueChart = new Chart(byId("values"), 200, "Value and return at each step
 const K = episode.unroll_steps;
 let now = 0;
 
-/** What happened k steps after step t; null where that was not seen, zeros past a terminal frame. */
+/** What happened k steps after step t: null after a cut or truncation, zeros after a terminal frame. */
 function realAt(t, k) {
   const at = t + k;
   if (at < numFrames) {
@@ -162,7 +162,7 @@ function imaginedSeries() {
   };
 }
 
-const imaginedChart = new Chart(byId("imagined-chart"), 170, "Imagined and real values, steps ahead", imaginedSeries);
+const imaginedChart = new Chart(byId("imagined-chart"), 170, "Unrolled and real values, steps ahead", imaginedSeries);
 
 function showImagined(t) {
   const rewards = row(episode.imagined_rewards, t, K);
@@ -179,8 +179,8 @@ function showImagined(t) {
   imaginedChart.draw();
 }
 
-/** The model's mean absolute errors over the episode, k steps ahead, where the truth is known. */
-function tellErrors() {
+/** The model's mean absolute errors k steps ahead, over the steps of the episode. */
+function errorText() {
   const parts = [];
   for (const k of [...new Set([1, K])].filter((k) => k >= 1)) {
     let [reward, value, count] = [0, 0, 0];
@@ -191,11 +191,11 @@ function tellErrors() {
     }
     if (!count) continue;
     parts.push(
-      `${figure(reward / count)} in the reward and ${figure(value / count)} from the search’s value `
+      `${figure(reward / count)} in reward and ${figure(value / count)} from the search value `
       + `${k} step${k > 1 ? "s" : ""} ahead`,
     );
   }
-  return parts.length ? ` Over the episode the model is off by ${parts.join(", ")} on average.` : "";
+  return parts.length ? ` Mean absolute error over the episode: ${parts.join(", ")}.` : "";
 }
 
 const frames = new Frames(byId("frame"), episode.frames);
@@ -268,32 +268,32 @@ function start() {
   byId("run-lead").textContent =
     `${run.env}, checkpoint ${run.checkpoint}: ${run.env_steps.toLocaleString("en")} environment steps, `
     + `${run.learner_steps.toLocaleString("en")} updates.${run.figures}`;
-  const ends = { terminal: "to its end", truncated: "until its clock ran out", cut: "and left there" };
+  const ends = { terminal: "to its end", truncated: "until it was truncated", cut: "up to the step limit" };
   byId("episode-lead").textContent =
-    `The evaluation’s episode ${episode.index}, played with this checkpoint ${ends[episode.end]}: `
+    `Evaluation episode ${episode.index}, played with this checkpoint ${ends[episode.end]}: `
     + `${numFrames - 1} steps, return ${figure(episode.return)}`
-    + `${isBoard ? ` for the agent, who is ${episode.player_names[episode.seat]}` : ""}; `
-    + `${episode.num_simulations} simulations a step.`;
+    + `${isBoard ? ` for the agent, which is ${episode.player_names[episode.seat]}` : ""}; `
+    + `${episode.num_simulations} simulations per step.`;
   byId("values-note").textContent =
     `Discount ${episode.discount}.`
     + (isBoard
-      ? " Here and in the chart of what the model imagined all values are the agent’s; elsewhere on this page they "
-        + "are for the player to move, and a reward is for the player who moved."
+      ? " The values in this chart and in the unroll chart are the agent’s; elsewhere they are for the player "
+        + "to move, and a reward is for the player who moved."
       : "")
     + (episode.end === "terminal"
       ? ""
-      : " What came after the last frame was not seen: its value by the search stands for it.");
-  byId("imagined-note").textContent = "Past a terminal frame all is worth 0."
-    + (isBoard ? " The chart’s values are the agent’s, the table’s are for the player to move then." : "")
-    + tellErrors();
+      : " Returns use the search value of the last frame for what follows it.");
+  byId("imagined-note").textContent = "Rewards and values after a terminal frame are 0."
+    + (isBoard ? " Values are the agent’s in the chart, and for the player to move in the table." : "")
+    + errorText();
   byId("config").textContent = data.config;
   byId("step").max = numFrames - 1;
   showPlanes();
   showCurves(data.curves, byId("curve-groups"));
   listen();
   valueChart.draw();
-  const asked = /^#step=(\d+)$/.exec(location.hash);
-  goTo(asked ? Number(asked[1]) : 0);
+  const match = /^#step=(\d+)$/.exec(location.hash);
+  goTo(match ? Number(match[1]) : 0);
 }
 
 start();

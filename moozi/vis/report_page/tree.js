@@ -1,24 +1,24 @@
-// The search tree of one step: boxes that can be clicked, focused and zoomed.
+// The search tree of one step, with nodes to select and zoom.
 
 const BOX = { width: 150, height: 36, column: 194, row: 50 };
 
 class TreeView {
   /**
    * @param svg, title, facts, note: elements of the page.
-   * @param trees: flat arrays of all steps' nodes; `start[t]` is where step t's begin.
-   * @param names: of the actions. @param discount: signed, as the search has it.
+   * @param trees: flat arrays of all steps' nodes; those of step t start at `start[t]`.
+   * @param names: of the actions. @param discount: the search's signed discount.
    */
   constructor({ svg, title, facts, note, trees, names, discount }) {
     Object.assign(this, { svg, title, facts, note, trees, names, discount });
     this.step = null;
-    this.scale = null; // null: chosen for each tree
+    this.scale = null; // null: chosen per tree
     this.view = { x: 0, y: 0 };
     this.nodes = [];
     this.listen();
     new ResizeObserver(() => this.applyView()).observe(svg);
   }
 
-  /** Draws the tree of a step and tells the root's numbers. */
+  /** Draws the tree of a step and shows the root's numbers. */
   show(step) {
     this.step = step;
     const { start, total } = this.trees;
@@ -26,7 +26,7 @@ class TreeView {
     this.count = start[step + 1] - this.from;
     this.nodes = [];
     this.note.textContent = this.count === 0
-      ? "Nothing was searched here: the episode has ended."
+      ? "No search: this is the last frame."
       : this.count < total[step]
         ? `The ${this.count} most visited of ${total[step]} nodes; ${total[step] - this.count} are left out.`
         : `${this.count} nodes.`;
@@ -84,7 +84,7 @@ class TreeView {
     return i === 0 ? "root" : this.names[this.at("action", i)];
   }
 
-  /** What the edge into a node was worth to the player who moved. */
+  /** Q of the action into a node, for the player who moved. */
   qValue(i) {
     return this.at("reward", i) + this.discount * this.at("value", i);
   }
@@ -113,7 +113,7 @@ class TreeView {
     return group;
   }
 
-  /** Marks a node and tells its numbers. */
+  /** Marks a node and shows its numbers. */
   select(i, isFocused = false) {
     this.nodes.forEach((node, j) => {
       if (node.getAttribute("aria-selected") === "true") node.setAttribute("aria-selected", "false");
@@ -121,7 +121,7 @@ class TreeView {
     });
     this.selected = i;
     this.nodes[i].setAttribute("aria-selected", "true");
-    // Read aloud where somebody chose the node, and not at each step of a playing episode.
+    // Screen readers announce a selection by the user, not every step of playback.
     this.facts.parentElement.setAttribute("aria-live", isFocused ? "polite" : "off");
     if (isFocused) {
       this.nodes[i].focus({ preventScroll: true });
@@ -133,11 +133,11 @@ class TreeView {
     fillFacts(this.facts, [
       ["visits", `${this.at("visits", i)} (${(100 * this.share(i)).toFixed(0)}%)`],
       ["mean value", figure(this.at("value", i), true)],
-      ["network’s value", figure(this.at("raw", i), true)],
+      ["network value", figure(this.at("raw", i), true)],
       ...(isRoot ? [] : [
         ["reward", figure(this.at("reward", i), true)],
-        ["worth of the move", figure(this.qValue(i), true)],
-        ["network’s probability", figure(this.at("prior", i))],
+        ["Q", figure(this.qValue(i), true)],
+        ["network probability", figure(this.at("prior", i))],
       ]),
       ["depth", String(this.depth[i])],
       ...(leftOut ? [["left out below", String(leftOut)]] : []),
@@ -206,16 +206,16 @@ class TreeView {
     event.stopPropagation();
   }
 
-  /** The next node of the same depth, up or down. */
+  /** The next node of the same depth, above or below. */
   neighbor(direction) {
     const level = this.depth[this.selected];
-    const there = [];
-    for (let i = 0; i < this.count; i++) if (this.depth[i] === level) there.push(i);
-    there.sort((a, b) => this.at("row", a) - this.at("row", b));
-    return there[there.indexOf(this.selected) + direction] ?? -1;
+    const nodes = [];
+    for (let i = 0; i < this.count; i++) if (this.depth[i] === level) nodes.push(i);
+    nodes.sort((a, b) => this.at("row", a) - this.at("row", b));
+    return nodes[nodes.indexOf(this.selected) + direction] ?? -1;
   }
 
-  /** Pixels of the screen to one of the picture. */
+  /** Screen pixels per picture pixel. */
   zoom() {
     if (this.scale !== null) return this.scale;
     return Math.min(1, Math.max(0.55, this.fittingScale()));
@@ -226,7 +226,7 @@ class TreeView {
     return Math.min(clientWidth / (this.size.width + 24), clientHeight / (this.size.height + 24));
   }
 
-  /** The whole tree where it is readable so; else the root at the left, in the middle of the height. */
+  /** Shows the whole tree if it fits at a readable size; else the root at the left, vertically centered. */
   center() {
     const zoom = this.zoom();
     const { clientWidth, clientHeight } = this.svg;

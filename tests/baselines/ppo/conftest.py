@@ -14,5 +14,6 @@ TINY = (
   "evaluation.max_random_starts=2",
   "evaluation.period_env_steps=200",
   "checkpoint.milestones_env_steps=100",
+  "checkpoint.period_s=1e9",
   "max_env_steps=320",
 )

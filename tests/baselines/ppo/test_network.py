@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from moozi.baselines.ppo.network import PPONetwork, make_network, make_policy, masked_log_probs
-from moozi.core.ppo_config import PPONetworkConfig
+from moozi.core.config.ppo import PPONetworkConfig
 from moozi.core.records import BatchedTimeStep
 from moozi.core.spec import EnvSpec
 from moozi.ops.history import init_history
@@ -31,7 +31,7 @@ def gram(weights: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("kind", ["mlp", "conv"])
-def test_weights_are_orthogonal_with_the_scale_of_their_layer_and_biases_zero(kind):
+def test_orthogonal_initialization(kind):
   _, params = init(PPONetworkConfig(kind=kind, hidden_sizes=(32, 16)))
   scales = {"policy": 0.01, "value": 1.0}
   for name, layer in params.items():
@@ -43,7 +43,7 @@ def test_weights_are_orthogonal_with_the_scale_of_their_layer_and_biases_zero(ki
   assert len(params) == (6 if kind == "mlp" else 8)
 
 
-def test_orthogonal_initialization_can_be_switched_off():
+def test_without_orthogonal_initialization():
   _, params = init(PPONetworkConfig(orthogonal_init=False))
   weights = np.asarray(params["policy_trunk_dense_0"]["w"])
   product = gram(weights)
@@ -51,7 +51,7 @@ def test_orthogonal_initialization_can_be_switched_off():
   assert weights.std() == pytest.approx(1 / np.sqrt(weights.shape[0]), rel=0.05)
 
 
-def test_a_fresh_policy_is_nearly_uniform():
+def test_initial_policy_is_nearly_uniform():
   network, params = init(PPONetworkConfig())
   frames = np.random.default_rng(0).random((4, 1, 6, 5, 2)) < 0.5
   logits, value = jax.jit(network.apply)(params, frames)
@@ -61,7 +61,7 @@ def test_a_fresh_policy_is_nearly_uniform():
 
 
 @pytest.mark.parametrize(("sharing", "is_shared"), [("separate", False), ("shared", True)])
-def test_policy_and_value_share_all_but_their_heads_or_nothing(sharing, is_shared):
+def test_sharing(sharing, is_shared):
   network, params = init(PPONetworkConfig(sharing=sharing))
   frames = np.ones((1, 1, 6, 5, 2), bool)
   of_value = jax.jit(jax.grad(lambda p: network.apply(p, frames)[1].sum()))(params)
@@ -75,7 +75,7 @@ def test_policy_and_value_share_all_but_their_heads_or_nothing(sharing, is_share
   assert touched[0] | touched[1] == set(params)
 
 
-def test_the_activation_is_the_configured_one():
+def test_activation():
   frames = np.ones((1, 1, 6, 5, 2), bool)
   out = []
   for activation in ("tanh", "relu"):
@@ -84,7 +84,7 @@ def test_the_activation_is_the_configured_one():
   assert out[0] != out[1]
 
 
-def test_bytes_are_scaled_and_frames_stacked_oldest_first():
+def test_frames_are_scaled_and_stacked_oldest_first():
   spec = EnvSpec(name="test:one", frame_shape=(1, 1, 1), frame_dtype="uint8", num_env_actions=1)
   config = PPONetworkConfig(hidden_sizes=(), orthogonal_init=False)
   network, params = init(config, spec, history_length=3)
@@ -96,7 +96,7 @@ def test_bytes_are_scaled_and_frames_stacked_oldest_first():
   assert plain.apply(params, frames)[1][0] == pytest.approx(51 + 1020 + 25500, rel=1e-5)
 
 
-def test_ataris_network_has_ataris_shapes():
+def test_nature_conv_shapes():
   config = PPONetworkConfig(kind="nature_conv", sharing="shared", hidden_sizes=(512,), activation="relu")
   network = make_network(config, ATARI)
   shape = jax.eval_shape(network.init, jax.random.PRNGKey(0), init_history(1, 4, ATARI).frames)
@@ -140,7 +140,7 @@ def act(step: BatchedTimeStep, seed: int = 0, temperature: float = 1.0):
   return jax.jit(make_policy(TABLE))({}, {}, history, step, jax.random.PRNGKey(seed), temperature)
 
 
-def test_illegal_actions_and_the_dummy_are_never_drawn():
+def test_illegal_actions_are_never_drawn():
   step = timestep([[0, 1, 1, 0]] * 2000)
   _, output = act(step)
   counts = np.bincount(output.action, minlength=4) / 2000
@@ -151,14 +151,14 @@ def test_illegal_actions_and_the_dummy_are_never_drawn():
   np.testing.assert_allclose(output.log_prob, np.log(chosen), rtol=1e-5)
 
 
-def test_temperature_zero_takes_the_most_probable_legal_action():
+def test_temperature_zero_is_greedy():
   for seed in range(5):
     _, output = act(timestep([[0, 1, 1, 0], [0, 1, 1, 1], [0, 1, 0, 0]]), seed, temperature=0.0)
     np.testing.assert_array_equal(output.action, [2, 3, 1])
   assert output.log_prob[2] == pytest.approx(0.0)
 
 
-def test_on_last_frames_the_action_is_the_dummy_and_a_terminal_one_is_worth_nothing():
+def test_last_frames():
   step = timestep([[1, 0, 0, 0], [0, 1, 1, 1], [0, 1, 1, 1]], is_last=[1, 1, 0], is_truncated=[0, 1, 0])
   history, output = act(step, temperature=0.0)
   np.testing.assert_array_equal(output.action, [0, 0, 3])
@@ -170,7 +170,7 @@ def test_on_last_frames_the_action_is_the_dummy_and_a_terminal_one_is_worth_noth
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_a_network_that_gives_nan_plays_what_is_legal(temperature):
+def test_non_finite_network_plays_legal_actions(temperature):
   logits = jnp.tile(LOGITS.at[2].set(jnp.nan), (200, 1))
   broken = PPONetwork(init=lambda key, frames: {}, apply=lambda params, frames: (logits, jnp.zeros(200)))
   history, step = init_history(200, 1, SPEC), timestep([[0, 1, 1, 0]] * 200)
@@ -179,17 +179,21 @@ def test_a_network_that_gives_nan_plays_what_is_legal(temperature):
   np.testing.assert_allclose(output.action_probs[0], [0, 0.5, 0.5, 0])
 
 
-def test_log_probs_have_finite_gradients_where_actions_are_illegal():
+def test_masked_log_probs_have_finite_gradients():
   mask = jnp.array([[True, False, True]])
   grads = jax.grad(lambda x: masked_log_probs(x, mask)[0, 0])(jnp.array([[0.0, 3.0, 0.0]]))
   np.testing.assert_allclose(grads, [[0.5, 0.0, -0.5]], atol=1e-6)
 
 
-def test_records_that_were_there_before_jax_are_traced():
+def test_records_defined_before_jax_are_traced():
   program = (
     "import sys, moozi.core.records as records\n"
     "assert 'jax' not in sys.modules\n"
-    "import moozi.baselines.ppo.network, jax\n"
+    "import moozi.baselines.ppo.network as network, jax\n"
+    "from moozi.core.config.ppo import PPONetworkConfig\n"
+    "from moozi.core.spec import EnvSpec\n"
+    "spec = EnvSpec(name='t:t', frame_shape=(1, 1, 1), frame_dtype='bool', num_env_actions=1)\n"
+    "network.make_network(PPONetworkConfig(), spec)\n"
     "assert not jax.tree_util.all_leaves([object.__new__(records.BatchedTimeStep)])\n"
   )
   subprocess.run([sys.executable, "-c", program], check=True)

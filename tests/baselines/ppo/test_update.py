@@ -26,7 +26,7 @@ from moozi.baselines.ppo.update import (
   make_update,
   minibatch_indices,
 )
-from moozi.core.ppo_config import PPOConfig
+from moozi.core.config.ppo import PPOConfig
 from moozi.core.pytree import replace
 from tests.envs.environments import NIM_SPEC
 
@@ -106,7 +106,7 @@ def slow_advantages(segment: Segment, config: PPOConfig) -> np.ndarray:
   bootstrap=st.booleans(),
   clip=st.booleans(),
 )
-def test_advantages_are_those_of_the_definition(seed, length, end, discount, gae_lambda, bootstrap, clip):
+def test_advantages_equal_the_definition(seed, length, end, discount, gae_lambda, bootstrap, clip):
   segment = random_segment(seed, length, 6, end)
   config = PPOConfig(
     discount=discount, gae_lambda=gae_lambda, bootstrap_truncated=bootstrap, clip_rewards=clip
@@ -149,7 +149,7 @@ def test_advantages_by_hand():
   )
 
 
-def test_a_batch_is_the_segment_flat_and_targets_are_advantages_plus_values():
+def test_batch():
   segment = random_segment(3, 5, 2)
   config = PPOConfig(num_envs=2, segment_length=5, num_minibatches=2)
   batch, metrics = make_batch(segment, config)
@@ -185,7 +185,7 @@ def table_batch(ratio, advantage, old_value=None, target=None, is_live=None) -> 
   return {"logits": np.zeros((size, 3), np.float32), "value": zeros}, batch
 
 
-def test_the_objective_is_clipped_on_both_sides_and_only_where_that_is_worse():
+def test_policy_loss_is_clipped_pessimistically():
   params, batch = table_batch(ratio=[1.5, 1.5, 0.5, 0.5, 1.1], advantage=[1, -1, 1, -1, 2])
   (total, metrics), grads = graded(PLAIN)(params, batch)
   # smaller of both: 1.2 (clipped), -1.5, 0.5, -0.8 (clipped), 2.2
@@ -201,7 +201,7 @@ def test_the_objective_is_clipped_on_both_sides_and_only_where_that_is_worse():
   assert metrics["ppo/approx_kl"] == pytest.approx((np.exp(log_ratio) - 1 - log_ratio).mean(), abs=1e-5)
 
 
-def test_the_value_is_clipped_where_that_is_worse():
+def test_value_loss_is_clipped_pessimistically():
   params, batch = table_batch([1] * 4, [0] * 4, old_value=[1, 1, 1, 1], target=[2, 2, 1, 0])
   params["value"] = np.array([1.1, 1.5, 1.5, 0.5], np.float32)
   (total, metrics), grads = graded(changed(PLAIN, value_coef=1.0))(params, batch)
@@ -213,7 +213,7 @@ def test_the_value_is_clipped_where_that_is_worse():
   assert unclipped[0] == pytest.approx(0.5 * (0.81 + 0.25 + 0.25 + 0.25) / 4, abs=1e-6)
 
 
-def test_the_parts_are_weighed_and_the_entropy_is_a_bonus():
+def test_total_loss_and_entropy_bonus():
   params, batch = table_batch([1, 1], [1, 2], old_value=[0, 0], target=[1, 3])
   params["logits"] = np.log(np.array([[9.0, 0.5, 0.5], [9.0, 0.2, 0.8]], np.float32))
   batch = replace(batch, log_prob=np.log([0.5, 0.2]).astype(np.float32))
@@ -223,7 +223,7 @@ def test_the_parts_are_weighed_and_the_entropy_is_a_bonus():
   assert total == pytest.approx(-1.5 - 0.3 * entropy + 0.7 * 0.5 * 5, abs=1e-5)
 
 
-def test_advantages_are_normalized_in_the_minibatch_over_live_samples():
+def test_advantage_normalization():
   advantage = np.array([1.0, 2.0, 6.0, 100.0], np.float32)
   params, batch = table_batch([1.1, 0.9, 1.0, 1.0], advantage, is_live=[1, 1, 1, 0])
   total = loss_of(changed(PLAIN, normalize_advantages=True), params, batch)[0]
@@ -233,7 +233,7 @@ def test_advantages_are_normalized_in_the_minibatch_over_live_samples():
   assert total != pytest.approx(float(loss_of(PLAIN, params, batch)[0]), rel=1e-2)
 
 
-def test_a_last_frame_has_no_part_in_the_loss_and_no_gradient():
+def test_last_frames_are_masked():
   """Whatever stands there: a discarded action that was never legal, a value and advantage of any size."""
   config = PPOConfig()
   params, batch = table_batch([1.1, 0.9, 1.05], [1, -2, 3], old_value=[0, 1, 2], target=[1, 1, 1])
@@ -259,7 +259,7 @@ def test_a_last_frame_has_no_part_in_the_loss_and_no_gradient():
   assert np.abs(grads["logits"][:3, 1:]).min() > 0
 
 
-def test_a_minibatch_of_last_frames_alone_has_no_loss_and_no_gradient():
+def test_minibatch_of_last_frames():
   params, batch = table_batch([1.1, 0.9], [1, -2], target=[5, 5], is_live=[0, 0])
   (total, _), grads = graded(PPOConfig())(params, batch)
   assert total == 0.0
@@ -269,7 +269,7 @@ def test_a_minibatch_of_last_frames_alone_has_no_loss_and_no_gradient():
 # --- updates ------------------------------------------------------------------------------------------
 
 
-def test_every_epoch_visits_every_sample_once_in_an_order_of_its_own():
+def test_minibatch_indices():
   config = PPOConfig(num_envs=4, segment_length=6, num_epochs=3, num_minibatches=8)
   indices = np.asarray(minibatch_indices(jax.random.PRNGKey(0), config))
   assert indices.shape == (24, 3)
@@ -280,7 +280,7 @@ def test_every_epoch_visits_every_sample_once_in_an_order_of_its_own():
   assert (indices != minibatch_indices(jax.random.PRNGKey(1), config)).any()
 
 
-def test_gradients_are_clipped_together_and_epsilon_is_adams():
+def test_optimizer_clips_by_global_norm():
   grads = {"a": jnp.array([3.0]), "b": jnp.array([4.0])}
   optimizer = make_optimizer(PPOConfig(adam_epsilon=1.0))
   out, _ = optimizer.update(grads, optimizer.init(grads))
@@ -294,7 +294,7 @@ def test_gradients_are_clipped_together_and_epsilon_is_adams():
   np.testing.assert_allclose(optimizer.update(tiny, optimizer.init(tiny))[0]["a"], [0.5], rtol=1e-3)
 
 
-def test_the_learning_rate_falls_linearly_over_the_rounds():
+def test_learning_rate_annealing():
   config = PPOConfig(learning_rate=0.8, num_envs=2, segment_length=50)
   rates = [learning_rate_at(config, steps, 350) for steps in (0, 100, 200, 300, 400, 500)]
   np.testing.assert_allclose(rates, [0.8, 0.6, 0.4, 0.2, 0.0, 0.0], atol=1e-9)
@@ -317,7 +317,7 @@ def fresh(problem) -> PPOState:
 
 
 @pytest.mark.slow
-def test_a_round_is_its_minibatches_one_after_another(problem):
+def test_round_equals_its_minibatches(problem):
   config, network, segment, _, run_round = problem
   state, metrics, _ = run_round(fresh(problem), segment, jnp.float32(0.01))
   expected = fresh(problem)
@@ -338,7 +338,7 @@ def test_a_round_is_its_minibatches_one_after_another(problem):
 
 
 @pytest.mark.slow
-def test_a_round_is_the_same_inside_one_loop(problem, monkeypatch):
+def test_scanned_round_equals_dispatched_round(problem, monkeypatch):
   """As it is compiled for other devices than the CPU."""
   config, network, segment, _, run_round = problem
   one_by_one, metrics, bad_term = run_round(fresh(problem), segment, jnp.float32(0.01))
@@ -354,7 +354,7 @@ def test_a_round_is_the_same_inside_one_loop(problem, monkeypatch):
     assert scanned_metrics[name] == pytest.approx(float(value), rel=1e-3, abs=1e-6), name
 
 
-def test_an_update_that_is_not_finite_changes_nothing_and_is_counted(problem):
+def test_non_finite_update_is_skipped(problem):
   _, _, segment, _, run_round = problem
   state = fresh(problem)
   before = jax.tree_util.tree_map(np.array, (state.params, state.opt_state))
@@ -368,7 +368,7 @@ def test_an_update_that_is_not_finite_changes_nothing_and_is_counted(problem):
   assert int(state.learner_step) == 6
 
 
-def test_one_sample_that_is_not_finite_costs_its_minibatch_in_each_epoch(problem):
+def test_non_finite_sample_skips_its_minibatches(problem):
   """The first step of a lane: no advantage before it takes anything from it."""
   config, _, segment, _, run_round = problem
   reward, is_live = segment.reward.copy(), segment.is_live.copy()
@@ -386,6 +386,6 @@ def test_one_sample_that_is_not_finite_costs_its_minibatch_in_each_epoch(problem
     assert (a != b).any()
 
 
-def test_a_state_is_all_arrays(problem):
+def test_state_has_only_arrays(problem):
   state = fresh(problem)
   assert all(isinstance(leaf, jax.Array) for leaf in jax.tree_util.tree_leaves(state))

@@ -1,4 +1,4 @@
-"""PPO through `moozi train` and `moozi evaluate`: it learns Catch, and what does not fit is refused."""
+"""PPO through `moozi train` and `moozi evaluate`: learns Catch, refuses invalid settings."""
 
 import json
 from pathlib import Path
@@ -46,23 +46,9 @@ def config_file(runs) -> Path:
 
 @pytest.fixture(scope="module")
 def trained(runs, config_file) -> Path:
-  """A run that any test here may read."""
+  """A trained run, read by the tests."""
   assert command("train", config_file, "run.name=first", *SETTINGS) == 0
   return runs / "first"
-
-
-@pytest.fixture
-def refused(capfd):
-  def run(*arguments) -> str:
-    capfd.readouterr()
-    assert command(*arguments) == 2
-    out, err = capfd.readouterr()
-    assert out == ""
-    assert err.startswith("moozi: error: ")
-    assert err.count("\n") == 1
-    return err
-
-  return run
 
 
 def test_catch_is_learned(trained):
@@ -76,7 +62,7 @@ def test_catch_is_learned(trained):
   assert list((trained / "gifs").glob("*.gif"))
 
 
-def test_evaluation_plays_a_checkpoint_again(trained, capfd):
+def test_evaluate_equals_the_final_evaluation(trained, capfd):
   summary = json.loads((trained / "summary.json").read_text())
   assert command("evaluate", trained, "--episodes", "50", "--json", "--returns") == 0
   figures = json.loads(capfd.readouterr().out)
@@ -86,21 +72,19 @@ def test_evaluation_plays_a_checkpoint_again(trained, capfd):
   assert figures["env_steps"] == 20480
 
 
-def test_evaluation_without_a_search_takes_no_simulations(trained, refused):
+def test_evaluate_refuses_simulations(trained, refused):
   assert "--simulations=9: this run's algorithm is ppo" in refused("evaluate", trained, "--simulations", 9)
 
 
-def test_a_run_starts_from_a_checkpoint_of_its_own_algorithm_only(trained, config_file, runs, refused):
+def test_start_from(trained, config_file, runs, cli, refused):
   start = f"checkpoint.start_from={trained}"
-  status = command(
-    "train", config_file, "run.name=second", *SETTINGS, start, "max_env_steps=512", "evaluation.gif=false"
-  )
-  assert status == 0
+  shorter = (start, "max_env_steps=512", "evaluation.gif=false")
+  assert cli("train", config_file, "run.name=second", *SETTINGS, *shorter)[0] == 0
   summary = json.loads((runs / "second" / "summary.json").read_text())
   assert summary["learner_steps"] == 40 * 16 + 16
   assert summary["test_return_mean"] >= 0.95
   said = refused("train", config_file, "run.name=third", *TINY_MUZERO, "runtime=local", start)
-  assert "a checkpoint of another algorithm: algorithm is ppo there and muzero here" in said
+  assert "a checkpoint of another algorithm: algorithm is ppo, expected muzero" in said
   said = refused("train", config_file, "run.name=third", *SETTINGS, start, "ppo.network.hidden_sizes=[32]")
   assert "a checkpoint of another network: network.hidden_sizes" in said
   said = refused("train", config_file, "run.name=third", *SETTINGS, start, "ppo.scale_frames=false")
@@ -108,7 +92,7 @@ def test_a_run_starts_from_a_checkpoint_of_its_own_algorithm_only(trained, confi
   assert not (runs / "third").exists()
 
 
-def test_a_run_goes_on_seeing_frames_as_it_did(trained, refused):
+def test_resume_keeps_the_network_settings(trained, refused):
   said = refused("train", "--resume", trained, "ppo.scale_frames=false", "max_env_steps=30000")
   assert "ppo.scale_frames=False: a run cannot change it (it began with True)" in said
   said = refused("train", "--resume", trained, "ppo.initial_bias=0.05", "max_env_steps=30000")
@@ -116,15 +100,15 @@ def test_a_run_goes_on_seeing_frames_as_it_did(trained, refused):
 
 
 @pytest.mark.parametrize("is_named", [True, False])
-def test_a_run_of_muzeros_is_no_start_for_ppo(config_file, runs, refused, is_named):
-  """Nor is one from before runs named their algorithm."""
+def test_start_from_muzero_is_refused(config_file, runs, refused, is_named):
+  """Also with a manifest from before manifests named the algorithm."""
   config = Config(env=EnvConfig(name="tiny:catch"))
   meta = {"env_steps": 9, "learner_steps": 3} | expected_of(config, env_spec("tiny:catch"))
   if not is_named:
     del meta["algorithm"]
   path = save_checkpoint(runs / "muzero", f"named_{is_named}", {"x": np.zeros(2)}, meta)
   said = refused("train", config_file, "run.name=fourth", *SETTINGS, f"checkpoint.start_from={path}")
-  assert "a checkpoint of another algorithm: algorithm is muzero there and ppo here" in said
+  assert "a checkpoint of another algorithm: algorithm is muzero, expected ppo" in said
   assert read_checkpoint_info(path, expected_of(config, env_spec("tiny:catch"))).env_steps == 9
 
 
@@ -134,7 +118,7 @@ def test_a_run_of_muzeros_is_no_start_for_ppo(config_file, runs, refused, is_nam
     ("ppo.num_minibatches=3", "ppo: num_minibatches=3: must divide"),
     ("ppo.clip_rang=0.1", "did you mean ppo.clip_range?"),
     ("ppo.network.kind=cnn", "ppo.network.kind"),
-    ("ppo.network.kind=nature_conv", "needs frames of at least 36×36"),
+    ("ppo.network.kind=nature_conv", "at least 36×36"),
     ("algorithm=pppo", "algorithm"),
     ("ppo.gae_lambda=2", "ppo.gae_lambda=2: must be at most 1"),
     (
@@ -143,6 +127,6 @@ def test_a_run_of_muzeros_is_no_start_for_ppo(config_file, runs, refused, is_nam
     ),
   ],
 )
-def test_bad_settings_are_refused_and_leave_no_run(config_file, runs, refused, override, said):
+def test_invalid_settings_are_refused(config_file, runs, refused, override, said):
   assert said in refused("train", config_file, "run.name=bad", *SETTINGS, override)
   assert not (runs / "bad").exists()

@@ -1,7 +1,7 @@
-"""How the JAX forks of MinAtar agree with the package and where they do not: docs/jax_environments.md.
+"""The JAX versions of MinAtar against the package, as docs/jax_environments.md lists them.
 
-Single steps are compared from one and the same state, with what is left to chance settled before the step;
-so whole games are compared without either side's random numbers. What is drawn is compared in frequency.
+Single steps are compared from one state, with random spawns made before the step, so that neither side draws
+random numbers. Random draws are compared in frequency.
 """
 
 import collections
@@ -31,23 +31,22 @@ pytest.importorskip("minatar")
 pytest.importorskip("pgx")
 import_gymnax()
 
+pytestmark = pytest.mark.slow
+
 NUM_STEPS = 2000
 FORKS = [(library, game) for library in ("gymnax", "pgx") for game in GAMES]
 UP = 2
 
-# Compiling gymnax's step takes long in these games.
-SLOW_GYMNAX = pytest.param("gymnax", marks=pytest.mark.slow)
-
 
 @dataclasses.dataclass
 class Comparison:
-  """What came of comparing single steps.
+  """The results of comparing single steps.
 
   Attributes:
     differing: for each name of a field, or "reward", "end", "frame": the steps at which it differed.
     before, after: the package's state as the fork's fields at each step.
-    reward, is_over: what the package said.
-    fork: what the fork said: fields, rewards, ends, cuts, frames.
+    reward, is_over: the package's.
+    fork: the fork's: fields, rewards, ends, cuts, frames.
   """
 
   differing: dict
@@ -66,7 +65,7 @@ def make_fork(library, game):
 
 
 def play_package(game, fork, num_steps):
-  """Steps of a player who does not die, through states that a better one would see."""
+  """Steps of a player who survives, and so sees the states of good play."""
   rules, random = make_rules(game), np.random.default_rng(0)
   for _ in range(num_steps):
     if game == "seaquest":
@@ -85,7 +84,7 @@ def play_package(game, fork, num_steps):
 
 
 def prepare_seaquest(rules, random):
-  """Fills the tank and takes divers aboard now and then, and begins anew before lists grow out of bounds."""
+  """Sometimes sets the oxygen and the divers; resets before lists grow out of bounds."""
   if random.random() < 0.05:
     rules.oxygen = int(random.integers(0, 201))
   if random.random() < 0.05:
@@ -98,7 +97,7 @@ def prepare_seaquest(rules, random):
 def compare(library, game):
   fork = make_fork(library, game)
   before, actions, after, rewards, ends, frames = zip(*play_package(game, fork, NUM_STEPS), strict=True)
-  told = fields, reward, is_terminal, is_cut, frame = fork.step(before, actions)
+  out = fields, reward, is_terminal, is_cut, frame = fork.step(before, actions)
   differing = collections.defaultdict(list)
   for i in range(NUM_STEPS):
     names = differences(after[i], {name: value[i] for name, value in fields.items()})
@@ -109,7 +108,7 @@ def compare(library, game):
     }
     for name in (*names, *(name for name, differs in others.items() if differs)):
       differing[name].append(i)
-  return Comparison(dict(differing), before, after, np.array(rewards), np.array(ends), told)
+  return Comparison(dict(differing), before, after, np.array(rewards), np.array(ends), out)
 
 
 @pytest.mark.parametrize(
@@ -117,26 +116,25 @@ def compare(library, game):
   [
     ("gymnax", "breakout"),
     ("pgx", "breakout"),
-    pytest.param("gymnax", "asterix", marks=pytest.mark.slow),
+    ("gymnax", "asterix"),
     ("pgx", "asterix"),
   ],
 )
-def test_steps_are_the_packages(library, game):
+def test_steps_equal_the_packages(library, game):
   result = compare(library, game)
   assert result.differing == {}
   assert (result.reward > 0).sum() > 20
   assert result.is_over.sum() > 20
 
 
-def test_asterix_was_compared_at_every_speed():
+def test_asterix_is_compared_at_every_speed():
   speeds = {(int(f["_spawn_speed"]), int(f["_move_speed"])) for f in compare("pgx", "asterix").before}
   assert {(10, 5), (1, 1)} <= speeds
 
 
-@pytest.mark.parametrize("library", [SLOW_GYMNAX, "pgx"])
-def test_freeway_steps_are_the_packages_but_for_what_is_drawn(library):
-  """A car's new speed is drawn when the player arrives; all else is as in the package, and so is the clock's
-  count, which gymnax keeps elsewhere."""
+@pytest.mark.parametrize("library", ["gymnax", "pgx"])
+def test_freeway_steps_equal_the_packages_except_draws(library):
+  """Cars' new speeds are drawn when the player arrives."""
   result = compare(library, "freeway")
   arrivals = np.flatnonzero(result.reward).tolist()
   assert len(arrivals) > 20
@@ -144,11 +142,11 @@ def test_freeway_steps_are_the_packages_but_for_what_is_drawn(library):
   assert set(result.differing["cars"]) <= set(arrivals)
   assert set(result.differing["frame"]) <= set(arrivals)
   cars = "cars" if library == "gymnax" else "_cars"
-  for i in arrivals:  # where the cars are does not change, only how they go on
+  for i in arrivals:  # positions are equal, speeds are not
     np.testing.assert_array_equal(result.after[i][cars][:, :2], result.fork[0][cars][i][:, :2])
 
 
-def test_pgxs_freeway_is_cut_short_at_the_packages_step():
+def test_pgx_freeway_is_truncated_at_the_packages_step():
   fork, rules = make_fork("pgx", "freeway"), make_rules("freeway")
   for timer, is_over in ((1, False), (0, True)):
     rules.terminate_timer = timer
@@ -159,22 +157,21 @@ def test_pgxs_freeway_is_cut_short_at_the_packages_step():
 
 
 @pytest.mark.parametrize("library", ["gymnax", "pgx"])
-def test_space_invaders_steps_are_the_packages(library):
+def test_space_invaders_steps_equal_the_packages(library):
   result = compare(library, "space_invaders")
   assert result.differing == {}
   assert (result.reward > 0).sum() > 20
   assert result.is_over.sum() > 3
 
 
-def test_space_invaders_begins_as_the_package_does():
+def test_space_invaders_starts_as_in_the_package():
   package = make_rules("space_invaders").state()
   for name in (GYMNAX_NAMES["space_invaders"], PGX_NAMES["space_invaders"]):
     np.testing.assert_array_equal(registry.make(name, 0).reset().observation.frame, package)
 
 
-@pytest.mark.slow
-def test_gymnaxs_seaquest_steps_are_the_packages_until_the_end():
-  """At an end for want of divers gymnax fills the tank as well: the last frame differs, and nothing else."""
+def test_gymnax_seaquest_steps_equal_the_packages_before_the_end():
+  """At an end without divers gymnax also fills the tank: only the last frame differs."""
   result = compare("gymnax", "seaquest")
   fields = result.fork[0]
   assert "end" not in result.differing
@@ -195,9 +192,8 @@ def assert_seaquest_was_seen(result, diver_count, sub_y):
   assert any(result.before[i][diver_count] > 0 for i in surfaced)
 
 
-@pytest.mark.slow
-def test_pgxs_seaquest_differs_in_three_things():
-  """The tank's end comes a step late, enemies gain speed at other surfacings, bullets that left are kept."""
+def test_pgx_seaquest_differs_in_three_rules():
+  """The empty tank ends a step late, enemies speed up at other surfacings, bullets that left are kept."""
   result = compare("pgx", "seaquest")
   fields, _, is_terminal, *_ = result.fork
   assert set(result.differing) == {"end", "frame", "move_speed", "e_bullets"}
@@ -211,14 +207,13 @@ def test_pgxs_seaquest_differs_in_three_things():
     assert result.after[i]["_ramp_index"] == result.before[i]["_ramp_index"] + 1
   for i in result.differing["e_bullets"]:
     kept = {tuple(row) for row in fields["_e_bullets"][i].tolist()} - {(-1, -1, -1)}
-    there = {tuple(row) for row in result.after[i]["_e_bullets"].tolist()} - {(-1, -1, -1)}
-    assert there < kept
-    assert all(not 0 <= row[0] <= 9 for row in kept - there)
+    remaining = {tuple(row) for row in result.after[i]["_e_bullets"].tolist()} - {(-1, -1, -1)}
+    assert remaining < kept
+    assert all(not 0 <= row[0] <= 9 for row in kept - remaining)
   assert_seaquest_was_seen(result, "_diver_count", "_sub_y")
 
 
-@pytest.mark.slow
-def test_a_bullet_that_has_left_pgxs_seaquest_holds_up_those_after_it():
+def test_bullet_that_left_pgx_seaquest_blocks_later_ones():
   fork = make_fork("pgx", "seaquest")
   rules = make_rules("seaquest")
   rules.sub_y, rules.surface, rules.e_bullets = 8, False, [[0, 3, False], [5, 6, False]]
@@ -229,7 +224,7 @@ def test_a_bullet_that_has_left_pgxs_seaquest_holds_up_those_after_it():
     before = {name: value[0] for name, value in fields.items()}
     assert rules.e_bullets == [[5 - step, 6, False]]
     assert np.argwhere(rules.state()[..., 4]).tolist() == [[6, 5 - step]]
-    assert np.argwhere(frame[0, ..., 4]).tolist() == [[6, 4]]  # moved once, and then no more
+    assert np.argwhere(frame[0, ..., 4]).tolist() == [[6, 4]]  # moved once, then stopped
 
 
 def spawned(library, game, rules):
@@ -242,8 +237,8 @@ def shares(values, support):
   return [float(np.mean(np.asarray(values) == v)) for v in support]
 
 
-@pytest.mark.parametrize("library", [SLOW_GYMNAX, "pgx"])
-def test_asterix_draws_its_entities_as_the_package_does(library):
+@pytest.mark.parametrize("library", ["gymnax", "pgx"])
+def test_asterix_draws(library):
   rules = make_rules("asterix")
   rules.spawn_timer = 0
   fields = spawned(library, "asterix", rules)
@@ -257,15 +252,14 @@ def test_asterix_draws_its_entities_as_the_package_does(library):
   np.testing.assert_array_equal(rows[:, 0], np.where(rows[:, 2], 0, 9))
 
 
-@pytest.mark.slow
-def test_gymnaxs_asterix_loses_an_entity_where_the_package_finds_no_room():
+def test_gymnax_asterix_overwrites_an_entity():
   rules = make_rules("asterix")
   rules.entities = [[3, row + 1, True, False] for row in range(8)]
   rules.spawn_timer = 0
   kept = spawned("pgx", "asterix", rules)["_entities"]
   assert (kept[..., 0] != 99).all()
   assert (spawned("gymnax", "asterix", rules)["entities"][..., 4].sum(-1) == 7).all()
-  rules.entities[2] = None  # one place is free, and one time in eight gymnax does not look there
+  rules.entities[2] = None  # one place is free; with probability 1/8 gymnax overwrites another
   counts = spawned("gymnax", "asterix", rules)["entities"][..., 4].sum(-1)
   assert shares(counts, [6, 8]) == pytest.approx([1 / 8, 7 / 8], abs=0.04)
   assert ((spawned("pgx", "asterix", rules)["_entities"][..., 0] != 99).sum(-1) == 8).all()
@@ -273,8 +267,8 @@ def test_gymnaxs_asterix_loses_an_entity_where_the_package_finds_no_room():
   assert None not in rules.entities
 
 
-@pytest.mark.parametrize("library", [SLOW_GYMNAX, "pgx"])
-def test_freeway_draws_its_cars_as_the_package_does(library):
+@pytest.mark.parametrize("library", ["gymnax", "pgx"])
+def test_freeway_draws(library):
   rules = make_rules("freeway")
   rules.pos, rules.move_timer = 1, 0
   fork = make_fork(library, "freeway")
@@ -286,9 +280,8 @@ def test_freeway_draws_its_cars_as_the_package_does(library):
     assert shares(np.sign(speeds[:, lane]), [-1, 1]) == pytest.approx([1 / 2] * 2, abs=0.05)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("library", ["gymnax", "pgx"])
-def test_seaquest_draws_its_enemies_and_divers_as_the_package_does(library):
+def test_seaquest_draws(library):
   rules = make_rules("seaquest")
   rules.sub_y, rules.surface = 8, False
   rules.e_spawn_timer = rules.d_spawn_timer = 0
@@ -312,8 +305,8 @@ def test_breakouts_ball_starts_on_either_side(name):
   np.testing.assert_array_equal(ball[:, 0], ~ball[:, 9])
 
 
-def test_the_defaults_are_each_librarys_own():
-  """Stickiness and step caps, as docs/jax_environments.md lists them."""
+def test_defaults_are_each_librarys_own():
+  """Sticky actions and step caps, as docs/jax_environments.md lists them."""
   for game in GAMES:
     package = registry.make(f"minatar:{game}", 0)
     assert package._game._sticky_action_prob == 0.1
@@ -326,9 +319,8 @@ def test_the_defaults_are_each_librarys_own():
   assert gymnax_suite.MinAtarOptions().sticky_action_prob == 0.0
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("library", "game"), [f for f in FORKS if f[1] != "freeway"])
-def test_random_play_comes_to_the_same(library, game):
+def test_random_play_has_equal_returns(library, game):
   """Returns and lengths of 600 episodes of uniformly random play, within 4 standard errors."""
   kwargs = {"sticky_action_prob": 0.1, "max_episode_steps": 300}
   fork = make_vector((GYMNAX_NAMES if library == "gymnax" else PGX_NAMES)[game], kwargs, 100, seed=1)
@@ -340,9 +332,7 @@ def test_random_play_comes_to_the_same(library, game):
 
 
 def random_episodes(env, num_episodes):
-  """Returns and lengths of the first episodes of every environment, as many of each, so that none is
-  favoured.
-  """
+  """Returns and lengths of the first episodes, equally many of each environment, to avoid bias."""
   random = np.random.default_rng(0)
   each = num_episodes // env.num_envs
   done, totals = np.zeros(env.num_envs, int), np.zeros((2, env.num_envs))

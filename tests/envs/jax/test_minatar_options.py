@@ -1,4 +1,4 @@
-"""Options of the JAX forks of MinAtar: sticky actions, and games that do not grow harder."""
+"""Options of the JAX versions of MinAtar: sticky actions, difficulty ramping."""
 
 import functools
 
@@ -17,6 +17,8 @@ pytest.importorskip("minatar")
 pytest.importorskip("pgx")
 import_gymnax()
 
+pytestmark = pytest.mark.slow  # compiles for long
+
 NUM_STEPS = 2000
 UP = 2
 
@@ -33,7 +35,7 @@ def test_sticky_actions_are_as_frequent_as_asked(name):
 
 @functools.cache
 def compiled_breakout(name):
-  """Reset and step without sticky actions, and the step where all are."""
+  """Reset and step without sticky actions, and the step where every action is sticky."""
   free, sticky = (registry.make_jax_env(name, sticky_action_prob=p) for p in (0.0, 1.0))
   return jax.jit(free.reset), jax.jit(free.step), jax.jit(sticky.step)
 
@@ -47,8 +49,8 @@ NOOP, LEFT, RIGHT = 1, 2, 3  # in the agent's terms
 
 
 @pytest.mark.parametrize("name", [GYMNAX_NAMES["breakout"], PGX_NAMES["breakout"]])
-def test_a_sticky_step_plays_what_was_played_last(name):
-  """Played, not asked for: right is asked for twice, and the paddle goes on to the left."""
+def test_sticky_step_repeats_the_played_action(name):
+  """Not the requested one: right is requested twice, and the paddle still moves left."""
   reset, step, sticky_step = compiled_breakout(name)
   state = step(reset(env_key(0)), LEFT)
   assert paddle(state) == 3
@@ -58,7 +60,7 @@ def test_a_sticky_step_plays_what_was_played_last(name):
 
 
 @pytest.mark.parametrize("name", [GYMNAX_NAMES["breakout"], PGX_NAMES["breakout"]])
-def test_the_sticky_action_is_forgotten_where_an_episode_begins(name):
+def test_reset_forgets_the_sticky_action(name):
   reset, step, sticky_step = compiled_breakout(name)
   state = step(reset(env_key(0)), LEFT)
   ended = replace(state, timestep=replace(state.timestep, is_last=jnp.asarray(True)))
@@ -68,12 +70,12 @@ def test_the_sticky_action_is_forgotten_where_an_episode_begins(name):
     assert paddle(sticky_step(fresh, LEFT)) == 4  # the last action is the no-op
 
 
-# What ramping makes faster first.
+# The first speed that ramping changes.
 RAMPED = {"asterix": "spawn_speed", "seaquest": "e_spawn_speed", "space_invaders": "enemy_move_interval"}
 
 
 def before_a_ramp(game, is_ramped):
-  """The package's game one step before it grows harder, and the action that makes it so."""
+  """The package's game one step before it becomes harder, and the action that causes it."""
   rules = make_rules(game)
   rules.ramping = is_ramped
   if game == "asterix":
@@ -85,10 +87,8 @@ def before_a_ramp(game, is_ramped):
   return rules, UP
 
 
-@pytest.mark.parametrize(
-  "game", [g if g == "space_invaders" else pytest.param(g, marks=pytest.mark.slow) for g in RAMPED]
-)
-def test_gymnaxs_games_grow_harder_where_that_is_asked_for(game):
+@pytest.mark.parametrize("game", RAMPED)
+def test_difficulty_ramping_of_gymnax(game):
   speeds = {}
   for is_ramped in (True, False):
     fork = Fork(GYMNAX_NAMES[game], difficulty_ramping=is_ramped)

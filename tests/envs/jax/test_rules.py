@@ -1,6 +1,4 @@
-"""What every JAX environment has in common, on environments made up for it: ends, resets, masks, keys, and
-both faces.
-"""
+"""`JaxEnvironment` on small rules: ends, resets, masks, keys; as a single and as a vectorized environment."""
 
 import dataclasses
 import functools
@@ -14,49 +12,55 @@ import pytest
 from moozi.envs.jax.environment import JaxDmEnvironment, JaxVectorEnvironment
 from moozi.envs.jax.rules import JaxRules, env_key
 from moozi.envs.vector import SyncVectorEnvironment
-from tests.envs.contract import EnvironmentContract, check_vector, random_agent_actions
+from tests.envs.contract import (
+  IllegalActionsContract,
+  TwoPlayersContract,
+  check_vector,
+  random_agent_actions,
+)
 from tests.envs.jax.toys import make_nim, make_walk
 
 WALK, CAPPED, NIM = make_walk(), make_walk(max_episode_steps=4), make_nim()
 
 
-class TestWalk(EnvironmentContract):
+class TestWalk(IllegalActionsContract):
   num_steps = 40
 
   def make(self):
     return JaxDmEnvironment(CAPPED)
 
 
-class TestNim(EnvironmentContract):
+@pytest.mark.slow
+class TestNim(TwoPlayersContract, IllegalActionsContract):
   num_steps = 40
 
   def make(self):
     return JaxDmEnvironment(NIM)
 
 
-@pytest.mark.parametrize("world", [CAPPED, NIM])
-def test_keeps_the_vector_contract(world):
-  steps = check_vector(JaxVectorEnvironment(world, [1, 2, 3]), 60)
+@pytest.mark.parametrize("env", [CAPPED, NIM])
+def test_vector_contract(env):
+  steps = check_vector(JaxVectorEnvironment(env, [1, 2, 3]), 60)
   assert sum(int(s.is_last.sum()) for s in steps) > 10
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def reset(world, key):
-  return world.reset(key)
+def reset(env, key):
+  return env.reset(key)
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def step_once(world, state, action):
-  return world.step(state, action)
+def step_once(env, state, action):
+  return env.step(state, action)
 
 
-def start_at(world, place):
-  """The state after a reset that happened to begin at `place`."""
-  states = (reset(world, env_key(seed)) for seed in itertools.count())
+def start_at(env, place):
+  """The state after a reset that starts at `place`."""
+  states = (reset(env, env_key(seed)) for seed in itertools.count())
   return next(state for state in states if int(state.game["place"]) == place)
 
 
-def test_a_first_frame():
+def test_first_frame():
   step = start_at(WALK, 1).timestep
   assert bool(step.is_first)
   assert not step.is_last
@@ -66,14 +70,14 @@ def test_a_first_frame():
   assert step.frame[0, :, 0].tolist() == [False, True, False, False, False]
 
 
-def test_the_left_end_costs_1():
+def test_left_end_costs_1():
   step = step_once(WALK, start_at(WALK, 1), 1).timestep
   assert bool(step.is_last)
   assert (float(step.last_reward), float(step.last_discount)) == (-1.0, 0.0)
   assert step.frame[0, :, 0].tolist() == [True, False, False, False, False]
 
 
-def test_a_terminal_frame_and_the_reset_after_it():
+def test_terminal_frame_and_reset():
   state = step_once(WALK, start_at(WALK, 3), 2)
   step = state.timestep
   assert bool(step.is_last)
@@ -82,7 +86,7 @@ def test_a_terminal_frame_and_the_reset_after_it():
   assert step.legal_actions_mask.tolist() == [True, False, False]
   assert step.frame[0, :, 0].tolist() == [False, False, False, False, True]
   assert int(state.num_steps) == 1
-  for action in (0, 1, 2):  # whatever is given to an end is discarded
+  for action in (0, 1, 2):  # the action at an end is discarded
     fresh = step_once(WALK, state, action)
     assert bool(fresh.timestep.is_first)
     assert float(fresh.timestep.last_reward) == 0.0
@@ -90,9 +94,9 @@ def test_a_terminal_frame_and_the_reset_after_it():
     jax.tree.map(np.testing.assert_array_equal, fresh, reset(WALK, state.rng_key))
 
 
-@pytest.mark.parametrize("world", [make_walk(max_episode_steps=1), make_walk(clock=1)])
-def test_a_truncated_frame_keeps_its_discount_and_its_actions(world):
-  step = step_once(world, start_at(world, 2), 1).timestep
+@pytest.mark.parametrize("env", [make_walk(max_episode_steps=1), make_walk(clock=1)])
+def test_truncated_frame_keeps_discount_and_actions(env):
+  step = step_once(env, start_at(env, 2), 1).timestep
   assert bool(step.is_last)
   assert bool(step.is_truncated)
   assert float(step.last_discount) == 1.0
@@ -100,16 +104,16 @@ def test_a_truncated_frame_keeps_its_discount_and_its_actions(world):
   assert step.frame[0, 1, 0]
 
 
-@pytest.mark.parametrize("world", [make_walk(max_episode_steps=1), make_walk(clock=1)])
-def test_an_end_of_the_task_wins_over_a_clock(world):
-  step = step_once(world, start_at(world, 3), 2).timestep
+@pytest.mark.parametrize("env", [make_walk(max_episode_steps=1), make_walk(clock=1)])
+def test_terminal_wins_over_truncated(env):
+  step = step_once(env, start_at(env, 3), 2).timestep
   assert bool(step.is_last)
   assert not step.is_truncated
   assert float(step.last_discount) == 0.0
 
 
-def test_the_cap_counts_each_episode_from_its_own_start():
-  # So long that neither end is met.
+def test_cap_counts_each_episode():
+  # Too long for either end to be reached.
   env = JaxVectorEnvironment(make_walk(max_episode_steps=3, length=50), [0])
   env.reset()
   kinds = []
@@ -130,10 +134,8 @@ def test_player_0_moves_first_and_the_mover_is_rewarded():
   assert env.step(np.zeros(3, int)).to_play.tolist() == [0] * 3
 
 
-def test_rows_are_the_envs_one_by_one():
-  """Three ways to play the same environments: mapped, one by one, and one by one inside
-  `SyncVectorEnvironment`.
-  """
+def test_rows_equal_single_envs():
+  """Vectorized by JAX, and single ones in a `SyncVectorEnvironment`."""
   seeds = [3, 2**40, 2**64 - 1]
   mapped = JaxVectorEnvironment(CAPPED, seeds)
   single = []
@@ -151,10 +153,10 @@ def test_rows_are_the_envs_one_by_one():
     starts |= {tuple(f) for f in left.frame[left.is_first][:, 0, :, 0].tolist()}
     actions = random_agent_actions(left, random)
     left, right = mapped.step(actions), vector.step(actions)
-  assert len(starts) == 3  # later episodes begin elsewhere: chance runs on
+  assert len(starts) == 3  # later episodes start elsewhere
 
 
-def test_reset_inside_episodes_starts_new_ones():
+def test_reset_inside_episodes():
   env = JaxVectorEnvironment(make_walk(length=50), [0, 1])
   first = env.reset()
   env.step(np.array([2, 2]))
@@ -167,17 +169,17 @@ def test_step_before_reset_resets():
   assert JaxVectorEnvironment(NIM, [0, 1, 2]).step(np.zeros(3, np.int32)).is_first.all()
 
 
-@pytest.mark.parametrize("bad", [0, -1, 4, 100])
-def test_a_wrong_action_is_refused_before_any_env_moves(bad):
+def test_wrong_action_moves_no_env():
   env, other = JaxVectorEnvironment(NIM, [0, 1, 2]), JaxVectorEnvironment(NIM, [0, 1, 2])
   env.reset()
   other.reset()
-  with pytest.raises(ValueError, match=rf"actions\[2\]={bad}: .*legal are \[1, 2, 3\]"):
-    env.step(np.array([1, 1, bad]))
+  for bad in (0, -1, 4, 100):
+    with pytest.raises(ValueError, match=rf"actions\[2\]={bad}: .*legal are \[1, 2, 3\]"):
+      env.step(np.array([1, 1, bad]))
   np.testing.assert_array_equal(env.step(np.array([1, 2, 3])).frame, other.step(np.array([1, 2, 3])).frame)
 
 
-def test_an_illegal_action_is_refused():
+def test_illegal_action():
   env = JaxVectorEnvironment(NIM, [0, 1, 2])
   env.reset()
   env.step(np.array([3, 3, 3]))
@@ -186,13 +188,13 @@ def test_an_illegal_action_is_refused():
     env.step(np.array([3, 3, 3]))
 
 
-def test_there_must_be_a_env():
+def test_seeds_must_not_be_empty():
   with pytest.raises(ValueError, match="seeds is empty"):
     JaxVectorEnvironment(NIM, [])
 
 
-def test_what_an_env_carries_keeps_its_types_in_a_scan():
-  """A scan refuses a state whose types change, weak ones too."""
+def test_state_keeps_its_types_in_a_scan():
+  """A scan raises where types change, including weak types."""
   state = reset(CAPPED, env_key(0))
   after, _ = jax.lax.scan(lambda s, _: (CAPPED.step(s, jnp.int32(2)), None), state, length=20)
   assert jax.tree.map(lambda x: x.dtype, after) == jax.tree.map(lambda x: x.dtype, state)
@@ -209,27 +211,27 @@ def test_what_an_env_carries_keeps_its_types_in_a_scan():
     (np.bool_(False), jnp.int32(2), False),
   ],
 )
-def test_a_part_of_the_game_keeps_its_kind_of_number(before, after, is_allowed):
-  """What would be cut off in silence otherwise: 0.5 in an integer is 0."""
+def test_game_keeps_its_kinds_of_numbers(before, after, is_allowed):
+  """Otherwise a value would be truncated silently: 0.5 becomes 0."""
   rules = JaxRules(
     init=lambda key: {"x": before},
     step=lambda game, action, key: ({"x": after}, 0.0, jnp.asarray(False), jnp.asarray(False)),
     frame=lambda game: jnp.zeros((1, 1, 1)),
     legal_actions_mask=lambda game: jnp.ones(3, bool),
   )
-  world = dataclasses.replace(NIM, rules=rules)
+  env = dataclasses.replace(NIM, rules=rules)
   if is_allowed:
-    assert world.step(world.reset(env_key(0)), jnp.int32(1)).game["x"].dtype == before.dtype
+    assert env.step(env.reset(env_key(0)), jnp.int32(1)).game["x"].dtype == before.dtype
   else:
     with pytest.raises(TypeError, match=rf"step makes {after.dtype} of .* was {before.dtype}"):
-      world.step(world.reset(env_key(0)), jnp.int32(1))
+      env.step(env.reset(env_key(0)), jnp.int32(1))
 
 
-def test_there_is_no_picture():
+def test_render():
   assert JaxVectorEnvironment(NIM, [0, 1]).render(1) is None
 
 
-def test_keys_follow_from_seeds_of_any_size():
+def test_seeds_of_any_size():
   keys = {tuple(env_key(seed).tolist()) for seed in (0, 1, 2**32, 2**32 + 1, 2**64 - 1, 2**100)}
   assert len(keys) == 6
   assert env_key(7).dtype == np.uint32

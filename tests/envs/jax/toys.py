@@ -1,4 +1,4 @@
-"""Rules made up for tests, in JAX: small enough to know every frame."""
+"""Small rules in JAX, for tests."""
 
 import jax
 import jax.numpy as jnp
@@ -8,13 +8,13 @@ from moozi.envs.jax.rules import JaxEnvironment, JaxRules
 
 
 def make_walk(max_episode_steps=None, clock=None, length=5) -> JaxEnvironment:
-  """A walk on 0 … length - 1 from a random place in the middle: the right end is worth 1, the left end -1.
+  """A walk on 0 … length - 1 from a random inner place: the right end is worth 1, the left end -1.
 
-  Next to the left end only left is legal. `clock` cuts an episode short by the rules themselves.
+  Next to the left end only left is legal. `clock` is a time limit in the rules.
   """
 
   def init(rng_key):
-    # Plain numbers, as gymnax begins with them.
+    # Python numbers, as in gymnax.
     return {"place": jax.random.randint(rng_key, (), 1, length - 1), "steps": 0, "total": 0.0}
 
   def step(game, action, rng_key):

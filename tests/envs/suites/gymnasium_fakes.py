@@ -1,4 +1,4 @@
-"""Gymnasium environments made up for tests; imported only where gymnasium is there."""
+"""Gymnasium environments for tests; imported only where gymnasium is installed."""
 
 from typing import Any, ClassVar
 
@@ -8,7 +8,7 @@ from gymnasium import spaces
 
 
 class Walk(gymnasium.Env):
-  """A random walk that is seen as the space given says; ends at step 9, or is cut there, or both."""
+  """Random observations of a given space; terminated at step 9, truncated there, or both."""
 
   metadata: ClassVar[dict[str, Any]] = {"render_modes": []}
 

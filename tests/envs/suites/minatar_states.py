@@ -1,4 +1,4 @@
-"""The package `minatar` and its JAX forks in one and the same state, so that single steps can be compared."""
+"""Puts the package `minatar` and its JAX versions into one state, to compare single steps."""
 
 import dataclasses
 
@@ -32,7 +32,7 @@ _EMPTY_SLOT = 99  # pgx's mark in Asterix
 
 
 def make_rules(game, seed=0):
-  """The package's own game, all that is left to chance following from the seed."""
+  """The package's own game, seeded."""
   rules = minatar._load(game).Env(ramping=True)
   rules.random = np.random.RandomState(seed)
   rules.reset()
@@ -40,7 +40,7 @@ def make_rules(game, seed=0):
 
 
 def settle_spawns(rules):
-  """Spawns now what the package would spawn at the start of the next step, which is free of chance then."""
+  """Makes the random spawns of the next step now, so that the step itself draws nothing."""
   if hasattr(rules, "_spawn_entity") and rules.spawn_timer == 0:
     rules._spawn_entity()
     rules.spawn_timer = rules.spawn_speed
@@ -54,7 +54,7 @@ def settle_spawns(rules):
 
 
 class Fork:
-  """One JAX fork of a game: its rules, compiled, on states that are made from the package's."""
+  """One JAX version of a game: its compiled rules, on states made from the package's."""
 
   def __init__(self, name, **options):
     self.env = registry.make_jax_env(name, minimal_actions=False, **options)
@@ -95,17 +95,17 @@ class Fork:
       fields: N results of `fields`.
       actions: [N], of all six.
 
-    Returns: fields of the N next states by name, rewards, whether the task ended, whether a clock ran out,
-      frames; all NumPy with a leading axis N.
+    Returns: fields of the N next states by name, rewards, is_terminal, is_cut, frames; NumPy with a leading
+      axis N.
     """
     num = len(fields)
     many = jax.tree.map(lambda x: np.broadcast_to(x, (num, *np.shape(x))), self._template)
     stacked = {name: np.stack([f[name] for f in fields]) for name in fields[0]}
     game = many.replace(**stacked) if self._is_pgx else (many[0].replace(**stacked), *many[1:])
     keys = jax.random.split(jax.random.PRNGKey(seed), num)
-    game, *told = jax.device_get(self._step(game, np.asarray(actions, np.int32), keys))
+    game, *results = jax.device_get(self._step(game, np.asarray(actions, np.int32), keys))
     state = game if self._is_pgx else game[0]
-    return {name: np.asarray(getattr(state, name)) for name in stacked}, *told
+    return {name: np.asarray(getattr(state, name)) for name in stacked}, *results
 
   def _entities(self, rules):
     if self._is_pgx:
@@ -123,7 +123,7 @@ class Fork:
 
 
 def differences(expected, actual):
-  """Names of the fields that differ; the order of entities in a list does not count, nor do empty rows."""
+  """Names of the fields that differ, ignoring the order of entities in a list and empty rows."""
   out = []
   for name, value in expected.items():
     plain = name.lstrip("_")

@@ -1,7 +1,8 @@
-"""The bridge to ALE: its conventions, and its frames against Gymnasium's own preprocessing."""
+"""Atari games: preprocessing, equal to Gymnasium's, lives, seeds and options."""
 
 import collections
 import importlib.util
+import itertools
 
 import numpy as np
 import pytest
@@ -9,44 +10,39 @@ import pytest
 from moozi.core.errors import UserError
 from moozi.envs import registry
 from moozi.envs.suites.atari import environment as atari
-from moozi.envs.suites.atari.chance import GameChance, GameSeeds
+from moozi.envs.suites.atari import suite
 from moozi.envs.suites.atari.frames import AreaResize
-from tests.envs.contract import EnvironmentContract, assert_same, play, random_legal
+from moozi.envs.suites.atari.rom import Options, list_games, load_emulator, load_facts
+from tests.envs.contract import EnvironmentContract, LivesContract, assert_same, play, random_legal
 
 pytest.importorskip("ale_py")
 
 
-class TestBreakout(EnvironmentContract):
-  goes_on_after_a_life_lost = True
-
+class TestBreakout(LivesContract):
   def make(self):
-    return registry.make("atari:Breakout", seed=0)
+    return registry.make("atari:Breakout", seed=0, sticky_action_prob=0.1)
 
 
-class TestPongCut(EnvironmentContract):
+@pytest.mark.slow
+class TestPongCapped(EnvironmentContract):
   num_steps = 90
 
   def make(self):
     return registry.make("atari:Pong", seed=0, max_episode_steps=40)
 
 
-class TestColouredStickyFullActions(EnvironmentContract):
+@pytest.mark.slow
+class TestColourFullActions(EnvironmentContract):
   num_steps = 90
 
   def make(self):
-    return registry.make(
-      "atari:Breakout",
-      seed=0,
-      is_testing=True,
-      colour=True,
-      sticky_action_prob=0.25,
-      minimal_actions=False,
-      max_episode_steps=60,
-    )
+    options = {"colour": True, "sticky_action_prob": 0.25, "minimal_actions": False, "max_episode_steps": 60}
+    return registry.make("atari:Breakout", seed=0, is_testing=True, **options)
 
 
+@pytest.mark.slow
 class TestAssault(EnvironmentContract):
-  """One of the games that remember what was played before a reset (`ALEInterface.reset_game`)."""
+  """A game whose `ALEInterface.reset_game` keeps some of the earlier game's state."""
 
   num_steps = 90
 
@@ -54,18 +50,11 @@ class TestAssault(EnvironmentContract):
     return registry.make("atari:Assault", seed=0, max_episode_steps=30)
 
 
-class TestAssaultWithoutReseeding(EnvironmentContract):
-  num_steps = 60
-
-  def make(self):
-    return registry.make("atari:Assault", seed=0, max_episode_steps=40, reseed=False, max_noops=3)
+# --- against Gymnasium ----------------------------------------------------------------------------------
 
 
-# --- against Gymnasium --------------------------------------------------------------------------------
-
-
-class NumberOfNoops:
-  """Stands in for Gymnasium's generator: its no-ops shall be as many as ours."""
+class FixedNoops:
+  """Replaces Gymnasium's generator: the given number of no-ops."""
 
   def __init__(self, number):
     self.number = number
@@ -75,14 +64,19 @@ class NumberOfNoops:
     return self.number
 
 
-def gymnasium_environment(game, seed, options):
-  """Gymnasium's AtariPreprocessing on the first game that an environment of ours plays with this seed."""
+def num_noops(env):
+  """The number of frames that the environment has played; after a reset, its no-ops."""
+  return env._game._ale.getEpisodeFrameNumber()
+
+
+def gymnasium_environment(game, options, noops):
+  """Gymnasium's AtariPreprocessing with this number of no-ops."""
   gymnasium = pytest.importorskip("gymnasium")
   pytest.importorskip("cv2")
   env = gymnasium.make(
     f"ALE/{game}-v5",
     frameskip=1,
-    repeat_action_probability=options.sticky_action_prob,
+    repeat_action_probability=0.0,
     full_action_space=not options.minimal_actions,
     disable_env_checker=True,
     max_num_frames_per_episode=None,
@@ -95,37 +89,36 @@ def gymnasium_environment(game, seed, options):
     grayscale_obs=not options.colour,
     grayscale_newaxis=not options.colour,
   )
-  game_seed = GameSeeds(seed, options.max_noops).draw()
-  chance = GameChance(game_seed, options.max_noops, options.sticky_action_prob)
-  env.unwrapped.ale.setInt("random_seed", game_seed)
+  env.unwrapped.ale.setInt("random_seed", 0)
   env.unwrapped.load_game()
-  env.unwrapped._np_random = NumberOfNoops(chance.num_noops())
+  env.unwrapped._np_random = FixedNoops(noops)
   return env
 
 
 @pytest.mark.parametrize(
   ("game", "is_testing", "kwargs"),
   [
-    ("Breakout", True, {}),
     ("Breakout", False, {}),
-    ("Pong", True, {}),
-    ("Breakout", False, {"sticky_action_prob": 0.25, "minimal_actions": False}),
-    ("SpaceInvaders", False, {"colour": True, "sticky_action_prob": 0.25}),
-    ("Assault", True, {"frame_skip": 3, "frame_size": 64}),
+    ("SpaceInvaders", False, {"colour": True, "minimal_actions": False}),
+    pytest.param("Breakout", True, {}, marks=pytest.mark.slow),
+    pytest.param("Pong", True, {}, marks=pytest.mark.slow),
+    pytest.param("Assault", True, {"frame_skip": 3, "frame_size": 64}, marks=pytest.mark.slow),
     ("Assault", True, {"frame_skip": 1, "max_noops": 5, "max_episode_steps": 400}),
     ("AirRaid", True, {"max_episode_steps": 100}),  # a screen of 250 lines
   ],
 )
-def test_frames_are_gymnasiums_pixel_for_pixel_over_a_game(game, is_testing, kwargs):
-  other = gymnasium_environment(game, 5, atari.Options(**kwargs))
+def test_game_equals_gymnasiums(game, is_testing, kwargs):
   env = registry.make(f"atari:{game}", seed=5, is_testing=is_testing, **kwargs)
-  random = np.random.default_rng(0)
-  step, (frame, _) = env.reset(), other.reset()
+  step = env.reset()
+  noops = num_noops(env) - num_start_frames(game)
+  assert 1 <= noops <= kwargs.get("max_noops", 30)
+  other = gymnasium_environment(game, Options(**kwargs), noops)
+  random, (frame, _) = np.random.default_rng(0), other.reset()
   num_lives = 1
   for _ in range(20_000):
     np.testing.assert_array_equal(step.observation.frame, frame)
     if step.last():
-      # In training, a life lost: the game goes on, and theirs is told to do nothing meanwhile.
+      # After a lost life in training, Gymnasium plays a no-op while the next episode starts.
       step = env.step(0)
       if not step.observation.is_continued:
         break
@@ -146,65 +139,83 @@ def test_frames_are_gymnasiums_pixel_for_pixel_over_a_game(game, is_testing, kwa
   other.close()
 
 
-# --- the conventions ----------------------------------------------------------------------------------
+def num_start_frames(game):
+  """The number of frames that ALE counts before a game's first."""
+  ale = load_emulator(load_facts(game).rom)
+  ale.reset_game()
+  return ale.getEpisodeFrameNumber()
 
 
-def test_games_begin_with_1_to_30_noops_alike_often():
-  seeds = GameSeeds(0, 30)
-  counts = collections.Counter(GameChance(seeds.draw(), 30, 0.0).num_noops() for _ in range(3000))
-  assert sorted(counts) == list(range(1, 31))
-  # 100 each; the standard deviation is 10.
-  assert all(60 < count < 140 for count in counts.values())
-  assert GameChance(7, 0, 0.0).num_noops() == 0
+# --- no-ops, sticky actions, seeds ----------------------------------------------------------------------
 
 
-def test_actions_stick_as_often_as_asked():
-  chance = GameChance(3, 30, 0.25)
-  # 20,000 frames: the standard deviation is 61.
-  assert abs(sum(chance.sticks() for _ in range(20_000)) - 5000) < 250
-  assert not any(GameChance(3, 30, 0.0).sticks() for _ in range(100))
+def test_noops_are_uniform_from_1_and_follow_from_the_seed():
+  env = registry.make("atari:Pong", seed=0, max_noops=3)
 
+  def draw(number):
+    counts = []
+    for _ in range(number):
+      env.reset()
+      counts.append(num_noops(env))
+    return counts
 
-def num_frames_of_start(env):
-  env.reset()
-  return env._game._ale.getEpisodeFrameNumber()
-
-
-def test_each_training_episode_has_a_fresh_seed_and_a_test_episode_its_own():
-  env = registry.make("atari:Pong", seed=0)
-  training = [num_frames_of_start(env) for _ in range(12)]
-  assert len(set(training)) > 5
-  assert {1 <= n <= 30 for n in training} == {True}
+  counts = draw(90)
+  # 30 each; the standard deviation is 4.5.
+  assert sorted(collections.Counter(counts)) == [1, 2, 3]
+  assert min(collections.Counter(counts).values()) > 12
   env.seed(0)
-  assert [num_frames_of_start(env) for _ in range(12)] == training
-  testing = []
-  for seed in range(12):
+  assert draw(8) == counts[:8]
+  by_seed = []
+  for seed in range(8):
     env.seed(seed)
-    testing.append(num_frames_of_start(env))
-  assert len(set(testing)) > 5
+    by_seed += draw(1)
+  assert len(set(by_seed)) > 1
 
 
-def test_no_noops_where_none_are_asked_for():
+def test_no_noops():
   env = registry.make("atari:Pong", seed=0, max_noops=0)
-  assert [num_frames_of_start(env) for _ in range(3)] == [0, 0, 0]
+  for _ in range(3):
+    env.reset()
+    assert num_noops(env) == 0
 
 
-def test_no_emulator_before_the_first_reset(monkeypatch):
-  registry.env_spec("atari:Pong")  # read once in a process, from an emulator that is thrown away
-  made = []
-  load = atari.load_emulator
-  monkeypatch.setattr(atari, "load_emulator", lambda rom: made.append(rom) or load(rom))
+@pytest.mark.parametrize("probability", [0.0, 0.25])
+def test_sticky_actions_are_as_frequent_as_asked(probability):
+  env = registry.make("atari:Breakout", seed=0, sticky_action_prob=probability)
+  env.reset()
+  game, played = env._game, []
+
+  class Recorder:
+    def act(self, action):
+      played.append(action)
+      return 0.0
+
+  game._ale = Recorder()
+  for i in range(8000):
+    game._act(i)  # no action is asked for twice, so a repeated one was sticky
+  num_sticky = sum(a == b for a, b in itertools.pairwise(played))
+  # 2000 of 8000; the standard deviation is 39.
+  assert abs(num_sticky - 8000 * probability) < 200
+
+
+def test_emulator_is_made_at_the_first_reset(monkeypatch):
+  registry.env_spec("atari:Pong")  # cached from a temporary emulator
+  loaded = []
+  monkeypatch.setattr(atari, "load_emulator", lambda rom: loaded.append(rom) or load_emulator(rom))
   env = registry.make("atari:Pong", seed=0)
   env.seed(4)
   assert env.env_spec.num_env_actions == 6
-  assert made == []
+  assert loaded == []
   env.reset()
   env.reset()
-  assert made == ["pong"]
+  assert loaded == ["pong"]
+
+
+# --- lives, firing, the cap -----------------------------------------------------------------------------
 
 
 def games_of(env, num_games):
-  """Random play of whole games: for each, its episodes as lists of steps."""
+  """Plays whole games at random: for each, its episodes as lists of steps."""
   random = np.random.default_rng(1)
   games, step = [], env.reset()
   while True:
@@ -218,7 +229,7 @@ def games_of(env, num_games):
     step = env.step(random_legal(step, random))
 
 
-def test_training_ends_episodes_where_a_life_is_lost_and_testing_does_not():
+def test_lost_lives_end_training_episodes_only():
   training = games_of(registry.make("atari:Breakout", seed=0), 2)
   assert [len(game) for game in training] == [5, 5]
   for game in training:
@@ -229,9 +240,9 @@ def test_training_ends_episodes_where_a_life_is_lost_and_testing_does_not():
   assert_same(whole[0][0], testing[0][0])
 
 
-def test_a_step_without_action_goes_on_after_a_life_lost():
+def test_noop_step_continues_after_a_lost_life():
   env = registry.make("atari:Breakout", seed=0)
-  ale, random, step = None, np.random.default_rng(0), env.reset()
+  random, step = np.random.default_rng(0), env.reset()
   while not step.last():
     step = env.step(random_legal(step, random))
   ale = env._game._ale
@@ -242,13 +253,13 @@ def test_a_step_without_action_goes_on_after_a_life_lost():
   assert ale.lives() == 4
 
 
-class ByHand:
-  """Breakout's first game of a seed, played on the emulator itself: an action for four frames at a time."""
+class Reference:
+  """Breakout played on a bare emulator: an action for four frames at a time."""
 
-  def __init__(self, seed):
-    self.ale = atari.load_emulator("breakout")
+  def __init__(self, noops):
+    self.ale = load_emulator("breakout")
     self.ale.reset_game()
-    for _ in range(GameChance(GameSeeds(seed, 30).draw(), 30, 0.0).num_noops()):
+    for _ in range(noops):
       self.ale.act(0)
     self.resize = AreaResize(210, 160, 84)
 
@@ -261,47 +272,42 @@ class ByHand:
     return self.resize(np.maximum(screens[-2], screens[-1]))
 
 
-FIRE, RIGHT = 1, 3  # ALE's; Breakout's second and third action
+FIRE, RIGHT = 1, 3  # ALE's numbers; Breakout's second and third action
 
 
 @pytest.mark.parametrize("is_testing", [False, True])
-def test_a_reset_fires_and_plays_the_action_after_it_in_each_life(is_testing):
-  env, hand = registry.make("atari:Breakout", seed=5, is_testing=is_testing, fire_on_reset=True), ByHand(5)
-  step, frame = env.reset(), hand.play(FIRE, RIGHT)
+def test_fire_on_reset(is_testing):
+  env = registry.make("atari:Breakout", seed=5, is_testing=is_testing, fire_on_reset=True)
+  step = env.reset()
+  reference = Reference(num_noops(env) - 8)  # without the eight frames of firing
+  frame = reference.play(FIRE, RIGHT)
   num_steps, num_resets = 0, 1
-  while not hand.ale.game_over():
+  while not reference.ale.game_over():
     np.testing.assert_array_equal(step.observation.frame, frame)
     assert num_steps < 1000
     num_steps += 1
     if step.last():
-      step, frame = env.step(0), hand.play(0, FIRE, RIGHT)
+      step, frame = env.step(0), reference.play(0, FIRE, RIGHT)
       assert step.observation.is_continued
       num_resets += 1
     elif is_testing and num_steps % 50 == 0:
-      step, frame = env.step(1), hand.play(FIRE)  # nobody fires for it where lives are not episodes
+      step, frame = env.step(1), reference.play(FIRE)  # in testing a new life does not fire
     else:
-      step, frame = env.step(0), hand.play(0)
+      step, frame = env.step(0), reference.play(0)
   assert step.last()
   assert num_resets == (1 if is_testing else 5)
 
 
-def test_firing_shows_the_ball_and_nothing_is_fired_where_nothing_can_be():
-  frames = [
-    registry.make("atari:Breakout", seed=5, fire_on_reset=f).reset().observation.frame for f in (False, True)
-  ]
-  assert (frames[0] != frames[1]).any()
-  # Freeway has no fire among its actions.
+def test_opening_actions():
   for game, opening in (("Breakout", (1, 3)), ("Freeway", ()), ("Pong", (1, 3))):
-    facts = atari.load_facts(game)
-    assert facts.opening(atari.Options(fire_on_reset=True)) == opening
-    assert facts.opening(atari.Options()) == ()
-  assert atari.load_facts("Freeway").opening(atari.Options(fire_on_reset=True, minimal_actions=False)) == (
-    1,
-    2,
-  )
+    facts = load_facts(game)
+    assert facts.opening(Options(fire_on_reset=True)) == opening
+    assert facts.opening(Options()) == ()
+  # Freeway's minimal actions do not fire.
+  assert load_facts("Freeway").opening(Options(fire_on_reset=True, minimal_actions=False)) == (1, 2)
 
 
-def test_firing_for_a_new_game_is_not_of_its_steps_and_for_a_new_life_is():
+def test_cap_counts_the_opening_of_a_life_but_not_of_a_game():
   def play_noops(cap):
     env = registry.make("atari:Breakout", seed=5, fire_on_reset=True, max_episode_steps=cap)
     step, count = env.reset(), 0
@@ -315,7 +321,7 @@ def test_firing_for_a_new_game_is_not_of_its_steps_and_for_a_new_life_is():
   for left in range(5):
     env, step, count = play_noops(lost_at + left)
     assert (count, step.discount) == (lost_at, 0.0)
-    # One step without action, two of firing: with three left or fewer there is no game to go on with.
+    # One no-op step and two of firing: with three steps left or fewer, no game continues.
     step = env.step(0)
     assert step.observation.is_continued == (left == 4)
     assert env._game._num_steps == (lost_at + 3 if left == 4 else 0)
@@ -324,7 +330,7 @@ def test_firing_for_a_new_game_is_not_of_its_steps_and_for_a_new_life_is():
   assert step.discount == 1.0
 
 
-def test_the_step_cap_counts_a_game_with_all_its_lives():
+def test_cap_counts_all_lives_of_a_game():
   env = registry.make("atari:Breakout", seed=0, max_episode_steps=100)
   for game in games_of(env, 3):
     num_steps = sum(len(episode) for episode in game) - 1
@@ -333,7 +339,7 @@ def test_the_step_cap_counts_a_game_with_all_its_lives():
     assert len(game) > 1
 
 
-def test_a_life_lost_on_the_step_of_the_cap_is_an_end_and_a_new_game_follows():
+def test_life_lost_on_the_step_of_the_cap_is_terminal():
   (episode, *_) = games_of(registry.make("atari:Breakout", seed=0), 1)[0]
   cap = len(episode) - 1
   env, random = registry.make("atari:Breakout", seed=0, max_episode_steps=cap), np.random.default_rng(1)
@@ -348,6 +354,9 @@ def test_a_life_lost_on_the_step_of_the_cap_is_an_end_and_a_new_game_follows():
   assert env._game._ale.lives() == 5
 
 
+# --- rewards, pictures, options -------------------------------------------------------------------------
+
+
 @pytest.mark.parametrize("is_testing", [False, True])
 def test_rewards_are_clipped_in_training_only(is_testing):
   env = registry.make("atari:Assault", seed=0, is_testing=is_testing, clip_rewards=True)
@@ -355,17 +364,17 @@ def test_rewards_are_clipped_in_training_only(is_testing):
   assert rewards == ({0.0, 21.0} if is_testing else {0.0, 1.0})
 
 
-def test_rewards_are_not_clipped_unless_asked():
+def test_rewards_are_not_clipped_by_default():
   assert {step.reward for step in play(registry.make("atari:Assault", seed=0), 300)} >= {0.0, 21.0}
 
 
 def test_testing_changes_nothing_else():
-  options = atari.Options(clip_rewards=True, sticky_action_prob=0.25, frame_skip=2, max_noops=7)
-  testing = atari.for_testing(options).model_dump()
+  options = Options(clip_rewards=True, sticky_action_prob=0.25, frame_skip=2, max_noops=7)
+  testing = suite.for_testing(options).model_dump()
   assert testing == options.model_dump() | {"episodic_life": False, "clip_rewards": False}
 
 
-def test_render_is_the_screen_in_colour():
+def test_render():
   env = registry.make("atari:Breakout", seed=0)
   env.reset()
   picture = env.render()
@@ -373,9 +382,6 @@ def test_render_is_the_screen_in_colour():
   assert picture.dtype == np.uint8
   # The bricks: six rows of six colours.
   assert len({tuple(picture[y, 80]) for y in range(58, 94, 6)}) == 6
-
-
-# --- names and options --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -395,19 +401,19 @@ def test_specs(kwargs, shape, num_actions):
   )
 
 
-def test_the_games_are_gymnasiums():
+def test_games_are_gymnasiums():
   gymnasium = pytest.importorskip("gymnasium")
   importlib.import_module("ale_py")
-  theirs = {name[4:-3] for name in gymnasium.registry if name.startswith("ALE/") and name.endswith("-v5")}
-  assert set(atari.list_games()) == theirs
-  assert len(theirs) > 100
+  names = {name[4:-3] for name in gymnasium.registry if name.startswith("ALE/") and name.endswith("-v5")}
+  assert set(list_games()) == names
+  assert len(names) > 100
 
 
 @pytest.mark.parametrize(
   ("name", "nearest"),
   [("atari:Brekout", "Breakout"), ("atari:pong", "Pong"), ("atari:", ""), ("atari:../x", "")],
 )
-def test_an_unknown_game_is_refused_with_the_nearest_name(name, nearest):
+def test_unknown_game(name, nearest):
   with pytest.raises(UserError) as error:
     registry.make(name, seed=0)
   message = str(error.value)
@@ -434,7 +440,7 @@ def test_wrong_options(key, value):
     registry.make("atari:Pong", seed=0, **{key: value})
 
 
-def test_a_missing_package_is_one_line(monkeypatch):
+def test_missing_package(monkeypatch):
   find = importlib.util.find_spec
   monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "ale_py" else find(name))
   with pytest.raises(UserError) as error:
@@ -442,13 +448,13 @@ def test_a_missing_package_is_one_line(monkeypatch):
   assert str(error.value) == (
     'env.name=atari:…: the package ale-py is not installed; pip install "moozi[atari]" brings it (GPL)'
   )
-  (world,) = registry.list_environments("atari")
-  assert world.name == "atari:…"
-  assert world.summary.startswith("the package ale-py is not installed")
+  (info,) = registry.list_environments("atari")
+  assert info.name == "atari:…"
+  assert info.summary.startswith("the package ale-py is not installed")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("game", sorted(atari.list_games()))
+@pytest.mark.parametrize("game", sorted(list_games()))
 def test_every_game_is_a_function_of_its_seed_and_actions(game):
   env = registry.make(f"atari:{game}", seed=0, max_episode_steps=60)
   first = play(env, 80)

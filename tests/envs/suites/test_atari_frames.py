@@ -1,4 +1,4 @@
-"""The reduction of screens: by hand, and as OpenCV does it."""
+"""Area resizing of screens: a case by hand, and equality with OpenCV."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ import pytest
 from moozi.envs.suites.atari.frames import AreaResize
 
 
-def test_a_pixel_is_the_mean_of_the_area_it_covers():
+def test_pixel_is_the_mean_of_its_area():
   resize = AreaResize(height=5, width=3, size=2)
   image = np.array([[0, 10, 20], [30, 40, 50], [100, 0, 0], [0, 0, 0], [200, 200, 0]], np.uint8)
   # Rows: the first two and half of the third; half of the third and the last two. Columns: one and a half.
@@ -16,7 +16,7 @@ def test_a_pixel_is_the_mean_of_the_area_it_covers():
   np.testing.assert_array_equal(resize(image[..., None])[..., 0], np.rint(expected))
 
 
-def test_an_image_of_the_same_size_comes_back():
+def test_same_size_is_the_identity():
   image = np.random.default_rng(0).integers(0, 256, (7, 7, 3)).astype(np.uint8)
   np.testing.assert_array_equal(AreaResize(7, 7, 7)(image), image)
 
@@ -28,21 +28,21 @@ def test_channels_do_not_mix():
     np.testing.assert_array_equal(resize(image)[..., c], resize(image[..., c : c + 1])[..., 0])
 
 
-def test_an_image_cannot_be_enlarged():
+def test_enlarging_raises():
   with pytest.raises(ValueError, match="size=8: an image of 210 by 7"):
     AreaResize(210, 7, 8)
 
 
-@pytest.mark.parametrize("height", [210, 214, 220, 230, 250])  # all that ALE's games have
+@pytest.mark.parametrize("height", [210, 214, 220, 230, 250])  # the heights of ALE's games
 @pytest.mark.parametrize(("size", "channels"), [(84, 1), (96, 3), (64, 1), (105, 3), (160, 1)])
-def test_as_opencv_to_the_pixel(height, size, channels):
+def test_equals_opencv(height, size, channels):
   cv2 = pytest.importorskip("cv2")
   random = np.random.default_rng(height * size)
   resize = AreaResize(height, 160, size)
   shape = (height, 160, channels)
   for image in (
     random.integers(0, 256, shape),
-    random.choice([0, 64, 142, 236], shape),  # many results lie half-way between two numbers
+    random.choice([0, 64, 142, 236], shape),  # many results are half-way between two integers
     (random.random(shape) < 0.03) * 200,
     np.full(shape, 255),
   ):

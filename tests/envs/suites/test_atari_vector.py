@@ -1,6 +1,8 @@
-"""Atari on ale-py's vectorized environment: the same games, frame for frame, as one by one."""
+"""Atari on ale-py's vectorized environment: the same conventions as single environments.
 
-import itertools
+Without no-ops and sticky actions, which ale-py draws itself, its games equal single ones frame for frame.
+"""
+
 import logging
 
 import numpy as np
@@ -8,23 +10,25 @@ import pytest
 
 from moozi.core.pytree import fields_of
 from moozi.envs import registry
-from moozi.envs.suites.atari import environment as atari
-from moozi.envs.suites.atari.chance import GameChance
-from moozi.envs.suites.atari.vector import AtariVector, find_obstacle
+from moozi.envs.suites.atari import suite
+from moozi.envs.suites.atari.rom import Options, load_facts
+from moozi.envs.suites.atari.vector import AtariVectorEnvironment, find_obstacle
 from moozi.envs.vector import SyncVectorEnvironment, make_vector
 from tests.envs.contract import check_vector, random_agent_actions
 
 ale_py = pytest.importorskip("ale_py")
 pytest.importorskip("gymnasium")
 
+FIXED = {"max_noops": 0, "sticky_action_prob": 0.0}
+
 
 def make(game, seeds, **kwargs):
   vector = registry.make_fast_vector(f"atari:{game}", seeds, num_threads=2, **kwargs)
-  assert isinstance(vector, AtariVector)
+  assert isinstance(vector, AtariVectorEnvironment)
   return vector
 
 
-def one_by_one(game, seeds, **kwargs):
+def make_loop(game, seeds, **kwargs):
   return SyncVectorEnvironment([registry.make(f"atari:{game}", seed, **kwargs) for seed in seeds])
 
 
@@ -34,68 +38,89 @@ def assert_same_step(left, right):
     np.testing.assert_array_equal(value, getattr(right, name), err_msg=name)
 
 
+def random_play(vector, num_steps):
+  random, steps = np.random.default_rng(0), [vector.reset()]
+  for _ in range(num_steps):
+    steps.append(vector.step(random_agent_actions(steps[-1], random)))
+  vector.close()
+  return steps
+
+
+SLOW = pytest.mark.slow
+
+
 @pytest.mark.parametrize(
   ("game", "num_steps", "num_ends", "kwargs"),
   [
     ("Breakout", 230, 8, {}),
-    ("Breakout", 230, 8, {"sticky_action_prob": 0.25, "reseed": False}),
-    ("Breakout", 130, 5, {"max_episode_steps": 40, "colour": True, "minimal_actions": False}),
-    (
-      "Breakout",
-      100,
-      2,
-      {"max_episode_steps": 45, "reseed": False, "sticky_action_prob": 0.1, "max_noops": 0},
-    ),
-    ("Assault", 50, 2, {"max_episode_steps": 45, "clip_rewards": True, "sticky_action_prob": 0.25}),
-    ("Tennis", 40, 4, {"max_episode_steps": 15, "reseed": False, "frame_size": 64, "frame_skip": 2}),
-    ("Breakout", 300, 1, {"episodic_life": False, "frame_skip": 3}),
+    ("Breakout", 100, 2, {"max_episode_steps": 45, "colour": True, "minimal_actions": False}),
+    pytest.param("Breakout", 230, 8, {"reseed": False}, marks=SLOW),
+    pytest.param("Breakout", 100, 2, {"max_episode_steps": 45, "reseed": False}, marks=SLOW),
+    pytest.param("Assault", 50, 2, {"max_episode_steps": 45, "clip_rewards": True}, marks=SLOW),
+    pytest.param("Tennis", 40, 4, {"max_episode_steps": 15, "frame_size": 64, "frame_skip": 2}, marks=SLOW),
+    pytest.param("Breakout", 300, 1, {"episodic_life": False, "frame_skip": 3}, marks=SLOW),
   ],
 )
-def test_rows_are_the_games_one_by_one(game, num_steps, num_ends, kwargs):
-  seeds = [3, 2**63]
-  fast, slow = make(game, seeds, **kwargs), one_by_one(game, seeds, **kwargs)
-  random = np.random.default_rng(0)
-  step, other = fast.reset(), slow.reset()
-  ends = 0
-  for _ in range(num_steps):
+def test_rows_equal_single_games(game, num_steps, num_ends, kwargs):
+  steps = random_play(make(game, [3, 2**63], **FIXED, **kwargs), num_steps)
+  for step, other in zip(
+    steps, random_play(make_loop(game, [3, 4], **FIXED, **kwargs), num_steps), strict=True
+  ):
     assert_same_step(step, other)
-    ends += int(step.is_last.sum())
-    actions = random_agent_actions(step, random)
-    step, other = fast.step(actions), slow.step(actions)
-  assert ends >= num_ends
-  fast.close()
+  assert sum(int(step.is_last.sum()) for step in steps) >= num_ends
 
 
-@pytest.mark.parametrize("reseed", [True, False])
-def test_rows_are_the_same_where_a_life_is_lost_about_the_cap(reseed):
-  """On the step of the cap, one before it (what goes on with the game meets the cap), and two before it."""
-  kwargs = {"reseed": reseed, "sticky_action_prob": 0.25}
+@pytest.mark.parametrize("reseed", [True, pytest.param(False, marks=SLOW)])
+def test_life_lost_near_the_cap(reseed):
+  """On the step of the cap, one before it (the continuing step meets the cap), and two before it."""
+  kwargs = {"reseed": reseed, **FIXED}
   seeds, actions = [3], np.random.default_rng(0).integers(1, 5, (600, 1))
-  worlds = one_by_one("Breakout", seeds, **kwargs)
-  step, lost_at = worlds.reset(), 0
+  envs = make_loop("Breakout", seeds, **kwargs)
+  step, lost_at = envs.reset(), 0
   while not step.is_last[0]:
-    step, lost_at = worlds.step(actions[lost_at]), lost_at + 1
+    step, lost_at = envs.step(actions[lost_at]), lost_at + 1
   for left in (0, 1, 2):
-    fast = make("Breakout", seeds, max_episode_steps=lost_at + left, **kwargs)
-    slow = one_by_one("Breakout", seeds, max_episode_steps=lost_at + left, **kwargs)
-    steps = [fast.reset()]
-    assert_same_step(steps[0], slow.reset())
-    # To the end of the game after it and into the next, which show what was drawn for them.
+    vector = make("Breakout", seeds, max_episode_steps=lost_at + left, **kwargs)
+    loop = make_loop("Breakout", seeds, max_episode_steps=lost_at + left, **kwargs)
+    steps = [vector.reset()]
+    assert_same_step(steps[0], loop.reset())
+    # To the end of the next game, and into the one after it.
     for row in actions[: 2 * lost_at + 20]:
-      steps.append(fast.step(row))
-      assert_same_step(steps[-1], slow.step(row))
+      steps.append(vector.step(row))
+      assert_same_step(steps[-1], loop.step(row))
     at_loss, after = steps[lost_at], steps[lost_at + 1]
     assert at_loss.is_last.all()
     assert at_loss.last_discount.tolist() == [0.0]
     assert not at_loss.is_truncated.any()
     assert after.is_first.tolist() == [left < 2]
     assert sum(step.is_first[0] for step in steps) >= 3
-    fast.close()
+    vector.close()
 
 
-def test_keeps_the_vector_contract():
+def test_games_follow_from_their_seeds():
+  """No-ops and sticky actions included, over several games."""
+  kwargs = {"sticky_action_prob": 0.25, "max_episode_steps": 20}
+  first, second = (random_play(make("Pong", [3, 3], **kwargs), 45) for _ in range(2))
+  for step, other in zip(first, second, strict=True):
+    assert_same_step(step, other)
+    np.testing.assert_array_equal(step.frame[0][step.is_first[0]], step.frame[1][step.is_first[1]])
+  assert sum(int(step.is_first[0]) for step in first) == 3
+
+
+@pytest.mark.slow
+def test_num_noops():
+  vector = make("Pong", list(range(8)), max_noops=3)
+  vector.reset()
+  _, info = vector._env.reset(seed=np.arange(8))
+  noops = info["episode_frame_number"]
+  assert ((noops >= 0) & (noops <= 3)).all()
+  assert len(set(noops.tolist())) > 1
+  vector.close()
+
+
+def test_vector_contract():
   vector = make("Breakout", [0, 1, 2], reseed=False)
-  steps = check_vector(vector, 200, goes_on_after_a_life_lost=True)
+  steps = check_vector(vector, 200, has_lives=True)
   copies = [step.frame.copy() for step in steps]
   vector.step(random_agent_actions(vector.reset(), np.random.default_rng(1)))
   for step, copy in zip(steps, copies, strict=True):
@@ -103,7 +128,7 @@ def test_keeps_the_vector_contract():
   vector.close()
 
 
-def test_step_before_reset_resets_and_nothing_is_made_before():
+def test_ale_is_made_at_the_first_reset():
   vector = make("Pong", [0, 1])
   assert vector._env is None
   assert (vector.num_envs, vector.spec) == (2, registry.env_spec("atari:Pong"))
@@ -113,8 +138,8 @@ def test_step_before_reset_resets_and_nothing_is_made_before():
   vector.close()
 
 
-def test_a_wrong_action_is_refused_before_it_can_hang():
-  vector, other = make("Pong", [0, 1]), one_by_one("Pong", [0, 1])
+def test_wrong_action_moves_no_env():
+  vector, other = make("Pong", [0, 1], **FIXED), make_loop("Pong", [0, 1], **FIXED)
   vector.reset()
   other.reset()
   for bad in (0, -1, 7, 10_000):
@@ -125,66 +150,51 @@ def test_a_wrong_action_is_refused_before_it_can_hang():
   vector.close()
 
 
-def test_a_reset_of_all_envs_begins_new_games():
-  vector = make("Pong", [0, 1])
-  vector.reset()
+def test_reset_and_set_state_start_new_games():
+  vector, expected = make("Pong", [0, 1], **FIXED), make_loop("Pong", [0, 1], **FIXED)
+  step = vector.reset()
   vector.step(np.array([1, 1]))
-  again, expected = vector.reset(), one_by_one("Pong", [0, 1])
+  again = vector.reset()
   assert again.is_first.all()
   expected.reset()
   assert_same_step(again, expected.reset())
+  assert vector.get_state() == {}
+  shown, is_new = vector.set_state({}, step)
+  assert is_new.all()
+  assert shown.is_first.all()
   vector.close()
 
 
-def test_num_noops_follow_from_the_seed_as_in_the_library():
-  env = ale_py.AtariVectorEnv("pong", 4, num_threads=2, stack_num=1, noop_max=31, use_fire_reset=False)
-  seeds = np.random.default_rng(0).integers(2**31, size=(2, 4))
-  for row in itertools.chain(seeds, [np.array([0, 1, 2**31 - 1, 5489])]):
-    _, info = env.reset(seed=row)
-    assert info["episode_frame_number"].tolist() == [GameChance(int(s), 30, 0.0).num_noops() for s in row]
-  env.close()
-
-
-def test_another_number_of_noops_is_not_passed_over(monkeypatch):
-  vector = make("Pong", [0, 1])
-  monkeypatch.setattr(GameChance, "num_noops", lambda self: 31)
-  with pytest.raises(RuntimeError, match=r"after \[31, 31\] .*env\.kwargs\.num_threads=0"):
-    vector.reset()
-  vector.close()
-
-
-def test_make_vector_takes_it_where_threads_are_given():
+def test_make_vector_with_threads():
   assert isinstance(make_vector("atari:Pong", {}, 2, seed=0), SyncVectorEnvironment)
-  fast = make_vector("atari:Pong", {"num_threads": 2}, 2, seed=0)
-  assert isinstance(fast, AtariVector)
-  fast.close()
+  vector = make_vector("atari:Pong", {"num_threads": 2}, 2, seed=0)
+  assert isinstance(vector, AtariVectorEnvironment)
+  vector.close()
 
 
-def test_it_stands_back_where_it_cannot_do_it_all(monkeypatch):
-  options = atari.Options(num_threads=1)
-  pong, backgammon = atari.load_facts("Pong"), atari.load_facts("Backgammon")
+def test_obstacles(monkeypatch):
+  options = Options(num_threads=1)
+  pong, backgammon = load_facts("Pong"), load_facts("Backgammon")
   assert find_obstacle(pong, options) is None
   assert "its first action is not the no-op" in find_obstacle(backgammon, options)
-  assert find_obstacle(backgammon, atari.Options(num_threads=1, minimal_actions=False)) is None
-  firing = atari.Options(num_threads=1, fire_on_reset=True)
+  assert find_obstacle(backgammon, Options(num_threads=1, minimal_actions=False)) is None
+  firing = Options(num_threads=1, fire_on_reset=True)
   assert "fire_on_reset=false" in find_obstacle(pong, firing)
-  assert find_obstacle(atari.load_facts("Freeway"), firing) is None
+  assert find_obstacle(load_facts("Freeway"), firing) is None
   with monkeypatch.context() as patch:
     patch.setattr(ale_py, "__version__", "0.11.2")
     assert "ale-py is 0.11.2; its vectorized environment needs 0.12.1" in find_obstacle(pong, options)
-  with monkeypatch.context() as patch:
-    patch.setattr("sys.platform", "darwin")
-    assert "outside Linux" in find_obstacle(pong, options)
   with monkeypatch.context() as patch:
     patch.delattr(ale_py, "AtariVectorEnv")
     assert "gymnasium is not installed" in find_obstacle(pong, options)
 
 
-def test_that_it_stands_back_is_told_once(caplog):
-  atari._tell_of_fallback.cache_clear()
+def test_fallback_warns_once(caplog):
+  suite._warn_of_fallback.cache_clear()
   with caplog.at_level(logging.WARNING, "moozi.envs"):
     for num_threads in (0, 1, 1, 2):
       vector = make_vector("atari:Backgammon", {"num_threads": num_threads}, 1, seed=0)
       assert isinstance(vector, SyncVectorEnvironment)
   (record,) = caplog.records
-  assert "num_threads: atari:Backgammon is played one by one: its first action" in record.getMessage()
+  assert "num_threads: atari:Backgammon" in record.getMessage()
+  assert "its first action" in record.getMessage()

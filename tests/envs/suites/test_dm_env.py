@@ -1,4 +1,4 @@
-"""The bridge to any dm_env environment: specs, ends, seeds, players, and what cannot be played."""
+"""Any dm_env environment: specs, ends, seeds, players, and the errors for unsupported ones."""
 
 import dm_env
 import numpy as np
@@ -8,7 +8,13 @@ from dm_env import StepType, specs
 from moozi.core.errors import UserError
 from moozi.envs.environment import Observation
 from moozi.envs.suites import dm_env as dm_env_suite
-from tests.envs.contract import EnvironmentContract, assert_same, play
+from tests.envs.contract import (
+  EnvironmentContract,
+  IllegalActionsContract,
+  TwoPlayersContract,
+  assert_same,
+  play,
+)
 
 
 class Count(dm_env.Environment):
@@ -49,9 +55,9 @@ class Count(dm_env.Environment):
 
 
 def wrap(env, seed=0):
-  world = dm_env_suite.wrap("own:make", env)
-  world.seed(seed)
-  return world
+  wrapped = dm_env_suite.wrap("own:make", env)
+  wrapped.seed(seed)
+  return wrapped
 
 
 class TestArray(EnvironmentContract):
@@ -93,22 +99,23 @@ class Sticks(dm_env.Environment):
     return out._asdict() if self._as_key else out
 
 
-class TestRecord(EnvironmentContract):
+class TestRecord(TwoPlayersContract, IllegalActionsContract):
   def make(self):
     return wrap(Sticks())
 
 
-class TestRecordByKeys(EnvironmentContract):
+@pytest.mark.slow
+class TestRecordByKeys(TwoPlayersContract, IllegalActionsContract):
   def make(self):
     return wrap(Sticks(as_key=True))
 
 
-def test_frames_and_actions_are_translated():
+def test_frames_and_actions():
   env = Count(action=specs.BoundedArray((), np.int64, -1, 1))
-  world = wrap(env)
-  steps = [world.reset(), *(world.step(a) for a in (2, 0, 1))]
+  wrapped = wrap(env)
+  steps = [wrapped.reset(), *(wrapped.step(a) for a in (2, 0, 1))]
   assert env.actions == [1, -1, 0]
-  assert world.env_spec.action_names == ("-1", "0", "1")
+  assert wrapped.env_spec.action_names == ("-1", "0", "1")
   np.testing.assert_allclose([s.observation.frame[0, 0, 0] for s in steps], np.arange(4) / 9, rtol=1e-6)
 
 
@@ -118,48 +125,46 @@ def test_ends(discount):
   assert (step.step_type, step.reward, step.discount) == (StepType.LAST, 0.5, discount)
 
 
-def test_players_and_their_masks():
-  world = wrap(Sticks())
-  assert (world.env_spec.num_players, world.env_spec.frame_dtype) == (2, "bool")
-  steps = [world.reset(), *(world.step(1) for _ in range(3))]
+def test_players_and_masks():
+  env = wrap(Sticks())
+  assert (env.env_spec.num_players, env.env_spec.frame_dtype) == (2, "bool")
+  steps = [env.reset(), *(env.step(1) for _ in range(3))]
   assert [s.observation.to_play for s in steps] == [0, 1, 0, 1]
   assert steps[-1].observation.legal_actions_mask.tolist() == [True, False]
 
 
 @pytest.mark.parametrize(
-  ("env", "said"),
+  ("env", "message"),
   [
     (Count(discount=0.9), "a MID step of discount 0.9"),
     (Count(last_discount=0.9), "a LAST step of discount 0.9"),
     (Count(reward=float("inf")), "reward=inf is not finite"),
     (Count(reward=None), "reward=None: must be a number"),
     (Count(reward=np.ones(2)), "reward=.*: must be a number"),
-    (Count(observation=specs.Array((3,), float)), r"shape \[2\]; it promised \[3\]"),
-    (Sticks(players=(1, 2)), "to_play=2; it promised 0 or 1"),
-    (Sticks(players=(0, -1)), "to_play=-1; it promised 0 or 1"),
-    (Sticks(players=(0, None)), "to_play=None; it promised 0 or 1"),
+    (Count(observation=specs.Array((3,), float)), r"shape \[2\]; its spec says \[3\]"),
+    (Sticks(players=(1, 2)), "to_play=2; its spec says 0 or 1"),
+    (Sticks(players=(0, -1)), "to_play=-1; its spec says 0 or 1"),
+    (Sticks(players=(0, None)), "to_play=None; its spec says 0 or 1"),
     (Sticks(players=(0, 0)), "player 0 moves twice in a row"),
   ],
 )
-def test_steps_that_break_the_promise_are_refused(env, said):
-  with pytest.raises(UserError, match=rf"^env.name=own:make: .*{said}"):
+def test_steps_against_the_spec(env, message):
+  with pytest.raises(UserError, match=rf"^env.name=own:make: .*{message}"):
     play(wrap(env), 12)
 
 
-def test_at_an_end_it_does_not_matter_who_is_said_to_move():
-  """Environments say what they like there: it is whose turn it would have been."""
-  world, plain = wrap(Sticks(last_player=-1)), wrap(Sticks())
-  steps = play(world, 40)
-  assert_same(steps, play(plain, 40))
+def test_to_play_of_a_terminal_frame_is_ignored():
+  steps = play(wrap(Sticks(last_player=-1)), 40)
+  assert_same(steps, play(wrap(Sticks()), 40))
   assert any(step.last() for step in steps)
 
 
 @pytest.mark.parametrize(
-  ("env", "said"),
+  ("env", "message"),
   [
     (Count(action=specs.BoundedArray((), float, -1, 1)), "continuous actions are not supported"),
-    (Count(action=specs.BoundedArray((2,), int, 0, 1)), "only one whole number is supported"),
-    (Count(action=specs.Array((), int)), "only one whole number is supported"),
+    (Count(action=specs.BoundedArray((2,), int, 0, 1)), "only one integer is supported"),
+    (Count(action=specs.Array((), int)), "only one integer is supported"),
     (
       Count(action=specs.DiscreteArray(2**40, np.int64)),
       r"it has 1099511627776 actions; supported are 1 to 65,536",
@@ -173,13 +178,13 @@ def test_at_an_end_it_does_not_matter_who_is_said_to_move():
     ),
   ],
 )
-def test_specs_that_cannot_be_played(env, said):
-  with pytest.raises(UserError, match=rf"env.name=own:make: .*{said}") as error:
+def test_unsupported_specs(env, message):
+  with pytest.raises(UserError, match=rf"env.name=own:make: .*{message}") as error:
     wrap(env)
   assert "\n" not in str(error.value)
 
 
-def test_closes_the_env_within():
+def test_close():
   env = Count()
   wrap(env).close()
   assert env.closed

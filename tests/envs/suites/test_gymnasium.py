@@ -1,4 +1,4 @@
-"""The bridge to Gymnasium: spaces, ends, seeds, masks, and what cannot be played."""
+"""Gymnasium environments: spaces, ends, seeds, masks, and the errors for unsupported ones."""
 
 import sys
 
@@ -9,7 +9,7 @@ from dm_env import StepType
 from moozi.core.errors import UserError
 from moozi.envs import registry
 from moozi.envs.suites import gymnasium as gymnasium_suite
-from tests.envs.contract import EnvironmentContract, play
+from tests.envs.contract import EnvironmentContract, IllegalActionsContract, play
 
 gymnasium = pytest.importorskip("gymnasium")
 from gymnasium import spaces  # noqa: E402
@@ -18,9 +18,9 @@ from tests.envs.suites.gymnasium_fakes import Walk  # noqa: E402
 
 
 def wrap(env, name="gymnasium:Walk-v0", seed=0):
-  world = gymnasium_suite.wrap(name, env)
-  world.seed(seed)
-  return world
+  wrapped = gymnasium_suite.wrap(name, env)
+  wrapped.seed(seed)
+  return wrapped
 
 
 class TestCartPole(EnvironmentContract):
@@ -28,34 +28,39 @@ class TestCartPole(EnvironmentContract):
     return registry.make("gymnasium:CartPole-v1", seed=0)
 
 
+@pytest.mark.slow
 class TestFrozenLake(EnvironmentContract):
   def make(self):
     return registry.make("gymnasium:FrozenLake-v1", seed=0)
 
 
-class TestTaxi(EnvironmentContract):
+@pytest.mark.slow
+class TestTaxi(IllegalActionsContract):
   num_steps = 250
 
   def make(self):
     return registry.make("gymnasium:Taxi-v4", seed=0)
 
 
+@pytest.mark.slow
 class TestBlackjack(EnvironmentContract):
   def make(self):
     return registry.make("gymnasium:Blackjack-v1", seed=0)
 
 
+@pytest.mark.slow
 class TestImages(EnvironmentContract):
   def make(self):
     return wrap(Walk())
 
 
+@pytest.mark.slow
 class TestActionsFromFive(EnvironmentContract):
   def make(self):
     return wrap(Walk(spaces.Box(-1, 1, (7,)), spaces.Discrete(4, start=5), ends="truncated"))
 
 
-def test_cartpole_is_gymnasiums_own():
+def test_cartpole_equals_gymnasiums():
   env = registry.make("gymnasium:CartPole-v1", seed=3)
   theirs = gymnasium.make("CartPole-v1")
   random = np.random.default_rng(0)
@@ -72,7 +77,7 @@ def test_cartpole_is_gymnasiums_own():
       assert step.last() == (terminated or truncated)
 
 
-def test_a_time_limit_truncates():
+def test_time_limit_truncates():
   env = registry.make("gymnasium:CartPole-v1", seed=0, max_episode_steps=3)
   step = play(env, 4)[-1]
   assert (step.step_type, step.discount) == (StepType.LAST, 1.0)
@@ -84,34 +89,34 @@ def test_ends(ends, discount):
   assert (steps[-1].step_type, steps[-1].discount, steps[-1].reward) == (StepType.LAST, discount, 0.5)
 
 
-def test_every_episode_has_a_seed_of_its_own():
+def test_every_episode_has_its_own_seed():
   env = Walk()
   play(wrap(env), 35)
   assert len(set(env.seeds)) == len(env.seeds) == 4
   assert all(type(seed) is int and 0 <= seed < 2**31 for seed in env.seeds)
 
 
-def test_actions_begin_where_the_space_begins():
-  env = Walk(action_space=spaces.Discrete(3, start=-1))
-  world = wrap(env)
-  world.reset()
+def test_actions_start_where_the_space_starts():
+  walk = Walk(action_space=spaces.Discrete(3, start=-1))
+  env = wrap(walk)
+  env.reset()
   for action in range(3):
-    world.step(action)
-  assert env.actions == [-1, 0, 1]
-  assert world.env_spec.action_names == ("-1", "0", "1")
+    env.step(action)
+  assert walk.actions == [-1, 0, 1]
+  assert env.env_spec.action_names == ("-1", "0", "1")
 
 
-def test_taxi_masks_what_does_nothing():
-  world = registry.make("gymnasium:Taxi-v4", seed=0)
+def test_taxi_masks():
+  env = registry.make("gymnasium:Taxi-v4", seed=0)
   theirs = gymnasium.make("Taxi-v4").unwrapped
-  for step in play(world, 50):
+  for step in play(env, 50):
     state = int(np.flatnonzero(step.observation.frame[0, 0])[0])
     np.testing.assert_array_equal(step.observation.legal_actions_mask, theirs.action_mask(state) == 1)
   assert not step.observation.legal_actions_mask.all()
 
 
 class Masked(Walk):
-  """Says what is legal."""
+  """Reports a mask."""
 
   def __init__(self, mask, ends="terminated"):
     super().__init__(ends=ends)
@@ -122,20 +127,20 @@ class Masked(Walk):
     return *out, info | {"action_mask": self._mask(self._step)}
 
 
-def test_a_mask_of_another_length_or_of_nothing_is_refused():
-  world = wrap(Masked(lambda t: np.ones(2, np.int8)))
-  world.reset()
+def test_wrong_masks():
+  env = wrap(Masked(lambda t: np.ones(2, np.int8)))
+  env.reset()
   with pytest.raises(UserError, match=r"has shape \[2\], must be \[3\]"):
-    world.step(0)
-  world = wrap(Masked(lambda t: np.zeros(3, np.int8)))
-  world.reset()
+    env.step(0)
+  env = wrap(Masked(lambda t: np.zeros(3, np.int8)))
+  env.reset()
   with pytest.raises(UserError, match="allows nothing"):
-    world.step(0)
+    env.step(0)
 
 
-def test_an_empty_mask_at_a_truncation_allows_everything():
-  world = wrap(Masked(lambda t: np.full(3, t < 9), ends="truncated"))
-  last = play(world, 10)[-1]
+def test_empty_mask_at_a_truncation():
+  env = wrap(Masked(lambda t: np.full(3, t < 9), ends="truncated"))
+  last = play(env, 10)[-1]
   assert last.last()
   assert last.observation.legal_actions_mask.all()
 
@@ -158,29 +163,29 @@ def test_an_empty_mask_at_a_truncation_allows_everything():
   ],
 )
 def test_observation_spaces(space, shape, dtype):
-  world = wrap(Walk(space))
-  assert (world.env_spec.frame_shape, world.env_spec.frame_dtype) == (shape, dtype)
-  for step in play(world, 20):
+  env = wrap(Walk(space))
+  assert (env.env_spec.frame_shape, env.env_spec.frame_dtype) == (shape, dtype)
+  for step in play(env, 20):
     assert step.observation.frame.shape == shape
     assert step.observation.frame.dtype == np.dtype(dtype)
 
 
-def test_a_record_is_laid_out_in_its_spaces_order_and_scaled():
+def test_dict_is_flattened_and_scaled():
   space = spaces.Dict(b=spaces.Box(0, 2, (2,)), a=spaces.Discrete(3))
-  world = wrap(Walk(space, show=lambda t: {"a": 1, "b": np.array([1.0, 2.0], np.float32)}))
-  np.testing.assert_allclose(world.reset().observation.frame[0, 0], [0.5, 1.0, 0, 1, 0])
+  env = wrap(Walk(space, show=lambda t: {"a": 1, "b": np.array([1.0, 2.0], np.float32)}))
+  np.testing.assert_allclose(env.reset().observation.frame[0, 0], [0.5, 1.0, 0, 1, 0])
 
 
 @pytest.mark.parametrize(
-  ("space", "said"),
+  ("space", "message"),
   [
     (spaces.Box(-1, 1, (2,)), "continuous actions are not supported"),
     (spaces.MultiDiscrete([2, 2]), "only spaces of type Discrete are supported"),
     (spaces.Discrete(2**40), "it has 1099511627776 actions; supported are 1 to 65,536"),
   ],
 )
-def test_actions_that_cannot_be_played(space, said):
-  with pytest.raises(UserError, match=rf"env.name=gymnasium:Walk-v0: .*{said}"):
+def test_unsupported_actions(space, message):
+  with pytest.raises(UserError, match=rf"env.name=gymnasium:Walk-v0: .*{message}"):
     wrap(Walk(action_space=space))
 
 
@@ -193,22 +198,22 @@ def test_actions_that_cannot_be_played(space, said):
     spaces.Box(0, 1, (2, 2, 2, 2)),
   ],
 )
-def test_observations_that_cannot_be_frames(space):
+def test_unsupported_observations(space):
   with pytest.raises(UserError, match=r"env.name=gymnasium:Walk-v0: .*supported are") as error:
     wrap(Walk(space))
   assert "\n" not in str(error.value)
 
 
-def test_rewards_that_are_not_finite_are_refused():
-  env = Walk()
-  env.step = lambda action: (env._observe(), float("nan"), False, False, {})
-  world = wrap(env)
-  world.reset()
+def test_reward_must_be_finite():
+  walk = Walk()
+  walk.step = lambda action: (walk._observe(), float("nan"), False, False, {})
+  env = wrap(walk)
+  env.reset()
   with pytest.raises(UserError, match="reward=nan"):
-    world.step(0)
+    env.step(0)
 
 
-def test_closes_the_env_within():
+def test_close():
   env = Walk()
   wrap(env).close()
   assert env.closed
@@ -217,16 +222,16 @@ def test_closes_the_env_within():
 # --- names --------------------------------------------------------------------------------------------
 
 
-def test_lists_the_newest_version_of_what_is_known():
+def test_list_has_the_newest_versions():
   games = gymnasium_suite.list_games()
   assert "CartPole-v1" in games
   assert "CartPole-v0" not in games
   assert not any("Pendulum" in game or "/" in game for game in games)
 
 
-def test_registered_envs_are_made_though_not_listed(recwarn):
+def test_unlisted_envs_are_made(recwarn):
   assert registry.env_spec("gymnasium:CartPole-v0").frame_shape == (1, 1, 4)
-  assert not recwarn.list  # gymnasium warns that it is out of date
+  assert not recwarn.list  # gymnasium itself warns that this version is out of date
 
 
 @pytest.fixture
@@ -242,7 +247,7 @@ def plugin(tmp_path, monkeypatch):
   gymnasium.registry.pop("moozi_plugin/Walk-v0", None)
 
 
-def test_a_module_that_registers_a_env(plugin):
+def test_module_that_registers_an_env(plugin):
   with pytest.raises(
     UserError, match="name the module that registers it, gymnasium:MODULE:moozi_plugin/Walk"
   ):
@@ -253,7 +258,7 @@ def test_a_module_that_registers_a_env(plugin):
   assert play(env, 10)[-1].discount == 1.0
 
 
-def test_a_module_that_exits_is_told(tmp_path, monkeypatch):
+def test_module_that_exits(tmp_path, monkeypatch):
   (tmp_path / "moozi_exits.py").write_text("import sys\nsys.exit(0)\n")
   monkeypatch.syspath_prepend(tmp_path)
   with pytest.raises(UserError, match="the module moozi_exits cannot be imported: 0"):
@@ -271,10 +276,10 @@ def test_a_module_that_exits_is_told(tmp_path, monkeypatch):
     ("gymnasium:Ant-v5", ("continuous actions are not supported",)),
     ("gymnasium:none_such:Walk-v0", ("the module none_such cannot be imported",)),
     ("gymnasium:json:Walk-v0", ("the module json registers no Walk-v0",)),
-    ("gymnasium:a b:Walk-v0", ("'a b' is no module",)),
+    ("gymnasium:a b:Walk-v0", ("'a b' is not a module name",)),
   ],
 )
-def test_names_that_cannot_be_made(name, parts):
+def test_wrong_names(name, parts):
   with pytest.raises(UserError) as error:
     registry.env_spec(name)
   message = str(error.value)
@@ -284,13 +289,13 @@ def test_names_that_cannot_be_made(name, parts):
     assert part in message
 
 
-def test_what_an_env_does_not_take_is_told():
+def test_wrong_kwargs():
   with pytest.raises(UserError, match=r"env.kwargs.kwargs=\{'sticky': 1\}: .*'sticky'") as error:
     registry.env_spec("gymnasium:CartPole-v1", kwargs={"sticky": 1})
   assert error.value.__cause__ is not None
 
 
-def test_an_env_whose_package_is_missing_says_what_to_install(monkeypatch):
+def test_missing_extra(monkeypatch):
   monkeypatch.setitem(sys.modules, "Box2D", None)
   for module in [name for name in sys.modules if name.startswith("gymnasium.envs.box2d")]:
     monkeypatch.delitem(sys.modules, module)
@@ -300,7 +305,7 @@ def test_an_env_whose_package_is_missing_says_what_to_install(monkeypatch):
     registry.env_spec("gymnasium:LunarLander-v3")
 
 
-def test_without_gymnasium(monkeypatch):
+def test_missing_package(monkeypatch):
   monkeypatch.setitem(sys.modules, "gymnasium", None)
   install = 'the package gymnasium is not installed; pip install "moozi[gymnasium]" brings it'
   with pytest.raises(UserError) as error:

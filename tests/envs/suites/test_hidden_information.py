@@ -1,4 +1,4 @@
-"""What players hide from one another: told by the spec, shown by no frame. No two situations look alike."""
+"""Hidden information: the spec reports it, no frame shows it, and information sets have different frames."""
 
 import collections
 
@@ -25,13 +25,13 @@ from tests.envs.contract import check_vector, random_legal
     ("pgx:tic_tac_toe", True),
   ],
 )
-def test_the_spec_says_whether_something_is_hidden(name, is_perfect):
+def test_spec_reports_hidden_information(name, is_perfect):
   pytest.importorskip("pgx" if name.startswith("pgx:") else "pyspiel")
   assert registry.env_spec(name).is_perfect_information == is_perfect
 
 
 def frames_and_last_actions(env, num_steps):
-  """For each frame of random play: the actions that came before it."""
+  """For each frame of random play: the set of last actions before it."""
   random, out = np.random.default_rng(0), collections.defaultdict(set)
   step, last = env.reset(), None
   for _ in range(num_steps):
@@ -42,8 +42,9 @@ def frames_and_last_actions(env, num_steps):
   return out
 
 
-def test_where_something_is_hidden_the_last_action_is_not():
-  """Or the history, which holds it, would show more than the player may see."""
+@pytest.mark.slow
+def test_frames_with_hidden_information_show_the_last_action():
+  """The history shows the last action, so it must not be hidden."""
   pytest.importorskip("pyspiel")
   hidden = []
   for game in open_spiel.list_games():
@@ -55,7 +56,8 @@ def test_where_something_is_hidden_the_last_action_is_not():
   assert {"kuhn_poker", "liars_dice"} <= set(hidden)
 
 
-def test_games_that_are_refused_for_hidden_moves_hide_them():
+@pytest.mark.slow
+def test_games_refused_for_hidden_moves():
   pytest.importorskip("pyspiel")
   for game in sorted(open_spiel._HIDDEN_MOVES):
     env = open_spiel.make_environment(game, Options(max_episode_steps=60))
@@ -68,9 +70,9 @@ def kuhn_poker():
   return registry.make_jax_env("pgx:kuhn_poker")
 
 
-def kuhn_frames(world):
-  """The frame for each deal (player 0's card, player 1's) and each line of play so far."""
-  rules, out = world.rules, {}
+def kuhn_frames(env):
+  """The frame for each deal (player 0's card, player 1's card) and each line of play."""
+  rules, out = env.rules, {}
   step, frame, key = jax.jit(rules.step), jax.jit(rules.frame), jax.random.PRNGKey(0)
   bet, check = 0, 1
   starts = [rules.init(jax.random.PRNGKey(seed)) for seed in range(40)]
@@ -83,24 +85,33 @@ def kuhn_frames(world):
         state, _, is_terminal, _ = step(state, action, key)
         assert not is_terminal
       shown = frame(state).tobytes()
-      assert out.setdefault((deal, line), shown) == shown  # whoever of pgx's two begins
+      assert out.setdefault((deal, line), shown) == shown  # whichever of pgx's two players moves first
   assert len(out) == 6 * 4
   return out
 
 
-def test_kuhn_pokers_frames_tell_what_the_player_to_move_knows_and_no_more(kuhn_poker):
-  """His card and all that was said: the twelve information sets, each with a frame of its own."""
+@pytest.mark.slow
+def test_kuhn_poker_has_a_frame_for_each_information_set(kuhn_poker):
+  """A card and the actions so far: twelve information sets with twelve frames."""
   spec = kuhn_poker.spec
   assert (spec.frame_shape, spec.frame_dtype) == ((1, 1, 8), "bool")
   assert not spec.is_perfect_information
   known = {}
   for (deal, line), shown in kuhn_frames(kuhn_poker).items():
-    assert known.setdefault((deal[len(line) % 2], line), shown) == shown, "the frame tells the other's card"
+    assert known.setdefault((deal[len(line) % 2], line), shown) == shown, "the frame shows the other's card"
   assert len(known) == 12
-  assert len(set(known.values())) == 12, "two lines of play look the same"
+  assert len(set(known.values())) == 12, "two lines of play have one frame"
 
 
-def test_the_player_to_move_is_the_one_that_kuhn_pokers_frame_tells(kuhn_poker):
+def test_kuhn_poker_frame_shows_the_player_to_move(kuhn_poker):
+  state = kuhn_poker.rules.init(jax.random.PRNGKey(0))
+  for num_steps in (0, 1, 2):
+    frame = kuhn_poker.rules.frame(state.replace(_step_count=np.int32(num_steps)))
+    assert frame[0, 0, -1] == num_steps % 2
+
+
+@pytest.mark.slow
+def test_kuhn_poker_frame_agrees_with_to_play(kuhn_poker):
   steps = check_vector(JaxVectorEnvironment(kuhn_poker, [0, 1, 2]), 60)
   for step in steps:
     np.testing.assert_array_equal(step.frame[:, 0, 0, -1], step.to_play == 1)

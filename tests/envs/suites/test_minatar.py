@@ -1,4 +1,4 @@
-"""The bridge to MinAtar: the package's own games, but for what the bridge says it does otherwise."""
+"""MinAtar: equal to the package, except for the documented departures."""
 
 import subprocess
 import sys
@@ -15,6 +15,7 @@ GAMES = sorted(minatar.GAMES)
 FULL = ("noop", "left", "up", "right", "down", "fire")
 
 
+@pytest.mark.slow
 class TestAsterix(EnvironmentContract):
   def make(self):
     return registry.make("minatar:asterix", seed=0)
@@ -25,16 +26,19 @@ class TestBreakout(EnvironmentContract):
     return registry.make("minatar:breakout", seed=0, sticky_action_prob=0.0, max_episode_steps=1000)
 
 
+@pytest.mark.slow
 class TestFreeway(EnvironmentContract):
   def make(self):
     return registry.make("minatar:freeway", seed=0)
 
 
+@pytest.mark.slow
 class TestSeaquest(EnvironmentContract):
   def make(self):
     return registry.make("minatar:seaquest", seed=0, minimal_actions=False)
 
 
+@pytest.mark.slow
 class TestSpaceInvaders(EnvironmentContract):
   num_steps = 60
 
@@ -61,7 +65,7 @@ def test_specs(game, channels, actions):
 
 
 def package_environment(game, seed, sticky_action_prob, difficulty_ramping):
-  """The package's own environment, on the stream of chance that the bridge has."""
+  """The package's own environment, with the same generator as ours."""
   package = pytest.importorskip("minatar.environment")
   env = package.Environment(game, sticky_action_prob, difficulty_ramping)
   env.random = np.random.RandomState(np.random.MT19937(np.random.SeedSequence(seed)))
@@ -72,10 +76,15 @@ def package_environment(game, seed, sticky_action_prob, difficulty_ramping):
 
 @pytest.mark.parametrize("game", GAMES)
 @pytest.mark.parametrize(
-  ("sticky_action_prob", "difficulty_ramping"), [(0.0, True), (0.3, False), (0.1, True)]
+  ("sticky_action_prob", "difficulty_ramping", "minimal_actions"),
+  [
+    (0.1, True, True),
+    (0.3, False, False),
+    pytest.param(0.0, True, False, marks=pytest.mark.slow),
+    pytest.param(0.3, False, True, marks=pytest.mark.slow),
+  ],
 )
-@pytest.mark.parametrize("minimal_actions", [True, False])
-def test_plays_as_the_package_does(game, sticky_action_prob, difficulty_ramping, minimal_actions):
+def test_equals_the_package(game, sticky_action_prob, difficulty_ramping, minimal_actions):
   env = registry.make(
     f"minatar:{game}",
     seed=7,
@@ -104,14 +113,14 @@ def test_plays_as_the_package_does(game, sticky_action_prob, difficulty_ramping,
 
 
 @pytest.mark.parametrize("game", ["asterix", "seaquest", "space_invaders"])
-def test_difficulty_ramps_only_where_asked(game):
+def test_difficulty_ramping(game):
   def ramp(difficulty_ramping):
     env = registry.make(f"minatar:{game}", seed=0, difficulty_ramping=difficulty_ramping)
     env.reset()
     game_rules, random = env._game._rules, np.random.default_rng(0)
     for _ in range(1500):
       env._game.step(int(random.integers(env.env_spec.num_env_actions)))
-      game_rules.terminal = False  # a player who does not die, and so sees the game grow harder
+      game_rules.terminal = False  # the player survives, so the game becomes harder
       game_rules.oxygen, game_rules.diver_count = 100, 1
     return game_rules.difficulty_ramp()
 
@@ -122,7 +131,7 @@ def test_difficulty_ramps_only_where_asked(game):
 def test_sticky_actions_repeat_the_last_one():
   env = registry.make("minatar:breakout", seed=0, sticky_action_prob=1.0)
   step = env.reset()
-  while not step.last():  # the paddle never leaves its place: the first action repeated is none
+  while not step.last():  # the repeated action is the first, a no-op: the paddle does not move
     step = env.step(1)
     assert step.observation.frame[9, 4, 0]
 
@@ -133,18 +142,18 @@ def test_sticky_actions_are_as_frequent_as_asked(sticky_action_prob):
   rules, seen = env._game._rules, []
   act = rules.act
   rules.act = lambda action: (seen.append(action), act(action))[1]
-  random, given, step = np.random.default_rng(0), [], env.reset()
-  while len(given) < 4000:
+  random, requested, step = np.random.default_rng(0), [], env.reset()
+  while len(requested) < 4000:
     if step.last():
       step = env.reset()
-    given.append(int(random.integers(6)))
-    step = env.step(given[-1])
-  # A repeated action differs from the one given five times in six.
-  rate = np.mean(np.array(given) != np.array(seen)) * 6 / 5
+    requested.append(int(random.integers(6)))
+    step = env.step(requested[-1])
+  # A repeated action differs from the requested one five times in six.
+  rate = np.mean(np.array(requested) != np.array(seen)) * 6 / 5
   assert rate == pytest.approx(sticky_action_prob, abs=0.03)
 
 
-def test_stickiness_does_not_reach_into_the_next_episode():
+def test_reset_forgets_the_sticky_action():
   env = registry.make("minatar:breakout", seed=0, sticky_action_prob=0.9)
   env.reset()
   env._game._last_action = 1
@@ -156,7 +165,7 @@ def test_stickiness_does_not_reach_into_the_next_episode():
     np.testing.assert_array_equal(a.observation.frame, b.observation.frame)
 
 
-def test_freeways_clock_truncates_with_the_true_last_frame():
+def test_freeway_is_truncated_by_its_clock():
   env = registry.make("minatar:freeway", seed=5, sticky_action_prob=0.0)
   other = package_environment("freeway", 5, 0.0, True)
   step, num_steps, total = env.reset(), 0, 0.0
@@ -175,7 +184,7 @@ def test_freeways_clock_truncates_with_the_true_last_frame():
 
 
 @pytest.mark.parametrize("game", ["asterix", "breakout", "seaquest", "space_invaders"])
-def test_other_games_end_for_good(game):
+def test_other_games_are_terminal(game):
   env = registry.make(f"minatar:{game}", seed=0)
   steps = play(env, 2000)
   assert {s.discount for s in steps if s.last()} == {0.0}
@@ -192,7 +201,7 @@ def test_step_cap_truncates(game):
   assert step.discount == 1.0
 
 
-def test_the_plotting_libraries_stay_out():
+def test_imports_no_plotting_libraries():
   code = (
     "import sys; from moozi.envs import registry; registry.make('minatar:breakout', 0).reset();"
     "print([m for m in ('matplotlib', 'seaborn', 'jax', 'minatar') if m in sys.modules])"
@@ -201,7 +210,7 @@ def test_the_plotting_libraries_stay_out():
   assert out.stdout.strip() == "[]"
 
 
-def test_a_missing_package_is_the_users_to_install(monkeypatch):
+def test_missing_package(monkeypatch):
   monkeypatch.setattr(minatar.importlib.util, "find_spec", lambda name: None)
   minatar._load.cache_clear()
   try:

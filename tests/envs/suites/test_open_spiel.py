@@ -1,4 +1,4 @@
-"""The bridge to OpenSpiel: the package's own games, in one convention; what is not supported is refused."""
+"""OpenSpiel: equal to the package, in one convention; errors for unsupported games."""
 
 import collections
 import sys
@@ -11,48 +11,65 @@ from moozi.envs import registry
 from moozi.envs.suites.open_spiel import environment as open_spiel
 from moozi.envs.suites.open_spiel.environment import Options, rules_of
 from moozi.envs.suites.open_spiel.rules import Rules, sample_chance
-from moozi.envs.wrappers.random_starts import RandomStarts
-from moozi.envs.wrappers.step_cap import StepCap
-from tests.envs.contract import EnvironmentContract, play, random_legal
+from moozi.envs.wrappers import RandomStarts, StepCap
+from tests.envs.contract import (
+  EnvironmentContract,
+  IllegalActionsContract,
+  TwoPlayersContract,
+  play,
+  random_legal,
+)
 
 pyspiel = pytest.importorskip("pyspiel")
 
 
-class Quick(EnvironmentContract):
+class Board(TwoPlayersContract, IllegalActionsContract):
   num_steps = 40
 
 
-class TestTicTacToe(Quick):
+class TestTicTacToe(Board):
   def make(self):
     return registry.make("open_spiel:tic_tac_toe", seed=0)
 
 
-class TestConnectFour(Quick):
+@pytest.mark.slow
+class TestConnectFour(Board):
   def make(self):
     return registry.make("open_spiel:connect_four", seed=0)
 
 
-class TestKuhnPoker(Quick):
+@pytest.mark.slow
+class TestKuhnPoker(TwoPlayersContract):
+  num_steps = 40
+
   def make(self):
     return registry.make("open_spiel:kuhn_poker", seed=0)
 
 
-class TestLiarsDice(Quick):
+@pytest.mark.slow
+class TestLiarsDice(Board):
   def make(self):
     return registry.make("open_spiel:liars_dice", seed=0)
 
 
-class TestCatch(Quick):
+@pytest.mark.slow
+class TestCatch(EnvironmentContract):
+  num_steps = 40
+
   def make(self):
     return registry.make("open_spiel:catch", seed=0)
 
 
-class Test2048(Quick):
+@pytest.mark.slow
+class Test2048(IllegalActionsContract):
+  num_steps = 40
+
   def make(self):
     return registry.make("open_spiel:2048", seed=0, max_episode_steps=30)
 
 
-class TestSmallGo(Quick):
+@pytest.mark.slow
+class TestSmallGo(Board):
   def make(self):
     return registry.make("open_spiel:go(board_size=5)", seed=0, max_episode_steps=25)
 
@@ -76,7 +93,7 @@ def test_specs(game, frame_shape, frame_dtype, actions, players):
   assert spec.name == f"open_spiel:{game}"
 
 
-def test_action_names_are_the_packages_without_the_players_mark():
+def test_action_names():
   def names(game):
     return registry.env_spec(f"open_spiel:{game}").action_names
 
@@ -84,7 +101,7 @@ def test_action_names_are_the_packages_without_the_players_mark():
   assert names("connect_four") == tuple("0123456")
   assert names("kuhn_poker") == ("Pass", "Bet")
   assert names("go(board_size=5)")[-2:] == ("e5", "PASS")
-  # Chess names an action by the position it is played in.
+  # In chess an action's name depends on the position.
   assert names("chess")[:2] == ("action 0", "action 1")
 
 
@@ -92,10 +109,14 @@ def test_action_names_are_the_packages_without_the_players_mark():
 
 
 @pytest.mark.parametrize(
-  "game", ["tic_tac_toe", "connect_four", "kuhn_poker", "othello", "blackjack", "2048", "oware", "liars_dice"]
+  "game",
+  [
+    *("tic_tac_toe", "kuhn_poker", "blackjack", "2048"),
+    *(pytest.param(g, marks=pytest.mark.slow) for g in ("connect_four", "othello", "oware", "liars_dice")),
+  ],
 )
-def test_plays_as_the_package_does(game):
-  """Frames, masks, players and rewards against the package, chance drawn from the same stream."""
+def test_equals_the_package(game):
+  """Frames, masks, players and rewards, with chance drawn from the same generator."""
   env = registry.make(f"open_spiel:{game}", seed=5)
   kind = pyspiel.load_game(game).get_type()
   is_imperfect = kind.information != pyspiel.GameType.Information.PERFECT_INFORMATION
@@ -132,7 +153,7 @@ def test_plays_as_the_package_does(game):
   assert num_ends > 0 or game in ("2048", "oware")
 
 
-def test_the_frame_at_an_end_is_that_of_the_player_whose_turn_it_would_have_been():
+def test_terminal_frame_is_of_the_next_player():
   env = registry.make("open_spiel:tic_tac_toe", seed=0)
   env.reset()
   for action in (0, 3, 1, 4):
@@ -144,8 +165,8 @@ def test_the_frame_at_an_end_is_that_of_the_player_whose_turn_it_would_have_been
   assert step.observation.frame[0, :, :3].sum() == 3
 
 
-def test_a_move_that_loses_costs_its_mover():
-  """Misère Nim: who takes the last stick loses, so the reward comes in by the mover's own doing."""
+def test_losing_move_costs_its_mover():
+  """Misère Nim: the player who takes the last stick loses."""
   env = registry.make("open_spiel:nim(pile_sizes=1;1)", seed=0)
   step = env.reset()
   for reward in (0.0, -1.0):
@@ -158,7 +179,7 @@ def test_a_move_that_loses_costs_its_mover():
 @pytest.mark.parametrize(
   ("actions", "reward_of"),
   [
-    # Pass 0, bet 1: who moved last, and what the hand is worth to him, by whose card is higher.
+    # Pass 0, bet 1: the last mover's reward, by whether the mover's card is higher.
     ((0, 0), {True: 1.0, False: -1.0}),
     ((1, 0), {True: -1.0, False: -1.0}),
     ((1, 1), {True: 2.0, False: -2.0}),
@@ -166,7 +187,7 @@ def test_a_move_that_loses_costs_its_mover():
     ((0, 1, 1), {True: 2.0, False: -2.0}),
   ],
 )
-def test_kuhn_pokers_hands_pay_whoever_moved(actions, reward_of):
+def test_kuhn_poker_rewards_the_mover(actions, reward_of):
   env = registry.make("open_spiel:kuhn_poker", seed=0)
   for seed in range(12):
     env.seed(seed)
@@ -183,7 +204,7 @@ def test_kuhn_pokers_hands_pay_whoever_moved(actions, reward_of):
 # --- chance and hidden hands --------------------------------------------------------------------------
 
 
-def test_cards_are_dealt_evenly_and_by_the_seed():
+def test_deals_are_uniform_and_follow_from_the_seed():
   env = registry.make("open_spiel:kuhn_poker", seed=0)
   deals = collections.Counter()
   for seed in range(1200):
@@ -198,7 +219,7 @@ def test_cards_are_dealt_evenly_and_by_the_seed():
   assert all(count % 2 == 0 and 300 < count < 500 for count in deals.values())
 
 
-def test_unlikely_outcomes_are_drawn_as_often_as_they_should_be():
+def test_chance_outcomes_have_their_probabilities():
   class State:
     def __init__(self):
       self.drawn = None
@@ -221,7 +242,7 @@ def test_unlikely_outcomes_are_drawn_as_often_as_they_should_be():
   assert 150 < counts[8] < 250
 
 
-def test_a_hidden_hand_is_not_shown():
+def test_hidden_hand_is_not_shown():
   env = registry.make("open_spiel:kuhn_poker", seed=0)
   frames = {0: collections.defaultdict(set), 1: collections.defaultdict(set)}
   for seed in range(60):
@@ -234,20 +255,20 @@ def test_a_hidden_hand_is_not_shown():
       step = env.step(0)
   for by_card in frames.values():
     assert len(by_card) == 3
-    assert all(len(seen) == 1 for seen in by_card.values()), "the frame tells the other's card"
+    assert all(len(seen) == 1 for seen in by_card.values()), "the frame shows the other's card"
 
 
 # --- frames -------------------------------------------------------------------------------------------
 
 
-def test_a_bool_frame_that_would_lose_something_is_refused():
+def test_bool_frame_with_other_values_raises():
   env = registry.make("open_spiel:2048", seed=0, frame_dtype="bool")
   assert env.env_spec.frame_dtype == "bool"
   with pytest.raises(UserError, match=r"env.name=open_spiel:2048: .*frame_dtype=float32"):
     play(env, 30)
 
 
-def test_frame_dtype_can_be_asked_for():
+def test_frame_dtype_option():
   env = registry.make("open_spiel:tic_tac_toe", seed=0, frame_dtype="float32")
   plain = registry.make("open_spiel:tic_tac_toe", seed=0)
   for a, b in zip(play(env, 30), play(plain, 30), strict=True):
@@ -256,9 +277,9 @@ def test_frame_dtype_can_be_asked_for():
 
 
 @pytest.mark.parametrize("value", [0.5, 2.0, -1.0])
-def test_what_is_not_binary_is_seen(value):
+def test_is_binary(value):
   rules = Rules("tic_tac_toe")
-  rules._observe_with(None)
+  rules._use_observer(None)
   rules._tensor[:] = 0
   assert rules._is_binary()
   rules._tensor[3] = 1
@@ -268,9 +289,9 @@ def test_what_is_not_binary_is_seen(value):
 
 
 @pytest.mark.parametrize("game", ["tic_tac_toe", "kuhn_poker"])
-def test_the_slow_way_to_see_is_the_same(game):
+def test_observer_equals_the_states_tensor(game):
   fast, slow = Rules(game), Rules(game)
-  slow._observe_with(None)
+  slow._use_observer(None)
   state, random = fast.game.new_initial_state(), np.random.default_rng(0)
   sample_chance(state, random)
   while not state.is_terminal():
@@ -282,27 +303,28 @@ def test_the_slow_way_to_see_is_the_same(game):
 # --- legality -----------------------------------------------------------------------------------------
 
 
-def test_the_package_plays_an_illegal_move_in_silence_and_the_bridge_does_not():
+def test_illegal_move_that_the_package_plays():
   state = pyspiel.load_game("chess").new_initial_state()
   assert 0 not in state.legal_actions()
-  state.apply_action(0)  # some games refuse it with an error, chess among others does not
+  state.apply_action(0)  # some games raise an error, chess does not
   assert state.history() == [0]
   env = registry.make("open_spiel:chess", seed=0)
   env.reset()
-  with pytest.raises(ValueError, match="action=0: illegal here"):
+  with pytest.raises(ValueError, match="action=0: illegal"):
     env.step(0)
   assert env._game._state.history() == []
 
 
-def test_masks_are_shared_and_cannot_be_written_to():
+def test_masks_are_read_only():
   env = registry.make("open_spiel:tic_tac_toe", seed=0)
   with pytest.raises(ValueError, match="read-only"):
     env.reset().observation.legal_actions_mask[0] = False
 
 
-# --- what there is, and what is refused ---------------------------------------------------------------
+# --- the list of games, and unsupported ones -----------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_every_listed_game_can_be_played():
   games = open_spiel.list_games()
   assert {"tic_tac_toe", "connect_four", "go", "chess", "kuhn_poker", "2048", "othello", "hex"} <= set(games)
@@ -313,7 +335,8 @@ def test_every_listed_game_can_be_played():
     play(env, 12)
 
 
-def test_what_is_left_out_of_the_list_for_moving_twice_does_so():
+@pytest.mark.slow
+def test_games_left_out_for_moving_twice():
   for game in sorted(open_spiel._NOT_ALTERNATING):
     with pytest.raises(UserError, match="moves twice in a row"):
       Rules(game)
@@ -324,7 +347,7 @@ def test_what_is_left_out_of_the_list_for_moving_twice_does_so():
   [
     ("goofspiel", "players move at the same time"),
     ("matrix_rps", "players move at the same time"),
-    ("bridge", "4 players and more"),
+    ("bridge", "4 players or more"),
     ("kuhn_poker(players=3)", "3 players; games of one or two"),
     ("leduc_poker", "two players who alternate strictly"),
     ("dark_chess", "hides a player's move from the other"),
@@ -343,7 +366,7 @@ def test_what_is_left_out_of_the_list_for_moving_twice_does_so():
     ("", "unknown game ''"),
   ],
 )
-def test_refusals_are_one_line_and_say_why(game, part, capfd):
+def test_unsupported_games(game, part, capfd):
   for call in (
     lambda: registry.make(f"open_spiel:{game}", seed=0),
     lambda: registry.env_spec(f"open_spiel:{game}"),
@@ -354,10 +377,10 @@ def test_refusals_are_one_line_and_say_why(game, part, capfd):
     assert message.startswith(f"env.name=open_spiel:{game}: ")
     assert part in message
     assert "\n" not in message
-  assert capfd.readouterr() == ("", ""), "the package's own words come through"
+  assert capfd.readouterr() == ("", ""), "the package's output is visible"
 
 
-def test_a_player_who_moves_twice_later_than_it_was_looked_for_is_refused_then():
+def test_player_who_moves_twice_after_the_probe():
   rules = Rules("tic_tac_toe")
   state = rules.game.new_initial_state()
   assert rules.next_player(state, 1) == 0
@@ -365,7 +388,7 @@ def test_a_player_who_moves_twice_later_than_it_was_looked_for_is_refused_then()
     rules.next_player(state, 0)
 
 
-def test_a_missing_package_is_said_with_what_to_install(monkeypatch):
+def test_missing_package(monkeypatch):
   monkeypatch.setitem(sys.modules, "pyspiel", None)
   open_spiel._game_types.cache_clear()
   open_spiel._rules_of.cache_clear()
@@ -381,7 +404,7 @@ def test_a_missing_package_is_said_with_what_to_install(monkeypatch):
     open_spiel._game_types.cache_clear()
 
 
-# --- rivals -------------------------------------------------------------------------------------------
+# --- opponents ----------------------------------------------------------------------------------------
 
 
 def play_bots(env, bots):
@@ -394,7 +417,7 @@ def play_bots(env, bots):
 
 
 @pytest.mark.parametrize("wrap", [lambda e: e, lambda e: StepCap(e, 50), lambda e: RandomStarts(e, 0)])
-def test_mcts_beats_random_play_from_both_seats(wrap):
+def test_mcts_beats_random_play(wrap):
   env = wrap(registry.make("open_spiel:tic_tac_toe", seed=0))
   for seat, sign in ((0, 1), (1, -1)):
     total = 0.0
@@ -405,7 +428,7 @@ def test_mcts_beats_random_play_from_both_seats(wrap):
     assert total >= 12
 
 
-def test_a_rivals_choices_follow_from_its_seed():
+def test_mcts_follows_from_its_seed():
   env = registry.make("open_spiel:connect_four", seed=0)
 
   def line(seed):
@@ -421,6 +444,7 @@ def test_a_rivals_choices_follow_from_its_seed():
   assert len({tuple(line(seed)) for seed in range(6)}) > 1
 
 
+@pytest.mark.slow
 def test_more_simulations_play_better():
   env = registry.make("open_spiel:connect_four", seed=0)
   total = 0.0
@@ -431,26 +455,26 @@ def test_more_simulations_play_better():
 
 
 @pytest.mark.parametrize(
-  ("world", "kind", "part"),
+  ("name", "kind", "part"),
   [
     ("open_spiel:kuhn_poker", "mcts", "would see what is hidden"),
-    ("open_spiel:tic_tac_toe", "alphabeta", "has no such rival"),
-    ("tiny:catch", "mcts", "has no such rival; all environments have random, self"),
+    ("open_spiel:tic_tac_toe", "alphabeta", "has no such opponent"),
+    ("tiny:catch", "mcts", "has no such opponent; all environments have random, self"),
   ],
 )
-def test_rivals_that_there_are_not(world, kind, part):
+def test_unknown_opponents(name, kind, part):
   with pytest.raises(UserError) as error:
-    registry.make(world, seed=0).make_bot(kind, 10, 0)
+    registry.make(name, seed=0).make_bot(kind, 10, 0)
   assert str(error.value).startswith(f"evaluation.opponent={kind}: ")
   assert part in str(error.value)
 
 
-def test_seeds_of_any_size_make_rivals():
+def test_opponents_of_any_seed():
   env = registry.make("open_spiel:tic_tac_toe", seed=0)
   env.reset()
   for kind in ("random", "mcts"):
     assert env.make_bot(kind, 5, 2**63).action(np.ones(9, bool)) in range(9)
 
 
-def test_rules_are_looked_over_once():
+def test_rules_are_cached():
   assert rules_of("tic_tac_toe", Options()) is rules_of("tic_tac_toe", Options(max_episode_steps=3))

@@ -1,6 +1,4 @@
-"""The bridge to pgx: each environment keeps the contract, and two players are as the rest of the house has
-them.
-"""
+"""pgx: the contract for every environment; two players alternate, and rewards belong to the mover."""
 
 import importlib.metadata
 import importlib.util
@@ -17,22 +15,28 @@ from moozi.envs import registry
 from moozi.envs.jax.environment import JaxVectorEnvironment
 from moozi.envs.jax.suite import check_package
 from moozi.envs.suites import pgx as pgx_suite
-from tests.envs.contract import EnvironmentContract, check_vector
+from tests.envs.contract import (
+  EnvironmentContract,
+  IllegalActionsContract,
+  TwoPlayersContract,
+  check_vector,
+)
 
 pgx = pytest.importorskip("pgx")
 
-# Compiling these takes minutes; they are played where there is time.
+# Compiling these takes minutes.
 LARGE = {"chess", "shogi", "gardner_chess", "animal_shogi", "go_19x19", "go_9x9"}
 GAMES = sorted(pgx_suite.GAMES)
 
 
-class TestTicTacToe(EnvironmentContract):
+class TestTicTacToe(TwoPlayersContract, IllegalActionsContract):
   num_steps = 60
 
   def make(self):
     return registry.make("pgx:tic_tac_toe", seed=0)
 
 
+@pytest.mark.slow
 class TestBreakout(EnvironmentContract):
   num_steps = 60
 
@@ -40,16 +44,36 @@ class TestBreakout(EnvironmentContract):
     return registry.make("pgx:minatar-breakout", seed=0)
 
 
-@pytest.mark.slow
-class TestEveryGame(EnvironmentContract):
+ONE_PLAYER = {"2048", *(game for game in GAMES if game.startswith("minatar-"))}
+
+
+class OfGame:
   num_steps = 60
 
-  @pytest.fixture(autouse=True, params=[game for game in GAMES if game not in LARGE])
-  def _take_game(self, request):
+  @pytest.fixture(autouse=True)
+  def _set_game(self, request):
     self.game = request.param
 
   def make(self):
     return registry.make(f"pgx:{self.game}", seed=0, max_episode_steps=50)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("_set_game", sorted(ONE_PLAYER - {"2048"}), indirect=True)
+class TestMinAtarGames(OfGame, EnvironmentContract):
+  pass
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("_set_game", ["2048"], indirect=True)
+class Test2048(OfGame, IllegalActionsContract):
+  pass
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("_set_game", sorted(set(GAMES) - LARGE - ONE_PLAYER), indirect=True)
+class TestBoardGames(OfGame, TwoPlayersContract, IllegalActionsContract):
+  pass
 
 
 @pytest.mark.slow
@@ -58,14 +82,14 @@ def test_large_games_keep_the_vector_contract(game):
   check_vector(JaxVectorEnvironment(registry.make_jax_env(f"pgx:{game}"), [0, 1]), 40)
 
 
-def test_what_is_offered_and_what_is_not_is_all_there_is():
+def test_every_game_is_offered_or_refused():
   known = set(pgx.available_envs()) | set(typing.get_args(pgx.EnvId))
   assert known <= set(pgx_suite.GAMES) | set(pgx_suite.REFUSED)
   assert not set(pgx_suite.GAMES) & set(pgx_suite.REFUSED)
 
 
 def play_at_random(game, num_steps, batch=32, seed=0):
-  """States of pgx's own, [T + 1] of batch, and the actions between them; ended games stay as they are."""
+  """pgx's states, [T + 1] of `batch`, and the rewards between them; ended games do not change."""
   env = registry.make_jax_env(f"pgx:{game}").rules
   random = np.random.default_rng(seed)
   init, step = jax.jit(jax.vmap(env.init)), jax.jit(jax.vmap(env.step))
@@ -82,30 +106,21 @@ def play_at_random(game, num_steps, batch=32, seed=0):
 
 
 @pytest.mark.parametrize(
-  "game", [game if game not in LARGE else pytest.param(game, marks=pytest.mark.slow) for game in GAMES]
+  "game", [g if g == "kuhn_poker" else pytest.param(g, marks=pytest.mark.slow) for g in GAMES]
 )
-def test_every_game_keeps_its_kinds_of_numbers(game):
-  """Traced, not compiled: a part of the game that changes its kind is refused then."""
-  world = registry.make_jax_env(f"pgx:{game}")
-  jax.eval_shape(lambda key: world.step(world.reset(key), jnp.int32(1)), jax.random.PRNGKey(0))
+def test_game_keeps_its_dtypes(game):
+  """Tracing raises where a leaf changes its kind of number."""
+  env = registry.make_jax_env(f"pgx:{game}")
+  jax.eval_shape(lambda key: env.step(env.reset(key), jnp.int32(1)), jax.random.PRNGKey(0))
 
 
-ONE_PLAYER = {"2048", *(game for game in GAMES if game.startswith("minatar-"))}
-
-
-@pytest.mark.parametrize(
-  "game",
-  [
-    game if game == "connect_four" else pytest.param(game, marks=pytest.mark.slow)
-    for game in GAMES
-    if game not in ONE_PLAYER
-  ],
-)
-def test_pgx_lets_players_alternate_and_pays_the_mover(game):
-  """Our environments count steps to know who moves; here pgx's own word is held against that."""
+@pytest.mark.slow
+@pytest.mark.parametrize("game", [game for game in GAMES if game not in ONE_PLAYER])
+def test_players_alternate_and_the_mover_is_rewarded(game):
+  """`JaxEnvironment` counts steps to know who moves; pgx reports it."""
   states, rewards = play_at_random(game, 60)
   first = states[0].current_player
-  assert set(first.tolist()) == {0, 1}  # pgx draws who begins
+  assert set(first.tolist()) == {0, 1}  # pgx draws who moves first
   num_paid = 0
   for t, (before, after) in enumerate(itertools.pairwise(states)):
     live = ~before.terminated
@@ -113,17 +128,16 @@ def test_pgx_lets_players_alternate_and_pays_the_mover(game):
     np.testing.assert_array_equal(before.current_player[live], mover[live])
     rows = np.arange(len(mover))
     np.testing.assert_array_equal(rewards[t][live], after.rewards[rows, mover][live])
-    np.testing.assert_array_equal(after.rewards.sum(-1), 0.0)  # what one wins the other loses
+    np.testing.assert_array_equal(after.rewards.sum(-1), 0.0)  # zero-sum
     assert (rewards[t][live & ~after.terminated] == 0).all()
     num_paid += int((rewards[t] != 0).sum())
-  assert num_paid > 3 or game in LARGE | {"hex"}  # whose games are longer
+  assert num_paid > 3 or game in LARGE | {"hex"}  # their games are longer
 
 
 @pytest.mark.parametrize("game", ["tic_tac_toe", pytest.param("connect_four", marks=pytest.mark.slow)])
-def test_the_mover_wins_and_its_stones_are_the_first_plane(game):
-  world = registry.make_jax_env(f"pgx:{game}")
-  env = JaxVectorEnvironment(world, list(range(6)))
-  assert world.spec.num_players == 2
+def test_frames_and_rewards_are_the_movers(game):
+  env = JaxVectorEnvironment(registry.make_jax_env(f"pgx:{game}"), list(range(6)))
+  assert env.spec.num_players == 2
   step = env.reset()
   assert step.frame.sum() == 0
   assert (step.to_play == 0).all()
@@ -131,7 +145,7 @@ def test_the_mover_wins_and_its_stones_are_the_first_plane(game):
     assert not step.is_last.any()
     step = env.step(np.full(6, action, np.int32))
     stones = step.frame.sum(axis=(1, 2))
-    # Seen by the player to move: who has just moved has the second plane.
+    # Seen by the player to move: the last mover has the second plane.
     np.testing.assert_array_equal(stones, [[(i + 1) // 2, i // 2 + 1]] * 6)
     assert (step.to_play == (i + 1) % 2).all()
   if game == "connect_four":
@@ -143,28 +157,28 @@ def test_the_mover_wins_and_its_stones_are_the_first_plane(game):
   assert step.legal_actions_mask[:, 0].all()
 
 
-def test_a_full_board_is_a_draw():
-  env = JaxVectorEnvironment(registry.make_jax_env("pgx:tic_tac_toe"), [0])
+def test_full_board_is_a_draw():
+  env = JaxVectorEnvironment(registry.make_jax_env("pgx:tic_tac_toe"), list(range(6)))
   env.reset()
   for action in (1, 2, 3, 5, 4, 6, 8, 7, 9):
-    step = env.step(np.array([action]))
+    step = env.step(np.full(6, action))
   assert step.is_last.all()
   assert not step.is_truncated.any()
-  assert step.last_reward.tolist() == [0.0]
+  assert step.last_reward.tolist() == [0.0] * 6
 
 
 def test_taken_squares_are_illegal():
-  env = JaxVectorEnvironment(registry.make_jax_env("pgx:tic_tac_toe"), [0])
+  env = JaxVectorEnvironment(registry.make_jax_env("pgx:tic_tac_toe"), list(range(6)))
   env.reset()
-  assert env.step(np.array([5])).legal_actions_mask[0].tolist() == [False] + [True] * 4 + [False] + [True] * 4
+  assert env.step(np.full(6, 5)).legal_actions_mask[0].tolist() == [False] + [True] * 4 + [False] + [True] * 4
   with pytest.raises(ValueError, match=r"actions\[0\]=5: cannot be played"):
-    env.step(np.array([5]))
+    env.step(np.full(6, 5))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("game", "plane"), [("go_9x9", 16), ("hex", 2)])
-def test_where_the_rules_depend_on_the_colour_the_frame_shows_it(game, plane):
-  """Komi in Go, which sides to join in Hex. The other boards look the same to both players."""
+def test_frame_shows_the_colour_where_rules_depend_on_it(game, plane):
+  """Komi in Go, the sides to connect in Hex. The other boards look the same to both players."""
   env = JaxVectorEnvironment(registry.make_jax_env(f"pgx:{game}"), [0, 1])
   step = env.reset()
   for i in range(4):
@@ -172,6 +186,7 @@ def test_where_the_rules_depend_on_the_colour_the_frame_shows_it(game, plane):
     step = env.step(np.full(2, i + 1, np.int32))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   ("game", "channels", "actions"),
   [
@@ -182,7 +197,7 @@ def test_where_the_rules_depend_on_the_colour_the_frame_shows_it(game, plane):
     ("space_invaders", 6, ("noop", "left", "right", "fire")),
   ],
 )
-def test_minatar_has_the_packages_frames_and_actions(game, channels, actions):
+def test_minatar_frames_and_actions(game, channels, actions):
   spec = registry.env_spec(f"pgx:minatar-{game}")
   assert spec.frame_shape == (10, 10, channels)
   assert spec.frame_dtype == "bool"
@@ -200,30 +215,30 @@ def test_minatar_has_the_packages_frames_and_actions(game, channels, actions):
     ("bridge_bidding", "four players"),
   ],
 )
-def test_what_cannot_be_played_is_refused(game, part):
+def test_refused_games(game, part):
   with pytest.raises(UserError, match=rf"env\.name=pgx:{game}: .*{part}"):
     registry.make(f"pgx:{game}", seed=0)
 
 
-def test_an_unknown_game_is_told_the_nearest():
+def test_unknown_game():
   with pytest.raises(UserError, match=r"unknown game 'tictactoe' of pgx; .*nearest is pgx:tic_tac_toe"):
     registry.make("pgx:tictactoe", seed=0)
 
 
-def test_a_missing_package_is_the_users_to_install(monkeypatch):
+def test_missing_package(monkeypatch):
   monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
   with pytest.raises(UserError, match=r"env\.name=pgx:hex: the package pgx is not installed"):
     registry.make("pgx:hex", 0, max_episode_steps=3)
 
 
 @pytest.mark.parametrize("version", ["2.5.9", "1.10", "2", "0.x"])
-def test_an_old_version_is_the_users_to_replace(monkeypatch, version):
+def test_old_version(monkeypatch, version):
   monkeypatch.setattr(importlib.metadata, "version", lambda name: version)
   with pytest.raises(UserError, match=rf"env\.name=pgx:hex: pgx {version} is too old; .*pgx>=2\.6"):
     registry.make("pgx:hex", 0, max_episode_steps=3)
 
 
 @pytest.mark.parametrize("version", ["2.6", "2.6.0rc1", "2.10.1", "3"])
-def test_a_newer_version_is_taken(monkeypatch, version):
+def test_newer_version(monkeypatch, version):
   monkeypatch.setattr(importlib.metadata, "version", lambda name: version)
   check_package("pgx", "hex", "2.6")

@@ -1,12 +1,12 @@
-"""The tiny environments, and their known returns."""
+"""Catch and Corridor, and their known returns."""
 
 import dm_env
 import numpy as np
 import pytest
 
 from moozi.envs import registry
-from moozi.envs.suites.tiny import catch, corridor
-from tests.envs.contract import EnvironmentContract, kinds, play
+from moozi.envs.suites import tiny
+from tests.envs.contract import EnvironmentContract, play
 
 
 class TestCatch(EnvironmentContract):
@@ -19,6 +19,7 @@ class TestCorridor(EnvironmentContract):
     return registry.make("tiny:corridor", seed=0)
 
 
+@pytest.mark.slow
 class TestLongCorridor(EnvironmentContract):
   def make(self):
     return registry.make("tiny:corridor", seed=0, length=60, max_episode_steps=20)
@@ -35,35 +36,35 @@ def episode_return(env, policy):
 
 def catch_the_ball(frame):
   """Follows the ball: an optimal policy."""
-  ball = np.argwhere(frame[..., catch.BALL])[0][1]
-  paddle = np.argwhere(frame[..., catch.PADDLE])[0][1]
+  ball = np.argwhere(frame[..., tiny.BALL])[0][1]
+  paddle = np.argwhere(frame[..., tiny.PADDLE])[0][1]
   return 1 + int(np.sign(ball - paddle))
 
 
-def test_catch_is_the_usual_board():
+def test_catch_board():
   spec = registry.env_spec("tiny:catch")
   assert spec.frame_shape == (10, 5, 2)
   assert spec.num_env_actions == 3
   frame = registry.make("tiny:catch", seed=0).reset().observation.frame
-  assert frame[0, :, catch.BALL].sum() == frame[..., catch.BALL].sum() == 1
-  assert np.argwhere(frame[..., catch.PADDLE]).tolist() == [[9, 2]]
+  assert frame[0, :, tiny.BALL].sum() == frame[..., tiny.BALL].sum() == 1
+  assert np.argwhere(frame[..., tiny.PADDLE]).tolist() == [[9, 2]]
 
 
-def test_catch_optimal_return_is_1_in_nine_steps():
+def test_catch_optimal_return():
   env = registry.make("tiny:catch", seed=1)
-  assert {episode_return(env, catch_the_ball) for _ in range(50)} == {(catch.OPTIMAL_RETURN, 9)}
+  assert {episode_return(env, catch_the_ball) for _ in range(50)} == {(tiny.OPTIMAL_RETURN, 9)}
 
 
-def test_catch_returns_minus_1_where_the_ball_is_missed():
+def test_catch_missed_balls():
   env = registry.make("tiny:catch", seed=2)
   returns = [episode_return(env, lambda frame: 2 - catch_the_ball(frame))[0] for _ in range(50)]
   assert -1.0 in returns
   assert returns.count(-1.0) > 40
 
 
-def test_catch_balls_come_down_every_column():
+def test_catch_balls_start_in_every_column():
   env = registry.make("tiny:catch", seed=3)
-  columns = {int(np.argwhere(env.reset().observation.frame[..., catch.BALL])[0][1]) for _ in range(100)}
+  columns = {int(np.argwhere(env.reset().observation.frame[..., tiny.BALL])[0][1]) for _ in range(100)}
   assert columns == set(range(5))
 
 
@@ -72,10 +73,10 @@ def test_catch_paddle_stays_on_the_board():
   env.reset()
   for _ in range(4):
     frame = env.step(0).observation.frame
-  assert np.argwhere(frame[..., catch.PADDLE]).tolist() == [[9, 0]]
+  assert np.argwhere(frame[..., tiny.PADDLE]).tolist() == [[9, 0]]
 
 
-def test_catch_staying_put_returns_what_is_documented():
+def test_catch_return_of_staying():
   env = registry.make("tiny:catch", seed=4)
   mean = np.mean([episode_return(env, lambda frame: 1)[0] for _ in range(2000)])
   assert mean == pytest.approx(-0.6, abs=0.05)
@@ -84,20 +85,20 @@ def test_catch_staying_put_returns_what_is_documented():
 @pytest.mark.parametrize("length", [3, 8, 20])
 def test_corridor_returns(length):
   env = registry.make("tiny:corridor", seed=0, length=length)
-  assert episode_return(env, lambda frame: 1) == (corridor.OPTIMAL_RETURN, length - 2)
-  assert episode_return(env, lambda frame: 0) == (corridor.NEAR_RETURN, 1)
+  assert episode_return(env, lambda frame: 1) == (tiny.OPTIMAL_RETURN, length - 2)
+  assert episode_return(env, lambda frame: 0) == (tiny.NEAR_RETURN, 1)
 
 
-def test_corridor_cut_short_is_no_end():
+def test_corridor_truncation():
   env = registry.make("tiny:corridor", seed=0, max_episode_steps=4)
   env.reset()
   steps = [env.step(a) for a in (1, 0, 1, 0)]
-  assert kinds(steps) == [dm_env.StepType.MID] * 3 + [dm_env.StepType.LAST]
+  assert [step.step_type for step in steps] == [dm_env.StepType.MID] * 3 + [dm_env.StepType.LAST]
   assert (steps[-1].reward, steps[-1].discount) == (0.0, 1.0)
   assert steps[-1].observation.frame[0, 1, 0]
 
 
-def test_random_corridor_meets_its_ends():
+def test_corridor_has_every_kind_of_end():
   env = registry.make("tiny:corridor", seed=0, max_episode_steps=8)
   ends = {(s.reward, s.discount) for s in play(env, 2000) if s.last()}
   assert ends == {(0.1, 0.0), (1.0, 0.0), (0.0, 1.0)}

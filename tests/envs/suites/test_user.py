@@ -1,4 +1,4 @@
-"""A user's own environments: found by name, made, seeded, and told apart from what cannot be played."""
+"""A user's own environments: found by name, made, seeded, and the errors for unsupported ones."""
 
 import logging
 import os
@@ -9,16 +9,16 @@ import pytest
 from moozi.core.errors import UserError
 from moozi.envs import registry
 from moozi.envs.environment import GameEnvironment
-from moozi.envs.suites import user as own
+from moozi.envs.suites import user
 from tests.envs.contract import EnvironmentContract, assert_same, play
-from tests.envs.suites import user_fakes as own_fakes
+from tests.envs.suites import user_fakes
 
 FAKES = "tests.envs.suites.user_fakes"
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch):
-  """The current folder, empty; what is imported from it is forgotten afterwards."""
+def folder(tmp_path, monkeypatch):
+  """The current folder, empty; modules imported from it are removed afterwards."""
   monkeypatch.chdir(tmp_path)
   monkeypatch.setattr(sys, "path", [p for p in sys.path if p])
   modules = set(sys.modules)
@@ -33,11 +33,13 @@ class TestDmEnv(EnvironmentContract):
     return registry.make(f"{FAKES}:make_counter", seed=0)
 
 
-class TestRemade(EnvironmentContract):
+@pytest.mark.slow
+class TestMadePerSeed(EnvironmentContract):
   def make(self):
     return registry.make(f"{FAKES}:make_seeded", seed=0, length=7)
 
 
+@pytest.mark.slow
 class TestGymnasium(EnvironmentContract):
   @pytest.fixture(autouse=True)
   def _needs_gymnasium(self):
@@ -47,13 +49,14 @@ class TestGymnasium(EnvironmentContract):
     return registry.make(f"{FAKES}:make_walk", seed=0)
 
 
+@pytest.mark.slow
 class TestMooziEnvironment(EnvironmentContract):
   def make(self):
     return registry.make(f"{FAKES}:make_catch", seed=0)
 
 
 @pytest.mark.parametrize("function", ["make_counter", "make_seeded", "make_walk", "make_catch", "Counter"])
-def test_spec_is_the_envs_own(function):
+def test_spec_equals_the_envs(function):
   env = registry.make(f"{FAKES}:{function}", seed=0)
   assert isinstance(env, GameEnvironment) == (function != "make_seeded")
   assert env.env_spec == registry.env_spec(f"{FAKES}:{function}")
@@ -64,53 +67,55 @@ def test_arguments_reach_the_function():
   assert play(registry.make(f"{FAKES}:make_seeded", seed=0, length=4), 5)[-1].last()
 
 
-def test_an_argument_may_be_called_name(here):
-  (here / "moozi_own_named.py").write_text(
+def test_argument_called_name(folder):
+  (folder / "moozi_own_named.py").write_text(
     "from tests.envs.suites.user_fakes import Counter\ndef make_env(name):\n  return Counter(name)\n"
   )
   assert len(play(registry.make("moozi_own_named:make_env", seed=0, name=4), 5)) == 5
   assert registry.env_spec("moozi_own_named:make_env", name=4).num_env_actions == 3
 
 
-def test_an_env_without_a_seed_is_told(caplog):
-  own._warn_of_chance.cache_clear()
+def test_env_without_a_seed_warns_once(caplog):
+  user._warn_unseeded.cache_clear()
   with caplog.at_level(logging.WARNING, "moozi.envs"):
     registry.make(f"{FAKES}:make_counter", seed=0)
     assert not caplog.records
     env = registry.make(f"{FAKES}:make_unseeded", seed=0)
     registry.make(f"{FAKES}:make_unseeded", seed=1)
-  (record,) = caplog.records  # once, however many environments are made
+  (record,) = caplog.records
   assert "make_unseeded has no seed" in record.getMessage()
   with pytest.raises(ValueError, match="seed="):
     env.seed(-1)
 
 
-def test_a_file_in_the_current_folder_is_found_first(here):
-  (here / "moozi_own_here.py").write_text(
+def test_current_folder_comes_first(folder):
+  (folder / "moozi_own_here.py").write_text(
     "from tests.envs.suites.user_fakes import make_counter as make_env\n"
   )
   env = registry.make("moozi_own_here:make_env", seed=5)
   assert env.env_spec.name == "moozi_own_here:make_env"
   assert sys.path[0] == os.getcwd()
-  # Its name is that of a package elsewhere, which is not imported yet.
-  (here / "antigravity.py").write_text("from tests.envs.suites.user_fakes import make_counter as make_env\n")
+  # A module of the same name is elsewhere on the path, and not imported yet.
+  (folder / "antigravity.py").write_text(
+    "from tests.envs.suites.user_fakes import make_counter as make_env\n"
+  )
   assert registry.env_spec("antigravity:make_env").num_env_actions == 3
 
 
-def test_a_module_of_a_package(here):
-  (here / "moozi_own_package" / "inner").mkdir(parents=True)
-  (here / "moozi_own_package" / "inner" / "environments.py").write_text(
+def test_module_of_a_package(folder):
+  (folder / "moozi_own_package" / "inner").mkdir(parents=True)
+  (folder / "moozi_own_package" / "inner" / "environments.py").write_text(
     "from tests.envs.suites.user_fakes import make_counter\n"
   )
-  env = registry.make("moozi_own_package.inner.worlds:make_counter", seed=5)
+  env = registry.make("moozi_own_package.inner.environments:make_counter", seed=5)
   assert_same(play(env, 20), play(registry.make(f"{FAKES}:make_counter", seed=5), 20))
 
 
-# --- what goes wrong ------------------------------------------------------------------------------------
+# --- errors --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-  ("text", "said"),
+  ("text", "expected"),
   [
     ("import none_such", "moozi_own_bad.py:1: ModuleNotFoundError: No module named 'none_such'"),
     ("x = 1\ny = x / 0", "moozi_own_bad.py:2: ZeroDivisionError: division by zero"),
@@ -177,49 +182,47 @@ def test_a_module_of_a_package(here):
     ),
   ],
 )
-def test_errors_are_one_line_that_says_where(here, text, said):
-  (here / "moozi_own_bad.py").write_text(text + "\n")
+def test_errors_name_the_place(folder, text, expected):
+  (folder / "moozi_own_bad.py").write_text(text + "\n")
   with pytest.raises(UserError) as error:
     registry.env_spec("moozi_own_bad:make_env")
   message = str(error.value)
   assert message.startswith(("env.name=moozi_own_bad:make_env: ", "env.kwargs="))
-  assert said in message
+  assert expected in message
   assert "\n" not in message
 
 
 @pytest.mark.parametrize(
-  ("kind", "said"),
+  ("kind", "message"),
   [
-    ("TooLong", r"an observation of shape \[3\]; it promised \[2\]"),
+    ("TooLong", r"an observation of shape \[3\]; its spec says \[2\]"),
     ("MovesTwice", "player 1 moves twice in a row"),
     ("Rewardless", "reward=None: must be a number"),
     ("Discounted", "a LAST step of discount 0.9"),
-    ("EndsBadly", r"own_fakes.py:\d+: ZeroDivisionError: "),
+    ("EndsBadly", r"user_fakes.py:\d+: ZeroDivisionError: "),
   ],
 )
-def test_an_episode_is_tried(kind, said):
-  """An environment that does not keep its promise, be it late, is refused before a run is made; and it is
-  closed.
-  """
-  closed = getattr(own_fakes, kind).num_closed
-  with pytest.raises(UserError, match=rf"^env.name={FAKES}:{kind}: .*{said}"):
+def test_trial_episode(kind, message):
+  """An environment that violates its spec, even late, raises before a run starts, and is closed."""
+  closed = getattr(user_fakes, kind).num_closed
+  with pytest.raises(UserError, match=rf"^env.name={FAKES}:{kind}: .*{message}"):
     registry.env_spec(f"{FAKES}:{kind}")
-  assert getattr(own_fakes, kind).num_closed == closed + 1
+  assert getattr(user_fakes, kind).num_closed == closed + 1
 
 
-def test_an_endless_env_is_tried_for_a_while():
+def test_trial_of_an_endless_env():
   assert registry.env_spec(f"{FAKES}:make_counter", length=10**9).num_env_actions == 3
 
 
-def test_what_is_made_and_cannot_be_wrapped_is_closed():
-  closed = own_fakes.TooMany.num_closed
+def test_unsupported_env_is_closed():
+  closed = user_fakes.TooMany.num_closed
   with pytest.raises(UserError, match="supported are 1 to 65,536"):
     registry.env_spec(f"{FAKES}:TooMany")
-  assert own_fakes.TooMany.num_closed == closed + 1
+  assert user_fakes.TooMany.num_closed == closed + 1
 
 
-def test_an_env_that_is_made_anew_hands_everything_on():
-  """A picture, rivals, lives: what an environment of moozi's own interface has beyond dm_env's."""
+def test_env_made_per_seed_forwards_everything():
+  """A picture, opponents, lives: what moozi's interface adds to dm_env's."""
   env = registry.make(f"{FAKES}:make_seeded_lives", seed=3)
   step = env.reset()
   assert env.render().shape == (4, 6, 3)
@@ -231,14 +234,14 @@ def test_an_env_that_is_made_anew_hands_everything_on():
   assert env.reset().observation.is_continued
 
 
-def test_the_envs_of_all_seeds_are_alike():
-  env = own.make_environment(f"{FAKES}:make_uneven", own.Options())
-  said = r"must be alike; frame_shape was \(1, 1, 2\) and is \(1, 1, 3\) with another seed"
-  with pytest.raises(UserError, match=said):
+def test_spec_must_not_depend_on_the_seed():
+  env = user.make_environment(f"{FAKES}:make_uneven", user.Options())
+  message = r"must not depend on the seed; frame_shape was \(1, 1, 2\) and is \(1, 1, 3\) with another seed"
+  with pytest.raises(UserError, match=message):
     list(map(env.seed, range(20)))
 
 
-def test_arguments_that_it_does_not_take():
+def test_wrong_arguments():
   with pytest.raises(UserError, match=r"env.kwargs=\{'lenght': 3\}: .*unexpected keyword argument 'lenght'"):
     registry.make(f"{FAKES}:make_seeded", seed=0, lenght=3)
   with pytest.raises(UserError, match=r"env.kwargs.seed=3: not allowed"):
@@ -249,13 +252,13 @@ def test_arguments_that_it_does_not_take():
   "name",
   ["moozi_none_such:make_env", "minitar:freeway", "tiny catch:x", "..:x", "os.path/x:y", "tinny:catch", ":x"],
 )
-def test_what_is_no_module_is_an_unknown_library(here, name):
+def test_unknown_module(folder, name):
   with pytest.raises(UserError, match=r"unknown library .*; the nearest is"):
     registry.env_spec(name)
-  assert str(here) not in sys.path
+  assert str(folder) not in sys.path
 
 
-def test_a_package_without_such_a_module(here):
+def test_package_without_the_module(folder):
   with pytest.raises(UserError, match=r"there is no module tests.envs.none_such"):
     registry.env_spec("tests.envs.none_such:make_env")
 
@@ -264,7 +267,7 @@ def test_a_package_without_such_a_module(here):
   ("name", "is_code"),
   [
     ("my_envs:make_env", True),
-    ("my.worlds:make_env", True),
+    ("my.envs:make_env", True),
     ("os:system", True),
     ("unknown:game", True),
     ("gymnasium:my_envs:Walk-v0", True),
@@ -276,6 +279,6 @@ def test_a_package_without_such_a_module(here):
     ("", False),
   ],
 )
-def test_names_that_are_code(name, is_code, here):
-  (here / "my_envs.py").write_text("raise SystemExit('imported')\n")
+def test_is_code(name, is_code, folder):
+  (folder / "my_envs.py").write_text("raise SystemExit('imported')\n")
   assert registry.is_code(name) == is_code

@@ -1,4 +1,4 @@
-"""Environments as a user might write them."""
+"""Environments as users write them."""
 
 import uuid
 from pathlib import Path
@@ -10,7 +10,7 @@ from dm_env import specs
 
 
 class Counter(dm_env.Environment):
-  """Counts to `length`; action 0 also draws lots for the reward."""
+  """Counts to `length`; action 0 earns a random reward."""
 
   def __init__(self, length=9) -> None:
     self._length = length
@@ -49,7 +49,7 @@ class _Unseeded(Counter):
 
 
 class _Counted(Counter):
-  """Ends at step 9 in its own way; knows how many of its kind were closed."""
+  """Counts how many of its kind were closed."""
 
   num_closed = 0
 
@@ -107,7 +107,7 @@ class TooMany(_Counted):
 
 
 class Watched(Counter):
-  """Knows all of its kind that are open; may break its promise at a step, or be a game of two."""
+  """Keeps a set of the open ones; may violate its spec at a step, or have two players."""
 
   open_envs: ClassVar[set] = set()
   num_made = 0
@@ -133,7 +133,7 @@ class Watched(Counter):
 
 
 class Marking(Counter):
-  """Leaves a file in a folder when it is made, and another one when it is closed: for other processes."""
+  """Writes one file when it is made and one when it is closed, for tests with several processes."""
 
   def __init__(self, folder):
     super().__init__()

@@ -1,19 +1,23 @@
-"""What is done to an Atari screen once it is shown: the reduction to a small square."""
+"""Reduces an Atari screen to a small square."""
 
 import numpy as np
+from jaxtyping import Float32, UInt8
+
+# A part of a pixel that is smaller counts as none, as in OpenCV.
+_SLIVER = 1e-3
 
 
 class AreaResize:
-  """Reduces images to `size` by `size` pixels, each the mean of the area it covers, as OpenCV does it.
+  """Reduces images to `size` by `size` pixels, each the mean of the area it covers.
 
-  Pixel for pixel what `cv2.resize(…, interpolation=cv2.INTER_AREA)` gives, without OpenCV: the weights are
-  float32, rows are reduced before columns are summed, and halves are rounded to the even number.
+  Equals `cv2.resize(…, interpolation=cv2.INTER_AREA)` pixel for pixel, without OpenCV: weights are float32,
+  columns are reduced before rows, and halves are rounded to even.
 
   Args:
     height, width: of the images; at least `size`.
     size: of the result.
 
-  Raises: ValueError: where an image would be enlarged.
+  Raises: ValueError: an image would be enlarged.
   """
 
   def __init__(self, height: int, width: int, size: int) -> None:
@@ -25,15 +29,17 @@ class AreaResize:
     self._row_weights = row_weights[:, :, None, None]
     self._column_weights = column_weights[:, None, :, None]
 
-  def __call__(self, image: np.ndarray) -> np.ndarray:
-    """[height, width, C] uint8 to a fresh [size, size, C] uint8."""
+  def __call__(self, image: UInt8[np.ndarray, "H W C"]) -> UInt8[np.ndarray, "S S C"]:
+    """Returns a fresh array."""
     x = _weighted_sum(image.astype(np.float32), self._columns, self._column_weights, axis=1)
     x = _weighted_sum(x, self._rows, self._row_weights, axis=0)
     return np.rint(x).astype(np.uint8)
 
 
-def _weighted_sum(x: np.ndarray, index: np.ndarray, weights: np.ndarray, axis: int) -> np.ndarray:
-  # One addend after another, in this order: float32 sums round, and each must round as OpenCV's does.
+def _weighted_sum(
+  x: Float32[np.ndarray, "h w C"], index: np.ndarray, weights: np.ndarray, axis: int
+) -> Float32[np.ndarray, "i j C"]:
+  # In this order of additions, so that float32 rounds as in OpenCV.
   out = x.take(index[0], axis=axis)
   out *= weights[0]
   for i, weight in zip(index[1:], weights[1:], strict=True):
@@ -44,7 +50,7 @@ def _weighted_sum(x: np.ndarray, index: np.ndarray, weights: np.ndarray, axis: i
 
 
 def _taps(length: int, size: int) -> tuple[np.ndarray, np.ndarray]:
-  """Which pixels each pixel of the result covers and with what weight: two arrays [num_taps, size].
+  """The pixels that each pixel of the result covers, and their weights: two arrays [num_taps, size].
 
   Result pixel j covers [j · s, (j + 1) · s) with s = length / size; its ends may cover parts of pixels.
   """
@@ -66,7 +72,3 @@ def _taps(length: int, size: int) -> tuple[np.ndarray, np.ndarray]:
     for k, (i, share) in enumerate(covered):
       index[k, j], weight[k, j] = i, share
   return index, weight
-
-
-# A part of a pixel that is smaller counts as none, as with OpenCV.
-_SLIVER = 1e-3

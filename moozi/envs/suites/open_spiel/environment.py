@@ -1,21 +1,21 @@
-"""Bridge to the games of the package `open_spiel`: one player, or two who alternate strictly.
+"""Games of the package `open_spiel` with one player, or two who alternate strictly.
 
-`open_spiel:tic_tac_toe`, `open_spiel:go(board_size=9)`: a game's name and parameters are the package's own.
+`open_spiel:tic_tac_toe`, `open_spiel:go(board_size=9)`: names and parameters are the package's.
 
 Conventions, the same for every game:
-  - A reward belongs to the player who moved, and holds all that came in until the next decision, chance
-    included. With two players it is half the difference between the mover's gain and the other's: in a game
-    of zero sum that is the mover's gain, also where it came in by the other's loss.
-  - A frame is what the player to move may see: the observation tensor; in a game of imperfect information
-    the information-state tensor, where it has one. A tensor of planes is [H, W, C], any other [1, 1, D].
+  - A reward belongs to the player who moved, and sums everything up to the next decision, including chance.
+    With two players it is half the difference between the mover's gain and the other's: in a zero-sum game
+    this is the mover's gain, even where only the other's loss is recorded.
+  - A frame is what the player to move may see: the observation tensor; with imperfect information the
+    information-state tensor, where the game has one. A tensor of planes is [H, W, C], any other [1, 1, D].
     With two players a last plane (entry) holds the player to move, 0 or 1.
-  - Players may hide what they hold, not how they move: the history shows each the other's last action, and
-    with something hidden no more than that (`evaluation.opponents.check_players`).
-  - At an end nobody is to move: the frame is that of the player whose turn it would have been.
-  - Chance is drawn here, from the environment's seed.
+  - Players may hide cards, but not actions: the history shows each player the other's last action, and with
+    hidden information nothing else (`evaluation.opponents.check_players`).
+  - A terminal frame is that of the player whose turn would be next.
+  - Chance outcomes are drawn from the environment's seed.
 
-Source: Lanctot et al. 2019, OpenSpiel. Departures: actions are checked (the package plays illegal ones in
-silence); games of other kinds are refused by name.
+Source: Lanctot et al. 2019, OpenSpiel. Departures: actions are checked (the package plays illegal ones
+silently); games of other kinds raise an error that says why.
 """
 
 import functools
@@ -28,35 +28,58 @@ from pydantic import Field
 from moozi.core.config import PositiveInt, Section
 from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
-from moozi.envs.environment import Bot, Environment, GameEnvironment
+from moozi.envs.environment import Bot, Environment, Game, GameEnvironment
 from moozi.envs.suite import Suite
 from moozi.envs.suites.open_spiel.rules import Rules, package, sample_chance
 
-# Games whose default parameters let a player move twice in a row, or that show no tensor though they say
-# so; in open_spiel 2.0.2, found by random play (tests/envs/suites/test_open_spiel.py looks again).
-# fmt: off
-_NOT_ALTERNATING = frozenset({
-  "amazons", "backgammon", "checkers", "chinese_checkers", "cursor_go", "dark_hex", "dark_hex_ir",
-  "dots_and_boxes", "gin_rummy", "go_fish", "kriegspiel", "leduc_poker", "maedn", "mancala",
-  "nine_mens_morris", "phantom_go", "phantom_ttt", "pig", "rbc", "repeated_leduc_poker",
-  "ultimate_tic_tac_toe", "universal_poker", "yacht",
-})
+# Games whose default parameters let a player move twice in a row, and below a game that claims a tensor and
+# has none. Found by random play in open_spiel 2.0.2; tests/envs/suites/test_open_spiel.py repeats it. fmt:
+# off
+_NOT_ALTERNATING = frozenset(
+  {
+    "amazons",
+    "backgammon",
+    "checkers",
+    "chinese_checkers",
+    "cursor_go",
+    "dark_hex",
+    "dark_hex_ir",
+    "dots_and_boxes",
+    "gin_rummy",
+    "go_fish",
+    "kriegspiel",
+    "leduc_poker",
+    "maedn",
+    "mancala",
+    "nine_mens_morris",
+    "phantom_go",
+    "phantom_ttt",
+    "pig",
+    "rbc",
+    "repeated_leduc_poker",
+    "ultimate_tic_tac_toe",
+    "universal_poker",
+    "yacht",
+  }
+)
 # fmt: on
 _WITHOUT_TENSOR = frozenset({"crossword"})
-# Of the games of two players with something hidden, those whose frames do not tell the last action.
+# Two-player games with hidden information whose frames do not show the last action.
 _HIDDEN_MOVES = frozenset({"dark_chess", "latent_ttt"})
 
 
 class Options(Section):
-  """Options of `open_spiel:*`; the game's own parameters stand in its name."""
+  """Options of `open_spiel:*`; the game's own parameters are part of its name."""
 
-  max_episode_steps: PositiveInt | None = Field(None, description="truncate an episode after so many steps")
+  max_episode_steps: PositiveInt | None = Field(
+    None, description="truncate an episode after this number of steps"
+  )
   frame_dtype: Literal["auto", "bool", "float32"] = Field(
-    "auto", description="how frames are kept; auto is bool where random play shows nothing but 0 and 1"
+    "auto", description="dtype of frames; auto is bool where random play shows only 0 and 1"
   )
 
 
-class _OpenSpielGame:
+class _OpenSpielGame(Game):
   """A game of the package as bare rules."""
 
   def __init__(self, rules: Rules) -> None:
@@ -91,8 +114,9 @@ class _OpenSpielGame:
     return self._player
 
   def make_bot(self, kind: str, simulations: int, seed: int) -> Bot | None:
-    """The package's MCTS with random rollouts, as its own example sets it: UCT with c = 2, one rollout a
-    simulation, solved positions backed up."""
+    """The package's MCTS with random rollouts and its example's settings: UCT with c = 2, one rollout per
+    simulation, solved positions backed up.
+    """
     if kind != "mcts":
       return None
     if not self._rules.is_perfect_information:
@@ -107,7 +131,7 @@ class _OpenSpielGame:
 
 
 class _StateBot:
-  """A bot that reads the state of the environment it plays in."""
+  """A bot that reads the game's state."""
 
   def __init__(self, choose: Callable[[], int]) -> None:
     self._choose = choose
@@ -117,7 +141,7 @@ class _StateBot:
 
 
 def rules_of(game: str, options: Options) -> Rules:
-  """The game, looked over once in a process. Raises UserError as `Rules` does."""
+  """The game's `Rules`, cached. Raises UserError as `Rules` does."""
   return _rules_of(game, options.frame_dtype)
 
 
@@ -134,49 +158,48 @@ def make_spec(game: str, options: Options) -> EnvSpec:
 def make_environment(game: str, options: Options) -> Environment:
   """One game as an environment."""
   rules = rules_of(game, options)
-  bare = _OpenSpielGame(rules)
-  return GameEnvironment(bare, rules.spec, options.max_episode_steps, make_bot=bare.make_bot)
+  return GameEnvironment(_OpenSpielGame(rules), rules.spec, options.max_episode_steps)
 
 
 def list_games() -> dict[str, str]:
-  """The supported games and what the package calls them, without their parameters."""
-  return {name: kind.long_name for name, kind in _game_types().items() if _refusal(kind) is None}
+  """The supported games without parameters, and the package's long names."""
+  return {name: kind.long_name for name, kind in _game_types().items() if _unsupported(kind) is None}
 
 
 def listed_name(game: str) -> str:
-  """`go(board_size=9)` is `go`. Raises UserError for a game of a kind that is not supported, and says why."""
+  """`go` for `go(board_size=9)`. Raises UserError for an unsupported kind of game, with the reason."""
   name = game.partition("(")[0]
   kind = _game_types().get(name)
-  refusal = None if kind is None else _refusal(kind)
-  if refusal is not None:
-    raise UserError(f"env.name=open_spiel:{game}: {refusal}")
+  reason = None if kind is None else _unsupported(kind)
+  if reason is not None:
+    raise UserError(f"env.name=open_spiel:{game}: {reason}")
   return name
 
 
-def _refusal(kind: Any) -> str | None:
+def _unsupported(kind: Any) -> str | None:
   """Why a kind of game is not supported; None where it may be."""
   kinds = package().GameType
   if kind.dynamics == kinds.Dynamics.MEAN_FIELD:
-    return "a mean-field game, which is played by a crowd; games of one or two players are supported"
+    return "a mean-field game; games of one or two players are supported"
   if kind.dynamics != kinds.Dynamics.SEQUENTIAL:
-    return "players move at the same time; only games of turns are supported"
+    return "players move at the same time; only games with turns are supported"
   if kind.min_num_players > 2:
-    return f"{kind.min_num_players} players and more; games of one or two are supported"
+    return f"{kind.min_num_players} players or more; games of one or two are supported"
   if not kind.default_loadable:
     return "is made from another game or a file, which is not supported"
   if kind.chance_mode == kinds.ChanceMode.SAMPLED_STOCHASTIC:
-    return "keeps its chance to itself, so that episodes do not follow from a seed; it is not supported"
+    return "draws its own chance outcomes, so episodes do not follow from a seed; it is not supported"
   if kind.short_name in _WITHOUT_TENSOR or not (
     kind.provides_observation_tensor or kind.provides_information_state_tensor
   ):
-    return "shows no tensor, which is what an agent would see; it is not supported"
+    return "shows no tensor, which the agent needs; it is not supported"
   is_zero_sum = kind.utility in (kinds.Utility.ZERO_SUM, kinds.Utility.CONSTANT_SUM)
   if kind.max_num_players > 1 and not is_zero_sum:
-    return "one player's gain is not the other's loss; two players must play for a sum of zero"
+    return "one player's gain is not the other's loss; with two players the game must have a sum of zero"
   if kind.short_name in _NOT_ALTERNATING:
     return "a player may move twice in a row; only games of two players who alternate strictly are supported"
   if kind.short_name in _HIDDEN_MOVES:
-    return "hides a player's move from the other, and the history shows the last one; it is not supported"
+    return "hides a player's move from the other, but the history shows the last move; it is not supported"
   return None
 
 

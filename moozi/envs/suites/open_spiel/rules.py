@@ -1,4 +1,4 @@
-"""One game of the package `open_spiel`, looked over: what kind it is of, and what a state of it shows."""
+"""One game of the package `open_spiel`: its kind, and the frames of its states."""
 
 import contextlib
 import importlib
@@ -14,32 +14,31 @@ import numpy as np
 from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
 
-# The package's own marks for who is to move at a chance node and at an end.
+# The package's player numbers at a chance node and at an end.
 CHANCE, TERMINAL = -1, -4
-# Random play that a game is looked over with when it is loaded.
-_LOOKED_OVER_STEPS = 600
+# The number of random steps that probe a game when it is loaded.
+_PROBE_STEPS = 600
 _MAX_CACHED_MASKS = 4096
-# How a game and its parameters are written. No supported game has one that is a game itself.
+# The syntax of a game with parameters. No supported game has a game as a parameter.
 _KEY = re.compile(r"[(,](\w+)=")
 _FORM = re.compile(r"\w+(\((\w+=[^(),=]+(,\w+=[^(),=]+)*)?\))?")
 _CPP_PLACE = re.compile(r"^\S+\.(?:cc|cpp|h):\d+:?\s+")
 
 
 class Rules:
-  """One game, looked over: its spec, and what a state of it shows.
+  """One game: its spec, and the frames and masks of its states.
 
   Args:
     name: the game and its parameters, as the user writes them.
-    frame_dtype: "auto", "bool" or "float32"; auto is bool where random play shows nothing but 0 and 1.
+    frame_dtype: "auto", "bool" or "float32"; auto is bool where random play shows only 0 and 1.
 
   Attributes:
     game: the package's game.
     spec: the facts of the environment.
-    is_perfect_information: nothing is hidden from anybody.
-    is_deterministic: nothing is left to chance.
+    is_perfect_information: nothing is hidden from any player.
+    is_deterministic: the game has no chance nodes.
 
-  Raises: UserError: where the package refuses the name or a parameter, or the game is of a kind that is not
-    supported.
+  Raises: UserError: the package rejects the name or a parameter, or the kind of game is not supported.
   """
 
   def __init__(self, name: str, frame_dtype: str = "auto") -> None:
@@ -57,10 +56,10 @@ class Rules:
     )
     self._shape, self._axes = self._tensor_shape()
     self._ones = np.ones(int(np.prod(self._shape)), np.float32)
-    self._observe_with(self._make_observer())
+    self._use_observer(self._make_observer())
     self._masks: dict[tuple[int, ...], np.ndarray] = {}
     self._is_bool = False
-    is_binary, names = self._look_over()
+    is_binary, names = self._probe()
     self._is_bool = is_binary if frame_dtype == "auto" else frame_dtype == "bool"
     self.spec = EnvSpec(
       name=f"open_spiel:{name}",
@@ -75,7 +74,7 @@ class Rules:
   def frame(self, state: Any, to_play: int) -> np.ndarray:
     """What `to_play` may see of a state: [H, W, C] of the spec's dtype, a fresh array.
 
-    Raises: UserError: frames are bool, and the game shows something other than 0 and 1.
+    Raises: UserError: frames are bool, and the tensor has a value other than 0 and 1.
     """
     self._read(state, to_play)
     out = np.empty(self._frame_shape, bool if self._is_bool else np.float32)
@@ -86,13 +85,13 @@ class Rules:
       out[...] = self._image
     if self._is_bool and not self._is_binary():
       raise UserError(
-        f"{self._name}: shows something other than 0 and 1, which random play had not shown; "
-        "env.kwargs.frame_dtype=float32 keeps it as it is"
+        f"{self._name}: shows a value other than 0 and 1, which random play did not; "
+        "env.kwargs.frame_dtype=float32 keeps it"
       )
     return out
 
   def legal_actions_mask(self, state: Any) -> np.ndarray:
-    """[num_env_actions] bool; shared, not to be written to."""
+    """[num_env_actions] bool, read-only."""
     legal = tuple(state.legal_actions())
     mask = self._masks.get(legal)
     if mask is None:
@@ -104,20 +103,20 @@ class Rules:
     return mask
 
   def gain(self, before: list[float], after: list[float], mover: int) -> float:
-    """The mover's reward between two of the package's `returns()`; see `environment`."""
+    """The mover's reward between two results of the package's `returns()`; see `environment`."""
     gain = after[mover] - before[mover]
     return gain if self._num_players == 1 else 0.5 * (gain - (after[1 - mover] - before[1 - mover]))
 
   def next_player(self, state: Any, mover: int) -> int:
-    """Who is to move after `mover` has, chance drawn; at an end, whose turn it would have been.
+    """The player to move after `mover`, once chance is drawn; at an end, the player who would be next.
 
-    Raises: UserError: with two players, where it is the mover again.
+    Raises: UserError: one of two players moves twice in a row.
     """
     player: int = state.current_player()
     if player == TERMINAL:
       return mover if self._num_players == 1 else 1 - mover
     if player < 0:
-      raise UserError(f"{self._name}: players move at the same time; only games of turns are supported")
+      raise UserError(f"{self._name}: players move at the same time; only games with turns are supported")
     if self._num_players == 2 and player == mover:
       raise UserError(
         f"{self._name}: player {mover} moves twice in a row; "
@@ -126,9 +125,9 @@ class Rules:
     return player
 
   def _tensor_shape(self) -> tuple[list[int], tuple[int, ...]]:
-    """The tensor's shape, made three-dimensional, and the axes that make it [H, W, C]."""
+    """The tensor's shape in three dimensions, and the permutation of its axes to [H, W, C]."""
     which = "information_state" if self._is_information_state else "observation"
-    with self._in_one_line():
+    with self._package_errors():
       shape = list(getattr(self.game, f"{which}_tensor_shape")())
       layout = str(getattr(self.game, f"{which}_tensor_layout")())
     if min(shape, default=0) < 1:
@@ -137,8 +136,8 @@ class Rules:
       return [1, 1, int(np.prod(shape))], (0, 1, 2)
     return shape, (1, 2, 0) if layout.endswith("CHW") else (0, 1, 2)
 
-  def _observe_with(self, observer: Any | None) -> None:
-    """Takes an observer, or None to ask the state itself, which is several times slower."""
+  def _use_observer(self, observer: Any | None) -> None:
+    """Sets the observer that writes tensors; None asks the state instead, several times slower."""
     self._observer = observer
     self._tensor = np.zeros_like(self._ones) if observer is None else observer.tensor
     self._image = np.transpose(self._tensor.reshape(self._shape), self._axes)
@@ -146,7 +145,7 @@ class Rules:
     self._frame_shape = (height, width, channels + (self._num_players == 2))
 
   def _make_observer(self) -> Any | None:
-    """The package's writer of tensors into memory; None where the game has none of the tensor's size."""
+    """The package's observer, which writes tensors into memory; None where it has another size."""
     pyspiel = package()
     kind = pyspiel.IIGObservationType(perfect_recall=True) if self._is_information_state else None
     with contextlib.suppress(pyspiel.SpielError), _quiet():
@@ -156,7 +155,7 @@ class Rules:
     return None
 
   def _read(self, state: Any, player: int) -> None:
-    """Writes what a player may see into `self._tensor`."""
+    """Writes the player's tensor into `self._tensor`."""
     if self._observer is not None:
       self._observer.set_from(state, player)
     elif self._is_information_state:
@@ -165,63 +164,63 @@ class Rules:
       self._tensor[:] = state.observation_tensor(player)
 
   def _is_binary(self) -> bool:
-    # With n entries that are not 0, sum n and sum of squares n leave nothing but ones (Cauchy and Schwarz).
+    # If n nonzero entries have sum n and sum of squares n, all are ones (Cauchy-Schwarz).
     x, count = self._tensor, np.count_nonzero(self._tensor)
     return bool(self._ones.dot(x) == count and x.dot(x) == count)
 
-  def _look_over(self) -> tuple[bool, tuple[str, ...]]:
-    """Plays at random; returns whether tensors hold 0 and 1 alone, and the actions' names.
+  def _probe(self) -> tuple[bool, tuple[str, ...]]:
+    """Plays at random; returns whether tensors hold only 0 and 1, and the actions' names.
 
-    Raises: UserError: where play meets something that is not supported.
+    Raises: UserError: the game does something that is not supported.
     """
     random, names = np.random.default_rng(0), _ActionNames(self.game.num_distinct_actions())
     is_binary, count = True, 0
-    while count < _LOOKED_OVER_STEPS:
-      with self._in_one_line():
+    while count < _PROBE_STEPS:
+      with self._package_errors():
         state = self.game.new_initial_state()
         sample_chance(state, random)
         player = state.current_player()
         if player == TERMINAL:
           raise UserError(f"{self._name}: is over before the first move")
         while True:
-          is_binary &= self._look_at(state, max(player, 0))
+          is_binary &= self._probe_state(state, max(player, 0))
           legal = state.legal_actions()
           if state.current_player() == TERMINAL:
             break
           if not legal:
-            raise UserError(f"{self._name}: has a position without a legal move that is no end")
+            raise UserError(f"{self._name}: has a non-terminal position without a legal move")
           for action in legal:
             names.add(player, action, state)
           state.apply_action(int(random.choice(legal)))
           sample_chance(state, random)
           player = self.next_player(state, player)
           count += 1
-          if count >= _LOOKED_OVER_STEPS:
+          if count >= _PROBE_STEPS:
             break
     return is_binary, names.result()
 
-  def _look_at(self, state: Any, player: int) -> bool:
-    """Whether one tensor holds 0 and 1 alone; drops an observer that shows something else than the state."""
+  def _probe_state(self, state: Any, player: int) -> bool:
+    """Whether a state's tensor holds only 0 and 1; drops the observer where the two differ."""
     self._read(state, player)
     if self._observer is not None:
       which = "information_state" if self._is_information_state else "observation"
       if not np.array_equal(self._tensor, np.float32(getattr(state, f"{which}_tensor")(player))):
-        self._observe_with(None)
+        self._use_observer(None)
         self._read(state, player)
     return self._is_binary()
 
   @contextlib.contextmanager
-  def _in_one_line(self) -> Iterator[None]:
-    """The package's errors as the user's, said once."""
+  def _package_errors(self) -> Iterator[None]:
+    """Turns the package's errors into UserError."""
     try:
       with _quiet():
         yield
     except package().SpielError as error:
-      raise UserError(f"{self._name}: {_refusal(self._name, error)}") from None
+      raise UserError(f"{self._name}: {_package_message(self._name, error)}") from None
 
 
 class _ActionNames:
-  """The actions' names as the package writes them, without what tells the players apart (`x3`, `o3`: `3`)."""
+  """The package's names of actions, without the player's mark (`x3` and `o3` become `3`)."""
 
   def __init__(self, num_actions: int) -> None:
     self._num_actions = num_actions
@@ -233,11 +232,11 @@ class _ActionNames:
     self._is_fixed &= self._names.setdefault((player, action), name) == name
 
   def result(self) -> tuple[str, ...]:
-    # Chess writes an action by the position it is played in: there is no one name for it.
+    # In chess an action's name depends on the position, so it has no single name.
     names = [self._common(a) if self._is_fixed else "" for a in range(self._num_actions)]
     known = [name for name in names if name]
-    is_told_apart = len(set(known)) == len(known)
-    return tuple(n if n and is_told_apart else f"action {a}" for a, n in enumerate(names))
+    is_unique = len(set(known)) == len(known)
+    return tuple(n if n and is_unique else f"action {a}" for a, n in enumerate(names))
 
   def _common(self, action: int) -> str:
     names = [self._names[p, action] for p in (0, 1) if (p, action) in self._names]
@@ -248,11 +247,11 @@ class _ActionNames:
 
 
 def sample_chance(state: Any, random: np.random.Generator) -> None:
-  """Draws what is left to chance, until a player is to move or the game is over."""
+  """Draws chance outcomes until a player is to move or the game is over."""
   while state.current_player() == CHANCE:
     outcomes = state.chance_outcomes()
     point, i = random.random() - outcomes[0][1], 0
-    while point >= 0 and i + 1 < len(outcomes):  # the last one where rounding leaves a rest
+    while point >= 0 and i + 1 < len(outcomes):  # rounding may leave a rest: then the last one
       i += 1
       point -= outcomes[i][1]
     state.apply_action(outcomes[i][0])
@@ -265,18 +264,18 @@ def _load_game(name: str) -> Any:
     with _quiet():
       return pyspiel.load_game(name)
   except pyspiel.SpielError as error:
-    raise UserError(f"env.name=open_spiel:{name}: {_refusal(name, error)}") from None
+    raise UserError(f"env.name=open_spiel:{name}: {_package_message(name, error)}") from None
 
 
 def _check_form(name: str) -> None:
-  """Raises UserError where a name is not written as it must be: the package drops what it cannot read."""
+  """Raises UserError for a malformed name: the package ignores what it cannot parse."""
   where = f"env.name=open_spiel:{name}"
   if not _FORM.fullmatch(name):
     raise UserError(f"{where}: must be GAME or GAME(parameter=value,parameter=value)")
   keys = _KEY.findall(name)
   for key in keys:
     if keys.count(key) > 1:
-      raise UserError(f"{where}: the parameter {key} stands there {keys.count(key)} times; once is allowed")
+      raise UserError(f"{where}: the parameter {key} is given {keys.count(key)} times; once is allowed")
 
 
 def package() -> Any:
@@ -290,22 +289,22 @@ def package() -> Any:
     ) from None
 
 
-def _refusal(name: str, error: Exception) -> str:
-  """What the package says, without the place in its C++ where it says so."""
+def _package_message(name: str, error: Exception) -> str:
+  """The package's message, without its line in the C++ source."""
   line = (str(error).strip() or type(error).__name__).splitlines()[0]
-  what = "refuses these parameters" if "(" in name else "says"
+  what = "rejects these parameters" if "(" in name else "reports"
   return f"open_spiel {what}: {_CPP_PLACE.sub('', line)}"
 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-  """Drops what the package prints on standard error, each of its errors among it."""
+  """Discards what the package prints on standard error, which includes each of its errors."""
   sys.stderr.flush()
-  saved, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-  os.dup2(nowhere, 2)
+  saved, null = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+  os.dup2(null, 2)
   try:
     yield
   finally:
     os.dup2(saved, 2)
     os.close(saved)
-    os.close(nowhere)
+    os.close(null)

@@ -1,0 +1,175 @@
+"""Ablations: short runs of variants of one configuration at equal environment steps, and their table."""
+
+import argparse
+import dataclasses
+import json
+import os
+import sys
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from experiments.lib.jobs import GROWABLE, Job, matches_step, settings_of
+from experiments.lib.sweep import RUNS, Sweep, is_done
+from experiments.lib.time_budget import TimeBudget
+from moozi.core.errors import UserError
+from moozi.io.metrics import read_metrics
+
+Curve = Sequence[Mapping[str, float]]
+"""A run's metrics, one dict a tick."""
+
+SHORT_RUN = ("runtime=local", "evaluation.gif=false")
+"""Settings of all runs: one process each, so that as many run side by side as there are cores."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Ablation:
+  """Variants of one configuration.
+
+  Attributes:
+    config: the YAML file.
+    results: the folder of the results.
+    variants: `key=value` each, by name; the empty tuple is the unchanged configuration.
+    common: `key=value` each, of all variants.
+    steps: environment steps of each run, by default.
+    measures: further columns of the table: functions of a run's metrics, by heading.
+  """
+
+  config: Path
+  results: Path
+  variants: Mapping[str, tuple[str, ...]]
+  common: tuple[str, ...] = ()
+  steps: int = 300_000
+  measures: Mapping[str, Callable[[Curve], float]] = dataclasses.field(default_factory=dict)
+
+  def job(self, variant: str, seed: int, steps: int) -> Job:
+    """The job of a variant and a seed."""
+    overrides = (*SHORT_RUN, f"max_env_steps={steps}", *self.common, *self.variants[variant])
+    return Job(
+      name=f"{variant}_seed{seed}", config=self.config, overrides=overrides, seed=seed, evaluations=()
+    )
+
+  def read(self, variant: str, steps: int) -> list[dict[str, Any]]:
+    """The figures of all seeds of a variant. Raises UserError: as `read_figures`."""
+    seeds = seeds_of(self.results, variant)
+    made_with = [self.variants[variant]]
+    return [read_figures(self.job(variant, seed, steps), self.results, made_with) for seed in seeds]
+
+  def table(self, steps: int) -> str:
+    """The results in Markdown: each seed, then the mean; evaluations with two standard errors."""
+    headings = ["variant", "steps", "return while acting, last 100 episodes", "return, evaluation at the end"]
+    headings += [*self.measures, "wall s"]
+    lines = [f"| {' | '.join(headings)} |", f"|{'---|' * len(headings)}"]
+    for variant in self.variants:
+      if not (found := self.read(variant, steps)):
+        continue
+      acting = [[t["train/return_mean"] for t in r["curve"] if "train/return_mean" in t][-1] for r in found]
+      summaries = [r["summary"] for r in found]
+      means = [s["test_return_mean"] for s in summaries]
+      errors = [2 * s["test_return_std"] / np.sqrt(s["test_episodes"]) for s in summaries]
+      evaluated = " ".join(f"{x:.1f} ± {e:.1f}" for x, e in zip(means, errors, strict=True))
+      env_steps = " ".join(f"{count:,}" for count in sorted({s["env_steps"] for s in summaries}))
+      cells = [variant, env_steps, _each(acting), f"{evaluated} {_mean(means)}"]
+      cells += [_each([measure(run["curve"]) for run in found]) for measure in self.measures.values()]
+      cells.append(f"{np.mean([s['wall_s'] for s in summaries]):.0f}")
+      lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _each(values: Sequence[float]) -> str:
+  return f"{' '.join(f'{value:.1f}' for value in values)} {_mean(values)}"
+
+
+def _mean(values: Sequence[float]) -> str:
+  return f"(mean {np.mean(values):.1f})"
+
+
+def seeds_of(results: Path, name: str) -> list[int]:
+  """The seeds with a result called `<name>_seed<n>`: a folder, or a JSON file of an older version."""
+  return sorted({int(path.stem.rpartition("_seed")[2]) for path in results.glob(f"{name}_seed*")})
+
+
+def read_figures(job: Job, results: Path, made_with: Collection[Sequence[str]]) -> dict[str, Any]:
+  """The figures of a finished run.
+
+  Args:
+    job: of the run.
+    results: the folder of results.
+    made_with: the `overrides` that a JSON file of an older version may state.
+  Returns: `summary`, the run's summary, and `curve`, its metrics.
+  Raises: UserError: the result has other settings, or another number of steps, than the job.
+  """
+  wanted, path = job.load_config(results), results / f"{job.name}.json"
+  if path.exists():
+    figures: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    overrides = tuple(figures["overrides"])
+    if overrides not in [tuple(allowed) for allowed in made_with]:
+      raise UserError(
+        f"{path}: made with {' '.join(overrides) or 'no changes'}; move it away to repeat the run"
+      )
+    # Keys of one of the two belong to another version, except the environment's options.
+    old, new = figures.get("settings", {}), settings_of(wanted)
+    keys = (old.keys() & new.keys()) | {
+      key for key in old.keys() ^ new.keys() if key.startswith("env.kwargs")
+    }
+    changed = [k for k in sorted(keys - {"seed", *GROWABLE}) if old and old.get(k) != new.get(k)]
+    if changed:
+      raise UserError(f"{path}: made with another {', '.join(changed)}; move it away to repeat the run")
+  else:
+    path = results / job.name
+    is_done(job, results, results)
+    summary = json.loads((path / "summary.json").read_text("utf-8"))
+    figures = {"summary": summary, "curve": read_metrics(path / "metrics.jsonl")}
+    evaluated = summary["test_at_env_steps"], summary["test_episodes"]
+    if evaluated != (summary["env_steps"], wanted.evaluation.final_episodes):
+      raise UserError(f"{path}: the run was not evaluated at its end; move it away to repeat the run")
+  env_steps = figures["summary"]["env_steps"]
+  if not matches_step(env_steps, wanted.max_env_steps):
+    steps = f"made with {env_steps:,} steps instead of {wanted.max_env_steps:,}"
+    raise UserError(f"{path}: {steps}; change --steps, or move it away to repeat the run")
+  return figures
+
+
+def run_side_by_side(
+  jobs: Sequence[Job], folder: Path, results: Path, minutes: float, at_once: int | None = None
+) -> bool:
+  """Works on the jobs without a result, one a core; whether none failed. Raises RunError: as `Sweep.run`."""
+  missing = [job for job in jobs if not (results / f"{job.name}.json").exists()]
+  with TimeBudget(60.0 * minutes) as budget:
+    return Sweep(folder, results, budget, at_once or len(os.sched_getaffinity(0))).run(missing)
+
+
+def main(ablation: Ablation, experiment: Path, doc: str, arguments: Sequence[str] | None = None) -> int:
+  """The command line of an ablation: runs what is missing and prints the table.
+
+  Args:
+    ablation: the variants.
+    experiment: its folder; runs are in a folder of the same name in `runs`.
+    doc: the help text.
+    arguments: None takes those of the process.
+  Returns: the exit status: 0; 1 if a run failed; 2 for a user's error.
+  """
+  parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+  names = tuple(ablation.variants)
+  parser.add_argument(
+    "--steps", type=int, default=ablation.steps, help="environment steps of each run (%(default)s)"
+  )
+  parser.add_argument("--seeds", type=int, default=2, help="number of seeds, from 0 (%(default)s)")
+  parser.add_argument("--variants", nargs="*", choices=names, default=names, help="run these variants only")
+  parser.add_argument("--minutes", type=float, default=55.0, help="limit of time of this call (%(default)g)")
+  parser.add_argument("--table", action="store_true", help="only print the table")
+  options = parser.parse_args(arguments)
+  jobs = [ablation.job(v, seed, options.steps) for seed in range(options.seeds) for v in options.variants]
+  try:
+    table = ablation.table(options.steps)
+    if not options.table:
+      if not run_side_by_side(jobs, RUNS / experiment.name, ablation.results, options.minutes):
+        return 1
+      table = ablation.table(options.steps)
+  except UserError as error:
+    print(f"error: {error}", file=sys.stderr)
+    return 2
+  print(table)
+  return 0

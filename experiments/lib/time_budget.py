@@ -1,0 +1,91 @@
+"""Runs commands within a limit of time."""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+ROOT = Path(__file__).resolve().parents[2]
+"""The repository."""
+
+
+class TimeBudget:
+  """A limit of time for commands. SIGINT and SIGTERM end it early.
+
+  Use it in a `with` statement in the main thread; commands may run in other threads.
+
+  Args:
+    seconds: the limit.
+    patience_s: seconds between SIGTERM and SIGKILL for a command that outlives the limit.
+  """
+
+  def __init__(self, seconds: float, patience_s: float = 180.0) -> None:
+    self._end, self._patience_s = time.monotonic() + seconds, patience_s
+    self._handlers: dict[int, Any] = {}
+
+  @property
+  def remaining_s(self) -> float:
+    """Seconds until the limit; negative after it."""
+    return self._end - time.monotonic()
+
+  @property
+  def is_over(self) -> bool:
+    """Whether no time remains."""
+    return self.remaining_s <= 0
+
+  def end(self) -> None:
+    """Ends the budget now."""
+    self._end = min(self._end, time.monotonic())
+
+  def run(
+    self,
+    command: Sequence[str | Path],
+    stdout: IO[Any] | int | None = None,
+    stderr: IO[Any] | int | None = None,
+    env: Mapping[str, str] | None = None,
+  ) -> int:
+    """Runs a command from the repository's root; at the end of the budget it gets one SIGTERM.
+
+    Ctrl-C in the terminal does not reach the command directly, because it has a session of its own. After an
+    exception in this process the command and its children are killed.
+
+    Args:
+      command: program and arguments.
+      stdout, stderr: as in `subprocess.Popen`.
+      env: environment variables that are added to those of this process.
+    Returns: the exit status; negative for a signal.
+    """
+    process = subprocess.Popen(
+      [str(part) for part in command],
+      stdout=stdout,
+      stderr=stderr,
+      cwd=ROOT,
+      env=os.environ | dict(env or {}),
+      start_new_session=True,
+    )
+    is_stopped = False
+    try:
+      while process.poll() is None:
+        if self.is_over and not is_stopped:
+          process.terminate()
+          is_stopped = True
+        elif self.remaining_s < -self._patience_s:
+          os.killpg(process.pid, signal.SIGKILL)
+        time.sleep(0.2)
+      return process.returncode
+    finally:
+      if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+  def __enter__(self) -> "TimeBudget":
+    for number in (signal.SIGINT, signal.SIGTERM):
+      self._handlers[number] = signal.signal(number, lambda *_: self.end())
+    return self
+
+  def __exit__(self, *_: object) -> None:
+    for number, handler in self._handlers.items():
+      signal.signal(number, handler)

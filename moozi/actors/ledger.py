@@ -1,0 +1,219 @@
+"""The driver's ledger: counters, versions and epochs of the run, and the work in flight at each actor.
+
+Bookkeeping only: it calls no actor and reads no clock. Every change that concerns several counters is one
+method here, so that a fault is accounted for in one place.
+"""
+
+import collections
+from typing import Any, NamedTuple
+
+from moozi.core.config import Config
+from moozi.core.flat_state import part
+from moozi.run.pacing import Pacer, slack_steps
+from moozi.run.schedules import Every
+from moozi.run.state import RunState
+
+
+class Target(NamedTuple):
+  """Parameters of the target network for the reanalyze workers.
+
+  Attributes:
+    parameters: reference to (params, net_state, version).
+    version: the learner step of the copy.
+    publication: counts the publications; after a rollback the same version may be published twice.
+  """
+
+  parameters: Any
+  version: int
+  publication: int
+
+
+class KeptSegment(NamedTuple):
+  """A segment on its way from a worker to the recorder; `follows`: the worker's previous one is kept too."""
+
+  reference: Any
+  follows: bool
+
+
+class Ledger:
+  """Counters, versions, epochs and work in flight of one run.
+
+  Args:
+    config: the run's configuration.
+    state: the state that the run starts from, if any.
+
+  Attributes:
+    config: the argument.
+    pacer: steps, samples and positions asked for and done.
+    learner_steps: the newest learner step reported. Versions never repeat: after the parameters go back to an
+      older learner step, the learner step still increases, past every version that a worker can have seen.
+    replay_steps_ahead: steps ever added to replay minus the run's environment steps; negative after a loss.
+    can_sample: replay can draw a batch.
+    replay_epoch: incremented when replay is restarted. A segment asked for in an older epoch continues games
+      whose start replay has lost.
+    parameter_epoch: incremented when the parameters go back to an older learner step. Updates asked for in an
+      older epoch are lost.
+    segments_in_flight, searches_in_flight: calls by index of the training or reanalyze worker.
+    batches_in_flight: calls at the parameter server.
+    parameters: reference to the newest published (params, net_state, version).
+    target: the newest published target network; None before the first one arrives.
+    is_publishing: a publication of the parameters is pending.
+    replay_stats: replay's newest metrics, reported with each update.
+    publications, target_copies: when the parameters and the target network are published.
+    state_request: number of the newest request for a run state; an older one is dropped.
+    is_state_pending, has_final_state: a state is pending, or the last one is complete.
+    evaluation: reference to the pending evaluation's result.
+    is_final_evaluation_due: the last evaluation is due and not asked for.
+    kept_segments: by training worker, in order.
+    gaps: training workers whose newest segment is not kept.
+  """
+
+  def __init__(self, config: Config, state: RunState | None = None) -> None:
+    self.config, self.pacer = config, Pacer(config, slack_steps(config))
+    if state is not None and state.progress:
+      self.pacer.set_state(part(state.progress, "pacer"))
+    self.learner_steps = 0 if state is None else state.learner_steps
+    self._first_step, self._first_samples = self.learner_steps, self.pacer.samples_done
+    self._rewound_at = self.learner_steps
+    num_added = 0 if state is None or state.replay is None else state.replay.num_added
+    self.replay_steps_ahead = num_added - self.env_steps
+    self.can_sample = False
+    self.replay_epoch = self.parameter_epoch = 0
+    self.segments_in_flight: collections.Counter[int] = collections.Counter()
+    self.searches_in_flight: collections.Counter[int] = collections.Counter()
+    self.batches_in_flight = 0
+    self.parameters: Any = None
+    self.target: Target | None = None
+    self.is_publishing = False
+    self.replay_stats: dict[str, float] = {}
+    self.publications = Every(config.ray.publish_period_updates, start=self.learner_steps)
+    self.target_copies = Every(config.learner.target_update_period, start=self.learner_steps)
+    self.state_request = 0
+    self.is_state_pending = self.has_final_state = False
+    self.evaluation: Any = None
+    self.is_final_evaluation_due = False
+    self.kept_segments: dict[int, collections.deque[KeptSegment]] = collections.defaultdict(collections.deque)
+    self.gaps: set[int] = set()
+
+  @property
+  def env_steps(self) -> int:
+    """Environment steps received so far."""
+    return self.pacer.env_steps
+
+  # --- segments -------------------------------------------------------------------------------------
+
+  @property
+  def segment_steps(self) -> int:
+    """Environment steps of a segment, over all its lanes."""
+    return self.config.workers.num_envs * self.config.workers.segment_length
+
+  def begin_segment(self, index: int) -> None:
+    """A segment is asked for."""
+    self.pacer.ask_act(self.segment_steps)
+    self.segments_in_flight[index] += 1
+
+  def store_segment(self, num_lost: int) -> None:
+    """A segment reached replay, which does not store `num_lost` of its steps."""
+    self.pacer.done_act(self.segment_steps, num_lost)
+    self.replay_steps_ahead -= num_lost
+
+  # --- updates --------------------------------------------------------------------------------------
+
+  @property
+  def may_learn(self) -> bool:
+    """Another batch may be asked for."""
+    has_room = self.batches_in_flight < self.config.ray.batches_in_flight
+    return has_room and self.pacer.may_learn(self.can_sample)
+
+  @property
+  def next_free_version(self) -> int:
+    """The smallest learner step that no worker can have seen."""
+    return self.learner_steps + (self.config.ray.batches_in_flight + 1) * self.config.learner.updates_per_call
+
+  def begin_updates(self) -> None:
+    """A batch is asked for."""
+    self.pacer.ask_learn()
+    self.batches_in_flight += 1
+
+  def finish_updates(self) -> None:
+    """The updates of a batch are made."""
+    self.batches_in_flight -= 1
+    self.pacer.done_learn()
+    self.learner_steps += self.config.learner.updates_per_call
+
+  def lose_updates(self) -> None:
+    """The updates of a batch are lost."""
+    self.batches_in_flight -= 1
+    self.pacer.undo_learn()
+
+  def rewind(self, found: int) -> int:
+    """Continues from the parameters of learner step `found`, as version `next_free_version`.
+
+    A pending state is dropped: it would mix the parameters with newer counters.
+
+    Returns: updates that were reported and are lost: those since `found` that were not lost before.
+    """
+    lost = max(0, self.learner_steps - max(found, self._rewound_at))
+    self.parameter_epoch += 1
+    self.drop_state()
+    # No samples go into the skipped versions.
+    self._first_step += self.next_free_version - self.learner_steps
+    self.learner_steps = self._rewound_at = self.next_free_version
+    return lost
+
+  # --- reanalyze ------------------------------------------------------------------------------------
+
+  def begin_search(self, index: int) -> None:
+    """A reanalyze call is asked for."""
+    self.pacer.ask_reanalyze()
+    self.searches_in_flight[index] += 1
+
+  def finish_search(self, index: int, num_positions: int) -> None:
+    """A reanalyze call is done."""
+    self.searches_in_flight[index] -= 1
+    self.pacer.done_reanalyze(num_positions)
+
+  def lose_search(self, index: int) -> None:
+    """A reanalyze call is lost."""
+    self.searches_in_flight[index] -= 1
+    self.pacer.undo_reanalyze()
+
+  # --- states ---------------------------------------------------------------------------------------
+
+  def begin_state(self) -> int:
+    """A state is asked for; returns the number of the request."""
+    self.is_state_pending = True
+    self.state_request += 1
+    return self.state_request
+
+  def drop_state(self) -> None:
+    """Drops the pending state, if any."""
+    self.is_state_pending = False
+    self.state_request += 1
+
+  def samples_at(self, learner_step: int) -> int:
+    """Samples consumed when the parameter server is at a learner step."""
+    return self._first_samples + (learner_step - self._first_step) * self.config.learner.batch_size
+
+  def restart_replay(self, num_added: int) -> int:
+    """Replay is restarted with `num_added` steps ever added; returns the steps lost by that.
+
+    A pending state is dropped, segments in flight become obsolete, and nothing is sampled until replay
+    reports that it can be.
+    """
+    steps_ahead = num_added - self.env_steps
+    lost, self.replay_steps_ahead = self.replay_steps_ahead - steps_ahead, steps_ahead
+    self.drop_state()
+    self.replay_epoch += 1
+    self.can_sample = False
+    return lost
+
+  # --- the end --------------------------------------------------------------------------------------
+
+  def is_complete(self, has_calls: bool) -> bool:
+    """All that the run is to learn is learned.
+
+    A replay that failed without a snapshot after all steps were acted has nothing left to learn from.
+    """
+    is_replay_empty = self.pacer.has_all_steps and not self.can_sample and not has_calls
+    return self.pacer.is_complete or is_replay_empty

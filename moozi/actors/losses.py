@@ -1,0 +1,57 @@
+"""Actors that failed: restarted, and what was lost with them counted."""
+
+from typing import Any
+
+from moozi.actors import updates
+from moozi.actors.context import Context
+from moozi.actors.pool import Restart
+from moozi.core.actor_report import REANALYZE_WORKER, REPLAY, SERVER, WORKER
+from moozi.core.errors import RunError
+from moozi.run.events import Event, Faulted
+
+
+def on_error(context: Context, error: Any) -> list[Event]:
+  """Restarts the actor whose failure an error reports, unless that is done already.
+
+  Raises: RunError: it failed more often in a row than `ray.max_restarts` allows.
+  """
+  is_actor_lost = isinstance(error, context.ray.exceptions.ActorDiedError)
+  name = context.pool.name_of(error) if is_actor_lost else None
+  if name is None:
+    return []
+  restart = context.pool.restart(name, context.ledger.env_steps, context.ledger.next_free_version)
+  if restart is None:
+    max_restarts = context.config.ray.max_restarts
+    raise RunError(
+      f"{name} failed more than ray.max_restarts={max_restarts} times in a row; see logs/{name}.log"
+    ) from error
+  if name == SERVER:
+    counts = _server_lost(context, restart)
+  elif name == REPLAY:
+    counts = _replay_lost(context, restart)
+  else:
+    # A worker's calls are lost one by one.
+    counts = {name.rpartition("_")[0] if name.startswith((WORKER, REANALYZE_WORKER)) else name: 1}
+  return [Faulted(**context.counters(), counts=counts, message=restart.message)]
+
+
+def _server_lost(context: Context, restart: Restart) -> dict[str, int]:
+  """The restarted parameter server has the parameters of the newest checkpoint."""
+  return {SERVER: 1, "lost_updates": updates.rewind(context, restart.learner_steps)}
+
+
+def _replay_lost(context: Context, restart: Restart) -> dict[str, int]:
+  """Resets all games: they do not continue the snapshot that the restarted replay has."""
+  ledger, pool, calls = context.ledger, context.pool, context.calls
+  lost_steps = ledger.restart_replay(restart.num_added)
+  for index, worker in pool.workers.items():
+    calls.expect(worker.reset.remote(), f"{WORKER}_{index}")
+  replay = pool.replay
+
+  def on_ready(value: tuple[bool, str]) -> list[Event]:
+    if replay is pool.replay:
+      ledger.can_sample = value[0]
+    return []
+
+  calls.expect(replay.ready.remote(), REPLAY, on_ready)
+  return {REPLAY: 1} | ({"lost_steps": lost_steps} if context.config.num_acting_workers else {})

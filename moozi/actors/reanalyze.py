@@ -1,0 +1,74 @@
+"""Reanalyze: calls in flight at the reanalyze workers, and the target network's parameters."""
+
+import functools
+from typing import Any
+
+from moozi.actors.context import Context
+from moozi.actors.ledger import Target
+from moozi.core.actor_report import REANALYZE_WORKER, REPLAY, SERVER
+from moozi.run.events import Event, Reanalyzed
+
+
+def ask(context: Context) -> None:
+  """Gives every worker as many calls as pacing and `reanalyze.calls_in_flight` allow, the emptiest first.
+
+  A replay that cannot be sampled is asked for nothing: after a restart it may be empty.
+  """
+  ledger, target = context.ledger, context.ledger.target
+  if target is None or not ledger.can_sample:
+    return
+  max_in_flight = context.config.reanalyze.calls_in_flight
+  for index in sorted(context.pool.reanalyze_workers, key=ledger.searches_in_flight.__getitem__):
+    while ledger.searches_in_flight[index] < max_in_flight and ledger.pacer.may_reanalyze():
+      _ask(context, index, target)
+
+
+def publish_if_copied(context: Context) -> None:
+  """Publishes the target network after an update that may have changed it."""
+  ledger = context.ledger
+  # In its first period the target network follows every update.
+  is_first_period = ledger.learner_steps < context.config.learner.target_update_period
+  if ledger.target_copies.is_due(ledger.learner_steps) or is_first_period:
+    publish(context)
+
+
+def publish(context: Context) -> None:
+  """Publishes the target network's parameters as one object, which all reanalyze workers read."""
+  if context.pool.reanalyze_workers:
+    reference = context.pool.server.target_parameters.remote()
+    context.calls.expect(reference, SERVER, functools.partial(_on_published, context, reference))
+
+
+def _on_published(context: Context, reference: Any, parameters: tuple[Any, Any, int]) -> list[Event]:
+  before = context.ledger.target
+  publication = 0 if before is None else before.publication + 1
+  context.ledger.target = Target(reference, parameters[2], publication)
+  return []
+
+
+def _ask(context: Context, index: int, target: Target) -> None:
+  context.ledger.begin_search(index)
+  replay, worker = context.pool.replay, context.pool.reanalyze_workers[index]
+  positions = replay.positions.remote(target.version)
+  searched, summary = worker.run.options(num_returns=2).remote(
+    target.parameters, target.publication, positions
+  )
+
+  def on_loss(_: Any) -> list[Event]:
+    context.ledger.lose_search(index)
+    return []
+
+  on_result = functools.partial(_on_searched, context, index, searched, replay)
+  context.calls.expect(summary, f"{REANALYZE_WORKER}_{index}", on_result, on_loss)
+
+
+def _on_searched(
+  context: Context, index: int, searched: Any, replay: Any, summary: tuple[int, dict[str, float]]
+) -> list[Event]:
+  num_positions, metrics = summary
+  if replay is context.pool.replay:
+    # In a restarted replay the same slots and sequence numbers may be other steps.
+    context.calls.expect(replay.write_back.remote(searched), REPLAY)
+  context.ledger.finish_search(index, num_positions)
+  ratio = context.ledger.pacer.reanalyze_ratio
+  return [Reanalyzed(**context.counters(), metrics=metrics, num_positions=num_positions, ratio=ratio)]

@@ -1,0 +1,1 @@
+"""One thin shell per Ray actor: what runs in a process of its own."""

@@ -1,0 +1,74 @@
+"""The parameter server: a thin shell over `learning.learner` (the thesis §4.3.15)."""
+
+from typing import Any
+
+from moozi.actors.remote import process
+from moozi.core.actor_report import ActorReport
+from moozi.core.config import Config
+from moozi.core.histogram import Histogram
+from moozi.core.pytree import replace
+from moozi.core.records import TrainTarget
+from moozi.core.spec import EnvSpec
+
+
+class ParameterServer:
+  """Holds the central copy of the parameters and updates it.
+
+  Args:
+    config: the run's configuration.
+    spec: the environment's facts.
+    state: a TrainingState to continue from; None starts with new parameters.
+    learner_step: the learner step of new parameters.
+    log_dir: folder of the log file; None writes none.
+  """
+
+  def __init__(
+    self, config: Config, spec: EnvSpec, state: Any, learner_step: int = 0, *, log_dir: str | None
+  ) -> None:
+    self._log = process.prepare("parameter_server", config.ray.learner, log_dir)
+    from moozi.run.build import build_learner
+    from moozi.run.work_log import WorkLog
+
+    self._work = WorkLog(config.timeline.seconds > 0)
+    self._learner = build_learner(config, spec)
+    if state is not None:
+      self._learner.set_state(state)
+    elif learner_step:
+      fresh = self._learner.get_state()
+      self._learner.set_state(replace(fresh, learner_step=fresh.learner_step + learner_step))
+    self._log.info("ready at learner step %d", self._learner.learner_step)
+
+  def update(self, targets: TrainTarget) -> tuple[Any, dict[str, float]]:
+    """Makes U updates from targets [U, B, …]; returns (priorities for replay, metrics), as two objects."""
+    with self._work.doing("update"):
+      return self._learner.update(targets)
+
+  def parameters(self) -> tuple[Any, Any, int]:
+    """(params, net_state, version)."""
+    with self._work.doing("publish"):
+      return self._learner.parameters()
+
+  def target_parameters(self) -> tuple[Any, Any, int]:
+    """(target_params, net_state, version)."""
+    with self._work.doing("publish target"):
+      return self._learner.target_parameters()
+
+  def get_state(self) -> Any:
+    """The whole TrainingState."""
+    self._log.info("state taken at learner step %d", self._learner.learner_step)
+    with self._work.doing("checkpoint"):
+      return self._learner.get_state()
+
+  def set_state(self, state: Any) -> None:
+    """Continues from a TrainingState."""
+    self._learner.set_state(state)
+    self._log.warning("restored older parameters; the learner step is %d", self._learner.learner_step)
+
+  def histograms(self) -> dict[str, Histogram]:
+    """Histograms of the parameters by name."""
+    with self._work.doing("histograms"):
+      return self._learner.histograms()
+
+  def report(self, keeps_spans: bool) -> ActorReport:
+    """This actor's work since the last report."""
+    return process.report(self._work, keeps_spans)

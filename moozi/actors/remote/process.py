@@ -1,0 +1,43 @@
+"""The setup of an actor's process: threads, niceness, log file.
+
+It must run before JAX makes its first array, so the actors' modules import JAX late.
+"""
+
+import logging
+import os
+import pathlib
+
+from moozi.core.actor_report import ActorReport
+from moozi.core.config import ActorResources
+from moozi.io.logs import setup_logging
+from moozi.run.work_log import WorkLog, resident_mib
+
+
+def prepare(name: str, resources: ActorResources, log_dir: str | None) -> logging.Logger:
+  """Sets up this process and returns its logger.
+
+  Args:
+    name: of the actor; its log file is `<log_dir>/<name>.log`.
+    resources: `num_threads` bounds XLA's and NumPy's pools (0 leaves them alone), `niceness` is added.
+    log_dir: folder of the log file; None, or a folder that does not exist on this machine, writes none.
+  """
+  if resources.num_threads:
+    # XLA's CPU client reads NPROC when it is created; BLAS and OpenMP read theirs when they are loaded.
+    for variable in ("NPROC", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+      os.environ[variable] = str(resources.num_threads)
+  if resources.num_gpus == 0:
+    os.environ["JAX_PLATFORMS"] = "cpu"
+  elif resources.num_gpus < 1:
+    # JAX reserves three quarters of a GPU's memory; an actor with a share of the GPU leaves the rest.
+    os.environ.setdefault("XLA_PYTHON_CLIENT_MEM_FRACTION", f"{0.9 * resources.num_gpus:.3f}")
+  niceness = os.nice(resources.niceness)
+  logger = logging.getLogger(f"moozi.{name}")
+  if log_dir is not None and pathlib.Path(log_dir).is_dir():
+    setup_logging(pathlib.Path(log_dir) / f"{name}.log")
+  logger.info("process %d, threads %s, niceness %d", os.getpid(), resources.num_threads or "all", niceness)
+  return logger
+
+
+def report(work: WorkLog, keeps_spans: bool) -> ActorReport:
+  """The work of this process since the last report, and its resident memory."""
+  return work.report(keeps_spans, resident_mib())

@@ -1,0 +1,118 @@
+"""The replay buffer's actor: a thin shell over `replay.buffer` (the thesis §4.3.14). Imports no JAX."""
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from moozi.actors.remote import process
+from moozi.core.actor_report import ActorReport
+from moozi.core.config import Config
+from moozi.core.histogram import Histogram
+from moozi.core.pytree import fields_of
+from moozi.core.records import RootSpan, SearchedRoots, SearchRoots, TrainTarget, TrajectorySample
+from moozi.core.spec import EnvSpec
+from moozi.replay.validation import AddResult
+from moozi.run.work_log import WorkLog
+
+
+class ReplayActor:
+  """Stores segments and makes targets.
+
+  Args:
+    config: the run's configuration.
+    spec: the environment's facts.
+    snapshot: a ReplaySnapshot to restore; None starts empty.
+    stored: steps by lane of the trajectories that will fill it (`fill_lane`); None: there are none.
+    log_dir: folder of the log file; None writes none.
+  """
+
+  def __init__(
+    self,
+    config: Config,
+    spec: EnvSpec,
+    snapshot: Any,
+    stored: Mapping[int, int] | None,
+    *,
+    log_dir: str | None,
+  ) -> None:
+    self._log = process.prepare("replay_buffer", config.ray.replay, log_dir)
+    from moozi.replay import snapshot as replay_snapshot
+    from moozi.replay.mixture import make_replay
+
+    self._work = WorkLog(config.timeline.seconds > 0)
+    self._lanes_per_worker = config.workers.num_envs
+    self._segment_steps = config.workers.num_envs * config.workers.segment_length
+    self._has_added = False
+    self._reanalyze = config.reanalyze
+    self._batch_size = config.learner.batch_size
+    self._num_batches = config.learner.updates_per_call
+    self._replay = make_replay(config, spec, stored)
+    self._message = ""
+    if snapshot is not None:
+      lost = replay_snapshot.restore(self._replay, snapshot)
+      self._message = f"; replay holds {self._replay.num_steps:,} steps" + (
+        f", {lost:,} fewer than before" if lost else ""
+      )
+    self._log.info("ready: %d lanes%s", self._replay.acted.num_lanes, self._message)
+
+  def ready(self) -> tuple[bool, str]:
+    """(whether a batch can be drawn, a message about the restored steps)."""
+    return self._replay.can_sample(self._batch_size), self._message
+
+  def snapshot(self, known: Any) -> Any:
+    """A ReplaySnapshot without the blocks of the generations `known`."""
+    from moozi.replay import snapshot as replay_snapshot
+
+    with self._work.doing("checkpoint"):
+      return replay_snapshot.take(self._replay, known)
+
+  def add(self, segment: TrajectorySample, first_lane: int) -> tuple[bool, dict[str, float], AddResult]:
+    """Stores or refuses a segment [T, B, …]: (whether a batch can be drawn, statistics, the outcome)."""
+    with self._work.doing("add"):
+      added = self._replay.take(segment, first_lane, self._lanes_per_worker, self._segment_steps)
+      if added.num_lost:
+        self._log.warning("%s", added.describe(first_lane // self._lanes_per_worker))
+      if not self._has_added:
+        self._has_added = True
+        self._log.info("first segment stored; JAX loaded: %s", "jax" in sys.modules)
+      return self._replay.can_sample(self._batch_size), self._replay.stats(), added
+
+  def stats(self) -> dict[str, float]:
+    """Statistics for the metrics."""
+    with self._work.doing("stats"):
+      return self._replay.stats()
+
+  def fill_lane(self, where: str, lane: int, steps: TrajectorySample) -> None:
+    """Adds the next steps [T, …] of a lane of stored trajectories; `where` names them in errors."""
+    from moozi.replay.mixture import add_stored
+
+    add_stored(self._replay, where, lane, steps)
+
+  def sample(self) -> TrainTarget:
+    """Targets for one call of the parameter server, [U, B, …]."""
+    with self._work.doing("sample"):
+      return self._replay.sample_many(self._num_batches, self._batch_size)
+
+  def positions(self, version: int) -> SearchRoots | list[RootSpan]:
+    """Positions for one call of a reanalyze worker with parameters of learner step `version`."""
+    with self._work.doing("positions"):
+      return self._replay.positions(self._reanalyze, version)
+
+  def write_back(self, searched: SearchedRoots) -> int:
+    """Writes back a reanalyze worker's results; returns the number that were not stale."""
+    with self._work.doing("write back"):
+      return self._replay.write_back(**fields_of(searched))
+
+  def update_priorities(self, priorities: Any) -> int:
+    """Refreshes δ after an update; returns the number that were not stale."""
+    with self._work.doing("priorities"):
+      return self._replay.update_priorities(priorities.slot, priorities.sequence, priorities.delta)
+
+  def histograms(self) -> dict[str, Histogram]:
+    """Histograms of the priorities by name."""
+    with self._work.doing("histograms"):
+      return self._replay.histograms()
+
+  def report(self, keeps_spans: bool) -> ActorReport:
+    """This actor's work since the last report."""
+    return process.report(self._work, keeps_spans)

@@ -1,0 +1,134 @@
+"""Workers: thin shells over `acting.collector`, `acting.reanalyzer` and `evaluation.evaluator` (§4.3.11-13).
+
+Workers are reactive: each call has the parameters, one published object that all workers read.
+"""
+
+from typing import Any
+
+from moozi.actors.remote import process
+from moozi.core.actor_report import ActorReport
+from moozi.core.config import Config
+from moozi.core.errors import EnvError
+from moozi.core.spec import EnvSpec
+from moozi.io.logs import log_stream
+from moozi.run.work_log import WorkLog
+
+
+class TrainingWorker:
+  """Makes segments of trajectories by acting in its own environments.
+
+  Args:
+    config: the run's configuration.
+    spec: the environment's facts.
+    index: of the worker.
+    began_at: the run's environment steps when the worker is started, part of its seeds.
+    log_dir: folder of the log file; None writes none.
+  """
+
+  def __init__(
+    self, config: Config, spec: EnvSpec, index: int, began_at: int, *, log_dir: str | None
+  ) -> None:
+    self._log = process.prepare(f"training_worker_{index}", config.workers.resources, log_dir)
+    from moozi.envs.guard import allow_exit
+    from moozi.run.build import build_collector
+
+    # An environment stuck in C ends this process: the driver restarts the worker.
+    allow_exit(log_stream())
+    self._work = WorkLog(config.timeline.seconds > 0)
+    self._collector = build_collector(config, spec, index, began_at)
+    self._log.info("ready: %d environments of %s", config.workers.num_envs, spec.name)
+
+  def run(self, parameters: tuple[Any, Any, int], env_steps: int) -> tuple[Any, Any]:
+    """One segment with these parameters: (TrajectorySample [T, B, …], ActingResult), as two objects."""
+    with self._work.doing("segment"):
+      self._collector.set_parameters(*parameters)
+      return self._collector.run(env_steps)
+
+  def reset(self) -> None:
+    """Resets all environments: their games do not continue what replay has."""
+    with self._work.doing("new games"):
+      self._collector.reset()
+    self._log.info("reset all environments")
+
+  def close(self) -> None:
+    """Closes the environments."""
+    self._collector.close()
+
+  def report(self, keeps_spans: bool) -> ActorReport:
+    """This actor's work since the last report."""
+    return process.report(self._work, keeps_spans)
+
+
+class ReanalyzeWorker:
+  """Searches stored positions again with the target network."""
+
+  def __init__(self, config: Config, spec: EnvSpec, index: int, *, log_dir: str | None) -> None:
+    self._log = process.prepare(f"reanalyze_worker_{index}", config.reanalyze.resources, log_dir)
+    from moozi.run.build import build_reanalyzer
+
+    self._work = WorkLog(config.timeline.seconds > 0)
+    self._reanalyzer = build_reanalyzer(config, spec, index)
+    self._publication = -1
+    self._log.info("ready: %d positions a call, %s", config.reanalyze.batch_size, config.reanalyze.mode)
+
+  def run(
+    self, parameters: tuple[Any, Any, int], publication: int, positions: Any
+  ) -> tuple[Any, tuple[int, dict[str, float]]]:
+    """One search of each position: (SearchedRoots, (number of positions, metrics)), as two objects.
+
+    Args:
+      parameters: of the target network.
+      publication: number of the publication; after a rollback the same version may be published twice.
+      positions: of replay.
+    """
+    with self._work.doing("reanalyze"):
+      if publication != self._publication:
+        self._publication = publication
+        self._reanalyzer.drop_parameters()
+      self._reanalyzer.set_parameters(*parameters)
+      searched, metrics = self._reanalyzer.run(positions)
+    return searched, (searched.slot.size, metrics)
+
+  def report(self, keeps_spans: bool) -> ActorReport:
+    """This actor's work since the last report."""
+    return process.report(self._work, keeps_spans)
+
+
+class TestingWorker:
+  """Plays evaluation episodes."""
+
+  def __init__(self, config: Config, spec: EnvSpec, *, log_dir: str | None) -> None:
+    self._log = process.prepare("testing_worker", config.evaluation.resources, log_dir)
+    from moozi.envs.guard import allow_exit
+    from moozi.run.build import build_evaluator
+
+    # An environment stuck in C would never answer, and the end of the run waits for it.
+    allow_exit(log_stream())
+    self._work = WorkLog(config.timeline.seconds > 0)
+    self._evaluator = build_evaluator(config, spec)
+    self._record = config.evaluation.gif
+    self._log.info("ready: %s", spec.name)
+
+  def run(self, parameters: tuple[Any, Any, int], env_steps: int, num_episodes: int) -> Any:
+    """An EvaluationResult of these parameters; an EnvError if an environment failed."""
+    params, net_state, version = parameters
+    try:
+      with self._work.doing("evaluation"):
+        result = self._evaluator.run(
+          params,
+          net_state,
+          num_episodes=num_episodes,
+          version=version,
+          env_steps=env_steps,
+          record=self._record,
+        )
+    except EnvError as error:
+      # A value, not an exception: the run continues without this evaluation.
+      return EnvError(str(error))
+    assert result is not None, "it is never asked to stop"
+    self._log.info("env steps %d, version %d: %s", env_steps, version, result.summary())
+    return result
+
+  def report(self, keeps_spans: bool) -> ActorReport:
+    """This actor's work since the last report."""
+    return process.report(self._work, keeps_spans)

@@ -1,0 +1,161 @@
+"""Acting: segments in flight at the training workers, on to replay and to the recorder."""
+
+import functools
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from moozi.actors.context import Context
+from moozi.actors.ledger import KeptSegment
+from moozi.core.actor_report import REPLAY, WORKER
+from moozi.replay.validation import AddResult
+from moozi.run.events import Acted, Collected, Event, Faulted
+
+
+def ask(context: Context) -> None:
+  """Gives every training worker as many segments as pacing and `ray.segments_in_flight` allow."""
+  ledger, workers = context.ledger, context.pool.workers
+  if not context.config.num_acting_workers:
+    ledger.pacer.pass_steps(ledger.can_sample)
+  max_in_flight = context.config.ray.segments_in_flight
+  # The emptiest queue first: no worker waits while another one has two segments to make.
+  for index in sorted(workers, key=ledger.segments_in_flight.__getitem__):
+    while ledger.segments_in_flight[index] < max_in_flight and ledger.pacer.may_act(ledger.can_sample):
+      _ask(context, index)
+
+
+def _ask(context: Context, index: int) -> None:
+  ledger = context.ledger
+  ledger.begin_segment(index)
+  worker = context.pool.workers[index]
+  segment, acted = worker.run.options(num_returns=2).remote(ledger.parameters, ledger.env_steps)
+
+  def on_loss(_: Any) -> list[Event]:
+    ledger.segments_in_flight[index] -= 1
+    return _drop(context, f"{WORKER}_{index}: the segment in flight was lost")
+
+  on_result = functools.partial(_on_acted, context, index, segment, ledger.replay_epoch)
+  context.calls.expect(acted, f"{WORKER}_{index}", on_result, on_loss)
+
+
+def _on_acted(context: Context, index: int, segment: Any, epoch: int, acted: Any) -> list[Event]:
+  ledger, replay = context.ledger, context.pool.replay
+  num_in_flight = ledger.segments_in_flight.total()
+  ledger.segments_in_flight[index] -= 1
+  if epoch != ledger.replay_epoch:
+    return _drop(context, f"{WORKER}_{index}: dropped a segment of games whose start replay has lost")
+  # A segment is sent to replay when it is complete. Replay takes its calls in order, and one that waits for
+  # its argument would delay all sampling behind it.
+  context.calls.expect(
+    replay.add.remote(segment, _first_lane(context, index)),
+    REPLAY,
+    functools.partial(_on_stored, context, index, segment, replay),
+    lambda _: _drop(context, f"{WORKER}_{index}: a segment was lost"),
+  )
+  return [
+    Acted(
+      **context.counters(),
+      metrics=acted.metrics | {"system/segments_in_flight": num_in_flight},
+      episode_returns=acted.episode_returns,
+      episode_lengths=acted.episode_lengths,
+      staleness=ledger.learner_steps - acted.version,
+    )
+  ]
+
+
+def _on_stored(
+  context: Context, index: int, segment: Any, replay: Any, value: tuple[bool, dict[str, float], AddResult]
+) -> list[Event]:
+  ledger, pool = context.ledger, context.pool
+  can_sample, ledger.replay_stats, added = value
+  if replay is pool.replay:
+    # A restarted replay may not be able to sample although the failed one was.
+    ledger.can_sample = can_sample
+  if context.config.trajectories.save:
+    _keep(context, index, segment, is_whole=not added.num_lost)
+  ledger.store_segment(added.num_lost)
+  if not added.num_lost:
+    return []
+  if added.refused is not None and index in pool.workers:
+    # Replay waits for an episode's first step, and a good agent's episode may never end.
+    context.calls.expect(pool.workers[index].reset.remote(), f"{WORKER}_{index}")
+  return [Faulted(**context.counters(), counts=added.faults, message=added.describe(index))]
+
+
+def _drop(context: Context, message: str) -> list[Event]:
+  """Counts a segment that replay does not receive. Its steps were not counted, and are asked for again."""
+  num_steps = context.ledger.segment_steps
+  context.ledger.pacer.undo_act(num_steps)
+  return [Faulted(**context.counters(), counts={"dropped_steps": num_steps}, message=message)]
+
+
+def _first_lane(context: Context, index: int) -> int:
+  return index * context.config.workers.num_envs
+
+
+# --- kept segments: in the order of each worker, with gaps marked -------------------------------------------
+
+
+def _keep(context: Context, index: int, segment: Any, is_whole: bool) -> None:
+  """Queues a worker's next segment for the recorder; one that replay did not store whole leaves a gap.
+
+  On one machine a stored segment is available at once; from another machine it must travel.
+  """
+  ledger = context.ledger
+  if not is_whole:
+    ledger.gaps.add(index)
+    return
+  ledger.kept_segments[index].append(KeptSegment(segment, follows=index not in ledger.gaps))
+  ledger.gaps.discard(index)
+  if len(ledger.kept_segments[index]) == 1:
+    _wait_for_kept(context, index)
+
+
+def deliver_kept(context: Context, timeout_s: float) -> Iterator[Event]:
+  """Yields every kept segment that arrives within the timeout; the others are delivered later."""
+  end_s = time.monotonic() + timeout_s
+  while pending := [queue[0].reference for queue in context.ledger.kept_segments.values() if queue]:
+    ready = context.calls.ready(pending, max(0.0, end_s - time.monotonic()))
+    for reference in ready:
+      yield from context.calls.complete(reference)
+    if not ready:
+      return
+
+
+def discard_kept(context: Context) -> None:
+  """Stops waiting for kept segments."""
+  for index, queue in context.ledger.kept_segments.items():
+    if queue:
+      context.calls.discard(queue[0].reference)
+      queue.clear()
+      context.ledger.gaps.add(index)
+
+
+def _wait_for_kept(context: Context, index: int) -> None:
+  """Waits for a worker's oldest kept segment, if any. One at a time: a later one could overtake it."""
+  if queue := context.ledger.kept_segments[index]:
+    context.calls.expect(
+      queue[0].reference,
+      # Not a call of the worker: these still arrive after the worker's calls are cancelled.
+      f"a segment of {WORKER}_{index}",
+      functools.partial(_on_kept, context, index),
+      lambda _: _on_kept_lost(context, index),
+    )
+
+
+def _on_kept(context: Context, index: int, segment: Any) -> list[Event]:
+  follows = context.ledger.kept_segments[index].popleft().follows
+  _wait_for_kept(context, index)
+  first_lane = _first_lane(context, index)
+  return [Collected(**context.counters(), segment=segment, first_lane=first_lane, follows=follows)]
+
+
+def _on_kept_lost(context: Context, index: int) -> list[Event]:
+  queue = context.ledger.kept_segments[index]
+  queue.popleft()
+  if queue:
+    queue[0] = queue[0]._replace(follows=False)
+  else:
+    context.ledger.gaps.add(index)
+  _wait_for_kept(context, index)
+  return []

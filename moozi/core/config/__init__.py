@@ -1,0 +1,347 @@
+"""The configuration of a run: frozen, typed, strict. `moozi.io.config` reads YAML and overrides.
+
+Facts of the environment (shapes, number of actions, players) come from its spec, not from the configuration.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from moozi.core.config.planner import PlannerConfig as PlannerConfig
+from moozi.core.config.planner import PlannersConfig
+from moozi.core.config.planner import TemperaturePoint as TemperaturePoint
+from moozi.core.config.ppo import PPOConfig
+from moozi.core.config.reanalyze import OfflineConfig, ReanalyzeConfig, TrajectoriesConfig
+from moozi.core.config.section import (
+  ActorResources,
+  NonNegativeFloat,
+  NonNegativeInt,
+  PositiveFloat,
+  PositiveInt,
+  Probability,
+  Section,
+  Seed,
+)
+
+
+class RunConfig(Section):
+  """The run's folder."""
+
+  name: str | None = Field(None, description="folder under run.dir; null: from the environment and the time")
+  dir: str = Field("runs", description="folder of all runs")
+
+
+class EnvConfig(Section):
+  """The environment. Its bridge validates `kwargs`."""
+
+  name: str = Field("minatar:breakout", description="library:game")
+  kwargs: dict[str, Any] = Field(default_factory=dict, description="options of the environment's bridge")
+
+
+class NetworkConfig(Section):
+  """The network; all kinds have one interface, `Model`."""
+
+  kind: Literal["resnet", "mlp", "conv_latent"] = "conv_latent"
+  norm: Literal["layer", "batch", "none"] = "layer"
+  channels: PositiveInt = Field(16, description="resnet, conv_latent: convolution channels")
+  num_representation_blocks: NonNegativeInt = 6
+  num_dynamics_blocks: NonNegativeInt = 1
+  num_prediction_blocks: NonNegativeInt = 1
+  latent_size: PositiveInt = Field(256, description="mlp, conv_latent: size of the hidden state")
+  head_size: PositiveInt = Field(128, description="width of the layer before each head")
+  batch_norm_decay: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.99
+
+
+class ScalarTransformConfig(Section):
+  """The support Z of categorical values and rewards, in transformed units."""
+
+  support_min: int = -30
+  support_max: int = 30
+  epsilon: PositiveFloat = 0.001
+
+  @model_validator(mode="after")
+  def _ordered(self) -> "ScalarTransformConfig":
+    if not self.support_min <= 0 <= self.support_max or self.support_min == self.support_max:
+      raise ValueError(
+        f"support_min={self.support_min}, support_max={self.support_max}: must hold 0 between them"
+      )
+    return self
+
+
+class TargetsConfig(Section):
+  """Lengths of history L, unroll K and bootstrap n. The thesis: L=4, K=5, n=10, discount 0.997."""
+
+  history_length: PositiveInt = 1
+  unroll_steps: PositiveInt = 5
+  n_step: PositiveInt = 10
+  discount: Annotated[float, Field(gt=0.0, le=1.0)] = 0.997
+
+
+class ReplayConfig(Section):
+  """The replay buffer."""
+
+  capacity: PositiveInt = Field(1_000_000, description="number of steps kept, over all lanes")
+  sampling: Literal["uniform", "proportional", "rank"] = Field(
+    "rank", description="how start steps are drawn; with reanalyze, uniform is better in Space Invaders"
+  )
+  priority_exponent: NonNegativeFloat = Field(0.6, description="α of prioritized sampling")
+  importance_exponent: NonNegativeFloat = Field(1.0, description="β of the importance ratio; the thesis: 1")
+  normalize_importance: bool = Field(False, description="divide a batch's importance ratios by their maximum")
+  priority_epsilon: PositiveFloat = Field(1e-3, description="proportional: added to δ")
+  refresh_priorities: bool = Field(True, description="replace the δ of a batch after its update")
+  rank_refresh_updates: PositiveInt = Field(200, description="rank: number of batches between two sorts")
+  min_steps_to_learn: PositiveInt = Field(5_000, description="number of steps stored before training starts")
+  max_refused_segments: PositiveInt = Field(
+    20, description="maximum consecutive rejected segments of a worker; at this number the run ends"
+  )
+
+  @property
+  def refreshes_priorities(self) -> bool:
+    """Whether δ is sent to replay after an update: enabled, and used by the sampling."""
+    return self.refresh_priorities and self.sampling != "uniform"
+
+
+class LearningRateConfig(Section):
+  """The learning rate by learner step: warm-up, then decay over `decay_steps`; null: constant."""
+
+  kind: Literal["constant", "cosine", "linear"] = "constant"
+  peak: PositiveFloat = 1e-3
+  end: NonNegativeFloat = 0.0
+  warmup_steps: NonNegativeInt = 0
+  decay_steps: PositiveInt | None = None
+
+  @model_validator(mode="after")
+  def _has_length(self) -> "LearningRateConfig":
+    if self.kind != "constant" and self.decay_steps is None:
+      raise ValueError(f"decay_steps: needed with kind={self.kind}")
+    return self
+
+
+class LearnerConfig(Section):
+  """Loss, optimizer and update. The loss coefficients are those of the thesis, 4.3.8."""
+
+  batch_size: PositiveInt = 256
+  updates_per_call: PositiveInt = Field(
+    8, description="number of updates in one call of the parameter server"
+  )
+  samples_per_step: PositiveFloat = Field(
+    4.0, description="sample reuse: targets consumed per environment step"
+  )
+  optimizer: Literal["adam", "adamw"] = "adamw"
+  learning_rate: LearningRateConfig = LearningRateConfig()
+  weight_decay: NonNegativeFloat = Field(1e-4, description="adamw")
+  max_grad_norm: PositiveFloat = 5.0
+  value_coef: NonNegativeFloat = 0.25
+  reward_coef: NonNegativeFloat = 1.0
+  consistency_coef: NonNegativeFloat = 2.0
+  l2_coef: NonNegativeFloat = 0.0
+  scale_reward_loss: bool = Field(True, description="divide unrolled reward losses by K; the thesis: false")
+  dynamics_gradient_scale: Probability = 0.5
+  target_update_period: PositiveInt = Field(
+    500, description="learner steps between copies to target_params, which reanalyze searches with"
+  )
+  consistency_from_target: bool = Field(False, description="encode the consistency target with target_params")
+  max_skipped_updates: PositiveInt = Field(
+    20,
+    description="maximum consecutive updates with a non-finite loss or gradient; at this number the run "
+    "rolls back to its last checkpoint's parameters, the second time it ends",
+  )
+
+
+class WorkersConfig(Section):
+  """Training workers."""
+
+  num_workers: PositiveInt = 1
+  num_envs: PositiveInt = Field(64, description="number of environments in each worker")
+  segment_length: PositiveInt = Field(16, description="number of vector steps in one call of a worker")
+  rollout: Literal["auto", "scan", "step"] = Field(
+    "auto",
+    description="scan: one compiled rollout (environments written in JAX; not with ppo); step: environment "
+    "and search alternate; auto: scan where possible",
+  )
+  max_random_starts: NonNegativeInt = Field(
+    0,
+    description="start training episodes with k ~ U{0 … this} random legal actions, not trained on, to learn "
+    "from positions that good play avoids; not with rollout=scan",
+  )
+  max_env_faults: PositiveInt = Field(
+    10,
+    description="an environment that raises or hangs is restarted; maximum faults of one environment without "
+    "a finished episode in between, at this number the run ends",
+  )
+  env_timeout_s: PositiveFloat | None = Field(
+    60.0, description="time limit of a step or reset, after which the environment counts as hung; null: none"
+  )
+  resources: ActorResources = ActorResources(num_cpus=0.5, niceness=5)
+
+
+class EvaluationConfig(Section):
+  """The testing worker: noise-free, fixed seeds, k random legal actions first."""
+
+  period_env_steps: PositiveInt = 200_000
+  episodes: PositiveInt = 10
+  num_envs: PositiveInt = Field(10, description="number of episodes played in parallel")
+  max_random_starts: NonNegativeInt = Field(8, description="k ~ U{0 … this}")
+  seed: Seed = 20_000_003
+  noise_free: bool = Field(True, description="false: planners.test unchanged, as in the thesis")
+  max_episode_steps: PositiveInt = Field(
+    10_000, description="step limit of a test episode, in addition to the environment's own"
+  )
+  final_episodes: PositiveInt = Field(
+    100, description="number of episodes of the evaluation at the end of the run"
+  )
+  opponent: Literal["random", "mcts", "self"] = Field(
+    "random", description="two players: the other seat's player; mcts if the environment's library has it"
+  )
+  opponent_simulations: PositiveInt = Field(
+    100, description="mcts: simulations of each of the opponent's searches"
+  )
+  gif: bool = True
+  gif_max_frames: PositiveInt = 300
+  gif_tiles: Annotated[int, Field(ge=0, le=64)] = Field(
+    9, description="number of episodes in the tiled GIF; 0: no tiled GIF"
+  )
+  resources: ActorResources = ActorResources(num_cpus=0.125, niceness=10)
+
+
+class CheckpointConfig(Section):
+  """Which checkpoints are written and kept, and from which one the run starts."""
+
+  start_from: str | None = Field(
+    None,
+    description="start with the training state of this checkpoint's folder, or of a run's last checkpoint",
+  )
+
+  period_s: PositiveFloat = 120.0
+  keep_last: PositiveInt = Field(
+    3, description="number of latest checkpoints kept; a run can resume from each"
+  )
+  keep_best: bool = Field(True, description="keep the checkpoint with the best mean return in evaluation")
+  milestones_env_steps: PositiveInt | None = Field(
+    250_000, description="environment steps between two checkpoints that are always kept; null: none"
+  )
+
+
+class LoggingConfig(Section):
+  """Metrics and display."""
+
+  period_s: PositiveFloat = Field(5.0, description="seconds between two ticks in metrics.jsonl")
+  tensorboard: bool = True
+  histogram_period_updates: PositiveInt | None = Field(
+    2_000, description="learner steps between two histograms in TensorBoard; null: none"
+  )
+  parameter_histograms: bool = Field(False, description="histograms of each layer's parameters too")
+  progress: Literal["auto", "live", "plain", "none"] = "auto"
+
+  @property
+  def histogram_period(self) -> int | None:
+    """Learner steps between two histograms; None without TensorBoard."""
+    return self.histogram_period_updates if self.tensorboard else None
+
+
+class TimelineConfig(Section):
+  """When each actor did what, for `moozi timeline`."""
+
+  seconds: NonNegativeFloat = Field(
+    60.0, description="seconds recorded from the first update of the run, or of a resumed run; 0: none"
+  )
+
+
+class RayConfig(Section):
+  """The Ray runtime; with `address` null, a local one that listens on loopback only."""
+
+  address: str | None = None
+  num_cpus: PositiveInt | None = Field(
+    None, description="number of cores of the local Ray; null: all cores of the machine"
+  )
+  num_gpus: NonNegativeInt | None = None
+  object_store_mib: PositiveInt = 512
+  segments_in_flight: PositiveInt = Field(2, description="number of calls queued at each training worker")
+  batches_in_flight: PositiveInt = Field(2, description="number of calls queued at the parameter server")
+  publish_period_updates: PositiveInt = Field(
+    64, description="learner steps between two publications of parameters"
+  )
+  max_restarts: NonNegativeInt = Field(
+    3, description="maximum consecutive restarts of a failed actor before the run ends"
+  )
+  learner: ActorResources = ActorResources(num_cpus=1.0, num_threads=0)
+  replay: ActorResources = ActorResources(num_cpus=0.125)
+
+
+class Config(Section):
+  """The whole configuration of a run."""
+
+  seed: Seed = 0
+  algorithm: Literal["muzero", "ppo"] = Field(
+    "muzero",
+    description="ppo: the baseline; it reads the section ppo instead of MuZero's and always runs in one "
+    "process, whatever `runtime` is",
+  )
+  runtime: Literal["ray", "local"] = "ray"
+  max_env_steps: PositiveInt = 1_000_000
+  max_wall_s: PositiveFloat | None = None
+  env: EnvConfig = EnvConfig()
+  run: RunConfig = RunConfig()
+  network: NetworkConfig = NetworkConfig()
+  scalar_transform: ScalarTransformConfig = ScalarTransformConfig()
+  targets: TargetsConfig = TargetsConfig()
+  planners: PlannersConfig = PlannersConfig()
+  replay: ReplayConfig = ReplayConfig()
+  learner: LearnerConfig = LearnerConfig()
+  workers: WorkersConfig = WorkersConfig()
+  evaluation: EvaluationConfig = EvaluationConfig()
+  checkpoint: CheckpointConfig = CheckpointConfig()
+  logging: LoggingConfig = LoggingConfig()
+  timeline: TimelineConfig = TimelineConfig()
+  reanalyze: ReanalyzeConfig = ReanalyzeConfig()
+  trajectories: TrajectoriesConfig = TrajectoriesConfig()
+  offline: OfflineConfig = OfflineConfig()
+  ray: RayConfig = RayConfig()
+  ppo: PPOConfig = PPOConfig()
+
+  @property
+  def num_acting_workers(self) -> int:
+    """Number of training workers that act: 0 if all training is on trajectories from disk."""
+    is_offline = self.offline.trajectories is not None and self.offline.fraction == 1
+    return 0 if is_offline else self.workers.num_workers
+
+  @model_validator(mode="after")
+  def _fits(self) -> "Config":
+    if self.algorithm == "ppo" and self.workers.rollout == "scan":
+      raise ValueError("workers.rollout=scan: algorithm=ppo plays step by step; allowed are auto and step")
+    starts = self.workers.max_random_starts
+    if starts and self.workers.rollout == "scan":
+      raise ValueError(f"workers.max_random_starts={starts}: must be 0 with workers.rollout=scan")
+    for key, is_used in (
+      (f"workers.max_random_starts={starts}", starts > 0),
+      ("trajectories.save=true", self.trajectories.save),
+      (f"reanalyze.ratio={self.reanalyze.ratio:g}", self.reanalyze.ratio > 0),
+      (f"offline.trajectories={self.offline.trajectories}", self.offline.trajectories is not None),
+    ):
+      if is_used and self.algorithm != "muzero":
+        raise ValueError(f"{key} needs algorithm=muzero, not {self.algorithm}")
+    if self.trajectories.save and not self.num_acting_workers:
+      raise ValueError("trajectories.save=true: nothing is acted with offline.fraction=1")
+    if self.offline.trajectories is not None and self.num_acting_workers:
+      for key, count in (
+        ("learner.batch_size", self.learner.batch_size),
+        ("reanalyze.batch_size", self.reanalyze.batch_size),
+      ):
+        if count < 2:
+          raise ValueError(f"{key}={count}: must be at least 2 with offline.fraction below 1")
+    num_lanes = self.workers.num_workers * self.workers.num_envs
+    lane = self.replay.capacity // num_lanes
+    need = self.targets.history_length + self.targets.unroll_steps + self.targets.n_step
+    if lane <= need + self.workers.segment_length:
+      raise ValueError(
+        f"replay.capacity={self.replay.capacity}: has {lane} steps for each of {num_lanes} environments; "
+        f"must have more than {need + self.workers.segment_length} (history + unroll + n_step + segment)"
+      )
+    max_steps = (lane - need) * num_lanes
+    for key, value in (
+      ("replay.min_steps_to_learn", self.replay.min_steps_to_learn),
+      ("learner.batch_size", self.learner.batch_size),
+    ):
+      if value > max_steps:
+        raise ValueError(f"{key}={value}: replay.capacity={self.replay.capacity} allows at most {max_steps}")
+    return self

@@ -1,0 +1,81 @@
+"""The searches: sections of `moozi.core.config`."""
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from moozi.core.config.section import (
+  NonNegativeFloat,
+  NonNegativeInt,
+  PositiveFloat,
+  PositiveInt,
+  Probability,
+  Section,
+)
+
+
+class TemperaturePoint(Section):
+  """The acting temperature from `env_steps` on (piecewise constant)."""
+
+  env_steps: NonNegativeInt
+  temperature: NonNegativeFloat
+
+
+class PlannerConfig(Section):
+  """A search. `temperature` is a number or a schedule over environment steps."""
+
+  algorithm: Literal["gumbel", "puct"] = "gumbel"
+  num_simulations: PositiveInt = 16
+  max_depth: PositiveInt | None = None
+  max_num_considered_actions: PositiveInt = Field(
+    16, description="gumbel: number of root actions in sequential halving"
+  )
+  gumbel_scale: NonNegativeFloat = Field(1.0, description="gumbel: scale of the noise; 0: none")
+  gumbel_value_scale: PositiveFloat = 0.1
+  gumbel_maxvisit_init: NonNegativeFloat = 50.0
+  dirichlet_fraction: Probability = Field(0.0, description="puct: share of Dirichlet noise in the root prior")
+  dirichlet_alpha: PositiveFloat = 0.3
+  pb_c_init: NonNegativeFloat = Field(1.25, description="puct: c1")
+  pb_c_base: PositiveFloat = Field(19652.0, description="puct: c2")
+  temperature: NonNegativeFloat | tuple[TemperaturePoint, ...] = 1.0
+  q_range_floor: PositiveFloat = Field(
+    0.1, description="lower bound of the range that Q-values are normalized by, in value units; mctx: 1e-8"
+  )
+  root_value: Literal["mean", "improved"] = Field(
+    "mean", description="mean: average over visits; improved: search policy times completed Q-values"
+  )
+
+  @model_validator(mode="after")
+  def _consistent(self) -> "PlannerConfig":
+    if self.algorithm == "gumbel" and self.dirichlet_fraction > 0:
+      raise ValueError(
+        f"dirichlet_fraction={self.dirichlet_fraction:g}: must be 0 with algorithm=gumbel (own noise)"
+      )
+    if isinstance(self.temperature, tuple):
+      if self.algorithm == "gumbel":
+        raise ValueError(
+          "temperature: a schedule needs algorithm=puct; gumbel chooses actions by its own noise"
+        )
+      steps = [p.env_steps for p in self.temperature]
+      if not steps or steps[0] != 0 or steps != sorted(set(steps)):
+        raise ValueError(f"temperature: schedule at env_steps {steps}: must start at 0 and rise")
+    return self
+
+  def noise_free(self, num_simulations: int | None = None) -> "PlannerConfig":
+    """The same search without noise: Dirichlet 0, temperature 0, gumbel_scale 0."""
+    return self.model_copy(
+      update={
+        "dirichlet_fraction": 0.0,
+        "temperature": 0.0,
+        "gumbel_scale": 0.0,
+        "num_simulations": num_simulations or self.num_simulations,
+      }
+    )
+
+
+class PlannersConfig(Section):
+  """The searches of training, testing and reanalyze workers."""
+
+  train: PlannerConfig = PlannerConfig()
+  test: PlannerConfig = PlannerConfig(gumbel_scale=0.0, temperature=0.0)
+  reanalyze: PlannerConfig = PlannerConfig()

@@ -1,0 +1,107 @@
+"""The configuration of the PPO baseline: each detail is a key, with the source's default.
+
+Source: Huang et al. 2022, "The 37 Implementation Details of Proximal Policy Optimization", and its programs:
+the defaults are those of `ppo.py`; "Atari" names the values of `ppo_atari.py` (all in config/ppo/atari.yaml).
+Four of the nine Atari details are here: clipped rewards, stacked frames, the shared convolutional network,
+and frames scaled to [0, 1]. The other five (no-op starts, skipped frames with their maximum, an episode for
+each life, fire on reset, warped frames) are options of the environment: `env.kwargs`.
+"""
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from moozi.core.config.section import NonNegativeFloat, PositiveFloat, PositiveInt, Probability, Section
+
+
+class PPONetworkConfig(Section):
+  """The network for policy and value."""
+
+  kind: Literal["mlp", "conv", "nature_conv"] = Field(
+    "mlp",
+    description="mlp: on the flattened frame; conv: one 3×3 convolution first, as in MinAtar's agents; "
+    "nature_conv: three convolutions first (Atari; frames of at least 36×36)",
+  )
+  sharing: Literal["separate", "shared"] = Field(
+    "separate", description="policy and value: two networks, or two heads on one (Atari)"
+  )
+  hidden_sizes: tuple[PositiveInt, ...] = Field((64, 64), description="sizes of the dense layers; Atari: 512")
+  activation: Literal["tanh", "relu"] = Field(
+    "tanh", description="of the dense layers; Atari: relu. Convolutions always have relu"
+  )
+  channels: PositiveInt = Field(16, description="conv: channels of the convolution")
+  orthogonal_init: bool = Field(
+    True,
+    description="orthogonal weights of scale √2, 1 for the value and 0.01 for the policy; false: truncated "
+    "normal of variance 1 / inputs",
+  )
+
+
+class PPOConfig(Section):
+  """PPO; read with `algorithm: ppo`, which always runs in one process.
+
+  PPO also reads seed, max_env_steps, max_wall_s, env, run, evaluation (except resources), checkpoint,
+  logging, workers.max_env_faults, workers.env_timeout_s and replay.max_refused_segments, and no other keys.
+  """
+
+  num_envs: PositiveInt = Field(4, description="number of environments; Atari: 8")
+  segment_length: PositiveInt = Field(128, description="number of vector steps between two rounds of updates")
+  num_epochs: PositiveInt = Field(4, description="number of times that each sample is used")
+  num_minibatches: PositiveInt = Field(4, description="number of minibatches in an epoch; one update each")
+  history_length: PositiveInt = Field(1, description="number of stacked frames; Atari: 4")
+  # Not in the section network: a new key there would make existing checkpoints those of another network.
+  scale_frames: bool = Field(True, description="scale uint8 frames to [0, 1], as for Atari; false: 0 to 255")
+  initial_bias: NonNegativeFloat = Field(
+    0.0, description="initial biases are drawn uniformly from 0 to this; gymnax: 0.05"
+  )
+  discount: Probability = 0.99
+  gae_lambda: Probability = Field(0.95, description="λ of the advantage estimate; 1: the whole return")
+  bootstrap_truncated: bool = Field(
+    False,
+    description="bootstrap from the last frame's value where a time limit truncates an episode; the source "
+    "treats truncation as an end",
+  )
+  clip_rewards: bool = Field(False, description="train on the signs of rewards; Atari: true")
+  learning_rate: PositiveFloat = 2.5e-4
+  anneal_learning_rate: bool = Field(
+    True, description="decay linearly to 0 at max_env_steps; constant within a round of updates"
+  )
+  adam_epsilon: PositiveFloat = 1e-5
+  max_grad_norm: PositiveFloat | None = Field(0.5, description="of the whole gradient; null: no clipping")
+  normalize_advantages: bool = Field(True, description="to mean 0 and standard deviation 1 in each minibatch")
+  clip_range: PositiveFloat = Field(0.2, description="of the probability ratio around 1; Atari: 0.1")
+  clip_value: bool = Field(
+    True, description="clip the change of the value by clip_range too, in units of the training rewards"
+  )
+  entropy_coef: NonNegativeFloat = 0.01
+  value_coef: NonNegativeFloat = 0.5
+  max_skipped_rounds: PositiveInt = Field(
+    3,
+    description="maximum consecutive rounds with a non-finite loss or gradient; at this number the run rolls "
+    "back to its last checkpoint's parameters, the second time it ends",
+  )
+  network: PPONetworkConfig = PPONetworkConfig()
+
+  @property
+  def round_steps(self) -> int:
+    """Number of environment steps between two rounds of updates."""
+    return self.num_envs * self.segment_length
+
+  @property
+  def round_updates(self) -> int:
+    """Number of updates in a round: num_epochs · num_minibatches."""
+    return self.num_epochs * self.num_minibatches
+
+  @model_validator(mode="after")
+  def _fits(self) -> "PPOConfig":
+    size, rest = divmod(self.round_steps, self.num_minibatches)
+    if rest or not size:
+      raise ValueError(
+        f"num_minibatches={self.num_minibatches}: must divide num_envs × segment_length = {self.round_steps}"
+      )
+    if size == 1 and self.normalize_advantages:
+      raise ValueError(
+        f"num_minibatches={self.num_minibatches}: one sample in a minibatch has a normalized advantage of 0; "
+        "use fewer minibatches or normalize_advantages=false"
+      )
+    return self

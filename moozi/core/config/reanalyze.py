@@ -1,0 +1,52 @@
+"""Reanalyze and stored trajectories: sections of `moozi.core.config`."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from moozi.core.config.section import ActorResources, PositiveInt, Section
+
+
+class TrajectoriesConfig(Section):
+  """Acted trajectories on disk."""
+
+  save: bool = Field(False, description="write each acted segment to the run's folder trajectories/")
+
+
+class OfflineConfig(Section):
+  """Training on trajectories from disk."""
+
+  trajectories: str | None = Field(
+    None, description="a run with stored trajectories, or a folder of them; null: none"
+  )
+  fraction: Annotated[float, Field(gt=0.0, le=1.0)] = Field(
+    1.0,
+    description="their share of each batch; with 1 no worker acts, and max_env_steps counts the steps that "
+    "acting would make at the same sample reuse",
+  )
+  max_env_steps: PositiveInt | None = Field(
+    None, description="ignore files with environment steps after this one; null: use all files"
+  )
+
+
+class ReanalyzeConfig(Section):
+  """New searches of stored positions, with the target network and `planners.reanalyze`."""
+
+  ratio: Annotated[float, Field(ge=0.0, le=0.99)] = Field(
+    0.0, description="reanalyzed positions / (reanalyzed positions + acted steps), since training started"
+  )
+  mode: Literal["gather", "replayed"] = Field(
+    "gather",
+    description="gather: positions with their histories; replayed: environments that replay trajectories",
+  )
+  order: Literal["oldest", "priority"] = Field(
+    "oldest",
+    description="oldest: longest since the last search first; priority: largest δ first, among positions not "
+    "searched with the present target network",
+  )
+  batch_size: PositiveInt = Field(
+    256, description="number of positions in one call of a worker; the ratio is met to within one call"
+  )
+  num_workers: PositiveInt = Field(1, description="ray: number of reanalyze workers if ratio > 0")
+  calls_in_flight: PositiveInt = Field(2, description="ray: number of calls queued at each reanalyze worker")
+  resources: ActorResources = ActorResources(num_cpus=0.25, niceness=5)

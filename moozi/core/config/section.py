@@ -1,0 +1,29 @@
+"""The base class of configuration sections, and bounded numbers."""
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Probability = Annotated[float, Field(ge=0.0, le=1.0)]
+PositiveInt = Annotated[int, Field(ge=1)]
+NonNegativeInt = Annotated[int, Field(ge=0)]
+PositiveFloat = Annotated[float, Field(gt=0.0)]
+NonNegativeFloat = Annotated[float, Field(ge=0.0)]
+Seed = Annotated[int, Field(ge=0, lt=2**31)]
+
+
+class Section(BaseModel):
+  """Base of every section: frozen; unknown keys, NaN and infinity are errors."""
+
+  model_config = ConfigDict(
+    frozen=True, extra="forbid", validate_default=True, protected_namespaces=(), allow_inf_nan=False
+  )
+
+
+class ActorResources(Section):
+  """Resources of one kind of Ray actor, and its number of XLA threads."""
+
+  num_cpus: NonNegativeFloat = 1.0
+  num_gpus: NonNegativeFloat = 0.0
+  num_threads: NonNegativeInt = Field(1, description="XLA compute threads; 0: XLA's default")
+  niceness: Annotated[int, Field(ge=0, le=19)] = 0

@@ -1,0 +1,48 @@
+"""The games of the Arcade Learning Environment, through ale-py."""
+
+import functools
+import logging
+
+from moozi.envs.environment import Environment, GameEnvironment, VectorEnvironment
+from moozi.envs.suite import Suite
+from moozi.envs.suites.atari.environment import AtariGame
+from moozi.envs.suites.atari.rom import Options, list_games, load_facts, make_spec
+from moozi.envs.suites.atari.vector import AtariVectorEnvironment, find_obstacle
+
+_log = logging.getLogger("moozi.envs")
+
+
+def make_environment(game: str, options: Options) -> Environment:
+  """One game as an environment."""
+  return GameEnvironment(AtariGame(game, options), make_spec(game, options))
+
+
+def make_vector(game: str, options: Options, seeds: list[int]) -> VectorEnvironment | None:
+  """Games on ale-py's vectorized environment; None without threads, or where it lacks a convention."""
+  if options.num_threads == 0:
+    return None
+  obstacle = find_obstacle(load_facts(game), options)
+  if obstacle is not None:
+    _warn_of_fallback(game, obstacle)
+    return None
+  return AtariVectorEnvironment(load_facts(game), make_spec(game, options), options, seeds)
+
+
+@functools.cache
+def _warn_of_fallback(game: str, obstacle: str) -> None:
+  _log.warning("env.kwargs.num_threads: atari:%s is stepped without threads: %s", game, obstacle)
+
+
+def for_testing(options: Options) -> Options:
+  """The options of test environments."""
+  return options.model_copy(update={"episodic_life": False, "clip_rewards": False})
+
+
+SUITE = Suite(
+  list_games=list_games,
+  options=lambda game: Options,
+  make_spec=make_spec,
+  make_environment=make_environment,
+  for_testing=for_testing,
+  make_vector=make_vector,
+)

@@ -1,0 +1,120 @@
+"""Environments small enough to know the best return of, for tests and first runs.
+
+Catch: a ball falls from a random column, and the paddle must be under it. Optimal return 1: the paddle
+crosses the board in four of nine steps. A missed ball returns -1. A paddle that stays in the middle returns
+-0.6 on average, since it catches one column of five. Source: bsuite's Catch. Departures: ball and paddle have
+a plane each.
+
+Corridor: a walker starts in cell 1. Cell 0 ends the episode with reward 0.1, the far end (cell length - 1)
+with 1. Optimal return 1, after length - 2 steps to the right. With a discount, the far end is better while
+discount ** (length - 3) > 0.1. The step cap truncates, so this environment has every kind of end.
+"""
+
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import Field
+
+from moozi.core.config import PositiveInt, Section
+from moozi.core.spec import EnvSpec
+from moozi.envs.environment import Environment, Game, GameEnvironment
+from moozi.envs.suite import Suite
+
+OPTIMAL_RETURN, NEAR_RETURN = 1.0, 0.1
+ROWS, COLUMNS = 10, 5
+BALL, PADDLE = 0, 1
+"""Planes of a frame of Catch."""
+
+_CAP = "truncate an episode after this number of steps"
+
+
+class CatchOptions(Section):
+  """Options of `tiny:catch`."""
+
+  max_episode_steps: PositiveInt | None = Field(None, description=_CAP)
+
+
+class CorridorOptions(Section):
+  """Options of `tiny:corridor`."""
+
+  length: Annotated[int, Field(ge=3, le=1000)] = Field(8, description="cells, including both ends; 3 to 1000")
+  max_episode_steps: PositiveInt | None = Field(50, description=_CAP)
+
+
+class _Catch(Game):
+  def __init__(self) -> None:
+    self.seed(0)
+    self.reset()
+
+  def seed(self, seed: int) -> None:
+    self._random = np.random.default_rng(seed)
+
+  def reset(self) -> None:
+    self._ball_row = 0
+    self._ball_column = int(self._random.integers(COLUMNS))
+    self._paddle_column = COLUMNS // 2
+
+  def step(self, action: int) -> tuple[float, bool, bool]:
+    self._paddle_column = min(max(self._paddle_column + action - 1, 0), COLUMNS - 1)
+    self._ball_row += 1
+    if self._ball_row < ROWS - 1:
+      return 0.0, False, False
+    return OPTIMAL_RETURN if self._paddle_column == self._ball_column else -1.0, True, False
+
+  def frame(self) -> np.ndarray:
+    frame = np.zeros((ROWS, COLUMNS, 2), bool)
+    frame[self._ball_row, self._ball_column, BALL] = True
+    frame[ROWS - 1, self._paddle_column, PADDLE] = True
+    return frame
+
+
+class _Corridor(Game):
+  def __init__(self, length: int) -> None:
+    self._length = length
+    self._cell = 1
+
+  def seed(self, seed: int) -> None:
+    pass
+
+  def reset(self) -> None:
+    self._cell = 1
+
+  def step(self, action: int) -> tuple[float, bool, bool]:
+    self._cell += 1 if action == 1 else -1
+    if self._cell == 0:
+      return NEAR_RETURN, True, False
+    is_far_end = self._cell == self._length - 1
+    return OPTIMAL_RETURN if is_far_end else 0.0, is_far_end, False
+
+  def frame(self) -> np.ndarray:
+    frame = np.zeros((1, self._length, 1), bool)
+    frame[0, self._cell, 0] = True
+    return frame
+
+
+def _make_spec(game: str, options: Any) -> EnvSpec:
+  is_catch = game == "catch"
+  actions = ("left", "stay", "right") if is_catch else ("left", "right")
+  return EnvSpec(
+    name=f"tiny:{game}",
+    frame_shape=(ROWS, COLUMNS, 2) if is_catch else (1, options.length, 1),
+    frame_dtype="bool",
+    num_env_actions=len(actions),
+    action_names=actions,
+  )
+
+
+def _make_environment(game: str, options: Any) -> Environment:
+  bare: Game = _Catch() if game == "catch" else _Corridor(options.length)
+  return GameEnvironment(bare, _make_spec(game, options), options.max_episode_steps)
+
+
+SUITE = Suite(
+  list_games=lambda: {
+    "catch": "catch a falling ball; optimal return 1",
+    "corridor": "walk past a small reward to a larger one; optimal return 1",
+  },
+  options=lambda game: CatchOptions if game == "catch" else CorridorOptions,
+  make_spec=_make_spec,
+  make_environment=_make_environment,
+)

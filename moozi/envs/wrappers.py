@@ -1,0 +1,143 @@
+"""Environments that change one thing about another one: a step cap, random starts."""
+
+import dm_env
+import numpy as np
+from dm_env import TimeStep
+
+from moozi.core.spec import EnvSpec
+from moozi.envs.environment import Bot, Environment, check_seed
+
+
+class EnvironmentWrapper(Environment):
+  """Base class of wrappers: forwards everything to the wrapped environment.
+
+  Args:
+    env: the wrapped environment; a subclass may replace it (`self._env`).
+  """
+
+  def __init__(self, env: Environment) -> None:
+    self._env = env
+
+  @property
+  def env_spec(self) -> EnvSpec:
+    return self._env.env_spec
+
+  def seed(self, seed: int) -> None:
+    self._env.seed(seed)
+
+  def reset(self) -> TimeStep:
+    return self._env.reset()
+
+  def step(self, action: int) -> TimeStep:
+    return self._env.step(action)
+
+  @property
+  def will_continue(self) -> bool:
+    return self._env.will_continue
+
+  def make_bot(self, kind: str, simulations: int, seed: int) -> Bot:
+    return self._env.make_bot(kind, simulations, seed)
+
+  def render(self) -> np.ndarray | None:
+    return self._env.render()
+
+  def close(self) -> None:
+    self._env.close()
+
+
+class StepCap(EnvironmentWrapper):
+  """Truncates episodes after a number of steps. A terminal step at the cap stays terminal.
+
+  Args:
+    env: the environment.
+    max_steps: steps of an episode after its FIRST step. Where a lost life ends an episode in training, the
+      cap counts the steps of the whole game.
+
+  Raises: ValueError: max_steps is below 1.
+  """
+
+  def __init__(self, env: Environment, max_steps: int) -> None:
+    if max_steps < 1:
+      raise ValueError(f"max_steps={max_steps}: must be at least 1")
+    super().__init__(env)
+    self._max_steps = max_steps
+    self._num_steps = 0
+    self._needs_reset = True
+
+  def reset(self) -> TimeStep:
+    self._needs_reset = False
+    step = self._env.reset()
+    self._num_steps = self._num_steps + 1 if step.observation.is_continued else 0
+    return step
+
+  def step(self, action: int) -> TimeStep:
+    if self._needs_reset:
+      return self.reset()
+    step = self._env.step(action)
+    self._num_steps += 1
+    if not step.last() and self._num_steps >= self._max_steps:
+      step = dm_env.truncation(step.reward, step.observation)
+    self._needs_reset = step.last()
+    return step
+
+
+class RandomStarts(EnvironmentWrapper):
+  """Starts each episode with k random legal actions, k uniform in 0 … `max_random_starts`.
+
+  The random actions and their rewards are not shown: the frame after them is FIRST. A start that ends the
+  episode is drawn again, with another k, on the environment's next game. The environment's own step cap
+  counts the random actions. With two players k decides who moves first. A reset that continues a game after a
+  lost life has no random start.
+
+  Args:
+    env: the environment.
+    max_random_starts: the largest k; 0 changes nothing.
+    seed: of k and of the actions, until `seed` is called; it does not seed the environment.
+
+  Raises: ValueError: max_random_starts is negative.
+  Source: Nair et al. 2015, who use no-ops. Departures: any legal action.
+  """
+
+  def __init__(self, env: Environment, max_random_starts: int, seed: int = 0) -> None:
+    if max_random_starts < 0:
+      raise ValueError(f"max_random_starts={max_random_starts}: must not be negative")
+    super().__init__(env)
+    self._max_random_starts = max_random_starts
+    self._random = _generator(seed)
+    self._needs_reset = True
+
+  def seed(self, seed: int) -> None:
+    """Seeds the environment and the random starts; see `Environment.seed`."""
+    super().seed(seed)
+    self._random = _generator(seed)
+
+  def reset(self) -> TimeStep:
+    """Starts an episode and plays its random actions; returns the step after them as FIRST."""
+    self._needs_reset = False
+    step = self._env.reset()
+    if step.observation.is_continued:
+      return step
+    while True:
+      for _ in range(int(self._random.integers(self._max_random_starts + 1))):
+        legal = np.flatnonzero(step.observation.legal_actions_mask)
+        step = self._env.step(int(self._random.choice(legal)))
+        if step.last():
+          break
+      if not step.last():
+        return dm_env.restart(step.observation)
+      step = self._env.reset()
+      if step.observation.is_continued:  # the start lost a life: a second reset starts a new game
+        step = self._env.reset()
+
+  def step(self, action: int) -> TimeStep:
+    """See `Environment.step`. A reset after an end has a random start too."""
+    if self._needs_reset:
+      return self.reset()
+    step = self._env.step(action)
+    self._needs_reset = step.last()
+    return step
+
+
+def _generator(seed: int) -> np.random.Generator:
+  # Independent of the environment's own draws, though both follow from one seed.
+  return np.random.default_rng([check_seed(seed), 0x57A7])

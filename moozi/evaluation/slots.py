@@ -1,0 +1,232 @@
+"""B environments that play E evaluation episodes, each with its own seed and opponent."""
+
+import hashlib
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from moozi.core.config import Config
+from moozi.core.spec import DUMMY_ACTION, EnvSpec
+from moozi.envs.environment import Environment
+from moozi.envs.guard import EnvGuard
+from moozi.envs.vector import SyncVectorEnvironment
+from moozi.envs.wrappers import RandomStarts, StepCap
+from moozi.evaluation.episodes import EpisodeRecord, EvaluationResult, FramesKeeper, PlayedStep
+from moozi.evaluation.opponents import Opponent, has_opponent, make_opponent, seat_of
+from moozi.ops.players import player_sign
+
+
+class Decision(NamedTuple):
+  """The agent's output for one frame.
+
+  Attributes:
+    action: in the agent's action space; the dummy at an end.
+    root_value: for the player to move.
+    action_probs: [A], the search policy, or the network's if there is no search.
+  """
+
+  action: int
+  root_value: float
+  action_probs: np.ndarray
+
+
+def wrap_env(env: Environment, config: Config) -> Environment:
+  """Wraps an environment with the evaluation's random starts and step limit."""
+  evaluation = config.evaluation
+  return StepCap(RandomStarts(env, evaluation.max_random_starts), evaluation.max_episode_steps)
+
+
+class EpisodeSlots:
+  """Plays episodes 0 … E-1 in B environments; a slot without an episode idles.
+
+  B is always `evaluation.num_envs`, so that one compiled policy serves every number of episodes.
+
+  Args:
+    config: the run's configuration; `evaluation` is used.
+    spec: the environment's facts.
+    make_env: creates one environment from a seed.
+    num_episodes: E.
+    record: records the first episode and the tiles.
+    first_episode: skips earlier episodes.
+  """
+
+  def __init__(
+    self,
+    config: Config,
+    spec: EnvSpec,
+    make_env: Callable[[int], Environment],
+    num_episodes: int,
+    record: bool,
+    first_episode: int = 0,
+  ) -> None:
+    evaluation = config.evaluation
+    self._config, self._spec = config, spec
+    self._seed, self._num_episodes = evaluation.seed, num_episodes
+    self._next_episode = first_episode
+    self.num_envs = evaluation.num_envs
+    self._episode_of = np.full(self.num_envs, -1, np.int64)
+    self._envs = [wrap_env(make_env(self._seed), config) for _ in range(self.num_envs)]
+    self._opponents: list[Opponent | None] = [None] * self.num_envs
+    # No restarts: an episode is a function of its seed, and a new environment could not continue it.
+    timeout_s = config.workers.env_timeout_s
+    guard = EnvGuard(spec.name, range(self.num_envs), make=None, max_faults=1, timeout_s=timeout_s)
+    self._env = SyncVectorEnvironment(self._envs, next_seed=self._next_seed, guard=guard)
+    self._returns = np.zeros(num_episodes, np.float64)
+    self._lengths = np.zeros(num_episodes, np.int64)
+    self._hashes = [hashlib.sha256() for _ in range(num_episodes)]
+    self._finished = np.arange(num_episodes) < first_episode
+    self._record: dict[str, list[np.ndarray]] | None = None
+    if record:
+      names = ("frames", "actions", "rewards", "root_values", "action_probs", "to_play", "pictures")
+      self._record = {name: [] for name in names}
+    self._max_frames = evaluation.gif_max_frames
+    num_tiles = min(evaluation.gif_tiles, num_episodes) if record else 0
+    self._tiles = FramesKeeper(num_tiles, self._max_frames)
+
+  def reset(self) -> None:
+    """Starts the first episodes."""
+    self.timestep = self._env.reset()
+
+  def close(self) -> None:
+    """Closes the environments."""
+    self._env.close()
+
+  @property
+  def is_done(self) -> bool:
+    """Whether all episodes are finished."""
+    return bool(self._finished.all())
+
+  @property
+  def num_finished(self) -> int:
+    """Number of finished episodes."""
+    return int(self._finished.sum())
+
+  @property
+  def has_opponents(self) -> bool:
+    """Whether an opponent plays in any current episode."""
+    return any(opponent is not None for opponent in self._opponents)
+
+  def opponents_actions(self) -> Int[np.ndarray, "B"] | None:
+    """Returns the opponents' actions in the agent's action space, -1 for no move; None without opponents."""
+    if not self.has_opponents:
+      return None
+    out, step = np.full(self.num_envs, -1, np.int32), self.timestep
+    for slot, opponent in enumerate(self._opponents):
+      is_opponents_turn = not step.is_last[slot] and step.to_play[slot] != seat_of(
+        int(self._episode_of[slot])
+      )
+      if opponent is not None and is_opponents_turn:
+        out[slot] = 1 + opponent.action(step.frame[slot], step.legal_actions_mask[slot, 1:])
+    return out
+
+  def step(
+    self,
+    action: Int[np.ndarray, "B"],
+    root_value: Float[np.ndarray, "B"],
+    action_probs: Float[np.ndarray, "B A"],
+  ) -> None:
+    """Plays the agent's and the opponents' actions, and records what `record` asks for."""
+    episodes, before = self._episode_of.copy(), self.timestep
+    for slot in np.flatnonzero(episodes == 0).tolist():
+      self._record_step(slot, action[slot], root_value[slot], action_probs[slot])
+    is_playing = (episodes >= 0) & ~before.is_last
+    for slot in np.flatnonzero(is_playing & (episodes < self._tiles.num_episodes)).tolist():
+      self._keep_tile(slot, int(episodes[slot]))
+    self.timestep = self._env.step(action)
+    for slot in np.flatnonzero(is_playing).tolist():
+      episode = int(episodes[slot])
+      self._count_step(slot, episode, before.to_play[slot], before.frame[slot], action[slot])
+      if self.timestep.is_last[slot]:
+        self._finish(slot, episode, np.zeros_like(action_probs[slot]))
+
+  def end_value(self, slot: int) -> float:
+    """The value of a slot's last frame without a search: 0 if it is terminal, else nan."""
+    return math.nan if self.timestep.is_truncated[slot] else 0.0
+
+  def played_step(self, decision: Decision, seat: int | None) -> PlayedStep:
+    """The current step of the first slot with the agent's decision."""
+    step = self.timestep
+    return PlayedStep(
+      frame=step.frame[0],
+      picture=self._env.render(0),
+      to_play=int(step.to_play[0]),
+      seat=seat,
+      reward=float(step.last_reward[0]),
+      legal_actions_mask=step.legal_actions_mask[0],
+      is_first=bool(step.is_first[0]),
+      is_last=bool(step.is_last[0]),
+      is_truncated=bool(step.is_truncated[0]),
+      **decision._asdict(),
+    )
+
+  def result(self, version: int, env_steps: int) -> EvaluationResult:
+    """The results of the episodes."""
+    episode = None
+    if self._record is not None:
+      parts: dict[str, Any] = {name: np.stack(items) for name, items in self._record.items() if items}
+      seat = seat_of(0) if has_opponent(self._config, self._spec) else None
+      episode = EpisodeRecord(**parts, length=int(self._lengths[0]), seat=seat)
+    seats = np.array([seat_of(i) for i in range(self._num_episodes)], np.int64)
+    return EvaluationResult(
+      returns=self._returns,
+      lengths=self._lengths,
+      num_distinct=len({h.digest() for h in self._hashes}),
+      version=version,
+      env_steps=env_steps,
+      episode=episode,
+      seats=seats if self._spec.num_players == 2 else None,
+      tiles=self._tiles.result(),
+    )
+
+  def _next_seed(self, slot: int) -> int | None:
+    """Assigns the next episode to the slot and returns its seed; None for an idle slot."""
+    if self._next_episode >= self._num_episodes:
+      self._episode_of[slot], self._opponents[slot] = -1, None
+      return None
+    self._episode_of[slot] = self._next_episode
+    self._next_episode += 1
+    seed = self._seed + int(self._episode_of[slot])
+    self._opponents[slot] = make_opponent(self._config, self._spec, self._envs[slot], seed)
+    return seed
+
+  def _count_step(self, slot: int, episode: int, mover: Any, frame: np.ndarray, action: Any) -> None:
+    """Adds the step that `slot` has entered to the episode's figures."""
+    reward = self.timestep.last_reward[slot]
+    sign = 1.0 if self._spec.num_players == 1 else float(player_sign(mover, seat_of(episode)))
+    self._returns[episode] += sign * reward
+    self._lengths[episode] += 1
+    self._hashes[episode].update(frame.tobytes())
+    self._hashes[episode].update(np.int32(action).tobytes() + np.float32(reward).tobytes())
+
+  def _finish(self, slot: int, episode: int, no_probs: np.ndarray) -> None:
+    self._finished[episode] = True
+    if episode == 0:
+      self._record_step(slot, DUMMY_ACTION, self.end_value(slot), no_probs)
+    if episode < self._tiles.num_episodes:
+      self._keep_tile(slot, episode)
+
+  def _record_step(self, slot: int, action: Any, value: Any, probs: np.ndarray) -> None:
+    """Records the slot's current step with the agent's decision."""
+    if self._record is None or len(self._record["frames"]) == self._max_frames:
+      return
+    if self._finished[0] and len(self._record["frames"]) > self._lengths[0]:
+      return
+    step = self.timestep
+    items = (step.frame[slot], action, step.last_reward[slot], value, probs, step.to_play[slot])
+    for name, item in zip(self._record, (*items, self._env.render(slot)), strict=True):
+      if item is not None:
+        self._record[name].append(np.array(item))
+
+  def _keep_tile(self, slot: int, episode: int) -> None:
+    """Keeps the slot's current frame for the tiles."""
+    step = self.timestep
+    self._tiles.keep(
+      episode,
+      step.frame[slot],
+      self._returns[episode],
+      int(step.to_play[slot]),
+      lambda: self._env.render(slot),
+    )

@@ -1,0 +1,63 @@
+"""Files that appear complete or not at all."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+
+@contextlib.contextmanager
+def atomic_path(path: Path, make_parents: bool = True) -> Iterator[Path]:
+  """Yields a temporary path beside `path`, which is renamed to `path` when the block ends without an error.
+
+  Replaces a symbolic link at `path` and does not follow it. A killed process leaves at most a hidden file
+  that ends in `.tmp`. Does not call fsync; `write_bytes` does.
+
+  Args:
+    path: the file to write.
+    make_parents: create its missing parent folders.
+  """
+  if make_parents:
+    path.parent.mkdir(parents=True, exist_ok=True)
+  temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+  # An untrusted folder may hold a link of this name, through which the block would write.
+  temporary.unlink(missing_ok=True)
+  try:
+    yield temporary
+    os.replace(temporary, path)
+  finally:
+    # Frees the space of a partial file on a full disk.
+    temporary.unlink(missing_ok=True)
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+  """Writes a file atomically and returns once it and its name are on the disk.
+
+  Raises: OSError: the folder is missing, the disk is full, or the file cannot be written. An older file at
+    `path` is then unchanged.
+  """
+  with atomic_path(path, make_parents=False) as temporary:
+    write_synced(temporary, data)
+  sync_folder(path.parent)
+
+
+def write_text(path: Path, text: str) -> None:
+  """Writes a UTF-8 text file as `write_bytes` does."""
+  write_bytes(path, text.encode("utf-8"))
+
+
+def write_synced(path: Path, data: bytes) -> None:
+  """Writes a file in place and returns once it is on the disk."""
+  with open(path, "wb") as f:
+    f.write(data)
+    f.flush()
+    os.fsync(f.fileno())
+
+
+def sync_folder(path: Path) -> None:
+  """Returns once the folder's names are on the disk."""
+  descriptor = os.open(path, os.O_RDONLY)
+  try:
+    os.fsync(descriptor)
+  finally:
+    os.close(descriptor)

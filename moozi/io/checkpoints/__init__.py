@@ -1,0 +1,51 @@
+"""Checkpoints and resume states: folders of safetensors and a JSON manifest with checksums. No pickle."""
+
+from moozi.io.checkpoints.format import (
+  ARRAYS,
+  FORMAT,
+  MANIFEST,
+  CheckpointInfo,
+  code_commit,
+  describe_run,
+  expected_of,
+  load_checkpoint,
+  load_flat,
+  read_checkpoint_info,
+  save_checkpoint,
+)
+from moozi.io.checkpoints.listing import (
+  BEST,
+  find_checkpoint,
+  list_checkpoints,
+  mend_checkpoints,
+  read_best,
+  scan_checkpoints,
+)
+from moozi.io.checkpoints.resume_store import ResumeStore, SavedState
+from moozi.io.checkpoints.store import CheckpointStore, checkpoint_name, drop_later, steps_of
+
+__all__ = [
+  "ARRAYS",
+  "BEST",
+  "FORMAT",
+  "MANIFEST",
+  "CheckpointInfo",
+  "CheckpointStore",
+  "ResumeStore",
+  "SavedState",
+  "checkpoint_name",
+  "code_commit",
+  "describe_run",
+  "drop_later",
+  "expected_of",
+  "find_checkpoint",
+  "list_checkpoints",
+  "load_checkpoint",
+  "load_flat",
+  "mend_checkpoints",
+  "read_best",
+  "read_checkpoint_info",
+  "save_checkpoint",
+  "scan_checkpoints",
+  "steps_of",
+]

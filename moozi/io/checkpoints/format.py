@@ -1,0 +1,252 @@
+"""The format of a checkpoint: a folder with a safetensors file and a JSON manifest.
+
+A checkpoint is written to a temporary folder and renamed, so it appears complete or not at all. The manifest
+holds the SHA-256 of the arrays and of itself, because safetensors does not detect an altered byte.
+"""
+
+import dataclasses
+import hashlib
+import json
+import os
+import shutil
+import stat
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.numpy
+
+import moozi
+from moozi.core.config import Config
+from moozi.core.errors import UserError
+from moozi.core.flat_state import State
+from moozi.core.spec import EnvSpec
+from moozi.io.atomic_write import sync_folder, write_synced
+from moozi.io.checkpoints.leaves import flatten_tree, read_flat, unflatten_tree
+from moozi.io.config import config_to_dict
+from moozi.io.plain_data import first_difference, to_plain_json
+from moozi.io.run_directory import check_name
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+ARRAYS = "arrays.safetensors"
+_MAX_MANIFEST_BYTES = 64 << 20
+_ROOT = Path(moozi.__file__).resolve().parents[1]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CheckpointInfo:
+  """A checkpoint's manifest; `meta` is the caller's part of it."""
+
+  path: Path
+  env_steps: int
+  learner_steps: int
+  meta: dict[str, Any]
+
+  @property
+  def name(self) -> str:
+    """The folder's name."""
+    return self.path.name
+
+
+def save_checkpoint(directory: Path, name: str, state: Any, meta: Mapping[str, Any]) -> Path:
+  """Writes the folder `directory/name` atomically; replaces an older one of that name.
+
+  Args:
+    directory: the run's folder of checkpoints.
+    name: a plain folder name.
+    state: a pytree of arrays, PRNG keys, int, float, bool and str.
+    meta: JSON values. `env_steps` and `learner_steps` are required; `load_checkpoint` can compare the others.
+  Returns: the checkpoint's folder.
+  Raises: ValueError: `meta` lacks a key, or a leaf cannot be stored.
+  """
+  check_name(name, "checkpoint")
+  for key in ("env_steps", "learner_steps"):
+    if key not in meta:
+      raise ValueError(f"meta: {key} is missing")
+  arrays, leaves = flatten_tree(state)
+  data = safetensors.numpy.save(arrays)
+  manifest = {
+    "format": FORMAT,
+    "moozi": moozi.__version__,
+    "meta": to_plain_json(meta),
+    "leaves": leaves,
+    "files": {ARRAYS: {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}},
+  }
+  manifest["sha256"] = hashlib.sha256(_encode(manifest)).hexdigest()
+  directory.mkdir(parents=True, exist_ok=True)
+  temporary, old = (directory / f".{name}.{os.getpid()}.{kind}" for kind in ("tmp", "old"))
+  final = directory / name
+  shutil.rmtree(temporary, ignore_errors=True)
+  try:
+    temporary.mkdir()
+    write_synced(temporary / ARRAYS, data)
+    write_synced(temporary / MANIFEST, _encode(manifest))
+    sync_folder(temporary)
+    if final.exists():
+      os.rename(final, old)
+    try:
+      os.rename(temporary, final)
+    except OSError:
+      if old.exists():
+        os.rename(old, final)
+      raise
+  finally:
+    # Frees the space of a partial checkpoint on a full disk.
+    shutil.rmtree(temporary, ignore_errors=True)
+    shutil.rmtree(old, ignore_errors=True)
+  sync_folder(directory)
+  return final
+
+
+def load_checkpoint(path: Path, template: Any, expected: Mapping[str, Any] | None = None) -> Any:
+  """Returns the state of a checkpoint in the template's structure.
+
+  Args:
+    path: the checkpoint's folder.
+    template: a pytree with the structure, shapes and dtypes of the saved state.
+    expected: entries that `meta` must have, such as `spec` and `network`.
+  Returns: the state, with JAX arrays where the template has them, else NumPy arrays and plain values.
+  Raises: UserError: not a checkpoint, damaged, or of another network or environment; names the first key that
+    differs.
+  """
+  manifest = _read_manifest(path)
+  _check_expected(path, manifest["meta"], expected or {})
+  arrays = _read_arrays(path, manifest)
+  try:
+    return unflatten_tree(template, arrays, manifest["leaves"])
+  except ValueError as e:
+    raise UserError(f"{path}: a checkpoint of another network or environment: {e}") from None
+
+
+def load_flat(path: Path) -> tuple[State, dict[str, Any]]:
+  """Returns the flat state of a checkpoint and its `meta`, without a template.
+
+  Raises: UserError: not a checkpoint, damaged, or not of a flat state.
+  """
+  manifest = _read_manifest(path)
+  try:
+    return read_flat(_read_arrays(path, manifest), manifest["leaves"]), manifest["meta"]
+  except ValueError as e:
+    raise UserError(f"{path}: not a flat state: {e}") from None
+
+
+def read_checkpoint_info(path: Path, expected: Mapping[str, Any] | None = None) -> CheckpointInfo:
+  """Reads a manifest without the arrays.
+
+  Args:
+    path: the checkpoint's folder.
+    expected: as in `load_checkpoint`.
+  Raises: UserError: not a checkpoint, a damaged manifest, or of another network or environment.
+  """
+  meta = _read_manifest(path)["meta"]
+  _check_expected(path, meta, expected or {})
+  return CheckpointInfo(
+    path=path, env_steps=meta["env_steps"], learner_steps=meta["learner_steps"], meta=meta
+  )
+
+
+def expected_of(config: Config, spec: EnvSpec) -> dict[str, Any]:
+  """Returns the entries of `meta` that identify a run's algorithm, environment and network."""
+  network = config.network.model_dump(mode="json")
+  if config.algorithm == "ppo":
+    network = config.ppo.network.model_dump(mode="json") | {"history_length": config.ppo.history_length}
+    if not config.ppo.scale_frames:  # older manifests lack the key and mean true
+      network["scale_frames"] = False
+  # The environment's name implies is_perfect_information, which older manifests lack.
+  env = {key: value for key, value in spec.to_dict().items() if key != "is_perfect_information"}
+  return {"algorithm": config.algorithm, "spec": env, "network": network}
+
+
+def describe_run(config: Config, spec: EnvSpec) -> dict[str, Any]:
+  """Returns a run's entries of `meta`: `expected_of`, the configuration and the code's commit."""
+  commit = code_commit()
+  settings = expected_of(config, spec) | {"config": config_to_dict(config)}
+  return settings if commit is None else settings | {"commit": commit}
+
+
+def code_commit(folder: Path = _ROOT) -> str | None:
+  """Returns the code's git commit, with `-dirty` if files differ from it; None outside of a repository."""
+  if not (folder / ".git").exists():  # an installed package may be in a subfolder of another repository
+    return None
+  command = ("git", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*")
+  try:
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)  # noqa: S603 - git
+  except (OSError, subprocess.SubprocessError):
+    return None
+  return done.stdout.strip() or None
+
+
+def _check_expected(path: Path, meta: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
+  # Older manifests lack the algorithm.
+  meta = {"algorithm": "muzero"} | dict(meta)
+  for key, value in expected.items():
+    difference = first_difference(meta.get(key), to_plain_json(value), key)
+    if difference is not None:
+      name, found, wanted = difference
+      kind = {"network": "network", "spec": "environment"}.get(key, key)
+      raise UserError(f"{path}: a checkpoint of another {kind}: {name} is {found}, expected {wanted}")
+
+
+def _damaged(path: Path) -> UserError:
+  return UserError(f"{path}: altered or cut since it was written; use another checkpoint")
+
+
+def _read_manifest(path: Path) -> dict[str, Any]:
+  if not path.is_dir() or not (path / MANIFEST).is_file():
+    raise UserError(f"{path}: not a checkpoint: it has no {MANIFEST}")
+  damaged = _damaged(path / MANIFEST)
+  try:
+    if (path / MANIFEST).stat().st_size > _MAX_MANIFEST_BYTES:
+      raise damaged
+    raw = (path / MANIFEST).read_bytes()
+    manifest = json.loads(raw)
+    digest = manifest.pop("sha256")
+    is_whole = digest == hashlib.sha256(_encode(manifest)).hexdigest()
+    # Also detects an altered byte that JSON ignores.
+    is_whole = is_whole and raw == _encode(manifest | {"sha256": digest})
+  except OSError as e:
+    raise UserError(f"{path}: cannot be read: {e.strerror}") from None
+  except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+    raise damaged from None
+  if not is_whole:
+    raise damaged
+  if manifest.get("format") != FORMAT:
+    raise UserError(
+      f"{path}: a checkpoint of format {manifest.get('format')}; this version reads format {FORMAT}"
+    )
+  meta, leaves, files = (manifest.get(key) for key in ("meta", "leaves", "files"))
+  is_sound = isinstance(meta, dict) and isinstance(leaves, dict) and isinstance(files, dict)
+  is_sound = is_sound and all(isinstance(leaf, dict) for leaf in [*leaves.values(), files.get(ARRAYS)])
+  if not is_sound or not all(isinstance(meta.get(k), int) for k in ("env_steps", "learner_steps")):
+    raise damaged
+  return manifest
+
+
+def _read_arrays(path: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
+  path, facts = path / ARRAYS, manifest["files"][ARRAYS]
+  try:
+    # Checked first: reading a device or a pipe does not end.
+    found = path.stat()
+    if not stat.S_ISREG(found.st_mode) or found.st_size != facts.get("bytes"):
+      raise _damaged(path)
+    return decode_arrays(path, path.read_bytes(), facts.get("sha256"))
+  except OSError as e:
+    raise UserError(f"{path}: cannot be read: {e.strerror}") from None
+
+
+def decode_arrays(path: Path, data: bytes, digest: Any) -> dict[str, Any]:
+  """Decodes the bytes of a safetensors file. Raises UserError unless they have the SHA-256 `digest`."""
+  if hashlib.sha256(data).hexdigest() != digest:
+    raise _damaged(path)
+  try:
+    return safetensors.numpy.load(data)
+  except (safetensors.SafetensorError, ValueError, KeyError, TypeError):
+    raise _damaged(path) from None
+
+
+def _encode(manifest: Mapping[str, Any]) -> bytes:
+  """The only accepted encoding of a manifest."""
+  return (json.dumps(manifest, sort_keys=True, indent=1, allow_nan=False) + "\n").encode()

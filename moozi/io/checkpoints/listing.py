@@ -1,0 +1,101 @@
+"""The checkpoints of a run: list them, find one, and clean up after a killed save."""
+
+import json
+import os
+import re
+import shutil
+from pathlib import Path
+
+from moozi.core.errors import UserError
+from moozi.io.checkpoints.format import MANIFEST, CheckpointInfo, read_checkpoint_info
+from moozi.io.run_directory import check_name
+
+BEST = "best.json"
+_LEFTOVER = re.compile(r"\.(?P<name>.+)\.\d+\.(?P<kind>tmp|old)")
+
+
+def list_checkpoints(directory: Path) -> list[CheckpointInfo]:
+  """Lists the checkpoints with a sound manifest, by environment step, then learner step. Reads no arrays."""
+  return scan_checkpoints(directory)[0]
+
+
+def scan_checkpoints(directory: Path) -> tuple[list[CheckpointInfo], dict[str, str]]:
+  """Lists the sound checkpoints, and the damaged ones by name with the reason.
+
+  Ignores folders without a manifest.
+  """
+  out, damaged = [], {}
+  for path in directory.iterdir() if directory.is_dir() else ():
+    if path.name.startswith(".") or not (path / MANIFEST).exists():
+      continue
+    try:
+      out.append(read_checkpoint_info(path))
+    except UserError as error:
+      damaged[path.name] = str(error)
+  return sorted(out, key=lambda c: (c.env_steps, c.learner_steps, c.name)), damaged
+
+
+def mend_checkpoints(directory: Path) -> None:
+  """Cleans up after a process that was killed during a save. No process may be saving there.
+
+  Removes partial checkpoints and restores one that was being replaced.
+  """
+  for path in directory.glob(".*") if directory.is_dir() else ():
+    leftover = _LEFTOVER.fullmatch(path.name)
+    if leftover is None:
+      continue
+    if leftover["kind"] == "old" and not (directory / leftover["name"]).exists():
+      os.rename(path, directory / leftover["name"])
+    else:
+      shutil.rmtree(path, ignore_errors=True)
+
+
+def find_checkpoint(directory: Path, which: str | None = None) -> CheckpointInfo:
+  """Finds one checkpoint of a run.
+
+  Args:
+    directory: the run's folder of checkpoints.
+    which: None or "last" for the latest; "best" for the best by evaluation; a name; an environment step, for
+      the nearest checkpoint; or a path.
+  Raises: UserError: there is none.
+  """
+  found = list_checkpoints(directory)
+  if which == "best":
+    name = read_best(directory)
+    if name is not None:
+      return read_checkpoint_info(directory / name)
+    if found:
+      raise UserError(
+        f"{directory}: no evaluation has left a best checkpoint; `moozi train` keeps one from its first "
+        "evaluation on, unless checkpoint.keep_best=false"
+      )
+  elif which and which != "last" and "\0" not in which and len(which) < 256:
+    for path in (directory / which, Path(which)):
+      if path.is_dir():
+        return read_checkpoint_info(path)
+  if not found:
+    raise UserError(
+      f"{directory}: holds no checkpoint; `moozi train` saves one every checkpoint.period_s seconds "
+      "and at its end"
+    )
+  if which is None or which == "last":
+    return found[-1]
+  if which.isascii() and which.isdigit():
+    return min(found, key=lambda c: (abs(c.env_steps - int(which)), -c.learner_steps))
+  raise UserError(
+    f"checkpoint={which!r}: no such checkpoint; allowed are last, best, an environment step, or a name: "
+    + ", ".join(c.name for c in found[-4:])
+  )
+
+
+def read_best(directory: Path) -> str | None:
+  """Returns the name of the best checkpoint by evaluation, or None."""
+  try:
+    # Reading a pipe or a device does not end.
+    if not (directory / BEST).is_file():
+      return None
+    name = json.loads((directory / BEST).read_text("utf-8"))["name"]
+    check_name(name, "checkpoint")
+  except (OSError, ValueError, KeyError, TypeError, RecursionError, UserError):
+    return None
+  return str(name) if (directory / name).is_dir() else None

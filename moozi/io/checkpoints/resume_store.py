@@ -1,0 +1,183 @@
+"""The resume states of a run: what it needs beside its training state to continue exactly.
+
+resume/step_000012345/   counters, priorities, environments and random state, in the format of a checkpoint
+resume/blocks/           blocks of replay's steps, shared by several resume states
+
+A block is written once and named by its content. The manifest of a resume state lists its blocks with their
+SHA-256. A save therefore writes only what has changed, and is atomic.
+"""
+
+import dataclasses
+import hashlib
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors.numpy
+
+from moozi.core.errors import UserError
+from moozi.core.flat_state import State
+from moozi.io.atomic_write import write_bytes
+from moozi.io.checkpoints.format import decode_arrays, load_flat, save_checkpoint
+from moozi.io.checkpoints.listing import list_checkpoints
+
+_BLOCKS = "blocks"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SavedState:
+  """A resume state.
+
+  Attributes:
+    state: the flat state.
+    generations: [N] int64 of replay's blocks; None if none were saved.
+    blocks: by number.
+  """
+
+  state: State
+  generations: np.ndarray | None
+  blocks: dict[int, State]
+
+
+class ResumeStore:
+  """Saves and loads a run's resume states.
+
+  Args:
+    directory: the run's folder for them; created at the first save.
+  """
+
+  def __init__(self, directory: Path) -> None:
+    self._directory = directory
+    self._files: dict[int, dict[str, Any]] = {}
+    self._known: np.ndarray | None = None
+
+  @property
+  def known(self) -> np.ndarray | None:
+    """[N] int64: generations of the blocks on disk, which a save need not repeat; None if there are none."""
+    return self._known
+
+  def save(
+    self,
+    name: str,
+    state: State,
+    meta: Mapping[str, Any],
+    generations: np.ndarray | None = None,
+    blocks: Mapping[int, State] | None = None,
+  ) -> Path:
+    """Writes `directory/name` atomically.
+
+    Args:
+      name: the name of its checkpoint.
+      state: flat.
+      meta: as in `save_checkpoint`.
+      generations: [N] int64 of replay's blocks; 0 for a block that was never written to.
+      blocks: those whose generation differs from `known`.
+    Raises: ValueError: a block is neither in `blocks` nor on disk. OSError: the disk is full. In both cases
+      `known` is unchanged and the written files are removed.
+    """
+    written: list[Path] = []
+    try:
+      files = self._write_blocks(generations, blocks or {}, written)
+      listing = {str(number): entry for number, entry in files.items()}
+      count = 0 if generations is None else len(generations)
+      path = save_checkpoint(self._directory, name, state, {**meta, "blocks": listing, "num_blocks": count})
+    except Exception:
+      # Frees their space for the next save.
+      for block_path in written:
+        block_path.unlink(missing_ok=True)
+      raise
+    self._files, self._known = files, None if generations is None else np.array(generations)
+    return path
+
+  def load(self, name: str) -> SavedState:
+    """Reads a resume state; later saves build on its blocks.
+
+    Raises: UserError: missing, damaged, or not a resume state.
+    """
+    state, meta = load_flat(self._directory / name)
+    count, files = meta.get("num_blocks"), _entries(meta)
+    if (
+      not isinstance(count, int)
+      or not 0 <= count <= 1 << 16
+      or files is None
+      or any(number >= count for number in files)
+    ):
+      raise UserError(f"{self._directory / name}: not a resume state")
+    generations = np.zeros(count, np.int64)
+    for number, entry in files.items():
+      generations[number] = entry["generation"]
+    blocks = {number: self._read_block(entry) for number, entry in files.items()}
+    self._files, self._known = files, generations if count else None
+    return SavedState(state=state, generations=self._known, blocks=blocks)
+
+  def names(self) -> set[str]:
+    """Names of the resume states with a sound manifest."""
+    return {info.name for info in list_checkpoints(self._directory)}
+
+  def keep(self, names: set[str]) -> None:
+    """Removes all other resume states and the blocks that are no longer used."""
+    used = set()
+    for info in list_checkpoints(self._directory):
+      if info.name in names:
+        used |= {entry["file"] for entry in (_entries(info.meta) or {}).values()}
+      else:
+        shutil.rmtree(info.path, ignore_errors=True)
+    folder = self._directory / _BLOCKS
+    for path in folder.iterdir() if folder.is_dir() else ():
+      if path.name not in used:
+        path.unlink(missing_ok=True)
+
+  def _write_blocks(
+    self, generations: np.ndarray | None, blocks: Mapping[int, State], written: list[Path]
+  ) -> dict[int, dict[str, Any]]:
+    """Writes blocks and returns the entries of all; appends the files that it creates to `written`."""
+    if generations is None:
+      return {}
+    files = dict(self._files)
+    for number, block in blocks.items():
+      files[number] = self._write_block(number, block, written) | {"generation": int(generations[number])}
+    used = [int(number) for number in np.flatnonzero(generations)]
+    for number in used:
+      if number not in files or files[number]["generation"] != generations[number]:
+        raise ValueError(f"replay: block {number} is neither given nor on disk")
+    return {number: files[number] for number in used}
+
+  def _write_block(self, number: int, block: State, written: list[Path]) -> dict[str, Any]:
+    # safetensors writes the raw bytes, which must be in C order.
+    data = safetensors.numpy.save({name: np.ascontiguousarray(x) for name, x in block.items()})
+    digest = hashlib.sha256(data).hexdigest()
+    folder = self._directory / _BLOCKS
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{number:04d}_{digest[:16]}.safetensors"
+    if not path.exists():
+      written.append(path)
+      write_bytes(path, data)
+    return {"file": path.name, "sha256": digest}
+
+  def _read_block(self, entry: Mapping[str, Any]) -> State:
+    name = str(entry.get("file"))
+    path = self._directory / _BLOCKS / name
+    if Path(name).name != name:
+      raise UserError(f"{path}: not a file name; blocks must be in {_BLOCKS}/")
+    try:
+      # Reading a pipe or a device does not end.
+      data = path.read_bytes() if path.is_file() or not path.exists() else b""
+    except OSError as e:
+      raise UserError(f"{path}: cannot be read: {e.strerror}") from None
+    return decode_arrays(path, data, entry.get("sha256"))
+
+
+def _entries(meta: Mapping[str, Any]) -> dict[int, dict[str, Any]] | None:
+  """The entries of the blocks in a manifest, by number; None if they are malformed."""
+  listing = meta.get("blocks")
+  if not isinstance(listing, dict):
+    return None
+  for key, entry in listing.items():
+    if not (key.isascii() and key.isdigit() and len(key) < 6 and isinstance(entry, dict)):
+      return None
+    generation = entry.get("generation")
+    if not (isinstance(generation, int) and 0 <= generation < 1 << 63 and isinstance(entry.get("file"), str)):
+      return None
+  return {int(key): entry for key, entry in listing.items()}

@@ -1,0 +1,155 @@
+"""Plain data (dict, list, str, int, float, bool, None) as JSON and YAML."""
+
+import math
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from moozi.core.errors import UserError
+
+MAX_BYTES = 1 << 20
+MAX_DEPTH = 50
+
+_TAG = "tag:yaml.org,2002:"
+_PLAIN_TAGS = {_TAG + kind for kind in ("null", "bool", "int", "float", "str", "seq", "map")}
+# Scalars of YAML 1.2: (kind, pattern, first characters). PyYAML follows YAML 1.1 and reads 1e-3 as text, 1:30
+# as 90 and `no` as false.
+_SCALARS = (
+  ("bool", r"true|True|TRUE|false|False|FALSE", [*"tTfF"]),
+  ("int", r"[-+]?(?:0|[1-9][0-9_]*)", [*"-+0123456789"]),
+  (
+    "float",
+    r"[-+]?(?:[0-9][0-9_]*\.?[0-9_]*|\.[0-9][0-9_]*)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)",
+    [*"-+0123456789."],
+  ),
+  ("null", r"~|null|Null|NULL|", [*"~nN", ""]),
+)
+
+
+def to_plain_json(value: Any) -> Any:
+  """Converts a value to JSON types; NaN and infinities become None.
+
+  Args:
+    value: nested mappings and sequences of plain values, NumPy and JAX arrays or scalars.
+  Raises: TypeError: another type.
+  """
+  if value is None or isinstance(value, str | bool | int):
+    return value
+  if isinstance(value, float):
+    return value if math.isfinite(value) else None
+  if isinstance(value, Mapping):
+    return {str(key): to_plain_json(item) for key, item in value.items()}
+  if isinstance(value, list | tuple):
+    return [to_plain_json(item) for item in value]
+  if hasattr(value, "__array__") and np.asarray(value).dtype.kind in "biufU":
+    return to_plain_json(np.asarray(value).tolist())
+  raise TypeError(f"{type(value).__name__} cannot be written as JSON")
+
+
+def first_difference(value: Any, expected: Any, key: str) -> tuple[str, Any, Any] | None:
+  """Returns the first difference of two nested values as (dotted key, its value, expected value), or None."""
+  if not (isinstance(value, Mapping) and isinstance(expected, Mapping)):
+    return None if value == expected else (key, value, expected)
+  for name in dict.fromkeys([*expected, *value]):
+    if name not in value or name not in expected:
+      return f"{key}.{name}", value.get(name, "missing"), expected.get(name, "missing")
+    found = first_difference(value[name], expected[name], f"{key}.{name}")
+    if found is not None:
+      return found
+  return None
+
+
+def parse_yaml(text: str, where: str) -> Any:
+  """Parses one YAML document to plain data.
+
+  Args:
+    text: the document.
+    where: its name in errors.
+  Raises: UserError: invalid YAML, a tag other than those of plain data (such tags can run code), an alias, a
+    duplicate key, a key that is not text, or nesting deeper than 50.
+  """
+  try:
+    depth = 0
+    for event in yaml.parse(text, _PlainLoader):
+      # Checked before the document is composed: that takes time quadratic in the depth.
+      depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+      if depth > MAX_DEPTH:
+        raise UserError(f"{where}: not valid YAML: nested too deep")
+      tag = getattr(event, "tag", None)
+      if tag is not None and tag not in _PLAIN_TAGS:
+        raise UserError(f"{where}: the tag {tag.replace(_TAG, '!!')} is not allowed; only plain values are")
+      if isinstance(event, yaml.AliasEvent):
+        # Nested aliases expand exponentially. `base:` shares settings.
+        raise UserError(f"{where}: not valid YAML: aliases (*{event.anchor}) are not allowed")
+    return yaml.load(text, _PlainLoader)  # noqa: S506 - a SafeLoader
+  except yaml.MarkedYAMLError as e:
+    line = f" at line {e.problem_mark.line + 1}" if e.problem_mark else ""
+    raise UserError(f"{where}: not valid YAML{line}: {e.problem or e.context}") from None
+  except (yaml.YAMLError, ValueError) as e:
+    raise UserError(f"{where}: not valid YAML: {e}") from None
+
+
+def read_yaml(path: Path) -> Any:
+  """Reads plain data from a YAML file.
+
+  Raises: UserError: missing, not a file, unreadable, not UTF-8, larger than 1 MiB, or refused by
+    `parse_yaml`.
+  """
+  try:
+    if not path.exists():
+      raise UserError(f"{path}: no such file")
+    if not path.is_file():
+      raise UserError(f"{path}: not a file; a YAML file is needed")
+    if path.stat().st_size > MAX_BYTES:
+      raise UserError(f"{path}: larger than {MAX_BYTES} bytes; not a configuration")
+    text = path.read_bytes().decode("utf-8")
+  except UnicodeDecodeError:
+    raise UserError(f"{path}: not UTF-8 text; a YAML file is needed") from None
+  except (OSError, ValueError) as e:
+    reason = e.strerror if isinstance(e, OSError) and e.strerror else str(e)
+    raise UserError(f"{str(path)!r}: cannot be read: {reason}") from None
+  return parse_yaml(text, str(path))
+
+
+def dump_yaml(data: Any) -> str:
+  """Returns YAML text that `parse_yaml` reads back as equal data."""
+  return yaml.dump(data, Dumper=_PlainDumper, sort_keys=False, allow_unicode=True, width=100)
+
+
+class _PlainLoader(yaml.SafeLoader):
+  """SafeLoader with the scalars of YAML 1.2, text keys and no duplicate keys."""
+
+  yaml_implicit_resolvers = {}  # noqa: RUF012 - as in the base
+
+  def construct_mapping(self, node: Any, deep: bool = False) -> dict:
+    seen = set()
+    for key, _ in node.value:
+      problem = "is not text" if key.tag != _TAG + "str" else "is given twice" if key.value in seen else None
+      if problem:
+        raise yaml.constructor.ConstructorError(
+          None, None, f"the key {key.value!r} {problem}", key.start_mark
+        )
+      seen.add(key.value)
+    return super().construct_mapping(node, deep)
+
+  def construct_number(self, node: Any) -> int | float:
+    """A float; a whole number with an exponent (1e6) is an int."""
+    text = self.construct_scalar(node).replace("_", "").lower()
+    value = float(text.replace(".inf", "inf").replace(".nan", "nan"))
+    return int(value) if "e" in text and value.is_integer() and abs(value) < 2**53 else value
+
+
+class _PlainDumper(yaml.SafeDumper):
+  """SafeDumper that quotes text which `_PlainLoader` would read as a number."""
+
+  yaml_implicit_resolvers = dict(yaml.SafeDumper.yaml_implicit_resolvers)  # noqa: RUF012 - as in the base
+
+
+for _kind, _pattern, _first in _SCALARS:
+  for _class in (_PlainLoader, _PlainDumper):
+    _class.add_implicit_resolver(_TAG + _kind, re.compile(f"^(?:{_pattern})$"), _first)
+_PlainLoader.add_constructor(_TAG + "float", _PlainLoader.construct_number)

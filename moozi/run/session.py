@@ -1,0 +1,233 @@
+"""What one run is, for every algorithm: inputs, clock, counters, schedules, evaluations, rollback and end.
+
+An algorithm in one process is a `Trainer`, and `Session.run(trainer)` is its loop. It evaluates and saves
+when due, and calls `trainer.step()` until there is a reason to end. Then it yields the last state, evaluates,
+and yields `Finished`. `run.local` and `baselines.ppo.run` use it.
+
+A loop of another shape, such as the driver with its futures, uses the parts:
+
+  session = Session(inputs, counts)         the clock starts; counts has env_steps and learner_steps
+  session.counters()                        keyword arguments of every event
+  session.wall_s()                          seconds of training, all parts of a resumed run together
+  session.reason_to_end(is_complete)        why the run is over, or None
+  session.is_checkpoint_due()               true once per period and milestone
+  session.evaluations.is_due(env_steps)     true once per period; then record(...), or repeat() if it was lost
+  session.progress(is_evaluation_pending)   what RunState.progress holds for every algorithm
+  session.rollback.take(error, steps)       the saved training state after repeated non-finite updates
+"""
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Protocol
+
+import numpy as np
+
+from moozi.core.actor_report import ActorReport
+from moozi.core.config import Config
+from moozi.core.errors import EnvError
+from moozi.core.flat_state import State
+from moozi.core.pytree import replace
+from moozi.core.spec import EnvSpec
+from moozi.evaluation.evaluator import EvaluationResult, Evaluator
+from moozi.replay.mixture import StoredTrajectories
+from moozi.run.evaluation_schedule import Evaluations
+from moozi.run.events import ActorReports, Event, Finished, Started, StateReady
+from moozi.run.rollback import Rollback
+from moozi.run.schedules import CheckpointSchedule, reason_to_end
+from moozi.run.state import RunState
+
+
+@dataclasses.dataclass(frozen=True)
+class RunInputs:
+  """What a run is started with.
+
+  Attributes:
+    config: the run's configuration.
+    spec: the environment's facts.
+    should_stop: polled between steps; true ends the run with a last checkpoint.
+    state: resumes from this state; if its progress is empty, a new run starts with its training state.
+    saved_blocks: generations of the replay blocks that are saved and need not be in the next StateReady.
+    latest: reads the newest saved state, or None if there is none.
+    stored: trajectories to learn from (`offline`).
+    log_dir: absolute path of the folder for one log file per actor.
+  """
+
+  config: Config
+  spec: EnvSpec
+  should_stop: Callable[[], bool] = lambda: False
+  state: RunState | None = None
+  saved_blocks: Callable[[], np.ndarray | None] = lambda: None
+  latest: Callable[[], RunState | None] = lambda: None
+  stored: StoredTrajectories | None = None
+  log_dir: str | None = None
+
+  @property
+  def progress(self) -> State:
+    """The progress of the state to resume; empty in a new run."""
+    return {} if self.state is None else self.state.progress
+
+  @property
+  def env_steps(self) -> int:
+    """Environment steps made before the start."""
+    return 0 if self.state is None else self.state.env_steps
+
+  @property
+  def learner_steps(self) -> int:
+    """Updates made before the start."""
+    return 0 if self.state is None else self.state.learner_steps
+
+
+class Counts(Protocol):
+  """The counters of a run, as they are now."""
+
+  @property
+  def env_steps(self) -> int:
+    """Environment steps received so far."""
+
+  @property
+  def learner_steps(self) -> int:
+    """Updates made so far, skipped ones included."""
+
+
+class Trainer(Counts, Protocol):
+  """An algorithm in one process."""
+
+  @property
+  def message(self) -> str:
+    """A line for `Started`."""
+
+  @property
+  def is_complete(self) -> bool:
+    """Whether all environment steps are made and learned from."""
+
+  @property
+  def sample_reuse(self) -> float:
+    """Samples learned from over environment steps made."""
+
+  def step(self) -> Iterator[Event]:
+    """Acts and learns once."""
+
+  def evaluate(self, num_episodes: int) -> EvaluationResult | None:
+    """Plays test episodes with the current parameters; None if the run was stopped meanwhile."""
+
+  def state(self, has_envs: bool = True) -> RunState:
+    """The algorithm's state, without the session's progress; `has_envs=False` leaves out `collectors`."""
+
+  def training_state(self) -> Any:
+    """The training state in NumPy."""
+
+  def reports(self) -> Mapping[str, ActorReport]:
+    """Reports of work since the last call, by actor; empty if none are kept."""
+
+
+class Session:
+  """The parts of a run that do not depend on the algorithm.
+
+  Args:
+    inputs: what the run is started with.
+    counts: the counters that events and schedules read.
+
+  Attributes:
+    inputs: the argument.
+    evaluations: the schedule of evaluations and the best result so far.
+    rollback: restores the last checkpoint, once per run.
+  """
+
+  def __init__(self, inputs: RunInputs, counts: Counts) -> None:
+    self._start = time.monotonic() - (0.0 if inputs.state is None else inputs.state.wall_s)
+    self.inputs, self._counts = inputs, counts
+    self.evaluations = Evaluations(inputs.config.evaluation, self.counters, inputs.progress)
+    self.rollback = Rollback(inputs.latest)
+    self._checkpoints = CheckpointSchedule(inputs.config.checkpoint, self.wall_s(), inputs.env_steps)
+
+  def counters(self) -> dict[str, Any]:
+    """`env_steps` and `learner_steps` of an event."""
+    return {"env_steps": self._counts.env_steps, "learner_steps": self._counts.learner_steps}
+
+  def wall_s(self) -> float:
+    """Seconds since the start of the run, including those before it was resumed."""
+    return time.monotonic() - self._start
+
+  def is_checkpoint_due(self) -> bool:
+    """True once for each period and each milestone."""
+    return self._checkpoints.is_due(self.wall_s(), self._counts.env_steps)
+
+  def reason_to_end(self, is_complete: bool) -> str | None:
+    """Why the run is over, or None.
+
+    Args:
+      is_complete: all environment steps are made and learned from.
+    """
+    inputs = self.inputs
+    return reason_to_end(is_complete, inputs.should_stop(), self.wall_s(), inputs.config.max_wall_s)
+
+  def progress(self, is_evaluation_pending: bool = False) -> State:
+    """The wall time and the evaluations, as `RunState.progress` holds them.
+
+    Args:
+      is_evaluation_pending: an evaluation was started and is not recorded; a resumed run repeats it.
+    """
+    return {"wall_s": self.wall_s()} | self.evaluations.get_state(is_evaluation_pending)
+
+  def play(self, evaluator: Evaluator, parameters: tuple[Any, Any, int], num_episodes: int) -> Any:
+    """Plays test episodes with (params, net_state, version) at the current environment step.
+
+    Returns: the EvaluationResult; None if the run was stopped meanwhile.
+    Raises: EnvError: the environment failed.
+    """
+    params, net_state, version = parameters
+    return evaluator.run(
+      params,
+      net_state,
+      num_episodes=num_episodes,
+      version=version,
+      env_steps=self._counts.env_steps,
+      record=self.inputs.config.evaluation.gif,
+      should_stop=self.inputs.should_stop,
+    )
+
+  def run(self, trainer: Trainer) -> Iterator[Event]:
+    """Trains, and yields events in order; the last is Finished."""
+    evaluation = self.inputs.config.evaluation
+    yield Started(**self.counters(), message=trainer.message)
+    while True:
+      if self.evaluations.is_due(trainer.env_steps):
+        yield from self._evaluate(trainer, evaluation.episodes, is_final=False)
+      if self.is_checkpoint_due():
+        yield self.state_ready(trainer)
+      if (reason := self.reason_to_end(trainer.is_complete)) is not None:
+        break
+      yield from trainer.step()
+      yield from self._reports(trainer)
+
+    yield self.state_ready(trainer, is_final=True)
+    if reason != "stopped":
+      yield from self._evaluate(trainer, evaluation.final_episodes, is_final=True)
+      yield from self._reports(trainer)
+      reason = self.evaluations.reason_at_end(reason)
+    yield Finished(**self.counters(), reason=reason, sample_reuse=trainer.sample_reuse)
+
+  def state_ready(self, trainer: Trainer, is_final: bool = False, has_envs: bool = True) -> StateReady:
+    """The event with the trainer's state and the session's progress.
+
+    Args:
+      trainer: what is saved.
+      is_final: it is the run's last state.
+      has_envs: false leaves out the environments, which a resumed run resets; after a lost segment.
+    """
+    state = trainer.state(has_envs)
+    state = replace(state, progress=self.progress() | state.progress)
+    return StateReady(**self.counters(), state=state, is_final=is_final)
+
+  def _evaluate(self, trainer: Trainer, num_episodes: int, is_final: bool) -> Iterator[Event]:
+    outcome: EvaluationResult | EnvError | None
+    try:
+      outcome = trainer.evaluate(num_episodes)
+    except EnvError as error:
+      outcome = error
+    yield from self.evaluations.record(outcome, is_final, trainer.training_state)
+
+  def _reports(self, trainer: Trainer) -> Iterator[Event]:
+    if reports := trainer.reports():
+      yield ActorReports(**self.counters(), reports=reports)

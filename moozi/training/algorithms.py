@@ -1,0 +1,68 @@
+"""The registry of algorithms, by the name that the key `algorithm` has. A new baseline is registered here."""
+
+import dataclasses
+from collections.abc import Callable, Generator
+from typing import Any
+
+from moozi.core.config import Config
+from moozi.core.spec import EnvSpec
+from moozi.evaluation.evaluator import Evaluator
+from moozi.run.events import Event
+from moozi.run.session import RunInputs
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Algorithm:
+  """What the commands and training need of an algorithm.
+
+  Attributes:
+    run: trains, and yields events; the last is Finished.
+    training_state_template: shapes and dtypes of the training state, to load a checkpoint with.
+    build_evaluator: plays test episodes; the last argument overrides the testing planner's simulations.
+    has_model: whether it learns a model that can be unrolled.
+  """
+
+  run: Callable[[RunInputs], Generator[Event, None, None]]
+  training_state_template: Callable[[Config, EnvSpec], Any]
+  build_evaluator: Callable[[Config, EnvSpec, int | None], Evaluator]
+  has_model: bool
+
+
+# Each imports its modules when it is called: Ray and the networks load only where they are used.
+def _muzero() -> Algorithm:
+  from moozi.run import build
+
+  def run(inputs: RunInputs) -> Generator[Event, None, None]:
+    if inputs.config.runtime == "local":
+      from moozi.run import local
+
+      return local.run(inputs)
+    from moozi.actors import driver
+
+    return driver.run(inputs)
+
+  return Algorithm(
+    run=run,
+    training_state_template=build.training_state_template,
+    build_evaluator=build.build_evaluator,
+    has_model=True,
+  )
+
+
+def _ppo() -> Algorithm:
+  from moozi.baselines.ppo import run as ppo
+
+  return Algorithm(
+    run=ppo.run,
+    training_state_template=ppo.training_state_template,
+    build_evaluator=ppo.build_evaluator,
+    has_model=False,
+  )
+
+
+ALGORITHMS: dict[str, Callable[[], Algorithm]] = {"muzero": _muzero, "ppo": _ppo}
+
+
+def algorithm_of(config: Config) -> Algorithm:
+  """The algorithm that `config.algorithm` names."""
+  return ALGORITHMS[config.algorithm]()

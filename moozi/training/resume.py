@@ -1,0 +1,161 @@
+"""What a run starts from: a checkpoint's training state, or the newest state of a run that is resumed."""
+
+import dataclasses
+import itertools
+import logging
+from pathlib import Path
+from typing import Any
+
+from moozi.core.config import Config
+from moozi.core.errors import UserError
+from moozi.core.flat_state import State, part
+from moozi.core.spec import EnvSpec
+from moozi.io.checkpoints import (
+  CheckpointInfo,
+  ResumeStore,
+  expected_of,
+  find_checkpoint,
+  load_checkpoint,
+  mend_checkpoints,
+  read_best,
+  read_checkpoint_info,
+  scan_checkpoints,
+  steps_of,
+)
+from moozi.io.run_directory import RunDirectory
+from moozi.replay.snapshot import ReplaySnapshot
+from moozi.run.evaluation_schedule import NO_BEST
+from moozi.run.state import RunState
+from moozi.training.algorithms import algorithm_of
+
+_log = logging.getLogger("moozi.driver")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Resumed:
+  """What a run starts from.
+
+  Attributes:
+    state: of the run; None in a new run.
+    recorder: the recorder's state; None in a new run.
+    store: where resume states are written.
+    name: the checkpoint's name.
+    passed_over: newer checkpoints that cannot be used, with the reason.
+  """
+
+  state: RunState | None
+  recorder: State | None
+  store: ResumeStore
+  name: str = ""
+  passed_over: tuple[str, ...] = ()
+
+  def forget_later_best(self, config: Config, run: RunDirectory) -> None:
+    """Resets the best result if its steps come after those of the state, which are made once more."""
+    if self.state is None or self.recorder is None:
+      return
+    best = read_best(run.checkpoints_path)
+    is_kept = best is not None and steps_of(best) <= int(self.recorder["env_steps"])
+    if config.checkpoint.keep_best and not is_kept:
+      self.state.progress.update(NO_BEST)
+
+
+def load_start(config: Config, spec: EnvSpec, run: RunDirectory) -> Resumed:
+  """A new run's start, with the training state that `checkpoint.start_from` names, if any, in NumPy."""
+  state = None
+  if config.checkpoint.start_from is not None:
+    state = RunState(training=_load_training(config, spec, find_start(config.checkpoint.start_from)))
+  return Resumed(state=state, recorder=None, store=ResumeStore(run.resume_path))
+
+
+def find_start(path: str) -> CheckpointInfo:
+  """The checkpoint in a folder, or the last one of a run.
+
+  Raises: UserError: the folder is neither.
+  """
+  if (Path(path) / "checkpoints").is_dir():
+    return find_checkpoint(RunDirectory.open(path).checkpoints_path)
+  return read_checkpoint_info(Path(path))
+
+
+def load_resumed(config: Config, spec: EnvSpec, run: RunDirectory) -> Resumed:
+  """The newest state of a run, which the caller has claimed.
+
+  A run that was stopped or killed before its final evaluation resumes even if it has all its steps or time.
+
+  Raises: UserError: no state can be used, or the run is finished and its limits are not raised.
+  """
+  for folder in (run.checkpoints_path, run.resume_path):
+    mend_checkpoints(folder)
+  found, passed_over = _newest(config, spec, run)
+  if found is None and passed_over:
+    raise UserError(f"{run.path}: no checkpoint can be resumed: {passed_over[0]}")
+  if found is None:
+    raise UserError(
+      f"{run.path}: has no state to resume; checkpoint.start_from={run.path} starts a new run with its "
+      "last parameters"
+    )
+  recorder = found.recorder or {}
+  trained_s = run.trained_s_at_end(int(recorder["env_steps"]), int(recorder["learner_steps"]))
+  if trained_s is not None and recorder["env_steps"] >= config.max_env_steps:
+    raise UserError(
+      f"{run.path}: has made {recorder['env_steps']:,} environment steps, and max_env_steps="
+      f"{config.max_env_steps}; give a larger one to resume"
+    )
+  if trained_s is not None and config.max_wall_s is not None and trained_s >= config.max_wall_s:
+    raise UserError(
+      f"{run.path}: has taken {trained_s:.0f} s, and max_wall_s={config.max_wall_s:g}; "
+      "give a larger one to resume"
+    )
+  return dataclasses.replace(found, passed_over=tuple(passed_over))
+
+
+def newest_state(config: Config, spec: EnvSpec, run: RunDirectory) -> RunState | None:
+  """The newest saved state, for a rollback or a restarted actor; None if there is none."""
+  found, passed_over = _newest(config, spec, run)
+  for text in passed_over:
+    _log.warning("skipped %s", text)
+  return None if found is None else found.state
+
+
+def _newest(config: Config, spec: EnvSpec, run: RunDirectory) -> tuple[Resumed | None, list[str]]:
+  """The newest complete state, and why newer ones cannot be used."""
+  store, passed_over = ResumeStore(run.resume_path), []
+  found, damaged = scan_checkpoints(run.checkpoints_path)
+  resumable, damaged_states = scan_checkpoints(run.resume_path)
+  damaged |= damaged_states
+  names = {state.name for state in resumable}
+  complete = {info.name: info for info in found if info.name in names}
+  for name in sorted(complete.keys() | damaged.keys(), key=steps_of, reverse=True):
+    if name in damaged:
+      passed_over.append(f"{name}: {damaged[name]}")
+      continue
+    info = complete[name]
+    try:
+      state, recorder = _read_resume_state(store, info, _load_training(config, spec, info))
+    except (UserError, ValueError, KeyError, TypeError) as e:
+      passed_over.append(f"{info.name}: {e}")
+      continue
+    return Resumed(state=state, recorder=recorder, store=store, name=info.name), passed_over
+  return None, passed_over
+
+
+def _load_training(config: Config, spec: EnvSpec, info: CheckpointInfo) -> Any:
+  import jax
+
+  template = algorithm_of(config).training_state_template(config, spec)
+  return jax.device_get(load_checkpoint(info.path, template, expected_of(config, spec)))
+
+
+def _read_resume_state(store: ResumeStore, info: CheckpointInfo, training: Any) -> tuple[RunState, State]:
+  saved = store.load(info.name)
+  state, recorder = saved.state, part(saved.state, "recorder")
+  # Converted here, so that a state with other types is passed over.
+  _, learner_steps, _ = (float(recorder[name]) for name in ("env_steps", "learner_steps", "wall_s"))
+  if learner_steps != info.learner_steps:
+    raise UserError("its resume state belongs to another checkpoint")
+  collectors = itertools.takewhile(bool, (part(state, f"collector/{i}") for i in itertools.count()))
+  replay = None
+  if saved.generations is not None:
+    replay = ReplaySnapshot(head=part(state, "replay"), generations=saved.generations, blocks=saved.blocks)
+  progress = part(state, "progress")
+  return RunState(training=training, progress=progress, replay=replay, collectors=tuple(collectors)), recorder

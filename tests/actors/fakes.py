@@ -1,0 +1,63 @@
+"""Calls whose results arrive when a test says so, actors that remember what they are asked, and a context."""
+
+import types
+
+from moozi.actors.context import Context
+from moozi.actors.ledger import Ledger
+from moozi.run.session import RunInputs, Session
+from tests.actors.in_process_ray import RAY
+
+
+class Calls:
+  """Calls in flight whose results arrive when the test says so."""
+
+  def __init__(self):
+    self.pending, self.lost, self.travelling = {}, set(), set()
+
+  def __bool__(self):
+    return bool(self.pending)
+
+  def expect(self, reference, actor, on_result=lambda _: [], on_loss=lambda _: []):
+    self.pending[reference] = (actor, on_result, on_loss)
+
+  def arrive(self, reference, value=None):
+    return self.pending.pop(reference)[1](f"value of {reference}" if value is None else value)
+
+  def lose(self, reference, error="lost"):
+    return self.pending.pop(reference)[2](error)
+
+  def ready(self, references, timeout_s):
+    assert timeout_s >= 0
+    return [reference for reference in references if reference not in self.travelling]
+
+  def complete(self, reference):
+    return self.lose(reference) if reference in self.lost else self.arrive(reference)
+
+  def discard(self, reference):
+    del self.pending[reference]
+
+
+class Method:
+  """`actor.method.remote(…)`; remembers its arguments, and returns a fresh reference."""
+
+  def __init__(self, name):
+    self.name, self.asked, self.num_returns = name, [], 1
+
+  def options(self, num_returns):
+    self.num_returns = num_returns
+    return self
+
+  def remote(self, *args):
+    self.asked.append(args)
+    references = [f"{self.name}/{len(self.asked)}/{i}" for i in range(self.num_returns)]
+    return references[0] if self.num_returns == 1 else references
+
+
+def actor(name, *methods):
+  return types.SimpleNamespace(**{method: Method(f"{name}.{method}") for method in methods})
+
+
+def make_context(config, pool, ray=RAY):
+  """A run's context that has no actors but those of `pool`."""
+  ledger = Ledger(config)
+  return Context(ray, pool, Calls(), ledger, Session(RunInputs(config, None), ledger))

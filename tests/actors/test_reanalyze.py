@@ -1,0 +1,152 @@
+"""Reanalyze calls: bounded work at each worker, the newest target network, and losses corrected."""
+
+import types
+
+import pytest
+
+from moozi.actors import reanalyze
+from moozi.io.config import load_config
+from moozi.run.events import Reanalyzed
+from tests.actors.fakes import actor, make_context
+
+
+def make(ratio=0.5, num_workers=2):
+  config = load_config(
+    None,
+    [
+      f"reanalyze.ratio={ratio}",
+      f"reanalyze.num_workers={num_workers}",
+      "reanalyze.batch_size=8",
+      "learner.target_update_period=100",
+      "replay.min_steps_to_learn=32",
+      "workers.num_envs=4",
+    ],
+  )
+  pool = types.SimpleNamespace(
+    server=actor("server", "target_parameters"),
+    replay=actor("replay", "positions", "write_back"),
+    reanalyze_workers={i: actor(f"worker_{i}", "run") for i in range(num_workers if ratio else 0)},
+  )
+  context = make_context(config, pool)
+  context.ledger.can_sample = True
+  act(context, 32)
+  context.ledger.pacer.may_learn(can_sample=True)
+  reanalyze.publish(context)
+  return context
+
+
+def act(context, num_steps):
+  context.ledger.pacer.ask_act(num_steps)
+  context.ledger.pacer.done_act(num_steps)
+
+
+def publish_target(context, number=1, version=0):
+  context.calls.arrive(f"server.target_parameters/{number}/0", ("params", "net", version))
+
+
+def update(context, learner_steps):
+  context.ledger.learner_steps = learner_steps
+  reanalyze.publish_if_copied(context)
+
+
+def test_nothing_is_asked_before_the_target_network_arrives():
+  context = make()
+  pool = context.pool
+  act(context, 64)
+  reanalyze.ask(context)
+  assert not pool.replay.positions.asked
+  publish_target(context)
+  reanalyze.ask(context)
+  # Two calls at each of two workers, though pacing would allow eight.
+  assert pool.replay.positions.asked == [(0,)] * 4
+  assert [len(w.run.asked) for w in pool.reanalyze_workers.values()] == [2, 2]
+  assert pool.reanalyze_workers[0].run.asked[0] == ("server.target_parameters/1/0", 0, "replay.positions/1/0")
+
+
+def test_results_are_written_back_and_make_room():
+  context = make(num_workers=1)
+  act(context, 64)
+  publish_target(context)
+  reanalyze.ask(context)
+  (event,) = context.calls.arrive("worker_0.run/1/1", (8, {"reanalyze/value_change": 1.0}))
+  assert isinstance(event, Reanalyzed)
+  assert (event.num_positions, event.ratio) == (8, 8 / 72)
+  assert context.pool.replay.write_back.asked == [("worker_0.run/1/0",)]
+  reanalyze.ask(context)
+  assert len(context.pool.reanalyze_workers[0].run.asked) == 3
+
+
+def test_target_network_is_published_when_it_is_copied():
+  context = make(num_workers=1)
+  asked = context.pool.server.target_parameters.asked
+  publish_target(context)
+  # In its first period it is the newest parameters.
+  update(context, 96)
+  assert len(asked) == 2
+  update(context, 104)
+  assert len(asked) == 3
+  update(context, 112)
+  assert len(asked) == 3
+  publish_target(context, number=3, version=100)
+  act(context, 8)
+  reanalyze.ask(context)
+  assert context.pool.replay.positions.asked == [(100,)]
+  assert context.pool.reanalyze_workers[0].run.asked[0][:2] == ("server.target_parameters/3/0", 1)
+
+
+def test_repeated_version_is_another_publication():
+  context = make(num_workers=1)
+  publish_target(context, version=100)
+  reanalyze.publish(context)
+  publish_target(context, number=2, version=100)
+  act(context, 8)
+  reanalyze.ask(context)
+  assert context.pool.reanalyze_workers[0].run.asked[0][:2] == ("server.target_parameters/2/0", 1)
+
+
+def test_lost_search_is_asked_for_again():
+  context = make(num_workers=1)
+  act(context, 8)
+  publish_target(context)
+  reanalyze.ask(context)
+  assert not context.ledger.pacer.may_reanalyze()
+  assert context.calls.lose("worker_0.run/1/1") == []
+  assert context.ledger.pacer.may_reanalyze()
+  context.pool.reanalyze_workers[0] = actor("restarted", "run")
+  reanalyze.ask(context)
+  assert len(context.pool.reanalyze_workers[0].run.asked) == 1
+
+
+def test_search_is_not_written_into_a_restarted_replay():
+  context = make(num_workers=1)
+  act(context, 64)
+  publish_target(context)
+  reanalyze.ask(context)
+  old, context.pool.replay = context.pool.replay, actor("replay", "positions", "write_back")
+  context.calls.arrive("worker_0.run/1/1", (8, {}))
+  assert not old.write_back.asked
+  assert not context.pool.replay.write_back.asked
+  assert context.ledger.pacer.positions_done == 8
+
+
+def test_replay_that_cannot_sample_is_asked_for_nothing():
+  context = make()
+  act(context, 64)
+  publish_target(context)
+  context.ledger.can_sample = False
+  reanalyze.ask(context)
+  assert not context.pool.replay.positions.asked
+  assert context.ledger.pacer.may_reanalyze()
+  context.ledger.can_sample = True
+  reanalyze.ask(context)
+  assert len(context.pool.replay.positions.asked) == 4
+
+
+@pytest.mark.parametrize("learner_steps", [10, 1000])
+def test_without_a_ratio_nothing_is_asked(learner_steps):
+  context = make(ratio=0)
+  act(context, 64)
+  reanalyze.ask(context)
+  update(context, learner_steps)
+  assert not context.pool.server.target_parameters.asked
+  assert not context.calls.pending

@@ -1,0 +1,99 @@
+"""Updates: bounded batches in flight, and results from before a rollback dropped."""
+
+import dataclasses
+import types
+
+import pytest
+
+from moozi.actors import updates
+from moozi.core.errors import NotFiniteError
+from moozi.io.config import load_config
+from moozi.run.events import Faulted, Updated
+from moozi.run.state import RunState
+from tests.actors.fakes import actor, make_context
+
+CONFIG = load_config(
+  None,
+  [
+    *("learner.batch_size=8", "learner.updates_per_call=2", "learner.samples_per_step=4"),
+    *("replay.min_steps_to_learn=32", "ray.batches_in_flight=2", "ray.publish_period_updates=2"),
+  ],
+)
+
+
+@dataclasses.dataclass
+class Training:
+  learner_step: int
+
+
+@pytest.fixture
+def context():
+  pool = types.SimpleNamespace(
+    server=actor("server", "update", "parameters", "set_state"),
+    replay=actor("replay", "sample", "update_priorities"),
+    reanalyze_workers={},
+  )
+  context = make_context(CONFIG, pool)
+  context.ledger.can_sample = True
+  for num_steps in (32, 64):
+    context.ledger.pacer.ask_act(num_steps)
+    context.ledger.pacer.done_act(num_steps)
+    context.ledger.pacer.may_learn(can_sample=True)
+  updates.publish_now(context)
+  return context
+
+
+def test_batches_in_flight_are_bounded(context):
+  updates.ask(context)
+  assert context.pool.server.update.asked == [("replay.sample/1/0",), ("replay.sample/2/0",)]
+  (event,) = context.calls.arrive("server.update/1/1", {"loss/total": 1.0})
+  assert isinstance(event, Updated)
+  assert (event.learner_steps, event.num_samples) == (2, 16)
+  assert event.metrics["system/batches_in_flight"] == 2
+  updates.ask(context)
+  assert len(context.pool.server.update.asked) == 3
+
+
+def test_newest_parameters_are_published(context):
+  assert context.ledger.parameters == "server.parameters/1/0"
+  updates.ask(context)
+  for number in (1, 2):
+    context.calls.arrive(f"server.update/{number}/1", {})
+  assert len(context.pool.server.parameters.asked) == 2, "one publication is pending at a time"
+  assert context.ledger.parameters == "server.parameters/1/0"
+  context.calls.arrive("server.parameters/2/0")
+  assert context.ledger.parameters == "server.parameters/2/0"
+
+
+def test_publication_from_before_a_rollback_is_dropped(context):
+  updates.ask(context)
+  context.calls.arrive("server.update/1/1", {})
+  updates.rewind(context, found=0)
+  assert context.ledger.parameters == "server.parameters/3/0"
+  context.calls.arrive("server.parameters/2/0")
+  assert context.ledger.parameters == "server.parameters/3/0"
+
+
+def test_update_from_before_a_rollback_is_lost(context):
+  updates.ask(context)
+  learner_steps = context.ledger.next_free_version
+  updates.rewind(context, found=0)
+  assert context.calls.arrive("server.update/1/1", {}) == []
+  assert context.ledger.learner_steps == learner_steps
+  assert context.ledger.batches_in_flight == 1
+  assert context.ledger.pacer.samples_done == 0
+
+
+def test_repeated_non_finite_updates_roll_back_once(context):
+  context.session.rollback._latest = lambda: RunState(training=Training(0))
+  updates.ask(context)
+  context.calls.arrive("server.update/1/1", {})
+  error = NotFiniteError("value is not finite")
+  (fault,) = context.calls.lose("server.update/2/1", error)
+  assert isinstance(fault, Faulted)
+  assert fault.counts == {"rollbacks": 1, "lost_updates": 2}
+  ((restored,),) = context.pool.server.set_state.asked
+  assert int(restored.learner_step) == fault.learner_steps == 8
+  updates.ask(context)
+  with pytest.raises(NotFiniteError, match="value is not finite"):
+    context.calls.lose("server.update/3/1", error)

@@ -1,0 +1,52 @@
+"""PPO's configuration."""
+
+import pydantic
+import pytest
+
+from moozi.core.config import Config
+from moozi.core.config.ppo import PPOConfig
+
+
+def test_defaults_equal_the_sources():
+  """The arguments of `ppo.py`, Huang et al. 2022."""
+  ppo = Config().ppo
+  assert Config().algorithm == "muzero"
+  assert (ppo.num_envs, ppo.segment_length, ppo.num_minibatches, ppo.num_epochs) == (4, 128, 4, 4)
+  assert (ppo.learning_rate, ppo.anneal_learning_rate, ppo.adam_epsilon) == (2.5e-4, True, 1e-5)
+  assert (ppo.discount, ppo.gae_lambda, ppo.bootstrap_truncated) == (0.99, 0.95, False)
+  assert (ppo.normalize_advantages, ppo.clip_range, ppo.clip_value) == (True, 0.2, True)
+  assert (ppo.entropy_coef, ppo.value_coef, ppo.max_grad_norm) == (0.01, 0.5, 0.5)
+  assert (ppo.network.sharing, ppo.network.hidden_sizes, ppo.network.activation) == (
+    "separate",
+    (64, 64),
+    "tanh",
+  )
+  assert ppo.network.orthogonal_init
+  assert ppo.scale_frames
+  assert ppo.initial_bias == 0.0
+
+
+@pytest.mark.parametrize(
+  ("changes", "message"),
+  [
+    ({"num_minibatches": 3}, "num_minibatches=3: must divide num_envs × segment_length = 512"),
+    ({"num_minibatches": 1024}, "must divide"),
+    ({"num_minibatches": 512}, "one sample in a minibatch"),
+    ({"gae_lambda": 1.1}, "less than or equal to 1"),
+    ({"clip_range": 0}, "greater than 0"),
+    ({"initial_bias": -0.1}, "greater than or equal to 0"),
+    ({"network": {"hidden_sizes": (64, 0)}}, "greater than or equal to 1"),
+  ],
+)
+def test_rejects_invalid_values(changes, message):
+  with pytest.raises(pydantic.ValidationError, match=message):
+    PPOConfig.model_validate(changes)
+
+
+def test_round_steps_and_updates():
+  ppo = PPOConfig(num_envs=3, segment_length=8, num_epochs=2, num_minibatches=6)
+  assert (ppo.round_steps, ppo.round_updates) == (24, 12)
+
+
+def test_single_samples_without_normalization():
+  assert PPOConfig(num_minibatches=512, normalize_advantages=False).num_minibatches == 512

@@ -1,0 +1,82 @@
+"""A time budget that imitates the commands of moozi in this process, without training."""
+
+import itertools
+import json
+from pathlib import Path
+
+import numpy as np
+
+from experiments.lib.time_budget import TimeBudget
+from moozi.io.checkpoints import find_checkpoint, save_checkpoint
+from moozi.io.config import load_config
+from moozi.io.run_directory import SUMMARY_KEYS, RunDirectory, load_resumed_config, save_resumed_config
+
+
+class FakeBudget(TimeBudget):
+  """Writes what the commands write.
+
+  Args:
+    pause: training stops at half of its steps, at the end of the budget.
+    fail: evaluations fail.
+    die: training ends at its last step without a summary, as if killed.
+  """
+
+  def __init__(
+    self, pause: bool = False, fail: bool = False, die: bool = False, seconds: float = 3600
+  ) -> None:
+    super().__init__(seconds)
+    self.pause, self.fail, self.die = pause, fail, die
+    self.commands: list[tuple[str, ...]] = []
+    self.envs: list[dict[str, str]] = []
+
+  def run(self, command, stdout=None, stderr=None, env=None) -> int:
+    name, *arguments = map(str, command)
+    self.commands.append((name, *arguments))
+    self.envs.append(dict(env or {}))
+    if name == "train":
+      self._train(arguments)
+      return 0
+    if self.fail:
+      stderr.write("moozi: error: it broke\n")
+      stderr.flush()
+      return 2
+    stdout.write(json.dumps(evaluate(arguments)))
+    return 0
+
+  def _train(self, arguments: list[str]) -> None:
+    if arguments[0] == "--resume":
+      run = RunDirectory.open(arguments[1])
+      config = load_resumed_config(run, arguments[2:])
+      save_resumed_config(run, config, 0)
+    else:
+      run = RunDirectory.create(load_config(arguments[0], arguments[1:]))
+      config = run.load_config()
+    steps = config.max_env_steps // 2 if self.pause else config.max_env_steps
+    counts = {"env_steps": steps, "learner_steps": steps}
+    meta = counts | {"wall_s": 60.0 * steps, "is_milestone": True, "commit": "abc"}
+    for folder in (run.resume_path, run.checkpoints_path):
+      save_checkpoint(folder, f"step_{steps:09d}", {"x": np.zeros(1)}, meta)
+    tick = counts | {"wall_s": 60.0 * steps, "test/return_mean": 1.5, "train/return_mean": 2.5}
+    with run.metrics_path.open("a") as file:
+      file.write(json.dumps(tick) + "\n")
+    if self.pause:
+      self.end()
+    if self.die:
+      return
+    episodes = config.evaluation.final_episodes
+    tested = {"test_return_mean": 3.0 + config.seed, "test_return_std": 2.0, "test_episodes": episodes}
+    summary = dict.fromkeys(SUMMARY_KEYS, 0) | counts | tested
+    summary |= {"test_at_env_steps": steps, "training_s": 60.0 * steps, "wall_s": 10.0}
+    is_timed_out = config.max_wall_s is not None and 60.0 * steps >= config.max_wall_s
+    reason = "max_wall_s" if is_timed_out else "stopped" if self.pause else "max_env_steps"
+    run.write_summary(summary | {"reason": reason})
+
+
+def evaluate(arguments: list[str]) -> dict:
+  """The figures that `moozi evaluate --json --returns` prints."""
+  options = dict(itertools.pairwise(arguments))
+  found = find_checkpoint(Path(arguments[0]) / "checkpoints", options["--checkpoint"])
+  count = int(options["--episodes"])
+  returns = [float(options.get("--simulations", 0)) + i for i in range(count)]
+  figures = {"checkpoint": found.name, "env_steps": found.env_steps, "episodes": count}
+  return figures | {"return_mean": float(np.mean(returns)), "returns": returns}

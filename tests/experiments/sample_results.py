@@ -1,0 +1,70 @@
+"""Synthetic results with the files of a sweep."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from experiments.lib.results import write_json
+from moozi.io.config import load_config, save_config
+
+ROOT = Path(__file__).parents[2]
+
+
+def evaluation(
+  env_steps: int, returns: Sequence[float], simulations: int | None = None, wall_s: float = 600.0
+) -> dict[str, Any]:
+  """The figures of one checkpoint."""
+  return {
+    "wanted": str(env_steps),
+    "simulations": simulations,
+    "wall_s": wall_s,
+    "env_steps": env_steps,
+    "episodes": len(returns),
+    "distinct_episodes": len(set(returns)),
+    "return_mean": float(np.mean(returns)),
+    "returns": [float(x) for x in returns],
+  }
+
+
+def make_result(
+  results: Path,
+  name: str,
+  evaluations: Sequence[dict[str, Any]],
+  curve: Sequence[tuple[int, float, float]] | None = (),
+  game: str = "minatar:breakout",
+  overrides: Sequence[str] = (),
+  test_seconds: float = 0.0,
+) -> Path:
+  """Writes the folder of a result.
+
+  Args:
+    results: the parent folder.
+    name: of the folder.
+    evaluations: made by `evaluation`.
+    curve: (environment steps, seconds, return in evaluation) each; None writes no metrics.
+    game: the environment; without sticky actions and with a cap of 1,000 steps.
+    overrides: `key=value` each.
+    test_seconds: duration of each evaluation of the curve.
+  """
+  folder = results / name
+  folder.mkdir(parents=True)
+  env = (f"env.name={game}", "env.kwargs.sticky_action_prob=0.0", "env.kwargs.max_episode_steps=1000")
+  save_config(load_config(None, [*env, *overrides]), folder / "config.yaml")
+  write_json(folder / "evaluations.json", evaluations)
+  write_json(folder / "machine.json", {"cores": 2})
+  if curve is not None:
+    ticks = [
+      {
+        "env_steps": s,
+        "wall_s": t,
+        "test/at_env_steps": s,
+        "test/return_mean": r,
+        "test/seconds": test_seconds,
+      }
+      for s, t, r in curve
+    ]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(tick) + "\n" for tick in ticks))
+  return folder

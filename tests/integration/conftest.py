@@ -1,0 +1,21 @@
+"""One run with Ray that many tests read."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.integration.runs import faults, finish, kill, start, wait_for, wait_for_updates
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory) -> tuple[Path, str]:
+  """A short run to its end, in which the training worker is killed once: its folder and its output."""
+  folder = tmp_path_factory.mktemp("runs")
+  options = ("evaluation.period_env_steps=500", "logging.period_s=0.3", "timeline.seconds=1e6")
+  process, run = start(folder, *options, "max_env_steps=2400"), folder / "one"
+  wait_for_updates(process, run)
+  kill(process, "TrainingWorker")
+  wait_for(process, lambda: faults(run, "training_worker") == 1, "fault")
+  out, err = finish(process, 400)
+  assert process.returncode == 0, err
+  return run, out

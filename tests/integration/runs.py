@@ -1,0 +1,102 @@
+"""Runs of the real system in processes of their own, through the command line."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from moozi.io.checkpoints import list_checkpoints
+from moozi.io.metrics import read_metrics
+from tests.tiny_run import TINY
+
+ROOT = Path(__file__).parents[2]
+CONFIG = ROOT / "config" / "tiny" / "catch.yaml"
+ENDLESS = ("max_env_steps=100000000", "logging.period_s=0.5", "checkpoint.period_s=2")
+
+
+def popen(*arguments: object, **kwargs) -> subprocess.Popen:
+  """`moozi` with these arguments, in a process group of its own."""
+  return subprocess.Popen(
+    [sys.executable, "-m", "moozi.cli", *map(str, arguments)],
+    stdout=subprocess.PIPE,
+    stderr=subprocess.PIPE,
+    text=True,
+    start_new_session=True,
+    **kwargs,
+  )
+
+
+def start(folder: Path, *overrides: str, **kwargs) -> subprocess.Popen:
+  """A tiny run with Ray in `folder/one`."""
+  options = (*TINY, f"run.dir={folder}", "run.name=one", "ray.num_cpus=4")
+  return popen("train", CONFIG, *options, *overrides, **kwargs)
+
+
+def finish(process: subprocess.Popen, timeout_s: float) -> tuple[str, str]:
+  """The output of the process at its end; after the timeout its whole group is killed."""
+  try:
+    return process.communicate(timeout=timeout_s)
+  except subprocess.TimeoutExpired:
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    raise
+
+
+def wait_for(process: subprocess.Popen, condition, what: str, timeout_s: float = 240.0) -> None:
+  """Waits until `condition()`; fails if the process ends first."""
+  end = time.monotonic() + timeout_s
+  while not condition():
+    if process.poll() is not None:
+      pytest.fail(f"ended with {process.returncode} before {what}: {process.stderr.read()}")
+    assert time.monotonic() < end, f"no {what} after {timeout_s} s"
+    time.sleep(0.2)
+
+
+def ticks(run: Path) -> list[dict]:
+  """The lines of metrics so far."""
+  return read_metrics(run / "metrics.jsonl") if (run / "metrics.jsonl").exists() else []
+
+
+def steps(run: Path) -> tuple[int, int]:
+  """(environment steps, updates) of the newest line of metrics."""
+  last = ticks(run)[-1]
+  return last["env_steps"], last["learner_steps"]
+
+
+def faults(run: Path, kind: str) -> float:
+  """The number of faults of a kind so far."""
+  return ticks(run)[-1].get(f"faults/{kind}", 0)
+
+
+def wait_for_updates(process: subprocess.Popen, run: Path) -> None:
+  """Waits until the first update is made."""
+  wait_for(process, lambda: bool(ticks(run)) and steps(run)[1] > 0, "first update")
+
+
+def wait_for_start(process: subprocess.Popen, run: Path) -> None:
+  """Waits until the first checkpoint is saved and the first update is made."""
+  wait_for(process, lambda: len(list_checkpoints(run / "resume")) >= 1, "checkpoint")
+  wait_for_updates(process, run)
+
+
+def wait_for_progress(process: subprocess.Popen, run: Path, what: str) -> None:
+  """Waits until more steps and more updates are made."""
+  env_steps, learner_steps = steps(run)
+  wait_for(process, lambda: steps(run)[0] > env_steps and steps(run)[1] > learner_steps, what)
+
+
+def actors(process: subprocess.Popen, kind: str) -> list[psutil.Process]:
+  """The processes of a kind of actor; Ray names them by class and method."""
+  found = psutil.Process(process.pid).children(recursive=True)
+  return [p for p in found if p.is_running() and kind in "".join(p.cmdline())]
+
+
+def kill(process: subprocess.Popen, kind: str) -> None:
+  """Kills the actors of a kind."""
+  for actor in actors(process, kind):
+    actor.kill()

@@ -1,0 +1,210 @@
+"""The session's loop with a trainer that only counts: schedules, stopping, resuming, faults."""
+
+import types
+
+import numpy as np
+import pytest
+
+from moozi.core.actor_report import ActorReport
+from moozi.core.errors import EnvError, NotFiniteError
+from moozi.core.pytree import record
+from moozi.core.spec import EnvSpec
+from moozi.evaluation.evaluator import EvaluationResult
+from moozi.io.config import load_config
+from moozi.run.events import Acted, ActorReports, Evaluated, Faulted, Finished, Started, StateReady
+from moozi.run.session import RunInputs, Session
+from moozi.run.state import RunState
+
+SPEC = EnvSpec(name="tiny:catch", frame_shape=(3, 3, 1), frame_dtype="bool", num_env_actions=2)
+SCHEDULES = (
+  "max_env_steps=100",
+  "evaluation.period_env_steps=30",
+  "evaluation.episodes=2",
+  "evaluation.final_episodes=3",
+  "checkpoint.milestones_env_steps=40",
+  "checkpoint.period_s=1e9",
+)
+
+
+@record
+class Training:
+  learner_step: np.ndarray
+
+
+class Trainer:
+  """Makes 10 environment steps and 1 update per step."""
+
+  message, sample_reuse = "counting", 2.0
+
+  def __init__(self, *overrides, outcomes=(), **inputs):
+    self.config = load_config(None, [*SCHEDULES, *overrides])
+    inputs = RunInputs(self.config, SPEC, **inputs)
+    self.session = Session(inputs, self)
+    self.env_steps, self.learner_steps = inputs.env_steps, inputs.learner_steps
+    self.outcomes, self.num_episodes = list(outcomes), []
+
+  @property
+  def is_complete(self):
+    return self.env_steps >= self.config.max_env_steps
+
+  def step(self):
+    self.env_steps += 10
+    self.learner_steps += 1
+    none = np.zeros(0)
+    counters = self.session.counters()
+    yield Acted(**counters, metrics={}, episode_returns=none, episode_lengths=none, staleness=0.0)
+
+  def evaluate(self, num_episodes):
+    self.num_episodes.append(num_episodes)
+    outcome = self.outcomes.pop(0) if self.outcomes else 1.0
+    if isinstance(outcome, Exception):
+      raise outcome
+    if outcome is None:
+      return None
+    returns = np.full(num_episodes, outcome)
+    return EvaluationResult(returns, np.ones(num_episodes), 1, self.learner_steps, self.env_steps, None)
+
+  def training_state(self):
+    return Training(learner_step=np.int32(self.learner_steps))
+
+  def state(self, has_envs=True):
+    collectors = ({"x": 1},) if has_envs else ()
+    return RunState(
+      training=self.training_state(), progress={"env_steps": self.env_steps}, collectors=collectors
+    )
+
+  def reports(self):
+    return {}
+
+  def run(self):
+    return list(self.session.run(self))
+
+
+def saved(events):
+  return [e for e in events if isinstance(e, StateReady) and not e.is_best]
+
+
+def test_schedules_and_order():
+  trainer = Trainer()
+  events = trainer.run()
+  assert isinstance(events[0], Started)
+  assert events[0].message == "counting"
+  assert [(e.env_steps, e.is_final) for e in saved(events)] == [(40, False), (80, False), (100, True)]
+  assert [e.env_steps for e in events if isinstance(e, Evaluated)] == [30, 60, 90, 100]
+  assert trainer.num_episodes == [2, 2, 2, 3]
+  assert [type(e) for e in events[-3:]] == [StateReady, Evaluated, Finished]
+  assert events[-1] == Finished(env_steps=100, learner_steps=10, reason="max_env_steps", sample_reuse=2.0)
+  assert not any(isinstance(e, ActorReports) for e in events), "the trainer has none"
+
+
+def test_reports_follow_each_step_and_the_final_evaluation():
+  trainer = Trainer("max_env_steps=20")
+  trainer.reports = lambda: {"worker": ActorReport(elapsed_s=1.0, busy_s=1.0)}
+  kinds = [type(e) for e in trainer.run()]
+  assert kinds == [
+    Started,
+    Acted,
+    ActorReports,
+    Acted,
+    ActorReports,
+    StateReady,
+    Evaluated,
+    StateReady,
+    ActorReports,
+    Finished,
+  ]
+
+
+def test_stop_skips_the_final_evaluation():
+  events = Trainer(should_stop=lambda: True).run()
+  assert [type(e) for e in events] == [Started, StateReady, Finished]
+  assert events[-1].reason == "stopped"
+  assert saved(events)[0].is_final
+
+
+def test_wall_time_ends_the_run_with_an_evaluation():
+  events = Trainer("max_wall_s=1e-9").run()
+  assert [type(e) for e in events[:3]] == [Started, StateReady, Evaluated]
+  assert events[-1].reason == "max_wall_s"
+
+
+def test_wall_time_continues_in_a_resumed_run():
+  last = saved(Trainer("max_env_steps=40").run())[-1].state
+  state = RunState(training=last.training, progress=last.progress | {"wall_s": 50.0})
+  session = Trainer(state=state).session
+  assert 50.0 <= session.wall_s() < 100.0
+  assert session.progress()["wall_s"] >= 50.0
+
+
+def test_resume_continues_schedules():
+  whole = Trainer().run()
+  again = Trainer(state=saved(whole)[0].state).run()
+  assert again[0].env_steps == 40
+  rest = whole[whole.index(saved(whole)[0]) + 1 :]
+  assert [(type(e), e.env_steps, e.learner_steps) for e in again[1:]] == [
+    (type(e), e.env_steps, e.learner_steps) for e in rest
+  ]
+
+
+def test_stopped_evaluation_is_repeated_on_resume():
+  stopped = [False]
+  trainer = Trainer(outcomes=[None], should_stop=lambda: stopped[0])
+  events = []
+  for event in trainer.session.run(trainer):
+    events.append(event)
+    stopped[0] = event.env_steps >= 30
+  assert not any(isinstance(e, Evaluated) for e in events)
+  again = Trainer(state=saved(events)[-1].state).run()
+  assert isinstance(again[1], Evaluated)
+  assert again[1].env_steps == 30
+
+
+def test_stopped_final_evaluation_is_repeated_on_resume():
+  events = Trainer(outcomes=[1.0, 1.0, 1.0, None]).run()
+  assert (events[-1].reason, events[-1].env_steps) == ("stopped", 100)
+  again = Trainer(state=saved(events)[-1].state).run()
+  assert not any(isinstance(e, Acted) for e in again)
+  assert [e.is_final for e in again if isinstance(e, Evaluated)] == [True]
+  assert (again[-1].reason, again[-1].learner_steps) == ("max_env_steps", 10)
+
+
+def test_failed_evaluation_is_a_fault():
+  events = Trainer(outcomes=[EnvError("it fell")]).run()
+  (fault,) = [e for e in events if isinstance(e, Faulted)]
+  assert fault.counts == {"env_errors": 1}
+  assert [e.env_steps for e in events if isinstance(e, Evaluated)] == [60, 90, 100]
+
+
+def test_lost_environments_are_left_out():
+  trainer = Trainer()
+  event = trainer.session.state_ready(trainer, is_final=True, has_envs=False)
+  assert event.is_final
+  assert event.state.collectors == ()
+  assert {"wall_s", "env_steps", "evaluations/next", "best/mean"} <= event.state.progress.keys()
+
+
+def test_rollback_once():
+  checkpoint = RunState(training=Training(learner_step=np.int32(4)))
+  trainer, error = Trainer(latest=lambda: checkpoint), NotFiniteError("loss is not finite")
+  rollback = trainer.session.rollback.take(error, 9)
+  assert (rollback.found, int(rollback.training.learner_step)) == (4, 9)
+  fault = rollback.fault(trainer.session.counters(), 5)
+  assert fault.counts == {"rollbacks": 1, "lost_updates": 5}
+  with pytest.raises(NotFiniteError) as raised:
+    trainer.session.rollback.take(error, 9)
+  assert raised.value is error
+
+
+def test_rollback_without_a_checkpoint_raises():
+  with pytest.raises(NotFiniteError):
+    Trainer().session.rollback.take(NotFiniteError("loss is not finite"), 9)
+
+
+def test_play_passes_the_run_to_the_evaluator():
+  trainer, calls = Trainer(), []
+  trainer.env_steps = 70
+  evaluator = types.SimpleNamespace(run=lambda *args, **kwargs: calls.append((args, kwargs)))
+  trainer.session.play(evaluator, ("params", "net_state", 7), 5)
+  ((args, kwargs),) = calls
+  assert args == ("params", "net_state")
+  assert (kwargs["num_episodes"], kwargs["version"], kwargs["env_steps"]) == (5, 7, 70)

@@ -12,7 +12,8 @@ import types
 
 import pytest
 
-from moozi.actors import cluster, process
+from moozi.actors import cluster
+from moozi.actors.remote import process
 from moozi.envs import guard
 
 

@@ -386,7 +386,7 @@ def test_evaluate_bad_run_and_checkpoint(refused, tmp_path, evaluation):
 def test_evaluate_mismatched_checkpoint(refused, tmp_path, evaluation):
   other = NetworkConfig(latent_size=99).model_dump(mode="json")
   run = make_run(tmp_path, network=other)
-  assert "another network: network.latent_size is 99 there" in refused("evaluate", run.path)
+  assert "another network: network.latent_size is 99" in refused("evaluate", run.path)
   (run.path / "config.yaml").write_text("env: {name: 'tiny:corridor'}\nnetwork: {latent_size: 99}\n")
   assert "another environment: spec.name is tiny:catch, expected tiny:corridor" in refused(
     "evaluate", run.path

@@ -149,7 +149,7 @@ def test_bad_arguments(refused, arguments, message):
 
 def test_run_without_checkpoint(tmp_path, refused):
   run = make_run(tmp_path, "board", "env.name=open_spiel:tic_tac_toe", checkpoint=False)
-  assert "holds no checkpoint; `moozi train` leaves one" in refused("play", run)
+  assert "holds no checkpoint; `moozi train` saves one" in refused("play", run)
 
 
 def test_options_of_run_are_fixed(runs, refused):

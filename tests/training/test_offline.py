@@ -197,7 +197,7 @@ def unusable(tmp_path):
   (tmp_path / "photos").mkdir()
   (tmp_path / "photos" / "cat.jpg").write_bytes(b"cat")
   return {
-    "other_env": "another environment: spec.name is test:lanes there",
+    "other_env": "another environment: spec.name is test:lanes",
     "cut": "cut or altered",
     "empty": "holds no trajectories",
     "photos": "not a trajectory file",

@@ -50,6 +50,8 @@ RUNS = {
   "ppo": ("config/ppo/minatar/breakout.yaml", ("max_env_steps=40000",)),
 }
 
+SPEED_WARMUP_S, SPEED_S = 50.0, 110.0
+
 
 def main() -> int:
   """Prints one line for each run; returns the exit status."""

@@ -1,9 +1,12 @@
-"""Compares the final states of short runs with `runtime=local` of two commits, bit for bit.
+"""Compares two commits on this machine, with the packages of this Python: final states to the bit, or speed.
 
     python scripts/compare_commits.py BEFORE AFTER [--only catch,ppo]
+    python scripts/compare_commits.py BEFORE AFTER --speed 3
 
-Both commits run on this machine in sequence, with the packages of this Python. Digests are not committed,
-because another processor gives other bits. Exits with status 1 if a state differs.
+The first makes the same short runs with `runtime=local`, and exits with status 1 if a final state differs.
+Digests not committed, because another processor gives other bits. The second trains Breakout through Ray N
+times with each commit, in the order before, after, after, before, and prints environment steps/s after the
+warm-up. Run it on an idle machine and read the ratios.
 """
 
 import argparse

@@ -237,6 +237,13 @@ def test_invalid_yaml_is_refused(tmp_path, text):
   assert "not valid YAML" in error_of(path=write(tmp_path / "a.yaml", text))
 
 
+@pytest.mark.parametrize(
+  "text", ["!!bool maybe", "!!int ''", "!!int '-'", "!!float x", "!!map [a]", "!!seq a", "? !!str [a]\n: 1"]
+)
+def test_values_that_do_not_fit_their_tag_are_refused(tmp_path, text):
+  assert "not valid YAML" in error_of(path=write(tmp_path / "a.yaml", text))
+
+
 @pytest.mark.parametrize("depth", [3000])
 def test_deep_nesting_is_refused(tmp_path, depth):
   assert "too deep" in error_of(path=write(tmp_path / "a.yaml", "a: " + "[" * depth + "]" * depth))

@@ -403,6 +403,14 @@ def test_renamed_key_warns(caplog):
   assert "reanalyze.way was renamed to reanalyze.mode" in caplog.text
 
 
+@pytest.mark.parametrize("name", ["way", "mode"])
+def test_override_replaces_a_renamed_key_of_a_file(tmp_path, name):
+  """As in a run that was saved with the old name and is resumed with either."""
+  path = write(tmp_path / "config.yaml", "reanalyze:\n  way: gather\n  ratio: 0.5\n")
+  config = load_config(path, [f"reanalyze.{name}=replayed"])
+  assert (config.reanalyze.mode, config.reanalyze.ratio) == ("replayed", 0.5)
+
+
 def test_both_names_of_a_key_are_refused():
   with pytest.raises(UserError, match=r"reanalyze\.way: was renamed to reanalyze\.mode, which is set too"):
     load_config(None, ["reanalyze.way=replayed", "reanalyze.mode=gather"])

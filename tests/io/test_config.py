@@ -39,6 +39,14 @@ def test_every_config_file_loads(path):
   assert config_from_dict(config_to_dict(config)) == config
 
 
+@pytest.mark.parametrize("path", ALL_CONFIGS, ids=lambda p: str(p.relative_to(ROOT)))
+def test_gumbel_never_trains_on_the_visit_mean(path):
+  """Sequential halving visits losing moves as often as winning ones."""
+  config = load_config(path)
+  planners = (config.planners.train, config.planners.reanalyze) if config.algorithm == "muzero" else ()
+  assert all(p.root_value == "improved" for p in planners if p.algorithm == "gumbel")
+
+
 def test_thesis_settings():
   c = load_config(ROOT / "config/thesis/breakout.yaml")
   t, n, r = c.targets, c.network, c.learner

@@ -162,3 +162,17 @@ class SearchedRoots:
   searched_version: Int32[AnyArray, "M"]
   slot: Int64[AnyArray, "M"]
   sequence: Int64[AnyArray, "M"]
+
+
+@record
+class Priorities:
+  """New priorities of the targets of an update.
+
+  Attributes:
+    slot, sequence: as in TrainTarget.
+    delta: |value - z|; not finite for the targets of a skipped update.
+  """
+
+  slot: Int64[AnyArray, "M"]
+  sequence: Int64[AnyArray, "M"]
+  delta: Float32[AnyArray, "M"]

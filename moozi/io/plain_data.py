@@ -91,6 +91,9 @@ def parse_yaml(text: str, where: str) -> Any:
     raise UserError(f"{where}: not valid YAML{line}: {e.problem or e.context}") from None
   except (yaml.YAMLError, ValueError) as e:
     raise UserError(f"{where}: not valid YAML: {e}") from None
+  except (KeyError, IndexError, TypeError):
+    # PyYAML's constructors expect values of the form that it infers a tag from.
+    raise UserError(f"{where}: not valid YAML: a value is not of the kind that its tag names") from None
 
 
 def read_yaml(path: Path) -> Any:

@@ -6,9 +6,8 @@ place.
 
 A tensor holds one column of all steps, compressed with zlib. Before compression, the rows of a column, one a
 step, are transposed to the first byte of all steps, then the second, and so on: bytes that change little
-  between
-steps compress to nearly nothing. Booleans are packed to bits. Values are kept to the bit. `last_discount` is
-not stored: it follows from the flags.
+between steps compress to nearly nothing. Booleans are packed to bits. Values are kept to the bit.
+`last_discount` is not stored: it follows from the flags.
 """
 
 import dataclasses

@@ -1,6 +1,8 @@
 """The learner: priorities, copies of parameters, resume from a checkpoint, skipped updates."""
 
 import pickle
+import subprocess
+import sys
 
 import jax
 import numpy as np
@@ -48,6 +50,14 @@ def value_errors(model: Model, params, net_state, spec, targets) -> np.ndarray:
   stacked = stack_history(frames, targets.history_actions[:, :-1], spec.num_actions)
   output, _ = jax.jit(lambda *args: model.root_inference(*args, False))(params, net_state, stacked)
   return np.abs(np.asarray(model.transform.to_scalar(output.value_logits)) - targets.n_step_returns[:, 0])
+
+
+def test_priorities_load_no_jax_in_the_replay_process(parts, learner):
+  """The replay process unpickles them, which imports the module of their class."""
+  _, _, targets, *_ = parts
+  priorities, _ = learner.update(targets)
+  code = "import pickle, sys; pickle.load(sys.stdin.buffer); assert 'jax' not in sys.modules"
+  subprocess.run([sys.executable, "-c", code], input=pickle.dumps(priorities), check=True, timeout=120)
 
 
 def test_priorities_belong_to_their_targets(parts, learner):

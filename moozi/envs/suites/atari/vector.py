@@ -1,9 +1,8 @@
 """Atari games side by side on ale-py's own vectorized environment.
 
 Its preprocessing and its emulator are those of `AtariGame`: without no-ops and sticky actions the same
-actions give the same games, frame for frame. No-ops and sticky actions are drawn inside ale-py, from the seed
-of each
-game: they follow from the seed, but differ from those of `AtariGame`, and a game may start without a no-op.
+actions give the same games, frame for frame. No-ops and sticky actions are drawn inside ale-py: they follow
+from the seed of each game, but differ from those of `AtariGame`, and a game may start without a no-op.
 
 This module adds the conventions that ale-py lacks:
   - A lost life ends the episode and the game continues; ale-py starts a new game.

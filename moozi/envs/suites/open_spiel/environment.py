@@ -33,8 +33,7 @@ from moozi.envs.suite import Suite
 from moozi.envs.suites.open_spiel.rules import Rules, package, sample_chance
 
 # Games whose default parameters let a player move twice in a row, and below a game that claims a tensor and
-# has none. Found by random play in open_spiel 2.0.2; tests/envs/suites/test_open_spiel.py repeats it. fmt:
-# off
+# has none. Found by random play in open_spiel 2.0.2; tests/envs/suites/test_open_spiel.py repeats it.
 _NOT_ALTERNATING = frozenset(
   {
     "amazons",
@@ -62,7 +61,6 @@ _NOT_ALTERNATING = frozenset(
     "yacht",
   }
 )
-# fmt: on
 _WITHOUT_TENSOR = frozenset({"crossword"})
 # Two-player games with hidden information whose frames do not show the last action.
 _HIDDEN_MOVES = frozenset({"dark_chess", "latent_ttt"})

@@ -102,7 +102,7 @@ def compare(last: list[dict[str, Any]], calm: list[list[dict[str, Any]]]) -> lis
 
 
 def calibrate(last: list[dict[str, Any]], calm: list[list[dict[str, Any]]]) -> list[str]:
-  """The same comparison of each run without faults with the others: a baseline of chance."""
+  """Compares each run without faults with the others in the same way: a baseline for the comparison."""
   steps = [e["env_steps"] for e in last]
   lines = [f"mean of the {len(last)} with faults: {statistics.mean(e['return_mean'] for e in last):.1f}"]
   for index, run in enumerate(calm):

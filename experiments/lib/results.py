@@ -175,7 +175,7 @@ class Result:
     return (self.path / "metrics.jsonl").exists()
 
   def without_evaluations(self, wall_s: float) -> float:
-    """`wall_s` without the evaluations until then for which training waited."""
+    """`wall_s` minus the time that training had waited for evaluations until then."""
     waits = self.config.algorithm == "ppo" or self.config.runtime == "local"
     if not (waits and self.has_curve):
       return wall_s

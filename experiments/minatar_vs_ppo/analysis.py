@@ -36,7 +36,7 @@ PUBLISHED = HERE / "published.yaml"
 GAMES = ("asterix", "breakout", "freeway", "seaquest", "space_invaders")
 AT_STEPS = (1_000_000, 3_000_000, 5_000_000)
 AT_END = math.inf
-"""Stands for a run's last environment step, if that is none of AT_STEPS."""
+"""Means a run's last environment step, if that is not one of AT_STEPS."""
 
 MIN_EPISODES = 100
 BEGIN, END = "<!-- minatar_vs_ppo: begin -->", "<!-- minatar_vs_ppo: end -->"
@@ -47,8 +47,8 @@ def rows_of(results: Sequence[Result]) -> list[dict[str, Any]]:
   """One row for each agent, stickiness, environment step and game with results.
 
   If several evaluations of a run match a step, the first one counts. Evaluations with another number of
-  simulations than the run's are ignored. A run that ended at another step, because of its limit of time, has
-  a row of its own.
+  simulations than the run's are ignored. A run that ended at another step, because of its time limit, has a
+  separate row.
 
   Raises: UserError: results of one row differ in more than the seed, or were evaluated differently.
   """
@@ -134,7 +134,7 @@ def table_of(
   published: Sequence[dict[str, Any]],
   random_play: Sequence[dict[str, Any]] = (),
 ) -> str:
-  """The table in Markdown, a line for each agent and condition, and its legend."""
+  """The table in Markdown, with one line per agent and condition, and its legend."""
   names = [game.replace("_", " ") for game in GAMES]
   lines = [f"| agent, conditions | {' | '.join(names)} |", "|---" * (len(GAMES) + 1) + "|"]
   for agent, sticky, steps in sorted({_kind(r) for r in rows}, key=lambda k: (k[1], k[0], k[2])):

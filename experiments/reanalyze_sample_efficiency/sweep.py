@@ -2,9 +2,9 @@
 
     python -m experiments.reanalyze_sample_efficiency.sweep [--steps 250000] [--seeds 2] [--table]
 
-Trains every (game, variant, seed) without a result in `runtime=local`, one core each, as many side by side as
-there are cores, and then prints the table. A call works for at most `--minutes`; the next call resumes.
-`--table` only prints the table. Wall seconds are those of runs side by side.
+Trains every (game, variant, seed) without a result in `runtime=local`, one core each, as many in parallel as
+there are cores, and then prints the table. A call runs for at most `--minutes`; the next call resumes.
+`--table` only prints the table. Wall seconds are those of parallel runs.
 
 `plain` and `reanalyze` differ in the ratio alone. `plain_more` and `reanalyze_more` make four times as many
 updates at the same environment steps, since fresh targets should remain useful for more updates than old
@@ -135,7 +135,7 @@ def main() -> None:
   parser.add_argument("--games", nargs="*", choices=GAMES, default=list(GAMES))
   parser.add_argument("--variants", nargs="*", choices=VARIANTS, default=list(VARIANTS))
   parser.add_argument("--change", choices=CHANGES)
-  parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)), help="runs side by side")
+  parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)), help="parallel runs")
   parser.add_argument("--minutes", type=float, default=55.0)
   parser.add_argument("--table", action="store_true")
   options = parser.parse_args()

@@ -20,7 +20,7 @@ _CONNECT_TIMEOUT_S = 5.0
 def connected(config: Config) -> Iterator[Any]:
   """Yields the `ray` module, connected as `config.ray` says, and disconnects or shuts Ray down at the end.
 
-  Raises: UserError: no cluster answers or accepts the connection, or the actors ask for more than it has.
+  Raises: UserError: no cluster answers or accepts the connection, or the actors request more than it has.
   """
   # On Linux Ray listens on all addresses unless this variable, read at import, restricts it to a cluster of
   # one machine as on Windows and macOS; a test lists the listeners. Without it Ray also replaces 127.0.0.1 in
@@ -42,7 +42,7 @@ def connected(config: Config) -> Iterator[Any]:
   if is_local:
     with _signals_blocked():
       ray.init(
-        # Never a cluster that RAY_ADDRESS names, or one that already runs on this machine.
+        # Always a new cluster: neither one that RAY_ADDRESS names nor one that already runs on this machine.
         address="local",
         num_cpus=config.ray.num_cpus,
         num_gpus=config.ray.num_gpus,
@@ -121,7 +121,7 @@ def demands(config: Config) -> dict[str, tuple[int, ActorResources]]:
 
 
 def check_resources(config: Config, available: dict[str, float]) -> None:
-  """Raises UserError if the actors' shares exceed the cluster: Ray would wait for ever.
+  """Raises UserError if the actors' shares exceed the cluster: Ray would wait forever.
 
   Args:
     config: the run's configuration.
@@ -132,7 +132,7 @@ def check_resources(config: Config, available: dict[str, float]) -> None:
     total, has = sum(parts.values()), available.get(resource, 0.0)
     if total > has + 1e-9:
       listing = ", ".join(f"{key}.{field}: {value:g}" for key, value in parts.items() if value)
-      raise UserError(f"the actors ask for {total:g} {resource}s ({listing}); the Ray cluster has {has:g}")
+      raise UserError(f"the actors request {total:g} {resource}s ({listing}); the Ray cluster has {has:g}")
 
 
 def options(resources: ActorResources) -> dict[str, Any]:

@@ -9,13 +9,13 @@ from moozi.run.events import Event
 
 
 def ask_due(context: Context) -> None:
-  """Asks for an evaluation of the published parameters if one is due and none is pending."""
+  """Requests an evaluation of the published parameters if one is due and none is pending."""
   if context.ledger.evaluation is None and context.session.evaluations.is_due(context.ledger.env_steps):
     _ask(context, context.config.evaluation.episodes, is_final=False)
 
 
 def ask_final(context: Context) -> None:
-  """Asks for the evaluation at the end of the run if it is due."""
+  """Requests the evaluation at the end of the run if it is due."""
   if context.ledger.is_final_evaluation_due:
     context.ledger.is_final_evaluation_due = False
     _ask(context, context.config.evaluation.final_episodes, is_final=True)

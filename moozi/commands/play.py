@@ -30,7 +30,7 @@ if TYPE_CHECKING:
   from moozi.envs.environment import Environment
 
 _QUIT = ("q", "escape", END)
-# Keys by action name; each action has a digit or a letter besides.
+# Keys by action name; each action also has a digit or a letter.
 _NAMED_KEYS = {
   "left": ("left", "a"),
   "right": ("right", "d"),

@@ -78,7 +78,7 @@ class InspectedEpisode:
     network_q_values: the model's reward and value after each action, without search.
     imagined_rewards: entry k is the model's reward of the (k+1)-th action taken from t on.
     imagined_values: entry k is the model's value after k of these actions, for the player to move then;
-      past the end the actions are the dummy, and truth is 0 after a terminal frame.
+      past the end the actions are the dummy, and after a terminal frame the true value is 0.
     trees: one for each frame; None where there was no search.
   """
 

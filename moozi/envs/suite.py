@@ -19,7 +19,7 @@ class Suite:
   Attributes:
     list_games: the games' names, each with a short summary.
     options: the options of a game (`env.kwargs`), by its listed name.
-    make_spec: (game, options) to the facts of the environment.
+    make_spec: (game, options) to the environment's specification.
     make_environment: (game, options) to an environment.
     listed_name: maps a game as the user writes it to its listed name (`go(board_size=9)` to `go`).
     is_game: whether a game that is not listed can be made nevertheless.

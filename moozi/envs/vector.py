@@ -77,7 +77,7 @@ class SyncVectorEnvironment:
 
   @property
   def spec(self) -> EnvSpec:
-    """The facts that all the environments share."""
+    """The specification that all the environments share."""
     return self._spec
 
   def reset(self) -> BatchedTimeStep:

@@ -57,7 +57,7 @@ class TrajectoryWriter:
 
   Args:
     directory: created if it is missing. Files of an earlier writer are continued.
-    spec: the environment's facts.
+    spec: the environment's specification.
     env_steps: the run's environment steps. Files with later steps are removed, and the first file of an empty
       folder starts there. None keeps all files.
     state: `get_state` of the run's writer at that moment, which takes precedence over `env_steps`.
@@ -194,7 +194,7 @@ class TrajectoryStore:
 
   Attributes:
     path: the folder or file as passed to `open_trajectories`.
-    spec: the environment's facts.
+    spec: the environment's specification.
     files: at least one, in order.
   """
 

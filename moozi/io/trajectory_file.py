@@ -62,7 +62,7 @@ class TrajectoryFile:
   Attributes:
     path: the file.
     env_steps: (start, stop), environment steps of the run before and after this file. A file may hold fewer.
-    spec: the environment's facts.
+    spec: the environment's specification.
     version: the version of moozi that wrote the file.
     spans: the steps that the file holds, in the file's order.
     num_bytes: size of the file.
@@ -87,7 +87,7 @@ def encode_file(
   """Returns the bytes of one file.
 
   Args:
-    spec: the environment's facts.
+    spec: the environment's specification.
     env_steps: (start, stop) over all lanes.
     lanes: by lane, the index of its first step here and its steps [T, …].
   """

@@ -30,7 +30,7 @@ from moozi.run.state import RunState
 
 
 def env_spec(config: Config) -> EnvSpec:
-  """The facts of the run's environment."""
+  """The specification of the run's environment."""
   return registry.env_spec(config.env.name, **config.env.kwargs)
 
 
@@ -62,7 +62,7 @@ def build_collector(
 
   Args:
     config: the run's configuration.
-    spec: the environment's facts.
+    spec: the environment's specification.
     worker: its index, part of its seeds.
     began_at: environment steps of the run when the collector starts, part of its seeds, so that a restarted
       worker plays other episodes.

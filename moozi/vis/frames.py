@@ -42,7 +42,7 @@ def draw_frame(
     size: approximate length of the longer side in pixels: cells and pixels are scaled up by integers, larger
       pictures are scaled down to `size`.
     to_play: the player from whose view the frame is.
-    picture: the environment's own, drawn in place of the frame.
+    picture: the environment's own picture, drawn instead of the frame.
 
   Raises: ValueError: the frame's shape or dtype is not the spec's.
   """

@@ -97,7 +97,7 @@ def _coverage(edges: np.ndarray, intervals: Sequence[tuple[float, float]]) -> np
 
 
 def _colors(timeline: Timeline) -> dict[str, str]:
-  """Colors by kind of span: fixed ones first, then the others in turn."""
+  """Colors by kind of span: fixed ones first, then the others in order."""
   found = {name for stretches in timeline.values() for name in shares(stretches)}
   others = enumerate(sorted(found - _COLORS.keys()))
   fixed = {name: color for name, color in _COLORS.items() if name in found}

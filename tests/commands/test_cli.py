@@ -206,19 +206,19 @@ def test_unsupported_envs(refused, config_file, tmp_path, name, message):
     (
       "atari:Pong",
       "ale_py",
-      'the package ale-py is not installed; pip install "moozi[atari]" brings it',
+      'the package ale-py is not installed; run pip install "moozi[atari]"',
     ),
     (
       "open_spiel:tic_tac_toe",
       "pyspiel",
-      'the package open_spiel is not installed; pip install "moozi[open_spiel]" brings it',
+      'the package open_spiel is not installed; run pip install "moozi[open_spiel]"',
     ),
     (
       "gymnasium:CartPole-v1",
       "gymnasium",
-      'the package gymnasium is not installed; pip install "moozi[gymnasium]" brings it',
+      'the package gymnasium is not installed; run pip install "moozi[gymnasium]"',
     ),
-    ("minatar:breakout", "minatar", "the package minatar is not installed; `pip install minatar` brings it"),
+    ("minatar:breakout", "minatar", "the package minatar is not installed; run `pip install minatar`"),
   ],
 )
 def test_missing_package(refused, config_file, tmp_path, monkeypatch, env_name, package, message):

@@ -96,7 +96,7 @@ def is_game(game: str) -> bool:
 
 
 def make_spec(game: str, options: Options) -> EnvSpec:
-  """The facts of one environment under these options, from an environment that is made once and cached."""
+  """The specification of one environment under these options; cached, from a temporary environment."""
   return _make_spec(game, options.model_dump_json())
 
 
@@ -237,7 +237,7 @@ def _import(game: str) -> Any:
   except ImportError as error:
     raise UserError(
       f"env.name=gymnasium:{game}: the package gymnasium is not installed; "
-      'pip install "moozi[gymnasium]" brings it'
+      'run pip install "moozi[gymnasium]"'
     ) from error
   return gymnasium
 

@@ -69,7 +69,7 @@ def is_found(name: str) -> bool:
 
 
 def make_spec(name: str, options: Options) -> EnvSpec:
-  """The facts of the environment. Plays a trial episode, so that errors in it appear before a run starts."""
+  """The environment's specification. Plays a trial episode, so that its errors appear before a run starts."""
   environment = make_environment(name, options)
   try:
     with _user_errors(name, "its first steps failed"):

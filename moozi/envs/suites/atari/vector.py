@@ -1,4 +1,4 @@
-"""Atari games side by side on ale-py's own vectorized environment.
+"""Atari games on ale-py's own vectorized environment.
 
 Its preprocessing and its emulator are those of `AtariGame`: without no-ops and sticky actions the same
 actions give the same games, frame for frame. No-ops and sticky actions are drawn inside ale-py, from the seed
@@ -48,7 +48,7 @@ def find_obstacle(facts: GameFacts, options: Options) -> str | None:
     oldest = ".".join(map(str, _OLDEST_VERSION))
     return f"the installed ale-py is {ale_py.__version__}; its vectorized environment needs {oldest} or newer"
   if not hasattr(ale_py, "AtariVectorEnv"):
-    return 'the package gymnasium is not installed; pip install "moozi[gymnasium]" brings it'
+    return 'the package gymnasium is not installed; run pip install "moozi[gymnasium]"'
   return None
 
 

@@ -32,9 +32,9 @@ from moozi.envs.environment import Bot, Environment, Game, GameEnvironment
 from moozi.envs.suite import Suite
 from moozi.envs.suites.open_spiel.rules import Rules, package, sample_chance
 
-# Games whose default parameters let a player move twice in a row, and below a game that claims a tensor and
-# has none. Found by random play in open_spiel 2.0.2; tests/envs/suites/test_open_spiel.py repeats it. fmt:
-# off
+# Games whose default parameters let a player move twice in a row, and (below) a game that reports a tensor
+# but has none. Found by random play in open_spiel 2.0.2; tests/envs/suites/test_open_spiel.py repeats it.
+# fmt: off
 _NOT_ALTERNATING = frozenset(
   {
     "amazons",
@@ -151,7 +151,7 @@ def _rules_of(game: str, frame_dtype: str) -> Rules:
 
 
 def make_spec(game: str, options: Options) -> EnvSpec:
-  """The facts of one game under these options."""
+  """The specification of one game under these options."""
   return rules_of(game, options).spec
 
 

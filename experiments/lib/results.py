@@ -39,7 +39,7 @@ CONDITIONS = ("noise_free", "max_random_starts", "max_episode_steps", "seed")
 """Settings of `evaluation` that returns depend on."""
 
 _MAX_TICKS = 200
-_ROUNDING_S = 0.01  # at most, of a tick's time in seconds
+_ROUNDING_S = 0.01  # maximum rounding error of a tick's time, in seconds
 _PACKAGES = ("jax", "mctx", "minatar", "ray")
 
 

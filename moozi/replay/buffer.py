@@ -117,7 +117,7 @@ class ReplayBuffer:
     Args:
       segment: [T, B, ...] of one worker.
       first_lane, num_lanes: the worker's B lanes.
-      num_steps: number of environment steps acted for the segment, whatever it holds.
+      num_steps: number of environment steps acted for the segment; counted as lost if it is refused.
 
     Raises: ValueError: no such lane. SegmentError: `replay.max_refused_segments` were refused in a row.
     """

@@ -121,7 +121,7 @@ def build_replay(
 
 
 class Collector(Protocol):
-  """The work of one training worker, as far as its state goes."""
+  """What `Collectors` needs of a training worker's collector."""
 
   def set_state(self, state: State) -> int:
     """Restores the state of another collector. Returns the number of environments that were reset."""
@@ -135,7 +135,7 @@ C = TypeVar("C", bound=Collector)
 
 @dataclasses.dataclass(frozen=True)
 class Collectors(Generic[C]):
-  """The work of all training workers in one process.
+  """The collectors of all training workers in one process.
 
   Attributes:
     workers: one per training worker.

@@ -184,7 +184,7 @@ def test_replay_lost_with_all_steps_ends_the_run(pools):
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_kept_segments_precede_the_state(fails):
-  error = in_process_ray.RayError("the environment cannot go on")
+  error = in_process_ray.RayError("the environment cannot continue")
   ray = in_process_ray.Ray(errors={("TrainingWorker", "run"): {4: error}} if fails else {})
   config = load_config(
     None, [*TINY, "trajectories.save=true", "checkpoint.period_s=1e-6", "evaluation.final_episodes=2"]

@@ -102,10 +102,10 @@ def test_failed_start_frees_name(refused, config_file, tmp_path, monkeypatch, le
   def run_training(config, spec, run):
     if left:
       (run.path / left[0]).write_text(left[1])
-    raise UserError("env.name=tiny:catch: broke its promise")
+    raise UserError("env.name=tiny:catch: violates its spec")
 
   monkeypatch.setattr(train, "_run_training", run_training)
-  assert "broke its promise" in refused("train", config_file, "run.name=first")
+  assert "violates its spec" in refused("train", config_file, "run.name=first")
   assert (tmp_path / "runs" / "first").exists() == is_kept
 
 

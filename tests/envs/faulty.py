@@ -49,7 +49,7 @@ class Faulty(Game):
     while self._how == "swallow":
       try:
         time.sleep(3600)
-      except Exception:  # what a careless environment does
+      except Exception:  # as a careless environment might
         continue
     raise ArithmeticError(f"the environment's own error\nin step {self._count}")
 

@@ -1,4 +1,4 @@
-"""Replayed environments show recorded trajectories, whatever the agent does."""
+"""Replayed environments show recorded trajectories, whatever the agent's actions."""
 
 import numpy as np
 import pytest

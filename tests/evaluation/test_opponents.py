@@ -164,8 +164,8 @@ def test_training_returns_are_of_player_0():
   collector = build.build_collector(config, build.env_spec(config), 0)
   # The policy of evaluation is compiled already.
   evaluator, params, net_state = prepare(BOARD)
-  nobody = np.full(3, -1, np.int32)
-  collector._policy = lambda *args: evaluator._policy(*args, nobody)
+  no_move = np.full(3, -1, np.int32)
+  collector._policy = lambda *args: evaluator._policy(*args, no_move)
   collector.set_parameters(params, net_state, 0)
   segment, result = collector.run(0)
   after, _ = collector.run(0)

@@ -410,10 +410,10 @@ def test_code_commit(tmp_path):
   (tmp_path / "file").write_text("1")
   git("add", "file")
   git("commit", "-qm", "first")
-  git("tag", "-a", "v1", "-m", "a name that says less")
+  git("tag", "-a", "v1", "-m", "a less specific name")
   head = git("rev-parse", "HEAD")
   assert code_commit(tmp_path) == head[:12]
   (tmp_path / "file").write_text("2")
   assert code_commit(tmp_path) == f"{head[:12]}-dirty"
   (tmp_path / "inside").mkdir()
-  assert code_commit(tmp_path / "inside") is None, "another one's repository"
+  assert code_commit(tmp_path / "inside") is None, "another project's repository"

@@ -127,7 +127,7 @@ class TestDraw:
         renew(buffer, delta | {key: delta[key] + extra})
         batch = buffer.sample(6000)
         drawn = drawn_positions(buffer, batch)
-        # Not drawn in 6000 draws: counts as never.
+        # A step that is not drawn in 6000 draws counts as never drawn.
         ratio = batch.importance_ratio[drawn.index(key)] if key in drawn else np.inf
         found.append(1 / ratio)
       assert found[1] >= found[0] * (1 - 1e-6)

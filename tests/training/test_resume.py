@@ -103,7 +103,7 @@ def test_curves_equal_those_of_an_unbroken_run(cli, run, finished, tmp_path):
 
 
 def test_kill_and_resume_give_the_same_parameters_to_the_bit(cli, tmp_path, monkeypatch):
-  """Through files: a copy of the directory right after a checkpoint is what a kill leaves."""
+  """Uses files: a copy of the directory right after a checkpoint equals what a kill leaves."""
   config = tmp_path / "config.yaml"
   config.write_text("seed: 0\n")
   # No tick before the checkpoint, since steps without a tick are lost in a kill.
@@ -148,13 +148,13 @@ from moozi.io.checkpoints import CheckpointStore
 
 save = CheckpointStore.save
 
-def save_and_die(self, training, meta, *rest, **options):
+def save_and_kill(self, training, meta, *rest, **options):
   path = save(self, training, meta, *rest, **options)
   if meta["env_steps"] == 160:
     os.kill(os.getpid(), signal.SIGKILL)
   return path
 
-CheckpointStore.save = save_and_die
+CheckpointStore.save = save_and_kill
 cli.main(sys.argv[1:])
 """
 
@@ -220,7 +220,7 @@ def assert_complete(run, steps):
 
 
 def test_repeated_steps_replace_their_checkpoints(cli, run):
-  """The states of the newest two are gone; a milestone and the best one are among those after the third."""
+  """The newest two states are missing; a milestone and the best one are among those after the third."""
   from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
   removed = list_checkpoints(run / "resume")[-2:]

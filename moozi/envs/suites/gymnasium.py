@@ -236,8 +236,7 @@ def _import(game: str) -> Any:
       import gymnasium
   except ImportError as error:
     raise UserError(
-      f"env.name=gymnasium:{game}: the package gymnasium is not installed; "
-      'run pip install "moozi[gymnasium]"'
+      f'env.name=gymnasium:{game}: the package gymnasium is not installed; run pip install "moozi[gymnasium]"'
     ) from error
   return gymnasium
 

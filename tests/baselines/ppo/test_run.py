@@ -215,7 +215,7 @@ def test_evaluation_is_greedy_without_noise(events):
   state = final_state(events)
   played = []
   for noise_free in ("true", "false"):
-    # Without random starts the ball's column is all the chance there is: few episodes, again and again.
+    # Without random starts only the ball's column is random: few distinct episodes, repeated often.
     config = configure(f"evaluation.noise_free={noise_free}", "evaluation.max_random_starts=0")
     evaluator = ppo_run.build_evaluator(config, build.env_spec(config))
     played.append(evaluator.run(state.params, state.net_state, num_episodes=40).num_distinct)
@@ -383,6 +383,6 @@ def test_failed_environment_truncates_its_episode():
   np.testing.assert_allclose(advantage[13], expected, rtol=1e-5)
   assert acted.metrics["faults/env_errors"] == 4
   assert acted.episode_returns.tolist() == [9.0] * 4
-  # The next episode's return has nothing of the truncated one.
+  # The next episode's return excludes the truncated episode's rewards.
   _, then = collector.run(state)
   assert (then.episode_returns.tolist(), then.episode_lengths.tolist()) == ([9.0] * 4, [9] * 4)

@@ -65,7 +65,7 @@ def make_fork(library, game):
 
 
 def play_package(game, fork, num_steps):
-  """Steps of a player who survives, and so sees the states of good play."""
+  """Steps of a player that survives, and so reaches the states of good play."""
   rules, random = make_rules(game), np.random.default_rng(0)
   for _ in range(num_steps):
     if game == "seaquest":

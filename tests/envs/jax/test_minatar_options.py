@@ -24,7 +24,7 @@ UP = 2
 
 
 @pytest.mark.parametrize("name", [GYMNAX_NAMES["breakout"], PGX_NAMES["breakout"]])
-def test_sticky_actions_are_as_frequent_as_asked(name):
+def test_sticky_actions_are_as_frequent_as_configured(name):
   fork = Fork(name, sticky_action_prob=0.3)
   rules = make_rules("breakout")
   fields, *_ = fork.step([fork.fields(rules)] * NUM_STEPS, [1] * NUM_STEPS)

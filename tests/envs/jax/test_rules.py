@@ -113,7 +113,7 @@ def test_terminal_wins_over_truncated(env):
 
 
 def test_cap_counts_each_episode():
-  # Too long for either end to be reached.
+  # The board is too long to reach either end.
   env = JaxVectorEnvironment(make_walk(max_episode_steps=3, length=50), [0])
   env.reset()
   kinds = []

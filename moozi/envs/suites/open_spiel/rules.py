@@ -284,8 +284,7 @@ def package() -> Any:
     return importlib.import_module("pyspiel")
   except ImportError:
     raise UserError(
-      "env.name=open_spiel:…: the package open_spiel is not installed; "
-      'run pip install "moozi[open_spiel]"'
+      'env.name=open_spiel:…: the package open_spiel is not installed; run pip install "moozi[open_spiel]"'
     ) from None
 
 

@@ -150,7 +150,7 @@ def main() -> None:
   config = load_config(Path(args.config), args.overrides)
   rates = measure(config, args.rounds, args.seconds)
   print(
-    f"{config.reanalyze.batch_size} positions a call, {config.planners.reanalyze.num_simulations} "
+    f"{config.reanalyze.batch_size} positions per call, {config.planners.reanalyze.num_simulations} "
     f"simulations, {args.rounds} rounds"
   )
   for name, found in rates.items():

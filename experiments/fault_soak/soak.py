@@ -127,7 +127,7 @@ class Soak:
     self.samples.append({"s": round(self.elapsed()), "resident_mib": resident >> 20, "files": files})
 
   def ticks(self) -> list[dict[str, Any]]:
-    """The metrics, one dict a tick."""
+    """The metrics, one dict per tick."""
     path = self.run / "metrics.jsonl"
     return read_metrics(path) if path.exists() else []
 

@@ -18,7 +18,7 @@ from moozi.core.errors import UserError
 from moozi.io.metrics import read_metrics
 
 Curve = Sequence[Mapping[str, float]]
-"""A run's metrics, one dict a tick."""
+"""A run's metrics, one dict per tick."""
 
 SHORT_RUN = ("runtime=local", "evaluation.gif=false")
 """Settings of all runs: one process each, so that one runs on each core."""

@@ -12,7 +12,7 @@ from moozi.io.config import config_to_dict, load_config
 from moozi.io.run_directory import RunDirectory, flatten_settings
 
 GROWABLE = ("max_env_steps", "max_wall_s")
-"""Settings that may change after a run has started: the run is extended."""
+"""Settings that may change after a run has started, to extend it."""
 
 _IGNORED = ("run.", "logging.")  # they do not change a run's results
 _MAX_DELAY = 0.05  # a milestone is saved up to one round of collecting after its step

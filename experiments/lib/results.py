@@ -193,7 +193,7 @@ class Result:
 
   @functools.cached_property
   def ticks(self) -> list[dict[str, Any]]:
-    """The metrics, one dict a tick."""
+    """The metrics, one dict per tick."""
     return read_metrics(self.path / "metrics.jsonl")
 
 

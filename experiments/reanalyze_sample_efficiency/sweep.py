@@ -105,7 +105,7 @@ def table_of(steps: int, ratio: float) -> str:
         continue
       returns = [r["summary"]["test_return_mean"] for r in results]
       means[variant] = float(np.mean(returns))
-      # Without a plain run of this change, the plain run without it.
+      # If this change has no plain run, the plain run without the change is used.
       controls = [name.replace("reanalyze", "plain") for name in (variant, split_variant(variant)[0])]
       same = next((means[name] for name in controls if name in means), None)
       shares = [f"{means[variant] / x:.2f}" if x else "–" for x in (means.get("plain"), same)]

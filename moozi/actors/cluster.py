@@ -22,15 +22,16 @@ def connected(config: Config) -> Iterator[Any]:
 
   Raises: UserError: no cluster answers or accepts the connection, or the actors request more than it has.
   """
-  # On Linux Ray listens on all addresses unless this variable, read at import, restricts it to a cluster of
-  # one machine as on Windows and macOS; a test lists the listeners. Without it Ray also replaces 127.0.0.1 in
-  # an address by the external one of this machine.
+  # By default Ray listens on all addresses on Linux. This variable, read at import, restricts it to this
+  # machine, as on Windows and macOS; a test lists the listeners. Without it Ray also replaces 127.0.0.1 in an
+  # address by this machine's external address.
   is_local = config.ray.address in (None, "local")
   if is_local or _host(str(config.ray.address)) in ("127.0.0.1", "localhost"):
     os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
-  # Ray starts its processes at niceness 15 of at most 19, where the configured values would hardly differ.
+  # Ray starts its processes at niceness 15 of at most 19, which would leave little room for the configured
+  # values.
   os.environ.setdefault("RAY_worker_niceness", "0")
-  # Otherwise Ray's control store records the last 100,000 calls and grows by 2.5 MiB a minute.
+  # Otherwise Ray's control store records the last 100,000 calls and grows by 2.5 MiB per minute.
   os.environ.setdefault("RAY_task_events_report_interval_ms", "0")
   os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
   os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")

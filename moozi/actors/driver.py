@@ -102,7 +102,7 @@ def _finish(context: Context, observing: Observing, reason: str) -> Iterator[Eve
   A run that is stopped skips the evaluation and waits a few seconds for its workers.
   """
   if reason != "stopped":
-    # A pending evaluation may take long.
+    # A pending evaluation may take a long time.
     yield from _drain(context, until_stopped=True)
     reason = "stopped" if context.should_stop() else reason
   if reason == "stopped":

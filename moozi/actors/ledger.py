@@ -199,7 +199,7 @@ class Ledger:
     """Replay was restarted with `num_added` steps ever added; returns the number of steps lost.
 
     A pending state is dropped, segments in flight become obsolete, and nothing is sampled until replay
-    reports that it can be.
+    reports that it can draw a batch.
     """
     steps_ahead = num_added - self.env_steps
     lost, self.replay_steps_ahead = self.replay_steps_ahead - steps_ahead, steps_ahead

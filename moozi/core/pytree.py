@@ -29,7 +29,7 @@ def record(cls: type[T]) -> type[T]:
   The class is registered with JAX immediately if JAX is imported, else by the next `register_records`.
 
   Shapes on the fields are documentation: they are not checked at run time, since JAX rebuilds records with
-  leaves that are no arrays (None, shapes, placeholders).
+  leaves that are not arrays (None, shapes, placeholders).
   """
   out = dataclasses.dataclass(frozen=True, kw_only=True)(cls)
   out.__no_type_check__ = True  # type: ignore[attr-defined]  # jaxtyping's import hook reads it

@@ -63,9 +63,9 @@ class Environment(dm_env.Environment):  # type: ignore[misc]
     raise NotImplementedError
 
   def seed(self, seed: int) -> None:
-    """Makes the episodes from the next reset on a function of `seed` and of the actions alone.
+    """Seeds the environment: from the next reset on, episodes depend only on `seed` and the actions.
 
-    Raises: ValueError: `seed` is no integer, or negative.
+    Raises: ValueError: `seed` is not an integer, or is negative.
     """
     raise NotImplementedError
 
@@ -172,7 +172,7 @@ class Game:
   will_continue = False
 
   def seed(self, seed: int) -> None:
-    """Makes all random draws from the next `reset` on a function of `seed`."""
+    """Seeds all random draws from the next `reset` on."""
     raise NotImplementedError
 
   def reset(self) -> None:
@@ -291,7 +291,7 @@ class GameEnvironment(Environment):
 
 
 def check_action(action: int, legal_actions_mask: np.ndarray) -> int:
-  """Returns `action` as an int. Raises ValueError where it is no integer, out of range, or illegal."""
+  """Returns `action` as an int. Raises ValueError if it is not an integer, out of range, or illegal."""
   # Packages accept a wrong action silently, or hang on it, so it must not reach them.
   try:
     out = operator.index(action)
@@ -306,7 +306,7 @@ def check_action(action: int, legal_actions_mask: np.ndarray) -> int:
 
 
 def check_seed(seed: int) -> int:
-  """Returns `seed` as an int. Raises ValueError where it is no integer, or negative."""
+  """Returns `seed` as an int. Raises ValueError if it is not an integer, or is negative."""
   try:
     out = operator.index(seed)
   except TypeError:

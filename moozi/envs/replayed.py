@@ -1,4 +1,4 @@
-"""The thesis's mock environments: they replay recorded trajectories, whatever the agent's actions."""
+"""The thesis's mock environments: they replay recorded trajectories and ignore the agent's actions."""
 
 import dataclasses
 import heapq
@@ -106,7 +106,7 @@ class ReplayedEnvironment:
 def _schedule(lengths: Sequence[int], num_envs: int) -> Int[np.ndarray, "2 T B"]:
   """Which trajectory and step each lane shows at each time; -1 where it idles.
 
-  Each trajectory goes to the lane that is free first, the lowest of them.
+  Each trajectory goes to the lane that is free first; of several, to the lowest.
   """
   free = [(0, i) for i in range(num_envs)]
   starts = []

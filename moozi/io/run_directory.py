@@ -1,7 +1,7 @@
 """The run directory, which holds everything that a run writes. Its names are a public interface.
 
 config.yaml      the resolved configuration
-metrics.jsonl    one JSON object a tick
+metrics.jsonl    one JSON object per tick
 tensorboard/     the same scalars as events
 checkpoints/     the last few, the best, and milestones
 resume/          the rest of the state of the last few, which a resumed run needs

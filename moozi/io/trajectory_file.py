@@ -36,7 +36,7 @@ _METADATA = "moozi_trajectories"
 _MAGIC_1 = b"MZTRAJ1\n"
 _NO_DIGEST = "0" * 64
 _MAX_HEADER_BYTES = 16 << 20
-# Memory of one file's steps. The writer starts another file long before.
+# Limit of the memory of one file's steps. The writer starts a new file long before this.
 _MAX_STEPS_BYTES = 1 << 30
 _LEVEL = 6
 

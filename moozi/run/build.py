@@ -167,7 +167,7 @@ def restore_collectors(build_all: Callable[[int], list[C]], state: RunState | No
   try:
     num_new = sum(worker.set_state(saved) for worker, saved in zip(workers, state.collectors, strict=True))
   except ValueError:
-    # Other workers or environments than before. New seeds: the first episodes are not played again.
+    # The workers or environments have changed. New seeds, so that the first episodes are not repeated.
     Collectors(workers).close()
     return Collectors(build_all(state.env_steps), state.env_steps, "; all environments are reset")
   return Collectors(workers, began_at, f"; {num_new} environments are reset" if num_new else "")

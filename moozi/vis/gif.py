@@ -25,9 +25,9 @@ _LAST_FRAME_MS = 1000
 
 
 class LazyImages(Sequence[Picture]):
-  """A sequence of pictures that draws each at every read and keeps none.
+  """A sequence of pictures that are drawn at each read and not kept.
 
-  Hundreds of pictures of an episode take hundreds of MiB at once.
+  Together, hundreds of pictures of an episode take hundreds of MiB.
 
   Args:
     num_images: its length.

@@ -94,7 +94,7 @@ def test_stop_in_the_last_evaluation(events):
 def test_work_in_flight_is_reported(events):
   segments = [e.metrics["system/segments_in_flight"] for e in events if isinstance(e, Acted)]
   batches = [e.metrics["system/batches_in_flight"] for e in events if isinstance(e, Updated)]
-  # Two at the worker and two at the parameter server, the one that arrived among them.
+  # Two at the worker and two at the parameter server, including the one that arrived.
   assert min(segments) >= 1
   assert max(segments) == 2
   assert min(batches) >= 1

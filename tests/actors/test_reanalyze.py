@@ -80,7 +80,7 @@ def test_target_network_is_published_when_it_is_copied():
   context = make(num_workers=1)
   asked = context.pool.server.target_parameters.asked
   publish_target(context)
-  # In its first period it is the newest parameters.
+  # In its first period the target network equals the newest parameters.
   update(context, 96)
   assert len(asked) == 2
   update(context, 104)

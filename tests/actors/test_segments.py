@@ -38,7 +38,7 @@ def test_kept_segments_are_waited_for_one_at_a_time(context):
   for segment in ("a", "b", "c"):
     store(context, 2, segment)
   store(context, 0, "x")
-  # A later one that arrives first would be yielded first.
+  # Otherwise a later segment that arrives first would be yielded first.
   assert list(calls.pending) == ["a", "x"]
   assert calls.pending["a"][0] == "a segment of training_worker_2"
   assert collected(calls.arrive("a")) == ("value of a", 8, True)

@@ -445,7 +445,7 @@ def test_allow_code_imports(refused, malicious_run, tmp_path, evaluation):
 
 
 def test_start_from_imports_no_code(cli, malicious_run, config_file, tmp_path, monkeypatch):
-  """A checkpoint is arrays; the configuration of its run is not used."""
+  """A checkpoint contains only arrays; the configuration of its run is not used."""
   monkeypatch.setattr(train, "_run_training", lambda *_: 0)
   path = malicious_run("evil_envs:make_env")
   assert cli("train", config_file, f"checkpoint.start_from={path}", "run.name=second")[0] == 0

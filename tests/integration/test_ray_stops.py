@@ -92,7 +92,7 @@ def test_stalled_learner_bounds_the_work_in_flight(tmp_path):
   server.resume()
   wait_for_progress(process, run, "steps after it")
   end(process, run)
-  # Acting is ahead of learning by no more than keeps the queues full.
+  # Acting is ahead of learning only by the steps that fill the queues.
   served = updated * config.learner.batch_size / config.learner.samples_per_step
   segment = config.workers.num_envs * config.workers.segment_length
   assert made <= config.replay.min_steps_to_learn + served + 2 * slack_steps(config) + segment

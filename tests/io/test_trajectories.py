@@ -185,7 +185,7 @@ def test_full_buffer_is_dropped_and_restarts_histories(tmp_path, monkeypatch):
     patch.setattr(trajectories, "_MAX_BUFFER_BYTES", 10)
     with pytest.raises(OSError, match="No space"):
       writer.flush()
-  # A run resumed from here knows the gap.
+  # A run resumed from this state has the gap.
   assert writer.get_state()["with_gap"].tolist() == [0, 1]
   writer.append(parts[2], 0, 24)
   writer.close()

@@ -328,13 +328,13 @@ def test_settings_that_may_change(cli, run):
   made = after[-1]["learner_steps"] - before[-1]["learner_steps"]
   acted = after[-1]["env_steps"] - before[-1]["env_steps"]
   assert made * 8 == pytest.approx(acted * 4.0, rel=0.3)
-  # A round is a segment of 32 steps of each of the two.
+  # A round is a segment of 32 steps from each of the two workers.
   assert after[-1]["env_steps"] == 160 + 2 * 64
 
 
 @pytest.mark.slow
 def test_run_refused_by_ray_is_unchanged(run):
-  """The refusal comes late, when the cluster is connected."""
+  """The run is refused late, when the cluster is connected."""
   # There are later checkpoints than the one it resumes from.
   shutil.rmtree(list_checkpoints(run / "resume")[-1].path)
 

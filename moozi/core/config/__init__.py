@@ -276,7 +276,7 @@ class Config(Section):
   algorithm: Literal["muzero", "ppo"] = Field(
     "muzero",
     description="ppo: the baseline; it reads the section ppo instead of MuZero's and always runs in one "
-    "process, whatever `runtime` is",
+    "process; `runtime` is ignored",
   )
   runtime: Literal["ray", "local"] = "ray"
   max_env_steps: PositiveInt = 1_000_000

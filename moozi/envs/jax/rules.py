@@ -157,7 +157,7 @@ def _as_before(
 ) -> Shaped[Array, "*shape"]:
   """Converts a leaf of the game to its dtype before the step, which a scan requires."""
   if not np.can_cast(new.dtype, old.dtype, casting="same_kind"):
-    raise TypeError(f"the rules' step makes {new.dtype} of a leaf of the game that was {old.dtype}")
+    raise TypeError(f"the rules' step changes a leaf of the game from {old.dtype} to {new.dtype}")
   return jax.lax.convert_element_type(new, old.dtype)
 
 

@@ -81,5 +81,5 @@ def check_package(name: str, game: str, oldest: str) -> None:
 
 
 def _release(version: str) -> tuple[int, ...]:
-  """The first two numbers of a version, 0 for parts that are no numbers."""
+  """The first two numbers of a version, 0 for parts that are not numbers."""
   return tuple(int(part) if part.isdigit() else 0 for part in [*version.split("."), "0"][:2])

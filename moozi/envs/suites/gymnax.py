@@ -45,7 +45,7 @@ _BANDIT = "it is a bandit, with no state to plan in"
 REFUSED = {
   "BernoulliBandit-misc": _BANDIT,
   "DiscountingChain-bsuite": "its only end is a clock, which is part of its observation",
-  "FrozenLake-misc": "its observation is one number, an index, which is no frame",
+  "FrozenLake-misc": "its observation is one number, an index, which is not a frame",
   "GaussianBandit-misc": _BANDIT,
   "MNISTBandit-bsuite": "it downloads its pictures",
   "MetaMaze-misc": "it needs memory over many trials, which a frame does not show",

@@ -108,7 +108,7 @@ def make_environment(name: str, options: Options) -> Environment:
   """The environment that the user's function makes.
 
   Raises: UserError: the module cannot be imported or has no such function, the function takes other arguments
-    or fails, or its result is no supported environment.
+    or fails, or its result is not a supported environment.
   """
   function = _load(name)
   takes_seed = _check_arguments(name, function, options.kwargs)

@@ -17,7 +17,7 @@ pytest.importorskip("minatar")
 pytest.importorskip("pgx")
 import_gymnax()
 
-pytestmark = pytest.mark.slow  # compiles for long
+pytestmark = pytest.mark.slow  # slow to compile
 
 NUM_STEPS = 2000
 UP = 2

@@ -223,7 +223,7 @@ def test_game_keeps_its_kinds_of_numbers(before, after, is_allowed):
   if is_allowed:
     assert env.step(env.reset(env_key(0)), jnp.int32(1)).game["x"].dtype == before.dtype
   else:
-    with pytest.raises(TypeError, match=rf"step makes {after.dtype} of .* was {before.dtype}"):
+    with pytest.raises(TypeError, match=rf"step changes .* from {before.dtype} to {after.dtype}"):
       env.step(env.reset(env_key(0)), jnp.int32(1))
 
 

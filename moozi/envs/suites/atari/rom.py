@@ -88,7 +88,7 @@ class GameFacts(NamedTuple):
 
 
 def list_games() -> dict[str, str]:
-  """The games that ale-py has a ROM of. Raises UserError where ale-py is not installed."""
+  """The games whose ROMs ale-py contains. Raises UserError where ale-py is not installed."""
   return {_game_of(rom): f"Atari 2600, {rom.replace('_', ' ')}" for rom in _roms()}
 
 

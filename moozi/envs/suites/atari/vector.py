@@ -62,7 +62,7 @@ class AtariVectorEnvironment:
     seeds: one for each environment.
   """
 
-  # A single environment cannot fail.
+  # Environments cannot fail individually.
   num_faults = 0
 
   def __init__(self, facts: GameFacts, spec: EnvSpec, options: Options, seeds: list[int]) -> None:
@@ -111,7 +111,7 @@ class AtariVectorEnvironment:
     if self._env is None:
       return self.reset()
     was_last = self._is_last
-    # A no-op continues a game after a lost life. Where a game ended, ale-py resets whatever the action.
+    # A no-op continues a game after a lost life. Where a game ended, ale-py resets for every action.
     played = np.where(was_last, 0, actions - 1).astype(np.int64)
     frame, reward, is_over, _, info = self._env.step(played)
     self._num_steps += 1

@@ -79,7 +79,7 @@ def mismatches(injected: list[dict[str, Any]], counted: dict[str, int]) -> list[
 
 
 def compare(last: list[dict[str, Any]], calm: list[list[dict[str, Any]]]) -> list[str]:
-  """Compares evaluations with the range of those of other runs at about the same steps."""
+  """Compares evaluations with the range of other runs' evaluations at about the same steps."""
   lines, num_within, num_near = [], 0, 0
   for evaluation in last:
     at, mean = evaluation["env_steps"], evaluation["return_mean"]

@@ -1,7 +1,7 @@
 """Committed results: one folder for each job.
 
 config.yaml        the run's configuration
-metrics.jsonl      its metrics, thinned; absent if another result has those of the same run
+metrics.jsonl      its metrics, thinned; absent if another result of the same run has them
 summary.json       the run's summary
 evaluations.json   a list: `moozi evaluate --json --returns` of each checkpoint, with its wall time
 machine.json       cores, versions, and the commit of the code that wrote the result

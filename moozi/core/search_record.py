@@ -16,7 +16,7 @@ from moozi.core.types import AnyArray
 class SearchTree:
   """One search's tree as plain arrays. Node 0 is the root; a parent comes before its children.
 
-  Values are for the player to move at the node; a reward is that of the player who moved into it. The Q-value
+  Values are for the player to move at the node; a reward is for the player who moved into it. The Q-value
   of an edge, for the player who moved, is reward + signed discount · value (`ops.players.search_discount`).
 
   Attributes:

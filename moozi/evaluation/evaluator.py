@@ -165,7 +165,7 @@ class AgentPlayer:
     """Returns the agent's decision for the next frame.
 
     Args:
-      timestep: of one environment, the one after that of the last call.
+      timestep: of one environment; the one that follows the last call's.
       forced: [1] int32, the action that another player plays, or -1; None is -1.
     """
     self._rng_key, key = jax.random.split(self._rng_key)

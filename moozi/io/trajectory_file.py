@@ -1,7 +1,7 @@
 """One file of steps: a safetensors file whose tensors are compressed columns. Nothing in it is code.
 
 The entry `moozi_trajectories` of the header's `__metadata__` is JSON: the format, the environment's spec,
-which steps of which lanes the file holds, and the SHA-256 of the whole file, taken with zeros in the digest's
+the steps and lanes that the file holds, and the SHA-256 of the whole file, taken with zeros in the digest's
 place.
 
 A tensor holds one column of all steps, compressed with zlib. Before compression, the rows of a column, one a

@@ -132,7 +132,7 @@ class Faulted(Event):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Finished(Event):
-  """The run is over for `reason`; `sample_reuse` is that of the whole run."""
+  """The run is over for `reason`; `sample_reuse` covers the whole run."""
 
   reason: str
   sample_reuse: float

@@ -183,7 +183,7 @@ class Pacer:
 
 
 def slack_steps(config: Config) -> int:
-  """Steps that keep every queue full: those of the workers, and of the learner or of reanalyze."""
+  """Steps that keep every queue full: the workers' and the learner's or reanalyze's."""
   workers, learner, ray, reanalyze = config.workers, config.learner, config.ray, config.reanalyze
   acting = workers.num_workers * ray.segments_in_flight * workers.num_envs * workers.segment_length
   call_samples = learner.batch_size * learner.updates_per_call

@@ -157,7 +157,7 @@ def draw_vector(frame: Frame, spec: EnvSpec, size: int) -> Picture:
   """Draws a vector: as facts if the render spec has them, as bars up to 16 entries, else as a grid of cells.
 
   Bars go right for positive and left for negative values; the length is v / (1 + |v|). The brightness of a
-  cell is that of its entry's size, the color that of its sign.
+  cell shows the magnitude of its entry, the color its sign.
 
   Args:
     frame: [1, 1, D], bool, uint8 or float32.

@@ -132,7 +132,7 @@ def test_a_refused_segment_resets_the_environments(faulty_run):
 
 
 def test_evaluation_raises_the_error_of_its_environment():
-  # The spec is that of a sound environment: one that fails in its first episode would be refused.
+  # The spec comes from a sound environment: one that fails in its first episode would be refused.
   spec = build.env_spec(load_config(None, [*TINY, FAULTY]))
   config = load_config(None, [*TINY, FAULTY, "env.kwargs.episode=0", "evaluation.max_random_starts=0"])
   params, net_state = random_parameters(config, spec)

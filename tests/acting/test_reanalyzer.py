@@ -1,4 +1,4 @@
-"""Both modes of reanalyze give the same results, and those of acting with the same parameters."""
+"""Both modes of reanalyze give the same results as acting with the same parameters."""
 
 import functools
 

@@ -225,7 +225,7 @@ def make_loss(network: PPONetwork, config: PPOConfig) -> Callable[[PyTree, Batch
 
 
 def _value_errors(value: Float[Array, "N"], batch: Batch, config: PPOConfig) -> Float[AnyArray, "N"]:
-  """Squared errors; with `clip_value` the larger of those of the value and of the clipped value."""
+  """Squared errors of the value; with `clip_value` the larger of this and the clipped value's."""
   error = jnp.square(value - batch.target)
   if not config.clip_value:
     return error

@@ -44,7 +44,7 @@ class Comparison:
 
   Attributes:
     differing: for each name of a field, or "reward", "end", "frame": the steps at which it differed.
-    before, after: the package's state as the fork's fields at each step.
+    before, after: the package's state at each step, in the fork's field names.
     reward, is_over: the package's.
     fork: the fork's: fields, rewards, ends, cuts, frames.
   """

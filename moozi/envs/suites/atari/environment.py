@@ -77,7 +77,7 @@ class AtariGame(Game):
     return self._num_steps == self._options.max_episode_steps
 
   def _continue_game(self) -> bool:
-    """After a lost life, plays a no-op and the opening; returns False where the game ends meanwhile."""
+    """After a lost life, plays a no-op and the opening; returns False if the game ends."""
     return not any(self._play(action)[1] or self._is_cut() for action in (NOOP, *self._opening))
 
   def _start_game(self) -> None:

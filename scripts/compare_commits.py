@@ -3,7 +3,7 @@
     python scripts/compare_commits.py BEFORE AFTER [--only catch,ppo]
 
 Both commits run on this machine in sequence, with the packages of this Python. Digests are not committed,
-because another processor gives other bits. Exits with status 1 if a state differs.
+because they differ between processors. Exits with status 1 if a state differs.
 """
 
 import argparse

@@ -29,7 +29,8 @@ A sweep is one file, `experiments/NAME/sweep.py`. It builds a list of jobs and p
 - A finished job is copied to `experiments/NAME/results/<job>/` (`results` lists the files), which is
   committed, and is skipped from then on. A job may grow later: more environment steps, more time, more
   evaluations.
-- A result or a run with other settings than the job has now is an error: move it away to repeat the job.
+- A result or a run whose settings differ from the job's present settings is an error: move it away to repeat
+  the job.
 - One sweep at a time uses `runs/`: wall times are comparable only when nothing else uses the machine.
 
 An ablation changes one thing at a time. It is one file, too: `ablation.Ablation` takes a configuration and

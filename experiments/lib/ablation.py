@@ -99,7 +99,7 @@ def read_figures(job: Job, results: Path, made_with: Collection[Sequence[str]]) 
     results: the folder of results.
     made_with: the `overrides` that a JSON file of an older version may state.
   Returns: `summary`, the run's summary, and `curve`, its metrics.
-  Raises: UserError: the result has other settings, or another number of steps, than the job.
+  Raises: UserError: the result's settings or number of steps differ from the job's.
   """
   wanted, path = job.load_config(results), results / f"{job.name}.json"
   if path.exists():
@@ -116,7 +116,7 @@ def read_figures(job: Job, results: Path, made_with: Collection[Sequence[str]]) 
     }
     changed = [k for k in sorted(keys - {"seed", *GROWABLE}) if old and old.get(k) != new.get(k)]
     if changed:
-      raise UserError(f"{path}: made with another {', '.join(changed)}; move it away to repeat the run")
+      raise UserError(f"{path}: made with a different {', '.join(changed)}; move it away to repeat the run")
   else:
     path = results / job.name
     is_done(job, results, results)

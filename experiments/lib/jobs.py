@@ -72,14 +72,14 @@ def progress_of(job: Job, folder: Path) -> tuple[int, bool]:
 
   A run is complete if it has ended by itself with the steps, or the time, of the job's configuration.
 
-  Raises: UserError: the run was started with other settings.
+  Raises: UserError: the run was started with different settings.
   """
   path, wanted = folder / job.run_name, job.load_config(folder)
   if not (path / "config.yaml").exists():
     return 0, False  # not created, or killed while it was created
   run = RunDirectory.open(path)
   if changed := [key for key in differences(run.load_config(), wanted) if key not in GROWABLE]:
-    raise UserError(f"{path}: the run has another {', '.join(changed)} than job {job.name}; move it away")
+    raise UserError(f"{path}: the run differs from job {job.name} in {', '.join(changed)}; move it away")
   newest = newest_resumable(run)
   if newest is None:
     return 0, False

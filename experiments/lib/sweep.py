@@ -82,14 +82,14 @@ def describe(job: Job, folder: Path, results: Path) -> str:
 def is_done(job: Job, folder: Path, results: Path) -> bool:
   """Whether a result has all steps and evaluations of the job.
 
-  Raises: UserError: the result has other settings than the job, except how long the run lasts.
+  Raises: UserError: the result's settings differ from the job's in more than the length of the run.
   """
   path, wanted = results / job.name, job.load_config(folder)
   if not is_result_of(path, job, wanted):
     return False
   changed = differences(read_run_config(path / "config.yaml"), wanted)
   if changed := [key for key in changed if key not in GROWABLE]:
-    raise UserError(f"{path}: has another {', '.join(changed)} than the job; move it and its run away")
+    raise UserError(f"{path}: differs from the job in {', '.join(changed)}; move it and its run away")
   return True
 
 

@@ -86,7 +86,7 @@ def job(game: str, variant: str, seed: int, steps: int, ratio: float) -> Job:
 
 
 def read(game: str, variant: str, steps: int, ratio: float) -> list[dict[str, Any]]:
-  """The figures of all seeds of a variant. Raises UserError: a result has other settings."""
+  """The figures of all seeds of a variant. Raises UserError: a result has different settings."""
   overrides = overrides_of(variant, steps, ratio)
   # Older results do not state the configuration's own sampling.
   made_with = [overrides, (f"replay.sampling={SAMPLING[game]}", *overrides)]
@@ -95,7 +95,7 @@ def read(game: str, variant: str, steps: int, ratio: float) -> list[dict[str, An
 
 
 def table_of(steps: int, ratio: float) -> str:
-  """The results in Markdown. Raises UserError: a result has other settings."""
+  """The results in Markdown. Raises UserError: a result has different settings."""
   lines = [f"| {' | '.join(COLUMNS)} |", "|" + "---|" * len(COLUMNS)]
   for game in GAMES:
     means: dict[str, float] = {}

@@ -143,7 +143,7 @@ def search_metrics(
 ) -> dict[str, Float[AnyArray, ""]]:
   """Metrics of the search and its change of the prior: means over the frames that are not terminal, by name.
 
-  Runs on NumPy arrays, and traced inside a rollout. Entropies and divergence are in nats, values in
+  Accepts NumPy arrays, and traced arrays inside a rollout. Entropies and divergence are in nats, values in
   environment units. Where every frame is terminal, the search's metrics are 0.
 
   Args:

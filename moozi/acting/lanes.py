@@ -67,7 +67,7 @@ class Lanes:
   def step(self, action: Int[np.ndarray, "B"]) -> Bool[np.ndarray, "B"]:
     """Steps every environment; the action is discarded where the last frame was an end.
 
-    Returns: where an environment failed: its episode is cut off at the frame before (`cut_lanes`).
+    Returns: [B] bool, where an environment failed; its episode is cut off at the frame before (`cut_lanes`).
     """
     before, start = self.timestep, time.perf_counter()
     self.timestep = step = self._env.step(action)

@@ -65,7 +65,7 @@ def build_collector(
     spec: the environment's specification.
     worker: its index, part of its seeds.
     began_at: environment steps of the run when the collector starts, part of its seeds, so that a restarted
-      worker plays other episodes.
+      worker plays different episodes.
 
   Raises: UserError: `workers.rollout=scan`, and the environment is not written in JAX.
   """

@@ -101,7 +101,7 @@ def test_both_modes_repeat_the_search_of_acting(env, search):
 
 
 def test_the_history_matters():
-  """Without their histories, positions have other values."""
+  """Without their histories, positions have different values."""
   replay, reanalyzer, _ = replay_and_reanalyzer()
   roots = replay.reanalyze_queue.gather(replay.reanalyze_queue.choose(1000, "oldest", 1))
   blank = map_fields(np.array, roots)

@@ -133,10 +133,14 @@ def test_missing_runs_are_made_and_the_table_is_printed(fake, tmp_path, capsys):
   table = capsys.readouterr().out.splitlines()[-4:]
   assert table[0] == f"{HEAD} sum | wall s |"
   assert table[-2:] == [f"| {name} | {ROW} 2.5 2.5 (mean 2.5) | 10 |" for name in ("default", "other")]
-  # Results of other settings are neither pooled nor repeated.
+  # Results with different settings are neither pooled nor repeated.
   for changed, arguments, message in (
     (ablation(), ["--steps", "700"], "made with 1,000 steps instead of 700"),
-    (ablation(other=("targets.n_step=4",)), ["--table"], "other_seed0: has another targets.n_step"),
+    (
+      ablation(other=("targets.n_step=4",)),
+      ["--table"],
+      "other_seed0: differs from the job in targets.n_step",
+    ),
   ):
     assert main(changed, tmp_path / "some", "Help.", arguments) == 2
     assert message in capsys.readouterr().err

@@ -140,7 +140,7 @@ class Soak:
   def has_settled(self) -> bool:
     """Whether acting and learning have progressed since the latest fault, and a checkpoint counts the fault.
 
-    An earlier fault could reset the count of this one.
+    Otherwise recovery from the next fault could go back to a checkpoint without this count.
     """
     if self._settled_at is None:
       last, keys = self.last_tick(), ["env_steps", "learner_steps"]

@@ -34,7 +34,7 @@ class Ablation:
     variants: `key=value` each, by name; the empty tuple is the unchanged configuration.
     common: `key=value` each, of all variants.
     steps: environment steps of each run, by default.
-    measures: further columns of the table: functions of a run's metrics, by heading.
+    measures: further columns of the table by heading; each is a function of a run's metrics.
   """
 
   config: Path

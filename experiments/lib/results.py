@@ -88,7 +88,7 @@ def write_result(path: Path, run: RunDirectory, job: Job, evaluations: Sequence[
 
 
 def is_result_of(path: Path, job: Job, wanted: Config) -> bool:
-  """Whether a folder has the steps, or the time, of a configuration and the evaluations of a job.
+  """Whether a result has all steps (or all time) of a configuration and all evaluations of a job.
 
   Raises: UserError: the folder is not a result.
   """

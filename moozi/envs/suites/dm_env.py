@@ -27,7 +27,7 @@ def wrap(name: str, env: dm_env.Environment) -> GameEnvironment:
     name: of the environment, as the user writes it.
     env: the environment.
 
-  Raises: UserError: other actions or observations.
+  Raises: UserError: unsupported actions or observations.
   """
   where = f"env.name={name}"
   num_actions, start = _actions(where, env.action_spec())

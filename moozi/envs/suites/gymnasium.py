@@ -139,7 +139,7 @@ def wrap(name: str, env: Any) -> GameEnvironment:
       is present. Boxes become frames as in `array_format`; Discrete, MultiDiscrete and MultiBinary
       observations become booleans; Dict and Tuple of these become one vector.
 
-  Raises: UserError: other actions or observations.
+  Raises: UserError: unsupported actions or observations.
   """
   from gymnasium import spaces
 

@@ -38,7 +38,7 @@ PLAIN = PPOConfig(normalize_advantages=False, entropy_coef=0.0, value_coef=0.0)
 
 
 def graded(config: PPOConfig):
-  """(params, batch) to ((loss, scalars), gradient)."""
+  """The function (params, batch) → ((loss, scalars), gradient)."""
   return jax.jit(jax.value_and_grad(make_loss(TABLE, config), has_aux=True))
 
 

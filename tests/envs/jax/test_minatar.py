@@ -228,7 +228,7 @@ def test_bullet_that_left_pgx_seaquest_blocks_later_ones():
 
 
 def spawned(library, game, rules):
-  """Fields after one step from the same state with as many keys as there are steps."""
+  """Fields after one step from the same state, with a different key for each step."""
   fork = make_fork(library, game)
   return fork.step([fork.fields(rules)] * NUM_STEPS, [0] * NUM_STEPS)[0]
 

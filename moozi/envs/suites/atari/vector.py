@@ -197,7 +197,7 @@ class AtariVectorEnvironment:
       stack_num=1,
       frameskip=options.frame_skip,
       maxpool=True,
-      # ale-py draws from 0 to one less.
+      # ale-py's maximum is exclusive.
       noop_max=options.max_noops + 1 if options.max_noops else 0,
       use_fire_reset=False,
       episodic_life=False,

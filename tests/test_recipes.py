@@ -152,7 +152,7 @@ def test_a_recipe_names_what_exists(name):
   assert [n for n in names if n not in sources] == []
 
 
-def test_the_seven_recipes_are_there():
+def test_all_seven_recipes_exist():
   assert len(recipes()) == 7
 
 

@@ -143,7 +143,7 @@ def _cancel_work(context: Context) -> Iterator[Event]:
 
 
 def _evaluate_last(context: Context, observing: Observing) -> Iterator[Event]:
-  """Evaluates the last parameters, again if the testing worker fails."""
+  """Evaluates the last parameters; repeats the evaluation if the testing worker fails."""
   context.ledger.is_final_evaluation_due = True
   updates.publish_now(context)
   while context.calls or context.ledger.is_final_evaluation_due:

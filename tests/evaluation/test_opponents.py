@@ -94,7 +94,7 @@ def test_kuhn_poker_scores():
   assert figures["return_margin_seat_0"] > 0
 
 
-def test_random_play_meets_the_opponent():
+def test_random_play_plays_the_opponent():
   config = load_config(None, [*TINY, *BOARD])
   # The first player wins 0.585 of random games and loses 0.288; the standard error of 1000 is 0.03.
   returns = random_returns(config, num_episodes=2000)

@@ -83,7 +83,7 @@ def test_all_variants_are_listed():
     assert {(experiment, name) for name in variants} == {key for key in CHANGES if key[0] == experiment}
 
 
-def test_asterix_has_no_limit_of_time(tmp_path):
+def test_asterix_has_no_time_limit(tmp_path):
   assert ablation_of("asterix_ablation").job("default", 0, 1000).load_config(tmp_path).max_wall_s is None
 
 
@@ -157,7 +157,7 @@ def test_run_without_evaluation_at_its_end_is_refused(fake, tmp_path):
     ablation().table(1000)
 
 
-def test_older_result_with_other_settings_is_refused(fake, tmp_path):
+def test_older_result_with_different_settings_is_refused(fake, tmp_path):
   ablation, _ = fake
   (tmp_path / "results").mkdir()
   path = tmp_path / "results" / "default_seed4.json"

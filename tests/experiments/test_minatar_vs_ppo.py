@@ -84,7 +84,7 @@ def rows(results) -> dict:
   return {(r["agent"], r["game"], r["sticky_action_prob"], r["at_env_steps"]): r for r in found}
 
 
-def test_rows_use_checkpoints_at_a_step_and_the_own_search(sample):
+def test_rows_use_checkpoints_at_a_step_and_the_runs_search(sample):
   found = rows(sample)
   assert set(found) == {
     ("MooZi", "breakout", 0.0, 1_000_000),

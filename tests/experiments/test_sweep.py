@@ -223,7 +223,7 @@ def test_added_evaluation_is_made(place, more):
   assert result.evaluations[0]["wanted"] == "100"
 
 
-def test_run_with_other_settings_is_refused(place):
+def test_run_with_different_settings_is_refused(place):
   place.sweep(place.job(), pause=True)
   changed = place.job("one", 100, "learner.batch_size=32")
   with pytest.raises(UserError, match=r"one: .*learner\.batch_size"):
@@ -235,7 +235,7 @@ def test_run_with_other_settings_is_refused(place):
 
 
 @pytest.mark.slow
-def test_result_with_other_settings_is_refused(place):
+def test_result_with_different_settings_is_refused(place):
   place.sweep(place.job())
   changed = place.job("one", 100, "learner.batch_size=32")
   assert "learner.batch_size" in place.describe(changed)
@@ -290,7 +290,7 @@ def test_second_sweep_is_refused(place):
 
 
 @pytest.mark.slow
-def test_jobs_side_by_side_have_one_core_each(place):
+def test_parallel_jobs_have_one_core_each(place):
   assert place.sweep(place.job(), place.job("other"), at_once=2)
   assert all(env == ONE_CORE for env in place.budget.envs)
   assert len(read_results(place.results)) == 2

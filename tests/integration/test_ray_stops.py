@@ -53,7 +53,7 @@ def test_hanging_environments_do_not_delay_the_last_checkpoint(tmp_path):
   assert ticks(run)[-1]["faults/dropped_steps"] > 0
 
 
-def test_second_signal_ends_at_once(tmp_path):
+def test_second_signal_ends_immediately(tmp_path):
   process, run = start(tmp_path, *ENDLESS), tmp_path / "one"
   wait_for_start(process, run)
   children = psutil.Process(process.pid).children(recursive=True)

@@ -18,7 +18,8 @@ _CONNECT_TIMEOUT_S = 5.0
 
 @contextmanager
 def connected(config: Config) -> Iterator[Any]:
-  """Yields the `ray` module, connected as `config.ray` says, and disconnects or shuts Ray down at the end.
+  """Yields the `ray` module, connected as `config.ray` specifies, and disconnects or shuts Ray down at the
+  end.
 
   Raises: UserError: no cluster answers or accepts the connection, or the actors request more than it has.
   """

@@ -292,7 +292,7 @@ def check_name(name: str, key: str = "run.name") -> str:
 
 
 def _refuse_unreadable(error: OSError) -> None:
-  # Another process that writes here can remove it meanwhile; the lock reports that process.
+  # Another process that writes here may have removed it; the lock reports that process.
   if not isinstance(error, FileNotFoundError):
     raise RunError(f"{error.filename}: cannot be read: {error.strerror}")
 

@@ -109,7 +109,7 @@ class Trainer(Counts, Protocol):
     """Acts and learns once."""
 
   def evaluate(self, num_episodes: int) -> EvaluationResult | None:
-    """Plays test episodes with the current parameters; None if the run was stopped meanwhile."""
+    """Plays test episodes with the current parameters; None if the run was stopped during them."""
 
   def state(self, has_envs: bool = True) -> RunState:
     """The algorithm's state, without the session's progress; `has_envs=False` leaves out `collectors`."""
@@ -173,7 +173,7 @@ class Session:
   def play(self, evaluator: Evaluator, parameters: tuple[Any, Any, int], num_episodes: int) -> Any:
     """Plays test episodes with (params, net_state, version) at the current environment step.
 
-    Returns: the EvaluationResult; None if the run was stopped meanwhile.
+    Returns: the EvaluationResult; None if the run was stopped during the evaluation.
     Raises: EnvError: the environment failed.
     """
     params, net_state, version = parameters

@@ -34,7 +34,7 @@ _LEGEND_FONT, _LEGEND_LINE, _SWATCH = 12, 18, 10
 def draw_frame(
   frame: Frame, spec: EnvSpec, size: int, to_play: int = 0, picture: Picture | None = None
 ) -> Picture:
-  """Draws a frame as its environment's render spec says.
+  """Draws a frame by its environment's render spec.
 
   Args:
     frame: of the spec's shape and dtype.

@@ -322,8 +322,8 @@ def test_disk_errors_are_reported(refused, tmp_path, old, monkeypatch):
   assert "cannot be written: File name too long" in refused("reanalyze", old, "--out", tmp_path / ("n" * 300))
   for name in ("write_steps", None):
     monkeypatch.setattr(*((trajectories, name) if name else (os, "rename")), full)
-    said = refused("reanalyze", old, "--out", tmp_path / "new")
-    assert f"--out={tmp_path / 'new'}: cannot be written: No space left on device" in said
+    error_text = refused("reanalyze", old, "--out", tmp_path / "new")
+    assert f"--out={tmp_path / 'new'}: cannot be written: No space left on device" in error_text
     assert not list(tmp_path.iterdir())
     monkeypatch.undo()
 
@@ -335,8 +335,8 @@ def test_non_finite_search_is_refused(refused, tmp_path, old):
   broken = jax.tree_util.tree_map(lambda x: np.full_like(x, np.nan), state.params)
   meta = {"env_steps": 7, "learner_steps": 60} | expected_of(config, spec)
   save_checkpoint(run.checkpoints_path, "step_7", replace(state, params=broken), meta)
-  said = refused("reanalyze", run.path, "--trajectories", old, "--out", tmp_path / "new")
-  assert "not finite" in said
+  error_text = refused("reanalyze", run.path, "--trajectories", old, "--out", tmp_path / "new")
+  assert "not finite" in error_text
   assert [p.name for p in tmp_path.iterdir()] == ["runs"]
 
 

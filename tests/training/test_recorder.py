@@ -375,7 +375,7 @@ def test_resume_keeps_steps_that_were_written_before_the_checkpoint(tmp_path):
   again.observe(collected(21, 7, 12))
   again.close()
   assert open_trajectories(run.path).lane_steps == {0: 12, 1: 12, 2: 12}
-  # A checkpoint of an earlier version says only how many steps the run had.
+  # A checkpoint of an earlier version holds only the run's number of steps.
   Recorder(
     config, spec, run, Display(), start=0.0, resumed=Resumed(state=None, recorder=before, store=None)
   ).close()

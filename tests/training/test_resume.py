@@ -285,7 +285,7 @@ def test_damaged_replay_block_is_passed_over(run):
 
 
 @pytest.mark.parametrize(
-  ("overrides", "said"),
+  ("overrides", "error_text"),
   [
     (["network.latent_size=32"], "network.latent_size=32: a run cannot change it"),
     (["env.name=tiny:corridor"], "env.name=tiny:corridor: a run cannot change it"),
@@ -295,11 +295,11 @@ def test_damaged_replay_block_is_passed_over(run):
     (["learner.batch_sise=3"], "learner.batch_sise"),
   ],
 )
-def test_invalid_resume_is_refused(cli, run, overrides, said):
+def test_invalid_resume_is_refused(cli, run, overrides, error_text):
   before = sorted(p.name for p in run.rglob("*"))
   status, out, err = cli("train", "--resume", run, *overrides)
   assert (status, out) == (2, "")
-  assert said in err
+  assert error_text in err
   assert len(err.splitlines()) == 1
   assert sorted(p.name for p in run.rglob("*")) == before
 

@@ -235,8 +235,8 @@ def test_skipped_rounds_raise(collected):
     assert metrics["faults/skipped_updates"] == skipped
     assert metrics.get("faults/not_finite_policy", 0) == skipped
   before = learner.get_state()
-  said = r"^loss/policy is not finite: 8 updates in a row.* step 15; ppo\.max_skipped_rounds=2 allows"
-  with pytest.raises(NotFiniteError, match=said):
+  error_text = r"^loss/policy is not finite: 8 updates in a row.* step 15; ppo\.max_skipped_rounds=2 allows"
+  with pytest.raises(NotFiniteError, match=error_text):
     learner.update(bad, 1e-3)
   for a, b in zip(*(jax.tree_util.tree_leaves(s.params) for s in (before, learner.state)), strict=True):
     np.testing.assert_array_equal(a, b)
@@ -300,10 +300,10 @@ def test_non_finite_segment_is_refused():
 def test_consecutive_refused_segments_end_the_run():
   options = (FAULTY, "replay.max_refused_segments=2", "env.kwargs.sound_envs=0")
   config, received = configure(*options, "env.kwargs.how=nan"), []
-  said = (
+  error_text = (
     r"training_worker_0: 2 segments in a row were refused, the last: last_reward .*max_refused_segments=2"
   )
-  with pytest.raises(SegmentError, match=said):
+  with pytest.raises(SegmentError, match=error_text):
     received.extend(ppo_run.run(RunInputs(config, build.env_spec(config))))
   assert [type(e) for e in received] == [Started, Acted, Faulted, Acted, Faulted, StateReady]
   last = received[-1]

@@ -189,7 +189,7 @@ def _read(path: Path) -> bytes:
     if not path.is_file():
       raise UserError(f"{path}: not a file; a trajectory file is needed")
     with open(path, "rb") as f:
-      # Refuses other files by their first bytes, whatever their size.
+      # Refuses other files by their first bytes, so that a large one is not read.
       start = f.read(9)
       if start.startswith(_MAGIC_1):
         raise UserError(

@@ -345,7 +345,8 @@ class ReplayBuffer:
     )
 
   def set_state(self, state: State, with_rings: bool = True) -> None:
-    """Restores the state of a buffer of the same configuration; without the rings the steps are already here.
+    """Restores the state of a buffer of the same configuration; without the rings the steps are already
+    stored.
 
     Raises: ValueError: the state is of a buffer of another shape or sampling; nothing changes then.
     """

@@ -89,7 +89,7 @@ def _coverage(edges: np.ndarray, intervals: Sequence[tuple[float, float]]) -> np
   bounds = np.array(intervals, np.float64).reshape(-1, 2)
   if not len(bounds):
     return np.zeros(len(edges) - 1)
-  # Seconds inside up to each bound; between bounds they grow linearly or not at all.
+  # Seconds inside the intervals up to each bound; they are piecewise linear between bounds.
   inside = np.repeat(np.cumsum(bounds[:, 1] - bounds[:, 0]), 2)
   inside[0::2] -= bounds[:, 1] - bounds[:, 0]
   out: np.ndarray = np.diff(np.interp(edges, bounds.ravel(), inside)) / np.maximum(np.diff(edges), 1e-12)

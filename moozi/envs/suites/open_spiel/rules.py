@@ -251,7 +251,7 @@ def sample_chance(state: Any, random: np.random.Generator) -> None:
   while state.current_player() == CHANCE:
     outcomes = state.chance_outcomes()
     point, i = random.random() - outcomes[0][1], 0
-    while point >= 0 and i + 1 < len(outcomes):  # rounding may leave a remainder: the last outcome
+    while point >= 0 and i + 1 < len(outcomes):  # the last outcome takes a remainder of rounding
       i += 1
       point -= outcomes[i][1]
     state.apply_action(outcomes[i][0])

@@ -49,7 +49,7 @@ def make_env(seed):
 
 
 def with_network(config, kind):
-  """Names outside the schema are set past its validation."""
+  """Sets a name that the schema does not allow, without validation."""
   return config.model_copy(update={"network": config.network.model_copy(update={"kind": kind})})
 
 

@@ -1,4 +1,4 @@
-"""Runs commands within a limit of time."""
+"""Runs commands within a time limit."""
 
 import os
 import signal
@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class TimeBudget:
-  """A limit of time for commands. SIGINT and SIGTERM end it early.
+  """A time limit for commands. SIGINT and SIGTERM end it early.
 
   Use it in a `with` statement in the main thread; commands may run in other threads.
 
@@ -49,7 +49,7 @@ class TimeBudget:
   ) -> int:
     """Runs a command from the repository's root; at the end of the budget it gets one SIGTERM.
 
-    Ctrl-C in the terminal does not reach the command directly, because it has a session of its own. After an
+    Ctrl-C in the terminal does not reach the command directly, because it runs in its own session. After an
     exception in this process the command and its children are killed.
 
     Args:

@@ -35,12 +35,12 @@ class TrainingState:
 
   Attributes:
     params: the network's parameters.
-    target_params: a copy, updated every `target_update_period` learner steps, and at each step before the
-      first of these; reanalyze searches with it.
+    target_params: a copy, updated every `target_update_period` learner steps, and until the first such update
+      at every step. Reanalyze searches with it.
     net_state: averages of batch norm; else empty.
     opt_state: the optimizer's.
     learner_step: number of batches taken, with skipped ones: the version of the parameters.
-    rng_key: for functions of the state that draw; the update does not.
+    rng_key: for functions of the state that draw random numbers; the update draws none.
   """
 
   params: Params
@@ -176,7 +176,7 @@ def make_update_many(model: Model, config: Config, spec: EnvSpec) -> UpdateFn:
 
   Do not jit it again; its state argument is donated. Metrics are means over those of the U updates in which
   they are finite; `faults/skipped_updates` is the sum, `importance_ratio/max` the maximum. On the CPU the
-  updates are dispatched one by one: XLA runs the gradient of a convolution 30 times slower inside a scan.
+  updates are dispatched separately: XLA runs the gradient of a convolution 30 times slower inside a scan.
   """
   update = make_update(model, config, spec)
   if jax.default_backend() != "cpu":

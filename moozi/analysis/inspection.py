@@ -66,7 +66,7 @@ def inspect_episode(
 
   Args:
     config: the run's configuration, with algorithm=muzero.
-    spec: the environment's facts.
+    spec: the environment's specification.
     params: of the network.
     net_state: of the network.
     index: of the episode, at least 0.

@@ -115,10 +115,10 @@ def evaluate(
     agent = agent_of(directory, config, checkpoint)
     figures = _play(agent, num_episodes or config.evaluation.final_episodes, num_simulations, gif)
   result = {"env": spec.name, "checkpoint": agent.checkpoint.name, "env_steps": agent.checkpoint.env_steps}
-  rival = config.evaluation.opponent
+  kind = config.evaluation.opponent
   result |= figures | {
-    "opponent": rival,
-    "opponent_simulations": config.evaluation.opponent_simulations if rival == "mcts" else None,
+    "opponent": kind,
+    "opponent_simulations": config.evaluation.opponent_simulations if kind == "mcts" else None,
   }
   keys = EVALUATION_KEYS + TWO_PLAYER_KEYS * (spec.num_players == 2) + EPISODE_KEYS * with_returns
   result = {key: result.get(key) for key in keys}
@@ -148,10 +148,10 @@ def _check_opponent_options(
   for option, text in (("--opponent", opponent), ("--opponent-simulations", simulations)):
     if text is not None and spec.num_players == 1:
       raise UserError(f"{option}={text}: {spec.name} has one player, so it has no opponent")
-  rival = config.evaluation.opponent
-  if simulations is not None and rival != "mcts":
+  kind = config.evaluation.opponent
+  if simulations is not None and kind != "mcts":
     raise UserError(
-      f"--opponent-simulations={simulations}: opponent {rival} has no search; use --opponent mcts"
+      f"--opponent-simulations={simulations}: opponent {kind} has no search; use --opponent mcts"
     )
 
 

@@ -39,7 +39,7 @@ class Keyboard:
     """The next key.
 
     Args:
-      timeout_s: maximum time to wait; None waits forever, or returns at once without a terminal.
+      timeout_s: maximum time to wait; None waits forever, or returns immediately without a terminal.
 
     Returns: a character, up, down, left, right, enter, escape, or END; None if no key was pressed.
     """

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
   from moozi.envs.environment import Environment
 
 _QUIT = ("q", "escape", END)
-# Keys by action name; each action has a digit or a letter besides.
+# Keys by action name; each action also has a digit or a letter.
 _NAMED_KEYS = {
   "left": ("left", "a"),
   "right": ("right", "d"),
@@ -169,7 +169,7 @@ def _play_alone(env: "Environment", steps_per_s: float) -> int:
 def _read_action(
   keyboard: Keyboard, keys: dict[str, int], is_legal: np.ndarray, idle: int | None, steps_per_s: float
 ) -> int | None:
-  """The legal action of the next key; the idle one at a timeout; None to quit."""
+  """The legal action of the next key; the no-op at a timeout; None to quit."""
   while True:
     key = keyboard.read(1 / steps_per_s if steps_per_s else None)
     if key is None and idle is not None and is_legal[idle]:

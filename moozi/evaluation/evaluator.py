@@ -2,7 +2,7 @@
 
 Noise-free by default. Each episode has its own fixed seed and starts with k random legal actions. The number
 of distinct episodes is reported. With two players the agent plays `evaluation.opponent` from alternating
-seats, and returns are those of its seat. See docs/architecture.md, "Evaluation".
+seats, and returns are those of its seat. See docs/rules.md, "Evaluation".
 """
 
 import contextlib
@@ -36,7 +36,7 @@ class Evaluator:
     temperature: an input of the policy.
     history_length: number of frames in its history.
     config: the run's configuration; `evaluation` is used.
-    spec: the environment's facts.
+    spec: the environment's specification.
     make_env: creates one environment from a seed.
   """
 
@@ -140,7 +140,7 @@ class AgentPlayer:
     policy: as from `agent.policy.make_policy`, jitted or not.
     temperature: an input of the policy.
     history_length: number of frames in its history.
-    spec: the environment's facts.
+    spec: the environment's specification.
     params: of the network.
     net_state: of the network.
     seed: of the search's noise.
@@ -165,7 +165,7 @@ class AgentPlayer:
     """Returns the agent's decision for the next frame.
 
     Args:
-      timestep: of one environment, the one after that of the last call.
+      timestep: of one environment; the one that follows the last call's.
       forced: [1] int32, the action that another player plays, or -1; None is -1.
     """
     self._rng_key, key = jax.random.split(self._rng_key)

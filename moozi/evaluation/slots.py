@@ -46,7 +46,7 @@ class EpisodeSlots:
 
   Args:
     config: the run's configuration; `evaluation` is used.
-    spec: the environment's facts.
+    spec: the environment's specification.
     make_env: creates one environment from a seed.
     num_episodes: E.
     record: records the first episode and the tiles.
@@ -128,7 +128,7 @@ class EpisodeSlots:
     root_value: Float[np.ndarray, "B"],
     action_probs: Float[np.ndarray, "B A"],
   ) -> None:
-    """Plays the agent's and the opponents' actions, and records what `record` asks for."""
+    """Plays the agent's and the opponents' actions, and records what `record` requests."""
     episodes, before = self._episode_of.copy(), self.timestep
     for slot in np.flatnonzero(episodes == 0).tolist():
       self._record_step(slot, action[slot], root_value[slot], action_probs[slot])

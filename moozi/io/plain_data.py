@@ -75,7 +75,7 @@ def parse_yaml(text: str, where: str) -> Any:
   try:
     depth = 0
     for event in yaml.parse(text, _PlainLoader):
-      # Checked before the document is composed: that takes time quadratic in the depth.
+      # Checked before the document is composed, which takes time quadratic in the depth.
       depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
       if depth > MAX_DEPTH:
         raise UserError(f"{where}: not valid YAML: nested too deep")

@@ -1,7 +1,7 @@
 """The run directory, which holds everything that a run writes. Its names are a public interface.
 
 config.yaml      the resolved configuration
-metrics.jsonl    one JSON object a tick
+metrics.jsonl    one JSON object per tick
 tensorboard/     the same scalars as events
 checkpoints/     the last few, the best, and milestones
 resume/          the rest of the state of the last few, which a resumed run needs
@@ -292,7 +292,7 @@ def check_name(name: str, key: str = "run.name") -> str:
 
 
 def _refuse_unreadable(error: OSError) -> None:
-  # Another process that writes here can remove it meanwhile; the lock reports that process.
+  # Another process that writes here may have removed it; the lock reports that process.
   if not isinstance(error, FileNotFoundError):
     raise RunError(f"{error.filename}: cannot be read: {error.strerror}")
 

@@ -1,7 +1,7 @@
 """One file of steps: a safetensors file whose tensors are compressed columns. Nothing in it is code.
 
 The entry `moozi_trajectories` of the header's `__metadata__` is JSON: the format, the environment's spec,
-which steps of which lanes the file holds, and the SHA-256 of the whole file, taken with zeros in the digest's
+the steps and lanes that the file holds, and the SHA-256 of the whole file, taken with zeros in the digest's
 place.
 
 A tensor holds one column of all steps, compressed with zlib. Before compression, the rows of a column, one a
@@ -35,7 +35,7 @@ _METADATA = "moozi_trajectories"
 _MAGIC_1 = b"MZTRAJ1\n"
 _NO_DIGEST = "0" * 64
 _MAX_HEADER_BYTES = 16 << 20
-# Memory of one file's steps. The writer starts another file long before.
+# Limit of the memory of one file's steps. The writer starts a new file long before this.
 _MAX_STEPS_BYTES = 1 << 30
 _LEVEL = 6
 
@@ -61,7 +61,7 @@ class TrajectoryFile:
   Attributes:
     path: the file.
     env_steps: (start, stop), environment steps of the run before and after this file. A file may hold fewer.
-    spec: the environment's facts.
+    spec: the environment's specification.
     version: the version of moozi that wrote the file.
     spans: the steps that the file holds, in the file's order.
     num_bytes: size of the file.
@@ -86,7 +86,7 @@ def encode_file(
   """Returns the bytes of one file.
 
   Args:
-    spec: the environment's facts.
+    spec: the environment's specification.
     env_steps: (start, stop) over all lanes.
     lanes: by lane, the index of its first step here and its steps [T, …].
   """
@@ -188,7 +188,7 @@ def _read(path: Path) -> bytes:
     if not path.is_file():
       raise UserError(f"{path}: not a file; a trajectory file is needed")
     with open(path, "rb") as f:
-      # Refuses other files by their first bytes, whatever their size.
+      # Refuses other files by their first bytes, so that a large one is not read.
       start = f.read(9)
       if start.startswith(_MAGIC_1):
         raise UserError(

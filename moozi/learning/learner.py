@@ -25,7 +25,7 @@ class Learner:
   Args:
     model: the network.
     config: the run's configuration.
-    spec: the environment's facts.
+    spec: the environment's specification.
     seed: of the initial parameters.
   """
 

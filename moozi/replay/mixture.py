@@ -44,7 +44,7 @@ def make_replay(
 
   Args:
     config: the run's configuration.
-    spec: the environment's facts.
+    spec: the environment's specification.
     stored: number of steps by lane of the trajectories on disk; None without trajectories.
 
   Raises: UserError: the stored steps do not fit in memory.
@@ -70,7 +70,7 @@ class MixedReplay:
   Args:
     acted: the buffer for acted steps.
     config: the run's configuration.
-    spec: the environment's facts.
+    spec: the environment's specification.
     stored: number of steps by lane; the stored part holds all of them.
   """
 
@@ -79,7 +79,7 @@ class MixedReplay:
     self._lanes = {lane: i for i, lane in enumerate(sorted(stored))}
     capacity = len(stored) * max(stored.values())
     settings = config.replay.model_copy(update={"capacity": capacity, "min_steps_to_learn": 1})
-    # A seed of its own: with the acted part's both would draw the same numbers.
+    # A separate seed: with the seed of the acted part both would draw the same numbers.
     seed = child_seed(config.seed, "replay", 1)
     self._stored = ReplayBuffer(settings, config.targets, spec, len(stored), seed)
     self._first_stored_slot = acted.storage.size

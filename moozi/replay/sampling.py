@@ -53,7 +53,7 @@ def make_sampler(config: ReplayConfig, storage: LaneStorage) -> Sampler:
 
 
 class UniformSampler:
-  """Draws every eligible step with the same probability. Has no state of its own."""
+  """Draws every eligible step with the same probability. Has no state."""
 
   def __init__(self, storage: LaneStorage) -> None:
     self._storage = storage

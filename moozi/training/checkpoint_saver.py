@@ -64,7 +64,7 @@ class Saver:
     """Reports the current save when it is done.
 
     Args:
-      is_waiting: false returns at once if it is not done.
+      is_waiting: false returns immediately if it is not done.
     """
     if self._saving is None or not (is_waiting or self._saving.done()):
       return

@@ -15,7 +15,7 @@ class Drawer:
 
   Args:
     folder: of the GIFs, which are named by their steps.
-    spec: the environment's facts.
+    spec: the environment's specification.
     guard: counts and logs failures to write.
     metrics: shows the GIFs in TensorBoard.
   """

@@ -48,7 +48,7 @@ class Recorder:
 
   Args:
     config: the run's configuration.
-    spec: the environment's facts.
+    spec: the environment's specification.
     run: the directory.
     display: shows the newest figures; `moozi.io.progress` makes one.
     start: `time.monotonic()` at the run's start, less the seconds before the run was resumed.

@@ -34,7 +34,7 @@ _LEGEND_FONT, _LEGEND_LINE, _SWATCH = 12, 18, 10
 def draw_frame(
   frame: Frame, spec: EnvSpec, size: int, to_play: int = 0, picture: Picture | None = None
 ) -> Picture:
-  """Draws a frame as its environment's render spec says.
+  """Draws a frame by its environment's render spec.
 
   Args:
     frame: of the spec's shape and dtype.
@@ -42,7 +42,7 @@ def draw_frame(
     size: approximate length of the longer side in pixels: cells and pixels are scaled up by integers, larger
       pictures are scaled down to `size`.
     to_play: the player from whose view the frame is.
-    picture: the environment's own, drawn in place of the frame.
+    picture: the environment's own picture, drawn instead of the frame.
 
   Raises: ValueError: the frame's shape or dtype is not the spec's.
   """
@@ -157,7 +157,7 @@ def draw_vector(frame: Frame, spec: EnvSpec, size: int) -> Picture:
   """Draws a vector: as facts if the render spec has them, as bars up to 16 entries, else as a grid of cells.
 
   Bars go right for positive and left for negative values; the length is v / (1 + |v|). The brightness of a
-  cell is that of its entry's size, the color that of its sign.
+  cell shows the magnitude of its entry, the color its sign.
 
   Args:
     frame: [1, 1, D], bool, uint8 or float32.

@@ -25,9 +25,9 @@ _LAST_FRAME_MS = 1000
 
 
 class LazyImages(Sequence[Picture]):
-  """A sequence of pictures that draws each at every read and keeps none.
+  """A sequence of pictures that are drawn at each read and not kept.
 
-  Hundreds of pictures of an episode take hundreds of MiB at once.
+  Together, hundreds of pictures of an episode take hundreds of MiB.
 
   Args:
     num_images: its length.
@@ -98,7 +98,7 @@ def episode_images(
     root_values: [T], for the player to move; NaN without a search.
     action_probs: [T, A]; the 12 most probable are drawn.
     spec: of the environment.
-    pictures: [T, h, w, 3] uint8, the environment's own, drawn in place of the frames.
+    pictures: [T, h, w, 3] uint8, the environment's own pictures, drawn instead of the frames.
     to_play: [T], the players to move; None is player 0 throughout.
     seat: with two players the agent's; None if it plays both.
     length: number of steps of the whole episode if the arrays are its start; None is T - 1.

@@ -128,7 +128,7 @@ def step_view(
 
 
 def step_lines(step: Step, spec: EnvSpec) -> list[str]:
-  """The player to move, the reward, the value and the action, a line each."""
+  """The player to move, the reward, the value and the action, one per line."""
   lines = []
   if spec.num_players == 2:
     who = "" if step.seat is None else " (agent)" if step.to_play == step.seat else " (opponent)"

@@ -1,4 +1,4 @@
-"""Segments of trajectories: the rules for ends, and histories equal to those of the learner to the bit."""
+"""Segments of trajectories: the rules for ends, and histories that equal the learner's to the bit."""
 
 import collections
 

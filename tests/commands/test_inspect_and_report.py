@@ -122,8 +122,8 @@ def test_run_without_metrics(refused, tmp_path, trained):
   assert "holds no checkpoint; `moozi train` saves one" in refused("report", run.path)
   shutil.copytree(trained.checkpoints_path, run.checkpoints_path, dirs_exist_ok=True)
   shutil.copy(trained.config_path, run.config_path)
-  said = refused("report", run.path)
-  assert "metrics.jsonl: no such file; `moozi train` writes it" in said
+  error_text = refused("report", run.path)
+  assert "metrics.jsonl: no such file; `moozi train` writes it" in error_text
 
 
 @pytest.mark.parametrize("command", COMMANDS)

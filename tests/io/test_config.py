@@ -330,7 +330,7 @@ def test_unknown_key_inside_a_list():
 
 
 @pytest.mark.parametrize(
-  ("override", "said"),
+  ("override", "error_text"),
   [
     ("seed=x", 'seed="x": must be a whole number'),
     ("seed=1.5", "seed=1.5: must be a whole number"),
@@ -366,8 +366,8 @@ def test_unknown_key_inside_a_list():
     ("replay.capacity=100", "replay.capacity=100: has 1 steps"),
   ],
 )
-def test_wrong_value_message(override, said):
-  assert error_of(override).startswith(said)
+def test_wrong_value_message(override, error_text):
+  assert error_of(override).startswith(error_text)
 
 
 @pytest.mark.parametrize("value", [".nan", ".inf", "-.inf"])

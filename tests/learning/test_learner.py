@@ -69,7 +69,7 @@ def test_priorities_belong_to_their_targets(parts, learner):
   np.testing.assert_array_equal(priorities.slot, targets.slot.reshape(-1))
   np.testing.assert_array_equal(priorities.sequence, targets.sequence.reshape(-1))
   assert priorities.delta.shape == (32,)
-  # The first update's are those of the initial parameters.
+  # The first update computes its priorities with the initial parameters.
   np.testing.assert_allclose(priorities.delta[:16], expected, atol=1e-4)
   assert len(set(np.round(expected, 3))) > 1
   assert learner.learner_step == 2

@@ -68,7 +68,7 @@ def make_network(
 
   Args:
     config: of the network.
-    spec: the environment's facts.
+    spec: the environment's specification.
     scale_frames: divides bytes by 255; false leaves them.
     initial_bias: the biases of all layers are drawn uniformly between 0 and this.
   """

@@ -73,7 +73,7 @@ class Learner:
   Args:
     network: to train.
     config: the run's configuration.
-    spec: the environment's facts.
+    spec: the environment's specification.
     state: the initial state, in NumPy; None draws one.
   """
 
@@ -185,7 +185,7 @@ class PPO:
       staleness=0.0,
     )
 
-    # As MuZero's replay does: refuse a segment that is not finite, and reset the environments.
+    # As in MuZero's replay: refuse a segment that is not finite, and reset the environments.
     try:
       self._collector.check(segment)
     except ValueError as error:

@@ -225,7 +225,7 @@ def make_loss(network: PPONetwork, config: PPOConfig) -> Callable[[PyTree, Batch
 
 
 def _value_errors(value: Float[Array, "N"], batch: Batch, config: PPOConfig) -> Float[AnyArray, "N"]:
-  """Squared errors; with `clip_value` the larger of those of the value and of the clipped value."""
+  """Squared errors of the value; with `clip_value` the larger of this and the clipped value's."""
   error = jnp.square(value - batch.target)
   if not config.clip_value:
     return error
@@ -327,10 +327,10 @@ def make_round(
 ) -> Callable[..., tuple[PPOState, Scalars, Int32[AnyArray, "U"]]]:
   """Returns round(state, segment, learning_rate) -> (state, scalars, bad_term): all updates from one segment.
 
-  Compiled inside; donates the state. Scalars are means over the updates in which they are finite (the source
-  logs those of the last minibatch, and the mean of the clip fraction); `faults/skipped_updates` is a sum.
-  `bad_term` is `make_update`'s, per update. On the CPU the updates are dispatched one by one: XLA runs the
-  gradient of a convolution many times slower inside a compiled loop.
+  It is compiled, and donates the state. Scalars are means over the updates in which they are finite (the
+  source logs those of the last minibatch, and the mean of the clip fraction); `faults/skipped_updates` is a
+  sum. `bad_term` is `make_update`'s, per update. On the CPU the updates are dispatched separately: XLA runs
+  the gradient of a convolution many times slower inside a compiled loop.
   """
   update = make_update(network, config)
 

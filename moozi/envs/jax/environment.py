@@ -51,7 +51,7 @@ class JaxVectorEnvironment:
   Raises: ValueError: `seeds` is empty, or a seed is negative.
   """
 
-  # A single copy cannot fail.
+  # Copies cannot fail individually.
   num_faults = 0
 
   def __init__(self, env: JaxEnvironment, seeds: list[int]) -> None:
@@ -61,7 +61,7 @@ class JaxVectorEnvironment:
     self._keys: Any = env_keys([check_seed(seed) for seed in seeds])
     self._state: EnvState | None = None
     self._legal_actions_mask = np.zeros((self.num_envs, env.spec.num_actions), bool)
-    # As after an end, so that the first step resets every environment.
+    # The state after an end, so that the first step resets every environment.
     self._is_last = np.ones(self.num_envs, bool)
 
   @property

@@ -27,7 +27,7 @@ def wrap(name: str, env: dm_env.Environment) -> GameEnvironment:
     name: of the environment, as the user writes it.
     env: the environment.
 
-  Raises: UserError: other actions or observations.
+  Raises: UserError: unsupported actions or observations.
   """
   where = f"env.name={name}"
   num_actions, start = _actions(where, env.action_spec())
@@ -111,7 +111,7 @@ class _DmEnvGame(Game):
     self._mask = mask
 
   def _player(self, to_play: Any, is_terminal: bool) -> int:
-    """The player to move. On a terminal frame the next player in turn, whatever the environment says."""
+    """The player to move. On a terminal frame the next player; the environment's value is ignored."""
     if self._spec.num_players == 1:
       return 0
     if is_terminal:

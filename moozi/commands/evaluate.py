@@ -14,7 +14,7 @@ from moozi.commands.common import (
   Run,
   Simulations,
   agent_of,
-  count_of,
+  integer,
   open_run,
   print_progress,
   stdout_to_stderr,
@@ -63,16 +63,12 @@ TWO_PLAYER_KEYS = (
 def evaluate(
   run: Run,
   checkpoint: Checkpoint = None,
-  episodes: Annotated[
-    str | None, typer.Option(metavar="N", help="Number of episodes. Default: evaluation.final_episodes.")
-  ] = None,
+  episodes: Annotated[int | None, integer("Number of episodes. Default: evaluation.final_episodes.")] = None,
   simulations: Simulations = None,
   opponent: Annotated[
     str | None, typer.Option(metavar="random|mcts|self", help="Two players: the opponent.")
   ] = None,
-  opponent_simulations: Annotated[
-    str | None, typer.Option(metavar="N", help="Simulations per search of the opponent mcts.")
-  ] = None,
+  opponent_simulations: Annotated[int | None, integer("Simulations per search of the opponent mcts.")] = None,
   as_json: AsJson = False,
   with_returns: Annotated[
     bool, typer.Option("--returns", help="With --json: add the return and length of each episode.")
@@ -84,10 +80,7 @@ def evaluate(
     ),
   ] = None,
   gif_frames: Annotated[
-    str | None,
-    typer.Option(
-      metavar="N", help="With --gif: maximum number of frames. Default: evaluation.gif_max_frames."
-    ),
+    int | None, integer("With --gif: maximum number of frames. Default: evaluation.gif_max_frames.")
   ] = None,
   allow_code: AllowCode = False,
 ) -> int:
@@ -101,19 +94,16 @@ def evaluate(
     raise UserError(f"--gif={gif}: must end in .gif")
   if gif_frames is not None and gif is None:
     raise UserError("--gif-frames: needs --gif")
-  num_frames = count_of("--gif-frames", gif_frames)
-  num_episodes = count_of("--episodes", episodes)
-  num_simulations = count_of("--simulations", simulations)
   directory, config = open_run(run, allow_code)
   config = _with_opponent(config, opponent, opponent_simulations)
-  if num_frames is not None:
-    evaluation = config.evaluation.model_copy(update={"gif_max_frames": num_frames})
+  if gif_frames is not None:
+    evaluation = config.evaluation.model_copy(update={"gif_max_frames": gif_frames})
     config = config.model_copy(update={"evaluation": evaluation})
   with stdout_to_stderr():
     spec = env_spec(config.env.name, **config.env.kwargs)
     _check_opponent_options(config, spec, opponent, opponent_simulations)
     agent = agent_of(directory, config, checkpoint)
-    figures = _play(agent, num_episodes or config.evaluation.final_episodes, num_simulations, gif)
+    figures = _play(agent, episodes or config.evaluation.final_episodes, simulations, gif)
   result = {"env": spec.name, "checkpoint": agent.checkpoint.name, "env_steps": agent.checkpoint.env_steps}
   rival = config.evaluation.opponent
   result |= figures | {
@@ -129,7 +119,7 @@ def evaluate(
   return 0
 
 
-def _with_opponent(config: "Config", opponent: str | None, simulations: str | None) -> "Config":
+def _with_opponent(config: "Config", opponent: str | None, simulations: int | None) -> "Config":
   """The configuration with the options' opponent."""
   update: dict[str, Any] = {}
   if opponent is not None:
@@ -137,12 +127,12 @@ def _with_opponent(config: "Config", opponent: str | None, simulations: str | No
       raise UserError(f"--opponent={opponent}: must be random, mcts or self")
     update["opponent"] = opponent
   if simulations is not None:
-    update["opponent_simulations"] = count_of("--opponent-simulations", simulations)
+    update["opponent_simulations"] = simulations
   return config.model_copy(update={"evaluation": config.evaluation.model_copy(update=update)})
 
 
 def _check_opponent_options(
-  config: "Config", spec: "EnvSpec", opponent: str | None, simulations: str | None
+  config: "Config", spec: "EnvSpec", opponent: str | None, simulations: int | None
 ) -> None:
   """Raises UserError for an option without an effect."""
   for option, text in (("--opponent", opponent), ("--opponent-simulations", simulations)):

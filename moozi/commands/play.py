@@ -13,8 +13,7 @@ from moozi.commands.common import (
   Agent,
   AllowCode,
   Checkpoint,
-  count_of,
-  integer_of,
+  integer,
   load_agent,
   number_of,
   open_run,
@@ -63,28 +62,25 @@ def play(
       help="Two players: the opponent; self plays both seats. Default: the run's agent, or self.",
     ),
   ] = None,
-  seat: Annotated[str, typer.Option(metavar="0|1", help="Two players: your seat; 0 moves first.")] = "0",
+  seat: Annotated[
+    int, integer("Two players: your seat; 0 moves first.", minimum=0, maximum=1, metavar="0|1")
+  ] = 0,
   speed: Annotated[
     str,
     typer.Option(metavar="STEPS", help="One player: steps per second; 0 waits for a key at each step."),
   ] = "0",
-  seed: Annotated[str, typer.Option(metavar="N", help="Seed of the environment.")] = "0",
+  seed: Annotated[int, integer("Seed of the environment.", minimum=0)] = 0,
   checkpoint: Checkpoint = None,
-  simulations: Annotated[
-    str | None, typer.Option(metavar="N", help="Simulations per search of the agent or of mcts.")
-  ] = None,
+  simulations: Annotated[int | None, integer("Simulations per search of the agent or of mcts.")] = None,
   allow_code: AllowCode = False,
 ) -> int:
   """Play an environment yourself, or a two-player game against a run's agent."""
   from moozi.envs import registry
 
   steps_per_s = number_of("--speed", speed, 0, MAX_SPEED, "steps per second")
-  num_simulations, seed_number = count_of("--simulations", simulations), integer_of("--seed", seed)
-  if seat not in ("0", "1"):
-    raise UserError(f"--seat={seat}: must be 0 or 1")
   config, is_run = _config_of(target, overrides or [], allow_code)
   with stdout_to_stderr():
-    env = registry.make(config.env.name, seed_number, is_testing=True, **config.env.kwargs)
+    env = registry.make(config.env.name, seed, is_testing=True, **config.env.kwargs)
   spec = env.env_spec
   if spec.num_players == 1:
     if opponent is not None:
@@ -97,10 +93,10 @@ def play(
   if opponent == "agent":
     if not is_run:
       raise UserError(f"--opponent=agent: {target} is not a run; `moozi train` makes one")
-    choose = _agent_opponent(load_agent(Path(target), checkpoint, allow_code), num_simulations)
+    choose = _agent_opponent(load_agent(Path(target), checkpoint, allow_code), simulations)
   elif opponent != "self":
-    choose = _bot_opponent(env, opponent, num_simulations or 100, seed_number)
-  return _play_board(env, int(seat), choose, opponent)
+    choose = _bot_opponent(env, opponent, simulations or 100, seed)
+  return _play_board(env, seat, choose, opponent)
 
 
 def _config_of(target: str, overrides: list[str], allow_code: bool) -> tuple["Config", bool]:

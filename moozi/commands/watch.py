@@ -15,7 +15,7 @@ from moozi.commands.common import (
   Checkpoint,
   Run,
   Simulations,
-  count_of,
+  integer,
   load_agent,
   number_of,
 )
@@ -32,8 +32,7 @@ def watch(
   run: Run,
   checkpoint: Checkpoint = None,
   episodes: Annotated[
-    str | None,
-    typer.Option(metavar="N", help="Number of episodes. Default: 1, or until you quit in a terminal."),
+    int | None, integer("Number of episodes. Default: 1, or until you quit in a terminal.")
   ] = None,
   speed: Annotated[
     str, typer.Option(metavar="STEPS", help="Steps per second in a terminal; no limit elsewhere.")
@@ -42,13 +41,11 @@ def watch(
   allow_code: AllowCode = False,
 ) -> int:
   """Watch a run's agent play evaluation episodes in the terminal."""
-  num_episodes = count_of("--episodes", episodes)
   steps_per_s = number_of("--speed", speed, _MIN_SPEED, MAX_SPEED, "steps per second")
-  num_simulations = count_of("--simulations", simulations)
   agent = load_agent(run, checkpoint, allow_code)
-  evaluator = agent.evaluator(num_simulations)
+  evaluator = agent.evaluator(simulations)
   if not sys.stdout.isatty():
-    for episode in range(num_episodes or 1):
+    for episode in range(episodes or 1):
       _print_episode(agent, evaluator, episode)
     return 0
   from rich.console import Console
@@ -59,7 +56,7 @@ def watch(
     Live(console=Console(), screen=True, auto_refresh=False, vertical_overflow="crop") as live,
   ):
     show = _Show(agent, evaluator, keyboard, live, steps_per_s)
-    numbers = itertools.count() if num_episodes is None else range(num_episodes)
+    numbers = itertools.count() if episodes is None else range(episodes)
     ends = [show.play(episode) for episode in itertools.takewhile(lambda _: not show.is_over, numbers)]
   for line in ends:
     print(line)

@@ -59,11 +59,8 @@ def _refuse_interpolations(data: Any, key: str) -> None:
 
 
 def config_from_dict(data: Mapping[str, Any], where: str | None = None) -> Config:
-  """Validates plain nested data strictly.
+  """Validates sections by name strictly; None is an empty section, `where` the file's name for errors.
 
-  Args:
-    data: sections by name; None is an empty section.
-    where: the file's name for errors.
   Raises: UserError: an unknown key (with the closest known one), a wrong type, or a value out of range.
   """
   prefix = f"{where}: " if where else ""
@@ -231,15 +228,16 @@ def _describe(error: pydantic.ValidationError) -> str:
   others = len({k for k, _, _ in located}) - 1
   more = f" (and {others} more wrong key{'s' if others > 1 else ''})" if others else ""
   first = same[0]
-  if first["type"] == "extra_forbidden":
-    return _describe_unknown(first["loc"]) + more
-  if first["type"] == "missing":
-    return f"{key}: missing; a value is required{more}"
-  if first["type"] == "value_error":
-    message = str(first["ctx"]["error"])
-    return f"{key}: {message}{more}" if key else message + more
-  allowed = " or ".join(dict.fromkeys(_allowed(e) for e in same))
-  if type(None) in _members(annotation) and "null" not in allowed:
+  match first["type"]:
+    case "extra_forbidden":
+      return _describe_unknown(first["loc"]) + more
+    case "missing":
+      return f"{key}: missing; a value is required{more}"
+    case "value_error":
+      return f"{key}: ".removeprefix(": ") + str(first["ctx"]["error"]) + more
+  # Pydantic's words: "Input should be a valid integer", "Input should be an object".
+  allowed = " or ".join(dict.fromkeys(e["msg"].removeprefix("Input should be ") for e in same))
+  if type(None) in _members(annotation):
     allowed += " or null"
   return f"{key}={_show(first['input'])}: must be {allowed}{more}"
 
@@ -266,40 +264,6 @@ def _all_keys(annotation: Any, prefix: str = "") -> list[str]:
   for name, inner in (_fields(annotation) or {}).items():
     keys += [prefix + name, *_all_keys(inner, f"{prefix}{name}.")]
   return keys
-
-
-_KINDS = {
-  "int_type": "a whole number",
-  "int_parsing": "a whole number",
-  "int_from_float": "a whole number",
-  "float_type": "a number",
-  "float_parsing": "a number",
-  "finite_number": "a finite number",
-  "bool_type": "true or false",
-  "bool_parsing": "true or false",
-  "string_type": "text",
-  "dict_type": "a mapping of keys to values",
-  "model_type": "a section (a mapping of keys to values)",
-  "model_attributes_type": "a section (a mapping of keys to values)",
-  "tuple_type": "a list",
-}
-_BOUNDS = {
-  "greater_than": ("above", "gt"),
-  "greater_than_equal": ("at least", "ge"),
-  "less_than": ("below", "lt"),
-  "less_than_equal": ("at most", "le"),
-}
-
-
-def _allowed(error: Any) -> str:
-  """The allowed values, in words."""
-  kind, ctx = error["type"], error.get("ctx", {})
-  if kind == "literal_error":
-    return str(ctx["expected"]).replace("'", "")
-  if kind in _BOUNDS:
-    words, name = _BOUNDS[kind]
-    return f"{words} {ctx[name]:g}" if isinstance(ctx[name], float) else f"{words} {ctx[name]}"
-  return _KINDS.get(kind, error["msg"][:1].lower() + error["msg"][1:])
 
 
 def _show(value: Any) -> str:

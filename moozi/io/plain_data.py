@@ -1,8 +1,9 @@
 """Plain data (dict, list, str, int, float, bool, None) as JSON and YAML."""
 
+import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +114,29 @@ def read_yaml(path: Path) -> Any:
     reason = e.strerror if isinstance(e, OSError) and e.strerror else str(e)
     raise UserError(f"{str(path)!r}: cannot be read: {reason}") from None
   return parse_yaml(text, str(path))
+
+
+def read_json_lines(path: Path, parse: Callable[[Any], Any]) -> Iterator[Any]:
+  """Yields `parse` of each line of a file; skips a last line that was cut off.
+
+  Raises: UserError: the file is missing or cannot be read, or another line is not JSON that `parse` accepts.
+  """
+  try:
+    if path.exists() and not path.is_file():
+      raise ValueError("not a file")
+    lines = path.read_text("utf-8").splitlines(keepends=True)
+  except FileNotFoundError:
+    raise UserError(f"{path}: no such file; `moozi train` writes it") from None
+  except (OSError, ValueError) as e:
+    raise UserError(f"{path}: cannot be read: {e}") from None
+  for number, line in enumerate(lines, start=1):
+    try:
+      parsed = parse(json.loads(line))
+    except (ValueError, TypeError, KeyError, RecursionError) as e:
+      if number == len(lines) and not line.endswith("\n"):
+        break
+      raise UserError(f"{path}: line {number} is not valid: {e!r}") from None
+    yield parsed
 
 
 def dump_yaml(data: Any) -> str:

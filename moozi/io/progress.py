@@ -50,36 +50,24 @@ def make_progress(
   max_wall_s: float | None = None,
   stream: IO[str] | None = None,
 ) -> Progress:
-  """Creates the display of a run.
+  """Creates the display of a run with these limits on `stream`; None is standard error.
 
-  Args:
-    mode: auto is live on a terminal and plain elsewhere; none shows nothing.
-    title: the run's name.
-    max_env_steps: the run's limit of environment steps.
-    max_wall_s: the run's limit of seconds since its start.
-    stream: the output; None is standard error.
+  Mode auto is live on a terminal and plain elsewhere; none shows nothing.
   """
   stream = stream or sys.stderr
-  figures = _Figures(max_env_steps, max_wall_s)
   if mode == "none":
     return Progress()
   if mode == "live" or (mode == "auto" and stream.isatty()):
-    return _Live(title, figures, stream, force=mode == "live")
-  return _Plain(figures, stream)
+    return _Live(title, _Figures(max_env_steps, max_wall_s), stream, force=mode == "live")
+  return _Plain(_Figures(max_env_steps, max_wall_s), stream)
 
 
 def seconds_left(
   env_steps: int, wall_s: float, steps_per_s: float | None, max_env_steps: int, max_wall_s: float | None
 ) -> float | None:
-  """Estimates the seconds until the run reaches one of its limits.
+  """Estimates the seconds until a run reaches one of its limits.
 
-  Args:
-    env_steps: so far.
-    wall_s: so far.
-    steps_per_s: the rate; None or 0 if unknown.
-    max_env_steps: the limit of steps.
-    max_wall_s: the limit of seconds, or None.
-  Returns: None if neither the rate nor a limit of seconds is known.
+  Returns None if neither the rate (None or 0 is unknown) nor a limit of seconds is known.
   """
   ends = [] if max_wall_s is None else [max_wall_s - wall_s]
   if steps_per_s is not None and steps_per_s > 0:
@@ -117,13 +105,9 @@ class _Figures:
     self.share = min(share, 1.0)
     left = seconds_left(env_steps, wall_s, self._smooth_rate, self._max_env_steps, self._max_wall_s)
     out = [("env steps", f"{env_steps:,}"), ("updates", f"{learner_steps:,}")]
-    out += [
-      (label, format(self._latest[name], form)) for label, name, form in FIGURES if name in self._latest
-    ]
+    out += [(label, f"{self._latest[name]:{form}}") for label, name, form in FIGURES if name in self._latest]
     out.append(("elapsed", format_seconds(wall_s)))
-    if left is not None:
-      out.append(("left", format_seconds(left)))
-    return out
+    return out if left is None else [*out, ("left", format_seconds(left))]
 
 
 class _Plain(Progress):
@@ -157,9 +141,8 @@ class _Live(Progress):
     self._is_open = True
 
   def update(self, *, env_steps: int, learner_steps: int, wall_s: float, scalars: Mapping[str, Any]) -> None:
-    cells = [
-      cell for pair in self._figures.update(env_steps, learner_steps, wall_s, scalars) for cell in pair
-    ]
+    figures = self._figures.update(env_steps, learner_steps, wall_s, scalars)
+    cells = [cell for pair in figures for cell in pair]
     grid = Table.grid(padding=(0, 2))
     for _ in range(3):
       grid.add_column(style="dim", no_wrap=True)

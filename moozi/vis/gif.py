@@ -25,14 +25,7 @@ _LAST_FRAME_MS = 1000
 
 
 class LazyImages(Sequence[Picture]):
-  """A sequence of pictures that draws each at every read and keeps none.
-
-  Hundreds of pictures of an episode take hundreds of MiB at once.
-
-  Args:
-    num_images: its length.
-    draw: returns the picture of an index.
-  """
+  """A sequence of pictures that draws each at every read: hundreds of them take hundreds of MiB at once."""
 
   def __init__(self, num_images: int, draw: Callable[[int], Picture]) -> None:
     self._num_images, self._draw = num_images, draw
@@ -58,8 +51,6 @@ def write_gif(path: str | Path, images: Sequence[np.ndarray], fps: float) -> Pat
     path: the file, written atomically; its folder is created if missing.
     images: [h, w, 3] uint8 each, all of one size; read one at a time, some twice.
     fps: frames per second, rounded to the hundredths of a second of GIFs.
-
-  Returns: the path.
   Raises: ValueError: no image, different sizes or dtypes, or fps outside (0, 50].
   """
   if not images:
@@ -68,8 +59,10 @@ def write_gif(path: str | Path, images: Sequence[np.ndarray], fps: float) -> Pat
     raise ValueError(f"fps={fps}: must be above 0 and at most 50")
   path = Path(path)
   durations = [max(20, round(100 / fps) * 10)] * (len(images) - 1) + [_LAST_FRAME_MS]
-  # One palette for all frames, since colors have meanings.
-  frames = _with_palette(images, _common_palette(images))
+  # One palette for all frames, of about eight of them, since colors have meanings.
+  sample = np.concatenate(list(_read(images, step=max(1, len(images) // 8))))
+  palette = Image.fromarray(sample).quantize(colors=255, method=Image.Quantize.MAXCOVERAGE)
+  frames = (Image.fromarray(x).quantize(palette=palette, dither=Image.Dither.NONE) for x in _read(images))
   with atomic_path(path) as partial:
     next(frames).save(
       partial, format="GIF", save_all=True, append_images=frames, duration=durations, loop=0, optimize=False
@@ -91,17 +84,8 @@ def episode_images(
 ) -> LazyImages:
   """Pictures of an episode: the frame, and beside it the step, action, reward, value and policy.
 
-  Args:
-    frames: [T, H, W, C] of the spec's dtype.
-    actions: [T] agent actions; the dummy at the last frame.
-    rewards: [T], received on entering each frame; with two players by the player who moved.
-    root_values: [T], for the player to move; NaN without a search.
-    action_probs: [T, A]; the 12 most probable are drawn.
-    spec: of the environment.
-    pictures: [T, h, w, 3] uint8, the environment's own, drawn in place of the frames.
-    to_play: [T], the players to move; None is player 0 throughout.
-    seat: with two players the agent's; None if it plays both.
-    length: number of steps of the whole episode if the arrays are its start; None is T - 1.
+  The arguments are those of `evaluation.episodes.EpisodeRecord`; a length of None is T - 1. The environment's
+  own pictures replace the frames, and the 12 most probable actions are drawn.
 
   Returns: T arrays [h, w, 3] uint8 of one size.
   Raises: ValueError: shapes or dtypes do not match each other or the spec.
@@ -182,21 +166,18 @@ def _above(upper: np.ndarray, lower: np.ndarray | None) -> np.ndarray:
   """Stacks two pictures with a gap."""
   if lower is None:
     return upper
-  width = max(upper.shape[1], lower.shape[1])
-  sheet = paper(upper.shape[0] + 6 + lower.shape[0], width)
-  sheet[: upper.shape[0], : upper.shape[1]] = upper
-  sheet[upper.shape[0] + 6 :, : lower.shape[1]] = lower
+  sheet = paper(len(upper) + 6 + len(lower), max(upper.shape[1], lower.shape[1]))
+  sheet[: len(upper), : upper.shape[1]] = upper
+  sheet[len(upper) + 6 :, : lower.shape[1]] = lower
   return sheet
 
 
 def _beside(left: np.ndarray, right: np.ndarray) -> np.ndarray:
   """Puts two pictures side by side, vertically centered."""
-  height = max(left.shape[0], right.shape[0]) + 2 * _MARGIN
-  sheet = paper(height, left.shape[1] + 2 * _MARGIN + right.shape[1])
-  top = (height - left.shape[0]) // 2
-  sheet[top : top + left.shape[0], _MARGIN : _MARGIN + left.shape[1]] = left
-  top = (height - right.shape[0]) // 2
-  sheet[top : top + right.shape[0], left.shape[1] + 2 * _MARGIN :] = right
+  sheet = paper(max(len(left), len(right)) + 2 * _MARGIN, left.shape[1] + 2 * _MARGIN + right.shape[1])
+  for picture, at in ((left, _MARGIN), (right, left.shape[1] + 2 * _MARGIN)):
+    top = (len(sheet) - len(picture)) // 2
+    sheet[top : top + len(picture), at : at + picture.shape[1]] = picture
   return sheet
 
 
@@ -210,14 +191,3 @@ def _read(images: Sequence[np.ndarray], step: int = 1) -> Iterator[np.ndarray]:
       kind = f"{image.dtype}{list(image.shape)}"
       raise ValueError(f"images[{i}]: {kind}; must be uint8[h, w, 3] of one size")
     yield image
-
-
-def _common_palette(images: Sequence[np.ndarray]) -> Image.Image:
-  """A palette of about eight evenly spaced images."""
-  sample = list(_read(images, step=max(1, len(images) // 8)))
-  return Image.fromarray(np.concatenate(sample)).quantize(colors=255, method=Image.Quantize.MAXCOVERAGE)
-
-
-def _with_palette(images: Sequence[np.ndarray], palette: Image.Image) -> Iterator[Image.Image]:
-  for image in _read(images):
-    yield Image.fromarray(image).quantize(palette=palette, dither=Image.Dither.NONE)

@@ -112,12 +112,7 @@ class Agent:
 
 
 def agent_of(directory: "RunDirectory", config: "Config", checkpoint: str | None) -> Agent:
-  """The agent of a run.
-
-  Args:
-    directory: the run.
-    config: its configuration.
-    checkpoint: a name, a path, an environment step (takes the nearest), best, or last; None is last.
+  """The agent of a run at a checkpoint, as `find_checkpoint` names it.
 
   Raises: UserError: no such checkpoint, or one of another network or environment.
   """
@@ -144,20 +139,11 @@ def load_agent(run: Path, checkpoint: str | None, allow_code: bool) -> Agent:
 def play_episode(
   agent: Agent, *, index: int, max_steps: int | None, num_simulations: int | None
 ) -> "InspectedEpisode":
-  """Plays an evaluation episode and records its searches.
-
-  Args:
-    agent: of the run.
-    index: number of the episode.
-    max_steps: stop after this number of steps; None plays to the end.
-    num_simulations: per search; None takes those of the testing planner.
+  """Plays an evaluation episode, or its first `max_steps`, and records its searches.
 
   Raises: UserError: the checkpoint cannot be read, or the environment fails.
   """
   from moozi.analysis.inspection import inspect_episode
-
-  def show(step: int) -> None:
-    print_progress(f"{step} steps of episode {index}")
 
   episode = inspect_episode(
     agent.config,
@@ -167,7 +153,7 @@ def play_episode(
     index=index,
     max_steps=max_steps,
     num_simulations=num_simulations,
-    on_step=show,
+    on_step=lambda step: print_progress(f"{step} steps of episode {index}"),
   )
   print_progress("\n")
   return episode

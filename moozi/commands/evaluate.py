@@ -94,22 +94,21 @@ def evaluate(
     raise UserError(f"--gif={gif}: must end in .gif")
   if gif_frames is not None and gif is None:
     raise UserError("--gif-frames: needs --gif")
+  if opponent not in (None, "random", "mcts", "self"):
+    raise UserError(f"--opponent={opponent}: must be random, mcts or self")
   directory, config = open_run(run, allow_code)
-  config = _with_opponent(config, opponent, opponent_simulations)
-  if gif_frames is not None:
-    evaluation = config.evaluation.model_copy(update={"gif_max_frames": gif_frames})
-    config = config.model_copy(update={"evaluation": evaluation})
+  options = {"opponent": opponent, "opponent_simulations": opponent_simulations, "gif_max_frames": gif_frames}
+  used = {key: value for key, value in options.items() if value is not None}
+  config = config.model_copy(update={"evaluation": config.evaluation.model_copy(update=used)})
   with stdout_to_stderr():
     spec = env_spec(config.env.name, **config.env.kwargs)
     _check_opponent_options(config, spec, opponent, opponent_simulations)
     agent = agent_of(directory, config, checkpoint)
     figures = _play(agent, episodes or config.evaluation.final_episodes, simulations, gif)
   result = {"env": spec.name, "checkpoint": agent.checkpoint.name, "env_steps": agent.checkpoint.env_steps}
-  rival = config.evaluation.opponent
-  result |= figures | {
-    "opponent": rival,
-    "opponent_simulations": config.evaluation.opponent_simulations if rival == "mcts" else None,
-  }
+  result |= figures | {"opponent": config.evaluation.opponent}
+  if config.evaluation.opponent == "mcts":
+    result["opponent_simulations"] = config.evaluation.opponent_simulations
   keys = EVALUATION_KEYS + TWO_PLAYER_KEYS * (spec.num_players == 2) + EPISODE_KEYS * with_returns
   result = {key: result.get(key) for key in keys}
   if as_json:
@@ -117,18 +116,6 @@ def evaluate(
   else:
     print(_describe_evaluation(result))
   return 0
-
-
-def _with_opponent(config: "Config", opponent: str | None, simulations: int | None) -> "Config":
-  """The configuration with the options' opponent."""
-  update: dict[str, Any] = {}
-  if opponent is not None:
-    if opponent not in ("random", "mcts", "self"):
-      raise UserError(f"--opponent={opponent}: must be random, mcts or self")
-    update["opponent"] = opponent
-  if simulations is not None:
-    update["opponent_simulations"] = simulations
-  return config.model_copy(update={"evaluation": config.evaluation.model_copy(update=update)})
 
 
 def _check_opponent_options(

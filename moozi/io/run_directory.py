@@ -102,12 +102,10 @@ class RunDirectory:
 
   @classmethod
   def create(cls, config: Config, now: datetime | None = None) -> "RunDirectory":
-    """Creates a new folder and saves the configuration in it, with the run's name filled in.
+    """Creates the folder `run.dir`/`run.name` and saves the configuration in it, with the name filled in.
 
-    Args:
-      config: `run.dir` and `run.name` set the folder. Without a name, it is generated from environment and
-        time.
-      now: the time for a generated name; None is the current time.
+    Without a name, generates one from environment and time (`now`; None is the current time).
+
     Raises: UserError: an invalid name, a run that exists, or a folder that cannot be created.
     """
     name = config.run.name
@@ -127,7 +125,7 @@ class RunDirectory:
           raise UserError(f"run.dir={config.run.dir}: is not a folder") from None
         continue
       except (OSError, ValueError) as e:
-        reason = e.strerror if isinstance(e, OSError) and e.strerror else str(e)
+        reason = getattr(e, "strerror", None) or e
         raise UserError(f"run.dir={config.run.dir}: the folder {path} cannot be created: {reason}") from None
       out = cls(path)
       named = config.model_copy(update={"run": config.run.model_copy(update={"name": candidate})})
@@ -135,9 +133,7 @@ class RunDirectory:
         save_config(named, out.config_path)
       except OSError as e:
         shutil.rmtree(path, ignore_errors=True)
-        raise UserError(
-          f"run.dir={config.run.dir}: {out.config_path} cannot be written: {e.strerror}"
-        ) from None
+        raise UserError(f"run.dir={config.run.dir}: {out.config_path}: not written: {e.strerror}") from None
       return out
     raise UserError(
       f"run.name={name or generated}: {parent / candidates[0]} exists; a run is never overwritten: choose "
@@ -204,25 +200,26 @@ class RunDirectory:
 
   def read_summary(self) -> dict[str, Any]:
     """Reads the summary. Raises UserError if the run has not ended or summary.json is not a JSON object."""
+    path = self.summary_path
     try:
-      if self.summary_path.exists() and not self.summary_path.is_file():
+      if path.exists() and not path.is_file():
         raise ValueError("not a file")
-      if self.summary_path.stat().st_size > MAX_BYTES:
+      if path.stat().st_size > MAX_BYTES:
         raise ValueError(f"more than {MAX_BYTES:,} bytes")
-      summary = json.loads(self.summary_path.read_text("utf-8"))
+      summary = json.loads(path.read_text("utf-8"))
       if not isinstance(summary, dict):
         raise ValueError("not a JSON object")
       return summary
     except FileNotFoundError:
       raise UserError(f"{self.path}: no summary.json: the run has not ended") from None
     except (OSError, ValueError, RecursionError) as e:
-      raise UserError(f"{self.summary_path}: cannot be read: {e}") from None
+      raise UserError(f"{path}: cannot be read: {e}") from None
 
   def trained_s_at_end(self, env_steps: int, learner_steps: int) -> float | None:
     """Returns the seconds of training of a run that is complete at these counters.
 
-    Returns: None if the run was stopped or killed before its last evaluation, an environment failed, it was
-      resumed since, or it has no summary.
+    None if the run was stopped or killed before its last evaluation, an environment failed, it was resumed
+    since, or it has no summary.
     """
     try:
       summary = self.read_summary()

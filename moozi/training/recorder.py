@@ -47,9 +47,7 @@ class Recorder:
   """Reads events in order, and writes a run directory.
 
   Args:
-    config: the run's configuration.
-    spec: the environment's facts.
-    run: the directory.
+    config, spec, run: the run.
     display: shows the newest figures; `moozi.io.progress` makes one.
     start: `time.monotonic()` at the run's start, less the seconds before the run was resumed.
     resumed: what the run starts from; without it no resume states are written.
@@ -67,10 +65,8 @@ class Recorder:
     self._config, self._spec, self._run, self._display, self._start = config, spec, run, display, start
     tensorboard = run.tensorboard_path if config.logging.tensorboard else None
     self._guard = SinkGuard(display.note)
-    store = CheckpointStore(
-      run.checkpoints_path, config.checkpoint, None if resumed is None else resumed.store
-    )
-    state = None if resumed is None else resumed.recorder
+    resume_store, state = (None, None) if resumed is None else (resumed.store, resumed.recorder)
+    store = CheckpointStore(run.checkpoints_path, config.checkpoint, resume_store)
     self._saver = Saver(store, self._guard, describe_run(config, spec), display.note)
     self._next_tick_s = self._wall_s() + config.logging.period_s
     self._recent_returns: collections.deque[float] = collections.deque(maxlen=_NUM_RECENT_EPISODES)
@@ -170,15 +166,13 @@ class Recorder:
     """Adds the faults among metrics to the run's totals; returns the other metrics."""
     faults = {name: int(value) for name, value in metrics.items() if name.startswith(_FAULT_PREFIX)}
     for name, count in faults.items():
-      if not count:
-        continue
       before = self._faults.get(name, 0)
-      self._faults[name] = before + count
-      if is_noted:
-        continue
-      _log.warning("%s: %d new, %d in total", name, count, before + count)
-      if not before:
-        self._display.note(f"{name}: {count}; the run continues, see logs/")
+      if count:
+        self._faults[name] = before + count
+      if count and not is_noted:
+        _log.warning("%s: %d new, %d in total", name, count, before + count)
+        if not before:
+          self._display.note(f"{name}: {count}; the run continues, see logs/")
     return {name: value for name, value in metrics.items() if name not in faults}
 
   def _all_faults(self) -> dict[str, int]:
@@ -221,28 +215,24 @@ class Recorder:
   def _get_state(self, event: StateReady) -> State:
     """The running figures and the position in the trajectory files."""
     kept = {} if self._trajectories is None else prefixed("trajectories", self._trajectories.get_state())
-    learning_since = -1.0 if self._learning_since is None else self._learning_since
-    return (
-      {
-        "env_steps": event.env_steps,
-        "learner_steps": event.learner_steps,
-        "wall_s": self._wall_s(),
-        "recent_returns": np.array(self._recent_returns, np.float64),
-        "recent_lengths": np.array(self._recent_lengths, np.float64),
-        "staleness": np.array(self._staleness.get_state(), np.float64),
-        "num_samples": self._num_samples,
-        "learning_since": learning_since,
-        "num_disk_failures": self._guard.num_failures,
-      }
-      | self._faults
-      | kept
-    )
+    state: State = {
+      "env_steps": event.env_steps,
+      "learner_steps": event.learner_steps,
+      "wall_s": self._wall_s(),
+      "recent_returns": np.array(self._recent_returns, np.float64),
+      "recent_lengths": np.array(self._recent_lengths, np.float64),
+      "staleness": np.array([self._staleness.total, self._staleness.count], np.float64),
+      "num_samples": self._num_samples,
+      "learning_since": -1.0 if self._learning_since is None else self._learning_since,
+      "num_disk_failures": self._guard.num_failures,
+    }
+    return state | self._faults | kept
 
   def _set_state(self, state: State) -> tuple[int, int, float]:
     """Restores the running figures; returns the counters at which they were saved."""
     self._recent_returns.extend(state["recent_returns"].tolist())
     self._recent_lengths.extend(state["recent_lengths"].tolist())
-    self._staleness.set_state(state["staleness"])
+    self._staleness.total, self._staleness.count = float(state["staleness"][0]), int(state["staleness"][1])
     self._num_samples = int(state["num_samples"])
     self._learning_since = None if state["learning_since"] < 0 else float(state["learning_since"])
     # All kinds, also those that are not in FAULTS (which term was not finite).
@@ -295,14 +285,11 @@ class Recorder:
       scalars["train/length_mean"] = float(np.mean(self._recent_lengths))
     # An evaluation's figures are in the tick after it and in no other.
     shown = scalars | self._test_scalars
+    tick: Any = {"env_steps": event.env_steps, "learner_steps": event.learner_steps, "wall_s": wall_s}
     with self._guard.writing("metrics"):
-      self._metrics.write(
-        env_steps=event.env_steps, learner_steps=event.learner_steps, wall_s=wall_s, scalars=shown
-      )
+      self._metrics.write(**tick, scalars=shown)
     self._test_scalars = {}
-    self._display.update(
-      env_steps=event.env_steps, learner_steps=event.learner_steps, wall_s=wall_s, scalars=shown
-    )
+    self._display.update(**tick, scalars=shown)
 
   def _wall_s(self) -> float:
     return time.monotonic() - self._start
@@ -312,24 +299,18 @@ class _Mean:
   """A running mean of the finite values; NaN if there were only others, 0 before the first."""
 
   def __init__(self) -> None:
-    self._total, self._count, self._has_bad = 0.0, 0, False
+    self.total, self.count, self._has_bad = 0.0, 0, False
 
   def add(self, value: float) -> None:
     if not math.isfinite(value):
       self._has_bad = True
       return
-    self._total += value
-    self._count += 1
-
-  def get_state(self) -> tuple[float, int]:
-    return self._total, self._count
-
-  def set_state(self, state: np.ndarray) -> None:
-    self._total, self._count = float(state[0]), int(state[1])
+    self.total += value
+    self.count += 1
 
   @property
   def value(self) -> float:
-    return self._total / self._count if self._count else math.nan if self._has_bad else 0.0
+    return self.total / self.count if self.count else math.nan if self._has_bad else 0.0
 
 
 class _Window:

@@ -25,7 +25,7 @@ def tiles_path(path: Path) -> Path:
 
 
 def write_episode_gif(path: Path, episode: Any, spec: EnvSpec) -> tuple[int, int]:
-  """Writes `EvaluationResult.episode` with its actions, rewards, values and policies; returns height and width."""
+  """Writes `EvaluationResult.episode` with its search's figures; returns height and width."""
   return _write(path, episode_images(**fields_of(episode), spec=spec))
 
 

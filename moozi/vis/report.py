@@ -49,14 +49,10 @@ def write_report(
   """Writes the page atomically. Creates its folder if it is missing.
 
   Args:
-    path: the file.
-    episode: the episode that the page plays.
-    spec: of the environment.
+    path, episode, spec: the file, and the episode that the page plays.
     run: `name`, `checkpoint`, `env_steps`, `learner_steps`, and `figures`, a sentence about its results.
     ticks: of metrics.jsonl: `env_steps`, and numbers or None by name.
     config: the run's configuration as text.
-
-  Returns: the path.
   """
   data = {
     "run": dict(run) | {"env": spec.name},

@@ -53,11 +53,8 @@ class TreeLayout:
 def principal_line(tree: SearchTree, action: int | None = None) -> list[int]:
   """The nodes of the expected line of play, the root first.
 
-  After the action at the root it follows the most visited child; the first created wins ties.
-
-  Args:
-    tree: of one search.
-    action: the search's choice; None, or an action without a node, takes the most visited child.
+  After the search's choice of an action at the root it follows the most visited child; the first created wins
+  ties. None, or an action without a node, takes the most visited child at the root too.
   """
   line, node = [0], 0
   while True:
@@ -74,10 +71,7 @@ def layout_tree(
 ) -> TreeLayout:
   """Prunes a tree to its most visited nodes, ties by creation, and assigns rows.
 
-  Args:
-    tree: of one search.
-    max_nodes: number of nodes to keep; the whole principal line is always kept.
-    action: see `principal_line`.
+  The whole line that `principal_line` gives for `action` is always kept.
 
   Raises: ValueError: max_nodes is below 1.
   """
@@ -123,18 +117,15 @@ def write_tree(
   action: int | None = None,
   max_nodes: int = DEFAULT_MAX_NODES,
 ) -> tuple[Path, Path]:
-  """Writes `name`.svg and `name`.png, each atomically. Creates the folder if it is missing.
+  """Writes `name`.svg and `name`.png, each atomically, and returns their paths. Creates the folder.
 
   Args:
     folder, name: of the files.
     tree: of one search.
     names: of the agent's actions.
     signed_discount: the factor from a child's value to its parent's.
-    caption: lines above the picture.
-    action: the search's choice.
-    max_nodes: maximum number of nodes; the picture says how many are left out.
-
-  Returns: the two paths.
+    caption: lines above the picture, which also says how many nodes are left out.
+    action, max_nodes: as in `layout_tree`.
   """
   layout = layout_tree(tree, max_nodes, action)
   sketch = _sketch(tree, layout, names, signed_discount, [*caption, _tally(tree, layout)])
@@ -179,18 +170,14 @@ class _Text:
 
 @dataclasses.dataclass(frozen=True)
 class _Sketch:
-  """The shapes of both pictures in pixels.
-
-  Attributes:
-    size: width and height.
-    lines: (x0, y0, x1, y1, width, color).
-    boxes: (x, y, w, h, fill, outline, width of the outline).
-    texts: placed by the left end of their middle line.
-  """
+  """The shapes of both pictures in pixels."""
 
   size: tuple[int, int]
+  # (x0, y0, x1, y1, width, color)
   lines: list[tuple[float, float, float, float, float, str]]
+  # (x, y, w, h, fill, outline, width of the outline)
   boxes: list[tuple[float, float, float, float, str, str | None, float]]
+  # placed by the left end of their middle line
   texts: list[_Text]
 
 
@@ -284,16 +271,10 @@ def _to_image(sketch: _Sketch) -> Image.Image:
     draw.rounded_rectangle(
       corners, radius=(4 if outline else 1) * scale, fill=fill, outline=outline, width=round(stroke * scale)
     )
-  for text in sketch.texts:
-    stroke_width = 0.35 * scale if text.is_bold else 0
-    draw.text(
-      (text.x * scale, text.y * scale),
-      text.text,
-      fill=text.color,
-      font=font(_FONT_SIZE * scale),
-      anchor="lm",
-      stroke_width=stroke_width,
-    )
+  letters = font(_FONT_SIZE * scale)
+  for t in sketch.texts:
+    bold = 0.35 * scale if t.is_bold else 0
+    draw.text((t.x * scale, t.y * scale), t.text, t.color, letters, anchor="lm", stroke_width=bold)
   return image
 
 

@@ -35,12 +35,7 @@ class Step(Protocol):
 
 
 def half_blocks(picture: Picture, columns: int, rows: int) -> Text:
-  """A picture in characters `▀`, each with two pixels, one above the other.
-
-  Args:
-    picture: scaled down if it is larger than the space.
-    columns, rows: the space, in characters.
-  """
+  """A picture in characters `▀`, each with two pixels, one above the other; scaled down to the space."""
   height, width = picture.shape[:2]
   share = min(1.0, columns / width, 2 * rows / height)
   if share < 1:
@@ -68,12 +63,7 @@ def frame_view(
 ) -> RenderableType:
   """A frame for a terminal: in half blocks, or as text for vectors and for boards with letters.
 
-  Args:
-    frame: of the spec's shape and dtype.
-    spec: of the environment.
-    to_play: the player from whose view the frame is.
-    picture: the environment's own, or None.
-    columns, rows: the space, in characters.
+  `picture` is the environment's own, or None; the space is in characters.
   """
   render_spec = render_spec_of(spec)
   if picture is None:

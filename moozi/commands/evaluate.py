@@ -6,20 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from moozi.commands.common import (
-  Agent,
-  AllowCode,
-  AsJson,
-  Checkpoint,
-  Run,
-  Simulations,
-  agent_of,
-  integer,
-  open_run,
-  print_progress,
-  stdout_to_stderr,
-  writing,
-)
+from moozi.commands import common
 from moozi.core.errors import UserError
 
 if TYPE_CHECKING:
@@ -27,49 +14,33 @@ if TYPE_CHECKING:
   from moozi.core.spec import EnvSpec
 
 EVALUATION_KEYS = (
-  "env",
-  "checkpoint",
-  "env_steps",
-  "episodes",
-  "distinct_episodes",
-  "return_mean",
-  "return_std",
-  "return_min",
-  "return_max",
-  "length_mean",
+  *("env", "checkpoint", "env_steps", "episodes", "distinct_episodes"),
+  *("return_mean", "return_std", "return_min", "return_max", "length_mean"),
 )
-
 # Lists by episode, with --returns.
 EPISODE_KEYS = ("returns", "lengths")
-
 # With two players; null for a seat without episodes.
 TWO_PLAYER_KEYS = (
-  "opponent",
-  "opponent_simulations",
-  "score",
-  "wins",
-  "draws",
-  "losses",
-  "return_margin",
-  "score_seat_0",
-  "return_mean_seat_0",
-  "return_margin_seat_0",
-  "score_seat_1",
-  "return_mean_seat_1",
-  "return_margin_seat_1",
+  *("opponent", "opponent_simulations", "score", "wins", "draws", "losses", "return_margin"),
+  *("score_seat_0", "return_mean_seat_0", "return_margin_seat_0"),
+  *("score_seat_1", "return_mean_seat_1", "return_margin_seat_1"),
 )
 
 
 def evaluate(
-  run: Run,
-  checkpoint: Checkpoint = None,
-  episodes: Annotated[int | None, integer("Number of episodes. Default: evaluation.final_episodes.")] = None,
-  simulations: Simulations = None,
+  run: common.Run,
+  checkpoint: common.Checkpoint = None,
+  episodes: Annotated[
+    int | None, common.integer("Number of episodes. Default: evaluation.final_episodes.")
+  ] = None,
+  simulations: common.Simulations = None,
   opponent: Annotated[
     str | None, typer.Option(metavar="random|mcts|self", help="Two players: the opponent.")
   ] = None,
-  opponent_simulations: Annotated[int | None, integer("Simulations per search of the opponent mcts.")] = None,
-  as_json: AsJson = False,
+  opponent_simulations: Annotated[
+    int | None, common.integer("Simulations per search of the opponent mcts.")
+  ] = None,
+  as_json: common.AsJson = False,
   with_returns: Annotated[
     bool, typer.Option("--returns", help="With --json: add the return and length of each episode.")
   ] = False,
@@ -80,9 +51,9 @@ def evaluate(
     ),
   ] = None,
   gif_frames: Annotated[
-    int | None, integer("With --gif: maximum number of frames. Default: evaluation.gif_max_frames.")
+    int | None, common.integer("With --gif: maximum number of frames. Default: evaluation.gif_max_frames.")
   ] = None,
-  allow_code: AllowCode = False,
+  allow_code: common.AllowCode = False,
 ) -> int:
   """Play evaluation episodes with a run's checkpoint."""
   from moozi.envs.registry import env_spec
@@ -96,14 +67,14 @@ def evaluate(
     raise UserError("--gif-frames: needs --gif")
   if opponent not in (None, "random", "mcts", "self"):
     raise UserError(f"--opponent={opponent}: must be random, mcts or self")
-  directory, config = open_run(run, allow_code)
+  directory, config = common.open_run(run, allow_code)
   options = {"opponent": opponent, "opponent_simulations": opponent_simulations, "gif_max_frames": gif_frames}
   used = {key: value for key, value in options.items() if value is not None}
   config = config.model_copy(update={"evaluation": config.evaluation.model_copy(update=used)})
-  with stdout_to_stderr():
+  with common.stdout_to_stderr():
     spec = env_spec(config.env.name, **config.env.kwargs)
     _check_opponent_options(config, spec, opponent, opponent_simulations)
-    agent = agent_of(directory, config, checkpoint)
+    agent = common.agent_of(directory, config, checkpoint)
     figures = _play(agent, episodes or config.evaluation.final_episodes, simulations, gif)
   result = {"env": spec.name, "checkpoint": agent.checkpoint.name, "env_steps": agent.checkpoint.env_steps}
   result |= figures | {"opponent": config.evaluation.opponent}
@@ -158,11 +129,11 @@ def _describe_score(result: dict[str, Any]) -> str:
   )
 
 
-def _play(agent: Agent, episodes: int, simulations: int | None, gif: Path | None) -> dict[str, Any]:
+def _play(agent: common.Agent, episodes: int, simulations: int | None, gif: Path | None) -> dict[str, Any]:
   """Plays and optionally draws the episodes; returns their figures, by the keys above."""
 
   def show(done: int) -> None:
-    print_progress(f"{done}/{episodes} episodes" + "\n" * (done == episodes))
+    common.print_progress(f"{done}/{episodes} episodes" + "\n" * (done == episodes))
 
   result = agent.evaluator(simulations).run(
     agent.state.params,
@@ -177,7 +148,7 @@ def _play(agent: Agent, episodes: int, simulations: int | None, gif: Path | None
   if gif is not None:
     from moozi.vis.evaluation_gifs import tiles_path, write_episode_gif, write_tiles_gif
 
-    with writing("--gif", gif):
+    with common.writing("--gif", gif):
       write_episode_gif(gif, result.episode, agent.spec)
       if result.tiles:
         write_tiles_gif(tiles_path(gif), result.tiles, agent.spec)

@@ -9,16 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 import typer
 
-from moozi.commands.common import (
-  Agent,
-  AllowCode,
-  Checkpoint,
-  integer,
-  load_agent,
-  number_of,
-  open_run,
-  stdout_to_stderr,
-)
+from moozi.commands import common
 from moozi.commands.keyboard import END, Keyboard
 from moozi.commands.watch import MAX_SPEED
 from moozi.core.errors import UserError
@@ -63,23 +54,25 @@ def play(
     ),
   ] = None,
   seat: Annotated[
-    int, integer("Two players: your seat; 0 moves first.", minimum=0, maximum=1, metavar="0|1")
+    int, common.integer("Two players: your seat; 0 moves first.", minimum=0, maximum=1, metavar="0|1")
   ] = 0,
   speed: Annotated[
     str,
     typer.Option(metavar="STEPS", help="One player: steps per second; 0 waits for a key at each step."),
   ] = "0",
-  seed: Annotated[int, integer("Seed of the environment.", minimum=0)] = 0,
-  checkpoint: Checkpoint = None,
-  simulations: Annotated[int | None, integer("Simulations per search of the agent or of mcts.")] = None,
-  allow_code: AllowCode = False,
+  seed: Annotated[int, common.integer("Seed of the environment.", minimum=0)] = 0,
+  checkpoint: common.Checkpoint = None,
+  simulations: Annotated[
+    int | None, common.integer("Simulations per search of the agent or of mcts.")
+  ] = None,
+  allow_code: common.AllowCode = False,
 ) -> int:
   """Play an environment yourself, or a two-player game against a run's agent."""
   from moozi.envs import registry
 
-  steps_per_s = number_of("--speed", speed, 0, MAX_SPEED, "steps per second")
+  steps_per_s = common.number_of("--speed", speed, 0, MAX_SPEED, "steps per second")
   config, is_run = _config_of(target, overrides or [], allow_code)
-  with stdout_to_stderr():
+  with common.stdout_to_stderr():
     env = registry.make(config.env.name, seed, is_testing=True, **config.env.kwargs)
   spec = env.env_spec
   if spec.num_players == 1:
@@ -93,7 +86,7 @@ def play(
   if opponent == "agent":
     if not is_run:
       raise UserError(f"--opponent=agent: {target} is not a run; `moozi train` makes one")
-    choose = _agent_opponent(load_agent(Path(target), checkpoint, allow_code), simulations)
+    choose = _agent_opponent(common.load_agent(Path(target), checkpoint, allow_code), simulations)
   elif opponent != "self":
     choose = _bot_opponent(env, opponent, simulations or 100, seed)
   return _play_board(env, seat, choose, opponent)
@@ -106,7 +99,7 @@ def _config_of(target: str, overrides: list[str], allow_code: bool) -> tuple["Co
       raise UserError(f"{overrides[0]}: a run's options are fixed; name an environment to set them")
     if not Path(target).exists():
       raise UserError(f"{target}: is neither a run nor an environment; `moozi envs` lists environments")
-    return open_run(Path(target), allow_code)[1], True
+    return common.open_run(Path(target), allow_code)[1], True
   from moozi.io.config import load_config
 
   return load_config(None, [f"env.name={target}", *(f"env.kwargs.{text}" for text in overrides)]), False
@@ -224,7 +217,7 @@ def _play_by_lines(env: "Environment") -> int:
 # --- two players
 
 
-def _agent_opponent(agent: Agent, simulations: int | None) -> _Opponent:
+def _agent_opponent(agent: common.Agent, simulations: int | None) -> _Opponent:
   player = agent.evaluator(simulations).player(agent.state.params, agent.state.net_state)
 
   def choose(timestep: Any, forced: int | None) -> int:

@@ -32,39 +32,17 @@ from moozi.io.plain_data import MAX_BYTES, read_yaml, to_plain_json
 from moozi.io.run_lock import RunLock
 
 SUMMARY_KEYS = (
-  "env_steps",
-  "learner_steps",
-  "reason",
-  "wall_s",
-  "training_s",
-  "env_steps_per_s",
-  "learner_samples_per_s",
-  "sample_reuse",
-  "staleness_mean",
-  "test_return_mean",
-  "test_return_std",
-  "test_episodes",
+  *("env_steps", "learner_steps", "reason", "wall_s", "training_s", "env_steps_per_s"),
+  *("learner_samples_per_s", "sample_reuse", "staleness_mean"),
+  *("test_return_mean", "test_return_std", "test_episodes"),
 )
 ENDS = ("max_env_steps", "max_wall_s")
 """Values of `reason` in the summary of a run that is complete."""
 
 FIXED = (
-  "seed",
-  "algorithm",
-  "env",
-  "run",
-  "network",
-  "scalar_transform",
-  "targets.history_length",
-  "learner.optimizer",
-  "learner.learning_rate.kind",
-  "ppo.network",
-  "ppo.history_length",
-  "ppo.scale_frames",
-  "ppo.initial_bias",
-  "ppo.num_envs",
-  "evaluation.seed",
-  "checkpoint.start_from",
+  *("seed", "algorithm", "env", "run", "network", "scalar_transform", "targets.history_length"),
+  *("learner.optimizer", "learner.learning_rate.kind", "evaluation.seed", "checkpoint.start_from"),
+  *("ppo.network", "ppo.history_length", "ppo.scale_frames", "ppo.initial_bias", "ppo.num_envs"),
 )
 """Settings that a resumed run cannot change: its parameters, optimizer, replay or curves depend on them."""
 

@@ -18,21 +18,7 @@ from moozi.io.run_directory import RunDirectory
 from moozi.io.sinks import SinkGuard
 from moozi.io.timeline import TimelineFile
 from moozi.io.trajectories import TrajectoryWriter
-from moozi.run.events import (
-  FAULTS,
-  Acted,
-  ActorReports,
-  Collected,
-  Evaluated,
-  Event,
-  Faulted,
-  Finished,
-  Histograms,
-  Reanalyzed,
-  Started,
-  StateReady,
-  Updated,
-)
+from moozi.run import events
 from moozi.run.work_log import WorkFigures, resident_mib
 from moozi.training.checkpoint_saver import Saver
 from moozi.training.gif_writer import Drawer
@@ -78,7 +64,7 @@ class Recorder:
     self._last_evaluation: Any = None
     self._test_scalars: dict[str, float] = {}
     self._work, self._timeline = WorkFigures(), TimelineFile(run.timeline_path)
-    self._faults = dict.fromkeys((_FAULT_PREFIX + kind for kind in FAULTS), 0)
+    self._faults = dict.fromkeys((_FAULT_PREFIX + kind for kind in events.FAULTS), 0)
     self.summary: dict[str, Any] | None = None
     keep = None if state is None else self._set_state(state)
     self._metrics = MetricsSink(run.metrics_path, tensorboard, keep)
@@ -91,40 +77,40 @@ class Recorder:
       self._trajectories = TrajectoryWriter(run.trajectories_path, spec, begin, writer)
     self._window = _Window(self._wall_s(), *((0, 0) if keep is None else keep[:2]))
 
-  def observe(self, event: Event) -> None:
+  def observe(self, event: events.Event) -> None:
     """Records one event."""
     match event:
-      case Started():
+      case events.Started():
         _log.info("started: %s", event.message)
         self._display.note(f"acting starts after {self._wall_s():.0f} s ({event.message})")
-      case Acted():
+      case events.Acted():
         self._on_acted(event)
-      case Collected():
+      case events.Collected():
         assert self._trajectories is not None, "emitted only with trajectories.save"
         with self._guard.writing("trajectories"):
           self._trajectories.append(event.segment, event.first_lane, event.env_steps, event.follows)
-      case Reanalyzed():
+      case events.Reanalyzed():
         self._window.add(event.metrics)
         self._window.positions += event.num_positions
         self._window.latest["reanalyze/ratio"] = event.ratio
-      case Updated():
+      case events.Updated():
         self._on_updated(event)
-      case ActorReports():
+      case events.ActorReports():
         self._work.add(event.reports)
         self._timeline.add({name: report.stretch for name, report in event.reports.items()})
-      case Histograms():
+      case events.Histograms():
         with self._guard.writing("histograms"):
           self._metrics.write_histograms(event.histograms, event.env_steps)
-      case Evaluated():
+      case events.Evaluated():
         self._on_evaluated(event)
-      case StateReady():
+      case events.StateReady():
         self._on_state(event)
-      case Faulted():
+      case events.Faulted():
         _log.warning("%s: %s", event.message, event.counts)
         self._display.note(event.message)
         counts = {_FAULT_PREFIX + kind: count for kind, count in event.counts.items()}
         self._count_faults(counts, is_noted=True)
-      case Finished():
+      case events.Finished():
         self._on_finished(event)
     if self._wall_s() >= self._next_tick_s:
       self._tick(event)
@@ -147,14 +133,14 @@ class Recorder:
       self._metrics.close()
     self._display.close()
 
-  def _on_acted(self, event: Acted) -> None:
+  def _on_acted(self, event: events.Acted) -> None:
     self._recent_returns.extend(event.episode_returns.tolist())
     self._recent_lengths.extend(event.episode_lengths.tolist())
     self._staleness.add(event.staleness)
     self._window.add(self._count_faults(event.metrics) | {"train/staleness": event.staleness})
     self._window.episodes += len(event.episode_returns)
 
-  def _on_updated(self, event: Updated) -> None:
+  def _on_updated(self, event: events.Updated) -> None:
     if self._learning_since is None:
       self._learning_since = self._wall_s()
     self._num_samples += event.num_samples
@@ -178,7 +164,7 @@ class Recorder:
   def _all_faults(self) -> dict[str, int]:
     return self._faults | {_FAULT_PREFIX + "disk": self._guard.num_failures}
 
-  def _on_evaluated(self, event: Evaluated) -> None:
+  def _on_evaluated(self, event: events.Evaluated) -> None:
     result = event.result
     self._last_evaluation = result
     figures = result.summary()
@@ -198,7 +184,7 @@ class Recorder:
     self._drawer.draw(result)
     self._tick(event)
 
-  def _on_state(self, event: StateReady) -> None:
+  def _on_state(self, event: events.StateReady) -> None:
     if event.is_final and self._training_ended_s is None:
       self._training_ended_s = self._wall_s()
     # Without this tick, a resumed run's curves would lack the steps since the last one.
@@ -212,7 +198,7 @@ class Recorder:
         self._trajectories.flush()
     self._saver.save(event, self._wall_s(), self._get_state(event))
 
-  def _get_state(self, event: StateReady) -> State:
+  def _get_state(self, event: events.StateReady) -> State:
     """The running figures and the position in the trajectory files."""
     kept = {} if self._trajectories is None else prefixed("trajectories", self._trajectories.get_state())
     state: State = {
@@ -240,7 +226,7 @@ class Recorder:
     self._guard.num_failures = int(state.get("num_disk_failures", 0))
     return int(state["env_steps"]), int(state["learner_steps"]), float(state["wall_s"])
 
-  def _on_finished(self, event: Finished) -> None:
+  def _on_finished(self, event: events.Finished) -> None:
     wall_s = self._wall_s()
     self._saver.retry()
     self._drawer.collect()
@@ -271,7 +257,7 @@ class Recorder:
       self._run.write_summary(self.summary)
     _log.info("finished: %s", self.summary)
 
-  def _tick(self, event: Event) -> None:
+  def _tick(self, event: events.Event) -> None:
     """Writes one line of metrics and shows it."""
     self._saver.collect(is_waiting=False)
     self._drawer.collect(is_waiting=False)
@@ -326,13 +312,13 @@ class _Window:
     for name, value in metrics.items():
       self._means[name].add(value)
 
-  def is_before(self, event: Event) -> bool:
+  def is_before(self, event: events.Event) -> bool:
     """Whether steps or updates were made since the window started."""
     _, env_steps, learner_steps = self._since
     now = event.env_steps, event.learner_steps
     return now != (env_steps, learner_steps) and now[0] >= env_steps and now[1] >= learner_steps
 
-  def take(self, wall_s: float, event: Event) -> dict[str, float]:
+  def take(self, wall_s: float, event: events.Event) -> dict[str, float]:
     """The window's scalars; starts the next window."""
     since_s, env_steps, learner_steps = self._since
     elapsed = max(wall_s - since_s, 1e-9)

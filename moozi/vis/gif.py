@@ -11,7 +11,7 @@ from moozi.core.spec import EnvSpec
 from moozi.io.atomic_write import atomic_path
 from moozi.vis.frames import draw_frame, legend_of
 from moozi.vis.lettering import FAINT, INK, PAPER, Picture, fit, paper, value_text, write
-from moozi.vis.render_spec import action_name, player_name
+from moozi.vis.render_spec import action_name, mover_text, player_name
 
 _PICTURE_SIZE = 240
 _PANEL_WIDTH = 236
@@ -131,12 +131,10 @@ def _check_episode(
 
 def _turn(spec: EnvSpec, to_play: np.ndarray, rewards: np.ndarray, t: int, seat: int | None) -> list[str]:
   """The player to move, and the reward with the player who received it: the one who moved last."""
-  player = int(to_play[t])
-  who = "" if seat is None else " (agent)" if player == seat else " (opponent)"
   reward = f"reward {float(rewards[t]):+.3g}"
   if t > 0:
     reward += f" to {player_name(spec, int(to_play[t - 1]))}"
-  return [f"{player_name(spec, player)} to move{who}", reward]
+  return [mover_text(spec, int(to_play[t]), seat), reward]
 
 
 def _panel(lines: Sequence[str], probs: np.ndarray, action: int, spec: EnvSpec) -> np.ndarray:

@@ -132,6 +132,12 @@ def player_name(spec: EnvSpec, player: int) -> str:
   return f"player {player}" if board is None else board.names[player]
 
 
+def mover_text(spec: EnvSpec, player: int, seat: int | None) -> str:
+  """The player to move; with the agent's `seat`, who that is."""
+  who = "" if seat is None else " (agent)" if player == seat else " (opponent)"
+  return f"{player_name(spec, player)} to move{who}"
+
+
 def board_of(
   frame: Shaped[np.ndarray, "H W C"], board: Board, to_play: int
 ) -> Int8[np.ndarray, "rows columns"]:

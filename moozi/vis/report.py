@@ -101,16 +101,12 @@ def episode_data(episode: InspectedEpisode, spec: EnvSpec) -> dict[str, Any]:
     "network_q": episode.network_q_values,
     "search_q": episode.q_values,
   }
+  facts = ("index", "end", "seat", "discount", "signed_discount", "num_simulations", "num_frames")
+  numbers = ("rewards", "root_values", "prior_values", "returns", "imagined_rewards", "imagined_values")
   return {
-    "index": episode.index,
-    "end": episode.end,
-    "seat": episode.seat,
+    **{name: getattr(episode, name) for name in facts},
     "return": number_in(episode.return_),
-    "discount": episode.discount,
-    "signed_discount": episode.signed_discount,
-    "num_simulations": episode.num_simulations,
     "num_players": spec.num_players,
-    "num_frames": episode.num_frames,
     "unroll_steps": episode.imagined_rewards.shape[1],
     "names": list(action_names(spec)),
     "player_names": [player_name(spec, player) for player in range(spec.num_players)],
@@ -120,14 +116,9 @@ def episode_data(episode: InspectedEpisode, spec: EnvSpec) -> dict[str, Any]:
     "is_agents": episode.is_agents.astype(int).tolist(),
     "to_play": episode.to_play.tolist(),
     "seat_sign": episode.seat_sign.astype(int).tolist(),
-    "rewards": _numbers(episode.rewards),
-    "root_values": _numbers(episode.root_values),
-    "prior_values": _numbers(episode.prior_values),
-    "returns": _numbers(episode.returns),
+    **{name: _numbers(getattr(episode, name)) for name in numbers},
     **{name: _numbers(values, legal) for name, values in by_action.items()},
     "root_visits": visits.ravel().tolist(),
-    "imagined_rewards": _numbers(episode.imagined_rewards),
-    "imagined_values": _numbers(episode.imagined_values),
     "trees": _trees(episode),
   }
 

@@ -15,7 +15,7 @@ from moozi.core.spec import DUMMY_ACTION, EnvSpec
 from moozi.vis.boards import board_text
 from moozi.vis.frames import draw_frame, plane_colors, vector_text
 from moozi.vis.lettering import Frame, Picture, value_text
-from moozi.vis.render_spec import action_name, player_name, render_spec_of
+from moozi.vis.render_spec import action_name, mover_text, render_spec_of
 
 _BAR_LENGTH = 20
 _MAX_BARS = 12
@@ -119,12 +119,8 @@ def step_view(
 
 def step_lines(step: Step, spec: EnvSpec) -> list[str]:
   """The player to move, the reward, the value and the action, a line each."""
-  lines = []
-  if spec.num_players == 2:
-    who = "" if step.seat is None else " (agent)" if step.to_play == step.seat else " (opponent)"
-    lines.append(f"{player_name(spec, step.to_play)} to move{who}")
   return [
-    *lines,
+    *([mover_text(spec, step.to_play, step.seat)] if spec.num_players == 2 else []),
     f"reward {step.reward:+.3g}",
     value_text(step.root_value),
     f"action {action_name(spec, step.action)}" if step.action != DUMMY_ACTION else "end",

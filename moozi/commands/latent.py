@@ -47,7 +47,11 @@ def latent(
   common.check_searches(run, config, "latent")
   with common.stdout_to_stderr():
     agent = common.agent_of(directory, config, checkpoint)
-    folder = out or _default_folder(agent, episode, steps)
+    folder = out
+    if folder is None:
+      suffix = "" if steps is None else f"_first_{steps}"
+      folder = directory.path / "latent" / f"{agent.checkpoint.name}_episode_{episode}{suffix}"
+      common.place_in_run(directory, "latent", folder.name, "projector")
     # An episode may never end.
     paths = _paths(agent, episode, steps or _MAX_STEPS, unroll or 2 * config.targets.unroll_steps)
   name = f"evaluation episode {episode}"
@@ -75,13 +79,6 @@ def latent(
     f"projector:          {Path(sys.executable).with_name('tensorboard')} --logdir {folder / 'projector'}"
   )
   return 0
-
-
-def _default_folder(agent: common.Agent, episode: int, num_steps: int | None) -> Path:
-  """A folder in the run. Raises UserError: a part of it, or the projector's folder, is a link."""
-  suffix = "" if num_steps is None else f"_first_{num_steps}"
-  names = ("latent", f"{agent.checkpoint.name}_episode_{episode}{suffix}")
-  return common.place_in_run(agent.directory, *names, "projector").parent
 
 
 def _paths(agent: common.Agent, episode: int, num_steps: int, unroll_steps: int) -> "LatentPaths":

@@ -120,6 +120,7 @@ class _EventFile:
     self._event, self._crc = Event, masked_crc32c
     folder.mkdir(parents=True, exist_ok=True)
     self._file = AppendFile(folder / f"events.out.tfevents.{time.time():017.6f}.{socket.gethostname()}")
+    self.close = self._file.close
     self._append(file_version="brain.Event:2")
     if purge_step is not None:
       self._append(step=purge_step, session_log=SessionLog(status=SessionLog.START))
@@ -127,9 +128,6 @@ class _EventFile:
   def write(self, values: list[dict[str, Any]], step: int) -> None:
     """Writes the values of a summary as one event."""
     self._append(step=step, summary={"value": values})
-
-  def close(self) -> None:
-    self._file.close()
 
   def _append(self, **event: Any) -> None:
     data = self._event(wall_time=time.time(), **event).SerializeToString()

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from moozi.core.search_record import InspectedEpisode, SearchTree
+from moozi.core.search_record import InspectedEpisode
 from moozi.core.spec import EnvSpec
 from moozi.io.atomic_write import atomic_path
 from moozi.vis.frames import draw_frame, plane_colors
@@ -127,33 +127,24 @@ def _trees(episode: InspectedEpisode) -> dict[str, list[Any]]:
   """The drawn nodes of all steps; those of step t start at `start[t]`, and its tree has `total[t]` nodes."""
   columns = ("parent", "action", "visits", "value", "raw", "reward", "prior", "row", "principal", "left_out")
   out: dict[str, list[Any]] = {name: [] for name in columns}
-  start, total = [0], []
+  out |= {"start": [0], "total": [0 if tree is None else tree.num_nodes for tree in episode.trees]}
   for t, tree in enumerate(episode.trees):
     if tree is not None:
       is_choice = episode.is_agents[t] and t < episode.num_decisions
-      nodes = _tree_columns(tree, int(episode.actions[t]) if is_choice else None)
-      for name in columns:
-        out[name].extend(nodes[name])
-    start.append(len(out["parent"]))
-    total.append(0 if tree is None else tree.num_nodes)
-  return out | {"start": start, "total": total}
-
-
-def _tree_columns(tree: SearchTree, action: int | None) -> dict[str, list[Any]]:
-  layout = layout_tree(tree, MAX_TREE_NODES, action)
-  node = layout.node
-  return {
-    "parent": layout.parent.tolist(),
-    "action": tree.action[node].tolist(),
-    "visits": tree.visits[node].tolist(),
-    "value": _numbers(tree.value[node]),
-    "raw": _numbers(tree.raw_value[node]),
-    "reward": _numbers(tree.reward[node]),
-    "prior": _numbers(tree.prior[node]),
-    "row": _numbers(layout.row),
-    "principal": layout.is_principal.astype(int).tolist(),
-    "left_out": layout.num_left_out.tolist(),
-  }
+      layout = layout_tree(tree, MAX_TREE_NODES, int(episode.actions[t]) if is_choice else None)
+      node = layout.node
+      out["parent"] += layout.parent.tolist()
+      out["action"] += tree.action[node].tolist()
+      out["visits"] += tree.visits[node].tolist()
+      out["value"] += _numbers(tree.value[node])
+      out["raw"] += _numbers(tree.raw_value[node])
+      out["reward"] += _numbers(tree.reward[node])
+      out["prior"] += _numbers(tree.prior[node])
+      out["row"] += _numbers(layout.row)
+      out["principal"] += layout.is_principal.astype(int).tolist()
+      out["left_out"] += layout.num_left_out.tolist()
+    out["start"].append(len(out["parent"]))
+  return out
 
 
 def _pictures(episode: InspectedEpisode, spec: EnvSpec) -> list[np.ndarray]:

@@ -110,10 +110,8 @@ def _describe_evaluation(result: dict[str, Any]) -> str:
     f"(from {result['return_min']:g} to {result['return_max']:g}) over {result['episodes']} episodes "
     f"({result['distinct_episodes']} distinct), mean length {result['length_mean']:.1f}"
   )
-  return f"{text}\n{_describe_score(result)}" if result.get("score") is not None else text
-
-
-def _describe_score(result: dict[str, Any]) -> str:
+  if result.get("score") is None:
+    return text
   opponent = "itself" if result["opponent"] == "self" else result["opponent"]
   if result["opponent_simulations"] is not None:
     opponent += f" with {result['opponent_simulations']} simulations"
@@ -124,7 +122,7 @@ def _describe_score(result: dict[str, Any]) -> str:
     if result[f"score_seat_{seat}"] is not None
   ]
   return (
-    f"score against {opponent}: {result['score']:.3f} ({result['wins']} won, {result['draws']} drawn, "
+    f"{text}\nscore against {opponent}: {result['score']:.3f} ({result['wins']} won, {result['draws']} drawn, "
     f"{result['losses']} lost); {'; '.join(seats)}"
   )
 

@@ -88,7 +88,11 @@ def play(
       raise UserError(f"--opponent=agent: {target} is not a run; `moozi train` makes one")
     choose = _agent_opponent(common.load_agent(Path(target), checkpoint, allow_code), simulations)
   elif opponent != "self":
-    choose = _bot_opponent(env, opponent, simulations or 100, seed)
+    bot = env.make_bot(opponent, simulations or 100, seed)
+
+    def choose(timestep: Any, forced: int | None) -> int:
+      return forced if forced is not None else bot.action(timestep.legal_actions_mask[0, 1:])
+
   return _play_board(env, seat, choose, opponent)
 
 
@@ -117,13 +121,11 @@ def _names(spec: "EnvSpec") -> list[str]:
 
 def keys_of(spec: "EnvSpec") -> dict[str, int]:
   """The environment's action by key: keys by name, then one digit or letter per action."""
-  keys: dict[str, int] = {}
+  keys = dict(zip(_SIGNS, range(spec.num_env_actions), strict=False))
+  named: dict[str, int] = {}
   for action, name in enumerate(_names(spec)):
-    for key in _NAMED_KEYS.get(name.lower(), ()):
-      keys.setdefault(key, action)
-  for action, sign in zip(range(spec.num_env_actions), _SIGNS, strict=False):
-    keys.setdefault(sign, action)
-  return keys
+    named |= {key: action for key in _NAMED_KEYS.get(name.lower(), ()) if key not in named}
+  return named | {key: action for key, action in keys.items() if key not in named}
 
 
 def _play_alone(env: "Environment", steps_per_s: float) -> int:
@@ -219,21 +221,9 @@ def _play_by_lines(env: "Environment") -> int:
 
 def _agent_opponent(agent: common.Agent, simulations: int | None) -> _Opponent:
   player = agent.evaluator(simulations).player(agent.state.params, agent.state.net_state)
-
-  def choose(timestep: Any, forced: int | None) -> int:
-    action = np.array([-1 if forced is None else forced + 1], np.int32)
-    return int(player.decide(timestep, action).action) - 1
-
-  return choose
-
-
-def _bot_opponent(env: "Environment", kind: str, simulations: int, seed: int) -> _Opponent:
-  bot = env.make_bot(kind, simulations, seed)
-
-  def choose(timestep: Any, forced: int | None) -> int:
-    return forced if forced is not None else bot.action(timestep.legal_actions_mask[0, 1:])
-
-  return choose
+  return lambda timestep, forced: (
+    int(player.decide(timestep, np.array([-1 if forced is None else forced + 1], np.int32)).action) - 1
+  )
 
 
 def _play_board(env: "Environment", seat: int, choose: _Opponent | None, opponent: str) -> int:

@@ -61,12 +61,8 @@ def reanalyze(
     reanalyzer.set_parameters(agent.state.params, agent.state.net_state, agent.checkpoint.learner_steps)
     lanes = LaneRoots(spec, config.targets.history_length)
     figures = _search_all(store, reanalyzer, lanes, config.reanalyze.batch_size * _CALLS_PER_GROUP, out)
-  result = {
-    "env": spec.name,
-    "checkpoint": agent.checkpoint.name,
-    "out": str(out),
-    "steps": store.num_steps,
-  } | figures
+  result = {"env": spec.name, "checkpoint": agent.checkpoint.name, "out": str(out), "steps": store.num_steps}
+  result |= figures
   print(json.dumps(to_plain_json(result), allow_nan=False) if as_json else _table(result))
   return 0
 

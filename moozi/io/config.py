@@ -67,7 +67,7 @@ def config_from_dict(data: Mapping[str, Any], where: str | None = None) -> Confi
   data = _with_new_names(data, prefix)
   try:
     # Strict mode refuses "16" for 16 and true for 1. From JSON it accepts a list for a tuple.
-    filled = _fill(data, config_to_dict(Config()), Config)
+    filled = _fill(data, config_to_dict(Config()))
     return Config.model_validate_json(json.dumps(filled), strict=True)
   except pydantic.ValidationError as e:
     raise UserError(prefix + _describe(e)) from None
@@ -106,7 +106,10 @@ def _read_chain(path: Path) -> list[dict]:
   chain: list[Path] = []
   current = path
   while True:
-    resolved = _resolve(current)
+    try:
+      resolved = current.resolve()
+    except (OSError, RuntimeError, ValueError) as e:
+      raise UserError(f"{str(current)!r}: cannot be read: {e}") from None
     if resolved in chain:
       names = " -> ".join(p.name for p in [*chain, resolved])
       raise UserError(f"{path}: {BASE_KEY}: the chain of bases is a cycle: {names}")
@@ -126,13 +129,6 @@ def _read_chain(path: Path) -> list[dict]:
     if not isinstance(base, str) or not base:
       raise UserError(f"{current}: {BASE_KEY}={_show(base)}: must be the path of a YAML file")
     current = current.parent / base
-
-
-def _resolve(path: Path) -> Path:
-  try:
-    return path.resolve()
-  except (OSError, RuntimeError, ValueError) as e:
-    raise UserError(f"{str(path)!r}: cannot be read: {e}") from None
 
 
 def _parse_override(text: str) -> dict:
@@ -160,23 +156,15 @@ def _is_text_field(parts: Sequence[str]) -> bool:
   return str in _members(annotation)
 
 
-def _fill(data: Any, defaults: Any, annotation: Any) -> Any:
+def _fill(data: Any, defaults: Any) -> Any:
   """Fills missing keys of each section from the whole configuration's defaults.
 
   The defaults of a section's class can differ: `planners.test` is noise-free, `PlannerConfig()` is not. None
   (`learner:` without keys in YAML) is an empty section.
   """
-  fields = _fields(annotation)
-  if fields is None or not isinstance(data, Mapping):
+  if not isinstance(defaults, Mapping) or not isinstance(data, Mapping | None):
     return data
-  defaults = defaults if isinstance(defaults, Mapping) else {}
-  out = dict(defaults)
-  for key, value in data.items():
-    inner = fields.get(key)
-    if value is None and (_fields(inner) is not None or get_origin(inner) is dict):
-      value = {}
-    out[key] = _fill(value, defaults.get(key), inner)
-  return out
+  return dict(defaults) | {key: _fill(value, defaults.get(key)) for key, value in (data or {}).items()}
 
 
 def _fields(annotation: Any) -> dict[str, Any] | None:

@@ -13,6 +13,7 @@ summary.json     figures of the whole run, written at its end
 lock             held by the process that writes here
 """
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -143,8 +144,13 @@ class RunDirectory:
       through which a write could leave the run.
     """
     for folder, subfolders, files in os.walk(self.path, onerror=_refuse_unreadable):
-      for name in (*subfolders, *files):
-        _check_plain(Path(folder) / name)
+      for path in (Path(folder) / name for name in (*subfolders, *files)):
+        with contextlib.suppress(FileNotFoundError):
+          mode = path.lstat().st_mode
+          if stat.S_ISLNK(mode):
+            raise RunError(f"{path}: a link to {os.readlink(path)!r}; a run directory must not contain links")
+          if not (stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
+            raise RunError(f"{path}: neither a file nor a folder; a run directory must hold nothing else")
     return RunLock(self.path)
 
   @property
@@ -270,18 +276,6 @@ def _refuse_unreadable(error: OSError) -> None:
   # Another process that writes here can remove it meanwhile; the lock reports that process.
   if not isinstance(error, FileNotFoundError):
     raise RunError(f"{error.filename}: cannot be read: {error.strerror}")
-
-
-def _check_plain(path: Path) -> None:
-  """Raises RunError unless the path is a folder or a plain file."""
-  try:
-    mode = path.lstat().st_mode
-  except FileNotFoundError:
-    return
-  if stat.S_ISLNK(mode):
-    raise RunError(f"{path}: a link to {os.readlink(path)!r}; a run directory must not contain links")
-  if not (stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
-    raise RunError(f"{path}: neither a file nor a folder; a run directory must not contain special files")
 
 
 def _generated_name(env_name: str, now: datetime) -> str:

@@ -11,6 +11,7 @@ import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -31,8 +32,7 @@ _FILE_AGE_S = 30.0
 _MAX_BUFFER_BYTES = 512 << 20
 
 
-@dataclasses.dataclass(frozen=True)
-class StoredSteps:
+class StoredSteps(NamedTuple):
   """Steps [T, …] of one lane, and which steps they are."""
 
   span: LaneSpan
@@ -183,8 +183,8 @@ class TrajectoryWriter:
         paths.remove(path)
     if not paths:
       return env_steps or 0, {}
-    store = open_trajectories(self._directory, self._spec)
-    return store.files[-1].env_steps[1], {span.lane: span.stop for f in store.files for span in f.spans}
+    files = open_trajectories(self._directory, self._spec).files
+    return files[-1].env_steps[1], {span.lane: span.stop for f in files for span in f.spans}
 
 
 @dataclasses.dataclass(frozen=True)

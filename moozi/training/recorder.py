@@ -84,7 +84,11 @@ class Recorder:
         _log.info("started: %s", event.message)
         self._display.note(f"acting starts after {self._wall_s():.0f} s ({event.message})")
       case events.Acted():
-        self._on_acted(event)
+        self._recent_returns.extend(event.episode_returns.tolist())
+        self._recent_lengths.extend(event.episode_lengths.tolist())
+        self._staleness.add(event.staleness)
+        self._window.add(self._count_faults(event.metrics) | {"train/staleness": event.staleness})
+        self._window.episodes += len(event.episode_returns)
       case events.Collected():
         assert self._trajectories is not None, "emitted only with trajectories.save"
         with self._guard.writing("trajectories"):
@@ -94,7 +98,12 @@ class Recorder:
         self._window.positions += event.num_positions
         self._window.latest["reanalyze/ratio"] = event.ratio
       case events.Updated():
-        self._on_updated(event)
+        if self._learning_since is None:
+          self._learning_since = self._wall_s()
+        self._num_samples += event.num_samples
+        self._window.samples += event.num_samples
+        self._window.add(self._count_faults(event.metrics))
+        self._window.latest["train/sample_reuse"] = event.sample_reuse
       case events.ActorReports():
         self._work.add(event.reports)
         self._timeline.add({name: report.stretch for name, report in event.reports.items()})
@@ -132,21 +141,6 @@ class Recorder:
     with self._guard.writing("metrics"):
       self._metrics.close()
     self._display.close()
-
-  def _on_acted(self, event: events.Acted) -> None:
-    self._recent_returns.extend(event.episode_returns.tolist())
-    self._recent_lengths.extend(event.episode_lengths.tolist())
-    self._staleness.add(event.staleness)
-    self._window.add(self._count_faults(event.metrics) | {"train/staleness": event.staleness})
-    self._window.episodes += len(event.episode_returns)
-
-  def _on_updated(self, event: events.Updated) -> None:
-    if self._learning_since is None:
-      self._learning_since = self._wall_s()
-    self._num_samples += event.num_samples
-    self._window.samples += event.num_samples
-    self._window.add(self._count_faults(event.metrics))
-    self._window.latest["train/sample_reuse"] = event.sample_reuse
 
   def _count_faults(self, metrics: Mapping[str, float], is_noted: bool = False) -> dict[str, float]:
     """Adds the faults among metrics to the run's totals; returns the other metrics."""

@@ -104,13 +104,20 @@ def episode_images(
     own = None if pictures is None else pictures[t]
     picture = draw_frame(frames[t], spec, _PICTURE_SIZE, int(to_play[t]), own)
     lines = [f"step {t} of {length}"]
+    reward = f"reward {float(rewards[t]):+.3g}"
     if spec.num_players == 2:
-      lines += _turn(spec, to_play, rewards, t, seat)
+      # The player who moved last received the reward.
+      to_whom = f" to {player_name(spec, int(to_play[t - 1]))}" if t > 0 else ""
+      lines += [mover_text(spec, int(to_play[t]), seat), reward + to_whom]
     else:
-      lines += [f"reward {float(rewards[t]):+.3g}   sum {returns[t]:.4g}"]
+      lines += [f"{reward}   sum {returns[t]:.4g}"]
     lines += [value_text(float(root_values[t])), f"action {action_name(spec, int(actions[t]))}"]
     panel = _panel(lines, np.asarray(action_probs[t], np.float64), int(actions[t]), spec)
-    return _beside(_above(picture, legend), panel)
+    if legend is not None:
+      above, picture = picture, paper(len(picture) + 6 + len(legend), max(picture.shape[1], legend.shape[1]))
+      picture[: len(above), : above.shape[1]] = above
+      picture[len(above) + 6 :, : legend.shape[1]] = legend
+    return _beside(picture, panel)
 
   return LazyImages(num_steps, draw)
 
@@ -127,14 +134,6 @@ def _check_episode(
     if not is_picture or len(pictures) != num_steps:
       kind = f"{pictures.dtype}{list(pictures.shape)}"
       raise ValueError(f"pictures: {kind}; must be uint8[{num_steps}, h, w, 3]")
-
-
-def _turn(spec: EnvSpec, to_play: np.ndarray, rewards: np.ndarray, t: int, seat: int | None) -> list[str]:
-  """The player to move, and the reward with the player who received it: the one who moved last."""
-  reward = f"reward {float(rewards[t]):+.3g}"
-  if t > 0:
-    reward += f" to {player_name(spec, int(to_play[t - 1]))}"
-  return [mover_text(spec, int(to_play[t]), seat), reward]
 
 
 def _panel(lines: Sequence[str], probs: np.ndarray, action: int, spec: EnvSpec) -> np.ndarray:
@@ -158,16 +157,6 @@ def _panel(lines: Sequence[str], probs: np.ndarray, action: int, spec: EnvSpec) 
     panel[top + 3 : top + _LINE - 3, bar_left : bar_left + length] = _CHOSEN if is_chosen else _BAR
     write(panel, f"{prob:.2f}", bar_right + 8, top, ink)
   return panel
-
-
-def _above(upper: np.ndarray, lower: np.ndarray | None) -> np.ndarray:
-  """Stacks two pictures with a gap."""
-  if lower is None:
-    return upper
-  sheet = paper(len(upper) + 6 + len(lower), max(upper.shape[1], lower.shape[1]))
-  sheet[: len(upper), : upper.shape[1]] = upper
-  sheet[len(upper) + 6 :, : lower.shape[1]] = lower
-  return sheet
 
 
 def _beside(left: np.ndarray, right: np.ndarray) -> np.ndarray:

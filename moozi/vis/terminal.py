@@ -109,8 +109,7 @@ def step_view(
   """A frame beside lines of text and the policy, with the chosen action marked."""
   text = Text("\n".join(lines))
   if with_policy:
-    text.append("\n\n")
-    text.append_text(_policy(step, spec))
+    text.append("\n\n").append_text(_policy(step, spec))
   grid = Table.grid(padding=(0, 3))
   space = max(20, columns - _BAR_LENGTH - 24)
   grid.add_row(frame_view(step.frame, spec, step.to_play, step.picture, space, max(4, rows - 2)), text)
@@ -139,10 +138,9 @@ def _policy(step: Step, spec: EnvSpec) -> Text:
   text = Text()
   for action in shown:
     prob = float(np.clip(np.nan_to_num(step.action_probs[action]), 0, 1))
-    bar = "█" * round(prob * _BAR_LENGTH)
-    style = "bold yellow" if action == step.action else "cyan"
-    text.append(f"{action_name(spec, action).ljust(width)} ", "bold" if action == step.action else "dim")
-    text.append(bar.ljust(_BAR_LENGTH, "·"), style)
+    of_name, of_bar = ("bold", "bold yellow") if action == step.action else ("dim", "cyan")
+    text.append(f"{action_name(spec, action).ljust(width)} ", of_name)
+    text.append(("█" * round(prob * _BAR_LENGTH)).ljust(_BAR_LENGTH, "·"), of_bar)
     text.append(f" {prob:.2f}\n")
   return text
 

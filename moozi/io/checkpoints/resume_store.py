@@ -114,26 +114,22 @@ class ResumeStore:
     """Writes blocks and returns the entries of all; appends the files that it creates to `written`."""
     if generations is None:
       return {}
-    files = dict(self._files)
+    files, folder = dict(self._files), self._directory / _BLOCKS
     for number, block in blocks.items():
-      files[number] = self._write_block(number, block, written) | {"generation": int(generations[number])}
+      # safetensors writes the raw bytes, which must be in C order.
+      data = safetensors.numpy.save({name: np.ascontiguousarray(x) for name, x in block.items()})
+      digest = hashlib.sha256(data).hexdigest()
+      folder.mkdir(parents=True, exist_ok=True)
+      path = folder / f"{number:04d}_{digest[:16]}.safetensors"
+      if not path.exists():
+        written.append(path)
+        write_bytes(path, data)
+      files[number] = {"file": path.name, "sha256": digest, "generation": int(generations[number])}
     used = [int(number) for number in np.flatnonzero(generations)]
     for number in used:
       if number not in files or files[number]["generation"] != generations[number]:
         raise ValueError(f"replay: block {number} is neither given nor on disk")
     return {number: files[number] for number in used}
-
-  def _write_block(self, number: int, block: State, written: list[Path]) -> dict[str, Any]:
-    # safetensors writes the raw bytes, which must be in C order.
-    data = safetensors.numpy.save({name: np.ascontiguousarray(x) for name, x in block.items()})
-    digest = hashlib.sha256(data).hexdigest()
-    folder = self._directory / _BLOCKS
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{number:04d}_{digest[:16]}.safetensors"
-    if not path.exists():
-      written.append(path)
-      write_bytes(path, data)
-    return {"file": path.name, "sha256": digest}
 
   def _read_block(self, entry: Mapping[str, Any]) -> State:
     name = str(entry.get("file"))

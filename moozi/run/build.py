@@ -18,7 +18,8 @@ from moozi.core.seeds import child_seed
 from moozi.core.spec import EnvSpec
 from moozi.envs import registry
 from moozi.envs.environment import Environment
-from moozi.envs.vector import env_seeds, make_vector
+from moozi.envs.jax.environment import JaxVectorEnvironment
+from moozi.envs.vector import make_vector
 from moozi.evaluation.evaluator import Evaluator, evaluation_planner
 from moozi.learning.learner import Learner
 from moozi.nn.model import Model, make_model
@@ -69,28 +70,25 @@ def build_collector(
 
   Raises: UserError: `workers.rollout=scan`, and the environment is not written in JAX.
   """
-  num_envs, env_seed = config.workers.num_envs, child_seed(config.seed, "training_env", worker, began_at)
-  seed = child_seed(config.seed, "training_search", worker, began_at)
-  model = build_model(config, spec)
-  jax_env = registry.make_jax_env(config.env.name, **config.env.kwargs)
-  if config.workers.rollout == "scan" and jax_env is None:
-    raise UserError(
-      f"workers.rollout=scan: {config.env.name} is not written in JAX; allowed for it are auto and step"
-    )
-  workers = config.workers
-  if workers.rollout != "step" and jax_env is not None and not workers.max_random_starts:
-    seeds = env_seeds(num_envs, env_seed)
-    return RolloutCollector(model, config, config.planners.train, jax_env, seeds, seed)
+  workers, model, planner = config.workers, build_model(config, spec), config.planners.train
   env = make_vector(
     config.env.name,
     config.env.kwargs,
-    num_envs,
-    env_seed,
+    workers.num_envs,
+    child_seed(config.seed, "training_env", worker, began_at),
     workers.max_env_faults,
     workers.env_timeout_s,
     workers.max_random_starts,
   )
-  return TrajectoryCollector(model, config, config.planners.train, env, seed)
+  seed = child_seed(config.seed, "training_search", worker, began_at)
+  if workers.rollout != "step" and isinstance(env, JaxVectorEnvironment):
+    return RolloutCollector(model, config, planner, env, seed)
+  if workers.rollout == "scan":
+    env.close()
+    raise UserError(
+      f"workers.rollout=scan: {config.env.name} is not written in JAX; allowed for it are auto and step"
+    )
+  return TrajectoryCollector(model, config, planner, env, seed)
 
 
 def build_evaluator(config: Config, spec: EnvSpec, num_simulations: int | None = None) -> Evaluator:

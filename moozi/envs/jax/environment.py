@@ -48,6 +48,10 @@ class JaxVectorEnvironment:
     env: the environment.
     seeds: one non-negative integer for each copy.
 
+  Attributes:
+    env: the argument.
+    keys: [B, 2] uint32, the key of each copy's first reset.
+
   Raises: ValueError: `seeds` is empty, or a seed is negative.
   """
 
@@ -57,8 +61,8 @@ class JaxVectorEnvironment:
   def __init__(self, env: JaxEnvironment, seeds: list[int]) -> None:
     if not seeds:
       raise ValueError("seeds is empty: at least one environment is needed")
-    self._env = env
-    self._keys: Any = env_keys([check_seed(seed) for seed in seeds])
+    self.env = env
+    self.keys: Any = env_keys([check_seed(seed) for seed in seeds])
     self._state: EnvState | None = None
     self._legal_actions_mask = np.zeros((self.num_envs, env.spec.num_actions), bool)
     # As after an end, so that the first step resets every environment.
@@ -66,22 +70,22 @@ class JaxVectorEnvironment:
 
   @property
   def num_envs(self) -> int:
-    return len(self._keys)
+    return len(self.keys)
 
   @property
   def spec(self) -> EnvSpec:
-    return self._env.spec
+    return self.env.spec
 
   def reset(self) -> BatchedTimeStep:
-    keys = self._keys if self._state is None else self._state.rng_key
-    return self._show(reset_envs(self._env, keys))
+    keys = self.keys if self._state is None else self._state.rng_key
+    return self._show(reset_envs(self.env, keys))
 
   def step(self, actions: Any) -> BatchedTimeStep:
     """Steps every environment; see `SyncVectorEnvironment.step`. The arrays it returns are read-only."""
     actions = check_actions(actions, self._legal_actions_mask, self._is_last)
     if self._state is None:
       return self.reset()
-    return self._show(_step_envs(self._env, self._state, actions.astype(np.int32)))
+    return self._show(_step_envs(self.env, self._state, actions.astype(np.int32)))
 
   def get_state(self) -> State:
     """The state that `set_state` restores. Call it after a reset."""

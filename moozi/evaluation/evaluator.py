@@ -21,7 +21,7 @@ from moozi.core.spec import DUMMY_ACTION, EnvSpec
 from moozi.envs.environment import Environment
 from moozi.evaluation.episodes import EvaluationResult, PlayedStep
 from moozi.evaluation.opponents import seat_of
-from moozi.evaluation.slots import Decision, EpisodeSlots
+from moozi.evaluation.slots import Decision, EpisodeSlots, one_slot
 from moozi.ops.history import HistoryState, init_history
 
 Policy = Callable[..., tuple[HistoryState, Any]]
@@ -69,11 +69,9 @@ class Evaluator:
     """Plays episodes 0 … num_episodes - 1, the same in every call.
 
     Args:
-      params: of the network.
-      net_state: of the network.
+      params, net_state: of the network.
       num_episodes: number of episodes.
-      version: copied to the result.
-      env_steps: copied to the result.
+      version, env_steps: copied to the result.
       record: records the first episode, and frames of the first `evaluation.gif_tiles`.
       on_episode: called with the number of finished episodes after each.
       should_stop: called at every step; true ends the evaluation.
@@ -103,27 +101,21 @@ class Evaluator:
 
   def player(self, params: Any, net_state: Any) -> "AgentPlayer":
     """Creates a player of one environment, with evaluation's policy, temperature and seed."""
-    seed = self._config.evaluation.seed
-    return AgentPlayer(
-      self._policy, self._temperature, self._history_length, self._spec, params, net_state, seed
-    )
+    history = init_history(1, self._history_length, self._spec)
+    rng_key = jax.random.PRNGKey(self._config.evaluation.seed)
+    return AgentPlayer(self._policy, self._temperature, params, net_state, history, rng_key)
 
   def play(self, params: Any, net_state: Any, episode: int) -> Generator[PlayedStep, None, None]:
     """Plays one episode of `run`, one step for each item that the caller takes.
 
     Args:
-      params: of the network.
-      net_state: of the network.
+      params, net_state: of the network.
       episode: its index, at least 0.
 
     Yields: each step with the agent's decision, and the end of the episode last.
     """
-    evaluation = self._config.evaluation.model_copy(update={"num_envs": 1})
-    config = self._config.model_copy(update={"evaluation": evaluation})
-    slots = EpisodeSlots(config, self._spec, self._make_env, episode + 1, False, first_episode=episode)
     player = self.player(params, net_state)
-    with contextlib.closing(slots):
-      slots.reset()
+    with one_slot(self._config, self._spec, self._make_env, episode) as slots:
       seat = seat_of(episode) if slots.has_opponents else None
       while not slots.is_done:
         decision = player.decide(slots.timestep, slots.opponents_actions())
@@ -138,28 +130,17 @@ class AgentPlayer:
 
   Args:
     policy: as from `agent.policy.make_policy`, jitted or not.
-    temperature: an input of the policy.
-    history_length: number of frames in its history.
-    spec: the environment's facts.
-    params: of the network.
-    net_state: of the network.
-    seed: of the search's noise.
+    temperature, params, net_state: inputs of the policy.
+    history: an empty one, of one lane.
+    rng_key: of the search's noise.
   """
 
   def __init__(
-    self,
-    policy: Policy,
-    temperature: Any,
-    history_length: int,
-    spec: EnvSpec,
-    params: Any,
-    net_state: Any,
-    seed: int,
+    self, policy: Policy, temperature: Any, params: Any, net_state: Any, history: HistoryState, rng_key: Any
   ) -> None:
     self._policy, self._temperature = policy, temperature
     self._variables = jax.device_put((params, net_state))
-    self._history = init_history(1, history_length, spec)
-    self._rng_key = jax.random.PRNGKey(seed)
+    self._history, self._rng_key = history, rng_key
 
   def decide(self, timestep: BatchedTimeStep, forced: np.ndarray | None = None) -> Decision:
     """Returns the agent's decision for the next frame.

@@ -1,8 +1,9 @@
 """B environments that play E evaluation episodes, each with its own seed and opponent."""
 
+import contextlib
 import hashlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,12 +32,6 @@ class Decision(NamedTuple):
   action: int
   root_value: float
   action_probs: np.ndarray
-
-
-def wrap_env(env: Environment, config: Config) -> Environment:
-  """Wraps an environment with the evaluation's random starts and step limit."""
-  evaluation = config.evaluation
-  return StepCap(RandomStarts(env, evaluation.max_random_starts), evaluation.max_episode_steps)
 
 
 class EpisodeSlots:
@@ -68,7 +63,8 @@ class EpisodeSlots:
     self._next_episode = first_episode
     self.num_envs = evaluation.num_envs
     self._episode_of = np.full(self.num_envs, -1, np.int64)
-    self._envs = [wrap_env(make_env(self._seed), config) for _ in range(self.num_envs)]
+    starts, cap = evaluation.max_random_starts, evaluation.max_episode_steps
+    self._envs = [StepCap(RandomStarts(make_env(self._seed), starts), cap) for _ in range(self.num_envs)]
     self._opponents: list[Opponent | None] = [None] * self.num_envs
     # No restarts: an episode is a function of its seed, and a new environment could not continue it.
     timeout_s = config.workers.env_timeout_s
@@ -141,6 +137,10 @@ class EpisodeSlots:
       self._count_step(slot, episode, before.to_play[slot], before.frame[slot], action[slot])
       if self.timestep.is_last[slot]:
         self._finish(slot, episode, np.zeros_like(action_probs[slot]))
+
+  def render(self, slot: int) -> np.ndarray | None:
+    """The environment's own picture, [h, w, 3] uint8; None where it has none."""
+    return self._env.render(slot)
 
   def end_value(self, slot: int) -> float:
     """The value of a slot's last frame without a search: 0 if it is terminal, else nan."""
@@ -230,3 +230,16 @@ class EpisodeSlots:
       int(step.to_play[slot]),
       lambda: self._env.render(slot),
     )
+
+
+@contextlib.contextmanager
+def one_slot(
+  config: Config, spec: EnvSpec, make_env: Callable[[int], Environment], episode: int
+) -> Iterator[EpisodeSlots]:
+  """One environment that shows the first frame of one episode; closes it at the end."""
+  evaluation = config.evaluation.model_copy(update={"num_envs": 1})
+  config = config.model_copy(update={"evaluation": evaluation})
+  slots = EpisodeSlots(config, spec, make_env, episode + 1, record=False, first_episode=episode)
+  with contextlib.closing(slots):
+    slots.reset()
+    yield slots

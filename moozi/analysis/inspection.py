@@ -64,8 +64,7 @@ def inspect_episode(
   Args:
     config: the run's configuration, with algorithm=muzero.
     spec: the environment's facts.
-    params: of the network.
-    net_state: of the network.
+    params, net_state: of the network.
     index: of the episode, at least 0.
     max_steps: stops after this number of steps; None plays to the end.
     num_simulations: of each search; None is that of the testing planner.
@@ -75,26 +74,6 @@ def inspect_episode(
   """
   model = build_model(config, spec)
   params, net_state = jax.device_put((params, net_state))
-  decisions = _play(model, config, spec, params, net_state, index, max_steps, num_simulations, on_step)
-  episode = _make_episode(decisions, config, spec, index, evaluation_planner(config, num_simulations))
-  hidden_states = np.stack([d.hidden_state for d in decisions])
-  rewards, values = _unroll(model, config, params, net_state, hidden_states, episode.actions)
-  values = np.concatenate([episode.prior_values[:, None], values], axis=1)
-  return dataclasses.replace(episode, imagined_rewards=rewards, imagined_values=values)
-
-
-def _play(
-  model: Model,
-  config: Config,
-  spec: EnvSpec,
-  params: Params,
-  net_state: NetState,
-  index: int,
-  max_steps: int | None,
-  num_simulations: int | None,
-  on_step: Callable[[int], None],
-) -> list[_Decision]:
-  """Plays the episode; the last decision is at the frame where it ended or was cut."""
   planner = evaluation_planner(config, num_simulations)
   policy = _make_policy(model, config, spec, planner)
   temperature = jnp.float32(temperature_at(planner.temperature, 0))
@@ -112,8 +91,13 @@ def _play(
       decisions.append(decision)
       on_step(len(decisions))
       if step.is_last[0] or (max_steps is not None and len(decisions) > max_steps):
-        return decisions
+        break
       slots.step(output.action, output.root_value, output.action_probs)
+  episode = _make_episode(decisions, config, spec, index, planner)
+  hidden_states = np.stack([d.hidden_state for d in decisions])
+  rewards, values = _unroll(model, config, params, net_state, hidden_states, episode.actions)
+  values = np.concatenate([episode.prior_values[:, None], values], axis=1)
+  return dataclasses.replace(episode, imagined_rewards=rewards, imagined_values=values)
 
 
 def compact_tree(tree: SearchTree) -> SearchTree:

@@ -21,7 +21,8 @@ from moozi.replay.validation import AddResult, Refusals, check_segment
 
 _SAMPLINGS = ("uniform", "proportional", "rank")
 _WORD = (1 << 64) - 1
-_COUNTERS = (
+_COUNTERS = ("added", "drawn", "renewed", "stale", "refused", "rewritten", "cut")
+_LOSSES = ("refused_segments", "lost_steps")
   "added",
   "drawn",
   "renewed",
@@ -31,7 +32,7 @@ _COUNTERS = (
   "cut",
   "refused_segments",
   "lost_steps",
-)
+]
 # Number of eligible steps that the statistics of δ read.
 _STATS_STEPS = 4096
 
@@ -70,12 +71,7 @@ class ReplayBuffer:
     # Lanes that drop steps until an episode's first one: they are empty, or a segment of theirs was refused.
     self._awaits_first = np.ones(num_lanes, np.bool_)
     self._refusals = Refusals(config.max_refused_segments)
-    self._counters = dict.fromkeys(_COUNTERS, 0)
-
-  @property
-  def acted(self) -> "ReplayBuffer":
-    """The part that stores acted steps: the buffer itself, except in a MixedReplay."""
-    return self
+    self._counters = dict.fromkeys((*_COUNTERS, *_LOSSES), 0)
 
   @property
   def num_lanes(self) -> int:
@@ -104,7 +100,7 @@ class ReplayBuffer:
 
   def can_sample(self, batch_size: int) -> bool:
     """Whether training may start: `min_steps_to_learn` are stored, and `batch_size` steps are eligible."""
-    return self.num_steps >= self._config.min_steps_to_learn and self.num_eligible >= batch_size
+    return self.storage.num_steps >= self._config.min_steps_to_learn and self.num_eligible >= batch_size
 
   def take(self, segment: TrajectorySample, first_lane: int, num_lanes: int, num_steps: int) -> AddResult:
     """Adds a worker's segment; refuses an invalid one as a whole and leaves the stored steps unchanged.
@@ -190,7 +186,7 @@ class ReplayBuffer:
     Raises: ValueError: no step is eligible.
     """
     if self.num_eligible == 0:
-      raise ValueError(f"nothing to sample: none of {self.num_steps} stored steps is eligible yet")
+      raise ValueError(f"nothing to sample: none of {self.storage.num_steps} stored steps is eligible yet")
     slot, probability, count = self._sampler.draw(self._rng, num_batches, batch_size)
     shape = (num_batches, batch_size)
     ratio = importance_ratio(
@@ -289,8 +285,8 @@ class ReplayBuffer:
     """Metrics: the fill, δ of a sample of the eligible steps, and the counts since the start."""
     delta = self.storage.delta[self._spread_slots()]
     return {
-      "replay/steps": float(self.num_steps),
-      "replay/fill": self.num_steps / self.storage.size,
+      "replay/steps": float(self.storage.num_steps),
+      "replay/fill": self.storage.num_steps / self.storage.size,
       "replay/eligible": float(self.num_eligible),
       "replay/delta_mean": float(delta.mean()) if delta.size else 0.0,
       "replay/delta_max": float(delta.max()) if delta.size else 0.0,

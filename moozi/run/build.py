@@ -26,7 +26,7 @@ from moozi.nn.model import Model, make_model
 from moozi.ops.scalar_transform import ScalarTransform
 from moozi.ops.schedules import temperature_at
 from moozi.replay.buffer import ReplayBuffer
-from moozi.replay.mixture import MixedReplay, StoredTrajectories, add_stored, make_replay
+from moozi.replay.mixture import MixedReplay, StoredTrajectories, make_replay
 from moozi.run.state import RunState
 
 
@@ -104,17 +104,16 @@ def make_test_env(config: Config) -> Callable[[int], Environment]:
   return lambda seed: registry.make(config.env.name, seed, is_testing=True, **config.env.kwargs)
 
 
-def build_replay(
-  config: Config, spec: EnvSpec, stored: StoredTrajectories | None = None
-) -> ReplayBuffer | MixedReplay:
+def build_replay(config: Config, spec: EnvSpec, stored: StoredTrajectories | None = None) -> ReplayBuffer:
   """The replay buffer with one lane per (worker, environment), filled with the trajectories on disk.
 
   Raises: UserError: the trajectories break a convention of the records.
   """
   replay = make_replay(config, spec, None if stored is None else stored.lane_steps)
   if stored is not None:
+    assert isinstance(replay, MixedReplay)
     for lane, steps in stored.read():
-      add_stored(replay, stored.where, lane, steps)
+      replay.add_stored(lane, steps, stored.where)
   return replay
 
 

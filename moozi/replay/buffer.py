@@ -23,16 +23,6 @@ _SAMPLINGS = ("uniform", "proportional", "rank")
 _WORD = (1 << 64) - 1
 _COUNTERS = ("added", "drawn", "renewed", "stale", "refused", "rewritten", "cut")
 _LOSSES = ("refused_segments", "lost_steps")
-  "added",
-  "drawn",
-  "renewed",
-  "stale",
-  "refused",
-  "rewritten",
-  "cut",
-  "refused_segments",
-  "lost_steps",
-]
 # Number of eligible steps that the statistics of δ read.
 _STATS_STEPS = 4096
 

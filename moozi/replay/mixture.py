@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 from jaxtyping import Float, Int, Num
 
-from moozi.core.config import Config
+from moozi.core.config import Config, ReplayConfig, TargetsConfig
 from moozi.core.config.reanalyze import ReanalyzeConfig
 from moozi.core.errors import UserError
 from moozi.core.flat_state import State, part, prefixed
@@ -47,9 +47,15 @@ def make_replay(config: Config, spec: EnvSpec, stored: Mapping[int, int] | None)
 
   Raises: UserError: the stored steps do not fit in memory.
   """
+  if stored is not None:
+    return MixedReplay(config, spec, stored)
+  return ReplayBuffer(*_acted_part(config, spec))
+
+
+def _acted_part(config: Config, spec: EnvSpec) -> tuple[ReplayConfig, TargetsConfig, EnvSpec, int, int]:
+  """The arguments of the buffer for acted steps."""
   num_lanes = config.workers.num_workers * config.workers.num_envs
-  acted = (config.replay, config.targets, spec, num_lanes, child_seed(config.seed, "replay"))
-  return ReplayBuffer(*acted) if stored is None else MixedReplay(*acted).with_stored(config, stored)
+  return config.replay, config.targets, spec, num_lanes, child_seed(config.seed, "replay")
 
 
 class MixedReplay(ReplayBuffer):
@@ -58,8 +64,9 @@ class MixedReplay(ReplayBuffer):
   Slots of stored steps follow those of acted steps. With `offline.fraction=1` nothing is acted.
   """
 
-  def with_stored(self, config: Config, stored: Mapping[int, int]) -> "MixedReplay":
-    """Makes the stored part, which holds all steps; `stored` is their number by lane. Returns itself."""
+  def __init__(self, config: Config, spec: EnvSpec, stored: Mapping[int, int]) -> None:
+    """Makes both parts empty; the stored one holds all steps, whose number by lane is `stored`."""
+    super().__init__(*_acted_part(config, spec))
     self._fraction = config.offline.fraction
     self._lanes_of = {lane: i for i, lane in enumerate(sorted(stored))}
     capacity = len(stored) * max(stored.values())
@@ -67,7 +74,7 @@ class MixedReplay(ReplayBuffer):
     # A seed of its own: with the acted part's both would draw the same numbers.
     seed = child_seed(config.seed, "replay", 1)
     try:
-      self._stored = ReplayBuffer(settings, config.targets, self.spec, len(stored), seed)
+      self._stored = ReplayBuffer(settings, config.targets, spec, len(stored), seed)
     except MemoryError as e:
       raise UserError(
         f"offline.trajectories={config.offline.trajectories}: do not fit in memory: {e}"
@@ -75,7 +82,6 @@ class MixedReplay(ReplayBuffer):
     self._first_stored_slot = self.storage.size
     self._num_missing = sum(stored.values())
     self._pending_state: State = {}
-    return self
 
   @property
   def num_steps(self) -> int:
@@ -96,10 +102,10 @@ class MixedReplay(ReplayBuffer):
     try:
       for segment in split_at_gaps(steps):
         self._stored.add(segment, own_lane)
+      self._num_missing -= len(is_first)
+      self._restore_stored()
     except ValueError as e:
       raise UserError(f"{where}: lane {lane}: {e}") from None
-    self._num_missing -= len(is_first)
-    self._restore_stored()
 
   def get_stored_state(self) -> State:
     """The state of the stored part, without the steps, which are read from disk again.

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Float32, Int32, Num, PyTree, UInt32
 
-from moozi.agent.finite import ALL_FINITE, finite_mean, first_not_finite, select
+from moozi.agent.finite import ALL_FINITE, finite_mean, guarded_step, select
 from moozi.agent.loss import make_loss
 from moozi.core.config import Config, LearnerConfig, LearningRateConfig
 from moozi.core.pytree import map_fields, record
@@ -127,7 +127,7 @@ def make_update(model: Model, config: Config, spec: EnvSpec) -> UpdateFn:
   """The pure function of one update, not jitted: (state, target [B]) → (state, UpdateOutput).
 
   If one of TERMS is not finite, the update is skipped: params, net_state and opt_state stay the same to the
-  bit, `faults/skipped_updates` is 1, and the learner step still increases. `target_params` is copied when the
+  bit, and the learner step still increases. `target_params` is copied when the
   learner step is a multiple of `target_update_period`. Before the first multiple it is copied at each update:
   otherwise it would be an untrained network, and reanalyze would replace better targets with worse ones.
 
@@ -141,31 +141,18 @@ def make_update(model: Model, config: Config, spec: EnvSpec) -> UpdateFn:
 
   def update(state: TrainingState, target: TrainTarget) -> tuple[TrainingState, UpdateOutput]:
     (_, aux), grads = grad_fn(state.params, state.target_params, state.net_state, target)
-    grad_norm = optax.tree.norm(grads)
     rate = jnp.asarray(learning_rate(state.learner_step), jnp.float32)
-    directions, opt_state = optimizer.update(grads, state.opt_state, state.params)
-    updates = jax.tree_util.tree_map(lambda d: -rate * d, directions)
-    update_norm = optax.tree.norm(updates)
-    metrics = aux.metrics | {"update/grad_norm": grad_norm, "update/update_norm": update_norm}
-    bad_term = first_not_finite(metrics, TERMS)
-    is_good = bad_term == ALL_FINITE
-    params = select(is_good, optax.apply_updates(state.params, updates), state.params)
+    params, opt_state, bad_term, metrics = guarded_step(optimizer, state, grads, rate, aux.metrics, TERMS)
     step = state.learner_step + 1
     is_copied = (step % learner.target_update_period == 0) | (step < learner.target_update_period)
     new_state = TrainingState(
       params=params,
       target_params=select(is_copied, params, state.target_params),
-      net_state=select(is_good, aux.net_state, state.net_state),
-      opt_state=select(is_good, opt_state, state.opt_state),
+      net_state=select(bad_term == ALL_FINITE, aux.net_state, state.net_state),
+      opt_state=opt_state,
       learner_step=step,
       rng_key=state.rng_key,
     )
-    metrics |= {
-      "update/update_norm": jnp.where(is_good, update_norm, 0.0),
-      "update/param_norm": optax.tree.norm(params),
-      "update/learning_rate": rate,
-      "faults/skipped_updates": 1.0 - is_good.astype(jnp.float32),
-    }
     return new_state, UpdateOutput(metrics=metrics, value_error=aux.value_error, bad_term=bad_term)
 
   return update

@@ -18,7 +18,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Float32, Int, Int32, PyTree, Shaped, UInt32
 
-from moozi.agent.finite import ALL_FINITE, finite_mean, first_not_finite, select
+from moozi.agent.finite import finite_mean, guarded_step
 from moozi.baselines.ppo.network import PPONetwork, log_prob_of, masked_log_probs
 from moozi.core.config.ppo import PPOConfig
 from moozi.core.pytree import map_fields, record, replace
@@ -286,9 +286,8 @@ def make_update(
 ) -> Callable[..., tuple[PPOState, Scalars, Int32[Array, ""]]]:
   """Returns update(state, batch, indices, learning_rate) -> (state, scalars, bad_term): one minibatch.
 
-  Not jitted. The scalars are the loss's, and `update/grad_norm` (before clipping), `update/update_norm`,
-  `update/param_norm`, `update/learning_rate`, `faults/skipped_updates`. `bad_term` is the index of the first
-  of TERMS that is not finite, which skips the update; -1 if there is none.
+  Not jitted. The scalars are the loss's and those of `guarded_step`. `bad_term` is the index of the first of
+  TERMS that is not finite, which skips the update; -1 if there is none.
   """
   grad_fn = jax.value_and_grad(make_loss(network, config), has_aux=True)
   optimizer = make_optimizer(config)
@@ -297,27 +296,10 @@ def make_update(
     state: PPOState, batch: Batch, indices: Int[AnyArray, "M"], learning_rate: Float[Array, ""]
   ) -> tuple[PPOState, Scalars, Int32[Array, ""]]:
     (_, metrics), grads = grad_fn(state.params, map_fields(lambda x: x[indices], batch))
-    grad_norm = optax.tree.norm(grads)
-    directions, opt_state = optimizer.update(grads, state.opt_state, state.params)
-    changes = jax.tree_util.tree_map(lambda d: -learning_rate * d, directions)
-    update_norm = optax.tree.norm(changes)
-    metrics = metrics | {"update/grad_norm": grad_norm, "update/update_norm": update_norm}
-    bad_term = first_not_finite(metrics, TERMS)
-    is_good = bad_term == ALL_FINITE
-    new_state = PPOState(
-      params=select(is_good, optax.apply_updates(state.params, changes), state.params),
-      net_state=state.net_state,
-      opt_state=select(is_good, opt_state, state.opt_state),
-      learner_step=state.learner_step + 1,
-      rng_key=state.rng_key,
-    )
-    metrics |= {
-      "update/update_norm": jnp.where(is_good, update_norm, 0.0),
-      "update/param_norm": optax.tree.norm(new_state.params),
-      "update/learning_rate": jnp.asarray(learning_rate, jnp.float32),
-      "faults/skipped_updates": 1.0 - is_good.astype(jnp.float32),
-    }
-    return new_state, metrics, bad_term
+    rate = jnp.asarray(learning_rate, jnp.float32)
+    params, opt_state, bad_term, metrics = guarded_step(optimizer, state, grads, rate, metrics, TERMS)
+    learner_step = state.learner_step + 1
+    return replace(state, params=params, opt_state=opt_state, learner_step=learner_step), metrics, bad_term
 
   return update
 

@@ -95,8 +95,6 @@ def read_figures(job: Job, results: Path, made_with: Collection[Sequence[str]]) 
   """The figures of a finished run.
 
   Args:
-    job: of the run.
-    results: the folder of results.
     made_with: the `overrides` that a JSON file of an older version may state.
   Returns: `summary`, the run's summary, and `curve`, its metrics.
   Raises: UserError: the result has other settings, or another number of steps, than the job.
@@ -147,7 +145,6 @@ def main(ablation: Ablation, experiment: Path, doc: str, arguments: Sequence[str
   Args:
     ablation: the variants.
     experiment: its folder; runs are in a folder of the same name in `runs`.
-    doc: the help text.
     arguments: None takes those of the process.
   Returns: the exit status: 0; 1 if a run failed; 2 for a user's error.
   """

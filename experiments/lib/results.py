@@ -54,10 +54,7 @@ def write_result(path: Path, run: RunDirectory, job: Job, evaluations: Sequence[
   """Writes the folder of a finished job, or replaces it; an interruption leaves no partial folder at `path`.
 
   Args:
-    path: the folder.
     run: the job's run, complete. Its metrics are left out if the job shares it.
-    job: the job.
-    evaluations: their figures.
   """
   temporary, old = (path.with_name(f".{path.name}.{suffix}") for suffix in ("tmp", "old"))
   for folder in (temporary, old):

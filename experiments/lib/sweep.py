@@ -37,7 +37,6 @@ def main(
   Args:
     jobs: in the order of work.
     experiment: its folder. Results are in `results/` there, runs in a folder of the same name in `runs`.
-    doc: the help text.
     arguments: None takes those of the process.
     runs: the folder of all runs.
   Returns: the exit status: 0; 1 if a job failed; 2 for a user's error.
@@ -121,7 +120,6 @@ class Sweep:
     at_once: number of jobs side by side, one core each; they must not share runs. None works on one job at a
       time with the whole machine.
     moozi: the program and its first arguments.
-    report: prints a line.
   """
 
   def __init__(

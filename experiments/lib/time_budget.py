@@ -18,7 +18,6 @@ class TimeBudget:
   Use it in a `with` statement in the main thread; commands may run in other threads.
 
   Args:
-    seconds: the limit.
     patience_s: seconds between SIGTERM and SIGKILL for a command that outlives the limit.
   """
 

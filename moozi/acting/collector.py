@@ -47,10 +47,7 @@ class TrajectoryCollector(Lanes, HeldParameters):
   """Lanes in which a search policy acts; keeps their state between calls.
 
   Args:
-    model: the network.
-    config: the run's configuration.
     planner: the search of `config` to act with.
-    env: the vectorized environment.
     seed: of the search's noise and the choice of actions.
     policy: replaces `planner`'s search.
   """

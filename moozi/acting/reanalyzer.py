@@ -60,9 +60,7 @@ class Reanalyzer(HeldParameters):
   """Searches stored positions again.
 
   Args:
-    model: the network.
     config: the run's configuration; `planners.reanalyze` is the search.
-    spec: the environment's facts.
     seed: of the search's noise.
   """
 

@@ -14,7 +14,6 @@ class LaneRoots:
   """Makes roots of successive steps of many lanes; keeps each lane's last L steps for the next histories.
 
   Args:
-    spec: the environment's facts.
     history_length: L.
   """
 

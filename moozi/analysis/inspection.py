@@ -63,8 +63,6 @@ def inspect_episode(
 
   Args:
     config: the run's configuration, with algorithm=muzero.
-    spec: the environment's facts.
-    params, net_state: of the network.
     index: of the episode, at least 0.
     max_steps: stops after this number of steps; None plays to the end.
     num_simulations: of each search; None is that of the testing planner.

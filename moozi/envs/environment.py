@@ -229,8 +229,6 @@ class GameEnvironment(Environment):
   """A `Game` as an `Environment`.
 
   Args:
-    game: the rules.
-    spec: the facts of the environment.
     max_episode_steps: truncates an episode after this number of steps; None: no cap. An end of the task on
       the same step stays terminal.
   """

@@ -36,7 +36,6 @@ class Evaluator:
     temperature: an input of the policy.
     history_length: number of frames in its history.
     config: the run's configuration; `evaluation` is used.
-    spec: the environment's facts.
     make_env: creates one environment from a seed.
   """
 
@@ -69,8 +68,6 @@ class Evaluator:
     """Plays episodes 0 … num_episodes - 1, the same in every call.
 
     Args:
-      params, net_state: of the network.
-      num_episodes: number of episodes.
       version, env_steps: copied to the result.
       record: records the first episode, and frames of the first `evaluation.gif_tiles`.
       on_episode: called with the number of finished episodes after each.
@@ -109,7 +106,6 @@ class Evaluator:
     """Plays one episode of `run`, one step for each item that the caller takes.
 
     Args:
-      params, net_state: of the network.
       episode: its index, at least 0.
 
     Yields: each step with the agent's decision, and the end of the episode last.

@@ -41,7 +41,6 @@ class EpisodeSlots:
 
   Args:
     config: the run's configuration; `evaluation` is used.
-    spec: the environment's facts.
     make_env: creates one environment from a seed.
     num_episodes: E.
     record: records the first episode and the tiles.

@@ -104,27 +104,6 @@ def make_model(
   )
 
 
-def _resnet(config: NetworkConfig, num_actions: int, support_size: int, num_frame_planes: int) -> "Parts":
-  del num_frame_planes
-  return (
-    ResnetRepresentation(config),
-    ResnetPrediction(config, num_actions, support_size),
-    ResnetDynamics(config, num_actions, support_size),
-    ResnetProjection(config),
-  )
-
-
-def _mlp(config: NetworkConfig, num_actions: int, support_size: int, num_frame_planes: int) -> "Parts":
-  del num_frame_planes
-  return MlpRepresentation(config), *_latent(config, num_actions, support_size)
-
-
-def _conv_latent(
-  config: NetworkConfig, num_actions: int, support_size: int, num_frame_planes: int
-) -> "Parts":
-  return ConvLatentRepresentation(config, num_frame_planes), *_latent(config, num_actions, support_size)
-
-
 def _latent(config: NetworkConfig, num_actions: int, support_size: int) -> tuple[Any, Any, Any]:
   return (
     LatentPrediction(config, num_actions, support_size),
@@ -137,9 +116,17 @@ Parts: TypeAlias = tuple[Any, Any, Any, Any]
 """Haiku modules: representation, prediction, dynamics and projection."""
 
 NETWORKS: dict[str, Callable[[NetworkConfig, int, int, int], Parts]] = {
-  "mlp": _mlp,
-  "conv_latent": _conv_latent,
-  "resnet": _resnet,
+  "mlp": lambda config, a, s, planes: (MlpRepresentation(config), *_latent(config, a, s)),
+  "conv_latent": lambda config, a, s, planes: (
+    ConvLatentRepresentation(config, planes),
+    *_latent(config, a, s),
+  ),
+  "resnet": lambda config, a, s, planes: (
+    ResnetRepresentation(config),
+    ResnetPrediction(config, a, s),
+    ResnetDynamics(config, a, s),
+    ResnetProjection(config),
+  ),
 }
 """Networks by `network.kind`; from (config, num_actions, support_size, num_frame_planes), in a transform."""
 

@@ -41,8 +41,6 @@ def make_replay(config: Config, spec: EnvSpec, stored: Mapping[int, int] | None)
   """Makes the replay buffer, with one lane for each (worker, environment), and one for each stored lane.
 
   Args:
-    config: the run's configuration.
-    spec: the environment's facts.
     stored: number of steps by lane of the trajectories on disk; None without trajectories.
 
   Raises: UserError: the stored steps do not fit in memory.

@@ -17,9 +17,6 @@ class ReanalyzeQueue:
 
   A position can be searched again while the L steps before it are stored (or never existed), also before a
   target can start at it. Terminal frames are not searched.
-
-  Args:
-    storage: the lanes and their priorities.
   """
 
   def __init__(self, storage: LaneStorage) -> None:

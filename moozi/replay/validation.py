@@ -94,7 +94,6 @@ def check_segment(
 
   Args:
     segment: from a worker or a file.
-    spec: the environment's facts.
     num_lanes: required B; None allows any.
     max_steps: maximum T; None allows any.
     is_empty: lanes that hold no step yet, which must begin with a first step; None does not check this.

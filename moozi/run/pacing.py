@@ -16,7 +16,6 @@ class Pacer:
   environment steps and not as steps produced.
 
   Args:
-    config: the run's configuration.
     slack_steps: environment steps that acting may be ahead. Raised to one round of segments plus the steps
       that one learner call consumes; below that, acting and learning could wait for each other.
   """

@@ -20,9 +20,6 @@ class Collector(Lanes):
   Metrics of a segment: means of `train/reward` and `train/last_share`, and those of `Lanes.result`.
 
   Args:
-    network: of the policy.
-    config: the run's configuration.
-    env: the vectorized environment.
     seed: of the sampled actions.
   """
 

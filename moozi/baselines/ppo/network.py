@@ -67,8 +67,6 @@ def make_network(
   """The network that `config` describes. The dummy action has a logit and is never legal.
 
   Args:
-    config: of the network.
-    spec: the environment's facts.
     scale_frames: divides bytes by 255; false leaves them.
     initial_bias: the biases of all layers are drawn uniformly between 0 and this.
   """

@@ -45,7 +45,6 @@ class JaxVectorEnvironment(VectorEnvironment):
   """B copies of a JAX environment: NumPy in, read-only NumPy out, actions checked. Restores every game.
 
   Args:
-    env: the environment.
     seeds: one non-negative integer for each copy.
 
   Attributes:

@@ -57,10 +57,7 @@ class AtariVectorEnvironment(VectorEnvironment):
   """One game B times. ale-py's environment is made at the first reset.
 
   Args:
-    facts: of the game.
-    spec: of the environment.
     options: of the environments; `num_threads` is at least 1.
-    seeds: one for each environment.
   """
 
   def __init__(self, facts: GameFacts, spec: EnvSpec, options: Options, seeds: list[int]) -> None:

@@ -33,35 +33,14 @@ from moozi.envs.suite import Suite
 from moozi.envs.suites.open_spiel.rules import Rules, package, sample_chance
 
 # Games whose default parameters let a player move twice in a row, and below a game that claims a tensor and
-# has none. Found by random play in open_spiel 2.0.2; tests/envs/suites/test_open_spiel.py repeats it. fmt:
-# off
-_NOT_ALTERNATING = frozenset(
-  {
-    "amazons",
-    "backgammon",
-    "checkers",
-    "chinese_checkers",
-    "cursor_go",
-    "dark_hex",
-    "dark_hex_ir",
-    "dots_and_boxes",
-    "gin_rummy",
-    "go_fish",
-    "kriegspiel",
-    "leduc_poker",
-    "maedn",
-    "mancala",
-    "nine_mens_morris",
-    "phantom_go",
-    "phantom_ttt",
-    "pig",
-    "rbc",
-    "repeated_leduc_poker",
-    "ultimate_tic_tac_toe",
-    "universal_poker",
-    "yacht",
-  }
-)
+# has none. Found by random play in open_spiel 2.0.2; tests/envs/suites/test_open_spiel.py repeats it.
+# fmt: off
+_NOT_ALTERNATING = frozenset({
+  "amazons", "backgammon", "checkers", "chinese_checkers", "cursor_go", "dark_hex", "dark_hex_ir",
+  "dots_and_boxes", "gin_rummy", "go_fish", "kriegspiel", "leduc_poker", "maedn", "mancala",
+  "nine_mens_morris", "phantom_go", "phantom_ttt", "pig", "rbc", "repeated_leduc_poker",
+  "ultimate_tic_tac_toe", "universal_poker", "yacht",
+})
 # fmt: on
 _WITHOUT_TENSOR = frozenset({"crossword"})
 # Two-player games with hidden information whose frames do not show the last action.

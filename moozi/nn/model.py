@@ -13,8 +13,7 @@ from moozi.core.config import NetworkConfig
 from moozi.core.pytree import record, register_records
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
 from moozi.nn.conv_latent import ConvLatentRepresentation
-from moozi.nn.latent import LatentDynamics, LatentPrediction, LatentProjection
-from moozi.nn.mlp import MlpRepresentation
+from moozi.nn.latent import LatentDynamics, LatentPrediction, LatentProjection, MlpRepresentation
 from moozi.nn.resnet import ResnetDynamics, ResnetPrediction, ResnetProjection, ResnetRepresentation
 from moozi.ops.scalar_transform import ScalarTransform
 

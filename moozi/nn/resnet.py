@@ -22,7 +22,7 @@ def _tower(
 ) -> Float[Array, "B H W C"]:
   """Residual blocks named `block_{first}` and so on, with the channels of x."""
   for i in range(first, first + num_blocks):
-    x = ResidualBlock(x.shape[-1], config.norm, config.batch_norm_decay, name=f"block_{i}")(x, is_training)
+    x = ResidualBlock(x.shape[-1], config, name=f"block_{i}")(x, is_training)
   return x
 
 
@@ -62,7 +62,7 @@ class ResnetRepresentation(hk.Module):
   def _halve(
     self, x: Float[Array, "B H W Ch"], channels: int, index: int, is_training: bool
   ) -> Float[Array, "B h w C"]:
-    norm = Norm(self._config.norm, self._config.batch_norm_decay, name=f"norm_{index}")
+    norm = Norm(self._config, name=f"norm_{index}")
     x = hk.Conv2D(channels, 3, stride=2, padding="SAME", name=f"conv_{index}")(x)
     return jax.nn.relu(norm(x, is_training))
 
@@ -89,9 +89,7 @@ class ResnetDynamics(hk.Module):
 
   def __init__(self, config: NetworkConfig, num_actions: int, support_size: int, name: str = "dynamics"):
     super().__init__(name=name)
-    self._config = config
-    self._num_actions = num_actions
-    self._support_size = support_size
+    self._config, self._num_actions, self._support_size = config, num_actions, support_size
 
   def __call__(
     self, hidden_state: Float[Array, "B H W C"], action: Int[Array, "B"], is_training: bool
@@ -103,7 +101,7 @@ class ResnetDynamics(hk.Module):
     x = jnp.concatenate([hidden_state, planes], axis=-1)
     x = hk.Conv2D(c.channels, 1, padding="SAME", name="conv")(x)
     x = _tower(x, c.num_dynamics_blocks, c, is_training)
-    next_state = ResidualBlock(c.channels, c.norm, c.batch_norm_decay, name="state_block")(x, is_training)
+    next_state = ResidualBlock(c.channels, c, name="state_block")(x, is_training)
     return next_state, _head(flatten(x), "reward", self._support_size, c, is_training)
 
 
@@ -122,7 +120,5 @@ class ResnetProjection(hk.Module):
 def _head(
   x: Float[Array, "B D"], name: str, size: int, config: NetworkConfig, is_training: bool
 ) -> Float[Array, "B {size}"]:
-  heads = Heads(
-    {name: size}, config.head_size, config.norm, config.batch_norm_decay, zero_init=False, name=f"{name}_head"
-  )
+  heads = Heads({name: size}, config, zero_init=False, name=f"{name}_head")
   return heads(x, is_training)[name]

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import haiku as hk
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PyTree
 
@@ -168,8 +167,3 @@ def _build(
     project(x, True)
 
   return init, (root, recurrent, project, represent)
-
-
-def count_params(params: Params) -> int:
-  """The number of scalars in `params`."""
-  return sum(int(leaf.size) for leaf in jax.tree_util.tree_leaves(params))

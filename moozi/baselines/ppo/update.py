@@ -14,11 +14,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Float32, Int, Int32, PyTree, Shaped, UInt32
 
 from moozi.agent.finite import finite_mean, guarded_step
+from moozi.agent.update import repeat
 from moozi.baselines.ppo.network import PPONetwork, log_prob_of, masked_log_probs
 from moozi.core.config.ppo import PPOConfig
 from moozi.core.pytree import map_fields, record, replace
@@ -311,11 +311,23 @@ def make_round(
 
   Compiled inside; donates the state. Scalars are means over the updates in which they are finite (the source
   logs those of the last minibatch, and the mean of the clip fraction); `faults/skipped_updates` is a sum.
-  `bad_term` is `make_update`'s, per update. On the CPU the updates are dispatched one by one: XLA runs the
-  gradient of a convolution many times slower inside a compiled loop.
+  `bad_term` is `make_update`'s, per update.
   """
   update = make_update(network, config)
 
+  def step(
+    state: PPOState, row: Int[AnyArray, "M"], batch: Batch, learning_rate: Float[Array, ""]
+  ) -> tuple[PPOState, tuple[Scalars, Int32[Array, ""]]]:
+    state, scalars, bad_term = update(state, batch, row, learning_rate)
+    return state, (scalars, bad_term)
+
+  def reduce(outputs: tuple[Scalars, Int32[Array, "U"]]) -> tuple[Scalars, Int32[Array, "U"]]:
+    metrics = {name: (jnp.sum if name in _SUMS else finite_mean)(x) for name, x in outputs[0].items()}
+    return metrics, outputs[1]
+
+  updates = repeat(step, reduce)
+
+  @jax.jit
   def start(
     state: PPOState, segment: Segment
   ) -> tuple[Batch, Int32[Array, "U M"], UInt32[Array, "2"], Scalars]:
@@ -323,39 +335,11 @@ def make_round(
     batch, metrics = make_batch(segment, config)
     return batch, minibatch_indices(order_key, config), rng_key, metrics
 
-  def reduce(metrics: dict[str, Float[Array, "U"]]) -> Scalars:
-    return {name: (jnp.sum if name in _SUMS else finite_mean)(x) for name, x in metrics.items()}
-
-  if jax.default_backend() != "cpu":
-
-    def scanned(
-      state: PPOState, segment: Segment, learning_rate: Float[Array, ""]
-    ) -> tuple[PPOState, Scalars, Int32[Array, "U"]]:
-      batch, indices, rng_key, metrics = start(state, segment)
-
-      def step(state: PPOState, row: Int[Array, "M"]) -> tuple[PPOState, tuple[Scalars, Int32[Array, ""]]]:
-        state, scalars, bad_term = update(state, batch, row, learning_rate)
-        return state, (scalars, bad_term)
-
-      state, (rows, bad_terms) = jax.lax.scan(step, state, indices)
-      return replace(state, rng_key=rng_key), metrics | reduce(rows), bad_terms
-
-    return jax.jit(scanned, donate_argnums=0)
-
-  start_compiled = jax.jit(start)
-  update_compiled = jax.jit(update, donate_argnums=0)
-  reduce_compiled = jax.jit(lambda rows: reduce(jax.tree_util.tree_map(lambda *xs: jnp.stack(xs), *rows)))
-
-  def dispatched(
+  def round_of(
     state: PPOState, segment: Segment, learning_rate: Float[Array, ""]
-  ) -> tuple[PPOState, Scalars, Int32[np.ndarray, "U"]]:
-    batch, indices, rng_key, metrics = start_compiled(state, segment)
-    rows, bad_terms = [], []
-    for row in jax.device_get(indices):
-      state, scalars, bad_term = update_compiled(state, batch, row, learning_rate)
-      rows.append(scalars)
-      bad_terms.append(bad_term)
-    metrics = metrics | reduce_compiled(rows)
-    return replace(state, rng_key=rng_key), metrics, np.stack(jax.device_get(bad_terms))
+  ) -> tuple[PPOState, Scalars, Int32[Array, "U"]]:
+    batch, indices, rng_key, metrics = start(state, segment)
+    state, (updated, bad_terms) = updates(state, jax.device_get(indices), batch, learning_rate)
+    return replace(state, rng_key=rng_key), metrics | updated, bad_terms
 
-  return dispatched
+  return round_of

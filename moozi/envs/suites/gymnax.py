@@ -89,7 +89,6 @@ class MinAtarOptions(Section):
 
 
 def make_env(game: str, options: Any) -> Any:
-  """One game as a JaxEnvironment."""
   check_package("gymnax", game, _OLDEST)
   import jax.numpy as jnp
 

@@ -82,7 +82,6 @@ class MinAtarOptions(Section):
 
 
 def make_env(game: str, options: Any) -> Any:
-  """One game as a JaxEnvironment."""
   check_package("pgx", game, _OLDEST)
   import jax
 

@@ -130,12 +130,10 @@ def _rules_of(game: str, frame_dtype: str) -> Rules:
 
 
 def make_spec(game: str, options: Options) -> EnvSpec:
-  """The facts of one game under these options."""
   return rules_of(game, options).spec
 
 
 def make_environment(game: str, options: Options) -> Environment:
-  """One game as an environment."""
   rules = rules_of(game, options)
   return GameEnvironment(_OpenSpielGame(rules), rules.spec, options.max_episode_steps)
 

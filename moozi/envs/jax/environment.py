@@ -10,13 +10,13 @@ from typing import Any
 import jax
 import numpy as np
 from dm_env import StepType, TimeStep
-from jaxtyping import Array, Int, UInt32
+from jaxtyping import Array, UInt32
 
 from moozi.core.flat_state import State, tree_of_state, tree_state
 from moozi.core.records import BatchedTimeStep
 from moozi.core.spec import EnvSpec
 from moozi.envs.environment import Environment, Observation, VectorEnvironment, check_action, check_seed
-from moozi.envs.jax.rules import EnvState, JaxEnvironment, Key, env_key, env_keys
+from moozi.envs.jax.rules import EnvState, JaxEnvironment, env_key, env_keys
 from moozi.envs.vector import check_actions
 
 
@@ -26,19 +26,9 @@ def reset_envs(env: JaxEnvironment, rng_keys: UInt32[Array | np.ndarray, "B 2"])
   return jax.vmap(env.reset)(rng_keys)
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def _step_envs(env: JaxEnvironment, states: EnvState, actions: Int[Array, "B"]) -> EnvState:
-  return jax.vmap(env.step)(states, actions)
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _reset_env(env: JaxEnvironment, rng_key: Key) -> EnvState:
-  return env.reset(rng_key)
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _step_env(env: JaxEnvironment, state: EnvState, action: Int[Array, ""]) -> EnvState:
-  return env.step(state, action)
+_step_envs = jax.jit(lambda env, states, actions: jax.vmap(env.step)(states, actions), static_argnums=0)
+_reset_env = jax.jit(JaxEnvironment.reset, static_argnums=0)
+_step_env = jax.jit(JaxEnvironment.step, static_argnums=0)
 
 
 class JaxVectorEnvironment(VectorEnvironment):

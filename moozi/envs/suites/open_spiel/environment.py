@@ -124,9 +124,7 @@ def rules_of(game: str, options: Options) -> Rules:
   return _rules_of(game, options.frame_dtype)
 
 
-@functools.lru_cache(maxsize=32)
-def _rules_of(game: str, frame_dtype: str) -> Rules:
-  return Rules(game, frame_dtype)
+_rules_of = functools.lru_cache(maxsize=32)(Rules)
 
 
 def make_spec(game: str, options: Options) -> EnvSpec:

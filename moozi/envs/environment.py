@@ -22,11 +22,7 @@ class Bot(Protocol):
   """An opponent that plays one side of an environment's episode."""
 
   def action(self, legal_actions_mask: np.ndarray) -> int:
-    """Returns one of the environment's own actions for the player to move.
-
-    Args:
-      legal_actions_mask: [num_env_actions] bool, of the current frame.
-    """
+    """Returns one of the environment's own actions for the player to move, by its mask [num_env_actions]."""
 
 
 class Observation(NamedTuple):
@@ -59,7 +55,6 @@ class Environment(dm_env.Environment):  # type: ignore[misc]
 
   @property
   def env_spec(self) -> EnvSpec:
-    """The facts of this environment."""
     raise NotImplementedError
 
   def seed(self, seed: int) -> None:
@@ -97,7 +92,6 @@ class Environment(dm_env.Environment):  # type: ignore[misc]
     )
 
   def action_spec(self) -> specs.DiscreteArray:
-    """The environment's own actions, 0 to num_env_actions - 1."""
     return specs.DiscreteArray(self.env_spec.num_env_actions, name="action")
 
   @property
@@ -194,7 +188,6 @@ class Game:
     raise NotImplementedError
 
   def reset(self) -> None:
-    """Starts a new episode."""
     raise NotImplementedError
 
   def step(self, action: int) -> tuple[float, bool, bool]:
@@ -210,7 +203,6 @@ class Game:
     return None
 
   def to_play(self) -> int:
-    """The player to move."""
     return 0
 
   def make_bot(self, kind: str, simulations: int, seed: int) -> Bot | None:

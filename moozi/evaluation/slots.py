@@ -82,21 +82,17 @@ class EpisodeSlots:
     self._tiles = FramesKeeper(num_tiles, self._max_frames)
 
   def reset(self) -> None:
-    """Starts the first episodes."""
     self.timestep = self._env.reset()
 
   def close(self) -> None:
-    """Closes the environments."""
     self._env.close()
 
   @property
   def is_done(self) -> bool:
-    """Whether all episodes are finished."""
     return bool(self._finished.all())
 
   @property
   def num_finished(self) -> int:
-    """Number of finished episodes."""
     return int(self._finished.sum())
 
   @property
@@ -162,7 +158,6 @@ class EpisodeSlots:
     )
 
   def result(self, version: int, env_steps: int) -> EvaluationResult:
-    """The results of the episodes."""
     episode = None
     if self._record is not None:
       parts: dict[str, Any] = {name: np.stack(items) for name, items in self._record.items() if items}
@@ -220,7 +215,6 @@ class EpisodeSlots:
         self._record[name].append(np.array(item))
 
   def _keep_tile(self, slot: int, episode: int) -> None:
-    """Keeps the slot's current frame for the tiles."""
     step = self.timestep
     self._tiles.keep(
       episode,

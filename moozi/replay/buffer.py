@@ -65,12 +65,10 @@ class ReplayBuffer:
 
   @property
   def num_lanes(self) -> int:
-    """Number of lanes."""
     return self.storage.num_lanes
 
   @property
   def lane_capacity(self) -> int:
-    """Number of steps that each lane keeps."""
     return self.storage.lane_capacity
 
   @property
@@ -162,10 +160,7 @@ class ReplayBuffer:
       self._sampler.update(fresh)
 
   def sample(self, batch_size: int) -> TrainTarget:
-    """One batch: a TrainTarget [B, ...].
-
-    Raises: ValueError: no step is eligible.
-    """
+    """One batch of `sample_many`: a TrainTarget [B, ...]."""
     return map_fields(lambda x: x[0], self.sample_many(1, batch_size))
 
   def sample_many(self, num_batches: int, batch_size: int) -> TrainTarget:
@@ -252,12 +247,7 @@ class ReplayBuffer:
     return int(slot.size)
 
   def positions(self, config: ReanalyzeConfig, version: int) -> SearchRoots | list[RootSpan]:
-    """Up to `config.batch_size` positions to reanalyze, in the form of `config.mode`; see ReanalyzeQueue.
-
-    Args:
-      config: order, number and form.
-      version: learner step of the parameters that will search.
-    """
+    """Up to `config.batch_size` positions to search with `version`, as `config.mode`; see ReanalyzeQueue."""
     queue = self.reanalyze_queue
     slot = queue.choose(config.batch_size, config.order, version)
     return queue.gather(slot) if config.mode == "gather" else queue.spans(slot)
@@ -268,7 +258,6 @@ class ReplayBuffer:
     return max(0, stop - self.lane_capacity), stop
 
   def trajectory(self, lane: int, first: int, stop: int) -> TrajectorySample:
-    """Steps first … stop-1 of a lane; see LaneStorage."""
     return self.storage.trajectory(lane, first, stop)
 
   def stats(self) -> dict[str, float]:
@@ -356,5 +345,4 @@ class ReplayBuffer:
     }
 
   def set_counters(self, state: State) -> None:
-    """Restores the counts since the start."""
     self._counters = {name: int(count) for name, count in part(state, "counter").items()}

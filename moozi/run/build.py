@@ -31,12 +31,10 @@ from moozi.run.state import RunState
 
 
 def env_spec(config: Config) -> EnvSpec:
-  """The facts of the run's environment."""
   return registry.env_spec(config.env.name, **config.env.kwargs)
 
 
 def build_model(config: Config, spec: EnvSpec) -> Model:
-  """The run's network."""
   transform = ScalarTransform(
     support_min=config.scalar_transform.support_min,
     support_max=config.scalar_transform.support_max,
@@ -143,7 +141,6 @@ class Collectors(Generic[C]):
   message: str = ""
 
   def close(self) -> None:
-    """Closes their environments."""
     for worker in self.workers:
       worker.close()
 
@@ -171,7 +168,6 @@ def restore_collectors(build_all: Callable[[int], list[C]], state: RunState | No
 def build_collectors(
   config: Config, spec: EnvSpec, state: RunState | None
 ) -> Collectors[TrajectoryCollector | RolloutCollector]:
-  """The training workers of a new or a resumed run."""
 
   def build_all(began_at: int) -> list[TrajectoryCollector | RolloutCollector]:
     return [build_collector(config, spec, index, began_at) for index in range(config.num_acting_workers)]
@@ -180,5 +176,4 @@ def build_collectors(
 
 
 def build_reanalyzer(config: Config, spec: EnvSpec, worker: int) -> Reanalyzer:
-  """The reanalyzer of reanalyze worker number `worker`."""
   return Reanalyzer(build_model(config, spec), config, spec, child_seed(config.seed, "reanalyze", worker))

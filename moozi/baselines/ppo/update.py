@@ -105,9 +105,6 @@ class Batch:
   is_live: Bool[AnyArray, "N"]
 
 
-# --- advantages ---------------------------------------------------------------------------------------
-
-
 def generalized_advantages(segment: Segment, config: PPOConfig) -> Float[Array, "T B"]:
   """A_t = δ_t + γλ·[t + 1 is not last]·A_{t+1}, with δ_t = r_{t+1} + γ·[t + 1 has a value]·V_{t+1} - V_t.
 
@@ -135,11 +132,9 @@ def generalized_advantages(segment: Segment, config: PPOConfig) -> Float[Array, 
 
 
 def make_batch(segment: Segment, config: PPOConfig) -> tuple[Batch, Scalars]:
-  """A segment as N = T·B samples, and scalars about it.
+  """A segment as N = T·B samples, and scalars about it, in units of the learned rewards.
 
-  `ppo/explained_variance` is 1 - Var[target - value] / Var[target], 0 if all targets are equal;
-  `ppo/value_mean` and `ppo/target_mean` are in units of the learned rewards; `ppo/live_share` is the share of
-  live samples.
+  `ppo/explained_variance` is 1 - Var[target - value] / Var[target], 0 if all targets are equal.
   """
   advantage = generalized_advantages(segment, config)
   value = segment.value[:-1]
@@ -175,9 +170,6 @@ def masked_mean(x: Shaped[AnyArray, "N"], mask: Bool[AnyArray, "N"]) -> Float[Ar
 def masked_variance(x: Float[AnyArray, "N"], mask: Bool[AnyArray, "N"]) -> Float[Array, ""]:
   """Variance (divided by n) over the entries where the mask is true; 0 if there are none."""
   return masked_mean(jnp.square(x - masked_mean(x, mask)), mask)
-
-
-# --- loss ---------------------------------------------------------------------------------------------
 
 
 def make_loss(network: PPONetwork, config: PPOConfig) -> Callable[[PyTree, Batch], tuple[Array, Scalars]]:
@@ -231,9 +223,6 @@ def _value_errors(value: Float[Array, "N"], batch: Batch, config: PPOConfig) -> 
     return error
   clipped = batch.value + jnp.clip(value - batch.value, -config.clip_range, config.clip_range)
   return jnp.maximum(error, jnp.square(clipped - batch.target))
-
-
-# --- updates ------------------------------------------------------------------------------------------
 
 
 def make_optimizer(config: PPOConfig) -> optax.GradientTransformation:

@@ -113,7 +113,6 @@ class Heads(hk.Module):
     self._sizes, self._config, self._zero_init = sizes, config, zero_init
 
   def __call__(self, x: Float[Array, "B D"], is_training: bool) -> dict[str, Float[Array, "B _"]]:
-    """The logits of each head, by its name."""
     y = hk.Linear(self._config.head_size * len(self._sizes), name="hidden")(x)
     y = jax.nn.relu(Norm(self._config, name="norm")(y, is_training))
     init = hk.initializers.Constant(0.0) if self._zero_init else None

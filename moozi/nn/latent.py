@@ -17,7 +17,6 @@ class MlpRepresentation(hk.Module):
     self._config = config
 
   def __call__(self, stacked_history: Float[Array, "B H W Ch"], is_training: bool) -> Float[Array, "B D"]:
-    """The hidden state; D is `latent_size`."""
     c = self._config
     x = hk.Linear(c.latent_size, name="dense")(flatten(stacked_history))
     x = jax.nn.relu(Norm(c, name="norm")(x, is_training))
@@ -34,7 +33,6 @@ class LatentDynamics(hk.Module):
   def __call__(
     self, hidden_state: Float[Array, "B D"], action: Int[Array, "B"], is_training: bool
   ) -> tuple[Float[Array, "B D"], Float[Array, "B S"]]:
-    """The next hidden state and the reward logits."""
     c = self._config
     x = hidden_state
     one_hot = jax.nn.one_hot(action, self._num_actions, dtype=x.dtype)
@@ -56,7 +54,6 @@ class LatentPrediction(hk.Module):
   def __call__(
     self, hidden_state: Float[Array, "B D"], is_training: bool
   ) -> tuple[Float[Array, "B S"], Float[Array, "B A"]]:
-    """The value logits and the policy logits."""
     c = self._config
     x = hidden_state
     for i in range(c.num_prediction_blocks):
@@ -73,7 +70,6 @@ class LatentProjection(hk.Module):
     self._config = config
 
   def __call__(self, hidden_state: Float[Array, "B D"], is_training: bool) -> Float[Array, "B D"]:
-    """The projected hidden state."""
     c = self._config
     y = hk.Linear(hidden_state.shape[-1], name="dense_0")(hidden_state)
     y = jax.nn.relu(Norm(c, name="norm")(y, is_training))

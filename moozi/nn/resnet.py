@@ -78,7 +78,6 @@ class ResnetPrediction(hk.Module):
   def __call__(
     self, hidden_state: Float[Array, "B H W C"], is_training: bool
   ) -> tuple[Float[Array, "B S"], Float[Array, "B A"]]:
-    """The value logits and the policy logits."""
     x = flatten(_tower(hidden_state, self._config.num_prediction_blocks, self._config, is_training))
     out = {head: _head(x, head, size, self._config, is_training) for head, size in self._sizes.items()}
     return out["value"], out["policy"]
@@ -94,7 +93,6 @@ class ResnetDynamics(hk.Module):
   def __call__(
     self, hidden_state: Float[Array, "B H W C"], action: Int[Array, "B"], is_training: bool
   ) -> tuple[Float[Array, "B H W C"], Float[Array, "B S"]]:
-    """The next hidden state and the reward logits."""
     c = self._config
     planes = jax.nn.one_hot(action, self._num_actions, dtype=hidden_state.dtype) / self._num_actions
     planes = jnp.broadcast_to(planes[:, None, None, :], (*hidden_state.shape[:-1], self._num_actions))
@@ -113,7 +111,6 @@ class ResnetProjection(hk.Module):
     self._config = config
 
   def __call__(self, hidden_state: Float[Array, "B H W C"], is_training: bool) -> Float[Array, "B H W C"]:
-    """The projected hidden state."""
     return _tower(hidden_state, 1, self._config, is_training)
 
 

@@ -12,6 +12,9 @@ _UNRANKED_SHARE = 0.1
 # … or when more than this share of the probability mass belongs to ranks of removed steps.
 _REMOVED_SHARE = 0.5
 
+Drawn = tuple[Int[np.ndarray, "M"], Float[np.ndarray, "M"], int]
+"""Slots, their probabilities, and the number of steps that could be drawn."""
+
 
 class UniformSampler:
   """Draws every eligible step with the same probability; the base class of samplers.
@@ -29,10 +32,8 @@ class UniformSampler:
   def remove(self, slot: Int[np.ndarray, "M"]) -> None:
     """Removes slots that are not eligible any more."""
 
-  def draw(
-    self, rng: np.random.Generator, num_batches: int, batch_size: int
-  ) -> tuple[Int[np.ndarray, "M"], Float[np.ndarray, "M"], int]:
-    """Draws (slots [U * B], their probabilities [U * B], N), N the number of steps that could be drawn."""
+  def draw(self, rng: np.random.Generator, num_batches: int, batch_size: int) -> Drawn:
+    """Draws U * B slots."""
     count = self._storage.num_eligible
     number = rng.integers(count, size=num_batches * batch_size)
     return self._storage.nth_eligible(number), np.full(number.shape, 1.0 / count), count
@@ -70,9 +71,7 @@ class ProportionalSampler(UniformSampler):
   def remove(self, slot: Int[np.ndarray, "M"]) -> None:
     self._tree.assign(slot, 0.0)
 
-  def draw(
-    self, rng: np.random.Generator, num_batches: int, batch_size: int
-  ) -> tuple[Int[np.ndarray, "M"], Float[np.ndarray, "M"], int]:
+  def draw(self, rng: np.random.Generator, num_batches: int, batch_size: int) -> Drawn:
     total = self._tree.total
     slot = self._tree.find(rng.random(num_batches * batch_size) * total)
     return slot, self._tree.leaves[slot] / total, self._storage.num_eligible
@@ -135,9 +134,7 @@ class RankSampler(UniformSampler):
     self._rank_of[self._order] = np.arange(len(slot), dtype=np.int32)
     self._count, self._mass, self._batches = len(slot), float(self._cumulative[len(slot) - 1]), 0
 
-  def draw(
-    self, rng: np.random.Generator, num_batches: int, batch_size: int
-  ) -> tuple[Int[np.ndarray, "M"], Float[np.ndarray, "M"], int]:
+  def draw(self, rng: np.random.Generator, num_batches: int, batch_size: int) -> Drawn:
     if self._is_due():
       self._sort(int(rng.integers(1 << 32)))
     self._batches += num_batches

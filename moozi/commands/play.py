@@ -229,11 +229,11 @@ def _play_by_lines(env: "Environment") -> int:
 
 
 def _agent_opponent(agent: Agent, simulations: int | None) -> _Opponent:
-  player = agent.evaluator(simulations).player(agent.state.params, agent.state.net_state)
+  decide = agent.evaluator(simulations).player(agent.state.params, agent.state.net_state)
 
   def choose(timestep: Any, forced: int | None) -> int:
     action = np.array([-1 if forced is None else forced + 1], np.int32)
-    return int(player.decide(timestep, action).action) - 1
+    return int(decide(timestep, action).action) - 1
 
   return choose
 

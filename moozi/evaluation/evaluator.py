@@ -96,11 +96,24 @@ class Evaluator:
           on_episode(slots.num_finished)
     return dataclasses.replace(slots.result(version, env_steps), seconds=time.perf_counter() - start)
 
-  def player(self, params: Any, net_state: Any) -> "AgentPlayer":
-    """Creates a player of one environment, with evaluation's policy, temperature and seed."""
+  def player(self, params: Any, net_state: Any) -> Callable[[BatchedTimeStep, np.ndarray | None], Decision]:
+    """Returns decide(timestep, forced): plays one environment with evaluation's policy, temperature and seed.
+
+    It must see every frame in order, also those where another player moves: `forced` is [1] int32, the action
+    that another player plays, or -1; None is -1.
+    """
+    variables = jax.device_put((params, net_state))
     history = init_history(1, self._history_length, self._spec)
     rng_key = jax.random.PRNGKey(self._config.evaluation.seed)
-    return AgentPlayer(self._policy, self._temperature, params, net_state, history, rng_key)
+
+    def decide(timestep: BatchedTimeStep, forced: np.ndarray | None) -> Decision:
+      nonlocal history, rng_key
+      rng_key, key = jax.random.split(rng_key)
+      history, output = self._policy(*variables, history, timestep, key, self._temperature, forced)
+      action, value, probs = jax.device_get((output.action, output.root_value, output.action_probs))
+      return Decision(int(action[0]), float(value[0]), probs[0])
+
+    return decide
 
   def play(self, params: Any, net_state: Any, episode: int) -> Generator[PlayedStep, None, None]:
     """Plays one episode of `run`, one step for each item that the caller takes.
@@ -110,47 +123,15 @@ class Evaluator:
 
     Yields: each step with the agent's decision, and the end of the episode last.
     """
-    player = self.player(params, net_state)
+    decide = self.player(params, net_state)
     with one_slot(self._config, self._spec, self._make_env, episode) as slots:
       seat = seat_of(episode) if slots.has_opponents else None
       while not slots.is_done:
-        decision = player.decide(slots.timestep, slots.opponents_actions())
+        decision = decide(slots.timestep, slots.opponents_actions())
         yield slots.played_step(decision, seat)
         slots.step(*(np.array([x]) for x in decision))
       no_probs = np.zeros(self._spec.num_actions, np.float32)
       yield slots.played_step(Decision(DUMMY_ACTION, slots.end_value(0), no_probs), seat)
-
-
-class AgentPlayer:
-  """Plays one environment step by step. Must see every frame in order, also those where another player moves.
-
-  Args:
-    policy: as from `agent.policy.make_policy`, jitted or not.
-    temperature, params, net_state: inputs of the policy.
-    history: an empty one, of one lane.
-    rng_key: of the search's noise.
-  """
-
-  def __init__(
-    self, policy: Policy, temperature: Any, params: Any, net_state: Any, history: HistoryState, rng_key: Any
-  ) -> None:
-    self._policy, self._temperature = policy, temperature
-    self._variables = jax.device_put((params, net_state))
-    self._history, self._rng_key = history, rng_key
-
-  def decide(self, timestep: BatchedTimeStep, forced: np.ndarray | None = None) -> Decision:
-    """Returns the agent's decision for the next frame.
-
-    Args:
-      timestep: of one environment, the one after that of the last call.
-      forced: [1] int32, the action that another player plays, or -1; None is -1.
-    """
-    self._rng_key, key = jax.random.split(self._rng_key)
-    self._history, output = self._policy(
-      *self._variables, self._history, timestep, key, self._temperature, forced
-    )
-    action, value, probs = jax.device_get((output.action, output.root_value, output.action_probs))
-    return Decision(int(action[0]), float(value[0]), probs[0])
 
 
 def evaluation_planner(config: Config, num_simulations: int | None = None) -> PlannerConfig:

@@ -92,14 +92,11 @@ def seeds_of(results: Path, name: str) -> list[int]:
 
 
 def read_figures(job: Job, results: Path, made_with: Collection[Sequence[str]]) -> dict[str, Any]:
-  """The figures of a finished run.
+  """The figures of a finished run: `summary`, the run's summary, and `curve`, its metrics.
 
-  Args:
-    job: of the run.
-    results: the folder of results.
-    made_with: the `overrides` that a JSON file of an older version may state.
-  Returns: `summary`, the run's summary, and `curve`, its metrics.
-  Raises: UserError: the result's settings or number of steps differ from the job's.
+  A JSON file of an older version may state one of the `overrides` in `made_with`.
+
+  Raises: UserError: the result has other settings, or another number of steps, than the job.
   """
   wanted, path = job.load_config(results), results / f"{job.name}.json"
   if path.exists():
@@ -147,11 +144,6 @@ def run_side_by_side(
 def main(ablation: Ablation, experiment: Path, doc: str, arguments: Sequence[str] | None = None) -> int:
   """The command line of an ablation: runs what is missing and prints the table.
 
-  Args:
-    ablation: the variants.
-    experiment: its folder; runs are in a folder of the same name in `runs`.
-    doc: the help text.
-    arguments: None takes those of the process.
   Returns: the exit status: 0; 1 if a run failed; 2 for a user's error.
   """
   parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)

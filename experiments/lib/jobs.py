@@ -20,13 +20,7 @@ _MAX_DELAY = 0.05  # a milestone is saved up to one round of collecting after it
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Evaluation:
-  """An evaluation of one checkpoint.
-
-  Attributes:
-    checkpoint: an environment step, or `last`.
-    episodes: number of episodes.
-    simulations: per search; None uses the run's setting.
-  """
+  """An evaluation of one checkpoint: an environment step, or `last`; no simulations: the run's number."""
 
   checkpoint: str
   episodes: int = 100
@@ -39,10 +33,7 @@ class Job:
 
   Attributes:
     name: of the folder of its result.
-    config: the YAML file.
     overrides: `key=value` each.
-    seed: of the run.
-    evaluations: made after the end of training.
     run: name of the run's folder, if it is shared with another job; None uses `name`.
   """
 
@@ -55,7 +46,6 @@ class Job:
 
   @property
   def run_name(self) -> str:
-    """The name of the run's folder."""
     return self.run or self.name
 
   def settings(self, folder: Path) -> tuple[str, ...]:
@@ -119,13 +109,9 @@ def matches_step(env_steps: int, wanted: int) -> bool:
 def find_evaluated(run: RunDirectory, which: str) -> CheckpointInfo | None:
   """The checkpoint of an evaluation.
 
-  For an environment step this is the first match among the milestones and the last checkpoint. The best
-  checkpoint is excluded, because it was selected by the quantity that is measured.
+  For an environment step this is the first match among the milestones and the last checkpoint, or None. The
+  best checkpoint is excluded, because it was selected by the quantity that is measured.
 
-  Args:
-    run: a complete run.
-    which: an environment step, or an argument of `find_checkpoint`.
-  Returns: None if no checkpoint matches the step.
   Raises: UserError: the run has no checkpoint, or not that one.
   """
   last = find_checkpoint(run.checkpoints_path, "last")

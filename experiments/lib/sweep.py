@@ -32,14 +32,8 @@ ONE_CORE = {"NPROC": "1", "OMP_NUM_THREADS": "1", "JAX_PLATFORMS": "cpu"}
 def main(
   jobs: Sequence[Job], experiment: Path, doc: str, arguments: Sequence[str] | None = None, runs: Path = RUNS
 ) -> int:
-  """The command line of a sweep.
+  """The command line of a sweep: works on the jobs in order, with results in `results/` of the experiment.
 
-  Args:
-    jobs: in the order of work.
-    experiment: its folder. Results are in `results/` there, runs in a folder of the same name in `runs`.
-    doc: the help text.
-    arguments: None takes those of the process.
-    runs: the folder of all runs.
   Returns: the exit status: 0; 1 if a job failed; 2 for a user's error.
   """
   parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -112,16 +106,10 @@ class CommandError(Exception):
 
 
 class Sweep:
-  """Runs jobs within a time budget.
+  """Works on jobs within a time budget; `folder` holds the runs and their logs.
 
-  Args:
-    folder: of the runs and their logs.
-    results: of the finished jobs.
-    budget: the time limit.
-    at_once: number of parallel jobs, one core each; they must not share runs. None runs one job at a time on
-      the whole machine.
-    moozi: the program and its first arguments.
-    report: prints a line.
+  With `at_once`, that number of jobs run side by side, one core each; they must not share runs. None works on
+  one job at a time with the whole machine.
   """
 
   def __init__(

@@ -83,12 +83,9 @@ class Lanes:
     return is_cut
 
   def result(self, version: int, metrics: dict[str, float]) -> ActingResult:
-    """The result of the segment that ends now.
+    """The result of the segment that ends now, acted with parameters of learner step `version`.
 
-    Args:
-      version: learner step of the parameters that acted.
-      metrics: scalars, to which it adds `train/env_share`, the environments' share of the time, and
-        `train/worker_steps_per_s`, environment steps per second of acting.
+    Adds `train/env_share`, the environments' share of the time, and `train/worker_steps_per_s` to `metrics`.
     """
     elapsed = time.perf_counter() - self._since
     metrics = metrics | {

@@ -14,7 +14,6 @@ class LaneRoots:
   """Builds search roots from successive steps of many lanes; keeps each lane's last L steps for histories.
 
   Args:
-    spec: the environment's specification.
     history_length: L.
   """
 

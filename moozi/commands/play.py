@@ -219,11 +219,23 @@ def _play_by_lines(env: "Environment") -> int:
 # --- two players
 
 
-def _agent_opponent(agent: common.Agent, simulations: int | None) -> _Opponent:
-  player = agent.evaluator(simulations).player(agent.state.params, agent.state.net_state)
-  return lambda timestep, forced: (
-    int(player.decide(timestep, np.array([-1 if forced is None else forced + 1], np.int32)).action) - 1
-  )
+def _agent_opponent(agent: Agent, simulations: int | None) -> _Opponent:
+  decide = agent.evaluator(simulations).player(agent.state.params, agent.state.net_state)
+
+  def choose(timestep: Any, forced: int | None) -> int:
+    action = np.array([-1 if forced is None else forced + 1], np.int32)
+    return int(decide(timestep, action).action) - 1
+
+  return choose
+
+
+def _bot_opponent(env: "Environment", kind: str, simulations: int, seed: int) -> _Opponent:
+  bot = env.make_bot(kind, simulations, seed)
+
+  def choose(timestep: Any, forced: int | None) -> int:
+    return forced if forced is not None else bot.action(timestep.legal_actions_mask[0, 1:])
+
+  return choose
 
 
 def _play_board(env: "Environment", seat: int, choose: _Opponent | None, opponent: str) -> int:

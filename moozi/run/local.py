@@ -30,11 +30,7 @@ def run(inputs: RunInputs) -> Generator[Event, None, None]:
 
 
 class MuZero:
-  """The `Trainer` with everything that the actors would hold.
-
-  Args:
-    inputs: of the run.
-  """
+  """The `Trainer` with everything that the actors would hold."""
 
   def __init__(self, inputs: RunInputs) -> None:
     self.session = Session(inputs, self)

@@ -15,8 +15,9 @@ class Pacer:
   `reanalyze.ratio` is above 0. Steps that were acted and lost, as in a segment that replay refused, count as
   environment steps and not as steps produced.
 
+  `ask_*` counts a requested call, `done_*` its result, `undo_*` a request that was lost.
+
   Args:
-    config: the run's configuration.
     slack_steps: environment steps that acting may be ahead. Raised to one round of segments plus the steps
       that one learner call consumes; below that, acting and learning could wait for each other.
   """
@@ -81,7 +82,6 @@ class Pacer:
     return self.started_at is not None and self._positions_left >= self._call_positions
 
   def ask_act(self, num_steps: int) -> None:
-    """A segment of `num_steps` environment steps was requested."""
     self.env_steps_asked += num_steps
 
   def pass_steps(self, can_sample: bool) -> None:
@@ -101,19 +101,15 @@ class Pacer:
     self.steps_lost += num_lost
 
   def ask_learn(self) -> None:
-    """A learner call was requested."""
     self.samples_asked += self._call_samples
 
   def done_learn(self) -> None:
-    """A learner call is done."""
     self.samples_done += self._call_samples
 
   def undo_act(self, num_steps: int) -> None:
-    """A requested segment was lost."""
     self.env_steps_asked -= num_steps
 
   def undo_learn(self) -> None:
-    """A requested learner call was lost."""
     self.samples_asked -= self._call_samples
 
   def get_state(self) -> State:
@@ -131,11 +127,9 @@ class Pacer:
     self.started_at = None if state["started_at"] < 0 else int(state["started_at"])
 
   def ask_reanalyze(self) -> None:
-    """A reanalyze call was requested."""
     self.positions_asked += self._call_positions
 
   def undo_reanalyze(self) -> None:
-    """A requested reanalyze call was lost."""
     self.positions_asked -= self._call_positions
 
   def done_reanalyze(self, num_positions: int) -> None:

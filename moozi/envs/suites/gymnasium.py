@@ -108,7 +108,6 @@ def _make_spec(game: str, options: str) -> EnvSpec:
 
 
 def make_environment(game: str, options: Options) -> Environment:
-  """One of gymnasium's registered environments."""
   name = f"gymnasium:{game}"
   gymnasium = _import(game)
   kwargs: dict[str, Any] = dict(options.kwargs)

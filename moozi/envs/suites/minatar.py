@@ -48,7 +48,6 @@ class Options(Section):
 
 
 def make_spec(game: str, options: Options) -> EnvSpec:
-  """The specification of one game under these options."""
   rules = _load(game).Env(ramping=options.difficulty_ramping)
   height, width, channels = rules.state_shape()
   actions = _actions(rules, options.minimal_actions)
@@ -62,7 +61,6 @@ def make_spec(game: str, options: Options) -> EnvSpec:
 
 
 def make_environment(game: str, options: Options) -> Environment:
-  """One game as an environment."""
   return GameEnvironment(_MinAtarGame(game, options), make_spec(game, options), options.max_episode_steps)
 
 

@@ -15,7 +15,6 @@ class AreaResize:
 
   Args:
     height, width: of the images; at least `size`.
-    size: of the result.
 
   Raises: ValueError: an image would be enlarged.
   """

@@ -93,7 +93,6 @@ def list_games() -> dict[str, str]:
 
 
 def make_spec(game: str, options: Options) -> EnvSpec:
-  """The specification of one game under these options."""
   facts = load_facts(game)
   size = options.frame_size or (96 if options.colour else 84)
   actions = facts.actions(options)

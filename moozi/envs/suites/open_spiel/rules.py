@@ -258,17 +258,7 @@ def sample_chance(state: Any, random: np.random.Generator) -> None:
 
 
 def _load_game(name: str) -> Any:
-  _check_form(name)
-  pyspiel = package()
-  try:
-    with _quiet():
-      return pyspiel.load_game(name)
-  except pyspiel.SpielError as error:
-    raise UserError(f"env.name=open_spiel:{name}: {_package_message(name, error)}") from None
-
-
-def _check_form(name: str) -> None:
-  """Raises UserError for a malformed name: the package ignores what it cannot parse."""
+  """The package's game. Raises UserError for a malformed name: the package ignores what it cannot parse."""
   where = f"env.name=open_spiel:{name}"
   if not _FORM.fullmatch(name):
     raise UserError(f"{where}: must be GAME or GAME(parameter=value,parameter=value)")
@@ -276,6 +266,12 @@ def _check_form(name: str) -> None:
   for key in keys:
     if keys.count(key) > 1:
       raise UserError(f"{where}: the parameter {key} is given {keys.count(key)} times; once is allowed")
+  pyspiel = package()
+  try:
+    with _quiet():
+      return pyspiel.load_game(name)
+  except pyspiel.SpielError as error:
+    raise UserError(f"{where}: {_package_message(name, error)}") from None
 
 
 def package() -> Any:

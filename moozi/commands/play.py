@@ -219,7 +219,7 @@ def _play_by_lines(env: "Environment") -> int:
 # --- two players
 
 
-def _agent_opponent(agent: Agent, simulations: int | None) -> _Opponent:
+def _agent_opponent(agent: common.Agent, simulations: int | None) -> _Opponent:
   decide = agent.evaluator(simulations).player(agent.state.params, agent.state.net_state)
 
   def choose(timestep: Any, forced: int | None) -> int:

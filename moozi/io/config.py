@@ -43,7 +43,9 @@ def load_config(path: str | Path | None, overrides: Sequence[str] = ()) -> Confi
   try:
     merged = (
       # Interpolations are refused, not resolved: `${oc.env:…}` would read environment variables.
-      OmegaConf.to_container(OmegaConf.merge(*map(OmegaConf.create, layers)), resolve=False) if layers else {}
+      OmegaConf.to_container(OmegaConf.merge(*(dict(layer) for layer in layers)), resolve=False)
+      if layers
+      else {}
     )
   except OmegaConfBaseException as e:
     raise UserError(f"{path or 'overrides'}: {str(e).partition(chr(10))[0]}") from None

@@ -4,7 +4,7 @@
     python scripts/compare_commits.py BEFORE AFTER --speed 3
 
 The first makes the same short runs with `runtime=local`, and exits with status 1 if a final state differs.
-Digests not committed, because another processor gives other bits. The second trains Breakout through Ray N
+Digests not committed, because they differ between processors. The second trains Breakout through Ray N
 times with each commit, in the order before, after, after, before, and prints environment steps/s after the
 warm-up. Run it on an idle machine and read the ratios.
 """

@@ -14,15 +14,16 @@ A sweep is one file, `experiments/NAME/sweep.py`, that passes a list of jobs to 
       for n in (5, 10)
     ]
 
-`python -m experiments.NAME.sweep` works for at most `--minutes` (default 55). Call it again until it prints
+`python -m experiments.NAME.sweep` runs for at most `--minutes` (default 55). Call it again until it prints
 "all jobs are done"; `--list` prints the progress of each job.
 
 - A job is one run of `moozi train`, in `runs/NAME/<job>`, followed by `moozi evaluate` of its checkpoints. A
   run that was stopped or killed is resumed from its last checkpoint. Output is appended to `<job>.log`.
 - A finished job is copied to `experiments/NAME/results/<job>/` (`results` lists the files), which is
   committed, and is skipped from then on. It may grow later: more steps, more time, more evaluations.
-- A result or a run with other settings than the job has now is an error: move it away to repeat the job.
-- One sweep at a time works in `runs/`: wall times are comparable only when nothing else uses the machine.
+- A result or a run whose settings differ from the job's present settings is an error: move it away to repeat
+  the job.
+- One sweep at a time uses `runs/`: wall times are comparable only when nothing else uses the machine.
 
 An ablation is one file, too: `ablation.Ablation` runs named variants of a configuration with every seed at
 equal environment steps, and prints a table. Change one thing in each variant; `default` is unchanged. Use at

@@ -96,7 +96,7 @@ def read_figures(job: Job, results: Path, made_with: Collection[Sequence[str]]) 
 
   A JSON file of an older version may state one of the `overrides` in `made_with`.
 
-  Raises: UserError: the result has other settings, or another number of steps, than the job.
+  Raises: UserError: the result's settings or number of steps differ from the job's.
   """
   wanted, path = job.load_config(results), results / f"{job.name}.json"
   if path.exists():

@@ -108,7 +108,7 @@ class CommandError(Exception):
 class Sweep:
   """Works on jobs within a time budget; `folder` holds the runs and their logs.
 
-  With `at_once`, that number of jobs run side by side, one core each; they must not share runs. None works on
+  With `at_once`, that number of jobs run in parallel, one core each; they must not share runs. None works on
   one job at a time with the whole machine.
   """
 

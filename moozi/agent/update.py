@@ -180,7 +180,7 @@ def make_update_many(model: Model, config: Config, spec: EnvSpec) -> UpdateFn:
 def repeat(update: Callable[..., Any], reduce: Callable[[Any], Any]) -> Callable[..., Any]:
   """Returns many(state, rows, *constants) -> (state, reduce(outputs)), compiled: an update for each row.
 
-  Do not jit it again; its state argument is donated. On the CPU the updates are dispatched one by one: XLA
+  Do not jit it again; its state argument is donated. On the CPU the updates are dispatched separately: XLA
   runs the gradient of a convolution 30 times slower inside a scan.
 
   Args:

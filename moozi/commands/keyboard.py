@@ -35,7 +35,7 @@ class Keyboard:
   def read(self, timeout_s: float | None) -> str | None:
     """The next key: a character, up, down, left, right, enter, escape, or END; None if none was pressed.
 
-    A timeout of None waits forever, or returns at once without a terminal.
+    A timeout of None waits forever, or returns immediately without a terminal.
     """
     if self._saved is None:
       if timeout_s:

@@ -15,8 +15,8 @@ _ORDERS = ("oldest", "priority")
 class ReanalyzeQueue:
   """Chooses positions to reanalyze and gathers them from the lanes.
 
-  A position can be searched again while the L steps before it are stored (or never existed), also before a
-  target can start at it. Terminal frames are not searched.
+  A position can be searched again while the L steps before it are stored (or never existed), even if no
+  target can start at it yet. Terminal frames are not searched.
   """
 
   def __init__(self, storage: LaneStorage) -> None:

@@ -37,7 +37,7 @@ def draw_frame(
   """Draws a frame as its environment's render spec says, or the environment's own picture in its place.
 
   Args:
-    frame, spec: the frame, and its environment's facts.
+    frame, spec: the frame, and its environment's specification.
     size: approximate length of the longer side in pixels: cells and pixels are scaled up by integers, larger
       pictures are scaled down to `size`.
     to_play: the player from whose view the frame is.
@@ -151,8 +151,8 @@ def draw_vector(frame: Frame, spec: EnvSpec, size: int) -> Picture:
   """Draws a vector [1, 1, D] at most `size` pixels high and wide.
 
   As facts if the render spec has them, as bars up to 16 entries, else as a grid of cells. Bars go right for
-  positive and left for negative values; the length is v / (1 + |v|). The brightness of a cell is that of its
-  entry's size, the color that of its sign.
+  positive and left for negative values; the length is v / (1 + |v|). The brightness of a cell shows the
+  magnitude of its entry, the color its sign.
   """
   vector, render_spec = _vector(frame), render_spec_of(spec)
   if render_spec.facts:

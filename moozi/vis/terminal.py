@@ -117,7 +117,7 @@ def step_view(
 
 
 def step_lines(step: Step, spec: EnvSpec) -> list[str]:
-  """The player to move, the reward, the value and the action, a line each."""
+  """The player to move, the reward, the value and the action, one per line."""
   return [
     *([mover_text(spec, step.to_play, step.seat)] if spec.num_players == 2 else []),
     f"reward {step.reward:+.3g}",

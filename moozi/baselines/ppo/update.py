@@ -298,9 +298,9 @@ def make_round(
 ) -> Callable[..., tuple[PPOState, Scalars, Int32[AnyArray, "U"]]]:
   """Returns round(state, segment, learning_rate) -> (state, scalars, bad_term): all updates from one segment.
 
-  Compiled inside; donates the state. Scalars are means over the updates in which they are finite (the source
-  logs those of the last minibatch, and the mean of the clip fraction); `faults/skipped_updates` is a sum.
-  `bad_term` is `make_update`'s, per update.
+  It is compiled, and donates the state. Scalars are means over the updates in which they are finite (the
+  source logs those of the last minibatch, and the mean of the clip fraction); `faults/skipped_updates` is a
+  sum. `bad_term` is `make_update`'s, per update.
   """
   update = make_update(network, config)
 

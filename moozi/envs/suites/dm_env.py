@@ -23,7 +23,7 @@ def wrap(name: str, env: dm_env.Environment) -> GameEnvironment:
   Frames follow `array_format`. A LAST step with discount 0 is terminal, with discount 1 truncated. A method
   `seed(int)` seeds the environment, where there is one.
 
-  Raises: UserError: other actions or observations.
+  Raises: UserError: unsupported actions or observations.
   """
   where = f"env.name={name}"
   num_actions, start = _actions(where, env.action_spec())

@@ -32,8 +32,8 @@ from moozi.envs.environment import Bot, Environment, Game, GameEnvironment
 from moozi.envs.suite import Suite
 from moozi.envs.suites.open_spiel.rules import Rules, package, sample_chance
 
-# Games whose default parameters let a player move twice in a row, and below a game that claims a tensor and
-# has none. Found by random play in open_spiel 2.0.2; tests/envs/suites/test_open_spiel.py repeats it.
+# Games whose default parameters let a player move twice in a row, and (below) a game that reports a tensor
+# but has none. Found by random play in open_spiel 2.0.2; tests/envs/suites/test_open_spiel.py repeats it.
 # fmt: off
 _NOT_ALTERNATING = frozenset({
   "amazons", "backgammon", "checkers", "chinese_checkers", "cursor_go", "dark_hex", "dark_hex_ir",

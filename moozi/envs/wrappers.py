@@ -1,4 +1,4 @@
-"""Environments that change one thing about another one: a step cap, random starts."""
+"""Wrappers that change one aspect of another environment: a step cap, random starts."""
 
 import dm_env
 import numpy as np

@@ -17,7 +17,7 @@ def load_stored(config: Config, spec: EnvSpec) -> StoredTrajectories | None:
   """The trajectories that `offline.trajectories` names; None without them.
 
   Raises: UserError: they cannot be read, belong to another environment, are too few to learn from, or have
-    lanes of too different lengths.
+    lanes whose lengths differ too much.
   """
   offline, targets = config.offline, config.targets
   if offline.trajectories is None:

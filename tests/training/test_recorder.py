@@ -348,7 +348,7 @@ def test_resume_drops_steps_after_the_checkpoint(tmp_path):
 
 
 def test_resume_keeps_steps_that_were_written_before_the_checkpoint(tmp_path):
-  """As with Ray, where more segments arrive while a checkpoint is assembled."""
+  """With Ray, more segments arrive while a checkpoint is assembled."""
   spec = make_spec()
   steps = random_lanes(0, 3, 12, spec)
   overrides = [f"run.dir={tmp_path}", "run.name=one", "logging.tensorboard=false", "trajectories.save=true"]

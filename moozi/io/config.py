@@ -224,7 +224,8 @@ def _describe(error: pydantic.ValidationError) -> str:
     case "value_error":
       return f"{key}: ".removeprefix(": ") + str(first["ctx"]["error"]) + more
   # Pydantic's words: "Input should be a valid integer", "Input should be an object".
-  allowed = " or ".join(dict.fromkeys(e["msg"].removeprefix("Input should be ") for e in same))
+  words = (e["msg"].removeprefix("Input should be ").replace("an object", "a mapping") for e in same)
+  allowed = " or ".join(dict.fromkeys(words))
   if type(None) in _members(annotation):
     allowed += " or null"
   return f"{key}={_show(first['input'])}: must be {allowed}{more}"

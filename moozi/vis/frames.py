@@ -93,22 +93,26 @@ def plane_colors(num_planes: int) -> UInt8[np.ndarray, "{num_planes} 3"]:
 
 def legend_of(spec: EnvSpec, width: int) -> Picture | None:
   """The planes' names beside their colors, `width` pixels wide; None if the planes have no names."""
-  render_spec = render_spec_of(spec)
-  if render_spec.kind != "planes" or not render_spec.names:
+  if not (planes := named_planes(spec)):
     return None
   places, left, top = [], 0, 0
-  for name in render_spec.names:
+  for name, _ in planes:
     needed = _SWATCH + 4 + text_width(name, _LEGEND_FONT)
     if left and left + needed > width:
       left, top = 0, top + _LEGEND_LINE
     places.append((left, top))
     left += needed + 10
   legend = paper(top + _LEGEND_LINE, width)
-  names = render_spec.names
-  for name, color, (left, top) in zip(names, plane_colors(len(names)), places, strict=True):
+  for (name, color), (left, top) in zip(planes, places, strict=True):
     legend[top + 4 : top + 4 + _SWATCH, left : left + _SWATCH] = color
     write(legend, name, left + _SWATCH + 4, top + 1, FAINT, _LEGEND_FONT)
   return legend
+
+
+def named_planes(spec: EnvSpec) -> list[tuple[str, tuple[int, int, int]]]:
+  """Names and colors of the planes; empty if they have no names."""
+  names = render_spec_of(spec).names if render_spec_of(spec).kind == "planes" else ()
+  return [(name, (r, g, b)) for name, (r, g, b) in zip(names, plane_colors(len(names)).tolist(), strict=True)]
 
 
 def enlarge(picture: Picture, scale: int) -> Picture:

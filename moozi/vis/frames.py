@@ -74,7 +74,9 @@ def render_frame(frame: Frame, spec: EnvSpec, scale: int = 1) -> Picture:
   if spec.frame_dtype == "uint8":
     return enlarge(_image(frame), scale)
   if spec.frame_dtype == "float32" and spec.frame_shape[2] in (1, 3):
-    return enlarge(_image(_stretch(frame)), scale)
+    values = np.nan_to_num(frame.astype(np.float64))
+    low, high = values.min(), values.max()
+    return enlarge(_image(((values - low) / ((high - low) or 1.0) * 255).astype(np.uint8)), scale)
   planes = frame > 0.5 if spec.frame_dtype == "float32" else frame
   colors = np.concatenate([plane_colors(planes.shape[-1]), np.array([BACKGROUND], np.uint8)])
   picture = enlarge(colors[np.where(planes.any(axis=-1), planes.argmax(axis=-1), planes.shape[-1])], scale)
@@ -140,12 +142,6 @@ def _check(frame: Frame, spec: EnvSpec) -> Frame:
 
 def _image(frame: np.ndarray) -> np.ndarray:
   return frame if frame.shape[-1] == 3 else np.repeat(frame[..., -1:], 3, axis=-1)
-
-
-def _stretch(frame: np.ndarray) -> np.ndarray:
-  frame = np.nan_to_num(frame.astype(np.float64))
-  low, high = frame.min(), frame.max()
-  return ((frame - low) / (high - low if high > low else 1.0) * 255).astype(np.uint8)
 
 
 # --- vectors

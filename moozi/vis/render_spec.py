@@ -232,11 +232,6 @@ def _sides(letters: str | tuple[str, ...], second: int) -> tuple[Piece, ...]:
   )
 
 
-def _numbers(planes: int) -> tuple[Piece, ...]:
-  """Plane i holds the tiles of 2^i; plane 0 the empty cells."""
-  return tuple(Piece(i, None, str(2**i)) for i in range(1, planes))
-
-
 def _vector(names: str, action_names: str) -> RenderSpec:
   return RenderSpec(kind="vector", names=_split(names), action_names=_split(action_names))
 
@@ -282,7 +277,8 @@ _RENDER_SPECS: dict[tuple[str, str], RenderSpec] = {
   ("pgx", "othello"): _board("felt", *_STONES, is_relative=True),
   ("pgx", "go_9x9"): _board("points", *_STONES, is_relative=True),
   ("pgx", "hex"): _board("hexes", *_STONES, is_relative=True),
-  ("pgx", "2048"): _board("tiles", *_numbers(31)),
+  # Plane i holds the tiles of 2^i, plane 0 the empty cells.
+  ("pgx", "2048"): _board("tiles", *(Piece(i, None, str(2**i)) for i in range(1, 31))),
   ("pgx", "chess"): _board(
     "chequered", *_sides("PNBRQK", 6), is_relative=True, second_sees="upside_down", **_WHITE_FIRST
   ),

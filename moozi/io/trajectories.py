@@ -233,10 +233,7 @@ def open_trajectories(
 ) -> TrajectoryStore:
   """Opens a folder of trajectories, a run directory or a single file, and verifies every checksum.
 
-  Args:
-    path: the folder or file.
-    spec: the required environment; None accepts any.
-    max_env_steps: skips files with later steps.
+  Files with steps after `max_env_steps` are skipped; a `spec` of None accepts any environment.
 
   Raises: UserError: the folder is missing or empty, a file is not a trajectory file, damaged, missing between
     others or of another environment.

@@ -36,12 +36,8 @@ def draw_frame(
 ) -> Picture:
   """Draws a frame as its environment's render spec says, or the environment's own picture in its place.
 
-  Args:
-    frame, spec: the frame, and its environment's facts.
-    size: approximate length of the longer side in pixels: cells and pixels are scaled up by integers, larger
-      pictures are scaled down to `size`.
-    to_play: the player from whose view the frame is.
-    picture: the environment's own.
+  The longer side has about `size` pixels: cells and pixels are scaled up by integers, larger pictures are
+  scaled down. The frame is from the view of `to_play`.
 
   Raises: ValueError: the frame's shape or dtype is not the spec's.
   """

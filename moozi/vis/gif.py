@@ -45,12 +45,10 @@ class LazyImages(Sequence[Picture]):
 
 
 def write_gif(path: str | Path, images: Sequence[np.ndarray], fps: float) -> Path:
-  """Writes a GIF that loops and holds its last frame for a second.
+  """Writes a GIF atomically that loops and holds its last frame for a second. Creates its folder.
 
-  Args:
-    path: the file, written atomically; its folder is created if missing.
-    images: [h, w, 3] uint8 each, all of one size; read one at a time, some twice.
-    fps: frames per second, rounded to the hundredths of a second of GIFs.
+  The images are [h, w, 3] uint8, all of one size; they are read one at a time, some twice.
+
   Raises: ValueError: no image, different sizes or dtypes, or fps outside (0, 50].
   """
   if not images:

@@ -48,11 +48,8 @@ def write_report(
 ) -> Path:
   """Writes the page atomically. Creates its folder if it is missing.
 
-  Args:
-    path, episode, spec: the file, and the episode that the page plays.
-    run: `name`, `checkpoint`, `env_steps`, `learner_steps`, and `figures`, a sentence about its results.
-    ticks: of metrics.jsonl: `env_steps`, and numbers or None by name.
-    config: the run's configuration as text.
+  `run` has `name`, `checkpoint`, `env_steps`, `learner_steps`, and `figures`, a sentence about its results;
+  `ticks` are those of metrics.jsonl; `config` is the run's configuration as text.
   """
   data = {
     "run": dict(run) | {"env": spec.name},

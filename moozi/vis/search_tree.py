@@ -115,7 +115,7 @@ def write_tree(
 ) -> tuple[Path, Path]:
   """Writes `name`.svg and `name`.png, each atomically, and returns their paths. Creates the folder.
 
-  `names` are those of the agent's actions, `caption` has lines above the picture, and `signed_discount` is the
+  `names` are those of the agent's actions, `caption` has lines above the picture, `signed_discount` is the
   factor from a child's value to its parent's. The other arguments are those of `layout_tree`.
   """
   layout = layout_tree(tree, max_nodes, action)

@@ -101,8 +101,8 @@ def save_checkpoint(directory: Path, name: str, state: Any, meta: Mapping[str, A
 def load_checkpoint(path: Path, template: Any, expected: Mapping[str, Any] | None = None) -> Any:
   """Returns the state of a checkpoint in the structure of `template`, with JAX arrays where that has them.
 
-  The template has the structure, shapes and dtypes of the saved state; `expected` has entries that `meta` must
-  have, such as `spec` and `network`.
+  The template has the structure, shapes and dtypes of the saved state; `expected` has entries that `meta`
+  must have, such as `spec` and `network`.
 
   Raises: UserError: not a checkpoint, damaged, or of another network or environment; names the first key that
     differs.

@@ -243,7 +243,8 @@ def open_trajectories(
     kept = [f for f in files if f.env_steps[1] <= max_env_steps]
     if not kept:
       first = files[0].env_steps[1]
-      raise UserError(f"{path}: no file ends at or before env step {max_env_steps}; the first is {first}")
+      limit = f"at or before env step {max_env_steps}; the first one ends at {first}"
+      raise UserError(f"{path}: no file ends {limit}")
     files = kept
   _check_joined(files)
   wanted, whose = (files[0].spec, "the first file's") if spec is None else (spec, "the run's")

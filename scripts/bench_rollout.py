@@ -6,7 +6,7 @@
 Environment steps/s of three collectors with the same network, with the configuration's search and with the
 network's prior alone:
 
-  python  the configuration's environments one by one, then the compiled search    (SyncVectorEnvironment)
+  python  the configuration's environments in a loop, then the compiled search    (SyncVectorEnvironment)
   step    the environment in JAX, then the compiled search                         (JaxVectorEnvironment)
   scan    the whole segment as one compiled scan                                   (RolloutCollector)
 
@@ -32,7 +32,7 @@ from moozi.agent.policy import observe
 from moozi.core.config import Config
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
 from moozi.envs import registry
-from moozi.envs.vector import env_seeds, make_vector
+from moozi.envs.vector import make_vector
 from moozi.io.config import load_config
 from moozi.nn.model import Model
 from moozi.ops.history import push_action
@@ -77,11 +77,8 @@ def make_collector(kind: str, config: Config, jax_name: str, with_search: bool) 
   model = build.build_model(config, spec)
   planner, num_envs = config.planners.train, config.workers.num_envs
   policy = None if with_search else make_prior_policy(model, spec)
-  if kind == "scan":
-    env = registry.make_jax_env(name, **kwargs)
-    collector: Any = RolloutCollector(model, config, planner, env, env_seeds(num_envs, 0), 0, policy)
-  else:
-    collector = TrajectoryCollector(model, config, planner, make_vector(name, kwargs, num_envs, 0), 0, policy)
+  make: Any = RolloutCollector if kind == "scan" else TrajectoryCollector
+  collector = make(model, config, planner, make_vector(name, kwargs, num_envs, 0), 0, policy)
   params, net_state, _ = build.build_learner(config, spec).parameters()
   random = np.random.default_rng(0)
   params = jax.tree.map(lambda x: x + 0.01 * random.standard_normal(x.shape).astype(x.dtype), params)

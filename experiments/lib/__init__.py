@@ -1,9 +1,6 @@
 """Sweeps: lists of training runs that are resumed until they are done, and results that are read back.
 
-A sweep is one file, `experiments/NAME/sweep.py`. It builds a list of jobs and passes it to `sweep.main`:
-
-    from experiments.lib.jobs import ROOT, Evaluation, Job
-    from experiments.lib.sweep import main
+A sweep is one file, `experiments/NAME/sweep.py`, that passes a list of jobs to `sweep.main`:
 
     JOBS = [
       Job(
@@ -17,24 +14,17 @@ A sweep is one file, `experiments/NAME/sweep.py`. It builds a list of jobs and p
       for n in (5, 10)
     ]
 
-    if __name__ == "__main__":
-      sys.exit(main(JOBS, "NAME", __doc__))
-
 `python -m experiments.NAME.sweep` works for at most `--minutes` (default 55). Call it again until it prints
 "all jobs are done"; `--list` prints the progress of each job.
 
 - A job is one run of `moozi train`, in `runs/NAME/<job>`, followed by `moozi evaluate` of its checkpoints. A
-  run that was stopped or killed is resumed from its last checkpoint. Output is appended to
-  `runs/NAME/<job>.log`.
+  run that was stopped or killed is resumed from its last checkpoint. Output is appended to `<job>.log`.
 - A finished job is copied to `experiments/NAME/results/<job>/` (`results` lists the files), which is
-  committed, and is skipped from then on. A job may grow later: more environment steps, more time, more
-  evaluations.
+  committed, and is skipped from then on. It may grow later: more steps, more time, more evaluations.
 - A result or a run with other settings than the job has now is an error: move it away to repeat the job.
 - One sweep at a time works in `runs/`: wall times are comparable only when nothing else uses the machine.
 
-An ablation changes one thing at a time. It is one file, too: `ablation.Ablation` takes a configuration and
-named variants of a few `key=value` each, runs every variant with every seed at equal environment steps, and
-prints a table. Add a variant for each change, alone; combine changes only in a variant of its own. `default`
-is the unchanged configuration, run with the same seeds. Use at least three seeds before claiming a difference
-(`statistics.estimate` gives intervals).
+An ablation is one file, too: `ablation.Ablation` runs named variants of a configuration with every seed at
+equal environment steps, and prints a table. Change one thing in each variant; `default` is unchanged. Use at
+least three seeds before claiming a difference (`statistics.estimate` gives intervals).
 """

@@ -12,7 +12,7 @@ from moozi.io.config import config_to_dict, load_config
 from moozi.io.run_directory import RunDirectory, flatten_settings
 
 GROWABLE = ("max_env_steps", "max_wall_s")
-"""Settings that may change after a run has started: the run is extended."""
+"""Settings that may change after a run has started, to extend it."""
 
 _IGNORED = ("run.", "logging.")  # they do not change a run's results
 _MAX_DELAY = 0.05  # a milestone is saved up to one round of collecting after its step
@@ -20,13 +20,7 @@ _MAX_DELAY = 0.05  # a milestone is saved up to one round of collecting after it
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Evaluation:
-  """An evaluation of one checkpoint.
-
-  Attributes:
-    checkpoint: an environment step, or `last`.
-    episodes: number of episodes.
-    simulations: per search; None uses the run's setting.
-  """
+  """An evaluation of one checkpoint: an environment step, or `last`; no simulations: the run's number."""
 
   checkpoint: str
   episodes: int = 100
@@ -39,10 +33,7 @@ class Job:
 
   Attributes:
     name: of the folder of its result.
-    config: the YAML file.
     overrides: `key=value` each.
-    seed: of the run.
-    evaluations: made after the end of training.
     run: name of the run's folder, if it is shared with another job; None uses `name`.
   """
 
@@ -55,7 +46,6 @@ class Job:
 
   @property
   def run_name(self) -> str:
-    """The name of the run's folder."""
     return self.run or self.name
 
   def settings(self, folder: Path) -> tuple[str, ...]:
@@ -72,14 +62,14 @@ def progress_of(job: Job, folder: Path) -> tuple[int, bool]:
 
   A run is complete if it has ended by itself with the steps, or the time, of the job's configuration.
 
-  Raises: UserError: the run was started with other settings.
+  Raises: UserError: the run was started with different settings.
   """
   path, wanted = folder / job.run_name, job.load_config(folder)
   if not (path / "config.yaml").exists():
     return 0, False  # not created, or killed while it was created
   run = RunDirectory.open(path)
   if changed := [key for key in differences(run.load_config(), wanted) if key not in GROWABLE]:
-    raise UserError(f"{path}: the run has another {', '.join(changed)} than job {job.name}; move it away")
+    raise UserError(f"{path}: the run differs from job {job.name} in {', '.join(changed)}; move it away")
   newest = newest_resumable(run)
   if newest is None:
     return 0, False
@@ -119,13 +109,9 @@ def matches_step(env_steps: int, wanted: int) -> bool:
 def find_evaluated(run: RunDirectory, which: str) -> CheckpointInfo | None:
   """The checkpoint of an evaluation.
 
-  For an environment step this is the first match among the milestones and the last checkpoint. The best
-  checkpoint is excluded, because it was selected by the quantity that is measured.
+  For an environment step this is the first match among the milestones and the last checkpoint, or None. The
+  best checkpoint is excluded, because it was selected by the quantity that is measured.
 
-  Args:
-    run: a complete run.
-    which: an environment step, or an argument of `find_checkpoint`.
-  Returns: None if no checkpoint matches the step.
   Raises: UserError: the run has no checkpoint, or not that one.
   """
   last = find_checkpoint(run.checkpoints_path, "last")

@@ -1,7 +1,7 @@
 """Committed results: one folder for each job.
 
 config.yaml        the run's configuration
-metrics.jsonl      its metrics, thinned; absent if another result has those of the same run
+metrics.jsonl      its metrics, thinned; absent if another result of the same run has them
 summary.json       the run's summary
 evaluations.json   a list: `moozi evaluate --json --returns` of each checkpoint, with its wall time
 machine.json       cores, versions, and the commit of the code that wrote the result
@@ -39,7 +39,7 @@ CONDITIONS = ("noise_free", "max_random_starts", "max_episode_steps", "seed")
 """Settings of `evaluation` that returns depend on."""
 
 _MAX_TICKS = 200
-_ROUNDING_S = 0.01  # at most, of a tick's time in seconds
+_ROUNDING_S = 0.01  # maximum rounding error of a tick's time, in seconds
 _PACKAGES = ("jax", "mctx", "minatar", "ray")
 
 
@@ -53,11 +53,7 @@ def write_json(path: Path, value: Any, indent: int | None = 1) -> None:
 def write_result(path: Path, run: RunDirectory, job: Job, evaluations: Sequence[dict[str, Any]]) -> None:
   """Writes the folder of a finished job, or replaces it; an interruption leaves no partial folder at `path`.
 
-  Args:
-    path: the folder.
-    run: the job's run, complete. Its metrics are left out if the job shares it.
-    job: the job.
-    evaluations: their figures.
+  The metrics of the complete `run` are left out if the job shares it.
   """
   temporary, old = (path.with_name(f".{path.name}.{suffix}") for suffix in ("tmp", "old"))
   for folder in (temporary, old):
@@ -88,7 +84,7 @@ def write_result(path: Path, run: RunDirectory, job: Job, evaluations: Sequence[
 
 
 def is_result_of(path: Path, job: Job, wanted: Config) -> bool:
-  """Whether a folder has the steps, or the time, of a configuration and the evaluations of a job.
+  """Whether a result has all steps (or all time) of a configuration and all evaluations of a job.
 
   Raises: UserError: the folder is not a result.
   """
@@ -105,46 +101,31 @@ def is_result_of(path: Path, job: Job, wanted: Config) -> bool:
 
 def machine() -> dict[str, Any]:
   """What wall times depend on: cores, processor, versions, and the commit of the code."""
-  packages = {}
-  for name in _PACKAGES:
-    try:
-      packages[name] = importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-      continue
+  installed = importlib.metadata.distributions()
   return {
     "cores": len(os.sched_getaffinity(0)),
     "processor": platform.machine(),
     "python": platform.python_version(),
-    "packages": packages,
+    "packages": {dist.name: dist.version for dist in installed if dist.name in _PACKAGES},
     "commit": code_commit(),
   }
 
 
 def thin(ticks: Sequence[dict[str, Any]], max_ticks: int = _MAX_TICKS) -> list[dict[str, Any]]:
   """All ticks of evaluations and up to about `max_ticks` others, with the last; values have six digits."""
+
+  def rounded(value: Any) -> Any:
+    return float(f"{value:.6g}") if isinstance(value, float) and not value.is_integer() else value
+
   others = [i for i, tick in enumerate(ticks) if "test/return_mean" not in tick]
-  kept = set(others[::-1][:: max(1, -(-len(others) // max_ticks))])
-  return [
-    {name: _rounded(value) for name, value in tick.items()}
-    for i, tick in enumerate(ticks)
-    if i in kept or "test/return_mean" in tick
-  ]
-
-
-def _rounded(value: Any) -> Any:
-  return float(f"{value:.6g}") if isinstance(value, float) and not value.is_integer() else value
+  dropped = set(others) - set(others[::-1][:: max(1, -(-len(others) // max_ticks))])
+  kept = [tick for i, tick in enumerate(ticks) if i not in dropped]
+  return [{name: rounded(value) for name, value in tick.items()} for tick in kept]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Result:
-  """A committed result.
-
-  Attributes:
-    path: its folder.
-    config: the run's configuration.
-    evaluations: their figures.
-    cores: of the machine.
-  """
+  """A committed result: folder, the run's configuration, figures of evaluations, and the machine's cores."""
 
   path: Path
   config: Config
@@ -153,7 +134,6 @@ class Result:
 
   @property
   def agent(self) -> str:
-    """The name in figures and tables."""
     return "PPO" if self.config.algorithm == "ppo" else "MooZi"
 
   @property
@@ -171,11 +151,10 @@ class Result:
 
   @property
   def has_curve(self) -> bool:
-    """Whether the result has metrics."""
     return (self.path / "metrics.jsonl").exists()
 
   def without_evaluations(self, wall_s: float) -> float:
-    """`wall_s` without the evaluations until then for which training waited."""
+    """`wall_s` minus the time that training had waited for evaluations until then."""
     waits = self.config.algorithm == "ppo" or self.config.runtime == "local"
     if not (waits and self.has_curve):
       return wall_s
@@ -193,12 +172,11 @@ class Result:
 
   @functools.cached_property
   def ticks(self) -> list[dict[str, Any]]:
-    """The metrics, one dict a tick."""
+    """The metrics, one dict per tick."""
     return read_metrics(self.path / "metrics.jsonl")
 
 
 def conditions_of(config: Config) -> dict[str, Any]:
-  """The settings in `CONDITIONS` of a configuration."""
   return {key: getattr(config.evaluation, key) for key in CONDITIONS}
 
 
@@ -222,10 +200,7 @@ def read_result(path: Path) -> Result:
 
 
 def check_alike(results: Sequence[Result]) -> None:
-  """Checks that results are seeds of one experiment.
-
-  Raises: UserError: two results have one seed, or settings that differ beyond the seed and the run's length.
-  """
+  """Raises UserError where results have one seed, or differ beyond the seed and the run's length."""
   by_seed: dict[int, Result] = {}
   for result in results:
     if (seed := result.config.seed) in by_seed:
@@ -239,10 +214,7 @@ def check_alike(results: Sequence[Result]) -> None:
 
 
 def check_same_conditions(results: Sequence[Result]) -> None:
-  """Checks that returns can be compared.
-
-  Raises: UserError: the evaluations of two results differ in one of `CONDITIONS`.
-  """
+  """Raises UserError where the evaluations of two results differ in one of `CONDITIONS`."""
   for result in results:
     for key, value in conditions_of(result.config).items():
       if value != (other := conditions_of(results[0].config)[key]):

@@ -1,7 +1,6 @@
 """Means and intervals of returns over a few seeds.
 
-Source: Agarwal et al. 2021 ("Deep RL at the edge of the statistical precipice"): the interquartile mean and
-  the
+Source: Agarwal et al. 2021 ("Deep RL at the edge of the statistical precipice"), the interquartile mean and
 percentile bootstrap. Departures: episodes are resampled within each seed, because an evaluation has few; the
 interquartile mean gives the seeds at its edges fractional weight, so that it is defined for three seeds.
 """
@@ -19,13 +18,9 @@ _NUM_DRAWS = 10_000
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Estimate:
-  """A mean return with intervals.
+  """A mean return with intervals, over seeds; the interquartile mean is None with fewer than three.
 
-  Attributes:
-    num_seeds, num_episodes: the size of the sample, episodes of all seeds together.
-    mean: over seeds, of each seed's mean return.
-    low, high: of the mean. With one seed they cover its episodes alone, not the variance between runs.
-    iqm, iqm_low, iqm_high: the interquartile mean over seeds; None with fewer than three.
+  With one seed the interval covers its episodes alone, not the variance between runs.
   """
 
   num_seeds: int
@@ -41,10 +36,6 @@ class Estimate:
 def estimate(returns: Sequence[ArrayLike], confidence: float = 0.95, seed: int = 0) -> Estimate:
   """Mean and interquartile mean of returns, with bootstrap intervals over seeds and episodes.
 
-  Args:
-    returns: [E] of each seed; seeds may differ in their numbers of episodes.
-    confidence: of the intervals.
-    seed: of the bootstrap.
   Raises: ValueError: there are no seeds, or a seed has no episodes.
   """
   samples = [np.asarray(r, np.float64) for r in returns]

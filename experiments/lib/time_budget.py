@@ -1,24 +1,23 @@
-"""Runs commands within a limit of time."""
+"""Runs commands within a time limit."""
 
 import os
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 """The repository."""
 
 
 class TimeBudget:
-  """A limit of time for commands. SIGINT and SIGTERM end it early.
+  """A time limit for commands. SIGINT and SIGTERM end it early.
 
   Use it in a `with` statement in the main thread; commands may run in other threads.
 
   Args:
-    seconds: the limit.
     patience_s: seconds between SIGTERM and SIGKILL for a command that outlives the limit.
   """
 
@@ -33,29 +32,19 @@ class TimeBudget:
 
   @property
   def is_over(self) -> bool:
-    """Whether no time remains."""
     return self.remaining_s <= 0
 
   def end(self) -> None:
-    """Ends the budget now."""
     self._end = min(self._end, time.monotonic())
 
   def run(
-    self,
-    command: Sequence[str | Path],
-    stdout: IO[Any] | int | None = None,
-    stderr: IO[Any] | int | None = None,
-    env: Mapping[str, str] | None = None,
+    self, command: Sequence[str | Path], stdout: Any = None, stderr: Any = None, env: Any = None
   ) -> int:
     """Runs a command from the repository's root; at the end of the budget it gets one SIGTERM.
 
-    Ctrl-C in the terminal does not reach the command directly, because it has a session of its own. After an
-    exception in this process the command and its children are killed.
+    `env` is added to this process's variables. Ctrl-C in the terminal does not reach the command directly,
+    because it has a session of its own. After an exception in this process it and its children are killed.
 
-    Args:
-      command: program and arguments.
-      stdout, stderr: as in `subprocess.Popen`.
-      env: environment variables that are added to those of this process.
     Returns: the exit status; negative for a signal.
     """
     process = subprocess.Popen(

@@ -14,7 +14,6 @@ from moozi.acting.lanes import ActingResult, Lanes
 from moozi.agent.planner import SearchOutput
 from moozi.agent.policy import Policy, make_policy
 from moozi.core.config import Config, PlannerConfig
-from moozi.core.flat_state import State
 from moozi.core.pytree import fields_of, replace, stack
 from moozi.core.records import BatchedTimeStep, StepSample, TrajectorySample
 from moozi.core.spec import DUMMY_ACTION
@@ -26,33 +25,29 @@ from moozi.ops.xp import array_namespace
 
 
 class HeldParameters:
-  """The parameters that a collector acts with, on the device.
+  """Base class of what searches with parameters on the device.
 
   Attributes:
     params, net_state: of the model; None before the first.
     version: their learner step; -1 before the first.
   """
 
-  def __init__(self) -> None:
-    self.params: Any = None
-    self.net_state: Any = None
-    self.version = -1
+  params: Any = None
+  net_state: Any = None
+  version = -1
 
-  def set(self, params: Any, net_state: Any, version: int) -> None:
+  def set_parameters(self, params: Any, net_state: Any, version: int) -> None:
     """Sets the parameters (arrays or NumPy); does nothing if the version is already in use."""
     if version != self.version:
       self.params, self.net_state = jax.device_put((params, net_state))
       self.version = version
 
 
-class TrajectoryCollector:
-  """Acts in B environments with a search policy; keeps their state between calls.
+class TrajectoryCollector(Lanes, HeldParameters):
+  """Lanes in which a search policy acts; keeps their state between calls.
 
   Args:
-    model: the network.
-    config: the run's configuration.
     planner: the search of `config` to act with.
-    env: the vectorized environment.
     seed: of the search's noise and the choice of actions.
     policy: replaces `planner`'s search.
   """
@@ -66,20 +61,10 @@ class TrajectoryCollector:
     seed: int,
     policy: Policy | None = None,
   ) -> None:
-    self._planner, self._num_envs = planner, env.num_envs
+    super().__init__(env, config.targets.history_length, seed)
+    self._planner = planner
     self._segment_length = config.workers.segment_length
     self._policy = jax.jit(policy or make_policy(model, planner, config.targets, env.spec))
-    self._lanes = Lanes(env, config.targets.history_length, seed)
-    self._held = HeldParameters()
-
-  @property
-  def version(self) -> int:
-    """Learner step of the parameters in use; -1 before the first."""
-    return self._held.version
-
-  def set_parameters(self, params: Any, net_state: Any, version: int) -> None:
-    """Sets the parameters (arrays or NumPy); does nothing if the version is already in use."""
-    self._held.set(params, net_state, version)
 
   def run(self, env_steps: int) -> tuple[TrajectorySample, ActingResult]:
     """Acts `segment_length` vector steps.
@@ -92,43 +77,26 @@ class TrajectoryCollector:
     temperature = jnp.float32(temperature_at(self._planner.temperature, env_steps))
     samples = []
     totals: dict[str, float] = {}
-    self._lanes.begin_segment()
+    self.begin_segment()
     for _ in range(self._segment_length):
       sample, output = self._act(temperature)
       for name, value in search_metrics(sample, output).items():
         totals[name] = totals.get(name, 0.0) + float(value)
-      is_cut = self._lanes.step(sample.action)
+      is_cut = self.step(sample.action)
       samples.append(_cut_off(sample, is_cut) if is_cut.any() else sample)
     metrics = {name: total / self._segment_length for name, total in totals.items()}
     metrics["train/temperature"] = float(temperature)
-    return TrajectorySample(**fields_of(stack(samples))), self._lanes.result(self.version, metrics)
-
-  def get_state(self) -> State:
-    """Environments, histories and random state, without the parameters."""
-    return self._lanes.get_state()
-
-  def set_state(self, state: State) -> int:
-    """Restores the state of a collector of the same configuration; see `Lanes.set_state`."""
-    return self._lanes.set_state(state)
-
-  def reset(self) -> None:
-    """Starts a new episode in every environment."""
-    self._lanes.reset()
-
-  def close(self) -> None:
-    """Closes the environments, which cannot be used afterwards."""
-    self._lanes.close()
+    return TrajectorySample(**fields_of(stack(samples))), self.result(self.version, metrics)
 
   def _act(self, temperature: Float[Array, ""]) -> tuple[StepSample, SearchOutput]:
-    lanes = self._lanes
-    lanes.rng_key, key = jax.random.split(lanes.rng_key)
-    lanes.history, output = self._policy(
-      self._held.params, self._held.net_state, lanes.history, lanes.timestep, key, temperature
+    self.rng_key, key = jax.random.split(self.rng_key)
+    self.history, output = self._policy(
+      self.params, self.net_state, self.history, self.timestep, key, temperature
     )
     output = jax.device_get(output)
-    version = np.full(self._num_envs, self.version, np.int32)
+    version = np.full(len(output.action), self.version, np.int32)
     sample = StepSample(
-      **fields_of(lanes.timestep),
+      **fields_of(self.timestep),
       root_value=output.root_value,
       action_probs=output.action_probs,
       action=output.action,
@@ -141,9 +109,9 @@ class TrajectoryCollector:
 def search_metrics(
   step: BatchedTimeStep | StepSample, output: SearchOutput
 ) -> dict[str, Float[AnyArray, ""]]:
-  """What the search did to the prior: scalars by name, means over the frames that are not terminal.
+  """Metrics of the search and its change of the prior: means over the frames that are not terminal, by name.
 
-  Runs on NumPy arrays, and traced inside a rollout. Entropies and divergence are in nats, values in
+  Accepts NumPy arrays, and traced arrays inside a rollout. Entropies and divergence are in nats, values in
   environment units. Where every frame is terminal, the search's metrics are 0.
 
   Args:

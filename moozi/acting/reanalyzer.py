@@ -56,13 +56,11 @@ def make_root_search(
   return search
 
 
-class Reanalyzer:
+class Reanalyzer(HeldParameters):
   """Searches stored positions again.
 
   Args:
-    model: the network.
     config: the run's configuration; `planners.reanalyze` is the search.
-    spec: the environment's facts.
     seed: of the search's noise.
   """
 
@@ -73,7 +71,7 @@ class Reanalyzer:
     self._history_length = config.targets.history_length
     root_search = make_root_search(model, planner, config.targets, spec)
 
-    # Splits the key inside the compiled function: a call of its own takes half a millisecond.
+    # Splits the key inside the compiled function: a separate call takes half a millisecond.
     def search(rng_key: jax.Array, *args: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
       rng_key, key = jax.random.split(rng_key)
       return rng_key, *root_search(*args, key)
@@ -81,20 +79,10 @@ class Reanalyzer:
     self._search = jax.jit(search)
     self._policy = jax.jit(make_policy(model, planner, config.targets, spec))
     self._rng_key = jax.random.PRNGKey(seed)
-    self._held = HeldParameters()
-
-  @property
-  def version(self) -> int:
-    """Learner step of the parameters in use; -1 before the first."""
-    return self._held.version
-
-  def set_parameters(self, params: Any, net_state: Any, version: int) -> None:
-    """Sets the parameters (arrays or NumPy); does nothing if the version is already in use."""
-    self._held.set(params, net_state, version)
 
   def drop_parameters(self) -> None:
     """Forgets the version, so that `set_parameters` accepts the same one again after a rollback."""
-    self._held = HeldParameters()
+    self.params, self.net_state, self.version = None, None, -1
 
   def get_state(self) -> State:
     """The random state of the searches' noise."""
@@ -140,8 +128,8 @@ class Reanalyzer:
         part = map_fields(lambda x, row=row: x[row], part)
       self._rng_key, value, probs = self._search(
         self._rng_key,
-        self._held.params,
-        self._held.net_state,
+        self.params,
+        self.net_state,
         part.frames,
         part.history_actions,
         part.legal_actions_mask,
@@ -151,14 +139,14 @@ class Reanalyzer:
     return self._searched(value, probs, roots.slot, roots.sequence)
 
   def search_spans(self, spans: Sequence[RootSpan]) -> SearchedRoots:
-    """Replays spans side by side, and keeps the search's results at their positions.
+    """Replays spans in parallel lanes, and keeps the search's results at their positions.
 
     The environments show the recorded steps and the history takes the recorded actions, so that the policy
     searches the positions that it once acted on.
     """
     env = ReplayedEnvironment([span.steps for span in spans], self._num_envs, self._spec)
     step, history = env.reset(), init_history(self._num_envs, self._history_length, self._spec)
-    # Over the concatenated steps: their actions, and their row in the result, -1 for others than positions.
+    # For each concatenated step: its action, and its row in the result (-1 if it is not a position).
     begin = np.cumsum([0, *(len(span.steps.action) for span in spans)])
     recorded = np.concatenate([span.steps.action for span in spans])
     positions = np.concatenate([span.at + first for span, first in zip(spans, begin, strict=False)])
@@ -173,7 +161,7 @@ class Reanalyzer:
       actions[lanes] = recorded[at]
       self._rng_key, key = jax.random.split(self._rng_key)
       history, output = self._policy(
-        self._held.params, self._held.net_state, history, step, key, jnp.float32(_TEMPERATURE), actions
+        self.params, self.net_state, history, step, key, jnp.float32(_TEMPERATURE), actions
       )
       found = row[at]
       lanes, found = lanes[found >= 0], found[found >= 0]

@@ -24,8 +24,8 @@ from moozi.core.config import Config, PlannerConfig
 from moozi.core.flat_state import State, tree_of_state, tree_state
 from moozi.core.pytree import fields_of, record, replace
 from moozi.core.records import TrajectorySample
-from moozi.envs.jax.environment import reset_envs
-from moozi.envs.jax.rules import EnvState, JaxEnvironment, env_keys
+from moozi.envs.jax.environment import JaxVectorEnvironment, reset_envs
+from moozi.envs.jax.rules import EnvState, JaxEnvironment
 from moozi.envs.vector import check_actions
 from moozi.nn.model import Model
 from moozi.ops.history import HistoryState, init_history
@@ -59,7 +59,7 @@ class Segment:
   Attributes:
     steps: StepSample's fields by name, without the versions, each [T, B, …].
     has_ended: a new episode begins in the step after t.
-    episode_return, episode_length: of the episode before it.
+    episode_return, episode_length: of the episode that ended, where `has_ended`.
     metrics: scalars by name, means over the T steps.
   """
 
@@ -116,17 +116,14 @@ def make_segment(policy: Policy, env: JaxEnvironment, segment_length: int) -> Se
   return segment
 
 
-class RolloutCollector:
+class RolloutCollector(HeldParameters):
   """Collects segments with a compiled rollout; has the interface of `TrajectoryCollector`.
 
   Each collector compiles its own rollout, also where several share a process (`run.local`).
 
   Args:
-    model: the network.
-    config: the run's configuration.
     planner: the search of `config` to act with.
-    env: the environment.
-    env_seeds: B seeds, one for each copy of the environment.
+    env: B copies of the environment, which are reset.
     seed: of the search's noise and the choice of actions.
     policy: replaces `planner`'s search.
   """
@@ -136,45 +133,33 @@ class RolloutCollector:
     model: Model,
     config: Config,
     planner: PlannerConfig,
-    env: JaxEnvironment,
-    env_seeds: list[int],
+    env: JaxVectorEnvironment,
     seed: int,
     policy: Policy | None = None,
   ) -> None:
-    self._planner, self._env = planner, env
-    self._lead = (config.workers.segment_length, len(env_seeds))
+    self._planner, self._env = planner, env.env
+    num_envs = env.num_envs
+    self._lead = (config.workers.segment_length, num_envs)
     policy = policy or make_policy(model, planner, config.targets, env.spec)
     # Donates the old state: environments and histories are by far the largest arrays.
-    self._segment = jax.jit(make_segment(policy, env, self._lead[0]), donate_argnums=2)
+    self._segment = jax.jit(make_segment(policy, env.env, self._lead[0]), donate_argnums=2)
     self._state = RolloutState(
-      envs=reset_envs(env, env_keys(env_seeds)),
-      history=jax.device_put(init_history(len(env_seeds), config.targets.history_length, env.spec)),
+      envs=reset_envs(env.env, env.keys),
+      history=jax.device_put(init_history(num_envs, config.targets.history_length, env.spec)),
       rng_key=jax.random.PRNGKey(seed),
-      episode_return=jnp.zeros(len(env_seeds), jnp.float32),
-      episode_length=jnp.zeros(len(env_seeds), jnp.int32),
+      episode_return=jnp.zeros(num_envs, jnp.float32),
+      episode_length=jnp.zeros(num_envs, jnp.int32),
     )
-    self._held = HeldParameters()
-
-  @property
-  def version(self) -> int:
-    """Learner step of the parameters in use; -1 before the first."""
-    return self._held.version
-
-  def set_parameters(self, params: Any, net_state: Any, version: int) -> None:
-    """Sets the parameters (arrays or NumPy); does nothing if the version is already in use."""
-    self._held.set(params, net_state, version)
 
   def run(self, env_steps: int) -> tuple[TrajectorySample, ActingResult]:
     """Acts `segment_length` vector steps; see `TrajectoryCollector.run`.
 
-    Raises: ValueError: the policy chose an illegal action. The environments have taken it by then, so the
+    Raises: ValueError: the policy chose an illegal action. The environments have played it by then, so the
       collector cannot be used afterwards.
     """
     temperature = temperature_at(self._planner.temperature, env_steps)
     start = time.perf_counter()
-    self._state, on_device = self._segment(
-      self._held.params, self._held.net_state, self._state, jnp.float32(temperature)
-    )
+    self._state, on_device = self._segment(self.params, self.net_state, self._state, jnp.float32(temperature))
     segment: Segment = jax.device_get(on_device)
     _check_actions(segment.steps)
     elapsed = time.perf_counter() - start

@@ -5,6 +5,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import optax
 from jaxtyping import Array, Bool, Float, Int32, PyTree
 
 ALL_FINITE = -1
@@ -25,3 +26,33 @@ def select(condition: Bool[Array, ""], new: PyTree, old: PyTree) -> PyTree:
 def finite_mean(values: Float[Array, "..."]) -> Float[Array, ""]:
   """The mean of the finite values (a skipped update does not hide the others); NaN if there are none."""
   return jnp.mean(values, where=jnp.isfinite(values))
+
+
+def guarded_step(
+  optimizer: optax.GradientTransformation,
+  state: Any,
+  grads: PyTree,
+  rate: Float[Array, ""],
+  metrics: Mapping[str, Any],
+  terms: Sequence[str],
+) -> tuple[PyTree, PyTree, Int32[Array, ""], dict[str, Any]]:
+  """A step of an optimizer without its learning rate; where one of `terms` is not finite, nothing changes.
+
+  Returns: `state`'s new params and opt_state, `first_not_finite`, and the loss's metrics with
+    `update/grad_norm` (before clipping), `update/update_norm`, `update/param_norm`, `update/learning_rate`,
+    and `faults/skipped_updates`.
+  """
+  directions, opt_state = optimizer.update(grads, state.opt_state, state.params)
+  updates = jax.tree_util.tree_map(lambda d: -rate * d, directions)
+  update_norm = optax.tree.norm(updates)
+  metrics = {**metrics, "update/grad_norm": optax.tree.norm(grads), "update/update_norm": update_norm}
+  bad_term = first_not_finite(metrics, terms)
+  is_good = bad_term == ALL_FINITE
+  params = select(is_good, optax.apply_updates(state.params, updates), state.params)
+  metrics |= {
+    "update/update_norm": jnp.where(is_good, update_norm, 0.0),
+    "update/param_norm": optax.tree.norm(params),
+    "update/learning_rate": rate,
+    "faults/skipped_updates": 1.0 - is_good.astype(jnp.float32),
+  }
+  return params, select(is_good, opt_state, state.opt_state), bad_term, metrics

@@ -45,10 +45,8 @@ def make_loss(model: Model, learner: LearnerConfig, targets: TargetsConfig, fram
   coefficients, `loss/<term>_<k>` the addends before 1/K, all weighted by ρ as in the loss.
 
   Args:
-    model: the network.
     learner: coefficients; with `scale_reward_loss` False the reward is not divided by K, as in the thesis.
     targets: unroll_steps K and history_length L.
-    frame_dtype: the spec's.
 
   The loss function raises ValueError, when traced, for a target of another K or L.
 

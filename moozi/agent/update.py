@@ -1,16 +1,17 @@
 """One learner step: gradient, clipping, Adam, target network; non-finite updates are skipped."""
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Float32, Int32, Num, PyTree, UInt32
 
-from moozi.agent.finite import ALL_FINITE, finite_mean, first_not_finite, select
+from moozi.agent.finite import ALL_FINITE, finite_mean, guarded_step, select
 from moozi.agent.loss import make_loss
 from moozi.core.config import Config, LearnerConfig, LearningRateConfig
-from moozi.core.pytree import map_fields, record
+from moozi.core.pytree import record
 from moozi.core.records import TrainTarget
 from moozi.core.spec import EnvSpec
 from moozi.nn.model import Model, NetState, Params
@@ -35,12 +36,12 @@ class TrainingState:
 
   Attributes:
     params: the network's parameters.
-    target_params: a copy, updated every `target_update_period` learner steps, and at each step before the
-      first of these; reanalyze searches with it.
+    target_params: a copy, updated every `target_update_period` learner steps, and until the first such update
+      at every step. Reanalyze searches with it.
     net_state: averages of batch norm; else empty.
     opt_state: the optimizer's.
     learner_step: number of batches taken, with skipped ones: the version of the parameters.
-    rng_key: for functions of the state that draw; the update does not.
+    rng_key: for functions of the state that draw random numbers; the update draws none.
   """
 
   params: Params
@@ -127,7 +128,7 @@ def make_update(model: Model, config: Config, spec: EnvSpec) -> UpdateFn:
   """The pure function of one update, not jitted: (state, target [B]) → (state, UpdateOutput).
 
   If one of TERMS is not finite, the update is skipped: params, net_state and opt_state stay the same to the
-  bit, `faults/skipped_updates` is 1, and the learner step still increases. `target_params` is copied when the
+  bit, and the learner step still increases. `target_params` is copied when the
   learner step is a multiple of `target_update_period`. Before the first multiple it is copied at each update:
   otherwise it would be an untrained network, and reanalyze would replace better targets with worse ones.
 
@@ -141,31 +142,18 @@ def make_update(model: Model, config: Config, spec: EnvSpec) -> UpdateFn:
 
   def update(state: TrainingState, target: TrainTarget) -> tuple[TrainingState, UpdateOutput]:
     (_, aux), grads = grad_fn(state.params, state.target_params, state.net_state, target)
-    grad_norm = optax.tree.norm(grads)
     rate = jnp.asarray(learning_rate(state.learner_step), jnp.float32)
-    directions, opt_state = optimizer.update(grads, state.opt_state, state.params)
-    updates = jax.tree_util.tree_map(lambda d: -rate * d, directions)
-    update_norm = optax.tree.norm(updates)
-    metrics = aux.metrics | {"update/grad_norm": grad_norm, "update/update_norm": update_norm}
-    bad_term = first_not_finite(metrics, TERMS)
-    is_good = bad_term == ALL_FINITE
-    params = select(is_good, optax.apply_updates(state.params, updates), state.params)
+    params, opt_state, bad_term, metrics = guarded_step(optimizer, state, grads, rate, aux.metrics, TERMS)
     step = state.learner_step + 1
     is_copied = (step % learner.target_update_period == 0) | (step < learner.target_update_period)
     new_state = TrainingState(
       params=params,
       target_params=select(is_copied, params, state.target_params),
-      net_state=select(is_good, aux.net_state, state.net_state),
-      opt_state=select(is_good, opt_state, state.opt_state),
+      net_state=select(bad_term == ALL_FINITE, aux.net_state, state.net_state),
+      opt_state=opt_state,
       learner_step=step,
       rng_key=state.rng_key,
     )
-    metrics |= {
-      "update/update_norm": jnp.where(is_good, update_norm, 0.0),
-      "update/param_norm": optax.tree.norm(params),
-      "update/learning_rate": rate,
-      "faults/skipped_updates": 1.0 - is_good.astype(jnp.float32),
-    }
     return new_state, UpdateOutput(metrics=metrics, value_error=aux.value_error, bad_term=bad_term)
 
   return update
@@ -174,37 +162,47 @@ def make_update(model: Model, config: Config, spec: EnvSpec) -> UpdateFn:
 def make_update_many(model: Model, config: Config, spec: EnvSpec) -> UpdateFn:
   """The function of U updates in sequence, compiled: (state, target [U, B]) → (state, UpdateOutput of U).
 
-  Do not jit it again; its state argument is donated. Metrics are means over those of the U updates in which
-  they are finite; `faults/skipped_updates` is the sum, `importance_ratio/max` the maximum. On the CPU the
-  updates are dispatched one by one: XLA runs the gradient of a convolution 30 times slower inside a scan.
+  Metrics are means over those of the U updates in which they are finite; `faults/skipped_updates` is the sum,
+  `importance_ratio/max` the maximum.
   """
-  update = make_update(model, config, spec)
-  if jax.default_backend() != "cpu":
-
-    def scanned(state: TrainingState, targets: TrainTarget) -> tuple[TrainingState, UpdateOutput]:
-      state, outputs = jax.lax.scan(update, state, targets)
-      return state, _reduce(outputs)
-
-    return jax.jit(scanned, donate_argnums=0)
-
-  compiled = jax.jit(update, donate_argnums=0)
-  reduce = jax.jit(lambda outputs: _reduce(jax.tree_util.tree_map(lambda *xs: jnp.stack(xs), *outputs)))
-
-  def dispatched(state: TrainingState, targets: TrainTarget) -> tuple[TrainingState, UpdateOutput]:
-    outputs = []
-    for i in range(targets.actions.shape[0]):
-      state, output = compiled(state, map_fields(lambda x, i=i: x[i], targets))
-      outputs.append(output)
-    return state, reduce(outputs)
-
-  return dispatched
-
-
-def _reduce(outputs: UpdateOutput) -> UpdateOutput:
-  """The output of U updates from their stacked outputs."""
   special: dict[str, Callable[..., Float[Array, ""]]] = {
     "faults/skipped_updates": jnp.sum,
     "importance_ratio/max": jnp.max,
   }
-  metrics = {name: special.get(name, finite_mean)(values) for name, values in outputs.metrics.items()}
-  return UpdateOutput(metrics=metrics, value_error=outputs.value_error, bad_term=outputs.bad_term)
+
+  def reduce(outputs: UpdateOutput) -> UpdateOutput:
+    metrics = {name: special.get(name, finite_mean)(values) for name, values in outputs.metrics.items()}
+    return UpdateOutput(metrics=metrics, value_error=outputs.value_error, bad_term=outputs.bad_term)
+
+  return repeat(make_update(model, config, spec), reduce)
+
+
+def repeat(update: Callable[..., Any], reduce: Callable[[Any], Any]) -> Callable[..., Any]:
+  """Returns many(state, rows, *constants) -> (state, reduce(outputs)), compiled: an update for each row.
+
+  Do not jit it again; its state argument is donated. On the CPU the updates are dispatched one by one: XLA
+  runs the gradient of a convolution 30 times slower inside a scan.
+
+  Args:
+    update: (state, row, *constants) → (state, output).
+    reduce: of the outputs, stacked.
+  """
+  if jax.default_backend() != "cpu":
+
+    def scanned(state: Any, rows: PyTree, *constants: Any) -> tuple[Any, Any]:
+      state, outputs = jax.lax.scan(lambda state, row: update(state, row, *constants), state, rows)
+      return state, reduce(outputs)
+
+    return jax.jit(scanned, donate_argnums=0)
+
+  one = jax.jit(update, donate_argnums=0)
+  join = jax.jit(lambda outputs: reduce(jax.tree_util.tree_map(lambda *xs: jnp.stack(xs), *outputs)))
+
+  def dispatched(state: Any, rows: PyTree, *constants: Any) -> tuple[Any, Any]:
+    outputs = []
+    for i in range(len(jax.tree_util.tree_leaves(rows)[0])):
+      state, output = one(state, jax.tree_util.tree_map(lambda x, i=i: x[i], rows), *constants)
+      outputs.append(output)
+    return state, join(outputs)
+
+  return dispatched

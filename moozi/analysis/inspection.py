@@ -4,7 +4,6 @@ The episode has the evaluation's seed, random start, opponent and search. If tha
 episode equals the evaluation's.
 """
 
-import contextlib
 import dataclasses
 from collections.abc import Callable
 from typing import Any, Literal
@@ -21,11 +20,9 @@ from moozi.core.pytree import map_fields, replace
 from moozi.core.records import BatchedTimeStep
 from moozi.core.search_record import InspectedEpisode, SearchTree
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
-from moozi.envs.guard import EnvGuard
-from moozi.envs.vector import SyncVectorEnvironment
 from moozi.evaluation.evaluator import evaluation_planner
-from moozi.evaluation.opponents import make_opponent, seat_of
-from moozi.evaluation.slots import wrap_env
+from moozi.evaluation.opponents import seat_of
+from moozi.evaluation.slots import one_slot
 from moozi.nn.model import Model, NetState, Params
 from moozi.ops.history import init_history
 from moozi.ops.players import player_sign, search_discount
@@ -66,9 +63,6 @@ def inspect_episode(
 
   Args:
     config: the run's configuration, with algorithm=muzero.
-    spec: the environment's facts.
-    params: of the network.
-    net_state: of the network.
     index: of the episode, at least 0.
     max_steps: stops after this number of steps; None plays to the end.
     num_simulations: of each search; None is that of the testing planner.
@@ -78,47 +72,30 @@ def inspect_episode(
   """
   model = build_model(config, spec)
   params, net_state = jax.device_put((params, net_state))
-  decisions = _play(model, config, spec, params, net_state, index, max_steps, num_simulations, on_step)
-  episode = _make_episode(decisions, config, spec, index, evaluation_planner(config, num_simulations))
-  hidden_states = np.stack([d.hidden_state for d in decisions])
-  rewards, values = _unroll(model, config, params, net_state, hidden_states, episode.actions)
-  values = np.concatenate([episode.prior_values[:, None], values], axis=1)
-  return dataclasses.replace(episode, imagined_rewards=rewards, imagined_values=values)
-
-
-def _play(
-  model: Model,
-  config: Config,
-  spec: EnvSpec,
-  params: Params,
-  net_state: NetState,
-  index: int,
-  max_steps: int | None,
-  num_simulations: int | None,
-  on_step: Callable[[int], None],
-) -> list[_Decision]:
-  """Plays the episode; the last decision is at the frame where it ended or was cut."""
   planner = evaluation_planner(config, num_simulations)
   policy = _make_policy(model, config, spec, planner)
   temperature = jnp.float32(temperature_at(planner.temperature, 0))
   history = init_history(1, config.targets.history_length, spec)
   rng_key = jax.random.PRNGKey(config.evaluation.seed)
   decisions: list[_Decision] = []
-  env, opponents_action = _make_env(config, spec, index)
-  with contextlib.closing(env):
-    step = env.reset()
+  with one_slot(config, spec, make_test_env(config), index) as slots:
     while True:
       rng_key, key = jax.random.split(rng_key)
-      forced = opponents_action(step)
+      step, forced = slots.timestep, slots.opponents_actions()
       history, *outputs = policy(params, net_state, history, step, key, temperature, forced)
       output, hidden_state, network_q_values = jax.device_get(outputs)
-      is_agents = bool(forced[0] < 0)
-      decision = _Decision(step, env.render(0), output, hidden_state[0], network_q_values[0], is_agents)
+      is_agents = forced is None or bool(forced[0] < 0)
+      decision = _Decision(step, slots.render(0), output, hidden_state[0], network_q_values[0], is_agents)
       decisions.append(decision)
       on_step(len(decisions))
       if step.is_last[0] or (max_steps is not None and len(decisions) > max_steps):
-        return decisions
-      step = env.step(output.action)
+        break
+      slots.step(output.action, output.root_value, output.action_probs)
+  episode = _make_episode(decisions, config, spec, index, planner)
+  hidden_states = np.stack([d.hidden_state for d in decisions])
+  rewards, values = _unroll(model, config, params, net_state, hidden_states, episode.actions)
+  values = np.concatenate([episode.prior_values[:, None], values], axis=1)
+  return dataclasses.replace(episode, imagined_rewards=rewards, imagined_values=values)
 
 
 def compact_tree(tree: SearchTree) -> SearchTree:
@@ -148,26 +125,6 @@ def _make_policy(
     return history, replace(output, tree=plain_tree(output.tree)), state, network_q_values
 
   return decide
-
-
-def _make_env(
-  config: Config, spec: EnvSpec, index: int
-) -> tuple[SyncVectorEnvironment, Callable[[BatchedTimeStep], np.ndarray]]:
-  """Creates the episode's environment, and a function that returns its opponent's action [1], -1 for none."""
-  seed = config.evaluation.seed + index
-  env = wrap_env(make_test_env(config)(config.evaluation.seed), config)
-  opponent = make_opponent(config, spec, env, seed)
-  seat = seat_of(index)
-
-  def opponents_action(step: BatchedTimeStep) -> np.ndarray:
-    if opponent is None or step.is_last[0] or step.to_play[0] == seat:
-      return np.full(1, -1, np.int32)
-    return np.array([1 + opponent.action(step.frame[0], step.legal_actions_mask[0, 1:])], np.int32)
-
-  # No restarts, as in `evaluation.slots`: a new environment could not continue the episode.
-  timeout_s = config.workers.env_timeout_s
-  guard = EnvGuard(spec.name, [seed], make=None, max_faults=1, timeout_s=timeout_s)
-  return SyncVectorEnvironment([env], next_seed=lambda _: seed, guard=guard), opponents_action
 
 
 def _make_episode(

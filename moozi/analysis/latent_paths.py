@@ -63,9 +63,6 @@ def latent_paths(
   """Encodes an episode and unrolls the model from some of its steps.
 
   Args:
-    model, params, net_state: the network.
-    steps: of one episode, from its first.
-    spec: of the environment.
     history_length: number of frames in the network's input.
     unroll_steps: K; unrolls stop early at the last step.
     max_starts: maximum number of unrolls, evenly spaced over the episode.

@@ -96,10 +96,10 @@ def _check_opponent_options(
   for option, text in (("--opponent", opponent), ("--opponent-simulations", simulations)):
     if text is not None and spec.num_players == 1:
       raise UserError(f"{option}={text}: {spec.name} has one player, so it has no opponent")
-  rival = config.evaluation.opponent
-  if simulations is not None and rival != "mcts":
+  kind = config.evaluation.opponent
+  if simulations is not None and kind != "mcts":
     raise UserError(
-      f"--opponent-simulations={simulations}: opponent {rival} has no search; use --opponent mcts"
+      f"--opponent-simulations={simulations}: opponent {kind} has no search; use --opponent mcts"
     )
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
   from moozi.envs.environment import Environment
 
 _QUIT = ("q", "escape", END)
-# Keys by action name; each action has a digit or a letter besides.
+# Keys by action name; each action also has a digit or a letter.
 _NAMED_KEYS = {
   "left": ("left", "a"),
   "right": ("right", "d"),
@@ -160,7 +160,7 @@ def _play_alone(env: "Environment", steps_per_s: float) -> int:
 def _read_action(
   keyboard: Keyboard, keys: dict[str, int], is_legal: np.ndarray, idle: int | None, steps_per_s: float
 ) -> int | None:
-  """The legal action of the next key; the idle one at a timeout; None to quit."""
+  """The legal action of the next key; the no-op at a timeout; None to quit."""
   while True:
     key = keyboard.read(1 / steps_per_s if steps_per_s else None)
     if key is None and idle is not None and is_legal[idle]:
@@ -220,10 +220,22 @@ def _play_by_lines(env: "Environment") -> int:
 
 
 def _agent_opponent(agent: common.Agent, simulations: int | None) -> _Opponent:
-  player = agent.evaluator(simulations).player(agent.state.params, agent.state.net_state)
-  return lambda timestep, forced: (
-    int(player.decide(timestep, np.array([-1 if forced is None else forced + 1], np.int32)).action) - 1
-  )
+  decide = agent.evaluator(simulations).player(agent.state.params, agent.state.net_state)
+
+  def choose(timestep: Any, forced: int | None) -> int:
+    action = np.array([-1 if forced is None else forced + 1], np.int32)
+    return int(decide(timestep, action).action) - 1
+
+  return choose
+
+
+def _bot_opponent(env: "Environment", kind: str, simulations: int, seed: int) -> _Opponent:
+  bot = env.make_bot(kind, simulations, seed)
+
+  def choose(timestep: Any, forced: int | None) -> int:
+    return forced if forced is not None else bot.action(timestep.legal_actions_mask[0, 1:])
+
+  return choose
 
 
 def _play_board(env: "Environment", seat: int, choose: _Opponent | None, opponent: str) -> int:

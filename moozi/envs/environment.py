@@ -1,16 +1,16 @@
-"""Interfaces of one environment and of several stepped together, and the bridge from bare rules to both.
+"""Interfaces of one environment and of several stepped together, and an adapter for bare rules.
 
 A `Game` holds rules only. `GameEnvironment` adds what every environment needs: action checks, seeds, a step
 cap, the kinds of end, and the reset on the step after an end.
 """
 
 import operator
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol
 
 import dm_env
 import numpy as np
 from dm_env import StepType, TimeStep, specs
-from jaxtyping import Bool, Shaped, UInt8
+from jaxtyping import Bool, Int, Shaped, UInt8
 
 from moozi.core.errors import UserError
 from moozi.core.flat_state import State
@@ -22,11 +22,7 @@ class Bot(Protocol):
   """An opponent that plays one side of an environment's episode."""
 
   def action(self, legal_actions_mask: np.ndarray) -> int:
-    """Returns one of the environment's own actions for the player to move.
-
-    Args:
-      legal_actions_mask: [num_env_actions] bool, of the current frame.
-    """
+    """Returns one of the environment's own actions for the player to move, by its mask [num_env_actions]."""
 
 
 class Observation(NamedTuple):
@@ -59,13 +55,12 @@ class Environment(dm_env.Environment):  # type: ignore[misc]
 
   @property
   def env_spec(self) -> EnvSpec:
-    """The facts of this environment."""
     raise NotImplementedError
 
   def seed(self, seed: int) -> None:
-    """Makes the episodes from the next reset on a function of `seed` and of the actions alone.
+    """Seeds the environment: from the next reset on, episodes depend only on `seed` and the actions.
 
-    Raises: ValueError: `seed` is no integer, or negative.
+    Raises: ValueError: `seed` is not an integer, or is negative.
     """
     raise NotImplementedError
 
@@ -97,7 +92,6 @@ class Environment(dm_env.Environment):  # type: ignore[misc]
     )
 
   def action_spec(self) -> specs.DiscreteArray:
-    """The environment's own actions, 0 to num_env_actions - 1."""
     return specs.DiscreteArray(self.env_spec.num_env_actions, name="action")
 
   @property
@@ -110,39 +104,57 @@ class Environment(dm_env.Environment):  # type: ignore[misc]
     return None
 
 
-@runtime_checkable
-class VectorEnvironment(Protocol):
-  """B environments of one spec, stepped together; `SyncVectorEnvironment` documents each method."""
+class VectorEnvironment:
+  """B environments of one spec, stepped together in the agent's terms.
 
-  @property
-  def num_envs(self) -> int:
-    """The number of environments, B."""
+  Attributes:
+    spec: the facts that all the environments share.
+    num_envs: the number of environments, B.
+  """
 
-  @property
-  def spec(self) -> EnvSpec:
-    """The facts that all the environments share."""
+  def __init__(self, spec: EnvSpec, num_envs: int) -> None:
+    self.spec, self.num_envs = spec, num_envs
+    self._legal_actions_mask = np.zeros((num_envs, spec.num_actions), bool)
+    # As after an end, so that the first step resets every environment.
+    self._is_last = np.ones(num_envs, bool)
 
   @property
   def num_faults(self) -> int:
-    """The number of failures of environments so far."""
+    """The number of times an environment has raised or hung; 0 where a single one cannot fail."""
+    return 0
 
   def reset(self) -> BatchedTimeStep:
     """Starts a new game in every environment."""
+    raise NotImplementedError
 
-  def step(self, actions: np.ndarray) -> BatchedTimeStep:
-    """Steps every environment, [B] integers in the agent's action space; the step after an end resets."""
+  def step(self, actions: Int[np.ndarray, "B"]) -> BatchedTimeStep:
+    """Steps every environment; those whose last frame was an end reset instead.
+
+    Args:
+      actions: in the agent's action space; ignored where the last frame was an end.
+
+    Returns: arrays that are never written to again.
+    Raises:
+      ValueError: an action for a live frame is the dummy, out of range, or illegal. No environment has moved.
+      EnvError: environments failed more often than the guard allows.
+    """
+    raise NotImplementedError
 
   def render(self, i: int) -> np.ndarray | None:
     """Environment i's own picture, [h, w, 3] uint8; None where it has none."""
+    return None
 
   def get_state(self) -> State:
-    """The state that `set_state` restores."""
+    """The state that `set_state` restores. Call it after a reset."""
+    raise NotImplementedError
 
   def set_state(self, state: State, shown: BatchedTimeStep) -> tuple[BatchedTimeStep, np.ndarray]:
-    """Restores the environments to where they showed `shown`.
+    """Restores every environment to where it showed its row of `shown`, or starts a new game.
 
-    Returns: what they show now, and [B] bool: where a new game was started instead.
+    Returns: what the environments show, and [B] bool: where a new game was started.
+    Raises: ValueError: the state is of another number of environments.
     """
+    raise NotImplementedError
 
   def close(self) -> None:
     """Closes every environment."""
@@ -172,11 +184,10 @@ class Game:
   will_continue = False
 
   def seed(self, seed: int) -> None:
-    """Makes all random draws from the next `reset` on a function of `seed`."""
+    """Seeds all random draws from the next `reset` on."""
     raise NotImplementedError
 
   def reset(self) -> None:
-    """Starts a new episode."""
     raise NotImplementedError
 
   def step(self, action: int) -> tuple[float, bool, bool]:
@@ -192,15 +203,14 @@ class Game:
     return None
 
   def to_play(self) -> int:
-    """The player to move."""
     return 0
 
   def make_bot(self, kind: str, simulations: int, seed: int) -> Bot | None:
-    """As `Environment.make_bot`; None where the game has no such opponent of its own."""
+    """As `Environment.make_bot`; None where the game has no such opponent."""
     return None
 
   def render(self) -> np.ndarray | None:
-    """[h, w, 3] uint8; None where the game has no picture of its own. Called after a reset."""
+    """[h, w, 3] uint8; None where the game has no picture. Called after a reset."""
     return None
 
   def close(self) -> None:
@@ -211,8 +221,6 @@ class GameEnvironment(Environment):
   """A `Game` as an `Environment`.
 
   Args:
-    game: the rules.
-    spec: the facts of the environment.
     max_episode_steps: truncates an episode after this number of steps; None: no cap. An end of the task on
       the same step stays terminal.
   """
@@ -291,7 +299,7 @@ class GameEnvironment(Environment):
 
 
 def check_action(action: int, legal_actions_mask: np.ndarray) -> int:
-  """Returns `action` as an int. Raises ValueError where it is no integer, out of range, or illegal."""
+  """Returns `action` as an int. Raises ValueError if it is not an integer, out of range, or illegal."""
   # Packages accept a wrong action silently, or hang on it, so it must not reach them.
   try:
     out = operator.index(action)
@@ -306,7 +314,7 @@ def check_action(action: int, legal_actions_mask: np.ndarray) -> int:
 
 
 def check_seed(seed: int) -> int:
-  """Returns `seed` as an int. Raises ValueError where it is no integer, or negative."""
+  """Returns `seed` as an int. Raises ValueError if it is not an integer, or is negative."""
   try:
     out = operator.index(seed)
   except TypeError:

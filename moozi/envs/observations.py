@@ -1,4 +1,4 @@
-"""Converts the observations of other people's environments to frames."""
+"""Converts the observations of third-party environments to frames."""
 
 import dataclasses
 from collections.abc import Callable
@@ -49,7 +49,7 @@ def array_format(
   dtype = np.dtype(dtype)
   if dtype.kind not in "biuf":
     raise UserError(f"{where}: observations of type {dtype}; supported are booleans, integers and floats")
-  frame_shape = _frame_shape(where, shape)
+  lead = frame_shape(where, shape)
   low, high = np.broadcast_to(low, shape), np.broadcast_to(high, shape)
   is_bytes = dtype == np.uint8 and bool((high.astype(np.float64) >= 255).all())
   keeps_type = dtype.kind == "b" or is_bytes
@@ -61,18 +61,18 @@ def array_format(
         f"{where}: an observation of shape {list(np.shape(observation))}; its spec says {list(shape)}"
       )
     if factors is None:
-      return np.array(observation, dtype).reshape(frame_shape)
+      return np.array(observation, dtype).reshape(lead)
     frame = np.multiply(np.asarray(observation, np.float32), factors)
     if not np.isfinite(frame).all():
       raise UserError(f"{where}: an observation that is not finite")
-    return frame.reshape(frame_shape)
+    return frame.reshape(lead)
 
-  return FrameFormat(frame_shape, str(dtype) if keeps_type else "float32", encode)
+  return FrameFormat(lead, str(dtype) if keeps_type else "float32", encode)
 
 
 def one_hot_format(where: str, size: int, start: int = 0) -> FrameFormat:
   """The frame format of integers from `start` on: [1, 1, size] bool with one entry set."""
-  shape = _frame_shape(where, (size,))
+  shape = frame_shape(where, (size,))
 
   def encode(observation: Any) -> np.ndarray:
     index = int(observation) - start
@@ -85,7 +85,8 @@ def one_hot_format(where: str, size: int, start: int = 0) -> FrameFormat:
   return FrameFormat(shape, "bool", encode)
 
 
-def _frame_shape(where: str, shape: tuple[int, ...]) -> tuple[int, int, int]:
+def frame_shape(where: str, shape: tuple[int, ...]) -> tuple[int, int, int]:
+  """(H, W, C) of the frame of an array. Raises UserError, which starts with `where`, for other shapes."""
   shape = tuple(int(n) for n in shape)
   size = int(np.prod(shape, dtype=np.int64))
   if len(shape) > 3 or not 1 <= size <= _LARGEST_FRAME:

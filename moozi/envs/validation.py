@@ -1,4 +1,4 @@
-"""Checks of what other people's environments return, and of their errors in one line."""
+"""Checks of the values that third-party environments return, and their errors in one line."""
 
 import math
 import re
@@ -38,7 +38,6 @@ def check_mask(where: str, name: str, mask: Any, num_actions: int, is_end: bool)
     where: the start of an error (`env.name=…`).
     name: the environment's name for the mask.
     mask: the environment's mask.
-    num_actions: of the environment.
     is_end: whether the mask may be empty.
 
   Raises: UserError: the mask has another shape, or is empty where it must not be.

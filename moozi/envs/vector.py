@@ -12,6 +12,7 @@ from dm_env import StepType, TimeStep
 from jaxtyping import Bool, Int, Shaped
 
 from moozi.core.errors import UserError
+from moozi.core.flat_state import State
 from moozi.core.pytree import fields_of
 from moozi.core.records import BatchedTimeStep
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
@@ -23,7 +24,7 @@ from moozi.envs.wrappers import RandomStarts
 _RESET = -1
 
 
-class SyncVectorEnvironment:
+class SyncVectorEnvironment(VectorEnvironment):
   """A loop over environments of one spec.
 
   Args:
@@ -33,8 +34,8 @@ class SyncVectorEnvironment:
       follows from lane_seeds[i] and the game's number. Required by `set_state`.
     guard: replaces environments that raise or hang. None: errors propagate, and there is no time limit.
 
-  A replacement shows the first frame of a new episode: `is_first` where the frame before was no end. The old
-  episode is cut off at its last good frame; the caller marks that frame as truncated (`cut_lanes`).
+  A replacement shows the first frame of a new episode: `is_first` where the frame before was not an end. The
+  old episode is cut off at its last good frame; the caller marks that frame as truncated (`cut_lanes`).
 
   A first step that continues a game after a lost life is not `is_first`: the history is kept.
 
@@ -51,60 +52,34 @@ class SyncVectorEnvironment:
   ) -> None:
     if not envs:
       raise ValueError("envs is empty: at least one environment is needed")
+    super().__init__(envs[0].env_spec, len(envs))
     self._envs = list(envs)
     self._next_seed = self._next_game if lane_seeds is not None else next_seed
     self._lane_seeds, self._guard = lane_seeds, guard
     # For each environment: the number of games started, and its actions and resets since it was seeded.
     self._games = np.zeros(len(envs), np.int64)
     self._log: list[list[int]] = [[] for _ in envs]
-    self._spec = self._envs[0].env_spec
     for i, env in enumerate(self._envs):
-      if env.env_spec != self._spec:
-        raise ValueError(f"envs[{i}] is {env.env_spec}; all must be {self._spec}")
-    self._legal_actions_mask = np.zeros((self.num_envs, self._spec.num_actions), bool)
-    # As after an end, so that the first step resets every environment.
-    self._is_last = np.ones(self.num_envs, bool)
-
-  @property
-  def num_envs(self) -> int:
-    """The number of environments, B."""
-    return len(self._envs)
+      if env.env_spec != self.spec:
+        raise ValueError(f"envs[{i}] is {env.env_spec}; all must be {self.spec}")
 
   @property
   def num_faults(self) -> int:
-    """The number of times an environment has raised or hung."""
     return 0 if self._guard is None else self._guard.num_faults
 
-  @property
-  def spec(self) -> EnvSpec:
-    """The facts that all the environments share."""
-    return self._spec
-
   def reset(self) -> BatchedTimeStep:
-    """Starts a new game in every environment."""
     self._is_last = np.ones(self.num_envs, bool)
     return self._advance([0] * self.num_envs, is_new_game=True)
 
   def step(self, actions: Int[np.ndarray, "B"]) -> BatchedTimeStep:
-    """Steps every environment; those whose last frame was an end reset instead.
-
-    Args:
-      actions: in the agent's action space; ignored where the last frame was an end.
-
-    Returns: fresh arrays, never written to again.
-    Raises:
-      ValueError: an action for a live frame is the dummy, out of range, or illegal. No environment has moved.
-      EnvError: environments failed more often than the guard allows.
-    """
     actions = check_actions(actions, self._legal_actions_mask, self._is_last)
     return self._advance(actions.tolist())
 
   def render(self, i: int) -> np.ndarray | None:
-    """Environment i's own picture, [h, w, 3] uint8; None where it has none."""
     return self._envs[i].render()
 
-  def get_state(self) -> dict[str, np.ndarray]:
-    """The state that `set_state` restores: the actions of each current game, to be replayed.
+  def get_state(self) -> State:
+    """The actions of each current game, to be replayed.
 
     Returns: games [B] int64, log [N] int32 (lane by lane), log_lengths [B] int64.
     """
@@ -114,24 +89,16 @@ class SyncVectorEnvironment:
       "log_lengths": np.array([len(log) for log in self._log], np.int64),
     }
 
-  def set_state(
-    self, state: Mapping[str, np.ndarray], shown: BatchedTimeStep
-  ) -> tuple[BatchedTimeStep, np.ndarray]:
-    """Restores every environment by seeding it and replaying its actions.
+  def set_state(self, state: State, shown: BatchedTimeStep) -> tuple[BatchedTimeStep, np.ndarray]:
+    """Seeds every environment and replays its actions; see `VectorEnvironment.set_state`.
 
-    Args:
-      state: from `get_state`.
-      shown: what the environments showed then. An environment that shows something else after the replay
-        (its random draws do not follow from its seed) starts a new game instead.
-
-    Returns: what the environments show, and [B] bool: where a new game was started.
-    Raises: ValueError: the state is of another number of environments.
+    One that then shows something else (its random draws do not follow from its seed) starts a new game.
     """
     if np.shape(state["games"]) != (self.num_envs,) or shown.is_last.shape != (self.num_envs,):
       raise ValueError(f"state of {np.size(state['games'])} environments: must be of {self.num_envs}")
     self._games = np.array(state["games"], np.int64)
     logs = np.split(state["log"], np.cumsum(state["log_lengths"])[:-1])
-    out = blank_step(self._spec, self.num_envs)
+    out = blank_step(self.spec, self.num_envs)
     is_new = np.zeros(self.num_envs, bool)
     for i, env in enumerate(self._envs):
       step = self._replay(i, env, [int(x) for x in logs[i]])
@@ -144,12 +111,11 @@ class SyncVectorEnvironment:
     return out, is_new
 
   def close(self) -> None:
-    """Closes every environment."""
     for env in self._envs:
       env.close()
 
   def _advance(self, actions: list[int], is_new_game: bool = False) -> BatchedTimeStep:
-    out = blank_step(self._spec, self.num_envs)
+    out = blank_step(self.spec, self.num_envs)
     was_last = self._is_last.tolist()
     if self._guard is None:
       for i in range(self.num_envs):
@@ -299,7 +265,7 @@ def blank_step(spec: EnvSpec, num_envs: int) -> BatchedTimeStep:
 
 
 def cut_lanes(before: Any, after: BatchedTimeStep) -> Bool[np.ndarray, "B"]:
-  """Where an environment failed between two steps, which cuts its episode off at the frame before.
+  """Which environments failed between two steps; their episodes are cut off at the frame before.
 
   Args:
     before: the earlier step, any record with `is_last`.

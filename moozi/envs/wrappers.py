@@ -49,7 +49,6 @@ class StepCap(EnvironmentWrapper):
   """Truncates episodes after a number of steps. A terminal step at the cap stays terminal.
 
   Args:
-    env: the environment.
     max_steps: steps of an episode after its FIRST step. Where a lost life ends an episode in training, the
       cap counts the steps of the whole game.
 
@@ -90,7 +89,6 @@ class RandomStarts(EnvironmentWrapper):
   lost life has no random start.
 
   Args:
-    env: the environment.
     max_random_starts: the largest k; 0 changes nothing.
     seed: of k and of the actions, until `seed` is called; it does not seed the environment.
 

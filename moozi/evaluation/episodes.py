@@ -20,7 +20,7 @@ Pictures = UInt8[np.ndarray, "T h w 3"]
 class EpisodeRecord:
   """One episode with the agent's decisions, for pictures.
 
-  T is the number of its frames with the last one, at most `evaluation.gif_max_frames`.
+  T is the number of its frames, including the last one, at most `evaluation.gif_max_frames`.
 
   Attributes:
     frames: of the spec's dtype.
@@ -50,10 +50,8 @@ class EpisodeFrames:
   """The frames of one episode, up to its end or to the limit.
 
   Attributes:
-    frames: of the spec's dtype.
     returns: the agent's undiscounted return so far; with two players, of its seat.
-    to_play: the players to move.
-    pictures: `Environment.render`, at most 128 pixels wide and high; None if the environment has none.
+    pictures: at most 128 pixels wide and high; None if the environment has none.
   """
 
   frames: Frames
@@ -104,19 +102,9 @@ class EvaluationResult:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PlayedStep:
-  """One step of an episode with the agent's decision.
+  """One step of an episode with the agent's decision; fields as in `EpisodeRecord` and BatchedTimeStep.
 
-  Attributes:
-    frame: of the spec's dtype.
-    picture: `Environment.render`; None if the environment has none.
-    to_play: the player to move.
-    seat: the agent's; None with one player and in self-play.
-    reward: received on entering the frame, by the player who moved.
-    legal_actions_mask: of the agent's actions; only the dummy at an end.
-    is_first, is_last, is_truncated: of the step.
-    action: in the agent's action space; the dummy at an end.
-    root_value: for the player to move; 0 at a terminal frame, nan at a truncated one, which is not searched.
-    action_probs: the search policy, or the network's if there is no search; zeros at an end.
+  Without a search, action_probs is the network's policy; at an end it is zero.
   """
 
   frame: Shaped[np.ndarray, "H W C"]
@@ -156,14 +144,7 @@ class FramesKeeper:
     to_play: int,
     render: Callable[[], np.ndarray | None],
   ) -> None:
-    """Keeps one step of an episode, up to the limit.
-
-    Args:
-      episode: below num_episodes.
-      frame: copied.
-      return_so_far, to_play: see EpisodeFrames.
-      render: returns the environment's picture or None; called only if the step is kept.
-    """
+    """Keeps a copy of one step of an episode, up to the limit; calls `render` only if it is kept."""
     kept = self._kept[episode]
     if len(kept) >= self._max_frames:
       return
@@ -174,7 +155,6 @@ class FramesKeeper:
     kept.append((np.array(frame), float(return_so_far), to_play, picture))
 
   def result(self) -> tuple[EpisodeFrames, ...]:
-    """Returns the episodes that have frames."""
     return tuple(_stack(kept) for kept in self._kept if kept)
 
 

@@ -2,7 +2,7 @@
 
 Noise-free by default. Each episode has its own fixed seed and starts with k random legal actions. The number
 of distinct episodes is reported. With two players the agent plays `evaluation.opponent` from alternating
-seats, and returns are those of its seat. See docs/architecture.md, "Evaluation".
+seats, and returns are those of its seat. See docs/rules.md, "Evaluation".
 """
 
 import contextlib
@@ -21,7 +21,7 @@ from moozi.core.spec import DUMMY_ACTION, EnvSpec
 from moozi.envs.environment import Environment
 from moozi.evaluation.episodes import EvaluationResult, PlayedStep
 from moozi.evaluation.opponents import seat_of
-from moozi.evaluation.slots import Decision, EpisodeSlots
+from moozi.evaluation.slots import Decision, EpisodeSlots, one_slot
 from moozi.ops.history import HistoryState, init_history
 
 Policy = Callable[..., tuple[HistoryState, Any]]
@@ -36,7 +36,6 @@ class Evaluator:
     temperature: an input of the policy.
     history_length: number of frames in its history.
     config: the run's configuration; `evaluation` is used.
-    spec: the environment's facts.
     make_env: creates one environment from a seed.
   """
 
@@ -69,11 +68,7 @@ class Evaluator:
     """Plays episodes 0 … num_episodes - 1, the same in every call.
 
     Args:
-      params: of the network.
-      net_state: of the network.
-      num_episodes: number of episodes.
-      version: copied to the result.
-      env_steps: copied to the result.
+      version, env_steps: copied to the result.
       record: records the first episode, and frames of the first `evaluation.gif_tiles`.
       on_episode: called with the number of finished episodes after each.
       should_stop: called at every step; true ends the evaluation.
@@ -101,79 +96,42 @@ class Evaluator:
           on_episode(slots.num_finished)
     return dataclasses.replace(slots.result(version, env_steps), seconds=time.perf_counter() - start)
 
-  def player(self, params: Any, net_state: Any) -> "AgentPlayer":
-    """Creates a player of one environment, with evaluation's policy, temperature and seed."""
-    seed = self._config.evaluation.seed
-    return AgentPlayer(
-      self._policy, self._temperature, self._history_length, self._spec, params, net_state, seed
-    )
+  def player(self, params: Any, net_state: Any) -> Callable[[BatchedTimeStep, np.ndarray | None], Decision]:
+    """Returns decide(timestep, forced): plays one environment with evaluation's policy, temperature and seed.
+
+    It must see every frame in order, also those where another player moves: `forced` is [1] int32, the action
+    that another player plays, or -1; None is -1.
+    """
+    variables = jax.device_put((params, net_state))
+    history = init_history(1, self._history_length, self._spec)
+    rng_key = jax.random.PRNGKey(self._config.evaluation.seed)
+
+    def decide(timestep: BatchedTimeStep, forced: np.ndarray | None) -> Decision:
+      nonlocal history, rng_key
+      rng_key, key = jax.random.split(rng_key)
+      history, output = self._policy(*variables, history, timestep, key, self._temperature, forced)
+      action, value, probs = jax.device_get((output.action, output.root_value, output.action_probs))
+      return Decision(int(action[0]), float(value[0]), probs[0])
+
+    return decide
 
   def play(self, params: Any, net_state: Any, episode: int) -> Generator[PlayedStep, None, None]:
     """Plays one episode of `run`, one step for each item that the caller takes.
 
     Args:
-      params: of the network.
-      net_state: of the network.
       episode: its index, at least 0.
 
     Yields: each step with the agent's decision, and the end of the episode last.
     """
-    evaluation = self._config.evaluation.model_copy(update={"num_envs": 1})
-    config = self._config.model_copy(update={"evaluation": evaluation})
-    slots = EpisodeSlots(config, self._spec, self._make_env, episode + 1, False, first_episode=episode)
-    player = self.player(params, net_state)
-    with contextlib.closing(slots):
-      slots.reset()
+    decide = self.player(params, net_state)
+    with one_slot(self._config, self._spec, self._make_env, episode) as slots:
       seat = seat_of(episode) if slots.has_opponents else None
       while not slots.is_done:
-        decision = player.decide(slots.timestep, slots.opponents_actions())
+        decision = decide(slots.timestep, slots.opponents_actions())
         yield slots.played_step(decision, seat)
         slots.step(*(np.array([x]) for x in decision))
       no_probs = np.zeros(self._spec.num_actions, np.float32)
       yield slots.played_step(Decision(DUMMY_ACTION, slots.end_value(0), no_probs), seat)
-
-
-class AgentPlayer:
-  """Plays one environment step by step. Must see every frame in order, also those where another player moves.
-
-  Args:
-    policy: as from `agent.policy.make_policy`, jitted or not.
-    temperature: an input of the policy.
-    history_length: number of frames in its history.
-    spec: the environment's facts.
-    params: of the network.
-    net_state: of the network.
-    seed: of the search's noise.
-  """
-
-  def __init__(
-    self,
-    policy: Policy,
-    temperature: Any,
-    history_length: int,
-    spec: EnvSpec,
-    params: Any,
-    net_state: Any,
-    seed: int,
-  ) -> None:
-    self._policy, self._temperature = policy, temperature
-    self._variables = jax.device_put((params, net_state))
-    self._history = init_history(1, history_length, spec)
-    self._rng_key = jax.random.PRNGKey(seed)
-
-  def decide(self, timestep: BatchedTimeStep, forced: np.ndarray | None = None) -> Decision:
-    """Returns the agent's decision for the next frame.
-
-    Args:
-      timestep: of one environment, the one after that of the last call.
-      forced: [1] int32, the action that another player plays, or -1; None is -1.
-    """
-    self._rng_key, key = jax.random.split(self._rng_key)
-    self._history, output = self._policy(
-      *self._variables, self._history, timestep, key, self._temperature, forced
-    )
-    action, value, probs = jax.device_get((output.action, output.root_value, output.action_probs))
-    return Decision(int(action[0]), float(value[0]), probs[0])
 
 
 def evaluation_planner(config: Config, num_simulations: int | None = None) -> PlannerConfig:

@@ -29,17 +29,12 @@ class Opponent(Protocol):
 
 
 class BotOpponent:
-  """A bot of the environment, such as random play or OpenSpiel's MCTS. It can read the environment's state.
-
-  Args:
-    action: `Bot.action`, of a bot for the current or next episode.
-  """
+  """A bot of the environment, by its `Bot.action`: random play or OpenSpiel's MCTS, which reads the state."""
 
   def __init__(self, action: Callable[[np.ndarray], int]) -> None:
     self._action = action
 
   def action(self, observation: Shaped[np.ndarray, "H W C"], legal: Bool[np.ndarray, "E"]) -> int:
-    """See `Opponent.action`."""
     return self._action(legal)
 
 

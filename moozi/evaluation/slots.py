@@ -1,8 +1,9 @@
 """B environments that play E evaluation episodes, each with its own seed and opponent."""
 
+import contextlib
 import hashlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,12 +34,6 @@ class Decision(NamedTuple):
   action_probs: np.ndarray
 
 
-def wrap_env(env: Environment, config: Config) -> Environment:
-  """Wraps an environment with the evaluation's random starts and step limit."""
-  evaluation = config.evaluation
-  return StepCap(RandomStarts(env, evaluation.max_random_starts), evaluation.max_episode_steps)
-
-
 class EpisodeSlots:
   """Plays episodes 0 … E-1 in B environments; a slot without an episode idles.
 
@@ -46,7 +41,6 @@ class EpisodeSlots:
 
   Args:
     config: the run's configuration; `evaluation` is used.
-    spec: the environment's facts.
     make_env: creates one environment from a seed.
     num_episodes: E.
     record: records the first episode and the tiles.
@@ -68,7 +62,8 @@ class EpisodeSlots:
     self._next_episode = first_episode
     self.num_envs = evaluation.num_envs
     self._episode_of = np.full(self.num_envs, -1, np.int64)
-    self._envs = [wrap_env(make_env(self._seed), config) for _ in range(self.num_envs)]
+    starts, cap = evaluation.max_random_starts, evaluation.max_episode_steps
+    self._envs = [StepCap(RandomStarts(make_env(self._seed), starts), cap) for _ in range(self.num_envs)]
     self._opponents: list[Opponent | None] = [None] * self.num_envs
     # No restarts: an episode is a function of its seed, and a new environment could not continue it.
     timeout_s = config.workers.env_timeout_s
@@ -87,21 +82,17 @@ class EpisodeSlots:
     self._tiles = FramesKeeper(num_tiles, self._max_frames)
 
   def reset(self) -> None:
-    """Starts the first episodes."""
     self.timestep = self._env.reset()
 
   def close(self) -> None:
-    """Closes the environments."""
     self._env.close()
 
   @property
   def is_done(self) -> bool:
-    """Whether all episodes are finished."""
     return bool(self._finished.all())
 
   @property
   def num_finished(self) -> int:
-    """Number of finished episodes."""
     return int(self._finished.sum())
 
   @property
@@ -128,7 +119,7 @@ class EpisodeSlots:
     root_value: Float[np.ndarray, "B"],
     action_probs: Float[np.ndarray, "B A"],
   ) -> None:
-    """Plays the agent's and the opponents' actions, and records what `record` asks for."""
+    """Plays the agent's and the opponents' actions, and records what `record` requests."""
     episodes, before = self._episode_of.copy(), self.timestep
     for slot in np.flatnonzero(episodes == 0).tolist():
       self._record_step(slot, action[slot], root_value[slot], action_probs[slot])
@@ -141,6 +132,10 @@ class EpisodeSlots:
       self._count_step(slot, episode, before.to_play[slot], before.frame[slot], action[slot])
       if self.timestep.is_last[slot]:
         self._finish(slot, episode, np.zeros_like(action_probs[slot]))
+
+  def render(self, slot: int) -> np.ndarray | None:
+    """The environment's own picture, [h, w, 3] uint8; None where it has none."""
+    return self._env.render(slot)
 
   def end_value(self, slot: int) -> float:
     """The value of a slot's last frame without a search: 0 if it is terminal, else nan."""
@@ -163,7 +158,6 @@ class EpisodeSlots:
     )
 
   def result(self, version: int, env_steps: int) -> EvaluationResult:
-    """The results of the episodes."""
     episode = None
     if self._record is not None:
       parts: dict[str, Any] = {name: np.stack(items) for name, items in self._record.items() if items}
@@ -221,7 +215,6 @@ class EpisodeSlots:
         self._record[name].append(np.array(item))
 
   def _keep_tile(self, slot: int, episode: int) -> None:
-    """Keeps the slot's current frame for the tiles."""
     step = self.timestep
     self._tiles.keep(
       episode,
@@ -230,3 +223,16 @@ class EpisodeSlots:
       int(step.to_play[slot]),
       lambda: self._env.render(slot),
     )
+
+
+@contextlib.contextmanager
+def one_slot(
+  config: Config, spec: EnvSpec, make_env: Callable[[int], Environment], episode: int
+) -> Iterator[EpisodeSlots]:
+  """One environment that shows the first frame of one episode; closes it at the end."""
+  evaluation = config.evaluation.model_copy(update={"num_envs": 1})
+  config = config.model_copy(update={"evaluation": evaluation})
+  slots = EpisodeSlots(config, spec, make_env, episode + 1, record=False, first_episode=episode)
+  with contextlib.closing(slots):
+    slots.reset()
+    yield slots

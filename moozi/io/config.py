@@ -34,12 +34,18 @@ def load_config(path: str | Path | None, overrides: Sequence[str] = ()) -> Confi
       resets a section (`env.kwargs=`) to its default.
   Raises: UserError: one line with the key, the value and what is allowed.
   """
-  layers = [] if path is None else _read_chain(Path(path))
-  layers += [_parse_override(text) for text in overrides]
+  prefix = "" if path is None else f"{path}: "
+  # Renamed before they are merged: an override by the new name replaces a file's value by the old name.
+  layers: list[Mapping[str, Any]] = []
+  for layer in () if path is None else _read_chain(Path(path)):
+    layers += _with_new_names([layer], prefix)
+  layers += _with_new_names([_parse_override(text) for text in overrides], "")
   try:
     merged = (
       # Interpolations are refused, not resolved: `${oc.env:…}` would read environment variables.
-      OmegaConf.to_container(OmegaConf.merge(*map(OmegaConf.create, layers)), resolve=False) if layers else {}
+      OmegaConf.to_container(OmegaConf.merge(*(dict(layer) for layer in layers)), resolve=False)
+      if layers
+      else {}
     )
   except OmegaConfBaseException as e:
     raise UserError(f"{path or 'overrides'}: {str(e).partition(chr(10))[0]}") from None
@@ -64,7 +70,7 @@ def config_from_dict(data: Mapping[str, Any], where: str | None = None) -> Confi
   Raises: UserError: an unknown key (with the closest known one), a wrong type, or a value out of range.
   """
   prefix = f"{where}: " if where else ""
-  data = _with_new_names(data, prefix)
+  (data,) = _with_new_names([data], prefix)
   try:
     # Strict mode refuses "16" for 16 and true for 1. From JSON it accepts a list for a tuple.
     filled = _fill(data, config_to_dict(Config()))
@@ -75,18 +81,21 @@ def config_from_dict(data: Mapping[str, Any], where: str | None = None) -> Confi
     raise UserError(f"{prefix}{e}: only plain values are allowed") from None
 
 
-def _with_new_names(data: Mapping[str, Any], prefix: str) -> Mapping[str, Any]:
-  """Renames old keys and warns. Raises UserError if both names of a key are set."""
-  out = dict(data)
+def _with_new_names(layers: Sequence[Mapping[str, Any]], prefix: str) -> list[Mapping[str, Any]]:
+  """Renames old keys and warns. Raises UserError if both names of a key are set in `layers`."""
+  out = list(layers)
   for old, new in RENAMED_KEYS.items():
     (section, old_name), new_name = old.split("."), new.rpartition(".")[2]
-    values = out.get(section)
-    if not isinstance(values, Mapping) or old_name not in values:
+    sections = [layer[section] for layer in out if isinstance(layer.get(section), Mapping)]
+    if not any(old_name in values for values in sections):
       continue
-    if new_name in values:
+    if any(new_name in values for values in sections):
       raise UserError(f"{prefix}{old}: was renamed to {new}, which is set too; remove {old}")
     _log.warning("%s%s was renamed to %s; the old name is accepted until version 0.2", prefix, old, new)
-    out[section] = {(new_name if name == old_name else name): value for name, value in values.items()}
+    for i, layer in enumerate(out):
+      if isinstance(values := layer.get(section), Mapping):
+        renamed = {(new_name if name == old_name else name): value for name, value in values.items()}
+        out[i] = {**layer, section: renamed}
   return out
 
 

@@ -1,4 +1,4 @@
-"""Metrics: one JSON object a tick in metrics.jsonl, and the same scalars in TensorBoard's event files."""
+"""Metrics: one JSON object per tick in metrics.jsonl, and the same scalars in TensorBoard's event files."""
 
 import contextlib
 import json

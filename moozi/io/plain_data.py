@@ -71,7 +71,7 @@ def parse_yaml(text: str, where: str) -> Any:
   try:
     depth = 0
     for event in yaml.parse(text, _PlainLoader):
-      # Checked before the document is composed: that takes time quadratic in the depth.
+      # Checked before the document is composed, which takes time quadratic in the depth.
       depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
       if depth > MAX_DEPTH:
         raise UserError(f"{where}: not valid YAML: nested too deep")
@@ -87,6 +87,9 @@ def parse_yaml(text: str, where: str) -> Any:
     raise UserError(f"{where}: not valid YAML{line}: {e.problem or e.context}") from None
   except (yaml.YAMLError, ValueError) as e:
     raise UserError(f"{where}: not valid YAML: {e}") from None
+  except (KeyError, IndexError, TypeError):
+    # PyYAML's constructors expect values of the form that it infers a tag from.
+    raise UserError(f"{where}: not valid YAML: a value is not of the kind that its tag names") from None
 
 
 def read_yaml(path: Path) -> Any:

@@ -1,7 +1,7 @@
 """The run directory, which holds everything that a run writes. Its names are a public interface.
 
 config.yaml      the resolved configuration
-metrics.jsonl    one JSON object a tick
+metrics.jsonl    one JSON object per tick
 tensorboard/     the same scalars as events
 checkpoints/     the last few, the best, and milestones
 resume/          the rest of the state of the last few, which a resumed run needs
@@ -114,7 +114,8 @@ class RunDirectory:
         save_config(named, out.config_path)
       except OSError as e:
         shutil.rmtree(path, ignore_errors=True)
-        raise UserError(f"run.dir={config.run.dir}: {out.config_path}: not written: {e.strerror}") from None
+        path = out.config_path
+        raise UserError(f"run.dir={config.run.dir}: {path} cannot be written: {e.strerror}") from None
       return out
     raise UserError(
       f"run.name={name or generated}: {parent / candidates[0]} exists; a run is never overwritten: choose "
@@ -275,6 +276,6 @@ def check_name(name: str, key: str = "run.name") -> str:
 
 
 def _refuse_unreadable(error: OSError) -> None:
-  # Another process that writes here can remove it meanwhile; the lock reports that process.
+  # Another process that writes here may have removed it; the lock reports that process.
   if not isinstance(error, FileNotFoundError):
     raise RunError(f"{error.filename}: cannot be read: {error.strerror}")

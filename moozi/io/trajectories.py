@@ -57,7 +57,7 @@ class TrajectoryWriter:
 
   Args:
     directory: created if it is missing. Files of an earlier writer are continued.
-    spec: the environment's facts.
+    spec: the environment's specification.
     env_steps: the run's environment steps. Files with later steps are removed, and the first file of an empty
       folder starts there. None keeps all files.
     state: `get_state` of the run's writer at that moment, which takes precedence over `env_steps`.
@@ -79,7 +79,7 @@ class TrajectoryWriter:
     # Lanes that have lost steps: their next step starts a new history.
     self._with_gap: set[int] = {int(lane) for lane in state["with_gap"]} if state else set()
     if env_steps is not None and self._env_steps < env_steps:
-      # The last steps are in no file.
+      # No file contains the last steps.
       self._with_gap.update(self._next_index)
     self._pool = concurrent.futures.ThreadPoolExecutor(1, "trajectories")
     self._writing: tuple[concurrent.futures.Future[int], list[_Buffered]] | None = None

@@ -1,7 +1,7 @@
 """One file of steps: a safetensors file whose tensors are compressed columns. Nothing in it is code.
 
 The entry `moozi_trajectories` of the header's `__metadata__` is JSON: the format, the environment's spec,
-which steps of which lanes the file holds, and the SHA-256 of the whole file, taken with zeros in the digest's
+the steps and lanes that the file holds, and the SHA-256 of the whole file, taken with zeros in the digest's
 place.
 
 A tensor holds one column of all steps, compressed with zlib. Before compression, the rows of a column, one a
@@ -35,7 +35,7 @@ _METADATA = "moozi_trajectories"
 _MAGIC_1 = b"MZTRAJ1\n"
 _NO_DIGEST = "0" * 64
 _MAX_HEADER_BYTES = 16 << 20
-# Memory of one file's steps. The writer starts another file long before.
+# Limit of the memory of one file's steps. The writer starts a new file long before this.
 _MAX_STEPS_BYTES = 1 << 30
 _LEVEL = 6
 
@@ -165,7 +165,7 @@ def _read(path: Path) -> bytes:
     if not path.is_file():
       raise UserError(f"{path}: not a file; a trajectory file is needed")
     with open(path, "rb") as f:
-      # Refuses other files by their first bytes, whatever their size.
+      # Refuses other files by their first bytes, so that a large one is not read.
       start = f.read(9)
       if start.startswith(_MAGIC_1):
         raise UserError(

@@ -1,13 +1,11 @@
 """Building blocks of networks: norms, residual blocks, heads. Haiku modules."""
 
-from typing import Literal
-
 import haiku as hk
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-NormKind = Literal["layer", "batch", "none"]
+from moozi.core.config import NetworkConfig
 
 _EPSILON = 1e-5
 _LARGE_FRAME = 64
@@ -51,13 +49,11 @@ class BatchNorm(hk.Module):
 class Norm(hk.Module):
   """The configured norm: "layer" (over all axes but the batch axis), "batch" or "none"."""
 
-  def __init__(self, kind: NormKind, batch_norm_decay: float, name: str | None = None):
+  def __init__(self, config: NetworkConfig, name: str):
     super().__init__(name=name)
-    self._kind = kind
-    self._decay = batch_norm_decay
+    self._kind, self._decay = config.norm, config.batch_norm_decay
 
   def __call__(self, x: Float[Array, "B *cells C"], is_training: bool) -> Float[Array, "B *cells C"]:
-    """Normalizes x."""
     if self._kind == "layer":
       return hk.LayerNorm(axis=slice(1, None), param_axis=-1, create_scale=True, create_offset=True)(x)
     if self._kind == "batch":
@@ -77,62 +73,48 @@ class ResidualBlock(hk.Module):
   Source: thesis 5.1.2; He et al. 2016. Departures: the norm is configurable.
   """
 
-  def __init__(self, channels: int, norm: NormKind, batch_norm_decay: float, name: str | None = None):
+  def __init__(self, channels: int, config: NetworkConfig, name: str):
     super().__init__(name=name)
-    self._channels = channels
-    self._norm = (norm, batch_norm_decay)
+    self._channels, self._config = channels, config
 
   def __call__(self, x: Float[Array, "B H W C"], is_training: bool) -> Float[Array, "B H W C"]:
-    """Applies the block; C is `channels`."""
     y = hk.Conv2D(self._channels, 3, padding="SAME", name="conv_0")(x)
-    y = jax.nn.relu(Norm(*self._norm, name="norm_0")(y, is_training))
+    y = jax.nn.relu(Norm(self._config, name="norm_0")(y, is_training))
     y = hk.Conv2D(self._channels, 3, padding="SAME", name="conv_1")(y)
-    y = Norm(*self._norm, name="norm_1")(y, is_training)
+    y = Norm(self._config, name="norm_1")(y, is_training)
     return jax.nn.relu(x + y)
 
 
 class ResidualDense(hk.Module):
   """x + W₂ relu(norm(W₁x)) on vectors."""
 
-  def __init__(self, norm: NormKind, batch_norm_decay: float, name: str | None = None):
+  def __init__(self, config: NetworkConfig, name: str):
     super().__init__(name=name)
-    self._norm = (norm, batch_norm_decay)
+    self._config = config
 
   def __call__(
     self, x: Float[Array, "B D"], is_training: bool, extra: Float[Array, "B E"] | None = None
   ) -> Float[Array, "B D"]:
     """Applies the block; `extra` is concatenated to x as input of W₁."""
     y = hk.Linear(x.shape[-1], name="dense_0")(x if extra is None else jnp.concatenate([x, extra], axis=-1))
-    y = jax.nn.relu(Norm(*self._norm, name="norm")(y, is_training))
+    y = jax.nn.relu(Norm(self._config, name="norm")(y, is_training))
     return x + hk.Linear(x.shape[-1], name="dense_1")(y)
 
 
 class Heads(hk.Module):
-  """Heads on vectors, each: dense `head_size`, norm, relu, dense to its size.
+  """Heads on vectors by name, each: dense `head_size`, norm, relu, dense to its size.
 
   The first layers of all heads are one matrix product (and one norm). With `zero_init` the last layers start
   at 0: a uniform policy, and value and reward 0 where the support is symmetric.
   """
 
-  def __init__(
-    self,
-    sizes: dict[str, int],
-    head_size: int,
-    norm: NormKind,
-    batch_norm_decay: float,
-    zero_init: bool,
-    name: str | None = None,
-  ):
+  def __init__(self, sizes: dict[str, int], config: NetworkConfig, zero_init: bool, name: str):
     super().__init__(name=name)
-    self._sizes = sizes
-    self._head_size = head_size
-    self._norm = (norm, batch_norm_decay)
-    self._zero_init = zero_init
+    self._sizes, self._config, self._zero_init = sizes, config, zero_init
 
   def __call__(self, x: Float[Array, "B D"], is_training: bool) -> dict[str, Float[Array, "B _"]]:
-    """The logits of each head, by its name."""
-    y = hk.Linear(self._head_size * len(self._sizes), name="hidden")(x)
-    y = jax.nn.relu(Norm(*self._norm, name="norm")(y, is_training))
+    y = hk.Linear(self._config.head_size * len(self._sizes), name="hidden")(x)
+    y = jax.nn.relu(Norm(self._config, name="norm")(y, is_training))
     init = hk.initializers.Constant(0.0) if self._zero_init else None
     parts = jnp.split(y, len(self._sizes), axis=-1)
     return {

@@ -37,7 +37,6 @@ class ConvLatentRepresentation(hk.Module):
     self._num_frame_planes = num_frame_planes
 
   def __call__(self, stacked_history: Float[Array, "B H W Ch"], is_training: bool) -> Float[Array, "B D"]:
-    """The hidden state; D is `latent_size`."""
     del is_training  # no layer keeps statistics
     channels = self._config.channels
     if is_large(stacked_history):

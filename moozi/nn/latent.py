@@ -1,4 +1,4 @@
-"""Dynamics, prediction and projection on a latent vector; shared by the `mlp` and `conv_latent` networks."""
+"""The `mlp` network; its dynamics, prediction and projection on a latent vector are also `conv_latent`'s."""
 
 import haiku as hk
 import jax
@@ -9,28 +9,37 @@ from moozi.core.config import NetworkConfig
 from moozi.nn.blocks import Heads, Norm, ResidualDense, normalize_latent
 
 
+class MlpRepresentation(hk.Module):
+  """h: flatten, dense, norm, relu, one residual block, normalized."""
+
+  def __init__(self, config: NetworkConfig, name: str = "representation"):
+    super().__init__(name=name)
+    self._config = config
+
+  def __call__(self, stacked_history: Float[Array, "B H W Ch"], is_training: bool) -> Float[Array, "B D"]:
+    c = self._config
+    x = hk.Linear(c.latent_size, name="dense")(flatten(stacked_history))
+    x = jax.nn.relu(Norm(c, name="norm")(x, is_training))
+    return normalize_latent(ResidualDense(c, name="block")(x, is_training))
+
+
 class LatentDynamics(hk.Module):
   """g: residual blocks, the first with the one-hot action; a normalized state; the reward head on it."""
 
   def __init__(self, config: NetworkConfig, num_actions: int, support_size: int, name: str = "dynamics"):
     super().__init__(name=name)
-    self._config = config
-    self._num_actions = num_actions
-    self._support_size = support_size
+    self._config, self._num_actions, self._support_size = config, num_actions, support_size
 
   def __call__(
     self, hidden_state: Float[Array, "B D"], action: Int[Array, "B"], is_training: bool
   ) -> tuple[Float[Array, "B D"], Float[Array, "B S"]]:
-    """The next hidden state and the reward logits."""
     c = self._config
     x = hidden_state
     one_hot = jax.nn.one_hot(action, self._num_actions, dtype=x.dtype)
     for i in range(max(1, c.num_dynamics_blocks)):
-      block = ResidualDense(c.norm, c.batch_norm_decay, name=f"block_{i}")
-      x = block(x, is_training, one_hot if i == 0 else None)
+      x = ResidualDense(c, name=f"block_{i}")(x, is_training, one_hot if i == 0 else None)
     x = normalize_latent(x)
-    sizes = {"reward": self._support_size}
-    heads = Heads(sizes, c.head_size, c.norm, c.batch_norm_decay, zero_init=True, name="head")
+    heads = Heads({"reward": self._support_size}, c, zero_init=True, name="head")
     return x, heads(x, is_training)["reward"]
 
 
@@ -45,14 +54,11 @@ class LatentPrediction(hk.Module):
   def __call__(
     self, hidden_state: Float[Array, "B D"], is_training: bool
   ) -> tuple[Float[Array, "B S"], Float[Array, "B A"]]:
-    """The value logits and the policy logits."""
     c = self._config
     x = hidden_state
     for i in range(c.num_prediction_blocks):
-      x = ResidualDense(c.norm, c.batch_norm_decay, name=f"block_{i}")(x, is_training)
-    out = Heads(self._sizes, c.head_size, c.norm, c.batch_norm_decay, zero_init=True, name="heads")(
-      x, is_training
-    )
+      x = ResidualDense(c, name=f"block_{i}")(x, is_training)
+    out = Heads(self._sizes, c, zero_init=True, name="heads")(x, is_training)
     return out["value"], out["policy"]
 
 
@@ -64,10 +70,9 @@ class LatentProjection(hk.Module):
     self._config = config
 
   def __call__(self, hidden_state: Float[Array, "B D"], is_training: bool) -> Float[Array, "B D"]:
-    """The projected hidden state."""
     c = self._config
     y = hk.Linear(hidden_state.shape[-1], name="dense_0")(hidden_state)
-    y = jax.nn.relu(Norm(c.norm, c.batch_norm_decay, name="norm")(y, is_training))
+    y = jax.nn.relu(Norm(c, name="norm")(y, is_training))
     return hk.Linear(hidden_state.shape[-1], name="dense_1")(y)
 
 

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import haiku as hk
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PyTree
 
@@ -13,8 +12,7 @@ from moozi.core.config import NetworkConfig
 from moozi.core.pytree import record, register_records
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
 from moozi.nn.conv_latent import ConvLatentRepresentation
-from moozi.nn.latent import LatentDynamics, LatentPrediction, LatentProjection
-from moozi.nn.mlp import MlpRepresentation
+from moozi.nn.latent import LatentDynamics, LatentPrediction, LatentProjection, MlpRepresentation
 from moozi.nn.resnet import ResnetDynamics, ResnetPrediction, ResnetProjection, ResnetRepresentation
 from moozi.ops.scalar_transform import ScalarTransform
 
@@ -88,45 +86,13 @@ def make_model(
   The model's functions raise ValueError for a stacked history of another shape.
   """
   input_shape = (*spec.frame_shape[:2], history_length * (spec.frame_shape[2] + spec.num_actions))
-  num_frame_planes = history_length * spec.frame_shape[2]
-  transformed = hk.multi_transform_with_state(
-    lambda: _build(config, spec.num_actions, transform, num_frame_planes)
+  planes = history_length * spec.frame_shape[2]
+  transformed = hk.without_apply_rng(
+    hk.multi_transform_with_state(lambda: _build(config, spec.num_actions, transform, input_shape, planes))
   )
-  root_fn, recurrent_fn, project_fn, represent_fn = transformed.apply
-
-  def init(rng_key: Array, stacked_history: Float[Array, "B H W Ch"]) -> tuple[Params, NetState]:
-    _check_shape(stacked_history, input_shape)
-    params, net_state = transformed.init(rng_key, stacked_history)
-    return params, net_state
-
-  def root_inference(
-    params: Params, net_state: NetState, stacked_history: Float[Array, "B H W Ch"], is_training: bool
-  ) -> tuple[ModelOutput, NetState]:
-    _check_shape(stacked_history, input_shape)
-    return root_fn(params, net_state, None, stacked_history, is_training)
-
-  def recurrent_inference(
-    params: Params,
-    net_state: NetState,
-    hidden_state: Float[Array, "B ..."],
-    action: Int[Array, "B"],
-    is_training: bool,
-  ) -> tuple[ModelOutput, NetState]:
-    return recurrent_fn(params, net_state, None, hidden_state, action, is_training)
-
-  def project(
-    params: Params, net_state: NetState, hidden_state: Float[Array, "*state"], is_training: bool
-  ) -> tuple[Float[Array, "*state"], NetState]:
-    return project_fn(params, net_state, None, hidden_state, is_training)
-
-  def represent(
-    params: Params, net_state: NetState, stacked_history: Float[Array, "B H W Ch"], is_training: bool
-  ) -> tuple[Float[Array, "B ..."], NetState]:
-    _check_shape(stacked_history, input_shape)
-    return represent_fn(params, net_state, None, stacked_history, is_training)
-
+  root_inference, recurrent_inference, project, represent = transformed.apply
   return Model(
-    init=init,
+    init=transformed.init,
     root_inference=root_inference,
     recurrent_inference=recurrent_inference,
     project=project,
@@ -134,34 +100,6 @@ def make_model(
     num_actions=spec.num_actions,
     transform=transform,
   )
-
-
-def _check_shape(stacked_history: Array, input_shape: tuple[int, ...]) -> None:
-  if stacked_history.shape[1:] != input_shape:
-    raise ValueError(
-      f"stacked_history: shape {stacked_history.shape}: must be [B, {', '.join(map(str, input_shape))}]"
-    )
-
-
-def _resnet(config: NetworkConfig, num_actions: int, support_size: int, num_frame_planes: int) -> "Parts":
-  del num_frame_planes
-  return (
-    ResnetRepresentation(config),
-    ResnetPrediction(config, num_actions, support_size),
-    ResnetDynamics(config, num_actions, support_size),
-    ResnetProjection(config),
-  )
-
-
-def _mlp(config: NetworkConfig, num_actions: int, support_size: int, num_frame_planes: int) -> "Parts":
-  del num_frame_planes
-  return MlpRepresentation(config), *_latent(config, num_actions, support_size)
-
-
-def _conv_latent(
-  config: NetworkConfig, num_actions: int, support_size: int, num_frame_planes: int
-) -> "Parts":
-  return ConvLatentRepresentation(config, num_frame_planes), *_latent(config, num_actions, support_size)
 
 
 def _latent(config: NetworkConfig, num_actions: int, support_size: int) -> tuple[Any, Any, Any]:
@@ -176,19 +114,38 @@ Parts: TypeAlias = tuple[Any, Any, Any, Any]
 """Haiku modules: representation, prediction, dynamics and projection."""
 
 NETWORKS: dict[str, Callable[[NetworkConfig, int, int, int], Parts]] = {
-  "mlp": _mlp,
-  "conv_latent": _conv_latent,
-  "resnet": _resnet,
+  "mlp": lambda config, a, s, planes: (MlpRepresentation(config), *_latent(config, a, s)),
+  "conv_latent": lambda config, a, s, planes: (
+    ConvLatentRepresentation(config, planes),
+    *_latent(config, a, s),
+  ),
+  "resnet": lambda config, a, s, planes: (
+    ResnetRepresentation(config),
+    ResnetPrediction(config, a, s),
+    ResnetDynamics(config, a, s),
+    ResnetProjection(config),
+  ),
 }
 """Networks by `network.kind`; from (config, num_actions, support_size, num_frame_planes), in a transform."""
 
 
 def _build(
-  config: NetworkConfig, num_actions: int, transform: ScalarTransform, num_frame_planes: int
+  config: NetworkConfig,
+  num_actions: int,
+  transform: ScalarTransform,
+  input_shape: tuple[int, ...],
+  num_frame_planes: int,
 ) -> tuple[Any, tuple[Any, ...]]:
   """Haiku's template: an init that creates every parameter, and the four functions."""
   make_parts = NETWORKS[config.kind]
-  represent, predict, dynamics, project = make_parts(config, num_actions, transform.size, num_frame_planes)
+  encode, predict, dynamics, project = make_parts(config, num_actions, transform.size, num_frame_planes)
+
+  def represent(stacked_history: Float[Array, "B H W Ch"], is_training: bool) -> Float[Array, "B ..."]:
+    if stacked_history.shape[1:] != input_shape:
+      raise ValueError(
+        f"stacked_history: shape {stacked_history.shape}: must be [B, {', '.join(map(str, input_shape))}]"
+      )
+    return encode(stacked_history, is_training)
 
   def root(stacked_history: Float[Array, "B H W Ch"], is_training: bool) -> ModelOutput:
     x = represent(stacked_history, is_training)
@@ -210,8 +167,3 @@ def _build(
     project(x, True)
 
   return init, (root, recurrent, project, represent)
-
-
-def count_params(params: Params) -> int:
-  """The number of scalars in `params`."""
-  return sum(int(leaf.size) for leaf in jax.tree_util.tree_leaves(params))

@@ -22,7 +22,7 @@ def _tower(
 ) -> Float[Array, "B H W C"]:
   """Residual blocks named `block_{first}` and so on, with the channels of x."""
   for i in range(first, first + num_blocks):
-    x = ResidualBlock(x.shape[-1], config.norm, config.batch_norm_decay, name=f"block_{i}")(x, is_training)
+    x = ResidualBlock(x.shape[-1], config, name=f"block_{i}")(x, is_training)
   return x
 
 
@@ -62,7 +62,7 @@ class ResnetRepresentation(hk.Module):
   def _halve(
     self, x: Float[Array, "B H W Ch"], channels: int, index: int, is_training: bool
   ) -> Float[Array, "B h w C"]:
-    norm = Norm(self._config.norm, self._config.batch_norm_decay, name=f"norm_{index}")
+    norm = Norm(self._config, name=f"norm_{index}")
     x = hk.Conv2D(channels, 3, stride=2, padding="SAME", name=f"conv_{index}")(x)
     return jax.nn.relu(norm(x, is_training))
 
@@ -78,7 +78,6 @@ class ResnetPrediction(hk.Module):
   def __call__(
     self, hidden_state: Float[Array, "B H W C"], is_training: bool
   ) -> tuple[Float[Array, "B S"], Float[Array, "B A"]]:
-    """The value logits and the policy logits."""
     x = flatten(_tower(hidden_state, self._config.num_prediction_blocks, self._config, is_training))
     out = {head: _head(x, head, size, self._config, is_training) for head, size in self._sizes.items()}
     return out["value"], out["policy"]
@@ -89,21 +88,18 @@ class ResnetDynamics(hk.Module):
 
   def __init__(self, config: NetworkConfig, num_actions: int, support_size: int, name: str = "dynamics"):
     super().__init__(name=name)
-    self._config = config
-    self._num_actions = num_actions
-    self._support_size = support_size
+    self._config, self._num_actions, self._support_size = config, num_actions, support_size
 
   def __call__(
     self, hidden_state: Float[Array, "B H W C"], action: Int[Array, "B"], is_training: bool
   ) -> tuple[Float[Array, "B H W C"], Float[Array, "B S"]]:
-    """The next hidden state and the reward logits."""
     c = self._config
     planes = jax.nn.one_hot(action, self._num_actions, dtype=hidden_state.dtype) / self._num_actions
     planes = jnp.broadcast_to(planes[:, None, None, :], (*hidden_state.shape[:-1], self._num_actions))
     x = jnp.concatenate([hidden_state, planes], axis=-1)
     x = hk.Conv2D(c.channels, 1, padding="SAME", name="conv")(x)
     x = _tower(x, c.num_dynamics_blocks, c, is_training)
-    next_state = ResidualBlock(c.channels, c.norm, c.batch_norm_decay, name="state_block")(x, is_training)
+    next_state = ResidualBlock(c.channels, c, name="state_block")(x, is_training)
     return next_state, _head(flatten(x), "reward", self._support_size, c, is_training)
 
 
@@ -115,14 +111,11 @@ class ResnetProjection(hk.Module):
     self._config = config
 
   def __call__(self, hidden_state: Float[Array, "B H W C"], is_training: bool) -> Float[Array, "B H W C"]:
-    """The projected hidden state."""
     return _tower(hidden_state, 1, self._config, is_training)
 
 
 def _head(
   x: Float[Array, "B D"], name: str, size: int, config: NetworkConfig, is_training: bool
 ) -> Float[Array, "B {size}"]:
-  heads = Heads(
-    {name: size}, config.head_size, config.norm, config.batch_norm_decay, zero_init=False, name=f"{name}_head"
-  )
+  heads = Heads({name: size}, config, zero_init=False, name=f"{name}_head")
   return heads(x, is_training)[name]

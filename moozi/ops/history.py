@@ -62,7 +62,6 @@ def normalize_frame(frames: Shaped[AnyArray, "..."], frame_dtype: str) -> Float3
 
   Args:
     frames: […, H, W, C] as stored.
-    frame_dtype: the spec's.
 
   Raises: ValueError: an unknown dtype.
   """

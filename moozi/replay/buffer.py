@@ -1,6 +1,6 @@
 """The replay buffer: stores steps, draws them by priority, makes targets when sampling. Imports no JAX.
 
-Source: thesis 4.3.14; docs/architecture.md describes frames, lanes and priorities.
+Source: thesis 4.3.14; docs/rules.md describes segments, lanes and targets.
 """
 
 import numpy as np
@@ -21,17 +21,8 @@ from moozi.replay.validation import AddResult, Refusals, check_segment
 
 _SAMPLINGS = ("uniform", "proportional", "rank")
 _WORD = (1 << 64) - 1
-_COUNTERS = (
-  "added",
-  "drawn",
-  "renewed",
-  "stale",
-  "refused",
-  "rewritten",
-  "cut",
-  "refused_segments",
-  "lost_steps",
-)
+_COUNTERS = ("added", "drawn", "renewed", "stale", "refused", "rewritten", "cut")
+_LOSSES = ("refused_segments", "lost_steps")
 # Number of eligible steps that the statistics of δ read.
 _STATS_STEPS = 4096
 
@@ -67,24 +58,18 @@ class ReplayBuffer:
     self.reanalyze_queue = ReanalyzeQueue(self.storage)
     self._sampler = make_sampler(config, self.storage)
     self._rng = np.random.Generator(np.random.PCG64(seed))
-    # Lanes that drop steps until an episode's first one: they are empty, or a segment of theirs was refused.
+    # Lanes that drop steps until the first step of an episode: they are empty, or a segment of theirs was
+    # refused.
     self._awaits_first = np.ones(num_lanes, np.bool_)
     self._refusals = Refusals(config.max_refused_segments)
-    self._counters = dict.fromkeys(_COUNTERS, 0)
-
-  @property
-  def acted(self) -> "ReplayBuffer":
-    """The part that stores acted steps: the buffer itself, except in a MixedReplay."""
-    return self
+    self._counters = dict.fromkeys((*_COUNTERS, *_LOSSES), 0)
 
   @property
   def num_lanes(self) -> int:
-    """Number of lanes."""
     return self.storage.num_lanes
 
   @property
   def lane_capacity(self) -> int:
-    """Number of steps that each lane keeps."""
     return self.storage.lane_capacity
 
   @property
@@ -104,19 +89,19 @@ class ReplayBuffer:
 
   def can_sample(self, batch_size: int) -> bool:
     """Whether training may start: `min_steps_to_learn` are stored, and `batch_size` steps are eligible."""
-    return self.num_steps >= self._config.min_steps_to_learn and self.num_eligible >= batch_size
+    return self.storage.num_steps >= self._config.min_steps_to_learn and self.num_eligible >= batch_size
 
   def take(self, segment: TrajectorySample, first_lane: int, num_lanes: int, num_steps: int) -> AddResult:
     """Adds a worker's segment; refuses an invalid one as a whole and leaves the stored steps unchanged.
 
     A refused segment leaves a gap in its lanes, which no history, return or unroll may cross. Each lane then
-    drops steps until its environment begins an episode (the caller resets the worker's environments). There
-    the episode before the gap is cut off, as that of a restarted worker is.
+    drops steps until its environment begins an episode (the caller resets the worker's environments). The
+    episode before the gap is truncated, like that of a restarted worker.
 
     Args:
       segment: [T, B, ...] of one worker.
       first_lane, num_lanes: the worker's B lanes.
-      num_steps: number of environment steps acted for the segment, whatever it holds.
+      num_steps: number of environment steps acted for the segment; counted as lost if it is refused.
 
     Raises: ValueError: no such lane. SegmentError: `replay.max_refused_segments` were refused in a row.
     """
@@ -176,10 +161,7 @@ class ReplayBuffer:
       self._sampler.update(fresh)
 
   def sample(self, batch_size: int) -> TrainTarget:
-    """One batch: a TrainTarget [B, ...].
-
-    Raises: ValueError: no step is eligible.
-    """
+    """One batch of `sample_many`: a TrainTarget [B, ...]."""
     return map_fields(lambda x: x[0], self.sample_many(1, batch_size))
 
   def sample_many(self, num_batches: int, batch_size: int) -> TrainTarget:
@@ -190,7 +172,7 @@ class ReplayBuffer:
     Raises: ValueError: no step is eligible.
     """
     if self.num_eligible == 0:
-      raise ValueError(f"nothing to sample: none of {self.num_steps} stored steps is eligible yet")
+      raise ValueError(f"nothing to sample: none of {self.storage.num_steps} stored steps is eligible yet")
     slot, probability, count = self._sampler.draw(self._rng, num_batches, batch_size)
     shape = (num_batches, batch_size)
     ratio = importance_ratio(
@@ -266,12 +248,7 @@ class ReplayBuffer:
     return int(slot.size)
 
   def positions(self, config: ReanalyzeConfig, version: int) -> SearchRoots | list[RootSpan]:
-    """Up to `config.batch_size` positions to reanalyze, in the form of `config.mode`; see ReanalyzeQueue.
-
-    Args:
-      config: order, number and form.
-      version: learner step of the parameters that will search.
-    """
+    """Up to `config.batch_size` positions to search with `version`, as `config.mode`; see ReanalyzeQueue."""
     queue = self.reanalyze_queue
     slot = queue.choose(config.batch_size, config.order, version)
     return queue.gather(slot) if config.mode == "gather" else queue.spans(slot)
@@ -282,15 +259,14 @@ class ReplayBuffer:
     return max(0, stop - self.lane_capacity), stop
 
   def trajectory(self, lane: int, first: int, stop: int) -> TrajectorySample:
-    """Steps first … stop-1 of a lane; see LaneStorage."""
     return self.storage.trajectory(lane, first, stop)
 
   def stats(self) -> dict[str, float]:
     """Metrics: the fill, δ of a sample of the eligible steps, and the counts since the start."""
     delta = self.storage.delta[self._spread_slots()]
     return {
-      "replay/steps": float(self.num_steps),
-      "replay/fill": self.num_steps / self.storage.size,
+      "replay/steps": float(self.storage.num_steps),
+      "replay/fill": self.storage.num_steps / self.storage.size,
       "replay/eligible": float(self.num_eligible),
       "replay/delta_mean": float(delta.mean()) if delta.size else 0.0,
       "replay/delta_max": float(delta.max()) if delta.size else 0.0,
@@ -344,7 +320,8 @@ class ReplayBuffer:
     )
 
   def set_state(self, state: State, with_rings: bool = True) -> None:
-    """Restores the state of a buffer of the same configuration; without the rings the steps are already here.
+    """Restores the state of a buffer of the same configuration; without the rings the steps are already
+    stored.
 
     Raises: ValueError: the state is of a buffer of another shape or sampling; nothing changes then.
     """
@@ -370,5 +347,4 @@ class ReplayBuffer:
     }
 
   def set_counters(self, state: State) -> None:
-    """Restores the counts since the start."""
     self._counters = {name: int(count) for name, count in part(state, "counter").items()}

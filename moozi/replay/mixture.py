@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 from jaxtyping import Float, Int, Num
 
-from moozi.core.config import Config
+from moozi.core.config import Config, ReplayConfig, TargetsConfig
 from moozi.core.config.reanalyze import ReanalyzeConfig
 from moozi.core.errors import UserError
 from moozi.core.flat_state import State, part, prefixed
@@ -16,7 +16,7 @@ from moozi.core.records import RootSpan, SearchRoots, TrainTarget, TrajectorySam
 from moozi.core.seeds import child_seed
 from moozi.core.spec import EnvSpec
 from moozi.replay.buffer import ReplayBuffer
-from moozi.replay.validation import AddResult, split_at_gaps
+from moozi.replay.validation import split_at_gaps
 
 # The version of stored steps, which were acted and searched before this run's first update.
 _STORED_VERSION = -1
@@ -37,83 +37,73 @@ class StoredTrajectories:
   read: Callable[[], Iterator[tuple[int, TrajectorySample]]]
 
 
-def make_replay(
-  config: Config, spec: EnvSpec, stored: Mapping[int, int] | None
-) -> "ReplayBuffer | MixedReplay":
+def make_replay(config: Config, spec: EnvSpec, stored: Mapping[int, int] | None) -> ReplayBuffer:
   """Makes the replay buffer, with one lane for each (worker, environment), and one for each stored lane.
 
   Args:
-    config: the run's configuration.
-    spec: the environment's facts.
     stored: number of steps by lane of the trajectories on disk; None without trajectories.
 
   Raises: UserError: the stored steps do not fit in memory.
   """
+  if stored is not None:
+    return MixedReplay(config, spec, stored)
+  return ReplayBuffer(*_acted_part(config, spec))
+
+
+def _acted_part(config: Config, spec: EnvSpec) -> tuple[ReplayConfig, TargetsConfig, EnvSpec, int, int]:
+  """The arguments of the buffer for acted steps."""
   num_lanes = config.workers.num_workers * config.workers.num_envs
-  seed = child_seed(config.seed, "replay")
-  acted = ReplayBuffer(config.replay, config.targets, spec, num_lanes, seed)
-  if stored is None:
-    return acted
-  try:
-    return MixedReplay(acted, config, spec, stored)
-  except MemoryError as e:
-    raise UserError(
-      f"offline.trajectories={config.offline.trajectories}: do not fit in memory: {e}"
-    ) from None
+  return config.replay, config.targets, spec, num_lanes, child_seed(config.seed, "replay")
 
 
-class MixedReplay:
-  """Two ReplayBuffers with the interface of one; takes a fixed share of each batch from the stored part.
+class MixedReplay(ReplayBuffer):
+  """A ReplayBuffer of acted steps that takes a fixed share of each batch from a second one of stored steps.
 
   Slots of stored steps follow those of acted steps. With `offline.fraction=1` nothing is acted.
-
-  Args:
-    acted: the buffer for acted steps.
-    config: the run's configuration.
-    spec: the environment's facts.
-    stored: number of steps by lane; the stored part holds all of them.
   """
 
-  def __init__(self, acted: ReplayBuffer, config: Config, spec: EnvSpec, stored: Mapping[int, int]) -> None:
-    self.acted, self._fraction = acted, config.offline.fraction
-    self._lanes = {lane: i for i, lane in enumerate(sorted(stored))}
+  def __init__(self, config: Config, spec: EnvSpec, stored: Mapping[int, int]) -> None:
+    """Makes both parts empty; the stored one holds all steps, whose number by lane is `stored`."""
+    super().__init__(*_acted_part(config, spec))
+    self._fraction = config.offline.fraction
+    self._lanes_of = {lane: i for i, lane in enumerate(sorted(stored))}
     capacity = len(stored) * max(stored.values())
     settings = config.replay.model_copy(update={"capacity": capacity, "min_steps_to_learn": 1})
-    # A seed of its own: with the acted part's both would draw the same numbers.
+    # A separate seed: with the seed of the acted part both would draw the same numbers.
     seed = child_seed(config.seed, "replay", 1)
-    self._stored = ReplayBuffer(settings, config.targets, spec, len(stored), seed)
-    self._first_stored_slot = acted.storage.size
+    try:
+      self._stored = ReplayBuffer(settings, config.targets, spec, len(stored), seed)
+    except MemoryError as e:
+      raise UserError(
+        f"offline.trajectories={config.offline.trajectories}: do not fit in memory: {e}"
+      ) from None
+    self._first_stored_slot = self.storage.size
     self._num_missing = sum(stored.values())
     self._pending_state: State = {}
 
   @property
   def num_steps(self) -> int:
     """Number of steps in both parts."""
-    return self.acted.num_steps + self._stored.num_steps
+    return super().num_steps + self._stored.num_steps
 
-  def add(self, segment: TrajectorySample, first_lane: int) -> None:
-    """Appends an acted segment; see ReplayBuffer."""
-    self.acted.add(segment, first_lane)
-
-  def take(self, segment: TrajectorySample, first_lane: int, num_lanes: int, num_steps: int) -> AddResult:
-    """Appends or refuses an acted segment; see ReplayBuffer."""
-    return self.acted.take(segment, first_lane, num_lanes, num_steps)
-
-  def add_stored(self, lane: int, steps: TrajectorySample) -> None:
+  def add_stored(self, lane: int, steps: TrajectorySample, where: str) -> None:
     """Appends stored steps [T, …] to their lane; cuts off an episode without an end.
 
-    Raises: ValueError: the steps break a convention of the records.
+    Raises: UserError: the steps break a convention of the records; `where` names them.
     """
     is_first = np.array(steps.is_first)
-    own_lane = self._lanes[lane]
+    own_lane = self._lanes_of[lane]
     # Where trajectories begin in the middle of an episode, the history begins there.
     is_first[0] |= self._stored.storage.is_empty[own_lane]
     version = np.full(len(is_first), _STORED_VERSION, np.int32)
     steps = replace(steps, is_first=is_first, acted_version=version, searched_version=version)
-    for segment in split_at_gaps(steps):
-      self._stored.add(segment, own_lane)
-    self._num_missing -= len(is_first)
-    self._restore_stored()
+    try:
+      for segment in split_at_gaps(steps):
+        self._stored.add(segment, own_lane)
+      self._num_missing -= len(is_first)
+      self._restore_stored()
+    except ValueError as e:
+      raise UserError(f"{where}: lane {lane}: {e}") from None
 
   def get_stored_state(self) -> State:
     """The state of the stored part, without the steps, which are read from disk again.
@@ -143,9 +133,8 @@ class MixedReplay:
       self._stored.storage.set_searched(searched)
 
   def can_sample(self, batch_size: int) -> bool:
-    """Whether training may start: each part has its share of a batch."""
     num_stored = self._share(batch_size)
-    is_acted = num_stored == batch_size or self.acted.can_sample(batch_size - num_stored)
+    is_acted = num_stored == batch_size or super().can_sample(batch_size - num_stored)
     return is_acted and self._stored.can_sample(1)
 
   def sample_many(self, num_batches: int, batch_size: int) -> TrainTarget:
@@ -155,19 +144,18 @@ class MixedReplay:
     targets = replace(targets, slot=targets.slot + self._first_stored_slot)
     if num_stored == batch_size:
       return targets
-    acted = self.acted.sample_many(num_batches, batch_size - num_stored)
+    acted = super().sample_many(num_batches, batch_size - num_stored)
     return map_fields(lambda a, b: np.concatenate([a, b], axis=1), targets, acted)
 
   def update_priorities(
     self, slot: Int[np.ndarray, "*M"], sequence: Int[np.ndarray, "*M"], delta: Num[np.ndarray, "*M"]
   ) -> int:
-    """Sets new δ of drawn steps of either part, and returns how many were applied."""
     slot, sequence, delta = np.ravel(slot), np.ravel(sequence), np.ravel(delta)
     is_stored = slot >= self._first_stored_slot
     stored = slot[is_stored] - self._first_stored_slot
     return self._stored.update_priorities(
       stored, sequence[is_stored], delta[is_stored]
-    ) + self.acted.update_priorities(slot[~is_stored], sequence[~is_stored], delta[~is_stored])
+    ) + super().update_priorities(slot[~is_stored], sequence[~is_stored], delta[~is_stored])
 
   def write_back(
     self,
@@ -175,26 +163,26 @@ class MixedReplay:
     sequence: Int[np.ndarray, "M"],
     root_value: Float[np.ndarray, "M"],
     action_probs: Float[np.ndarray, "M A"],
-    searched_version: Int[np.ndarray, "M"],
+    searched_version: Num[np.ndarray, "M"] | int,
   ) -> int:
-    """Stores newer search values and policies of steps of either part; see ReplayBuffer."""
     is_stored = slot >= self._first_stored_slot
-    num_applied = 0
-    for buffer, rows, begin in (
-      (self._stored, is_stored, self._first_stored_slot),
-      (self.acted, ~is_stored, 0),
-    ):
-      num_applied += buffer.write_back(
-        slot[rows] - begin, sequence[rows], root_value[rows], action_probs[rows], searched_version[rows]
-      )
-    return num_applied
+    stored = slot[is_stored] - self._first_stored_slot
+    searched_version = np.broadcast_to(searched_version, slot.shape)
+    return self._stored.write_back(
+      stored, sequence[is_stored], root_value[is_stored], action_probs[is_stored], searched_version[is_stored]
+    ) + super().write_back(
+      slot[~is_stored],
+      sequence[~is_stored],
+      root_value[~is_stored],
+      action_probs[~is_stored],
+      searched_version[~is_stored],
+    )
 
   def positions(self, config: ReanalyzeConfig, version: int) -> SearchRoots | list[RootSpan]:
-    """Positions to reanalyze, a share from each part; see ReplayBuffer."""
     num_stored = self._share(config.batch_size)
     stored = self._stored.positions(config.model_copy(update={"batch_size": num_stored}), version)
     num_acted = config.batch_size - num_stored
-    acted = self.acted.positions(config.model_copy(update={"batch_size": num_acted}), version)
+    acted = super().positions(config.model_copy(update={"batch_size": num_acted}), version)
     begin = self._first_stored_slot
     if isinstance(stored, SearchRoots):
       assert isinstance(acted, SearchRoots)
@@ -206,16 +194,14 @@ class MixedReplay:
   def stats(self) -> dict[str, float]:
     """The acted part's metrics under replay/, the stored part's under offline/."""
     stored = {name.replace("replay/", "offline/", 1): x for name, x in self._stored.stats().items()}
-    return self.acted.stats() | stored
+    return super().stats() | stored
 
   def histograms(self) -> dict[str, Histogram]:
-    """Histograms, named as in `stats`."""
     stored = {name.replace("replay/", "offline/", 1): x for name, x in self._stored.histograms().items()}
-    return self.acted.histograms() | stored
+    return super().histograms() | stored
 
   def check_valid(self) -> None:
-    """Raises ValueError where a part is inconsistent."""
-    self.acted.check_valid()
+    super().check_valid()
     self._stored.check_valid()
 
   def _share(self, count: int) -> int:
@@ -223,15 +209,3 @@ class MixedReplay:
     if self._fraction == 1:
       return count
     return min(max(round(self._fraction * count), 1), count - 1)
-
-
-def add_stored(replay: ReplayBuffer | MixedReplay, where: str, lane: int, steps: TrajectorySample) -> None:
-  """Adds the next stored steps [T, …] of a lane to replay.
-
-  Raises: UserError: the steps break a convention of the records.
-  """
-  assert isinstance(replay, MixedReplay), "replay was made without stored trajectories"
-  try:
-    replay.add_stored(lane, steps)
-  except ValueError as e:
-    raise UserError(f"{where}: lane {lane}: {e}") from None

@@ -7,7 +7,7 @@ from moozi.core.flat_state import State
 from moozi.core.records import RootSpan, SearchRoots
 from moozi.replay.storage import LaneStorage
 
-# Choosing scans every stored step, so it is done for this number of calls at once.
+# Choosing scans every stored step, so one scan serves this number of calls.
 _POOL_CALLS = 16
 _ORDERS = ("oldest", "priority")
 
@@ -17,9 +17,6 @@ class ReanalyzeQueue:
 
   A position can be searched again while the L steps before it are stored (or never existed), also before a
   target can start at it. Terminal frames are not searched.
-
-  Args:
-    storage: the lanes and their priorities.
   """
 
   def __init__(self, storage: LaneStorage) -> None:

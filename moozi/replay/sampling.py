@@ -1,7 +1,5 @@
 """Samplers of start slots: uniform, proportional and rank-based, chosen by config. Imports no JAX."""
 
-from typing import Protocol, runtime_checkable
-
 import numpy as np
 from jaxtyping import Float, Int
 
@@ -14,107 +12,71 @@ _UNRANKED_SHARE = 0.1
 # … or when more than this share of the probability mass belongs to ranks of removed steps.
 _REMOVED_SHARE = 0.5
 
+Drawn = tuple[Int[np.ndarray, "M"], Float[np.ndarray, "M"], int]
+"""Slots, their probabilities, and the number of steps that could be drawn."""
 
-@runtime_checkable
-class Sampler(Protocol):
-  """Draws eligible slots. ReplayBuffer reports slots that become eligible, stop being so, or change δ."""
 
-  def update(self, slot: np.ndarray) -> None:
+class UniformSampler:
+  """Draws every eligible step with the same probability; the base class of samplers.
+
+  ReplayBuffer reports slots that become eligible, stop being so, or change δ. Without priorities there is no
+  state to keep.
+  """
+
+  def __init__(self, storage: LaneStorage) -> None:
+    self._storage = storage
+
+  def update(self, slot: Int[np.ndarray, "M"]) -> None:
     """Adds slots, or reads their new priorities."""
 
-  def remove(self, slot: np.ndarray) -> None:
+  def remove(self, slot: Int[np.ndarray, "M"]) -> None:
     """Removes slots that are not eligible any more."""
 
-  def draw(
-    self, rng: np.random.Generator, num_batches: int, batch_size: int
-  ) -> tuple[np.ndarray, np.ndarray, int]:
-    """Draws (slots [U * B], their probabilities [U * B], N), N the number of steps that could be drawn."""
+  def draw(self, rng: np.random.Generator, num_batches: int, batch_size: int) -> Drawn:
+    """Draws U * B slots."""
+    count = self._storage.num_eligible
+    number = rng.integers(count, size=num_batches * batch_size)
+    return self._storage.nth_eligible(number), np.full(number.shape, 1.0 / count), count
 
-  def probability(self, slot: np.ndarray) -> np.ndarray:
+  def probability(self, slot: Int[np.ndarray, "M"]) -> Float[np.ndarray, "M"]:
     """The probability that an eligible slot is drawn now."""
+    return np.full(len(slot), 1.0 / self._storage.num_eligible)
 
   def check_valid(self) -> None:
     """Raises ValueError where the sampler is inconsistent with the storage."""
 
   def get_state(self) -> dict[str, np.ndarray]:
     """A copy of the state; later draws are the same to the bit."""
+    return {}
 
   def set_state(self, state: dict[str, np.ndarray]) -> None:
     """Restores the state."""
 
 
-def make_sampler(config: ReplayConfig, storage: LaneStorage) -> Sampler:
-  """The sampler that `config.sampling` names, over `storage`'s eligible steps and priorities."""
-  if config.sampling == "uniform":
-    return UniformSampler(storage)
-  if config.sampling == "proportional":
-    return ProportionalSampler(config, storage)
-  return RankSampler(config, storage)
-
-
-class UniformSampler:
-  """Draws every eligible step with the same probability. Has no state of its own."""
-
-  def __init__(self, storage: LaneStorage) -> None:
-    self._storage = storage
-
-  def update(self, slot: Int[np.ndarray, "M"]) -> None:
-    """Does nothing."""
-
-  remove = update
-
-  def draw(
-    self, rng: np.random.Generator, num_batches: int, batch_size: int
-  ) -> tuple[Int[np.ndarray, "M"], Float[np.ndarray, "M"], int]:
-    """See Sampler."""
-    count = self._storage.num_eligible
-    number = rng.integers(count, size=num_batches * batch_size)
-    return self._storage.nth_eligible(number), np.full(number.shape, 1.0 / count), count
-
-  def probability(self, slot: Int[np.ndarray, "M"]) -> Float[np.ndarray, "M"]:
-    """See Sampler."""
-    return np.full(len(slot), 1.0 / self._storage.num_eligible)
-
-  def check_valid(self) -> None:
-    """Does nothing."""
-
-  def get_state(self) -> dict[str, np.ndarray]:
-    """Empty."""
-    return {}
-
-  def set_state(self, state: dict[str, np.ndarray]) -> None:
-    """Does nothing."""
-
-
-class ProportionalSampler:
+class ProportionalSampler(UniformSampler):
   """Draws with P(i) ∝ (δ_i + ε)^α over the eligible steps, by a sum tree over all slots.
 
   Source: Schaul et al. 2016, proportional variant, with the thesis's δ. Departures: none.
   """
 
   def __init__(self, config: ReplayConfig, storage: LaneStorage) -> None:
-    self._config, self._storage = config, storage
+    super().__init__(storage)
+    self._config = config
     self._tree = SumTree(storage.size)
 
   def update(self, slot: Int[np.ndarray, "M"]) -> None:
-    """Sets the weights of slots."""
     delta = self._storage.delta[slot].astype(np.float64)
     self._tree.assign(slot, (delta + self._config.priority_epsilon) ** self._config.priority_exponent)
 
   def remove(self, slot: Int[np.ndarray, "M"]) -> None:
-    """Sets the weights of slots to 0."""
     self._tree.assign(slot, 0.0)
 
-  def draw(
-    self, rng: np.random.Generator, num_batches: int, batch_size: int
-  ) -> tuple[Int[np.ndarray, "M"], Float[np.ndarray, "M"], int]:
-    """See Sampler."""
+  def draw(self, rng: np.random.Generator, num_batches: int, batch_size: int) -> Drawn:
     total = self._tree.total
     slot = self._tree.find(rng.random(num_batches * batch_size) * total)
     return slot, self._tree.leaves[slot] / total, self._storage.num_eligible
 
   def probability(self, slot: Int[np.ndarray, "M"]) -> Float[np.ndarray, "M"]:
-    """See Sampler."""
     return self._tree.leaves[slot] / self._tree.total
 
   def check_valid(self) -> None:
@@ -123,37 +85,33 @@ class ProportionalSampler:
       raise ValueError("sum tree: the slots with a weight are not exactly the eligible ones")
 
   def get_state(self) -> dict[str, np.ndarray]:
-    """The weights."""
     return {"weights": self._tree.leaves.copy()}
 
   def set_state(self, state: dict[str, np.ndarray]) -> None:
-    """Restores the weights."""
     self._tree.assign_all(state["weights"])
 
 
-class RankSampler:
+class RankSampler(UniformSampler):
   """Draws with P(i) ∝ (1 / rank(i))^α, where rank 1 has the largest δ at the last sort.
 
   Sorts every `rank_refresh_updates` batches, and early where many steps have no rank yet or much of the mass
   belongs to removed steps. Between sorts, ranks of removed steps are redrawn: P is normalised over the rest.
 
   Source: Schaul et al. 2016, rank-based variant. Departures: no stratification; ranks are those of
-    the last sort; equal δ are ordered at random instead of by arrival.
+    the last sort; equal δ are ordered at random instead of by arrival. A slot without a rank has
+    probability 0 until the next sort, which reads the priorities.
   """
 
   def __init__(self, config: ReplayConfig, storage: LaneStorage) -> None:
-    self._config, self._storage = config, storage
+    super().__init__(storage)
+    self._config = config
     self._weights = rank_weights(storage.size, config.priority_exponent)
     self._cumulative = np.cumsum(self._weights)
     self._order = np.zeros(0, np.int64)
     self._rank_of = np.full(storage.size, -1, np.int32)  # 0 is the highest; -1: no rank
     self._count, self._mass, self._batches = 0, 0.0, 0
 
-  def update(self, slot: Int[np.ndarray, "M"]) -> None:
-    """Does nothing: the next sort reads the priorities."""
-
   def remove(self, slot: Int[np.ndarray, "M"]) -> None:
-    """Removes the ranks of slots."""
     rank = self._rank_of[slot]
     rank = rank[rank >= 0]
     self._rank_of[slot] = -1
@@ -176,10 +134,7 @@ class RankSampler:
     self._rank_of[self._order] = np.arange(len(slot), dtype=np.int32)
     self._count, self._mass, self._batches = len(slot), float(self._cumulative[len(slot) - 1]), 0
 
-  def draw(
-    self, rng: np.random.Generator, num_batches: int, batch_size: int
-  ) -> tuple[Int[np.ndarray, "M"], Float[np.ndarray, "M"], int]:
-    """See Sampler."""
+  def draw(self, rng: np.random.Generator, num_batches: int, batch_size: int) -> Drawn:
     if self._is_due():
       self._sort(int(rng.integers(1 << 32)))
     self._batches += num_batches
@@ -193,7 +148,6 @@ class RankSampler:
     return self._order[rank], self._weights[rank] / self._mass, self._count
 
   def probability(self, slot: Int[np.ndarray, "M"]) -> Float[np.ndarray, "M"]:
-    """See Sampler; 0 for a slot without a rank."""
     rank = self._rank_of[slot]
     return np.where(rank >= 0, self._weights[rank], 0.0) / max(self._mass, 1e-300)
 
@@ -206,14 +160,21 @@ class RankSampler:
       raise ValueError("rank table: the mass is not the sum of its weights")
 
   def get_state(self) -> dict[str, np.ndarray]:
-    """The order of the last sort."""
     numbers = np.array([self._count, self._batches], np.int64)
     out = {"order": self._order, "rank_of": self._rank_of, "numbers": numbers, "mass": np.float64(self._mass)}
     return {name: np.array(value) for name, value in out.items()}
 
   def set_state(self, state: dict[str, np.ndarray]) -> None:
-    """Restores the order."""
     self._order = np.array(state["order"], np.int64)
     self._rank_of[:] = state["rank_of"]
     self._count, self._batches = (int(x) for x in state["numbers"])
     self._mass = float(state["mass"])
+
+
+def make_sampler(config: ReplayConfig, storage: LaneStorage) -> UniformSampler:
+  """The sampler that `config.sampling` names, over `storage`'s eligible steps and priorities."""
+  if config.sampling == "uniform":
+    return UniformSampler(storage)
+  if config.sampling == "proportional":
+    return ProportionalSampler(config, storage)
+  return RankSampler(config, storage)

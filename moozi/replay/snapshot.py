@@ -41,14 +41,14 @@ class ReplaySnapshot:
     return int(self.head["counter/added"])
 
 
-def take(replay: ReplayBuffer | MixedReplay, known: Int[np.ndarray, "N"] | None = None) -> ReplaySnapshot:
+def take(replay: ReplayBuffer, known: Int[np.ndarray, "N"] | None = None) -> ReplaySnapshot:
   """Copies a buffer's state, without the blocks that the caller has.
 
   Args:
     replay: the buffer. Stored trajectories are on disk already; the head holds their priorities and searches.
     known: the generation of each block that the caller has; None if it has none.
   """
-  storage, head = replay.acted.storage, replay.acted.get_state(with_rings=False)
+  storage, head = replay.storage, replay.get_state(with_rings=False)
   if isinstance(replay, MixedReplay):
     head |= prefixed(_STORED, replay.get_stored_state())
   generations = storage.generations.copy()
@@ -62,7 +62,7 @@ def take(replay: ReplayBuffer | MixedReplay, known: Int[np.ndarray, "N"] | None 
   )
 
 
-def restore(replay: ReplayBuffer | MixedReplay, snapshot: ReplaySnapshot) -> int:
+def restore(replay: ReplayBuffer, snapshot: ReplaySnapshot) -> int:
   """Restores a snapshot into a buffer without acted steps.
 
   A buffer of the same lanes, capacity and sampling is restored to the bit. Into another one the steps are
@@ -73,7 +73,6 @@ def restore(replay: ReplayBuffer | MixedReplay, snapshot: ReplaySnapshot) -> int
   """
   if isinstance(replay, MixedReplay):
     replay.set_stored_state(part(snapshot.head, _STORED))
-    replay = replay.acted
   state = snapshot.head | _rings(snapshot, replay.spec)
   old = _shape_of(snapshot.head)
   if old == _shape_of(replay.get_state(with_rings=False)):
@@ -110,7 +109,7 @@ def _rings(snapshot: ReplaySnapshot, spec: EnvSpec) -> State:
 
 def _repack(replay: ReplayBuffer, state: State, old: tuple[int, int, int]) -> int:
   num_lanes, lane_capacity, _ = old
-  # Never sampled: the shortest reach accepts any capacity.
+  # Only read, never sampled: with these targets any capacity is long enough.
   targets = TargetsConfig(history_length=1, unroll_steps=1, n_step=1)
   source = LaneStorage(targets, replay.spec, num_lanes, max(lane_capacity, 4))
   source.set_state({name.removeprefix(_RINGS): x for name, x in state.items() if name.startswith(_RINGS)})
@@ -125,4 +124,4 @@ def _repack(replay: ReplayBuffer, state: State, old: tuple[int, int, int]) -> in
     if starts.size:
       replay.add(map_fields(lambda x, a=starts[0]: x[a:, None], whole), lane % replay.num_lanes)
   replay.set_counters(state)
-  return source.num_steps - replay.num_steps
+  return source.num_steps - replay.storage.num_steps

@@ -14,18 +14,9 @@ from moozi.core.spec import DUMMY_ACTION, EnvSpec
 # A float32 softmax over thousands of actions sums to one within this.
 _SUM_TOLERANCE = 1e-3
 _DTYPES = {
-  "last_reward": "float32",
-  "last_discount": "float32",
-  "is_first": "bool",
-  "is_last": "bool",
-  "is_truncated": "bool",
-  "to_play": "int32",
-  "legal_actions_mask": "bool",
-  "root_value": "float32",
-  "action_probs": "float32",
-  "action": "int32",
-  "acted_version": "int32",
-  "searched_version": "int32",
+  **dict.fromkeys(("last_reward", "last_discount", "root_value", "action_probs"), "float32"),
+  **dict.fromkeys(("is_first", "is_last", "is_truncated", "legal_actions_mask"), "bool"),
+  **dict.fromkeys(("to_play", "action", "acted_version", "searched_version"), "int32"),
 }
 
 
@@ -94,7 +85,6 @@ def check_segment(
 
   Args:
     segment: from a worker or a file.
-    spec: the environment's facts.
     num_lanes: required B; None allows any.
     max_steps: maximum T; None allows any.
     is_empty: lanes that hold no step yet, which must begin with a first step; None does not check this.

@@ -18,24 +18,23 @@ from moozi.core.seeds import child_seed
 from moozi.core.spec import EnvSpec
 from moozi.envs import registry
 from moozi.envs.environment import Environment
-from moozi.envs.vector import env_seeds, make_vector
+from moozi.envs.jax.environment import JaxVectorEnvironment
+from moozi.envs.vector import make_vector
 from moozi.evaluation.evaluator import Evaluator, evaluation_planner
 from moozi.learning.learner import Learner
 from moozi.nn.model import Model, make_model
 from moozi.ops.scalar_transform import ScalarTransform
 from moozi.ops.schedules import temperature_at
 from moozi.replay.buffer import ReplayBuffer
-from moozi.replay.mixture import MixedReplay, StoredTrajectories, add_stored, make_replay
+from moozi.replay.mixture import MixedReplay, StoredTrajectories, make_replay
 from moozi.run.state import RunState
 
 
 def env_spec(config: Config) -> EnvSpec:
-  """The facts of the run's environment."""
   return registry.env_spec(config.env.name, **config.env.kwargs)
 
 
 def build_model(config: Config, spec: EnvSpec) -> Model:
-  """The run's network."""
   transform = ScalarTransform(
     support_min=config.scalar_transform.support_min,
     support_max=config.scalar_transform.support_max,
@@ -61,36 +60,31 @@ def build_collector(
   """The collector of a training worker: a compiled rollout if the environment is written in JAX.
 
   Args:
-    config: the run's configuration.
-    spec: the environment's facts.
     worker: its index, part of its seeds.
     began_at: environment steps of the run when the collector starts, part of its seeds, so that a restarted
-      worker plays other episodes.
+      worker plays different episodes.
 
   Raises: UserError: `workers.rollout=scan`, and the environment is not written in JAX.
   """
-  num_envs, env_seed = config.workers.num_envs, child_seed(config.seed, "training_env", worker, began_at)
-  seed = child_seed(config.seed, "training_search", worker, began_at)
-  model = build_model(config, spec)
-  jax_env = registry.make_jax_env(config.env.name, **config.env.kwargs)
-  if config.workers.rollout == "scan" and jax_env is None:
-    raise UserError(
-      f"workers.rollout=scan: {config.env.name} is not written in JAX; allowed for it are auto and step"
-    )
-  workers = config.workers
-  if workers.rollout != "step" and jax_env is not None and not workers.max_random_starts:
-    seeds = env_seeds(num_envs, env_seed)
-    return RolloutCollector(model, config, config.planners.train, jax_env, seeds, seed)
+  workers, model, planner = config.workers, build_model(config, spec), config.planners.train
   env = make_vector(
     config.env.name,
     config.env.kwargs,
-    num_envs,
-    env_seed,
+    workers.num_envs,
+    child_seed(config.seed, "training_env", worker, began_at),
     workers.max_env_faults,
     workers.env_timeout_s,
     workers.max_random_starts,
   )
-  return TrajectoryCollector(model, config, config.planners.train, env, seed)
+  seed = child_seed(config.seed, "training_search", worker, began_at)
+  if workers.rollout != "step" and isinstance(env, JaxVectorEnvironment):
+    return RolloutCollector(model, config, planner, env, seed)
+  if workers.rollout == "scan":
+    env.close()
+    raise UserError(
+      f"workers.rollout=scan: {config.env.name} is not written in JAX; allowed for it are auto and step"
+    )
+  return TrajectoryCollector(model, config, planner, env, seed)
 
 
 def build_evaluator(config: Config, spec: EnvSpec, num_simulations: int | None = None) -> Evaluator:
@@ -106,22 +100,21 @@ def make_test_env(config: Config) -> Callable[[int], Environment]:
   return lambda seed: registry.make(config.env.name, seed, is_testing=True, **config.env.kwargs)
 
 
-def build_replay(
-  config: Config, spec: EnvSpec, stored: StoredTrajectories | None = None
-) -> ReplayBuffer | MixedReplay:
+def build_replay(config: Config, spec: EnvSpec, stored: StoredTrajectories | None = None) -> ReplayBuffer:
   """The replay buffer with one lane per (worker, environment), filled with the trajectories on disk.
 
   Raises: UserError: the trajectories break a convention of the records.
   """
   replay = make_replay(config, spec, None if stored is None else stored.lane_steps)
   if stored is not None:
+    assert isinstance(replay, MixedReplay)
     for lane, steps in stored.read():
-      add_stored(replay, stored.where, lane, steps)
+      replay.add_stored(lane, steps, stored.where)
   return replay
 
 
 class Collector(Protocol):
-  """The work of one training worker, as far as its state goes."""
+  """What `Collectors` needs of a training worker's collector."""
 
   def set_state(self, state: State) -> int:
     """Restores the state of another collector. Returns the number of environments that were reset."""
@@ -135,7 +128,7 @@ C = TypeVar("C", bound=Collector)
 
 @dataclasses.dataclass(frozen=True)
 class Collectors(Generic[C]):
-  """The work of all training workers in one process.
+  """The collectors of all training workers in one process.
 
   Attributes:
     workers: one per training worker.
@@ -148,7 +141,6 @@ class Collectors(Generic[C]):
   message: str = ""
 
   def close(self) -> None:
-    """Closes their environments."""
     for worker in self.workers:
       worker.close()
 
@@ -167,7 +159,7 @@ def restore_collectors(build_all: Callable[[int], list[C]], state: RunState | No
   try:
     num_new = sum(worker.set_state(saved) for worker, saved in zip(workers, state.collectors, strict=True))
   except ValueError:
-    # Other workers or environments than before. New seeds: the first episodes are not played again.
+    # The workers or environments have changed. New seeds, so that the first episodes are not repeated.
     Collectors(workers).close()
     return Collectors(build_all(state.env_steps), state.env_steps, "; all environments are reset")
   return Collectors(workers, began_at, f"; {num_new} environments are reset" if num_new else "")
@@ -176,7 +168,6 @@ def restore_collectors(build_all: Callable[[int], list[C]], state: RunState | No
 def build_collectors(
   config: Config, spec: EnvSpec, state: RunState | None
 ) -> Collectors[TrajectoryCollector | RolloutCollector]:
-  """The training workers of a new or a resumed run."""
 
   def build_all(began_at: int) -> list[TrajectoryCollector | RolloutCollector]:
     return [build_collector(config, spec, index, began_at) for index in range(config.num_acting_workers)]
@@ -185,5 +176,4 @@ def build_collectors(
 
 
 def build_reanalyzer(config: Config, spec: EnvSpec, worker: int) -> Reanalyzer:
-  """The reanalyzer of reanalyze worker number `worker`."""
   return Reanalyzer(build_model(config, spec), config, spec, child_seed(config.seed, "reanalyze", worker))

@@ -15,8 +15,9 @@ class Pacer:
   `reanalyze.ratio` is above 0. Steps that were acted and lost, as in a segment that replay refused, count as
   environment steps and not as steps produced.
 
+  `ask_*` counts a requested call, `done_*` its result, `undo_*` a request that was lost.
+
   Args:
-    config: the run's configuration.
     slack_steps: environment steps that acting may be ahead. Raised to one round of segments plus the steps
       that one learner call consumes; below that, acting and learning could wait for each other.
   """
@@ -47,7 +48,7 @@ class Pacer:
     """Whether another segment may be requested.
 
     Args:
-      can_sample: replay can draw a batch. Until it can, acting continues, however many steps that takes: the
+      can_sample: replay can draw a batch. Until it can, acting continues without a limit: the
         newest n + K steps of a lane cannot be drawn, and a restarted replay may be empty.
     """
     if self.env_steps_asked >= self._max_env_steps:
@@ -81,7 +82,6 @@ class Pacer:
     return self.started_at is not None and self._positions_left >= self._call_positions
 
   def ask_act(self, num_steps: int) -> None:
-    """A segment of `num_steps` environment steps was requested."""
     self.env_steps_asked += num_steps
 
   def pass_steps(self, can_sample: bool) -> None:
@@ -89,7 +89,7 @@ class Pacer:
     if not can_sample:
       return
     if self.started_at is None:
-      # All data are stored.
+      # All data are already in replay.
       self.started_at = self.env_steps
     while self.may_act(can_sample=True):
       self.ask_act(self._round_steps)
@@ -101,19 +101,15 @@ class Pacer:
     self.steps_lost += num_lost
 
   def ask_learn(self) -> None:
-    """A learner call was requested."""
     self.samples_asked += self._call_samples
 
   def done_learn(self) -> None:
-    """A learner call is done."""
     self.samples_done += self._call_samples
 
   def undo_act(self, num_steps: int) -> None:
-    """A requested segment was lost."""
     self.env_steps_asked -= num_steps
 
   def undo_learn(self) -> None:
-    """A requested learner call was lost."""
     self.samples_asked -= self._call_samples
 
   def get_state(self) -> State:
@@ -131,11 +127,9 @@ class Pacer:
     self.started_at = None if state["started_at"] < 0 else int(state["started_at"])
 
   def ask_reanalyze(self) -> None:
-    """A reanalyze call was requested."""
     self.positions_asked += self._call_positions
 
   def undo_reanalyze(self) -> None:
-    """A requested reanalyze call was lost."""
     self.positions_asked -= self._call_positions
 
   def done_reanalyze(self, num_positions: int) -> None:
@@ -183,7 +177,7 @@ class Pacer:
 
 
 def slack_steps(config: Config) -> int:
-  """Steps that keep every queue full: those of the workers, and of the learner or of reanalyze."""
+  """Steps that keep every queue full: the workers' and the learner's or reanalyze's."""
   workers, learner, ray, reanalyze = config.workers, config.learner, config.ray, config.reanalyze
   acting = workers.num_workers * ray.segments_in_flight * workers.num_envs * workers.segment_length
   call_samples = learner.batch_size * learner.updates_per_call

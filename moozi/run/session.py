@@ -1,19 +1,10 @@
-"""What one run is, for every algorithm: inputs, clock, counters, schedules, evaluations, rollback and end.
+"""The parts of a run that all algorithms share: clock, counters, schedules, evaluations, rollback, end.
 
 An algorithm in one process is a `Trainer`, and `Session.run(trainer)` is its loop. It evaluates and saves
 when due, and calls `trainer.step()` until there is a reason to end. Then it yields the last state, evaluates,
 and yields `Finished`. `run.local` and `baselines.ppo.run` use it.
 
-A loop of another shape, such as the driver with its futures, uses the parts:
-
-  session = Session(inputs, counts)         the clock starts; counts has env_steps and learner_steps
-  session.counters()                        keyword arguments of every event
-  session.wall_s()                          seconds of training, all parts of a resumed run together
-  session.reason_to_end(is_complete)        why the run is over, or None
-  session.is_checkpoint_due()               true once per period and milestone
-  session.evaluations.is_due(env_steps)     true once per period; then record(...), or repeat() if it was lost
-  session.progress(is_evaluation_pending)   what RunState.progress holds for every algorithm
-  session.rollback.take(error, steps)       the saved training state after repeated non-finite updates
+A loop of another shape, such as the driver with its futures, uses the parts of a Session.
 """
 
 import dataclasses
@@ -44,7 +35,7 @@ class RunInputs:
 
   Attributes:
     config: the run's configuration.
-    spec: the environment's facts.
+    spec: the environment's specification.
     should_stop: polled between steps; true ends the run with a last checkpoint.
     state: resumes from this state; if its progress is empty, a new run starts with its training state.
     saved_blocks: generations of the replay blocks that are saved and need not be in the next StateReady.
@@ -64,17 +55,14 @@ class RunInputs:
 
   @property
   def progress(self) -> State:
-    """The progress of the state to resume; empty in a new run."""
     return {} if self.state is None else self.state.progress
 
   @property
   def env_steps(self) -> int:
-    """Environment steps made before the start."""
     return 0 if self.state is None else self.state.env_steps
 
   @property
   def learner_steps(self) -> int:
-    """Updates made before the start."""
     return 0 if self.state is None else self.state.learner_steps
 
 
@@ -109,7 +97,7 @@ class Trainer(Counts, Protocol):
     """Acts and learns once."""
 
   def evaluate(self, num_episodes: int) -> EvaluationResult | None:
-    """Plays test episodes with the current parameters; None if the run was stopped meanwhile."""
+    """Plays test episodes with the current parameters; None if the run was stopped during them."""
 
   def state(self, has_envs: bool = True) -> RunState:
     """The algorithm's state, without the session's progress; `has_envs=False` leaves out `collectors`."""
@@ -122,16 +110,11 @@ class Trainer(Counts, Protocol):
 
 
 class Session:
-  """The parts of a run that do not depend on the algorithm.
-
-  Args:
-    inputs: what the run is started with.
-    counts: the counters that events and schedules read.
+  """The parts of a run that do not depend on the algorithm; its clock starts with it.
 
   Attributes:
-    inputs: the argument.
-    evaluations: the schedule of evaluations and the best result so far.
-    rollback: restores the last checkpoint, once per run.
+    evaluations: the schedule of evaluations and the best result so far; `record` a result, or `repeat` it.
+    rollback: `take` gives the last checkpoint's training state, once per run, after non-finite updates.
   """
 
   def __init__(self, inputs: RunInputs, counts: Counts) -> None:
@@ -154,26 +137,18 @@ class Session:
     return self._checkpoints.is_due(self.wall_s(), self._counts.env_steps)
 
   def reason_to_end(self, is_complete: bool) -> str | None:
-    """Why the run is over, or None.
-
-    Args:
-      is_complete: all environment steps are made and learned from.
-    """
+    """Why the run is over, or None; `is_complete`: all environment steps are made and learned from."""
     inputs = self.inputs
     return reason_to_end(is_complete, inputs.should_stop(), self.wall_s(), inputs.config.max_wall_s)
 
   def progress(self, is_evaluation_pending: bool = False) -> State:
-    """The wall time and the evaluations, as `RunState.progress` holds them.
-
-    Args:
-      is_evaluation_pending: an evaluation was started and is not recorded; a resumed run repeats it.
-    """
+    """The wall time and the evaluations, for `RunState.progress`; a resumed run repeats a pending one."""
     return {"wall_s": self.wall_s()} | self.evaluations.get_state(is_evaluation_pending)
 
   def play(self, evaluator: Evaluator, parameters: tuple[Any, Any, int], num_episodes: int) -> Any:
     """Plays test episodes with (params, net_state, version) at the current environment step.
 
-    Returns: the EvaluationResult; None if the run was stopped meanwhile.
+    Returns: the EvaluationResult; None if the run was stopped during the evaluation.
     Raises: EnvError: the environment failed.
     """
     params, net_state, version = parameters
@@ -211,10 +186,7 @@ class Session:
   def state_ready(self, trainer: Trainer, is_final: bool = False, has_envs: bool = True) -> StateReady:
     """The event with the trainer's state and the session's progress.
 
-    Args:
-      trainer: what is saved.
-      is_final: it is the run's last state.
-      has_envs: false leaves out the environments, which a resumed run resets; after a lost segment.
+    After a lost segment `has_envs` is false and leaves out the environments, which a resumed run resets.
     """
     state = trainer.state(has_envs)
     state = replace(state, progress=self.progress() | state.progress)

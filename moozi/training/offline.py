@@ -8,7 +8,7 @@ from moozi.core.spec import EnvSpec
 from moozi.io.trajectories import open_trajectories
 from moozi.replay.mixture import StoredTrajectories
 
-# Every stored lane is allocated at the length of the longest one, so a small file could ask for any amount.
+# Every stored lane is allocated at the length of the longest one, so a small file could request any amount.
 _MAX_SLOTS_PER_STEP = 4
 _FREE_SLOTS = 1 << 25  # one gigabyte of empty slots is always allowed
 

@@ -42,7 +42,7 @@ class Resumed:
   passed_over: tuple[str, ...] = ()  # newer checkpoints that cannot be used, with the reason
 
   def forget_later_best(self, config: Config, run: RunDirectory) -> None:
-    """Resets the best result if its steps come after those of the state, which are made once more."""
+    """Resets the best result if it is later than the state: a resumed run repeats those steps."""
     if self.state is None or self.recorder is None:
       return
     best = read_best(run.checkpoints_path)

@@ -20,7 +20,7 @@ _GAP, _CAPTION, _FONT = 6, 18, 12
 
 
 def tiles_path(path: Path) -> Path:
-  """The path of the GIF of several episodes, beside that of one."""
+  """The path of the GIF of several episodes, next to the GIF of one."""
   return path.with_name(f"{path.stem}_tiles{path.suffix}")
 
 

@@ -81,7 +81,7 @@ def _coverage(edges: np.ndarray, intervals: Sequence[tuple[float, float]]) -> np
   bounds = np.array(intervals, np.float64).reshape(-1, 2)
   if not len(bounds):
     return np.zeros(len(edges) - 1)
-  # Seconds inside up to each bound; between bounds they grow linearly or not at all.
+  # Seconds inside the intervals up to each bound; they are piecewise linear between bounds.
   inside = np.repeat(np.cumsum(bounds[:, 1] - bounds[:, 0]), 2)
   inside[0::2] -= bounds[:, 1] - bounds[:, 0]
   out: np.ndarray = np.diff(np.interp(edges, bounds.ravel(), inside)) / np.maximum(np.diff(edges), 1e-12)
@@ -89,7 +89,7 @@ def _coverage(edges: np.ndarray, intervals: Sequence[tuple[float, float]]) -> np
 
 
 def _colors(timeline: Timeline) -> dict[str, str]:
-  """Colors by kind of span: fixed ones first, then the others in turn."""
+  """Colors by kind of span: fixed ones first, then the others in order."""
   found = {name for stretches in timeline.values() for name in shares(stretches)}
   others = enumerate(sorted(found - _COLORS.keys()))
   fixed = {name: color for name, color in _COLORS.items() if name in found}

@@ -46,7 +46,7 @@ def collect_both(config, env, num_segments, seeds=tuple(ENV_SEEDS)):
   model, planner = build.build_model(config, env.spec), config.planners.train
   parameters = random_parameters(config, env.spec)
   steps = TrajectoryCollector(model, config, planner, JaxVectorEnvironment(env, seeds), seed=1)
-  scan = RolloutCollector(model, config, planner, env, seeds, seed=1)
+  scan = RolloutCollector(model, config, planner, JaxVectorEnvironment(env, seeds), seed=1)
   out = ([], [], [])
   for collector, results in ((steps, out[0]), (scan, out[1])):
     collector.set_parameters(*parameters, 7)
@@ -217,7 +217,8 @@ def test_illegal_actions_are_refused(action):
     return push_action(history, output.action), output
 
   model, planner = build.build_model(config, env.spec), config.planners.train
-  collector = RolloutCollector(model, config, planner, env, ENV_SEEDS, seed=1, policy=stubborn)
+  vector = JaxVectorEnvironment(env, ENV_SEEDS)
+  collector = RolloutCollector(model, config, planner, vector, seed=1, policy=stubborn)
   collector.set_parameters({}, {}, 0)
   message = rf"^step \d of the segment: actions\[\d\]={action}: cannot be played on a live frame"
   with pytest.raises(ValueError, match=message):  # noqa: PT012
@@ -244,7 +245,8 @@ def test_state_with_the_old_name_of_the_environments():
   config, env = load_config(None, list(MLP)), make_walk(max_episode_steps=4, length=6)
   model = build.build_model(config, env.spec)
   first, second = (
-    RolloutCollector(model, config, config.planners.train, env, seeds, seed=1) for seeds in ([5, 6], [7, 8])
+    RolloutCollector(model, config, config.planners.train, JaxVectorEnvironment(env, seeds), seed=1)
+    for seeds in ([5, 6], [7, 8])
   )
   state = first.get_state()
   assert second.set_state({name.replace("envs/", "worlds/"): x for name, x in state.items()}) == 0

@@ -10,7 +10,7 @@ from moozi.core.records import SearchRoots
 from moozi.io.config import load_config
 from moozi.replay import snapshot
 from moozi.replay.buffer import ReplayBuffer
-from moozi.replay.mixture import MixedReplay, add_stored, make_replay
+from moozi.replay.mixture import MixedReplay, make_replay
 from tests.replay.replay_lanes import make_spec, random_lanes, segment_of
 
 SPEC = make_spec()
@@ -40,7 +40,7 @@ def mixed(fraction: float, *overrides: str, with_acted: bool = True) -> MixedRep
   for first in range(0, 40, 5):
     for i, (lane, stop) in enumerate(((4, 40), (9, 35))):
       if first < stop:
-        replay.add_stored(lane, map_fields(lambda x, a=first, i=i: x[a : a + 5, i], whole))
+        replay.add_stored(lane, map_fields(lambda x, a=first, i=i: x[a : a + 5, i], whole), "whole")
   if with_acted:
     acted = segment_of(random_lanes(8, 2, 30, SPEC), 0, 30, SPEC)
     for first in range(0, 30, 5):
@@ -78,7 +78,7 @@ def test_a_stored_lane_may_begin_within_an_episode():
   steps = map_fields(lambda x: x[5:, 0], segment_of(random_lanes(0, 1, 20, SPEC, 0.0), 0, 20, SPEC))
   assert not steps.is_first[0]
   for part in (slice(0, 7), slice(7, 15)):
-    replay.add_stored(0, map_fields(lambda x, p=part: x[p], steps))
+    replay.add_stored(0, map_fields(lambda x, p=part: x[p], steps), "part")
   assert replay._stored.trajectory(0, 0, 15).is_first.tolist() == [True] + [False] * 14
 
 
@@ -89,7 +89,7 @@ def test_updates_reach_their_part():
   assert replay.update_priorities(targets.slot, targets.sequence, delta) == 8
   slot = targets.slot[0]
   for place, value in zip(slot, delta[0], strict=True):
-    part, at = (replay._stored, place - 100) if place >= 100 else (replay.acted, place)
+    part, at = (replay._stored, place - 100) if place >= 100 else (replay, place)
     assert part.storage.delta[at] in delta[0][slot == place]
     assert value >= 10
   roots = replay.positions(config_of(0.5).reanalyze, 5)
@@ -100,7 +100,7 @@ def test_updates_reach_their_part():
   written = replay.write_back(roots.slot, roots.sequence, new, probs, np.full(8, 5, np.int32))
   assert written == 8
   for place, value in zip(roots.slot, new, strict=True):
-    part, at = (replay._stored, place - 100) if place >= 100 else (replay.acted, place)
+    part, at = (replay._stored, place - 100) if place >= 100 else (replay, place)
     assert part.storage.arrays["root_value"][at] == value
     assert part.storage.arrays["searched_version"][at] == 5
   replay.check_valid()
@@ -122,7 +122,7 @@ def test_training_waits_for_acted_steps_if_there_will_be_any():
   assert mixed(0.5).can_sample(8)
   replay = mixed(1.0, with_acted=False)
   assert replay.can_sample(8)
-  assert replay.acted.num_steps == 0
+  assert replay.storage.num_steps == 0
   assert replay.sample_many(2, 8).slot.min() >= 100
   roots = replay.positions(config_of(1.0).reanalyze, 0)
   assert len(roots.slot) == 8
@@ -133,7 +133,7 @@ def test_invalid_stored_steps_are_named():
   steps = map_fields(lambda x: x[:, 0], segment_of(random_lanes(0, 1, 5, SPEC, 0.0), 0, 5, SPEC))
   bad = replace(steps, root_value=np.full(5, np.nan, np.float32))
   with pytest.raises(UserError, match="runs/old: lane 0: root_value"):
-    add_stored(replay, "runs/old", 0, bad)
+    replay.add_stored(0, bad, "runs/old")
 
 
 def test_too_large_trajectories_are_refused():
@@ -142,12 +142,12 @@ def test_too_large_trajectories_are_refused():
 
 
 def fill_stored(replay: MixedReplay, seed: int = 3) -> MixedReplay:
-  """Adds the stored lanes of `mixed` in parts of other lengths."""
+  """Adds the stored lanes of `mixed` in parts of different lengths."""
   whole = segment_of(random_lanes(seed, 2, 40, SPEC), 0, 40, SPEC)
   for i, (lane, stop) in enumerate(((4, 40), (9, 35))):
     steps = map_fields(lambda x, i=i, stop=stop: x[:stop, i], whole)
     for first in (0, 20):
-      replay.add_stored(lane, map_fields(lambda x, a=first: x[a : a + 20], steps))
+      replay.add_stored(lane, map_fields(lambda x, a=first: x[a : a + 20], steps), "stored")
   return replay
 
 
@@ -201,5 +201,4 @@ def test_changed_stored_steps_start_fresh():
 
 def test_without_stored_trajectories_replay_is_a_plain_buffer():
   replay = make_replay(load_config(None, list(SMALL)), SPEC, None)
-  assert isinstance(replay, ReplayBuffer)
-  assert replay.acted is replay
+  assert type(replay) is ReplayBuffer

@@ -20,7 +20,7 @@ class ReplayActor:
 
   Args:
     config: the run's configuration.
-    spec: the environment's facts.
+    spec: the environment's specification.
     snapshot: a ReplaySnapshot to restore; None starts empty.
     stored: steps by lane of the trajectories that will fill it (`fill_lane`); None: there are none.
     log_dir: folder of the log file; None writes none.
@@ -53,7 +53,7 @@ class ReplayActor:
       self._message = f"; replay holds {self._replay.num_steps:,} steps" + (
         f", {lost:,} fewer than before" if lost else ""
       )
-    self._log.info("ready: %d lanes%s", self._replay.acted.num_lanes, self._message)
+    self._log.info("ready: %d lanes%s", self._replay.num_lanes, self._message)
 
   def ready(self) -> tuple[bool, str]:
     """(whether a batch can be drawn, a message about the restored steps)."""
@@ -84,9 +84,10 @@ class ReplayActor:
 
   def fill_lane(self, where: str, lane: int, steps: TrajectorySample) -> None:
     """Adds the next steps [T, …] of a lane of stored trajectories; `where` names them in errors."""
-    from moozi.replay.mixture import add_stored
+    from moozi.replay.mixture import MixedReplay
 
-    add_stored(self._replay, where, lane, steps)
+    assert isinstance(self._replay, MixedReplay), "replay was made without stored trajectories"
+    self._replay.add_stored(lane, steps, where)
 
   def sample(self) -> TrainTarget:
     """Targets for one call of the parameter server, [U, B, …]."""

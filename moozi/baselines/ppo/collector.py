@@ -10,40 +10,36 @@ from moozi.acting.lanes import ActingResult, Lanes
 from moozi.baselines.ppo.network import PPONetwork, make_policy
 from moozi.baselines.ppo.update import PPOState, Segment
 from moozi.core.config import Config
-from moozi.core.flat_state import State
 from moozi.core.pytree import replace, stack
 from moozi.envs.environment import VectorEnvironment
 
 
-class Collector:
-  """Steps B environments with the policy. Environments, histories and random state persist between calls.
+class Collector(Lanes):
+  """Lanes in which the policy acts. Environments, histories and random state persist between calls.
 
   Metrics of a segment: means of `train/reward` and `train/last_share`, and those of `Lanes.result`.
 
   Args:
-    network: of the policy.
-    config: the run's configuration.
-    env: the vectorized environment.
     seed: of the sampled actions.
   """
 
   def __init__(self, network: PPONetwork, config: Config, env: VectorEnvironment, seed: int) -> None:
+    super().__init__(env, config.ppo.history_length, seed)
     self._length = config.ppo.segment_length
     self._policy = jax.jit(make_policy(network))
-    self._lanes = Lanes(env, config.ppo.history_length, seed)
 
   def run(self, state: PPOState) -> tuple[Segment, ActingResult]:
     """Acts `segment_length` vector steps with the state's parameters."""
-    lanes, rows = self._lanes, []
-    lanes.begin_segment()
-    lanes.rng_key, *keys = np.asarray(jax.random.split(lanes.rng_key, self._length + 2))
+    rows = []
+    self.begin_segment()
+    self.rng_key, *keys = np.asarray(jax.random.split(self.rng_key, self._length + 2))
     for key in keys[:-1]:
-      now = lanes.timestep
-      lanes.history, output = self._policy(state.params, {}, lanes.history, now, key, 1.0)
-      frames = np.asarray(lanes.history.frames)
+      now = self.timestep
+      self.history, output = self._policy(state.params, {}, self.history, now, key, 1.0)
+      frames = np.asarray(self.history.frames)
       output = jax.device_get(output)
-      is_cut = lanes.step(output.action)
-      after = lanes.timestep
+      is_cut = self.step(output.action)
+      after = self.timestep
       rows.append(
         Segment(
           frames=frames,
@@ -60,14 +56,14 @@ class Collector:
       if is_cut.any():
         rows[-2:] = _cut_off(rows[-2:], is_cut)
     # The value of the frame after the segment; the action is not used.
-    _, output = self._policy(state.params, {}, lanes.history, lanes.timestep, keys[-1], 1.0)
+    _, output = self._policy(state.params, {}, self.history, self.timestep, keys[-1], 1.0)
     segment = stack(rows)
     segment = replace(segment, value=np.concatenate([segment.value, np.asarray(output.value)[None]]))
     metrics = {
       "train/reward": float(segment.reward.mean()),
       "train/last_share": float(segment.is_last.mean()),
     }
-    return segment, lanes.result(int(state.learner_step), metrics)
+    return segment, self.result(int(state.learner_step), metrics)
 
   def check(self, segment: Segment) -> None:
     """Validates the newest segment, from which all updates of a round learn.
@@ -77,25 +73,9 @@ class Collector:
     """
     if not np.isfinite(segment.reward).all():
       raise ValueError("last_reward is not finite")
-    frames = (segment.frames, self._lanes.timestep.frame)
+    frames = (segment.frames, self.timestep.frame)
     if any(np.asarray(f).dtype.kind == "f" and not np.isfinite(f).all() for f in frames):
       raise ValueError("frame is not finite")
-
-  def reset(self) -> None:
-    """Resets all environments."""
-    self._lanes.reset()
-
-  def close(self) -> None:
-    """Closes the environments."""
-    self._lanes.close()
-
-  def get_state(self) -> State:
-    """Environments, histories and random state; see `Lanes.get_state`."""
-    return self._lanes.get_state()
-
-  def set_state(self, state: State) -> int:
-    """Restores the state of another collector; see `Lanes.set_state`."""
-    return self._lanes.set_state(state)
 
 
 def _cut_off(rows: list[Segment], is_cut: np.ndarray) -> list[Segment]:

@@ -67,8 +67,6 @@ def make_network(
   """The network that `config` describes. The dummy action has a logit and is never legal.
 
   Args:
-    config: of the network.
-    spec: the environment's facts.
     scale_frames: divides bytes by 255; false leaves them.
     initial_bias: the biases of all layers are drawn uniformly between 0 and this.
   """
@@ -138,14 +136,9 @@ class _Layers:
 def make_policy(network: PPONetwork) -> Callable[..., tuple[HistoryState, PolicyOutput]]:
   """Returns policy(params, net_state, history, timestep, rng_key, temperature) -> (history, output).
 
-  Args of the policy:
-    params: of `network`; net_state is not read.
-    history: HistoryState of B lanes after the last action.
-    timestep: BatchedTimeStep of B lanes.
-    rng_key: for sampling actions.
-    temperature: [] float32; actions are drawn with probabilities to the power 1/temperature; 0 takes the most
-      probable action. `log_prob` and `action_probs` are those at temperature 1.
-    forced: None; part of the signature of MuZero's policy, which evaluation calls.
+  Arguments as of MuZero's policy, which evaluation calls too; net_state and forced are not read. Actions are
+  drawn with probabilities to the power 1/temperature; 0 takes the most probable action. `log_prob` and
+  `action_probs` are those at temperature 1.
   """
 
   def policy(

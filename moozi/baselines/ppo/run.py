@@ -71,9 +71,6 @@ class Learner:
   """Holds the PPOState and updates it.
 
   Args:
-    network: to train.
-    config: the run's configuration.
-    spec: the environment's facts.
     state: the initial state, in NumPy; None draws one.
   """
 
@@ -134,11 +131,7 @@ def run(inputs: RunInputs) -> Generator[Event, None, None]:
 
 
 class PPO:
-  """The `Trainer`: the environments, the learner, and the round of act, check, learn.
-
-  Args:
-    inputs: of the run.
-  """
+  """The `Trainer`: the environments, the learner, and the round of act, check, learn."""
 
   def __init__(self, inputs: RunInputs) -> None:
     self.session = Session(inputs, self)
@@ -185,7 +178,7 @@ class PPO:
       staleness=0.0,
     )
 
-    # As MuZero's replay does: refuse a segment that is not finite, and reset the environments.
+    # As in MuZero's replay: refuse a segment that is not finite, and reset the environments.
     try:
       self._collector.check(segment)
     except ValueError as error:

@@ -14,11 +14,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Float32, Int, Int32, PyTree, Shaped, UInt32
 
-from moozi.agent.finite import ALL_FINITE, finite_mean, first_not_finite, select
+from moozi.agent.finite import finite_mean, guarded_step
+from moozi.agent.update import repeat
 from moozi.baselines.ppo.network import PPONetwork, log_prob_of, masked_log_probs
 from moozi.core.config.ppo import PPOConfig
 from moozi.core.pytree import map_fields, record, replace
@@ -105,9 +105,6 @@ class Batch:
   is_live: Bool[AnyArray, "N"]
 
 
-# --- advantages ---------------------------------------------------------------------------------------
-
-
 def generalized_advantages(segment: Segment, config: PPOConfig) -> Float[Array, "T B"]:
   """A_t = δ_t + γλ·[t + 1 is not last]·A_{t+1}, with δ_t = r_{t+1} + γ·[t + 1 has a value]·V_{t+1} - V_t.
 
@@ -135,11 +132,9 @@ def generalized_advantages(segment: Segment, config: PPOConfig) -> Float[Array, 
 
 
 def make_batch(segment: Segment, config: PPOConfig) -> tuple[Batch, Scalars]:
-  """A segment as N = T·B samples, and scalars about it.
+  """A segment as N = T·B samples, and scalars about it, in units of the learned rewards.
 
-  `ppo/explained_variance` is 1 - Var[target - value] / Var[target], 0 if all targets are equal;
-  `ppo/value_mean` and `ppo/target_mean` are in units of the learned rewards; `ppo/live_share` is the share of
-  live samples.
+  `ppo/explained_variance` is 1 - Var[target - value] / Var[target], 0 if all targets are equal.
   """
   advantage = generalized_advantages(segment, config)
   value = segment.value[:-1]
@@ -175,9 +170,6 @@ def masked_mean(x: Shaped[AnyArray, "N"], mask: Bool[AnyArray, "N"]) -> Float[Ar
 def masked_variance(x: Float[AnyArray, "N"], mask: Bool[AnyArray, "N"]) -> Float[Array, ""]:
   """Variance (divided by n) over the entries where the mask is true; 0 if there are none."""
   return masked_mean(jnp.square(x - masked_mean(x, mask)), mask)
-
-
-# --- loss ---------------------------------------------------------------------------------------------
 
 
 def make_loss(network: PPONetwork, config: PPOConfig) -> Callable[[PyTree, Batch], tuple[Array, Scalars]]:
@@ -225,15 +217,12 @@ def make_loss(network: PPONetwork, config: PPOConfig) -> Callable[[PyTree, Batch
 
 
 def _value_errors(value: Float[Array, "N"], batch: Batch, config: PPOConfig) -> Float[AnyArray, "N"]:
-  """Squared errors; with `clip_value` the larger of those of the value and of the clipped value."""
+  """Squared errors of the value; with `clip_value` the larger of this and the clipped value's."""
   error = jnp.square(value - batch.target)
   if not config.clip_value:
     return error
   clipped = batch.value + jnp.clip(value - batch.value, -config.clip_range, config.clip_range)
   return jnp.maximum(error, jnp.square(clipped - batch.target))
-
-
-# --- updates ------------------------------------------------------------------------------------------
 
 
 def make_optimizer(config: PPOConfig) -> optax.GradientTransformation:
@@ -286,9 +275,8 @@ def make_update(
 ) -> Callable[..., tuple[PPOState, Scalars, Int32[Array, ""]]]:
   """Returns update(state, batch, indices, learning_rate) -> (state, scalars, bad_term): one minibatch.
 
-  Not jitted. The scalars are the loss's, and `update/grad_norm` (before clipping), `update/update_norm`,
-  `update/param_norm`, `update/learning_rate`, `faults/skipped_updates`. `bad_term` is the index of the first
-  of TERMS that is not finite, which skips the update; -1 if there is none.
+  Not jitted. The scalars are the loss's and those of `guarded_step`. `bad_term` is the index of the first of
+  TERMS that is not finite, which skips the update; -1 if there is none.
   """
   grad_fn = jax.value_and_grad(make_loss(network, config), has_aux=True)
   optimizer = make_optimizer(config)
@@ -297,27 +285,10 @@ def make_update(
     state: PPOState, batch: Batch, indices: Int[AnyArray, "M"], learning_rate: Float[Array, ""]
   ) -> tuple[PPOState, Scalars, Int32[Array, ""]]:
     (_, metrics), grads = grad_fn(state.params, map_fields(lambda x: x[indices], batch))
-    grad_norm = optax.tree.norm(grads)
-    directions, opt_state = optimizer.update(grads, state.opt_state, state.params)
-    changes = jax.tree_util.tree_map(lambda d: -learning_rate * d, directions)
-    update_norm = optax.tree.norm(changes)
-    metrics = metrics | {"update/grad_norm": grad_norm, "update/update_norm": update_norm}
-    bad_term = first_not_finite(metrics, TERMS)
-    is_good = bad_term == ALL_FINITE
-    new_state = PPOState(
-      params=select(is_good, optax.apply_updates(state.params, changes), state.params),
-      net_state=state.net_state,
-      opt_state=select(is_good, opt_state, state.opt_state),
-      learner_step=state.learner_step + 1,
-      rng_key=state.rng_key,
-    )
-    metrics |= {
-      "update/update_norm": jnp.where(is_good, update_norm, 0.0),
-      "update/param_norm": optax.tree.norm(new_state.params),
-      "update/learning_rate": jnp.asarray(learning_rate, jnp.float32),
-      "faults/skipped_updates": 1.0 - is_good.astype(jnp.float32),
-    }
-    return new_state, metrics, bad_term
+    rate = jnp.asarray(learning_rate, jnp.float32)
+    params, opt_state, bad_term, metrics = guarded_step(optimizer, state, grads, rate, metrics, TERMS)
+    learner_step = state.learner_step + 1
+    return replace(state, params=params, opt_state=opt_state, learner_step=learner_step), metrics, bad_term
 
   return update
 
@@ -329,11 +300,23 @@ def make_round(
 
   Compiled inside; donates the state. Scalars are means over the updates in which they are finite (the source
   logs those of the last minibatch, and the mean of the clip fraction); `faults/skipped_updates` is a sum.
-  `bad_term` is `make_update`'s, per update. On the CPU the updates are dispatched one by one: XLA runs the
-  gradient of a convolution many times slower inside a compiled loop.
+  `bad_term` is `make_update`'s, per update.
   """
   update = make_update(network, config)
 
+  def step(
+    state: PPOState, row: Int[AnyArray, "M"], batch: Batch, learning_rate: Float[Array, ""]
+  ) -> tuple[PPOState, tuple[Scalars, Int32[Array, ""]]]:
+    state, scalars, bad_term = update(state, batch, row, learning_rate)
+    return state, (scalars, bad_term)
+
+  def reduce(outputs: tuple[Scalars, Int32[Array, "U"]]) -> tuple[Scalars, Int32[Array, "U"]]:
+    metrics = {name: (jnp.sum if name in _SUMS else finite_mean)(x) for name, x in outputs[0].items()}
+    return metrics, outputs[1]
+
+  updates = repeat(step, reduce)
+
+  @jax.jit
   def start(
     state: PPOState, segment: Segment
   ) -> tuple[Batch, Int32[Array, "U M"], UInt32[Array, "2"], Scalars]:
@@ -341,39 +324,11 @@ def make_round(
     batch, metrics = make_batch(segment, config)
     return batch, minibatch_indices(order_key, config), rng_key, metrics
 
-  def reduce(metrics: dict[str, Float[Array, "U"]]) -> Scalars:
-    return {name: (jnp.sum if name in _SUMS else finite_mean)(x) for name, x in metrics.items()}
-
-  if jax.default_backend() != "cpu":
-
-    def scanned(
-      state: PPOState, segment: Segment, learning_rate: Float[Array, ""]
-    ) -> tuple[PPOState, Scalars, Int32[Array, "U"]]:
-      batch, indices, rng_key, metrics = start(state, segment)
-
-      def step(state: PPOState, row: Int[Array, "M"]) -> tuple[PPOState, tuple[Scalars, Int32[Array, ""]]]:
-        state, scalars, bad_term = update(state, batch, row, learning_rate)
-        return state, (scalars, bad_term)
-
-      state, (rows, bad_terms) = jax.lax.scan(step, state, indices)
-      return replace(state, rng_key=rng_key), metrics | reduce(rows), bad_terms
-
-    return jax.jit(scanned, donate_argnums=0)
-
-  start_compiled = jax.jit(start)
-  update_compiled = jax.jit(update, donate_argnums=0)
-  reduce_compiled = jax.jit(lambda rows: reduce(jax.tree_util.tree_map(lambda *xs: jnp.stack(xs), *rows)))
-
-  def dispatched(
+  def round_of(
     state: PPOState, segment: Segment, learning_rate: Float[Array, ""]
-  ) -> tuple[PPOState, Scalars, Int32[np.ndarray, "U"]]:
-    batch, indices, rng_key, metrics = start_compiled(state, segment)
-    rows, bad_terms = [], []
-    for row in jax.device_get(indices):
-      state, scalars, bad_term = update_compiled(state, batch, row, learning_rate)
-      rows.append(scalars)
-      bad_terms.append(bad_term)
-    metrics = metrics | reduce_compiled(rows)
-    return replace(state, rng_key=rng_key), metrics, np.stack(jax.device_get(bad_terms))
+  ) -> tuple[PPOState, Scalars, Int32[Array, "U"]]:
+    batch, indices, rng_key, metrics = start(state, segment)
+    state, (updated, bad_terms) = updates(state, jax.device_get(indices), batch, learning_rate)
+    return replace(state, rng_key=rng_key), metrics | updated, bad_terms
 
-  return dispatched
+  return round_of

@@ -1,6 +1,7 @@
 """The configuration of a run: frozen, typed, strict. `moozi.io.config` reads YAML and overrides.
 
-Facts of the environment (shapes, number of actions, players) come from its spec, not from the configuration.
+Properties of the environment (shapes, number of actions, players) come from its spec, not from the
+configuration.
 """
 
 from typing import Annotated, Any, Literal
@@ -32,10 +33,10 @@ class RunConfig(Section):
 
 
 class EnvConfig(Section):
-  """The environment. Its bridge validates `kwargs`."""
+  """The environment. Its suite validates `kwargs`."""
 
   name: str = Field("minatar:breakout", description="library:game")
-  kwargs: dict[str, Any] = Field(default_factory=dict, description="options of the environment's bridge")
+  kwargs: dict[str, Any] = Field(default_factory=dict, description="options of the environment's suite")
 
 
 class NetworkConfig(Section):
@@ -257,7 +258,7 @@ class Config(Section):
   algorithm: Literal["muzero", "ppo"] = Field(
     "muzero",
     description="ppo: the baseline; it reads the section ppo instead of MuZero's and always runs in one "
-    "process, whatever `runtime` is",
+    "process; `runtime` is ignored",
   )
   runtime: Literal["ray", "local"] = "ray"
   max_env_steps: PositiveInt = 1_000_000

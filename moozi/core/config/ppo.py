@@ -65,7 +65,9 @@ class PPOConfig(Section):
     True, description="decay linearly to 0 at max_env_steps; constant within a round of updates"
   )
   adam_epsilon: PositiveFloat = 1e-5
-  max_grad_norm: PositiveFloat | None = Field(0.5, description="of the whole gradient; null: no clipping")
+  max_grad_norm: PositiveFloat | None = Field(
+    0.5, description="norm limit of the whole gradient; null: no clipping"
+  )
   normalize_advantages: bool = Field(True, description="to mean 0 and standard deviation 1 in each minibatch")
   clip_range: PositiveFloat = Field(0.2, description="of the probability ratio around 1; Atari: 0.1")
   clip_value: bool = Field(

@@ -10,13 +10,13 @@ from typing import Any
 import jax
 import numpy as np
 from dm_env import StepType, TimeStep
-from jaxtyping import Array, Int, UInt32
+from jaxtyping import Array, UInt32
 
 from moozi.core.flat_state import State, tree_of_state, tree_state
 from moozi.core.records import BatchedTimeStep
 from moozi.core.spec import EnvSpec
-from moozi.envs.environment import Environment, Observation, check_action, check_seed
-from moozi.envs.jax.rules import EnvState, JaxEnvironment, Key, env_key, env_keys
+from moozi.envs.environment import Environment, Observation, VectorEnvironment, check_action, check_seed
+from moozi.envs.jax.rules import EnvState, JaxEnvironment, env_key, env_keys
 from moozi.envs.vector import check_actions
 
 
@@ -26,79 +26,49 @@ def reset_envs(env: JaxEnvironment, rng_keys: UInt32[Array | np.ndarray, "B 2"])
   return jax.vmap(env.reset)(rng_keys)
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def _step_envs(env: JaxEnvironment, states: EnvState, actions: Int[Array, "B"]) -> EnvState:
-  return jax.vmap(env.step)(states, actions)
+_step_envs = jax.jit(lambda env, states, actions: jax.vmap(env.step)(states, actions), static_argnums=0)
+_reset_env = jax.jit(JaxEnvironment.reset, static_argnums=0)
+_step_env = jax.jit(JaxEnvironment.step, static_argnums=0)
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def _reset_env(env: JaxEnvironment, rng_key: Key) -> EnvState:
-  return env.reset(rng_key)
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _step_env(env: JaxEnvironment, state: EnvState, action: Int[Array, ""]) -> EnvState:
-  return env.step(state, action)
-
-
-class JaxVectorEnvironment:
-  """B copies of a JAX environment, as a `VectorEnvironment`: NumPy in, NumPy out, actions checked.
+class JaxVectorEnvironment(VectorEnvironment):
+  """B copies of a JAX environment: NumPy in, read-only NumPy out, actions checked. Restores every game.
 
   Args:
-    env: the environment.
     seeds: one non-negative integer for each copy.
+
+  Attributes:
+    env: the argument.
+    keys: [B, 2] uint32, the key of each copy's first reset.
 
   Raises: ValueError: `seeds` is empty, or a seed is negative.
   """
 
-  # A single copy cannot fail.
-  num_faults = 0
-
   def __init__(self, env: JaxEnvironment, seeds: list[int]) -> None:
     if not seeds:
       raise ValueError("seeds is empty: at least one environment is needed")
-    self._env = env
-    self._keys: Any = env_keys([check_seed(seed) for seed in seeds])
+    super().__init__(env.spec, len(seeds))
+    self.env = env
+    self.keys: Any = env_keys([check_seed(seed) for seed in seeds])
     self._state: EnvState | None = None
-    self._legal_actions_mask = np.zeros((self.num_envs, env.spec.num_actions), bool)
-    # As after an end, so that the first step resets every environment.
-    self._is_last = np.ones(self.num_envs, bool)
-
-  @property
-  def num_envs(self) -> int:
-    return len(self._keys)
-
-  @property
-  def spec(self) -> EnvSpec:
-    return self._env.spec
 
   def reset(self) -> BatchedTimeStep:
-    keys = self._keys if self._state is None else self._state.rng_key
-    return self._show(reset_envs(self._env, keys))
+    keys = self.keys if self._state is None else self._state.rng_key
+    return self._show(reset_envs(self.env, keys))
 
   def step(self, actions: Any) -> BatchedTimeStep:
-    """Steps every environment; see `SyncVectorEnvironment.step`. The arrays it returns are read-only."""
     actions = check_actions(actions, self._legal_actions_mask, self._is_last)
     if self._state is None:
       return self.reset()
-    return self._show(_step_envs(self._env, self._state, actions.astype(np.int32)))
+    return self._show(_step_envs(self.env, self._state, actions.astype(np.int32)))
 
   def get_state(self) -> State:
-    """The state that `set_state` restores. Call it after a reset."""
     return tree_state(self._state)
 
   def set_state(self, state: State, shown: BatchedTimeStep) -> tuple[BatchedTimeStep, np.ndarray]:
-    """Restores the environments; see `SyncVectorEnvironment.set_state`. Never starts a new game."""
     if self._state is None:
       self.reset()
     return self._show(jax.device_put(tree_of_state(self._state, state))), np.zeros(self.num_envs, bool)
-
-  def render(self, i: int) -> np.ndarray | None:
-    """None: these environments have no picture."""
-    return None
-
-  def close(self) -> None:
-    """Does nothing."""
 
   def _show(self, state: EnvState) -> BatchedTimeStep:
     self._state = state

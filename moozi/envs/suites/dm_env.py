@@ -23,10 +23,6 @@ def wrap(name: str, env: dm_env.Environment) -> GameEnvironment:
   Frames follow `array_format`. A LAST step with discount 0 is terminal, with discount 1 truncated. A method
   `seed(int)` seeds the environment, where there is one.
 
-  Args:
-    name: of the environment, as the user writes it.
-    env: the environment.
-
   Raises: UserError: other actions or observations.
   """
   where = f"env.name={name}"
@@ -111,7 +107,7 @@ class _DmEnvGame(Game):
     self._mask = mask
 
   def _player(self, to_play: Any, is_terminal: bool) -> int:
-    """The player to move. On a terminal frame the next player in turn, whatever the environment says."""
+    """The player to move. On a terminal frame the next player; the environment's value is ignored."""
     if self._spec.num_players == 1:
       return 0
     if is_terminal:

@@ -10,6 +10,7 @@ and tests/envs/jax/test_minatar.py checks it. Departures:
 import importlib
 from typing import Any
 
+import numpy as np
 from pydantic import Field
 
 from moozi.core.config import PositiveInt, Probability, Section
@@ -22,6 +23,7 @@ from moozi.envs.jax.suite import (
   check_package,
   make_suite,
 )
+from moozi.envs.observations import frame_shape
 
 GAMES = {
   "Acrobot-v1": "swing two links up; truncated after 500 steps",
@@ -45,7 +47,7 @@ _BANDIT = "it is a bandit, with no state to plan in"
 REFUSED = {
   "BernoulliBandit-misc": _BANDIT,
   "DiscountingChain-bsuite": "its only end is a clock, which is part of its observation",
-  "FrozenLake-misc": "its observation is one number, an index, which is no frame",
+  "FrozenLake-misc": "its observation is one number, an index, which is not a frame",
   "GaussianBandit-misc": _BANDIT,
   "MNISTBandit-bsuite": "it downloads its pictures",
   "MetaMaze-misc": "it needs memory over many trials, which a frame does not show",
@@ -89,9 +91,8 @@ class MinAtarOptions(Section):
 
 
 def make_env(game: str, options: Any) -> Any:
-  """One game as a JaxEnvironment."""
   check_package("gymnax", game, _OLDEST)
-  import jax.numpy as jnp
+  import jax
 
   from moozi.envs.jax.rules import JaxEnvironment
 
@@ -100,15 +101,15 @@ def make_env(game: str, options: Any) -> Any:
   env, params = importlib.import_module("gymnax").make(game, **kwargs)
   num_actions = int(env.num_actions)
   if is_minatar:
-    action_names = tuple(MINATAR_ACTION_NAMES[a] for a in jnp.asarray(env.action_set).tolist())
+    action_names = tuple(MINATAR_ACTION_NAMES[a] for a in np.asarray(env.action_set).tolist())
   else:
     action_names = _ACTION_NAMES.get(game, tuple(str(a) for a in range(num_actions)))
   if is_minatar and hasattr(params, "ramping"):
     params = params.replace(ramping=options.difficulty_ramping)
-  shape = _frame_shape(env, params)
+  observation, _ = jax.eval_shape(env.reset_env, jax.random.PRNGKey(0), params)
   spec = EnvSpec(
     name=f"gymnax:{game}",
-    frame_shape=shape,
+    frame_shape=frame_shape(f"env.name=gymnax:{game}", observation.shape),
     frame_dtype="bool" if is_minatar or game in _BINARY else "float32",
     num_env_actions=num_actions,
     action_names=action_names,
@@ -141,7 +142,7 @@ def _make_rules(env: Any, params: Any, options: Any, spec: EnvSpec) -> Any:
     if sticky_action_prob > 0.0:
       rng_key, sticky_key = jax.random.split(rng_key)
       action = jnp.where(jax.random.uniform(sticky_key) < sticky_action_prob, last_action, action)
-    # gymnax's own `step` also resets at once and applies its time limit.
+    # gymnax's own `step` also resets immediately and applies its time limit.
     observation, state, reward, is_terminal, _ = env.step_env(rng_key, state, action, params)
     return (state, as_frame(observation), action), reward, is_terminal, jnp.zeros((), bool)
 
@@ -151,16 +152,6 @@ def _make_rules(env: Any, params: Any, options: Any, spec: EnvSpec) -> Any:
     frame=lambda game: game[1],
     legal_actions_mask=lambda game: jnp.ones(spec.num_env_actions, bool),
   )
-
-
-def _frame_shape(env: Any, params: Any) -> tuple[int, int, int]:
-  """(H, W, C) of an observation: planes unchanged, a board with one channel, a vector as (1, 1, D)."""
-  import jax
-
-  shape = jax.eval_shape(env.reset_env, jax.random.PRNGKey(0), params)[0].shape
-  if len(shape) == 3:
-    return shape[0], shape[1], shape[2]
-  return (shape[0], shape[1], 1) if len(shape) == 2 else (1, 1, shape[0])
 
 
 SUITE = make_suite(

@@ -48,7 +48,6 @@ class Options(Section):
 
 
 def make_spec(game: str, options: Options) -> EnvSpec:
-  """The facts of one game under these options."""
   rules = _load(game).Env(ramping=options.difficulty_ramping)
   height, width, channels = rules.state_shape()
   actions = _actions(rules, options.minimal_actions)
@@ -62,7 +61,6 @@ def make_spec(game: str, options: Options) -> EnvSpec:
 
 
 def make_environment(game: str, options: Options) -> Environment:
-  """One game as an environment."""
   return GameEnvironment(_MinAtarGame(game, options), make_spec(game, options), options.max_episode_steps)
 
 
@@ -109,7 +107,7 @@ def _load(game: str) -> ModuleType:
   package = importlib.util.find_spec("minatar")
   if package is None or not package.submodule_search_locations:
     raise UserError(
-      f"env.name=minatar:{game}: the package minatar is not installed; `pip install minatar` brings it (GPL)"
+      f"env.name=minatar:{game}: the package minatar is not installed; run `pip install minatar` (GPL)"
     )
   path = Path(package.submodule_search_locations[0]) / "environments" / f"{game}.py"
   spec = importlib.util.spec_from_file_location(f"moozi_minatar_{game}", path)

@@ -4,7 +4,7 @@ Source: Koyamada et al. 2023, pgx. docs/jax_environments.md lists how its MinAta
 `minatar`, and tests/envs/jax/test_minatar.py checks it. Departures:
   - Freeway's clock truncates; pgx treats it as terminal, as the package does.
   - Player 0 moves first in every episode. pgx draws who does, which changes only the players' names.
-  - After an end pgx shows every action as legal; in moozi only the dummy is (docs/architecture.md, "Ends").
+  - After an end pgx shows every action as legal; in moozi only the dummy is (docs/rules.md, "Ends").
   - In Kuhn poker the frame ends with the player to move, 0 or 1. pgx's frame has card and chips only, which
     are equal after "bet" and after "pass, bet".
 """
@@ -82,19 +82,25 @@ class MinAtarOptions(Section):
 
 
 def make_env(game: str, options: Any) -> Any:
-  """One game as a JaxEnvironment."""
   check_package("pgx", game, _OLDEST)
   import jax
 
   from moozi.envs.jax.rules import JaxEnvironment
 
   is_minatar = game in _MINATAR
-  env = _make_minatar(game, options) if is_minatar else importlib.import_module("pgx").make(game)
+  if is_minatar:
+    module, name, _ = _MINATAR[game]
+    make = getattr(importlib.import_module(f"pgx.minatar.{module}"), name)
+    env = make(use_minimal_action_set=options.minimal_actions, sticky_action_prob=options.sticky_action_prob)
+  else:
+    env = importlib.import_module("pgx").make(game)
   state = jax.eval_shape(env.init, jax.random.PRNGKey(0))
   num_actions = state.legal_action_mask.shape[0]
   shape = state.observation.shape
   if is_minatar:
-    names = tuple(MINATAR_ACTION_NAMES[a] for a in _env_actions(env, num_actions))
+    minimal: list[int] = env.minimal_action_set.tolist()
+    own = minimal if len(minimal) == num_actions else range(num_actions)
+    names = tuple(MINATAR_ACTION_NAMES[a] for a in own)
   else:
     names = _ACTION_NAMES.get(game, tuple(str(a) for a in range(num_actions)))
   shows_player = game in _HIDDEN_CARDS
@@ -137,18 +143,6 @@ def _make_rules(env: Any, spec: EnvSpec, ends_by_clock: bool, shows_player: bool
     frame=frame,
     legal_actions_mask=lambda state: state.legal_action_mask,
   )
-
-
-def _env_actions(env: Any, num_actions: int) -> list[int]:
-  """The indices of a MinAtar game's actions among all six."""
-  minimal: list[int] = env.minimal_action_set.tolist()
-  return minimal if len(minimal) == num_actions else list(range(num_actions))
-
-
-def _make_minatar(game: str, options: MinAtarOptions) -> Any:
-  module, name, _ = _MINATAR[game]
-  make = getattr(importlib.import_module(f"pgx.minatar.{module}"), name)
-  return make(use_minimal_action_set=options.minimal_actions, sticky_action_prob=options.sticky_action_prob)
 
 
 SUITE = make_suite(

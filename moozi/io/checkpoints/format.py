@@ -214,7 +214,7 @@ def _read_manifest(path: Path) -> dict[str, Any]:
 def _read_arrays(path: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
   path, facts = path / ARRAYS, manifest["files"][ARRAYS]
   try:
-    # Checked first: reading a device or a pipe does not end.
+    # Checked first, because reading a device or a pipe may never end.
     found = path.stat()
     if not stat.S_ISREG(found.st_mode) or found.st_size != facts.get("bytes"):
       raise _damaged(path)

@@ -62,7 +62,7 @@ def unflatten_tree(template: Any, arrays: Mapping[str, np.ndarray], leaves: Leav
       raise ValueError("{} is {}, expected {}".format(*difference))
     value = _read_leaf(key, leaves[key], arrays)
     if expected["kind"] == "array":
-      # A scalar of NumPy has a shape of its own type.
+      # A NumPy scalar's shape has a different type.
       value = value[()] if isinstance(leaf, np.generic) else value
       value = value if isinstance(leaf, np.ndarray | np.generic) else jax.numpy.asarray(value)
     out.append(value)

@@ -137,7 +137,7 @@ class ResumeStore:
     if Path(name).name != name:
       raise UserError(f"{path}: not a file name; blocks must be in {_BLOCKS}/")
     try:
-      # Reading a pipe or a device does not end.
+      # Reading a pipe or a device may never end.
       data = path.read_bytes() if path.is_file() or not path.exists() else b""
     except OSError as e:
       raise UserError(f"{path}: cannot be read: {e.strerror}") from None

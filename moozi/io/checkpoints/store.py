@@ -100,7 +100,7 @@ class CheckpointStore:
   def _prune(self) -> None:
     found, resumable = list_checkpoints(self._directory), self._resume.names()
     last = {c.name for c in found[-self._config.keep_last :]}
-    # One saved as the best has no resume state and does not count here.
+    # A checkpoint saved as the best has no resume state and is not counted.
     last_resumable = {c.name for c in [c for c in found if c.name in resumable][-self._config.keep_last :]}
     kept = last | last_resumable | {read_best(self._directory)}
     for info in found:

@@ -13,7 +13,6 @@ _log = logging.getLogger("moozi.envs")
 
 
 def make_environment(game: str, options: Options) -> Environment:
-  """One game as an environment."""
   return GameEnvironment(AtariGame(game, options), make_spec(game, options))
 
 
@@ -34,7 +33,6 @@ def _warn_of_fallback(game: str, obstacle: str) -> None:
 
 
 def for_testing(options: Options) -> Options:
-  """The options of test environments."""
   return options.model_copy(update={"episodic_life": False, "clip_rewards": False})
 
 

@@ -1,9 +1,8 @@
-"""Atari games side by side on ale-py's own vectorized environment.
+"""Atari games on ale-py's own vectorized environment.
 
 Its preprocessing and its emulator are those of `AtariGame`: without no-ops and sticky actions the same
-actions give the same games, frame for frame. No-ops and sticky actions are drawn inside ale-py, from the seed
-of each
-game: they follow from the seed, but differ from those of `AtariGame`, and a game may start without a no-op.
+actions give the same games, frame for frame. No-ops and sticky actions are drawn inside ale-py: they follow
+from the seed of each game, but differ from those of `AtariGame`, and a game may start without a no-op.
 
 This module adds the conventions that ale-py lacks:
   - A lost life ends the episode and the game continues; ale-py starts a new game.
@@ -23,6 +22,7 @@ from jaxtyping import Bool, Float32, Int, UInt8
 from moozi.core.flat_state import State
 from moozi.core.records import BatchedTimeStep
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
+from moozi.envs.environment import VectorEnvironment
 from moozi.envs.suites.atari.rom import NOOP, GameFacts, Options
 from moozi.envs.vector import check_actions
 
@@ -48,43 +48,28 @@ def find_obstacle(facts: GameFacts, options: Options) -> str | None:
     oldest = ".".join(map(str, _OLDEST_VERSION))
     return f"the installed ale-py is {ale_py.__version__}; its vectorized environment needs {oldest} or newer"
   if not hasattr(ale_py, "AtariVectorEnv"):
-    return 'the package gymnasium is not installed; pip install "moozi[gymnasium]" brings it'
+    return 'the package gymnasium is not installed; run pip install "moozi[gymnasium]"'
   return None
 
 
-class AtariVectorEnvironment:
-  """One game B times; a `VectorEnvironment`. ale-py's environment is made at the first reset.
+class AtariVectorEnvironment(VectorEnvironment):
+  """One game B times. ale-py's environment is made at the first reset.
 
   Args:
-    facts: of the game.
-    spec: of the environment.
     options: of the environments; `num_threads` is at least 1.
-    seeds: one for each environment.
   """
 
-  # A single environment cannot fail.
-  num_faults = 0
-
   def __init__(self, facts: GameFacts, spec: EnvSpec, options: Options, seeds: list[int]) -> None:
-    self._facts, self._spec, self._options = facts, spec, options
+    super().__init__(spec, len(seeds))
+    self._facts, self._options = facts, options
     self._env: Any = None
     self._random = [np.random.default_rng(seed) for seed in seeds]
     live = np.arange(spec.num_actions) != DUMMY_ACTION
     self._masks = np.stack([live, ~live])
-    self._mask = np.zeros((self.num_envs, spec.num_actions), bool)
-    self._is_last = np.ones(self.num_envs, bool)
     # Where the last frame lost a life, and where it was truncated.
     self._will_continue, self._was_cut = np.zeros(self.num_envs, bool), np.zeros(self.num_envs, bool)
     self._lives = np.zeros(self.num_envs, np.int32)
     self._num_steps = np.zeros(self.num_envs, np.int64)
-
-  @property
-  def num_envs(self) -> int:
-    return len(self._random)
-
-  @property
-  def spec(self) -> EnvSpec:
-    return self._spec
 
   def reset(self) -> BatchedTimeStep:
     everywhere = np.ones(self.num_envs, bool)
@@ -102,16 +87,15 @@ class AtariVectorEnvironment:
     return {}
 
   def set_state(self, state: State, shown: BatchedTimeStep) -> tuple[BatchedTimeStep, np.ndarray]:
-    """Starts a new game in every environment; see `SyncVectorEnvironment.set_state`."""
+    """Starts a new game in every environment."""
     return self.reset(), np.ones(self.num_envs, bool)
 
   def step(self, actions: Int[np.ndarray, "B"]) -> BatchedTimeStep:
-    """Steps every game; see `SyncVectorEnvironment.step`."""
-    actions = check_actions(actions, self._mask, self._is_last)
+    actions = check_actions(actions, self._legal_actions_mask, self._is_last)
     if self._env is None:
       return self.reset()
     was_last = self._is_last
-    # A no-op continues a game after a lost life. Where a game ended, ale-py resets whatever the action.
+    # A no-op continues a game after a lost life. Where a game ended, ale-py resets for every action.
     played = np.where(was_last, 0, actions - 1).astype(np.int64)
     frame, reward, is_over, _, info = self._env.step(played)
     self._num_steps += 1
@@ -127,10 +111,6 @@ class AtariVectorEnvironment:
     self._num_steps[is_first] = 0
     reward = np.where(was_last, 0, reward).astype(np.float32)
     return self._timestep(frame, info["lives"], reward, is_first=is_first, is_over=is_over & ~was_last)
-
-  def render(self, i: int) -> np.ndarray | None:
-    """None: ale-py's vectorized environment shows no picture."""
-    return None
 
   def close(self) -> None:
     if self._env is not None:
@@ -154,16 +134,16 @@ class AtariVectorEnvironment:
     self._will_continue = is_lost & ~is_cut
     is_terminal = is_over | is_lost
     self._lives, self._is_last = lives, is_terminal | is_cut
-    self._mask = self._masks[is_terminal.astype(np.intp)]
+    self._legal_actions_mask = self._masks[is_terminal.astype(np.intp)]
     return BatchedTimeStep(
-      frame=frame.reshape(self.num_envs, *self._spec.frame_shape),
+      frame=frame.reshape(self.num_envs, *self.spec.frame_shape),
       last_reward=reward,
       last_discount=np.where(is_terminal, 0.0, 1.0).astype(np.float32),
       is_first=is_first,
       is_last=self._is_last,
       is_truncated=is_cut & ~is_lost,
       to_play=np.zeros(self.num_envs, np.int32),
-      legal_actions_mask=self._mask,
+      legal_actions_mask=self._legal_actions_mask,
     )
 
   def _is_cut(self) -> Bool[np.ndarray, "B"]:
@@ -183,7 +163,7 @@ class AtariVectorEnvironment:
     from ale_py import AtariVectorEnv
 
     options = self._options
-    height, width, channels = self._spec.frame_shape
+    height, width, channels = self.spec.frame_shape
     return AtariVectorEnv(
       self._facts.rom,
       self.num_envs,
@@ -197,7 +177,7 @@ class AtariVectorEnvironment:
       stack_num=1,
       frameskip=options.frame_skip,
       maxpool=True,
-      # ale-py draws from 0 to one less.
+      # ale-py's maximum is exclusive.
       noop_max=options.max_noops + 1 if options.max_noops else 0,
       use_fire_reset=False,
       episodic_life=False,

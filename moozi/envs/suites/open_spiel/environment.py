@@ -11,7 +11,7 @@ Conventions, the same for every game:
     With two players a last plane (entry) holds the player to move, 0 or 1.
   - Players may hide cards, but not actions: the history shows each player the other's last action, and with
     hidden information nothing else (`evaluation.opponents.check_players`).
-  - A terminal frame is that of the player whose turn would be next.
+  - A terminal frame shows the view of the player whose turn would be next.
   - Chance outcomes are drawn from the environment's seed.
 
 Source: Lanctot et al. 2019, OpenSpiel. Departures: actions are checked (the package plays illegal ones
@@ -33,35 +33,14 @@ from moozi.envs.suite import Suite
 from moozi.envs.suites.open_spiel.rules import Rules, package, sample_chance
 
 # Games whose default parameters let a player move twice in a row, and below a game that claims a tensor and
-# has none. Found by random play in open_spiel 2.0.2; tests/envs/suites/test_open_spiel.py repeats it. fmt:
-# off
-_NOT_ALTERNATING = frozenset(
-  {
-    "amazons",
-    "backgammon",
-    "checkers",
-    "chinese_checkers",
-    "cursor_go",
-    "dark_hex",
-    "dark_hex_ir",
-    "dots_and_boxes",
-    "gin_rummy",
-    "go_fish",
-    "kriegspiel",
-    "leduc_poker",
-    "maedn",
-    "mancala",
-    "nine_mens_morris",
-    "phantom_go",
-    "phantom_ttt",
-    "pig",
-    "rbc",
-    "repeated_leduc_poker",
-    "ultimate_tic_tac_toe",
-    "universal_poker",
-    "yacht",
-  }
-)
+# has none. Found by random play in open_spiel 2.0.2; tests/envs/suites/test_open_spiel.py repeats it.
+# fmt: off
+_NOT_ALTERNATING = frozenset({
+  "amazons", "backgammon", "checkers", "chinese_checkers", "cursor_go", "dark_hex", "dark_hex_ir",
+  "dots_and_boxes", "gin_rummy", "go_fish", "kriegspiel", "leduc_poker", "maedn", "mancala",
+  "nine_mens_morris", "phantom_go", "phantom_ttt", "pig", "rbc", "repeated_leduc_poker",
+  "ultimate_tic_tac_toe", "universal_poker", "yacht",
+})
 # fmt: on
 _WITHOUT_TENSOR = frozenset({"crossword"})
 # Two-player games with hidden information whose frames do not show the last action.
@@ -145,18 +124,14 @@ def rules_of(game: str, options: Options) -> Rules:
   return _rules_of(game, options.frame_dtype)
 
 
-@functools.lru_cache(maxsize=32)
-def _rules_of(game: str, frame_dtype: str) -> Rules:
-  return Rules(game, frame_dtype)
+_rules_of = functools.lru_cache(maxsize=32)(Rules)
 
 
 def make_spec(game: str, options: Options) -> EnvSpec:
-  """The facts of one game under these options."""
   return rules_of(game, options).spec
 
 
 def make_environment(game: str, options: Options) -> Environment:
-  """One game as an environment."""
   rules = rules_of(game, options)
   return GameEnvironment(_OpenSpielGame(rules), rules.spec, options.max_episode_steps)
 

@@ -26,6 +26,11 @@ def integer(text: str, *names: str, minimum: int = 1, maximum: int = 10**9 - 1, 
   return typer.Option(*names, metavar=metavar, min=minimum, max=maximum, help=text)
 
 
+def output(default: str, metavar: str = "DIR") -> Any:
+  """The option of an output path; `default` is its place in the run."""
+  return typer.Option("--out", metavar=metavar, help=f"Output. Default: RUN/{default}.")
+
+
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, such as runs/first.")]
 Checkpoint = Annotated[
   str | None,

@@ -122,9 +122,8 @@ def _describe_evaluation(result: dict[str, Any]) -> str:
     if result[f"score_seat_{seat}"] is not None
   ]
   return (
-    f"{text}\nscore against {opponent}: {result['score']:.3f} "
-    f"({result['wins']} won, {result['draws']} drawn, "
-    f"{result['losses']} lost); {'; '.join(seats)}"
+    f"{text}\nscore against {opponent}: {result['score']:.3f} ({result['wins']} won, {result['draws']} "
+    f"drawn, {result['losses']} lost); {'; '.join(seats)}"
   )
 
 

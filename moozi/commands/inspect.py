@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from moozi.commands import common
 from moozi.core.errors import UserError
 
@@ -20,9 +18,7 @@ def inspect(
   step: Annotated[int, common.integer("Step of the episode, from 0.", minimum=0, metavar="T")] = 0,
   simulations: common.Simulations = None,
   nodes: Annotated[int, common.integer("Draw at most the N most visited nodes.")] = 60,
-  out: Annotated[
-    Path | None, typer.Option(metavar="DIR", help="Output folder. Default: RUN/inspect.")
-  ] = None,
+  out: Annotated[Path | None, common.output("inspect")] = None,
   allow_code: common.AllowCode = False,
 ) -> int:
   """Draw the search tree of one step, and print what the search found for each action."""

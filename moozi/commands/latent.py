@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
-import typer
 
 from moozi.commands import common
 
@@ -35,9 +34,7 @@ def latent(
     int | None,
     common.integer("Unroll steps. Default: twice targets.unroll_steps.", maximum=_MAX_STEPS, metavar="K"),
   ] = None,
-  out: Annotated[
-    Path | None, typer.Option(metavar="DIR", help="Output folder. Default: RUN/latent/CHECKPOINT_episode_I.")
-  ] = None,
+  out: Annotated[Path | None, common.output("latent/CHECKPOINT_episode_I")] = None,
   allow_code: common.AllowCode = False,
 ) -> int:
   """Draw an episode's hidden states and the model's unrolls, and export them to TensorBoard's projector."""

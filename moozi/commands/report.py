@@ -4,8 +4,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from moozi.commands import common
 from moozi.core.errors import UserError
 
@@ -16,9 +14,7 @@ def report(
   episode: common.Episode = 0,
   max_steps: Annotated[int, common.integer("Stop the episode after N steps.")] = 1000,
   simulations: common.Simulations = None,
-  out: Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Output file. Default: RUN/report.html.")
-  ] = None,
+  out: Annotated[Path | None, common.output("report.html", "FILE")] = None,
   allow_code: common.AllowCode = False,
 ) -> int:
   """Write an HTML page with a run's curves, its settings, and an episode to step through."""

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from moozi.commands.common import Run, number_of, place_in_run, writing
+from moozi.commands.common import Run, number_of, output, place_in_run, writing
 from moozi.core.errors import UserError
 
 
@@ -16,9 +16,7 @@ def timeline(
   seconds: Annotated[
     str | None, typer.Option(metavar="S", help="Show S seconds. Default: all that remain.")
   ] = None,
-  out: Annotated[
-    Path | None, typer.Option(metavar="DIR", help="Output folder. Default: RUN/timeline.")
-  ] = None,
+  out: Annotated[Path | None, output("timeline")] = None,
 ) -> int:
   """Draw when each actor was busy, and print its idle share."""
   from moozi.core.actor_report import ends, idle_share, part_of, shares

@@ -148,21 +148,12 @@ def _parse_override(text: str) -> dict:
   if not equals or not all(parts):
     raise UserError(f"{text!r}: an override is key=value, such as learner.batch_size=128")
   value = parse_yaml(raw, key)
-  if value is not None and not isinstance(value, str) and _is_text_field(parts):
-    value = raw.strip()  # run.name=007 is a name, not a number
+  found, annotation = _walk(parts)
+  if value is not None and found == key and str in _members(annotation):
+    value = value if isinstance(value, str) else raw.strip()  # run.name=007 is a name, not a number
   for part in reversed(parts):
     value = {part: value}
   return value
-
-
-def _is_text_field(parts: Sequence[str]) -> bool:
-  annotation: Any = Config
-  for part in parts:
-    fields = _fields(annotation)
-    if fields is None or part not in fields:
-      return False
-    annotation = fields[part]
-  return str in _members(annotation)
 
 
 def _fill(data: Any, defaults: Any) -> Any:
@@ -233,7 +224,8 @@ def _describe(error: pydantic.ValidationError) -> str:
     case "value_error":
       return f"{key}: ".removeprefix(": ") + str(first["ctx"]["error"]) + more
   # Pydantic's words: "Input should be a valid integer", "Input should be an object".
-  allowed = " or ".join(dict.fromkeys(e["msg"].removeprefix("Input should be ") for e in same))
+  words = (e["msg"].removeprefix("Input should be ").replace("an object", "a mapping") for e in same)
+  allowed = " or ".join(dict.fromkeys(words))
   if type(None) in _members(annotation):
     allowed += " or null"
   return f"{key}={_show(first['input'])}: must be {allowed}{more}"

@@ -88,7 +88,9 @@ class RunDirectory:
     Raises: UserError: an invalid name, a run that exists, or a folder that cannot be created.
     """
     name = config.run.name
-    generated = _generated_name(config.env.name, now or datetime.now())
+    # `minatar:breakout` → `minatar-breakout-20261121-193000`
+    plain = re.sub(r"[^A-Za-z0-9_]+", "-", config.env.name).strip("-")[: MAX_NAME_LENGTH - 24] or "run"
+    generated = f"{plain}-{now or datetime.now():%Y%m%d-%H%M%S}"
     numbered = [generated, *(f"{generated}-{i}" for i in range(2, 1000))]
     candidates = numbered if name is None else [check_name(name)]
     parent = Path(config.run.dir)
@@ -112,7 +114,8 @@ class RunDirectory:
         save_config(named, out.config_path)
       except OSError as e:
         shutil.rmtree(path, ignore_errors=True)
-        raise UserError(f"run.dir={config.run.dir}: {out.config_path}: not written: {e.strerror}") from None
+        path = out.config_path
+        raise UserError(f"run.dir={config.run.dir}: {path} cannot be written: {e.strerror}") from None
       return out
     raise UserError(
       f"run.name={name or generated}: {parent / candidates[0]} exists; a run is never overwritten: choose "
@@ -276,9 +279,3 @@ def _refuse_unreadable(error: OSError) -> None:
   # Another process that writes here may have removed it; the lock reports that process.
   if not isinstance(error, FileNotFoundError):
     raise RunError(f"{error.filename}: cannot be read: {error.strerror}")
-
-
-def _generated_name(env_name: str, now: datetime) -> str:
-  """`minatar:breakout` → `minatar-breakout-20261121-193000`."""
-  plain = re.sub(r"[^A-Za-z0-9_]+", "-", env_name).strip("-")[: MAX_NAME_LENGTH - 24] or "run"
-  return f"{plain}-{now:%Y%m%d-%H%M%S}"

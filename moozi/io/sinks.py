@@ -37,7 +37,15 @@ class AppendFile:
   def flush(self) -> None:
     """Writes the pending records. Raises OSError: the disk is still full."""
     while self._pending:
-      self._append(self._pending[0])
+      size, rest = os.fstat(self._file).st_size, memoryview(self._pending[0])
+      try:
+        while rest:
+          rest = rest[os.write(self._file, rest) :]
+      except OSError:
+        # Truncation needs no space.
+        with contextlib.suppress(OSError):
+          os.ftruncate(self._file, size)
+        raise
       self._num_pending_bytes -= len(self._pending.popleft())
 
   def sync(self) -> None:
@@ -54,18 +62,6 @@ class AppendFile:
     finally:
       os.close(self._file)
       self._file = -1
-
-  def _append(self, record: bytes) -> None:
-    size = os.fstat(self._file).st_size
-    rest = memoryview(record)
-    try:
-      while rest:
-        rest = rest[os.write(self._file, rest) :]
-    except OSError:
-      # Truncation needs no space.
-      with contextlib.suppress(OSError):
-        os.ftruncate(self._file, size)
-      raise
 
 
 class SinkGuard:

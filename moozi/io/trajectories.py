@@ -233,10 +233,7 @@ def open_trajectories(
 ) -> TrajectoryStore:
   """Opens a folder of trajectories, a run directory or a single file, and verifies every checksum.
 
-  Args:
-    path: the folder or file.
-    spec: the required environment; None accepts any.
-    max_env_steps: skips files with later steps.
+  Files with steps after `max_env_steps` are skipped; a `spec` of None accepts any environment.
 
   Raises: UserError: the folder is missing or empty, a file is not a trajectory file, damaged, missing between
     others or of another environment.
@@ -246,7 +243,8 @@ def open_trajectories(
     kept = [f for f in files if f.env_steps[1] <= max_env_steps]
     if not kept:
       first = files[0].env_steps[1]
-      raise UserError(f"{path}: no file ends at or before env step {max_env_steps}; the first is {first}")
+      limit = f"at or before env step {max_env_steps}; the first one ends at {first}"
+      raise UserError(f"{path}: no file ends {limit}")
     files = kept
   _check_joined(files)
   wanted, whose = (files[0].spec, "the first file's") if spec is None else (spec, "the run's")

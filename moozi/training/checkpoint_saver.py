@@ -18,11 +18,7 @@ _log = logging.getLogger("moozi.driver")
 class Saver:
   """Saves the states of StateReady events, one at a time, since each is large.
 
-  Args:
-    store: writes the checkpoints.
-    guard: counts and logs failures to write.
-    meta: the entries of every manifest.
-    note: shows a line to the user.
+  `meta` has the entries of every manifest; `note` shows a line to the user.
   """
 
   def __init__(

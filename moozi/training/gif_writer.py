@@ -13,11 +13,7 @@ from moozi.vis.evaluation_gifs import tiles_path, write_episode_gif, write_tiles
 class Drawer:
   """Draws the episodes of an evaluation, one evaluation at a time, since its pictures are large.
 
-  Args:
-    folder: of the GIFs, which are named by their steps.
-    spec: the environment's specification.
-    guard: counts and logs failures to write.
-    metrics: shows the GIFs in TensorBoard.
+  The GIFs are files of the folder, named by their steps, and are shown in TensorBoard.
   """
 
   def __init__(self, folder: Path, spec: EnvSpec, guard: SinkGuard, metrics: MetricsSink) -> None:

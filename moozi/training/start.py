@@ -28,13 +28,8 @@ _log = logging.getLogger("moozi.driver")
 def train(config: Config, spec: EnvSpec, run: RunDirectory, resumed: Resumed | None = None) -> dict[str, Any]:
   """Trains into the run directory and returns the run's summary.
 
-  SIGINT and SIGTERM end the run with a checkpoint; a second signal ends the process immediately.
-
-  Args:
-    config: the run's configuration; `algorithm` and `runtime` choose what trains.
-    spec: the environment's specification.
-    run: the run's directory, which the caller has claimed.
-    resumed: the result of `load_resumed` to resume; None starts a new run.
+  SIGINT and SIGTERM end the run with a checkpoint; a second signal ends it immediately. The caller has
+  claimed the directory. `resumed` is the result of `load_resumed`; None starts a new run.
 
   Raises: UserError: Ray lacks what the configuration requests. RunError: the run cannot continue.
   """

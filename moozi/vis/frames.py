@@ -36,12 +36,8 @@ def draw_frame(
 ) -> Picture:
   """Draws a frame as its environment's render spec says, or the environment's own picture in its place.
 
-  Args:
-    frame, spec: the frame, and its environment's specification.
-    size: approximate length of the longer side in pixels: cells and pixels are scaled up by integers, larger
-      pictures are scaled down to `size`.
-    to_play: the player from whose view the frame is.
-    picture: the environment's own.
+  The longer side has about `size` pixels: cells and pixels are scaled up by integers, larger pictures are
+  scaled down. The frame is from the view of `to_play`.
 
   Raises: ValueError: the frame's shape or dtype is not the spec's.
   """
@@ -74,7 +70,9 @@ def render_frame(frame: Frame, spec: EnvSpec, scale: int = 1) -> Picture:
   if spec.frame_dtype == "uint8":
     return enlarge(_image(frame), scale)
   if spec.frame_dtype == "float32" and spec.frame_shape[2] in (1, 3):
-    return enlarge(_image(_stretch(frame)), scale)
+    values = np.nan_to_num(frame.astype(np.float64))
+    low, high = values.min(), values.max()
+    return enlarge(_image(((values - low) / ((high - low) or 1.0) * 255).astype(np.uint8)), scale)
   planes = frame > 0.5 if spec.frame_dtype == "float32" else frame
   colors = np.concatenate([plane_colors(planes.shape[-1]), np.array([BACKGROUND], np.uint8)])
   picture = enlarge(colors[np.where(planes.any(axis=-1), planes.argmax(axis=-1), planes.shape[-1])], scale)
@@ -93,22 +91,26 @@ def plane_colors(num_planes: int) -> UInt8[np.ndarray, "{num_planes} 3"]:
 
 def legend_of(spec: EnvSpec, width: int) -> Picture | None:
   """The planes' names beside their colors, `width` pixels wide; None if the planes have no names."""
-  render_spec = render_spec_of(spec)
-  if render_spec.kind != "planes" or not render_spec.names:
+  if not (planes := named_planes(spec)):
     return None
   places, left, top = [], 0, 0
-  for name in render_spec.names:
+  for name, _ in planes:
     needed = _SWATCH + 4 + text_width(name, _LEGEND_FONT)
     if left and left + needed > width:
       left, top = 0, top + _LEGEND_LINE
     places.append((left, top))
     left += needed + 10
   legend = paper(top + _LEGEND_LINE, width)
-  names = render_spec.names
-  for name, color, (left, top) in zip(names, plane_colors(len(names)), places, strict=True):
+  for (name, color), (left, top) in zip(planes, places, strict=True):
     legend[top + 4 : top + 4 + _SWATCH, left : left + _SWATCH] = color
     write(legend, name, left + _SWATCH + 4, top + 1, FAINT, _LEGEND_FONT)
   return legend
+
+
+def named_planes(spec: EnvSpec) -> list[tuple[str, tuple[int, int, int]]]:
+  """Names and colors of the planes; empty if they have no names."""
+  names = render_spec_of(spec).names if render_spec_of(spec).kind == "planes" else ()
+  return [(name, (r, g, b)) for name, (r, g, b) in zip(names, plane_colors(len(names)).tolist(), strict=True)]
 
 
 def enlarge(picture: Picture, scale: int) -> Picture:
@@ -136,12 +138,6 @@ def _check(frame: Frame, spec: EnvSpec) -> Frame:
 
 def _image(frame: np.ndarray) -> np.ndarray:
   return frame if frame.shape[-1] == 3 else np.repeat(frame[..., -1:], 3, axis=-1)
-
-
-def _stretch(frame: np.ndarray) -> np.ndarray:
-  frame = np.nan_to_num(frame.astype(np.float64))
-  low, high = frame.min(), frame.max()
-  return ((frame - low) / (high - low if high > low else 1.0) * 255).astype(np.uint8)
 
 
 # --- vectors

@@ -45,12 +45,10 @@ class LazyImages(Sequence[Picture]):
 
 
 def write_gif(path: str | Path, images: Sequence[np.ndarray], fps: float) -> Path:
-  """Writes a GIF that loops and holds its last frame for a second.
+  """Writes a GIF atomically that loops and holds its last frame for a second. Creates its folder.
 
-  Args:
-    path: the file, written atomically; its folder is created if missing.
-    images: [h, w, 3] uint8 each, all of one size; read one at a time, some twice.
-    fps: frames per second, rounded to the hundredths of a second of GIFs.
+  The images are [h, w, 3] uint8, all of one size; they are read one at a time, some twice.
+
   Raises: ValueError: no image, different sizes or dtypes, or fps outside (0, 50].
   """
   if not images:
@@ -94,7 +92,15 @@ def episode_images(
   length = num_steps - 1 if length is None else length
   to_play = np.zeros(num_steps, np.int32) if to_play is None else to_play
   by_step = {"actions": actions, "rewards": rewards, "root_values": root_values, "to_play": to_play}
-  _check_episode(num_steps, by_step | {"action_probs": action_probs}, pictures, spec)
+  for name, array in (by_step | {"action_probs": action_probs}).items():
+    shape = (num_steps, spec.num_actions) if name == "action_probs" else (num_steps,)
+    if np.shape(array) != shape:
+      raise ValueError(f"{name}: shape {np.shape(array)}; must be {shape}")
+  if pictures is not None and (
+    pictures.dtype != np.uint8 or pictures.shape != (num_steps, *pictures.shape[1:3], 3)
+  ):
+    kind = f"{pictures.dtype}{list(pictures.shape)}"
+    raise ValueError(f"pictures: {kind}; must be uint8[{num_steps}, h, w, 3]")
   returns = np.cumsum(np.asarray(rewards, np.float64))
   first = None if pictures is None else pictures[0]
   width = draw_frame(frames[0], spec, _PICTURE_SIZE, int(to_play[0]), first).shape[1] if num_steps else 0
@@ -120,20 +126,6 @@ def episode_images(
     return _beside(picture, panel)
 
   return LazyImages(num_steps, draw)
-
-
-def _check_episode(
-  num_steps: int, arrays: dict[str, np.ndarray], pictures: np.ndarray | None, spec: EnvSpec
-) -> None:
-  for name, array in arrays.items():
-    shape = (num_steps, spec.num_actions) if name == "action_probs" else (num_steps,)
-    if np.shape(array) != shape:
-      raise ValueError(f"{name}: shape {np.shape(array)}; must be {shape}")
-  if pictures is not None:
-    is_picture = pictures.ndim == 4 and pictures.shape[3] == 3 and pictures.dtype == np.uint8
-    if not is_picture or len(pictures) != num_steps:
-      kind = f"{pictures.dtype}{list(pictures.shape)}"
-      raise ValueError(f"pictures: {kind}; must be uint8[{num_steps}, h, w, 3]")
 
 
 def _panel(lines: Sequence[str], probs: np.ndarray, action: int, spec: EnvSpec) -> np.ndarray:

@@ -20,43 +20,30 @@ Ground = Literal["cells", "holes", "points", "felt", "chequered", "hexes", "tile
 
 @dataclasses.dataclass(frozen=True)
 class Piece:
-  """A kind of piece on a board.
-
-  Attributes:
-    plane: index of its plane.
-    owner: player 0 or 1, or None; in frames from the mover's view 0 is the mover.
-    mark: letters drawn on it; "XO" is X for player 0 and O for player 1.
-  """
+  """A kind of piece on a board."""
 
   plane: int
-  owner: int | None
-  mark: str = ""
+  owner: int | None  # player 0 or 1; in frames from the mover's view 0 is the mover
+  mark: str = ""  # letters drawn on it; "XO" is X for player 0 and O for player 1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Board:
-  """A board and its pieces.
+  """A board and its pieces, by plane, with the two players' colors and names.
 
-  Attributes:
-    ground: cells; holes (discs in columns); points (stones on the crossings of lines); felt (discs on green);
-      chequered; hexes (each row half a cell further right); tiles (numbers).
-    pieces: by plane.
-    colors: the two players' pieces, RGB.
-    names: of the two players.
-    is_relative: frames are from the view of the player to move.
-    second_sees: how player 1's frame shows the board: the same, upside down, or turned by half a circle.
-    row_0_is_below: the frame's first row is the board's lowest.
-    shape: (rows, columns) if the frame is a vector of planes, row by row.
+  Grounds: cells; holes (discs in columns); points (stones on the crossings of lines); felt (discs on green);
+  chequered; hexes (each row half a cell further right); tiles (numbers).
   """
 
   ground: Ground
   pieces: tuple[Piece, ...]
   colors: tuple[tuple[int, int, int], tuple[int, int, int]] = ((20, 20, 20), (245, 245, 245))
   names: tuple[str, str] = ("black", "white")
-  is_relative: bool = False
+  is_relative: bool = False  # frames are from the view of the player to move
+  # How player 1's frame shows the board.
   second_sees: Literal["same", "upside_down", "turned"] = "same"
   row_0_is_below: bool = False
-  shape: tuple[int, int] | None = None
+  shape: tuple[int, int] | None = None  # (rows, columns) if the frame is a vector of planes, row by row
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,21 +56,13 @@ class Fact:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RenderSpec:
-  """How one environment is drawn.
-
-  Attributes:
-    kind: planes or an image; a board; facts as text; or a vector, entry by entry.
-    names: of the planes or of the vector's entries; empty if unknown.
-    action_names: used in place of the environment's own; empty for none.
-    board: of kind board.
-    facts: of kind facts; they cover the vector's first entries.
-  """
+  """How one environment is drawn."""
 
   kind: Literal["planes", "image", "board", "facts", "vector"]
-  names: tuple[str, ...] = ()
-  action_names: tuple[str, ...] = ()
+  names: tuple[str, ...] = ()  # of the planes or of the vector's entries; empty if unknown
+  action_names: tuple[str, ...] = ()  # used in place of the environment's own; empty for none
   board: Board | None = None
-  facts: tuple[Fact, ...] = ()
+  facts: tuple[Fact, ...] = ()  # cover the vector's first entries
 
 
 @functools.lru_cache(maxsize=64)
@@ -232,11 +211,6 @@ def _sides(letters: str | tuple[str, ...], second: int) -> tuple[Piece, ...]:
   )
 
 
-def _numbers(planes: int) -> tuple[Piece, ...]:
-  """Plane i holds the tiles of 2^i; plane 0 the empty cells."""
-  return tuple(Piece(i, None, str(2**i)) for i in range(1, planes))
-
-
 def _vector(names: str, action_names: str) -> RenderSpec:
   return RenderSpec(kind="vector", names=_split(names), action_names=_split(action_names))
 
@@ -282,7 +256,8 @@ _RENDER_SPECS: dict[tuple[str, str], RenderSpec] = {
   ("pgx", "othello"): _board("felt", *_STONES, is_relative=True),
   ("pgx", "go_9x9"): _board("points", *_STONES, is_relative=True),
   ("pgx", "hex"): _board("hexes", *_STONES, is_relative=True),
-  ("pgx", "2048"): _board("tiles", *_numbers(31)),
+  # Plane i holds the tiles of 2^i, plane 0 the empty cells.
+  ("pgx", "2048"): _board("tiles", *(Piece(i, None, str(2**i)) for i in range(1, 31))),
   ("pgx", "chess"): _board(
     "chequered", *_sides("PNBRQK", 6), is_relative=True, second_sees="upside_down", **_WHITE_FIRST
   ),

@@ -21,7 +21,7 @@ from PIL import Image
 from moozi.core.search_record import InspectedEpisode
 from moozi.core.spec import EnvSpec
 from moozi.io.atomic_write import atomic_path
-from moozi.vis.frames import draw_frame, plane_colors
+from moozi.vis.frames import draw_frame, named_planes
 from moozi.vis.render_spec import action_names, player_name, render_spec_of
 from moozi.vis.search_tree import layout_tree
 
@@ -48,11 +48,8 @@ def write_report(
 ) -> Path:
   """Writes the page atomically. Creates its folder if it is missing.
 
-  Args:
-    path, episode, spec: the file, and the episode that the page plays.
-    run: `name`, `checkpoint`, `env_steps`, `learner_steps`, and `figures`, a sentence about its results.
-    ticks: of metrics.jsonl: `env_steps`, and numbers or None by name.
-    config: the run's configuration as text.
+  `run` has `name`, `checkpoint`, `env_steps`, `learner_steps`, and `figures`, a sentence about its results;
+  `ticks` are those of metrics.jsonl; `config` is the run's configuration as text.
   """
   data = {
     "run": dict(run) | {"env": spec.name},
@@ -110,7 +107,10 @@ def episode_data(episode: InspectedEpisode, spec: EnvSpec) -> dict[str, Any]:
     "unroll_steps": episode.imagined_rewards.shape[1],
     "names": list(action_names(spec)),
     "player_names": [player_name(spec, player) for player in range(spec.num_players)],
-    "planes": _planes(spec) if episode.pictures is None else [],
+    "planes": [
+      {"name": name, "color": "#{:02x}{:02x}{:02x}".format(*color)}
+      for name, color in (named_planes(spec) if episode.pictures is None else ())
+    ],
     "frames": _sheets(_pictures(episode, spec)),
     "actions": episode.actions.tolist(),
     "is_agents": episode.is_agents.astype(int).tolist(),
@@ -158,14 +158,6 @@ def _pictures(episode: InspectedEpisode, spec: EnvSpec) -> list[np.ndarray]:
   own = [None] * episode.num_frames if episode.pictures is None else episode.pictures
   moments = zip(episode.frames, episode.to_play.tolist(), own, strict=True)
   return [draw_frame(frame, spec, size, player, picture) for frame, player, picture in moments]
-
-
-def _planes(spec: EnvSpec) -> list[dict[str, str]]:
-  """Names and colors of the planes; empty if they have no names."""
-  render_spec = render_spec_of(spec)
-  names = render_spec.names if render_spec.kind == "planes" else ()
-  colors = ("#{:02x}{:02x}{:02x}".format(*color) for color in plane_colors(len(names)).tolist())
-  return [{"name": name, "color": color} for name, color in zip(names, colors, strict=True)]
 
 
 def _sheets(pictures: list[np.ndarray]) -> dict[str, Any]:

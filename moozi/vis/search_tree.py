@@ -31,21 +31,14 @@ _PRINCIPAL = "#d55e00"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TreeLayout:
-  """The M drawn nodes of a tree and their places: the root on the left, a row per leaf.
+  """The M drawn nodes of a tree and their places: the root on the left, a row per leaf."""
 
-  Attributes:
-    node: indices into the tree; the root first, parents before children.
-    parent: indices into these M; -1 at the root.
-    row: an integer at leaves, else the middle of the children's rows.
-    num_left_out: number of nodes not drawn whose nearest drawn ancestor is this one.
-  """
-
-  node: Int[np.ndarray, " M"]
-  parent: Int[np.ndarray, " M"]
-  row: Float[np.ndarray, " M"]
+  node: Int[np.ndarray, " M"]  # indices into the tree; the root first, parents before children
+  parent: Int[np.ndarray, " M"]  # indices into these M; -1 at the root
+  row: Float[np.ndarray, " M"]  # an integer at leaves, else the middle of the children's rows
   num_rows: int
   is_principal: Bool[np.ndarray, " M"]
-  num_left_out: Int[np.ndarray, " M"]
+  num_left_out: Int[np.ndarray, " M"]  # nodes not drawn whose nearest drawn ancestor is this one
 
 
 def principal_line(tree: SearchTree, action: int | None = None) -> list[int]:
@@ -122,13 +115,8 @@ def write_tree(
 ) -> tuple[Path, Path]:
   """Writes `name`.svg and `name`.png, each atomically, and returns their paths. Creates the folder.
 
-  Args:
-    folder, name: of the files.
-    tree: of one search.
-    names: of the agent's actions.
-    signed_discount: the factor from a child's value to its parent's.
-    caption: lines above the picture, which also says how many nodes are left out.
-    action, max_nodes: as in `layout_tree`.
+  `names` are those of the agent's actions, `caption` has lines above the picture, `signed_discount` is the
+  factor from a child's value to its parent's. The other arguments are those of `layout_tree`.
   """
   layout = layout_tree(tree, max_nodes, action)
   tally = f"{tree.num_nodes} nodes"

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
 from moozi.vis.boards import board_text
-from moozi.vis.frames import draw_frame, plane_colors, vector_text
+from moozi.vis.frames import draw_frame, named_planes, vector_text
 from moozi.vis.lettering import Frame, Picture, value_text
 from moozi.vis.render_spec import action_name, mover_text, render_spec_of
 
@@ -73,12 +73,11 @@ def frame_view(
       return Text(board_text(frame, spec, to_play), no_wrap=True)
   size = max(1, min(columns, 2 * rows))
   view = half_blocks(draw_frame(frame, spec, size, to_play, picture), columns, rows)
-  if render_spec.kind != "planes" or not render_spec.names or picture is not None:
+  if picture is not None or not (planes := named_planes(spec)):
     return view
   legend = Text()
-  for name, color in zip(render_spec.names, plane_colors(len(render_spec.names)).tolist(), strict=True):
-    legend.append("■ ", Style(color="#{:02x}{:02x}{:02x}".format(*color)))
-    legend.append(f"{name}  ")
+  for name, color in planes:
+    legend.append("■ ", Style(color="#{:02x}{:02x}{:02x}".format(*color))).append(f"{name}  ")
   return Group(view, legend)
 
 

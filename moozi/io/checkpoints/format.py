@@ -54,11 +54,9 @@ class CheckpointInfo:
 def save_checkpoint(directory: Path, name: str, state: Any, meta: Mapping[str, Any]) -> Path:
   """Writes the folder `directory/name` atomically and returns it; replaces an older one of that name.
 
-  Args:
-    directory: the run's folder of checkpoints.
-    name: a plain folder name.
-    state: a pytree of arrays, PRNG keys, int, float, bool and str.
-    meta: JSON values. `env_steps` and `learner_steps` are required; `load_checkpoint` can compare the others.
+  `state` is a pytree of arrays, PRNG keys, int, float, bool and str; `meta` has JSON values, of which
+  `env_steps` and `learner_steps` are required, and `load_checkpoint` can compare the others.
+
   Raises: ValueError: `meta` lacks a key, or a leaf cannot be stored.
   """
   check_name(name, "checkpoint")
@@ -103,10 +101,9 @@ def save_checkpoint(directory: Path, name: str, state: Any, meta: Mapping[str, A
 def load_checkpoint(path: Path, template: Any, expected: Mapping[str, Any] | None = None) -> Any:
   """Returns the state of a checkpoint in the structure of `template`, with JAX arrays where that has them.
 
-  Args:
-    path: the checkpoint's folder.
-    template: a pytree with the structure, shapes and dtypes of the saved state.
-    expected: entries that `meta` must have, such as `spec` and `network`.
+  The template has the structure, shapes and dtypes of the saved state; `expected` has entries that `meta`
+  must have, such as `spec` and `network`.
+
   Raises: UserError: not a checkpoint, damaged, or of another network or environment; names the first key that
     differs.
   """

@@ -122,7 +122,7 @@ def test_start_from_muzero_is_refused(config_file, runs, refused, is_named):
     ("ppo.network.kind=cnn", "ppo.network.kind"),
     ("ppo.network.kind=nature_conv", "at least 36×36"),
     ("algorithm=pppo", "algorithm"),
-    ("ppo.gae_lambda=2", "ppo.gae_lambda=2: must be at most 1"),
+    ("ppo.gae_lambda=2", "ppo.gae_lambda=2: must be less than or equal to 1"),
     (
       "workers.rollout=scan",
       "workers.rollout=scan: algorithm=ppo plays step by step; allowed are auto and step",

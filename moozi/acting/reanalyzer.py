@@ -61,7 +61,6 @@ class Reanalyzer(HeldParameters):
 
   Args:
     config: the run's configuration; `planners.reanalyze` is the search.
-    seed: of the search's noise.
   """
 
   def __init__(self, model: Model, config: Config, spec: EnvSpec, seed: int) -> None:

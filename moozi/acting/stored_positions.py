@@ -11,11 +11,7 @@ from moozi.ops.targets import history_window
 
 
 class LaneRoots:
-  """Makes roots of successive steps of many lanes; keeps each lane's last L steps for the next histories.
-
-  Args:
-    history_length: L.
-  """
+  """Makes roots of successive steps of many lanes; keeps each lane's last L steps for the next histories."""
 
   def __init__(self, spec: EnvSpec, history_length: int) -> None:
     self._spec, self._length = spec, history_length

@@ -63,7 +63,6 @@ def latent_paths(
   """Encodes an episode and unrolls the model from some of its steps.
 
   Args:
-    history_length: number of frames in the network's input.
     unroll_steps: K; unrolls stop early at the last step.
     max_starts: maximum number of unrolls, evenly spaced over the episode.
 

@@ -214,7 +214,6 @@ def make_vector(
   an error ends the run, and there is no time limit.
 
   Args:
-    name, kwargs: of the environment.
     num_envs, seed: their number, and the seed of their seeds.
     max_faults, timeout_s: of the `EnvGuard`; without max_faults there is none.
     max_random_starts: of `RandomStarts`; above 0 the environments are stepped in a loop.
@@ -269,7 +268,6 @@ def cut_lanes(before: Any, after: BatchedTimeStep) -> Bool[np.ndarray, "B"]:
 
   Args:
     before: the earlier step, any record with `is_last`.
-    after: the next step.
   """
   return after.is_first & ~before.is_last
 

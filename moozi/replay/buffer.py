@@ -99,7 +99,6 @@ class ReplayBuffer:
 
     Args:
       segment: [T, B, ...] of one worker.
-      first_lane, num_lanes: the worker's B lanes.
       num_steps: number of environment steps acted for the segment, whatever it holds.
 
     Raises: ValueError: no such lane. SegmentError: `replay.max_refused_segments` were refused in a row.

@@ -36,7 +36,6 @@ class ReanalyzeQueue:
       order: "oldest" takes those whose newest search has the oldest parameters. "priority" takes the
         largest δ among those not yet searched with `version`, then the oldest. Priorities are read every few
         calls; a step too new to have one has 0.
-      version: learner step of the parameters that will search.
 
     Raises: ValueError: another order.
     """

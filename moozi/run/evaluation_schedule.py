@@ -20,7 +20,6 @@ class Evaluations:
   """The schedule and the best mean return.
 
   Args:
-    config: of evaluations.
     counters: the counters of every event.
     progress: of the state to resume; empty in a new run.
   """

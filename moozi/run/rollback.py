@@ -46,7 +46,6 @@ class Rollback:
     """The state to restore.
 
     Args:
-      error: why.
       learner_steps: the learner step that the restored state continues with; versions never decrease.
 
     Raises: NotFiniteError: `error`, if nothing is saved or the run was rolled back before.

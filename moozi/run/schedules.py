@@ -52,8 +52,6 @@ def reason_to_end(is_complete: bool, is_stopped: bool, wall_s: float, max_wall_s
   Args:
     is_complete: all environment steps are made and learned from.
     is_stopped: a stop was requested; the final evaluation is left to a resumed run.
-    wall_s: seconds since the run's start.
-    max_wall_s: the limit for `wall_s`.
   """
   if is_stopped:
     return "stopped"

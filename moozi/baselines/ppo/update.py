@@ -112,7 +112,6 @@ def generalized_advantages(segment: Segment, config: PPOConfig) -> Float[Array, 
   `bootstrap_truncated`. The frame after the segment has its value (the bootstrap).
 
   Args:
-    segment: [T, B, …].
     config: discount, gae_lambda, bootstrap_truncated and clip_rewards are read.
 
   Returns: the advantages; 0 where the sample is not live.

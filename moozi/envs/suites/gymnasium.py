@@ -133,7 +133,6 @@ def wrap(name: str, env: Any) -> GameEnvironment:
   """A `gymnasium.Env` as an environment.
 
   Args:
-    name: of the environment, `library:game`.
     env: its actions are Discrete, from any start; `info["action_mask"]` is the mask of legal ones, where it
       is present. Boxes become frames as in `array_format`; Discrete, MultiDiscrete and MultiBinary
       observations become booleans; Dict and Tuple of these become one vector.

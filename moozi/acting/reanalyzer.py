@@ -84,7 +84,6 @@ class Reanalyzer(HeldParameters):
     self.params, self.net_state, self.version = None, None, -1
 
   def get_state(self) -> State:
-    """The random state of the searches' noise."""
     return {"rng_key": np.array(self._rng_key)}
 
   def set_state(self, state: State) -> None:

@@ -55,7 +55,6 @@ class LaneRoots:
 
 
 def join_roots(roots: list[SearchRoots]) -> SearchRoots:
-  """Concatenates roots."""
   return map_fields(lambda *xs: np.concatenate(xs), *roots)
 
 

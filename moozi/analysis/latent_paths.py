@@ -103,7 +103,6 @@ def _encode(
   spec: EnvSpec,
   history_length: int,
 ) -> Float[np.ndarray, "T ..."]:
-  """The hidden state of every step."""
   represent = jax.jit(lambda stacked: model.represent(params, net_state, stacked, False)[0])
   history, stacked = init_history(1, history_length, spec), []
   for step in steps:

@@ -130,7 +130,6 @@ class SyncVectorEnvironment(VectorEnvironment):
   def _move_guarded(
     self, guard: EnvGuard, out: BatchedTimeStep, i: int, action: int, is_reset: bool, is_new_game: bool
   ) -> None:
-    """`_move`; where the environment fails, resets its replacement instead."""
     while True:
       try:
         with guard.watched():
@@ -244,7 +243,6 @@ def _game_seed(lane_seed: int, game: int) -> int:
 
 
 def _is_same(a: BatchedTimeStep, b: BatchedTimeStep, i: int) -> bool:
-  """Whether row i is equal in every field."""
   other = fields_of(b)
   return all(np.array_equal(value[i], other[name][i]) for name, value in fields_of(a).items())
 

@@ -73,12 +73,10 @@ class ReplayBuffer:
 
   @property
   def num_steps(self) -> int:
-    """Number of steps stored now."""
     return self.storage.num_steps
 
   @property
   def num_added(self) -> int:
-    """Number of steps ever added."""
     return self._counters["added"]
 
   @property
@@ -289,7 +287,6 @@ class ReplayBuffer:
     return self.storage.nth_eligible(spread)
 
   def check_valid(self) -> None:
-    """Raises ValueError where the buffer is inconsistent."""
     self.storage.check_valid()
     self._sampler.check_valid()
 

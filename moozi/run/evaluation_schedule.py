@@ -35,7 +35,6 @@ class Evaluations:
       self._best_mean = float(progress["best/mean"])
 
   def is_due(self, env_steps: int) -> bool:
-    """True once per period."""
     return self._schedule.is_due(env_steps)
 
   def repeat(self) -> None:

@@ -27,7 +27,6 @@ class RollbackState:
   message: str
 
   def fault(self, counters: Mapping[str, Any], lost_updates: int) -> Faulted:
-    """The event of the rollback."""
     counts = {"rollbacks": 1, "lost_updates": lost_updates}
     return Faulted(**counters, counts=counts, message=self.message)
 

@@ -41,7 +41,6 @@ class CheckpointSchedule:
     self._milestones = Every(config.milestones_env_steps, start=env_steps)
 
   def is_due(self, wall_s: float, env_steps: int) -> bool:
-    """Whether a checkpoint is due now."""
     # A list, so that both are called: one checkpoint serves both.
     return any([self._milestones.is_due(env_steps), self._seconds.is_due(wall_s)])
 

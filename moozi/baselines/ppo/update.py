@@ -235,7 +235,6 @@ def make_optimizer(config: PPOConfig) -> optax.GradientTransformation:
 def init_state(
   network: PPONetwork, config: PPOConfig, spec: EnvSpec, rng_key: UInt32[Array, "2"]
 ) -> PPOState:
-  """The initial state."""
   init_key, rng_key = jax.random.split(rng_key)
   params = network.init(init_key, jnp.asarray(init_history(1, config.history_length, spec).frames))
   return PPOState(

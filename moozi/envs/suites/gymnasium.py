@@ -47,8 +47,6 @@ _CONTINUOUS = "continuous actions are not supported, only spaces of type Discret
 
 
 class Options(Section):
-  """Options of `gymnasium:*`."""
-
   kwargs: dict[str, Any] = Field({}, description="keyword arguments of gymnasium.make")
   max_episode_steps: PositiveInt | None = Field(
     None,
@@ -159,8 +157,6 @@ def wrap(name: str, env: Any) -> GameEnvironment:
 
 
 class _GymnasiumGame(Game):
-  """A `gymnasium.Env` as bare rules."""
-
   def __init__(self, where: str, env: Any, frames: FrameFormat, num_actions: int, start: int) -> None:
     self._where, self._env, self._encode, self._start = where, env, frames.encode, start
     self._num_actions = num_actions

@@ -43,8 +43,6 @@ _TRIAL_STEPS = 200
 
 
 class Options(Section):
-  """Options of a user's environment."""
-
   kwargs: dict[str, Any] = Field({}, description="keyword arguments of the function")
 
 
@@ -152,7 +150,6 @@ class _MadePerSeed(EnvironmentWrapper):
 
 
 def _load(name: str) -> Callable[..., Any]:
-  """The user's function."""
   module_name, _, attribute = name.partition(":")
   try:
     module = importlib.import_module(module_name)

@@ -249,14 +249,6 @@ class ReplayBuffer:
     slot = queue.choose(config.batch_size, config.order, version)
     return queue.gather(slot) if config.mode == "gather" else queue.spans(slot)
 
-  def stored_range(self, lane: int) -> tuple[int, int]:
-    """(first, stop) index of the steps of a lane that are stored now."""
-    stop = int(self.storage.newest[lane]) + 1
-    return max(0, stop - self.lane_capacity), stop
-
-  def trajectory(self, lane: int, first: int, stop: int) -> TrajectorySample:
-    return self.storage.trajectory(lane, first, stop)
-
   def stats(self) -> dict[str, float]:
     """Metrics: the fill, δ of a sample of the eligible steps, and the counts since the start."""
     delta = self.storage.delta[self._spread_slots()]

@@ -71,7 +71,12 @@ def make_spec(name: str, options: Options) -> EnvSpec:
   environment = make_environment(name, options)
   try:
     with _user_errors(name, "its first steps failed"):
-      _play_trial(environment)
+      environment.seed(0)
+      random, step = np.random.default_rng(0), environment.reset()
+      for _ in range(_TRIAL_STEPS):
+        step = environment.step(int(random.choice(np.flatnonzero(step.observation.legal_actions_mask))))
+        if step.last():
+          break
   except UserError:
     with contextlib.suppress(Exception, SystemExit):
       environment.close()
@@ -79,16 +84,6 @@ def make_spec(name: str, options: Options) -> EnvSpec:
   with _user_errors(name, "closing it failed"):
     environment.close()
   return environment.env_spec
-
-
-def _play_trial(environment: Environment) -> None:
-  """Plays random legal actions to the first end, for at most _TRIAL_STEPS steps."""
-  environment.seed(0)
-  random, step = np.random.default_rng(0), environment.reset()
-  for _ in range(_TRIAL_STEPS):
-    step = environment.step(int(random.choice(np.flatnonzero(step.observation.legal_actions_mask))))
-    if step.last():
-      return
 
 
 @contextlib.contextmanager

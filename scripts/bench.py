@@ -4,7 +4,7 @@
 
 1. The floor: the best sustained rate (calls over seconds) of the compiled search and of the compiled update
 alone,
-   over batch widths and thread counts, each in a process of its own. The limit by the fastest single calls is
+   over batch widths and thread counts, each in its own process. The limit by the fastest single calls is
    printed too.
 2. The whole system through Ray with the same configuration and a testing worker. Its environment steps/s
 after the

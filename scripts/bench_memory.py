@@ -3,7 +3,7 @@
   python scripts/bench_memory.py            # a million steps of each MinAtar game, 100,000 frames of Atari
   python scripts/bench_memory.py --json FILE
 
-Each buffer is filled in a process of its own. The figures are the growth of that process's resident memory
+Each buffer is filled in its own process. The figures are the growth of that process's resident memory
 and the size of a snapshot, which a checkpoint copies.
 """
 

@@ -9,7 +9,7 @@ positions are chosen in a full replay buffer, read with their histories, searche
    then they are copied, and the order of priorities is reset.
 
 The buffer is filled by random play with random values. Replay's part runs in a thread, one call ahead of the
-search, as it runs in a process of its own with `runtime=ray`; `in turn` runs both in sequence, as
+search, as it runs in its own process with `runtime=ray`; `in turn` runs both in sequence, as
 `runtime=local` does. The target for `gather`, the default mode, is 0.9 of the floor. Run it on an idle
 machine. All cases take turns: a ratio is to the floor of the same round, and the script prints the median,
 the minimum and the maximum of the rounds.
@@ -150,7 +150,7 @@ def main() -> None:
   config = load_config(Path(args.config), args.overrides)
   rates = measure(config, args.rounds, args.seconds)
   print(
-    f"{config.reanalyze.batch_size} positions a call, {config.planners.reanalyze.num_simulations} "
+    f"{config.reanalyze.batch_size} positions per call, {config.planners.reanalyze.num_simulations} "
     f"simulations, {args.rounds} rounds"
   )
   for name, found in rates.items():

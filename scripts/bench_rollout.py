@@ -6,7 +6,7 @@
 Environment steps/s of three collectors with the same network, with the configuration's search and with the
 network's prior alone:
 
-  python  the configuration's environments one by one, then the compiled search    (SyncVectorEnvironment)
+  python  the configuration's environments in a loop, then the compiled search    (SyncVectorEnvironment)
   step    the environment in JAX, then the compiled search                         (JaxVectorEnvironment)
   scan    the whole segment as one compiled scan                                   (RolloutCollector)
 

@@ -1,13 +1,18 @@
-"""Compares the final states of short runs with `runtime=local` of two commits, bit for bit.
+"""Compares two commits on this machine, with the packages of this Python: final states to the bit, or speed.
 
     python scripts/compare_commits.py BEFORE AFTER [--only catch,ppo]
+    python scripts/compare_commits.py BEFORE AFTER --speed 3
 
-Both commits run on this machine in sequence, with the packages of this Python. Digests are not committed,
-because another processor gives other bits. Exits with status 1 if a state differs.
+The first makes the same short runs with `runtime=local`, and exits with status 1 if a final state differs.
+Digests not committed, because another processor gives other bits. The second trains Breakout through Ray N
+times with each commit, in the order before, after, after, before, and prints environment steps/s after the
+warm-up. Run it on an idle machine and read the ratios.
 """
 
 import argparse
+import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -48,6 +53,8 @@ RUNS = {
   "ppo": ("config/ppo/minatar/breakout.yaml", ("max_env_steps=40000",)),
 }
 
+SPEED_WARMUP_S, SPEED_S = 50.0, 110.0
+
 
 def main() -> int:
   """Prints one line for each run; returns the exit status."""
@@ -55,6 +62,7 @@ def main() -> int:
   parser.add_argument("before", help="a commit")
   parser.add_argument("after", help="a commit")
   parser.add_argument("--only", help=f"runs, comma-separated: {', '.join(RUNS)}")
+  parser.add_argument("--speed", type=int, metavar="N", help="compare the speed over N runs of each instead")
   arguments = parser.parse_args()
   names = arguments.only.split(",") if arguments.only else list(RUNS)
   if unknown := set(names) - RUNS.keys():
@@ -65,6 +73,9 @@ def main() -> int:
       trees[side] = Path(scratch) / side
       _git("worktree", "add", "--detach", str(trees[side]), commit)
     try:
+      if arguments.speed:
+        _compare_speed(trees, Path(scratch), arguments.speed)
+        return 0
       differing = [name for name in names if not _compare(name, trees, Path(scratch))]
     finally:
       for tree in trees.values():
@@ -85,6 +96,29 @@ def _compare(name: str, trees: dict[str, Path], scratch: Path) -> bool:
   return not different
 
 
+def _compare_speed(trees: dict[str, Path], scratch: Path, num_pairs: int) -> None:
+  rates: dict[str, list[float]] = {"before": [], "after": []}
+  for pair in range(num_pairs):
+    for side in ("before", "after") if pair % 2 == 0 else ("after", "before"):
+      rates[side].append(_steps_per_s(trees[side], scratch, f"{side}_{pair}"))
+      print(f"pair {pair}, {side}: {rates[side][-1]:,.0f} environment steps/s", flush=True)
+  ratios = [after / before for before, after in zip(rates["before"], rates["after"], strict=True)]
+  print(
+    f"after / before: mean of the ratios {statistics.mean(ratios):.3f}, "
+    f"from {min(ratios):.3f} to {max(ratios):.3f}; load average {os.getloadavg()[0]:.2f}"
+  )
+
+
+def _steps_per_s(tree: Path, scratch: Path, name: str) -> float:
+  """Of MinAtar Breakout through Ray with its committed configuration, after the warm-up."""
+  options = (f"max_wall_s={SPEED_S}", "evaluation.final_episodes=1", "logging.progress=none")
+  _train(tree, "config/minatar/breakout.yaml", *options, f"run.dir={scratch}", f"run.name={name}")
+  ticks = [json.loads(line) for line in (scratch / name / "metrics.jsonl").read_text().splitlines()]
+  ticks = [tick for tick in ticks if SPEED_WARMUP_S <= tick["wall_s"] <= SPEED_S]
+  first, last = ticks[0], ticks[-1]
+  return (last["env_steps"] - first["env_steps"]) / (last["wall_s"] - first["wall_s"])
+
+
 def _same(a: np.ndarray | None, b: np.ndarray | None) -> bool:
   return a is not None and b is not None and a.dtype == b.dtype and a.tobytes() == b.tobytes()
 
@@ -99,6 +133,14 @@ def _final_state(name: str, side: str, tree: Path, runs: Path) -> dict[str, np.n
     raise SystemExit(f"{name} {side}: status {done.returncode}: {done.stderr.strip()[-500:]}")
   checkpoints = (runs / f"{name}_{side}" / "checkpoints").glob("step_*/arrays.safetensors")
   return safetensors.numpy.load_file(max(checkpoints))
+
+
+def _train(tree: Path, *arguments: str) -> None:
+  command = [sys.executable, "-m", "moozi.cli", "train", *arguments]
+  environment = os.environ | {"PYTHONPATH": str(tree), "JAX_PLATFORMS": "cpu"}
+  done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=False)
+  if done.returncode:
+    raise SystemExit(f"{tree.name}: status {done.returncode}: {done.stderr.strip()[-500:]}")
 
 
 def _git(*arguments: str) -> None:

@@ -16,14 +16,12 @@ import pytest
 
 from moozi.agent import planner
 from moozi.envs import registry
-from moozi.io.config import load_config
 from moozi.nn import model as networks
 from moozi.nn.latent import LatentDynamics, LatentPrediction, LatentProjection
 from moozi.run import build, local
 from moozi.run.events import Finished, Started, Updated
 from moozi.run.session import RunInputs
 from moozi.training import algorithms
-from tests.tiny_run import TINY
 
 ROOT = Path(__file__).parents[1]
 ENV = """
@@ -51,7 +49,7 @@ def make_env(seed):
 
 
 def with_network(config, kind):
-  """Names outside the schema are set past its validation."""
+  """Sets a name that the schema does not allow, without validation."""
   return config.model_copy(update={"network": config.network.model_copy(update={"kind": kind})})
 
 
@@ -144,7 +142,6 @@ def recipes():
 def test_a_recipe_names_what_exists(name):
   text = " ".join(recipes()[name])
   files = re.findall(r"`([\w/]+\.(?:py|md|yaml))`", text)
-  assert files
   found = [next((p for p in (ROOT / "moozi" / f, ROOT / f) if p.exists()), None) for f in files]
   assert None not in found, f"{files[found.index(None)]} does not exist"
   sources = "\n".join(path.read_text() for path in found)
@@ -152,9 +149,6 @@ def test_a_recipe_names_what_exists(name):
   assert [n for n in names if n not in sources] == []
 
 
-def test_the_seven_recipes_are_there():
-  assert len(recipes()) == 7
-
-
-def test_the_configuration_of_the_recipes_is_small():
-  assert load_config(None, list(TINY)).max_env_steps <= 1000
+def test_every_kind_of_part_has_a_recipe():
+  parts = ("environment", "network", "search", "loss term", "metric", "actor", "baseline")
+  assert [part for part in parts if not any(part in name for name in recipes())] == []

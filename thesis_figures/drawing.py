@@ -20,7 +20,7 @@ from moozi.io.plain_data import read_yaml
 HERE = Path(__file__).resolve().parent
 EXPERIMENT = HERE.parent / "experiments" / "minatar_vs_ppo"
 GYMNAX = HERE.parent / "experiments" / "ppo_check" / "gymnax.yaml"
-GYMNAX_RATE = "1e-3"  # that of config/ppo/minatar.yaml
+GYMNAX_RATE = "1e-3"  # as in config/ppo/minatar.yaml
 
 # Colours of Okabe and Ito, safe for colour-blind readers; line styles and markers differ as well.
 STYLES: dict[str, dict[str, Any]] = {

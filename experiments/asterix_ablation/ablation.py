@@ -2,8 +2,8 @@
 
     python -m experiments.asterix_ablation.ablation [--steps 500000] [--seeds 2] [--table]
 
-Trains every (variant, seed) without a result in `runtime=local`, one core each, as many side by side as there
-are cores, and then prints the table. A call works for at most `--minutes`; the next call resumes. `--table`
+Trains every (variant, seed) without a result in `runtime=local`, one core each, as many in parallel as there
+are cores, and then prints the table. A call runs for at most `--minutes`; the next call resumes. `--table`
 only prints the table.
 """
 
@@ -24,7 +24,7 @@ ABLATION = Ablation(
     "default": (),
     "no_q_range_floor": ("planners.train.q_range_floor=1e-8", "planners.test.q_range_floor=1e-8"),
     "q_range_floor_0.1": ("planners.train.q_range_floor=0.1", "planners.test.q_range_floor=0.1"),
-    # Gumbel search has noise of its own; PUCT needs it in the prior.
+    # Gumbel search has its own noise; PUCT needs it in the prior.
     "puct": (
       "planners.train.algorithm=puct",
       "planners.train.dirichlet_fraction=0.25",

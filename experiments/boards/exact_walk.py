@@ -45,7 +45,7 @@ class Position:
 
 
 Choose = Callable[[Sequence[Position]], Sequence[int]]
-"""The agent: maps positions to actions of the game, one for each."""
+"""The agent: maps positions to actions of the game, one per position."""
 
 
 @dataclasses.dataclass(frozen=True)

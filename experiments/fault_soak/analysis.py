@@ -79,7 +79,7 @@ def mismatches(injected: list[dict[str, Any]], counted: dict[str, int]) -> list[
 
 
 def compare(last: list[dict[str, Any]], calm: list[list[dict[str, Any]]]) -> list[str]:
-  """Compares evaluations with the range of those of other runs at about the same steps."""
+  """Compares evaluations with the range of other runs' evaluations at about the same steps."""
   lines, num_within, num_near = [], 0, 0
   for evaluation in last:
     at, mean = evaluation["env_steps"], evaluation["return_mean"]
@@ -102,7 +102,7 @@ def compare(last: list[dict[str, Any]], calm: list[list[dict[str, Any]]]) -> lis
 
 
 def calibrate(last: list[dict[str, Any]], calm: list[list[dict[str, Any]]]) -> list[str]:
-  """The same comparison of each run without faults with the others: a baseline of chance."""
+  """Compares each run without faults with the others in the same way: a baseline for the comparison."""
   steps = [e["env_steps"] for e in last]
   lines = [f"mean of the {len(last)} with faults: {statistics.mean(e['return_mean'] for e in last):.1f}"]
   for index, run in enumerate(calm):

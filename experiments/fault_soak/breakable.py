@@ -1,4 +1,4 @@
-"""MinAtar Breakout that raises or hangs when a file asks for it: the environment of all runs of the soak."""
+"""MinAtar Breakout that raises or hangs when a file requests it: the environment of all runs of the soak."""
 
 import contextlib
 import os
@@ -24,7 +24,7 @@ class Breakable(EnvironmentWrapper):
   def __init__(self, env: Environment, folder: Path) -> None:
     super().__init__(env)
     self._fault, self._taken = folder / "fault", folder / "taken"
-    # A string: the path is looked up in every step.
+    # A string, because every step looks the path up.
     self._path = str(self._fault)
 
   def step(self, action: int) -> dm_env.TimeStep:

@@ -98,7 +98,7 @@ class Soak:
     return time.monotonic() - self.started
 
   def processes(self) -> list[psutil.Process]:
-    """The run's living processes, including orphans of a dead driver that were seen before."""
+    """The run's processes that still exist, including orphans of a killed driver that were seen before."""
     candidates = list(psutil.process_iter(["ppid"]))
     self._seen = {process for process in self._seen if is_alive(process)}
     children = self._seen
@@ -127,7 +127,7 @@ class Soak:
     self.samples.append({"s": round(self.elapsed()), "resident_mib": resident >> 20, "files": files})
 
   def ticks(self) -> list[dict[str, Any]]:
-    """The metrics, one dict a tick."""
+    """The metrics, one dict per tick."""
     path = self.run / "metrics.jsonl"
     return read_metrics(path) if path.exists() else []
 
@@ -140,7 +140,7 @@ class Soak:
   def has_settled(self) -> bool:
     """Whether acting and learning have progressed since the latest fault, and a checkpoint counts the fault.
 
-    An earlier fault could reset the count of this one.
+    Otherwise recovery from the next fault could go back to a checkpoint without this count.
     """
     if self._settled_at is None:
       last, keys = self.last_tick(), ["env_steps", "learner_steps"]
@@ -181,7 +181,7 @@ class Soak:
     fault["ended_after_s"] = round(time.monotonic() - since, 1)
     while any(is_alive(process) for process in processes):
       if time.monotonic() - since > 300:
-        raise RuntimeError(f"{kind}: processes still alive after 5 min: {processes}")
+        raise RuntimeError(f"{kind}: processes still running after 5 min: {processes}")
       time.sleep(0.5)
     last = self.last_tick()
     fault["last_tick"] = last["env_steps"]
@@ -206,7 +206,7 @@ class Soak:
   # --- the end ------------------------------------------------------------------------------------
 
   def check(self) -> None:
-    """Raises RuntimeError if the run has ended by itself, or makes no progress."""
+    """Raises RuntimeError if the run has ended before it was stopped, or makes no progress."""
     if self.process.poll() is not None:
       raise RuntimeError(f"the run ended with status {self.process.returncode}; see {self.log}")
     since = self.faults[-1]["s"] if self.faults else 0

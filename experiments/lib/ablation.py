@@ -18,10 +18,10 @@ from moozi.core.errors import UserError
 from moozi.io.metrics import read_metrics
 
 Curve = Sequence[Mapping[str, float]]
-"""A run's metrics, one dict a tick."""
+"""A run's metrics, one dict per tick."""
 
 SHORT_RUN = ("runtime=local", "evaluation.gif=false")
-"""Settings of all runs: one process each, so that as many run side by side as there are cores."""
+"""Settings of all runs: one process each, so that one runs on each core."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -34,7 +34,7 @@ class Ablation:
     variants: `key=value` each, by name; the empty tuple is the unchanged configuration.
     common: `key=value` each, of all variants.
     steps: environment steps of each run, by default.
-    measures: further columns of the table: functions of a run's metrics, by heading.
+    measures: further columns of the table by heading; each is a function of a run's metrics.
   """
 
   config: Path
@@ -105,14 +105,14 @@ def read_figures(job: Job, results: Path, made_with: Collection[Sequence[str]]) 
       raise UserError(
         f"{path}: made with {' '.join(overrides) or 'no changes'}; move it away to repeat the run"
       )
-    # Keys of one of the two belong to another version, except the environment's options.
+    # A key that only one of them has is of another version, unless it is an option of the environment.
     old, new = figures.get("settings", {}), settings_of(wanted)
     keys = (old.keys() & new.keys()) | {
       key for key in old.keys() ^ new.keys() if key.startswith("env.kwargs")
     }
     changed = [k for k in sorted(keys - {"seed", *GROWABLE}) if old and old.get(k) != new.get(k)]
     if changed:
-      raise UserError(f"{path}: made with another {', '.join(changed)}; move it away to repeat the run")
+      raise UserError(f"{path}: made with a different {', '.join(changed)}; move it away to repeat the run")
   else:
     path = results / job.name
     is_done(job, results, results)
@@ -131,7 +131,10 @@ def read_figures(job: Job, results: Path, made_with: Collection[Sequence[str]]) 
 def run_side_by_side(
   jobs: Sequence[Job], folder: Path, results: Path, minutes: float, at_once: int | None = None
 ) -> bool:
-  """Works on the jobs without a result, one a core; whether none failed. Raises RunError: as `Sweep.run`."""
+  """Runs the jobs without a result, one per core; returns whether none failed.
+
+  Raises: RunError: as `Sweep.run`.
+  """
   missing = [job for job in jobs if not (results / f"{job.name}.json").exists()]
   with TimeBudget(60.0 * minutes) as budget:
     return Sweep(folder, results, budget, at_once or len(os.sched_getaffinity(0))).run(missing)
@@ -149,7 +152,7 @@ def main(ablation: Ablation, experiment: Path, doc: str, arguments: Sequence[str
   )
   parser.add_argument("--seeds", type=int, default=2, help="number of seeds, from 0 (%(default)s)")
   parser.add_argument("--variants", nargs="*", choices=names, default=names, help="run these variants only")
-  parser.add_argument("--minutes", type=float, default=55.0, help="limit of time of this call (%(default)g)")
+  parser.add_argument("--minutes", type=float, default=55.0, help="time limit of this call (%(default)g)")
   parser.add_argument("--table", action="store_true", help="only print the table")
   options = parser.parse_args(arguments)
   jobs = [ablation.job(v, seed, options.steps) for seed in range(options.seeds) for v in options.variants]

@@ -12,7 +12,7 @@ from moozi.io.config import config_to_dict, load_config
 from moozi.io.run_directory import RunDirectory, flatten_settings
 
 GROWABLE = ("max_env_steps", "max_wall_s")
-"""Settings that may change after a run has started: the run is extended."""
+"""Settings that may change after a run has started, to extend it."""
 
 _IGNORED = ("run.", "logging.")  # they do not change a run's results
 _MAX_DELAY = 0.05  # a milestone is saved up to one round of collecting after its step
@@ -60,14 +60,14 @@ def progress_of(job: Job, folder: Path) -> tuple[int, bool]:
 
   A run is complete if it has ended by itself with the steps, or the time, of the job's configuration.
 
-  Raises: UserError: the run was started with other settings.
+  Raises: UserError: the run was started with different settings.
   """
   path, wanted = folder / job.run_name, job.load_config(folder)
   if not (path / "config.yaml").exists():
     return 0, False  # not created, or killed while it was created
   run = RunDirectory.open(path)
   if changed := [key for key in differences(run.load_config(), wanted) if key not in GROWABLE]:
-    raise UserError(f"{path}: the run has another {', '.join(changed)} than job {job.name}; move it away")
+    raise UserError(f"{path}: the run differs from job {job.name} in {', '.join(changed)}; move it away")
   newest = newest_resumable(run)
   if newest is None:
     return 0, False

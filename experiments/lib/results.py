@@ -1,7 +1,7 @@
 """Committed results: one folder for each job.
 
 config.yaml        the run's configuration
-metrics.jsonl      its metrics, thinned; absent if another result has those of the same run
+metrics.jsonl      its metrics, thinned; absent if another result of the same run has them
 summary.json       the run's summary
 evaluations.json   a list: `moozi evaluate --json --returns` of each checkpoint, with its wall time
 machine.json       cores, versions, and the commit of the code that wrote the result
@@ -39,7 +39,7 @@ CONDITIONS = ("noise_free", "max_random_starts", "max_episode_steps", "seed")
 """Settings of `evaluation` that returns depend on."""
 
 _MAX_TICKS = 200
-_ROUNDING_S = 0.01  # at most, of a tick's time in seconds
+_ROUNDING_S = 0.01  # maximum rounding error of a tick's time, in seconds
 _PACKAGES = ("jax", "mctx", "minatar", "ray")
 
 
@@ -84,7 +84,7 @@ def write_result(path: Path, run: RunDirectory, job: Job, evaluations: Sequence[
 
 
 def is_result_of(path: Path, job: Job, wanted: Config) -> bool:
-  """Whether a folder has the steps, or the time, of a configuration and the evaluations of a job.
+  """Whether a result has all steps (or all time) of a configuration and all evaluations of a job.
 
   Raises: UserError: the folder is not a result.
   """
@@ -153,7 +153,7 @@ class Result:
     return (self.path / "metrics.jsonl").exists()
 
   def without_evaluations(self, wall_s: float) -> float:
-    """`wall_s` without the evaluations until then for which training waited."""
+    """`wall_s` minus the time that training had waited for evaluations until then."""
     waits = self.config.algorithm == "ppo" or self.config.runtime == "local"
     if not (waits and self.has_curve):
       return wall_s

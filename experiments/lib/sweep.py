@@ -1,4 +1,4 @@
-"""Works on a list of jobs, one command of moozi at a time, until all are done or the time is over."""
+"""Runs a list of jobs, one command of moozi at a time, until all are done or the time is used up."""
 
 import argparse
 import concurrent.futures
@@ -26,7 +26,7 @@ MIN_TRAINING_S = 120.0
 """Training is not started or resumed with less time than this."""
 
 ONE_CORE = {"NPROC": "1", "OMP_NUM_THREADS": "1", "JAX_PLATFORMS": "cpu"}
-"""Environment variables of runs side by side: one thread each."""
+"""Environment variables of parallel runs: one thread each."""
 
 
 def main(
@@ -37,8 +37,8 @@ def main(
   Returns: the exit status: 0; 1 if a job failed; 2 for a user's error.
   """
   parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
-  parser.add_argument("--minutes", type=float, default=55.0, help="limit of time of this call (%(default)g)")
-  parser.add_argument("--only", nargs="+", metavar="JOB", help="work on these jobs only")
+  parser.add_argument("--minutes", type=float, default=55.0, help="time limit of this call (%(default)g)")
+  parser.add_argument("--only", nargs="+", metavar="JOB", help="run these jobs only")
   parser.add_argument("--list", action="store_true", help="print the progress of each job and exit")
   options = parser.parse_args(arguments)
   folder, results = runs / experiment.name, experiment / "results"
@@ -75,14 +75,14 @@ def describe(job: Job, folder: Path, results: Path) -> str:
 def is_done(job: Job, folder: Path, results: Path) -> bool:
   """Whether a result has all steps and evaluations of the job.
 
-  Raises: UserError: the result has other settings than the job, except how long the run lasts.
+  Raises: UserError: the result's settings differ from the job's in more than the length of the run.
   """
   path, wanted = results / job.name, job.load_config(folder)
   if not is_result_of(path, job, wanted):
     return False
   changed = differences(read_run_config(path / "config.yaml"), wanted)
   if changed := [key for key in changed if key not in GROWABLE]:
-    raise UserError(f"{path}: has another {', '.join(changed)} than the job; move it and its run away")
+    raise UserError(f"{path}: differs from the job in {', '.join(changed)}; move it and its run away")
   return True
 
 
@@ -125,11 +125,11 @@ class Sweep:
     self._at_once, self._env = (1, {}) if at_once is None else (at_once, ONE_CORE)
 
   def run(self, jobs: Sequence[Job]) -> bool:
-    """Works on jobs in order and writes the result of each that is done. A failed job does not stop the
+    """Runs jobs in order and writes the result of each that is done. A failed job does not stop the
     others.
 
     Returns: whether no job failed.
-    Raises: RunError: another sweep is at work, or another process writes into a run.
+    Raises: RunError: another sweep is running, or another process writes into a run.
     """
     try:
       self._folder.mkdir(parents=True, exist_ok=True)

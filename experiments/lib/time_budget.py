@@ -1,4 +1,4 @@
-"""Runs commands within a limit of time."""
+"""Runs commands within a time limit."""
 
 import os
 import signal
@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class TimeBudget:
-  """A limit of time for commands. SIGINT and SIGTERM end it early.
+  """A time limit for commands. SIGINT and SIGTERM end it early.
 
   Use it in a `with` statement in the main thread; commands may run in other threads.
 

@@ -36,7 +36,7 @@ PUBLISHED = HERE / "published.yaml"
 GAMES = ("asterix", "breakout", "freeway", "seaquest", "space_invaders")
 AT_STEPS = (1_000_000, 3_000_000, 5_000_000)
 AT_END = math.inf
-"""Stands for a run's last environment step, if that is none of AT_STEPS."""
+"""Means a run's last environment step, if that is not one of AT_STEPS."""
 
 MIN_EPISODES = 100
 BEGIN, END = "<!-- minatar_vs_ppo: begin -->", "<!-- minatar_vs_ppo: end -->"
@@ -47,8 +47,8 @@ def rows_of(results: Sequence[Result]) -> list[dict[str, Any]]:
   """One row for each agent, stickiness, environment step and game with results.
 
   If several evaluations of a run match a step, the first one counts. Evaluations with another number of
-  simulations than the run's are ignored. A run that ended at another step, because of its limit of time, has
-  a row of its own.
+  simulations than the run's are ignored. A run that ended at another step, because of its time limit, has a
+  separate row.
 
   Raises: UserError: results of one row differ in more than the seed, or were evaluated differently.
   """
@@ -134,7 +134,7 @@ def table_of(
   published: Sequence[dict[str, Any]],
   random_play: Sequence[dict[str, Any]] = (),
 ) -> str:
-  """The table in Markdown, a line for each agent and condition, and its legend."""
+  """The table in Markdown, with one line per agent and condition, and its legend."""
   names = [game.replace("_", " ") for game in GAMES]
   lines = [f"| agent, conditions | {' | '.join(names)} |", "|---" * (len(GAMES) + 1) + "|"]
   for agent, sticky, steps in sorted({_kind(r) for r in rows}, key=lambda k: (k[1], k[0], k[2])):
@@ -203,17 +203,17 @@ def _legend(rows: Sequence[dict[str, Any]]) -> str:
   noise = "noise-free" if conditions["noise_free"] else "not noise-free"
   plain = sorted({row["game"].replace("_", " ") for row in rows if row["consistency_coef"] == 0})
   return (
-    f"MooZi, PPO and random play of this repository: mean return of {MIN_EPISODES} evaluation episodes a "
+    f"MooZi, PPO and random play of this repository: the mean return of {MIN_EPISODES} evaluation episodes a "
     f"seed, {noise}, that begin with up to {conditions['max_random_starts']} random actions, from the "
-    "checkpoint at the stated step or just after it, with 95% bootstrap intervals over seeds and episodes "
-    "(of one seed: over its episodes alone, as if none were the same), how many of them differ in what they "
-    "showed where some do not, and the wall time of training until that checkpoint on "
-    f"{' or '.join(map(str, cores))} cores, without PPO's evaluations, for which it waits; "
-    "episodes are cut off after 1,000 steps"
+    "checkpoint at the stated step or just after it. Brackets: the 95% bootstrap interval over seeds and "
+    "episodes; with one seed over its episodes only, as if all were distinct. The number of distinct "
+    "episodes is stated where some are equal. Minutes: the wall time of training until that checkpoint on "
+    f"{' or '.join(map(str, cores))} cores, without PPO's evaluations, for which it waits. "
+    "Episodes are cut off after 1,000 steps"
     f"{f' ({others})' if others else ''}."
     f"{f' MooZi learned {_and(plain)} without the consistency loss.' if plain else ''} "
-    "The others are as published under conditions of their own, ≈ read "
-    "off a plot; sources and how each was evaluated: experiments/minatar_vs_ppo/published.yaml."
+    "The other rows are as published, under their own conditions; ≈ means read off a plot. Sources and "
+    "evaluations: experiments/minatar_vs_ppo/published.yaml."
   )
 
 

@@ -4,7 +4,7 @@
     python -m experiments.minatar_vs_ppo.sweep --list           # the progress of each job
     python -m experiments.minatar_vs_ppo.sweep --only muzero_breakout_seed0
 
-Jobs run one at a time, each with the whole machine. At the limit of time the run is stopped with a
+Jobs run one at a time, each with the whole machine. At the time limit the run is stopped with a
 checkpoint, and the next call resumes it. Runs and their logs are in `runs/minatar_vs_ppo`; each finished job
 has a folder in `results/`.
 """

@@ -6,8 +6,8 @@
 2. A run that learns from the trajectories of the first half, without an environment, with reanalyze.
 3. The same evaluation of the half-way checkpoint and of the last checkpoint of the second run.
 
-Runs are in `runs/offline_experiment` (`--folder`), figures in `results/figures.json`. A call works for at
-most `--minutes`; the next call resumes. `--table` only prints the table.
+Runs are in `runs/offline_experiment` (`--folder`), figures in `results/figures.json`. A call runs for at most
+`--minutes`; the next call resumes. `--table` only prints the table.
 """
 
 import argparse

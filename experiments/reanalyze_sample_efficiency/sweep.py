@@ -2,9 +2,9 @@
 
     python -m experiments.reanalyze_sample_efficiency.sweep [--steps 250000] [--seeds 2] [--table]
 
-Trains every (game, variant, seed) without a result in `runtime=local`, one core each, as many side by side as
-there are cores, and then prints the table. A call works for at most `--minutes`; the next call resumes.
-`--table` only prints the table. Wall seconds are those of runs side by side.
+Trains every (game, variant, seed) without a result in `runtime=local`, one core each, as many in parallel as
+there are cores, and then prints the table. A call runs for at most `--minutes`; the next call resumes.
+`--table` only prints the table. Wall seconds are those of parallel runs.
 
 `plain` and `reanalyze` differ in the ratio alone. `plain_more` and `reanalyze_more` make four times as many
 updates at the same environment steps, since fresh targets should remain useful for more updates than old
@@ -86,7 +86,7 @@ def job(game: str, variant: str, seed: int, steps: int, ratio: float) -> Job:
 
 
 def read(game: str, variant: str, steps: int, ratio: float) -> list[dict[str, Any]]:
-  """The figures of all seeds of a variant. Raises UserError: a result has other settings."""
+  """The figures of all seeds of a variant. Raises UserError: a result has different settings."""
   overrides = overrides_of(variant, steps, ratio)
   # Older results do not state the configuration's own sampling.
   made_with = [overrides, (f"replay.sampling={SAMPLING[game]}", *overrides)]
@@ -95,7 +95,7 @@ def read(game: str, variant: str, steps: int, ratio: float) -> list[dict[str, An
 
 
 def table_of(steps: int, ratio: float) -> str:
-  """The results in Markdown. Raises UserError: a result has other settings."""
+  """The results in Markdown. Raises UserError: a result has different settings."""
   lines = [f"| {' | '.join(COLUMNS)} |", "|" + "---|" * len(COLUMNS)]
   for game in GAMES:
     means: dict[str, float] = {}
@@ -105,7 +105,7 @@ def table_of(steps: int, ratio: float) -> str:
         continue
       returns = [r["summary"]["test_return_mean"] for r in results]
       means[variant] = float(np.mean(returns))
-      # Without a plain run of this change, the plain run without it.
+      # If this change has no plain run, the plain run without the change is used.
       controls = [name.replace("reanalyze", "plain") for name in (variant, split_variant(variant)[0])]
       same = next((means[name] for name in controls if name in means), None)
       shares = [f"{means[variant] / x:.2f}" if x else "–" for x in (means.get("plain"), same)]
@@ -135,7 +135,7 @@ def main() -> None:
   parser.add_argument("--games", nargs="*", choices=GAMES, default=list(GAMES))
   parser.add_argument("--variants", nargs="*", choices=VARIANTS, default=list(VARIANTS))
   parser.add_argument("--change", choices=CHANGES)
-  parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)), help="runs side by side")
+  parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)), help="parallel runs")
   parser.add_argument("--minutes", type=float, default=55.0)
   parser.add_argument("--table", action="store_true")
   options = parser.parse_args()

@@ -108,9 +108,9 @@ class TrajectoryCollector(Lanes, HeldParameters):
 def search_metrics(
   step: BatchedTimeStep | StepSample, output: SearchOutput
 ) -> dict[str, Float[AnyArray, ""]]:
-  """What the search did to the prior: scalars by name, means over the frames that are not terminal.
+  """Metrics of the search and its change of the prior: means over the frames that are not terminal, by name.
 
-  Runs on NumPy arrays, and traced inside a rollout. Entropies and divergence are in nats, values in
+  Accepts NumPy arrays, and traced arrays inside a rollout. Entropies and divergence are in nats, values in
   environment units. Where every frame is terminal, the search's metrics are 0.
   """
   probs, prior = output.action_probs, output.prior_probs

@@ -65,7 +65,7 @@ class Lanes:
   def step(self, action: Int[np.ndarray, "B"]) -> Bool[np.ndarray, "B"]:
     """Steps every environment; the action is discarded where the last frame was an end.
 
-    Returns: where an environment failed: its episode is cut off at the frame before (`cut_lanes`).
+    Returns: [B] bool, where an environment failed; its episode is cut off at the frame before (`cut_lanes`).
     """
     before, start = self.timestep, time.perf_counter()
     self.timestep = step = self._env.step(action)
@@ -75,7 +75,7 @@ class Lanes:
     ended = np.flatnonzero(step.is_first & ~is_cut)
     self._ended.append((self._returns[ended], self._lengths[ended]))
     reward = player_sign(before.to_play, 0) * step.last_reward
-    # The agent does not act on an end, whether a new game follows or the same one after the loss of a life.
+    # The agent does not act on an end, whether a new game follows or the game continues after a lost life.
     self._returns = np.where(step.is_first, 0.0, self._returns + reward)
     self._lengths = np.where(step.is_first, 0, self._lengths + ~before.is_last)
     return is_cut

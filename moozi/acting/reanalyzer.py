@@ -70,7 +70,7 @@ class Reanalyzer(HeldParameters):
     self._history_length = config.targets.history_length
     root_search = make_root_search(model, planner, config.targets, spec)
 
-    # Splits the key inside the compiled function: a call of its own takes half a millisecond.
+    # Splits the key inside the compiled function: a separate call takes half a millisecond.
     def search(rng_key: jax.Array, *args: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
       rng_key, key = jax.random.split(rng_key)
       return rng_key, *root_search(*args, key)
@@ -137,14 +137,14 @@ class Reanalyzer(HeldParameters):
     return self._searched(value, probs, roots.slot, roots.sequence)
 
   def search_spans(self, spans: Sequence[RootSpan]) -> SearchedRoots:
-    """Replays spans side by side, and keeps the search's results at their positions.
+    """Replays spans in parallel lanes, and keeps the search's results at their positions.
 
     The environments show the recorded steps and the history takes the recorded actions, so that the policy
     searches the positions that it once acted on.
     """
     env = ReplayedEnvironment([span.steps for span in spans], self._num_envs, self._spec)
     step, history = env.reset(), init_history(self._num_envs, self._history_length, self._spec)
-    # Over the concatenated steps: their actions, and their row in the result, -1 for others than positions.
+    # For each concatenated step: its action, and its row in the result (-1 if it is not a position).
     begin = np.cumsum([0, *(len(span.steps.action) for span in spans)])
     recorded = np.concatenate([span.steps.action for span in spans])
     positions = np.concatenate([span.at + first for span, first in zip(spans, begin, strict=False)])

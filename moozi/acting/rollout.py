@@ -59,7 +59,7 @@ class Segment:
   Attributes:
     steps: StepSample's fields by name, without the versions, each [T, B, …].
     has_ended: a new episode begins in the step after t.
-    episode_return, episode_length: of the episode before it.
+    episode_return, episode_length: of the episode that ended, where `has_ended`.
     metrics: scalars by name, means over the T steps.
   """
 
@@ -153,7 +153,7 @@ class RolloutCollector(HeldParameters):
   def run(self, env_steps: int) -> tuple[TrajectorySample, ActingResult]:
     """Acts `segment_length` vector steps; see `TrajectoryCollector.run`.
 
-    Raises: ValueError: the policy chose an illegal action. The environments have taken it by then, so the
+    Raises: ValueError: the policy chose an illegal action. The environments have played it by then, so the
       collector cannot be used afterwards.
     """
     temperature = temperature_at(self._planner.temperature, env_steps)

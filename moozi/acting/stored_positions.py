@@ -11,7 +11,7 @@ from moozi.ops.targets import history_window
 
 
 class LaneRoots:
-  """Makes roots of successive steps of many lanes; keeps each lane's last L steps for the next histories."""
+  """Builds search roots from successive steps of many lanes; keeps each lane's last L steps for histories."""
 
   def __init__(self, spec: EnvSpec, history_length: int) -> None:
     self._spec, self._length = spec, history_length
@@ -33,7 +33,7 @@ class LaneRoots:
     frames, actions, firsts = (np.concatenate(pair) for pair in parts)
     self._tails[lane] = frames[-length:].copy(), actions[-length:].copy(), firsts[-length:].copy()
     live = np.flatnonzero(~steps.is_last | steps.is_truncated)
-    # Step i is at L + i after the tail. The frame after it is not read: the step's own fills its place.
+    # Step i has index L + i, after the tail. The last frame of a window is not read: a copy fills its place.
     row = live[:, None] + length
     window = row + np.arange(-length + 1, 1)
     past_frames, past_actions = history_window(

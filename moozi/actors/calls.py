@@ -80,7 +80,7 @@ class Calls:
     for reference in ready:
       call = self._calls.pop(reference, None)
       if call is None:
-        continue  # discarded by the reaction to another one
+        continue  # a reaction to another result has discarded it
       yield call, *self._result(reference)
 
   def ready(self, references: list[Any], timeout_s: float) -> list[Any]:

@@ -18,19 +18,21 @@ _CONNECT_TIMEOUT_S = 5.0
 
 @contextmanager
 def connected(config: Config) -> Iterator[Any]:
-  """Yields the `ray` module, connected as `config.ray` says, and disconnects or shuts Ray down at the end.
+  """Yields the `ray` module, connected as `config.ray` specifies, and disconnects or shuts Ray down at the
+  end.
 
-  Raises: UserError: no cluster answers or accepts the connection, or the actors ask for more than it has.
+  Raises: UserError: no cluster answers or accepts the connection, or the actors request more than it has.
   """
-  # On Linux Ray listens on all addresses unless this variable, read at import, restricts it to a cluster of
-  # one machine as on Windows and macOS; a test lists the listeners. Without it Ray also replaces 127.0.0.1 in
-  # an address by the external one of this machine.
+  # By default Ray listens on all addresses on Linux. This variable, read at import, restricts it to this
+  # machine, as on Windows and macOS; a test lists the listeners. Without it Ray also replaces 127.0.0.1 in an
+  # address by this machine's external address.
   is_local = config.ray.address in (None, "local")
   if is_local or _host(str(config.ray.address)) in ("127.0.0.1", "localhost"):
     os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
-  # Ray starts its processes at niceness 15 of at most 19, where the configured values would hardly differ.
+  # Ray starts its processes at niceness 15 of at most 19, which would leave little room for the configured
+  # values.
   os.environ.setdefault("RAY_worker_niceness", "0")
-  # Otherwise Ray's control store records the last 100,000 calls and grows by 2.5 MiB a minute.
+  # Otherwise Ray's control store records the last 100,000 calls and grows by 2.5 MiB per minute.
   os.environ.setdefault("RAY_task_events_report_interval_ms", "0")
   os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
   os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
@@ -42,7 +44,7 @@ def connected(config: Config) -> Iterator[Any]:
   if is_local:
     with _signals_blocked():
       ray.init(
-        # Never a cluster that RAY_ADDRESS names, or one that already runs on this machine.
+        # Always a new cluster: neither one that RAY_ADDRESS names nor one that already runs on this machine.
         address="local",
         num_cpus=config.ray.num_cpus,
         num_gpus=config.ray.num_gpus,
@@ -121,7 +123,7 @@ def demands(config: Config) -> dict[str, tuple[int, ActorResources]]:
 
 
 def check_resources(config: Config, available: dict[str, float]) -> None:
-  """Raises UserError if the actors' shares exceed the cluster: Ray would wait for ever.
+  """Raises UserError if the actors' shares exceed the cluster: Ray would wait forever.
 
   Args:
     config: the run's configuration.
@@ -132,7 +134,7 @@ def check_resources(config: Config, available: dict[str, float]) -> None:
     total, has = sum(parts.values()), available.get(resource, 0.0)
     if total > has + 1e-9:
       listing = ", ".join(f"{key}.{field}: {value:g}" for key, value in parts.items() if value)
-      raise UserError(f"the actors ask for {total:g} {resource}s ({listing}); the Ray cluster has {has:g}")
+      raise UserError(f"the actors request {total:g} {resource}s ({listing}); the Ray cluster has {has:g}")
 
 
 def options(resources: ActorResources) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What the driver's functions work on."""
+"""The state that the driver's functions share."""
 
 import dataclasses
 from typing import Any
@@ -12,7 +12,7 @@ from moozi.run.session import Session
 
 @dataclasses.dataclass(frozen=True)
 class Context:
-  """One run with actors.
+  """The state of one run with actors, which the driver's functions share.
 
   Attributes:
     ray: the module, connected.
@@ -34,7 +34,7 @@ class Context:
     return self.ledger.config
 
   def should_stop(self) -> bool:
-    """The run is to be stopped."""
+    """Whether a stop of the run was requested."""
     return self.session.inputs.should_stop()
 
   def counters(self) -> dict[str, Any]:

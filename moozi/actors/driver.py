@@ -1,7 +1,7 @@
 """The driver: the thesis's Algorithm 3 without its barrier.
 
 Every call of an actor returns a future. The driver keeps a bounded number of calls in flight at each actor,
-reacts to the results as they complete, and asks for evaluations and checkpoints when they are due. Calls and
+reacts to the results as they complete, and requests evaluations and checkpoints when they are due. Calls and
 reactions are functions over the `Context`: acting is in `segments`, learning in `updates`, the rest in
 `reanalyze`, `testing` and `states`; `losses` restarts actors. `run.local` does the same in one process.
 """
@@ -24,14 +24,14 @@ from moozi.run.session import RunInputs, Session
 
 _SALVAGE_TIMEOUT_S = 30.0
 _CLOSE_TIMEOUT_S = 10.0
-# After a stop, work in flight may arrive this long.
+# Time for work in flight to arrive after a stop.
 _STOP_TIMEOUT_S = 5.0
 
 
 def run(inputs: RunInputs) -> Generator[Event, None, None]:
   """Trains with Ray actors, and yields the events of `run.local.run`.
 
-  Raises: UserError: the actors ask for more than the cluster has, or no cluster answers. RunError: an actor
+  Raises: UserError: the actors request more than the cluster has, or no cluster answers. RunError: an actor
     fails more often in a row than `ray.max_restarts` allows, or updates stay non-finite after a rollback.
   """
   ledger = Ledger(inputs.config, inputs.state)
@@ -65,7 +65,7 @@ def _wait_until_ready(context: Context) -> str:
 
 
 def _ask(context: Context) -> None:
-  """Gives every actor as much work as it may have in flight."""
+  """Fills every actor's queue to its bound of work in flight."""
   updates.ask(context)
   reanalyze.ask(context)
   segments.ask(context)
@@ -83,7 +83,7 @@ def _react(context: Context, timeout_s: float) -> Iterator[Event]:
 
 
 def _ask_due(context: Context) -> None:
-  """Asks for a checkpoint and an evaluation if they are due."""
+  """Requests a checkpoint and an evaluation if they are due."""
   if not context.ledger.is_state_pending and context.session.is_checkpoint_due():
     states.ask(context, is_final=False)
   testing.ask_due(context)
@@ -102,7 +102,7 @@ def _finish(context: Context, observing: Observing, reason: str) -> Iterator[Eve
   A run that is stopped skips the evaluation and waits a few seconds for its workers.
   """
   if reason != "stopped":
-    # A pending evaluation may take long.
+    # A pending evaluation may take a long time.
     yield from _drain(context, until_stopped=True)
     reason = "stopped" if context.should_stop() else reason
   if reason == "stopped":
@@ -122,7 +122,7 @@ def _finish(context: Context, observing: Observing, reason: str) -> Iterator[Eve
 
 
 def _drain(context: Context, timeout_s: float = math.inf, until_stopped: bool = False) -> Iterator[Event]:
-  """Reacts until no call is in flight, the timeout is over, or, if asked for, the run is stopped."""
+  """Reacts to results until no call is in flight, the timeout is over, or (optionally) the run is stopped."""
   end_s = time.monotonic() + timeout_s
   while context.calls and (left_s := end_s - time.monotonic()) > 0:
     if until_stopped and context.should_stop():
@@ -143,7 +143,7 @@ def _cancel_work(context: Context) -> Iterator[Event]:
 
 
 def _evaluate_last(context: Context, observing: Observing) -> Iterator[Event]:
-  """Evaluates the last parameters, again if the testing worker fails."""
+  """Evaluates the last parameters; repeats the evaluation if the testing worker fails."""
   context.ledger.is_final_evaluation_due = True
   updates.publish_now(context)
   while context.calls or context.ledger.is_final_evaluation_due:
@@ -155,6 +155,6 @@ def _evaluate_last(context: Context, observing: Observing) -> Iterator[Event]:
 
 
 def _wait_for_closed(ray: Any, closing: list[Any]) -> None:
-  """Lets the environments close, which may hold resources outside their process."""
+  """Closes the environments, which may hold resources outside their process."""
   if closing:
     ray.wait(closing, num_returns=len(closing), timeout=_CLOSE_TIMEOUT_S)

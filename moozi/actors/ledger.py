@@ -29,7 +29,7 @@ class Target(NamedTuple):
 
 
 class KeptSegment(NamedTuple):
-  """A segment on its way from a worker to the recorder; `follows`: the worker's previous one is kept too."""
+  """A segment in transfer from a worker to the recorder; `follows`: the worker's previous one is kept too."""
 
   reference: Any
   follows: bool
@@ -44,15 +44,15 @@ class Ledger:
 
   Attributes:
     config: the argument.
-    pacer: steps, samples and positions asked for and done.
-    learner_steps: the newest learner step reported. Versions never repeat: after the parameters go back to an
-      older learner step, the learner step still increases, past every version that a worker can have seen.
+    pacer: steps, samples and positions requested and done.
+    learner_steps: the newest learner step reported. Versions never repeat: after a rollback of the parameters
+      the learner step still increases, past every version that a worker can have seen.
     replay_steps_ahead: steps ever added to replay minus the run's environment steps; negative after a loss.
     can_sample: replay can draw a batch.
-    replay_epoch: incremented when replay is restarted. A segment asked for in an older epoch continues games
-      whose start replay has lost.
-    parameter_epoch: incremented when the parameters go back to an older learner step. Updates asked for in an
-      older epoch are lost.
+    replay_epoch: incremented when replay is restarted. A segment requested in an older epoch continues
+      episodes whose start replay has lost.
+    parameter_epoch: incremented when the parameters are rolled back to an older learner step. Updates
+      requested in an older epoch are lost.
     segments_in_flight, searches_in_flight: calls by index of the training or reanalyze worker.
     batches_in_flight: calls at the parameter server.
     parameters: reference to the newest published (params, net_state, version).
@@ -63,7 +63,7 @@ class Ledger:
     state_request: number of the newest request for a run state; an older one is dropped.
     is_state_pending, has_final_state: a state is pending, or the last one is complete.
     evaluation: reference to the pending evaluation's result.
-    is_final_evaluation_due: the last evaluation is due and not asked for.
+    is_final_evaluation_due: the last evaluation is due and not requested yet.
     kept_segments: by training worker, in order.
     gaps: training workers whose newest segment is not kept.
   """
@@ -108,7 +108,7 @@ class Ledger:
     return self.config.workers.num_envs * self.config.workers.segment_length
 
   def begin_segment(self, index: int) -> None:
-    """A segment is asked for."""
+    """A segment was requested."""
     self.pacer.ask_act(self.segment_steps)
     self.segments_in_flight[index] += 1
 
@@ -121,7 +121,7 @@ class Ledger:
 
   @property
   def may_learn(self) -> bool:
-    """Another batch may be asked for."""
+    """Whether another batch may be requested."""
     has_room = self.batches_in_flight < self.config.ray.batches_in_flight
     return has_room and self.pacer.may_learn(self.can_sample)
 
@@ -131,12 +131,12 @@ class Ledger:
     return self.learner_steps + (self.config.ray.batches_in_flight + 1) * self.config.learner.updates_per_call
 
   def begin_updates(self) -> None:
-    """A batch is asked for."""
+    """A batch was requested."""
     self.pacer.ask_learn()
     self.batches_in_flight += 1
 
   def finish_updates(self) -> None:
-    """The updates of a batch are made."""
+    """The updates of a batch are done."""
     self.batches_in_flight -= 1
     self.pacer.done_learn()
     self.learner_steps += self.config.learner.updates_per_call
@@ -156,7 +156,7 @@ class Ledger:
     lost = max(0, self.learner_steps - max(found, self._rewound_at))
     self.parameter_epoch += 1
     self.drop_state()
-    # No samples go into the skipped versions.
+    # The skipped versions consume no samples.
     self._first_step += self.next_free_version - self.learner_steps
     self.learner_steps = self._rewound_at = self.next_free_version
     return lost
@@ -164,7 +164,7 @@ class Ledger:
   # --- reanalyze ------------------------------------------------------------------------------------
 
   def begin_search(self, index: int) -> None:
-    """A reanalyze call is asked for."""
+    """A reanalyze call was requested."""
     self.pacer.ask_reanalyze()
     self.searches_in_flight[index] += 1
 
@@ -181,7 +181,7 @@ class Ledger:
   # --- states ---------------------------------------------------------------------------------------
 
   def begin_state(self) -> int:
-    """A state is asked for; returns the number of the request."""
+    """A state was requested; returns the number of the request."""
     self.is_state_pending = True
     self.state_request += 1
     return self.state_request
@@ -196,10 +196,10 @@ class Ledger:
     return self._first_samples + (learner_step - self._first_step) * self.config.learner.batch_size
 
   def restart_replay(self, num_added: int) -> int:
-    """Replay is restarted with `num_added` steps ever added; returns the steps lost by that.
+    """Replay was restarted with `num_added` steps ever added; returns the number of steps lost.
 
     A pending state is dropped, segments in flight become obsolete, and nothing is sampled until replay
-    reports that it can be.
+    reports that it can draw a batch.
     """
     steps_ahead = num_added - self.env_steps
     lost, self.replay_steps_ahead = self.replay_steps_ahead - steps_ahead, steps_ahead
@@ -211,9 +211,9 @@ class Ledger:
   # --- the end --------------------------------------------------------------------------------------
 
   def is_complete(self, has_calls: bool) -> bool:
-    """All that the run is to learn is learned.
+    """Whether learning is complete.
 
-    A replay that failed without a snapshot after all steps were acted has nothing left to learn from.
+    True also if replay failed without a snapshot after all steps were acted: nothing is left to learn from.
     """
     is_replay_empty = self.pacer.has_all_steps and not self.can_sample and not has_calls
     return self.pacer.is_complete or is_replay_empty

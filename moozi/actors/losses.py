@@ -30,7 +30,7 @@ def on_error(context: Context, error: Any) -> list[Event]:
   elif name == REPLAY:
     counts = _replay_lost(context, restart)
   else:
-    # A worker's calls are lost one by one.
+    # The calls of a worker are lost one at a time.
     counts = {name.rpartition("_")[0] if name.startswith((WORKER, REANALYZE_WORKER)) else name: 1}
   return [Faulted(**context.counters(), counts=counts, message=restart.message)]
 
@@ -41,7 +41,7 @@ def _server_lost(context: Context, restart: Restart) -> dict[str, int]:
 
 
 def _replay_lost(context: Context, restart: Restart) -> dict[str, int]:
-  """Resets all games: they do not continue the snapshot that the restarted replay has."""
+  """Resets all environments: their episodes do not continue the snapshot of the restarted replay."""
   ledger, pool, calls = context.ledger, context.pool, context.calls
   lost_steps = ledger.restart_replay(restart.num_added)
   for index, worker in pool.workers.items():

@@ -19,7 +19,7 @@ _LAST_TIMEOUT_S = 5.0
 
 
 class Observing:
-  """Asks the actors for reports twice per `logging.period_s`, and for histograms when they are due.
+  """Requests reports from the actors twice per `logging.period_s`, and histograms when they are due.
 
   Args:
     context: of the run.
@@ -39,7 +39,7 @@ class Observing:
     self._histograms: set[Any] = set()
 
   def poll(self) -> Iterator[Event]:
-    """Yields what arrived and asks again if it is time."""
+    """Yields what arrived, and sends new requests if they are due."""
     self._follow_updates()
     now_s = time.monotonic()
     if now_s >= self._next_s:
@@ -48,13 +48,13 @@ class Observing:
       self._ask()
 
   def finish(self) -> Iterator[Event]:
-    """Asks for the last reports and waits for them a few seconds."""
+    """Requests the last reports and waits a few seconds for them."""
     self._follow_updates()
     self._ask()
     yield from self._arrived(_LAST_TIMEOUT_S)
 
   def _follow_updates(self) -> None:
-    """Starts the timeline with the first update, and asks for histograms if they are due."""
+    """Starts the timeline with the first update, and requests histograms if they are due."""
     learner_steps = self._context.ledger.learner_steps
     if learner_steps == self._first_step:
       return
@@ -64,7 +64,7 @@ class Observing:
       self._histograms |= {handles[name].histograms.remote() for name in (REPLAY, SERVER)}
 
   def _ask(self) -> None:
-    """Asks every actor that has no report pending."""
+    """Requests a report from every actor without a pending one."""
     keeps_spans = not self._window.is_over
     pending = set(self._reports.values())
     for name, handle in self._context.pool.handles().items():

@@ -1,7 +1,8 @@
 """The actors of a run: started, known by name, and restarted after a failure.
 
-Ray's own restart would run an actor's constructor again and nothing else. The pool gives an actor what it
-needs to continue: a worker new games, replay its last snapshot, the parameter server the newest checkpoint.
+Ray's own restart would run an actor's constructor again and nothing else. The pool passes an actor what it
+needs to continue: new seeds to a worker, the last snapshot to replay, the newest checkpoint to the parameter
+server.
 """
 
 import collections
@@ -105,7 +106,8 @@ class ActorPool:
     removed = self._make_room(name)
     if name in removed:
       return Restart(f"{name} failed, and the cluster has no room to restart it")
-    message = f"{name} failed and was restarted" + "".join(f"; {other} made room for it" for other in removed)
+    made_room = "".join(f"; {other} was removed to make room" for other in removed)
+    message = f"{name} failed and was restarted{made_room}"
     if name == SERVER:
       return self._restart_server(message, learner_steps)
     if name == REPLAY:
@@ -117,7 +119,7 @@ class ActorPool:
     if name.startswith(REANALYZE_WORKER):
       self.reanalyze_workers[index] = self._start(name, index)
       return Restart(message)
-    # Other games than those of a worker that was started at the same step.
+    # The seeds differ from those of a worker that was started at the same step.
     self.workers[index] = self._start(name, index, env_steps + self._num_restarts)
     return Restart(message)
 
@@ -128,7 +130,7 @@ class ActorPool:
       self.server = self._start(SERVER, None, learner_steps)
       return Restart(f"{message} with its first parameters: there is no checkpoint yet")
     found = int(training.learner_step)
-    # Versions never decrease for the workers; the updates are lost all the same.
+    # The workers' versions never decrease, although the updates are lost.
     self.server = self._start(SERVER, replace(training, learner_step=np.int32(learner_steps)))
     why = " that the run started with: there is no checkpoint yet" if state is None else ""
     return Restart(f"{message} from learner step {found:,}{why}", learner_steps=found)

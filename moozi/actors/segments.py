@@ -43,7 +43,7 @@ def _on_acted(context: Context, index: int, segment: Any, epoch: int, acted: Any
   num_in_flight = ledger.segments_in_flight.total()
   ledger.segments_in_flight[index] -= 1
   if epoch != ledger.replay_epoch:
-    return _drop(context, f"{WORKER}_{index}: dropped a segment of games whose start replay has lost")
+    return _drop(context, f"{WORKER}_{index}: dropped a segment of episodes whose start replay has lost")
   # A segment is sent to replay when it is complete. Replay takes its calls in order, and one that waits for
   # its argument would delay all sampling behind it.
   context.calls.expect(
@@ -83,7 +83,7 @@ def _on_stored(
 
 
 def _drop(context: Context, message: str) -> list[Event]:
-  """Counts a segment that replay does not receive. Its steps were not counted, and are asked for again."""
+  """Counts a segment that replay does not receive. Its steps were not counted, and are requested again."""
   num_steps = context.ledger.segment_steps
   context.ledger.pacer.undo_act(num_steps)
   return [Faulted(**context.counters(), counts={"dropped_steps": num_steps}, message=message)]
@@ -99,7 +99,7 @@ def _first_lane(context: Context, index: int) -> int:
 def _keep(context: Context, index: int, segment: Any, is_whole: bool) -> None:
   """Queues a worker's next segment for the recorder; one that replay did not store whole leaves a gap.
 
-  On one machine a stored segment is available at once; from another machine it must travel.
+  On one machine a stored segment is available immediately; from another machine it must be transferred.
   """
   ledger = context.ledger
   if not is_whole:
@@ -136,7 +136,7 @@ def _wait_for_kept(context: Context, index: int) -> None:
   if queue := context.ledger.kept_segments[index]:
     context.calls.expect(
       queue[0].reference,
-      # Not a call of the worker: these still arrive after the worker's calls are cancelled.
+      # Not registered as a call of the worker: it still arrives after the worker's calls are cancelled.
       f"a segment of {WORKER}_{index}",
       functools.partial(_on_kept, context, index),
       lambda _: _on_kept_lost(context, index),

@@ -11,12 +11,12 @@ from moozi.core.flat_state import State, prefixed
 from moozi.run.events import Event, StateReady
 from moozi.run.state import RunState
 
-# Kept segments may arrive this long after the state that contains them.
+# Time for kept segments to arrive after the state that contains them.
 _TRAVEL_TIMEOUT_S = 5.0
 
 
 def ask(context: Context, is_final: bool) -> None:
-  """Asks for the state as it is when all work asked for before is done."""
+  """Requests the state as it is after all work requested before."""
   number, progress = context.ledger.begin_state(), _progress(context)
   # Two objects that arrive at different times; the later one completes the state.
   arrived: dict[str, Any] = {}
@@ -39,7 +39,7 @@ def ask(context: Context, is_final: bool) -> None:
 def salvage(context: Context, timeout_s: float) -> Iterator[Event]:
   """Yields a last state after a failure, if the parameter server and replay still answer.
 
-  What replay stored before its snapshot is yielded first.
+  The events of segments that replay stored before its snapshot are yielded first.
   """
   try:
     training, replay = context.ray.get(list(_parts(context)), timeout=timeout_s)
@@ -61,9 +61,9 @@ def _progress(context: Context) -> State:
 
 
 def _ready(context: Context, progress: State, is_final: bool, training: Any, replay: Any) -> Iterator[Event]:
-  """The state of these parts, after the segments that it contains: a resumed run's would have a gap.
+  """Yields the kept segments that a state contains, then the state: else a resumed run would have a gap.
 
-  Its counters are those of the parts: results that completed while they travelled are not in it.
+  The counters are those of the parts, without results that completed during the transfer.
   """
   ledger = context.ledger
   yield from segments.deliver_kept(context, _TRAVEL_TIMEOUT_S)
@@ -77,7 +77,7 @@ def _ready(context: Context, progress: State, is_final: bool, training: Any, rep
 
 
 def _replay_results(context: Context) -> Iterator[Event]:
-  """The events of replay's completed calls; those of other actors may raise the failure again."""
+  """The events of replay's completed calls. Skips other actors, whose calls may raise the failure again."""
   failed = True
   while failed:
     failed = False

@@ -9,13 +9,13 @@ from moozi.run.events import Event
 
 
 def ask_due(context: Context) -> None:
-  """Asks for an evaluation of the published parameters if one is due and none is pending."""
+  """Requests an evaluation of the published parameters if one is due and none is pending."""
   if context.ledger.evaluation is None and context.session.evaluations.is_due(context.ledger.env_steps):
     _ask(context, context.config.evaluation.episodes, is_final=False)
 
 
 def ask_final(context: Context) -> None:
-  """Asks for the evaluation at the end of the run if it is due."""
+  """Requests the evaluation at the end of the run if it is due."""
   if context.ledger.is_final_evaluation_due:
     context.ledger.is_final_evaluation_due = False
     _ask(context, context.config.evaluation.final_episodes, is_final=True)
@@ -24,7 +24,8 @@ def ask_final(context: Context) -> None:
 def _ask(context: Context, num_episodes: int, is_final: bool) -> None:
   ledger, pool = context.ledger, context.pool
   ledger.evaluation = pool.tester.run.remote(ledger.parameters, ledger.env_steps, num_episodes)
-  # Saved if the result is the best so far; at most one publication period newer than the parameters.
+  # The state is saved if the result is the best so far. It is at most one publication period newer than the
+  # evaluated parameters.
   state = pool.server.get_state.remote()
   context.calls.expect(
     ledger.evaluation,
@@ -40,7 +41,10 @@ def _on_evaluated(context: Context, state: Any, is_final: bool, result: Any) -> 
 
 
 def _training(context: Context, state: Any) -> Any:
-  """The training state; None if it is lost with the parameter server or its node, whose call reports that."""
+  """The training state; None if it is lost with the parameter server or its node.
+
+  The server's own call reports that loss.
+  """
   exceptions = context.ray.exceptions
   try:
     return context.ray.get(state)

@@ -27,13 +27,13 @@ def ask(context: Context) -> None:
 
 
 def publish_now(context: Context) -> Any:
-  """Makes the next parameters of the parameter server the workers', and returns the reference to them."""
+  """Publishes the parameter server's next parameters to the workers; returns the reference to them."""
   context.ledger.parameters = context.pool.server.parameters.remote()
   return context.ledger.parameters
 
 
 def rewind(context: Context, found: int) -> int:
-  """The parameter server has the parameters of learner step `found` again; returns the updates lost."""
+  """The parameter server continues from learner step `found`; returns the number of updates lost."""
   lost = context.ledger.rewind(found)
   reanalyze.publish(context)
   publish_now(context)
@@ -51,7 +51,7 @@ def _on_updated(context: Context, priorities: Any, epoch: int, metrics: dict[str
   if ledger.publications.is_due(ledger.learner_steps):
     _publish(context)
     if not config.num_acting_workers:
-      # Without segments, statistics arrive with no other result.
+      # Without segments no other result contains replay's statistics.
       context.calls.expect(context.pool.replay.stats.remote(), REPLAY, functools.partial(_on_stats, context))
   reanalyze.publish_if_copied(context)
   return [

@@ -36,12 +36,12 @@ class TrainingState:
 
   Attributes:
     params: the network's parameters.
-    target_params: a copy, updated every `target_update_period` learner steps, and at each step before the
-      first of these; reanalyze searches with it.
+    target_params: a copy, updated every `target_update_period` learner steps, and until the first such update
+      at every step. Reanalyze searches with it.
     net_state: averages of batch norm; else empty.
     opt_state: the optimizer's.
     learner_step: number of batches taken, with skipped ones: the version of the parameters.
-    rng_key: for functions of the state that draw; the update does not.
+    rng_key: for functions of the state that draw random numbers; the update draws none.
   """
 
   params: Params

@@ -1,1 +1,1 @@
-"""Rivals to compare MooZi with."""
+"""Baselines to compare MooZi with."""

@@ -20,6 +20,12 @@ if TYPE_CHECKING:
   from moozi.io.checkpoints import CheckpointInfo
   from moozi.io.run_directory import RunDirectory
 
+
+def integer(text: str, *names: str, minimum: int = 1, maximum: int = 10**9 - 1, metavar: str = "N") -> Any:
+  """An option with an integer in a range; `text` is its help."""
+  return typer.Option(*names, metavar=metavar, min=minimum, max=maximum, help=text)
+
+
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, such as runs/first.")]
 Checkpoint = Annotated[
   str | None,
@@ -28,11 +34,10 @@ Checkpoint = Annotated[
   ),
 ]
 Episode = Annotated[
-  str, typer.Option("--episode", metavar="I", help="Number of the evaluation episode, from 0.")
+  int, integer("Number of the evaluation episode, from 0.", "--episode", minimum=0, metavar="I")
 ]
 Simulations = Annotated[
-  str | None,
-  typer.Option("--simulations", metavar="N", help="Simulations per search. Default: planners.test."),
+  int | None, integer("Simulations per search. Default: planners.test.", "--simulations")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object to stdout and nothing else.")]
 AllowCode = Annotated[
@@ -42,18 +47,6 @@ AllowCode = Annotated[
     help="Allow the run to import the Python module of its environment and to join its Ray cluster.",
   ),
 ]
-
-
-def integer_of(option: str, text: str, minimum: int = 0) -> int:
-  """The value of an option as an integer. Raises UserError if it is not one or is below the minimum."""
-  if not (text.isascii() and text.isdigit() and len(text) < 10 and int(text) >= minimum):
-    raise UserError(f"{option}={text}: must be an integer of at least {minimum}")
-  return int(text)
-
-
-def count_of(option: str, text: str | None) -> int | None:
-  """The value of an option as an integer of at least 1; None if the option is not used."""
-  return None if text is None else integer_of(option, text, 1)
 
 
 def number_of(option: str, text: str, low: float, high: float, unit: str) -> float:
@@ -119,12 +112,7 @@ class Agent:
 
 
 def agent_of(directory: "RunDirectory", config: "Config", checkpoint: str | None) -> Agent:
-  """The agent of a run.
-
-  Args:
-    directory: the run.
-    config: its configuration.
-    checkpoint: a name, a path, an environment step (takes the nearest), best, or last; None is last.
+  """The agent of a run at a checkpoint, as `find_checkpoint` names it.
 
   Raises: UserError: no such checkpoint, or one of another network or environment.
   """
@@ -151,20 +139,11 @@ def load_agent(run: Path, checkpoint: str | None, allow_code: bool) -> Agent:
 def play_episode(
   agent: Agent, *, index: int, max_steps: int | None, num_simulations: int | None
 ) -> "InspectedEpisode":
-  """Plays an evaluation episode and records its searches.
-
-  Args:
-    agent: of the run.
-    index: number of the episode.
-    max_steps: stop after this number of steps; None plays to the end.
-    num_simulations: per search; None takes those of the testing planner.
+  """Plays an evaluation episode, or its first `max_steps`, and records its searches.
 
   Raises: UserError: the checkpoint cannot be read, or the environment fails.
   """
   from moozi.analysis.inspection import inspect_episode
-
-  def show(step: int) -> None:
-    print_progress(f"{step} steps of episode {index}")
 
   episode = inspect_episode(
     agent.config,
@@ -174,7 +153,7 @@ def play_episode(
     index=index,
     max_steps=max_steps,
     num_simulations=num_simulations,
-    on_step=show,
+    on_step=lambda step: print_progress(f"{step} steps of episode {index}"),
   )
   print_progress("\n")
   return episode

@@ -6,20 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from moozi.commands.common import (
-  Agent,
-  AllowCode,
-  AsJson,
-  Checkpoint,
-  Run,
-  Simulations,
-  agent_of,
-  count_of,
-  open_run,
-  print_progress,
-  stdout_to_stderr,
-  writing,
-)
+from moozi.commands import common
 from moozi.core.errors import UserError
 
 if TYPE_CHECKING:
@@ -27,53 +14,33 @@ if TYPE_CHECKING:
   from moozi.core.spec import EnvSpec
 
 EVALUATION_KEYS = (
-  "env",
-  "checkpoint",
-  "env_steps",
-  "episodes",
-  "distinct_episodes",
-  "return_mean",
-  "return_std",
-  "return_min",
-  "return_max",
-  "length_mean",
+  *("env", "checkpoint", "env_steps", "episodes", "distinct_episodes"),
+  *("return_mean", "return_std", "return_min", "return_max", "length_mean"),
 )
-
 # Lists by episode, with --returns.
 EPISODE_KEYS = ("returns", "lengths")
-
 # With two players; null for a seat without episodes.
 TWO_PLAYER_KEYS = (
-  "opponent",
-  "opponent_simulations",
-  "score",
-  "wins",
-  "draws",
-  "losses",
-  "return_margin",
-  "score_seat_0",
-  "return_mean_seat_0",
-  "return_margin_seat_0",
-  "score_seat_1",
-  "return_mean_seat_1",
-  "return_margin_seat_1",
+  *("opponent", "opponent_simulations", "score", "wins", "draws", "losses", "return_margin"),
+  *("score_seat_0", "return_mean_seat_0", "return_margin_seat_0"),
+  *("score_seat_1", "return_mean_seat_1", "return_margin_seat_1"),
 )
 
 
 def evaluate(
-  run: Run,
-  checkpoint: Checkpoint = None,
+  run: common.Run,
+  checkpoint: common.Checkpoint = None,
   episodes: Annotated[
-    str | None, typer.Option(metavar="N", help="Number of episodes. Default: evaluation.final_episodes.")
+    int | None, common.integer("Number of episodes. Default: evaluation.final_episodes.")
   ] = None,
-  simulations: Simulations = None,
+  simulations: common.Simulations = None,
   opponent: Annotated[
     str | None, typer.Option(metavar="random|mcts|self", help="Two players: the opponent.")
   ] = None,
   opponent_simulations: Annotated[
-    str | None, typer.Option(metavar="N", help="Simulations per search of the opponent mcts.")
+    int | None, common.integer("Simulations per search of the opponent mcts.")
   ] = None,
-  as_json: AsJson = False,
+  as_json: common.AsJson = False,
   with_returns: Annotated[
     bool, typer.Option("--returns", help="With --json: add the return and length of each episode.")
   ] = False,
@@ -84,12 +51,9 @@ def evaluate(
     ),
   ] = None,
   gif_frames: Annotated[
-    str | None,
-    typer.Option(
-      metavar="N", help="With --gif: maximum number of frames. Default: evaluation.gif_max_frames."
-    ),
+    int | None, common.integer("With --gif: maximum number of frames. Default: evaluation.gif_max_frames.")
   ] = None,
-  allow_code: AllowCode = False,
+  allow_code: common.AllowCode = False,
 ) -> int:
   """Play evaluation episodes with a run's checkpoint."""
   from moozi.envs.registry import env_spec
@@ -101,25 +65,21 @@ def evaluate(
     raise UserError(f"--gif={gif}: must end in .gif")
   if gif_frames is not None and gif is None:
     raise UserError("--gif-frames: needs --gif")
-  num_frames = count_of("--gif-frames", gif_frames)
-  num_episodes = count_of("--episodes", episodes)
-  num_simulations = count_of("--simulations", simulations)
-  directory, config = open_run(run, allow_code)
-  config = _with_opponent(config, opponent, opponent_simulations)
-  if num_frames is not None:
-    evaluation = config.evaluation.model_copy(update={"gif_max_frames": num_frames})
-    config = config.model_copy(update={"evaluation": evaluation})
-  with stdout_to_stderr():
+  if opponent not in (None, "random", "mcts", "self"):
+    raise UserError(f"--opponent={opponent}: must be random, mcts or self")
+  directory, config = common.open_run(run, allow_code)
+  options = {"opponent": opponent, "opponent_simulations": opponent_simulations, "gif_max_frames": gif_frames}
+  used = {key: value for key, value in options.items() if value is not None}
+  config = config.model_copy(update={"evaluation": config.evaluation.model_copy(update=used)})
+  with common.stdout_to_stderr():
     spec = env_spec(config.env.name, **config.env.kwargs)
     _check_opponent_options(config, spec, opponent, opponent_simulations)
-    agent = agent_of(directory, config, checkpoint)
-    figures = _play(agent, num_episodes or config.evaluation.final_episodes, num_simulations, gif)
+    agent = common.agent_of(directory, config, checkpoint)
+    figures = _play(agent, episodes or config.evaluation.final_episodes, simulations, gif)
   result = {"env": spec.name, "checkpoint": agent.checkpoint.name, "env_steps": agent.checkpoint.env_steps}
-  rival = config.evaluation.opponent
-  result |= figures | {
-    "opponent": rival,
-    "opponent_simulations": config.evaluation.opponent_simulations if rival == "mcts" else None,
-  }
+  result |= figures | {"opponent": config.evaluation.opponent}
+  if config.evaluation.opponent == "mcts":
+    result["opponent_simulations"] = config.evaluation.opponent_simulations
   keys = EVALUATION_KEYS + TWO_PLAYER_KEYS * (spec.num_players == 2) + EPISODE_KEYS * with_returns
   result = {key: result.get(key) for key in keys}
   if as_json:
@@ -129,29 +89,17 @@ def evaluate(
   return 0
 
 
-def _with_opponent(config: "Config", opponent: str | None, simulations: str | None) -> "Config":
-  """The configuration with the options' opponent."""
-  update: dict[str, Any] = {}
-  if opponent is not None:
-    if opponent not in ("random", "mcts", "self"):
-      raise UserError(f"--opponent={opponent}: must be random, mcts or self")
-    update["opponent"] = opponent
-  if simulations is not None:
-    update["opponent_simulations"] = count_of("--opponent-simulations", simulations)
-  return config.model_copy(update={"evaluation": config.evaluation.model_copy(update=update)})
-
-
 def _check_opponent_options(
-  config: "Config", spec: "EnvSpec", opponent: str | None, simulations: str | None
+  config: "Config", spec: "EnvSpec", opponent: str | None, simulations: int | None
 ) -> None:
   """Raises UserError for an option without an effect."""
   for option, text in (("--opponent", opponent), ("--opponent-simulations", simulations)):
     if text is not None and spec.num_players == 1:
       raise UserError(f"{option}={text}: {spec.name} has one player, so it has no opponent")
-  rival = config.evaluation.opponent
-  if simulations is not None and rival != "mcts":
+  kind = config.evaluation.opponent
+  if simulations is not None and kind != "mcts":
     raise UserError(
-      f"--opponent-simulations={simulations}: opponent {rival} has no search; use --opponent mcts"
+      f"--opponent-simulations={simulations}: opponent {kind} has no search; use --opponent mcts"
     )
 
 
@@ -162,10 +110,8 @@ def _describe_evaluation(result: dict[str, Any]) -> str:
     f"(from {result['return_min']:g} to {result['return_max']:g}) over {result['episodes']} episodes "
     f"({result['distinct_episodes']} distinct), mean length {result['length_mean']:.1f}"
   )
-  return f"{text}\n{_describe_score(result)}" if result.get("score") is not None else text
-
-
-def _describe_score(result: dict[str, Any]) -> str:
+  if result.get("score") is None:
+    return text
   opponent = "itself" if result["opponent"] == "self" else result["opponent"]
   if result["opponent_simulations"] is not None:
     opponent += f" with {result['opponent_simulations']} simulations"
@@ -176,16 +122,17 @@ def _describe_score(result: dict[str, Any]) -> str:
     if result[f"score_seat_{seat}"] is not None
   ]
   return (
-    f"score against {opponent}: {result['score']:.3f} ({result['wins']} won, {result['draws']} drawn, "
+    f"{text}\nscore against {opponent}: {result['score']:.3f} "
+    f"({result['wins']} won, {result['draws']} drawn, "
     f"{result['losses']} lost); {'; '.join(seats)}"
   )
 
 
-def _play(agent: Agent, episodes: int, simulations: int | None, gif: Path | None) -> dict[str, Any]:
+def _play(agent: common.Agent, episodes: int, simulations: int | None, gif: Path | None) -> dict[str, Any]:
   """Plays and optionally draws the episodes; returns their figures, by the keys above."""
 
   def show(done: int) -> None:
-    print_progress(f"{done}/{episodes} episodes" + "\n" * (done == episodes))
+    common.print_progress(f"{done}/{episodes} episodes" + "\n" * (done == episodes))
 
   result = agent.evaluator(simulations).run(
     agent.state.params,
@@ -200,7 +147,7 @@ def _play(agent: Agent, episodes: int, simulations: int | None, gif: Path | None
   if gif is not None:
     from moozi.vis.evaluation_gifs import tiles_path, write_episode_gif, write_tiles_gif
 
-    with writing("--gif", gif):
+    with common.writing("--gif", gif):
       write_episode_gif(gif, result.episode, agent.spec)
       if result.tiles:
         write_tiles_gif(tiles_path(gif), result.tiles, agent.spec)

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 def inspect(
   run: common.Run,
   checkpoint: common.Checkpoint = None,
-  episode: common.Episode = "0",
-  step: Annotated[str, typer.Option(metavar="T", help="Step of the episode, from 0.")] = "0",
+  episode: common.Episode = 0,
+  step: Annotated[int, common.integer("Step of the episode, from 0.", minimum=0, metavar="T")] = 0,
   simulations: common.Simulations = None,
-  nodes: Annotated[str, typer.Option(metavar="N", help="Draw at most the N most visited nodes.")] = "60",
+  nodes: Annotated[int, common.integer("Draw at most the N most visited nodes.")] = 60,
   out: Annotated[
     Path | None, typer.Option(metavar="DIR", help="Output folder. Default: RUN/inspect.")
   ] = None,
@@ -29,36 +29,33 @@ def inspect(
   from moozi.vis.render_spec import action_names
   from moozi.vis.search_tree import write_tree
 
-  index, at = common.integer_of("--episode", episode), common.integer_of("--step", step)
-  num_simulations = common.count_of("--simulations", simulations)
-  max_nodes = common.integer_of("--nodes", nodes, 1)
   directory, config = common.open_run(run, allow_code)
   common.check_searches(run, config, "inspect")
   folder = common.place_in_run(directory, "inspect") if out is None else out
   with common.stdout_to_stderr():
     agent = common.agent_of(directory, config, checkpoint)
-    played = common.play_episode(agent, index=index, max_steps=at + 1, num_simulations=num_simulations)
+    played = common.play_episode(agent, index=episode, max_steps=step + 1, num_simulations=simulations)
   spec, checkpoint_name = agent.spec, agent.checkpoint.name
-  if at >= played.num_decisions:
-    raise UserError(f"--step={at}: must be from 0 to {played.num_decisions - 1} in episode {index}")
-  tree = played.trees[at]
+  if step >= played.num_decisions:
+    raise UserError(f"--step={step}: must be from 0 to {played.num_decisions - 1} in episode {episode}")
+  tree = played.trees[step]
   assert tree is not None, "every decision is searched"
-  summary = _summary(spec, played, at)
+  summary = _summary(spec, played, step)
   legend = ["N visits, P the network's probability, Q value of the action, V value after it, R reward"]
   if spec.num_players == 2:
     legend += ["Q and R are for the player who moves, V is for the player to move next"]
   with common.writing("--out", folder):
     paths = write_tree(
       folder,
-      f"{checkpoint_name}_episode_{index}_step_{at}",
+      f"{checkpoint_name}_episode_{episode}_step_{step}",
       tree,
       action_names(spec),
       signed_discount=played.signed_discount,
-      caption=[f"{spec.name}, {checkpoint_name}, episode {index}, step {at}", summary, *legend],
-      action=int(played.actions[at]) if played.is_agents[at] else None,
-      max_nodes=max_nodes,
+      caption=[f"{spec.name}, {checkpoint_name}, episode {episode}, step {step}", summary, *legend],
+      action=int(played.actions[step]) if played.is_agents[step] else None,
+      max_nodes=nodes,
     )
-  print("\n".join([summary, *_table(spec, played, at, tree), *map(str, paths)]))
+  print("\n".join([summary, *_table(spec, played, step, tree), *map(str, paths)]))
   return 0
 
 

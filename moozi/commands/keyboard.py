@@ -5,7 +5,6 @@ import select
 import sys
 import termios
 import tty
-from types import TracebackType
 
 # The last character of the escape sequences of arrow keys.
 _SEQUENCES = {"A": "up", "B": "down", "C": "right", "D": "left"}
@@ -28,20 +27,15 @@ class Keyboard:
       tty.setcbreak(self._fd, termios.TCSADRAIN)
     return self
 
-  def __exit__(
-    self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-  ) -> None:
+  def __exit__(self, *_: object) -> None:
     if self._saved is not None:
       termios.tcsetattr(self._fd, termios.TCSADRAIN, self._saved)
       self._saved = None
 
   def read(self, timeout_s: float | None) -> str | None:
-    """The next key.
+    """The next key: a character, up, down, left, right, enter, escape, or END; None if none was pressed.
 
-    Args:
-      timeout_s: maximum time to wait; None waits forever, or returns at once without a terminal.
-
-    Returns: a character, up, down, left, right, enter, escape, or END; None if no key was pressed.
+    A timeout of None waits forever, or returns at once without a terminal.
     """
     if self._saved is None:
       if timeout_s:

@@ -11,7 +11,6 @@ import numpy as np
 import typer
 
 from moozi.commands import common
-from moozi.core.errors import UserError
 
 if TYPE_CHECKING:
   from moozi.analysis.latent_paths import LatentPaths
@@ -26,12 +25,15 @@ _POINT_SIZE = 48
 def latent(
   run: common.Run,
   checkpoint: common.Checkpoint = None,
-  episode: common.Episode = "0",
+  episode: common.Episode = 0,
   steps: Annotated[
-    str | None, typer.Option(metavar="N", help=f"Use the first N steps. Default: {_MAX_STEPS:,}.")
+    int | None,
+    # An unroll needs a next step.
+    common.integer(f"Use the first N steps. Default: {_MAX_STEPS:,}.", minimum=2, maximum=_MAX_STEPS),
   ] = None,
   unroll: Annotated[
-    str | None, typer.Option(metavar="K", help="Unroll steps. Default: twice targets.unroll_steps.")
+    int | None,
+    common.integer("Unroll steps. Default: twice targets.unroll_steps.", maximum=_MAX_STEPS, metavar="K"),
   ] = None,
   out: Annotated[
     Path | None, typer.Option(metavar="DIR", help="Output folder. Default: RUN/latent/CHECKPOINT_episode_I.")
@@ -41,21 +43,18 @@ def latent(
   """Draw an episode's hidden states and the model's unrolls, and export them to TensorBoard's projector."""
   from moozi.vis.latent_space import reduced_states, write_latent_picture, write_projector
 
-  index, unroll_steps = common.integer_of("--episode", episode), common.count_of("--unroll", unroll)
-  num_steps = common.count_of("--steps", steps)
-  for option, value in (("--unroll", unroll_steps), ("--steps", num_steps)):
-    if value is not None and value > _MAX_STEPS:
-      raise UserError(f"{option}={value}: must be at most {_MAX_STEPS}")
-  if num_steps == 1:
-    raise UserError("--steps=1: must be at least 2, since an unroll needs a next step")
   directory, config = common.open_run(run, allow_code)
   common.check_searches(run, config, "latent")
   with common.stdout_to_stderr():
     agent = common.agent_of(directory, config, checkpoint)
-    folder = out or _default_folder(agent, index, num_steps)
+    folder = out
+    if folder is None:
+      suffix = "" if steps is None else f"_first_{steps}"
+      folder = directory.path / "latent" / f"{agent.checkpoint.name}_episode_{episode}{suffix}"
+      common.place_in_run(directory, "latent", folder.name, "projector")
     # An episode may never end.
-    paths = _paths(agent, index, num_steps or _MAX_STEPS, unroll_steps or 2 * config.targets.unroll_steps)
-  name = f"evaluation episode {index}"
+    paths = _paths(agent, episode, steps or _MAX_STEPS, unroll or 2 * config.targets.unroll_steps)
+  name = f"evaluation episode {episode}"
   if not paths.steps[-1].is_last:
     name += f", first {len(paths.steps):,} steps"
   title = f"{agent.spec.name}, {agent.checkpoint.name}, {name}"
@@ -63,19 +62,11 @@ def latent(
     title += "; learner.consistency_coef=0 does not train unrolled states to match encoded ones"
   vectors, metadata, pictures = _points(agent, paths)
   vectors, share = reduced_states(vectors, _MAX_STATE_SIZE)
+  states, drifts = (paths.encoded, paths.starts, paths.unrolled), (paths.drift(), paths.still_drift())
   with common.writing("--out", folder):
-    write_latent_picture(
-      folder / "latent.png",
-      paths.encoded,
-      paths.starts,
-      paths.unrolled,
-      paths.drift(),
-      paths.still_drift(),
-      title,
-      config.targets.unroll_steps,
-    )
+    write_latent_picture(folder / "latent.png", *states, *drifts, title, config.targets.unroll_steps)
     write_projector(folder / "projector", vectors, metadata, pictures)
-  drift, state_size = np.nanmean(paths.drift()[:, 1]), paths.encoded.shape[1]
+  drift, state_size = np.nanmean(drifts[0][:, 1]), paths.encoded.shape[1]
   print(f"episode:            {name}")
   print(f"picture:            {folder / 'latent.png'}")
   print(f"drift after 1 step: {drift:.3f} spreads, mean of {len(paths.starts)} unrolls")
@@ -88,13 +79,6 @@ def latent(
     f"projector:          {Path(sys.executable).with_name('tensorboard')} --logdir {folder / 'projector'}"
   )
   return 0
-
-
-def _default_folder(agent: common.Agent, episode: int, num_steps: int | None) -> Path:
-  """A folder in the run. Raises UserError: a part of it, or the projector's folder, is a link."""
-  suffix = "" if num_steps is None else f"_first_{num_steps}"
-  names = ("latent", f"{agent.checkpoint.name}_episode_{episode}{suffix}")
-  return common.place_in_run(agent.directory, *names, "projector").parent
 
 
 def _paths(agent: common.Agent, episode: int, num_steps: int, unroll_steps: int) -> "LatentPaths":

@@ -9,17 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 import typer
 
-from moozi.commands.common import (
-  Agent,
-  AllowCode,
-  Checkpoint,
-  count_of,
-  integer_of,
-  load_agent,
-  number_of,
-  open_run,
-  stdout_to_stderr,
-)
+from moozi.commands import common
 from moozi.commands.keyboard import END, Keyboard
 from moozi.commands.watch import MAX_SPEED
 from moozi.core.errors import UserError
@@ -30,7 +20,7 @@ if TYPE_CHECKING:
   from moozi.envs.environment import Environment
 
 _QUIT = ("q", "escape", END)
-# Keys by action name; each action has a digit or a letter besides.
+# Keys by action name; each action also has a digit or a letter.
 _NAMED_KEYS = {
   "left": ("left", "a"),
   "right": ("right", "d"),
@@ -63,28 +53,27 @@ def play(
       help="Two players: the opponent; self plays both seats. Default: the run's agent, or self.",
     ),
   ] = None,
-  seat: Annotated[str, typer.Option(metavar="0|1", help="Two players: your seat; 0 moves first.")] = "0",
+  seat: Annotated[
+    int, common.integer("Two players: your seat; 0 moves first.", minimum=0, maximum=1, metavar="0|1")
+  ] = 0,
   speed: Annotated[
     str,
     typer.Option(metavar="STEPS", help="One player: steps per second; 0 waits for a key at each step."),
   ] = "0",
-  seed: Annotated[str, typer.Option(metavar="N", help="Seed of the environment.")] = "0",
-  checkpoint: Checkpoint = None,
+  seed: Annotated[int, common.integer("Seed of the environment.", minimum=0)] = 0,
+  checkpoint: common.Checkpoint = None,
   simulations: Annotated[
-    str | None, typer.Option(metavar="N", help="Simulations per search of the agent or of mcts.")
+    int | None, common.integer("Simulations per search of the agent or of mcts.")
   ] = None,
-  allow_code: AllowCode = False,
+  allow_code: common.AllowCode = False,
 ) -> int:
   """Play an environment yourself, or a two-player game against a run's agent."""
   from moozi.envs import registry
 
-  steps_per_s = number_of("--speed", speed, 0, MAX_SPEED, "steps per second")
-  num_simulations, seed_number = count_of("--simulations", simulations), integer_of("--seed", seed)
-  if seat not in ("0", "1"):
-    raise UserError(f"--seat={seat}: must be 0 or 1")
+  steps_per_s = common.number_of("--speed", speed, 0, MAX_SPEED, "steps per second")
   config, is_run = _config_of(target, overrides or [], allow_code)
-  with stdout_to_stderr():
-    env = registry.make(config.env.name, seed_number, is_testing=True, **config.env.kwargs)
+  with common.stdout_to_stderr():
+    env = registry.make(config.env.name, seed, is_testing=True, **config.env.kwargs)
   spec = env.env_spec
   if spec.num_players == 1:
     if opponent is not None:
@@ -97,10 +86,14 @@ def play(
   if opponent == "agent":
     if not is_run:
       raise UserError(f"--opponent=agent: {target} is not a run; `moozi train` makes one")
-    choose = _agent_opponent(load_agent(Path(target), checkpoint, allow_code), num_simulations)
+    choose = _agent_opponent(common.load_agent(Path(target), checkpoint, allow_code), simulations)
   elif opponent != "self":
-    choose = _bot_opponent(env, opponent, num_simulations or 100, seed_number)
-  return _play_board(env, int(seat), choose, opponent)
+    bot = env.make_bot(opponent, simulations or 100, seed)
+
+    def choose(timestep: Any, forced: int | None) -> int:
+      return forced if forced is not None else bot.action(timestep.legal_actions_mask[0, 1:])
+
+  return _play_board(env, seat, choose, opponent)
 
 
 def _config_of(target: str, overrides: list[str], allow_code: bool) -> tuple["Config", bool]:
@@ -110,7 +103,7 @@ def _config_of(target: str, overrides: list[str], allow_code: bool) -> tuple["Co
       raise UserError(f"{overrides[0]}: a run's options are fixed; name an environment to set them")
     if not Path(target).exists():
       raise UserError(f"{target}: is neither a run nor an environment; `moozi envs` lists environments")
-    return open_run(Path(target), allow_code)[1], True
+    return common.open_run(Path(target), allow_code)[1], True
   from moozi.io.config import load_config
 
   return load_config(None, [f"env.name={target}", *(f"env.kwargs.{text}" for text in overrides)]), False
@@ -128,13 +121,11 @@ def _names(spec: "EnvSpec") -> list[str]:
 
 def keys_of(spec: "EnvSpec") -> dict[str, int]:
   """The environment's action by key: keys by name, then one digit or letter per action."""
-  keys: dict[str, int] = {}
+  keys = dict(zip(_SIGNS, range(spec.num_env_actions), strict=False))
+  named: dict[str, int] = {}
   for action, name in enumerate(_names(spec)):
-    for key in _NAMED_KEYS.get(name.lower(), ()):
-      keys.setdefault(key, action)
-  for action, sign in zip(range(spec.num_env_actions), _SIGNS, strict=False):
-    keys.setdefault(sign, action)
-  return keys
+    named |= {key: action for key in _NAMED_KEYS.get(name.lower(), ()) if key not in named}
+  return named | {key: action for key, action in keys.items() if key not in named}
 
 
 def _play_alone(env: "Environment", steps_per_s: float) -> int:
@@ -169,7 +160,7 @@ def _play_alone(env: "Environment", steps_per_s: float) -> int:
 def _read_action(
   keyboard: Keyboard, keys: dict[str, int], is_legal: np.ndarray, idle: int | None, steps_per_s: float
 ) -> int | None:
-  """The legal action of the next key; the idle one at a timeout; None to quit."""
+  """The legal action of the next key; the no-op at a timeout; None to quit."""
   while True:
     key = keyboard.read(1 / steps_per_s if steps_per_s else None)
     if key is None and idle is not None and is_legal[idle]:
@@ -228,7 +219,7 @@ def _play_by_lines(env: "Environment") -> int:
 # --- two players
 
 
-def _agent_opponent(agent: Agent, simulations: int | None) -> _Opponent:
+def _agent_opponent(agent: common.Agent, simulations: int | None) -> _Opponent:
   decide = agent.evaluator(simulations).player(agent.state.params, agent.state.net_state)
 
   def choose(timestep: Any, forced: int | None) -> int:

@@ -13,16 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from moozi.commands.common import (
-  AllowCode,
-  AsJson,
-  Checkpoint,
-  agent_of,
-  check_searches,
-  open_run,
-  stdout_to_stderr,
-  writing,
-)
+from moozi.commands import common
 from moozi.core.errors import UserError
 
 if TYPE_CHECKING:
@@ -44,25 +35,25 @@ def reanalyze(
     Path | None,
     typer.Option(metavar="PATH", help="Input: a run or a folder of trajectories. Default: RUN."),
   ] = None,
-  checkpoint: Checkpoint = None,
-  as_json: AsJson = False,
-  allow_code: AllowCode = False,
+  checkpoint: common.Checkpoint = None,
+  as_json: common.AsJson = False,
+  allow_code: common.AllowCode = False,
 ) -> int:
   """Search stored trajectories again with a checkpoint's network, and write the new ones."""
   from moozi.envs.registry import env_spec
   from moozi.io.plain_data import to_plain_json
   from moozi.io.trajectories import open_trajectories
 
-  directory, config = open_run(run, allow_code)
-  check_searches(run, config, "reanalyze")
+  directory, config = common.open_run(run, allow_code)
+  common.check_searches(run, config, "reanalyze")
   if os.path.lexists(out):
     raise UserError(f"--out={out}: exists and is not overwritten; choose another name")
   if not out.absolute().parent.is_dir():
     raise UserError(f"--out={out}: the folder {out.absolute().parent} does not exist; create it first")
-  with stdout_to_stderr():
+  with common.stdout_to_stderr():
     spec = env_spec(config.env.name, **config.env.kwargs)
     store = open_trajectories(run if trajectories is None else trajectories, spec)
-    agent = agent_of(directory, config, checkpoint)
+    agent = common.agent_of(directory, config, checkpoint)
     from moozi.acting.stored_positions import LaneRoots
     from moozi.run import build
 
@@ -70,12 +61,8 @@ def reanalyze(
     reanalyzer.set_parameters(agent.state.params, agent.state.net_state, agent.checkpoint.learner_steps)
     lanes = LaneRoots(spec, config.targets.history_length)
     figures = _search_all(store, reanalyzer, lanes, config.reanalyze.batch_size * _CALLS_PER_GROUP, out)
-  result = {
-    "env": spec.name,
-    "checkpoint": agent.checkpoint.name,
-    "out": str(out),
-    "steps": store.num_steps,
-  } | figures
+  result = {"env": spec.name, "checkpoint": agent.checkpoint.name, "out": str(out), "steps": store.num_steps}
+  result |= figures
   print(json.dumps(to_plain_json(result), allow_nan=False) if as_json else _table(result))
   return 0
 
@@ -88,7 +75,7 @@ def _search_all(
 
   totals = _Totals()
   temporary = out.with_name(f".{out.name}.{os.getpid()}.tmp")
-  with writing("--out", out):
+  with common.writing("--out", out):
     temporary.mkdir()
   try:
     with _progress(store.num_steps) as advance:
@@ -99,9 +86,9 @@ def _search_all(
         for part in _search_parts(steps, roots, lambda joined: totals.search(reanalyzer, joined), count):
           new.append(part)
           advance(len(part.action))
-        with writing("--out", out):
+        with common.writing("--out", out):
           write_steps(temporary, info, new)
-    with writing("--out", out):
+    with common.writing("--out", out):
       os.rename(temporary, out)
   finally:
     shutil.rmtree(temporary, ignore_errors=True)

@@ -13,8 +13,8 @@ from moozi.core.errors import UserError
 def report(
   run: common.Run,
   checkpoint: common.Checkpoint = None,
-  episode: common.Episode = "0",
-  max_steps: Annotated[str, typer.Option(metavar="N", help="Stop the episode after N steps.")] = "1000",
+  episode: common.Episode = 0,
+  max_steps: Annotated[int, common.integer("Stop the episode after N steps.")] = 1000,
   simulations: common.Simulations = None,
   out: Annotated[
     Path | None, typer.Option(metavar="FILE", help="Output file. Default: RUN/report.html.")
@@ -26,9 +26,6 @@ def report(
   from moozi.io.plain_data import dump_yaml
   from moozi.vis.report import write_report
 
-  index = common.integer_of("--episode", episode)
-  limit = common.count_of("--max-steps", max_steps)
-  num_simulations = common.count_of("--simulations", simulations)
   directory, config = common.open_run(run, allow_code)
   common.check_searches(run, config, "report")
   path = common.place_in_run(directory, "report.html") if out is None else out
@@ -37,7 +34,7 @@ def report(
   with common.stdout_to_stderr():
     agent = common.agent_of(directory, config, checkpoint)
     ticks = read_metrics(directory.metrics_path)
-    played = common.play_episode(agent, index=index, max_steps=limit, num_simulations=num_simulations)
+    played = common.play_episode(agent, index=episode, max_steps=max_steps, num_simulations=simulations)
   about = {
     "name": directory.path.resolve().name,
     "checkpoint": agent.checkpoint.name,

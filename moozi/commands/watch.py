@@ -9,16 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from moozi.commands.common import (
-  Agent,
-  AllowCode,
-  Checkpoint,
-  Run,
-  Simulations,
-  count_of,
-  load_agent,
-  number_of,
-)
+from moozi.commands import common
 from moozi.commands.keyboard import END, Keyboard
 
 if TYPE_CHECKING:
@@ -29,26 +20,23 @@ _HELP = "space: pause   n: one step   + -: speed   e: next episode   q: quit"
 
 
 def watch(
-  run: Run,
-  checkpoint: Checkpoint = None,
+  run: common.Run,
+  checkpoint: common.Checkpoint = None,
   episodes: Annotated[
-    str | None,
-    typer.Option(metavar="N", help="Number of episodes. Default: 1, or until you quit in a terminal."),
+    int | None, common.integer("Number of episodes. Default: 1, or until you quit in a terminal.")
   ] = None,
   speed: Annotated[
     str, typer.Option(metavar="STEPS", help="Steps per second in a terminal; no limit elsewhere.")
   ] = "8",
-  simulations: Simulations = None,
-  allow_code: AllowCode = False,
+  simulations: common.Simulations = None,
+  allow_code: common.AllowCode = False,
 ) -> int:
   """Watch a run's agent play evaluation episodes in the terminal."""
-  num_episodes = count_of("--episodes", episodes)
-  steps_per_s = number_of("--speed", speed, _MIN_SPEED, MAX_SPEED, "steps per second")
-  num_simulations = count_of("--simulations", simulations)
-  agent = load_agent(run, checkpoint, allow_code)
-  evaluator = agent.evaluator(num_simulations)
+  steps_per_s = common.number_of("--speed", speed, _MIN_SPEED, MAX_SPEED, "steps per second")
+  agent = common.load_agent(run, checkpoint, allow_code)
+  evaluator = agent.evaluator(simulations)
   if not sys.stdout.isatty():
-    for episode in range(num_episodes or 1):
+    for episode in range(episodes or 1):
       _print_episode(agent, evaluator, episode)
     return 0
   from rich.console import Console
@@ -59,14 +47,14 @@ def watch(
     Live(console=Console(), screen=True, auto_refresh=False, vertical_overflow="crop") as live,
   ):
     show = _Show(agent, evaluator, keyboard, live, steps_per_s)
-    numbers = itertools.count() if num_episodes is None else range(num_episodes)
+    numbers = itertools.count() if episodes is None else range(episodes)
     ends = [show.play(episode) for episode in itertools.takewhile(lambda _: not show.is_over, numbers)]
   for line in ends:
     print(line)
   return 0
 
 
-def _print_episode(agent: Agent, evaluator: Any, episode: int) -> None:
+def _print_episode(agent: common.Agent, evaluator: Any, episode: int) -> None:
   """Prints a line per step."""
   from moozi.vis.terminal import step_line
 
@@ -80,7 +68,7 @@ def _print_episode(agent: Agent, evaluator: Any, episode: int) -> None:
 class _Count:
   """Steps and return of an episode: with two players the return of the agent's seat, or of player 0."""
 
-  def __init__(self, agent: Agent, episode: int) -> None:
+  def __init__(self, agent: common.Agent, episode: int) -> None:
     self._agent, self._episode = agent, episode
     self.steps, self.total = -1, 0.0
     self._mover: int | None = None
@@ -102,7 +90,7 @@ class _Show:
   """Shows episodes in a terminal, controlled by keys."""
 
   def __init__(
-    self, agent: Agent, evaluator: Any, keyboard: Keyboard, live: "Live", steps_per_s: float
+    self, agent: common.Agent, evaluator: Any, keyboard: Keyboard, live: "Live", steps_per_s: float
   ) -> None:
     self._agent, self._evaluator, self._keyboard, self._live = agent, evaluator, keyboard, live
     self._steps_per_s, self._is_paused, self._is_skipping = steps_per_s, False, False

@@ -20,12 +20,7 @@ class Span(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Stretch:
-  """Everything one actor did between two times.
-
-  Attributes:
-    since_s, until_s: the times, in seconds of the wall clock.
-    spans: sorted, without overlap, all within the two times.
-  """
+  """Everything one actor did between two times of the wall clock: sorted spans without overlap."""
 
   since_s: float
   until_s: float
@@ -46,19 +41,12 @@ class Stretch:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ActorReport:
-  """What an actor did since its previous report.
-
-  Attributes:
-    elapsed_s: seconds since that report.
-    busy_s: seconds of them inside a span.
-    memory_mib: resident memory of its process; None if it runs in the driver's process.
-    stretch: the spans; None if they are not kept.
-  """
+  """What an actor did since its previous report."""
 
   elapsed_s: float
-  busy_s: float
-  memory_mib: float | None = None
-  stretch: Stretch | None = None
+  busy_s: float  # inside a span
+  memory_mib: float | None = None  # None in the driver's process
+  stretch: Stretch | None = None  # None if spans are not kept
 
 
 # Stretches by actor, sorted by time.
@@ -69,9 +57,8 @@ def shares(stretches: Sequence[Stretch]) -> dict[str, float]:
   """The share of the time by kind of span, largest first; the rest is idle."""
   total = sum(stretch.until_s - stretch.since_s for stretch in stretches)
   seconds: dict[str, float] = {}
-  for stretch in stretches:
-    for span in stretch.spans:
-      seconds[span.name] = seconds.get(span.name, 0.0) + span.end_s - span.start_s
+  for span in (span for stretch in stretches for span in stretch.spans):
+    seconds[span.name] = seconds.get(span.name, 0.0) + span.end_s - span.start_s
   return {name: seconds[name] / max(total, 1e-9) for name in sorted(seconds, key=lambda name: -seconds[name])}
 
 
@@ -88,9 +75,8 @@ def ends(timeline: Timeline) -> tuple[float, float]:
 
 def part_of(timeline: Timeline, since_s: float, until_s: float) -> Timeline:
   """The part of a timeline between two times, without actors that have nothing in it."""
-  parts = {actor: [s.within(since_s, until_s) for s in track] for actor, track in timeline.items()}
-  kept = {actor: [part for part in track if part is not None] for actor, track in parts.items()}
-  return {actor: track for actor, track in kept.items() if track}
+  parts = {a: [part for s in track if (part := s.within(since_s, until_s))] for a, track in timeline.items()}
+  return {actor: track for actor, track in parts.items() if track}
 
 
 def in_order(timeline: Timeline) -> Timeline:

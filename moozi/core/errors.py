@@ -9,7 +9,7 @@ class UserError(Exception):
 
 
 class RunError(UserError):
-  """A started run must end; its folder is kept."""
+  """A started run cannot continue; its folder is kept."""
 
 
 class NotFiniteError(RunError):

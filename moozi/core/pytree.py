@@ -26,10 +26,10 @@ def static_field(**kwargs: Any) -> Any:
 def record(cls: type[T]) -> type[T]:
   """Makes `cls` a frozen, keyword-only dataclass and a JAX pytree whose leaves are its fields.
 
-  The class is registered with JAX at once if JAX is imported, else by the next `register_records`.
+  The class is registered with JAX immediately if JAX is imported, else by the next `register_records`.
 
   Shapes on the fields are documentation: they are not checked at run time, since JAX rebuilds records with
-  leaves that are no arrays (None, shapes, placeholders).
+  leaves that are not arrays (None, shapes, placeholders).
   """
   out = dataclasses.dataclass(frozen=True, kw_only=True)(cls)
   out.__no_type_check__ = True  # type: ignore[attr-defined]  # jaxtyping's import hook reads it
@@ -44,9 +44,9 @@ def register_records() -> None:
   """Registers with JAX the record classes defined before JAX was imported. Imports JAX; idempotent.
 
   Called where a process starts to use JAX on records: when a `nn.model.Model`, a PPO network or a JAX
-  environment is made, and by `core.flat_state`. Classes defined later are registered at once.
+  environment is made, and by `core.flat_state`. Classes defined later are registered immediately.
   """
-  import jax  # noqa: F401  # imported even if no class is listed: later classes are registered at once
+  import jax  # noqa: F401  # imported even if no class is listed, so that later classes are registered
 
   while _unregistered:
     _register(_unregistered.pop())

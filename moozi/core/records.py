@@ -89,8 +89,8 @@ class TrainTarget:
     importance_ratio: ρ of this draw.
     slot: index of the start step in replay.
     sequence: write count of that slot, to detect that it was overwritten.
-    acted_version: learner step that acted at i.
-    searched_version: learner step that searched at i.
+    acted_version: learner step of the parameters that acted at i.
+    searched_version: learner step of the parameters that searched at i.
   """
 
   frames: Shaped[AnyArray, "B L+1 H W C"]
@@ -162,3 +162,17 @@ class SearchedRoots:
   searched_version: Int32[AnyArray, "M"]
   slot: Int64[AnyArray, "M"]
   sequence: Int64[AnyArray, "M"]
+
+
+@record
+class Priorities:
+  """New priorities of the targets of an update.
+
+  Attributes:
+    slot, sequence: as in TrainTarget.
+    delta: |value - z|; not finite for the targets of a skipped update.
+  """
+
+  slot: Int64[AnyArray, "M"]
+  sequence: Int64[AnyArray, "M"]
+  delta: Float32[AnyArray, "M"]

@@ -16,7 +16,7 @@ from moozi.core.types import AnyArray
 class SearchTree:
   """One search's tree as plain arrays. Node 0 is the root; a parent comes before its children.
 
-  Values are for the player to move at the node; a reward is that of the player who moved into it. The Q-value
+  Values are for the player to move at the node; a reward is for the player who moved into it. The Q-value
   of an edge, for the player who moved, is reward + signed discount · value (`ops.players.search_discount`).
 
   Attributes:
@@ -78,7 +78,7 @@ class InspectedEpisode:
     network_q_values: the model's reward and value after each action, without search.
     imagined_rewards: entry k is the model's reward of the (k+1)-th action taken from t on.
     imagined_values: entry k is the model's value after k of these actions, for the player to move then;
-      past the end the actions are the dummy, and truth is 0 after a terminal frame.
+      past the end the actions are the dummy, and after a terminal frame the true value is 0.
     trees: one for each frame; None where there was no search.
   """
 

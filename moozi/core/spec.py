@@ -1,4 +1,4 @@
-"""The specification of an environment: the only source of its facts, which are never in YAML."""
+"""The specification of an environment: the only source of its shapes and names, which are never in YAML."""
 
 import dataclasses
 
@@ -8,7 +8,7 @@ DUMMY_ACTION = 0
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EnvSpec:
-  """The facts of one environment.
+  """The specification of one environment.
 
   Attributes:
     name: `library:game`, as the user writes it.

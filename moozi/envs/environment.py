@@ -1,4 +1,4 @@
-"""Interfaces of one environment and of several stepped together, and the bridge from bare rules to both.
+"""Interfaces of one environment and of several stepped together, and an adapter for bare rules.
 
 A `Game` holds rules only. `GameEnvironment` adds what every environment needs: action checks, seeds, a step
 cap, the kinds of end, and the reset on the step after an end.
@@ -58,9 +58,9 @@ class Environment(dm_env.Environment):  # type: ignore[misc]
     raise NotImplementedError
 
   def seed(self, seed: int) -> None:
-    """Makes the episodes from the next reset on a function of `seed` and of the actions alone.
+    """Seeds the environment: from the next reset on, episodes depend only on `seed` and the actions.
 
-    Raises: ValueError: `seed` is no integer, or negative.
+    Raises: ValueError: `seed` is not an integer, or is negative.
     """
     raise NotImplementedError
 
@@ -182,7 +182,7 @@ class Game:
   will_continue = False
 
   def seed(self, seed: int) -> None:
-    """Makes all random draws from the next `reset` on a function of `seed`."""
+    """Seeds all random draws from the next `reset` on."""
     raise NotImplementedError
 
   def reset(self) -> None:
@@ -204,11 +204,11 @@ class Game:
     return 0
 
   def make_bot(self, kind: str, simulations: int, seed: int) -> Bot | None:
-    """As `Environment.make_bot`; None where the game has no such opponent of its own."""
+    """As `Environment.make_bot`; None where the game has no such opponent."""
     return None
 
   def render(self) -> np.ndarray | None:
-    """[h, w, 3] uint8; None where the game has no picture of its own. Called after a reset."""
+    """[h, w, 3] uint8; None where the game has no picture. Called after a reset."""
     return None
 
   def close(self) -> None:
@@ -297,7 +297,7 @@ class GameEnvironment(Environment):
 
 
 def check_action(action: int, legal_actions_mask: np.ndarray) -> int:
-  """Returns `action` as an int. Raises ValueError where it is no integer, out of range, or illegal."""
+  """Returns `action` as an int. Raises ValueError if it is not an integer, out of range, or illegal."""
   # Packages accept a wrong action silently, or hang on it, so it must not reach them.
   try:
     out = operator.index(action)
@@ -312,7 +312,7 @@ def check_action(action: int, legal_actions_mask: np.ndarray) -> int:
 
 
 def check_seed(seed: int) -> int:
-  """Returns `seed` as an int. Raises ValueError where it is no integer, or negative."""
+  """Returns `seed` as an int. Raises ValueError if it is not an integer, or is negative."""
   try:
     out = operator.index(seed)
   except TypeError:

@@ -83,7 +83,7 @@ class EnvGuard:
   def replace(self, i: int, env: Environment, error: BaseException) -> Environment:
     """Closes environment i, which raised `error`, and returns its replacement.
 
-    Raises: EnvError: too many consecutive faults, including those of making the replacement.
+    Raises: EnvError: too many consecutive faults, including failures to make the replacement.
     """
     try:
       with self.watched():

@@ -1,4 +1,4 @@
-"""Converts the observations of other people's environments to frames."""
+"""Converts the observations of third-party environments to frames."""
 
 import dataclasses
 from collections.abc import Callable

@@ -101,7 +101,7 @@ def make_jax_env(name: str, /, **kwargs: Any) -> Any | None:
 
 
 def env_spec(name: str, /, **kwargs: Any) -> EnvSpec:
-  """The facts of the environment `name` under these options. Raises UserError as `make` does."""
+  """The specification of the environment `name` under these options. Raises UserError as `make` does."""
   suite, game, options = _resolve(name, kwargs)
   return suite.make_spec(game, options)
 
@@ -109,7 +109,8 @@ def env_spec(name: str, /, **kwargs: Any) -> EnvSpec:
 def is_code(name: str) -> bool:
   """Whether making this environment would import a module that its name contains (a user's own environment).
 
-  Looks at the text only. Commands that open a run of unknown origin ask before they make its environment.
+  Looks at the text only. Commands that open a run of unknown origin check this before they make its
+  environment.
   """
   library, _, game = name.partition(":")
   if library not in _MODULES:

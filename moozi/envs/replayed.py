@@ -1,4 +1,4 @@
-"""The thesis's mock environments: they replay recorded trajectories, whatever the agent does."""
+"""The thesis's mock environments: they replay recorded trajectories and ignore the agent's actions."""
 
 import dataclasses
 import heapq
@@ -28,7 +28,7 @@ class ReplayedEnvironment:
   Args:
     trajectories: [T, …] each, one lane, T at least 1.
     num_envs: number of lanes, B; with 1 it is the thesis's mock environment.
-    spec: the facts of the environment that the trajectories were recorded in.
+    spec: the specification of the environment that the trajectories were recorded in.
 
   Raises: ValueError: a trajectory is empty or does not fit the spec, or num_envs is below 1.
   Source: the thesis, 4.3.1 (mock environment) and 4.3.2 (trajectory buffer). Departures: the trajectories are
@@ -74,7 +74,8 @@ class ReplayedEnvironment:
     Args:
       actions: in the agent's action space; checked on live frames, except at a trajectory's last step.
 
-    Raises: ValueError: an action for a live frame is the dummy, out of range, or was illegal; nothing moves.
+    Raises: ValueError: an action for a live frame is the dummy, out of range, or was illegal; no lane
+      advances.
     """
     check_actions(actions, self._legal_actions_mask, self._is_discarded)
     self._time += 1
@@ -105,7 +106,7 @@ class ReplayedEnvironment:
 def _schedule(lengths: Sequence[int], num_envs: int) -> Int[np.ndarray, "2 T B"]:
   """Which trajectory and step each lane shows at each time; -1 where it idles.
 
-  Each trajectory goes to the lane that is free first, the lowest of them.
+  Each trajectory goes to the lane that is free first; of several, to the lowest.
   """
   free = [(0, i) for i in range(num_envs)]
   starts = []

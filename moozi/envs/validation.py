@@ -1,4 +1,4 @@
-"""Checks of what other people's environments return, and of their errors in one line."""
+"""Checks of the values that third-party environments return, and their errors in one line."""
 
 import math
 import re

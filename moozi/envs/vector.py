@@ -34,8 +34,8 @@ class SyncVectorEnvironment(VectorEnvironment):
       follows from lane_seeds[i] and the game's number. Required by `set_state`.
     guard: replaces environments that raise or hang. None: errors propagate, and there is no time limit.
 
-  A replacement shows the first frame of a new episode: `is_first` where the frame before was no end. The old
-  episode is cut off at its last good frame; the caller marks that frame as truncated (`cut_lanes`).
+  A replacement shows the first frame of a new episode: `is_first` where the frame before was not an end. The
+  old episode is cut off at its last good frame; the caller marks that frame as truncated (`cut_lanes`).
 
   A first step that continues a game after a lost life is not `is_first`: the history is kept.
 
@@ -262,7 +262,7 @@ def blank_step(spec: EnvSpec, num_envs: int) -> BatchedTimeStep:
 
 
 def cut_lanes(before: Any, after: BatchedTimeStep) -> Bool[np.ndarray, "B"]:
-  """Where an environment failed between two steps, which cuts its episode off at the frame before.
+  """Which environments failed between two steps; their episodes are cut off at the frame before.
 
   Args:
     before: the earlier step, any record with `is_last`.

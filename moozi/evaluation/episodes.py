@@ -20,7 +20,7 @@ Pictures = UInt8[np.ndarray, "T h w 3"]
 class EpisodeRecord:
   """One episode with the agent's decisions, for pictures.
 
-  T is the number of its frames with the last one, at most `evaluation.gif_max_frames`.
+  T is the number of its frames, including the last one, at most `evaluation.gif_max_frames`.
 
   Attributes:
     frames: of the spec's dtype.

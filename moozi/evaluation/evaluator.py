@@ -2,7 +2,7 @@
 
 Noise-free by default. Each episode has its own fixed seed and starts with k random legal actions. The number
 of distinct episodes is reported. With two players the agent plays `evaluation.opponent` from alternating
-seats, and returns are those of its seat. See docs/architecture.md, "Evaluation".
+seats, and returns are those of its seat. See docs/rules.md, "Evaluation".
 """
 
 import contextlib

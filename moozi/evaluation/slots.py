@@ -116,7 +116,7 @@ class EpisodeSlots:
     root_value: Float[np.ndarray, "B"],
     action_probs: Float[np.ndarray, "B A"],
   ) -> None:
-    """Plays the agent's and the opponents' actions, and records what `record` asks for."""
+    """Plays the agent's and the opponents' actions, and records what `record` requests."""
     episodes, before = self._episode_of.copy(), self.timestep
     for slot in np.flatnonzero(episodes == 0).tolist():
       self._record_step(slot, action[slot], root_value[slot], action_probs[slot])

@@ -34,12 +34,18 @@ def load_config(path: str | Path | None, overrides: Sequence[str] = ()) -> Confi
       resets a section (`env.kwargs=`) to its default.
   Raises: UserError: one line with the key, the value and what is allowed.
   """
-  layers = [] if path is None else _read_chain(Path(path))
-  layers += [_parse_override(text) for text in overrides]
+  prefix = "" if path is None else f"{path}: "
+  # Renamed before they are merged: an override by the new name replaces a file's value by the old name.
+  layers: list[Mapping[str, Any]] = []
+  for layer in () if path is None else _read_chain(Path(path)):
+    layers += _with_new_names([layer], prefix)
+  layers += _with_new_names([_parse_override(text) for text in overrides], "")
   try:
     merged = (
       # Interpolations are refused, not resolved: `${oc.env:…}` would read environment variables.
-      OmegaConf.to_container(OmegaConf.merge(*map(OmegaConf.create, layers)), resolve=False) if layers else {}
+      OmegaConf.to_container(OmegaConf.merge(*(dict(layer) for layer in layers)), resolve=False)
+      if layers
+      else {}
     )
   except OmegaConfBaseException as e:
     raise UserError(f"{path or 'overrides'}: {str(e).partition(chr(10))[0]}") from None
@@ -59,18 +65,15 @@ def _refuse_interpolations(data: Any, key: str) -> None:
 
 
 def config_from_dict(data: Mapping[str, Any], where: str | None = None) -> Config:
-  """Validates plain nested data strictly.
+  """Validates sections by name strictly; None is an empty section, `where` the file's name for errors.
 
-  Args:
-    data: sections by name; None is an empty section.
-    where: the file's name for errors.
   Raises: UserError: an unknown key (with the closest known one), a wrong type, or a value out of range.
   """
   prefix = f"{where}: " if where else ""
-  data = _with_new_names(data, prefix)
+  (data,) = _with_new_names([data], prefix)
   try:
     # Strict mode refuses "16" for 16 and true for 1. From JSON it accepts a list for a tuple.
-    filled = _fill(data, config_to_dict(Config()), Config)
+    filled = _fill(data, config_to_dict(Config()))
     return Config.model_validate_json(json.dumps(filled), strict=True)
   except pydantic.ValidationError as e:
     raise UserError(prefix + _describe(e)) from None
@@ -78,18 +81,21 @@ def config_from_dict(data: Mapping[str, Any], where: str | None = None) -> Confi
     raise UserError(f"{prefix}{e}: only plain values are allowed") from None
 
 
-def _with_new_names(data: Mapping[str, Any], prefix: str) -> Mapping[str, Any]:
-  """Renames old keys and warns. Raises UserError if both names of a key are set."""
-  out = dict(data)
+def _with_new_names(layers: Sequence[Mapping[str, Any]], prefix: str) -> list[Mapping[str, Any]]:
+  """Renames old keys and warns. Raises UserError if both names of a key are set in `layers`."""
+  out = list(layers)
   for old, new in RENAMED_KEYS.items():
     (section, old_name), new_name = old.split("."), new.rpartition(".")[2]
-    values = out.get(section)
-    if not isinstance(values, Mapping) or old_name not in values:
+    sections = [layer[section] for layer in out if isinstance(layer.get(section), Mapping)]
+    if not any(old_name in values for values in sections):
       continue
-    if new_name in values:
+    if any(new_name in values for values in sections):
       raise UserError(f"{prefix}{old}: was renamed to {new}, which is set too; remove {old}")
     _log.warning("%s%s was renamed to %s; the old name is accepted until version 0.2", prefix, old, new)
-    out[section] = {(new_name if name == old_name else name): value for name, value in values.items()}
+    for i, layer in enumerate(out):
+      if isinstance(values := layer.get(section), Mapping):
+        renamed = {(new_name if name == old_name else name): value for name, value in values.items()}
+        out[i] = {**layer, section: renamed}
   return out
 
 
@@ -109,7 +115,10 @@ def _read_chain(path: Path) -> list[dict]:
   chain: list[Path] = []
   current = path
   while True:
-    resolved = _resolve(current)
+    try:
+      resolved = current.resolve()
+    except (OSError, RuntimeError, ValueError) as e:
+      raise UserError(f"{str(current)!r}: cannot be read: {e}") from None
     if resolved in chain:
       names = " -> ".join(p.name for p in [*chain, resolved])
       raise UserError(f"{path}: {BASE_KEY}: the chain of bases is a cycle: {names}")
@@ -129,13 +138,6 @@ def _read_chain(path: Path) -> list[dict]:
     if not isinstance(base, str) or not base:
       raise UserError(f"{current}: {BASE_KEY}={_show(base)}: must be the path of a YAML file")
     current = current.parent / base
-
-
-def _resolve(path: Path) -> Path:
-  try:
-    return path.resolve()
-  except (OSError, RuntimeError, ValueError) as e:
-    raise UserError(f"{str(path)!r}: cannot be read: {e}") from None
 
 
 def _parse_override(text: str) -> dict:
@@ -163,23 +165,15 @@ def _is_text_field(parts: Sequence[str]) -> bool:
   return str in _members(annotation)
 
 
-def _fill(data: Any, defaults: Any, annotation: Any) -> Any:
+def _fill(data: Any, defaults: Any) -> Any:
   """Fills missing keys of each section from the whole configuration's defaults.
 
   The defaults of a section's class can differ: `planners.test` is noise-free, `PlannerConfig()` is not. None
   (`learner:` without keys in YAML) is an empty section.
   """
-  fields = _fields(annotation)
-  if fields is None or not isinstance(data, Mapping):
+  if not isinstance(defaults, Mapping) or not isinstance(data, Mapping | None):
     return data
-  defaults = defaults if isinstance(defaults, Mapping) else {}
-  out = dict(defaults)
-  for key, value in data.items():
-    inner = fields.get(key)
-    if value is None and (_fields(inner) is not None or get_origin(inner) is dict):
-      value = {}
-    out[key] = _fill(value, defaults.get(key), inner)
-  return out
+  return dict(defaults) | {key: _fill(value, defaults.get(key)) for key, value in (data or {}).items()}
 
 
 def _fields(annotation: Any) -> dict[str, Any] | None:
@@ -231,15 +225,16 @@ def _describe(error: pydantic.ValidationError) -> str:
   others = len({k for k, _, _ in located}) - 1
   more = f" (and {others} more wrong key{'s' if others > 1 else ''})" if others else ""
   first = same[0]
-  if first["type"] == "extra_forbidden":
-    return _describe_unknown(first["loc"]) + more
-  if first["type"] == "missing":
-    return f"{key}: missing; a value is required{more}"
-  if first["type"] == "value_error":
-    message = str(first["ctx"]["error"])
-    return f"{key}: {message}{more}" if key else message + more
-  allowed = " or ".join(dict.fromkeys(_allowed(e) for e in same))
-  if type(None) in _members(annotation) and "null" not in allowed:
+  match first["type"]:
+    case "extra_forbidden":
+      return _describe_unknown(first["loc"]) + more
+    case "missing":
+      return f"{key}: missing; a value is required{more}"
+    case "value_error":
+      return f"{key}: ".removeprefix(": ") + str(first["ctx"]["error"]) + more
+  # Pydantic's words: "Input should be a valid integer", "Input should be an object".
+  allowed = " or ".join(dict.fromkeys(e["msg"].removeprefix("Input should be ") for e in same))
+  if type(None) in _members(annotation):
     allowed += " or null"
   return f"{key}={_show(first['input'])}: must be {allowed}{more}"
 
@@ -266,40 +261,6 @@ def _all_keys(annotation: Any, prefix: str = "") -> list[str]:
   for name, inner in (_fields(annotation) or {}).items():
     keys += [prefix + name, *_all_keys(inner, f"{prefix}{name}.")]
   return keys
-
-
-_KINDS = {
-  "int_type": "a whole number",
-  "int_parsing": "a whole number",
-  "int_from_float": "a whole number",
-  "float_type": "a number",
-  "float_parsing": "a number",
-  "finite_number": "a finite number",
-  "bool_type": "true or false",
-  "bool_parsing": "true or false",
-  "string_type": "text",
-  "dict_type": "a mapping of keys to values",
-  "model_type": "a section (a mapping of keys to values)",
-  "model_attributes_type": "a section (a mapping of keys to values)",
-  "tuple_type": "a list",
-}
-_BOUNDS = {
-  "greater_than": ("above", "gt"),
-  "greater_than_equal": ("at least", "ge"),
-  "less_than": ("below", "lt"),
-  "less_than_equal": ("at most", "le"),
-}
-
-
-def _allowed(error: Any) -> str:
-  """The allowed values, in words."""
-  kind, ctx = error["type"], error.get("ctx", {})
-  if kind == "literal_error":
-    return str(ctx["expected"]).replace("'", "")
-  if kind in _BOUNDS:
-    words, name = _BOUNDS[kind]
-    return f"{words} {ctx[name]:g}" if isinstance(ctx[name], float) else f"{words} {ctx[name]}"
-  return _KINDS.get(kind, error["msg"][:1].lower() + error["msg"][1:])
 
 
 def _show(value: Any) -> str:

@@ -12,11 +12,8 @@ _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 def setup_logging(path: Path, level: int | str = logging.INFO) -> None:
   """Appends this process's log records and Python's warnings to a file.
 
-  A second call with the same path changes only the level; one with another path switches to that file.
-
-  Args:
-    path: the log file; its folder is created.
-    level: for records of `moozi`; other packages log from WARNING up.
+  A second call with the same path changes only the level; one with another path switches to that file. The
+  level is for records of `moozi`; other packages log from WARNING up.
   """
   root = logging.getLogger()
   for handler in [h for h in root.handlers if isinstance(h, _ActorLogHandler)]:

@@ -1,4 +1,4 @@
-"""Metrics: one JSON object a tick in metrics.jsonl, and the same scalars in TensorBoard's event files."""
+"""Metrics: one JSON object per tick in metrics.jsonl, and the same scalars in TensorBoard's event files."""
 
 import contextlib
 import json
@@ -12,10 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from moozi.core.errors import UserError
 from moozi.core.histogram import Histogram
 from moozi.io.atomic_write import write_text
-from moozi.io.plain_data import to_plain_json
+from moozi.io.plain_data import read_json_lines, to_plain_json
 from moozi.io.sinks import AppendFile
 
 TICK_KEYS = ("env_steps", "learner_steps", "wall_s")
@@ -33,10 +32,10 @@ class MetricsSink:
     tensorboard_path: Path | None,
     keep: tuple[int, int, float] | None = None,
   ) -> None:
-    """Opens the files.
+    """Opens the files; ticks in metrics.jsonl stay, except for a last line that a kill cut off.
 
     Args:
-      metrics_path: metrics.jsonl; its ticks stay, except for a last line that a kill cut off.
+      metrics_path: metrics.jsonl.
       tensorboard_path: a folder for TensorBoard events; None writes none.
       keep: (env_steps, learner_steps, wall_s) from which a run is resumed. Removes later ticks, and hides
         later events in TensorBoard.
@@ -50,13 +49,10 @@ class MetricsSink:
     self._tensorboard = None if tensorboard_path is None else _EventFile(tensorboard_path, purge_step)
 
   def write(self, *, env_steps: int, learner_steps: int, wall_s: float, scalars: Mapping[str, Any]) -> None:
-    """Writes one tick; a scalar that is not finite is null in the JSON.
+    """Writes one tick: counters, seconds since the run's start, and numbers by name.
 
-    Args:
-      env_steps: environment steps so far.
-      learner_steps: updates so far.
-      wall_s: seconds since the run's start.
-      scalars: numbers by name, also NumPy and JAX scalars.
+    A number that is not finite is null in the JSON.
+
     Raises: ValueError: a name in TICK_KEYS, or a value that is not one number. OSError: the tick is pending.
     """
     reserved = [name for name in scalars if name in TICK_KEYS]
@@ -76,34 +72,16 @@ class MetricsSink:
 
   def write_histograms(self, histograms: Mapping[str, Histogram], env_steps: int) -> None:
     """Writes histograms by tag to TensorBoard only. Raises OSError: they are pending."""
-    values = [
-      {
-        "tag": tag,
-        "histo": {
-          "min": h.edges[0],
-          "max": h.edges[-1],
-          "num": h.counts.sum(),
-          "sum": h.total,
-          "sum_squares": h.total_of_squares,
-          "bucket_limit": h.edges[1:].tolist(),
-          "bucket": h.counts.tolist(),
-        },
-      }
-      for tag, h in histograms.items()
-    ]
+    values = []
+    for tag, h in histograms.items():
+      sums = {"num": h.counts.sum(), "sum": h.total, "sum_squares": h.total_of_squares}
+      buckets = {"bucket_limit": h.edges[1:].tolist(), "bucket": h.counts.tolist()}
+      values.append({"tag": tag, "histo": {"min": h.edges[0], "max": h.edges[-1]} | sums | buckets})
     if self._tensorboard is not None:
       self._tensorboard.write(values, int(env_steps))
 
   def write_gif(self, name: str, gif: bytes, size: tuple[int, int], env_steps: int) -> None:
-    """Writes an animated GIF to TensorBoard's image tab.
-
-    Args:
-      name: the tag.
-      gif: the encoded file.
-      size: (height, width) in pixels.
-      env_steps: environment steps so far.
-    Raises: OSError: it is pending.
-    """
+    """Writes an encoded GIF of (height, width) to TensorBoard's image tab. Raises OSError: it is pending."""
     # tensorboardX's add_video needs moviepy, and drops the video silently without it.
     image = {"height": size[0], "width": size[1], "colorspace": 3, "encoded_image_string": gif}
     if self._tensorboard is not None:
@@ -142,6 +120,7 @@ class _EventFile:
     self._event, self._crc = Event, masked_crc32c
     folder.mkdir(parents=True, exist_ok=True)
     self._file = AppendFile(folder / f"events.out.tfevents.{time.time():017.6f}.{socket.gethostname()}")
+    self.close = self._file.close
     self._append(file_version="brain.Event:2")
     if purge_step is not None:
       self._append(step=purge_step, session_log=SessionLog(status=SessionLog.START))
@@ -149,9 +128,6 @@ class _EventFile:
   def write(self, values: list[dict[str, Any]], step: int) -> None:
     """Writes the values of a summary as one event."""
     self._append(step=step, summary={"value": values})
-
-  def close(self) -> None:
-    self._file.close()
 
   def _append(self, **event: Any) -> None:
     data = self._event(wall_time=time.time(), **event).SerializeToString()
@@ -165,26 +141,13 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 
   Raises: UserError: the file is missing or cannot be read, or another line is not a JSON object.
   """
-  try:
-    if path.exists() and not path.is_file():
-      raise ValueError("not a file")
-    lines = path.read_text("utf-8").splitlines(keepends=True)
-  except FileNotFoundError:
-    raise UserError(f"{path}: no such file; `moozi train` writes it") from None
-  except (OSError, ValueError) as e:
-    raise UserError(f"{path}: cannot be read: {e}") from None
-  ticks = []
-  for number, line in enumerate(lines, start=1):
-    try:
-      tick = json.loads(line)
-      if not isinstance(tick, dict):
-        raise ValueError("not an object")
-    except (ValueError, RecursionError) as e:
-      if number == len(lines) and not line.endswith("\n"):
-        break
-      raise UserError(f"{path}: line {number} is not a JSON object: {e}") from None
-    ticks.append(tick)
-  return ticks
+  return list(read_json_lines(path, _tick))
+
+
+def _tick(data: Any) -> dict[str, Any]:
+  if not isinstance(data, dict):
+    raise ValueError("not a JSON object")
+  return data
 
 
 def _number(name: str, value: Any) -> int | float:

@@ -1,8 +1,9 @@
 """Plain data (dict, list, str, int, float, bool, None) as JSON and YAML."""
 
+import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +32,8 @@ _SCALARS = (
 
 
 def to_plain_json(value: Any) -> Any:
-  """Converts a value to JSON types; NaN and infinities become None.
+  """Converts nested plain values, NumPy and JAX arrays to JSON types; NaN and infinities become None.
 
-  Args:
-    value: nested mappings and sequences of plain values, NumPy and JAX arrays or scalars.
   Raises: TypeError: another type.
   """
   if value is None or isinstance(value, str | bool | int):
@@ -64,18 +63,15 @@ def first_difference(value: Any, expected: Any, key: str) -> tuple[str, Any, Any
 
 
 def parse_yaml(text: str, where: str) -> Any:
-  """Parses one YAML document to plain data.
+  """Parses one YAML document to plain data; `where` is its name in errors.
 
-  Args:
-    text: the document.
-    where: its name in errors.
   Raises: UserError: invalid YAML, a tag other than those of plain data (such tags can run code), an alias, a
     duplicate key, a key that is not text, or nesting deeper than 50.
   """
   try:
     depth = 0
     for event in yaml.parse(text, _PlainLoader):
-      # Checked before the document is composed: that takes time quadratic in the depth.
+      # Checked before the document is composed, which takes time quadratic in the depth.
       depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
       if depth > MAX_DEPTH:
         raise UserError(f"{where}: not valid YAML: nested too deep")
@@ -91,6 +87,9 @@ def parse_yaml(text: str, where: str) -> Any:
     raise UserError(f"{where}: not valid YAML{line}: {e.problem or e.context}") from None
   except (yaml.YAMLError, ValueError) as e:
     raise UserError(f"{where}: not valid YAML: {e}") from None
+  except (KeyError, IndexError, TypeError):
+    # PyYAML's constructors expect values of the form that it infers a tag from.
+    raise UserError(f"{where}: not valid YAML: a value is not of the kind that its tag names") from None
 
 
 def read_yaml(path: Path) -> Any:
@@ -110,9 +109,32 @@ def read_yaml(path: Path) -> Any:
   except UnicodeDecodeError:
     raise UserError(f"{path}: not UTF-8 text; a YAML file is needed") from None
   except (OSError, ValueError) as e:
-    reason = e.strerror if isinstance(e, OSError) and e.strerror else str(e)
+    reason = getattr(e, "strerror", None) or e
     raise UserError(f"{str(path)!r}: cannot be read: {reason}") from None
   return parse_yaml(text, str(path))
+
+
+def read_json_lines(path: Path, parse: Callable[[Any], Any]) -> Iterator[Any]:
+  """Yields `parse` of each line of a file; skips a last line that was cut off.
+
+  Raises: UserError: the file is missing or cannot be read, or another line is not JSON that `parse` accepts.
+  """
+  try:
+    if path.exists() and not path.is_file():
+      raise ValueError("not a file")
+    lines = path.read_text("utf-8").splitlines(keepends=True)
+  except FileNotFoundError:
+    raise UserError(f"{path}: no such file; `moozi train` writes it") from None
+  except (OSError, ValueError) as e:
+    raise UserError(f"{path}: cannot be read: {e}") from None
+  for number, line in enumerate(lines, start=1):
+    try:
+      parsed = parse(json.loads(line))
+    except (ValueError, TypeError, KeyError, RecursionError) as e:
+      if number == len(lines) and not line.endswith("\n"):
+        break
+      raise UserError(f"{path}: line {number} is not valid: {e!r}") from None
+    yield parsed
 
 
 def dump_yaml(data: Any) -> str:
@@ -130,9 +152,7 @@ class _PlainLoader(yaml.SafeLoader):
     for key, _ in node.value:
       problem = "is not text" if key.tag != _TAG + "str" else "is given twice" if key.value in seen else None
       if problem:
-        raise yaml.constructor.ConstructorError(
-          None, None, f"the key {key.value!r} {problem}", key.start_mark
-        )
+        raise yaml.MarkedYAMLError(None, None, f"the key {key.value!r} {problem}", key.start_mark)
       seen.add(key.value)
     return super().construct_mapping(node, deep)
 

@@ -33,14 +33,87 @@ class Progress:
   A stream that is closed or on a full disk is ignored: it must not end a run.
   """
 
+  def __init__(self, max_env_steps: int, max_wall_s: float | None) -> None:
+    self._max_env_steps, self._max_wall_s = max_env_steps, max_wall_s
+    self._latest: dict[str, float] = {}
+    self._smooth_rate: float | None = None
+
   def update(self, *, env_steps: int, learner_steps: int, wall_s: float, scalars: Mapping[str, Any]) -> None:
     """Shows a tick; a scalar that it lacks keeps its last value."""
+    self._latest |= {name: float(scalars[name]) for _, name, _ in FIGURES if scalars.get(name) is not None}
+    rate = self._latest.get("system/env_steps_per_s")
+    if rate is not None:
+      self._smooth_rate = 0.7 * self._smooth_rate + 0.3 * rate if self._smooth_rate else rate
+    out = [("env steps", f"{env_steps:,}"), ("updates", f"{learner_steps:,}")]
+    out += [(label, f"{self._latest[name]:{form}}") for label, name, form in FIGURES if name in self._latest]
+    out.append(("elapsed", format_seconds(wall_s)))
+    left = seconds_left(env_steps, wall_s, self._smooth_rate, self._max_env_steps, self._max_wall_s)
+    if left is not None:
+      out.append(("left", format_seconds(left)))
+    share = max(env_steps / self._max_env_steps, 0 if self._max_wall_s is None else wall_s / self._max_wall_s)
+    with contextlib.suppress(OSError):
+      self._show(out, min(share, 1.0), wall_s)
 
   def note(self, text: str) -> None:
     """Shows a line permanently."""
 
   def close(self) -> None:
     """Ends the display; a second call does nothing."""
+
+  def _show(self, figures: list[tuple[str, str]], share: float, wall_s: float) -> None:
+    """Shows (label, value) pairs and the share of the run that is over."""
+
+
+class _Plain(Progress):
+  """Prints at most one line of figures every 10 s, for files and pipes."""
+
+  def __init__(self, stream: IO[str], *limits: Any) -> None:
+    super().__init__(*limits)
+    self._stream, self._last_s = stream, -_PLAIN_PERIOD_S
+
+  def _show(self, figures: list[tuple[str, str]], share: float, wall_s: float) -> None:
+    if wall_s - self._last_s >= _PLAIN_PERIOD_S:
+      self._last_s = wall_s
+      self.note(" | ".join(f"{label} {value}" for label, value in figures))
+
+  def note(self, text: str) -> None:
+    with contextlib.suppress(OSError):
+      print(text, file=self._stream, flush=True)
+
+
+class _Live(Progress):
+  """A table that is redrawn in place; `close` leaves the last one on the screen."""
+
+  def __init__(self, title: str, stream: IO[str], force: bool, *limits: Any) -> None:
+    super().__init__(*limits)
+    self._title = title
+    console = Console(file=stream, force_terminal=True if force else None, highlight=False)
+    # Refreshed by `update` only: a refresh thread would take time from busy cores.
+    self._live = Live(console=console, auto_refresh=False, transient=False)
+    with contextlib.suppress(OSError):
+      self._live.start()
+
+  def _show(self, figures: list[tuple[str, str]], share: float, wall_s: float) -> None:
+    cells = [cell for pair in figures for cell in pair]
+    grid = Table.grid(padding=(0, 2))
+    for _ in range(3):
+      grid.add_column(style="dim", no_wrap=True)
+      grid.add_column(justify="right", no_wrap=True)
+    for i in range(0, len(cells), 6):
+      grid.add_row(*cells[i : i + 6])
+    outer = Table.grid()
+    outer.add_row(f"[bold]{self._title}[/bold]  {share:.0%}")
+    outer.add_row(ProgressBar(total=1.0, completed=share, width=60))
+    outer.add_row(grid)
+    self._live.update(outer, refresh=True)
+
+  def note(self, text: str) -> None:
+    with contextlib.suppress(OSError):
+      self._live.console.print(text, markup=False)
+
+  def close(self) -> None:
+    with contextlib.suppress(OSError):
+      self._live.stop()
 
 
 def make_progress(
@@ -50,36 +123,24 @@ def make_progress(
   max_wall_s: float | None = None,
   stream: IO[str] | None = None,
 ) -> Progress:
-  """Creates the display of a run.
+  """Creates the display of a run with these limits on `stream`; None is standard error.
 
-  Args:
-    mode: auto is live on a terminal and plain elsewhere; none shows nothing.
-    title: the run's name.
-    max_env_steps: the run's limit of environment steps.
-    max_wall_s: the run's limit of seconds since its start.
-    stream: the output; None is standard error.
+  Mode auto is live on a terminal and plain elsewhere; none shows nothing.
   """
   stream = stream or sys.stderr
-  figures = _Figures(max_env_steps, max_wall_s)
   if mode == "none":
-    return Progress()
+    return Progress(max_env_steps, max_wall_s)
   if mode == "live" or (mode == "auto" and stream.isatty()):
-    return _Live(title, figures, stream, force=mode == "live")
-  return _Plain(figures, stream)
+    return _Live(title, stream, mode == "live", max_env_steps, max_wall_s)
+  return _Plain(stream, max_env_steps, max_wall_s)
 
 
 def seconds_left(
   env_steps: int, wall_s: float, steps_per_s: float | None, max_env_steps: int, max_wall_s: float | None
 ) -> float | None:
-  """Estimates the seconds until the run reaches one of its limits.
+  """Estimates the seconds until a run reaches one of its limits.
 
-  Args:
-    env_steps: so far.
-    wall_s: so far.
-    steps_per_s: the rate; None or 0 if unknown.
-    max_env_steps: the limit of steps.
-    max_wall_s: the limit of seconds, or None.
-  Returns: None if neither the rate nor a limit of seconds is known.
+  Returns None if neither the rate (None or 0 is unknown) nor a limit of seconds is known.
   """
   ends = [] if max_wall_s is None else [max_wall_s - wall_s]
   if steps_per_s is not None and steps_per_s > 0:
@@ -92,94 +153,3 @@ def format_seconds(seconds: float) -> str:
   minutes, s = divmod(int(seconds), 60)
   hours, m = divmod(minutes, 60)
   return f"{hours}:{m:02d}:{s:02d}" if hours else f"{m}:{s:02d}"
-
-
-class _Figures:
-  """The latest figures as text."""
-
-  def __init__(self, max_env_steps: int, max_wall_s: float | None) -> None:
-    self._max_env_steps, self._max_wall_s = max_env_steps, max_wall_s
-    self._latest: dict[str, float] = {}
-    self._smooth_rate: float | None = None
-    self.share = 0.0
-
-  def update(
-    self, env_steps: int, learner_steps: int, wall_s: float, scalars: Mapping[str, Any]
-  ) -> list[tuple[str, str]]:
-    """Takes a tick; returns (label, value) of all figures."""
-    self._latest |= {name: float(scalars[name]) for _, name, _ in FIGURES if scalars.get(name) is not None}
-    rate = self._latest.get("system/env_steps_per_s")
-    if rate is not None:
-      self._smooth_rate = 0.7 * self._smooth_rate + 0.3 * rate if self._smooth_rate else rate
-    share = env_steps / self._max_env_steps
-    if self._max_wall_s is not None:
-      share = max(share, wall_s / self._max_wall_s)
-    self.share = min(share, 1.0)
-    left = seconds_left(env_steps, wall_s, self._smooth_rate, self._max_env_steps, self._max_wall_s)
-    out = [("env steps", f"{env_steps:,}"), ("updates", f"{learner_steps:,}")]
-    out += [
-      (label, format(self._latest[name], form)) for label, name, form in FIGURES if name in self._latest
-    ]
-    out.append(("elapsed", format_seconds(wall_s)))
-    if left is not None:
-      out.append(("left", format_seconds(left)))
-    return out
-
-
-class _Plain(Progress):
-  """Prints at most one line of figures every 10 s, for files and pipes."""
-
-  def __init__(self, figures: _Figures, stream: IO[str]) -> None:
-    self._figures, self._stream = figures, stream
-    self._last_s = -_PLAIN_PERIOD_S
-
-  def update(self, *, env_steps: int, learner_steps: int, wall_s: float, scalars: Mapping[str, Any]) -> None:
-    figures = self._figures.update(env_steps, learner_steps, wall_s, scalars)
-    if wall_s - self._last_s >= _PLAIN_PERIOD_S:
-      self._last_s = wall_s
-      self.note(" | ".join(f"{label} {value}" for label, value in figures))
-
-  def note(self, text: str) -> None:
-    with contextlib.suppress(OSError):
-      print(text, file=self._stream, flush=True)
-
-
-class _Live(Progress):
-  """A table that is redrawn in place."""
-
-  def __init__(self, title: str, figures: _Figures, stream: IO[str], force: bool) -> None:
-    self._title, self._figures = title, figures
-    console = Console(file=stream, force_terminal=True if force else None, highlight=False)
-    # Refreshed by `update` only: a refresh thread would take time from busy cores.
-    self._live = Live(console=console, auto_refresh=False, transient=False)
-    with contextlib.suppress(OSError):
-      self._live.start()
-    self._is_open = True
-
-  def update(self, *, env_steps: int, learner_steps: int, wall_s: float, scalars: Mapping[str, Any]) -> None:
-    cells = [
-      cell for pair in self._figures.update(env_steps, learner_steps, wall_s, scalars) for cell in pair
-    ]
-    grid = Table.grid(padding=(0, 2))
-    for _ in range(3):
-      grid.add_column(style="dim", no_wrap=True)
-      grid.add_column(justify="right", no_wrap=True)
-    for i in range(0, len(cells), 6):
-      grid.add_row(*cells[i : i + 6])
-    outer = Table.grid()
-    outer.add_row(f"[bold]{self._title}[/bold]  {self._figures.share:.0%}")
-    outer.add_row(ProgressBar(total=1.0, completed=self._figures.share, width=60))
-    outer.add_row(grid)
-    with contextlib.suppress(OSError):
-      self._live.update(outer, refresh=True)
-
-  def note(self, text: str) -> None:
-    with contextlib.suppress(OSError):
-      self._live.console.print(text, markup=False)
-
-  def close(self) -> None:
-    """Leaves the last table on the screen."""
-    if self._is_open:
-      self._is_open = False
-      with contextlib.suppress(OSError):
-        self._live.stop()

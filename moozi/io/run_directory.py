@@ -1,7 +1,7 @@
 """The run directory, which holds everything that a run writes. Its names are a public interface.
 
 config.yaml      the resolved configuration
-metrics.jsonl    one JSON object a tick
+metrics.jsonl    one JSON object per tick
 tensorboard/     the same scalars as events
 checkpoints/     the last few, the best, and milestones
 resume/          the rest of the state of the last few, which a resumed run needs
@@ -13,6 +13,7 @@ summary.json     figures of the whole run, written at its end
 lock             held by the process that writes here
 """
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -32,39 +33,17 @@ from moozi.io.plain_data import MAX_BYTES, read_yaml, to_plain_json
 from moozi.io.run_lock import RunLock
 
 SUMMARY_KEYS = (
-  "env_steps",
-  "learner_steps",
-  "reason",
-  "wall_s",
-  "training_s",
-  "env_steps_per_s",
-  "learner_samples_per_s",
-  "sample_reuse",
-  "staleness_mean",
-  "test_return_mean",
-  "test_return_std",
-  "test_episodes",
+  *("env_steps", "learner_steps", "reason", "wall_s", "training_s", "env_steps_per_s"),
+  *("learner_samples_per_s", "sample_reuse", "staleness_mean"),
+  *("test_return_mean", "test_return_std", "test_episodes"),
 )
 ENDS = ("max_env_steps", "max_wall_s")
 """Values of `reason` in the summary of a run that is complete."""
 
 FIXED = (
-  "seed",
-  "algorithm",
-  "env",
-  "run",
-  "network",
-  "scalar_transform",
-  "targets.history_length",
-  "learner.optimizer",
-  "learner.learning_rate.kind",
-  "ppo.network",
-  "ppo.history_length",
-  "ppo.scale_frames",
-  "ppo.initial_bias",
-  "ppo.num_envs",
-  "evaluation.seed",
-  "checkpoint.start_from",
+  *("seed", "algorithm", "env", "run", "network", "scalar_transform", "targets.history_length"),
+  *("learner.optimizer", "learner.learning_rate.kind", "evaluation.seed", "checkpoint.start_from"),
+  *("ppo.network", "ppo.history_length", "ppo.scale_frames", "ppo.initial_bias", "ppo.num_envs"),
 )
 """Settings that a resumed run cannot change: its parameters, optimizer, replay or curves depend on them."""
 
@@ -102,12 +81,10 @@ class RunDirectory:
 
   @classmethod
   def create(cls, config: Config, now: datetime | None = None) -> "RunDirectory":
-    """Creates a new folder and saves the configuration in it, with the run's name filled in.
+    """Creates the folder `run.dir`/`run.name` and saves the configuration in it, with the name filled in.
 
-    Args:
-      config: `run.dir` and `run.name` set the folder. Without a name, it is generated from environment and
-        time.
-      now: the time for a generated name; None is the current time.
+    Without a name, generates one from environment and time (`now`; None is the current time).
+
     Raises: UserError: an invalid name, a run that exists, or a folder that cannot be created.
     """
     name = config.run.name
@@ -127,7 +104,7 @@ class RunDirectory:
           raise UserError(f"run.dir={config.run.dir}: is not a folder") from None
         continue
       except (OSError, ValueError) as e:
-        reason = e.strerror if isinstance(e, OSError) and e.strerror else str(e)
+        reason = getattr(e, "strerror", None) or e
         raise UserError(f"run.dir={config.run.dir}: the folder {path} cannot be created: {reason}") from None
       out = cls(path)
       named = config.model_copy(update={"run": config.run.model_copy(update={"name": candidate})})
@@ -135,9 +112,7 @@ class RunDirectory:
         save_config(named, out.config_path)
       except OSError as e:
         shutil.rmtree(path, ignore_errors=True)
-        raise UserError(
-          f"run.dir={config.run.dir}: {out.config_path} cannot be written: {e.strerror}"
-        ) from None
+        raise UserError(f"run.dir={config.run.dir}: {out.config_path}: not written: {e.strerror}") from None
       return out
     raise UserError(
       f"run.name={name or generated}: {parent / candidates[0]} exists; a run is never overwritten: choose "
@@ -169,8 +144,13 @@ class RunDirectory:
       through which a write could leave the run.
     """
     for folder, subfolders, files in os.walk(self.path, onerror=_refuse_unreadable):
-      for name in (*subfolders, *files):
-        _check_plain(Path(folder) / name)
+      for path in (Path(folder) / name for name in (*subfolders, *files)):
+        with contextlib.suppress(FileNotFoundError):
+          mode = path.lstat().st_mode
+          if stat.S_ISLNK(mode):
+            raise RunError(f"{path}: a link to {os.readlink(path)!r}; a run directory must not contain links")
+          if not (stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
+            raise RunError(f"{path}: neither a file nor a folder; a run directory must hold nothing else")
     return RunLock(self.path)
 
   @property
@@ -204,25 +184,26 @@ class RunDirectory:
 
   def read_summary(self) -> dict[str, Any]:
     """Reads the summary. Raises UserError if the run has not ended or summary.json is not a JSON object."""
+    path = self.summary_path
     try:
-      if self.summary_path.exists() and not self.summary_path.is_file():
+      if path.exists() and not path.is_file():
         raise ValueError("not a file")
-      if self.summary_path.stat().st_size > MAX_BYTES:
+      if path.stat().st_size > MAX_BYTES:
         raise ValueError(f"more than {MAX_BYTES:,} bytes")
-      summary = json.loads(self.summary_path.read_text("utf-8"))
+      summary = json.loads(path.read_text("utf-8"))
       if not isinstance(summary, dict):
         raise ValueError("not a JSON object")
       return summary
     except FileNotFoundError:
       raise UserError(f"{self.path}: no summary.json: the run has not ended") from None
     except (OSError, ValueError, RecursionError) as e:
-      raise UserError(f"{self.summary_path}: cannot be read: {e}") from None
+      raise UserError(f"{path}: cannot be read: {e}") from None
 
   def trained_s_at_end(self, env_steps: int, learner_steps: int) -> float | None:
     """Returns the seconds of training of a run that is complete at these counters.
 
-    Returns: None if the run was stopped or killed before its last evaluation, an environment failed, it was
-      resumed since, or it has no summary.
+    None if the run was stopped or killed before its last evaluation, an environment failed, it was resumed
+    since, or it has no summary.
     """
     try:
       summary = self.read_summary()
@@ -292,21 +273,9 @@ def check_name(name: str, key: str = "run.name") -> str:
 
 
 def _refuse_unreadable(error: OSError) -> None:
-  # Another process that writes here can remove it meanwhile; the lock reports that process.
+  # Another process that writes here may have removed it; the lock reports that process.
   if not isinstance(error, FileNotFoundError):
     raise RunError(f"{error.filename}: cannot be read: {error.strerror}")
-
-
-def _check_plain(path: Path) -> None:
-  """Raises RunError unless the path is a folder or a plain file."""
-  try:
-    mode = path.lstat().st_mode
-  except FileNotFoundError:
-    return
-  if stat.S_ISLNK(mode):
-    raise RunError(f"{path}: a link to {os.readlink(path)!r}; a run directory must not contain links")
-  if not (stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
-    raise RunError(f"{path}: neither a file nor a folder; a run directory must not contain special files")
 
 
 def _generated_name(env_name: str, now: datetime) -> str:

@@ -21,11 +21,8 @@ class RunLock:
   """
 
   def __init__(self, run: Path, doing: str = "writing into this run") -> None:
-    """Takes the lock.
+    """Takes the lock; `doing` is what the holder does, for the error of another process.
 
-    Args:
-      run: the folder.
-      doing: what the holder does, for the error of another process.
     Raises: RunError: another process has the lock, or the file cannot be created.
     """
     path = run / LOCK

@@ -19,10 +19,7 @@ class AppendFile:
   """
 
   def __init__(self, path: Path, max_pending_bytes: int = MAX_PENDING_BYTES) -> None:
-    """Opens or creates the file.
-
-    Raises: OSError: the file cannot be opened, or is a symbolic link.
-    """
+    """Opens or creates the file. Raises OSError: it cannot be opened, or is a symbolic link."""
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     self._file = os.open(path, flags, 0o644)
     self._max_pending_bytes = max_pending_bytes
@@ -30,10 +27,7 @@ class AppendFile:
     self._num_pending_bytes = 0
 
   def write(self, record: bytes) -> None:
-    """Appends a record after all pending ones.
-
-    Raises: OSError: it cannot be written now and is pending.
-    """
+    """Appends a record after all pending ones. Raises OSError: it cannot be written now and is pending."""
     self._pending.append(record)
     self._num_pending_bytes += len(record)
     while self._num_pending_bytes > self._max_pending_bytes and len(self._pending) > 1:
@@ -52,10 +46,7 @@ class AppendFile:
     os.fsync(self._file)
 
   def close(self) -> None:
-    """Writes the pending records and closes the file; a second call does nothing.
-
-    Raises: OSError: the pending records are lost. The file is closed.
-    """
+    """Writes the pending records and closes the file, once. Raises OSError: closed, but records are lost."""
     if self._file < 0:
       return
     try:
@@ -78,12 +69,9 @@ class AppendFile:
 
 
 class SinkGuard:
-  """Suppresses OSErrors of sinks, so that a full disk does not end a run.
+  """Suppresses OSErrors of sinks, so that a full disk does not end a run; counts them in `num_failures`.
 
-  Reports when a sink starts to fail and when it works again. Counts failures in `num_failures`.
-
-  Args:
-    report: shows a line to the user.
+  `report` shows the user a line when a sink starts to fail and when it works again.
   """
 
   def __init__(self, report: Callable[[str], None]) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from moozi.core.actor_report import Span, Stretch, Timeline, ends, idle_share, in_order
 from moozi.core.errors import UserError
+from moozi.io.plain_data import read_json_lines
 from moozi.io.sinks import AppendFile
 
 SPANS = "spans.jsonl"
@@ -18,8 +19,8 @@ _MAX_NAME_LENGTH = 80
 class TimelineFile:
   """Appends stretches to `spans.jsonl` in a folder, one line each.
 
-  The first stretch creates the folder and replaces the file that an earlier part of the run left: the file
-  holds one window.
+  The first stretch creates the folder and replaces the file of an earlier part of the run: the file holds one
+  window.
   """
 
   def __init__(self, folder: Path) -> None:
@@ -37,18 +38,14 @@ class TimelineFile:
 
   def flush(self) -> None:
     """Writes the pending stretches. Raises OSError: they stay pending."""
-    if self._file is None:
-      if not self._pending:
-        return
+    if self._file is None and self._pending:
       self._folder.mkdir(exist_ok=True)
       (self._folder / SPANS).unlink(missing_ok=True)
       self._file = AppendFile(self._folder / SPANS)
-    if self._pending:
+    if self._file is not None:
       # AppendFile keeps what it cannot write.
       data, self._pending = self._pending, b""
       self._file.write(data)
-    else:
-      self._file.flush()
 
   def close(self) -> None:
     """Writes the pending stretches and closes the file; a second call does nothing.
@@ -56,7 +53,8 @@ class TimelineFile:
     Raises: OSError: the pending stretches are lost.
     """
     try:
-      self.flush()
+      if self._pending:
+        self.flush()
     finally:
       if self._file is not None:
         self._file.close()
@@ -67,44 +65,29 @@ def read_timeline(folder: Path) -> Timeline:
 
   Raises: UserError: the file is missing, or its content is not a timeline.
   """
-  path = folder / SPANS
-  try:
-    if not path.exists():
-      raise UserError(
-        f"{folder.parent}: has no timeline; train with algorithm=muzero and timeline.seconds above 0 "
-        "(`moozi train` keeps one from the first update)"
-      )
-    if not path.is_file():
-      raise ValueError("not a file")
-    lines = path.read_text("utf-8").splitlines(keepends=True)
-  except (OSError, ValueError) as e:
-    raise UserError(f"{path}: cannot be read: {e}") from None
+  if not (folder / SPANS).exists():
+    raise UserError(
+      f"{folder.parent}: has no timeline; train with algorithm=muzero and timeline.seconds above 0 "
+      "(`moozi train` keeps one from the first update)"
+    )
   out: dict[str, list[Stretch]] = {}
-  for number, line in enumerate(lines, start=1):
-    try:
-      actor, stretch = _parse(line)
-      if out.get(actor) and stretch.since_s < out[actor][-1].until_s:
-        raise ValueError("overlaps the actor's previous line")
-      out.setdefault(actor, []).append(stretch)
-      if len(out) > _MAX_ACTORS:
-        raise ValueError(f"more than {_MAX_ACTORS} actors")
-    except (ValueError, TypeError, KeyError, RecursionError) as e:
-      if number == len(lines) and not line.endswith("\n"):
-        break
-      raise UserError(f"{path}: line {number} is not valid: {e!r}") from None
-  if not out:
-    raise UserError(f"{path}: is empty")
-  return in_order(out)
 
+  def add(data: Any) -> None:
+    spans = tuple(Span(_name(name), _time(start), _time(end)) for name, start, end in data["spans"])
+    stretch = Stretch(since_s=_time(data["since_s"]), until_s=_time(data["until_s"]), spans=spans)
+    times = [stretch.since_s, *(t for span in spans for t in span[1:]), stretch.until_s]
+    track = out.setdefault(_name(data["actor"]), [])
+    if times != sorted(times) or (track and stretch.since_s < track[-1].until_s):
+      raise ValueError("times are not sorted")
+    if len(out) > _MAX_ACTORS:
+      raise ValueError(f"more than {_MAX_ACTORS} actors")
+    track.append(stretch)
 
-def _parse(line: str) -> tuple[str, Stretch]:
-  data = json.loads(line)
-  spans = tuple(Span(_name(name), _time(start), _time(end)) for name, start, end in data["spans"])
-  stretch = Stretch(since_s=_time(data["since_s"]), until_s=_time(data["until_s"]), spans=spans)
-  times = [stretch.since_s, *(t for span in spans for t in span[1:]), stretch.until_s]
-  if times != sorted(times):
-    raise ValueError("times are not sorted")
-  return _name(data["actor"]), stretch
+  for _ in read_json_lines(folder / SPANS, add):
+    pass
+  if not any(out.values()):
+    raise UserError(f"{folder / SPANS}: is empty")
+  return in_order({actor: track for actor, track in out.items() if track})
 
 
 def _name(value: Any) -> str:
@@ -120,14 +103,9 @@ def _time(value: Any) -> float:
 
 
 def trace_of(timeline: Timeline, name: str) -> dict[str, Any]:
-  """The timeline in Chrome's trace format, for ui.perfetto.dev: one track per actor.
+  """A run's timeline, not empty, in Chrome's trace format, for ui.perfetto.dev: one track per actor.
 
-  Args:
-    timeline: not empty.
-    name: of the run.
-
-  Returns: plain data for JSON, with complete events ("X") sorted by start, in microseconds from the
-    timeline's first time.
+  Complete events ("X") are sorted by start, in microseconds from the timeline's first time.
   """
   begin_s, _ = ends(timeline)
   metadata: list[dict[str, Any]] = [{"ph": "M", "name": "process_name", "pid": 1, "args": {"name": name}}]

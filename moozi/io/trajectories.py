@@ -11,6 +11,7 @@ import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -31,8 +32,7 @@ _FILE_AGE_S = 30.0
 _MAX_BUFFER_BYTES = 512 << 20
 
 
-@dataclasses.dataclass(frozen=True)
-class StoredSteps:
+class StoredSteps(NamedTuple):
   """Steps [T, …] of one lane, and which steps they are."""
 
   span: LaneSpan
@@ -57,7 +57,7 @@ class TrajectoryWriter:
 
   Args:
     directory: created if it is missing. Files of an earlier writer are continued.
-    spec: the environment's facts.
+    spec: the environment's specification.
     env_steps: the run's environment steps. Files with later steps are removed, and the first file of an empty
       folder starts there. None keeps all files.
     state: `get_state` of the run's writer at that moment, which takes precedence over `env_steps`.
@@ -79,7 +79,7 @@ class TrajectoryWriter:
     # Lanes that have lost steps: their next step starts a new history.
     self._with_gap: set[int] = {int(lane) for lane in state["with_gap"]} if state else set()
     if env_steps is not None and self._env_steps < env_steps:
-      # The last steps are in no file.
+      # No file contains the last steps.
       self._with_gap.update(self._next_index)
     self._pool = concurrent.futures.ThreadPoolExecutor(1, "trajectories")
     self._writing: tuple[concurrent.futures.Future[int], list[_Buffered]] | None = None
@@ -87,11 +87,10 @@ class TrajectoryWriter:
   def append(
     self, segment: TrajectorySample, first_lane: int, env_steps: int | None = None, follows: bool = True
   ) -> None:
-    """Buffers a copy of a segment [T, B, …] of lanes first_lane … first_lane+B-1.
+    """Buffers a copy of the next segment [T, B, …] of lanes first_lane … first_lane+B-1.
 
     Args:
-      segment: the next steps of those lanes.
-      first_lane: the first lane.
+      segment, first_lane: the steps.
       env_steps: the run's environment steps after the segment; None adds the segment's steps.
       follows: false if earlier steps of these lanes are missing. Their histories then restart.
 
@@ -184,21 +183,14 @@ class TrajectoryWriter:
         paths.remove(path)
     if not paths:
       return env_steps or 0, {}
-    store = open_trajectories(self._directory, self._spec)
-    return store.files[-1].env_steps[1], {span.lane: span.stop for f in store.files for span in f.spans}
+    files = open_trajectories(self._directory, self._spec).files
+    return files[-1].env_steps[1], {span.lane: span.stop for f in files for span in f.spans}
 
 
 @dataclasses.dataclass(frozen=True)
 class TrajectoryStore:
-  """The verified files of a folder.
+  """The verified files of a folder, at least one, in order."""
 
-  Attributes:
-    path: the folder or file as passed to `open_trajectories`.
-    spec: the environment's facts.
-    files: at least one, in order.
-  """
-
-  path: Path
   spec: EnvSpec
   files: tuple[TrajectoryFile, ...]
 
@@ -253,21 +245,16 @@ def open_trajectories(
   if max_env_steps is not None:
     kept = [f for f in files if f.env_steps[1] <= max_env_steps]
     if not kept:
-      raise UserError(
-        f"{path}: no file ends at or before env step {max_env_steps}; the first one ends at "
-        f"{files[0].env_steps[1]}"
-      )
+      first = files[0].env_steps[1]
+      raise UserError(f"{path}: no file ends at or before env step {max_env_steps}; the first is {first}")
     files = kept
   _check_joined(files)
+  wanted, whose = (files[0].spec, "the first file's") if spec is None else (spec, "the run's")
   for f in files:
-    wanted, whose = (files[0].spec, "the first file's") if spec is None else (spec, "the run's")
-    difference = first_difference(f.spec.to_dict(), wanted.to_dict(), "spec")
-    if difference is not None:
+    if (difference := first_difference(f.spec.to_dict(), wanted.to_dict(), "spec")) is not None:
       name, found, expected = difference
-      raise UserError(
-        f"{f.path}: trajectories of another environment: {name} is {found}, {whose} is {expected}"
-      )
-  return TrajectoryStore(path, files[0].spec, tuple(files))
+      raise UserError(f"{f.path}: of another environment: {name} is {found}, {whose} is {expected}")
+  return TrajectoryStore(files[0].spec, tuple(files))
 
 
 def _paths(path: Path) -> list[Path]:

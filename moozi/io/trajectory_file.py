@@ -1,14 +1,13 @@
 """One file of steps: a safetensors file whose tensors are compressed columns. Nothing in it is code.
 
 The entry `moozi_trajectories` of the header's `__metadata__` is JSON: the format, the environment's spec,
-which steps of which lanes the file holds, and the SHA-256 of the whole file, taken with zeros in the digest's
+the steps and lanes that the file holds, and the SHA-256 of the whole file, taken with zeros in the digest's
 place.
 
 A tensor holds one column of all steps, compressed with zlib. Before compression, the rows of a column, one a
-step, are transposed to the first byte of all steps, then the second, and so on: bytes that change little
-  between
-steps compress to nearly nothing. Booleans are packed to bits. Values are kept to the bit. `last_discount` is
-not stored: it follows from the flags.
+step, are transposed to the first byte of all steps, then the second, and so on: bytes that change little from
+step to step compress to nearly nothing. Booleans are packed to bits. Values are kept to the bit.
+`last_discount` is not stored: it follows from the flags.
 """
 
 import dataclasses
@@ -36,7 +35,7 @@ _METADATA = "moozi_trajectories"
 _MAGIC_1 = b"MZTRAJ1\n"
 _NO_DIGEST = "0" * 64
 _MAX_HEADER_BYTES = 16 << 20
-# Memory of one file's steps. The writer starts another file long before.
+# Limit of the memory of one file's steps. The writer starts a new file long before this.
 _MAX_STEPS_BYTES = 1 << 30
 _LEVEL = 6
 
@@ -57,22 +56,13 @@ class LaneSpan:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrajectoryFile:
-  """The verified header of a file.
-
-  Attributes:
-    path: the file.
-    env_steps: (start, stop), environment steps of the run before and after this file. A file may hold fewer.
-    spec: the environment's facts.
-    version: the version of moozi that wrote the file.
-    spans: the steps that the file holds, in the file's order.
-    num_bytes: size of the file.
-  """
+  """The verified header of a file."""
 
   path: Path
-  env_steps: tuple[int, int]
+  env_steps: tuple[int, int]  # of the run before and after this file, which may hold fewer
   spec: EnvSpec
-  version: str
-  spans: tuple[LaneSpan, ...]
+  version: str  # of moozi, which wrote the file
+  spans: tuple[LaneSpan, ...]  # in the file's order
   num_bytes: int
 
   @property
@@ -84,20 +74,12 @@ class TrajectoryFile:
 def encode_file(
   spec: EnvSpec, env_steps: tuple[int, int], lanes: Mapping[int, tuple[int, TrajectorySample]]
 ) -> bytes:
-  """Returns the bytes of one file.
-
-  Args:
-    spec: the environment's facts.
-    env_steps: (start, stop) over all lanes.
-    lanes: by lane, the index of its first step here and its steps [T, …].
-  """
+  """Returns the bytes of one file; `lanes`: by lane, the index of its first step and its steps [T, …]."""
   fields = [fields_of(steps) for _, (_, steps) in sorted(lanes.items())]
-  columns = {
-    name: np.frombuffer(
-      zlib.compress(_pack(np.concatenate([f[name] for f in fields]), dtype), _LEVEL), np.uint8
-    )
-    for name, (_, dtype) in _columns(spec).items()
-  }
+  columns = {}
+  for name, (_, dtype) in _columns(spec).items():
+    packed = _pack(np.concatenate([f[name] for f in fields]), dtype)
+    columns[name] = np.frombuffer(zlib.compress(packed, _LEVEL), np.uint8)
   header = {
     "sha256": _NO_DIGEST,
     "format": FORMAT,
@@ -132,32 +114,26 @@ def read_steps(info: TrajectoryFile) -> list[TrajectorySample]:
     packed = safetensors.numpy.load(data)
     if set(packed) != set(columns):
       raise damaged
-    out = {
-      name: _unpack(packed[name], (info.num_steps, *shape), dtype) for name, (shape, dtype) in columns.items()
-    }
+    n = info.num_steps
+    out = {name: _unpack(packed[name], (n, *shape), dtype) for name, (shape, dtype) in columns.items()}
   except (safetensors.SafetensorError, zlib.error, ValueError, KeyError, TypeError):
     raise damaged from None
   terminal = out["is_last"] & ~out["is_truncated"]
   out["last_discount"] = np.where(terminal, 0, 1).astype(np.float32)
   stops = np.cumsum([span.num_steps for span in info.spans])[:-1]
-  split = {name: np.split(array, stops) for name, array in out.items()}
-  return [
-    TrajectorySample(**{name: arrays[i] for name, arrays in split.items()}) for i in range(len(info.spans))
-  ]
+  parts = zip(*(np.split(array, stops) for array in out.values()), strict=True)
+  return [TrajectorySample(**dict(zip(out, arrays, strict=True))) for arrays in parts]
 
 
 def _columns(spec: EnvSpec) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
   """(shape of one step, dtype) of each column."""
-  dtypes: dict[str, Any] = (
-    dict.fromkeys(("is_first", "is_last", "is_truncated"), bool)
-    | dict.fromkeys(("last_reward", "root_value"), np.float32)
-    | dict.fromkeys(("to_play", "action", "acted_version", "searched_version"), np.int32)
-  )
-  vectors = {"legal_actions_mask": bool, "action_probs": np.float32}
+  bools, floats, integers = np.dtype(bool), np.dtype(np.float32), np.dtype(np.int32)
   return (
     {"frame": (spec.frame_shape, np.dtype(spec.frame_dtype))}
-    | {name: ((), np.dtype(dtype)) for name, dtype in dtypes.items()}
-    | {name: ((spec.num_actions,), np.dtype(dtype)) for name, dtype in vectors.items()}
+    | dict.fromkeys(("is_first", "is_last", "is_truncated"), ((), bools))
+    | dict.fromkeys(("last_reward", "root_value"), ((), floats))
+    | dict.fromkeys(("to_play", "action", "acted_version", "searched_version"), ((), integers))
+    | {"legal_actions_mask": ((spec.num_actions,), bools), "action_probs": ((spec.num_actions,), floats)}
   )
 
 
@@ -189,7 +165,7 @@ def _read(path: Path) -> bytes:
     if not path.is_file():
       raise UserError(f"{path}: not a file; a trajectory file is needed")
     with open(path, "rb") as f:
-      # Refuses other files by their first bytes, whatever their size.
+      # Refuses other files by their first bytes, so that a large one is not read.
       start = f.read(9)
       if start.startswith(_MAGIC_1):
         raise UserError(
@@ -246,15 +222,9 @@ def _parse_spec(data: Mapping[str, Any]) -> EnvSpec:
   height, width, channels = (_count(n) for n in data["frame_shape"])
   if not (height and width and channels):
     raise ValueError("an empty frame")
-  return EnvSpec(
-    **dict(data)
-    | {
-      "name": _printable(data["name"]),
-      "frame_shape": (height, width, channels),
-      "num_env_actions": _count(data["num_env_actions"]),
-      "action_names": tuple(_printable(name) for name in data["action_names"]),
-    }
-  )
+  texts = {"name": _printable(data["name"]), "action_names": tuple(map(_printable, data["action_names"]))}
+  numbers = {"frame_shape": (height, width, channels), "num_env_actions": _count(data["num_env_actions"])}
+  return EnvSpec(**dict(data) | texts | numbers)
 
 
 def _printable(value: Any) -> str:

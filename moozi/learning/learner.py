@@ -9,25 +9,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int
 
 from moozi.agent.update import TERMS, TrainingState, init_training_state, make_update_many
 from moozi.core.config import Config
 from moozi.core.histogram import Histogram, histogram_of
-from moozi.core.pytree import record
-from moozi.core.records import TrainTarget
+from moozi.core.records import Priorities, TrainTarget
 from moozi.core.spec import EnvSpec
 from moozi.learning.non_finite import NonFiniteGuard
 from moozi.nn.model import Model
-
-
-@record
-class Priorities:
-  """New priorities of the targets of an update: δ by slot and sequence number."""
-
-  slot: Int[np.ndarray, "M"]
-  sequence: Int[np.ndarray, "M"]
-  delta: Float[np.ndarray, "M"]
 
 
 class Learner:
@@ -36,7 +25,7 @@ class Learner:
   Args:
     model: the network.
     config: the run's configuration.
-    spec: the environment's facts.
+    spec: the environment's specification.
     seed: of the initial parameters.
   """
 

@@ -16,7 +16,7 @@ def n_step_return(
   n_step: int,
   discount: float,
 ) -> Float[AnyArray, "*batch W-{n_step}"]:
-  """The n-step return of each step that has n steps after it, for the player to move there.
+  """The n-step return of each step that has n steps after it, for the player to move at that step.
 
   z_t = Σ_{j<h} γ^j s(t, t+j) u_{t+j+1} + γ^h s(t, t+h) ν_{t+h},  h = min(n, steps to the episode's last)
 

@@ -1,6 +1,6 @@
 """The replay buffer: stores steps, draws them by priority, makes targets when sampling. Imports no JAX.
 
-Source: thesis 4.3.14; docs/architecture.md describes frames, lanes and priorities.
+Source: thesis 4.3.14; docs/rules.md describes segments, lanes and targets.
 """
 
 import numpy as np
@@ -58,7 +58,8 @@ class ReplayBuffer:
     self.reanalyze_queue = ReanalyzeQueue(self.storage)
     self._sampler = make_sampler(config, self.storage)
     self._rng = np.random.Generator(np.random.PCG64(seed))
-    # Lanes that drop steps until an episode's first one: they are empty, or a segment of theirs was refused.
+    # Lanes that drop steps until the first step of an episode: they are empty, or a segment of theirs was
+    # refused.
     self._awaits_first = np.ones(num_lanes, np.bool_)
     self._refusals = Refusals(config.max_refused_segments)
     self._counters = dict.fromkeys((*_COUNTERS, *_LOSSES), 0)
@@ -92,12 +93,12 @@ class ReplayBuffer:
     """Adds a worker's segment; refuses an invalid one as a whole and leaves the stored steps unchanged.
 
     A refused segment leaves a gap in its lanes, which no history, return or unroll may cross. Each lane then
-    drops steps until its environment begins an episode (the caller resets the worker's environments). There
-    the episode before the gap is cut off, as that of a restarted worker is.
+    drops steps until its environment begins an episode (the caller resets the worker's environments). The
+    episode before the gap is truncated, like that of a restarted worker.
 
     Args:
       segment: [T, B, ...] of one worker.
-      num_steps: number of environment steps acted for the segment, whatever it holds.
+      num_steps: number of environment steps acted for the segment; counted as lost if it is refused.
 
     Raises: ValueError: no such lane. SegmentError: `replay.max_refused_segments` were refused in a row.
     """
@@ -307,7 +308,8 @@ class ReplayBuffer:
     )
 
   def set_state(self, state: State, with_rings: bool = True) -> None:
-    """Restores the state of a buffer of the same configuration; without the rings the steps are already here.
+    """Restores the state of a buffer of the same configuration; without the rings the steps are already
+    stored.
 
     Raises: ValueError: the state is of a buffer of another shape or sampling; nothing changes then.
     """

@@ -69,7 +69,7 @@ class MixedReplay(ReplayBuffer):
     self._lanes_of = {lane: i for i, lane in enumerate(sorted(stored))}
     capacity = len(stored) * max(stored.values())
     settings = config.replay.model_copy(update={"capacity": capacity, "min_steps_to_learn": 1})
-    # A seed of its own: with the acted part's both would draw the same numbers.
+    # A separate seed: with the seed of the acted part both would draw the same numbers.
     seed = child_seed(config.seed, "replay", 1)
     try:
       self._stored = ReplayBuffer(settings, config.targets, spec, len(stored), seed)

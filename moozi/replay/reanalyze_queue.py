@@ -7,7 +7,7 @@ from moozi.core.flat_state import State
 from moozi.core.records import RootSpan, SearchRoots
 from moozi.replay.storage import LaneStorage
 
-# Choosing scans every stored step, so it is done for this number of calls at once.
+# Choosing scans every stored step, so one scan serves this number of calls.
 _POOL_CALLS = 16
 _ORDERS = ("oldest", "priority")
 

@@ -108,7 +108,7 @@ def _rings(snapshot: ReplaySnapshot, spec: EnvSpec) -> State:
 
 def _repack(replay: ReplayBuffer, state: State, old: tuple[int, int, int]) -> int:
   num_lanes, lane_capacity, _ = old
-  # Never sampled: the shortest reach accepts any capacity.
+  # Only read, never sampled: with these targets any capacity is long enough.
   targets = TargetsConfig(history_length=1, unroll_steps=1, n_step=1)
   source = LaneStorage(targets, replay.spec, num_lanes, max(lane_capacity, 4))
   source.set_state({name.removeprefix(_RINGS): x for name, x in state.items() if name.startswith(_RINGS)})

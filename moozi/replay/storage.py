@@ -209,7 +209,7 @@ class LaneStorage:
     self.delta[slot] = delta
 
   def bootstrapping_slots(self, slot: Int[np.ndarray, "M"]) -> Int[np.ndarray, "N"]:
-    """The eligible slots whose n-step return reads the search value at one of `slot`.
+    """The eligible slots whose n-step return bootstraps from the search value of a step in `slot`.
 
     For a step i in `slot`: step i-n where no episode ends from i-n to i-1. Where i is truncated, also the
     steps in between and i itself.

@@ -61,7 +61,7 @@ def build_collector(
 
   Args:
     began_at: environment steps of the run when the collector starts, part of its seeds, so that a restarted
-      worker plays other episodes.
+      worker plays different episodes.
 
   Raises: UserError: `workers.rollout=scan`, and the environment is not written in JAX.
   """
@@ -113,7 +113,7 @@ def build_replay(config: Config, spec: EnvSpec, stored: StoredTrajectories | Non
 
 
 class Collector(Protocol):
-  """The work of one training worker, as far as its state goes."""
+  """What `Collectors` needs of a training worker's collector."""
 
   def set_state(self, state: State) -> int:
     """Restores the state of another collector. Returns the number of environments that were reset."""
@@ -127,7 +127,7 @@ C = TypeVar("C", bound=Collector)
 
 @dataclasses.dataclass(frozen=True)
 class Collectors(Generic[C]):
-  """The work of all training workers in one process.
+  """The collectors of all training workers in one process.
 
   Attributes:
     workers: one per training worker.
@@ -158,7 +158,7 @@ def restore_collectors(build_all: Callable[[int], list[C]], state: RunState | No
   try:
     num_new = sum(worker.set_state(saved) for worker, saved in zip(workers, state.collectors, strict=True))
   except ValueError:
-    # Other workers or environments than before. New seeds: the first episodes are not played again.
+    # The workers or environments have changed. New seeds, so that the first episodes are not repeated.
     Collectors(workers).close()
     return Collectors(build_all(state.env_steps), state.env_steps, "; all environments are reset")
   return Collectors(workers, began_at, f"; {num_new} environments are reset" if num_new else "")

@@ -50,8 +50,8 @@ class Evaluations:
       outcome: the result; an error if the environment failed; None if the evaluation was stopped, and is
         repeated.
       is_final: whether it is the one at the end of the run.
-      get_training: returns the training state in NumPy, called if the result is the best so far. It is that
-        of the parameters that played, or with Ray of a few updates later. If it returns None, the state is
+      get_training: returns the training state in NumPy, called if the result is the best so far. It contains
+        the parameters that played, or with Ray those of a few updates later. If it returns None, the state is
         lost and the best result stays.
     """
     if outcome is None:

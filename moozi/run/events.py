@@ -64,8 +64,8 @@ class Collected(Event):
   """A segment [T, B, …] of lanes first_lane … first_lane+B-1, to be written to disk.
 
   Emitted only with `trajectories.save`, for each lane in order, and only for segments that replay stored
-  whole. `follows` is false if a segment between it and the lanes' previous one was not. The arrays may be in
-  shared memory: copy what you keep.
+  whole. `follows` is false if a segment is missing between it and the lanes' previous one. The arrays may be
+  in shared memory: copy what you keep.
   """
 
   segment: TrajectorySample
@@ -132,7 +132,7 @@ class Faulted(Event):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Finished(Event):
-  """The run is over for `reason`; `sample_reuse` is that of the whole run."""
+  """The run is over for `reason`; `sample_reuse` covers the whole run."""
 
   reason: str
   sample_reuse: float

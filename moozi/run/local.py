@@ -80,8 +80,8 @@ class MuZero:
     return self._pacer.sample_reuse
 
   def step(self) -> Iterator[Event]:
-    """A round: one segment per worker, then the reanalyze and learner calls that it pays for."""
-    # A run that was started with Ray may resume with all its steps, and updates to make.
+    """A round: one segment per worker, then the reanalyze and learner calls that it allows."""
+    # A run that was started with Ray may resume with all its steps made and updates left to make.
     if not (self._pacer.has_all_steps and self._can_sample):
       yield from self._act()
     # Constant until the next segments.

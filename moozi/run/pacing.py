@@ -48,7 +48,7 @@ class Pacer:
     """Whether another segment may be requested.
 
     Args:
-      can_sample: replay can draw a batch. Until it can, acting continues, however many steps that takes: the
+      can_sample: replay can draw a batch. Until it can, acting continues without a limit: the
         newest n + K steps of a lane cannot be drawn, and a restarted replay may be empty.
     """
     if self.env_steps_asked >= self._max_env_steps:
@@ -89,7 +89,7 @@ class Pacer:
     if not can_sample:
       return
     if self.started_at is None:
-      # All data are stored.
+      # All data are already in replay.
       self.started_at = self.env_steps
     while self.may_act(can_sample=True):
       self.ask_act(self._round_steps)
@@ -174,7 +174,7 @@ class Pacer:
 
 
 def slack_steps(config: Config) -> int:
-  """Steps that keep every queue full: those of the workers, and of the learner or of reanalyze."""
+  """Steps that keep every queue full: the workers' and the learner's or reanalyze's."""
   workers, learner, ray, reanalyze = config.workers, config.learner, config.ray, config.reanalyze
   acting = workers.num_workers * ray.segments_in_flight * workers.num_envs * workers.segment_length
   call_samples = learner.batch_size * learner.updates_per_call

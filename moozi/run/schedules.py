@@ -19,7 +19,7 @@ class Every:
     return True
 
   def repeat(self) -> None:
-    """Makes it due again at once, because what was due was not done."""
+    """Makes it due again now, because the work was not done."""
     if self._next is not None:
       self._next = 0.0
 

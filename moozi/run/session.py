@@ -1,4 +1,4 @@
-"""What one run is, for every algorithm: inputs, clock, counters, schedules, evaluations, rollback and end.
+"""The parts of a run that all algorithms share: clock, counters, schedules, evaluations, rollback, end.
 
 An algorithm in one process is a `Trainer`, and `Session.run(trainer)` is its loop. It evaluates and saves
 when due, and calls `trainer.step()` until there is a reason to end. Then it yields the last state, evaluates,
@@ -35,7 +35,7 @@ class RunInputs:
 
   Attributes:
     config: the run's configuration.
-    spec: the environment's facts.
+    spec: the environment's specification.
     should_stop: polled between steps; true ends the run with a last checkpoint.
     state: resumes from this state; if its progress is empty, a new run starts with its training state.
     saved_blocks: generations of the replay blocks that are saved and need not be in the next StateReady.
@@ -97,7 +97,7 @@ class Trainer(Counts, Protocol):
     """Acts and learns once."""
 
   def evaluate(self, num_episodes: int) -> EvaluationResult | None:
-    """Plays test episodes with the current parameters; None if the run was stopped meanwhile."""
+    """Plays test episodes with the current parameters; None if the run was stopped during them."""
 
   def state(self, has_envs: bool = True) -> RunState:
     """The algorithm's state, without the session's progress; `has_envs=False` leaves out `collectors`."""
@@ -148,7 +148,7 @@ class Session:
   def play(self, evaluator: Evaluator, parameters: tuple[Any, Any, int], num_episodes: int) -> Any:
     """Plays test episodes with (params, net_state, version) at the current environment step.
 
-    Returns: the EvaluationResult; None if the run was stopped meanwhile.
+    Returns: the EvaluationResult; None if the run was stopped during the evaluation.
     Raises: EnvError: the environment failed.
     """
     params, net_state, version = parameters

@@ -26,11 +26,9 @@ _MAX_SPANS = 20_000  # of one actor between two reports
 
 
 class WorkLog:
-  """Logs one actor's calls. Keeps the newest `_MAX_SPANS` spans between two reports.
+  """Logs one actor's calls. Keeps the newest `_MAX_SPANS` spans between two reports, or none.
 
-  Args:
-    keeps_spans: whether to keep single spans.
-    clock: returns seconds; `time.time` is common to all processes of a machine.
+  `clock` returns seconds; `time.time` is common to all processes of a machine.
   """
 
   def __init__(self, keeps_spans: bool, clock: Clock = time.time) -> None:
@@ -55,12 +53,7 @@ class WorkLog:
         self._spans.append(Span(name, start_s, end_s))
 
   def report(self, keeps_spans: bool, memory_mib: float | None = None) -> ActorReport:
-    """Reports the calls since the previous report, and starts the next one.
-
-    Args:
-      keeps_spans: false stops keeping spans, for good.
-      memory_mib: resident memory of this process, passed on in the report.
-    """
+    """Reports the calls since the previous report; a false `keeps_spans` stops keeping spans, for good."""
     now_s = self._read_clock()
     stretch = None
     if self._keeps_spans:
@@ -144,18 +137,12 @@ class WorkFigures:
         self._memory_mib[actor] = report.memory_mib
 
   def take(self, driver_mib: float) -> dict[str, float]:
-    """Scalars by name; resets the shares.
+    """Scalars by name, with the resident memory of this process; resets the shares.
 
     An actor in the middle of a long call has not reported and has no share; the next share covers that time.
-
-    Args:
-      driver_mib: resident memory of this process.
     """
-    out = {
-      f"system/busy_share/{actor}": self._busy_s[actor] / elapsed_s
-      for actor, elapsed_s in self._elapsed_s.items()
-      if elapsed_s > 0
-    }
+    elapsed = {actor: seconds for actor, seconds in self._elapsed_s.items() if seconds > 0}
+    out = {f"system/busy_share/{actor}": self._busy_s[actor] / s for actor, s in elapsed.items()}
     self._busy_s.clear()
     self._elapsed_s.clear()
     memory = {"driver": driver_mib} | self._memory_mib

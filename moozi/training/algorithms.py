@@ -11,20 +11,17 @@ from moozi.run.events import Event
 from moozi.run.session import RunInputs
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class Algorithm:
-  """What the commands and training need of an algorithm.
+  """What the commands and training need of an algorithm."""
 
-  Attributes:
-    run: trains, and yields events; the last is Finished.
-    training_state_template: shapes and dtypes of the training state, to load a checkpoint with.
-    build_evaluator: plays test episodes; the last argument overrides the testing planner's simulations.
-    has_model: whether it learns a model that can be unrolled.
-  """
-
+  # Trains, and yields events; the last is Finished.
   run: Callable[[RunInputs], Generator[Event, None, None]]
+  # Shapes and dtypes of the training state, to load a checkpoint with.
   training_state_template: Callable[[Config, EnvSpec], Any]
+  # Plays test episodes; the last argument overrides the testing planner's simulations.
   build_evaluator: Callable[[Config, EnvSpec, int | None], Evaluator]
+  # Whether it learns a model that can be unrolled.
   has_model: bool
 
 
@@ -41,23 +38,13 @@ def _muzero() -> Algorithm:
 
     return driver.run(inputs)
 
-  return Algorithm(
-    run=run,
-    training_state_template=build.training_state_template,
-    build_evaluator=build.build_evaluator,
-    has_model=True,
-  )
+  return Algorithm(run, build.training_state_template, build.build_evaluator, has_model=True)
 
 
 def _ppo() -> Algorithm:
   from moozi.baselines.ppo import run as ppo
 
-  return Algorithm(
-    run=ppo.run,
-    training_state_template=ppo.training_state_template,
-    build_evaluator=ppo.build_evaluator,
-    has_model=False,
-  )
+  return Algorithm(ppo.run, ppo.training_state_template, ppo.build_evaluator, has_model=False)
 
 
 ALGORITHMS: dict[str, Callable[[], Algorithm]] = {"muzero": _muzero, "ppo": _ppo}

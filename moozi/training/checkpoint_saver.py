@@ -35,13 +35,7 @@ class Saver:
     self._message: str | None = None
 
   def save(self, event: StateReady, wall_s: float, recorder: State) -> None:
-    """Waits for the previous save and starts this one; the last one of a run is complete on return.
-
-    Args:
-      event: the state.
-      wall_s: seconds since the run's start.
-      recorder: the recorder's state, flat.
-    """
+    """Waits for the previous save and starts this one; the last one of a run is complete on return."""
     self.collect()
     state, rest, generations, blocks = event.state, None, None, None
     if state.progress:
@@ -61,11 +55,7 @@ class Saver:
       self.collect()
 
   def collect(self, is_waiting: bool = True) -> None:
-    """Reports the current save when it is done.
-
-    Args:
-      is_waiting: false returns at once if it is not done.
-    """
+    """Reports the current save when it is done; unless `is_waiting`, returns at once if it is not."""
     if self._saving is None or not (is_waiting or self._saving.done()):
       return
     saving, self._saving = self._saving, None

@@ -2,7 +2,7 @@
 
 import concurrent.futures
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from moozi.core.spec import EnvSpec
 from moozi.io.metrics import MetricsSink
@@ -15,7 +15,7 @@ class Drawer:
 
   Args:
     folder: of the GIFs, which are named by their steps.
-    spec: the environment's facts.
+    spec: the environment's specification.
     guard: counts and logs failures to write.
     metrics: shows the GIFs in TensorBoard.
   """
@@ -23,35 +23,28 @@ class Drawer:
   def __init__(self, folder: Path, spec: EnvSpec, guard: SinkGuard, metrics: MetricsSink) -> None:
     self._folder, self._spec, self._guard, self._metrics = folder, spec, guard, metrics
     self._threads = concurrent.futures.ThreadPoolExecutor(1, "gifs")
-    self._drawing: list[_Gif] = []
+    # (name in messages, tag, path, steps, and the size, which is done with the GIF)
+    self._drawing: list[tuple[str, str, Path, int, concurrent.futures.Future[tuple[int, int]]]] = []
 
   def draw(self, result: Any) -> None:
-    """Waits for the previous evaluation and starts to draw this one.
-
-    Args:
-      result: an `EvaluationResult`; nothing is drawn without an episode or tiles.
-    """
+    """Waits for the previous evaluation and starts to draw the episode and tiles of an `EvaluationResult`."""
     self.collect()
-    path = self._folder / f"step_{result.env_steps:09d}.gif"
+    path, steps = self._folder / f"step_{result.env_steps:09d}.gif", result.env_steps
     if result.episode is not None:
       size = self._threads.submit(write_episode_gif, path, result.episode, self._spec)
-      self._drawing.append(_Gif("a GIF", "test/episode", path, result.env_steps, size))
+      self._drawing.append(("a GIF", "test/episode", path, steps, size))
     if result.tiles:
       path = tiles_path(path)
       size = self._threads.submit(write_tiles_gif, path, result.tiles, self._spec)
-      self._drawing.append(_Gif("a GIF of tiles", "test/tiles", path, result.env_steps, size))
+      self._drawing.append(("a GIF of tiles", "test/tiles", path, steps, size))
 
   def collect(self, is_waiting: bool = True) -> None:
-    """Shows the GIFs that are drawn.
-
-    Args:
-      is_waiting: false leaves those in progress to a later call.
-    """
-    while self._drawing and (is_waiting or self._drawing[0].size.done()):
-      gif = self._drawing.pop(0)
-      with self._guard.writing(gif.what):
-        size = gif.size.result()
-        self._metrics.write_gif(gif.tag, gif.path.read_bytes(), size, gif.env_steps)
+    """Shows the GIFs that are drawn; unless `is_waiting`, leaves those in progress to a later call."""
+    while self._drawing and (is_waiting or self._drawing[0][-1].done()):
+      name, tag, path, env_steps, size = self._drawing.pop(0)
+      with self._guard.writing(name):
+        height, width = size.result()
+        self._metrics.write_gif(tag, path.read_bytes(), (height, width), env_steps)
 
   def close(self) -> None:
     """Waits for the thread and ends it; a second call does nothing."""
@@ -59,13 +52,3 @@ class Drawer:
       self.collect()
     finally:
       self._threads.shutdown()
-
-
-class _Gif(NamedTuple):
-  """A GIF in progress; `size` is its height and width when it is done."""
-
-  what: str
-  tag: str
-  path: Path
-  env_steps: int
-  size: concurrent.futures.Future[tuple[int, int]]

@@ -1,16 +1,14 @@
 """Reads the trajectories that `offline.trajectories` names."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 from moozi.core.config import Config
 from moozi.core.errors import UserError
-from moozi.core.records import TrajectorySample
 from moozi.core.spec import EnvSpec
 from moozi.io.trajectories import open_trajectories
 from moozi.replay.mixture import StoredTrajectories
 
-# Every stored lane is allocated at the length of the longest one, so a small file could ask for any amount.
+# Every stored lane is allocated at the length of the longest one, so a small file could request any amount.
 _MAX_SLOTS_PER_STEP = 4
 _FREE_SLOTS = 1 << 25  # one gigabyte of empty slots is always allowed
 
@@ -35,9 +33,8 @@ def load_stored(config: Config, spec: EnvSpec) -> StoredTrajectories | None:
       f"{key}: {num_lanes:,} lanes hold {store.num_steps:,} steps, the longest {longest:,}; each lane is "
       "allocated at the length of the longest, so their lengths must be more equal"
     )
-
-  def read() -> Iterator[tuple[int, TrajectorySample]]:
-    for lane_part in store.read():
-      yield lane_part.span.lane, lane_part.steps
-
-  return StoredTrajectories(where=str(offline.trajectories), lane_steps=store.lane_steps, read=read)
+  return StoredTrajectories(
+    where=str(offline.trajectories),
+    lane_steps=store.lane_steps,
+    read=lambda: ((part.span.lane, part.steps) for part in store.read()),
+  )

@@ -18,21 +18,7 @@ from moozi.io.run_directory import RunDirectory
 from moozi.io.sinks import SinkGuard
 from moozi.io.timeline import TimelineFile
 from moozi.io.trajectories import TrajectoryWriter
-from moozi.run.events import (
-  FAULTS,
-  Acted,
-  ActorReports,
-  Collected,
-  Evaluated,
-  Event,
-  Faulted,
-  Finished,
-  Histograms,
-  Reanalyzed,
-  Started,
-  StateReady,
-  Updated,
-)
+from moozi.run import events
 from moozi.run.work_log import WorkFigures, resident_mib
 from moozi.training.checkpoint_saver import Saver
 from moozi.training.gif_writer import Drawer
@@ -47,9 +33,7 @@ class Recorder:
   """Reads events in order, and writes a run directory.
 
   Args:
-    config: the run's configuration.
-    spec: the environment's facts.
-    run: the directory.
+    config, spec, run: the run.
     display: shows the newest figures; `moozi.io.progress` makes one.
     start: `time.monotonic()` at the run's start, less the seconds before the run was resumed.
     resumed: what the run starts from; without it no resume states are written.
@@ -67,10 +51,8 @@ class Recorder:
     self._config, self._spec, self._run, self._display, self._start = config, spec, run, display, start
     tensorboard = run.tensorboard_path if config.logging.tensorboard else None
     self._guard = SinkGuard(display.note)
-    store = CheckpointStore(
-      run.checkpoints_path, config.checkpoint, None if resumed is None else resumed.store
-    )
-    state = None if resumed is None else resumed.recorder
+    resume_store, state = (None, None) if resumed is None else (resumed.store, resumed.recorder)
+    store = CheckpointStore(run.checkpoints_path, config.checkpoint, resume_store)
     self._saver = Saver(store, self._guard, describe_run(config, spec), display.note)
     self._next_tick_s = self._wall_s() + config.logging.period_s
     self._recent_returns: collections.deque[float] = collections.deque(maxlen=_NUM_RECENT_EPISODES)
@@ -82,7 +64,7 @@ class Recorder:
     self._last_evaluation: Any = None
     self._test_scalars: dict[str, float] = {}
     self._work, self._timeline = WorkFigures(), TimelineFile(run.timeline_path)
-    self._faults = dict.fromkeys((_FAULT_PREFIX + kind for kind in FAULTS), 0)
+    self._faults = dict.fromkeys((_FAULT_PREFIX + kind for kind in events.FAULTS), 0)
     self.summary: dict[str, Any] | None = None
     keep = None if state is None else self._set_state(state)
     self._metrics = MetricsSink(run.metrics_path, tensorboard, keep)
@@ -95,40 +77,49 @@ class Recorder:
       self._trajectories = TrajectoryWriter(run.trajectories_path, spec, begin, writer)
     self._window = _Window(self._wall_s(), *((0, 0) if keep is None else keep[:2]))
 
-  def observe(self, event: Event) -> None:
+  def observe(self, event: events.Event) -> None:
     """Records one event."""
     match event:
-      case Started():
+      case events.Started():
         _log.info("started: %s", event.message)
         self._display.note(f"acting starts after {self._wall_s():.0f} s ({event.message})")
-      case Acted():
-        self._on_acted(event)
-      case Collected():
+      case events.Acted():
+        self._recent_returns.extend(event.episode_returns.tolist())
+        self._recent_lengths.extend(event.episode_lengths.tolist())
+        self._staleness.add(event.staleness)
+        self._window.add(self._count_faults(event.metrics) | {"train/staleness": event.staleness})
+        self._window.episodes += len(event.episode_returns)
+      case events.Collected():
         assert self._trajectories is not None, "emitted only with trajectories.save"
         with self._guard.writing("trajectories"):
           self._trajectories.append(event.segment, event.first_lane, event.env_steps, event.follows)
-      case Reanalyzed():
+      case events.Reanalyzed():
         self._window.add(event.metrics)
         self._window.positions += event.num_positions
         self._window.latest["reanalyze/ratio"] = event.ratio
-      case Updated():
-        self._on_updated(event)
-      case ActorReports():
+      case events.Updated():
+        if self._learning_since is None:
+          self._learning_since = self._wall_s()
+        self._num_samples += event.num_samples
+        self._window.samples += event.num_samples
+        self._window.add(self._count_faults(event.metrics))
+        self._window.latest["train/sample_reuse"] = event.sample_reuse
+      case events.ActorReports():
         self._work.add(event.reports)
         self._timeline.add({name: report.stretch for name, report in event.reports.items()})
-      case Histograms():
+      case events.Histograms():
         with self._guard.writing("histograms"):
           self._metrics.write_histograms(event.histograms, event.env_steps)
-      case Evaluated():
+      case events.Evaluated():
         self._on_evaluated(event)
-      case StateReady():
+      case events.StateReady():
         self._on_state(event)
-      case Faulted():
+      case events.Faulted():
         _log.warning("%s: %s", event.message, event.counts)
         self._display.note(event.message)
         counts = {_FAULT_PREFIX + kind: count for kind, count in event.counts.items()}
         self._count_faults(counts, is_noted=True)
-      case Finished():
+      case events.Finished():
         self._on_finished(event)
     if self._wall_s() >= self._next_tick_s:
       self._tick(event)
@@ -151,40 +142,23 @@ class Recorder:
       self._metrics.close()
     self._display.close()
 
-  def _on_acted(self, event: Acted) -> None:
-    self._recent_returns.extend(event.episode_returns.tolist())
-    self._recent_lengths.extend(event.episode_lengths.tolist())
-    self._staleness.add(event.staleness)
-    self._window.add(self._count_faults(event.metrics) | {"train/staleness": event.staleness})
-    self._window.episodes += len(event.episode_returns)
-
-  def _on_updated(self, event: Updated) -> None:
-    if self._learning_since is None:
-      self._learning_since = self._wall_s()
-    self._num_samples += event.num_samples
-    self._window.samples += event.num_samples
-    self._window.add(self._count_faults(event.metrics))
-    self._window.latest["train/sample_reuse"] = event.sample_reuse
-
   def _count_faults(self, metrics: Mapping[str, float], is_noted: bool = False) -> dict[str, float]:
     """Adds the faults among metrics to the run's totals; returns the other metrics."""
     faults = {name: int(value) for name, value in metrics.items() if name.startswith(_FAULT_PREFIX)}
     for name, count in faults.items():
-      if not count:
-        continue
       before = self._faults.get(name, 0)
-      self._faults[name] = before + count
-      if is_noted:
-        continue
-      _log.warning("%s: %d new, %d in total", name, count, before + count)
-      if not before:
-        self._display.note(f"{name}: {count}; the run continues, see logs/")
+      if count:
+        self._faults[name] = before + count
+      if count and not is_noted:
+        _log.warning("%s: %d new, %d in total", name, count, before + count)
+        if not before:
+          self._display.note(f"{name}: {count}; the run continues, see logs/")
     return {name: value for name, value in metrics.items() if name not in faults}
 
   def _all_faults(self) -> dict[str, int]:
     return self._faults | {_FAULT_PREFIX + "disk": self._guard.num_failures}
 
-  def _on_evaluated(self, event: Evaluated) -> None:
+  def _on_evaluated(self, event: events.Evaluated) -> None:
     result = event.result
     self._last_evaluation = result
     figures = result.summary()
@@ -204,7 +178,7 @@ class Recorder:
     self._drawer.draw(result)
     self._tick(event)
 
-  def _on_state(self, event: StateReady) -> None:
+  def _on_state(self, event: events.StateReady) -> None:
     if event.is_final and self._training_ended_s is None:
       self._training_ended_s = self._wall_s()
     # Without this tick, a resumed run's curves would lack the steps since the last one.
@@ -218,31 +192,27 @@ class Recorder:
         self._trajectories.flush()
     self._saver.save(event, self._wall_s(), self._get_state(event))
 
-  def _get_state(self, event: StateReady) -> State:
+  def _get_state(self, event: events.StateReady) -> State:
     """The running figures and the position in the trajectory files."""
     kept = {} if self._trajectories is None else prefixed("trajectories", self._trajectories.get_state())
-    learning_since = -1.0 if self._learning_since is None else self._learning_since
-    return (
-      {
-        "env_steps": event.env_steps,
-        "learner_steps": event.learner_steps,
-        "wall_s": self._wall_s(),
-        "recent_returns": np.array(self._recent_returns, np.float64),
-        "recent_lengths": np.array(self._recent_lengths, np.float64),
-        "staleness": np.array(self._staleness.get_state(), np.float64),
-        "num_samples": self._num_samples,
-        "learning_since": learning_since,
-        "num_disk_failures": self._guard.num_failures,
-      }
-      | self._faults
-      | kept
-    )
+    state: State = {
+      "env_steps": event.env_steps,
+      "learner_steps": event.learner_steps,
+      "wall_s": self._wall_s(),
+      "recent_returns": np.array(self._recent_returns, np.float64),
+      "recent_lengths": np.array(self._recent_lengths, np.float64),
+      "staleness": np.array([self._staleness.total, self._staleness.count], np.float64),
+      "num_samples": self._num_samples,
+      "learning_since": -1.0 if self._learning_since is None else self._learning_since,
+      "num_disk_failures": self._guard.num_failures,
+    }
+    return state | self._faults | kept
 
   def _set_state(self, state: State) -> tuple[int, int, float]:
     """Restores the running figures; returns the counters at which they were saved."""
     self._recent_returns.extend(state["recent_returns"].tolist())
     self._recent_lengths.extend(state["recent_lengths"].tolist())
-    self._staleness.set_state(state["staleness"])
+    self._staleness.total, self._staleness.count = float(state["staleness"][0]), int(state["staleness"][1])
     self._num_samples = int(state["num_samples"])
     self._learning_since = None if state["learning_since"] < 0 else float(state["learning_since"])
     # All kinds, also those that are not in FAULTS (which term was not finite).
@@ -250,7 +220,7 @@ class Recorder:
     self._guard.num_failures = int(state.get("num_disk_failures", 0))
     return int(state["env_steps"]), int(state["learner_steps"]), float(state["wall_s"])
 
-  def _on_finished(self, event: Finished) -> None:
+  def _on_finished(self, event: events.Finished) -> None:
     wall_s = self._wall_s()
     self._saver.retry()
     self._drawer.collect()
@@ -281,7 +251,7 @@ class Recorder:
       self._run.write_summary(self.summary)
     _log.info("finished: %s", self.summary)
 
-  def _tick(self, event: Event) -> None:
+  def _tick(self, event: events.Event) -> None:
     """Writes one line of metrics and shows it."""
     self._saver.collect(is_waiting=False)
     self._drawer.collect(is_waiting=False)
@@ -295,14 +265,11 @@ class Recorder:
       scalars["train/length_mean"] = float(np.mean(self._recent_lengths))
     # An evaluation's figures are in the tick after it and in no other.
     shown = scalars | self._test_scalars
+    tick: Any = {"env_steps": event.env_steps, "learner_steps": event.learner_steps, "wall_s": wall_s}
     with self._guard.writing("metrics"):
-      self._metrics.write(
-        env_steps=event.env_steps, learner_steps=event.learner_steps, wall_s=wall_s, scalars=shown
-      )
+      self._metrics.write(**tick, scalars=shown)
     self._test_scalars = {}
-    self._display.update(
-      env_steps=event.env_steps, learner_steps=event.learner_steps, wall_s=wall_s, scalars=shown
-    )
+    self._display.update(**tick, scalars=shown)
 
   def _wall_s(self) -> float:
     return time.monotonic() - self._start
@@ -312,24 +279,18 @@ class _Mean:
   """A running mean of the finite values; NaN if there were only others, 0 before the first."""
 
   def __init__(self) -> None:
-    self._total, self._count, self._has_bad = 0.0, 0, False
+    self.total, self.count, self._has_bad = 0.0, 0, False
 
   def add(self, value: float) -> None:
     if not math.isfinite(value):
       self._has_bad = True
       return
-    self._total += value
-    self._count += 1
-
-  def get_state(self) -> tuple[float, int]:
-    return self._total, self._count
-
-  def set_state(self, state: np.ndarray) -> None:
-    self._total, self._count = float(state[0]), int(state[1])
+    self.total += value
+    self.count += 1
 
   @property
   def value(self) -> float:
-    return self._total / self._count if self._count else math.nan if self._has_bad else 0.0
+    return self.total / self.count if self.count else math.nan if self._has_bad else 0.0
 
 
 class _Window:
@@ -345,13 +306,13 @@ class _Window:
     for name, value in metrics.items():
       self._means[name].add(value)
 
-  def is_before(self, event: Event) -> bool:
+  def is_before(self, event: events.Event) -> bool:
     """Whether steps or updates were made since the window started."""
     _, env_steps, learner_steps = self._since
     now = event.env_steps, event.learner_steps
     return now != (env_steps, learner_steps) and now[0] >= env_steps and now[1] >= learner_steps
 
-  def take(self, wall_s: float, event: Event) -> dict[str, float]:
+  def take(self, wall_s: float, event: events.Event) -> dict[str, float]:
     """The window's scalars; starts the next window."""
     since_s, env_steps, learner_steps = self._since
     elapsed = max(wall_s - since_s, 1e-9)

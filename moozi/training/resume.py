@@ -33,24 +33,16 @@ _log = logging.getLogger("moozi.driver")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Resumed:
-  """What a run starts from.
-
-  Attributes:
-    state: of the run; None in a new run.
-    recorder: the recorder's state; None in a new run.
-    store: where resume states are written.
-    name: the checkpoint's name.
-    passed_over: newer checkpoints that cannot be used, with the reason.
-  """
+  """What a run starts from; a new run has no state of a recorder."""
 
   state: RunState | None
   recorder: State | None
-  store: ResumeStore
-  name: str = ""
-  passed_over: tuple[str, ...] = ()
+  store: ResumeStore  # where resume states are written
+  name: str = ""  # of the checkpoint
+  passed_over: tuple[str, ...] = ()  # newer checkpoints that cannot be used, with the reason
 
   def forget_later_best(self, config: Config, run: RunDirectory) -> None:
-    """Resets the best result if its steps come after those of the state, which are made once more."""
+    """Resets the best result if it is later than the state: a resumed run repeats those steps."""
     if self.state is None or self.recorder is None:
       return
     best = read_best(run.checkpoints_path)
@@ -87,9 +79,9 @@ def load_resumed(config: Config, spec: EnvSpec, run: RunDirectory) -> Resumed:
   for folder in (run.checkpoints_path, run.resume_path):
     mend_checkpoints(folder)
   found, passed_over = _newest(config, spec, run)
-  if found is None and passed_over:
-    raise UserError(f"{run.path}: no checkpoint can be resumed: {passed_over[0]}")
   if found is None:
+    if passed_over:
+      raise UserError(f"{run.path}: no checkpoint can be resumed: {passed_over[0]}")
     raise UserError(
       f"{run.path}: has no state to resume; checkpoint.start_from={run.path} starts a new run with its "
       "last parameters"

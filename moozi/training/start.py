@@ -28,15 +28,15 @@ _log = logging.getLogger("moozi.driver")
 def train(config: Config, spec: EnvSpec, run: RunDirectory, resumed: Resumed | None = None) -> dict[str, Any]:
   """Trains into the run directory and returns the run's summary.
 
-  SIGINT and SIGTERM end the run with a checkpoint; a second signal ends the process at once.
+  SIGINT and SIGTERM end the run with a checkpoint; a second signal ends the process immediately.
 
   Args:
     config: the run's configuration; `algorithm` and `runtime` choose what trains.
-    spec: the environment's facts.
+    spec: the environment's specification.
     run: the run's directory, which the caller has claimed.
     resumed: the result of `load_resumed` to resume; None starts a new run.
 
-  Raises: UserError: Ray lacks what the configuration asks for. RunError: the run cannot continue.
+  Raises: UserError: Ray lacks what the configuration requests. RunError: the run cannot continue.
   """
   setup_logging(run.log_path("driver"))
   resumed = resumed or load_start(config, spec, run)
@@ -69,7 +69,7 @@ def train(config: Config, spec: EnvSpec, run: RunDirectory, resumed: Resumed | N
           for event in itertools.chain([first], events):
             recorder.observe(event)
             if stop.is_new():
-              display.note("ending with a checkpoint; a second signal ends at once")
+              display.note("ending with a checkpoint; a second signal ends immediately")
     except UserError as error:
       # Ray wraps an error of another process and puts the traceback in its text.
       _log.error("the run ends: %s", getattr(error, "cause", error))

@@ -23,15 +23,9 @@ _TILE = (50, 54, 64)
 
 
 def draw_board(frame: Frame, spec: EnvSpec, size: int, to_play: int = 0) -> Picture:
-  """Draws the board of a frame, in the same orientation for both players.
+  """Draws the board of a frame, seen by `to_play`, in the same orientation for both players.
 
-  Args:
-    frame: of an environment whose render spec has a board.
-    spec: of the environment.
-    size: approximate length of the longer side in pixels; a cell has at least 4.
-    to_play: the player from whose view the frame is.
-
-  Raises: ValueError: the render spec has no board.
+  The longer side has about `size` pixels, a cell at least 4. Raises ValueError: the render spec has no board.
   """
   board = _board(spec)
   cells = board_of(frame, board, to_play)
@@ -43,11 +37,12 @@ def draw_board(frame: Frame, spec: EnvSpec, size: int, to_play: int = 0) -> Pict
   for row, column in np.argwhere(cells >= 0).tolist():
     piece = board.pieces[cells[row, column]]
     owner = owner_of(piece, board, to_play)
-    color = _NOBODY if owner is None else board.colors[owner]
-    left = column * side + (row * side // 2 if is_hex else 0)
     mark = mark_of(piece, owner)
-    stamp = _number(mark, side) if board.ground == "tiles" else _stamp(mark, color, side)
-    _blend(picture, stamp, row * side, left)
+    if board.ground == "tiles":
+      stamp = _number(mark, side)
+    else:
+      stamp = _stamp(mark, _NOBODY if owner is None else board.colors[owner], side)
+    _blend(picture, stamp, row * side, column * side + (row * side // 2 if is_hex else 0))
   return picture
 
 
@@ -101,28 +96,21 @@ def _ground(ground: str, rows: int, columns: int, side: int) -> Picture:
   base = {"points": _WOOD, "holes": _HOLES, "felt": _FELT, "tiles": _TILE}.get(ground, _CELL)
   picture = np.full((rows * side, columns * side, 3), base, np.uint8)
   if ground == "chequered":
-    is_dark = (np.arange(rows)[:, None] + np.arange(columns)) % 2 == 1
-    colors = np.where(is_dark[..., None], np.array(_DARK, np.uint8), np.array(_LIGHT, np.uint8))
-    return colors.repeat(side, axis=0).repeat(side, axis=1)
+    is_dark = (np.arange(rows)[:, None] + np.arange(columns)) % 2
+    return np.array([_LIGHT, _DARK], np.uint8)[is_dark].repeat(side, axis=0).repeat(side, axis=1)
   if ground == "holes":
-    hole = _stamp("", _EMPTY_HOLE, side)
-    for row in range(rows):
-      for column in range(columns):
-        _blend(picture, hole, row * side, column * side)
-    return picture
+    _blend(picture[:side, :side], _stamp("", _EMPTY_HOLE, side), 0, 0)
+    return np.tile(picture[:side, :side], (rows, columns, 1))
   thick = max(1, side // 24)
   if ground == "points":
     half = side // 2
-    for row in range(rows):
-      picture[row * side + half :, half : -half or None][:thick] = _LINE
-    for column in range(columns):
-      picture[half : -half or None, column * side + half :][:, :thick] = _LINE
+    for i in range(max(rows, columns)):
+      picture[i * side + half :, half : -half or None][:thick] = _LINE
+      picture[half : -half or None, i * side + half :][:, :thick] = _LINE
     return picture
-  line = _CELL_LINE if ground != "felt" else (0, 76, 54)
-  for row in range(rows + 1):
-    picture[max(0, row * side - thick) : row * side + thick] = line
-  for column in range(columns + 1):
-    picture[:, max(0, column * side - thick) : column * side + thick] = line
+  for i in range(max(rows, columns) + 1):
+    place = slice(max(0, i * side - thick), i * side + thick)
+    picture[place] = picture[:, place] = _CELL_LINE if ground != "felt" else (0, 76, 54)
   return picture
 
 
@@ -159,12 +147,8 @@ def _stamp(mark: str, color: Color, side: int) -> np.ndarray:
     edge = 0.08 * fine
     is_light = sum(color) > 380
     rim = tuple(c // 2 for c in color) if is_light else tuple((c + 255) // 2 for c in color)
-    draw.ellipse(
-      (edge, edge, fine - edge, fine - edge),
-      fill=(*color, 255),
-      outline=(*rim, 255),
-      width=max(1, round(0.04 * fine)),
-    )
+    box, width = (edge, edge, fine - edge, fine - edge), max(1, round(0.04 * fine))
+    draw.ellipse(box, fill=(*color, 255), outline=(*rim, 255), width=width)
     if mark:
       ink = (10, 10, 10, 255) if is_light else (250, 250, 250, 255)
       _write(draw, mark, fine, ink)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from moozi.core.pytree import fields_of
 from moozi.core.spec import EnvSpec
 from moozi.vis.frames import draw_frame, legend_of
 from moozi.vis.gif import LazyImages, episode_images, write_gif
@@ -19,54 +20,22 @@ _GAP, _CAPTION, _FONT = 6, 18, 12
 
 
 def tiles_path(path: Path) -> Path:
-  """The path of the GIF of several episodes, beside that of one."""
+  """The path of the GIF of several episodes, next to the GIF of one."""
   return path.with_name(f"{path.stem}_tiles{path.suffix}")
 
 
 def write_episode_gif(path: Path, episode: Any, spec: EnvSpec) -> tuple[int, int]:
-  """Writes one episode: frame, step, action, reward, value and search policy.
-
-  Args:
-    path: the file.
-    episode: `EvaluationResult.episode`.
-    spec: of the environment.
-
-  Returns: height and width.
-  """
-  images = episode_images(
-    frames=episode.frames,
-    actions=episode.actions,
-    rewards=episode.rewards,
-    root_values=episode.root_values,
-    action_probs=episode.action_probs,
-    spec=spec,
-    pictures=episode.pictures,
-    to_play=episode.to_play,
-    seat=episode.seat,
-    length=episode.length,
-  )
-  write_gif(path, images, _FPS)
-  height, width, _ = images[0].shape
-  return height, width
+  """Writes `EvaluationResult.episode` with its search's figures; returns height and width."""
+  return _write(path, episode_images(**fields_of(episode), spec=spec))
 
 
 def write_tiles_gif(path: Path, tiles: Sequence[Any], spec: EnvSpec) -> tuple[int, int]:
-  """Writes several episodes side by side.
+  """Writes `EvaluationResult.tiles`, one or more, side by side; returns height and width."""
+  fields = {name: [getattr(tile, name) for tile in tiles] for name in fields_of(tiles[0])}
+  return _write(path, tile_images(**fields, spec=spec))
 
-  Args:
-    path: the file.
-    tiles: `EvaluationResult.tiles`, one or more.
-    spec: of the environment.
 
-  Returns: height and width.
-  """
-  images = tile_images(
-    frames=[tile.frames for tile in tiles],
-    returns=[tile.returns for tile in tiles],
-    spec=spec,
-    to_play=[tile.to_play for tile in tiles],
-    pictures=[tile.pictures for tile in tiles],
-  )
+def _write(path: Path, images: LazyImages) -> tuple[int, int]:
   write_gif(path, images, _FPS)
   height, width, _ = images[0].shape
   return height, width
@@ -81,14 +50,8 @@ def tile_images(
 ) -> LazyImages:
   """A sheet per step, with a tile per episode above its number and its return so far.
 
-  An episode that has ended keeps its last frame, darkened.
-
-  Args:
-    frames: of each episode [T_i, H, W, C] of the spec's dtype.
-    returns: of each episode [T_i], the return so far.
-    spec: of the environment.
-    to_play: of each episode [T_i], the players to move.
-    pictures: of each episode [T_i, h, w, 3] uint8, the environment's own, or None.
+  An episode that has ended keeps its last frame, darkened. The arguments are those of
+  `evaluation.episodes.EpisodeFrames`, by episode; T_i may differ.
 
   Returns: max T_i arrays [h, w, 3] uint8 of one size, at most about 400 pixels wide for up to 81 episodes.
   Raises: ValueError: no episode, or parts of different lengths.
@@ -110,7 +73,12 @@ def tile_images(
   first = [draw(i, 0) for i in range(len(frames))]
   height, width = (max(tile.shape[axis] for tile in first) for axis in (0, 1))
   legend = legend_of(spec, columns * (width + _GAP)) if pictures[0] is None else None
-  blank = _blank_sheet(len(frames), columns, height, width, legend)
+  bottom = _GAP - (-len(frames) // columns) * (height + _CAPTION + _GAP)
+  below = 0 if legend is None else legend.shape[0] + _GAP
+  blank = paper(bottom + below, _GAP + columns * (width + _GAP))
+  if legend is not None:
+    shown = legend[:, : blank.shape[1] - _GAP]
+    blank[bottom : bottom + len(shown), _GAP : _GAP + shown.shape[1]] = shown
   num_steps = max(lengths)
 
   def draw_sheet(t: int) -> np.ndarray:
@@ -128,16 +96,3 @@ def tile_images(
     return sheet
 
   return LazyImages(num_steps, draw_sheet)
-
-
-def _blank_sheet(
-  num_tiles: int, columns: int, height: int, width: int, legend: np.ndarray | None
-) -> np.ndarray:
-  rows = -(-num_tiles // columns)
-  below = 0 if legend is None else legend.shape[0] + _GAP
-  sheet = paper(_GAP + rows * (height + _CAPTION + _GAP) + below, _GAP + columns * (width + _GAP))
-  if legend is not None:
-    sheet[-below : -below + legend.shape[0], _GAP : _GAP + legend.shape[1]] = legend[
-      :, : sheet.shape[1] - _GAP
-    ]
-  return sheet

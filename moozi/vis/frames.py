@@ -34,15 +34,14 @@ _LEGEND_FONT, _LEGEND_LINE, _SWATCH = 12, 18, 10
 def draw_frame(
   frame: Frame, spec: EnvSpec, size: int, to_play: int = 0, picture: Picture | None = None
 ) -> Picture:
-  """Draws a frame as its environment's render spec says.
+  """Draws a frame as its environment's render spec says, or the environment's own picture in its place.
 
   Args:
-    frame: of the spec's shape and dtype.
-    spec: of the environment.
+    frame, spec: the frame, and its environment's facts.
     size: approximate length of the longer side in pixels: cells and pixels are scaled up by integers, larger
       pictures are scaled down to `size`.
     to_play: the player from whose view the frame is.
-    picture: the environment's own, drawn in place of the frame.
+    picture: the environment's own.
 
   Raises: ValueError: the frame's shape or dtype is not the spec's.
   """
@@ -61,16 +60,11 @@ def draw_frame(
 
 
 def render_frame(frame: Frame, spec: EnvSpec, scale: int = 1) -> Picture:
-  """Draws a frame of planes or an image.
+  """Draws a frame of planes or an image; `scale` is the side of a cell in pixels.
 
   Planes (bool; float32 with other than 1 or 3 channels): a cell shows its first set plane. Images (uint8;
   float32 with 1 or 3 channels, stretched from minimum to maximum): grey or RGB; with another number of
   channels the last one, the newest of a stack.
-
-  Args:
-    frame: of the spec's shape and dtype.
-    spec: of the environment.
-    scale: side of a cell in pixels.
 
   Raises: ValueError: the frame's shape or dtype is not the spec's, or scale is below 1.
   """
@@ -154,27 +148,25 @@ def _stretch(frame: np.ndarray) -> np.ndarray:
 
 
 def draw_vector(frame: Frame, spec: EnvSpec, size: int) -> Picture:
-  """Draws a vector: as facts if the render spec has them, as bars up to 16 entries, else as a grid of cells.
+  """Draws a vector [1, 1, D] at most `size` pixels high and wide.
 
-  Bars go right for positive and left for negative values; the length is v / (1 + |v|). The brightness of a
-  cell is that of its entry's size, the color that of its sign.
-
-  Args:
-    frame: [1, 1, D], bool, uint8 or float32.
-    spec: of the environment.
-    size: maximum height and width in pixels.
+  As facts if the render spec has them, as bars up to 16 entries, else as a grid of cells. Bars go right for
+  positive and left for negative values; the length is v / (1 + |v|). The brightness of a cell is that of its
+  entry's size, the color that of its sign.
   """
-  vector = np.nan_to_num(np.asarray(frame)[0, 0].astype(np.float64))
-  render_spec = render_spec_of(spec)
+  vector, render_spec = _vector(frame), render_spec_of(spec)
   if render_spec.facts:
     return _facts(vector, spec, size)
   return _bars(vector, render_spec.names, size) if len(vector) <= _MAX_BARS else _cells(vector, size)
 
 
+def _vector(frame: Frame) -> np.ndarray:
+  return np.nan_to_num(np.asarray(frame)[0, 0].astype(np.float64))
+
+
 def vector_text(frame: Frame, spec: EnvSpec) -> str:
   """A vector in one line: its facts, its entries by name, or the indices of entries that are not zero."""
-  vector = np.nan_to_num(np.asarray(frame)[0, 0].astype(np.float64))
-  render_spec = render_spec_of(spec)
+  vector, render_spec = _vector(frame), render_spec_of(spec)
   if render_spec.facts:
     return ", ".join(f"{label} {value}" for label, value in facts_of(vector, spec) if value != "-")
   if len(vector) <= _MAX_BARS:
@@ -218,11 +210,8 @@ def _bars(vector: np.ndarray, names: tuple[str, ...], size: int) -> Picture:
   for i, value in enumerate(vector):
     top, bottom = i * line + max(1, line // 6), (i + 1) * line - max(1, line // 6)
     picture[top:bottom, left:right] = _GROUND
-    length = round(float(value / (1 + abs(value))) * max_length)
-    if length >= 0:
-      picture[top:bottom, middle : middle + length] = _POSITIVE
-    else:
-      picture[top:bottom, middle + length : middle] = _NEGATIVE
+    end = middle + round(float(value / (1 + abs(value))) * max_length)
+    picture[top:bottom, min(middle, end) : max(middle, end)] = _POSITIVE if value >= 0 else _NEGATIVE
     picture[top:bottom, middle] = FAINT
     if has_text:
       text_top = i * line + (line - font) // 2 - 1
@@ -236,8 +225,7 @@ def _cells(vector: np.ndarray, size: int) -> Picture:
   columns = int(np.ceil(np.sqrt(len(vector))))
   rows = -(-len(vector) // columns)
   side = max(1, size // columns)
-  value = np.zeros(rows * columns)
-  value[: len(vector)] = vector
+  value = np.pad(vector, (0, rows * columns - len(vector)))
   # 1 is brightest, as a boolean; other numbers never reach it.
   strength = np.where(np.isin(value, (0, 1)), value, np.abs(value) / (1 + np.abs(value)))
   color = np.where((value >= 0)[:, None], _POSITIVE, _NEGATIVE)

@@ -11,7 +11,7 @@ from moozi.core.spec import EnvSpec
 from moozi.io.atomic_write import atomic_path
 from moozi.vis.frames import draw_frame, legend_of
 from moozi.vis.lettering import FAINT, INK, PAPER, Picture, fit, paper, value_text, write
-from moozi.vis.render_spec import action_name, player_name
+from moozi.vis.render_spec import action_name, mover_text, player_name
 
 _PICTURE_SIZE = 240
 _PANEL_WIDTH = 236
@@ -25,14 +25,7 @@ _LAST_FRAME_MS = 1000
 
 
 class LazyImages(Sequence[Picture]):
-  """A sequence of pictures that draws each at every read and keeps none.
-
-  Hundreds of pictures of an episode take hundreds of MiB at once.
-
-  Args:
-    num_images: its length.
-    draw: returns the picture of an index.
-  """
+  """A sequence of pictures that draws each at every read: hundreds of them take hundreds of MiB at once."""
 
   def __init__(self, num_images: int, draw: Callable[[int], Picture]) -> None:
     self._num_images, self._draw = num_images, draw
@@ -58,8 +51,6 @@ def write_gif(path: str | Path, images: Sequence[np.ndarray], fps: float) -> Pat
     path: the file, written atomically; its folder is created if missing.
     images: [h, w, 3] uint8 each, all of one size; read one at a time, some twice.
     fps: frames per second, rounded to the hundredths of a second of GIFs.
-
-  Returns: the path.
   Raises: ValueError: no image, different sizes or dtypes, or fps outside (0, 50].
   """
   if not images:
@@ -68,8 +59,10 @@ def write_gif(path: str | Path, images: Sequence[np.ndarray], fps: float) -> Pat
     raise ValueError(f"fps={fps}: must be above 0 and at most 50")
   path = Path(path)
   durations = [max(20, round(100 / fps) * 10)] * (len(images) - 1) + [_LAST_FRAME_MS]
-  # One palette for all frames, since colors have meanings.
-  frames = _with_palette(images, _common_palette(images))
+  # One palette for all frames, of about eight of them, since colors have meanings.
+  sample = np.concatenate(list(_read(images, step=max(1, len(images) // 8))))
+  palette = Image.fromarray(sample).quantize(colors=255, method=Image.Quantize.MAXCOVERAGE)
+  frames = (Image.fromarray(x).quantize(palette=palette, dither=Image.Dither.NONE) for x in _read(images))
   with atomic_path(path) as partial:
     next(frames).save(
       partial, format="GIF", save_all=True, append_images=frames, duration=durations, loop=0, optimize=False
@@ -91,17 +84,8 @@ def episode_images(
 ) -> LazyImages:
   """Pictures of an episode: the frame, and beside it the step, action, reward, value and policy.
 
-  Args:
-    frames: [T, H, W, C] of the spec's dtype.
-    actions: [T] agent actions; the dummy at the last frame.
-    rewards: [T], received on entering each frame; with two players by the player who moved.
-    root_values: [T], for the player to move; NaN without a search.
-    action_probs: [T, A]; the 12 most probable are drawn.
-    spec: of the environment.
-    pictures: [T, h, w, 3] uint8, the environment's own, drawn in place of the frames.
-    to_play: [T], the players to move; None is player 0 throughout.
-    seat: with two players the agent's; None if it plays both.
-    length: number of steps of the whole episode if the arrays are its start; None is T - 1.
+  The arguments are those of `evaluation.episodes.EpisodeRecord`; a length of None is T - 1. The environment's
+  own pictures replace the frames, and the 12 most probable actions are drawn.
 
   Returns: T arrays [h, w, 3] uint8 of one size.
   Raises: ValueError: shapes or dtypes do not match each other or the spec.
@@ -120,13 +104,20 @@ def episode_images(
     own = None if pictures is None else pictures[t]
     picture = draw_frame(frames[t], spec, _PICTURE_SIZE, int(to_play[t]), own)
     lines = [f"step {t} of {length}"]
+    reward = f"reward {float(rewards[t]):+.3g}"
     if spec.num_players == 2:
-      lines += _turn(spec, to_play, rewards, t, seat)
+      # The player who moved last received the reward.
+      to_whom = f" to {player_name(spec, int(to_play[t - 1]))}" if t > 0 else ""
+      lines += [mover_text(spec, int(to_play[t]), seat), reward + to_whom]
     else:
-      lines += [f"reward {float(rewards[t]):+.3g}   sum {returns[t]:.4g}"]
+      lines += [f"{reward}   sum {returns[t]:.4g}"]
     lines += [value_text(float(root_values[t])), f"action {action_name(spec, int(actions[t]))}"]
     panel = _panel(lines, np.asarray(action_probs[t], np.float64), int(actions[t]), spec)
-    return _beside(_above(picture, legend), panel)
+    if legend is not None:
+      above, picture = picture, paper(len(picture) + 6 + len(legend), max(picture.shape[1], legend.shape[1]))
+      picture[: len(above), : above.shape[1]] = above
+      picture[len(above) + 6 :, : legend.shape[1]] = legend
+    return _beside(picture, panel)
 
   return LazyImages(num_steps, draw)
 
@@ -143,16 +134,6 @@ def _check_episode(
     if not is_picture or len(pictures) != num_steps:
       kind = f"{pictures.dtype}{list(pictures.shape)}"
       raise ValueError(f"pictures: {kind}; must be uint8[{num_steps}, h, w, 3]")
-
-
-def _turn(spec: EnvSpec, to_play: np.ndarray, rewards: np.ndarray, t: int, seat: int | None) -> list[str]:
-  """The player to move, and the reward with the player who received it: the one who moved last."""
-  player = int(to_play[t])
-  who = "" if seat is None else " (agent)" if player == seat else " (opponent)"
-  reward = f"reward {float(rewards[t]):+.3g}"
-  if t > 0:
-    reward += f" to {player_name(spec, int(to_play[t - 1]))}"
-  return [f"{player_name(spec, player)} to move{who}", reward]
 
 
 def _panel(lines: Sequence[str], probs: np.ndarray, action: int, spec: EnvSpec) -> np.ndarray:
@@ -178,25 +159,12 @@ def _panel(lines: Sequence[str], probs: np.ndarray, action: int, spec: EnvSpec) 
   return panel
 
 
-def _above(upper: np.ndarray, lower: np.ndarray | None) -> np.ndarray:
-  """Stacks two pictures with a gap."""
-  if lower is None:
-    return upper
-  width = max(upper.shape[1], lower.shape[1])
-  sheet = paper(upper.shape[0] + 6 + lower.shape[0], width)
-  sheet[: upper.shape[0], : upper.shape[1]] = upper
-  sheet[upper.shape[0] + 6 :, : lower.shape[1]] = lower
-  return sheet
-
-
 def _beside(left: np.ndarray, right: np.ndarray) -> np.ndarray:
   """Puts two pictures side by side, vertically centered."""
-  height = max(left.shape[0], right.shape[0]) + 2 * _MARGIN
-  sheet = paper(height, left.shape[1] + 2 * _MARGIN + right.shape[1])
-  top = (height - left.shape[0]) // 2
-  sheet[top : top + left.shape[0], _MARGIN : _MARGIN + left.shape[1]] = left
-  top = (height - right.shape[0]) // 2
-  sheet[top : top + right.shape[0], left.shape[1] + 2 * _MARGIN :] = right
+  sheet = paper(max(len(left), len(right)) + 2 * _MARGIN, left.shape[1] + 2 * _MARGIN + right.shape[1])
+  for picture, at in ((left, _MARGIN), (right, left.shape[1] + 2 * _MARGIN)):
+    top = (len(sheet) - len(picture)) // 2
+    sheet[top : top + len(picture), at : at + picture.shape[1]] = picture
   return sheet
 
 
@@ -210,14 +178,3 @@ def _read(images: Sequence[np.ndarray], step: int = 1) -> Iterator[np.ndarray]:
       kind = f"{image.dtype}{list(image.shape)}"
       raise ValueError(f"images[{i}]: {kind}; must be uint8[h, w, 3] of one size")
     yield image
-
-
-def _common_palette(images: Sequence[np.ndarray]) -> Image.Image:
-  """A palette of about eight evenly spaced images."""
-  sample = list(_read(images, step=max(1, len(images) // 8)))
-  return Image.fromarray(np.concatenate(sample)).quantize(colors=255, method=Image.Quantize.MAXCOVERAGE)
-
-
-def _with_palette(images: Sequence[np.ndarray], palette: Image.Image) -> Iterator[Image.Image]:
-  for image in _read(images):
-    yield Image.fromarray(image).quantize(palette=palette, dither=Image.Dither.NONE)

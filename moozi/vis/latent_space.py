@@ -30,13 +30,7 @@ _CONFIG = """embeddings {{
 
 @dataclasses.dataclass(frozen=True)
 class Projection:
-  """Principal components.
-
-  Attributes:
-    mean: of the states.
-    components: orthonormal rows.
-    shares: the share of the variance by component.
-  """
+  """Principal components: orthonormal rows, and the share of the variance of each."""
 
   mean: Float[np.ndarray, " D"]
   components: Float[np.ndarray, "C D"]
@@ -63,11 +57,9 @@ def principal_components(states: Float[np.ndarray, "T D"], count: int = 2) -> Pr
 
 
 def reduced_states(states: Float[np.ndarray, "N D"], max_size: int) -> tuple[Float[np.ndarray, "N C"], float]:
-  """Projects states to at most `max_size` principal components.
+  """Projects finite states to at most `max_size` principal components; smaller states are unchanged.
 
-  Args:
-    states: finite. With more than 1,000, the components are fitted to 1,000 evenly spaced ones.
-    max_size: C at most; states with D at most this are returned unchanged.
+  With more than 1,000 states, the components are fitted to 1,000 evenly spaced ones.
 
   Returns: the projected states, and the share of the variance that they keep.
   """
@@ -92,16 +84,8 @@ def write_latent_picture(
 
   Left: the encoded states of an episode on their first two principal components, colored by time, with the
   model's unrolls as thin lines. Right: the distance between unrolled and encoded states by unroll step, as
-  median and quartiles, and that of a model that keeps its first state.
-
-  Args:
-    path: the file.
-    encoded: the episode's states.
-    starts: the steps at which the unrolls start.
-    unrolled: K is here the number of unroll steps plus one; NaN past the episode.
-    drift, still_drift: see `analysis.latent_paths.LatentPaths`; NaN past the episode.
-    title: one line.
-    trained_steps: the number of unroll steps in training, marked in the right panel.
+  median and quartiles, and that of a model that keeps its first state. The arrays are those of
+  `analysis.latent_paths.LatentPaths`; `trained_steps` is marked in the right panel.
   """
   from matplotlib.figure import Figure
 
@@ -160,17 +144,20 @@ def write_projector(
 ) -> None:
   """Writes the files of TensorBoard's embedding projector; `tensorboard --logdir FOLDER` shows them.
 
-  Each of tensors.tsv, metadata.tsv, sprite.png and projector_config.pbtxt is replaced atomically.
-
-  Args:
-    folder: created if missing.
-    vectors: finite.
-    metadata: at least two columns of N values each.
-    pictures: N of one size; scaled down if their sheet would be too large.
+  Each of tensors.tsv, metadata.tsv, sprite.png and projector_config.pbtxt is replaced atomically. The folder
+  is created if missing; pictures are scaled down if their sheet would be too large.
 
   Raises: ValueError: lengths differ, fewer than two columns, or a vector that is not finite.
   """
-  _check(vectors, metadata, pictures)
+  if vectors.ndim != 2 or not len(vectors) or not np.isfinite(vectors).all():
+    raise ValueError(f"vectors: shape {vectors.shape}; must be finite [N, D] with N at least 1")
+  if len(metadata) < 2:
+    raise ValueError("metadata: one column; must have two or more, or the format has no header line")
+  for name, column in metadata.items():
+    if len(column) != len(vectors):
+      raise ValueError(f"metadata: {name} has {len(column)} values; must have {len(vectors)}")
+  if len(pictures) != len(vectors) or len({p.shape for p in pictures}) != 1:
+    raise ValueError(f"pictures: {len(pictures)}; must be {len(vectors)} of one size")
   rows = ["\t".join(f"{x:.7g}" for x in vector) for vector in vectors]
   table = [metadata.keys(), *zip(*metadata.values(), strict=True)]
   side = math.ceil(math.sqrt(len(pictures)))
@@ -193,15 +180,3 @@ def write_projector(
       partial.write_text(text, "utf-8")
   with atomic_path(folder / "sprite.png") as partial:
     sheet.save(partial, format="PNG")
-
-
-def _check(vectors: np.ndarray, metadata: Mapping[str, Sequence[object]], pictures: Sequence[Any]) -> None:
-  if vectors.ndim != 2 or not len(vectors) or not np.isfinite(vectors).all():
-    raise ValueError(f"vectors: shape {vectors.shape}; must be finite [N, D] with N at least 1")
-  if len(metadata) < 2:
-    raise ValueError("metadata: one column; must have two or more, or the format has no header line")
-  for name, column in metadata.items():
-    if len(column) != len(vectors):
-      raise ValueError(f"metadata: {name} has {len(column)} values; must have {len(vectors)}")
-  if len(pictures) != len(vectors) or len({p.shape for p in pictures}) != 1:
-    raise ValueError(f"pictures: {len(pictures)}; must be {len(vectors)} of one size")

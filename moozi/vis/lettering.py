@@ -18,16 +18,9 @@ FONT_SIZE = 14
 
 
 def write(picture: Picture, text: str, left: int, top: int, color: Color = INK, size: int = FONT_SIZE) -> int:
-  """Writes a line on a picture in place, clipped at the picture's edges.
+  """Writes a line on a picture in place, clipped at the picture's edges; returns its width in pixels.
 
-  Args:
-    picture: written on.
-    text: one line.
-    left, top: its corner in pixels; not negative.
-    color: of the letters.
-    size: of the font in pixels.
-
-  Returns: the width of the text in pixels.
+  The corner (left, top) must not be negative.
   """
   ink, clear = _stroke(text, size, color)
   below = picture[top : top + len(ink), left : left + ink.shape[1]]

@@ -6,6 +6,7 @@ each package's games; tests/vis/test_render_spec.py checks them.
 
 import dataclasses
 import functools
+import math
 import re
 from typing import Literal
 
@@ -131,24 +132,23 @@ def player_name(spec: EnvSpec, player: int) -> str:
   return f"player {player}" if board is None else board.names[player]
 
 
+def mover_text(spec: EnvSpec, player: int, seat: int | None) -> str:
+  """The player to move; with the agent's `seat`, who that is."""
+  who = "" if seat is None else " (agent)" if player == seat else " (opponent)"
+  return f"{player_name(spec, player)} to move{who}"
+
+
 def board_of(
   frame: Shaped[np.ndarray, "H W C"], board: Board, to_play: int
 ) -> Int8[np.ndarray, "rows columns"]:
   """The pieces on a board, first row on top, in the same orientation for both players.
 
-  Args:
-    frame: bool or float32.
-    board: the meaning of its planes.
-    to_play: the player from whose view the frame is.
-
   Returns: the index of the piece, -1 for an empty cell; `owner_of` gives its owner.
   """
   planes = np.asarray(frame) > 0.5
   if board.shape is not None:
-    rows, columns = board.shape
-    size = rows * columns
-    num_planes = planes.size // size
-    planes = np.moveaxis(planes.reshape(-1)[: num_planes * size].reshape(num_planes, rows, columns), 0, -1)
+    size = math.prod(board.shape)
+    planes = np.moveaxis(planes.reshape(-1)[: planes.size // size * size].reshape(-1, *board.shape), 0, -1)
   cells = np.full(planes.shape[:2], -1, np.int8)
   for i, piece in enumerate(board.pieces):
     cells[planes[..., piece.plane] & (cells < 0)] = i
@@ -177,32 +177,24 @@ def _fits(render_spec: RenderSpec, spec: EnvSpec) -> bool:
     return height == width == 1 and channels >= sum(len(fact.values) for fact in render_spec.facts)
   if render_spec.kind == "vector":
     return height == width == 1 and len(render_spec.names) in (0, channels)
-  if render_spec.board is not None:
-    if render_spec.board.shape is None:
-      return height > 1 and channels > max(p.plane for p in render_spec.board.pieces)
-    size = render_spec.board.shape[0] * render_spec.board.shape[1]
-    return channels // size > max(p.plane for p in render_spec.board.pieces)
-  return True
+  board = render_spec.board
+  if board is None:
+    return True
+  num_planes = channels if board.shape is None else channels // math.prod(board.shape)
+  return (height > 1 or board.shape is not None) and num_planes > max(p.plane for p in board.pieces)
 
 
 _MINATAR = {
-  "asterix": ("player", "enemy", "trail", "gold"),
-  "breakout": ("paddle", "ball", "trail", "brick"),
-  "freeway": ("chicken", "car", "speed 1", "speed 2", "speed 3", "speed 4", "speed 5"),
-  "seaquest": (
-    "sub front",
-    "sub back",
-    "bullet",
-    "trail",
-    "enemy bullet",
-    "fish",
-    "enemy sub",
-    "oxygen",
-    "rescued",
-    "diver",
-  ),
-  "space_invaders": ("cannon", "alien", "moves left", "moves right", "bullet", "enemy bullet"),
+  "asterix": "player, enemy, trail, gold",
+  "breakout": "paddle, ball, trail, brick",
+  "freeway": "chicken, car, speed 1, speed 2, speed 3, speed 4, speed 5",
+  "seaquest": ("sub front, sub back, bullet, trail, enemy bullet, fish, enemy sub, oxygen, rescued, diver"),
+  "space_invaders": "cannon, alien, moves left, moves right, bullet, enemy bullet",
 }
+
+
+def _split(text: str) -> tuple[str, ...]:
+  return tuple(text.split(", ")) if text else ()
 
 
 def _plane_names(library: str, game: str) -> tuple[str, ...]:
@@ -213,14 +205,13 @@ def _plane_names(library: str, game: str) -> tuple[str, ...]:
     "pgx": game.removeprefix("minatar-"),
     "gymnax": re.sub(r"(?<!^)(?=[A-Z])", "_", game.removesuffix("-MinAtar")).lower(),
   }.get(library, "")
-  return _MINATAR.get(key, ())
+  return _split(_MINATAR.get(key, ""))
 
 
 _ORANGE_AND_BLUE = ((230, 159, 0), (86, 180, 233))
 _RED_AND_YELLOW = ((213, 94, 0), (240, 228, 66))
 _MARKS = {"colors": _ORANGE_AND_BLUE, "names": ("X", "O")}
 _STONES = (Piece(0, 0), Piece(1, 1))
-_CHESS_LETTERS = "PNBRQK"
 _SHOGI_LETTERS = ("P", "L", "N", "S", "B", "R", "G", "K", "+P", "+L", "+N", "+S", "+B", "+R")
 
 
@@ -246,15 +237,18 @@ def _numbers(planes: int) -> tuple[Piece, ...]:
   return tuple(Piece(i, None, str(2**i)) for i in range(1, planes))
 
 
-def _count(start: int, stop: int) -> tuple[str, ...]:
-  return tuple(str(i) for i in range(start, stop))
+def _vector(names: str, action_names: str) -> RenderSpec:
+  return RenderSpec(kind="vector", names=_split(names), action_names=_split(action_names))
+
+
+def _numbered(label: str, count: int) -> Fact:
+  return Fact(label, tuple(map(str, range(count))))
 
 
 _CARD = Fact("card", ("J", "Q", "K"))
 _WHITE_FIRST = {"colors": ((245, 245, 245), (20, 20, 20)), "names": ("white", "black")}
 _RENDER_SPECS: dict[tuple[str, str], RenderSpec] = {
   ("open_spiel", "tic_tac_toe"): _board("cells", Piece(2, 0, "XO"), Piece(1, 1, "XO"), **_MARKS),
-  ("open_spiel", "mnk"): _board("cells", Piece(2, 0, "XO"), Piece(1, 1, "XO"), **_MARKS),
   ("open_spiel", "gomoku"): _board("points", *_STONES, shape=(15, 15)),
   ("open_spiel", "connect_four"): _board(
     "holes", *_STONES, row_0_is_below=True, colors=_RED_AND_YELLOW, names=("red", "yellow")
@@ -266,9 +260,7 @@ _RENDER_SPECS: dict[tuple[str, str], RenderSpec] = {
   ("open_spiel", "lines_of_action"): _board("chequered", *_STONES, row_0_is_below=True),
   ("open_spiel", "pentago"): _board("cells", *_STONES, is_relative=True, **_WHITE_FIRST),
   ("open_spiel", "hex"): _board(
-    "hexes",
-    *(Piece(plane, 0) for plane in (5, 6, 7, 8)),
-    *(Piece(plane, 1) for plane in (0, 1, 2, 3)),
+    "hexes", *(Piece(i, 0) for i in (5, 6, 7, 8)), *(Piece(i, 1) for i in range(4))
   ),
   # Planes of kings, queens, rooks, bishops, knights, pawns in pairs, white first; white is player 1.
   ("open_spiel", "chess"): _board(
@@ -278,11 +270,7 @@ _RENDER_SPECS: dict[tuple[str, str], RenderSpec] = {
   ),
   ("open_spiel", "kuhn_poker"): RenderSpec(
     kind="facts",
-    facts=(
-      Fact("player", ("0", "1")),
-      _CARD,
-      *(Fact(f"move {i}", ("pass", "bet")) for i in (1, 2, 3)),
-    ),
+    facts=(Fact("player", ("0", "1")), _CARD, *(Fact(f"move {i}", ("pass", "bet")) for i in (1, 2, 3))),
   ),
   ("open_spiel", "catch"): _place(10, 5),
   ("open_spiel", "deep_sea"): _place(5, 5),
@@ -293,14 +281,10 @@ _RENDER_SPECS: dict[tuple[str, str], RenderSpec] = {
   ),
   ("pgx", "othello"): _board("felt", *_STONES, is_relative=True),
   ("pgx", "go_9x9"): _board("points", *_STONES, is_relative=True),
-  ("pgx", "go_19x19"): _board("points", *_STONES, is_relative=True),
   ("pgx", "hex"): _board("hexes", *_STONES, is_relative=True),
   ("pgx", "2048"): _board("tiles", *_numbers(31)),
   ("pgx", "chess"): _board(
-    "chequered", *_sides(_CHESS_LETTERS, 6), is_relative=True, second_sees="upside_down", **_WHITE_FIRST
-  ),
-  ("pgx", "gardner_chess"): _board(
-    "chequered", *_sides(_CHESS_LETTERS, 6), is_relative=True, second_sees="upside_down", **_WHITE_FIRST
+    "chequered", *_sides("PNBRQK", 6), is_relative=True, second_sees="upside_down", **_WHITE_FIRST
   ),
   # Chick, elephant, giraffe, lion, hen.
   ("pgx", "animal_shogi"): _board("cells", *_sides("CEGLH", 5), is_relative=True, second_sees="turned"),
@@ -310,38 +294,28 @@ _RENDER_SPECS: dict[tuple[str, str], RenderSpec] = {
   ),
   ("gymnasium", "Blackjack"): RenderSpec(
     kind="facts",
-    facts=(
-      Fact("sum", _count(0, 32)),
-      Fact("dealer shows", _count(0, 11)),
-      Fact("usable ace", ("no", "yes")),
-    ),
+    facts=(_numbered("sum", 32), _numbered("dealer shows", 11), Fact("usable ace", ("no", "yes"))),
     action_names=("stick", "hit"),
   ),
   ("gymnasium", "FrozenLake"): _place(4, 4, "left", "down", "right", "up"),
   ("gymnasium", "FrozenLake8x8"): _place(8, 8, "left", "down", "right", "up"),
   ("gymnasium", "CliffWalking"): _place(4, 12, "up", "right", "down", "left"),
-  ("gymnasium", "Taxi"): RenderSpec(
-    kind="vector", action_names=("south", "north", "east", "west", "pick up", "drop off")
+  ("gymnasium", "Taxi"): _vector("", "south, north, east, west, pick up, drop off"),
+  ("gymnasium", "LunarLander"): _vector(
+    "x, y, x speed, y speed, angle, spin, left leg, right leg", "none, left engine, main engine, right engine"
   ),
-  ("gymnasium", "LunarLander"): RenderSpec(
-    kind="vector",
-    names=("x", "y", "x speed", "y speed", "angle", "spin", "left leg", "right leg"),
-    action_names=("none", "left engine", "main engine", "right engine"),
-  ),
-  ("gymnax", "FourRooms-misc"): RenderSpec(kind="vector", names=("row", "column", "goal row", "goal column")),
+  ("gymnax", "FourRooms-misc"): _vector("row, column, goal row, goal column", ""),
 }
 for _library in ("gymnasium", "gymnax"):
   _RENDER_SPECS |= {
-    (_library, "CartPole"): RenderSpec(
-      kind="vector", names=("position", "speed", "angle", "spin"), action_names=("left", "right")
-    ),
-    (_library, "MountainCar"): RenderSpec(
-      kind="vector", names=("position", "speed"), action_names=("left", "none", "right")
-    ),
-    (_library, "Acrobot"): RenderSpec(
-      kind="vector",
-      names=("cos 1", "sin 1", "cos 2", "sin 2", "speed 1", "speed 2"),
-      action_names=("back", "none", "forth"),
-    ),
+    (_library, "CartPole"): _vector("position, speed, angle, spin", "left, right"),
+    (_library, "MountainCar"): _vector("position, speed", "left, none, right"),
+    (_library, "Acrobot"): _vector("cos 1, sin 1, cos 2, sin 2, speed 1, speed 2", "back, none, forth"),
   }
-_RENDER_SPECS["gymnasium", "CliffWalkingSlippery"] = _RENDER_SPECS["gymnasium", "CliffWalking"]
+for _library, _game, _same in (
+  ("gymnasium", "CliffWalkingSlippery", "CliffWalking"),
+  ("open_spiel", "mnk", "tic_tac_toe"),
+  ("pgx", "go_19x19", "go_9x9"),
+  ("pgx", "gardner_chess", "chess"),
+):
+  _RENDER_SPECS[_library, _game] = _RENDER_SPECS[_library, _same]

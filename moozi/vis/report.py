@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from moozi.core.search_record import InspectedEpisode, SearchTree
+from moozi.core.search_record import InspectedEpisode
 from moozi.core.spec import EnvSpec
 from moozi.io.atomic_write import atomic_path
 from moozi.vis.frames import draw_frame, plane_colors
@@ -49,14 +49,10 @@ def write_report(
   """Writes the page atomically. Creates its folder if it is missing.
 
   Args:
-    path: the file.
-    episode: the episode that the page plays.
-    spec: of the environment.
+    path, episode, spec: the file, and the episode that the page plays.
     run: `name`, `checkpoint`, `env_steps`, `learner_steps`, and `figures`, a sentence about its results.
     ticks: of metrics.jsonl: `env_steps`, and numbers or None by name.
     config: the run's configuration as text.
-
-  Returns: the path.
   """
   data = {
     "run": dict(run) | {"env": spec.name},
@@ -105,16 +101,12 @@ def episode_data(episode: InspectedEpisode, spec: EnvSpec) -> dict[str, Any]:
     "network_q": episode.network_q_values,
     "search_q": episode.q_values,
   }
+  facts = ("index", "end", "seat", "discount", "signed_discount", "num_simulations", "num_frames")
+  numbers = ("rewards", "root_values", "prior_values", "returns", "imagined_rewards", "imagined_values")
   return {
-    "index": episode.index,
-    "end": episode.end,
-    "seat": episode.seat,
+    **{name: getattr(episode, name) for name in facts},
     "return": number_in(episode.return_),
-    "discount": episode.discount,
-    "signed_discount": episode.signed_discount,
-    "num_simulations": episode.num_simulations,
     "num_players": spec.num_players,
-    "num_frames": episode.num_frames,
     "unroll_steps": episode.imagined_rewards.shape[1],
     "names": list(action_names(spec)),
     "player_names": [player_name(spec, player) for player in range(spec.num_players)],
@@ -124,14 +116,9 @@ def episode_data(episode: InspectedEpisode, spec: EnvSpec) -> dict[str, Any]:
     "is_agents": episode.is_agents.astype(int).tolist(),
     "to_play": episode.to_play.tolist(),
     "seat_sign": episode.seat_sign.astype(int).tolist(),
-    "rewards": _numbers(episode.rewards),
-    "root_values": _numbers(episode.root_values),
-    "prior_values": _numbers(episode.prior_values),
-    "returns": _numbers(episode.returns),
+    **{name: _numbers(getattr(episode, name)) for name in numbers},
     **{name: _numbers(values, legal) for name, values in by_action.items()},
     "root_visits": visits.ravel().tolist(),
-    "imagined_rewards": _numbers(episode.imagined_rewards),
-    "imagined_values": _numbers(episode.imagined_values),
     "trees": _trees(episode),
   }
 
@@ -140,33 +127,24 @@ def _trees(episode: InspectedEpisode) -> dict[str, list[Any]]:
   """The drawn nodes of all steps; those of step t start at `start[t]`, and its tree has `total[t]` nodes."""
   columns = ("parent", "action", "visits", "value", "raw", "reward", "prior", "row", "principal", "left_out")
   out: dict[str, list[Any]] = {name: [] for name in columns}
-  start, total = [0], []
+  out |= {"start": [0], "total": [0 if tree is None else tree.num_nodes for tree in episode.trees]}
   for t, tree in enumerate(episode.trees):
     if tree is not None:
       is_choice = episode.is_agents[t] and t < episode.num_decisions
-      nodes = _tree_columns(tree, int(episode.actions[t]) if is_choice else None)
-      for name in columns:
-        out[name].extend(nodes[name])
-    start.append(len(out["parent"]))
-    total.append(0 if tree is None else tree.num_nodes)
-  return out | {"start": start, "total": total}
-
-
-def _tree_columns(tree: SearchTree, action: int | None) -> dict[str, list[Any]]:
-  layout = layout_tree(tree, MAX_TREE_NODES, action)
-  node = layout.node
-  return {
-    "parent": layout.parent.tolist(),
-    "action": tree.action[node].tolist(),
-    "visits": tree.visits[node].tolist(),
-    "value": _numbers(tree.value[node]),
-    "raw": _numbers(tree.raw_value[node]),
-    "reward": _numbers(tree.reward[node]),
-    "prior": _numbers(tree.prior[node]),
-    "row": _numbers(layout.row),
-    "principal": layout.is_principal.astype(int).tolist(),
-    "left_out": layout.num_left_out.tolist(),
-  }
+      layout = layout_tree(tree, MAX_TREE_NODES, int(episode.actions[t]) if is_choice else None)
+      node = layout.node
+      out["parent"] += layout.parent.tolist()
+      out["action"] += tree.action[node].tolist()
+      out["visits"] += tree.visits[node].tolist()
+      out["value"] += _numbers(tree.value[node])
+      out["raw"] += _numbers(tree.raw_value[node])
+      out["reward"] += _numbers(tree.reward[node])
+      out["prior"] += _numbers(tree.prior[node])
+      out["row"] += _numbers(layout.row)
+      out["principal"] += layout.is_principal.astype(int).tolist()
+      out["left_out"] += layout.num_left_out.tolist()
+    out["start"].append(len(out["parent"]))
+  return out
 
 
 def _pictures(episode: InspectedEpisode, spec: EnvSpec) -> list[np.ndarray]:

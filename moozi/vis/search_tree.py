@@ -37,8 +37,6 @@ class TreeLayout:
     node: indices into the tree; the root first, parents before children.
     parent: indices into these M; -1 at the root.
     row: an integer at leaves, else the middle of the children's rows.
-    num_rows: number of rows.
-    is_principal: on the principal line.
     num_left_out: number of nodes not drawn whose nearest drawn ancestor is this one.
   """
 
@@ -53,11 +51,8 @@ class TreeLayout:
 def principal_line(tree: SearchTree, action: int | None = None) -> list[int]:
   """The nodes of the expected line of play, the root first.
 
-  After the action at the root it follows the most visited child; the first created wins ties.
-
-  Args:
-    tree: of one search.
-    action: the search's choice; None, or an action without a node, takes the most visited child.
+  After the search's choice of an action at the root it follows the most visited child; the first created wins
+  ties. None, or an action without a node, takes the most visited child at the root too.
   """
   line, node = [0], 0
   while True:
@@ -74,10 +69,7 @@ def layout_tree(
 ) -> TreeLayout:
   """Prunes a tree to its most visited nodes, ties by creation, and assigns rows.
 
-  Args:
-    tree: of one search.
-    max_nodes: number of nodes to keep; the whole principal line is always kept.
-    action: see `principal_line`.
+  The whole line that `principal_line` gives for `action` is always kept.
 
   Raises: ValueError: max_nodes is below 1.
   """
@@ -102,13 +94,18 @@ def layout_tree(
     else:
       row[i] = num_rows
       num_rows += 1
+  # Nodes that are not drawn take the number of their nearest drawn ancestor.
+  num_left_out = np.zeros(len(node), np.int64)
+  for i in np.flatnonzero(number < 0).tolist():
+    number[i] = number[tree.parent[i]]
+    num_left_out[number[i]] += 1
   return TreeLayout(
     node=node,
     parent=parent,
     row=row,
     num_rows=num_rows,
     is_principal=np.isin(node, line),
-    num_left_out=_count_left_out(tree, number, len(node)),
+    num_left_out=num_left_out,
   )
 
 
@@ -123,21 +120,21 @@ def write_tree(
   action: int | None = None,
   max_nodes: int = DEFAULT_MAX_NODES,
 ) -> tuple[Path, Path]:
-  """Writes `name`.svg and `name`.png, each atomically. Creates the folder if it is missing.
+  """Writes `name`.svg and `name`.png, each atomically, and returns their paths. Creates the folder.
 
   Args:
     folder, name: of the files.
     tree: of one search.
     names: of the agent's actions.
     signed_discount: the factor from a child's value to its parent's.
-    caption: lines above the picture.
-    action: the search's choice.
-    max_nodes: maximum number of nodes; the picture says how many are left out.
-
-  Returns: the two paths.
+    caption: lines above the picture, which also says how many nodes are left out.
+    action, max_nodes: as in `layout_tree`.
   """
   layout = layout_tree(tree, max_nodes, action)
-  sketch = _sketch(tree, layout, names, signed_discount, [*caption, _tally(tree, layout)])
+  tally = f"{tree.num_nodes} nodes"
+  if left_out := tree.num_nodes - len(layout.node):
+    tally = f"the {len(layout.node)} most visited of {tally}; {left_out} are left out"
+  sketch = _sketch(tree, layout, names, signed_discount, [*caption, tally])
   svg, png = folder / f"{name}.svg", folder / f"{name}.png"
   with atomic_path(svg) as partial:
     partial.write_text(_to_svg(sketch), "utf-8")
@@ -157,17 +154,6 @@ def _depth_first(children: list[list[int]], action: np.ndarray) -> list[int]:
   return out[::-1]
 
 
-def _count_left_out(tree: SearchTree, number: np.ndarray, num_kept: int) -> np.ndarray:
-  """[num_kept]: number of nodes not drawn by their nearest drawn ancestor."""
-  above = number.copy()
-  counts = np.zeros(num_kept, np.int64)
-  for i in range(1, tree.num_nodes):
-    if above[i] < 0:
-      above[i] = above[tree.parent[i]]
-      counts[above[i]] += 1
-  return counts
-
-
 @dataclasses.dataclass(frozen=True)
 class _Text:
   x: float
@@ -179,26 +165,15 @@ class _Text:
 
 @dataclasses.dataclass(frozen=True)
 class _Sketch:
-  """The shapes of both pictures in pixels.
-
-  Attributes:
-    size: width and height.
-    lines: (x0, y0, x1, y1, width, color).
-    boxes: (x, y, w, h, fill, outline, width of the outline).
-    texts: placed by the left end of their middle line.
-  """
+  """The shapes of both pictures in pixels."""
 
   size: tuple[int, int]
+  # (x0, y0, x1, y1, width, color)
   lines: list[tuple[float, float, float, float, float, str]]
+  # (x, y, w, h, fill, outline, width of the outline)
   boxes: list[tuple[float, float, float, float, str, str | None, float]]
+  # placed by the left end of their middle line
   texts: list[_Text]
-
-
-def _tally(tree: SearchTree, layout: TreeLayout) -> str:
-  left_out = tree.num_nodes - len(layout.node)
-  if not left_out:
-    return f"{tree.num_nodes} nodes"
-  return f"the {len(layout.node)} most visited of {tree.num_nodes} nodes; {left_out} are left out"
 
 
 def _sketch(
@@ -276,31 +251,21 @@ def _to_image(sketch: _Sketch) -> Image.Image:
   scale = _PNG_SCALE if width * height * _PNG_SCALE**2 <= _MAX_PNG_PIXELS else 1
   image = Image.new("RGB", (width * scale, height * scale), _PAPER)
   draw = ImageDraw.Draw(image)
+  # Points of the SVG's curves, cubics with both control points at the middle.
+  t = np.linspace(0.0, 1.0, 25)
+  a, bc, d = (1 - t) ** 3, 3 * t * (1 - t), t**3
   for x0, y0, x1, y1, stroke, color in sketch.lines:
-    points = [(x * scale, y * scale) for x, y in _bend(x0, y0, x1, y1)]
+    xs = a * x0 + bc * (x0 + x1) / 2 + d * x1
+    ys = (a + bc * (1 - t)) * y0 + (bc * t + d) * y1
+    points = (np.stack([xs, ys], axis=1) * scale).ravel().tolist()
     draw.line(points, fill=color, width=max(1, round(stroke * scale)), joint="curve")
   for x, y, w, h, fill, outline, stroke in sketch.boxes:
     corners = tuple(v * scale for v in (x, y, x + w, y + h))
     draw.rounded_rectangle(
       corners, radius=(4 if outline else 1) * scale, fill=fill, outline=outline, width=round(stroke * scale)
     )
+  letters = font(_FONT_SIZE * scale)
   for text in sketch.texts:
-    stroke_width = 0.35 * scale if text.is_bold else 0
-    draw.text(
-      (text.x * scale, text.y * scale),
-      text.text,
-      fill=text.color,
-      font=font(_FONT_SIZE * scale),
-      anchor="lm",
-      stroke_width=stroke_width,
-    )
+    bold, place = 0.35 * scale if text.is_bold else 0, (text.x * scale, text.y * scale)
+    draw.text(place, text.text, text.color, letters, anchor="lm", stroke_width=bold)
   return image
-
-
-def _bend(x0: float, y0: float, x1: float, y1: float) -> list[tuple[float, float]]:
-  """Points of the SVG's curve, a cubic with both control points at the middle."""
-  t = np.linspace(0.0, 1.0, 25)
-  a, b, c, d = (1 - t) ** 3, 3 * t * (1 - t) ** 2, 3 * t**2 * (1 - t), t**3
-  middle = (x0 + x1) / 2
-  xs, ys = a * x0 + (b + c) * middle + d * x1, (a + b) * y0 + (c + d) * y1
-  return [(float(x), float(y)) for x, y in zip(xs, ys, strict=True)]

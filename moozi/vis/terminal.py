@@ -15,7 +15,7 @@ from moozi.core.spec import DUMMY_ACTION, EnvSpec
 from moozi.vis.boards import board_text
 from moozi.vis.frames import draw_frame, plane_colors, vector_text
 from moozi.vis.lettering import Frame, Picture, value_text
-from moozi.vis.render_spec import action_name, player_name, render_spec_of
+from moozi.vis.render_spec import action_name, mover_text, render_spec_of
 
 _BAR_LENGTH = 20
 _MAX_BARS = 12
@@ -35,12 +35,7 @@ class Step(Protocol):
 
 
 def half_blocks(picture: Picture, columns: int, rows: int) -> Text:
-  """A picture in characters `▀`, each with two pixels, one above the other.
-
-  Args:
-    picture: scaled down if it is larger than the space.
-    columns, rows: the space, in characters.
-  """
+  """A picture in characters `▀`, each with two pixels, one above the other; scaled down to the space."""
   height, width = picture.shape[:2]
   share = min(1.0, columns / width, 2 * rows / height)
   if share < 1:
@@ -68,12 +63,7 @@ def frame_view(
 ) -> RenderableType:
   """A frame for a terminal: in half blocks, or as text for vectors and for boards with letters.
 
-  Args:
-    frame: of the spec's shape and dtype.
-    spec: of the environment.
-    to_play: the player from whose view the frame is.
-    picture: the environment's own, or None.
-    columns, rows: the space, in characters.
+  `picture` is the environment's own, or None; the space is in characters.
   """
   render_spec = render_spec_of(spec)
   if picture is None:
@@ -119,8 +109,7 @@ def step_view(
   """A frame beside lines of text and the policy, with the chosen action marked."""
   text = Text("\n".join(lines))
   if with_policy:
-    text.append("\n\n")
-    text.append_text(_policy(step, spec))
+    text.append("\n\n").append_text(_policy(step, spec))
   grid = Table.grid(padding=(0, 3))
   space = max(20, columns - _BAR_LENGTH - 24)
   grid.add_row(frame_view(step.frame, spec, step.to_play, step.picture, space, max(4, rows - 2)), text)
@@ -129,12 +118,8 @@ def step_view(
 
 def step_lines(step: Step, spec: EnvSpec) -> list[str]:
   """The player to move, the reward, the value and the action, a line each."""
-  lines = []
-  if spec.num_players == 2:
-    who = "" if step.seat is None else " (agent)" if step.to_play == step.seat else " (opponent)"
-    lines.append(f"{player_name(spec, step.to_play)} to move{who}")
   return [
-    *lines,
+    *([mover_text(spec, step.to_play, step.seat)] if spec.num_players == 2 else []),
     f"reward {step.reward:+.3g}",
     value_text(step.root_value),
     f"action {action_name(spec, step.action)}" if step.action != DUMMY_ACTION else "end",
@@ -153,10 +138,9 @@ def _policy(step: Step, spec: EnvSpec) -> Text:
   text = Text()
   for action in shown:
     prob = float(np.clip(np.nan_to_num(step.action_probs[action]), 0, 1))
-    bar = "█" * round(prob * _BAR_LENGTH)
-    style = "bold yellow" if action == step.action else "cyan"
-    text.append(f"{action_name(spec, action).ljust(width)} ", "bold" if action == step.action else "dim")
-    text.append(bar.ljust(_BAR_LENGTH, "·"), style)
+    of_name, of_bar = ("bold", "bold yellow") if action == step.action else ("dim", "cyan")
+    text.append(f"{action_name(spec, action).ljust(width)} ", of_name)
+    text.append(("█" * round(prob * _BAR_LENGTH)).ljust(_BAR_LENGTH, "·"), of_bar)
     text.append(f" {prob:.2f}\n")
   return text
 

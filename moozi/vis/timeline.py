@@ -30,14 +30,8 @@ _IDLE = "#dcdce2"
 def timeline_png(timeline: Timeline, title: str, start_s: float = 0.0) -> bytes:
   """Draws a timeline: in each column of a row, the height of a color is the share of that kind of span.
 
-  Grey is idle, white is outside what the actor reported.
-
-  Args:
-    timeline: not empty.
-    title: one line.
-    start_s: where the time axis starts.
-
-  Returns: a PNG file.
+  Grey is idle, white is outside what the actor reported. The time axis starts at `start_s`. Returns a PNG
+  file.
   """
   from matplotlib.colors import to_rgb
   from matplotlib.figure import Figure
@@ -77,11 +71,9 @@ def timeline_png(timeline: Timeline, title: str, start_s: float = 0.0) -> bytes:
 
 def column_shares(stretches: Sequence[Stretch], edges: np.ndarray) -> dict[str, np.ndarray]:
   """The share of each column by kind of span: [n] for `edges` [n + 1]."""
-  intervals: dict[str, list[tuple[float, float]]] = {}
-  for stretch in stretches:
-    for span in stretch.spans:
-      intervals.setdefault(span.name, []).append((span.start_s, span.end_s))
-  return {kind: _coverage(edges, of_kind) for kind, of_kind in intervals.items()}
+  spans = [span for stretch in stretches for span in stretch.spans]
+  kinds = dict.fromkeys(span.name for span in spans)
+  return {kind: _coverage(edges, [(s.start_s, s.end_s) for s in spans if s.name == kind]) for kind in kinds}
 
 
 def _coverage(edges: np.ndarray, intervals: Sequence[tuple[float, float]]) -> np.ndarray:
@@ -89,7 +81,7 @@ def _coverage(edges: np.ndarray, intervals: Sequence[tuple[float, float]]) -> np
   bounds = np.array(intervals, np.float64).reshape(-1, 2)
   if not len(bounds):
     return np.zeros(len(edges) - 1)
-  # Seconds inside up to each bound; between bounds they grow linearly or not at all.
+  # Seconds inside the intervals up to each bound; they are piecewise linear between bounds.
   inside = np.repeat(np.cumsum(bounds[:, 1] - bounds[:, 0]), 2)
   inside[0::2] -= bounds[:, 1] - bounds[:, 0]
   out: np.ndarray = np.diff(np.interp(edges, bounds.ravel(), inside)) / np.maximum(np.diff(edges), 1e-12)
@@ -97,7 +89,7 @@ def _coverage(edges: np.ndarray, intervals: Sequence[tuple[float, float]]) -> np
 
 
 def _colors(timeline: Timeline) -> dict[str, str]:
-  """Colors by kind of span: fixed ones first, then the others in turn."""
+  """Colors by kind of span: fixed ones first, then the others in order."""
   found = {name for stretches in timeline.values() for name in shares(stretches)}
   others = enumerate(sorted(found - _COLORS.keys()))
   fixed = {name: color for name, color in _COLORS.items() if name in found}

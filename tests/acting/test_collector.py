@@ -1,4 +1,4 @@
-"""Segments of trajectories: the rules for ends, and histories equal to those of the learner to the bit."""
+"""Segments of trajectories: the rules for ends, and histories that equal the learner's to the bit."""
 
 import collections
 
@@ -14,7 +14,7 @@ from tests.tiny_run import TINY
 
 def make_collector(config, spec):
   collector = build.build_collector(config, spec, worker=0)
-  collector.set_parameters(*random_parameters(config, spec), 0)
+  collector.set_parameters(*build.build_learner(config, spec).parameters())
   return collector
 
 

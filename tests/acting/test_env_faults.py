@@ -82,7 +82,7 @@ def test_faults_are_counted_and_cut_episodes_have_no_return(collected):
 @pytest.fixture(scope="module")
 def faulty_run():
   """Events of a run whose first evaluation fails, and whose second segment is not finite; it never learns."""
-  options = ("evaluation.period_env_steps=100", "replay.min_steps_to_learn=4096", "max_env_steps=320")
+  options = ("evaluation.period_env_steps=100", "replay.min_steps_to_learn=4072", "max_env_steps=320")
   config = load_config(None, [*TINY, *options])
   build_collector = build.build_collector
 
@@ -124,7 +124,7 @@ def test_a_failed_evaluation_does_not_end_the_run(faulty_run):
 
 
 def test_a_refused_segment_resets_the_environments(faulty_run):
-  """Games of ten frames, segments of eight: without the reset, each lane would drop four more steps."""
+  """Episodes of ten frames, segments of eight: without the reset, each lane would drop four more steps."""
   (fault,) = [e for e in faulty_run if isinstance(e, Faulted) and "refused_segments" in e.counts]
   assert fault.counts == {"refused_segments": 1, "lost_steps": 32}
   head = [e for e in faulty_run if isinstance(e, StateReady)][-1].state.replay.head
@@ -132,7 +132,7 @@ def test_a_refused_segment_resets_the_environments(faulty_run):
 
 
 def test_evaluation_raises_the_error_of_its_environment():
-  # The spec is that of a sound environment: one that fails in its first episode would be refused.
+  # The spec comes from a sound environment: one that fails in its first episode would be refused.
   spec = build.env_spec(load_config(None, [*TINY, FAULTY]))
   config = load_config(None, [*TINY, FAULTY, "env.kwargs.episode=0", "evaluation.max_random_starts=0"])
   params, net_state = random_parameters(config, spec)
@@ -143,7 +143,7 @@ def test_evaluation_raises_the_error_of_its_environment():
 
 @pytest.mark.slow
 def test_a_failed_run_leaves_a_state_to_resume_from():
-  """The second game of each environment fails in its fifth step, within the second segment."""
+  """The second episode of each environment fails in its fifth step, within the second segment."""
   options = [*TINY, FAULTY, "workers.max_env_faults=1", "evaluation.final_episodes=1", "max_env_steps=320"]
   config, events = load_config(None, options), []
   with pytest.raises(EnvError, match="the environment's own error"):
@@ -158,4 +158,4 @@ def test_a_failed_run_leaves_a_state_to_resume_from():
   assert again[0].message == "one process; all environments are reset; replay holds 32 steps"
   assert isinstance(again[-1], Finished)
   updated = [e for e in again if isinstance(e, Updated)][-1]
-  assert updated.metrics["replay/cut"] == 4, "the running games are cut off"
+  assert updated.metrics["replay/cut"] == 4, "the running episodes are cut off"

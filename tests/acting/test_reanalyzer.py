@@ -1,4 +1,4 @@
-"""Both modes of reanalyze give the same results, and those of acting with the same parameters."""
+"""Both modes of reanalyze give the same results as acting with the same parameters."""
 
 import functools
 
@@ -17,7 +17,6 @@ from moozi.io.config import load_config
 from moozi.run import build, local
 from moozi.run.events import Acted, Finished, Reanalyzed, StateReady, Updated
 from moozi.run.session import RunInputs
-from tests.acting.parameters import random_parameters
 from tests.envs.environments import make_lives, make_nim
 from tests.tiny_run import TINY, shaken
 
@@ -54,7 +53,8 @@ def acted(env, search):
     spec = vector.spec
     model = build.build_model(config, spec)
     collector = TrajectoryCollector(model, config, config.planners.train, vector, seed=0)
-  parameters = *random_parameters(config, spec), 0
+  params, net_state, version = build.build_learner(config, spec).parameters()
+  parameters = shaken(params), net_state, version
   collector.set_parameters(*parameters)
   segments = [collector.run(0)[0] for _ in range(5)]
   return spec, segments, parameters, Reanalyzer(build.build_model(config, spec), config, spec, seed=1)
@@ -96,12 +96,12 @@ def test_both_modes_repeat_the_search_of_acting(env, search):
     np.testing.assert_array_equal(searched.sequence, replay.storage.sequence[at])
     np.testing.assert_allclose(searched.root_value, arrays["root_value"][at], rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(searched.action_probs, arrays["action_probs"][at], rtol=1e-4, atol=1e-5)
-  # A network with the same output everywhere would pass the above.
+  # A constant network would pass the assertions above.
   assert np.std(gathered.root_value) > 1e-3
 
 
 def test_the_history_matters():
-  """Positions without their histories have other values."""
+  """Without their histories, positions have different values."""
   replay, reanalyzer, _ = replay_and_reanalyzer()
   roots = replay.reanalyze_queue.gather(replay.reanalyze_queue.choose(1000, "oldest", 1))
   blank = map_fields(np.array, roots)

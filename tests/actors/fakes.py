@@ -1,4 +1,4 @@
-"""Calls whose results arrive when a test says so, actors that remember what they are asked, and a context."""
+"""Calls whose results the test delivers, actors that record their calls, and a context."""
 
 import types
 
@@ -9,7 +9,7 @@ from tests.actors.in_process_ray import RAY
 
 
 class Calls:
-  """Calls in flight whose results arrive when the test says so."""
+  """Calls in flight whose results the test delivers."""
 
   def __init__(self):
     self.pending, self.lost, self.travelling = {}, set(), set()

@@ -1,6 +1,6 @@
-"""A fake of the module `ray`: actors are objects in this process, and a call is made at once.
+"""A fake of the module `ray`: actors are objects in this process, and a call is made immediately.
 
-The driver asks for the same calls and reacts in the same order; every result is available when it is waited
+The driver makes the same calls and reacts in the same order; every result is available when it is waited
 for. An actor may fail at a call that the test chooses.
 """
 
@@ -12,7 +12,8 @@ import types
 
 import pytest
 
-from moozi.actors import cluster, process
+from moozi.actors import cluster
+from moozi.actors.remote import process
 from moozi.envs import guard
 
 
@@ -45,8 +46,8 @@ class Ray:
   """One cluster.
 
   Args:
-    deaths: by (class, method): the numbers of these calls, from 1 over all actors of the class, at which the
-      actor fails. It makes neither that call nor any later one.
+    failures: by (class, method): the numbers of these calls, from 1 over all actors of the class, at which
+      the actor fails. It makes neither that call nor any later one.
     errors: by (class, method), then by the number of the call: the exception that the call raises.
 
   Attributes:
@@ -60,8 +61,8 @@ class Ray:
     ActorDiedError=ActorDiedError,
   )
 
-  def __init__(self, deaths=None, errors=None):
-    self._deaths, self._errors, self.made = deaths or {}, errors or {}, []
+  def __init__(self, failures=None, errors=None):
+    self._failures, self._errors, self.made = failures or {}, errors or {}, []
     self._counts = collections.Counter()
     self._ids = itertools.count()
 
@@ -95,7 +96,7 @@ class Ray:
       self._counts[key] += 1
       if self._counts[key] in self._errors.get(key, ()):
         raise self._errors[key][self._counts[key]]
-      handle._is_dead = self._counts[key] in self._deaths.get(key, ())
+      handle._is_dead = self._counts[key] in self._failures.get(key, ())
     if handle._is_dead:
       raise ActorDiedError(handle._actor_id.hex())
     return getattr(handle._actor, name)(*args)

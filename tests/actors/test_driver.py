@@ -94,7 +94,7 @@ def test_stop_in_the_last_evaluation(events):
 def test_work_in_flight_is_reported(events):
   segments = [e.metrics["system/segments_in_flight"] for e in events if isinstance(e, Acted)]
   batches = [e.metrics["system/batches_in_flight"] for e in events if isinstance(e, Updated)]
-  # Two at the worker and two at the parameter server, the one that arrived among them.
+  # Two at the worker and two at the parameter server, including the one that arrived.
   assert min(segments) >= 1
   assert max(segments) == 2
   assert min(batches) >= 1
@@ -184,7 +184,7 @@ def test_replay_lost_with_all_steps_ends_the_run(pools):
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_kept_segments_precede_the_state(fails):
-  error = in_process_ray.RayError("the environment cannot go on")
+  error = in_process_ray.RayError("the environment cannot continue")
   ray = in_process_ray.Ray(errors={("TrainingWorker", "run"): {4: error}} if fails else {})
   config = load_config(
     None, [*TINY, "trajectories.save=true", "checkpoint.period_s=1e-6", "evaluation.final_episodes=2"]

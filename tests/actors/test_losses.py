@@ -14,7 +14,7 @@ from moozi.run.state import RunState
 from tests.actors import in_process_ray
 from tests.tiny_run import TINY
 
-# Learning begins after 64 steps; a segment of 32 lets four calls of two updates be made.
+# Learning begins after 64 steps; a segment of 32 allows four calls of two updates.
 CONFIG = load_config(
   None,
   [

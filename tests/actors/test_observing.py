@@ -1,4 +1,4 @@
-"""Reports and histograms: nothing waits for them, and a restarted actor is asked again."""
+"""Reports and histograms: nothing waits for them, and requests to a restarted actor continue."""
 
 import types
 
@@ -22,7 +22,7 @@ REPORT = ActorReport(
 
 
 class Ray:
-  """Answers arrive when the test says so."""
+  """The test delivers the answers."""
 
   exceptions = RAY.exceptions
 
@@ -75,12 +75,12 @@ def made():
 
 
 def update(observing, learner_steps):
-  """Updates up to a learner step are noticed."""
+  """Notices updates up to a learner step."""
   observing._context.ledger.learner_steps = learner_steps
   observing._follow_updates()
 
 
-def test_actor_with_a_pending_report_is_not_asked(made):
+def test_actor_with_a_pending_report_gets_no_request(made):
   observing, ray, actors, _ = made
   assert list(observing.poll()) == []
   ray.answers["replay_buffer.report/1"] = REPORT
@@ -91,7 +91,7 @@ def test_actor_with_a_pending_report_is_not_asked(made):
   assert set(ray.waits) == {0.0}, "nothing waits"
 
 
-def test_failed_actor_reports_nothing_and_its_successor_is_asked(made):
+def test_failed_actor_reports_nothing_and_its_successor_reports(made):
   observing, ray, actors, _ = made
   list(observing.poll())
   ray.answers["testing_worker.report/1"] = RayActorError("died")
@@ -103,12 +103,12 @@ def test_failed_actor_reports_nothing_and_its_successor_is_asked(made):
 def test_actors_own_error_is_raised(made):
   observing, ray, _, _ = made
   list(observing.poll())
-  ray.answers["testing_worker.report/1"] = ValueError("a mistake of ours")
+  ray.answers["testing_worker.report/1"] = ValueError("a programming error")
   with pytest.raises(ValueError, match="of ours"):
     list(observing.poll())
 
 
-def test_between_two_periods_nothing_is_asked(made):
+def test_between_two_periods_nothing_is_requested(made):
   observing, ray, _, _ = made
   observing._period_s = 1e6
   list(observing.poll())
@@ -117,7 +117,7 @@ def test_between_two_periods_nothing_is_asked(made):
   assert not ray.waits
 
 
-def test_spans_are_asked_for_until_the_window_is_over(made):
+def test_spans_are_requested_until_the_window_is_over(made):
   observing, ray, actors, clock = made
   list(observing.poll())
   clock.now_s = 4.0
@@ -132,7 +132,7 @@ def test_spans_are_asked_for_until_the_window_is_over(made):
   assert actors["parameter_server"].asked == [("report", True), ("report", True), ("report", False)]
 
 
-def test_histograms_are_asked_for_once_a_period(made):
+def test_histograms_are_requested_once_a_period(made):
   observing, ray, actors, _ = made
   histogram = histogram_of([1.0, 2.0])
   update(observing, 299)

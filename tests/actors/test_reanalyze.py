@@ -49,7 +49,7 @@ def update(context, learner_steps):
   reanalyze.publish_if_copied(context)
 
 
-def test_nothing_is_asked_before_the_target_network_arrives():
+def test_nothing_is_requested_before_the_target_network_arrives():
   context = make()
   pool = context.pool
   act(context, 64)
@@ -80,7 +80,7 @@ def test_target_network_is_published_when_it_is_copied():
   context = make(num_workers=1)
   asked = context.pool.server.target_parameters.asked
   publish_target(context)
-  # In its first period it is the newest parameters.
+  # In its first period the target network equals the newest parameters.
   update(context, 96)
   assert len(asked) == 2
   update(context, 104)
@@ -104,7 +104,7 @@ def test_repeated_version_is_another_publication():
   assert context.pool.reanalyze_workers[0].run.asked[0][:2] == ("server.target_parameters/2/0", 1)
 
 
-def test_lost_search_is_asked_for_again():
+def test_lost_search_is_requested_again():
   context = make(num_workers=1)
   act(context, 8)
   publish_target(context)
@@ -129,7 +129,7 @@ def test_search_is_not_written_into_a_restarted_replay():
   assert context.ledger.pacer.positions_done == 8
 
 
-def test_replay_that_cannot_sample_is_asked_for_nothing():
+def test_replay_that_cannot_sample_gets_no_request():
   context = make()
   act(context, 64)
   publish_target(context)
@@ -143,7 +143,7 @@ def test_replay_that_cannot_sample_is_asked_for_nothing():
 
 
 @pytest.mark.parametrize("learner_steps", [10, 1000])
-def test_without_a_ratio_nothing_is_asked(learner_steps):
+def test_without_a_ratio_nothing_is_requested(learner_steps):
   context = make(ratio=0)
   act(context, 64)
   reanalyze.ask(context)

@@ -38,7 +38,7 @@ def test_kept_segments_are_waited_for_one_at_a_time(context):
   for segment in ("a", "b", "c"):
     store(context, 2, segment)
   store(context, 0, "x")
-  # A later one that arrives first would be yielded first.
+  # Otherwise a later segment that arrives first would be yielded first.
   assert list(calls.pending) == ["a", "x"]
   assert calls.pending["a"][0] == "a segment of training_worker_2"
   assert collected(calls.arrive("a")) == ("value of a", 8, True)
@@ -65,7 +65,7 @@ def test_refused_segment_leaves_a_gap_and_resets_the_worker(context):
   assert collected(calls.arrive("d"))[2]
 
 
-def test_segment_lost_on_its_way_leaves_a_gap(context):
+def test_segment_lost_in_transfer_leaves_a_gap(context):
   calls = context.calls
   for segment in ("a", "b", "c"):
     store(context, 0, segment)
@@ -79,7 +79,7 @@ def test_segment_lost_on_its_way_leaves_a_gap(context):
   assert not collected(calls.arrive("e"))[2]
 
 
-def test_all_kept_segments_can_be_delivered_at_once(context):
+def test_all_kept_segments_can_be_delivered_together(context):
   calls = context.calls
   assert list(segments.deliver_kept(context, 1.0)) == []
   for segment in ("a", "b", "c"):
@@ -91,7 +91,7 @@ def test_all_kept_segments_can_be_delivered_at_once(context):
   assert not calls.pending
 
 
-def test_travelling_segments_arrive_later_or_are_discarded(context):
+def test_segments_in_transfer_arrive_later_or_are_discarded(context):
   calls = context.calls
   for segment in ("a", "b"):
     store(context, 0, segment)

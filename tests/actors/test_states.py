@@ -45,7 +45,7 @@ def test_counters_are_those_of_the_parts(context):
 
 
 @pytest.mark.parametrize("late", ["server.get_state", "replay.snapshot"])
-def test_state_asked_for_before_a_rollback_is_dropped(context, late):
+def test_state_requested_before_a_rollback_is_dropped(context, late):
   calls, ledger = context.calls, context.ledger
   first = "replay.snapshot" if late == "server.get_state" else "server.get_state"
   values = {"server.get_state": training(8), "replay.snapshot": snapshot(70)}

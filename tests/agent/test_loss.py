@@ -67,7 +67,7 @@ def slow_scalar(logits):
 
 
 def slow_history(frames, actions):
-  """[L, H, W, C] and [L] to the flat stacked history."""
+  """Stacks frames [L, H, W, C] and actions [L] to the flat history."""
   cells = []
   for h in range(FRAME[0]):
     for w in range(FRAME[1]):

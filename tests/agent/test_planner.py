@@ -187,6 +187,17 @@ def test_noise_free_search_ignores_key(config):
     np.testing.assert_array_equal(first.action_probs, other.action_probs)
 
 
+def test_temperature_changes_only_the_action():
+  tables = random_tables(np.random.default_rng(3), N, A)
+  tables["logits"] *= 0.2
+  expected = run(PUCT, tables, ROOTS, LEGAL).action_probs
+  for temperature in (0.0, 1.0, 3.0):
+    outputs = [run(PUCT, tables, ROOTS, LEGAL, seed=s, temperature=temperature) for s in range(12)]
+    for output in outputs:
+      np.testing.assert_array_equal(output.action_probs, expected)
+    assert (len({int(output.action[0]) for output in outputs}) == 1) == (temperature == 0.0)
+
+
 @pytest.mark.slow
 def test_noise_changes_target_and_temperature_only_action():
   tables = random_tables(np.random.default_rng(3), N, A)

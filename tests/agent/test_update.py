@@ -208,14 +208,14 @@ def test_non_finite_gradient_of_finite_loss_is_skipped():
 
 
 def test_many_non_finite_updates_are_all_skipped():
-  """`optax.apply_if_finite` would apply one after a number of them."""
+  """`optax.apply_if_finite` would apply one after a number of skipped updates."""
   state, _ = UPDATE(initial_state(), make_target())
   after = state
   for _ in range(30):
     after, _ = UPDATE(after, bad_target("rewards", np.nan))
   assert equal(after.params, state.params)
   assert equal(after.opt_state, state.opt_state)
-  # A copy was due meanwhile: of the present parameters, which are finite.
+  # A copy was due at this step; it has the present parameters, which are finite.
   assert equal(after.target_params, state.params)
 
 

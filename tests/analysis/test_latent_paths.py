@@ -50,7 +50,7 @@ def make_model(speed):
     output = types.SimpleNamespace(hidden_state=state + jnp.stack([move, 0.0 * move], axis=-1))
     return output, net_state
 
-  # jit returns pytrees alone, and of the output only the hidden state is read.
+  # jit returns only pytrees, and only the hidden state of the output is read.
   def trans(params, net_state, state, action, is_training):
     output, net_state = recurrent_inference(params, net_state, state, action, is_training)
     from moozi.nn.model import ModelOutput

@@ -102,10 +102,10 @@ def test_failed_start_frees_name(refused, config_file, tmp_path, monkeypatch, le
   def run_training(config, spec, run):
     if left:
       (run.path / left[0]).write_text(left[1])
-    raise UserError("env.name=tiny:catch: broke its promise")
+    raise UserError("env.name=tiny:catch: violates its spec")
 
   monkeypatch.setattr(train, "_run_training", run_training)
-  assert "broke its promise" in refused("train", config_file, "run.name=first")
+  assert "violates its spec" in refused("train", config_file, "run.name=first")
   assert (tmp_path / "runs" / "first").exists() == is_kept
 
 
@@ -206,19 +206,19 @@ def test_unsupported_envs(refused, config_file, tmp_path, name, message):
     (
       "atari:Pong",
       "ale_py",
-      'the package ale-py is not installed; pip install "moozi[atari]" brings it',
+      'the package ale-py is not installed; run pip install "moozi[atari]"',
     ),
     (
       "open_spiel:tic_tac_toe",
       "pyspiel",
-      'the package open_spiel is not installed; pip install "moozi[open_spiel]" brings it',
+      'the package open_spiel is not installed; run pip install "moozi[open_spiel]"',
     ),
     (
       "gymnasium:CartPole-v1",
       "gymnasium",
-      'the package gymnasium is not installed; pip install "moozi[gymnasium]" brings it',
+      'the package gymnasium is not installed; run pip install "moozi[gymnasium]"',
     ),
-    ("minatar:breakout", "minatar", "the package minatar is not installed; `pip install minatar` brings it"),
+    ("minatar:breakout", "minatar", "the package minatar is not installed; run `pip install minatar`"),
   ],
 )
 def test_missing_package(refused, config_file, tmp_path, monkeypatch, env_name, package, message):
@@ -386,7 +386,7 @@ def test_evaluate_bad_run_and_checkpoint(refused, tmp_path, evaluation):
 def test_evaluate_mismatched_checkpoint(refused, tmp_path, evaluation):
   other = NetworkConfig(latent_size=99).model_dump(mode="json")
   run = make_run(tmp_path, network=other)
-  assert "another network: network.latent_size is 99 there" in refused("evaluate", run.path)
+  assert "another network: network.latent_size is 99" in refused("evaluate", run.path)
   (run.path / "config.yaml").write_text("env: {name: 'tiny:corridor'}\nnetwork: {latent_size: 99}\n")
   assert "another environment: spec.name is tiny:catch, expected tiny:corridor" in refused(
     "evaluate", run.path
@@ -445,7 +445,7 @@ def test_allow_code_imports(refused, malicious_run, tmp_path, evaluation):
 
 
 def test_start_from_imports_no_code(cli, malicious_run, config_file, tmp_path, monkeypatch):
-  """A checkpoint is arrays; the configuration of its run is not used."""
+  """A checkpoint contains only arrays; the configuration of its run is not used."""
   monkeypatch.setattr(train, "_run_training", lambda *_: 0)
   path = malicious_run("evil_envs:make_env")
   assert cli("train", config_file, f"checkpoint.start_from={path}", "run.name=second")[0] == 0

@@ -111,7 +111,7 @@ def make_run(tmp_path, **changes):
 @pytest.mark.parametrize("command", COMMANDS)
 def test_run_without_checkpoint(refused, tmp_path, command):
   message = refused(command, make_run(tmp_path).path)
-  assert "holds no checkpoint; `moozi train` leaves one" in message
+  assert "holds no checkpoint; `moozi train` saves one" in message
   assert not (tmp_path / "bare" / "inspect").exists()
 
 
@@ -119,11 +119,11 @@ def test_run_without_metrics(refused, tmp_path, trained):
   run = make_run(tmp_path)
   run.metrics_path.unlink()
   # The missing checkpoint is reported first.
-  assert "holds no checkpoint; `moozi train` leaves one" in refused("report", run.path)
+  assert "holds no checkpoint; `moozi train` saves one" in refused("report", run.path)
   shutil.copytree(trained.checkpoints_path, run.checkpoints_path, dirs_exist_ok=True)
   shutil.copy(trained.config_path, run.config_path)
-  said = refused("report", run.path)
-  assert "metrics.jsonl: no such file; `moozi train` writes it" in said
+  error_text = refused("report", run.path)
+  assert "metrics.jsonl: no such file; `moozi train` writes it" in error_text
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -153,7 +153,7 @@ def test_agent_without_search(refused, tmp_path, command):
   run = make_run(tmp_path, algorithm="ppo")
   message = refused(command, run.path)
   assert "algorithm=ppo" in message
-  assert f"`moozi {command}` needs algorithm=muzero" in message
+  assert f"`moozi {command}` needs one that has" in message
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -103,11 +103,11 @@ def test_links_at_files_are_replaced(cli, tmp_path, played):
 
 
 def test_ppo_has_no_model(runs, refused):
-  assert "`moozi latent` needs algorithm=muzero" in refused("latent", runs["ppo"])
+  assert "`moozi latent` needs one that has" in refused("latent", runs["ppo"])
 
 
 def test_run_without_checkpoint(runs, refused):
-  assert "holds no checkpoint; `moozi train` leaves one" in refused("latent", runs["empty"])
+  assert "holds no checkpoint; `moozi train` saves one" in refused("latent", runs["empty"])
 
 
 @pytest.mark.parametrize(

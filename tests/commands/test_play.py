@@ -70,14 +70,14 @@ def test_quit_and_end_of_input(typed):
   assert typed("", "play", "tiny:catch")[1].endswith("return 0 in 0 steps\n")
 
 
-def test_alone_by_lines(typed):
+def test_one_player_by_lines(typed):
   status, out = typed("right\n" * 20, "play", "tiny:corridor", "length=5")
   assert status == 0
   assert "step 1, return 0\n. . w . ." in out
   assert out.splitlines()[-1] == "return 1 in 3 steps"
 
 
-def test_alone_by_keys(terminal):
+def test_one_player_by_keys(terminal):
   terminal.press("\x1b[C" * 6 + "q")
   assert in_terminal("play", "tiny:corridor", "length=8") == 0
   text = terminal.text()
@@ -149,7 +149,7 @@ def test_bad_arguments(refused, arguments, message):
 
 def test_run_without_checkpoint(tmp_path, refused):
   run = make_run(tmp_path, "board", "env.name=open_spiel:tic_tac_toe", checkpoint=False)
-  assert "holds no checkpoint; `moozi train` leaves one" in refused("play", run)
+  assert "holds no checkpoint; `moozi train` saves one" in refused("play", run)
 
 
 def test_options_of_run_are_fixed(runs, refused):

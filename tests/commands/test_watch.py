@@ -89,7 +89,7 @@ def test_bad_arguments(runs, refused, arguments, message):
 
 
 def test_run_without_checkpoint(runs, refused):
-  assert "holds no checkpoint; `moozi train` leaves one" in refused("watch", runs["empty"])
+  assert "holds no checkpoint; `moozi train` saves one" in refused("watch", runs["empty"])
   assert "no such folder" in refused("watch", runs["empty"] / "other")
 
 

@@ -33,7 +33,7 @@ def test_records_defined_before_jax_are_registered_on_demand(monkeypatch):
   assert jax.tree_util.tree_leaves(pair) == [1.0]
 
 
-def test_records_defined_after_jax_are_registered_at_once():
+def test_records_defined_after_jax_are_registered_immediately():
   assert jax.tree_util.tree_leaves(make_record()) == [1.0]
 
 

@@ -53,7 +53,7 @@ def assert_same(left: list[TimeStep], right: list[TimeStep]) -> None:
 
 
 class EnvironmentContract:
-  """What every environment keeps. The class attributes say what kind of environment `make` returns."""
+  """The rules of every environment. The class attributes say what kind of environment `make` returns."""
 
   num_steps = 150
   has_lives = False

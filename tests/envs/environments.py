@@ -37,7 +37,7 @@ class Nim(Game):
 
 
 class Lives(Game):
-  """A game of three lives, each lost after 3 to 7 random steps; frames count the steps of the game.
+  """A game with three lives, each lost after 3 to 7 random steps; a frame holds the game's number of steps.
 
   A lost life ends the episode. The next reset continues the game with one step.
   """

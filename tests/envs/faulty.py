@@ -14,7 +14,7 @@ SPEC = EnvSpec(name="test:faulty", frame_shape=(1, 1, 2), frame_dtype="float32",
 
 
 class Faulty(Game):
-  """An episode of nine steps of reward 1; fails as `how` says where `fails(seed, game, step)` is true.
+  """Episodes of nine steps of reward 1; fails in the way `how` if `fails(seed, game, step)` is true.
 
   Games are counted from 0. The frame is (steps in the game, seed modulo 1,000).
   """
@@ -49,7 +49,7 @@ class Faulty(Game):
     while self._how == "swallow":
       try:
         time.sleep(3600)
-      except Exception:  # what a careless environment does
+      except Exception:  # as a careless environment might
         continue
     raise ArithmeticError(f"the environment's own error\nin step {self._count}")
 

@@ -95,7 +95,7 @@ def test_too_many_faults(caplog):
 
 
 def test_without_replacement_only_the_error_is_shown(caplog):
-  """A command without a log file prints records from WARNING up; its one line is the error."""
+  """A command without a log file prints records from WARNING up; the only line must be the error."""
   guard = EnvGuard("w", [1], make=None, max_faults=1, timeout_s=None)
   vector = SyncVectorEnvironment(
     [GameEnvironment(Faulty("raise", lambda s, e, c: c == 2), SPEC)], guard=guard

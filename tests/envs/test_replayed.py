@@ -1,4 +1,4 @@
-"""Replayed environments show recorded trajectories, whatever the agent does."""
+"""Replayed environments show recorded trajectories and ignore the agent's actions."""
 
 import numpy as np
 import pytest
@@ -86,7 +86,7 @@ def test_actions_change_nothing():
   step = env.reset()
   for t in range(len(trajectory.action)):
     assert_row(step, 0, trajectory, t)
-    step = env.step(np.ones(1, np.int32))  # to take one is always legal
+    step = env.step(np.ones(1, np.int32))  # taking one is always legal
 
 
 def test_lanes_take_the_next_trajectory_and_idle_at_the_end():

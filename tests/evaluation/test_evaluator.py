@@ -154,7 +154,7 @@ def test_pictures_are_recorded(result):
   config = load_config(None, [*TINY, "evaluation.max_random_starts=0"])
   evaluator = Evaluator(last_legal, 0.0, 1, config, LIVES_SPEC, lambda seed: make_lives())
   episode = evaluator.run({}, {}, num_episodes=2, record=True).episode
-  # The environment of lives paints the count that its frame holds.
+  # The picture of the environment with lives shows the count in its frame.
   assert len(episode.pictures) == len(episode.frames) > 2
   np.testing.assert_array_equal(episode.pictures[:, 0, 0, 0], episode.frames[:, 0, 0, 0])
   plain = evaluator.run({}, {}, num_episodes=2)

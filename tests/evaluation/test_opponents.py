@@ -94,7 +94,7 @@ def test_kuhn_poker_scores():
   assert figures["return_margin_seat_0"] > 0
 
 
-def test_random_play_meets_the_opponent():
+def test_random_play_plays_the_opponent():
   config = load_config(None, [*TINY, *BOARD])
   # The first player wins 0.585 of random games and loses 0.288; the standard error of 1000 is 0.03.
   returns = random_returns(config, num_episodes=2000)
@@ -164,8 +164,8 @@ def test_training_returns_are_of_player_0():
   collector = build.build_collector(config, build.env_spec(config), 0)
   # The policy of evaluation is compiled already.
   evaluator, params, net_state = prepare(BOARD)
-  nobody = np.full(3, -1, np.int32)
-  collector._policy = lambda *args: evaluator._policy(*args, nobody)
+  no_move = np.full(3, -1, np.int32)
+  collector._policy = lambda *args: evaluator._policy(*args, no_move)
   collector.set_parameters(params, net_state, 0)
   segment, result = collector.run(0)
   after, _ = collector.run(0)

@@ -16,16 +16,16 @@ class FakeBudget(TimeBudget):
   """Writes what the commands write.
 
   Args:
-    pause: training stops at half of its steps, at the end of the budget.
+    pause: the budget ends when training has made half of its steps.
     fail: evaluations fail.
-    die: training ends at its last step without a summary, as if killed.
+    kill: training ends at its last step without a summary, as if killed.
   """
 
   def __init__(
-    self, pause: bool = False, fail: bool = False, die: bool = False, seconds: float = 3600
+    self, pause: bool = False, fail: bool = False, kill: bool = False, seconds: float = 3600
   ) -> None:
     super().__init__(seconds)
-    self.pause, self.fail, self.die = pause, fail, die
+    self.pause, self.fail, self.kill = pause, fail, kill
     self.commands: list[tuple[str, ...]] = []
     self.envs: list[dict[str, str]] = []
 
@@ -61,7 +61,7 @@ class FakeBudget(TimeBudget):
       file.write(json.dumps(tick) + "\n")
     if self.pause:
       self.end()
-    if self.die:
+    if self.kill:
       return
     episodes = config.evaluation.final_episodes
     tested = {"test_return_mean": 3.0 + config.seed, "test_return_std": 2.0, "test_episodes": episodes}

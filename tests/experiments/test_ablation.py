@@ -83,7 +83,7 @@ def test_all_variants_are_listed():
     assert {(experiment, name) for name in variants} == {key for key in CHANGES if key[0] == experiment}
 
 
-def test_asterix_has_no_limit_of_time(tmp_path):
+def test_asterix_has_no_time_limit(tmp_path):
   assert ablation_of("asterix_ablation").job("default", 0, 1000).load_config(tmp_path).max_wall_s is None
 
 
@@ -133,10 +133,14 @@ def test_missing_runs_are_made_and_the_table_is_printed(fake, tmp_path, capsys):
   table = capsys.readouterr().out.splitlines()[-4:]
   assert table[0] == f"{HEAD} sum | wall s |"
   assert table[-2:] == [f"| {name} | {ROW} 2.5 2.5 (mean 2.5) | 10 |" for name in ("default", "other")]
-  # Results of other settings are neither pooled nor repeated.
+  # Results with different settings are neither pooled nor repeated.
   for changed, arguments, message in (
     (ablation(), ["--steps", "700"], "made with 1,000 steps instead of 700"),
-    (ablation(other=("targets.n_step=4",)), ["--table"], "other_seed0: has another targets.n_step"),
+    (
+      ablation(other=("targets.n_step=4",)),
+      ["--table"],
+      "other_seed0: differs from the job in targets.n_step",
+    ),
   ):
     assert main(changed, tmp_path / "some", "Help.", arguments) == 2
     assert message in capsys.readouterr().err
@@ -153,7 +157,7 @@ def test_run_without_evaluation_at_its_end_is_refused(fake, tmp_path):
     ablation().table(1000)
 
 
-def test_older_result_with_other_settings_is_refused(fake, tmp_path):
+def test_older_result_with_different_settings_is_refused(fake, tmp_path):
   ablation, _ = fake
   (tmp_path / "results").mkdir()
   path = tmp_path / "results" / "default_seed4.json"

@@ -84,7 +84,7 @@ def rows(results) -> dict:
   return {(r["agent"], r["game"], r["sticky_action_prob"], r["at_env_steps"]): r for r in found}
 
 
-def test_rows_use_checkpoints_at_a_step_and_the_own_search(sample):
+def test_rows_use_checkpoints_at_a_step_and_the_runs_search(sample):
   found = rows(sample)
   assert set(found) == {
     ("MooZi", "breakout", 0.0, 1_000_000),
@@ -151,9 +151,11 @@ def test_table_lists_conditions_and_published_results(sample):
   conditions = "gymnax, no sticky actions, step cap 1,000 (Freeway 2,500), 10M steps"
   gymnax = published[f"PPO of gymnax, best learning rate of each game: {conditions}"]
   assert gymnax == ["14.7–17.8", "26.2–43.4", "58.3–58.8", "–", "131.6–136.5"]
-  rival = published["AC(λ) of MinAtar: package minatar, sticky 0.1, step cap none (Freeway 2,500), 5M steps"]
-  assert rival[1] == "≈ 17.5"
-  assert "; episodes are cut off after 1,000 steps (freeway 2,500)." in lines[-1]
+  baseline = published[
+    "AC(λ) of MinAtar: package minatar, sticky 0.1, step cap none (Freeway 2,500), 5M steps"
+  ]
+  assert baseline[1] == "≈ 17.5"
+  assert "Episodes are cut off after 1,000 steps (freeway 2,500)." in lines[-1]
   assert "100 evaluation episodes a seed, noise-free, that begin with up to 8 random actions" in lines[-1]
   assert "without PPO's evaluations, for which it waits" in lines[-1]
   assert " MooZi learned seaquest without the consistency loss. " in lines[-1]

@@ -110,7 +110,7 @@ def test_seeds_may_differ_in_length(tmp_path):
     pytest.param(k, marks=pytest.mark.slow) for k in ("env.kwargs.max_episode_steps", "evaluation.episodes")
   ],
 )
-def test_seeds_with_other_settings_are_refused(tmp_path, key):
+def test_seeds_with_different_settings_are_refused(tmp_path, key):
   make_result(tmp_path, "a", [])
   make_result(tmp_path, "b", [], overrides=("seed=1", f"{key}=77"))
   with pytest.raises(UserError, match=rf"/a and .*/b: differ in {key}; "):
@@ -132,7 +132,7 @@ def test_seeds_with_other_settings_are_refused(tmp_path, key):
     ),
   ],
 )
-def test_returns_of_other_conditions_are_refused(tmp_path, override, message):
+def test_returns_under_different_conditions_are_refused(tmp_path, override, message):
   make_result(tmp_path, "a", [])
   make_result(tmp_path, "b", [], overrides=("algorithm=ppo", "seed=1", "evaluation.episodes=3"))
   check_same_conditions(read_results(tmp_path))

@@ -98,7 +98,7 @@ def test_stopped_run_is_resumed(place):
 @pytest.mark.slow
 def test_killed_run_is_resumed_at_its_last_step(place):
   """It has all steps, but may lack updates, and has no summary."""
-  place.sweep(place.job(), die=True)
+  place.sweep(place.job(), kill=True)
   assert "one: stopped at 100 steps" in place.report
   assert not place.results.exists()
   assert place.sweep(place.job())
@@ -117,7 +117,7 @@ def test_killed_run_is_resumed_at_its_last_step(place):
   ],
 )
 def test_run_is_incomplete_without_valid_summary(place, summary):
-  place.sweep(place.job(), die=True)
+  place.sweep(place.job(), kill=True)
   path = place.folder / "one" / "summary.json"
   path.write_text(summary)
   assert place.describe(place.job()) == "at 100 steps"
@@ -223,7 +223,7 @@ def test_added_evaluation_is_made(place, more):
   assert result.evaluations[0]["wanted"] == "100"
 
 
-def test_run_with_other_settings_is_refused(place):
+def test_run_with_different_settings_is_refused(place):
   place.sweep(place.job(), pause=True)
   changed = place.job("one", 100, "learner.batch_size=32")
   with pytest.raises(UserError, match=r"one: .*learner\.batch_size"):
@@ -235,7 +235,7 @@ def test_run_with_other_settings_is_refused(place):
 
 
 @pytest.mark.slow
-def test_result_with_other_settings_is_refused(place):
+def test_result_with_different_settings_is_refused(place):
   place.sweep(place.job())
   changed = place.job("one", 100, "learner.batch_size=32")
   assert "learner.batch_size" in place.describe(changed)
@@ -290,7 +290,7 @@ def test_second_sweep_is_refused(place):
 
 
 @pytest.mark.slow
-def test_jobs_side_by_side_have_one_core_each(place):
+def test_parallel_jobs_have_one_core_each(place):
   assert place.sweep(place.job(), place.job("other"), at_once=2)
   assert all(env == ONE_CORE for env in place.budget.envs)
   assert len(read_results(place.results)) == 2
@@ -362,7 +362,7 @@ def test_real_runs_are_stopped_killed_and_resumed(tmp_path):
   assert not results.exists()
   stopped_at, _ = progress_of(job(10**9), folder)
   assert stopped_at > 0
-  # A sweep is killed; its command still runs, and keeps others out of its run until it ends.
+  # A sweep is killed; its command still runs, and locks its run until it ends.
   command = [sys.executable, "-c", REAL, folder, config, *common, "max_env_steps=1000000000"]
   killed = subprocess.Popen(command, env=os.environ | {"PYTHONPATH": str(ROOT)}, stdout=subprocess.DEVNULL)
   wait_for_metrics()

@@ -46,7 +46,7 @@ def end_when_started(budget: TimeBudget, folder: Path) -> None:
   threading.Thread(target=watch).start()
 
 
-def test_command_ends_by_itself(tmp_path):
+def test_command_ends_on_its_own(tmp_path):
   with TimeBudget(3600) as budget:
     assert run(budget, tmp_path, "print('text'); raise SystemExit(3)") == (3, "text\n")
     assert not budget.is_over
@@ -61,7 +61,7 @@ def test_command_gets_one_sigterm(tmp_path):
 
 
 @pytest.mark.slow
-def test_deaf_command_is_killed(tmp_path):
+def test_command_that_ignores_sigterm_is_killed(tmp_path):
   with TimeBudget(3600, patience_s=0.1) as budget:
     end_when_started(budget, tmp_path)
     assert run(budget, tmp_path, DEAF)[0] == -signal.SIGKILL

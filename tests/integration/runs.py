@@ -1,4 +1,4 @@
-"""Runs of the real system in processes of their own, through the command line."""
+"""Runs of the real system in separate processes, through the command line."""
 
 import os
 import signal
@@ -20,7 +20,7 @@ ENDLESS = ("max_env_steps=100000000", "logging.period_s=0.5", "checkpoint.period
 
 
 def popen(*arguments: object, **kwargs) -> subprocess.Popen:
-  """`moozi` with these arguments, in a process group of its own."""
+  """`moozi` with these arguments, in its own process group."""
   return subprocess.Popen(
     [sys.executable, "-m", "moozi.cli", *map(str, arguments)],
     stdout=subprocess.PIPE,

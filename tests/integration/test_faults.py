@@ -119,7 +119,7 @@ def test_refused_segments_are_counted(tmp_path):
   lines = read_metrics(tmp_path / "one" / "metrics.jsonl")
   last = lines[-1]
   assert last["faults/refused_segments"] >= 1
-  # The worker resets its environments at once: a refused segment costs its own steps only.
+  # The worker resets its environments immediately: only the steps of a refused segment are lost.
   assert last["faults/lost_steps"] == 32 * last["faults/refused_segments"]
   added = max(line.get("replay/added", 0) for line in lines)
   assert added <= last["env_steps"] - last["faults/lost_steps"]

@@ -32,7 +32,7 @@ def end(process, run: Path) -> dict:
   lines = ticks(run)
   for key in ("env_steps", "learner_steps", "wall_s"):
     values = [line[key] for line in lines]
-    assert values == sorted(values), f"{key} never goes back"
+    assert values == sorted(values), f"{key} never decreases"
   # Every environment step is in replay's own count or is reported as lost.
   newest = list_checkpoints(run / "resume")[-1]
   summary = json.loads((run / "summary.json").read_text())
@@ -86,7 +86,7 @@ def test_reanalyze_worker_killed_twice(tmp_path):
   count = searched()
   wait_for(process, lambda: searched() > count, "a search")
   last = end(process, run)
-  # Positions are no steps: only work in flight is lost.
+  # Positions are not steps: only work in flight is lost.
   assert last["faults/lost_steps"] == last["faults/dropped_steps"] == last["faults/lost_updates"] == 0
   assert last["reanalyze/ratio"] == pytest.approx(0.3, abs=0.05)
   assert "reanalyze_worker_0 failed and was restarted" in (run / "logs" / "driver.log").read_text()

@@ -200,7 +200,7 @@ def assert_loopback_only(pid: int) -> None:
 
 
 @pytest.mark.slow
-def test_more_actors_than_the_cluster_has_room_for(tmp_path):
+def test_more_actors_than_the_cluster_can_run(tmp_path):
   process = start(tmp_path, "ray.num_cpus=1")
   _, err = finish(process, 120)
   assert process.returncode == 2
@@ -221,7 +221,7 @@ def test_run_starts_from_another_checkpoint(finished, tmp_path):
   assert summary["staleness_mean"] < before
 
 
-def test_start_from_what_is_no_checkpoint(moozi, tmp_path):
+def test_start_from_a_folder_without_a_checkpoint(moozi, tmp_path):
   options = (*TINY, f"run.dir={tmp_path}", "run.name=one", f"checkpoint.start_from={tmp_path}")
   status, _, err = moozi("train", CONFIG, *options)
   assert status == 2

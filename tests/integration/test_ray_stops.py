@@ -53,7 +53,7 @@ def test_hanging_environments_do_not_delay_the_last_checkpoint(tmp_path):
   assert ticks(run)[-1]["faults/dropped_steps"] > 0
 
 
-def test_second_signal_ends_at_once(tmp_path):
+def test_second_signal_ends_immediately(tmp_path):
   process, run = start(tmp_path, *ENDLESS), tmp_path / "one"
   wait_for_start(process, run)
   children = psutil.Process(process.pid).children(recursive=True)
@@ -92,7 +92,7 @@ def test_stalled_learner_bounds_the_work_in_flight(tmp_path):
   server.resume()
   wait_for_progress(process, run, "steps after it")
   end(process, run)
-  # Acting is ahead of learning by no more than keeps the queues full.
+  # Acting is ahead of learning only by the steps that fill the queues.
   served = updated * config.learner.batch_size / config.learner.samples_per_step
   segment = config.workers.num_envs * config.workers.segment_length
   assert made <= config.replay.min_steps_to_learn + served + 2 * slack_steps(config) + segment

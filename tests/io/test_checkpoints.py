@@ -347,7 +347,7 @@ def test_last_few_and_milestones_are_kept(tmp_path):
   store = CheckpointStore(tmp_path, config)
   for step in (30, 60, 90, 120, 150, 180, 310, 320, 330):
     if step == 180:
-      store = CheckpointStore(tmp_path, config)  # a resumed run knows its milestones
+      store = CheckpointStore(tmp_path, config)  # a resumed run keeps its milestones
     store.save({"x": np.zeros(1)}, META | {"env_steps": step}, wall_s=1.0)
   assert names(tmp_path) == [120, 310, 320, 330]
   assert [c.meta["is_milestone"] for c in list_checkpoints(tmp_path)] == [True, True, False, False]
@@ -410,10 +410,10 @@ def test_code_commit(tmp_path):
   (tmp_path / "file").write_text("1")
   git("add", "file")
   git("commit", "-qm", "first")
-  git("tag", "-a", "v1", "-m", "a name that says less")
+  git("tag", "-a", "v1", "-m", "a less specific name")
   head = git("rev-parse", "HEAD")
   assert code_commit(tmp_path) == head[:12]
   (tmp_path / "file").write_text("2")
   assert code_commit(tmp_path) == f"{head[:12]}-dirty"
   (tmp_path / "inside").mkdir()
-  assert code_commit(tmp_path / "inside") is None, "another one's repository"
+  assert code_commit(tmp_path / "inside") is None, "another project's repository"

@@ -39,6 +39,14 @@ def test_every_config_file_loads(path):
   assert config_from_dict(config_to_dict(config)) == config
 
 
+@pytest.mark.parametrize("path", ALL_CONFIGS, ids=lambda p: str(p.relative_to(ROOT)))
+def test_gumbel_never_trains_on_the_visit_mean(path):
+  """Sequential halving visits losing moves as often as winning ones."""
+  config = load_config(path)
+  planners = (config.planners.train, config.planners.reanalyze) if config.algorithm == "muzero" else ()
+  assert all(p.root_value == "improved" for p in planners if p.algorithm == "gumbel")
+
+
 def test_thesis_settings():
   c = load_config(ROOT / "config/thesis/breakout.yaml")
   t, n, r = c.targets, c.network, c.learner
@@ -237,6 +245,13 @@ def test_invalid_yaml_is_refused(tmp_path, text):
   assert "not valid YAML" in error_of(path=write(tmp_path / "a.yaml", text))
 
 
+@pytest.mark.parametrize(
+  "text", ["!!bool maybe", "!!int ''", "!!int '-'", "!!float x", "!!map [a]", "!!seq a", "? !!str [a]\n: 1"]
+)
+def test_values_that_do_not_fit_their_tag_are_refused(tmp_path, text):
+  assert "not valid YAML" in error_of(path=write(tmp_path / "a.yaml", text))
+
+
 @pytest.mark.parametrize("depth", [3000])
 def test_deep_nesting_is_refused(tmp_path, depth):
   assert "too deep" in error_of(path=write(tmp_path / "a.yaml", "a: " + "[" * depth + "]" * depth))
@@ -315,7 +330,7 @@ def test_unknown_key_inside_a_list():
 
 
 @pytest.mark.parametrize(
-  ("override", "said"),
+  ("override", "error_text"),
   [
     ("seed=x", 'seed="x": must be a whole number'),
     ("seed=1.5", "seed=1.5: must be a whole number"),
@@ -345,14 +360,14 @@ def test_unknown_key_inside_a_list():
     ),
     (
       "planners.test.dirichlet_fraction=0.5",
-      "planners.test: dirichlet_fraction must be 0 with algorithm=gumbel",
+      "planners.test: dirichlet_fraction=0.5: must be 0 with algorithm=gumbel",
     ),
     ("learner.learning_rate.kind=cosine", "learner.learning_rate: decay_steps: needed with kind=cosine"),
-    ("replay.capacity=100", "replay.capacity=100 leaves 1 steps"),
+    ("replay.capacity=100", "replay.capacity=100: has 1 steps"),
   ],
 )
-def test_wrong_value_message(override, said):
-  assert error_of(override).startswith(said)
+def test_wrong_value_message(override, error_text):
+  assert error_of(override).startswith(error_text)
 
 
 @pytest.mark.parametrize("value", [".nan", ".inf", "-.inf"])
@@ -394,6 +409,14 @@ def test_renamed_key_warns(caplog):
   config = load_config(None, ["reanalyze.way=replayed"])
   assert config.reanalyze.mode == "replayed"
   assert "reanalyze.way was renamed to reanalyze.mode" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["way", "mode"])
+def test_override_replaces_a_renamed_key_of_a_file(tmp_path, name):
+  """As in a run that was saved with the old name and is resumed with either."""
+  path = write(tmp_path / "config.yaml", "reanalyze:\n  way: gather\n  ratio: 0.5\n")
+  config = load_config(path, [f"reanalyze.{name}=replayed"])
+  assert (config.reanalyze.mode, config.reanalyze.ratio) == ("replayed", 0.5)
 
 
 def test_both_names_of_a_key_are_refused():

@@ -196,7 +196,7 @@ def test_run_continues_and_keeps_its_checkpoint(disk, caplog):
   recorder.observe(Finished(env_steps=40, learner_steps=1, reason="stopped", sample_reuse=0.0))
   recorder.close()
   ticks = read_metrics(run.metrics_path)
-  # Two ticks for an event with its own tick if other events are pending, else one.
+  # An event with its own tick writes two ticks if other events are pending, else one.
   assert [tick["env_steps"] for tick in ticks] == [10] * 2 + [20] * 4 + [30] + [40] * 5
   assert ticks[-1]["faults/disk"] == run.read_summary()["faults"]["disk"] >= 3
   assert [path.name for path in run.gifs_path.iterdir()] == ["step_000000040.gif"]

@@ -185,7 +185,7 @@ def test_full_buffer_is_dropped_and_restarts_histories(tmp_path, monkeypatch):
     patch.setattr(trajectories, "_MAX_BUFFER_BYTES", 10)
     with pytest.raises(OSError, match="No space"):
       writer.flush()
-  # A run resumed from here knows the gap.
+  # A run resumed from this state has the gap.
   assert writer.get_state()["with_gap"].tolist() == [0, 1]
   writer.append(parts[2], 0, 24)
   writer.close()
@@ -377,7 +377,7 @@ def test_long_column_is_not_inflated(tmp_path, monkeypatch):
 
 
 def test_memory_limit_covers_all_columns(tmp_path, monkeypatch):
-  """54 bytes a step, of which the frame has 12."""
+  """54 bytes per step, 12 of them for the frame."""
   write(tmp_path, make_spec(), cuts=(12,), lanes=1)
   monkeypatch.setattr(trajectory_file, "_MAX_STEPS_BYTES", 12 * 54)
   assert len(read(tmp_path)[0].action) == 12

@@ -1,6 +1,6 @@
 """Untrusted run directories: reading executes nothing, and nothing outside is written to.
 
-`test_checkpoints.py` passes malformed files to the readers one by one.
+`test_checkpoints.py` passes malformed files to the readers one at a time.
 """
 
 import os

@@ -1,6 +1,8 @@
 """The learner: priorities, copies of parameters, resume from a checkpoint, skipped updates."""
 
 import pickle
+import subprocess
+import sys
 
 import jax
 import numpy as np
@@ -50,6 +52,14 @@ def value_errors(model: Model, params, net_state, spec, targets) -> np.ndarray:
   return np.abs(np.asarray(model.transform.to_scalar(output.value_logits)) - targets.n_step_returns[:, 0])
 
 
+def test_priorities_load_no_jax_in_the_replay_process(parts, learner):
+  """The replay process unpickles them, which imports the module of their class."""
+  _, _, targets, *_ = parts
+  priorities, _ = learner.update(targets)
+  code = "import pickle, sys; pickle.load(sys.stdin.buffer); assert 'jax' not in sys.modules"
+  subprocess.run([sys.executable, "-c", code], input=pickle.dumps(priorities), check=True, timeout=120)
+
+
 def test_priorities_belong_to_their_targets(parts, learner):
   config, spec, targets, *_ = parts
   params, net_state, _ = learner.parameters()
@@ -59,7 +69,7 @@ def test_priorities_belong_to_their_targets(parts, learner):
   np.testing.assert_array_equal(priorities.slot, targets.slot.reshape(-1))
   np.testing.assert_array_equal(priorities.sequence, targets.sequence.reshape(-1))
   assert priorities.delta.shape == (32,)
-  # The first update's are those of the initial parameters.
+  # The first update computes its priorities with the initial parameters.
   np.testing.assert_allclose(priorities.delta[:16], expected, atol=1e-4)
   assert len(set(np.round(expected, 3))) > 1
   assert learner.learner_step == 2

@@ -204,7 +204,7 @@ def test_rejects_history_of_other_shape():
 
 
 def large(size, planes, length, **config):
-  """A model for frames of size × size, the shapes of its parameters, and those of its layers' outputs."""
+  """A model for frames of size × size, and the shapes of its parameters and of its layers' outputs."""
   spec = EnvSpec(name="t:l", frame_shape=(size, size, planes), frame_dtype="uint8", num_env_actions=5)
   model = make_model(NetworkConfig(**config), spec, length, PHI)
   history = jax.ShapeDtypeStruct((2, size, size, length * (planes + 6)), jnp.float32)

@@ -60,7 +60,7 @@ class TestByHand:
   @pytest.mark.parametrize("starter", [0, 1])
   @pytest.mark.parametrize("outcome", [1, -1])
   def test_two_players_game_of_four_moves(self, xp, starter, outcome):
-    # The mover of the last move wins (+1) or loses (-1); those who moved before see it alternate.
+    # The mover of the last move wins (+1) or loses (-1); its sign alternates for the movers before.
     to_play = [(starter + t) % 2 for t in range(5)]
     padding = 4
     z = returns(

@@ -127,7 +127,7 @@ class TestDraw:
         renew(buffer, delta | {key: delta[key] + extra})
         batch = buffer.sample(6000)
         drawn = drawn_positions(buffer, batch)
-        # Not drawn in 6000 draws: counts as never.
+        # A step that is not drawn in 6000 draws counts as never drawn.
         ratio = batch.importance_ratio[drawn.index(key)] if key in drawn else np.inf
         found.append(1 / ratio)
       assert found[1] >= found[0] * (1 - 1e-6)
@@ -221,7 +221,7 @@ class TestUpdates:
     assert priorities(buffer)[drawn_positions(buffer, batch)[0]] == 7.0
     buffer.check_valid()
 
-  def test_proportional_updates_at_once_and_rank_at_the_next_sort(self):
+  def test_proportional_updates_immediately_and_rank_at_the_next_sort(self):
     key = (1, 7)
     for sampling, at_once in (("proportional", True), ("rank", False)):
       buffer, _, _ = filled_buffer(sampling=sampling, rank_refresh_updates=3, priority_exponent=1.0)
@@ -309,7 +309,7 @@ class TestWriteBack:
   def renewed(self, buffer):
     return {i for (_, i), delta in priorities(buffer).items() if 22 <= i < 55 and delta != 100.0}
 
-  def test_targets_use_it_at_once(self):
+  def test_targets_use_it_immediately(self):
     buffer, lanes = self.made()
     assert self.write(buffer, [(0, 30)]) == 1
     lanes[0][30].value, lanes[0][30].probs = 5.0, [0.0, 0.125, 0.875]

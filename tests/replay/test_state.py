@@ -23,7 +23,7 @@ def work(buffer, lanes, spec, first, stop, batches=8):
     if not buffer.can_sample(1):
       continue
     for _ in range(batches):
-      batch = buffer.sample_many(3, 5)  # an odd number leaves half a word of the generator
+      batch = buffer.sample_many(3, 5)  # an odd number of draws leaves half a word in the generator
       out.append(batch)
       gap = np.abs(batch.root_values[..., 0] - batch.n_step_returns[..., 1])
       buffer.update_priorities(batch.slot, batch.sequence, gap)
@@ -44,7 +44,7 @@ def test_resumed_buffer_continues_to_the_bit(sampling, length):
   work(first, lanes, spec, 0, length)
   state = first.get_state()
   second = make_buffer(spec, **options, seed=2)
-  work(second, random_lanes(5, 2, 60, spec), spec, 0, 60)  # must leave no trace
+  work(second, random_lanes(5, 2, 60, spec), spec, 0, 60)  # must have no effect
   second.set_state(state)
   second.check_valid()
   assert second.stats() == first.stats()

@@ -186,7 +186,7 @@ def test_a_gap_is_part_of_the_state():
   other.set_state(buffer.get_state())
   assert other.take(segment_of(lanes, 10, 15, SPEC), 0, 2, 10).num_lost == 10
   assert other.stats()["replay/lost_steps"] == 20
-  # A state without a gap restores none.
+  # Restoring a state without a gap creates no gap.
   sound, again = make_buffer(SPEC), make_buffer(SPEC)
   sound.take(segment_of(lanes, 0, 5, SPEC), 0, 2, 10)
   again.set_state(sound.get_state())

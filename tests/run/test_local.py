@@ -102,8 +102,8 @@ def test_start_from_a_training_state(events):
 
 @pytest.mark.slow
 def test_divergence_ends_the_run():
-  said = r"^(loss|update)/\w+ is not finite: 20 updates in a row were skipped"
-  with pytest.raises(NotFiniteError, match=said):
+  error_text = r"^(loss|update)/\w+ is not finite: 20 updates in a row were skipped"
+  with pytest.raises(NotFiniteError, match=error_text):
     local_run("learner.learning_rate.peak=1e30", "learner.optimizer=adam", "max_env_steps=100000")
 
 

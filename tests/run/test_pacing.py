@@ -1,4 +1,4 @@
-"""Who may work when: sample reuse is held from both sides, and nothing waits for ever."""
+"""Pacing: sample reuse is bounded from both sides, and nothing waits forever."""
 
 import random
 
@@ -43,7 +43,7 @@ def make_pacer(
   slack=st.integers(0, 4000),
 )
 def test_sample_reuse_in_any_order(ratio, segment, updates, seed, slack):
-  """A random order of completions: the ratio holds within 5% in the long run, and work never stops."""
+  """A random order of completions: the ratio holds within 5% in the long run, and there is no deadlock."""
   pacer, round_steps = make_pacer(ratio, segment=segment, updates=updates, max_steps=10**9, slack=slack)
   order = random.Random(seed)
   acting = learning = 0
@@ -100,7 +100,7 @@ def test_lost_steps_count_but_are_not_learned_from(share, seed):
   seed=st.integers(0, 1000),
 )
 def test_reanalyze_ratio_in_any_order(share, positions, seed):
-  """With searches often slow: acting waits for them, and work never stops."""
+  """With slow searches: acting waits for them, and there is no deadlock."""
   pacer, round_steps = make_pacer(4.0, max_steps=10**9, share=share, positions=positions)
   order = random.Random(seed)
   work = {"act": 0, "learn": 0, "search": 0}
@@ -157,7 +157,7 @@ def test_no_reanalyze_before_training_or_without_a_ratio():
 @pytest.mark.parametrize("share", [0.01, 0.5, 0.95])
 @pytest.mark.parametrize("calls", [50.99, 61.5])
 def test_reanalyze_ratio_at_the_end(share, calls):
-  """And short of it by less than one call, however few there are."""
+  """The ratio is met to within one call, however few calls there are."""
   steps = int(calls * 256 * (1 - share) / share)
   pacer, _ = make_pacer(1e-6, min_steps=64, max_steps=64 + steps, share=share, positions=256)
   for count in (64, steps):

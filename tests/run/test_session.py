@@ -62,7 +62,9 @@ class Trainer:
     if outcome is None:
       return None
     returns = np.full(num_episodes, outcome)
-    return EvaluationResult(returns, np.ones(num_episodes), 1, self.learner_steps, self.env_steps, None)
+    return EvaluationResult(
+      returns, np.ones(num_episodes, np.int64), 1, self.learner_steps, self.env_steps, None
+    )
 
   def training_state(self):
     return Training(learner_step=np.int32(self.learner_steps))

@@ -72,7 +72,7 @@ def test_learning_without_an_environment(old, monkeypatch):
   last = events[-1]
   assert isinstance(last, Finished)
   assert (last.reason, last.env_steps) == ("max_env_steps", 320)
-  # As many updates as acting would have had: four samples for each step, in calls of 32.
+  # The number of updates equals that of acting: four samples for each step, in calls of 32.
   assert last.learner_steps * 16 == pytest.approx(4 * 320, abs=32)
   searches = [e for e in events if isinstance(e, Reanalyzed)]
   assert searches[-1].num_positions == 256
@@ -105,12 +105,12 @@ def test_resume_to_the_bit(old):
   state = whole[at].state
   assert 0 < int(state.training.learner_step) < whole[-1].learner_steps
   again = list(local.run(RunInputs(config, spec, state=state, stored=load_stored(config, spec))))
-  told = [
+  read = [
     [(e.metrics["loss/total"], e.metrics["offline/rewritten"]) for e in events if isinstance(e, Updated)]
     for events in (whole[at:], again)
   ]
-  assert told[0] == told[1]
-  assert told[0][-1][1] > told[0][0][1] > 0
+  assert read[0] == read[1]
+  assert read[0][-1][1] > read[0][0][1] > 0
   ends = [next(e.state for e in x if isinstance(e, StateReady) and e.is_final) for x in (whole, again)]
   for a, b in zip(*(jax.tree_util.tree_leaves(end.training) for end in ends), strict=True):
     np.testing.assert_array_equal(a, b)
@@ -133,7 +133,7 @@ def steps_of(path):
 
 @pytest.mark.slow
 def test_learning_from_a_set_with_a_gap(old, tmp_path):
-  """As a restarted training worker leaves it, or a segment that replay refused."""
+  """A gap such as a restarted training worker or a refused segment leaves."""
   whole = steps_of(old)
   alive = np.flatnonzero(~whole.is_last.any(axis=1))
   stop, begin = int(alive[alive > 30][0]) + 1, int(alive[alive > 50][0])
@@ -197,7 +197,7 @@ def unusable(tmp_path):
   (tmp_path / "photos").mkdir()
   (tmp_path / "photos" / "cat.jpg").write_bytes(b"cat")
   return {
-    "other_env": "another environment: spec.name is test:lanes there",
+    "other_env": "another environment: spec.name is test:lanes",
     "cut": "cut or altered",
     "empty": "holds no trajectories",
     "photos": "not a trajectory file",
@@ -322,8 +322,8 @@ def test_disk_errors_are_reported(refused, tmp_path, old, monkeypatch):
   assert "cannot be written: File name too long" in refused("reanalyze", old, "--out", tmp_path / ("n" * 300))
   for name in ("write_steps", None):
     monkeypatch.setattr(*((trajectories, name) if name else (os, "rename")), full)
-    said = refused("reanalyze", old, "--out", tmp_path / "new")
-    assert f"--out={tmp_path / 'new'}: cannot be written: No space left on device" in said
+    error_text = refused("reanalyze", old, "--out", tmp_path / "new")
+    assert f"--out={tmp_path / 'new'}: cannot be written: No space left on device" in error_text
     assert not list(tmp_path.iterdir())
     monkeypatch.undo()
 
@@ -335,8 +335,8 @@ def test_non_finite_search_is_refused(refused, tmp_path, old):
   broken = jax.tree_util.tree_map(lambda x: np.full_like(x, np.nan), state.params)
   meta = {"env_steps": 7, "learner_steps": 60} | expected_of(config, spec)
   save_checkpoint(run.checkpoints_path, "step_7", replace(state, params=broken), meta)
-  said = refused("reanalyze", run.path, "--trajectories", old, "--out", tmp_path / "new")
-  assert "not finite" in said
+  error_text = refused("reanalyze", run.path, "--trajectories", old, "--out", tmp_path / "new")
+  assert "not finite" in error_text
   assert [p.name for p in tmp_path.iterdir()] == ["runs"]
 
 

@@ -177,7 +177,8 @@ def test_gif_of_the_environments_pictures(tmp_path):
     recorder.close()
     with Image.open(next(run.gifs_path.iterdir())) as gif:
       sizes.append((gif.width, gif.n_frames))
-  # Frames of 3 by 3 are drawn 240 pixels wide, pictures of 50 by 200 as they are; the evaluator has cut both.
+  # Frames of 3 by 3 are drawn 240 pixels wide, pictures of 50 by 200 at their own size; the evaluator has
+  # truncated both episodes.
   assert sizes == [(sizes[1][0] + 190, 4), (sizes[1][0], 4)]
 
 
@@ -374,7 +375,7 @@ def test_resume_keeps_steps_that_were_written_before_the_checkpoint(tmp_path):
   again.observe(collected(21, 7, 12))
   again.close()
   assert open_trajectories(run.path).lane_steps == {0: 12, 1: 12, 2: 12}
-  # A checkpoint of an earlier version says only how many steps the run had.
+  # A checkpoint of an earlier version holds only the run's number of steps.
   Recorder(
     config, spec, run, Display(), start=0.0, resumed=Resumed(state=None, recorder=before, store=None)
   ).close()

@@ -103,7 +103,7 @@ def test_curves_equal_those_of_an_unbroken_run(cli, run, finished, tmp_path):
 
 
 def test_kill_and_resume_give_the_same_parameters_to_the_bit(cli, tmp_path, monkeypatch):
-  """Through files: a copy of the directory right after a checkpoint is what a kill leaves."""
+  """Uses files: a copy of the directory right after a checkpoint equals what a kill leaves."""
   config = tmp_path / "config.yaml"
   config.write_text("seed: 0\n")
   # No tick before the checkpoint, since steps without a tick are lost in a kill.
@@ -148,13 +148,13 @@ from moozi.io.checkpoints import CheckpointStore
 
 save = CheckpointStore.save
 
-def save_and_die(self, training, meta, *rest, **options):
+def save_and_kill(self, training, meta, *rest, **options):
   path = save(self, training, meta, *rest, **options)
   if meta["env_steps"] == 160:
     os.kill(os.getpid(), signal.SIGKILL)
   return path
 
-CheckpointStore.save = save_and_die
+CheckpointStore.save = save_and_kill
 cli.main(sys.argv[1:])
 """
 
@@ -220,7 +220,7 @@ def assert_complete(run, steps):
 
 
 def test_repeated_steps_replace_their_checkpoints(cli, run):
-  """The states of the newest two are gone; a milestone and the best one are among those after the third."""
+  """The newest two states are missing; a milestone and the best one are among those after the third."""
   from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
   removed = list_checkpoints(run / "resume")[-2:]
@@ -285,7 +285,7 @@ def test_damaged_replay_block_is_passed_over(run):
 
 
 @pytest.mark.parametrize(
-  ("overrides", "said"),
+  ("overrides", "error_text"),
   [
     (["network.latent_size=32"], "network.latent_size=32: a run cannot change it"),
     (["env.name=tiny:corridor"], "env.name=tiny:corridor: a run cannot change it"),
@@ -295,11 +295,11 @@ def test_damaged_replay_block_is_passed_over(run):
     (["learner.batch_sise=3"], "learner.batch_sise"),
   ],
 )
-def test_invalid_resume_is_refused(cli, run, overrides, said):
+def test_invalid_resume_is_refused(cli, run, overrides, error_text):
   before = sorted(p.name for p in run.rglob("*"))
   status, out, err = cli("train", "--resume", run, *overrides)
   assert (status, out) == (2, "")
-  assert said in err
+  assert error_text in err
   assert len(err.splitlines()) == 1
   assert sorted(p.name for p in run.rglob("*")) == before
 
@@ -328,13 +328,13 @@ def test_settings_that_may_change(cli, run):
   made = after[-1]["learner_steps"] - before[-1]["learner_steps"]
   acted = after[-1]["env_steps"] - before[-1]["env_steps"]
   assert made * 8 == pytest.approx(acted * 4.0, rel=0.3)
-  # A round is a segment of 32 steps of each of the two.
+  # A round is a segment of 32 steps from each of the two workers.
   assert after[-1]["env_steps"] == 160 + 2 * 64
 
 
 @pytest.mark.slow
 def test_run_refused_by_ray_is_unchanged(run):
-  """The refusal comes late, when the cluster is connected."""
+  """The run is refused late, when the cluster is connected."""
   # There are later checkpoints than the one it resumes from.
   shutil.rmtree(list_checkpoints(run / "resume")[-1].path)
 

@@ -99,7 +99,7 @@ class Page:
   def _receive(self) -> dict[str, Any]:
     while b"\0" not in self._buffer:
       if not select.select([self._in], [], [], _TIMEOUT_S)[0]:
-        raise RuntimeError(f"the browser has said nothing for {_TIMEOUT_S:.0f} s")
+        raise RuntimeError(f"the browser has not answered for {_TIMEOUT_S:.0f} s")
       data = os.read(self._in, 1 << 20)
       if not data:
         raise RuntimeError("the browser has ended")

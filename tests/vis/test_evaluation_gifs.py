@@ -1,4 +1,4 @@
-"""Sheets of episodes side by side."""
+"""Sheets of tiled episodes."""
 
 import numpy as np
 import pytest

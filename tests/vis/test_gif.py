@@ -70,7 +70,7 @@ def test_invalid_images_raise(tmp_path, images, fps, message):
   assert not list(tmp_path.iterdir())
 
 
-def test_pictures_are_not_held_at_once(tmp_path):
+def test_pictures_are_not_all_held(tmp_path):
   alive, most = set(), [0]
 
   def draw(i):

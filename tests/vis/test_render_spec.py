@@ -105,9 +105,9 @@ def test_minatar_plane_names(name, game):
 def test_listed_render_spec_matches_env(name):
   """A render spec that does not match the frames would be ignored without a message."""
   library, _, game = name.partition(":")
-  look, spec = _RENDER_SPECS[library, game.partition("-v")[0]], registry.env_spec(name)
-  assert render_spec_of(spec) is look
-  assert len(look.action_names) in (0, spec.num_env_actions)
+  render_spec, spec = _RENDER_SPECS[library, game.partition("-v")[0]], registry.env_spec(name)
+  assert render_spec_of(spec) is render_spec
+  assert len(render_spec.action_names) in (0, spec.num_env_actions)
 
 
 def make_spec(shape, dtype, name="test:environment", num_players=1, **kwargs):

@@ -112,13 +112,13 @@ def texts(svg):
 
 def test_svg_content(tmp_path):
   svg, _ = write(tmp_path)
-  said = texts(svg)
-  assert said[:2] == ["tiny:catch <&>", "6 nodes"]
-  assert "root  N 10" in said
-  assert "V +0.5  net +0.125" in said
-  assert "right  N 4  P 0.50" in said
+  shown = texts(svg)
+  assert shown[:2] == ["tiny:catch <&>", "6 nodes"]
+  assert "root  N 10" in shown
+  assert "V +0.5  net +0.125" in shown
+  assert "right  N 4  P 0.50" in shown
   # 1 + 0.5 · 0.25
-  assert "Q +1.12  V +0.25  R +1" in said
+  assert "Q +1.12  V +0.25  R +1" in shown
   root = ET.parse(svg).getroot()
   principal = [e for e in root.iter() if e.get("stroke") == search_tree._PRINCIPAL]
   # Three boxes and the two edges between them.
@@ -128,8 +128,8 @@ def test_svg_content(tmp_path):
 
 
 def test_two_player_q(tmp_path):
-  said = texts(write(tmp_path, signed_discount=-0.5)[0])
-  assert "Q +0.875  V +0.25  R +1" in said
+  shown = texts(write(tmp_path, signed_discount=-0.5)[0])
+  assert "Q +0.875  V +0.25  R +1" in shown
 
 
 def test_text_fits_box(tmp_path):
@@ -137,18 +137,18 @@ def test_text_fits_box(tmp_path):
   tree.value[:], tree.reward[1:] = [-2.1e-5, -0.125, -123.4, -1e7, -1.851e-5, -0.0999], -2.24e-5
   names = ("dummy", "fire and turn to the left", "left", "right")
   svg, _ = write_tree(tmp_path, "a_tree", tree, names, signed_discount=0.997)
-  said = texts(svg)
-  assert "Q -0.125  V -0.125  R -2e-5" in said
-  assert any(text.startswith("fire and") and "…  N 4  P 0.38" in text for text in said)
+  shown = texts(svg)
+  assert "Q -0.125  V -0.125  R -2e-5" in shown
+  assert any(text.startswith("fire and") and "…  N 4  P 0.38" in text for text in shown)
   width = search_tree._BOX[0] - 2 * search_tree._INDENT
-  assert max(text_width(text, search_tree._FONT_SIZE) for text in said[1:]) <= width
+  assert max(text_width(text, search_tree._FONT_SIZE) for text in shown[1:]) <= width
 
 
 def test_left_out_nodes_are_counted(tmp_path):
-  said = texts(write(tmp_path, max_nodes=3)[0])
-  assert "the 3 most visited of 6 nodes; 3 are left out" in said
-  assert "+ 2 left out" in said
-  assert "+ 1 left out" in said
+  shown = texts(write(tmp_path, max_nodes=3)[0])
+  assert "the 3 most visited of 6 nodes; 3 are left out" in shown
+  assert "+ 2 left out" in shown
+  assert "+ 1 left out" in shown
 
 
 def test_png_is_double_size(tmp_path):

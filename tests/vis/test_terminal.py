@@ -70,7 +70,7 @@ def test_frame_view():
   assert "▀" * 40 in planes
   assert "■ paddle  ■ ball  ■ trail  ■ brick" in planes
   assert "▀" in plain(view_of("open_spiel:tic_tac_toe", [4]))
-  # Letters say more than a few pixels.
+  # Letters are easier to read than a few pixels.
   chess = plain(view_of("open_spiel:chess", []))
   assert "R N B Q K B N R" in chess
   assert "card " in plain(view_of("open_spiel:kuhn_poker", []))

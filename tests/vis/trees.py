@@ -1,4 +1,4 @@
-"""Search trees and inspected episodes made by chance, as a search and an environment would leave them."""
+"""Random search trees and inspected episodes with the structure of real ones."""
 
 import numpy as np
 
@@ -48,7 +48,7 @@ def make_tree(num_simulations: int, num_actions: int = 4, seed: int = 0) -> Sear
 def make_episode(
   spec: EnvSpec, num_frames: int = 12, num_simulations: int = 16, unroll: int = 3, **changes
 ) -> InspectedEpisode:
-  """An episode that ends in a terminal frame; its frames are noise, its numbers are no agent's."""
+  """An episode that ends in a terminal frame; its frames and numbers are random."""
   random = np.random.default_rng(1)
   num_actions = spec.num_actions
   two = spec.num_players == 2

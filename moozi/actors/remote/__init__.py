@@ -1,1 +1,1 @@
-"""One thin shell per Ray actor: what runs in a process of its own."""
+"""One thin shell per Ray actor, each of which runs in its own process."""

@@ -16,7 +16,7 @@ class ParameterServer:
 
   Args:
     config: the run's configuration.
-    spec: the environment's facts.
+    spec: the environment's specification.
     state: a TrainingState to continue from; None starts with new parameters.
     learner_step: the learner step of new parameters.
     log_dir: folder of the log file; None writes none.

@@ -20,7 +20,7 @@ class ReplayActor:
 
   Args:
     config: the run's configuration.
-    spec: the environment's facts.
+    spec: the environment's specification.
     snapshot: a ReplaySnapshot to restore; None starts empty.
     stored: steps by lane of the trajectories that will fill it (`fill_lane`); None: there are none.
     log_dir: folder of the log file; None writes none.

@@ -19,7 +19,7 @@ class TrainingWorker:
 
   Args:
     config: the run's configuration.
-    spec: the environment's facts.
+    spec: the environment's specification.
     index: of the worker.
     began_at: the run's environment steps when the worker is started, part of its seeds.
     log_dir: folder of the log file; None writes none.
@@ -45,7 +45,7 @@ class TrainingWorker:
       return self._collector.run(env_steps)
 
   def reset(self) -> None:
-    """Resets all environments: their games do not continue what replay has."""
+    """Resets all environments: their episodes do not continue the steps in replay."""
     with self._work.doing("new games"):
       self._collector.reset()
     self._log.info("reset all environments")
@@ -69,7 +69,7 @@ class ReanalyzeWorker:
     self._work = WorkLog(config.timeline.seconds > 0)
     self._reanalyzer = build_reanalyzer(config, spec, index)
     self._publication = -1
-    self._log.info("ready: %d positions a call, %s", config.reanalyze.batch_size, config.reanalyze.mode)
+    self._log.info("ready: %d positions per call, %s", config.reanalyze.batch_size, config.reanalyze.mode)
 
   def run(
     self, parameters: tuple[Any, Any, int], publication: int, positions: Any
@@ -125,7 +125,7 @@ class TestingWorker:
     except EnvError as error:
       # A value, not an exception: the run continues without this evaluation.
       return EnvError(str(error))
-    assert result is not None, "it is never asked to stop"
+    assert result is not None, "no stop was requested"
     self._log.info("env steps %d, version %d: %s", env_steps, version, result.summary())
     return result
 

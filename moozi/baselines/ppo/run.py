@@ -174,7 +174,7 @@ class PPO:
       staleness=0.0,
     )
 
-    # As MuZero's replay does: refuse a segment that is not finite, and reset the environments.
+    # As in MuZero's replay: refuse a segment that is not finite, and reset the environments.
     try:
       self._collector.check(segment)
     except ValueError as error:

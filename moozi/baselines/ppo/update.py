@@ -216,7 +216,7 @@ def make_loss(network: PPONetwork, config: PPOConfig) -> Callable[[PyTree, Batch
 
 
 def _value_errors(value: Float[Array, "N"], batch: Batch, config: PPOConfig) -> Float[AnyArray, "N"]:
-  """Squared errors; with `clip_value` the larger of those of the value and of the clipped value."""
+  """Squared errors of the value; with `clip_value` the larger of this and the clipped value's."""
   error = jnp.square(value - batch.target)
   if not config.clip_value:
     return error
@@ -308,7 +308,9 @@ def make_round(
     state, scalars, bad_term = update(state, batch, row, learning_rate)
     return state, (scalars, bad_term)
 
-  def reduce(outputs: tuple[Scalars, Int32[Array, "U"]]) -> tuple[Scalars, Int32[Array, "U"]]:
+  def reduce(
+    outputs: tuple[dict[str, Float[Array, "U"]], Int32[Array, "U"]],
+  ) -> tuple[Scalars, Int32[Array, "U"]]:
     metrics = {name: (jnp.sum if name in _SUMS else finite_mean)(x) for name, x in outputs[0].items()}
     return metrics, outputs[1]
 

@@ -1,6 +1,7 @@
 """The configuration of a run: frozen, typed, strict. `moozi.io.config` reads YAML and overrides.
 
-Facts of the environment (shapes, number of actions, players) come from its spec, not from the configuration.
+Properties of the environment (shapes, number of actions, players) come from its spec, not from the
+configuration.
 """
 
 from typing import Annotated, Any, Literal
@@ -32,10 +33,10 @@ class RunConfig(Section):
 
 
 class EnvConfig(Section):
-  """The environment. Its bridge validates `kwargs`."""
+  """The environment. Its suite validates `kwargs`."""
 
   name: str = Field("minatar:breakout", description="library:game")
-  kwargs: dict[str, Any] = Field(default_factory=dict, description="options of the environment's bridge")
+  kwargs: dict[str, Any] = Field(default_factory=dict, description="options of the environment's suite")
 
 
 class NetworkConfig(Section):
@@ -121,12 +122,8 @@ class LearnerConfig(Section):
   """Loss, optimizer and update. The loss coefficients are those of the thesis, 4.3.8."""
 
   batch_size: PositiveInt = 256
-  updates_per_call: PositiveInt = Field(
-    8, description="number of updates in one call of the parameter server"
-  )
-  samples_per_step: PositiveFloat = Field(
-    4.0, description="sample reuse: targets consumed per environment step"
-  )
+  updates_per_call: PositiveInt = Field(8, description="updates in one call of the parameter server")
+  samples_per_step: PositiveFloat = Field(4.0, description="sample reuse: targets used per environment step")
   optimizer: Literal["adam", "adamw"] = "adamw"
   learning_rate: LearningRateConfig = LearningRateConfig()
   weight_decay: NonNegativeFloat = Field(1e-4, description="adamw")
@@ -187,20 +184,14 @@ class EvaluationConfig(Section):
   max_episode_steps: PositiveInt = Field(
     10_000, description="step limit of a test episode, in addition to the environment's own"
   )
-  final_episodes: PositiveInt = Field(
-    100, description="number of episodes of the evaluation at the end of the run"
-  )
+  final_episodes: PositiveInt = Field(100, description="number of episodes in the evaluation at the end")
   opponent: Literal["random", "mcts", "self"] = Field(
     "random", description="two players: the other seat's player; mcts if the environment's library has it"
   )
-  opponent_simulations: PositiveInt = Field(
-    100, description="mcts: simulations of each of the opponent's searches"
-  )
+  opponent_simulations: PositiveInt = Field(100, description="mcts: simulations per search of the opponent")
   gif: bool = True
   gif_max_frames: PositiveInt = 300
-  gif_tiles: Annotated[int, Field(ge=0, le=64)] = Field(
-    9, description="number of episodes in the tiled GIF; 0: no tiled GIF"
-  )
+  gif_tiles: Annotated[int, Field(ge=0, le=64)] = Field(9, description="episodes in the tiled GIF; 0: none")
   resources: ActorResources = ActorResources(num_cpus=0.125, niceness=10)
 
 
@@ -213,9 +204,7 @@ class CheckpointConfig(Section):
   )
 
   period_s: PositiveFloat = 120.0
-  keep_last: PositiveInt = Field(
-    3, description="number of latest checkpoints kept; a run can resume from each"
-  )
+  keep_last: PositiveInt = Field(3, description="latest checkpoints kept; a run can resume from each")
   keep_best: bool = Field(True, description="keep the checkpoint with the best mean return in evaluation")
   milestones_env_steps: PositiveInt | None = Field(
     250_000, description="environment steps between two checkpoints that are always kept; null: none"
@@ -251,19 +240,13 @@ class RayConfig(Section):
   """The Ray runtime; with `address` null, a local one that listens on loopback only."""
 
   address: str | None = None
-  num_cpus: PositiveInt | None = Field(
-    None, description="number of cores of the local Ray; null: all cores of the machine"
-  )
+  num_cpus: PositiveInt | None = Field(None, description="cores of the local Ray; null: all of the machine")
   num_gpus: NonNegativeInt | None = None
   object_store_mib: PositiveInt = 512
   segments_in_flight: PositiveInt = Field(2, description="number of calls queued at each training worker")
   batches_in_flight: PositiveInt = Field(2, description="number of calls queued at the parameter server")
-  publish_period_updates: PositiveInt = Field(
-    64, description="learner steps between two publications of parameters"
-  )
-  max_restarts: NonNegativeInt = Field(
-    3, description="maximum consecutive restarts of a failed actor before the run ends"
-  )
+  publish_period_updates: PositiveInt = Field(64, description="learner steps between publishing parameters")
+  max_restarts: NonNegativeInt = Field(3, description="maximum consecutive restarts of a failed actor")
   learner: ActorResources = ActorResources(num_cpus=1.0, num_threads=0)
   replay: ActorResources = ActorResources(num_cpus=0.125)
 
@@ -275,7 +258,7 @@ class Config(Section):
   algorithm: Literal["muzero", "ppo"] = Field(
     "muzero",
     description="ppo: the baseline; it reads the section ppo instead of MuZero's and always runs in one "
-    "process, whatever `runtime` is",
+    "process; `runtime` is ignored",
   )
   runtime: Literal["ray", "local"] = "ray"
   max_env_steps: PositiveInt = 1_000_000

@@ -51,9 +51,7 @@ class PPOConfig(Section):
   history_length: PositiveInt = Field(1, description="number of stacked frames; Atari: 4")
   # Not in the section network: a new key there would make existing checkpoints those of another network.
   scale_frames: bool = Field(True, description="scale uint8 frames to [0, 1], as for Atari; false: 0 to 255")
-  initial_bias: NonNegativeFloat = Field(
-    0.0, description="initial biases are drawn uniformly from 0 to this; gymnax: 0.05"
-  )
+  initial_bias: NonNegativeFloat = Field(0.0, description="initial biases ~ U(0, this); gymnax: 0.05")
   discount: Probability = 0.99
   gae_lambda: Probability = Field(0.95, description="λ of the advantage estimate; 1: the whole return")
   bootstrap_truncated: bool = Field(
@@ -67,7 +65,9 @@ class PPOConfig(Section):
     True, description="decay linearly to 0 at max_env_steps; constant within a round of updates"
   )
   adam_epsilon: PositiveFloat = 1e-5
-  max_grad_norm: PositiveFloat | None = Field(0.5, description="of the whole gradient; null: no clipping")
+  max_grad_norm: PositiveFloat | None = Field(
+    0.5, description="norm limit of the whole gradient; null: no clipping"
+  )
   normalize_advantages: bool = Field(True, description="to mean 0 and standard deviation 1 in each minibatch")
   clip_range: PositiveFloat = Field(0.2, description="of the probability ratio around 1; Atari: 0.1")
   clip_value: bool = Field(

@@ -16,9 +16,7 @@ class TrajectoriesConfig(Section):
 class OfflineConfig(Section):
   """Training on trajectories from disk."""
 
-  trajectories: str | None = Field(
-    None, description="a run with stored trajectories, or a folder of them; null: none"
-  )
+  trajectories: str | None = Field(None, description="run or folder with stored trajectories; null: none")
   fraction: Annotated[float, Field(gt=0.0, le=1.0)] = Field(
     1.0,
     description="their share of each batch; with 1 no worker acts, and max_env_steps counts the steps that "

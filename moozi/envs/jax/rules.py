@@ -69,7 +69,7 @@ class JaxEnvironment:
   Two players alternate strictly: the one to move is the number of steps modulo 2, so player 0 moves first.
 
   Attributes:
-    spec: the facts of the environment.
+    spec: the environment's specification.
     rules: its rules.
     max_episode_steps: truncates an episode after this number of steps; None: no cap.
   """
@@ -99,7 +99,7 @@ class JaxEnvironment:
       from integer to float.
     """
     # Under vmap both branches are computed and one is selected, so they may share a key. A reset in `step`
-    # thus equals one that the caller asks for.
+    # thus equals one that the caller requests.
     fresh = self.reset(state.rng_key)
     rng_key, step_key = jax.random.split(state.rng_key)
     was_last = state.timestep.is_last
@@ -157,7 +157,7 @@ def _as_before(
 ) -> Shaped[Array, "*shape"]:
   """Converts a leaf of the game to its dtype before the step, which a scan requires."""
   if not np.can_cast(new.dtype, old.dtype, casting="same_kind"):
-    raise TypeError(f"the rules' step makes {new.dtype} of a leaf of the game that was {old.dtype}")
+    raise TypeError(f"the rules' step changes a leaf of the game from {old.dtype} to {new.dtype}")
   return jax.lax.convert_element_type(new, old.dtype)
 
 

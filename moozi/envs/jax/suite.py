@@ -73,12 +73,12 @@ def check_package(name: str, game: str, oldest: str) -> None:
   """Raises UserError where the package `name` is not installed, or is older than version `oldest`."""
   where = f"env.name={name}:{game}"
   if importlib.util.find_spec(name) is None:
-    raise UserError(f'{where}: the package {name} is not installed; pip install "moozi[{name}]" brings it')
+    raise UserError(f'{where}: the package {name} is not installed; run pip install "moozi[{name}]"')
   version = importlib.metadata.version(name)
   if _release(version) < _release(oldest):
     raise UserError(f'{where}: {name} {version} is too old; pip install "{name}>={oldest}" upgrades it')
 
 
 def _release(version: str) -> tuple[int, ...]:
-  """The first two numbers of a version, 0 for parts that are no numbers."""
+  """The first two numbers of a version, 0 for parts that are not numbers."""
   return tuple(int(part) if part.isdigit() else 0 for part in [*version.split("."), "0"][:2])

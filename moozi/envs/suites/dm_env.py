@@ -105,7 +105,7 @@ class _DmEnvGame(Game):
     self._mask = mask
 
   def _player(self, to_play: Any, is_terminal: bool) -> int:
-    """The player to move. On a terminal frame the next player in turn, whatever the environment says."""
+    """The player to move. On a terminal frame the next player; the environment's value is ignored."""
     if self._spec.num_players == 1:
       return 0
     if is_terminal:

@@ -94,7 +94,7 @@ def is_game(game: str) -> bool:
 
 
 def make_spec(game: str, options: Options) -> EnvSpec:
-  """The facts of one environment under these options, from an environment that is made once and cached."""
+  """The specification of one environment under these options; cached, from a temporary environment."""
   return _make_spec(game, options.model_dump_json())
 
 
@@ -135,7 +135,7 @@ def wrap(name: str, env: Any) -> GameEnvironment:
       is present. Boxes become frames as in `array_format`; Discrete, MultiDiscrete and MultiBinary
       observations become booleans; Dict and Tuple of these become one vector.
 
-  Raises: UserError: other actions or observations.
+  Raises: UserError: unsupported actions or observations.
   """
   from gymnasium import spaces
 
@@ -230,8 +230,7 @@ def _import(game: str) -> Any:
       import gymnasium
   except ImportError as error:
     raise UserError(
-      f"env.name=gymnasium:{game}: the package gymnasium is not installed; "
-      'pip install "moozi[gymnasium]" brings it'
+      f'env.name=gymnasium:{game}: the package gymnasium is not installed; run pip install "moozi[gymnasium]"'
     ) from error
   return gymnasium
 

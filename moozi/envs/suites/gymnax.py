@@ -47,7 +47,7 @@ _BANDIT = "it is a bandit, with no state to plan in"
 REFUSED = {
   "BernoulliBandit-misc": _BANDIT,
   "DiscountingChain-bsuite": "its only end is a clock, which is part of its observation",
-  "FrozenLake-misc": "its observation is one number, an index, which is no frame",
+  "FrozenLake-misc": "its observation is one number, an index, which is not a frame",
   "GaussianBandit-misc": _BANDIT,
   "MNISTBandit-bsuite": "it downloads its pictures",
   "MetaMaze-misc": "it needs memory over many trials, which a frame does not show",
@@ -142,7 +142,7 @@ def _make_rules(env: Any, params: Any, options: Any, spec: EnvSpec) -> Any:
     if sticky_action_prob > 0.0:
       rng_key, sticky_key = jax.random.split(rng_key)
       action = jnp.where(jax.random.uniform(sticky_key) < sticky_action_prob, last_action, action)
-    # gymnax's own `step` also resets at once and applies its time limit.
+    # gymnax's own `step` also resets immediately and applies its time limit.
     observation, state, reward, is_terminal, _ = env.step_env(rng_key, state, action, params)
     return (state, as_frame(observation), action), reward, is_terminal, jnp.zeros((), bool)
 

@@ -107,7 +107,7 @@ def _load(game: str) -> ModuleType:
   package = importlib.util.find_spec("minatar")
   if package is None or not package.submodule_search_locations:
     raise UserError(
-      f"env.name=minatar:{game}: the package minatar is not installed; `pip install minatar` brings it (GPL)"
+      f"env.name=minatar:{game}: the package minatar is not installed; run `pip install minatar` (GPL)"
     )
   path = Path(package.submodule_search_locations[0]) / "environments" / f"{game}.py"
   spec = importlib.util.spec_from_file_location(f"moozi_minatar_{game}", path)

@@ -4,7 +4,7 @@ Source: Koyamada et al. 2023, pgx. docs/jax_environments.md lists how its MinAta
 `minatar`, and tests/envs/jax/test_minatar.py checks it. Departures:
   - Freeway's clock truncates; pgx treats it as terminal, as the package does.
   - Player 0 moves first in every episode. pgx draws who does, which changes only the players' names.
-  - After an end pgx shows every action as legal; in moozi only the dummy is (docs/architecture.md, "Ends").
+  - After an end pgx shows every action as legal; in moozi only the dummy is (docs/rules.md, "Ends").
   - In Kuhn poker the frame ends with the player to move, 0 or 1. pgx's frame has card and chips only, which
     are equal after "bet" and after "pass, bet".
 """

@@ -67,7 +67,7 @@ def is_found(name: str) -> bool:
 
 
 def make_spec(name: str, options: Options) -> EnvSpec:
-  """The facts of the environment. Plays a trial episode, so that errors in it appear before a run starts."""
+  """The environment's specification. Plays a trial episode, so that its errors appear before a run starts."""
   environment = make_environment(name, options)
   try:
     with _user_errors(name, "its first steps failed"):
@@ -101,7 +101,7 @@ def make_environment(name: str, options: Options) -> Environment:
   """The environment that the user's function makes.
 
   Raises: UserError: the module cannot be imported or has no such function, the function takes other arguments
-    or fails, or its result is no supported environment.
+    or fails, or its result is not a supported environment.
   """
   function = _load(name)
   takes_seed = _check_arguments(name, function, options.kwargs)

@@ -23,29 +23,3 @@ from moozi.io.checkpoints.listing import (
 )
 from moozi.io.checkpoints.resume_store import ResumeStore, SavedState
 from moozi.io.checkpoints.store import CheckpointStore, checkpoint_name, drop_later, steps_of
-
-__all__ = [
-  "ARRAYS",
-  "BEST",
-  "FORMAT",
-  "MANIFEST",
-  "CheckpointInfo",
-  "CheckpointStore",
-  "ResumeStore",
-  "SavedState",
-  "checkpoint_name",
-  "code_commit",
-  "describe_run",
-  "drop_later",
-  "expected_of",
-  "find_checkpoint",
-  "list_checkpoints",
-  "load_checkpoint",
-  "load_flat",
-  "mend_checkpoints",
-  "read_best",
-  "read_checkpoint_info",
-  "save_checkpoint",
-  "scan_checkpoints",
-  "steps_of",
-]

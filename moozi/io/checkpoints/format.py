@@ -36,7 +36,7 @@ _MAX_MANIFEST_BYTES = 64 << 20
 _ROOT = Path(moozi.__file__).resolve().parents[1]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class CheckpointInfo:
   """A checkpoint's manifest; `meta` is the caller's part of it."""
 
@@ -52,14 +52,13 @@ class CheckpointInfo:
 
 
 def save_checkpoint(directory: Path, name: str, state: Any, meta: Mapping[str, Any]) -> Path:
-  """Writes the folder `directory/name` atomically; replaces an older one of that name.
+  """Writes the folder `directory/name` atomically and returns it; replaces an older one of that name.
 
   Args:
     directory: the run's folder of checkpoints.
     name: a plain folder name.
     state: a pytree of arrays, PRNG keys, int, float, bool and str.
     meta: JSON values. `env_steps` and `learner_steps` are required; `load_checkpoint` can compare the others.
-  Returns: the checkpoint's folder.
   Raises: ValueError: `meta` lacks a key, or a leaf cannot be stored.
   """
   check_name(name, "checkpoint")
@@ -102,13 +101,12 @@ def save_checkpoint(directory: Path, name: str, state: Any, meta: Mapping[str, A
 
 
 def load_checkpoint(path: Path, template: Any, expected: Mapping[str, Any] | None = None) -> Any:
-  """Returns the state of a checkpoint in the template's structure.
+  """Returns the state of a checkpoint in the structure of `template`, with JAX arrays where that has them.
 
   Args:
     path: the checkpoint's folder.
     template: a pytree with the structure, shapes and dtypes of the saved state.
     expected: entries that `meta` must have, such as `spec` and `network`.
-  Returns: the state, with JAX arrays where the template has them, else NumPy arrays and plain values.
   Raises: UserError: not a checkpoint, damaged, or of another network or environment; names the first key that
     differs.
   """
@@ -134,18 +132,10 @@ def load_flat(path: Path) -> tuple[State, dict[str, Any]]:
 
 
 def read_checkpoint_info(path: Path, expected: Mapping[str, Any] | None = None) -> CheckpointInfo:
-  """Reads a manifest without the arrays.
-
-  Args:
-    path: the checkpoint's folder.
-    expected: as in `load_checkpoint`.
-  Raises: UserError: not a checkpoint, a damaged manifest, or of another network or environment.
-  """
+  """Reads a manifest without the arrays; arguments and errors as in `load_checkpoint`."""
   meta = _read_manifest(path)["meta"]
   _check_expected(path, meta, expected or {})
-  return CheckpointInfo(
-    path=path, env_steps=meta["env_steps"], learner_steps=meta["learner_steps"], meta=meta
-  )
+  return CheckpointInfo(path, meta["env_steps"], meta["learner_steps"], meta)
 
 
 def expected_of(config: Config, spec: EnvSpec) -> dict[str, Any]:
@@ -205,14 +195,13 @@ def _read_manifest(path: Path) -> dict[str, Any]:
     manifest = json.loads(raw)
     digest = manifest.pop("sha256")
     is_whole = digest == hashlib.sha256(_encode(manifest)).hexdigest()
-    # Also detects an altered byte that JSON ignores.
-    is_whole = is_whole and raw == _encode(manifest | {"sha256": digest})
+    # The second comparison also detects an altered byte that JSON ignores.
+    if not is_whole or raw != _encode(manifest | {"sha256": digest}):
+      raise damaged
   except OSError as e:
     raise UserError(f"{path}: cannot be read: {e.strerror}") from None
   except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
     raise damaged from None
-  if not is_whole:
-    raise damaged
   if manifest.get("format") != FORMAT:
     raise UserError(
       f"{path}: a checkpoint of format {manifest.get('format')}; this version reads format {FORMAT}"
@@ -228,7 +217,7 @@ def _read_manifest(path: Path) -> dict[str, Any]:
 def _read_arrays(path: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
   path, facts = path / ARRAYS, manifest["files"][ARRAYS]
   try:
-    # Checked first: reading a device or a pipe does not end.
+    # Checked first, because reading a device or a pipe may never end.
     found = path.stat()
     if not stat.S_ISREG(found.st_mode) or found.st_size != facts.get("bytes"):
       raise _damaged(path)

@@ -43,12 +43,8 @@ def flatten_tree(tree: Any) -> tuple[dict[str, np.ndarray], dict[str, dict[str, 
 
 
 def unflatten_tree(template: Any, arrays: Mapping[str, np.ndarray], leaves: Leaves) -> Any:
-  """The inverse of `flatten_tree`.
+  """The inverse of `flatten_tree`; the template may be a result of `jax.eval_shape`.
 
-  Args:
-    template: a pytree of the same structure, shapes and dtypes, such as a result of `jax.eval_shape`.
-    arrays: by key path.
-    leaves: descriptions by key path.
   Raises: ValueError: names the first key, in the template's order, that is missing, different or unexpected.
   """
   import jax
@@ -66,7 +62,7 @@ def unflatten_tree(template: Any, arrays: Mapping[str, np.ndarray], leaves: Leav
       raise ValueError("{} is {}, expected {}".format(*difference))
     value = _read_leaf(key, leaves[key], arrays)
     if expected["kind"] == "array":
-      # A scalar of NumPy has a shape of its own type.
+      # A NumPy scalar's shape has a different type.
       value = value[()] if isinstance(leaf, np.generic) else value
       value = value if isinstance(leaf, np.ndarray | np.generic) else jax.numpy.asarray(value)
     out.append(value)

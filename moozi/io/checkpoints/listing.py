@@ -91,7 +91,7 @@ def find_checkpoint(directory: Path, which: str | None = None) -> CheckpointInfo
 def read_best(directory: Path) -> str | None:
   """Returns the name of the best checkpoint by evaluation, or None."""
   try:
-    # Reading a pipe or a device does not end.
+    # Reading a pipe or a device may never end.
     if not (directory / BEST).is_file():
       return None
     name = json.loads((directory / BEST).read_text("utf-8"))["name"]

@@ -28,13 +28,7 @@ _BLOCKS = "blocks"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SavedState:
-  """A resume state.
-
-  Attributes:
-    state: the flat state.
-    generations: [N] int64 of replay's blocks; None if none were saved.
-    blocks: by number.
-  """
+  """A flat state, the generations ([N] int64) of replay's blocks, or None, and the blocks by number."""
 
   state: State
   generations: np.ndarray | None
@@ -42,21 +36,13 @@ class SavedState:
 
 
 class ResumeStore:
-  """Saves and loads a run's resume states.
-
-  Args:
-    directory: the run's folder for them; created at the first save.
-  """
+  """Saves and loads a run's resume states in a folder, which the first save creates."""
 
   def __init__(self, directory: Path) -> None:
     self._directory = directory
     self._files: dict[int, dict[str, Any]] = {}
-    self._known: np.ndarray | None = None
-
-  @property
-  def known(self) -> np.ndarray | None:
-    """[N] int64: generations of the blocks on disk, which a save need not repeat; None if there are none."""
-    return self._known
+    # [N] int64: generations of the blocks on disk, which a save need not repeat; None if there are none.
+    self.known: np.ndarray | None = None
 
   def save(
     self,
@@ -66,12 +52,10 @@ class ResumeStore:
     generations: np.ndarray | None = None,
     blocks: Mapping[int, State] | None = None,
   ) -> Path:
-    """Writes `directory/name` atomically.
+    """Writes `directory/name` atomically; `name` and `meta` are those of its checkpoint.
 
     Args:
-      name: the name of its checkpoint.
-      state: flat.
-      meta: as in `save_checkpoint`.
+      name, state, meta: as in `save_checkpoint`; the state is flat.
       generations: [N] int64 of replay's blocks; 0 for a block that was never written to.
       blocks: those whose generation differs from `known`.
     Raises: ValueError: a block is neither in `blocks` nor on disk. OSError: the disk is full. In both cases
@@ -88,7 +72,7 @@ class ResumeStore:
       for block_path in written:
         block_path.unlink(missing_ok=True)
       raise
-    self._files, self._known = files, None if generations is None else np.array(generations)
+    self._files, self.known = files, None if generations is None else np.array(generations)
     return path
 
   def load(self, name: str) -> SavedState:
@@ -97,20 +81,15 @@ class ResumeStore:
     Raises: UserError: missing, damaged, or not a resume state.
     """
     state, meta = load_flat(self._directory / name)
-    count, files = meta.get("num_blocks"), _entries(meta)
-    if (
-      not isinstance(count, int)
-      or not 0 <= count <= 1 << 16
-      or files is None
-      or any(number >= count for number in files)
-    ):
+    n, files = meta.get("num_blocks"), _entries(meta)
+    if not isinstance(n, int) or not 0 <= n <= 1 << 16 or files is None or max(files, default=-1) >= n:
       raise UserError(f"{self._directory / name}: not a resume state")
-    generations = np.zeros(count, np.int64)
+    generations = np.zeros(n, np.int64)
     for number, entry in files.items():
       generations[number] = entry["generation"]
     blocks = {number: self._read_block(entry) for number, entry in files.items()}
-    self._files, self._known = files, generations if count else None
-    return SavedState(state=state, generations=self._known, blocks=blocks)
+    self._files, self.known = files, generations if n else None
+    return SavedState(state=state, generations=self.known, blocks=blocks)
 
   def names(self) -> set[str]:
     """Names of the resume states with a sound manifest."""
@@ -135,26 +114,22 @@ class ResumeStore:
     """Writes blocks and returns the entries of all; appends the files that it creates to `written`."""
     if generations is None:
       return {}
-    files = dict(self._files)
+    files, folder = dict(self._files), self._directory / _BLOCKS
     for number, block in blocks.items():
-      files[number] = self._write_block(number, block, written) | {"generation": int(generations[number])}
+      # safetensors writes the raw bytes, which must be in C order.
+      data = safetensors.numpy.save({name: np.ascontiguousarray(x) for name, x in block.items()})
+      digest = hashlib.sha256(data).hexdigest()
+      folder.mkdir(parents=True, exist_ok=True)
+      path = folder / f"{number:04d}_{digest[:16]}.safetensors"
+      if not path.exists():
+        written.append(path)
+        write_bytes(path, data)
+      files[number] = {"file": path.name, "sha256": digest, "generation": int(generations[number])}
     used = [int(number) for number in np.flatnonzero(generations)]
     for number in used:
       if number not in files or files[number]["generation"] != generations[number]:
         raise ValueError(f"replay: block {number} is neither given nor on disk")
     return {number: files[number] for number in used}
-
-  def _write_block(self, number: int, block: State, written: list[Path]) -> dict[str, Any]:
-    # safetensors writes the raw bytes, which must be in C order.
-    data = safetensors.numpy.save({name: np.ascontiguousarray(x) for name, x in block.items()})
-    digest = hashlib.sha256(data).hexdigest()
-    folder = self._directory / _BLOCKS
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{number:04d}_{digest[:16]}.safetensors"
-    if not path.exists():
-      written.append(path)
-      write_bytes(path, data)
-    return {"file": path.name, "sha256": digest}
 
   def _read_block(self, entry: Mapping[str, Any]) -> State:
     name = str(entry.get("file"))
@@ -162,7 +137,7 @@ class ResumeStore:
     if Path(name).name != name:
       raise UserError(f"{path}: not a file name; blocks must be in {_BLOCKS}/")
     try:
-      # Reading a pipe or a device does not end.
+      # Reading a pipe or a device may never end.
       data = path.read_bytes() if path.is_file() or not path.exists() else b""
     except OSError as e:
       raise UserError(f"{path}: cannot be read: {e.strerror}") from None

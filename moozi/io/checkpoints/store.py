@@ -50,13 +50,7 @@ class CheckpointStore:
   """
 
   def __init__(self, directory: Path, config: CheckpointConfig, resume: ResumeStore | None = None) -> None:
-    """Continues with the milestones that the folder has.
-
-    Args:
-      directory: the run's folder of checkpoints.
-      config: number kept and milestones.
-      resume: saves the resume states; None is `resume/` beside the folder.
-    """
+    """Continues with the folder's milestones. Resume states go to `resume`, else in `resume/` beside it."""
     self._directory, self._config = directory, config
     self._resume = resume or ResumeStore(directory.parent / "resume")
     self._last_milestone = max((self._milestone(c.env_steps) for c in list_checkpoints(directory)), default=0)
@@ -71,17 +65,15 @@ class CheckpointStore:
     blocks: Mapping[int, State] | None = None,
     is_best: bool = False,
   ) -> Path:
-    """Saves a checkpoint and removes those that are no longer kept.
+    """Saves a checkpoint, removes those that are no longer kept, and returns the checkpoint's folder.
 
     Args:
       training: the pytree of the training state.
       meta: as in `save_checkpoint`; `wall_s` and `is_milestone` are added.
       wall_s: seconds since the run's start.
       rest: the resume state; None saves a checkpoint that no run can resume from.
-      generations: as in `ResumeStore.save`.
-      blocks: as in `ResumeStore.save`.
+      generations, blocks: as in `ResumeStore.save`.
       is_best: marks it as the best checkpoint.
-    Returns: the checkpoint's folder.
     """
     before = list_checkpoints(self._directory)
     name = checkpoint_name(int(meta["env_steps"]))
@@ -108,7 +100,7 @@ class CheckpointStore:
   def _prune(self) -> None:
     found, resumable = list_checkpoints(self._directory), self._resume.names()
     last = {c.name for c in found[-self._config.keep_last :]}
-    # One saved as the best has no resume state and does not count here.
+    # A checkpoint saved as the best has no resume state and is not counted.
     last_resumable = {c.name for c in [c for c in found if c.name in resumable][-self._config.keep_last :]}
     kept = last | last_resumable | {read_best(self._directory)}
     for info in found:

@@ -215,7 +215,7 @@ def test_evaluation_is_greedy_without_noise(events):
   state = final_state(events)
   played = []
   for noise_free in ("true", "false"):
-    # Without random starts the ball's column is all the chance there is: few episodes, again and again.
+    # Without random starts only the ball's column is random: few distinct episodes, repeated often.
     config = configure(f"evaluation.noise_free={noise_free}", "evaluation.max_random_starts=0")
     evaluator = ppo_run.build_evaluator(config, build.env_spec(config))
     played.append(evaluator.run(state.params, state.net_state, num_episodes=40).num_distinct)
@@ -235,8 +235,8 @@ def test_skipped_rounds_raise(collected):
     assert metrics["faults/skipped_updates"] == skipped
     assert metrics.get("faults/not_finite_policy", 0) == skipped
   before = learner.get_state()
-  said = r"^loss/policy is not finite: 8 updates in a row.* step 15; ppo\.max_skipped_rounds=2 allows"
-  with pytest.raises(NotFiniteError, match=said):
+  error_text = r"^loss/policy is not finite: 8 updates in a row.* step 15; ppo\.max_skipped_rounds=2 allows"
+  with pytest.raises(NotFiniteError, match=error_text):
     learner.update(bad, 1e-3)
   for a, b in zip(*(jax.tree_util.tree_leaves(s.params) for s in (before, learner.state)), strict=True):
     np.testing.assert_array_equal(a, b)
@@ -300,10 +300,10 @@ def test_non_finite_segment_is_refused():
 def test_consecutive_refused_segments_end_the_run():
   options = (FAULTY, "replay.max_refused_segments=2", "env.kwargs.sound_envs=0")
   config, received = configure(*options, "env.kwargs.how=nan"), []
-  said = (
+  error_text = (
     r"training_worker_0: 2 segments in a row were refused, the last: last_reward .*max_refused_segments=2"
   )
-  with pytest.raises(SegmentError, match=said):
+  with pytest.raises(SegmentError, match=error_text):
     received.extend(ppo_run.run(RunInputs(config, build.env_spec(config))))
   assert [type(e) for e in received] == [Started, Acted, Faulted, Acted, Faulted, StateReady]
   last = received[-1]
@@ -383,6 +383,6 @@ def test_failed_environment_truncates_its_episode():
   np.testing.assert_allclose(advantage[13], expected, rtol=1e-5)
   assert acted.metrics["faults/env_errors"] == 4
   assert acted.episode_returns.tolist() == [9.0] * 4
-  # The next episode's return has nothing of the truncated one.
+  # The next episode's return excludes the truncated episode's rewards.
   _, then = collector.run(state)
   assert (then.episode_returns.tolist(), then.episode_lengths.tolist()) == ([9.0] * 4, [9] * 4)

@@ -38,7 +38,7 @@ PLAIN = PPOConfig(normalize_advantages=False, entropy_coef=0.0, value_coef=0.0)
 
 
 def graded(config: PPOConfig):
-  """(params, batch) to ((loss, scalars), gradient)."""
+  """The function (params, batch) → ((loss, scalars), gradient)."""
   return jax.jit(jax.value_and_grad(make_loss(TABLE, config), has_aux=True))
 
 
@@ -234,7 +234,7 @@ def test_advantage_normalization():
 
 
 def test_last_frames_are_masked():
-  """Whatever stands there: a discarded action that was never legal, a value and advantage of any size."""
+  """No effect of their content: an action that was never legal, a value and advantage of any size."""
   config = PPOConfig()
   params, batch = table_batch([1.1, 0.9, 1.05], [1, -2, 3], old_value=[0, 1, 2], target=[1, 1, 1])
   lone = loss_of(config, params, batch)
@@ -312,7 +312,7 @@ def problem():
 
 
 def fresh(problem) -> PPOState:
-  """A state of its own: a round donates what it is given."""
+  """A fresh state, because a round donates its state."""
   return jax.tree_util.tree_map(lambda x: jnp.array(x, copy=True), problem[3])
 
 
@@ -339,7 +339,7 @@ def test_round_equals_its_minibatches(problem):
 
 @pytest.mark.slow
 def test_scanned_round_equals_dispatched_round(problem, monkeypatch):
-  """As it is compiled for other devices than the CPU."""
+  """The round as it is compiled for devices other than the CPU."""
   config, network, segment, _, run_round = problem
   one_by_one, metrics, bad_term = run_round(fresh(problem), segment, jnp.float32(0.01))
   monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
@@ -369,7 +369,7 @@ def test_non_finite_update_is_skipped(problem):
 
 
 def test_non_finite_sample_skips_its_minibatches(problem):
-  """The first step of a lane: no advantage before it takes anything from it."""
+  """A non-finite first step of a lane: no earlier advantage depends on it."""
   config, _, segment, _, run_round = problem
   reward, is_live = segment.reward.copy(), segment.is_live.copy()
   reward[0, 0], is_live[0, 0] = np.nan, True

@@ -83,20 +83,22 @@ def test_start_from(trained, config_file, runs, cli, refused):
   summary = json.loads((runs / "second" / "summary.json").read_text())
   assert summary["learner_steps"] == 40 * 16 + 16
   assert summary["test_return_mean"] >= 0.95
-  said = refused("train", config_file, "run.name=third", *TINY_MUZERO, "runtime=local", start)
-  assert "a checkpoint of another algorithm: algorithm is ppo, expected muzero" in said
-  said = refused("train", config_file, "run.name=third", *SETTINGS, start, "ppo.network.hidden_sizes=[32]")
-  assert "a checkpoint of another network: network.hidden_sizes" in said
-  said = refused("train", config_file, "run.name=third", *SETTINGS, start, "ppo.scale_frames=false")
-  assert "a checkpoint of another network: network.scale_frames" in said
+  error_text = refused("train", config_file, "run.name=third", *TINY_MUZERO, "runtime=local", start)
+  assert "a checkpoint of another algorithm: algorithm is ppo, expected muzero" in error_text
+  error_text = refused(
+    "train", config_file, "run.name=third", *SETTINGS, start, "ppo.network.hidden_sizes=[32]"
+  )
+  assert "a checkpoint of another network: network.hidden_sizes" in error_text
+  error_text = refused("train", config_file, "run.name=third", *SETTINGS, start, "ppo.scale_frames=false")
+  assert "a checkpoint of another network: network.scale_frames" in error_text
   assert not (runs / "third").exists()
 
 
 def test_resume_keeps_the_network_settings(trained, refused):
-  said = refused("train", "--resume", trained, "ppo.scale_frames=false", "max_env_steps=30000")
-  assert "ppo.scale_frames=False: a run cannot change it (it began with True)" in said
-  said = refused("train", "--resume", trained, "ppo.initial_bias=0.05", "max_env_steps=30000")
-  assert "ppo.initial_bias=0.05: a run cannot change it (it began with 0.0)" in said
+  error_text = refused("train", "--resume", trained, "ppo.scale_frames=false", "max_env_steps=30000")
+  assert "ppo.scale_frames=False: a run cannot change it (it began with True)" in error_text
+  error_text = refused("train", "--resume", trained, "ppo.initial_bias=0.05", "max_env_steps=30000")
+  assert "ppo.initial_bias=0.05: a run cannot change it (it began with 0.0)" in error_text
 
 
 @pytest.mark.parametrize("is_named", [True, False])
@@ -107,13 +109,13 @@ def test_start_from_muzero_is_refused(config_file, runs, refused, is_named):
   if not is_named:
     del meta["algorithm"]
   path = save_checkpoint(runs / "muzero", f"named_{is_named}", {"x": np.zeros(2)}, meta)
-  said = refused("train", config_file, "run.name=fourth", *SETTINGS, f"checkpoint.start_from={path}")
-  assert "a checkpoint of another algorithm: algorithm is muzero, expected ppo" in said
+  error_text = refused("train", config_file, "run.name=fourth", *SETTINGS, f"checkpoint.start_from={path}")
+  assert "a checkpoint of another algorithm: algorithm is muzero, expected ppo" in error_text
   assert read_checkpoint_info(path, expected_of(config, env_spec("tiny:catch"))).env_steps == 9
 
 
 @pytest.mark.parametrize(
-  ("override", "said"),
+  ("override", "error_text"),
   [
     ("ppo.num_minibatches=3", "ppo: num_minibatches=3: must divide"),
     ("ppo.clip_rang=0.1", "did you mean ppo.clip_range?"),
@@ -127,6 +129,6 @@ def test_start_from_muzero_is_refused(config_file, runs, refused, is_named):
     ),
   ],
 )
-def test_invalid_settings_are_refused(config_file, runs, refused, override, said):
-  assert said in refused("train", config_file, "run.name=bad", *SETTINGS, override)
+def test_invalid_settings_are_refused(config_file, runs, refused, override, error_text):
+  assert error_text in refused("train", config_file, "run.name=bad", *SETTINGS, override)
   assert not (runs / "bad").exists()

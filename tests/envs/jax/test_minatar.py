@@ -44,7 +44,7 @@ class Comparison:
 
   Attributes:
     differing: for each name of a field, or "reward", "end", "frame": the steps at which it differed.
-    before, after: the package's state as the fork's fields at each step.
+    before, after: the package's state at each step, in the fork's field names.
     reward, is_over: the package's.
     fork: the fork's: fields, rewards, ends, cuts, frames.
   """
@@ -65,7 +65,7 @@ def make_fork(library, game):
 
 
 def play_package(game, fork, num_steps):
-  """Steps of a player who survives, and so sees the states of good play."""
+  """Steps of a player that survives, and so reaches the states of good play."""
   rules, random = make_rules(game), np.random.default_rng(0)
   for _ in range(num_steps):
     if game == "seaquest":
@@ -228,7 +228,7 @@ def test_bullet_that_left_pgx_seaquest_blocks_later_ones():
 
 
 def spawned(library, game, rules):
-  """Fields after one step from the same state with as many keys as there are steps."""
+  """Fields after one step from the same state, with a different key for each step."""
   fork = make_fork(library, game)
   return fork.step([fork.fields(rules)] * NUM_STEPS, [0] * NUM_STEPS)[0]
 

@@ -17,14 +17,14 @@ pytest.importorskip("minatar")
 pytest.importorskip("pgx")
 import_gymnax()
 
-pytestmark = pytest.mark.slow  # compiles for long
+pytestmark = pytest.mark.slow  # slow to compile
 
 NUM_STEPS = 2000
 UP = 2
 
 
 @pytest.mark.parametrize("name", [GYMNAX_NAMES["breakout"], PGX_NAMES["breakout"]])
-def test_sticky_actions_are_as_frequent_as_asked(name):
+def test_sticky_actions_are_as_frequent_as_configured(name):
   fork = Fork(name, sticky_action_prob=0.3)
   rules = make_rules("breakout")
   fields, *_ = fork.step([fork.fields(rules)] * NUM_STEPS, [1] * NUM_STEPS)

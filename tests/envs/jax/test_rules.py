@@ -113,7 +113,7 @@ def test_terminal_wins_over_truncated(env):
 
 
 def test_cap_counts_each_episode():
-  # Too long for either end to be reached.
+  # The board is too long to reach either end.
   env = JaxVectorEnvironment(make_walk(max_episode_steps=3, length=50), [0])
   env.reset()
   kinds = []
@@ -223,7 +223,7 @@ def test_game_keeps_its_kinds_of_numbers(before, after, is_allowed):
   if is_allowed:
     assert env.step(env.reset(env_key(0)), jnp.int32(1)).game["x"].dtype == before.dtype
   else:
-    with pytest.raises(TypeError, match=rf"step makes {after.dtype} of .* was {before.dtype}"):
+    with pytest.raises(TypeError, match=rf"step changes .* from {before.dtype} to {after.dtype}"):
       env.step(env.reset(env_key(0)), jnp.int32(1))
 
 

@@ -180,7 +180,7 @@ def test_no_noops():
 
 
 @pytest.mark.parametrize("probability", [0.0, 0.25])
-def test_sticky_actions_are_as_frequent_as_asked(probability):
+def test_sticky_actions_are_as_frequent_as_configured(probability):
   env = registry.make("atari:Breakout", seed=0, sticky_action_prob=probability)
   env.reset()
   game, played = env._game, []
@@ -192,7 +192,7 @@ def test_sticky_actions_are_as_frequent_as_asked(probability):
 
   game._ale = Recorder()
   for i in range(8000):
-    game._act(i)  # no action is asked for twice, so a repeated one was sticky
+    game._act(i)  # no action is requested twice, so a repeated one was sticky
   num_sticky = sum(a == b for a, b in itertools.pairwise(played))
   # 2000 of 8000; the standard deviation is 39.
   assert abs(num_sticky - 8000 * probability) < 200
@@ -446,7 +446,7 @@ def test_missing_package(monkeypatch):
   with pytest.raises(UserError) as error:
     registry.make("atari:Pong", seed=0)
   assert str(error.value) == (
-    'env.name=atari:…: the package ale-py is not installed; pip install "moozi[atari]" brings it (GPL)'
+    'env.name=atari:…: the package ale-py is not installed; run pip install "moozi[atari]" (GPL)'
   )
   (info,) = registry.list_environments("atari")
   assert info.name == "atari:…"

@@ -114,7 +114,7 @@ def test_frame_shapes():
   [pytest.param(None, 200, marks=pytest.mark.slow), (7, 7), pytest.param(230, 230, marks=pytest.mark.slow)],
 )
 def test_limit_truncates(max_episode_steps, length):
-  """In Mountain Car, where the car does not move: only the time limit ends its episodes."""
+  """Mountain Car: the car does not move, so only the time limit ends episodes."""
   kwargs = {} if max_episode_steps is None else {"max_episode_steps": max_episode_steps}
   env = JaxVectorEnvironment(registry.make_jax_env("gymnax:MountainCar-v0", **kwargs), [0, 1])
   env.reset()

@@ -137,7 +137,7 @@ def test_sticky_actions_repeat_the_last_one():
 
 
 @pytest.mark.parametrize("sticky_action_prob", [0.0, 0.25])
-def test_sticky_actions_are_as_frequent_as_asked(sticky_action_prob):
+def test_sticky_actions_are_as_frequent_as_configured(sticky_action_prob):
   env = registry.make("minatar:seaquest", seed=0, sticky_action_prob=sticky_action_prob)
   rules, seen = env._game._rules, []
   act = rules.act

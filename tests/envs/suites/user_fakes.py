@@ -49,7 +49,7 @@ class _Unseeded(Counter):
 
 
 class _Counted(Counter):
-  """Counts how many of its kind were closed."""
+  """Counts the closed instances of its class."""
 
   num_closed = 0
 
@@ -107,7 +107,7 @@ class TooMany(_Counted):
 
 
 class Watched(Counter):
-  """Keeps a set of the open ones; may violate its spec at a step, or have two players."""
+  """Keeps a set of the open instances; may violate its spec at a step, or have two players."""
 
   open_envs: ClassVar[set] = set()
   num_made = 0

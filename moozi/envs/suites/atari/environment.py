@@ -8,7 +8,7 @@ Frames equal those of gymnasium.wrappers.AtariPreprocessing, pixel for pixel, in
 the game ends between the last two screens, a terminal frame shows the screens before).
 
 Source: Bellemare et al. 2013; Mnih et al. 2015; Machado et al. 2018; Schrittwieser et al. 2020. Departures:
-  - A lost life ends the episode after all frames of the step, as in baselines; Gymnasium stops at once.
+  - A lost life ends the episode after all frames of the step, as in baselines; Gymnasium stops immediately.
   - The reward of the no-op step that continues a game after a lost life is not counted, nor that of firing
     (as in baselines). A life lost while firing ends nothing.
 """
@@ -77,7 +77,7 @@ class AtariGame(Game):
     return self._num_steps == self._options.max_episode_steps
 
   def _continue_game(self) -> bool:
-    """After a lost life, plays a no-op and the opening; returns False where the game ends meanwhile."""
+    """After a lost life, plays a no-op and the opening; returns False if the game ends."""
     return not any(self._play(action)[1] or self._is_cut() for action in (NOOP, *self._opening))
 
   def _start_game(self) -> None:

@@ -3,7 +3,7 @@
 import numpy as np
 from jaxtyping import Float32, UInt8
 
-# A part of a pixel that is smaller counts as none, as in OpenCV.
+# Parts of a pixel below this size count as zero, as in OpenCV.
 _SLIVER = 1e-3
 
 
@@ -37,7 +37,7 @@ class AreaResize:
 def _weighted_sum(
   x: Float32[np.ndarray, "h w C"], index: np.ndarray, weights: np.ndarray, axis: int
 ) -> Float32[np.ndarray, "i j C"]:
-  # In this order of additions, so that float32 rounds as in OpenCV.
+  # The additions are in OpenCV's order, so that float32 rounds in the same way.
   out = x.take(index[0], axis=axis)
   out *= weights[0]
   for i, weight in zip(index[1:], weights[1:], strict=True):

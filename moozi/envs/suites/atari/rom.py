@@ -88,7 +88,7 @@ class GameFacts(NamedTuple):
 
 
 def list_games() -> dict[str, str]:
-  """The games that ale-py has a ROM of. Raises UserError where ale-py is not installed."""
+  """The games whose ROMs ale-py contains. Raises UserError where ale-py is not installed."""
   return {_game_of(rom): f"Atari 2600, {rom.replace('_', ' ')}" for rom in _roms()}
 
 
@@ -146,7 +146,7 @@ def _folder() -> Path:
   package = importlib.util.find_spec("ale_py")
   if package is None or not package.submodule_search_locations:
     raise UserError(
-      'env.name=atari:…: the package ale-py is not installed; pip install "moozi[atari]" brings it (GPL)'
+      'env.name=atari:…: the package ale-py is not installed; run pip install "moozi[atari]" (GPL)'
     )
   return Path(package.submodule_search_locations[0]) / "roms"
 

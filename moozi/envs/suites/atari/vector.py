@@ -1,9 +1,8 @@
-"""Atari games side by side on ale-py's own vectorized environment.
+"""Atari games on ale-py's own vectorized environment.
 
 Its preprocessing and its emulator are those of `AtariGame`: without no-ops and sticky actions the same
-actions give the same games, frame for frame. No-ops and sticky actions are drawn inside ale-py, from the seed
-of each
-game: they follow from the seed, but differ from those of `AtariGame`, and a game may start without a no-op.
+actions give the same games, frame for frame. No-ops and sticky actions are drawn inside ale-py: they follow
+from the seed of each game, but differ from those of `AtariGame`, and a game may start without a no-op.
 
 This module adds the conventions that ale-py lacks:
   - A lost life ends the episode and the game continues; ale-py starts a new game.
@@ -49,7 +48,7 @@ def find_obstacle(facts: GameFacts, options: Options) -> str | None:
     oldest = ".".join(map(str, _OLDEST_VERSION))
     return f"the installed ale-py is {ale_py.__version__}; its vectorized environment needs {oldest} or newer"
   if not hasattr(ale_py, "AtariVectorEnv"):
-    return 'the package gymnasium is not installed; pip install "moozi[gymnasium]" brings it'
+    return 'the package gymnasium is not installed; run pip install "moozi[gymnasium]"'
   return None
 
 
@@ -96,7 +95,7 @@ class AtariVectorEnvironment(VectorEnvironment):
     if self._env is None:
       return self.reset()
     was_last = self._is_last
-    # A no-op continues a game after a lost life. Where a game ended, ale-py resets whatever the action.
+    # A no-op continues a game after a lost life. Where a game ended, ale-py resets for every action.
     played = np.where(was_last, 0, actions - 1).astype(np.int64)
     frame, reward, is_over, _, info = self._env.step(played)
     self._num_steps += 1
@@ -177,7 +176,7 @@ class AtariVectorEnvironment(VectorEnvironment):
       stack_num=1,
       frameskip=options.frame_skip,
       maxpool=True,
-      # ale-py draws from 0 to one less.
+      # ale-py's maximum is exclusive.
       noop_max=options.max_noops + 1 if options.max_noops else 0,
       use_fire_reset=False,
       episodic_life=False,

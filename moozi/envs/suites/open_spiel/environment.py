@@ -11,7 +11,7 @@ Conventions, the same for every game:
     With two players a last plane (entry) holds the player to move, 0 or 1.
   - Players may hide cards, but not actions: the history shows each player the other's last action, and with
     hidden information nothing else (`evaluation.opponents.check_players`).
-  - A terminal frame is that of the player whose turn would be next.
+  - A terminal frame shows the view of the player whose turn would be next.
   - Chance outcomes are drawn from the environment's seed.
 
 Source: Lanctot et al. 2019, OpenSpiel. Departures: actions are checked (the package plays illegal ones

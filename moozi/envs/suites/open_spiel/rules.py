@@ -34,7 +34,7 @@ class Rules:
 
   Attributes:
     game: the package's game.
-    spec: the facts of the environment.
+    spec: the environment's specification.
     is_perfect_information: nothing is hidden from any player.
     is_deterministic: the game has no chance nodes.
 
@@ -137,7 +137,7 @@ class Rules:
     return shape, (1, 2, 0) if layout.endswith("CHW") else (0, 1, 2)
 
   def _use_observer(self, observer: Any | None) -> None:
-    """Sets the observer that writes tensors; None asks the state instead, several times slower."""
+    """Sets the observer that writes tensors; None calls the state instead, which is several times slower."""
     self._observer = observer
     self._tensor = np.zeros_like(self._ones) if observer is None else observer.tensor
     self._image = np.transpose(self._tensor.reshape(self._shape), self._axes)
@@ -249,7 +249,7 @@ def sample_chance(state: Any, random: np.random.Generator) -> None:
   while state.current_player() == CHANCE:
     outcomes = state.chance_outcomes()
     point, i = random.random() - outcomes[0][1], 0
-    while point >= 0 and i + 1 < len(outcomes):  # rounding may leave a rest: then the last one
+    while point >= 0 and i + 1 < len(outcomes):  # the last outcome takes a remainder of rounding
       i += 1
       point -= outcomes[i][1]
     state.apply_action(outcomes[i][0])
@@ -278,8 +278,7 @@ def package() -> Any:
     return importlib.import_module("pyspiel")
   except ImportError:
     raise UserError(
-      "env.name=open_spiel:…: the package open_spiel is not installed; "
-      'pip install "moozi[open_spiel]" brings it'
+      'env.name=open_spiel:…: the package open_spiel is not installed; run pip install "moozi[open_spiel]"'
     ) from None
 
 

@@ -45,7 +45,6 @@ class Ablation:
   measures: Mapping[str, Callable[[Curve], float]] = dataclasses.field(default_factory=dict)
 
   def job(self, variant: str, seed: int, steps: int) -> Job:
-    """The job of a variant and a seed."""
     overrides = (*SHORT_RUN, f"max_env_steps={steps}", *self.common, *self.variants[variant])
     return Job(
       name=f"{variant}_seed{seed}", config=self.config, overrides=overrides, seed=seed, evaluations=()

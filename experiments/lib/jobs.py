@@ -49,11 +49,9 @@ class Job:
     return self.run or self.name
 
   def settings(self, folder: Path) -> tuple[str, ...]:
-    """All overrides of a run in `folder`."""
     return (*self.overrides, f"seed={self.seed}", f"run.dir={folder}", f"run.name={self.run_name}")
 
   def load_config(self, folder: Path) -> Config:
-    """The configuration of a run in `folder`."""
     return load_config(self.config, self.settings(folder))
 
 

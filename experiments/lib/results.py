@@ -138,7 +138,6 @@ class Result:
 
   @property
   def game(self) -> str:
-    """The environment's name without its suite."""
     return self.config.env.name.partition(":")[2]
 
   @property
@@ -172,7 +171,6 @@ class Result:
 
   @functools.cached_property
   def ticks(self) -> list[dict[str, Any]]:
-    """The metrics, one dict per tick."""
     return read_metrics(self.path / "metrics.jsonl")
 
 

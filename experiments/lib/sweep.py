@@ -60,7 +60,6 @@ def main(
 
 
 def describe(job: Job, folder: Path, results: Path) -> str:
-  """The progress of a job, for people."""
   try:
     if is_done(job, folder, results):
       return "done"

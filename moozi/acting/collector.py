@@ -47,7 +47,6 @@ class TrajectoryCollector(Lanes, HeldParameters):
   """Lanes in which a search policy acts; keeps their state between calls.
 
   Args:
-    planner: the search of `config` to act with.
     seed: of the search's noise and the choice of actions.
     policy: replaces `planner`'s search.
   """
@@ -113,9 +112,6 @@ def search_metrics(
 
   Accepts NumPy arrays, and traced arrays inside a rollout. Entropies and divergence are in nats, values in
   environment units. Where every frame is terminal, the search's metrics are 0.
-
-  Args:
-    step, output: of one vector step of B environments.
   """
   probs, prior = output.action_probs, output.prior_probs
   xp = array_namespace(probs, prior)

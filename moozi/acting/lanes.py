@@ -40,8 +40,6 @@ class Lanes:
 
   Args:
     env: the environments; the constructor resets them.
-    history_length: number of frames in a history, L.
-    seed: of the random state.
 
   Attributes:
     timestep: the environments' current step.

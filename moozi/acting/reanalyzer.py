@@ -61,7 +61,6 @@ class Reanalyzer(HeldParameters):
 
   Args:
     config: the run's configuration; `planners.reanalyze` is the search.
-    seed: of the search's noise.
   """
 
   def __init__(self, model: Model, config: Config, spec: EnvSpec, seed: int) -> None:
@@ -85,7 +84,6 @@ class Reanalyzer(HeldParameters):
     self.params, self.net_state, self.version = None, None, -1
 
   def get_state(self) -> State:
-    """The random state of the searches' noise."""
     return {"rng_key": np.array(self._rng_key)}
 
   def set_state(self, state: State) -> None:

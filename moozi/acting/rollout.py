@@ -122,7 +122,6 @@ class RolloutCollector(HeldParameters):
   Each collector compiles its own rollout, also where several share a process (`run.local`).
 
   Args:
-    planner: the search of `config` to act with.
     env: B copies of the environment, which are reset.
     seed: of the search's noise and the choice of actions.
     policy: replaces `planner`'s search.

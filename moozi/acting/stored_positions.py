@@ -11,11 +11,7 @@ from moozi.ops.targets import history_window
 
 
 class LaneRoots:
-  """Builds search roots from successive steps of many lanes; keeps each lane's last L steps for histories.
-
-  Args:
-    history_length: L.
-  """
+  """Builds search roots from successive steps of many lanes; keeps each lane's last L steps for histories."""
 
   def __init__(self, spec: EnvSpec, history_length: int) -> None:
     self._spec, self._length = spec, history_length
@@ -59,7 +55,6 @@ class LaneRoots:
 
 
 def join_roots(roots: list[SearchRoots]) -> SearchRoots:
-  """Concatenates roots."""
   return map_fields(lambda *xs: np.concatenate(xs), *roots)
 
 

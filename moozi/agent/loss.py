@@ -182,7 +182,6 @@ def _cosine_distance(a: Float[Array, "B *state"], b: Float[Array, "B *state"]) -
 def _diagnostics(
   transform: ScalarTransform, outputs: list[ModelOutput], target: TrainTarget, value_error: Float[Array, "B"]
 ) -> dict[str, Float[Array, ""]]:
-  """Metrics that are not part of the loss."""
   mask = target.unroll_mask[:, 1:]
   rewards = jnp.stack([transform.to_scalar(o.reward_logits) for o in outputs[1:]], axis=1)
   predicted = jax.nn.log_softmax(outputs[0].policy_logits)

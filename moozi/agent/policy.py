@@ -39,11 +39,8 @@ def make_policy(
   """Returns policy(params, net_state, history, timestep, rng_key, temperature, forced) -> (history, output).
 
   Args of the policy:
-    params, net_state: of `model`.
-    history: HistoryState of B lanes, with the last actions already pushed.
-    timestep: BatchedTimeStep of B lanes.
+    history: of B lanes, with the last actions already pushed.
     rng_key: for the search's noise and the choice of action.
-    temperature: the acting temperature.
     forced: actions that replace the search's in output and history (another player's moves, random starts);
       -1 where the policy chooses. None means all -1.
 

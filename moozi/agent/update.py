@@ -57,7 +57,6 @@ class UpdateOutput:
   """The output of one update, or of U updates, which adds the leading axis U.
 
   Attributes:
-    metrics: scalars by name.
     value_error: for the priorities. Non-finite values are kept: replay rejects them and keeps its priority.
     bad_term: index in TERMS of the first term that is not finite (the update is skipped), or ALL_FINITE.
   """
@@ -180,12 +179,8 @@ def make_update_many(model: Model, config: Config, spec: EnvSpec) -> UpdateFn:
 def repeat(update: Callable[..., Any], reduce: Callable[[Any], Any]) -> Callable[..., Any]:
   """Returns many(state, rows, *constants) -> (state, reduce(outputs)), compiled: an update for each row.
 
-  Do not jit it again; its state argument is donated. On the CPU the updates are dispatched separately: XLA
-  runs the gradient of a convolution 30 times slower inside a scan.
-
-  Args:
-    update: (state, row, *constants) → (state, output).
-    reduce: of the outputs, stacked.
+  `update` is (state, row, *constants) → (state, output). Do not jit the result; it donates its state. On the
+  CPU the updates are dispatched one by one: XLA runs the gradient of a convolution 30 times slower in a scan.
   """
   if jax.default_backend() != "cpu":
 

@@ -150,6 +150,7 @@ def _make_episode(
   mover_sign = player_sign(to_play[:-1], np.int32(seat))
   pictures = [d.picture for d in decisions if d.picture is not None]
   empty = np.zeros((len(decisions), 0), np.float32)
+  trees = [compact_tree(map_fields(lambda x: x[0], d.output.tree)) for d in decisions]
   return InspectedEpisode(
     index=index,
     end=end,
@@ -175,14 +176,8 @@ def _make_episode(
     network_q_values=np.stack([d.network_q_values for d in decisions]),
     imagined_rewards=empty,
     imagined_values=empty,
-    trees=_trees(decisions, is_terminal),
+    trees=(*trees[:-1], None) if is_terminal else tuple(trees),
   )
-
-
-def _trees(decisions: list[_Decision], is_terminal: bool) -> tuple[SearchTree | None, ...]:
-  """The search tree of each frame; None at a terminal one."""
-  trees = [compact_tree(map_fields(lambda x: x[0], d.output.tree)) for d in decisions]
-  return (*trees[:-1], None) if is_terminal else tuple(trees)
 
 
 def _returns(

@@ -63,7 +63,6 @@ def latent_paths(
   """Encodes an episode and unrolls the model from some of its steps.
 
   Args:
-    history_length: number of frames in the network's input.
     unroll_steps: K; unrolls stop early at the last step.
     max_starts: maximum number of unrolls, evenly spaced over the episode.
 
@@ -104,7 +103,6 @@ def _encode(
   spec: EnvSpec,
   history_length: int,
 ) -> Float[np.ndarray, "T ..."]:
-  """The hidden state of every step."""
   represent = jax.jit(lambda stacked: model.represent(params, net_state, stacked, False)[0])
   history, stacked = init_history(1, history_length, spec), []
   for step in steps:

@@ -69,8 +69,6 @@ class Environment(dm_env.Environment):  # type: ignore[misc]
 
     Args:
       kind: "random" plays any legal action and exists in every environment; a suite may offer others.
-      simulations: per search, for opponents that search.
-      seed: of the opponent's own random draws.
 
     Raises: UserError: the environment has no such opponent.
     """

@@ -41,7 +41,6 @@ def array_format(
 
   Args:
     where: the start of an error (`env.name=…`).
-    shape, dtype: of an observation.
     low, high: bounds, broadcast to the shape; infinite for none.
 
   Raises: UserError: a shape or a dtype that cannot be a frame.

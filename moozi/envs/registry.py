@@ -76,7 +76,6 @@ def make(name: str, /, seed: int, is_testing: bool = False, **kwargs: Any) -> En
   """Makes the environment `name` and seeds it.
 
   Args:
-    name: `library:game`.
     seed: non-negative; the environment's episodes are a function of it.
     is_testing: makes the test environment, where the library distinguishes it.
     **kwargs: the environment's own options (`env.kwargs`).

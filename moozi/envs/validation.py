@@ -36,8 +36,6 @@ def check_mask(where: str, name: str, mask: Any, num_actions: int, is_end: bool)
 
   Args:
     where: the start of an error (`env.name=…`).
-    name: the environment's name for the mask.
-    mask: the environment's mask.
     is_end: whether the mask may be empty.
 
   Raises: UserError: the mask has another shape, or is empty where it must not be.

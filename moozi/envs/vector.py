@@ -130,7 +130,6 @@ class SyncVectorEnvironment(VectorEnvironment):
   def _move_guarded(
     self, guard: EnvGuard, out: BatchedTimeStep, i: int, action: int, is_reset: bool, is_new_game: bool
   ) -> None:
-    """`_move`; where the environment fails, resets its replacement instead."""
     while True:
       try:
         with guard.watched():
@@ -214,7 +213,6 @@ def make_vector(
   an error ends the run, and there is no time limit.
 
   Args:
-    name, kwargs: of the environment.
     num_envs, seed: their number, and the seed of their seeds.
     max_faults, timeout_s: of the `EnvGuard`; without max_faults there is none.
     max_random_starts: of `RandomStarts`; above 0 the environments are stepped in a loop.
@@ -245,7 +243,6 @@ def _game_seed(lane_seed: int, game: int) -> int:
 
 
 def _is_same(a: BatchedTimeStep, b: BatchedTimeStep, i: int) -> bool:
-  """Whether row i is equal in every field."""
   other = fields_of(b)
   return all(np.array_equal(value[i], other[name][i]) for name, value in fields_of(a).items())
 
@@ -269,7 +266,6 @@ def cut_lanes(before: Any, after: BatchedTimeStep) -> Bool[np.ndarray, "B"]:
 
   Args:
     before: the earlier step, any record with `is_last`.
-    after: the next step.
   """
   return after.is_first & ~before.is_last
 

@@ -33,10 +33,6 @@ class Evaluator:
   Args:
     policy: as from `agent.policy.make_policy`, not jitted. Of its output, `action`, `root_value` and
       `action_probs` are used.
-    temperature: an input of the policy.
-    history_length: number of frames in its history.
-    config: the run's configuration; `evaluation` is used.
-    make_env: creates one environment from a seed.
   """
 
   def __init__(
@@ -68,7 +64,6 @@ class Evaluator:
     """Plays episodes 0 … num_episodes - 1, the same in every call.
 
     Args:
-      version, env_steps: copied to the result.
       record: records the first episode, and frames of the first `evaluation.gif_tiles`.
       on_episode: called with the number of finished episodes after each.
       should_stop: called at every step; true ends the evaluation.

@@ -83,11 +83,7 @@ def check_players(config: Config, spec: EnvSpec) -> None:
 
 
 def score_figures(returns: Float[np.ndarray, "N"], seats: Int[np.ndarray, "N"]) -> dict[str, float | int]:
-  """Computes the figures of two-player episodes.
-
-  Args:
-    returns: of the agent's seat.
-    seats: the agent's seat.
+  """Computes the figures of two-player episodes from the returns of the agent's seat.
 
   Returns: `score` (a return above 0 counts 1, a draw ½), `wins`, `draws`, `losses`, `return_margin`, and for
     each seat that was played `score_seat_0`, `return_mean_seat_0`, `return_margin_seat_0`. A margin is half

@@ -18,7 +18,6 @@ def random_returns(config: Config, num_episodes: int) -> Float[np.ndarray, "N"]:
 
   Args:
     config: the run's configuration; `env` and `evaluation` are used.
-    num_episodes: N.
 
   Returns: undiscounted returns in float64; with two players those of the random seat.
   """

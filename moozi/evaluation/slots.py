@@ -40,9 +40,6 @@ class EpisodeSlots:
   B is always `evaluation.num_envs`, so that one compiled policy serves every number of episodes.
 
   Args:
-    config: the run's configuration; `evaluation` is used.
-    make_env: creates one environment from a seed.
-    num_episodes: E.
     record: records the first episode and the tiles.
     first_episode: skips earlier episodes.
   """

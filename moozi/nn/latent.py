@@ -77,5 +77,4 @@ class LatentProjection(hk.Module):
 
 
 def flatten(x: Float[Array, "B *cells"]) -> Float[Array, "B D"]:
-  """Joins all axes but the first."""
   return jnp.reshape(x, (x.shape[0], -1))

@@ -79,9 +79,7 @@ def make_model(
   Args:
     config: kind, norm and sizes. `mlp` and `conv_latent` read latent_size, head_size, num_dynamics_blocks (at
       least one block) and num_prediction_blocks; `resnet` reads all but latent_size.
-    spec: frame shape and A.
     history_length: L; the stacked history has L·(C + A) channels.
-    transform: S.
 
   The model's functions raise ValueError for a stacked history of another shape.
   """

@@ -27,7 +27,6 @@ class SumTree:
 
   @property
   def total(self) -> float:
-    """Sum of all weights."""
     return float(self._nodes[1])
 
   @property
@@ -48,7 +47,6 @@ class SumTree:
         node = node[np.append(True, node[1:] != node[:-1])]
 
   def assign_all(self, weight: Float[np.ndarray, "{self.size}"]) -> None:
-    """Sets all leaves."""
     self._nodes[self._base : self._base + self.size] = weight
     low = self._base
     while low > 1:

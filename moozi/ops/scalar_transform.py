@@ -71,7 +71,6 @@ class ScalarTransform:
 
   @property
   def support(self) -> Float32[np.ndarray, "S"]:
-    """Z."""
     return np.arange(self.support_min, self.support_max + 1, dtype=np.float32)
 
   @property

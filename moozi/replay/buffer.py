@@ -74,12 +74,10 @@ class ReplayBuffer:
 
   @property
   def num_steps(self) -> int:
-    """Number of steps stored now."""
     return self.storage.num_steps
 
   @property
   def num_added(self) -> int:
-    """Number of steps ever added."""
     return self._counters["added"]
 
   @property
@@ -100,7 +98,6 @@ class ReplayBuffer:
 
     Args:
       segment: [T, B, ...] of one worker.
-      first_lane, num_lanes: the worker's B lanes.
       num_steps: number of environment steps acted for the segment; counted as lost if it is refused.
 
     Raises: ValueError: no such lane. SegmentError: `replay.max_refused_segments` were refused in a row.
@@ -253,14 +250,6 @@ class ReplayBuffer:
     slot = queue.choose(config.batch_size, config.order, version)
     return queue.gather(slot) if config.mode == "gather" else queue.spans(slot)
 
-  def stored_range(self, lane: int) -> tuple[int, int]:
-    """(first, stop) index of the steps of a lane that are stored now."""
-    stop = int(self.storage.newest[lane]) + 1
-    return max(0, stop - self.lane_capacity), stop
-
-  def trajectory(self, lane: int, first: int, stop: int) -> TrajectorySample:
-    return self.storage.trajectory(lane, first, stop)
-
   def stats(self) -> dict[str, float]:
     """Metrics: the fill, δ of a sample of the eligible steps, and the counts since the start."""
     delta = self.storage.delta[self._spread_slots()]
@@ -291,7 +280,6 @@ class ReplayBuffer:
     return self.storage.nth_eligible(spread)
 
   def check_valid(self) -> None:
-    """Raises ValueError where the buffer is inconsistent."""
     self.storage.check_valid()
     self._sampler.check_valid()
 

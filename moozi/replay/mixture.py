@@ -83,7 +83,6 @@ class MixedReplay(ReplayBuffer):
 
   @property
   def num_steps(self) -> int:
-    """Number of steps in both parts."""
     return super().num_steps + self._stored.num_steps
 
   def add_stored(self, lane: int, steps: TrajectorySample, where: str) -> None:

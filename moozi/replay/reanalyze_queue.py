@@ -36,7 +36,6 @@ class ReanalyzeQueue:
       order: "oldest" takes those whose newest search has the oldest parameters. "priority" takes the
         largest δ among those not yet searched with `version`, then the oldest. Priorities are read every few
         calls; a step too new to have one has 0.
-      version: learner step of the parameters that will search.
 
     Raises: ValueError: another order.
     """
@@ -54,7 +53,6 @@ class ReanalyzeQueue:
     return chosen[np.lexsort((self._storage.sequence[chosen], chosen // self._storage.lane_capacity))]
 
   def get_state(self) -> State:
-    """The next positions."""
     return {"pool": self._pool.copy(), "pool_for": np.array(self._pool_for, np.int64)}
 
   def set_state(self, state: State) -> None:
@@ -90,7 +88,6 @@ class ReanalyzeQueue:
     return np.concatenate([first, rest[_smallest(age[~is_due], count - len(first))]])
 
   def gather(self, slot: Int[np.ndarray, "M"]) -> SearchRoots:
-    """The positions at slots, with their histories."""
     storage, arrays = self._storage, self._storage.arrays
     frames, actions = storage.histories(slot)
     return SearchRoots(

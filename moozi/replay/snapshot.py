@@ -37,7 +37,6 @@ class ReplaySnapshot:
 
   @property
   def num_added(self) -> int:
-    """Number of steps ever added."""
     return int(self.head["counter/added"])
 
 

@@ -59,12 +59,10 @@ class LaneStorage:
 
   @property
   def size(self) -> int:
-    """Number of slots."""
     return self.num_lanes * self.lane_capacity
 
   @property
   def num_steps(self) -> int:
-    """Number of steps stored now."""
     return int(np.minimum(self.newest + 1, self.lane_capacity).sum())
 
   @property
@@ -75,7 +73,6 @@ class LaneStorage:
 
   @property
   def is_empty(self) -> Bool[np.ndarray, "lanes"]:
-    """The lanes that hold no step."""
     return self.newest == _EMPTY
 
   def slots(
@@ -181,7 +178,6 @@ class LaneStorage:
     return rows.reshape(rows.shape[:-1] + self.spec.frame_shape)
 
   def legal_actions_mask(self, slot: Int[np.ndarray, "M"]) -> Bool[np.ndarray, "M A"]:
-    """The legal actions of the steps in slots."""
     rows = self.arrays["legal_actions_mask"][slot]
     return np.unpackbits(rows, axis=-1, count=self.spec.num_actions).view(np.bool_)
 
@@ -229,7 +225,6 @@ class LaneStorage:
     return found[self.is_eligible(found)]
 
   def unroll(self, slot: Int[np.ndarray, "M"]) -> UnrollTargets:
-    """The targets at and after eligible slots."""
     steps = self.targets.unroll_steps
     around = self._neighbours(slot, 0, self.reach + 1)
     return make_targets(
@@ -271,7 +266,6 @@ class LaneStorage:
     return TrajectorySample(**out)
 
   def check_valid(self) -> None:
-    """Raises ValueError where the rings are inconsistent."""
     index = self.sequence.reshape(self.num_lanes, self.lane_capacity)
     position = np.arange(self.lane_capacity)
     newest = self.newest[:, None]
@@ -300,7 +294,6 @@ class LaneStorage:
     return {name: self.arrays[name].copy() for name in _SEARCHED}
 
   def set_searched(self, state: dict[str, np.ndarray]) -> None:
-    """Restores the search results of the same steps."""
     for name in _SEARCHED:
       self.arrays[name][:] = state[name]
 

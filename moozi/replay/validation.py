@@ -49,11 +49,7 @@ class AddResult:
 
 
 class Refusals:
-  """Counts the consecutive refused segments of each worker.
-
-  Args:
-    limit: maximum number of consecutive refused segments.
-  """
+  """Counts the consecutive refused segments of each worker."""
 
   def __init__(self, limit: int) -> None:
     self._limit = limit
@@ -84,7 +80,6 @@ def check_segment(
   """Raises ValueError, naming the field, where a segment [T, B, ...] breaks the records' conventions.
 
   Args:
-    segment: from a worker or a file.
     num_lanes: required B; None allows any.
     max_steps: maximum T; None allows any.
     is_empty: lanes that hold no step yet, which must begin with a first step; None does not check this.

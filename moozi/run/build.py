@@ -60,7 +60,6 @@ def build_collector(
   """The collector of a training worker: a compiled rollout if the environment is written in JAX.
 
   Args:
-    worker: its index, part of its seeds.
     began_at: environment steps of the run when the collector starts, part of its seeds, so that a restarted
       worker plays different episodes.
 

@@ -20,7 +20,6 @@ class Evaluations:
   """The schedule and the best mean return.
 
   Args:
-    config: of evaluations.
     counters: the counters of every event.
     progress: of the state to resume; empty in a new run.
   """
@@ -36,7 +35,6 @@ class Evaluations:
       self._best_mean = float(progress["best/mean"])
 
   def is_due(self, env_steps: int) -> bool:
-    """True once per period."""
     return self._schedule.is_due(env_steps)
 
   def repeat(self) -> None:

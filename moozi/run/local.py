@@ -61,7 +61,6 @@ class MuZero:
     return 0 if state.replay is None else replay_snapshot.restore(self._replay, state.replay)
 
   def close(self) -> None:
-    """Closes the environments."""
     self._collectors.close()
 
   @property

@@ -113,13 +113,11 @@ class Pacer:
     self.samples_asked -= self._call_samples
 
   def get_state(self) -> State:
-    """The work done. Work in flight is requested again after `set_state`."""
     started_at = -1 if self.started_at is None else self.started_at
     names = ("env_steps", "steps_lost", "samples_done", "positions_done")
     return {name: getattr(self, name) for name in names} | {"started_at": started_at}
 
   def set_state(self, state: State) -> None:
-    """Restores the work done."""
     self.env_steps = self.env_steps_asked = int(state["env_steps"])
     self.samples_done = self.samples_asked = int(state["samples_done"])
     self.steps_lost = int(state["steps_lost"])
@@ -139,7 +137,6 @@ class Pacer:
 
   @property
   def has_all_steps(self) -> bool:
-    """Whether all environment steps are made."""
     return self.env_steps >= self._max_env_steps
 
   @property

@@ -27,7 +27,6 @@ class RollbackState:
   message: str
 
   def fault(self, counters: Mapping[str, Any], lost_updates: int) -> Faulted:
-    """The event of the rollback."""
     counts = {"rollbacks": 1, "lost_updates": lost_updates}
     return Faulted(**counters, counts=counts, message=self.message)
 
@@ -46,7 +45,6 @@ class Rollback:
     """The state to restore.
 
     Args:
-      error: why.
       learner_steps: the learner step that the restored state continues with; versions never decrease.
 
     Raises: NotFiniteError: `error`, if nothing is saved or the run was rolled back before.

@@ -41,7 +41,6 @@ class CheckpointSchedule:
     self._milestones = Every(config.milestones_env_steps, start=env_steps)
 
   def is_due(self, wall_s: float, env_steps: int) -> bool:
-    """Whether a checkpoint is due now."""
     # A list, so that both are called: one checkpoint serves both.
     return any([self._milestones.is_due(env_steps), self._seconds.is_due(wall_s)])
 
@@ -52,8 +51,6 @@ def reason_to_end(is_complete: bool, is_stopped: bool, wall_s: float, max_wall_s
   Args:
     is_complete: all environment steps are made and learned from.
     is_stopped: a stop was requested; the final evaluation is left to a resumed run.
-    wall_s: seconds since the run's start.
-    max_wall_s: the limit for `wall_s`.
   """
   if is_stopped:
     return "stopped"

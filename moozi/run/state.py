@@ -26,7 +26,6 @@ class RunState:
 
   @property
   def wall_s(self) -> float:
-    """Seconds of training so far."""
     return float(self.progress.get("wall_s", 0.0))
 
   @property
@@ -36,7 +35,6 @@ class RunState:
 
   @property
   def learner_steps(self) -> int:
-    """Updates so far."""
     return int(self.training.learner_step)
 
   @property

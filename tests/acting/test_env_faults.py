@@ -66,7 +66,7 @@ def test_replay_accepts_every_segment(collected):
     assert replay.take(segment, 0, 4, 4 * LENGTH).num_lost == 0
   replay.check_valid()
   assert replay.stats()["replay/cut"] == 0
-  assert replay.trajectory(2, cut, cut + 1).is_truncated[0]
+  assert replay.storage.trajectory(2, cut, cut + 1).is_truncated[0]
   assert np.isfinite(replay.sample(64).n_step_returns).all()
 
 

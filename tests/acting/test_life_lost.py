@@ -48,7 +48,7 @@ def act(envs, overrides=()):
     segments.append(segment)
     results.append(result)
     # After a call the newest action is last, and the frames are those that it was chosen on.
-    history = collector._lanes.history
+    history = collector.history
     seen.append((np.asarray(history.frames), np.asarray(history.actions)))
   steps = {
     name: np.concatenate([np.asarray(getattr(segment, name)) for segment in segments])

@@ -132,3 +132,9 @@ def assert_is_oracle(
       assert batch.history_actions[row, j] == (0 if k is None else steps[k].action)
     assert batch.acted_version[row] == i
     assert batch.searched_version[row] == lane
+
+
+def stored_range(buffer, lane):
+  """(first, stop) index of the steps of a lane that are stored now."""
+  stop = int(buffer.storage.newest[lane]) + 1
+  return max(0, stop - buffer.lane_capacity), stop

@@ -21,6 +21,7 @@ from tests.replay.replay_lanes import (
   make_spec,
   random_lanes,
   segment_of,
+  stored_range,
 )
 
 TARGETS = TargetsConfig(history_length=2, unroll_steps=2, n_step=3, discount=0.9)
@@ -101,7 +102,7 @@ class TestEligibility:
   def test_counts(self):
     buffer, _, _ = filled_buffer(length=60)
     assert (buffer.num_steps, buffer.num_added, buffer.num_eligible) == (80, 120, 2 * 33)
-    assert buffer.stored_range(1) == (20, 60)
+    assert stored_range(buffer, 1) == (20, 60)
 
 
 class TestTargets:
@@ -206,15 +207,15 @@ class TestStorage:
     lanes = random_lanes(1, 2, 60, spec)
     buffer = make_buffer(spec)
     fill(buffer, lanes, spec, [13, 26, 39, 60])
-    first, stop = buffer.stored_range(1)
-    ours, theirs = buffer.trajectory(1, first, stop), segment_of(lanes, first, stop, spec)
+    first, stop = stored_range(buffer, 1)
+    ours, theirs = buffer.storage.trajectory(1, first, stop), segment_of(lanes, first, stop, spec)
     for name, value in fields_of(ours).items():
       np.testing.assert_array_equal(value, getattr(theirs, name)[:, 1], err_msg=name)
       assert value.dtype == getattr(theirs, name).dtype, name
     with pytest.raises(ValueError, match="not all stored"):
-      buffer.trajectory(1, first - 1, stop)
+      buffer.storage.trajectory(1, first - 1, stop)
     with pytest.raises(ValueError, match="not all stored"):
-      buffer.trajectory(1, first, stop + 1)
+      buffer.storage.trajectory(1, first, stop + 1)
 
   def test_memory_per_step(self):
     sizes = {}
@@ -254,7 +255,7 @@ class TestStorage:
     buffer.add(segment_of(lanes, 0, 6, spec), 0)
     buffer.add(segment_of(random_lanes(1, 1, 6, spec), 0, 6, spec), 0)
     assert buffer.stats()["replay/cut"] == 0
-    assert not buffer.trajectory(0, 5, 6).is_truncated[0]
+    assert not buffer.storage.trajectory(0, 5, 6).is_truncated[0]
 
 
 class TestBadInput:

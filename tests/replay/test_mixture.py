@@ -68,7 +68,7 @@ def test_stored_steps_do_not_count_against_the_capacity():
   assert replay.num_steps == 75 + 60
   whole = segment_of(random_lanes(3, 2, 40, SPEC), 0, 40, SPEC)
   for i, stop in ((0, 40), (1, 35)):
-    lane = replay._stored.trajectory(i, 0, stop)
+    lane = replay._stored.storage.trajectory(i, 0, stop)
     for name in ("frame", "action", "last_reward", "root_value", "action_probs", "is_first", "is_last"):
       np.testing.assert_array_equal(getattr(lane, name), getattr(whole, name)[:stop, i], err_msg=name)
 
@@ -79,7 +79,7 @@ def test_a_stored_lane_may_begin_within_an_episode():
   assert not steps.is_first[0]
   for part in (slice(0, 7), slice(7, 15)):
     replay.add_stored(0, map_fields(lambda x, p=part: x[p], steps), "part")
-  assert replay._stored.trajectory(0, 0, 15).is_first.tolist() == [True] + [False] * 14
+  assert replay._stored.storage.trajectory(0, 0, 15).is_first.tolist() == [True] + [False] * 14
 
 
 def test_updates_reach_their_part():

@@ -363,7 +363,7 @@ class TestWriteBack:
   def test_a_terminal_frame_keeps_value_zero_and_the_dummy(self):
     buffer, _ = self.made(end=30)
     assert self.write(buffer, [(0, 30)]) == 1
-    step = buffer.trajectory(0, 30, 31)
+    step = buffer.storage.trajectory(0, 30, 31)
     assert step.root_value.tolist() == [0]
     assert step.action_probs.tolist() == [[1, 0, 0]]
     assert step.searched_version.tolist() == [77]
@@ -374,16 +374,16 @@ class TestWriteBack:
     assert self.write(buffer, [(0, 20), (0, 24), (0, 59)]) == 3
     # 24 - 3 = 21 has lost its history; 56, which bootstraps from 59, is not eligible yet.
     assert self.renewed(buffer) == {24}
-    assert buffer.trajectory(0, 20, 60).root_value[[0, 4, 39]].tolist() == [5.0, 5.0, 5.0]
+    assert buffer.storage.trajectory(0, 20, 60).root_value[[0, 4, 39]].tolist() == [5.0, 5.0, 5.0]
     buffer.check_valid()
 
   @pytest.mark.parametrize("sampling", SAMPLINGS)
   def test_stale_updates_are_dropped(self, sampling):
     buffer, _lanes = self.made(sampling=sampling)
-    before = buffer.trajectory(0, 20, 60).root_value
+    before = buffer.storage.trajectory(0, 20, 60).root_value
     # Step 55 has overwritten step 15.
     assert self.write(buffer, [(0, 55), (0, 30)], sequence=np.asarray([15, 30])) == 1
-    after = buffer.trajectory(0, 20, 60).root_value
+    after = buffer.storage.trajectory(0, 20, 60).root_value
     assert (np.flatnonzero(after != before) + 20).tolist() == [30]
     assert buffer.stats()["replay/stale"] == 1
     buffer.check_valid()

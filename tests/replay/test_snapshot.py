@@ -7,7 +7,7 @@ import pytest
 
 from moozi.core.pytree import map_fields
 from moozi.replay import snapshot
-from tests.replay.replay_lanes import make_buffer, make_spec, random_lanes, segment_of
+from tests.replay.replay_lanes import make_buffer, make_spec, random_lanes, segment_of, stored_range
 from tests.replay.test_state import work
 
 
@@ -94,10 +94,10 @@ def test_repack_into_other_lanes(num_lanes):
   assert other.num_steps > 0
   assert other.num_added == source.num_added
   other.sample(8)
-  first, stop = source.stored_range(0)
-  old = source.trajectory(0, first, stop)
+  first, stop = stored_range(source, 0)
+  old = source.storage.trajectory(0, first, stop)
   begin = int(np.flatnonzero(old.is_first)[0])
-  ours = other.trajectory(0, 0, stop - first - begin)
+  ours = other.storage.trajectory(0, 0, stop - first - begin)
   np.testing.assert_array_equal(ours.frame, old.frame[begin:])
   np.testing.assert_array_equal(ours.last_reward, old.last_reward[begin:])
   # No block is mistaken for one that is on disk.

@@ -9,7 +9,14 @@ from moozi.core.config import TargetsConfig
 from moozi.core.errors import SegmentError
 from moozi.core.pytree import fields_of, map_fields, replace
 from moozi.replay.validation import check_segment, split_at_gaps
-from tests.replay.replay_lanes import assert_is_oracle, make_buffer, make_spec, random_lanes, segment_of
+from tests.replay.replay_lanes import (
+  assert_is_oracle,
+  make_buffer,
+  make_spec,
+  random_lanes,
+  segment_of,
+  stored_range,
+)
 
 SPEC = make_spec()
 TARGETS = TargetsConfig(history_length=2, unroll_steps=2, n_step=3, discount=0.9)
@@ -72,14 +79,14 @@ def test_a_refused_segment_changes_no_stored_step():
   buffer = make_buffer(SPEC, lanes=4)
   lanes = random_lanes(0, 2, 20, SPEC)
   buffer.take(segment_of(lanes, 0, 10, SPEC), 2, 2, 20)
-  before = map_fields(np.copy, buffer.trajectory(2, 0, 10))
+  before = map_fields(np.copy, buffer.storage.trajectory(2, 0, 10))
   taken = buffer.take(replace(segment_of(lanes, 10, 15, SPEC), action=None), 2, 2, 10)
   assert taken.faults == {"refused_segments": 1, "lost_steps": 10}
   assert taken.describe(1) == (
     "training_worker_1: a segment of 10 steps is refused: action has shape (): must be (5, 2)"
   )
-  map_fields(np.testing.assert_array_equal, before, buffer.trajectory(2, 0, 10))
-  assert (buffer.stored_range(2), buffer.num_added) == ((0, 10), 20)
+  map_fields(np.testing.assert_array_equal, before, buffer.storage.trajectory(2, 0, 10))
+  assert (stored_range(buffer, 2), buffer.num_added) == ((0, 10), 20)
   stats = buffer.stats()
   assert (stats["replay/refused_segments"], stats["replay/lost_steps"]) == (1, 10)
   buffer.check_valid()
@@ -141,7 +148,7 @@ def test_no_target_crosses_a_gap(seed, refused, num_refused, end_probability):
     buffer.check_valid()
   lost = refused * LENGTH, (refused + num_refused) * LENGTH
   joined, kept = zip(*(joined_lane(lane, *lost) for lane in lanes), strict=True)
-  assert [buffer.stored_range(lane) for lane in range(2)] == [(0, len(steps)) for steps in joined]
+  assert [stored_range(buffer, lane) for lane in range(2)] == [(0, len(steps)) for steps in joined]
   assert buffer.num_added + num_lost == 16 * LENGTH
   assert buffer.stats()["replay/lost_steps"] == num_lost
   if buffer.num_eligible:
@@ -166,9 +173,9 @@ def test_each_lane_waits_for_its_own_episode():
       buffer.take(segment if i != 1 else map_fields(lambda x: x[:, :1], segment), 0, 2, 10).num_lost
     )
   assert taken == [0, 10, 2 + 5, 3, 0, 0]
-  assert [buffer.stored_range(lane)[1] for lane in range(2)] == [5 + 18, 5 + 12]
-  assert buffer.trajectory(0, 4, 5).is_truncated[0]
-  assert buffer.trajectory(0, 5, 6).is_first[0]
+  assert [stored_range(buffer, lane)[1] for lane in range(2)] == [5 + 18, 5 + 12]
+  assert buffer.storage.trajectory(0, 4, 5).is_truncated[0]
+  assert buffer.storage.trajectory(0, 5, 6).is_first[0]
 
 
 def test_a_gap_is_part_of_the_state():
@@ -191,7 +198,7 @@ def test_an_empty_lane_waits_for_an_episode():
   lanes[1][0].is_first = False
   buffer = make_buffer(SPEC)
   assert buffer.take(segment_of(lanes, 0, 5, SPEC), 0, 2, 10).num_lost == 5
-  assert [buffer.stored_range(lane) for lane in range(2)] == [(0, 5), (0, 0)]
+  assert [stored_range(buffer, lane) for lane in range(2)] == [(0, 5), (0, 0)]
 
 
 def test_too_many_refusals_of_a_worker_raise():

@@ -18,9 +18,6 @@ class Collector(Lanes):
   """Lanes in which the policy acts. Environments, histories and random state persist between calls.
 
   Metrics of a segment: means of `train/reward` and `train/last_share`, and those of `Lanes.result`.
-
-  Args:
-    seed: of the sampled actions.
   """
 
   def __init__(self, network: PPONetwork, config: Config, env: VectorEnvironment, seed: int) -> None:

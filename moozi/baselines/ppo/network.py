@@ -89,7 +89,6 @@ def make_network(
 
 
 def _stack(frames: Shaped[AnyArray, "B L H W C"]) -> Shaped[Array, "B H W LC"]:
-  """Joins the frames along the channels, oldest first."""
   x = jnp.moveaxis(frames, 1, -2)
   return x.reshape(*x.shape[:3], -1)
 
@@ -111,8 +110,6 @@ def _trunk(layers: "_Layers", name: str, x: Float[Array, "B H W C"]) -> Float[Ar
 
 @dataclasses.dataclass(frozen=True)
 class _Layers:
-  """Makes layers with the initialization of `config`."""
-
   config: PPONetworkConfig
   initial_bias: float
 
@@ -180,5 +177,4 @@ def masked_log_probs(
 
 
 def log_prob_of(log_probs: Float[Array, "B A"], action: Int32[AnyArray, "B"]) -> Float[Array, "B"]:
-  """The log probability of each action."""
   return jnp.take_along_axis(log_probs, action[:, None], axis=-1)[:, 0]

@@ -45,7 +45,6 @@ def check_env(config: Config, spec: EnvSpec) -> None:
 
 
 def network_of(config: Config, spec: EnvSpec) -> PPONetwork:
-  """The run's network."""
   return make_network(config.ppo.network, spec, config.ppo.scale_frames, config.ppo.initial_bias)
 
 
@@ -107,13 +106,11 @@ class Learner:
     return out | self._skipped.count(np.asarray(bad_term), first_step)
 
   def set_state(self, state: PPOState) -> None:
-    """Restores a PPOState in NumPy."""
     self._skipped.reset()
     # A copy, because updates donate the state's buffers.
     self.state = jax.tree_util.tree_map(lambda x: jnp.array(x, copy=True), state)
 
   def get_state(self) -> PPOState:
-    """The whole PPOState in NumPy."""
     # A copy, because updates donate the buffers that a view would share.
     return jax.tree_util.tree_map(lambda x: np.array(x), self.state)
 
@@ -148,7 +145,6 @@ class PPO:
     self.message = f"PPO, one process{self._collectors.message}"
 
   def close(self) -> None:
-    """Closes the environments."""
     self._collectors.close()
 
   @property

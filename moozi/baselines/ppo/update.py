@@ -112,7 +112,6 @@ def generalized_advantages(segment: Segment, config: PPOConfig) -> Float[Array, 
   `bootstrap_truncated`. The frame after the segment has its value (the bootstrap).
 
   Args:
-    segment: [T, B, …].
     config: discount, gae_lambda, bootstrap_truncated and clip_rewards are read.
 
   Returns: the advantages; 0 where the sample is not live.
@@ -236,7 +235,6 @@ def make_optimizer(config: PPOConfig) -> optax.GradientTransformation:
 def init_state(
   network: PPONetwork, config: PPOConfig, spec: EnvSpec, rng_key: UInt32[Array, "2"]
 ) -> PPOState:
-  """The initial state."""
   init_key, rng_key = jax.random.split(rng_key)
   params = network.init(init_key, jnp.asarray(init_history(1, config.history_length, spec).frames))
   return PPOState(
@@ -310,7 +308,9 @@ def make_round(
     state, scalars, bad_term = update(state, batch, row, learning_rate)
     return state, (scalars, bad_term)
 
-  def reduce(outputs: tuple[Scalars, Int32[Array, "U"]]) -> tuple[Scalars, Int32[Array, "U"]]:
+  def reduce(
+    outputs: tuple[dict[str, Float[Array, "U"]], Int32[Array, "U"]],
+  ) -> tuple[Scalars, Int32[Array, "U"]]:
     metrics = {name: (jnp.sum if name in _SUMS else finite_mean)(x) for name, x in outputs[0].items()}
     return metrics, outputs[1]
 

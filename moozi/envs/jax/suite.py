@@ -32,7 +32,6 @@ def make_suite(
 
   Args:
     name: the library's, before the colon.
-    games, options: as in `Suite`.
     refused: the games that are not offered, each with the reason.
     make_env: maps (game, options) to a JaxEnvironment. May raise UserError.
   """

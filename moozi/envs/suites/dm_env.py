@@ -58,8 +58,6 @@ def wrap(name: str, env: dm_env.Environment) -> GameEnvironment:
 
 
 class _DmEnvGame(Game):
-  """A `dm_env.Environment` as bare rules."""
-
   def __init__(
     self, env: dm_env.Environment, frames: FrameFormat, spec: EnvSpec, start: int, is_record: bool
   ) -> None:

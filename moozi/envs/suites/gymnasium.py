@@ -47,8 +47,6 @@ _CONTINUOUS = "continuous actions are not supported, only spaces of type Discret
 
 
 class Options(Section):
-  """Options of `gymnasium:*`."""
-
   kwargs: dict[str, Any] = Field({}, description="keyword arguments of gymnasium.make")
   max_episode_steps: PositiveInt | None = Field(
     None,
@@ -133,7 +131,6 @@ def wrap(name: str, env: Any) -> GameEnvironment:
   """A `gymnasium.Env` as an environment.
 
   Args:
-    name: of the environment, `library:game`.
     env: its actions are Discrete, from any start; `info["action_mask"]` is the mask of legal ones, where it
       is present. Boxes become frames as in `array_format`; Discrete, MultiDiscrete and MultiBinary
       observations become booleans; Dict and Tuple of these become one vector.
@@ -160,8 +157,6 @@ def wrap(name: str, env: Any) -> GameEnvironment:
 
 
 class _GymnasiumGame(Game):
-  """A `gymnasium.Env` as bare rules."""
-
   def __init__(self, where: str, env: Any, frames: FrameFormat, num_actions: int, start: int) -> None:
     self._where, self._env, self._encode, self._start = where, env, frames.encode, start
     self._num_actions = num_actions

@@ -29,14 +29,10 @@ _CAP = "truncate an episode after this number of steps"
 
 
 class CatchOptions(Section):
-  """Options of `tiny:catch`."""
-
   max_episode_steps: PositiveInt | None = Field(None, description=_CAP)
 
 
 class CorridorOptions(Section):
-  """Options of `tiny:corridor`."""
-
   length: Annotated[int, Field(ge=3, le=1000)] = Field(8, description="cells, including both ends; 3 to 1000")
   max_episode_steps: PositiveInt | None = Field(50, description=_CAP)
 

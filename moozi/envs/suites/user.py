@@ -43,8 +43,6 @@ _TRIAL_STEPS = 200
 
 
 class Options(Section):
-  """Options of a user's environment."""
-
   kwargs: dict[str, Any] = Field({}, description="keyword arguments of the function")
 
 
@@ -73,7 +71,12 @@ def make_spec(name: str, options: Options) -> EnvSpec:
   environment = make_environment(name, options)
   try:
     with _user_errors(name, "its first steps failed"):
-      _play_trial(environment)
+      environment.seed(0)
+      random, step = np.random.default_rng(0), environment.reset()
+      for _ in range(_TRIAL_STEPS):
+        step = environment.step(int(random.choice(np.flatnonzero(step.observation.legal_actions_mask))))
+        if step.last():
+          break
   except UserError:
     with contextlib.suppress(Exception, SystemExit):
       environment.close()
@@ -81,16 +84,6 @@ def make_spec(name: str, options: Options) -> EnvSpec:
   with _user_errors(name, "closing it failed"):
     environment.close()
   return environment.env_spec
-
-
-def _play_trial(environment: Environment) -> None:
-  """Plays random legal actions to the first end, for at most _TRIAL_STEPS steps."""
-  environment.seed(0)
-  random, step = np.random.default_rng(0), environment.reset()
-  for _ in range(_TRIAL_STEPS):
-    step = environment.step(int(random.choice(np.flatnonzero(step.observation.legal_actions_mask))))
-    if step.last():
-      return
 
 
 @contextlib.contextmanager
@@ -152,7 +145,6 @@ class _MadePerSeed(EnvironmentWrapper):
 
 
 def _load(name: str) -> Callable[..., Any]:
-  """The user's function."""
   module_name, _, attribute = name.partition(":")
   try:
     module = importlib.import_module(module_name)

@@ -81,7 +81,6 @@ class AtariGame(Game):
     return not any(self._play(action)[1] or self._is_cut() for action in (NOOP, *self._opening))
 
   def _start_game(self) -> None:
-    """Starts a new game and plays its no-ops."""
     if self._ale is None:
       self._ale = load_emulator(self._facts.rom)
       self._ale.reset_game()

@@ -29,7 +29,6 @@ class AreaResize:
     self._column_weights = column_weights[:, None, :, None]
 
   def __call__(self, image: UInt8[np.ndarray, "H W C"]) -> UInt8[np.ndarray, "S S C"]:
-    """Returns a fresh array."""
     x = _weighted_sum(image.astype(np.float32), self._columns, self._column_weights, axis=1)
     x = _weighted_sum(x, self._rows, self._row_weights, axis=0)
     return np.rint(x).astype(np.uint8)

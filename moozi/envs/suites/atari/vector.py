@@ -126,7 +126,6 @@ class AtariVectorEnvironment(VectorEnvironment):
     is_first: Bool[np.ndarray, "B"],
     is_over: Bool[np.ndarray, "B"],
   ) -> BatchedTimeStep:
-    """Builds the step to show, and stores what the next call needs."""
     was_last, is_cut = self._is_last, self._is_cut() & ~is_over
     self._was_cut = is_cut
     is_lost = self._options.episodic_life & (lives > 0) & (lives < self._lives) & ~was_last & ~is_over

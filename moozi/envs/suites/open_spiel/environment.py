@@ -59,8 +59,6 @@ class Options(Section):
 
 
 class _OpenSpielGame(Game):
-  """A game of the package as bare rules."""
-
   def __init__(self, rules: Rules) -> None:
     self._rules = rules
     self.seed(0)

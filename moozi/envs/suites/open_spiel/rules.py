@@ -155,7 +155,6 @@ class Rules:
     return None
 
   def _read(self, state: Any, player: int) -> None:
-    """Writes the player's tensor into `self._tensor`."""
     if self._observer is not None:
       self._observer.set_from(state, player)
     elif self._is_information_state:
@@ -211,7 +210,6 @@ class Rules:
 
   @contextlib.contextmanager
   def _package_errors(self) -> Iterator[None]:
-    """Turns the package's errors into UserError."""
     try:
       with _quiet():
         yield

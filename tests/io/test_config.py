@@ -360,10 +360,10 @@ def test_unknown_key_inside_a_list():
     ),
     (
       "planners.test.dirichlet_fraction=0.5",
-      "planners.test: dirichlet_fraction must be 0 with algorithm=gumbel",
+      "planners.test: dirichlet_fraction=0.5: must be 0 with algorithm=gumbel",
     ),
     ("learner.learning_rate.kind=cosine", "learner.learning_rate: decay_steps: needed with kind=cosine"),
-    ("replay.capacity=100", "replay.capacity=100 leaves 1 steps"),
+    ("replay.capacity=100", "replay.capacity=100: has 1 steps"),
   ],
 )
 def test_wrong_value_message(override, said):

@@ -36,7 +36,7 @@ def load_config(path: str | Path | None, overrides: Sequence[str] = ()) -> Confi
   """
   prefix = "" if path is None else f"{path}: "
   # Renamed before they are merged: an override by the new name replaces a file's value by the old name.
-  layers: list[Mapping[str, Any]] = []
+  layers: list[Any] = []
   for layer in () if path is None else _read_chain(Path(path)):
     layers += _with_new_names([layer], prefix)
   layers += _with_new_names([_parse_override(text) for text in overrides], "")

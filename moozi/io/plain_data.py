@@ -139,7 +139,11 @@ def read_json_lines(path: Path, parse: Callable[[Any], Any]) -> Iterator[Any]:
 
 def dump_yaml(data: Any) -> str:
   """Returns YAML text that `parse_yaml` reads back as equal data."""
-  return yaml.dump(data, Dumper=_PlainDumper, sort_keys=False, allow_unicode=True, width=100)
+  text = yaml.dump(data, Dumper=_PlainDumper, sort_keys=False, allow_unicode=True, width=100)
+  if any(line_break in text for line_break in "\x85\u2028\u2029"):
+    # Written as they are, these would be read as line breaks.
+    text = yaml.dump(data, Dumper=_PlainDumper, sort_keys=False, allow_unicode=False, width=100)
+  return text
 
 
 class _PlainLoader(yaml.SafeLoader):

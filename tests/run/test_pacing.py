@@ -125,7 +125,10 @@ def test_reanalyze_ratio_in_any_order(share, positions, seed):
       pacer.done_learn()
     else:
       pacer.done_reanalyze(positions)
-  assert pacer.reanalyze_ratio == pytest.approx(share, rel=0.02)
+  # Acting is never further ahead of the searches than the slack and the segments in flight.
+  produced = pacer.env_steps - pacer.started_at
+  assert produced - pacer.positions_done * (1 - share) / share <= pacer._slack_steps + 2 * round_steps
+  assert pacer.reanalyze_ratio == pytest.approx(share, rel=0.05)
   assert pacer.reanalyze_ratio <= share * 1.0001
   assert pacer.sample_reuse == pytest.approx(4.0, rel=0.05)
 

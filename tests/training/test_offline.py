@@ -264,7 +264,7 @@ def test_contradictory_settings_are_refused(cli, tmp_path):
     (["offline.trajectories=x", "trajectories.save=true"], "nothing is acted with offline.fraction=1"),
     (["offline.trajectories=x", "algorithm=ppo"], "needs algorithm=muzero"),
     (["reanalyze.ratio=0.5", "algorithm=ppo"], "needs algorithm=muzero"),
-    (["reanalyze.ratio=1"], "0.99"),
+    (["reanalyze.ratio=1"], "less than or equal to 0.99"),
     (["offline.fraction=0"], "greater than 0"),
     (["offline.trajectories=x", "offline.fraction=0.5", "learner.batch_size=1"], "at least 2"),
   ):

@@ -23,7 +23,15 @@ if TYPE_CHECKING:
 
 def integer(text: str, *names: str, minimum: int = 1, maximum: int = 10**9 - 1, metavar: str = "N") -> Any:
   """An option with an integer in a range; `text` is its help."""
-  return typer.Option(*names, metavar=metavar, min=minimum, max=maximum, help=text)
+
+  def parse(value: str) -> int:
+    # Typer's own range error leaves out the value.
+    with contextlib.suppress(ValueError):
+      if minimum <= int(value) <= maximum:
+        return int(value)
+    raise typer.BadParameter(f"{value}: must be an integer from {minimum} to {maximum:,}")
+
+  return typer.Option(*names, metavar=metavar, parser=parse, help=text)
 
 
 def output(default: str, metavar: str = "DIR") -> Any:

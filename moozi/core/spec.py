@@ -31,7 +31,7 @@ class EnvSpec:
 
   def __post_init__(self) -> None:
     if self.frame_dtype not in ("bool", "uint8", "float32"):
-      raise ValueError(f"frame_dtype={self.frame_dtype!r}: allowed are bool, uint8, float32")
+      raise ValueError(f"frame_dtype={self.frame_dtype!r}: must be bool, uint8 or float32")
     if len(self.frame_shape) != 3:
       raise ValueError(f"frame_shape={self.frame_shape!r}: must be (H, W, C)")
     if self.num_env_actions < 1:

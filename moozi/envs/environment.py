@@ -304,10 +304,10 @@ def check_action(action: int, legal_actions_mask: np.ndarray) -> int:
   except TypeError:
     raise ValueError(f"action={action!r}: must be an integer") from None
   if not 0 <= out < len(legal_actions_mask):
-    raise ValueError(f"action={out}: allowed are 0 to {len(legal_actions_mask) - 1}")
+    raise ValueError(f"action={out}: must be from 0 to {len(legal_actions_mask) - 1}")
   if not legal_actions_mask[out]:
     legal = np.flatnonzero(legal_actions_mask).tolist()
-    raise ValueError(f"action={out}: illegal in this state; legal are {legal}")
+    raise ValueError(f"action={out}: illegal in this state; must be one of {legal}")
   return out
 
 

@@ -47,7 +47,7 @@ def array_format(
   """
   dtype = np.dtype(dtype)
   if dtype.kind not in "biuf":
-    raise UserError(f"{where}: observations of type {dtype}; supported are booleans, integers and floats")
+    raise UserError(f"{where}: observations of type {dtype}; must be booleans, integers or floats")
   lead = frame_shape(where, shape)
   low, high = np.broadcast_to(low, shape), np.broadcast_to(high, shape)
   is_bytes = dtype == np.uint8 and bool((high.astype(np.float64) >= 255).all())
@@ -90,7 +90,7 @@ def frame_shape(where: str, shape: tuple[int, ...]) -> tuple[int, int, int]:
   size = int(np.prod(shape, dtype=np.int64))
   if len(shape) > 3 or not 1 <= size <= _LARGEST_FRAME:
     raise UserError(
-      f"{where}: observations of shape {list(shape)}; supported are vectors, [height, width] and "
+      f"{where}: observations of shape {list(shape)}; must be vectors, [height, width] or "
       f"[height, width, channels], of at most {_LARGEST_FRAME:,} entries"
     )
   if len(shape) < 2:

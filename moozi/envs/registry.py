@@ -54,7 +54,7 @@ def list_environments(library: str | None = None) -> list[EnvironmentInfo]:
   Raises: UserError: the library is unknown.
   """
   if library is not None and library not in _MODULES:
-    raise UserError(f"unknown library {library!r}; allowed are {', '.join(sorted(_MODULES))}")
+    raise UserError(f"unknown library {library!r}; must be one of {', '.join(sorted(_MODULES))}")
   return [info for name in sorted(_MODULES) if library in (None, name) for info in _infos(name)]
 
 
@@ -125,14 +125,14 @@ def _resolve(name: str, kwargs: dict[str, Any]) -> tuple[Suite, str, Any]:
     if is_code(name) and user.is_found(name):
       return user.SUITE, name, user.Options(kwargs=kwargs)
     known = ", ".join(sorted(_MODULES))
-    _raise_unknown(name, f"unknown library {library!r}; allowed are {known}", _all_names())
+    _raise_unknown(name, f"unknown library {library!r}; must be one of {known}", _all_names())
   suite = _load(library)
   games = suite.list_games()
   listed = suite.listed_name(game)
   if listed not in games and not suite.is_game(listed):
     known = ", ".join(games) if len(games) <= 12 else f"those that `moozi envs {library}` lists"
     names = {f"{library}:{g}": f"{library}:{g}" for g in games}
-    _raise_unknown(name, f"unknown game {listed!r} of {library}; allowed are {known}", names)
+    _raise_unknown(name, f"unknown game {listed!r} of {library}; must be one of {known}", names)
   return suite, game, _check(name, suite.options(listed), kwargs)
 
 
@@ -169,7 +169,7 @@ def _check(name: str, options: type[Section], kwargs: dict[str, Any]) -> Section
     if key not in fields:
       nearest = difflib.get_close_matches(key, fields, n=1, cutoff=0.0)[0]
       raise UserError(
-        f"env.kwargs.{key}={value!r}: unknown option of {name}; allowed are {', '.join(fields)}; "
+        f"env.kwargs.{key}={value!r}: unknown option of {name}; must be one of {', '.join(fields)}; "
         f"the nearest is {nearest}"
       )
     # pydantic would convert true to 1 and "no" to false, which is not what the user meant.

@@ -16,7 +16,7 @@ MAX_ACTIONS = 1 << 16
 def check_num_actions(where: str, num_actions: int) -> int:
   """Returns `num_actions`; `where` starts the error. Raises UserError outside 1 … MAX_ACTIONS."""
   if not 1 <= num_actions <= MAX_ACTIONS:
-    raise UserError(f"{where}: it has {num_actions} actions; supported are 1 to {MAX_ACTIONS:,}")
+    raise UserError(f"{where}: it has {num_actions} actions; must have 1 to {MAX_ACTIONS:,}")
   return num_actions
 
 

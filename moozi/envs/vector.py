@@ -298,6 +298,6 @@ def check_actions(
     i = int(np.flatnonzero(bad)[0])
     legal_actions = np.flatnonzero(legal_actions_mask[i]).tolist()
     raise ValueError(
-      f"actions[{i}]={int(actions[i])}: cannot be played on a live frame; legal are {legal_actions}"
+      f"actions[{i}]={int(actions[i])}: cannot be played on a live frame; must be one of {legal_actions}"
     )
   return actions

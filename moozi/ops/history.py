@@ -66,7 +66,7 @@ def normalize_frame(frames: Shaped[AnyArray, "..."], frame_dtype: str) -> Float3
   Raises: ValueError: an unknown dtype.
   """
   if frame_dtype not in ("bool", "uint8", "float32"):
-    raise ValueError(f"frame_dtype={frame_dtype!r}: allowed are bool, uint8, float32")
+    raise ValueError(f"frame_dtype={frame_dtype!r}: must be bool, uint8 or float32")
   xp = array_namespace(frames)
   out = xp.astype(frames, xp.float32)
   return out * np.float32(1.0 / 255.0) if frame_dtype == "uint8" else out

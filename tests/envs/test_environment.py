@@ -105,7 +105,7 @@ def test_illegal_action_message_lists_legal_ones():
   env.reset()
   env.step(2)
   env.step(1)
-  with pytest.raises(ValueError, match=r"action=2: illegal .*; legal are \[0, 1\]"):
+  with pytest.raises(ValueError, match=r"action=2: illegal .*; must be one of \[0, 1\]"):
     env.step(2)
 
 

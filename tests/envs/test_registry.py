@@ -91,7 +91,7 @@ def test_wrong_options(key, value, parts):
 
 
 def test_options_belong_to_one_env():
-  with pytest.raises(UserError, match="unknown option of tiny:catch; allowed are max_episode_steps"):
+  with pytest.raises(UserError, match="unknown option of tiny:catch; must be one of max_episode_steps"):
     registry.make("tiny:catch", seed=0, sticky_action_prob=0.1)
 
 

@@ -116,7 +116,7 @@ def test_wrong_action_moves_no_env():
   vector.reset()
   other.reset()
   for bad in (0, -1, 4, 100):
-    with pytest.raises(ValueError, match=rf"actions\[2\]={bad}: .*legal are \[1, 2, 3\]"):
+    with pytest.raises(ValueError, match=rf"actions\[2\]={bad}: .*must be one of \[1, 2, 3\]"):
       vector.step(np.array([1, 1, bad]))
   np.testing.assert_array_equal(vector.step(np.array([1, 2, 3])).frame, other.step(np.array([1, 2, 3])).frame)
 

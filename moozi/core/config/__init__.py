@@ -291,7 +291,7 @@ class Config(Section):
   @model_validator(mode="after")
   def _fits(self) -> "Config":
     if self.algorithm == "ppo" and self.workers.rollout == "scan":
-      raise ValueError("workers.rollout=scan: algorithm=ppo plays step by step; allowed are auto and step")
+      raise ValueError("workers.rollout=scan: algorithm=ppo plays step by step; must be auto or step")
     starts = self.workers.max_random_starts
     if starts and self.workers.rollout == "scan":
       raise ValueError(f"workers.max_random_starts={starts}: must be 0 with workers.rollout=scan")

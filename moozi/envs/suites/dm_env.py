@@ -31,7 +31,7 @@ def wrap(name: str, env: dm_env.Environment) -> GameEnvironment:
   frame_spec = _part(observation_spec, "frame")
   if not isinstance(frame_spec, specs.Array):
     raise UserError(
-      f"{where}: its observations are {short(observation_spec)}; supported are one array, or a record with "
+      f"{where}: its observations are {short(observation_spec)}; must be one array, or a record with "
       "an array called frame"
     )
   frames = array_format(
@@ -45,7 +45,7 @@ def wrap(name: str, env: dm_env.Environment) -> GameEnvironment:
   to_play = _part(observation_spec, "to_play") if is_record else None
   num_players = 1 if to_play is None else int(getattr(to_play, "num_values", 0))
   if num_players not in (1, 2):
-    raise UserError(f"{where}: to_play is {short(to_play)}; supported is a DiscreteArray of 1 or 2 players")
+    raise UserError(f"{where}: to_play is {short(to_play)}; must be a DiscreteArray of 1 or 2 players")
   spec = EnvSpec(
     name=name,
     frame_shape=frames.shape,

@@ -201,8 +201,8 @@ def _frame_format(where: str, space: Any) -> FrameFormat:
   if isinstance(space, spaces.Discrete):
     return one_hot_format(where, int(space.n), int(space.start))
   unsupported = UserError(
-    f"{where}: its observations are {short(space)}; supported are Box, Discrete, MultiDiscrete, "
-    "MultiBinary, and Dict and Tuple of these"
+    f"{where}: its observations are {short(space)}; must be Box, Discrete, MultiDiscrete, "
+    "MultiBinary, or a Dict or Tuple of these"
   )
   # gymnasium can flatten these to one vector.
   if not isinstance(space, spaces.MultiDiscrete | spaces.MultiBinary | spaces.Dict | spaces.Tuple):

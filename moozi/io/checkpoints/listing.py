@@ -83,7 +83,7 @@ def find_checkpoint(directory: Path, which: str | None = None) -> CheckpointInfo
   if which.isascii() and which.isdigit():
     return min(found, key=lambda c: (abs(c.env_steps - int(which)), -c.learner_steps))
   raise UserError(
-    f"checkpoint={which!r}: no such checkpoint; allowed are last, best, an environment step, or a name: "
+    f"checkpoint={which!r}: no such checkpoint; must be last, best, an environment step, or a name: "
     + ", ".join(c.name for c in found[-4:])
   )
 

@@ -125,7 +125,7 @@ def test_start_from_muzero_is_refused(config_file, runs, refused, is_named):
     ("ppo.gae_lambda=2", "ppo.gae_lambda=2: must be less than or equal to 1"),
     (
       "workers.rollout=scan",
-      "workers.rollout=scan: algorithm=ppo plays step by step; allowed are auto and step",
+      "workers.rollout=scan: algorithm=ppo plays step by step; must be auto or step",
     ),
   ],
 )

@@ -174,7 +174,7 @@ def test_wrong_action_moves_no_env():
   env.reset()
   other.reset()
   for bad in (0, -1, 4, 100):
-    with pytest.raises(ValueError, match=rf"actions\[2\]={bad}: .*legal are \[1, 2, 3\]"):
+    with pytest.raises(ValueError, match=rf"actions\[2\]={bad}: .*must be one of \[1, 2, 3\]"):
       env.step(np.array([1, 1, bad]))
   np.testing.assert_array_equal(env.step(np.array([1, 2, 3])).frame, other.step(np.array([1, 2, 3])).frame)
 
@@ -184,7 +184,7 @@ def test_illegal_action():
   env.reset()
   env.step(np.array([3, 3, 3]))
   env.step(np.array([2, 1, 1]))
-  with pytest.raises(ValueError, match=r"actions\[0\]=3: .*legal are \[1, 2\]"):
+  with pytest.raises(ValueError, match=r"actions\[0\]=3: .*must be one of \[1, 2\]"):
     env.step(np.array([3, 3, 3]))
 
 

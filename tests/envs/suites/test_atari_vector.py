@@ -143,7 +143,7 @@ def test_wrong_action_moves_no_env():
   vector.reset()
   other.reset()
   for bad in (0, -1, 7, 10_000):
-    with pytest.raises(ValueError, match=rf"actions\[1\]={bad}: .*legal are \[1, 2, 3, 4, 5, 6\]"):
+    with pytest.raises(ValueError, match=rf"actions\[1\]={bad}: .*must be one of \[1, 2, 3, 4, 5, 6\]"):
       vector.step(np.array([1, bad]))
   actions = np.array([3, 4])
   np.testing.assert_array_equal(vector.step(actions).frame, other.step(actions).frame)

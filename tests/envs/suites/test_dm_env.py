@@ -167,10 +167,10 @@ def test_to_play_of_a_terminal_frame_is_ignored():
     (Count(action=specs.Array((), int)), "only one integer is supported"),
     (
       Count(action=specs.DiscreteArray(2**40, np.int64)),
-      r"it has 1099511627776 actions; supported are 1 to 65,536",
+      r"it has 1099511627776 actions; must have 1 to 65,536",
     ),
     (Count(action=specs.BoundedArray((), np.int64, 0, 2**16)), "it has 65537 actions"),
-    (Count(observation={"position": specs.Array((2,), float)}), "supported are one array, or a record"),
+    (Count(observation={"position": specs.Array((2,), float)}), "must be one array, or a record"),
     (Count(observation=specs.StringArray(())), "observations of type"),
     (
       Count(observation={"frame": specs.Array((2,), float), "to_play": specs.DiscreteArray(3)}),

@@ -216,7 +216,7 @@ def test_trial_of_an_endless_env():
 
 def test_unsupported_env_is_closed():
   closed = user_fakes.TooMany.num_closed
-  with pytest.raises(UserError, match="supported are 1 to 65,536"):
+  with pytest.raises(UserError, match="must have 1 to 65,536"):
     registry.env_spec(f"{FAKES}:TooMany")
   assert user_fakes.TooMany.num_closed == closed + 1
 

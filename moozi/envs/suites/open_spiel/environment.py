@@ -99,7 +99,7 @@ class _OpenSpielGame(Game):
     if not self._rules.is_perfect_information:
       raise UserError(
         f"evaluation.opponent=mcts: would see what is hidden in {self._rules.spec.name}; "
-        "allowed are random, self"
+        "must be random or self"
       )
     pyspiel, seed = package(), seed % 2**31
     evaluator = pyspiel.RandomRolloutEvaluator(1, seed)

@@ -25,11 +25,11 @@ from moozi.ops.xp import array_namespace
 
 
 class HeldParameters:
-  """Base class of what searches with parameters on the device.
+  """Base class of objects that search with parameters on the device.
 
   Attributes:
-    params, net_state: of the model; None before the first.
-    version: their learner step; -1 before the first.
+    params, net_state: of the model; None before the first `set_parameters`.
+    version: learner step of the parameters; -1 before the first `set_parameters`.
   """
 
   params: Any = None

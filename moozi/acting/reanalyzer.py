@@ -37,7 +37,7 @@ def make_root_search(
 ) -> RootSearch:
   """Returns search(params, net_state, frames, actions, mask, rng_key) -> (root_value, action_probs).
 
-  To be compiled. Arrays are those of SearchRoots and SearchedRoots.
+  The caller compiles it. Arrays are those of SearchRoots and SearchedRoots.
   """
 
   def search(
@@ -92,7 +92,7 @@ class Reanalyzer(HeldParameters):
       self._rng_key = jnp.asarray(state["rng_key"])
 
   def run(self, positions: SearchRoots | Sequence[RootSpan]) -> tuple[SearchedRoots, dict[str, float]]:
-    """Searches positions: gathered ones in batches, spans by replaying them.
+    """Searches positions: gathered positions in batches, spans by replaying them.
 
     Returns: the results to write back, and metrics: the change of values and policies, and the rate.
     Raises: RunError: there are no positions.
@@ -183,8 +183,8 @@ def search_change(
 ) -> dict[str, float]:
   """The change from old searches to new ones of the same positions: scalars by name, means over them.
 
-  The divergence of the policies is Jensen and Shannon's, in nats: 0 where they agree, ln 2 where they share
-  no action. It is finite where one of them is 0, as visit counts often are.
+  The divergence of the policies is the Jensen-Shannon divergence in nats: 0 where they agree, ln 2 where they
+  share no action. It is finite where one of them is 0, as visit counts often are.
   """
   middle = (old_probs + new.action_probs) / 2
   divergence = (_relative_entropy(old_probs, middle) + _relative_entropy(new.action_probs, middle)) / 2

@@ -29,7 +29,7 @@ class SearchOutput:
     prior_value: env units, the network's value.
     q_values: env units; actions that were not visited have the mixed value.
     depth_mean: depth at which a simulation ended, mean over the simulations; the root has depth 0.
-    depth_max: the same of the deepest simulation.
+    depth_max: depth at which the deepest simulation ended.
     tree: the search tree (mctx's Tree, with embeddings) if requested, else None.
   """
 
@@ -117,8 +117,8 @@ def plan(
 def plain_tree(tree: Any) -> SearchTree:
   """The tree of a `SearchOutput` as plain arrays [B, N], N = num_simulations + 1.
 
-  Unused nodes (a search that reaches `max_depth` expands fewer) have 0 visits. Priors at the root are those
-  of the search: over the legal actions, with Dirichlet noise if there is any.
+  Unused nodes have 0 visits: a search that reaches `max_depth` expands fewer nodes. Priors at the root are
+  those of the search: over the legal actions, with Dirichlet noise if there is any.
   """
   lane = jnp.arange(tree.parents.shape[0])[:, None]
   parent = tree.parents

@@ -36,11 +36,11 @@ class TrainingState:
 
   Attributes:
     params: the network's parameters.
-    target_params: a copy, updated every `target_update_period` learner steps, and until the first such update
-      at every step. Reanalyze searches with it.
+    target_params: a copy of params, made every `target_update_period` learner steps, and at every step before
+      the first of these. Reanalyze searches with it.
     net_state: averages of batch norm; else empty.
     opt_state: the optimizer's.
-    learner_step: number of batches taken, with skipped ones: the version of the parameters.
+    learner_step: number of updates, including skipped ones: the version of the parameters.
     rng_key: for functions of the state that draw random numbers; the update draws none.
   """
 
@@ -54,10 +54,10 @@ class TrainingState:
 
 @record
 class UpdateOutput:
-  """The output of one update, or of U updates, which adds the leading axis U.
+  """The output of one update, or of U updates with a leading axis U.
 
   Attributes:
-    value_error: for the priorities. Non-finite values are kept: replay rejects them and keeps its priority.
+    value_error: for the priorities. Non-finite values are kept: replay ignores them and keeps its priority.
     bad_term: index in TERMS of the first term that is not finite (the update is skipped), or ALL_FINITE.
   """
 
@@ -127,12 +127,12 @@ def make_update(model: Model, config: Config, spec: EnvSpec) -> UpdateFn:
   """The pure function of one update, not jitted: (state, target [B]) → (state, UpdateOutput).
 
   If one of TERMS is not finite, the update is skipped: params, net_state and opt_state stay the same to the
-  bit, and the learner step still increases. `target_params` is copied when the
-  learner step is a multiple of `target_update_period`. Before the first multiple it is copied at each update:
-  otherwise it would be an untrained network, and reanalyze would replace better targets with worse ones.
+  bit, and the learner step still increases. `target_params` is copied when the learner step is a multiple of
+  `target_update_period`. Before the first multiple it is copied at each update: otherwise it would be an
+  untrained network, and reanalyze would replace better targets with worse ones.
 
   Source: thesis 4.3.9. Departures: skipping (`optax.apply_if_finite` applies a non-finite update after a
-    number of them in a row); the target network before its first copy.
+    number of consecutive ones); the target network before its first copy.
   """
   learner = config.learner
   grad_fn = jax.value_and_grad(make_loss(model, learner, config.targets, spec.frame_dtype), has_aux=True)

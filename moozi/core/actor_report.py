@@ -1,4 +1,4 @@
-"""What an actor did: spans on the wall clock, and how busy it was."""
+"""Reports of actors: their spans on the wall clock, and their busy time."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ class Span(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Stretch:
-  """Everything one actor did between two times of the wall clock: sorted spans without overlap."""
+  """The spans of one actor between two times of the wall clock, sorted and without overlap."""
 
   since_s: float
   until_s: float
@@ -41,7 +41,7 @@ class Stretch:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ActorReport:
-  """What an actor did since its previous report."""
+  """The busy time, memory and spans of an actor since its previous report."""
 
   elapsed_s: float
   busy_s: float  # inside a span
@@ -54,7 +54,7 @@ Timeline = Mapping[str, Sequence[Stretch]]
 
 
 def shares(stretches: Sequence[Stretch]) -> dict[str, float]:
-  """The share of the time by kind of span, largest first; the rest is idle."""
+  """The share of the time that each kind of span takes, largest first; the actor is idle for the rest."""
   total = sum(stretch.until_s - stretch.since_s for stretch in stretches)
   seconds: dict[str, float] = {}
   for span in (span for stretch in stretches for span in stretch.spans):
@@ -74,7 +74,7 @@ def ends(timeline: Timeline) -> tuple[float, float]:
 
 
 def part_of(timeline: Timeline, since_s: float, until_s: float) -> Timeline:
-  """The part of a timeline between two times, without actors that have nothing in it."""
+  """The part of a timeline between two times, without actors that have no stretch in it."""
   parts = {a: [part for s in track if (part := s.within(since_s, until_s))] for a, track in timeline.items()}
   return {actor: track for actor, track in parts.items() if track}
 

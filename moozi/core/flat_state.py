@@ -1,6 +1,6 @@
 """The format of `get_state` and `set_state`: a flat dict of NumPy arrays, ints, floats and bools by name.
 
-It is flat so that files need no code: arrays are stored in safetensors, plain values in JSON.
+The dict is flat so that files contain no code: arrays are stored in safetensors, plain values in JSON.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Records that travel between actors: what an environment shows, an acted step, what the learner needs.
+"""Records that actors exchange: time steps, acted steps, training targets, searches, and priorities.
 
 Arrays are NumPy at rest and traced inside compiled functions. Axes: B lanes or batch, T time, K unroll,
 L history, M positions, A agent actions, H W C frame. A frame has the dtype of the environment's spec.
@@ -12,7 +12,7 @@ from moozi.core.types import AnyArray
 
 @record
 class BatchedTimeStep:
-  """The present step of B environments, in the agent's terms: dm_env's TimeStep, flat and batched.
+  """The current step of B environments, in the agent's terms: dm_env's TimeStep, flat and batched.
 
   Attributes:
     frame: the observation.
@@ -68,7 +68,7 @@ class StepSample:
 class TrajectorySample(StepSample):
   """StepSamples stacked over time: [T, …] for one lane, [T, B, …] for the lanes of one worker.
 
-  A whole episode or a segment of one; episodes may end and start inside.
+  The steps may be an episode, a part of one, or parts of several.
   """
 
 

@@ -1,4 +1,4 @@
-"""Records of inspected episodes: every frame, with the search and the network's predictions there.
+"""Records of inspected episodes: every frame, with its search and the network's predictions for it.
 
 Arrays are NumPy at rest. Axes: T frames, K unroll, A agent actions, N nodes of a tree, H W C frame.
 """
@@ -25,8 +25,8 @@ class SearchTree:
     depth: 0 at the root.
     visits: visit count.
     value: env units: the mean over the visits.
-    raw_value: env units: the network's value, before the search.
-    reward: env units: the model's, on entering; 0 at the root.
+    raw_value: env units: the network's value before the search.
+    reward: env units: the model's reward on entering the node; 0 at the root.
     prior: the network's probability of the action at the parent; 1 at the root.
   """
 

@@ -1,4 +1,4 @@
-"""Child seeds: each part of a run has its own, by role and index, in whichever process it runs."""
+"""Child seeds: the seed of each part of a run depends on its role and index, not on its process."""
 
 import numpy as np
 
@@ -12,7 +12,7 @@ def child_seed(seed: int, role: str, index: int = 0, began_at: int = 0) -> int:
     seed: the run's seed.
     role: one of learner, replay, training_env, training_search, reanalyze.
     index: the worker's index.
-    began_at: the run's environment steps when the part was restarted; 0 for the run's start.
+    began_at: number of environment steps of the run when the part was restarted; 0 for the run's start.
 
   Raises: ValueError: an unknown role.
   """

@@ -26,7 +26,7 @@ class Bot(Protocol):
 
 
 class Observation(NamedTuple):
-  """What an environment shows, in its own terms (without the dummy action).
+  """The observation of an environment in its own terms (without the dummy action).
 
   Attributes:
     frame: [H, W, C] of the spec's dtype; the environment never writes to it again.
@@ -106,7 +106,7 @@ class VectorEnvironment:
   """B environments of one spec, stepped together in the agent's terms.
 
   Attributes:
-    spec: the facts that all the environments share.
+    spec: the specification that all the environments share.
     num_envs: the number of environments, B.
   """
 
@@ -147,9 +147,9 @@ class VectorEnvironment:
     raise NotImplementedError
 
   def set_state(self, state: State, shown: BatchedTimeStep) -> tuple[BatchedTimeStep, np.ndarray]:
-    """Restores every environment to where it showed its row of `shown`, or starts a new game.
+    """Restores every environment to the step in its row of `shown`, or starts a new game in it.
 
-    Returns: what the environments show, and [B] bool: where a new game was started.
+    Returns: the current step of the environments, and [B] bool: where a new game was started.
     Raises: ValueError: the state is of another number of environments.
     """
     raise NotImplementedError
@@ -175,7 +175,7 @@ class Game:
 
   Attributes:
     is_continued: whether the last `reset` continued a game after a lost life.
-    will_continue: whether the next `reset` will.
+    will_continue: whether the next `reset` continues one.
   """
 
   is_continued = False
@@ -212,7 +212,7 @@ class Game:
     return None
 
   def close(self) -> None:
-    """Frees what the game holds."""
+    """Frees the resources of the game."""
 
 
 class GameEnvironment(Environment):
@@ -241,7 +241,7 @@ class GameEnvironment(Environment):
     return self._spec
 
   def seed(self, seed: int) -> None:
-    """See `Environment.seed`. The current episode continues in an unspecified way; reset before stepping."""
+    """See `Environment.seed`. The rest of the current episode is unspecified; reset before stepping."""
     self._game.seed(check_seed(seed))
 
   def reset(self) -> TimeStep:

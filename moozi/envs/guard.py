@@ -1,7 +1,7 @@
 """Replaces environments that raise or hang, up to a bound of consecutive failures.
 
 An alarm in the process's main thread interrupts a hang. It interrupts Python code and waiting system calls,
-but not C code that never returns. As a last resort such code ends the process, where `allow_exit` permits it.
+but not C code that never returns. Where `allow_exit` permits it, a timer then ends the process.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ _exit_log: IO[str] | None = None
 
 # A BaseException: an environment that catches every Exception must not catch this one.
 class EnvHung(BaseException):
-  """An environment did not answer in time."""
+  """An environment did not return in time."""
 
 
 def allow_exit(log: IO[str] | None) -> None:
@@ -56,7 +56,7 @@ class EnvGuard:
     make: makes an environment from a seed. None: no replacement, so the first fault raises.
     max_faults: raises at this number of consecutive faults of one environment. An episode that ends resets
       the count.
-    timeout_s: an environment that takes longer over a step or a reset has hung; None waits without limit.
+    timeout_s: an environment that takes longer for a step or a reset has hung; None waits without limit.
       Has no effect outside the main thread, the only one that receives alarms.
   """
 
@@ -133,7 +133,7 @@ class EnvGuard:
 
   @contextlib.contextmanager
   def watched(self) -> Iterator[None]:
-    """One call of one environment; timed where the guard is `armed`."""
+    """The context of one call of one environment, which is timed while the guard is `armed`."""
     self._called_at = now = time.monotonic()
     if self._renew_exit_at is not None and now >= self._renew_exit_at:
       self._schedule_exit(now)

@@ -16,7 +16,7 @@ _LARGEST_FRAME = 1 << 22
 
 @dataclasses.dataclass(frozen=True)
 class FrameFormat:
-  """How observations become frames.
+  """The conversion of observations to frames.
 
   Attributes:
     shape: (H, W, C) of a frame.

@@ -137,7 +137,7 @@ def _resolve(name: str, kwargs: dict[str, Any]) -> tuple[Suite, str, Any]:
 
 
 def _raise_unknown(name: str, what: str, names: dict[str, str]) -> typing.NoReturn:
-  """Raises UserError with the nearest of `names`, whose keys are ways to write their values."""
+  """Raises UserError with the nearest of `names`, which maps spellings to names."""
   # Some games' names differ from one another in case only, so compare without it.
   lower = {key.lower(): full for key, full in names.items()}
   nearest = lower[difflib.get_close_matches(name.lower(), lower, n=1, cutoff=0.0)[0]]
@@ -188,7 +188,7 @@ def _check(name: str, options: type[Section], kwargs: dict[str, Any]) -> Section
 
 
 def _kinds(annotation: Any) -> set[Any]:
-  """The plain types in an annotation: of `Annotated[float, …] | None`, float and None's."""
+  """The plain types in an annotation: float and NoneType for `Annotated[float, …] | None`."""
   if typing.get_origin(annotation) in (typing.Union, types.UnionType, typing.Annotated):
     return {kind for part in typing.get_args(annotation) for kind in _kinds(part)}
   return {annotation} if isinstance(annotation, type) else set()

@@ -15,7 +15,7 @@ _FIELDS = tuple(field.name for field in dataclasses.fields(BatchedTimeStep))
 
 
 class ReplayedEnvironment:
-  """B lanes that replay trajectories; a lane that reaches the end of one takes the next one in order.
+  """B lanes that replay trajectories; at the end of one, a lane takes the next one in order.
 
   Actions are checked and discarded. A trajectory's first step is shown as FIRST with reward 0, also where the
   trajectory begins in the middle of an episode: the history starts there. When no trajectory is left, a lane
@@ -50,12 +50,12 @@ class ReplayedEnvironment:
 
   @property
   def trajectory_index(self) -> Int[np.ndarray, "B"]:
-    """Which trajectory each lane shows; -1 where it idles."""
+    """The index of the trajectory that each lane shows; -1 where it idles."""
     return self._now(0)
 
   @property
   def step_index(self) -> Int[np.ndarray, "B"]:
-    """Which step of its trajectory each lane shows; -1 where it idles."""
+    """The index of the step that each lane shows in its trajectory; -1 where it idles."""
     return self._now(1)
 
   @property
@@ -104,9 +104,9 @@ class ReplayedEnvironment:
 
 
 def _schedule(lengths: Sequence[int], num_envs: int) -> Int[np.ndarray, "2 T B"]:
-  """Which trajectory and step each lane shows at each time; -1 where it idles.
+  """The indices of the trajectory and the step that each lane shows at each time; -1 where it idles.
 
-  Each trajectory goes to the lane that is free first; of several, to the lowest.
+  Each trajectory is assigned to the first lane that is free; if several are, to the lowest.
   """
   free = [(0, i) for i in range(num_envs)]
   starts = []

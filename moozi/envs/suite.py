@@ -11,7 +11,7 @@ from moozi.envs.environment import Environment, VectorEnvironment
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Suite:
-  """How the environments of one library are listed and made. Each suite's module defines one, SUITE.
+  """The functions that list and make the environments of one library. Each suite's module defines SUITE.
 
   Every function may raise UserError where the library's package is not installed; the error says how to
   install it.

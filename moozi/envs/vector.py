@@ -34,13 +34,13 @@ class SyncVectorEnvironment(VectorEnvironment):
       follows from lane_seeds[i] and the game's number. Required by `set_state`.
     guard: replaces environments that raise or hang. None: errors propagate, and there is no time limit.
 
-  A replacement shows the first frame of a new episode: `is_first` where the frame before was not an end. The
+  A replacement shows the first frame of a new episode: `is_first` after a frame that is not an end. The
   old episode is cut off at its last good frame; the caller marks that frame as truncated (`cut_lanes`).
 
   A first step that continues a game after a lost life is not `is_first`: the history is kept.
 
   Raises: ValueError: `envs` is empty, or specs differ.
-  Source: the thesis, 4.3.1 (algorithm 2) and 4.3.2. Departures: the input b_last is kept inside.
+  Source: the thesis, 4.3.1 (algorithm 2) and 4.3.2. Departures: the input b_last is kept as state.
   """
 
   def __init__(
@@ -92,7 +92,8 @@ class SyncVectorEnvironment(VectorEnvironment):
   def set_state(self, state: State, shown: BatchedTimeStep) -> tuple[BatchedTimeStep, np.ndarray]:
     """Seeds every environment and replays its actions; see `VectorEnvironment.set_state`.
 
-    One that then shows something else (its random draws do not follow from its seed) starts a new game.
+    An environment that then shows another step starts a new game (its random draws do not follow from its
+    seed).
     """
     if np.shape(state["games"]) != (self.num_envs,) or shown.is_last.shape != (self.num_envs,):
       raise ValueError(f"state of {np.size(state['games'])} environments: must be of {self.num_envs}")
@@ -209,11 +210,11 @@ def make_vector(
 ) -> VectorEnvironment:
   """Makes `num_envs` environments called `name`, whose seeds follow from `seed`.
 
-  Uses the suite's own vectorized environment where it has one. That one cannot replace a single environment:
+  Uses the suite's own vectorized environment where it has one. A single environment in it cannot be replaced:
   an error ends the run, and there is no time limit.
 
   Args:
-    num_envs, seed: their number, and the seed of their seeds.
+    num_envs, seed: the number of environments, and the seed that their seeds follow from.
     max_faults, timeout_s: of the `EnvGuard`; without max_faults there is none.
     max_random_starts: of `RandomStarts`; above 0 the environments are stepped in a loop.
 
@@ -262,7 +263,7 @@ def blank_step(spec: EnvSpec, num_envs: int) -> BatchedTimeStep:
 
 
 def cut_lanes(before: Any, after: BatchedTimeStep) -> Bool[np.ndarray, "B"]:
-  """Which environments failed between two steps; their episodes are cut off at the frame before.
+  """The environments that failed between two steps; their episodes are cut off at the earlier step.
 
   Args:
     before: the earlier step, any record with `is_last`.

@@ -84,7 +84,7 @@ class RandomStarts(EnvironmentWrapper):
   """Starts each episode with k random legal actions, k uniform in 0 … `max_random_starts`.
 
   The random actions and their rewards are not shown: the frame after them is FIRST. A start that ends the
-  episode is drawn again, with another k, on the environment's next game. The environment's own step cap
+  episode is drawn again, with another k, in the environment's next game. The environment's own step cap
   counts the random actions. With two players k decides who moves first. A reset that continues a game after a
   lost life has no random start.
 

@@ -53,8 +53,8 @@ class Learner:
       `faults/skipped_updates`, and in `faults/not_finite_<name>` by the first of `agent.update.TERMS` that
       was not finite.
 
-    Raises: NotFiniteError: `learner.max_skipped_updates` were skipped in a row; the
-      parameters are those before them.
+    Raises: NotFiniteError: `learner.max_skipped_updates` consecutive updates were skipped; the parameters are
+      those before the first of them.
     """
     start = time.perf_counter()
     first_step = self.learner_step

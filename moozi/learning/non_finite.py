@@ -13,7 +13,7 @@ _log = logging.getLogger("moozi.learner")
 
 
 class NonFiniteGuard:
-  """Counts skipped updates by the term that was not finite, and limits how many there are in a row.
+  """Counts skipped updates by the term that was not finite, and limits the number of consecutive ones.
 
   Args:
     terms: names of the terms, in the order in which an update checks them.

@@ -29,7 +29,10 @@ class BatchNorm(hk.Module):
     self._decay = decay
 
   def __call__(self, x: Float[Array, "... C"], is_training: bool) -> Float[Array, "... C"]:
-    """Normalizes by batch statistics and updates the averages in training; by the averages in inference."""
+    """Normalizes by batch statistics in training, and by the averages in inference.
+
+    Training updates the averages.
+    """
     shape = (x.shape[-1],)
     scale = hk.get_parameter("scale", shape, init=jnp.ones)
     offset = hk.get_parameter("offset", shape, init=jnp.zeros)
@@ -68,7 +71,7 @@ def normalize_latent(x: Float[Array, "B D"]) -> Float[Array, "B D"]:
 
 
 class ResidualBlock(hk.Module):
-  """Two 3×3 convolutions with norms around a skip: relu(x + norm(conv(relu(norm(conv(x)))))).
+  """Two 3×3 convolutions with norms, and a skip connection: relu(x + norm(conv(relu(norm(conv(x)))))).
 
   Source: thesis 5.1.2; He et al. 2016. Departures: the norm is configurable.
   """

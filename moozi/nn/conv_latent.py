@@ -8,7 +8,7 @@ from moozi.core.config import NetworkConfig
 from moozi.nn.blocks import is_large, normalize_latent
 from moozi.nn.latent import flatten
 
-# Large frames are downsampled until no side has more cells.
+# Large frames are downsampled until no side has more cells than this.
 _SMALL_ENOUGH = 12
 
 

@@ -1,4 +1,4 @@
-"""The `mlp` network; its dynamics, prediction and projection on a latent vector are also `conv_latent`'s."""
+"""The `mlp` network. `conv_latent` uses its dynamics, prediction and projection too."""
 
 import haiku as hk
 import jax

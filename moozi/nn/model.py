@@ -124,7 +124,10 @@ NETWORKS: dict[str, Callable[[NetworkConfig, int, int, int], Parts]] = {
     ResnetProjection(config),
   ),
 }
-"""Networks by `network.kind`; from (config, num_actions, support_size, num_frame_planes), in a transform."""
+"""Functions that build a network, by `network.kind`.
+
+Each takes (config, num_actions, support_size, num_frame_planes) and is called inside a Haiku transform.
+"""
 
 
 def _build(

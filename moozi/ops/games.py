@@ -1,4 +1,4 @@
-"""Games in stored steps: where they start, their returns and lengths."""
+"""Games in stored steps: their starts, returns and lengths."""
 
 import dataclasses
 import itertools
@@ -28,7 +28,7 @@ class Game:
 
 
 class GameCounter:
-  """Finds the games in the steps of one lane, which are added in order and in parts of any length."""
+  """Finds the games in the steps of one lane. Steps are added in order, in parts of any length."""
 
   def __init__(self) -> None:
     self._open: Game | None = None
@@ -56,7 +56,7 @@ class GameCounter:
     return ended
 
   def rest(self) -> Game | None:
-    """The newest game, which the next one has not completed yet; None before the first step."""
+    """The newest game, which is not complete yet; None before the first step."""
     return self._open
 
   def _extend(

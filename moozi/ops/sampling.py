@@ -10,7 +10,7 @@ _GATHER = pow(_SCATTER, -1, 1 << 32)
 
 
 class SumTree:
-  """Weights over `size` leaves, from which leaves are drawn in proportion. float64, vectorized.
+  """The weights of `size` leaves; draws leaves in proportion to their weights. float64, vectorized.
 
   Each inner node is exactly the float sum of its two children, so the tree depends on the leaves only, not on
   the order of the updates.
@@ -43,7 +43,7 @@ class SumTree:
       left = node << 1
       self._nodes[node] = self._nodes[left] + self._nodes[left + 1]
       node = node >> 1
-      if node.size > 1:  # still sorted: siblings meet in one parent
+      if node.size > 1:  # still sorted: siblings have one parent
         node = node[np.append(True, node[1:] != node[:-1])]
 
   def assign_all(self, weight: Float[np.ndarray, "{self.size}"]) -> None:
@@ -86,8 +86,7 @@ def order_by_priority(
 ) -> Int64[np.ndarray, "N"]:
   """The slots from the highest priority to the lowest; ties are in an order scattered by `salt`.
 
-  The order is the same on every machine: sort keys are distinct, so it does not depend on how a sort breaks
-  ties.
+  The order is the same on every machine: all sort keys differ, so it does not depend on the sort algorithm.
 
   Args:
     slot: distinct, below 2^32.

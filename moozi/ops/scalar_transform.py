@@ -1,4 +1,4 @@
-"""The scalar transform: scalars in env units to and from categories over an integer support.
+"""The scalar transform: converts scalars in env units to categories over an integer support, and back.
 
 Runs on NumPy and JAX arrays.
 """
@@ -38,7 +38,7 @@ def inverse_transform(z: Float[AnyArray, "..."], epsilon: float = 0.001) -> Floa
 
   Returns: env units.
   Source: Pohlen et al. 2018, proposition for h⁻¹. Departures: rationalized, and solved for q − 1 instead of
-    q, so that neither a small ε nor a small z cancels.
+    q, so that no digits cancel for small ε or z.
   """
   xp = array_namespace(z)
   a = xp.abs(z)
@@ -50,7 +50,7 @@ def inverse_transform(z: Float[AnyArray, "..."], epsilon: float = 0.001) -> Floa
 class ScalarTransform:
   """Φ and its inverse over the support Z = {support_min, …, support_max}, in transformed units.
 
-  Raises: ValueError: the support does not contain 0, which the value of absorbing states needs.
+  Raises: ValueError: the support does not contain 0, the value of absorbing states.
   Source: thesis 4.3.6; Schrittwieser et al. 2020, appendix F.
   """
 

@@ -1,4 +1,4 @@
-"""Training targets from windows of steps. NumPy and JAX arrays alike."""
+"""Training targets from windows of steps. Runs on NumPy and JAX arrays."""
 
 from jaxtyping import Bool, Float, Float32, Int, Int32, Shaped
 
@@ -50,7 +50,7 @@ def make_targets(
     n_step: n.
     discount: γ.
   Raises: ValueError: the window is not K + n + 1 steps long.
-  Source: thesis 4.3.7. Departures: ends and truncation written out; targets cross segment joins.
+  Source: thesis 4.3.7. Departures: ends and truncation written out; targets cross segment boundaries.
   """
   width = unroll_steps + n_step + 1
   if last_reward.shape[-1] != width:
@@ -85,7 +85,7 @@ def history_window(
   frames: Shaped[AnyArray, "B L+1 ..."],
   actions: Int32[AnyArray, "B L+1"],
 ) -> tuple[Shaped[AnyArray, "B L+1 ..."], Int32[AnyArray, "B L+1"]]:
-  """The history that the worker saw at step i, and one step more for the consistency loss.
+  """The policy's history at step i, and the next step for the consistency loss.
 
   Entries before the newest `is_first` at or before i are blank: zero frames, dummy actions. The frame after i
   is blank where i is the last of its episode.

@@ -1,4 +1,4 @@
-"""Which array library an array belongs to. Imports NumPy only."""
+"""Finds the array library of arrays. Imports NumPy only."""
 
 from typing import Any
 
@@ -6,9 +6,9 @@ import numpy as np
 
 
 def array_namespace(*arrays: Any) -> Any:
-  """The array module of the arguments: NumPy for NumPy arrays and plain numbers, else theirs (jax.numpy).
+  """The array module of the arguments: NumPy, or the library of the arrays that are not NumPy's (jax.numpy).
 
-  Where NumPy arrays meet arrays of another library, the other library is returned.
+  Plain numbers count as NumPy arrays.
   """
   for array in arrays:
     if isinstance(array, (np.ndarray, np.generic)) or not hasattr(array, "__array_namespace__"):

@@ -58,8 +58,8 @@ class ReplayBuffer:
     self.reanalyze_queue = ReanalyzeQueue(self.storage)
     self._sampler = make_sampler(config, self.storage)
     self._rng = np.random.Generator(np.random.PCG64(seed))
-    # Lanes that drop steps until the first step of an episode: they are empty, or a segment of theirs was
-    # refused.
+    # Lanes that drop steps until the first step of an episode: they are empty, or one of their segments
+    # was refused.
     self._awaits_first = np.ones(num_lanes, np.bool_)
     self._refusals = Refusals(config.max_refused_segments)
     self._counters = dict.fromkeys((*_COUNTERS, *_LOSSES), 0)
@@ -90,7 +90,7 @@ class ReplayBuffer:
     return self.storage.num_steps >= self._config.min_steps_to_learn and self.num_eligible >= batch_size
 
   def take(self, segment: TrajectorySample, first_lane: int, num_lanes: int, num_steps: int) -> AddResult:
-    """Adds a worker's segment; refuses an invalid one as a whole and leaves the stored steps unchanged.
+    """Adds a worker's segment. Refuses all of an invalid segment and leaves the stored steps unchanged.
 
     A refused segment leaves a gap in its lanes, which no history, return or unroll may cross. Each lane then
     drops steps until its environment begins an episode (the caller resets the worker's environments). The
@@ -100,7 +100,9 @@ class ReplayBuffer:
       segment: [T, B, ...] of one worker.
       num_steps: number of environment steps acted for the segment; counted as lost if it is refused.
 
-    Raises: ValueError: no such lane. SegmentError: `replay.max_refused_segments` were refused in a row.
+    Raises:
+      ValueError: no such lane.
+      SegmentError: `replay.max_refused_segments` consecutive segments were refused.
     """
     lane = self._lanes(first_lane, num_lanes)
     try:
@@ -116,7 +118,7 @@ class ReplayBuffer:
     if not (self._awaits_first[lane] & ~is_first[0]).any():
       self._store(segment, lane)
       return AddResult(num_lost=0)
-    # The first step of each lane that is stored; T where none is.
+    # The first stored step of each lane; T if none is stored.
     begin = np.where(
       self._awaits_first[lane], np.where(is_first.any(axis=0), is_first.argmax(axis=0), len(is_first)), 0
     )
@@ -193,8 +195,8 @@ class ReplayBuffer:
   ) -> int:
     """Sets new δ of drawn steps, and returns how many were applied.
 
-    Drops those whose slot was overwritten or whose step is not eligible any more, and δ that are not finite
-    (of a skipped update). Where a step repeats, the last δ counts.
+    Ignores steps that were overwritten or are no longer eligible, and δ that are not finite (of a skipped
+    update). If a step occurs more than once, its last δ counts.
     """
     slot, sequence = np.ravel(slot).astype(np.int64), np.ravel(sequence)
     delta = np.abs(np.ravel(delta)).astype(np.float32)
@@ -218,7 +220,7 @@ class ReplayBuffer:
   ) -> int:
     """Stores newer search values and policies of steps, and returns how many were applied.
 
-    Drops those whose slot was overwritten. Terminal frames keep value 0 and the dummy policy. Refreshes the
+    Ignores steps that were overwritten. Terminal frames keep value 0 and the dummy policy. Refreshes the
     priorities of the steps and of those that bootstrap from them.
 
     Raises: ValueError: a value or a policy is not finite.
@@ -245,7 +247,7 @@ class ReplayBuffer:
     return int(slot.size)
 
   def positions(self, config: ReanalyzeConfig, version: int) -> SearchRoots | list[RootSpan]:
-    """Up to `config.batch_size` positions to search with `version`, as `config.mode`; see ReanalyzeQueue."""
+    """Up to `config.batch_size` positions to search with `version`, in the form that `config.mode` needs."""
     queue = self.reanalyze_queue
     slot = queue.choose(config.batch_size, config.order, version)
     return queue.gather(slot) if config.mode == "gather" else queue.spans(slot)

@@ -24,7 +24,7 @@ _STORED_VERSION = -1
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StoredTrajectories:
-  """Trajectories on disk, without their files.
+  """Trajectories on disk, with a function that reads their steps.
 
   Attributes:
     where: their name in error messages.
@@ -57,13 +57,13 @@ def _acted_part(config: Config, spec: EnvSpec) -> tuple[ReplayConfig, TargetsCon
 
 
 class MixedReplay(ReplayBuffer):
-  """A ReplayBuffer of acted steps that takes a fixed share of each batch from a second one of stored steps.
+  """A ReplayBuffer of acted steps, and a second one of stored steps for a fixed share of each batch.
 
-  Slots of stored steps follow those of acted steps. With `offline.fraction=1` nothing is acted.
+  Slots of stored steps follow those of acted steps. With `offline.fraction=1` there are no acted steps.
   """
 
   def __init__(self, config: Config, spec: EnvSpec, stored: Mapping[int, int]) -> None:
-    """Makes both parts empty; the stored one holds all steps, whose number by lane is `stored`."""
+    """Makes both parts empty. The stored part has room for all stored steps, `stored[lane]` in each lane."""
     super().__init__(*_acted_part(config, spec))
     self._fraction = config.offline.fraction
     self._lanes_of = {lane: i for i, lane in enumerate(sorted(stored))}
@@ -204,7 +204,7 @@ class MixedReplay(ReplayBuffer):
     self._stored.check_valid()
 
   def _share(self, count: int) -> int:
-    """How many of `count` come from the stored part; each part with a share gives at least one."""
+    """The number of `count` items from the stored part; each part with a share gives at least one."""
     if self._fraction == 1:
       return count
     return min(max(round(self._fraction * count), 1), count - 1)

@@ -76,7 +76,7 @@ class ReanalyzeQueue:
     return chosen
 
   def _scan(self, count: int, order: str, version: int) -> Int[np.ndarray, "M"]:
-    """The first `count` slots of all in the given order; fewer where there are no more."""
+    """The first `count` slots in the given order, or all if there are fewer."""
     slot, searched = self._candidates()
     # All keys differ, so the result does not depend on the selection algorithm.
     age = searched * self._storage.size + slot

@@ -19,8 +19,8 @@ Drawn = tuple[Int[np.ndarray, "M"], Float[np.ndarray, "M"], int]
 class UniformSampler:
   """Draws every eligible step with the same probability; the base class of samplers.
 
-  ReplayBuffer reports slots that become eligible, stop being so, or change δ. Without priorities there is no
-  state to keep.
+  ReplayBuffer reports slots that become eligible, become ineligible, or change δ. Uniform sampling keeps no
+  state.
   """
 
   def __init__(self, storage: LaneStorage) -> None:
@@ -95,7 +95,8 @@ class RankSampler(UniformSampler):
   """Draws with P(i) ∝ (1 / rank(i))^α, where rank 1 has the largest δ at the last sort.
 
   Sorts every `rank_refresh_updates` batches, and early where many steps have no rank yet or much of the mass
-  belongs to removed steps. Between sorts, ranks of removed steps are redrawn: P is normalised over the rest.
+  belongs to removed steps. Between sorts, a drawn rank of a removed step is redrawn: P is normalised over the
+  rest.
 
   Source: Schaul et al. 2016, rank-based variant. Departures: no stratification; ranks are those of
     the last sort; equal δ are ordered at random instead of by arrival. A slot without a rank has

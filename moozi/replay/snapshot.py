@@ -28,7 +28,7 @@ class ReplaySnapshot:
   Attributes:
     head: the state without the rings, flat: newest, priorities, sampler, random state, counters.
     generations: [N] int64, the version of each block's content; 0 for a block that was never written.
-    blocks: blocks by number: from `take` those that changed; for `restore` all that were ever written.
+    blocks: blocks by number: `take` copies those that changed, `restore` needs all that were ever written.
   """
 
   head: State
@@ -41,7 +41,7 @@ class ReplaySnapshot:
 
 
 def take(replay: ReplayBuffer, known: Int[np.ndarray, "N"] | None = None) -> ReplaySnapshot:
-  """Copies a buffer's state, without the blocks that the caller has.
+  """Copies a buffer's state, without the blocks that the caller already has.
 
   Args:
     replay: the buffer. Stored trajectories are on disk already; the head holds their priorities and searches.
@@ -64,8 +64,8 @@ def take(replay: ReplayBuffer, known: Int[np.ndarray, "N"] | None = None) -> Rep
 def restore(replay: ReplayBuffer, snapshot: ReplaySnapshot) -> int:
   """Restores a snapshot into a buffer without acted steps.
 
-  A buffer of the same lanes, capacity and sampling is restored to the bit. Into another one the steps are
-  repacked, lane by lane, with new priorities. Stored trajectories may be added before or after.
+  A buffer of the same lanes, capacity and sampling is restored to the bit. For another buffer the
+  steps are repacked, lane by lane, with new priorities. Stored trajectories may be added before or after.
 
   Returns: number of steps of the snapshot that the buffer does not hold.
   Raises: ValueError: a block is missing, or the snapshot is of another environment.

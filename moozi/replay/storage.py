@@ -31,9 +31,9 @@ class LaneStorage:
     sequence: [size] int64, the index of the step in each slot; -1 in an empty slot.
     delta: [size] float32, the priority δ of each slot. 0 where the step has no n-step return yet. Only
       `append`, `refresh_delta` and `set_delta` write it.
-    generations: [64] int64, a number for each block of ring positions that changes whenever the block is
-      written, and that is unique among buffers; 0 where nothing was written. A checkpoint writes only the
-      blocks whose generation changed.
+    generations: [64] int64, a number for each block of ring positions. It changes whenever the block is
+      written, and is unique among buffers; 0 where nothing was written. A checkpoint writes only the blocks
+      whose generation changed.
   """
 
   def __init__(self, targets: TargetsConfig, spec: EnvSpec, num_lanes: int, lane_capacity: int) -> None:
@@ -220,7 +220,7 @@ class LaneStorage:
     ends[n] = False
     joined = np.cumsum(ends[::-1], axis=0)[::-1] == 0
     joined[1:] &= self.arrays["is_truncated"][slot]
-    # Rows that reach back behind the oldest step read the newest ones or empty slots, which are not eligible.
+    # Rows that reach past the oldest step read the newest steps or empty slots: neither is eligible.
     found = np.unique(before[joined])
     return found[self.is_eligible(found)]
 
@@ -332,7 +332,7 @@ class LaneStorage:
 
 
 def empty_block(spec: EnvSpec, num_lanes: int, width: int) -> dict[str, np.ndarray]:
-  """What `LaneStorage.block` returns where nothing was written."""
+  """A block where nothing was written, as from `LaneStorage.block`."""
   arrays = {"sequence": np.full(num_lanes * width, _EMPTY, np.int64)} | _empty_arrays(spec, num_lanes * width)
   return {name: x.reshape((num_lanes, width, *x.shape[1:])) for name, x in arrays.items()}
 

@@ -25,8 +25,8 @@ class AddResult:
   """The result of adding a segment to replay.
 
   Attributes:
-    num_lost: number of steps not stored: all of a refused segment, else those before each waiting lane's next
-      episode.
+    num_lost: number of steps not stored: all of a refused segment; else, in each waiting lane, the steps
+      before the next episode.
     refused: the reason why the segment was refused; None if it was accepted.
   """
 
@@ -101,7 +101,7 @@ def check_segment(
 def split_at_gaps(steps: TrajectorySample) -> list[TrajectorySample]:
   """Splits a lane's stored steps [T, …] into contiguous segments [T', 1, …].
 
-  A split is where an episode begins and the one before has no end: the worker failed, or steps are missing.
+  Splits where an episode begins and the previous one has no end: the worker failed, or steps are missing.
   """
   is_first, is_last = np.asarray(steps.is_first), np.asarray(steps.is_last)
   cuts = np.flatnonzero(is_first[1:] & ~is_last[:-1]) + 1

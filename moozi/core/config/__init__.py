@@ -229,7 +229,7 @@ class LoggingConfig(Section):
 
 
 class TimelineConfig(Section):
-  """When each actor did what, for `moozi timeline`."""
+  """The recording of each actor's spans, for `moozi timeline`."""
 
   seconds: NonNegativeFloat = Field(
     60.0, description="seconds recorded from the first update of the run, or of a resumed run; 0: none"

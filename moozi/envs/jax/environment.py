@@ -32,13 +32,15 @@ _step_env = jax.jit(JaxEnvironment.step, static_argnums=0)
 
 
 class JaxVectorEnvironment(VectorEnvironment):
-  """B copies of a JAX environment: NumPy in, read-only NumPy out, actions checked. Restores every game.
+  """B copies of a JAX environment. Takes NumPy arrays, checks actions, and returns read-only NumPy arrays.
+
+  It can restore every game.
 
   Args:
     seeds: one non-negative integer for each copy.
 
   Attributes:
-    env: the argument.
+    env: the JAX environment.
     keys: [B, 2] uint32, the key of each copy's first reset.
 
   Raises: ValueError: `seeds` is empty, or a seed is negative.

@@ -27,7 +27,7 @@ Key = UInt32[Array | np.ndarray, "2"]
 class JaxRules:
   """Bare rules of one environment, as pure functions without a batch axis.
 
-  The caller passes legal actions, and discards what `step` returns after an end.
+  The caller passes legal actions, and discards the result of `step` after an end.
 
   Attributes:
     init: rng_key → game, a pytree of arrays: a new episode.
@@ -53,7 +53,7 @@ class EnvState:
     game: the rules' own state.
     num_steps: [] int32, the number of steps in this episode.
     rng_key: [2] uint32; all later random draws follow from it, including those of later episodes.
-    timestep: one row of BatchedTimeStep: what the environment shows.
+    timestep: one row of BatchedTimeStep: the current step.
   """
 
   game: Any
@@ -93,7 +93,7 @@ class JaxEnvironment:
   def step(self, state: EnvState, action: Int[Array, ""]) -> EnvState:
     """Plays one of the agent's actions; after an end discards it and starts an episode.
 
-    Does not check actions: callers that play step by step check before, `acting.rollout` after.
+    Does not check actions: callers that play step by step check them before, `acting.rollout` checks after.
 
     Raises: TypeError: when traced, where the rules change the kind of number of a leaf of the game, such as
       from integer to float.

@@ -13,7 +13,7 @@ from moozi.envs.environment import Environment, VectorEnvironment
 from moozi.envs.suite import Suite
 
 MINATAR_ACTION_NAMES = ("noop", "left", "up", "right", "down", "fire")
-"""All six, in the package's order."""
+"""MinAtar's six actions, in the order of the package."""
 
 # Descriptions of options that both suites have.
 STICKY_ACTION_PROB = "probability that the last action is repeated"

@@ -41,7 +41,7 @@ _LISTED = {
   "MountainCar": "rock a car up a hill; -1 a step",
   "Taxi": "carry passengers; masks actions without an effect",
 }
-# These load an environment of another package, which their options name.
+# These environments load an environment of another package, which their options name.
 _LOADERS = frozenset({"GymV21Environment-v0", "GymV26Environment-v0"})
 _CONTINUOUS = "continuous actions are not supported, only spaces of type Discrete"
 

@@ -1,7 +1,7 @@
 """gymnax: MinAtar, classic control and a few small environments, written in JAX.
 
 Source: Lange 2022, gymnax. docs/jax_environments.md lists how its MinAtar differs from the package `minatar`,
-and tests/envs/jax/test_minatar.py checks it. Departures:
+and tests/envs/jax/test_minatar.py checks these differences. Departures:
   - `max_episode_steps` replaces gymnax's own time limit. Both truncate.
   - The reset is on the step after an end, so that the last frame is shown.
   - Sticky actions are an option, 0 by default as in gymnax.

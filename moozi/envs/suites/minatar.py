@@ -3,7 +3,7 @@
 Source: Young and Tian 2019, MinAtar, and its package. Departures (tests/envs/suites/test_minatar.py checks
   them):
   - A time limit truncates. Freeway ends only by its clock, at its 2,501st step, so it never terminates.
-  - A reset forgets the sticky action. The package keeps it, so that its episodes depend on the ones before.
+  - A reset forgets the sticky action. The package keeps it, so its episodes depend on earlier ones.
   - An action out of range is an error. The package accepts negative ones.
   - Any non-negative seed is allowed; the package takes 32 bits.
 """

@@ -1,12 +1,12 @@
 """pgx: MinAtar, 2048 and two-player board games, written in JAX.
 
 Source: Koyamada et al. 2023, pgx. docs/jax_environments.md lists how its MinAtar differs from the package
-`minatar`, and tests/envs/jax/test_minatar.py checks it. Departures:
+`minatar`, and tests/envs/jax/test_minatar.py checks these differences. Departures:
   - Freeway's clock truncates; pgx treats it as terminal, as the package does.
-  - Player 0 moves first in every episode. pgx draws who does, which changes only the players' names.
+  - Player 0 moves first in every episode. pgx draws the first player, which changes only the players' names.
   - After an end pgx shows every action as legal; in moozi only the dummy is (docs/rules.md, "Ends").
-  - In Kuhn poker the frame ends with the player to move, 0 or 1. pgx's frame has card and chips only, which
-    are equal after "bet" and after "pass, bet".
+  - In Kuhn poker the frame ends with the player to move, 0 or 1. pgx's frame has card and chips only; it
+    is the same after "bet" and after "pass, bet".
 """
 
 import importlib
@@ -133,7 +133,7 @@ def _make_rules(env: Any, spec: EnvSpec, ends_by_clock: bool, shows_player: bool
   def frame(state: Any) -> Any:
     observation = state.observation
     if shows_player:
-      # Player 0 moves first in `JaxEnvironment`; pgx draws which of its own two players that is.
+      # Player 0 moves first in `JaxEnvironment`; pgx draws which of its own two players is first.
       observation = jnp.append(observation, (state._step_count % 2).astype(observation.dtype))
     return jnp.reshape(observation, spec.frame_shape)
 

@@ -1,4 +1,4 @@
-"""Environments small enough to know the best return of, for tests and first runs.
+"""Small environments whose best return is known, for tests and first runs.
 
 Catch: a ball falls from a random column, and the paddle must be under it. Optimal return 1: the paddle
 crosses the board in four of nine steps. A missed ball returns -1. A paddle that stays in the middle returns

@@ -9,8 +9,8 @@ the game ends between the last two screens, a terminal frame shows the screens b
 
 Source: Bellemare et al. 2013; Mnih et al. 2015; Machado et al. 2018; Schrittwieser et al. 2020. Departures:
   - A lost life ends the episode after all frames of the step, as in baselines; Gymnasium stops immediately.
-  - The reward of the no-op step that continues a game after a lost life is not counted, nor that of firing
-    (as in baselines). A life lost while firing ends nothing.
+  - The reward of the no-op step that continues a game after a lost life is not counted, and neither is the
+    reward of firing (as in baselines). A life lost while firing does not end the episode.
 """
 
 from typing import Any
@@ -86,9 +86,9 @@ class AtariGame(Game):
       self._ale.reset_game()
       self._initial = self._ale.cloneState()
     else:
-      # Reset AND restore: a state lacks some of what a reset sets, and a reset keeps some of what a state
-      # holds. Either alone lets some games depend on earlier ones; both together do not (measured on every
-      # ROM of ale-py 0.12.1; a test checks it). Loading the ROM again would take a tenth of a second.
+      # Reset AND restore: a saved state lacks variables that a reset sets, and a reset keeps variables that a
+      # saved state sets. With only one of them, some games depend on earlier ones; with both, none does
+      # (measured on every ROM of ale-py 0.12.1; a test checks it). Loading the ROM takes a tenth of a second.
       self._ale.reset_game()
       self._ale.restoreState(self._initial)
     self._last_action = NOOP

@@ -15,7 +15,7 @@ from moozi.core.spec import EnvSpec
 NOOP, FIRE = 0, 1
 """ALE's numbers of the action that does nothing, and of the one that fires."""
 
-# For more than one player; loading one of them ends the process.
+# ROMs for more than one player. Loading one of them ends the process.
 _NO_SINGLE_PLAYER = frozenset({"combat", "joust", "maze_craze", "warlords"})
 _SMALLEST_SCREEN = 160
 
@@ -65,7 +65,7 @@ class GameFacts(NamedTuple):
 
   Attributes:
     rom: the file's name without its ending.
-    minimal_actions, all_actions: ALE's numbers of them.
+    minimal_actions, all_actions: ALE's numbers of these actions.
     action_names: of all actions by their numbers.
     height, width: of the screen in pixels.
   """
@@ -124,7 +124,7 @@ def load_facts(game: str) -> GameFacts:
 
 
 def load_emulator(rom: str) -> Any:
-  """A deterministic `ale_py.ALEInterface` with a ROM loaded, which takes a tenth of a second."""
+  """A deterministic `ale_py.ALEInterface` with a ROM loaded; loading takes a tenth of a second."""
   import ale_py
 
   ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)

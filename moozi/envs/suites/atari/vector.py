@@ -11,7 +11,7 @@ This module adds the conventions that ale-py lacks:
   - A game is truncated at the step cap with its last frame; ale-py leaves that frame out.
   - Actions are checked. One out of range makes ale-py hang.
 
-It has no `render`, and does not play games whose first action is not the no-op, or resets that fire.
+It has no `render`. It supports neither games whose first action is not the no-op nor resets that fire.
 """
 
 from typing import Any
@@ -34,7 +34,7 @@ _NO_SEED = -1
 
 
 def find_obstacle(facts: GameFacts, options: Options) -> str | None:
-  """Why ale-py's vectorized environment cannot play this game with all conventions; None where it can."""
+  """The reason that ale-py's environment cannot play this game with all conventions; None if it can."""
   if facts.actions(options)[0] != NOOP:
     return "its first action is not the no-op; env.kwargs.minimal_actions=false has that"
   if facts.opening(options):

@@ -150,7 +150,7 @@ def listed_name(game: str) -> str:
 
 
 def _unsupported(kind: Any) -> str | None:
-  """Why a kind of game is not supported; None where it may be."""
+  """The reason that a kind of game is not supported; None if it may be."""
   kinds = package().GameType
   if kind.dynamics == kinds.Dynamics.MEAN_FIELD:
     return "a mean-field game; games of one or two players are supported"

@@ -72,7 +72,7 @@ class Rules:
     )
 
   def frame(self, state: Any, to_play: int) -> np.ndarray:
-    """What `to_play` may see of a state: [H, W, C] of the spec's dtype, a fresh array.
+    """The view that player `to_play` has of a state: [H, W, C] of the spec's dtype, a fresh array.
 
     Raises: UserError: frames are bool, and the tensor has a value other than 0 and 1.
     """
@@ -199,7 +199,7 @@ class Rules:
     return is_binary, names.result()
 
   def _probe_state(self, state: Any, player: int) -> bool:
-    """Whether a state's tensor holds only 0 and 1; drops the observer where the two differ."""
+    """Whether a state's tensor holds only 0 and 1; drops an observer whose tensor is different."""
     self._read(state, player)
     if self._observer is not None:
       which = "information_state" if self._is_information_state else "observation"

@@ -197,7 +197,7 @@ class RolloutCollector(HeldParameters):
     )
 
   def close(self) -> None:
-    """Does nothing: compiled environments hold nothing outside this process."""
+    """Does nothing: compiled environments have no resources outside this process."""
 
 
 def _check_actions(steps: dict[str, Shaped[Any, "T B ..."]]) -> None:

@@ -36,7 +36,7 @@ def guarded_step(
   metrics: Mapping[str, Any],
   terms: Sequence[str],
 ) -> tuple[PyTree, PyTree, Int32[Array, ""], dict[str, Any]]:
-  """A step of an optimizer without its learning rate; where one of `terms` is not finite, nothing changes.
+  """Applies an optimizer that has no learning rate of its own; skips if one of `terms` is not finite.
 
   Returns: `state`'s new params and opt_state, `first_not_finite`, and the loss's metrics with
     `update/grad_norm` (before clipping), `update/update_norm`, `update/param_norm`, `update/learning_rate`,

@@ -88,7 +88,7 @@ class MixedReplay(ReplayBuffer):
   def add_stored(self, lane: int, steps: TrajectorySample, where: str) -> None:
     """Appends stored steps [T, …] to their lane; cuts off an episode without an end.
 
-    Raises: UserError: the steps break a convention of the records; `where` names them.
+    Raises: UserError: the steps break a convention of the records; `where` starts the error.
     """
     is_first = np.array(steps.is_first)
     own_lane = self._lanes_of[lane]

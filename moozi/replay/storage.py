@@ -19,7 +19,7 @@ _SEARCHED = ("root_value", "action_probs", "searched_version")
 
 
 class LaneStorage:
-  """Rings of steps, one per lane, their priorities, and gathers over them.
+  """Rings of steps, one per lane, with their priorities and functions that gather steps.
 
   A step has an index in its lane (0, 1, 2 …, never reused), which is also the sequence number of its slot;
   slot = lane * lane_capacity + index mod lane_capacity.

@@ -116,7 +116,7 @@ def check_stored(steps: TrajectorySample, spec: EnvSpec) -> None:
 
 
 def _check_arrays(segment: TrajectorySample, shape: tuple[int, ...], spec: EnvSpec) -> None:
-  """Checks shapes and dtypes: NumPy would convert silently, and truncate what does not fit."""
+  """Checks shapes and dtypes: NumPy would silently convert arrays and truncate values."""
   tails = {
     "frame": spec.frame_shape,
     "legal_actions_mask": (spec.num_actions,),

@@ -196,7 +196,7 @@ class EvaluationConfig(Section):
 
 
 class CheckpointConfig(Section):
-  """Which checkpoints are written and kept, and from which one the run starts."""
+  """The checkpoints to write and to keep, and the one to start from."""
 
   start_from: str | None = Field(
     None,

@@ -1,4 +1,4 @@
-"""The searches: sections of `moozi.core.config`."""
+"""Sections of `moozi.core.config` for the searches."""
 
 from typing import Literal
 

@@ -1,4 +1,4 @@
-"""Reanalyze and stored trajectories: sections of `moozi.core.config`."""
+"""Sections of `moozi.core.config` for reanalyze and stored trajectories."""
 
 from typing import Annotated, Literal
 

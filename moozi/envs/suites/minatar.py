@@ -1,7 +1,7 @@
 """The games of the package `minatar`.
 
-Source: Young and Tian 2019, MinAtar, and its package. Departures (tests/envs/suites/test_minatar.py checks
-  them):
+Source: Young and Tian 2019, MinAtar, and its package. Departures, which
+  tests/envs/suites/test_minatar.py checks:
   - A time limit truncates. Freeway ends only by its clock, at its 2,501st step, so it never terminates.
   - A reset forgets the sticky action. The package keeps it, so its episodes depend on earlier ones.
   - An action out of range is an error. The package accepts negative ones.

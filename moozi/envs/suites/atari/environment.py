@@ -88,7 +88,7 @@ class AtariGame(Game):
     else:
       # Reset AND restore: a saved state lacks variables that a reset sets, and a reset keeps variables that a
       # saved state sets. With only one of them, some games depend on earlier ones; with both, none does
-      # (measured on every ROM of ale-py 0.12.1; a test checks it). Loading the ROM takes a tenth of a second.
+      # (measured on each ROM of ale-py 0.12.1; a test checks it). Reloading a ROM takes a tenth of a second.
       self._ale.reset_game()
       self._ale.restoreState(self._initial)
     self._last_action = NOOP

@@ -36,7 +36,7 @@ def patterns_of(page: str) -> tuple[set[str], set[str]]:
 
 
 def undocumented(found: Iterable[str], *pages: str) -> set[str]:
-  """The names that match no pattern of the pages."""
+  """Names that match no pattern."""
   patterns = set().union(*(p for page in pages for p in patterns_of(page)))
   return {name for name in found if not any(fnmatch.fnmatchcase(name, p) for p in patterns)}
 

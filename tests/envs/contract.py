@@ -61,7 +61,7 @@ class EnvironmentContract:
   num_players = 1
 
   def make(self) -> Environment:
-    """A fresh environment, seeded with 0; every call makes an equal one."""
+    """Creates an environment with seed 0; every call creates an equal one."""
     raise NotImplementedError
 
   @pytest.fixture

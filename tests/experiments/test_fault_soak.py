@@ -1,4 +1,4 @@
-"""The soak with faults: what it does to a run and its processes, and its table of synthetic results."""
+"""The soak with faults: its effects on a run and its processes, and its table of synthetic results."""
 
 import random
 import re
@@ -22,7 +22,7 @@ STATE = {"x": np.arange(100)}
 
 @pytest.fixture
 def run(tmp_path):
-  """Three checkpoints, the newest with only one half."""
+  """A run with three checkpoints; the newest has only one of its two halves."""
   store = ResumeStore(tmp_path / "resume")
   for step in (10, 20, 30):
     meta = {"env_steps": step, "learner_steps": step}

@@ -1,4 +1,4 @@
-"""The replay buffer: eligibility, and targets across the joins of segments and rings."""
+"""The replay buffer: eligibility, and targets across the ends of segments and rings."""
 
 import subprocess
 import sys
@@ -50,7 +50,7 @@ assert not loaded, loaded
 
 
 class TestEligibility:
-  """All steps but the newest K + n of a lane, and the oldest L once its ring is full."""
+  """Eligible: all steps of a lane but the newest K + n and, once its ring is full, the oldest L."""
 
   @pytest.mark.parametrize(
     ("length", "first", "stop"),
@@ -222,7 +222,7 @@ class TestStorage:
     for frame_dtype in ("bool", "uint8"):
       buffer = make_buffer(make_spec(frame_dtype), lanes=1, lane_capacity=1000)
       sizes[frame_dtype] = buffer.stats()["replay/mib"] * 2**20 / 1000
-    # Twelve planes take two bytes or twelve; all other fields are the same and no second frame is stored.
+    # Twelve planes take two bytes or twelve; all other fields take the same, and each frame is stored once.
     assert sizes["uint8"] - sizes["bool"] == 10
     assert sizes["bool"] < 2 + 45
 

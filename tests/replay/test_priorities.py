@@ -55,7 +55,7 @@ def renew(buffer, changes):
 
 
 def expected_probabilities(sampling, delta, exponent, epsilon):
-  """From the definitions, by sorting and summing; all δ must differ."""
+  """{(lane, index): P} from the definitions, by sorting and summing; all δ must differ."""
   if sampling == "uniform":
     weight = dict.fromkeys(delta, 1.0)
   elif sampling == "proportional":
@@ -235,7 +235,7 @@ class TestUpdates:
 
 class TestRankOrderBetweenSorts:
   def sorted_once(self, **options):
-    """Rings of 400, full; sorted at step 600."""
+    """A buffer with full rings of 400 that were sorted at step 600."""
     spec = make_spec()
     lanes = random_lanes(0, 2, 900, spec)
     buffer = make_buffer(spec, lane_capacity=400, sampling="rank", rank_refresh_updates=10**6, **options)

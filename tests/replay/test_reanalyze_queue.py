@@ -53,7 +53,7 @@ def test_oldest_searches_first_and_each_once(calls, monkeypatch):
     seen += now
     ages = [i // 5 for _, i in seen]
     assert max(ages) <= min([i // 5 for p in due if p not in seen for i in p[1:]], default=99)
-  # All are requested: the next call starts again.
+  # All positions are requested, so the next call starts again.
   assert sorted(seen) == due
   again = places(buffer, buffer.reanalyze_queue.choose(len(due), "oldest", 101))
   assert sorted(again) == due

@@ -230,7 +230,7 @@ def test_training_starts_at_min_steps():
 
 
 def test_acting_continues_until_replay_can_sample():
-  """A lane's newest n + K steps wait, so the steps that start training can be too few to draw from."""
+  """A lane's newest n + K steps are not eligible, so replay may have nothing to sample at min_steps."""
   pacer, round_steps = make_pacer(4.0, min_steps=64)
   for _ in range(50):
     assert pacer.may_act(can_sample=False)

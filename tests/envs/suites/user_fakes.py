@@ -133,7 +133,7 @@ class Watched(Counter):
 
 
 class Marking(Counter):
-  """Writes one file when it is made and one when it is closed, for tests with several processes."""
+  """Writes a file when created and another when closed, for tests with several processes."""
 
   def __init__(self, folder):
     super().__init__()

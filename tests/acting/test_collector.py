@@ -1,4 +1,4 @@
-"""Segments of trajectories: the rules for ends, and histories that equal the learner's to the bit."""
+"""Trajectory segments: the rules for ends, and histories equal to the learner's to the bit."""
 
 import collections
 

@@ -47,7 +47,7 @@ def act(envs, overrides=()):
     replay.add(segment, first_lane=0)
     segments.append(segment)
     results.append(result)
-    # After a call, the newest action is last, and the frames are those that the search for it read.
+    # After a call, the newest action is last, and the frames are the input of its search.
     history = collector.history
     seen.append((np.asarray(history.frames), np.asarray(history.actions)))
   steps = {

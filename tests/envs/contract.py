@@ -42,7 +42,7 @@ def play_to_end(env: Environment, is_life_lost: bool = False) -> TimeStep:
 
 
 def assert_same(left: list[TimeStep], right: list[TimeStep]) -> None:
-  """The steps are equal to the bit."""
+  """Asserts that the steps are equal to the bit."""
   assert len(left) == len(right)
   for a, b in zip(left, right, strict=True):
     assert (a.step_type, a.reward, a.discount) == (b.step_type, b.reward, b.discount)

@@ -162,7 +162,7 @@ class TestTargets:
     for batch in batches[1:]:
       map_fields(np.testing.assert_array_equal, batches[0], batch)
 
-  def test_sample_is_sample_many_of_one(self):
+  def test_sample_equals_sample_many_of_one(self):
     one, many = filled_buffer()[0].sample(20), filled_buffer()[0].sample_many(1, 20)
     map_fields(lambda a, b: np.testing.assert_array_equal(a, b[0]), one, many)
 

@@ -12,7 +12,7 @@ from tests.replay.replay_lanes import fill, make_buffer, make_spec, random_lanes
 
 
 def buffer_with_versions(length=30, lanes=2, lane_capacity=40, **options):
-  """Segments of five steps; the version of each is its number."""
+  """A buffer of segments of five steps; the version of a segment is its number."""
   spec = make_spec()
   steps = random_lanes(1, lanes, length, spec)
   buffer = make_buffer(spec, lanes=lanes, lane_capacity=lane_capacity, **options)

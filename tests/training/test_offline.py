@@ -123,7 +123,7 @@ def test_max_env_steps_takes_the_first_steps(old):
 
 
 def steps_of(path):
-  """All steps of a stored set whose lanes are of one length, [T, B, …]."""
+  """All steps of a stored set, [T, B, …]; its lanes must have equal lengths."""
   lanes = {}
   for stored in open_trajectories(path).read():
     lanes.setdefault(stored.span.lane, []).append(stored.steps)

@@ -186,7 +186,7 @@ def cut(path):
 @pytest.mark.parametrize("harm", [alter, pytest.param(cut, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("half", ["checkpoints", "resume"])
 @pytest.mark.parametrize("file", ["arrays.safetensors", "manifest.json"])
-def test_damaged_checkpoint_is_passed_over(run, half, file, harm):
+def test_damaged_checkpoint_is_skipped(run, half, file, harm):
   newest = list_checkpoints(run / "checkpoints")[-1]
   harm(run / half / newest.name / file)
   resumed = load(run)
@@ -272,7 +272,7 @@ def test_final_evaluation_is_made_on_resume(cli, run, left):
   assert "has made 160 environment steps" in err
 
 
-def test_damaged_replay_block_is_passed_over(run):
+def test_checkpoint_with_a_damaged_replay_block_is_skipped(run):
   newest = list_checkpoints(run / "resume")[-1]
   older = {e["file"] for e in list_checkpoints(run / "resume")[-2].meta["blocks"].values()}
   own = [e["file"] for e in newest.meta["blocks"].values() if e["file"] not in older]

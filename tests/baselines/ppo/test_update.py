@@ -30,7 +30,7 @@ from moozi.core.config.ppo import PPOConfig
 from moozi.core.pytree import replace
 from tests.envs.environments import NIM_SPEC
 
-# A network whose params are its outputs: row i of a minibatch is row i of the tables.
+# The params of this network are its outputs: row i of a minibatch is row i of the tables.
 TABLE = PPONetwork(
   init=lambda key, frames: None, apply=lambda params, frames: (params["logits"], params["value"])
 )

@@ -60,7 +60,7 @@ def test_sticky_step_repeats_the_played_action(name):
 
 
 @pytest.mark.parametrize("name", [GYMNAX_NAMES["breakout"], PGX_NAMES["breakout"]])
-def test_reset_forgets_the_sticky_action(name):
+def test_reset_clears_the_sticky_action(name):
   reset, step, sticky_step = compiled_breakout(name)
   state = step(reset(env_key(0)), LEFT)
   ended = replace(state, timestep=replace(state.timestep, is_last=jnp.asarray(True)))

@@ -105,7 +105,7 @@ def test_truncated_frame_keeps_discount_and_actions(env):
 
 
 @pytest.mark.parametrize("env", [make_walk(max_episode_steps=1), make_walk(clock=1)])
-def test_terminal_wins_over_truncated(env):
+def test_terminal_takes_precedence_over_truncated(env):
   step = step_once(env, start_at(env, 3), 2).timestep
   assert bool(step.is_last)
   assert not step.is_truncated

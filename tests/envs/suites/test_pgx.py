@@ -89,7 +89,10 @@ def test_every_game_is_offered_or_refused():
 
 
 def play_at_random(game, num_steps, batch=32, seed=0):
-  """pgx's states, [T + 1] of `batch`, and the rewards between them; ended games do not change."""
+  """Plays `batch` games; returns pgx's T + 1 states and the rewards between them.
+
+  The rewards of a game are 0 after its end.
+  """
   env = registry.make_jax_env(f"pgx:{game}").rules
   random = np.random.default_rng(seed)
   init, step = jax.jit(jax.vmap(env.init)), jax.jit(jax.vmap(env.step))
@@ -178,7 +181,7 @@ def test_taken_squares_are_illegal():
 @pytest.mark.slow
 @pytest.mark.parametrize(("game", "plane"), [("go_9x9", 16), ("hex", 2)])
 def test_frame_shows_the_colour_where_rules_depend_on_it(game, plane):
-  """Komi in Go, the sides to connect in Hex. The other boards look the same to both players."""
+  """Komi in Go and the sides to connect in Hex; the other boards look the same to both players."""
   env = JaxVectorEnvironment(registry.make_jax_env(f"pgx:{game}"), [0, 1])
   step = env.reset()
   for i in range(4):

@@ -107,7 +107,7 @@ class TooMany(_Counted):
 
 
 class Watched(Counter):
-  """Keeps a set of the open instances; may violate its spec at a step, or have two players."""
+  """Records the open instances in a set; may violate its spec at a step, or have two players."""
 
   open_envs: ClassVar[set] = set()
   num_made = 0

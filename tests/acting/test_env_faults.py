@@ -23,8 +23,8 @@ LENGTH = 8
 def collected(request):
   """Five segments of environments that fail in the second episode.
 
-  With the three parameters, the failure is in the middle, at the end and at the start of a segment. Frames
-  0 … 9 are a whole episode; frames 10 … 9 + step are a truncated one.
+  The parameter puts the failure in the middle, at the end or at the start of a segment. Frames 0 … 9 are a
+  whole episode; frames 10 … 9 + step are a truncated one.
   """
   config = load_config(None, [*TINY, FAULTY, f"env.kwargs.step={request.param}", "targets.history_length=3"])
   spec = build.env_spec(config)

@@ -189,7 +189,7 @@ def test_non_finite_value_error_is_kept():
 
 
 def test_non_finite_gradient_of_finite_loss_is_skipped():
-  """√x is finite at 0 and its gradient is infinite; the mask multiplies that by 0."""
+  """√x is finite at 0 and its gradient is infinite; the mask multiplies the gradient by 0."""
 
   def root(params, net_state, history, is_training):
     output, net_state = MODEL.root_inference(params, net_state, history, is_training)

@@ -50,7 +50,7 @@ assert not loaded, loaded
 
 
 class TestEligibility:
-  """Eligible: all steps of a lane but the newest K + n and, once its ring is full, the oldest L."""
+  """All steps of a lane are eligible but the newest K + n and, once its ring is full, the oldest L."""
 
   @pytest.mark.parametrize(
     ("length", "first", "stop"),

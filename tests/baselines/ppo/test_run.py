@@ -257,7 +257,7 @@ def test_rollback_once(events):
 
 @pytest.mark.slow
 def test_failed_environment_leaves_a_last_state():
-  """The second episode of each environment fails in its fifth step, the fifteenth of the run."""
+  """The second episode of each environment fails in its fifth step, the fifteenth of all its steps."""
   options = ("env.name=tests.envs.faulty:make_env", "ppo.segment_length=8", "workers.max_env_faults=1")
   config, received = configure(*options), []
   with pytest.raises(EnvError, match="the environment's own error"):

@@ -1,4 +1,4 @@
-"""Shared by all tests: a deterministic hypothesis profile, JAX on the CPU, a cache of compilations."""
+"""Setup of all tests: a deterministic hypothesis profile, JAX on the CPU, a cache of compilations."""
 
 import atexit
 import os

@@ -111,7 +111,7 @@ def model_input_shape(config, spec):
 
 
 def test_a_metric_from_events(tiny_config):
-  """Every event is public: a metric of one's own is a fold over them."""
+  """Every event is public, so a user's metric is a fold over the events."""
   updates = [event for event in events_of(tiny_config) if isinstance(event, Updated)]
   mean_loss = np.mean([event.metrics["loss/total"] for event in updates])
   assert np.isfinite(mean_loss)

@@ -1,4 +1,4 @@
-"""Segments of trajectories: the rules for ends, and histories that equal the learner's to the bit."""
+"""Trajectory segments: the rules for ends, and histories equal to the learner's to the bit."""
 
 import collections
 
@@ -104,12 +104,12 @@ def test_episode_returns_and_lengths(corridor):
   ]
   reported = collections.Counter(zip(np.round(reported[0], 3).tolist(), reported[1].tolist(), strict=True))
   own = collections.Counter(zip(np.round(np.array(returns, float), 3).tolist(), lengths, strict=True))
-  # An episode is reported with the next one's first frame: its last frame has just been stored.
+  # An episode is reported with the first frame of the next one, right after its last frame is stored.
   assert own == reported
 
 
 def test_replay_rebuilds_the_history_of_the_worker(corridor):
-  """Also at starts of episodes and edges of segments: frames and actions, to the bit."""
+  """Frames and actions are equal to the bit, also at starts of episodes and edges of segments."""
   config, spec, results, steps, _ = corridor
   replay = build.build_replay(config, spec)
   for segment, _ in results:

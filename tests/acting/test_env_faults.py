@@ -1,4 +1,4 @@
-"""Environments that raise in training: their episodes are cut off at the last sound frame."""
+"""Environments that raise in training: their episodes are truncated at the last valid frame."""
 
 import itertools
 
@@ -23,8 +23,8 @@ LENGTH = 8
 def collected(request):
   """Five segments of environments that fail in the second episode.
 
-  The failure is within, at the end and at the start of a segment. Frames 0 … 9 are an episode, 10 … 9 + step
-  are one that is cut off.
+  The parameter puts the failure in the middle, at the end or at the start of a segment. Frames 0 … 9 are a
+  whole episode; frames 10 … 9 + step are a truncated one.
   """
   config = load_config(None, [*TINY, FAULTY, f"env.kwargs.step={request.param}", "targets.history_length=3"])
   spec = build.env_spec(config)
@@ -52,7 +52,7 @@ def test_failure_truncates_the_episode(collected):
   assert steps["is_last"][cut].all()
   assert (steps["action"][cut] == 0).all()
   assert (steps["last_discount"][cut] == 1).all()
-  # Its search is kept, as at any truncation.
+  # A truncated frame keeps its search.
   assert (steps["action_probs"][cut][:, 0] == 0).all()
   assert steps["is_first"][cut + 1].all()
   assert steps["is_last"][9].all()
@@ -81,7 +81,7 @@ def test_faults_are_counted_and_cut_episodes_have_no_return(collected):
 
 @pytest.fixture(scope="module")
 def faulty_run():
-  """Events of a run whose first evaluation fails, and whose second segment is not finite; it never learns."""
+  """Events of a run without updates: its first evaluation fails, and its second segment is not finite."""
   options = ("evaluation.period_env_steps=100", "replay.min_steps_to_learn=4072", "max_env_steps=320")
   config = load_config(None, [*TINY, *options])
   build_collector = build.build_collector
@@ -132,7 +132,7 @@ def test_a_refused_segment_resets_the_environments(faulty_run):
 
 
 def test_evaluation_raises_the_error_of_its_environment():
-  # The spec comes from a sound environment: one that fails in its first episode would be refused.
+  # The spec comes from an environment without faults: one that fails in its first episode would be refused.
   spec = build.env_spec(load_config(None, [*TINY, FAULTY]))
   config = load_config(None, [*TINY, FAULTY, "env.kwargs.episode=0", "evaluation.max_random_starts=0"])
   params, net_state = random_parameters(config, spec)

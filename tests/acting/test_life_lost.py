@@ -33,7 +33,7 @@ NUM_STEPS = 140
 
 
 def act(envs, overrides=()):
-  """Acts one step per call, and keeps the worker's history after each."""
+  """Acts one step per call and records the worker's history after each call."""
   config = load_config(None, [*SMALL, *overrides])
   env = SyncVectorEnvironment(envs)
   model = build.build_model(config, env.spec)
@@ -47,7 +47,7 @@ def act(envs, overrides=()):
     replay.add(segment, first_lane=0)
     segments.append(segment)
     results.append(result)
-    # After a call the newest action is last, and the frames are those that it was chosen on.
+    # After a call, the newest action is last, and the frames are the input of its search.
     history = collector.history
     seen.append((np.asarray(history.frames), np.asarray(history.actions)))
   steps = {
@@ -123,10 +123,10 @@ def test_returns_and_lengths_are_of_whole_games(lives):
   )
   own = []
   for lane in range(2):
-    # Without the last game, which may not have ended.
+    # The last game is left out: it may not have ended.
     for start, stop in itertools.pairwise(np.flatnonzero(steps["is_first"][:, lane])):
       game = slice(start, stop)
-      # Three lives: their rewards are summed; the agent does not act on the two frames where a life is lost.
+      # The rewards of three lives are summed; the agent does not act on the two frames where a life is lost.
       assert steps["is_last"][game, lane].sum() == 3
       own.append(
         (float(steps["last_reward"][game, lane].sum()), int((steps["action"][game, lane] > 0).sum()))

@@ -43,7 +43,7 @@ def config_of(env, search):
 
 @functools.cache
 def acted(env, search):
-  """The spec, five segments, the parameters that acted them, and a reanalyzer."""
+  """The spec, five acted segments, the acting parameters, and a reanalyzer with them."""
   config, make = config_of(env, search), ENVS[env][1]
   if make is None:
     spec = build.env_spec(config)
@@ -61,7 +61,7 @@ def acted(env, search):
 
 
 def replay_and_reanalyzer(env="corridor", search="gumbel"):
-  """A replay buffer of acted steps, a reanalyzer with the parameters that acted them, and the parameters."""
+  """A replay buffer of acted steps, a reanalyzer with the acting parameters, and these parameters."""
   spec, segments, parameters, reanalyzer = acted(env, search)
   replay = build.build_replay(config_of(env, search), spec)
   for segment in segments:
@@ -74,7 +74,7 @@ def replay_and_reanalyzer(env="corridor", search="gumbel"):
 @pytest.mark.parametrize(
   ("search", "env"),
   [
-    # PUCT over a fresh network gives the corridor's positions, which hardly differ, the same value.
+    # The corridor's positions hardly differ: PUCT with a fresh network gives them all the same value.
     pytest.param(search, env, marks=[] if (search, env) == ("gumbel", "corridor") else [pytest.mark.slow])
     for search in SEARCHES
     for env in ENVS
@@ -88,7 +88,7 @@ def test_both_modes_repeat_the_search_of_acting(env, search):
   terminal = arrays["is_last"] & ~arrays["is_truncated"]
   assert len(slot) == replay.num_steps - terminal.sum()
   gathered = reanalyzer.search_roots(queue.gather(slot))
-  # Not all of them: some spans begin within an episode, and some of their steps are not positions.
+  # Some positions are left out, so that spans begin within an episode and contain other steps.
   some = slot[np.arange(len(slot)) % 7 > 3]
   replayed = reanalyzer.search_spans(queue.spans(some))
   for searched, at in ((gathered, slot), (replayed, some)):
@@ -199,7 +199,7 @@ def test_a_run_keeps_the_ratio_and_samples_newer_searches(order):
 
 @pytest.mark.slow
 def test_the_target_network_searches(monkeypatch):
-  """Reanalyze searches with the copies of every twentieth learner step."""
+  """Reanalyze searches with the target network, a copy made every twenty learner steps."""
   seen, set_parameters = [], Reanalyzer.set_parameters
   monkeypatch.setattr(
     Reanalyzer,

@@ -41,7 +41,7 @@ def import_library(name):
 
 
 def collect_both(config, env, num_segments, seeds=tuple(ENV_SEEDS)):
-  """(segment, result) of each call, stepped and compiled; and copies of the compiled ones as returned."""
+  """(segment, result) of each stepped call and of each compiled call, and copies of the compiled segments."""
   seeds = list(seeds)
   model, planner = build.build_model(config, env.spec), config.planners.train
   parameters = random_parameters(config, env.spec)
@@ -189,7 +189,7 @@ def test_episode_returns_and_lengths(walk):
 
 
 def test_returned_segments_do_not_change(walk):
-  """The next call donates the rollout's state, from which the segment was copied."""
+  """The next call donates the rollout's state, so segments must be copies."""
   _, (_, scan, copies) = walk
   for (segment, _), copy in zip(scan, copies, strict=True):
     for name in FIELDS:
@@ -198,7 +198,7 @@ def test_returned_segments_do_not_change(walk):
 
 @pytest.mark.parametrize("action", [2, *(pytest.param(a, marks=pytest.mark.slow) for a in (0, 3, -1))])
 def test_illegal_actions_are_refused(action):
-  """Right where only left is legal, the dummy, and out of range: a scan would play another action."""
+  """Right where only left is legal, the dummy, and actions out of range; a scan would play another one."""
   config, env = load_config(None, list(MLP)), make_walk(max_episode_steps=4, length=6)
 
   def stubborn(params, net_state, history, timestep, rng_key, temperature):
@@ -303,7 +303,7 @@ SMALL = (
 @pytest.mark.slow
 @pytest.mark.parametrize("config", ["pgx/tic_tac_toe.yaml", "gymnax/breakout.yaml"])
 def test_a_run_in_one_process(config):
-  """A committed configuration, made small, runs to its end: acting, replay, updates, evaluation."""
+  """A small version of a committed configuration acts, stores, learns and evaluates until its end."""
   config = load_config(CONFIGS / config, list(SMALL))
   import_library(config.env.name)
   events = list(local.run(RunInputs(config, build.env_spec(config))))

@@ -1,4 +1,4 @@
-"""Roots of lanes that are read in parts, against the oracle."""
+"""Search roots of stored lanes that are read in parts, compared with the oracle."""
 
 import numpy as np
 import pytest

@@ -38,7 +38,7 @@ class Calls:
 
 
 class Method:
-  """`actor.method.remote(…)`; remembers its arguments, and returns a fresh reference."""
+  """`actor.method.remote(…)`; records its arguments and returns a fresh reference."""
 
   def __init__(self, name):
     self.name, self.asked, self.num_returns = name, [], 1
@@ -58,6 +58,6 @@ def actor(name, *methods):
 
 
 def make_context(config, pool, ray=RAY):
-  """A run's context that has no actors but those of `pool`."""
+  """A run's context with only the actors of `pool`."""
   ledger = Ledger(config)
   return Context(ray, pool, Calls(), ledger, Session(RunInputs(config, None), ledger))

@@ -1,7 +1,7 @@
 """A fake of the module `ray`: actors are objects in this process, and a call is made immediately.
 
-The driver makes the same calls and reacts in the same order; every result is available when it is waited
-for. An actor may fail at a call that the test chooses.
+The driver makes the same calls and reacts in the same order as with Ray, but never waits for a result. An
+actor may fail at a call that the test chooses.
 """
 
 import collections
@@ -46,8 +46,8 @@ class Ray:
   """One cluster.
 
   Args:
-    failures: by (class, method): the numbers of these calls, from 1 over all actors of the class, at which
-      the actor fails. It makes neither that call nor any later one.
+    failures: by (class, method): the numbers of the calls at which the actor fails, counted from 1 over all
+      actors of the class. A failed actor makes neither that call nor any later one.
     errors: by (class, method), then by the number of the call: the exception that the call raises.
 
   Attributes:

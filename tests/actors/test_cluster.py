@@ -1,4 +1,4 @@
-"""The actors' shares and the cluster's address are checked before Ray would wait silently."""
+"""Checks of the actors' shares and the cluster's address, without which Ray would wait silently."""
 
 import socket
 

@@ -46,7 +46,7 @@ def events():
       *(*TINY, "replay.sampling=rank", "reanalyze.ratio=0.3", "reanalyze.batch_size=16"),
       *("logging.period_s=1e-9", "logging.histogram_period_updates=10", "timeline.seconds=1e6"),
       *("logging.parameter_histograms=true", "evaluation.final_episodes=2"),
-      # Enough steps that acting waits for learning and the target network is copied.
+      # Enough steps for acting to wait for learning and for a copy of the target network.
       *("max_env_steps=640", "learner.target_update_period=20"),
     ],
   )
@@ -61,7 +61,7 @@ def test_run_ends_after_its_steps(events):
 
 
 def final_state(events):
-  """A copy of the last state, since a resumed run empties the blocks of its replay."""
+  """Returns a copy of the last state, because a resumed run empties its replay blocks."""
   state = next(e.state for e in events if isinstance(e, StateReady) and e.is_final)
   replay = dataclasses.replace(state.replay, blocks=dict(state.replay.blocks))
   return dataclasses.replace(state, replay=replay)
@@ -94,7 +94,7 @@ def test_stop_in_the_last_evaluation(events):
 def test_work_in_flight_is_reported(events):
   segments = [e.metrics["system/segments_in_flight"] for e in events if isinstance(e, Acted)]
   batches = [e.metrics["system/batches_in_flight"] for e in events if isinstance(e, Updated)]
-  # Two at the worker and two at the parameter server, including the one that arrived.
+  # Two calls at the worker and two at the parameter server, including the call that has just arrived.
   assert min(segments) >= 1
   assert max(segments) == 2
   assert min(batches) >= 1

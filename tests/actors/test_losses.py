@@ -27,7 +27,7 @@ UPDATES = 2
 
 
 class Run:
-  """One run to its end at `until` environment steps; failed actors restart from what it saved."""
+  """One run of `until` environment steps; failed actors restart from its saved states."""
 
   def __init__(self, ray, until=320, state=None, is_saving=True, publish_period=1):
     self.events, self.saved, self.error = [], [], None
@@ -52,7 +52,7 @@ class Run:
         self.error = error
 
   def faults(self, kind):
-    """[(events before it, the Faulted)] that count this kind."""
+    """Each Faulted event that counts this kind, as (earlier events, event)."""
     return [
       (self.events[:i], e) for i, e in enumerate(self.events) if isinstance(e, Faulted) and kind in e.counts
     ]
@@ -88,7 +88,7 @@ def assert_same(ours, theirs):
 
 @pytest.fixture(scope="module")
 def server_failed():
-  """Twice, with no checkpoint in between."""
+  """A run whose parameter server fails twice, with no checkpoint in between."""
   ray = in_process_ray.Ray({("ParameterServer", "update"): {15, 18}})
   run = Run(ray)
   run.servers = [args[2] for name, args in ray.made if name == "ParameterServer"]
@@ -191,7 +191,7 @@ def test_second_rollback_ends_the_run(call, publish_period):
   (state,), was = held, saved.state.training
   assert_same((state.params, state.opt_state), (was.params, was.opt_state))
   assert int(state.learner_step) == fault.learner_steps
-  # Calls queued behind the one that failed had the lost parameters.
+  # Calls that were queued behind the failed one used the lost parameters.
   assert_versions_never_decrease(run.events)
   after = run.events[len(before) :]
   assert run.final() is run.events[-1], "the server's last state is saved"

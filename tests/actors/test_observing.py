@@ -1,4 +1,4 @@
-"""Reports and histograms: nothing waits for them, and requests to a restarted actor continue."""
+"""Reports and histograms: no call waits for them, and a restarted actor gets requests again."""
 
 import types
 
@@ -22,7 +22,7 @@ REPORT = ActorReport(
 
 
 class Ray:
-  """The test delivers the answers."""
+  """A fake of Ray whose answers the test delivers."""
 
   exceptions = RAY.exceptions
 
@@ -75,7 +75,7 @@ def made():
 
 
 def update(observing, learner_steps):
-  """Notices updates up to a learner step."""
+  """Sets the learner step in the ledger and notices the updates."""
   observing._context.ledger.learner_steps = learner_steps
   observing._follow_updates()
 

@@ -1,4 +1,4 @@
-"""Reanalyze calls: bounded work at each worker, the newest target network, and losses corrected."""
+"""Reanalyze calls: work per worker is bounded, the newest target network is used, losses are corrected."""
 
 import types
 

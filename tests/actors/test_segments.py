@@ -20,7 +20,7 @@ def context():
 
 
 def store(context, index, segment, num_lost=0, refused=None):
-  """Replay answers that it has stored a segment."""
+  """Delivers replay's answer that a segment is stored; returns the events."""
   context.ledger.begin_segment(index)
   added = AddResult(num_lost=num_lost, refused=refused)
   replay = context.pool.replay

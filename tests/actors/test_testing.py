@@ -18,7 +18,7 @@ def result(mean):
 
 @pytest.fixture
 def made():
-  """A context, and a function that makes one evaluation with a mean return and a server's state."""
+  """A context, and a function that makes one evaluation with this mean return and training state."""
   states, results = [], []
   pool = types.SimpleNamespace(
     tester=types.SimpleNamespace(run=types.SimpleNamespace(remote=lambda *_: results[-1])),

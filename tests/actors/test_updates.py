@@ -1,4 +1,4 @@
-"""Updates: bounded batches in flight, and results from before a rollback dropped."""
+"""Updates: batches in flight are bounded, and results from before a rollback are dropped."""
 
 import dataclasses
 import types

@@ -77,7 +77,7 @@ def slow_history(frames, actions):
 
 
 def slow_loss(config, params, target_params, target):
-  """The thesis's equation one sample at a time, with the departures that `make_loss` names."""
+  """Evaluates the thesis's equation one sample at a time, with the departures that `make_loss` names."""
   w = {k: np.asarray(v, np.float64) for k, v in params.items()}
   w_target = {k: np.asarray(v, np.float64) for k, v in target_params.items()}
   sums = {"policy": 0.0, "value": 0.0, "reward": 0.0, "consistency": 0.0}
@@ -189,14 +189,14 @@ def test_scale_gradient_keeps_value():
 
 @functools.cache
 def gradient(name, **changes):
-  """The compiled gradient by params and target_params, of a configuration with changes."""
+  """The compiled gradient with respect to params and target_params, for a changed configuration."""
   config = CONFIGS[name].model_copy(update=changes)
   loss = make_loss(MODEL, config, TARGETS, "bool")
   return fast_jit(jax.grad(loss, argnums=(0, 1), has_aux=True))
 
 
 def only_step(k):
-  """A target of which only the terms at unroll step k are not masked."""
+  """A random target with all terms masked except those at unroll step k."""
   target = random_target(np.random.default_rng(7), B, K, L, FRAME, A)
   mask = np.zeros((B, K + 1), np.float32)
   mask[:, k] = 1
@@ -255,7 +255,7 @@ def consistency_gradients(name, params, target_params):
 
 
 def test_consistency_target_has_no_gradient():
-  """With target_params equal to params, the gradients agree: none flows through x_{t+1}."""
+  """With target_params equal to params, the gradients agree, so none flows through x_{t+1}."""
   online, _ = consistency_gradients("default", PARAMS[0], PARAMS[0])
   target, into_target = consistency_gradients("target_encoder", PARAMS[0], PARAMS[0])
   jax.tree_util.tree_map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-8), online, target)

@@ -1,4 +1,4 @@
-"""The search: against a slow oracle, on games with one right answer, and at its edge cases."""
+"""The search, compared with a slow oracle, on games with one right answer, and in edge cases."""
 
 import functools
 
@@ -21,7 +21,7 @@ GUMBEL = PlannerConfig(algorithm="gumbel", num_simulations=12)
 GUMBEL_OF_TWO = GUMBEL.model_copy(update={"max_num_considered_actions": 2})
 
 
-# Arguments of the compiled search, not constants in it: searches that differ in these only compile once.
+# Arguments of the compiled search, not constants: searches that differ only in these share a compilation.
 TRACED = ("q_range_floor", "dirichlet_fraction", "gumbel_scale")
 
 

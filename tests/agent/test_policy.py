@@ -1,4 +1,4 @@
-"""The policy: the stacked history equals the learner's, forced actions, ends."""
+"""The policy: a stacked history equal to the learner's, forced actions, ends."""
 
 import jax
 import numpy as np

@@ -189,7 +189,7 @@ def test_non_finite_value_error_is_kept():
 
 
 def test_non_finite_gradient_of_finite_loss_is_skipped():
-  """√x at 0 is finite and its gradient is not; the mask after it makes 0 times infinity."""
+  """√x is finite at 0 and its gradient is infinite; the mask multiplies the gradient by 0."""
 
   def root(params, net_state, history, is_training):
     output, net_state = MODEL.root_inference(params, net_state, history, is_training)
@@ -208,14 +208,14 @@ def test_non_finite_gradient_of_finite_loss_is_skipped():
 
 
 def test_many_non_finite_updates_are_all_skipped():
-  """`optax.apply_if_finite` would apply one after a number of skipped updates."""
+  """`optax.apply_if_finite` would apply a non-finite update after skipping a number of them."""
   state, _ = UPDATE(initial_state(), make_target())
   after = state
   for _ in range(30):
     after, _ = UPDATE(after, bad_target("rewards", np.nan))
   assert equal(after.params, state.params)
   assert equal(after.opt_state, state.opt_state)
-  # A copy was due at this step; it has the present parameters, which are finite.
+  # A copy was due at this step; it holds the current parameters, which are finite.
   assert equal(after.target_params, state.params)
 
 

@@ -66,7 +66,7 @@ def one_hot_roots(states, num_states: int) -> np.ndarray:
 
 
 def linear_model(num_actions: int) -> Model:
-  """x_0 = hW_h; x' = xW_x + W_a[a]; each head and the projection is one matrix. Params have these names."""
+  """x_0 = hW_h; x' = xW_x + W_a[a]; each head and the projection is one matrix. Params use these names."""
 
   def output(params, x, reward_logits):
     return ModelOutput(

@@ -1,4 +1,4 @@
-"""Inspection: the episode equals the evaluation's, and holds the decisions of its search."""
+"""Inspection: an episode equals the evaluation's and contains the decisions of its search."""
 
 import jax
 import numpy as np
@@ -140,7 +140,7 @@ def test_every_decision_has_a_tree(catch):
 
 
 def test_imagined_values_are_the_models_unroll(catch):
-  """Compares with model calls on histories built here."""
+  """Compares the values with model calls on histories that the test builds."""
   model, episode = build.build_model(catch.config, catch.spec), catch.episodes[0]
   root_inference = jax.jit(model.root_inference, static_argnums=3)
   recurrent_inference = jax.jit(model.recurrent_inference, static_argnums=4)

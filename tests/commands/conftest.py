@@ -1,4 +1,4 @@
-"""Shared by the tests of commands: small runs with a checkpoint, and a terminal."""
+"""Fixtures of the tests of commands: small runs with a checkpoint, and a terminal."""
 
 import dataclasses
 import fcntl
@@ -98,7 +98,7 @@ class Terminal:
       self._written += data
 
   def press(self, keys: str) -> None:
-    """Types keys before they are read."""
+    """Types keys; the program under test reads them later."""
     os.write(self.master, keys.encode())
 
   def text(self) -> str:
@@ -106,7 +106,7 @@ class Terminal:
     self.stdout.close()
     self.stdin.close()
     os.close(self.slave)
-    # The reader fails once it has everything, since no writer is left.
+    # The reader ends with an error after the last output, because no writer is left.
     self._reader.join(timeout=30)
     assert not self._reader.is_alive()
     os.close(self.master)
@@ -134,7 +134,7 @@ _terminal: Terminal | None = None
 def in_terminal(*arguments: object) -> int:
   """Runs the command line in the fixture's terminal and returns its status."""
   assert _terminal is not None
-  # Again, since pytest restores its own streams between a fixture and its test.
+  # Replaces the streams again, because pytest restores its own between a fixture and its test.
   with (
     mock.patch.object(sys, "stdin", _terminal.stdin),
     mock.patch.object(sys, "stdout", _terminal.stdout),

@@ -19,7 +19,7 @@ def paths(runs):
 
 @pytest.fixture
 def played(monkeypatch, paths):
-  """Skips playing and unrolling."""
+  """Replaces playing and unrolling by prepared paths."""
   monkeypatch.setattr(latent, "_paths", lambda *_: paths)
 
 

@@ -1,4 +1,4 @@
-"""`moozi play`: by keys in a terminal and by lines elsewhere, with one player and two."""
+"""`moozi play` with keys in a terminal and lines elsewhere, for one player and two."""
 
 import io
 import sys
@@ -36,7 +36,7 @@ def test_both_seats(typed):
 
 def test_against_the_agent(typed, runs):
   lines = "\n".join(str(a) for a in range(9)) + "\n"
-  # Each number in turn; the prompt repeats for occupied cells.
+  # Types each number in turn; the prompt repeats for occupied cells.
   status, out = typed(lines * 2, "play", runs["board"])
   assert status == 0
   assert out.startswith("you are X; agent is O\n. . .\n. . .\n. . .\n")

@@ -44,7 +44,7 @@ def test_timeline(run, cli):
   with Image.open(run / "timeline" / "timeline.png") as picture:
     assert picture.width == 1400
   assert str(run / "timeline" / "timeline.png") in out
-  # Again, over existing files.
+  # A second time, over the existing files.
   assert cli("timeline", run)[0] == 0
 
 

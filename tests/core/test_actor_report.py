@@ -1,4 +1,4 @@
-"""Stretches: cut, and shares computed by hand."""
+"""Stretches of actor reports: how they are cut, and their shares compared with values by hand."""
 
 import pytest
 

@@ -30,7 +30,7 @@ def test_counts_finite_values_once(values):
 def test_by_hand():
   histogram = histogram_of([0, 0, 0, 1, 4])
   assert histogram.counts[0] == 3
-  assert histogram.counts[10] == 1  # 40 bins of a tenth: 1 is the first of the eleventh
+  assert histogram.counts[10] == 1  # 40 bins of width 0.1: 1 is in the eleventh
   assert histogram.counts[-1] == 1
   assert (histogram.total, histogram.total_of_squares) == (5.0, 17.0)
 

@@ -36,7 +36,7 @@ def patterns_of(page: str) -> tuple[set[str], set[str]]:
 
 
 def undocumented(found: Iterable[str], *pages: str) -> set[str]:
-  """The names that match no pattern of the pages."""
+  """Names that match no pattern."""
   patterns = set().union(*(p for page in pages for p in patterns_of(page)))
   return {name for name in found if not any(fnmatch.fnmatchcase(name, p) for p in patterns)}
 
@@ -130,7 +130,7 @@ def test_ppo_metrics_are_on_the_page(tmp_path):
 
 def test_depths_and_shares_are_in_bounds(run):
   ticks = read_metrics(run / "metrics.jsonl")
-  # Four simulations. A step in which all frames are ends, at most one in eight, has depth 0.
+  # Four simulations. The depth is 0 in a step where all frames are ends, at most one step in eight.
   for name, high in (("search/depth_mean", 2.5), ("search/depth_max", 4)):
     assert all(7 / 8 <= tick[name] <= high for tick in ticks if name in tick)
   assert all(

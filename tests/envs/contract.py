@@ -42,7 +42,7 @@ def play_to_end(env: Environment, is_life_lost: bool = False) -> TimeStep:
 
 
 def assert_same(left: list[TimeStep], right: list[TimeStep]) -> None:
-  """The steps are equal to the bit."""
+  """Asserts that the steps are equal to the bit."""
   assert len(left) == len(right)
   for a, b in zip(left, right, strict=True):
     assert (a.step_type, a.reward, a.discount) == (b.step_type, b.reward, b.discount)
@@ -61,7 +61,7 @@ class EnvironmentContract:
   num_players = 1
 
   def make(self) -> Environment:
-    """A fresh environment, seeded with 0; every call makes an equal one."""
+    """Creates an environment with seed 0; every call creates an equal one."""
     raise NotImplementedError
 
   @pytest.fixture

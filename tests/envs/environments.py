@@ -10,7 +10,7 @@ from moozi.envs.environment import Game, GameEnvironment
 
 
 class Nim(Game):
-  """Two players take 1 to 3 of seven sticks in turn; the last stick wins 1."""
+  """Two players take 1 to 3 of seven sticks in turn; the player who takes the last stick wins 1."""
 
   def __init__(self, num_sticks: int = 7) -> None:
     self._num_sticks = num_sticks
@@ -37,7 +37,7 @@ class Nim(Game):
 
 
 class Lives(Game):
-  """A game with three lives, each lost after 3 to 7 random steps; a frame holds the game's number of steps.
+  """A game with three lives, each lost after 3 to 7 random steps; a frame holds the game's step count.
 
   A lost life ends the episode. The next reset continues the game with one step.
   """

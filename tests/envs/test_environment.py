@@ -117,7 +117,7 @@ def test_cap_below_1():
 def test_player_who_moves_twice():
   class Greedy(Nim):
     def step(self, action):
-      self._player = 1 - self._player  # Nim flips it back: the same player again
+      self._player = 1 - self._player  # Nim changes it back: the same player moves again
       return super().step(action)
 
   env = GameEnvironment(Greedy(), NIM_SPEC)

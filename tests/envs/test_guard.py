@@ -95,7 +95,7 @@ def test_too_many_faults(caplog):
 
 
 def test_without_replacement_only_the_error_is_shown(caplog):
-  """A command without a log file prints records from WARNING up; the only line must be the error."""
+  """A command without a log file prints records from WARNING up; its only line must be the error."""
   guard = EnvGuard("w", [1], make=None, max_faults=1, timeout_s=None)
   vector = SyncVectorEnvironment(
     [GameEnvironment(Faulty("raise", lambda s, e, c: c == 2), SPEC)], guard=guard
@@ -211,7 +211,7 @@ def test_timeout_is_per_call(monkeypatch):
     alarm_at(120.0)
     with pytest.raises(EnvHung, match="no answer for 10 s"):
       alarm_at(121.5)
-    # An environment that catches it has the whole timeout again.
+    # If the environment catches the error, the whole timeout starts again.
     alarm_at(122.0)
     with pytest.raises(EnvHung):
       alarm_at(131.5)

@@ -19,7 +19,7 @@ ALL = [
 ]
 
 
-def test_list_is_sorted_and_whole():
+def test_list_is_sorted_and_complete():
   infos = [info for library in LIBRARIES for info in registry.list_environments(library)]
   assert [info.name for info in infos] == ALL
   names = [info.name for info in registry.list_environments()]

@@ -200,7 +200,7 @@ def test_random_starts():
   env = make_vector("open_spiel:connect_four", {}, 24, seed=0, max_random_starts=5)
   first = env.reset()
   assert first.is_first.all()
-  # Plane 2 has the empty squares: the number of pieces says how many actions were played, and who moves.
+  # Plane 2 has the empty squares: the number of pieces is that of the actions played, and gives the player.
   played = 42 - first.frame[..., 2].sum(axis=(1, 2), dtype=int)
   assert set(played.tolist()) == set(range(6))
   assert (first.to_play == played % 2).all()

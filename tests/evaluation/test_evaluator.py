@@ -1,4 +1,4 @@
-"""Evaluation: fixed episodes for any number of environments, noise-free, counted as distinct."""
+"""Evaluation: noise-free, the same episodes for any number of environments, and a count of distinct ones."""
 
 from typing import Any, NamedTuple
 
@@ -27,7 +27,7 @@ BOARD = (
 
 
 class Chosen(NamedTuple):
-  """The used part of a policy's output."""
+  """The fields of a policy's output that evaluation reads."""
 
   action: Any
   root_value: Any
@@ -236,7 +236,7 @@ def test_tiles_are_the_first_episodes(result):
     assert len(tile.frames) == len(tile.returns) == len(tile.to_play) == result.lengths[i] + 1
     assert tile.returns[0] == 0.0
     assert tile.returns[-1] == result.returns[i]
-    # In Catch the ball falls one row a step.
+    # In Catch the ball falls one row per step.
     rows = tile.frames[..., 0].argmax(axis=1).max(axis=-1)
     assert (np.diff(rows) == 1).all()
   np.testing.assert_array_equal(result.tiles[0].frames, result.episode.frames)

@@ -13,7 +13,7 @@ from moozi.io.run_directory import SUMMARY_KEYS, RunDirectory, load_resumed_conf
 
 
 class FakeBudget(TimeBudget):
-  """Writes what the commands write.
+  """Writes the files that the commands write.
 
   Args:
     pause: the budget ends when training has made half of its steps.

@@ -44,9 +44,9 @@ def make_result(
     results: the parent folder.
     name: of the folder.
     evaluations: made by `evaluation`.
-    curve: (environment steps, seconds, return in evaluation) each; None writes no metrics.
+    curve: list of (environment steps, seconds, return in evaluation); None writes no metrics.
     game: the environment; without sticky actions and with a cap of 1,000 steps.
-    overrides: `key=value` each.
+    overrides: list of `key=value`.
     test_seconds: duration of each evaluation of the curve.
   """
   folder = results / name

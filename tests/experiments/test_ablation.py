@@ -89,7 +89,7 @@ def test_asterix_has_no_time_limit(tmp_path):
 
 @pytest.fixture
 def fake(tmp_path, monkeypatch):
-  """Ablations of Catch whose runs are imitated, and the budgets of their calls."""
+  """Ablations of Catch with imitated runs, and the time budgets of their calls."""
   budgets: list[FakeBudget] = []
 
   def budget(seconds: float) -> FakeBudget:
@@ -213,7 +213,7 @@ def test_committed_results_match_the_variants(experiment, steps):
   made = {path.stem.rpartition("_seed")[0] for path in ablation.results.glob("*.json")}
   table = ablation.table(steps)
   assert table.count("\n") == 1 + len(made)
-  if experiment != "minatar_two_cores":  # whose README has its own names of variants
+  if experiment != "minatar_two_cores":  # its README has other names of variants
     assert table in (ablation.results.parent / "README.md").read_text()
 
 

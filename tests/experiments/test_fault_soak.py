@@ -1,4 +1,4 @@
-"""The soak with faults: what it does to a run and its processes, and its table of synthetic results."""
+"""The soak with faults: its effects on a run and its processes, and its table of synthetic results."""
 
 import random
 import re
@@ -22,7 +22,7 @@ STATE = {"x": np.arange(100)}
 
 @pytest.fixture
 def run(tmp_path):
-  """Three checkpoints, the newest with only one half."""
+  """A run with three checkpoints; the newest has only one of its two halves."""
   store = ResumeStore(tmp_path / "resume")
   for step in (10, 20, 30):
     meta = {"env_steps": step, "learner_steps": step}
@@ -46,7 +46,7 @@ def test_damages_the_newest_complete_checkpoint(run, half):
     readers[half]()
 
 
-def test_every_fault_comes_once_before_repeats():
+def test_every_fault_is_injected_once_before_any_repeats():
   faults = soak.fault_order(random.Random(0))
   for _ in range(2):
     assert {next(faults) for _ in soak.FAULTS} == set(soak.FAULTS)
@@ -165,7 +165,7 @@ def curve(*means):
 
 def test_compares_last_evaluations_with_range():
   calm = [curve(*range(12)), curve(*range(12))]
-  # At step i the calm runs span i - 2 to i + 2.
+  # At step i the values of the calm runs range from i - 2 to i + 2.
   lines = analysis.compare(curve(0, 0, 0, 0, 0, 3, 8, 9, 10.3, 6.9)[-5:], calm)
   assert ["within" in line for line in lines] == [True, True, True, False, False, False]
   assert lines[3] == "10.30 ± 0.20 at 2.25M steps: by 0.30 OUTSIDE 6.00 … 10.00 of the others"

@@ -39,7 +39,7 @@ def test_jobs_are_valid_and_distinct(tmp_path):
 
 @pytest.fixture(scope="module")
 def sample(tmp_path_factory):
-  """Two seeds of MooZi and one of PPO on Breakout, one sticky, one on Freeway, strength by simulations."""
+  """Two results of MooZi and one of PPO on Breakout, and one result for each special case."""
   folder = tmp_path_factory.mktemp("sample") / "results"
   at_1m = [(1_000_448, 0.0), (1_001_472, 10.0)]
   for seed, (steps, level) in enumerate(at_1m):

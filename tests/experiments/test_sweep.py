@@ -1,4 +1,4 @@
-"""Sweeps: what is done, what is resumed, and what is refused."""
+"""Sweeps: jobs that are done, resumed or refused."""
 
 import json
 import os
@@ -97,7 +97,7 @@ def test_stopped_run_is_resumed(place):
 
 @pytest.mark.slow
 def test_killed_run_is_resumed_at_its_last_step(place):
-  """It has all steps, but may lack updates, and has no summary."""
+  """The run has all steps and no summary; it may lack updates."""
   place.sweep(place.job(), kill=True)
   assert "one: stopped at 100 steps" in place.report
   assert not place.results.exists()
@@ -362,7 +362,7 @@ def test_real_runs_are_stopped_killed_and_resumed(tmp_path):
   assert not results.exists()
   stopped_at, _ = progress_of(job(10**9), folder)
   assert stopped_at > 0
-  # A sweep is killed; its command still runs, and locks its run until it ends.
+  # A sweep is killed; its command continues and locks its run until it ends.
   command = [sys.executable, "-c", REAL, folder, config, *common, "max_env_steps=1000000000"]
   killed = subprocess.Popen(command, env=os.environ | {"PYTHONPATH": str(ROOT)}, stdout=subprocess.DEVNULL)
   wait_for_metrics()

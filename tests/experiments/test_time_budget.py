@@ -1,4 +1,4 @@
-"""Commands within a time budget: they end by themselves, get one SIGTERM, and never outlive their caller."""
+"""Commands within a time budget: they end by themselves or get one SIGTERM, and end with their caller."""
 
 import os
 import signal

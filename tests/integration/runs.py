@@ -20,7 +20,7 @@ ENDLESS = ("max_env_steps=100000000", "logging.period_s=0.5", "checkpoint.period
 
 
 def popen(*arguments: object, **kwargs) -> subprocess.Popen:
-  """`moozi` with these arguments, in its own process group."""
+  """Starts `moozi` with these arguments in its own process group."""
   return subprocess.Popen(
     [sys.executable, "-m", "moozi.cli", *map(str, arguments)],
     stdout=subprocess.PIPE,
@@ -32,13 +32,13 @@ def popen(*arguments: object, **kwargs) -> subprocess.Popen:
 
 
 def start(folder: Path, *overrides: str, **kwargs) -> subprocess.Popen:
-  """A tiny run with Ray in `folder/one`."""
+  """Starts a tiny run with Ray in `folder/one`."""
   options = (*TINY, f"run.dir={folder}", "run.name=one", "ray.num_cpus=4")
   return popen("train", CONFIG, *options, *overrides, **kwargs)
 
 
 def finish(process: subprocess.Popen, timeout_s: float) -> tuple[str, str]:
-  """The output of the process at its end; after the timeout its whole group is killed."""
+  """Waits for the process and returns its output; after the timeout, kills its whole group."""
   try:
     return process.communicate(timeout=timeout_s)
   except subprocess.TimeoutExpired:

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def train(folder: Path, *overrides: str, timeout_s: float = 1500, **kwargs) -> subprocess.CompletedProcess:
-  """A tiny run in `folder/one`, to its end."""
+  """Makes a tiny run in `folder/one` and waits for its end."""
   config = folder / "config.yaml"
   config.write_text("runtime: local\n")
   command = [
@@ -41,7 +41,7 @@ def train(folder: Path, *overrides: str, timeout_s: float = 1500, **kwargs) -> s
 
 
 def assert_one_line(done: subprocess.CompletedProcess, message: str) -> None:
-  """The run ended with status 2 and one line of error."""
+  """Asserts that the run ended with status 2 and one line of error."""
   assert done.returncode == 2, done.stderr
   assert "Traceback" not in done.stderr
   (line,) = [line for line in done.stderr.splitlines() if line.startswith("moozi: error: ")]

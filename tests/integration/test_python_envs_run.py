@@ -58,7 +58,7 @@ def test_run_learns_and_is_evaluated(env, package, watched):
   assert (results[-1].seats is None) == (spec.num_players == 1)
   assert not watched.open_envs
   if env == "tests.envs.suites.user_fakes:Watched":
-    # Only the environments acted in stay open: each evaluation closes its own.
+    # Only the training environments stay open: each evaluation closes its own.
     assert num_open == {config.workers.num_envs}
     num_tested = 3 * config.evaluation.num_envs
     assert (num_tried, watched.num_made) == (1, 1 + config.workers.num_envs + num_tested)

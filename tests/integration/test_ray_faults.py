@@ -93,7 +93,7 @@ def test_reanalyze_worker_killed_twice(tmp_path):
 
 
 def test_replay_buffer_killed(tmp_path):
-  # Long enough that steps are made that no snapshot has.
+  # Long enough for steps that are in no snapshot.
   process, run = start(tmp_path, *ENDLESS, "checkpoint.period_s=15"), tmp_path / "one"
   wait_for_start(process, run)
   wait_for_progress(process, run, "steps that no snapshot has")

@@ -14,7 +14,7 @@ from tests.integration.runs import finish, popen, start, ticks, wait_for
 
 
 def resume(run: Path, *overrides: str) -> subprocess.Popen:
-  """`moozi train --resume`."""
+  """Runs `moozi train --resume`."""
   return popen("train", "--resume", run, *overrides)
 
 
@@ -28,7 +28,7 @@ def assert_curves_are_complete(run: Path) -> None:
 
 
 def resumable(run: Path) -> list[CheckpointInfo]:
-  """The checkpoints that a run can be resumed from: both halves are saved."""
+  """The checkpoints that a run can be resumed from: those with both halves."""
   names = {c.name for c in list_checkpoints(run / "resume")}
   return [c for c in list_checkpoints(run / "checkpoints") if c.name in names]
 

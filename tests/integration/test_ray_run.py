@@ -166,7 +166,7 @@ def test_signal_ends_with_a_checkpoint(tmp_path, number):
 
 
 def group_members(group: int) -> list[str]:
-  """Names of the processes of a group, after at most 15 seconds to end."""
+  """Names of the processes that are left in a group after at most 15 seconds."""
   end = time.monotonic() + 15
   while True:
     names = []
@@ -182,7 +182,7 @@ def group_members(group: int) -> list[str]:
 
 
 def assert_loopback_only(pid: int) -> None:
-  """The driver and its children listen on the loopback address only."""
+  """Asserts that the driver and its children listen on the loopback address only."""
   processes = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
   listeners = []
   for process in processes:
@@ -282,7 +282,7 @@ def answers(port: int) -> bool:
 @pytest.mark.slow
 @pytest.mark.parametrize(("setting", "has_records"), [({}, False), ({_RECORDS: "200"}, True)])
 def test_ray_records_no_calls_by_default(setting, has_records):
-  """Records take memory as long as a run lasts; the user's own setting stays in force."""
+  """Records take memory until the run ends. A setting of the user has precedence."""
   script = """
 import time
 from moozi.actors import cluster
@@ -306,7 +306,7 @@ def test_joining_an_existing_cluster(tmp_path):
   with socket.socket() as free:
     free.bind(("127.0.0.1", 0))
     port = free.getsockname()[1]
-  # Only this machine can reach it: no token.
+  # No token is needed: only this machine can reach the cluster.
   environment = os.environ | {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
   # Ray's folder must have a short name: its sockets are in it.
   with tempfile.TemporaryDirectory(prefix="mz", ignore_cleanup_errors=True) as ray_folder:
@@ -362,5 +362,5 @@ def test_users_own_environment(tmp_path):
   _, err = finish(process, 240)
   assert process.returncode == 0, err
   assert json.loads((tmp_path / "one" / "summary.json").read_text())["env"] == "own_envs:make_env"
-  # The driver, a training and a testing worker at least.
+  # At least the driver, a training worker and a testing worker.
   assert len(list(here.glob("seen_by_*"))) >= 3

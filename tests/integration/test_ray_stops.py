@@ -57,7 +57,7 @@ def test_second_signal_ends_immediately(tmp_path):
   process, run = start(tmp_path, *ENDLESS), tmp_path / "one"
   wait_for_start(process, run)
   children = psutil.Process(process.pid).children(recursive=True)
-  # Two signals of one kind may arrive as one.
+  # Two equal signals may be delivered as one.
   os.kill(process.pid, signal.SIGINT)
   os.kill(process.pid, signal.SIGTERM)
   finish(process, 10)

@@ -17,7 +17,7 @@ SHARED = ("evaluation.final_episodes=2", "logging.period_s=0.5", "learner.target
 
 @pytest.fixture(scope="module")
 def old(tmp_path_factory):
-  """A run that saves its trajectories and searches them again."""
+  """A run that saves and reanalyzes its trajectories."""
   folder = tmp_path_factory.mktemp("runs")
   process = start(
     folder,
@@ -55,7 +55,7 @@ def test_every_step_is_saved_in_order(old):
   ended: dict[int, bool] = {}
   for stored in store.read():
     lane, steps = stored.span.lane, stored.steps
-    # In a lane out of order an episode would begin where none has ended.
+    # If a lane were out of order, an episode would begin where none has ended.
     before = [ended.get(lane, True), *steps.is_last[:-1].tolist()]
     assert steps.is_first.tolist() == before
     ended[lane] = bool(steps.is_last[-1])

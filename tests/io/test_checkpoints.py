@@ -106,7 +106,7 @@ def refusal(path: Path, template: Any = None, **expected: Any) -> str:
 
 
 def forge(path: Path, data: bytes) -> None:
-  """Replaces the arrays, with a matching manifest."""
+  """Replaces the arrays and writes a matching manifest."""
   manifest = json.loads((path / MANIFEST).read_text())
   manifest.pop("sha256")
   manifest["files"][ARRAYS] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}

@@ -416,7 +416,7 @@ def test_renamed_key_warns(caplog):
 
 @pytest.mark.parametrize("name", ["way", "mode"])
 def test_override_replaces_a_renamed_key_of_a_file(tmp_path, name):
-  """As in a run that was saved with the old name and is resumed with either."""
+  """A run that was saved with the old name can be resumed with either name."""
   path = write(tmp_path / "config.yaml", "reanalyze:\n  way: gather\n  ratio: 0.5\n")
   config = load_config(path, [f"reanalyze.{name}=replayed"])
   assert (config.reanalyze.mode, config.reanalyze.ratio) == ("replayed", 0.5)

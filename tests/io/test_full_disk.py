@@ -112,7 +112,7 @@ def test_no_partial_line_and_all_lines_in_the_end(disk):
   for line in lines[1:9]:
     with pytest.raises(OSError, match="No space left"):
       file.write(line)
-  # The last page of the file may have had space left; there are only whole lines.
+  # The last page of the file may have had space for more lines; all of them must be whole.
   kept = path.read_bytes()
   assert kept == b"".join(lines)[: len(kept)]
   assert kept.endswith(b"\n")
@@ -238,7 +238,7 @@ def test_other_errors_are_raised(tmp_path):
   recorder.close()
 
 
-def test_logs_and_display_survive_a_full_device(capfd):
+def test_logs_and_display_ignore_a_full_device(capfd):
   import logging
 
   if not Path("/dev/full").exists():

@@ -27,7 +27,7 @@ def make_segment(spec: EnvSpec, first: int, stop: int, lanes: int = 3, seed: int
 
 
 def write(folder, spec, cuts=(4, 9, 12), lanes=3) -> TrajectorySample:
-  """One file for each cut; returns all steps."""
+  """Writes one file for each cut; returns all steps."""
   whole = make_segment(spec, 0, cuts[-1], lanes)
   writer = TrajectoryWriter(folder, spec)
   for first, stop in zip((0, *cuts[:-1]), cuts, strict=True):

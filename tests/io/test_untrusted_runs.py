@@ -40,7 +40,7 @@ from tests.replay.replay_lanes import make_spec, random_lanes, segment_of
 
 @pytest.fixture
 def run(tmp_path) -> RunDirectory:
-  """A run with one file of every kind."""
+  """A run with one file of each type that a run directory has."""
   config = Config(run=RunConfig(dir=str(tmp_path / "runs"), name="first"), env=EnvConfig(name="tiny:catch"))
   run = RunDirectory.create(config)
   meta = {"env_steps": 10, "learner_steps": 3} | expected_of(config, env_spec("tiny:catch"))
@@ -110,7 +110,7 @@ READERS = {
 
 
 def place(run: RunDirectory, file: str) -> Path:
-  """The one file of a kind."""
+  """The path of the only file that matches a pattern."""
   (path,) = run.path.glob(file)
   return path
 

@@ -1,4 +1,4 @@
-"""The learner: priorities, copies of parameters, resume from a checkpoint, skipped updates."""
+"""The learner: priorities, copies of parameters, resuming from a checkpoint, skipped updates."""
 
 import pickle
 import subprocess
@@ -53,7 +53,7 @@ def value_errors(model: Model, params, net_state, spec, targets) -> np.ndarray:
 
 
 def test_priorities_load_no_jax_in_the_replay_process(parts, learner):
-  """The replay process unpickles them, which imports the module of their class."""
+  """The replay process unpickles priorities, which imports the module of their class."""
   _, _, targets, *_ = parts
   priorities, _ = learner.update(targets)
   code = "import pickle, sys; pickle.load(sys.stdin.buffer); assert 'jax' not in sys.modules"

@@ -40,7 +40,7 @@ def build(kind, norm):
 
 
 def jitted(model: Model) -> Model:
-  """The model with compiled functions, which are faster than eager ones."""
+  """The model with compiled functions; eager ones are slower."""
   return dataclasses.replace(
     model,
     root_inference=fast_jit(model.root_inference, static_argnums=3),
@@ -121,7 +121,7 @@ def test_vector_frames(kind):
 
 
 def thesis_shapes(history_channels, num_actions, height=10, width=10, support=61):
-  """Shapes of all parameters by 5.1.2 with batch norm: 32 channels, 6 + 1 + 1 blocks, heads of 128."""
+  """Shapes of all parameters, section 5.1.2, with batch norm: 32 channels, 6 + 1 + 1 blocks, heads of 128."""
 
   def conv(size, inputs):
     return [(32,), (size, size, inputs, 32)]

@@ -15,7 +15,7 @@ SPEC = EnvSpec(name="t:t", frame_shape=(2, 3, 2), frame_dtype="bool", num_env_ac
 
 
 def slow_stack(frames, actions, num_actions):
-  """The thesis's nine steps for one history, cell by cell."""
+  """Applies the nine steps of the thesis to one history, cell by cell."""
   length, height, width, channels = frames.shape
   out = np.zeros((height, width, length * (channels + num_actions)), np.float32)
   for h in range(height):

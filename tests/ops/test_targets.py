@@ -37,7 +37,7 @@ def targets(arrays, unroll_steps=K, n_step=N, discount=0.5):
 
 @pytest.fixture(params=["numpy", "jax"])
 def on(request):
-  """Puts a window's arrays into one of the two libraries."""
+  """Converts a window's arrays to one of the two libraries."""
   return lambda arrays: {k: jnp.asarray(v) if request.param == "jax" else v for k, v in arrays.items()}
 
 
@@ -191,7 +191,7 @@ def test_rejects_window_of_other_length():
 @pytest.mark.parametrize("xp", [np, jnp])
 class TestHistoryWindow:
   def make(self, xp, first, is_last=False):
-    # L = 3 at i = 3: frames o_1 … o_4 hold their own index, actions a_0 … a_3 10 and their index.
+    # L = 3 at i = 3: each frame o_1 … o_4 is its index, each action a_0 … a_3 is its index plus 10.
     frames, actions = history_window(
       frames=xp.asarray([[[1], [2], [3], [4]]], xp.uint8),
       actions=xp.asarray([[10, 11, 12, 13]], xp.int32),

@@ -116,7 +116,7 @@ def drawn_positions(buffer: ReplayBuffer, batch: TrainTarget) -> list[tuple[int,
 def assert_is_oracle(
   buffer: ReplayBuffer, batch: TrainTarget, lanes: list[list[Step]], targets: TargetsConfig
 ) -> None:
-  """Each drawn target equals the oracles', frames and integers to the bit."""
+  """Asserts that each drawn target equals the oracles'; frames and integers are equal to the bit."""
   length = targets.history_length
   for row, (lane, i) in enumerate(drawn_positions(buffer, batch)):
     steps = lanes[lane]

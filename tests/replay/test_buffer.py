@@ -1,4 +1,4 @@
-"""The replay buffer: eligibility, and targets across the joins of segments and rings."""
+"""The replay buffer: eligibility, and targets across the ends of segments and rings."""
 
 import subprocess
 import sys
@@ -50,7 +50,7 @@ assert not loaded, loaded
 
 
 class TestEligibility:
-  """All steps but the newest K + n of a lane, and the oldest L once its ring is full."""
+  """All steps of a lane are eligible but the newest K + n and, once its ring is full, the oldest L."""
 
   @pytest.mark.parametrize(
     ("length", "first", "stop"),
@@ -162,7 +162,7 @@ class TestTargets:
     for batch in batches[1:]:
       map_fields(np.testing.assert_array_equal, batches[0], batch)
 
-  def test_sample_is_sample_many_of_one(self):
+  def test_sample_equals_sample_many_of_one(self):
     one, many = filled_buffer()[0].sample(20), filled_buffer()[0].sample_many(1, 20)
     map_fields(lambda a, b: np.testing.assert_array_equal(a, b[0]), one, many)
 
@@ -222,7 +222,7 @@ class TestStorage:
     for frame_dtype in ("bool", "uint8"):
       buffer = make_buffer(make_spec(frame_dtype), lanes=1, lane_capacity=1000)
       sizes[frame_dtype] = buffer.stats()["replay/mib"] * 2**20 / 1000
-    # Twelve planes take two bytes or twelve; all other fields are the same and no second frame is stored.
+    # Twelve planes take two bytes or twelve; all other fields take the same, and each frame is stored once.
     assert sizes["uint8"] - sizes["bool"] == 10
     assert sizes["bool"] < 2 + 45
 

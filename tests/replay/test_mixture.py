@@ -1,4 +1,4 @@
-"""Replay of acted and stored steps: the shares of each part, and updates of the right one."""
+"""Replay of acted and stored steps: the share of each part, and updates that reach the right part."""
 
 import numpy as np
 import pytest
@@ -57,7 +57,7 @@ def test_share_of_stored_targets(fraction, num_stored):
   assert targets.frames.shape[:3] == (20, 8, 3)
   is_stored = targets.slot >= 100
   assert (is_stored.sum(axis=1) == num_stored).all()
-  # They were acted and searched before this run.
+  # Stored steps were acted and searched before this run.
   assert (targets.acted_version[is_stored] == -1).all()
   assert (targets.searched_version[is_stored] == -1).all()
   assert (targets.acted_version[~is_stored] >= 0).all()

@@ -55,7 +55,7 @@ def renew(buffer, changes):
 
 
 def expected_probabilities(sampling, delta, exponent, epsilon):
-  """From the definitions, by sorting and summing; all δ must differ."""
+  """{(lane, index): P} from the definitions, by sorting and summing; all δ must differ."""
   if sampling == "uniform":
     weight = dict.fromkeys(delta, 1.0)
   elif sampling == "proportional":
@@ -235,7 +235,7 @@ class TestUpdates:
 
 class TestRankOrderBetweenSorts:
   def sorted_once(self, **options):
-    """Rings of 400, full; sorted at step 600."""
+    """A buffer with full rings of 400 that were sorted at step 600."""
     spec = make_spec()
     lanes = random_lanes(0, 2, 900, spec)
     buffer = make_buffer(spec, lane_capacity=400, sampling="rank", rank_refresh_updates=10**6, **options)
@@ -309,7 +309,7 @@ class TestWriteBack:
   def renewed(self, buffer):
     return {i for (_, i), delta in priorities(buffer).items() if 22 <= i < 55 and delta != 100.0}
 
-  def test_targets_use_it_immediately(self):
+  def test_targets_use_new_values_immediately(self):
     buffer, lanes = self.made()
     assert self.write(buffer, [(0, 30)]) == 1
     lanes[0][30].value, lanes[0][30].probs = 5.0, [0.0, 0.125, 0.875]
@@ -323,7 +323,7 @@ class TestWriteBack:
       assert batch.acted_version[row] == i
 
   @pytest.mark.parametrize("num_players", [1, 2])
-  def test_it_refreshes_the_step_and_the_one_that_bootstraps_from_it(self, num_players):
+  def test_refreshes_the_step_and_the_one_that_bootstraps_from_it(self, num_players):
     buffer, lanes = self.made(num_players=num_players)
     self.write(buffer, [(0, 30)])
     assert self.renewed(buffer) == {27, 30}
@@ -341,7 +341,7 @@ class TestWriteBack:
 
   @pytest.mark.parametrize("truncated", [False, True])
   @pytest.mark.parametrize("end", [27, 28, 29])
-  def test_it_refreshes_nothing_across_an_end(self, end, truncated):
+  def test_refreshes_nothing_across_an_end(self, end, truncated):
     buffer, _ = self.made(end=end, truncated=truncated)
     self.write(buffer, [(0, 30)])
     assert self.renewed(buffer) == {30}
@@ -351,7 +351,7 @@ class TestWriteBack:
     self.write(buffer, [(0, 30)])
     assert self.renewed(buffer) == {27, 30}
 
-  def test_it_refreshes_all_steps_that_bootstrap_at_a_truncation(self):
+  def test_refreshes_all_steps_that_bootstrap_at_a_truncation(self):
     buffer, lanes = self.made(end=30, truncated=True)
     self.write(buffer, [(0, 30)])
     assert self.renewed(buffer) == {27, 28, 29, 30}

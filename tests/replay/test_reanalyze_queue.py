@@ -12,7 +12,7 @@ from tests.replay.replay_lanes import fill, make_buffer, make_spec, random_lanes
 
 
 def buffer_with_versions(length=30, lanes=2, lane_capacity=40, **options):
-  """Segments of five steps; the version of each is its number."""
+  """A buffer of segments of five steps; the version of a segment is its number."""
   spec = make_spec()
   steps = random_lanes(1, lanes, length, spec)
   buffer = make_buffer(spec, lanes=lanes, lane_capacity=lane_capacity, **options)
@@ -53,7 +53,7 @@ def test_oldest_searches_first_and_each_once(calls, monkeypatch):
     seen += now
     ages = [i // 5 for _, i in seen]
     assert max(ages) <= min([i // 5 for p in due if p not in seen for i in p[1:]], default=99)
-  # All are requested: the next call starts again.
+  # All positions are requested, so the next call starts again.
   assert sorted(seen) == due
   again = places(buffer, buffer.reanalyze_queue.choose(len(due), "oldest", 101))
   assert sorted(again) == due

@@ -218,7 +218,7 @@ def test_too_many_refusals_of_a_worker_raise():
 
 
 def test_stored_steps_are_split_at_gaps():
-  """Where a worker was restarted, and where steps are missing; each part is contiguous."""
+  """Gaps are where a worker was restarted or steps are missing; each part is contiguous."""
   lanes = random_lanes(2, 1, 30, SPEC, end_probability=0.3)
   whole = map_fields(lambda x: x[:, 0], segment_of(lanes, 0, 30, SPEC))
   assert whole.is_first[1:].any(), "the lane holds several episodes"

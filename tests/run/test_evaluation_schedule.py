@@ -1,4 +1,4 @@
-"""Which evaluations are due, which is the best, and the events of each."""
+"""The schedule of evaluations, the best one, and the events of each."""
 
 import types
 

@@ -75,7 +75,7 @@ def test_acting_uses_the_newest_parameters(events):
 
 
 def test_seed_determines_the_run(events):
-  """With prioritized sampling and refreshed priorities, so that every part takes part."""
+  """Samples by priority and refreshes priorities, so that every component is used."""
   again, other = local_run(), local_run(*SHORT, "max_env_steps=64", "seed=1")
   assert_equal_trees(states(events)[-1].training, states(again)[-1].training)
   assert summary(again) == summary(events)
@@ -163,7 +163,7 @@ def test_segments_to_keep(events):
   ],
 )
 def test_resume_to_the_bit(env, request):
-  """N and N more steps give what 2N give."""
+  """A run of N steps, resumed for N more, equals a run of 2N."""
   whole = request.getfixturevalue("events") if env == "env.name=tiny:catch" else local_run(env)
   at = next(i for i, e in enumerate(whole) if isinstance(e, StateReady) and not e.is_best)
   assert 0 < whole[at].env_steps < whole[-1].env_steps

@@ -230,7 +230,7 @@ def test_training_starts_at_min_steps():
 
 
 def test_acting_continues_until_replay_can_sample():
-  """A lane's newest n + K steps wait, so the steps that start training can be too few to draw from."""
+  """A lane's newest n + K steps are not eligible, so replay may have nothing to sample at min_steps."""
   pacer, round_steps = make_pacer(4.0, min_steps=64)
   for _ in range(50):
     assert pacer.may_act(can_sample=False)
@@ -292,9 +292,9 @@ def test_slack_fills_every_queue():
     "ray.segments_in_flight=3",
   ]
   options += ["learner.batch_size=16", "learner.updates_per_call=5", "learner.samples_per_step=4"]
-  # Segments of 32 steps, three at each of two workers; two calls of 80 targets, at 4 a step.
+  # Segments of 32 steps, three at each of two workers; two calls of 80 targets, at 4 per step.
   assert slack_steps(load_config(None, options)) == 192 + 40
-  # Two calls of 30 positions at each of two workers, a third of a step to each.
+  # Two calls of 30 positions at each of two workers, at a third of a step per position.
   options += ["reanalyze.num_workers=2", "reanalyze.batch_size=30", "reanalyze.ratio=0.75"]
   assert slack_steps(load_config(None, options)) == 192 + 40
   options += ["reanalyze.ratio=0.25"]

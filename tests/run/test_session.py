@@ -32,7 +32,7 @@ class Training:
 
 
 class Trainer:
-  """Makes 10 environment steps and 1 update per step."""
+  """Makes 10 environment steps and 1 update per call of `step`."""
 
   message, sample_reuse = "counting", 2.0
 

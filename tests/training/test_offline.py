@@ -33,7 +33,7 @@ NUM_STEPS = 10 * 8 * 4
 
 @pytest.fixture(scope="module")
 def old(tmp_path_factory):
-  """A run with one checkpoint, and trajectories that were acted with its parameters, in two files."""
+  """A run with one checkpoint and two files of trajectories, acted with the checkpoint's parameters."""
   folder = tmp_path_factory.mktemp("runs")
   config = load_config(None, [*TINY, *SEARCH, *HISTORY, f"run.dir={folder}", "run.name=old"])
   spec = build.env_spec(config)
@@ -95,7 +95,7 @@ def test_mixture_of_stored_and_acted_steps(old):
 
 @pytest.mark.slow
 def test_resume_to_the_bit(old):
-  """With the values and policies that were written back, and the state of the draws."""
+  """Values and policies that were written back are restored, and so is the state of the draws."""
   overrides = ("reanalyze.ratio=0.5", "reanalyze.batch_size=8", "learner.target_update_period=20")
   periods = ("checkpoint.milestones_env_steps=160", "checkpoint.period_s=1e9", "evaluation.final_episodes=1")
   config = load_config(None, [*TINY, *HISTORY, *overrides, *periods, f"offline.trajectories={old}"])
@@ -123,7 +123,7 @@ def test_max_env_steps_takes_the_first_steps(old):
 
 
 def steps_of(path):
-  """All steps of a stored set whose lanes are of one length, [T, B, …]."""
+  """All steps of a stored set, [T, B, …]; its lanes must have equal lengths."""
   lanes = {}
   for stored in open_trajectories(path).read():
     lanes.setdefault(stored.span.lane, []).append(stored.steps)
@@ -133,7 +133,7 @@ def steps_of(path):
 
 @pytest.mark.slow
 def test_learning_from_a_set_with_a_gap(old, tmp_path):
-  """A gap such as a restarted training worker or a refused segment leaves."""
+  """A restarted training worker or a refused segment leaves such a gap."""
   whole = steps_of(old)
   alive = np.flatnonzero(~whole.is_last.any(axis=1))
   stop, begin = int(alive[alive > 30][0]) + 1, int(alive[alive > 50][0])
@@ -185,7 +185,7 @@ def test_lanes_of_too_different_lengths_are_refused(old, tmp_path, monkeypatch):
 
 
 def unusable(tmp_path):
-  """Folders without trajectories to learn from, and the error of each."""
+  """Folders that a run cannot learn from, and the error of each."""
   spec = make_spec()
   for name in ("other_env", "cut"):
     writer = TrajectoryWriter(tmp_path / name, spec)
@@ -233,7 +233,7 @@ BROKEN = {
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_invalid_content_is_refused(cli, tmp_path, old, name):
-  """Files with valid checksums, also after a gap: the values are validated."""
+  """The values are validated even if the checksum is valid, also after a gap."""
   value, message = BROKEN[name]
   whole = map_fields(np.array, steps_of(old))
   at = int(np.flatnonzero(~whole.is_last[:, 2])[-1])
@@ -274,7 +274,7 @@ def test_contradictory_settings_are_refused(cli, tmp_path):
 
 
 def test_reanalyze_with_the_same_search_changes_nothing(cli, tmp_path, old):
-  """With the parameters and the search that acted: histories continue across the files."""
+  """Parameters and search are those of acting. Histories continue across the files."""
   out = tmp_path / "new"
   status, text, err = cli("reanalyze", old, "--checkpoint", "last", "--out", out, "--json")
   assert status == 0, err

@@ -1,4 +1,4 @@
-"""What the recorder writes from a list of events."""
+"""The files that the recorder writes for a list of events."""
 
 import dataclasses
 import json

@@ -58,7 +58,7 @@ def run(finished, tmp_path):
 
 
 def load(path):
-  """What `--resume` continues from, without training."""
+  """Loads the state that `--resume` continues from, without training."""
   directory = RunDirectory.open(path)
   config = directory.load_config().model_copy(update={"max_env_steps": 192})
   with directory.claim():
@@ -125,7 +125,7 @@ def test_kill_and_resume_give_the_same_parameters_to_the_bit(cli, tmp_path, monk
 
 
 def assert_same_run(first, second):
-  """The last checkpoints are equal to the bit, and the curves have the same values."""
+  """Asserts that the last checkpoints are equal to the bit and the curves have the same values."""
 
   def checkpoint(path):
     path = path / "checkpoints" / "step_000000320"
@@ -186,7 +186,7 @@ def cut(path):
 @pytest.mark.parametrize("harm", [alter, pytest.param(cut, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("half", ["checkpoints", "resume"])
 @pytest.mark.parametrize("file", ["arrays.safetensors", "manifest.json"])
-def test_damaged_checkpoint_is_passed_over(run, half, file, harm):
+def test_damaged_checkpoint_is_skipped(run, half, file, harm):
   newest = list_checkpoints(run / "checkpoints")[-1]
   harm(run / half / newest.name / file)
   resumed = load(run)
@@ -205,7 +205,7 @@ def test_damaged_checkpoint_is_removed(cli, run):
 
 
 def assert_complete(run, steps):
-  """The run has these checkpoints and no others, and all of them load."""
+  """Asserts that the run has exactly these checkpoints and that all of them load."""
   config = RunDirectory.open(run).load_config()
   spec = env_spec(config.env.name)
   template = training_state_template(config, spec)
@@ -220,7 +220,7 @@ def assert_complete(run, steps):
 
 
 def test_repeated_steps_replace_their_checkpoints(cli, run):
-  """The newest two states are missing; a milestone and the best one are among those after the third."""
+  """The newest two resume states are missing, so their checkpoints, one of them the best, are replaced."""
   from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
   removed = list_checkpoints(run / "resume")[-2:]
@@ -237,7 +237,7 @@ def test_repeated_steps_replace_their_checkpoints(cli, run):
   assert {"step_000000128", "step_000000160"} <= again
   assert all(int(name.removeprefix("step_")) > resumed_at for name in again)
   assert read_best(run / "checkpoints") in again
-  # TensorBoard drops what was written before for the repeated steps.
+  # TensorBoard drops the earlier values of the repeated steps.
   shown = EventAccumulator(str(run / "tensorboard"), size_guidance={"scalars": 0}, purge_orphaned_data=True)
   shown.Reload()
   steps = [event.step for event in shown.Scalars("replay/added")]
@@ -251,7 +251,7 @@ def test_repeated_steps_replace_their_checkpoints(cli, run):
   ["killed", pytest.param("stopped", marks=pytest.mark.slow), pytest.param("older", marks=pytest.mark.slow)],
 )
 def test_final_evaluation_is_made_on_resume(cli, run, left):
-  """All steps are made, and the run ended in its final evaluation."""
+  """All steps are made, and the run ended during its final evaluation."""
   path = run / "summary.json"
   before = json.loads(path.read_text())
   if left == "killed":
@@ -272,7 +272,7 @@ def test_final_evaluation_is_made_on_resume(cli, run, left):
   assert "has made 160 environment steps" in err
 
 
-def test_damaged_replay_block_is_passed_over(run):
+def test_checkpoint_with_a_damaged_replay_block_is_skipped(run):
   newest = list_checkpoints(run / "resume")[-1]
   older = {e["file"] for e in list_checkpoints(run / "resume")[-2].meta["blocks"].values()}
   own = [e["file"] for e in newest.meta["blocks"].values() if e["file"] not in older]
@@ -334,8 +334,8 @@ def test_settings_that_may_change(cli, run):
 
 @pytest.mark.slow
 def test_run_refused_by_ray_is_unchanged(run):
-  """The run is refused late, when the cluster is connected."""
-  # There are later checkpoints than the one it resumes from.
+  """The run is refused late, when it connects to the cluster."""
+  # Some checkpoints are later than the one that the run resumes from.
   shutil.rmtree(list_checkpoints(run / "resume")[-1].path)
 
   def files():

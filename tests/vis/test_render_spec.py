@@ -1,6 +1,4 @@
-"""How environments are drawn: planes are those of the packages, and a board stays one board from move to
-move.
-"""
+"""Render specs: planes match those of the packages, and a board is drawn alike for both players."""
 
 import numpy as np
 import pytest

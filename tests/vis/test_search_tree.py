@@ -57,7 +57,7 @@ def test_rows():
 
 def test_pruning_counts_left_out():
   layout = layout_tree(small_tree(), max_nodes=3, action=1)
-  # The line 0, 2, 4 takes all three places; 1 and 3 hang at the root, 5 at node 2.
+  # The line 0, 2, 4 takes all three places; 1 and 3 are left out below the root, 5 below node 2.
   assert layout.node.tolist() == [0, 2, 4]
   assert layout.parent.tolist() == [-1, 0, 1]
   assert layout.num_left_out.tolist() == [2, 1, 0]

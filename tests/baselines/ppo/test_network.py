@@ -1,4 +1,4 @@
-"""PPO's network and policy: initialization, what is shared, what is drawn."""
+"""PPO's network and policy: initialization, shared parameters, sampled actions."""
 
 import subprocess
 import sys

@@ -112,7 +112,7 @@ def test_history_spans_segments_and_resets_at_starts(collected):
   for t in range(32):
     for lane in range(4):
       for back in range(3):
-        # an episode that began within the last `back` steps leaves zeros before it
+        # frames before an episode that began within the last `back` steps are zeros
         began = any(s < 0 or shown[s].is_first[lane] for s in range(t - back + 1, t + 1))
         expected = np.zeros_like(frames[0, 0, 0]) if began or t < back else shown[t - back].frame[lane]
         np.testing.assert_array_equal(frames[t, lane, 2 - back], expected)
@@ -224,7 +224,7 @@ def test_evaluation_is_greedy_without_noise(events):
 
 
 def test_skipped_rounds_raise(collected):
-  """Two rounds of four updates in a row, with updates before."""
+  """Two consecutive rounds of four updates are skipped; an earlier skipped round does not count."""
   options = ("ppo.history_length=3", "ppo.max_skipped_rounds=2")
   network, state, _, segments = collected
   learner = ppo_run.Learner(network, configure(*options), None, jax.device_get(state))
@@ -257,7 +257,7 @@ def test_rollback_once(events):
 
 @pytest.mark.slow
 def test_failed_environment_leaves_a_last_state():
-  """The second episode of each environment fails in its fifth step, the fifteenth of all."""
+  """The second episode of each environment fails in its fifth step, the fifteenth of all its steps."""
   options = ("env.name=tests.envs.faulty:make_env", "ppo.segment_length=8", "workers.max_env_faults=1")
   config, received = configure(*options), []
   with pytest.raises(EnvError, match="the environment's own error"):

@@ -30,7 +30,7 @@ from moozi.core.config.ppo import PPOConfig
 from moozi.core.pytree import replace
 from tests.envs.environments import NIM_SPEC
 
-# A network whose params are its outputs: row i of a minibatch is row i of the tables.
+# The params of this network are its outputs: row i of a minibatch is row i of the tables.
 TABLE = PPONetwork(
   init=lambda key, frames: None, apply=lambda params, frames: (params["logits"], params["value"])
 )
@@ -54,7 +54,7 @@ def changed(config: PPOConfig, **changes) -> PPOConfig:
 
 
 def random_segment(seed: int, length: int, width: int, end: float = 0.3, truncated: float = 0.5) -> Segment:
-  """Episodes as environments show them: after a last frame comes a first one, with reward 0."""
+  """Random episodes as environments show them: a first frame with reward 0 follows each last frame."""
   random = np.random.default_rng(seed)
   is_last = np.zeros((length + 1, width), bool)
   for t in range(length + 1):
@@ -76,7 +76,7 @@ def random_segment(seed: int, length: int, width: int, end: float = 0.3, truncat
 
 
 def slow_advantages(segment: Segment, config: PPOConfig) -> np.ndarray:
-  """Each by itself, from the definition: the sum over l of (γλ)^l δ_{t+l} up to its episode's end."""
+  """Computes each advantage from the definition: the sum over l of (γλ)^l δ_{t+l} up to its episode's end."""
   length, width = segment.action.shape
   out = np.zeros((length, width))
   for t, b in itertools.product(range(length), range(width)):
@@ -130,7 +130,7 @@ def one_lane(is_last, is_truncated, reward, value) -> Segment:
 
 
 def test_advantages_by_hand():
-  """γ = ½, λ = ½. Frames 0 1 | 2 (last) | 3 4: an end in the middle, the segment's end at frame 4."""
+  """γ = ½, λ = ½. Frames 0 1 | 2 (last) | 3 4: frame 2 ends an episode, frame 4 the segment."""
   config = PPOConfig(discount=0.5, gae_lambda=0.5)
   last = [0, 0, 1, 0, 0]
   value = [1.0, 2.0, 8.0, 4.0, 6.0]
@@ -140,7 +140,7 @@ def test_advantages_by_hand():
   np.testing.assert_allclose(generalized_advantages(terminal, config)[:, 0], [0.25, 1.0, 0.0, 0.0])
   truncated = one_lane(last, [0, 0, 1, 0, 0], reward, value)
   np.testing.assert_allclose(generalized_advantages(truncated, config)[:, 0], [0.25, 1.0, 0.0, 0.0])
-  # with the value of the last frame: δ_1 = 3 + ½·8 - 2 = 5, and nothing of the next episode
+  # with the value of the last frame: δ_1 = 3 + ½·8 - 2 = 5; the next episode adds nothing
   bootstrapped = generalized_advantages(truncated, changed(config, bootstrap_truncated=True))
   np.testing.assert_allclose(bootstrapped[:, 0], [1.25, 5.0, 0.0, 0.0])
   bootstrapped = generalized_advantages(terminal, changed(config, bootstrap_truncated=True))
@@ -169,7 +169,7 @@ def test_batch():
 
 
 def table_batch(ratio, advantage, old_value=None, target=None, is_live=None) -> tuple[dict, Batch]:
-  """Two legal actions of probability ½ each now, so that the old probability is ½ / ratio."""
+  """A batch with two legal actions. Each now has probability ½, so its old probability is ½ / ratio."""
   size = len(ratio)
   zeros = np.zeros(size, np.float32)
   batch = Batch(
@@ -234,7 +234,7 @@ def test_advantage_normalization():
 
 
 def test_last_frames_are_masked():
-  """No effect of their content: an action that was never legal, a value and advantage of any size."""
+  """Their content has no effect: an illegal action, and a value and an advantage of any size."""
   config = PPOConfig()
   params, batch = table_batch([1.1, 0.9, 1.05], [1, -2, 3], old_value=[0, 1, 2], target=[1, 1, 1])
   lone = loss_of(config, params, batch)
@@ -339,7 +339,7 @@ def test_round_equals_its_minibatches(problem):
 
 @pytest.mark.slow
 def test_scanned_round_equals_dispatched_round(problem, monkeypatch):
-  """The round as it is compiled for devices other than the CPU."""
+  """The scanned round is the one compiled for devices other than the CPU."""
   config, network, segment, _, run_round = problem
   one_by_one, metrics, bad_term = run_round(fresh(problem), segment, jnp.float32(0.01))
   monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
@@ -369,7 +369,7 @@ def test_non_finite_update_is_skipped(problem):
 
 
 def test_non_finite_sample_skips_its_minibatches(problem):
-  """A non-finite first step of a lane: no earlier advantage depends on it."""
+  """The first step of a lane is not finite: no earlier advantage depends on it."""
   config, _, segment, _, run_round = problem
   reward, is_live = segment.reward.copy(), segment.is_live.copy()
   reward[0, 0], is_live[0, 0] = np.nan, True

@@ -46,7 +46,7 @@ def config_file(runs) -> Path:
 
 @pytest.fixture(scope="module")
 def trained(runs, config_file) -> Path:
-  """A trained run, read by the tests."""
+  """A trained run, which the tests only read."""
   assert command("train", config_file, "run.name=first", *SETTINGS) == 0
   return runs / "first"
 
@@ -103,7 +103,7 @@ def test_resume_keeps_the_network_settings(trained, refused):
 
 @pytest.mark.parametrize("is_named", [True, False])
 def test_start_from_muzero_is_refused(config_file, runs, refused, is_named):
-  """Also with a manifest from before manifests named the algorithm."""
+  """An older manifest, which does not name the algorithm, is refused too."""
   config = Config(env=EnvConfig(name="tiny:catch"))
   meta = {"env_steps": 9, "learner_steps": 3} | expected_of(config, env_spec("tiny:catch"))
   if not is_named:

@@ -43,10 +43,10 @@ class Comparison:
   """The results of comparing single steps.
 
   Attributes:
-    differing: for each name of a field, or "reward", "end", "frame": the steps at which it differed.
+    differing: by field name, or "reward", "end", "frame": the steps at which it differed.
     before, after: the package's state at each step, in the fork's field names.
-    reward, is_over: the package's.
-    fork: the fork's: fields, rewards, ends, cuts, frames.
+    reward, is_over: those of the package.
+    fork: the results of the fork: fields, rewards, ends, cuts, frames.
   """
 
   differing: dict
@@ -65,13 +65,13 @@ def make_fork(library, game):
 
 
 def play_package(game, fork, num_steps):
-  """Steps of a player that survives, and so reaches the states of good play."""
+  """Yields steps of a player that does not lose, and so reaches the states of good play."""
   rules, random = make_rules(game), np.random.default_rng(0)
   for _ in range(num_steps):
     if game == "seaquest":
       prepare_seaquest(rules, random)
     settle_spawns(rules)
-    # Upwards in Freeway: random moves cross once in thousands of steps.
+    # In Freeway the player mostly moves up: random moves cross once in thousands of steps.
     action = UP if game == "freeway" and random.random() < 0.9 else int(random.integers(6))
     before = fork.fields(rules)
     reward, is_over = rules.act(action)
@@ -193,7 +193,9 @@ def assert_seaquest_was_seen(result, diver_count, sub_y):
 
 
 def test_pgx_seaquest_differs_in_three_rules():
-  """The empty tank ends a step late, enemies speed up at other surfacings, bullets that left are kept."""
+  """A game ends a step after the package's when the tank is empty; enemies speed up at other surfacings;
+  bullets that have left the board are kept.
+  """
   result = compare("pgx", "seaquest")
   fields, _, is_terminal, *_ = result.fork
   assert set(result.differing) == {"end", "frame", "move_speed", "e_bullets"}

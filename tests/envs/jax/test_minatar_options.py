@@ -50,7 +50,7 @@ NOOP, LEFT, RIGHT = 1, 2, 3  # in the agent's terms
 
 @pytest.mark.parametrize("name", [GYMNAX_NAMES["breakout"], PGX_NAMES["breakout"]])
 def test_sticky_step_repeats_the_played_action(name):
-  """Not the requested one: right is requested twice, and the paddle still moves left."""
+  """It does not repeat the requested action: right is requested twice, and the paddle still moves left."""
   reset, step, sticky_step = compiled_breakout(name)
   state = step(reset(env_key(0)), LEFT)
   assert paddle(state) == 3
@@ -60,7 +60,7 @@ def test_sticky_step_repeats_the_played_action(name):
 
 
 @pytest.mark.parametrize("name", [GYMNAX_NAMES["breakout"], PGX_NAMES["breakout"]])
-def test_reset_forgets_the_sticky_action(name):
+def test_reset_clears_the_sticky_action(name):
   reset, step, sticky_step = compiled_breakout(name)
   state = step(reset(env_key(0)), LEFT)
   ended = replace(state, timestep=replace(state.timestep, is_last=jnp.asarray(True)))

@@ -105,7 +105,7 @@ def test_truncated_frame_keeps_discount_and_actions(env):
 
 
 @pytest.mark.parametrize("env", [make_walk(max_episode_steps=1), make_walk(clock=1)])
-def test_terminal_wins_over_truncated(env):
+def test_terminal_takes_precedence_over_truncated(env):
   step = step_once(env, start_at(env, 3), 2).timestep
   assert bool(step.is_last)
   assert not step.is_truncated
@@ -113,7 +113,7 @@ def test_terminal_wins_over_truncated(env):
 
 
 def test_cap_counts_each_episode():
-  # The board is too long to reach either end.
+  # The board is so long that the walk reaches neither end.
   env = JaxVectorEnvironment(make_walk(max_episode_steps=3, length=50), [0])
   env.reset()
   kinds = []
@@ -135,7 +135,7 @@ def test_player_0_moves_first_and_the_mover_is_rewarded():
 
 
 def test_rows_equal_single_envs():
-  """Vectorized by JAX, and single ones in a `SyncVectorEnvironment`."""
+  """Environments vectorized by JAX equal single ones in a `SyncVectorEnvironment`."""
   seeds = [3, 2**40, 2**64 - 1]
   mapped = JaxVectorEnvironment(CAPPED, seeds)
   single = []
@@ -194,7 +194,7 @@ def test_seeds_must_not_be_empty():
 
 
 def test_state_keeps_its_types_in_a_scan():
-  """A scan raises where types change, including weak types."""
+  """A scan raises if a type changes, including weak types."""
   state = reset(CAPPED, env_key(0))
   after, _ = jax.lax.scan(lambda s, _: (CAPPED.step(s, jnp.int32(2)), None), state, length=20)
   assert jax.tree.map(lambda x: x.dtype, after) == jax.tree.map(lambda x: x.dtype, state)

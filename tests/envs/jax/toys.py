@@ -44,7 +44,7 @@ def make_walk(max_episode_steps=None, clock=None, length=5) -> JaxEnvironment:
 
 
 def make_nim(num_sticks=7) -> JaxEnvironment:
-  """Two players take 1 to 3 sticks in turn; the last one wins 1. As `tests.envs.environments.Nim`."""
+  """Two players take 1 to 3 sticks in turn; the last one wins 1. Equals `tests.envs.environments.Nim`."""
 
   def step(left, action, rng_key):
     del rng_key

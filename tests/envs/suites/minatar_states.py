@@ -18,9 +18,9 @@ GYMNAX_NAMES = {
 }
 PGX_NAMES = {game: f"pgx:minatar-{game}" for game in GAMES}
 
-# Lists of the package that are arrays of fixed size in JAX.
+# Lists in the package that are arrays of fixed size in JAX.
 _LISTS = {"f_bullets": 3, "e_bullets": 3, "e_fish": 4, "e_subs": 5, "divers": 4}
-# gymnax's names for how long each list is.
+# gymnax's names for the lengths of the lists.
 _COUNTS = {
   "f_bullet_count": "f_bullets",
   "e_bullet_count": "e_bullets",
@@ -54,7 +54,7 @@ def settle_spawns(rules):
 
 
 class Fork:
-  """One JAX version of a game: its compiled rules, on states made from the package's."""
+  """One JAX version of a game: its compiled rules, applied to states converted from the package's."""
 
   def __init__(self, name, **options):
     self.env = registry.make_jax_env(name, minimal_actions=False, **options)

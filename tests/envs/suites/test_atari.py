@@ -65,7 +65,7 @@ class FixedNoops:
 
 
 def num_noops(env):
-  """The number of frames that the environment has played; after a reset, its no-ops."""
+  """The number of frames that the environment has played; after a reset, the number of no-ops."""
   return env._game._ale.getEpisodeFrameNumber()
 
 
@@ -140,7 +140,7 @@ def test_game_equals_gymnasiums(game, is_testing, kwargs):
 
 
 def num_start_frames(game):
-  """The number of frames that ALE counts before a game's first."""
+  """The number of frames that ALE counts before a game's first frame."""
   ale = load_emulator(load_facts(game).rom)
   ale.reset_game()
   return ale.getEpisodeFrameNumber()
@@ -254,7 +254,7 @@ def test_noop_step_continues_after_a_lost_life():
 
 
 class Reference:
-  """Breakout played on a bare emulator: an action for four frames at a time."""
+  """Breakout played on a bare emulator: each action is repeated for four frames."""
 
   def __init__(self, noops):
     self.ale = load_emulator("breakout")
@@ -303,7 +303,7 @@ def test_opening_actions():
     facts = load_facts(game)
     assert facts.opening(Options(fire_on_reset=True)) == opening
     assert facts.opening(Options()) == ()
-  # Freeway's minimal actions do not fire.
+  # Freeway's minimal actions do not include FIRE.
   assert load_facts("Freeway").opening(Options(fire_on_reset=True, minimal_actions=False)) == (1, 2)
 
 

@@ -72,7 +72,7 @@ def test_rows_equal_single_games(game, num_steps, num_ends, kwargs):
 
 @pytest.mark.parametrize("reseed", [True, pytest.param(False, marks=SLOW)])
 def test_life_lost_near_the_cap(reseed):
-  """On the step of the cap, one before it (the continuing step meets the cap), and two before it."""
+  """A life is lost on the step of the cap, one before it (the continuing step is at the cap), or two."""
   kwargs = {"reseed": reseed, **FIXED}
   seeds, actions = [3], np.random.default_rng(0).integers(1, 5, (600, 1))
   envs = make_loop("Breakout", seeds, **kwargs)
@@ -84,7 +84,7 @@ def test_life_lost_near_the_cap(reseed):
     loop = make_loop("Breakout", seeds, max_episode_steps=lost_at + left, **kwargs)
     steps = [vector.reset()]
     assert_same_step(steps[0], loop.reset())
-    # To the end of the next game, and into the one after it.
+    # Plays past the end of the next game.
     for row in actions[: 2 * lost_at + 20]:
       steps.append(vector.step(row))
       assert_same_step(steps[-1], loop.step(row))
@@ -98,7 +98,7 @@ def test_life_lost_near_the_cap(reseed):
 
 
 def test_games_follow_from_their_seeds():
-  """No-ops and sticky actions included, over several games."""
+  """Compares several games, with no-ops and sticky actions."""
   kwargs = {"sticky_action_prob": 0.25, "max_episode_steps": 20}
   first, second = (random_play(make("Pong", [3, 3], **kwargs), 45) for _ in range(2))
   for step, other in zip(first, second, strict=True):

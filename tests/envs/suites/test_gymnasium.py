@@ -229,7 +229,7 @@ def test_list_has_the_newest_versions():
   assert not any("Pendulum" in game or "/" in game for game in games)
 
 
-def test_unlisted_envs_are_made(recwarn):
+def test_unlisted_envs_are_created(recwarn):
   assert registry.env_spec("gymnasium:CartPole-v0").frame_shape == (1, 1, 4)
   assert not recwarn.list  # gymnasium itself warns that this version is out of date
 

@@ -99,7 +99,7 @@ def test_frames_are_bool_where_they_contain_only_0_and_1(game, monkeypatch):
   "game", [g if g == "Catch-bsuite" else pytest.param(g, marks=pytest.mark.slow) for g in GAMES]
 )
 def test_game_keeps_its_dtypes(game):
-  """Tracing raises where a leaf changes its kind of number."""
+  """Tracing raises if a leaf changes its kind of number."""
   env = registry.make_jax_env(f"gymnax:{game}")
   jax.eval_shape(lambda key: env.step(env.reset(key), jnp.int32(1)), jax.random.PRNGKey(0))
 

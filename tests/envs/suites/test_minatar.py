@@ -153,7 +153,7 @@ def test_sticky_actions_are_as_frequent_as_configured(sticky_action_prob):
   assert rate == pytest.approx(sticky_action_prob, abs=0.03)
 
 
-def test_reset_forgets_the_sticky_action():
+def test_reset_clears_the_sticky_action():
   env = registry.make("minatar:breakout", seed=0, sticky_action_prob=0.9)
   env.reset()
   env._game._last_action = 1

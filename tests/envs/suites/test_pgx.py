@@ -89,7 +89,10 @@ def test_every_game_is_offered_or_refused():
 
 
 def play_at_random(game, num_steps, batch=32, seed=0):
-  """pgx's states, [T + 1] of `batch`, and the rewards between them; ended games do not change."""
+  """Plays `batch` games; returns pgx's T + 1 states and the rewards between them.
+
+  The rewards of a game are 0 after its end.
+  """
   env = registry.make_jax_env(f"pgx:{game}").rules
   random = np.random.default_rng(seed)
   init, step = jax.jit(jax.vmap(env.init)), jax.jit(jax.vmap(env.step))
@@ -109,7 +112,7 @@ def play_at_random(game, num_steps, batch=32, seed=0):
   "game", [g if g == "kuhn_poker" else pytest.param(g, marks=pytest.mark.slow) for g in GAMES]
 )
 def test_game_keeps_its_dtypes(game):
-  """Tracing raises where a leaf changes its kind of number."""
+  """Tracing raises if a leaf changes its kind of number."""
   env = registry.make_jax_env(f"pgx:{game}")
   jax.eval_shape(lambda key: env.step(env.reset(key), jnp.int32(1)), jax.random.PRNGKey(0))
 
@@ -117,10 +120,10 @@ def test_game_keeps_its_dtypes(game):
 @pytest.mark.slow
 @pytest.mark.parametrize("game", [game for game in GAMES if game not in ONE_PLAYER])
 def test_players_alternate_and_the_mover_is_rewarded(game):
-  """`JaxEnvironment` counts steps to know who moves; pgx reports it."""
+  """`JaxEnvironment` derives the player to move from the step count; pgx reports that player."""
   states, rewards = play_at_random(game, 60)
   first = states[0].current_player
-  assert set(first.tolist()) == {0, 1}  # pgx draws who moves first
+  assert set(first.tolist()) == {0, 1}  # pgx draws the first player
   num_paid = 0
   for t, (before, after) in enumerate(itertools.pairwise(states)):
     live = ~before.terminated
@@ -145,7 +148,7 @@ def test_frames_and_rewards_are_the_movers(game):
     assert not step.is_last.any()
     step = env.step(np.full(6, action, np.int32))
     stones = step.frame.sum(axis=(1, 2))
-    # Seen by the player to move: the last mover has the second plane.
+    # Frames are from the view of the player to move: the last mover's pieces are in the second plane.
     np.testing.assert_array_equal(stones, [[(i + 1) // 2, i // 2 + 1]] * 6)
     assert (step.to_play == (i + 1) % 2).all()
   if game == "connect_four":
@@ -178,7 +181,7 @@ def test_taken_squares_are_illegal():
 @pytest.mark.slow
 @pytest.mark.parametrize(("game", "plane"), [("go_9x9", 16), ("hex", 2)])
 def test_frame_shows_the_colour_where_rules_depend_on_it(game, plane):
-  """Komi in Go, the sides to connect in Hex. The other boards look the same to both players."""
+  """Komi in Go and the sides to connect in Hex; the other boards look the same to both players."""
   env = JaxVectorEnvironment(registry.make_jax_env(f"pgx:{game}"), [0, 1])
   step = env.reset()
   for i in range(4):

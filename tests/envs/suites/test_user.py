@@ -18,7 +18,7 @@ FAKES = "tests.envs.suites.user_fakes"
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-  """The current folder, empty; modules imported from it are removed afterwards."""
+  """An empty current folder; modules imported from it are removed afterwards."""
   monkeypatch.chdir(tmp_path)
   monkeypatch.setattr(sys, "path", [p for p in sys.path if p])
   modules = set(sys.modules)
@@ -95,7 +95,7 @@ def test_current_folder_comes_first(folder):
   env = registry.make("moozi_own_here:make_env", seed=5)
   assert env.env_spec.name == "moozi_own_here:make_env"
   assert sys.path[0] == os.getcwd()
-  # A module of the same name is elsewhere on the path, and not imported yet.
+  # Another module of the same name is on the path and not imported yet.
   (folder / "antigravity.py").write_text(
     "from tests.envs.suites.user_fakes import make_counter as make_env\n"
   )
@@ -222,7 +222,7 @@ def test_unsupported_env_is_closed():
 
 
 def test_env_made_per_seed_forwards_everything():
-  """A picture, opponents, lives: what moozi's interface adds to dm_env's."""
+  """Pictures, opponents and lives, which moozi's interface adds to dm_env's, are forwarded."""
   env = registry.make(f"{FAKES}:make_seeded_lives", seed=3)
   step = env.reset()
   assert env.render().shape == (4, 6, 3)

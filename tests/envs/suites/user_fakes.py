@@ -107,7 +107,7 @@ class TooMany(_Counted):
 
 
 class Watched(Counter):
-  """Keeps a set of the open instances; may violate its spec at a step, or have two players."""
+  """Records the open instances in a set; may violate its spec at a step, or have two players."""
 
   open_envs: ClassVar[set] = set()
   num_made = 0
@@ -133,7 +133,7 @@ class Watched(Counter):
 
 
 class Marking(Counter):
-  """Writes one file when it is made and one when it is closed, for tests with several processes."""
+  """Writes a file when created and another when closed, for tests with several processes."""
 
   def __init__(self, folder):
     super().__init__()

@@ -64,7 +64,7 @@ class Calls:
         yield from call.on_loss(None)
 
   def completed(self, timeout_s: float) -> Iterator[tuple[Call, Any, Exception | None]]:
-    """Waits until some calls have completed; yields (call, result, error) of each, with error None on success.
+    """Waits until some calls have completed; yields (call, result, error) of each. Error None means success.
 
     Yields an error if an actor or object is lost, or an update is not finite (NotFiniteError). Raises any
     other exception of an actor.

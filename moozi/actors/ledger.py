@@ -29,7 +29,7 @@ class Target(NamedTuple):
 
 
 class KeptSegment(NamedTuple):
-  """A segment in transfer from a worker to the recorder; `follows`: the worker's previous one was kept too."""
+  """A segment in transfer from a worker to the recorder; `follows`: the worker's previous one was kept."""
 
   reference: Any
   follows: bool

@@ -25,7 +25,7 @@ def connected(config: Config) -> Iterator[Any]:
   """
   # By default Ray listens on all addresses on Linux. Ray reads this variable at import. It restricts Ray to
   # this machine, as on Windows and macOS; a test lists the listeners. Without the variable, Ray also replaces
-  # 127.0.0.1 in an address by this machine's external address.
+  # 127.0.0.1 in an address with this machine's external address.
   is_local = config.ray.address in (None, "local")
   if is_local or _host(str(config.ray.address)) in ("127.0.0.1", "localhost"):
     os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"

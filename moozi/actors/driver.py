@@ -137,8 +137,8 @@ def _drain(context: Context, timeout_s: float = math.inf, until_stopped: bool = 
 def _cancel_work(context: Context) -> Iterator[Event]:
   """Waits a few seconds for the work in flight, and cancels the workers' calls.
 
-  Drops the pending evaluation; a resumed run repeats it. Waits for batches at the parameter server, which the
-  last state includes.
+  Drops the pending evaluation; a resumed run repeats it. Waits for batches at the parameter server, so
+  that the last state includes their updates.
   """
   context.calls.discard(context.ledger.evaluation)
   yield from _drain(context, _STOP_TIMEOUT_S)

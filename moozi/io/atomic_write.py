@@ -11,7 +11,7 @@ def atomic_path(path: Path, make_parents: bool = True) -> Iterator[Path]:
   """Yields a temporary path beside `path`, which is renamed to `path` when the block ends without an error.
 
   Replaces a symbolic link at `path` and does not follow it. A killed process leaves at most a hidden file
-  whose name ends in `.tmp`. Does not call fsync; `write_bytes` does. `make_parents` creates missing folders.
+  named `*.tmp`. Does not call fsync, unlike `write_bytes`. `make_parents` creates missing folders.
   """
   if make_parents:
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -122,7 +122,7 @@ class TrajectoryWriter:
       self._pool.shutdown()
 
   def get_state(self) -> State:
-    """Returns the environment steps after everything appended, and the lanes whose histories restart.
+    """Returns the environment steps after the last appended segment, and the lanes that have lost steps.
 
     With Ray, these environment steps differ from the run's counter, which counts segments before they arrive.
     """
@@ -130,7 +130,7 @@ class TrajectoryWriter:
 
   @property
   def _stop(self) -> int:
-    """Environment steps after everything appended."""
+    """Environment steps after the last appended segment."""
     writing = self._writing[1] if self._writing is not None else []
     return [self._env_steps, *(b.stop for b in [*writing, *self._buffer])][-1]
 

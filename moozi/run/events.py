@@ -51,7 +51,7 @@ class Started(Event):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Acted(Event):
-  """A segment was acted; `episode_returns` and `episode_lengths` [E] are of the episodes that ended in it."""
+  """A segment was acted. `episode_returns` and `episode_lengths` [E] are of the episodes that ended in it."""
 
   metrics: dict[str, float]
   episode_returns: np.ndarray

@@ -18,7 +18,7 @@ class RollbackState:
 
   Attributes:
     training: the saved training state in NumPy, with its learner step set to the run's.
-    found: the learner step at which it was saved.
+    found: the learner step at which the state was saved.
     message: message of the fault.
   """
 

@@ -74,7 +74,7 @@ class WorkLog:
 
 
 class TimelineWindow:
-  """The part of a run's timeline that is kept: `seconds` from the first update. 0 keeps nothing."""
+  """The part of a run's timeline that is kept: `seconds` after the first update; 0 keeps nothing."""
 
   def __init__(self, seconds: float, clock: Clock = time.time) -> None:
     self._seconds, self._clock = seconds, clock

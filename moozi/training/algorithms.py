@@ -19,7 +19,7 @@ class Algorithm:
   run: Callable[[RunInputs], Generator[Event, None, None]]
   # Shapes and dtypes of the training state, to load a checkpoint with.
   training_state_template: Callable[[Config, EnvSpec], Any]
-  # Plays test episodes; the last argument overrides the testing planner's simulations.
+  # Builds the evaluator; the last argument overrides the testing planner's number of simulations.
   build_evaluator: Callable[[Config, EnvSpec, int | None], Evaluator]
   # Whether the algorithm learns a model that can be unrolled.
   has_model: bool

@@ -25,7 +25,7 @@ _LAST_FRAME_MS = 1000
 
 
 class LazyImages(Sequence[Picture]):
-  """A sequence that draws a picture at every read, because hundreds of pictures take hundreds of MiB."""
+  """A sequence that draws each picture when it is read, because hundreds of pictures take hundreds of MiB."""
 
   def __init__(self, num_images: int, draw: Callable[[int], Picture]) -> None:
     self._num_images, self._draw = num_images, draw

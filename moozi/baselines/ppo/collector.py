@@ -76,7 +76,7 @@ class Collector(Lanes):
 
 
 def _cut_off(rows: list[Segment], is_cut: np.ndarray) -> list[Segment]:
-  """Returns the newest two rows (or one), with the episodes truncated in lanes whose environment failed.
+  """Returns the newest two rows (or one), with the episodes of failed environments truncated.
 
   The newest action had no effect, and the frame it acts on becomes a truncated last frame. If that frame is
   the segment's first, the row before is in the previous segment and is not changed: it keeps its bootstrap

@@ -70,7 +70,7 @@ class Segment:
     action: on frame t.
     log_prob: log probability of the action under the policy that acted.
     value: of frame t; [T + 1, B], where the last row belongs to the frame after the segment.
-    is_live: false on a last frame, whose action is discarded and not learned from.
+    is_live: false on a last frame; the environment discards the action on it, and the sample is masked.
     reward: env units, on leaving frame t.
     is_last, is_truncated: of the frame that follows.
   """
@@ -248,7 +248,7 @@ def init_state(
 
 
 def learning_rate_at(config: PPOConfig, env_steps: int, max_env_steps: int) -> float:
-  """The learning rate of the round whose segment starts after `env_steps`.
+  """The learning rate of the round that starts after `env_steps`.
 
   With annealing it falls linearly over the rounds of the run, from its full value to 0 after the last round.
   In a run that `max_wall_s` ends, it does not reach 0.

@@ -234,5 +234,5 @@ def decode_arrays(path: Path, data: bytes, digest: Any) -> dict[str, Any]:
 
 
 def _encode(manifest: Mapping[str, Any]) -> bytes:
-  """The only accepted encoding of a manifest."""
+  """Encodes a manifest; no other encoding is accepted."""
   return (json.dumps(manifest, sort_keys=True, indent=1, allow_nan=False) + "\n").encode()

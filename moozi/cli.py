@@ -48,21 +48,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
       args=None if arguments is None else list(arguments), prog_name="moozi", standalone_mode=False
     )
   except UserError as e:
-    # Ray wraps an error of another process in its own error, whose text is the traceback.
+    # Ray wraps an error of another process in an error with the traceback as text; only the cause is printed.
     _fail(str(getattr(e, "cause", e)))
   except _UsageError as e:
     _fail(e.format_message())  # type: ignore[attr-defined]
   except (typer.Abort, KeyboardInterrupt):
     sys.exit(130)
   except BrokenPipeError:
-    # The reader exited (`moozi envs | head`). Python would report it again when it flushes at exit.
+    # The reader of the output exited (`moozi envs | head`). Python would report that again when it flushes at
+    # its exit.
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     sys.exit(0)
   sys.exit(status if isinstance(status, int) else 0)
 
 
 def _fail(message: str) -> None:
-  # Names from files may contain escape sequences of the terminal.
+  # Names from files may contain escape sequences, which a terminal would execute.
   line = "".join(c if c.isprintable() else "?" for c in " ".join(message.split()))
   print(f"moozi: error: {line}", file=sys.stderr)
   sys.exit(2)

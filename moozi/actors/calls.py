@@ -20,7 +20,7 @@ class Call:
   Attributes:
     actor: name of the called actor.
     on_result: takes the result and returns the events to yield.
-    on_loss: takes the error in place of a result, or None if the call is cancelled; returns events.
+    on_loss: takes the error, or None if the call was cancelled, and returns the events to yield.
   """
 
   actor: str
@@ -57,17 +57,17 @@ class Calls:
     self._calls.pop(reference, None)
 
   def cancel(self, actors: tuple[str, ...]) -> Iterator[Event]:
-    """Treats the calls of actors whose names have one of these prefixes as lost."""
+    """Treats all calls of some actors as lost; `actors` holds prefixes of their names."""
     for reference, call in list(self._calls.items()):
       if call.actor.startswith(actors):
         del self._calls[reference]
         yield from call.on_loss(None)
 
   def completed(self, timeout_s: float) -> Iterator[tuple[Call, Any, Exception | None]]:
-    """Waits until some calls have completed; yields each with its result, or with the error in place of one.
+    """Waits until some calls have completed; yields (call, result, error) of each. Error None means success.
 
-    An error is yielded if an actor or object is lost, or an update is not finite (NotFiniteError). Any other
-    exception of an actor is raised.
+    Yields an error if an actor or object is lost, or an update is not finite (NotFiniteError). Raises any
+    other exception of an actor.
     """
     if not self._calls:
       time.sleep(0.01)
@@ -80,16 +80,16 @@ class Calls:
     for reference in ready:
       call = self._calls.pop(reference, None)
       if call is None:
-        continue  # a reaction to another result has discarded it
+        continue  # the reaction to another result discarded this call
       yield call, *self._result(reference)
 
   def ready(self, references: list[Any], timeout_s: float) -> list[Any]:
-    """The references whose results are available at the end of the timeout; returns early if all are."""
+    """Waits until all results are available or the timeout ends; returns the references of available ones."""
     found: list[Any] = self._ray.wait(references, num_returns=len(references), timeout=timeout_s)[0]
     return found
 
   def complete(self, reference: Any) -> list[Event]:
-    """Takes the result of one call and returns the events of its reaction."""
+    """Reacts to the result of one call and returns the events."""
     call = self._calls.pop(reference)
     value, error = self._result(reference)
     return call.on_result(value) if error is None else call.on_loss(error)

@@ -1,4 +1,4 @@
-"""Starts or joins Ray: loopback only, no dashboard, and an error where Ray would wait silently."""
+"""Starts Ray or connects to it: loopback only, no dashboard, and an error where Ray would wait silently."""
 
 import logging
 import os
@@ -23,9 +23,9 @@ def connected(config: Config) -> Iterator[Any]:
 
   Raises: UserError: no cluster answers or accepts the connection, or the actors request more than it has.
   """
-  # By default Ray listens on all addresses on Linux. This variable, read at import, restricts it to this
-  # machine, as on Windows and macOS; a test lists the listeners. Without it Ray also replaces 127.0.0.1 in an
-  # address by this machine's external address.
+  # By default Ray listens on all addresses on Linux. Ray reads this variable at import. It restricts Ray to
+  # this machine, as on Windows and macOS; a test lists the listeners. Without the variable, Ray also replaces
+  # 127.0.0.1 in an address with this machine's external address.
   is_local = config.ray.address in (None, "local")
   if is_local or _host(str(config.ray.address)) in ("127.0.0.1", "localhost"):
     os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
@@ -44,7 +44,7 @@ def connected(config: Config) -> Iterator[Any]:
   if is_local:
     with _signals_blocked():
       ray.init(
-        # Always a new cluster: neither one that RAY_ADDRESS names nor one that already runs on this machine.
+        # Always starts a new cluster: does not connect to RAY_ADDRESS or to a cluster on this machine.
         address="local",
         num_cpus=config.ray.num_cpus,
         num_gpus=config.ray.num_gpus,
@@ -93,8 +93,8 @@ def _check_reachable(address: str) -> None:
 def _signals_blocked() -> Iterator[None]:
   """Processes started in this context, and their children, block SIGINT and SIGTERM.
 
-  A terminal's Ctrl-C and a scheduler's SIGTERM reach the whole process group. Ray's processes must survive
-  them until the driver has taken its last checkpoint and shuts them down.
+  A terminal's Ctrl-C and a scheduler's SIGTERM reach the whole process group. Ray's processes must keep
+  running until the driver has taken its last checkpoint and shuts them down.
   """
   numbers = (signal.SIGINT, signal.SIGTERM)
   handlers = {number: signal.getsignal(number) for number in numbers}
@@ -109,7 +109,7 @@ def _signals_blocked() -> Iterator[None]:
 
 
 def demands(config: Config) -> dict[str, tuple[int, ActorResources]]:
-  """The number of actors of each kind and the share of each, by config key."""
+  """By config key: the number of actors of that kind, and the resources of one actor."""
   return {
     "ray.learner": (1, config.ray.learner),
     "ray.replay": (1, config.ray.replay),
@@ -123,7 +123,7 @@ def demands(config: Config) -> dict[str, tuple[int, ActorResources]]:
 
 
 def check_resources(config: Config, available: dict[str, float]) -> None:
-  """Raises UserError if the actors' shares exceed the cluster: Ray would wait forever.
+  """Raises UserError if the actors request more resources than the cluster has: Ray would wait forever.
 
   Args:
     config: the run's configuration.
@@ -138,5 +138,5 @@ def check_resources(config: Config, available: dict[str, float]) -> None:
 
 
 def options(resources: ActorResources) -> dict[str, Any]:
-  """Ray's actor options for a share."""
+  """Ray's options for an actor with these resources."""
   return {"num_cpus": resources.num_cpus, "num_gpus": resources.num_gpus}

@@ -2,8 +2,9 @@
 
 Every call of an actor returns a future. The driver keeps a bounded number of calls in flight at each actor,
 reacts to the results as they complete, and requests evaluations and checkpoints when they are due. Calls and
-reactions are functions over the `Context`: acting is in `segments`, learning in `updates`, the rest in
-`reanalyze`, `testing` and `states`; `losses` restarts actors. `run.local` does the same in one process.
+reactions are functions over the `Context`. `segments` has those of acting, `updates` those of learning;
+`reanalyze`, `testing` and `states` have the rest. `losses` restarts actors. `run.local` is the same algorithm
+in one process.
 """
 
 import math
@@ -24,7 +25,7 @@ from moozi.run.session import RunInputs, Session
 
 _SALVAGE_TIMEOUT_S = 30.0
 _CLOSE_TIMEOUT_S = 10.0
-# Time for work in flight to arrive after a stop.
+# The longest wait for work in flight after a stop.
 _STOP_TIMEOUT_S = 5.0
 
 
@@ -122,7 +123,10 @@ def _finish(context: Context, observing: Observing, reason: str) -> Iterator[Eve
 
 
 def _drain(context: Context, timeout_s: float = math.inf, until_stopped: bool = False) -> Iterator[Event]:
-  """Reacts to results until no call is in flight, the timeout is over, or (optionally) the run is stopped."""
+  """Reacts to results until no call is in flight or the timeout ends.
+
+  With `until_stopped` it also returns when the run is stopped.
+  """
   end_s = time.monotonic() + timeout_s
   while context.calls and (left_s := end_s - time.monotonic()) > 0:
     if until_stopped and context.should_stop():
@@ -133,8 +137,8 @@ def _drain(context: Context, timeout_s: float = math.inf, until_stopped: bool = 
 def _cancel_work(context: Context) -> Iterator[Event]:
   """Waits a few seconds for the work in flight, and cancels the workers' calls.
 
-  The pending evaluation is dropped; a resumed run repeats it. Batches at the parameter server are waited for:
-  the last state includes them.
+  Drops the pending evaluation; a resumed run repeats it. Waits for batches at the parameter server, so
+  that the last state includes their updates.
   """
   context.calls.discard(context.ledger.evaluation)
   yield from _drain(context, _STOP_TIMEOUT_S)

@@ -1,7 +1,7 @@
 """The driver's ledger: counters, versions and epochs of the run, and the work in flight at each actor.
 
-Bookkeeping only: it calls no actor and reads no clock. Every change that concerns several counters is one
-method here, so that a fault is accounted for in one place.
+The ledger calls no actor and reads no clock. Each method makes one change to all counters that it concerns,
+so that each kind of fault is counted in one place.
 """
 
 import collections
@@ -20,7 +20,7 @@ class Target(NamedTuple):
   Attributes:
     parameters: reference to (params, net_state, version).
     version: the learner step of the copy.
-    publication: counts the publications; after a rollback the same version may be published twice.
+    publication: number of earlier publications; after a rollback the same version may be published twice.
   """
 
   parameters: Any
@@ -29,7 +29,7 @@ class Target(NamedTuple):
 
 
 class KeptSegment(NamedTuple):
-  """A segment in transfer from a worker to the recorder; `follows`: the worker's previous one is kept too."""
+  """A segment in transfer from a worker to the recorder; `follows`: the worker's previous one was kept."""
 
   reference: Any
   follows: bool
@@ -45,27 +45,28 @@ class Ledger:
   Attributes:
     config: the argument.
     pacer: steps, samples and positions requested and done.
-    learner_steps: the newest learner step reported. Versions never repeat: after a rollback of the parameters
-      the learner step still increases, past every version that a worker can have seen.
+    learner_steps: the newest learner step reported. Versions never repeat: a rollback of the parameters
+      increases the learner step beyond every version that a worker can have seen.
     replay_steps_ahead: steps ever added to replay minus the run's environment steps; negative after a loss.
-    can_sample: replay can draw a batch.
-    replay_epoch: incremented when replay is restarted. A segment requested in an older epoch continues
-      episodes whose start replay has lost.
+    can_sample: whether replay can draw a batch.
+    replay_epoch: incremented when replay is restarted. A segment requested in an older epoch is dropped: it
+      continues episodes, but the restarted replay lacks their beginning.
     parameter_epoch: incremented when the parameters are rolled back to an older learner step. Updates
       requested in an older epoch are lost.
     segments_in_flight, searches_in_flight: calls by index of the training or reanalyze worker.
     batches_in_flight: calls at the parameter server.
     parameters: reference to the newest published (params, net_state, version).
     target: the newest published target network; None before the first one arrives.
-    is_publishing: a publication of the parameters is pending.
+    is_publishing: whether a publication of the parameters is pending.
     replay_stats: replay's newest metrics, reported with each update.
-    publications, target_copies: when the parameters and the target network are published.
-    state_request: number of the newest request for a run state; an older one is dropped.
-    is_state_pending, has_final_state: a state is pending, or the last one is complete.
+    publications, target_copies: schedules of publishing the parameters and the target network.
+    state_request: number of the newest request for a run state; states of older requests are dropped.
+    is_state_pending: whether a requested state is not complete yet.
+    has_final_state: whether the last state of the run is complete.
     evaluation: reference to the pending evaluation's result.
-    is_final_evaluation_due: the last evaluation is due and not requested yet.
+    is_final_evaluation_due: whether the last evaluation is due and not requested yet.
     kept_segments: by training worker, in order.
-    gaps: training workers whose newest segment is not kept.
+    gaps: indices of the training workers whose newest segment is not kept.
   """
 
   def __init__(self, config: Config, state: RunState | None = None) -> None:
@@ -108,12 +109,12 @@ class Ledger:
     return self.config.workers.num_envs * self.config.workers.segment_length
 
   def begin_segment(self, index: int) -> None:
-    """A segment was requested."""
+    """Counts a requested segment of training worker `index`."""
     self.pacer.ask_act(self.segment_steps)
     self.segments_in_flight[index] += 1
 
   def store_segment(self, num_lost: int) -> None:
-    """A segment reached replay, which does not store `num_lost` of its steps."""
+    """Counts a segment that replay has answered; replay did not store `num_lost` of its steps."""
     self.pacer.done_act(self.segment_steps, num_lost)
     self.replay_steps_ahead -= num_lost
 
@@ -131,27 +132,27 @@ class Ledger:
     return self.learner_steps + (self.config.ray.batches_in_flight + 1) * self.config.learner.updates_per_call
 
   def begin_updates(self) -> None:
-    """A batch was requested."""
+    """Counts a requested batch."""
     self.pacer.ask_learn()
     self.batches_in_flight += 1
 
   def finish_updates(self) -> None:
-    """The updates of a batch are done."""
+    """Counts the completed updates of a batch."""
     self.batches_in_flight -= 1
     self.pacer.done_learn()
     self.learner_steps += self.config.learner.updates_per_call
 
   def lose_updates(self) -> None:
-    """The updates of a batch are lost."""
+    """Counts the updates of a batch as lost; they are requested again."""
     self.batches_in_flight -= 1
     self.pacer.undo_learn()
 
   def rewind(self, found: int) -> int:
     """Continues from the parameters of learner step `found`, as version `next_free_version`.
 
-    A pending state is dropped: it would mix the parameters with newer counters.
+    Drops a pending state, which would mix the parameters with newer counters.
 
-    Returns: updates that were reported and are lost: those since `found` that were not lost before.
+    Returns: the number of reported updates that are lost: those since `found`, except those lost before.
     """
     lost = max(0, self.learner_steps - max(found, self._rewound_at))
     self.parameter_epoch += 1
@@ -164,24 +165,24 @@ class Ledger:
   # --- reanalyze ------------------------------------------------------------------------------------
 
   def begin_search(self, index: int) -> None:
-    """A reanalyze call was requested."""
+    """Counts a requested call of reanalyze worker `index`."""
     self.pacer.ask_reanalyze()
     self.searches_in_flight[index] += 1
 
   def finish_search(self, index: int, num_positions: int) -> None:
-    """A reanalyze call is done."""
+    """Counts a completed reanalyze call, which searched `num_positions`."""
     self.searches_in_flight[index] -= 1
     self.pacer.done_reanalyze(num_positions)
 
   def lose_search(self, index: int) -> None:
-    """A reanalyze call is lost."""
+    """Counts a reanalyze call as lost; its positions are requested again."""
     self.searches_in_flight[index] -= 1
     self.pacer.undo_reanalyze()
 
   # --- states ---------------------------------------------------------------------------------------
 
   def begin_state(self) -> int:
-    """A state was requested; returns the number of the request."""
+    """Marks a state as pending, and returns the number of the request."""
     self.is_state_pending = True
     self.state_request += 1
     return self.state_request
@@ -196,10 +197,10 @@ class Ledger:
     return self._first_samples + (learner_step - self._first_step) * self.config.learner.batch_size
 
   def restart_replay(self, num_added: int) -> int:
-    """Replay was restarted with `num_added` steps ever added; returns the number of steps lost.
+    """Starts a new replay epoch after a restart of replay, and returns the number of steps lost.
 
-    A pending state is dropped, segments in flight become obsolete, and nothing is sampled until replay
-    reports that it can draw a batch.
+    Drops a pending state. Segments in flight become obsolete, and nothing is sampled until replay reports
+    that it can draw a batch. `num_added` is the number of steps ever added to the restarted replay.
     """
     steps_ahead = num_added - self.env_steps
     lost, self.replay_steps_ahead = self.replay_steps_ahead - steps_ahead, steps_ahead
@@ -213,7 +214,8 @@ class Ledger:
   def is_complete(self, has_calls: bool) -> bool:
     """Whether learning is complete.
 
-    True also if replay failed without a snapshot after all steps were acted: nothing is left to learn from.
+    True also if no call is in flight and replay cannot draw a batch after all steps were acted: replay failed
+    without a snapshot, and nothing is left to learn from.
     """
     is_replay_empty = self.pacer.has_all_steps and not self.can_sample and not has_calls
     return self.pacer.is_complete or is_replay_empty

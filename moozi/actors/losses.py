@@ -1,4 +1,4 @@
-"""Actors that failed: restarted, and what was lost with them counted."""
+"""Restarts actors that failed, and counts the work that was lost."""
 
 from typing import Any
 
@@ -11,9 +11,9 @@ from moozi.run.events import Event, Faulted
 
 
 def on_error(context: Context, error: Any) -> list[Event]:
-  """Restarts the actor whose failure an error reports, unless that is done already.
+  """Restarts the actor whose failure an error reports, unless it has been restarted already.
 
-  Raises: RunError: it failed more often in a row than `ray.max_restarts` allows.
+  Raises: RunError: the actor failed more often in a row than `ray.max_restarts` allows.
   """
   is_actor_lost = isinstance(error, context.ray.exceptions.ActorDiedError)
   name = context.pool.name_of(error) if is_actor_lost else None
@@ -30,13 +30,13 @@ def on_error(context: Context, error: Any) -> list[Event]:
   elif name == REPLAY:
     counts = _replay_lost(context, restart)
   else:
-    # The calls of a worker are lost one at a time.
+    # The calls in flight at a worker report their own losses.
     counts = {name.rpartition("_")[0] if name.startswith((WORKER, REANALYZE_WORKER)) else name: 1}
   return [Faulted(**context.counters(), counts=counts, message=restart.message)]
 
 
 def _server_lost(context: Context, restart: Restart) -> dict[str, int]:
-  """The restarted parameter server has the parameters of the newest checkpoint."""
+  """Continues from the restarted parameter server's parameters, which are those of the newest checkpoint."""
   return {SERVER: 1, "lost_updates": updates.rewind(context, restart.learner_steps)}
 
 

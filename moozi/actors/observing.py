@@ -1,7 +1,8 @@
-"""Reports and histograms of the actors. Nothing in the run waits for them.
+"""Requests reports and histograms from the actors. Nothing in the run waits for them.
 
-Their calls are therefore not among the run's calls in flight: a report does not show that an actor works, a
-failure is noticed by the actor's work, and a run that ends does not wait for the report of a long evaluation.
+These calls are therefore not among the run's calls in flight. A report does not reset an actor's failure
+count. A failed actor is noticed by its other calls. A run that ends does not wait for the report of a long
+evaluation.
 """
 
 import time
@@ -28,7 +29,7 @@ class Observing:
   def __init__(self, context: Context) -> None:
     self._context = context
     config = context.config
-    # Half a period: every tick has a report.
+    # Half a period, so that every tick has a report.
     self._period_s = config.logging.period_s / 2
     self._next_s = 0.0
     self._window = TimelineWindow(config.timeline.seconds)
@@ -39,7 +40,7 @@ class Observing:
     self._histograms: set[Any] = set()
 
   def poll(self) -> Iterator[Event]:
-    """Yields what arrived, and sends new requests if they are due."""
+    """Yields the reports and histograms that arrived, and sends new requests if they are due."""
     self._follow_updates()
     now_s = time.monotonic()
     if now_s >= self._next_s:

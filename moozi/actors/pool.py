@@ -1,8 +1,7 @@
 """The actors of a run: started, known by name, and restarted after a failure.
 
-Ray's own restart would run an actor's constructor again and nothing else. The pool passes an actor what it
-needs to continue: new seeds to a worker, the last snapshot to replay, the newest checkpoint to the parameter
-server.
+Ray's own restart would only run an actor's constructor again. The pool also passes what an actor needs to
+continue: new seeds to a worker, the last snapshot to replay, the newest checkpoint to the parameter server.
 """
 
 import collections
@@ -30,7 +29,7 @@ class Restart:
   Attributes:
     message: of the fault.
     learner_steps: the learner step at which the parameter server's parameters were saved.
-    num_added: steps ever added to replay, in its snapshot.
+    num_added: number of steps ever added to replay when its snapshot was taken.
   """
 
   message: str
@@ -43,7 +42,7 @@ class ActorPool:
 
   Args:
     ray: the module, connected.
-    inputs: of the run.
+    inputs: the run's inputs.
 
   Attributes:
     server, replay, tester: actor handles.
@@ -56,12 +55,12 @@ class ActorPool:
     self._failures: dict[str, int] = {}
     self._num_restarts = 0
     config, state = inputs.config, inputs.state
-    # A parameter server that fails before the first checkpoint continues from it.
+    # A parameter server that fails before the first checkpoint continues from this state.
     self._first = None if state is None else state.training
     self.server = self._start(SERVER, self._first)
     self.replay = self._start_replay(None if state is None else state.replay)
     if state is not None and state.replay is not None:
-      # Replay has its own copy; this one would stay in memory as long as the run.
+      # Replay has its own copy; this one would stay in memory until the run ends.
       state.replay.blocks.clear()
     # A training worker's environments are not saved: in a resumed run they are reset.
     self.workers = {
@@ -87,17 +86,17 @@ class ActorPool:
     return None
 
   def has_worked(self, name: str) -> None:
-    """Resets an actor's failure count, after a result of it."""
+    """Resets an actor's failure count, after one of its calls has returned a result."""
     self._failures.pop(name, None)
 
   def restart(self, name: str, env_steps: int, learner_steps: int) -> Restart | None:
     """Restarts an actor.
 
     Args:
-      name: of one that failed.
-      env_steps: the run's, now.
+      name: name of the failed actor.
+      env_steps: the run's environment steps now.
       learner_steps: the learner step from which a parameter server continues.
-    Returns: the outcome; None if it failed too often in a row.
+    Returns: the outcome; None if the actor failed too often in a row.
     """
     self._failures[name] = self._failures.get(name, 0) + 1
     if self._failures[name] > self._config.ray.max_restarts:
@@ -130,7 +129,7 @@ class ActorPool:
       self.server = self._start(SERVER, None, learner_steps)
       return Restart(f"{message} with its first parameters: there is no checkpoint yet")
     found = int(training.learner_step)
-    # The workers' versions never decrease, although the updates are lost.
+    # The learner step does not decrease: versions that workers see never repeat, although updates are lost.
     self.server = self._start(SERVER, replace(training, learner_step=np.int32(learner_steps)))
     why = " that the run started with: there is no checkpoint yet" if state is None else ""
     return Restart(f"{message} from learner step {found:,}{why}", learner_steps=found)
@@ -152,7 +151,7 @@ class ActorPool:
         self.workers.pop(int(name.rpartition("_")[2]))
         return [*removed, name]
       if len(self.workers) < 2:
-        break  # the last worker stays: Ray waits for the cluster
+        break  # the last worker stays; Ray then waits for resources of the cluster
       index = max(self.workers)
       self._ray.kill(self.workers.pop(index))
       removed.append(f"{WORKER}_{index}")
@@ -174,7 +173,7 @@ class ActorPool:
     return fixed.get(name, config.workers.resources)
 
   def _start_replay(self, snapshot: Any) -> Any:
-    """Starts replay with a snapshot or empty, and fills it with the trajectories on disk."""
+    """Starts replay from a snapshot, or empty (None), and fills it with the trajectories on disk."""
     stored = self._inputs.stored
     replay = self._start(REPLAY, snapshot, None if stored is None else stored.lane_steps)
     pending: collections.deque[Any] = collections.deque()

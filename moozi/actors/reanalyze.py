@@ -12,7 +12,7 @@ from moozi.run.events import Event, Reanalyzed
 def ask(context: Context) -> None:
   """Gives every worker as many calls as pacing and `reanalyze.calls_in_flight` allow, shortest queue first.
 
-  Requests nothing from a replay that cannot be sampled: after a restart it may be empty.
+  Requests nothing while replay cannot be sampled: after a restart it may be empty.
   """
   ledger, target = context.ledger, context.ledger.target
   if target is None or not ledger.can_sample:
@@ -67,7 +67,7 @@ def _on_searched(
 ) -> list[Event]:
   num_positions, metrics = summary
   if replay is context.pool.replay:
-    # In a restarted replay the same slots and sequence numbers may refer to other steps.
+    # In a restarted replay, the same slots and sequence numbers may refer to other steps.
     context.calls.expect(replay.write_back.remote(searched), REPLAY)
   context.ledger.finish_search(index, num_positions)
   ratio = context.ledger.pacer.reanalyze_ratio

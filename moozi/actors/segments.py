@@ -1,4 +1,4 @@
-"""Acting: segments in flight at the training workers, on to replay and to the recorder."""
+"""Acting: requests segments from the training workers and passes them to replay and to the recorder."""
 
 import functools
 import time
@@ -18,7 +18,7 @@ def ask(context: Context) -> None:
   if not context.config.num_acting_workers:
     ledger.pacer.pass_steps(ledger.can_sample)
   max_in_flight = context.config.ray.segments_in_flight
-  # The emptiest queue first: no worker waits while another one has two segments to make.
+  # The shortest queue first, so that no worker is idle while another one has two segments to make.
   for index in sorted(workers, key=ledger.segments_in_flight.__getitem__):
     while ledger.segments_in_flight[index] < max_in_flight and ledger.pacer.may_act(ledger.can_sample):
       _ask(context, index)
@@ -44,8 +44,8 @@ def _on_acted(context: Context, index: int, segment: Any, epoch: int, acted: Any
   ledger.segments_in_flight[index] -= 1
   if epoch != ledger.replay_epoch:
     return _drop(context, f"{WORKER}_{index}: dropped a segment of episodes whose start replay has lost")
-  # A segment is sent to replay when it is complete. Replay takes its calls in order, and one that waits for
-  # its argument would delay all sampling behind it.
+  # A segment is sent to replay only when it is complete. Replay executes its calls in order, so a call that
+  # waits for its argument would delay the sampling calls behind it.
   context.calls.expect(
     replay.add.remote(segment, _first_lane(context, index)),
     REPLAY,
@@ -77,13 +77,13 @@ def _on_stored(
   if not added.num_lost:
     return []
   if added.refused is not None and index in pool.workers:
-    # Replay waits for an episode's first step, and a good agent's episode may never end.
+    # Replay accepts these lanes again at an episode's first step, and a good agent's episode may never end.
     context.calls.expect(pool.workers[index].reset.remote(), f"{WORKER}_{index}")
   return [Faulted(**context.counters(), counts=added.faults, message=added.describe(index))]
 
 
 def _drop(context: Context, message: str) -> list[Event]:
-  """Counts a segment that replay does not receive. Its steps were not counted, and are requested again."""
+  """Reports a segment that replay does not receive. Its steps do not count, so they are requested again."""
   num_steps = context.ledger.segment_steps
   context.ledger.pacer.undo_act(num_steps)
   return [Faulted(**context.counters(), counts={"dropped_steps": num_steps}, message=message)]
@@ -97,7 +97,7 @@ def _first_lane(context: Context, index: int) -> int:
 
 
 def _keep(context: Context, index: int, segment: Any, is_whole: bool) -> None:
-  """Queues a worker's next segment for the recorder; one that replay did not store whole leaves a gap.
+  """Queues a worker's next segment for the recorder, or marks a gap if replay did not store all of it.
 
   On one machine a stored segment is available immediately; from another machine it must be transferred.
   """
@@ -112,7 +112,7 @@ def _keep(context: Context, index: int, segment: Any, is_whole: bool) -> None:
 
 
 def deliver_kept(context: Context, timeout_s: float) -> Iterator[Event]:
-  """Yields every kept segment that arrives within the timeout; the others are delivered later."""
+  """Yields the kept segments that arrive within the timeout; a later call yields the others."""
   end_s = time.monotonic() + timeout_s
   while pending := [queue[0].reference for queue in context.ledger.kept_segments.values() if queue]:
     ready = context.calls.ready(pending, max(0.0, end_s - time.monotonic()))
@@ -132,11 +132,11 @@ def discard_kept(context: Context) -> None:
 
 
 def _wait_for_kept(context: Context, index: int) -> None:
-  """Waits for a worker's oldest kept segment, if any. One at a time: a later one could overtake it."""
+  """Registers a worker's oldest kept segment, if any. Waits for one at a time, to keep their order."""
   if queue := context.ledger.kept_segments[index]:
     context.calls.expect(
       queue[0].reference,
-      # Not registered as a call of the worker: it still arrives after the worker's calls are cancelled.
+      # Not under the worker's name: cancelling the worker's calls must not cancel the transfer.
       f"a segment of {WORKER}_{index}",
       functools.partial(_on_kept, context, index),
       lambda _: _on_kept_lost(context, index),

@@ -11,14 +11,14 @@ from moozi.core.flat_state import State, prefixed
 from moozi.run.events import Event, StateReady
 from moozi.run.state import RunState
 
-# Time for kept segments to arrive after the state that contains them.
+# The longest wait for kept segments before the state that contains them is yielded.
 _TRAVEL_TIMEOUT_S = 5.0
 
 
 def ask(context: Context, is_final: bool) -> None:
-  """Requests the state as it is after all work requested before."""
+  """Requests the state of the run as it is after all work requested so far."""
   number, progress = context.ledger.begin_state(), _progress(context)
-  # Two objects that arrive at different times; the later one completes the state.
+  # The training state and replay's snapshot arrive at different times; the later one completes the state.
   arrived: dict[str, Any] = {}
 
   def on_part(name: str, value: Any) -> list[Event]:
@@ -39,7 +39,7 @@ def ask(context: Context, is_final: bool) -> None:
 def salvage(context: Context, timeout_s: float) -> Iterator[Event]:
   """Yields a last state after a failure, if the parameter server and replay still answer.
 
-  The events of segments that replay stored before its snapshot are yielded first.
+  Yields the events of segments that replay stored before its snapshot first.
   """
   try:
     training, replay = context.ray.get(list(_parts(context)), timeout=timeout_s)
@@ -61,9 +61,10 @@ def _progress(context: Context) -> State:
 
 
 def _ready(context: Context, progress: State, is_final: bool, training: Any, replay: Any) -> Iterator[Event]:
-  """Yields the kept segments that a state contains, then the state: else a resumed run would have a gap.
+  """Yields the kept segments that a state contains, then the state.
 
-  The counters are those of the parts, without results that completed during the transfer.
+  In the other order, a resumed run's trajectories would have a gap. The counters are those of the two parts
+  and exclude results that completed during the transfer.
   """
   ledger = context.ledger
   yield from segments.deliver_kept(context, _TRAVEL_TIMEOUT_S)
@@ -77,7 +78,7 @@ def _ready(context: Context, progress: State, is_final: bool, training: Any, rep
 
 
 def _replay_results(context: Context) -> Iterator[Event]:
-  """The events of replay's completed calls. Skips other actors, whose calls may raise the failure again."""
+  """Yields the events of replay's completed calls. Skips other actors: they may raise the failure again."""
   failed = True
   while failed:
     failed = False

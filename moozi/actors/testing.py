@@ -24,7 +24,7 @@ def ask_final(context: Context) -> None:
 def _ask(context: Context, num_episodes: int, is_final: bool) -> None:
   ledger, pool = context.ledger, context.pool
   ledger.evaluation = pool.tester.run.remote(ledger.parameters, ledger.env_steps, num_episodes)
-  # The state is saved if the result is the best so far. It is at most one publication period newer than the
+  # This state is saved if the result is the best so far. It is at most one publication period newer than the
   # evaluated parameters.
   state = pool.server.get_state.remote()
   context.calls.expect(
@@ -41,9 +41,9 @@ def _on_evaluated(context: Context, state: Any, is_final: bool, result: Any) -> 
 
 
 def _training(context: Context, state: Any) -> Any:
-  """The training state; None if it is lost with the parameter server or its node.
+  """The training state; None if it was lost with the parameter server or its node.
 
-  The server's own call reports that loss.
+  The call of the parameter server that made the state reports the loss.
   """
   exceptions = context.ray.exceptions
   try:

@@ -27,13 +27,13 @@ def ask(context: Context) -> None:
 
 
 def publish_now(context: Context) -> Any:
-  """Publishes the parameter server's next parameters to the workers; returns the reference to them."""
+  """Requests the parameter server's parameters for the workers' next calls; returns the reference."""
   context.ledger.parameters = context.pool.server.parameters.remote()
   return context.ledger.parameters
 
 
 def rewind(context: Context, found: int) -> int:
-  """The parameter server continues from learner step `found`; returns the number of updates lost."""
+  """Continues from the restored parameters of learner step `found`; returns the number of updates lost."""
   lost = context.ledger.rewind(found)
   reanalyze.publish(context)
   publish_now(context)
@@ -51,7 +51,7 @@ def _on_updated(context: Context, priorities: Any, epoch: int, metrics: dict[str
   if ledger.publications.is_due(ledger.learner_steps):
     _publish(context)
     if not config.num_acting_workers:
-      # Without segments no other result contains replay's statistics.
+      # Without segments, no other result contains replay's statistics.
       context.calls.expect(context.pool.replay.stats.remote(), REPLAY, functools.partial(_on_stats, context))
   reanalyze.publish_if_copied(context)
   return [
@@ -79,7 +79,7 @@ def _publish(context: Context) -> None:
 
   def on_result(_: Any) -> list[Event]:
     ledger.is_publishing = False
-    # Parameters from before a rollback would replace newer ones.
+    # Parameters published before a rollback must not replace the restored ones.
     if epoch == ledger.parameter_epoch:
       ledger.parameters = reference
     return []
@@ -93,7 +93,7 @@ def _publish(context: Context) -> None:
 
 def _on_lost(context: Context, epoch: int, error: Any) -> list[Event]:
   context.ledger.lose_updates()
-  # Calls queued behind the one that failed are lost with it, or fail too.
+  # Only the first failed call of an epoch rolls back; the calls queued behind it are lost or fail too.
   if isinstance(error, NotFiniteError) and epoch == context.ledger.parameter_epoch:
     return _roll_back(context, error)
   return []

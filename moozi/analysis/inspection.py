@@ -63,9 +63,9 @@ def inspect_episode(
 
   Args:
     config: the run's configuration, with algorithm=muzero.
-    index: of the episode, at least 0.
+    index: the episode's index, at least 0.
     max_steps: stops after this number of steps; None plays to the end.
-    num_simulations: of each search; None is that of the testing planner.
+    num_simulations: number of simulations of each search; None uses the testing planner's.
     on_step: called after each decision with the number of frames.
 
   Raises: EnvError: the environment raised or hung.
@@ -187,7 +187,7 @@ def _returns(
   is_terminal: bool,
   discount: float,
 ) -> Float[np.ndarray, "T"]:
-  """The discounted return from each frame on: n-step returns that reach the last frame."""
+  """The discounted return from each frame to the end, as n-step returns that reach the last frame."""
   num = len(rewards)
   is_last = np.arange(2 * num) == num - 1
   rewards, root_values, to_play = (np.pad(x, (0, num)) for x in (rewards, root_values, to_play))
@@ -203,7 +203,7 @@ def _unroll(
   hidden: Shaped[np.ndarray, "T ..."],
   actions: Int[np.ndarray, "T"],
 ) -> tuple[Float[np.ndarray, "T K"], Float[np.ndarray, "T K"]]:
-  """The model's rewards and values along the K actions played from each frame on."""
+  """The model's rewards and values along the K actions that were played after each frame."""
   num, length = len(actions), config.targets.unroll_steps
 
   @jax.jit

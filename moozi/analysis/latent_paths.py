@@ -21,9 +21,9 @@ class LatentPaths:
   """T encoded steps of an episode, and S unrolls of K steps along the actions taken.
 
   Attributes:
-    encoded: the hidden state that the representation network gives each step, flattened.
+    encoded: the representation network's hidden state of each step, flattened.
     starts: the steps at which the unrolls start.
-    unrolled: index 0 is the encoded state of the start; NaN past the episode's last step.
+    unrolled: index 0 is the encoded state of the start; NaN after the episode's last step.
     steps: the T steps.
     spread: root mean square distance of the encoded states from their mean; 0 for a single state.
   """
@@ -35,11 +35,11 @@ class LatentPaths:
   spread: float
 
   def drift(self) -> Float[np.ndarray, "S K+1"]:
-    """Distance between unrolled and encoded states in spreads; NaN past the episode."""
+    """Distance between unrolled and encoded states, divided by `spread`; NaN after the episode's end."""
     return self._distance(self.unrolled)
 
   def still_drift(self) -> Float[np.ndarray, "S K+1"]:
-    """The same for a model that keeps its first state."""
+    """The drift of a model that keeps its first state."""
     first = np.broadcast_to(self.encoded[self.starts][:, None], self.unrolled.shape)
     return self._distance(np.where(np.isnan(self.unrolled), np.nan, first))
 
@@ -66,7 +66,7 @@ def latent_paths(
     unroll_steps: K; unrolls stop early at the last step.
     max_starts: maximum number of unrolls, evenly spaced over the episode.
 
-  Raises: ValueError: there is no step, or K or max_starts is below 1.
+  Raises: ValueError: `steps` is empty, or K or max_starts is below 1.
   """
   steps = tuple(steps)
   if not steps or unroll_steps < 1 or max_starts < 1:

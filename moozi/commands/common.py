@@ -74,7 +74,7 @@ def open_run(path: Path, allow_code: bool) -> "tuple[RunDirectory, Config]":
   """Opens a run for reading.
 
   A run directory may come from an untrusted source. The only code it can name is a user's own environment,
-  which needs `--allow-code`; `moozi train --resume` checks the address of the Ray cluster.
+  which needs `--allow-code`. `moozi train --resume` also checks the address of the Ray cluster.
 
   Raises: UserError: not a run, or a run with a user's own environment without `--allow-code`.
   """
@@ -110,7 +110,7 @@ class Agent:
 
   @functools.cached_property
   def state(self) -> Any:
-    """The checkpoint's training state. Raises UserError: it cannot be read, or has another network."""
+    """The checkpoint's training state. Raises UserError: the state cannot be read, or has another network."""
     from moozi.io.checkpoints import expected_of, load_checkpoint
     from moozi.training.algorithms import algorithm_of
 
@@ -118,7 +118,7 @@ class Agent:
     return load_checkpoint(self.checkpoint.path, template, expected_of(self.config, self.spec))
 
   def evaluator(self, simulations: int | None = None) -> Any:
-    """An evaluator; `simulations` overrides those of the testing planner."""
+    """Builds an evaluator; `simulations` overrides the testing planner's number of simulations."""
     from moozi.training.algorithms import algorithm_of
 
     return algorithm_of(self.config).build_evaluator(self.config, self.spec, simulations)
@@ -140,11 +140,11 @@ def agent_of(directory: "RunDirectory", config: "Config", checkpoint: str | None
 
 
 def load_agent(run: Path, checkpoint: str | None, allow_code: bool) -> Agent:
-  """The agent of the run in a folder, with its checkpoint read; arguments and errors as in `agent_of`."""
+  """The agent of the run in a folder, with its checkpoint read. Arguments and errors as in `agent_of`."""
   directory, config = open_run(run, allow_code)
   with stdout_to_stderr():
     agent = agent_of(directory, config, checkpoint)
-    # Read now: the caller may take over the terminal, where no error could be printed.
+    # Read now, because the caller may take over the terminal, where no error could be printed.
     assert agent.state is not None
   return agent
 
@@ -173,7 +173,7 @@ def play_episode(
 
 
 def print_progress(text: str) -> None:
-  """Replaces the last line of standard error, if that is a terminal."""
+  """Replaces the last line of standard error, if standard error is a terminal."""
   if sys.stderr.isatty():
     print(text if text == "\n" else f"\r{text}", end="", file=sys.stderr, flush=True)
 
@@ -181,7 +181,7 @@ def print_progress(text: str) -> None:
 def place_in_run(run: "RunDirectory", *names: str) -> Path:
   """A path in the run's folder.
 
-  Raises: UserError: a part of it is a symbolic link, which in an untrusted run may lead anywhere.
+  Raises: UserError: a part of the path is a symbolic link, which in an untrusted run may point anywhere.
   """
   path = run.path
   for name in names:
@@ -202,7 +202,7 @@ def writing(option: str, path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def stdout_to_stderr() -> Iterator[None]:
-  """Redirects output of the block to standard error, including that of C libraries."""
+  """Redirects output of the block to standard error, including output of C libraries."""
   sys.stdout.flush()
   saved = os.dup(1)
   os.dup2(2, 1)

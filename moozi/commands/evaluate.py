@@ -17,9 +17,9 @@ EVALUATION_KEYS = (
   *("env", "checkpoint", "env_steps", "episodes", "distinct_episodes"),
   *("return_mean", "return_std", "return_min", "return_max", "length_mean"),
 )
-# Lists by episode, with --returns.
+# Keys of lists with one entry per episode, printed with --returns.
 EPISODE_KEYS = ("returns", "lengths")
-# With two players; null for a seat without episodes.
+# Keys printed with two players; null for a seat without episodes.
 TWO_PLAYER_KEYS = (
   *("opponent", "opponent_simulations", "score", "wins", "draws", "losses", "return_margin"),
   *("score_seat_0", "return_mean_seat_0", "return_margin_seat_0"),
@@ -92,7 +92,7 @@ def evaluate(
 def _check_opponent_options(
   config: "Config", spec: "EnvSpec", opponent: str | None, simulations: int | None
 ) -> None:
-  """Raises UserError for an option without an effect."""
+  """Raises UserError if an option would have no effect."""
   for option, text in (("--opponent", opponent), ("--opponent-simulations", simulations)):
     if text is not None and spec.num_players == 1:
       raise UserError(f"{option}={text}: {spec.name} has one player, so it has no opponent")
@@ -128,7 +128,7 @@ def _describe_evaluation(result: dict[str, Any]) -> str:
 
 
 def _play(agent: common.Agent, episodes: int, simulations: int | None, gif: Path | None) -> dict[str, Any]:
-  """Plays and optionally draws the episodes; returns their figures, by the keys above."""
+  """Plays the episodes, and draws them if `gif` is given; returns their figures by the keys above."""
 
   def show(done: int) -> None:
     common.print_progress(f"{done}/{episodes} episodes" + "\n" * (done == episodes))

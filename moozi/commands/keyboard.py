@@ -6,7 +6,7 @@ import sys
 import termios
 import tty
 
-# The last character of the escape sequences of arrow keys.
+# Names of arrow keys by the last character of their escape sequences.
 _SEQUENCES = {"A": "up", "B": "down", "C": "right", "D": "left"}
 _ESCAPE_WAIT_S = 0.05
 END = "end of input"
@@ -23,7 +23,7 @@ class Keyboard:
     if self.has_terminal:
       self._fd = sys.stdin.fileno()
       self._saved = termios.tcgetattr(self._fd)
-      # Cbreak keeps Ctrl-C as interrupt; TCSADRAIN keeps keys that were pressed during the start.
+      # Cbreak mode keeps Ctrl-C as interrupt; TCSADRAIN keeps keys that were pressed during the start.
       tty.setcbreak(self._fd, termios.TCSADRAIN)
     return self
 
@@ -33,9 +33,9 @@ class Keyboard:
       self._saved = None
 
   def read(self, timeout_s: float | None) -> str | None:
-    """The next key: a character, up, down, left, right, enter, escape, or END; None if none was pressed.
+    """Reads the next key: a character, up, down, left, right, enter, escape, END; None if none was pressed.
 
-    A timeout of None waits forever, or returns immediately without a terminal.
+    A timeout of None waits forever; without a terminal the call returns immediately.
     """
     if self._saved is None:
       if timeout_s:

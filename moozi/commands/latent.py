@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _MAX_STEPS = 1000
 _MAX_STARTS = 25
-# A residual network has thousands of numbers per state, which makes a projector file of a hundred MB.
+# A residual network's state has thousands of numbers, and a projector file of such states a hundred MB.
 _MAX_STATE_SIZE = 256
 _POINT_SIZE = 48
 
@@ -27,7 +27,7 @@ def latent(
   episode: common.Episode = 0,
   steps: Annotated[
     int | None,
-    # An unroll needs a next step.
+    # At least two steps, because an unroll needs a next step.
     common.integer(f"Use the first N steps. Default: {_MAX_STEPS:,}.", minimum=2, maximum=_MAX_STEPS),
   ] = None,
   unroll: Annotated[
@@ -120,7 +120,7 @@ def _points(
     "k": [k for *_, k in points],
     "action": [action_name(spec, s.action) for s in steps],
     "reward": [f"{s.reward:g}" for s in steps],
-    # Empty without a search: a word would stop the projector from coloring by number.
+    # Empty without a search: with a word, the projector would not color by number.
     "value": ["" if math.isnan(s.root_value) else f"{s.root_value:.4g}" for s in steps],
     "to_play": [s.to_play for s in steps],
   }

@@ -34,7 +34,7 @@ _NAMED_KEYS = {
 _SIGNS = "0123456789bcefghijklmnoprtuvxyz"
 _IDLE_NAMES = ("noop", "none", "stay")
 _MAX_LISTED_ACTIONS = 40
-# Maps the environment's time step and the user's action, if it is the user's turn, to the action played.
+# (the environment's time step, the user's action or None if it is the opponent's turn) → the action played.
 _Opponent = Callable[[Any, int | None], int]
 
 
@@ -97,7 +97,7 @@ def play(
 
 
 def _config_of(target: str, overrides: list[str], allow_code: bool) -> tuple["Config", bool]:
-  """The configuration of a run or of an environment, and whether it is a run's."""
+  """The configuration of a run or of an environment, and whether `target` is a run."""
   if Path(target).is_dir() or ":" not in target:
     if overrides:
       raise UserError(f"{overrides[0]}: a run's options are fixed; name an environment to set them")
@@ -120,7 +120,7 @@ def _names(spec: "EnvSpec") -> list[str]:
 
 
 def keys_of(spec: "EnvSpec") -> dict[str, int]:
-  """The environment's action by key: keys by name, then one digit or letter per action."""
+  """Actions of the environment by key: each has the keys of its name, if any, and a digit or letter."""
   keys = dict(zip(_SIGNS, range(spec.num_env_actions), strict=False))
   named: dict[str, int] = {}
   for action, name in enumerate(_names(spec)):
@@ -160,7 +160,7 @@ def _play_alone(env: "Environment", steps_per_s: float) -> int:
 def _read_action(
   keyboard: Keyboard, keys: dict[str, int], is_legal: np.ndarray, idle: int | None, steps_per_s: float
 ) -> int | None:
-  """The legal action of the next key; the no-op at a timeout; None to quit."""
+  """Returns the legal action of the next key, the no-op at a timeout, or None if the user quits."""
   while True:
     key = keyboard.read(1 / steps_per_s if steps_per_s else None)
     if key is None and idle is not None and is_legal[idle]:
@@ -172,7 +172,7 @@ def _read_action(
 
 
 def _wants_another(keyboard: Keyboard) -> bool:
-  """Whether the user presses enter for another episode, not a key to quit."""
+  """Waits for a key; returns True for enter (another episode), and False for a key that quits."""
   while True:
     key = keyboard.read(None)
     if key == "enter" or key in _QUIT:
@@ -239,7 +239,7 @@ def _bot_opponent(env: "Environment", kind: str, simulations: int, seed: int) ->
 
 
 def _play_board(env: "Environment", seat: int, choose: _Opponent | None, opponent: str) -> int:
-  """Plays one game by prompts. The opponent sees every time step, to keep its history."""
+  """Plays one episode by prompts. The opponent sees every time step, to keep its history."""
   from moozi.envs.vector import SyncVectorEnvironment
   from moozi.vis.render_spec import action_name, player_name, render_spec_of
 
@@ -271,7 +271,7 @@ def _play_board(env: "Environment", seat: int, choose: _Opponent | None, opponen
     reward = float(step.last_reward[0])
     returns[mover] += reward
     returns[1 - mover] -= reward
-  # In a game of hidden information the last frame would reveal one player's view.
+  # In a game with hidden information, the last frame would reveal one player's view.
   if render_spec_of(spec).board is not None:
     _print_frame(spec, observation())
   print(_outcome(spec, returns, seat, choose is not None))
@@ -304,7 +304,7 @@ def _print_frame(spec: "EnvSpec", shown: Any) -> None:
 
 
 def _ask(spec: "EnvSpec", shown: Any, who: str) -> int | None:
-  """Prompts for a legal action by number or name; None to quit."""
+  """Prompts for a legal action by number or name; returns None if the user quits."""
   names = _names(spec)
   legal = np.flatnonzero(shown.legal_actions_mask).tolist()
   listed = [str(a) if names[a] == str(a) else f"{a} {names[a]}" for a in legal[:_MAX_LISTED_ACTIONS]]

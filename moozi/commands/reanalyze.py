@@ -70,7 +70,7 @@ def reanalyze(
 def _search_all(
   store: "TrajectoryStore", reanalyzer: "Reanalyzer", lanes: "LaneRoots", count: int, out: Path
 ) -> dict[str, Any]:
-  """Writes the new trajectories, all or none, and returns the figures."""
+  """Searches all steps and writes the new trajectories, all or none; returns the figures."""
   from moozi.io.trajectories import write_steps
 
   totals = _Totals()
@@ -96,7 +96,7 @@ def _search_all(
 
 
 def _read_valid(info: "TrajectoryFile") -> "list[TrajectorySample]":
-  """A file's steps. Raises UserError: they violate a rule of stored segments."""
+  """Reads a file's steps. Raises UserError: they violate a rule of stored segments."""
   from moozi.io.trajectory_file import read_steps
   from moozi.replay.validation import check_stored
 
@@ -115,7 +115,7 @@ def _search_parts(
   search: "Callable[[SearchRoots], SearchedRoots]",
   count: int,
 ) -> "Iterator[TrajectorySample]":
-  """Yields the parts with new values and policies, searching at least `count` positions at a time."""
+  """Yields the parts with new values and policies. Searches at least `count` positions at a time."""
   from moozi.acting.stored_positions import join_roots, with_searched
 
   first = 0
@@ -163,7 +163,7 @@ class _Totals:
 
 @contextlib.contextmanager
 def _progress(total: int) -> Iterator[Callable[[int], None]]:
-  """Shows a bar on standard error if that is a terminal; yields a function that advances it."""
+  """Shows a bar on standard error if it is a terminal; yields a function that advances the bar."""
   from rich.console import Console
   from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 

@@ -65,7 +65,7 @@ def _start(path: Path, overrides: list[str]) -> int:
     with run.claim():
       return _run_training(run.load_config(), spec, run)
   except UserError as error:
-    # Free the name of a run that never started. A run that started keeps its files.
+    # Frees the name of a run that never started. A run that started keeps its files.
     if not isinstance(error, RunError) and not run.has_begun:
       shutil.rmtree(run.path)
     raise
@@ -88,7 +88,7 @@ def _resume(path: Path, overrides: list[str], allow_code: bool) -> int:
       f"{path}: ray.address={address}: this cluster can run code here; pass ray.address={address} if it "
       "is yours"
     )
-  # Claim it before reading: another process may be writing it.
+  # Claims the run before reading it, because another process may be writing it.
   with run.claim():
     config = load_resumed_config(run, overrides)
     spec = env_spec(config.env.name, **config.env.kwargs)
@@ -128,5 +128,5 @@ def _print_random_play(config: "Config", num_episodes: int) -> None:
     random_play = random_returns(config, num_episodes=num_episodes)
     print(f"random play:   {random_play.mean():.2f} ± {random_play.std():.2f}")
   except Exception as error:
-    # The run has succeeded: an environment that fails here must not fail the command.
+    # The run has succeeded, so an environment that fails here must not fail the command.
     print(f"random play:   failed: {type(error).__name__}: {error}")

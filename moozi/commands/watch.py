@@ -55,7 +55,7 @@ def watch(
 
 
 def _print_episode(agent: common.Agent, evaluator: Any, episode: int) -> None:
-  """Prints a line per step."""
+  """Plays an episode and prints a line per step."""
   from moozi.vis.terminal import step_line
 
   count = _Count(agent, episode)
@@ -66,7 +66,7 @@ def _print_episode(agent: common.Agent, evaluator: Any, episode: int) -> None:
 
 
 class _Count:
-  """Steps and return of an episode: with two players the return of the agent's seat, or of player 0."""
+  """Counts an episode's steps and return: with two players the return of the agent's seat, or of player 0."""
 
   def __init__(self, agent: common.Agent, episode: int) -> None:
     self._agent, self._episode = agent, episode
@@ -87,7 +87,7 @@ class _Count:
 
 
 class _Show:
-  """Shows episodes in a terminal, controlled by keys."""
+  """Shows episodes in a terminal; keys control the playback."""
 
   def __init__(
     self, agent: common.Agent, evaluator: Any, keyboard: Keyboard, live: "Live", steps_per_s: float
@@ -127,7 +127,7 @@ class _Show:
     self._live.update(Group(view, Text(f"{pace}   {_HELP}", "dim", no_wrap=True)), refresh=True)
 
   def _wait(self, start: float, redraw: Callable[[], None]) -> None:
-    """Handles keys until the next step is due, including those pressed during the search."""
+    """Handles keys until the next step is due, including keys pressed during the search."""
     while not self.is_over:
       remaining = start + 1 / self._steps_per_s - time.monotonic()
       key = self._keyboard.read(None if self._is_paused else max(0.0, remaining))

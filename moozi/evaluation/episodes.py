@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int, Shaped, UInt8
 
 from moozi.evaluation.opponents import score_figures
 
-# Limit of the frames and pictures of all episodes together.
+# Memory limit for the frames and pictures of all episodes together.
 _MAX_BYTES = 32 << 20
 _MAX_PICTURE_SIZE = 128
 
@@ -20,7 +20,7 @@ Pictures = UInt8[np.ndarray, "T h w 3"]
 class EpisodeRecord:
   """One episode with the agent's decisions, for pictures.
 
-  T is the number of its frames, including the last one, at most `evaluation.gif_max_frames`.
+  T is the number of recorded frames, including the last one, at most `evaluation.gif_max_frames`.
 
   Attributes:
     frames: of the spec's dtype.
@@ -29,9 +29,9 @@ class EpisodeRecord:
     root_values: 0 at a terminal frame, nan at a truncated one, which is not searched.
     action_probs: the search policy.
     length: number of actions of the whole episode; T is `length` + 1 if all of it is recorded.
-    pictures: `Environment.render`; None if the environment has none.
-    to_play: the players to move; None is player 0 throughout.
-    seat: the agent's; None with one player and in self-play.
+    pictures: results of `Environment.render`; None if the environment has none.
+    to_play: the players to move; None means player 0 throughout.
+    seat: the agent's seat; None with one player and in self-play.
   """
 
   frames: Frames
@@ -50,7 +50,7 @@ class EpisodeFrames:
   """The frames of one episode, up to its end or to the limit.
 
   Attributes:
-    returns: the agent's undiscounted return so far; with two players, of its seat.
+    returns: the agent's undiscounted return so far; with two players, the return of its seat.
     pictures: at most 128 pixels wide and high; None if the environment has none.
   """
 
@@ -65,13 +65,13 @@ class EvaluationResult:
   """Results of N episodes.
 
   Attributes:
-    returns: undiscounted sums of rewards after the random start; with two players, of the agent's seat.
+    returns: undiscounted returns after the random start; with two players, those of the agent's seat.
     lengths: number of actions after the random start.
     num_distinct: number of different episodes, compared by frames, actions and rewards.
     version: learner step of the parameters.
     env_steps: environment steps of training at that version.
     episode: the first episode; None if it was not recorded.
-    seats: the agent's; None with one player.
+    seats: the agent's seats; None with one player.
     tiles: frames of the first `evaluation.gif_tiles` episodes; empty if they were not recorded.
     seconds: duration of the evaluation.
   """
@@ -104,7 +104,7 @@ class EvaluationResult:
 class PlayedStep:
   """One step of an episode with the agent's decision; fields as in `EpisodeRecord` and BatchedTimeStep.
 
-  Without a search, action_probs is the network's policy; at an end it is zero.
+  Without a search, `action_probs` is the network's policy; on a last frame it is zero.
   """
 
   frame: Shaped[np.ndarray, "H W C"]
@@ -125,8 +125,8 @@ class FramesKeeper:
   """Keeps the first frames of the first episodes.
 
   Args:
-    num_episodes: number of episodes from episode 0 on.
-    max_frames: of each episode; lower if all frames would take more than 32 MiB.
+    num_episodes: number of kept episodes, from episode 0 on.
+    max_frames: maximum number of frames per episode; lowered if all frames would take more than 32 MiB.
   """
 
   def __init__(self, num_episodes: int, max_frames: int) -> None:
@@ -169,7 +169,7 @@ def _stack(kept: list[tuple[np.ndarray, float, int, np.ndarray | None]]) -> Epis
 
 
 def _shrink(picture: np.ndarray | None) -> np.ndarray | None:
-  """Copies every n-th pixel, for at most 128 pixels on a side."""
+  """Copies every n-th pixel, so that each side has at most 128 pixels."""
   if picture is None:
     return None
   step = -(-max(picture.shape[:2]) // _MAX_PICTURE_SIZE)

@@ -31,8 +31,8 @@ class Evaluator:
   """Plays evaluation episodes. Compiles once for all parameters.
 
   Args:
-    policy: as from `agent.policy.make_policy`, not jitted. Of its output, `action`, `root_value` and
-      `action_probs` are used.
+    policy: a function such as `agent.policy.make_policy` returns, not jitted. The fields `action`,
+      `root_value` and `action_probs` of its output are used.
   """
 
   def __init__(
@@ -64,8 +64,8 @@ class Evaluator:
     """Plays episodes 0 … num_episodes - 1, the same in every call.
 
     Args:
-      record: records the first episode, and frames of the first `evaluation.gif_tiles`.
-      on_episode: called with the number of finished episodes after each.
+      record: whether to record the first episode, and frames of the first `evaluation.gif_tiles` episodes.
+      on_episode: called after each episode with the number of finished ones.
       should_stop: called at every step; true ends the evaluation.
 
     Returns: the results, or None if `should_stop` ended the evaluation.
@@ -92,10 +92,10 @@ class Evaluator:
     return dataclasses.replace(slots.result(version, env_steps), seconds=time.perf_counter() - start)
 
   def player(self, params: Any, net_state: Any) -> Callable[[BatchedTimeStep, np.ndarray | None], Decision]:
-    """Returns decide(timestep, forced): plays one environment with evaluation's policy, temperature and seed.
+    """Returns decide(timestep, forced) -> Decision, with evaluation's policy, temperature and seed.
 
-    It must see every frame in order, also those where another player moves: `forced` is [1] int32, the action
-    that another player plays, or -1; None is -1.
+    `decide` must be called on every frame of one environment, in order, also when another player moves.
+    `forced` is [1] int32: the action that the other player plays, or -1 if the agent moves; None means -1.
     """
     variables = jax.device_put((params, net_state))
     history = init_history(1, self._history_length, self._spec)
@@ -111,12 +111,12 @@ class Evaluator:
     return decide
 
   def play(self, params: Any, net_state: Any, episode: int) -> Generator[PlayedStep, None, None]:
-    """Plays one episode of `run`, one step for each item that the caller takes.
+    """Plays one episode as `run` does, and yields its steps; each step is played when it is requested.
 
     Args:
-      episode: its index, at least 0.
+      episode: the episode's index, at least 0.
 
-    Yields: each step with the agent's decision, and the end of the episode last.
+    Yields: each step with the agent's decision; the last one is the episode's end.
     """
     decide = self.player(params, net_state)
     with one_slot(self._config, self._spec, self._make_env, episode) as slots:
@@ -130,7 +130,7 @@ class Evaluator:
 
 
 def evaluation_planner(config: Config, num_simulations: int | None = None) -> PlannerConfig:
-  """The planner of evaluation; `num_simulations` overrides that of `planners.test`."""
+  """The planner of evaluation; `num_simulations` overrides the setting of `planners.test`."""
   if config.evaluation.noise_free:
     return config.planners.test.noise_free(num_simulations)
   update = {"num_simulations": num_simulations or config.planners.test.num_simulations}

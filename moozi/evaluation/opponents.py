@@ -24,12 +24,12 @@ class Opponent(Protocol):
 
     Args:
       observation: the frame that the player to move sees.
-      legal: whether each of the environment's actions is legal.
+      legal: which of the environment's actions are legal.
     """
 
 
 class BotOpponent:
-  """A bot of the environment, by its `Bot.action`: random play or OpenSpiel's MCTS, which reads the state."""
+  """Plays the actions of an environment's bot: random play, or OpenSpiel's MCTS, which reads the state."""
 
   def __init__(self, action: Callable[[np.ndarray], int]) -> None:
     self._action = action
@@ -51,7 +51,7 @@ def has_opponent(config: Config, spec: EnvSpec) -> bool:
 def make_opponent(config: Config, spec: EnvSpec, env: Environment, seed: int) -> Opponent | None:
   """Creates the opponent of one episode in `env`; None if there is none.
 
-  Raises: UserError: the environment does not have the opponent.
+  Raises: UserError: the environment does not provide the opponent.
   """
   if not has_opponent(config, spec):
     return None
@@ -60,7 +60,7 @@ def make_opponent(config: Config, spec: EnvSpec, env: Environment, seed: int) ->
 
 
 def check_opponent(config: Config, spec: EnvSpec) -> None:
-  """Raises UserError if the run's environment does not have the opponent `evaluation.opponent`."""
+  """Raises UserError if the run's environment does not provide the opponent `evaluation.opponent`."""
   if spec.num_players == 2 and config.evaluation.opponent != "random":
     env = registry.make(config.env.name, config.evaluation.seed, is_testing=True, **config.env.kwargs)
     with contextlib.closing(env):
@@ -71,7 +71,7 @@ def check_players(config: Config, spec: EnvSpec) -> None:
   """Raises UserError if a run's settings do not fit the players of its environment.
 
   A frame shows what the player to move may see. With hidden information, a history of several frames would
-  include frames of the other player.
+  reveal frames of the other player.
   """
   length = config.targets.history_length
   if spec.num_players == 2 and not spec.is_perfect_information and length > 1:

@@ -25,8 +25,8 @@ class Decision(NamedTuple):
 
   Attributes:
     action: in the agent's action space; the dummy at an end.
-    root_value: for the player to move.
-    action_probs: [A], the search policy, or the network's if there is no search.
+    root_value: value for the player to move.
+    action_probs: [A], the search policy; without a search, the network's policy.
   """
 
   action: int
@@ -37,11 +37,11 @@ class Decision(NamedTuple):
 class EpisodeSlots:
   """Plays episodes 0 … E-1 in B environments; a slot without an episode idles.
 
-  B is always `evaluation.num_envs`, so that one compiled policy serves every number of episodes.
+  B is always `evaluation.num_envs`, so that the policy compiles once for all numbers of episodes.
 
   Args:
-    record: records the first episode and the tiles.
-    first_episode: skips earlier episodes.
+    record: whether to record the first episode and the tiles.
+    first_episode: index of the first episode to play; earlier ones are skipped.
   """
 
   def __init__(
@@ -62,7 +62,8 @@ class EpisodeSlots:
     starts, cap = evaluation.max_random_starts, evaluation.max_episode_steps
     self._envs = [StepCap(RandomStarts(make_env(self._seed), starts), cap) for _ in range(self.num_envs)]
     self._opponents: list[Opponent | None] = [None] * self.num_envs
-    # No restarts: an episode is a function of its seed, and a new environment could not continue it.
+    # Failed environments are not restarted: a new environment could not continue the episode, which is a
+    # function of its seed.
     timeout_s = config.workers.env_timeout_s
     guard = EnvGuard(spec.name, range(self.num_envs), make=None, max_faults=1, timeout_s=timeout_s)
     self._env = SyncVectorEnvironment(self._envs, next_seed=self._next_seed, guard=guard)
@@ -116,7 +117,7 @@ class EpisodeSlots:
     root_value: Float[np.ndarray, "B"],
     action_probs: Float[np.ndarray, "B A"],
   ) -> None:
-    """Plays the agent's and the opponents' actions, and records what `record` requests."""
+    """Plays the agent's and the opponents' actions, and records the step if `record` is set."""
     episodes, before = self._episode_of.copy(), self.timestep
     for slot in np.flatnonzero(episodes == 0).tolist():
       self._record_step(slot, action[slot], root_value[slot], action_probs[slot])
@@ -131,7 +132,7 @@ class EpisodeSlots:
         self._finish(slot, episode, np.zeros_like(action_probs[slot]))
 
   def render(self, slot: int) -> np.ndarray | None:
-    """The environment's own picture, [h, w, 3] uint8; None where it has none."""
+    """The environment's own picture, [h, w, 3] uint8; None if it has none."""
     return self._env.render(slot)
 
   def end_value(self, slot: int) -> float:
@@ -226,7 +227,7 @@ class EpisodeSlots:
 def one_slot(
   config: Config, spec: EnvSpec, make_env: Callable[[int], Environment], episode: int
 ) -> Iterator[EpisodeSlots]:
-  """One environment that shows the first frame of one episode; closes it at the end."""
+  """Yields one environment that shows the first frame of one episode; closes it at the end."""
   evaluation = config.evaluation.model_copy(update={"num_envs": 1})
   config = config.model_copy(update={"evaluation": evaluation})
   slots = EpisodeSlots(config, spec, make_env, episode + 1, record=False, first_episode=episode)

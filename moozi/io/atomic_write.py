@@ -1,4 +1,4 @@
-"""Files that appear complete or not at all."""
+"""Writes files atomically: a file appears complete or not at all."""
 
 import contextlib
 import os
@@ -11,12 +11,12 @@ def atomic_path(path: Path, make_parents: bool = True) -> Iterator[Path]:
   """Yields a temporary path beside `path`, which is renamed to `path` when the block ends without an error.
 
   Replaces a symbolic link at `path` and does not follow it. A killed process leaves at most a hidden file
-  that ends in `.tmp`. Does not call fsync; `write_bytes` does. `make_parents` creates missing folders.
+  named `*.tmp`. Does not call fsync, unlike `write_bytes`. `make_parents` creates missing folders.
   """
   if make_parents:
     path.parent.mkdir(parents=True, exist_ok=True)
   temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-  # An untrusted folder may hold a link of this name, through which the block would write.
+  # An untrusted folder may contain a link with this name, and the block would write to its target.
   temporary.unlink(missing_ok=True)
   try:
     yield temporary
@@ -51,7 +51,7 @@ def write_synced(path: Path, data: bytes) -> None:
 
 
 def sync_folder(path: Path) -> None:
-  """Returns once the folder's names are on the disk."""
+  """Calls fsync on a folder, so that its names are on the disk."""
   descriptor = os.open(path, os.O_RDONLY)
   try:
     os.fsync(descriptor)

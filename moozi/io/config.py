@@ -21,7 +21,7 @@ from moozi.io.plain_data import dump_yaml, parse_yaml, read_yaml
 _log = logging.getLogger("moozi.config")
 
 BASE_KEY = "base"
-# Old and new names of `section.key`. Old names are accepted for one release.
+# New names of renamed keys by their old names. Old names are accepted for one release.
 RENAMED_KEYS = {"reanalyze.way": "reanalyze.mode"}
 
 
@@ -29,20 +29,21 @@ def load_config(path: str | Path | None, overrides: Sequence[str] = ()) -> Confi
   """Merges and validates, in this order, the defaults, the `base:` chain, the file and the overrides.
 
   Args:
-    path: a YAML file; None uses the defaults. Its `base:` names another file, relative to it.
+    path: a YAML file; None uses the defaults. `base:` in it names another file, relative to this one.
     overrides: `key=value` each, with dotted keys (`learner.batch_size=128`) and YAML values. An empty value
       resets a section (`env.kwargs=`) to its default.
-  Raises: UserError: one line with the key, the value and what is allowed.
+  Raises: UserError: the configuration is invalid; one line with the key, the value and what is allowed.
   """
   prefix = "" if path is None else f"{path}: "
-  # Renamed before they are merged: an override by the new name replaces a file's value by the old name.
+  # Keys are renamed before the merge, so that an override of the new name replaces a file's value of the old
+  # name.
   layers: list[Any] = []
   for layer in () if path is None else _read_chain(Path(path)):
     layers += _with_new_names([layer], prefix)
   layers += _with_new_names([_parse_override(text) for text in overrides], "")
   try:
     merged = (
-      # Interpolations are refused, not resolved: `${oc.env:…}` would read environment variables.
+      # Interpolations are not resolved, because `${oc.env:…}` would read environment variables.
       OmegaConf.to_container(OmegaConf.merge(*(dict(layer) for layer in layers)), resolve=False)
       if layers
       else {}
@@ -65,14 +66,14 @@ def _refuse_interpolations(data: Any, key: str) -> None:
 
 
 def config_from_dict(data: Mapping[str, Any], where: str | None = None) -> Config:
-  """Validates sections by name strictly; None is an empty section, `where` the file's name for errors.
+  """Validates sections by name strictly. None is an empty section; `where` is the file's name in errors.
 
   Raises: UserError: an unknown key (with the closest known one), a wrong type, or a value out of range.
   """
   prefix = f"{where}: " if where else ""
   (data,) = _with_new_names([data], prefix)
   try:
-    # Strict mode refuses "16" for 16 and true for 1. From JSON it accepts a list for a tuple.
+    # Strict mode refuses "16" for 16 and true for 1. In JSON input it accepts a list for a tuple.
     filled = _fill(data, config_to_dict(Config()))
     return Config.model_validate_json(json.dumps(filled), strict=True)
   except pydantic.ValidationError as e:
@@ -82,7 +83,7 @@ def config_from_dict(data: Mapping[str, Any], where: str | None = None) -> Confi
 
 
 def _with_new_names(layers: Sequence[Mapping[str, Any]], prefix: str) -> list[Mapping[str, Any]]:
-  """Renames old keys and warns. Raises UserError if both names of a key are set in `layers`."""
+  """Renames old keys and warns. Raises UserError if the layers set both names of a key."""
   out = list(layers)
   for old, new in RENAMED_KEYS.items():
     (section, old_name), new_name = old.split("."), new.rpartition(".")[2]
@@ -141,7 +142,7 @@ def _read_chain(path: Path) -> list[dict]:
 
 
 def _parse_override(text: str) -> dict:
-  """Parses `a.b=value` to nested data."""
+  """Parses `a.b=value` into nested data."""
   key, equals, raw = text.partition("=")
   key = key.strip()
   parts = key.split(".")
@@ -159,8 +160,8 @@ def _parse_override(text: str) -> dict:
 def _fill(data: Any, defaults: Any) -> Any:
   """Fills missing keys of each section from the whole configuration's defaults.
 
-  The defaults of a section's class can differ: `planners.test` is noise-free, `PlannerConfig()` is not. None
-  (`learner:` without keys in YAML) is an empty section.
+  The defaults of a section's class can differ: `planners.test` is noise-free, but `PlannerConfig()` is not.
+  None (`learner:` without keys in YAML) is an empty section.
   """
   if not isinstance(defaults, Mapping) or not isinstance(data, Mapping | None):
     return data
@@ -168,14 +169,14 @@ def _fill(data: Any, defaults: Any) -> Any:
 
 
 def _fields(annotation: Any) -> dict[str, Any] | None:
-  """Annotations of a section's fields by name; None for other annotations."""
+  """Annotations of a section's fields by name; None if `annotation` is not a section."""
   if isinstance(annotation, type) and issubclass(annotation, Section):
     return {name: info.annotation for name, info in annotation.model_fields.items()}
   return None
 
 
 def _members(annotation: Any) -> tuple[Any, ...]:
-  """The members of a union, without Annotated; of another annotation, itself."""
+  """The members of a union; for another annotation, the annotation itself. Removes Annotated."""
   if get_origin(annotation) is typing.Annotated:
     return _members(get_args(annotation)[0])
   if get_origin(annotation) in (typing.Union, types.UnionType):
@@ -208,7 +209,8 @@ def _walk(loc: Sequence[str | int]) -> tuple[str, Any]:
 def _describe(error: pydantic.ValidationError) -> str:
   """One line for the first wrong key: its name, its value, and what is allowed."""
   located = [(*_walk(e["loc"]), e) for e in error.errors(include_url=False)]
-  # A wrong item of a list also fails the other members of the union; the inner error is more specific.
+  # A wrong item of a list also causes errors for the other members of a union; the item's error is more
+  # specific.
   keys = [key for key, _, _ in located]
   located = [x for x in located if not any(k.startswith((x[0] + "[", x[0] + ".")) for k in keys)] or located
   key, annotation, _ = located[0]

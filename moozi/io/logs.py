@@ -12,8 +12,8 @@ _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 def setup_logging(path: Path, level: int | str = logging.INFO) -> None:
   """Appends this process's log records and Python's warnings to a file.
 
-  A second call with the same path changes only the level; one with another path switches to that file. The
-  level is for records of `moozi`; other packages log from WARNING up.
+  A second call with the same path changes only the level; a call with another path switches to that file. The
+  level applies to records of `moozi`; other packages log from WARNING up.
   """
   root = logging.getLogger()
   for handler in [h for h in root.handlers if isinstance(h, _ActorLogHandler)]:
@@ -30,7 +30,7 @@ def setup_logging(path: Path, level: int | str = logging.INFO) -> None:
 
 
 def log_stream() -> IO[str]:
-  """Returns this process's log file, for output that does not use logging; else standard error."""
+  """Returns this process's log file, or standard error without one, for output that does not use logging."""
   for handler in logging.getLogger().handlers:
     if isinstance(handler, _ActorLogHandler) and handler.stream is not None:
       return handler.stream
@@ -43,7 +43,7 @@ class _ActorLogHandler(logging.FileHandler):
   _has_failed = False
 
   def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
-    """Handles the exception that `emit` raised."""
+    """Handles an error of `emit`: reports the first OSError, and ignores later ones."""
     error = sys.exc_info()[1]
     if not isinstance(error, OSError):
       super().handleError(record)

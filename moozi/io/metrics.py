@@ -23,7 +23,7 @@ TICK_KEYS = ("env_steps", "learner_steps", "wall_s")
 class MetricsSink:
   """Appends ticks to metrics.jsonl and TensorBoard. Close it, or use it in a `with`.
 
-  On a full disk its methods raise OSError; the data stays pending and is written before the next.
+  On a full disk its methods raise OSError; the data stays pending and is written before the next data.
   """
 
   def __init__(
@@ -32,13 +32,13 @@ class MetricsSink:
     tensorboard_path: Path | None,
     keep: tuple[int, int, float] | None = None,
   ) -> None:
-    """Opens the files; ticks in metrics.jsonl stay, except for a last line that a kill cut off.
+    """Opens the files. Ticks in metrics.jsonl are kept, except for an incomplete last line after a kill.
 
     Args:
       metrics_path: metrics.jsonl.
       tensorboard_path: a folder for TensorBoard events; None writes none.
-      keep: (env_steps, learner_steps, wall_s) from which a run is resumed. Removes later ticks, and hides
-        later events in TensorBoard.
+      keep: counters (env_steps, learner_steps, wall_s) from which a run is resumed. Later ticks are removed,
+        and later events are hidden in TensorBoard.
     """
     if metrics_path.exists():
       os.truncate(metrics_path, metrics_path.read_bytes().rfind(b"\n") + 1)
@@ -53,7 +53,7 @@ class MetricsSink:
 
     A number that is not finite is null in the JSON.
 
-    Raises: ValueError: a name in TICK_KEYS, or a value that is not one number. OSError: the tick is pending.
+    Raises: ValueError: a name is in TICK_KEYS, or a value is not one number. OSError: the tick is pending.
     """
     reserved = [name for name in scalars if name in TICK_KEYS]
     if reserved:
@@ -137,7 +137,7 @@ class _EventFile:
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-  """Reads the ticks of a metrics.jsonl in order; skips a last line that was cut off.
+  """Reads the ticks of a metrics.jsonl in order; skips an incomplete last line.
 
   Raises: UserError: the file is missing or cannot be read, or another line is not a JSON object.
   """
@@ -159,7 +159,7 @@ def _number(name: str, value: Any) -> int | float:
 
 
 def _drop_later(path: Path, keep: tuple[int, int, float]) -> None:
-  """Removes the ticks after these counters."""
+  """Removes the ticks after the counters `keep`."""
   lines = path.read_text("utf-8").splitlines(keepends=True)
   kept = [
     line

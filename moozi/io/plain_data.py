@@ -34,7 +34,7 @@ _SCALARS = (
 def to_plain_json(value: Any) -> Any:
   """Converts nested plain values, NumPy and JAX arrays to JSON types; NaN and infinities become None.
 
-  Raises: TypeError: another type.
+  Raises: TypeError: the value has another type.
   """
   if value is None or isinstance(value, str | bool | int):
     return value
@@ -88,7 +88,7 @@ def parse_yaml(text: str, where: str) -> Any:
   except (yaml.YAMLError, ValueError) as e:
     raise UserError(f"{where}: not valid YAML: {e}") from None
   except (KeyError, IndexError, TypeError):
-    # PyYAML's constructors expect values of the form that it infers a tag from.
+    # PyYAML's constructors fail if a value does not have the form of its explicit tag.
     raise UserError(f"{where}: not valid YAML: a value is not of the kind that its tag names") from None
 
 
@@ -115,7 +115,7 @@ def read_yaml(path: Path) -> Any:
 
 
 def read_json_lines(path: Path, parse: Callable[[Any], Any]) -> Iterator[Any]:
-  """Yields `parse` of each line of a file; skips a last line that was cut off.
+  """Yields `parse` of each line of a file; skips an incomplete last line.
 
   Raises: UserError: the file is missing or cannot be read, or another line is not JSON that `parse` accepts.
   """
@@ -141,7 +141,7 @@ def dump_yaml(data: Any) -> str:
   """Returns YAML text that `parse_yaml` reads back as equal data."""
   text = yaml.dump(data, Dumper=_PlainDumper, sort_keys=False, allow_unicode=True, width=100)
   if any(line_break in text for line_break in "\x85\u2028\u2029"):
-    # Written as they are, these would be read as line breaks.
+    # Unescaped, these characters would be read as line breaks.
     text = yaml.dump(data, Dumper=_PlainDumper, sort_keys=False, allow_unicode=False, width=100)
   return text
 
@@ -161,7 +161,7 @@ class _PlainLoader(yaml.SafeLoader):
     return super().construct_mapping(node, deep)
 
   def construct_number(self, node: Any) -> int | float:
-    """A float; a whole number with an exponent (1e6) is an int."""
+    """Returns a float, or an int for a whole number with an exponent (1e6)."""
     text = self.construct_scalar(node).replace("_", "").lower()
     value = float(text.replace(".inf", "inf").replace(".nan", "nan"))
     return int(value) if "e" in text and value.is_integer() and abs(value) < 2**53 else value

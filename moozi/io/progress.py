@@ -30,7 +30,7 @@ _PLAIN_PERIOD_S = 10.0
 class Progress:
   """A display. This base class shows nothing.
 
-  A stream that is closed or on a full disk is ignored: it must not end a run.
+  Errors of a stream that is closed or on a full disk are ignored: they must not end a run.
   """
 
   def __init__(self, max_env_steps: int, max_wall_s: float | None) -> None:
@@ -39,7 +39,7 @@ class Progress:
     self._smooth_rate: float | None = None
 
   def update(self, *, env_steps: int, learner_steps: int, wall_s: float, scalars: Mapping[str, Any]) -> None:
-    """Shows a tick; a scalar that it lacks keeps its last value."""
+    """Shows a tick; a scalar that is missing in the tick keeps its last value."""
     self._latest |= {name: float(scalars[name]) for _, name, _ in FIGURES if scalars.get(name) is not None}
     rate = self._latest.get("system/env_steps_per_s")
     if rate is not None:
@@ -61,7 +61,7 @@ class Progress:
     """Ends the display; a second call does nothing."""
 
   def _show(self, figures: list[tuple[str, str]], share: float, wall_s: float) -> None:
-    """Shows (label, value) pairs and the share of the run that is over."""
+    """Shows (label, value) pairs and the completed share of the run."""
 
 
 class _Plain(Progress):
@@ -123,9 +123,9 @@ def make_progress(
   max_wall_s: float | None = None,
   stream: IO[str] | None = None,
 ) -> Progress:
-  """Creates the display of a run with these limits on `stream`; None is standard error.
+  """Creates the display of a run with these limits on `stream`, by default standard error.
 
-  Mode auto is live on a terminal and plain elsewhere; none shows nothing.
+  Mode auto is live on a terminal and plain elsewhere; mode none shows nothing.
   """
   stream = stream or sys.stderr
   if mode == "none":
@@ -140,7 +140,7 @@ def seconds_left(
 ) -> float | None:
   """Estimates the seconds until a run reaches one of its limits.
 
-  Returns None if neither the rate (None or 0 is unknown) nor a limit of seconds is known.
+  A rate of None or 0 is unknown. Returns None if the rate is unknown and there is no limit of seconds.
   """
   ends = [] if max_wall_s is None else [max_wall_s - wall_s]
   if steps_per_s is not None and steps_per_s > 0:
@@ -149,7 +149,7 @@ def seconds_left(
 
 
 def format_seconds(seconds: float) -> str:
-  """3723 → `1:02:03`, 62 → `1:02`."""
+  """Formats seconds: 3723 as `1:02:03`, 62 as `1:02`."""
   minutes, s = divmod(int(seconds), 60)
   hours, m = divmod(minutes, 60)
   return f"{hours}:{m:02d}:{s:02d}" if hours else f"{m}:{s:02d}"

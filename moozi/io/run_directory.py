@@ -4,11 +4,11 @@ config.yaml      the resolved configuration
 metrics.jsonl    one JSON object per tick
 tensorboard/     the same scalars as events
 checkpoints/     the last few, the best, and milestones
-resume/          the rest of the state of the last few, which a resumed run needs
+resume/          the rest of the state for the last few checkpoints, which a resumed run needs
 gifs/            evaluation episodes
 logs/            one file for each actor
 trajectories/    every acted step, if trajectories.save is set
-timeline/        what each actor did at what time, and the output of `moozi timeline`
+timeline/        the times of the actors' calls, and the output of `moozi timeline`
 summary.json     figures of the whole run, written at its end
 lock             held by the process that writes here
 """
@@ -85,7 +85,7 @@ class RunDirectory:
 
     Without a name, generates one from environment and time (`now`; None is the current time).
 
-    Raises: UserError: an invalid name, a run that exists, or a folder that cannot be created.
+    Raises: UserError: the name is invalid, the run exists, or the folder cannot be created.
     """
     name = config.run.name
     # `minatar:breakout` → `minatar-breakout-20261121-193000`
@@ -98,7 +98,7 @@ class RunDirectory:
       path = parent / candidate
       try:
         parent.mkdir(parents=True, exist_ok=True)
-        path.mkdir()  # fails if another run that starts now has created it
+        path.mkdir()  # fails if another starting run has just created it
         for folder in _FOLDERS:
           (path / folder).mkdir()
       except FileExistsError:
@@ -143,8 +143,8 @@ class RunDirectory:
   def claim(self) -> RunLock:
     """Locks the folder for writing by this process, until the lock is closed or the process ends.
 
-    Raises: RunError: another process writes here; or the folder holds a symbolic link or a special file,
-      through which a write could leave the run.
+    Raises: RunError: another process writes here, or the folder contains a symbolic link or a special file.
+      A write through either could change files outside of the run.
     """
     for folder, subfolders, files in os.walk(self.path, onerror=_refuse_unreadable):
       for path in (Path(folder) / name for name in (*subfolders, *files)):
@@ -205,8 +205,8 @@ class RunDirectory:
   def trained_s_at_end(self, env_steps: int, learner_steps: int) -> float | None:
     """Returns the seconds of training of a run that is complete at these counters.
 
-    None if the run was stopped or killed before its last evaluation, an environment failed, it was resumed
-    since, or it has no summary.
+    Returns None if the run was stopped or killed before its last evaluation, if an environment failed, if the
+    run was resumed since, or if it has no summary.
     """
     try:
       summary = self.read_summary()
@@ -220,7 +220,7 @@ class RunDirectory:
 def read_run_config(path: Path) -> Config:
   """Reads the resolved configuration of a run. Raises UserError if this version does not accept it."""
   data = read_yaml(path)
-  # A resolved configuration is complete: a `base:` would read files outside of the run.
+  # A resolved configuration is complete. A `base:` is refused: it would read files outside of the run.
   if not isinstance(data, dict) or BASE_KEY in data:
     raise UserError(f"{path}: not a resolved configuration")
   return config_from_dict(data, str(path))
@@ -251,7 +251,7 @@ def save_resumed_config(run: RunDirectory, config: Config, env_steps: int) -> No
 
 
 def flatten_settings(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-  """Flattens nested settings to one dict with dotted keys."""
+  """Flattens nested settings into one dict with dotted keys."""
   out: dict[str, Any] = {}
   for name, value in data.items():
     if isinstance(value, Mapping) and value:
@@ -262,10 +262,10 @@ def flatten_settings(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any
 
 
 def check_name(name: str, key: str = "run.name") -> str:
-  """Returns the name of a folder.
+  """Returns `name` if it is a valid name of a folder; `key` names the setting in errors.
 
-  Raises: UserError: empty, too long, or with a separator, a leading dot or dash, or another special
-    character.
+  Raises: UserError: the name is empty, too long, or has a separator, a leading dot or dash, or another
+    special character.
   """
   if not _NAME.fullmatch(name) or len(name) > MAX_NAME_LENGTH:
     raise UserError(
@@ -276,6 +276,6 @@ def check_name(name: str, key: str = "run.name") -> str:
 
 
 def _refuse_unreadable(error: OSError) -> None:
-  # Another process that writes here may have removed it; the lock reports that process.
+  # A file may be missing because another process that writes here removed it; the lock reports that process.
   if not isinstance(error, FileNotFoundError):
     raise RunError(f"{error.filename}: cannot be read: {error.strerror}")

@@ -16,18 +16,18 @@ _log = logging.getLogger("moozi.driver")
 class RunLock:
   """Holds `<run>/lock` until `close`.
 
-  The file names the last holder. It stays after release: removing it could remove another process's lock. A
-  process that inherits the descriptor holds the lock too, until it ends.
+  The file names the last holder. It is kept after the release, because removing it could remove another
+  process's lock. A process that inherits the descriptor holds the lock too, until it ends.
   """
 
   def __init__(self, run: Path, doing: str = "writing into this run") -> None:
-    """Takes the lock; `doing` is what the holder does, for the error of another process.
+    """Takes the lock. `doing` describes the holder's work in the error message of another process.
 
     Raises: RunError: another process has the lock, or the file cannot be created.
     """
     path = run / LOCK
     try:
-      # Through a symbolic link, another file would be written to.
+      # O_NOFOLLOW: through a symbolic link, another file would be written to.
       self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
     except OSError as error:
       raise RunError(f"{path}: cannot be created: {error.strerror}") from None
@@ -38,13 +38,13 @@ class RunLock:
         holder = os.pread(self._file, 100, 0).decode("ascii", "replace").strip() or "unknown"
         os.close(self._file)
         raise RunError(f"{run}: process {holder} is {doing}; only one process at a time can") from None
-      # Some network file systems have no locks; runs must work there.
+      # Some network file systems have no locks; runs must work there too.
       _log.warning("%s: this file system has no locks (%s); a second process can write here too", path, error)
     self.name_holder(str(os.getpid()))
 
   def name_holder(self, holder: str) -> None:
-    """Writes the holder's name to the file, for the error of another process."""
-    # The lock also holds on a full disk.
+    """Writes the holder's name to the file, for the error message of another process."""
+    # On a full disk the name is missing, but the lock is held.
     with contextlib.suppress(OSError):
       os.ftruncate(self._file, 0)
       os.pwrite(self._file, f"{holder}\n".encode(), 0)
@@ -56,7 +56,7 @@ class RunLock:
   def close(self) -> None:
     """Releases the lock; a second call does nothing."""
     if self._file >= 0:
-      # Unlocked explicitly: a child process that is starting may still have the file open.
+      # Unlocked explicitly, because a child process that is starting may still have the file open.
       with contextlib.suppress(OSError):
         fcntl.flock(self._file, fcntl.LOCK_UN)
       os.close(self._file)

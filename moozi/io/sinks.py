@@ -1,4 +1,4 @@
-"""Output that survives a full disk: append-only files that retry, and a guard that keeps a run training."""
+"""Handles full disks: append-only files that retry, and a guard that lets the run continue."""
 
 import collections
 import contextlib
@@ -14,8 +14,8 @@ _log = logging.getLogger("moozi.driver")
 class AppendFile:
   """A file that grows by whole records, such as lines.
 
-  A record that does not fit on the disk leaves no part of itself in the file. It stays pending, in order, and
-  is written before the next record. Beyond `max_pending_bytes` the oldest pending records are dropped.
+  A record is written whole or not at all. If it does not fit on the disk, it stays pending, in order, and is
+  written before the next record. Beyond `max_pending_bytes` the oldest pending records are dropped.
   """
 
   def __init__(self, path: Path, max_pending_bytes: int = MAX_PENDING_BYTES) -> None:
@@ -42,7 +42,7 @@ class AppendFile:
         while rest:
           rest = rest[os.write(self._file, rest) :]
       except OSError:
-        # Truncation needs no space.
+        # Removes a partial record; this needs no space.
         with contextlib.suppress(OSError):
           os.ftruncate(self._file, size)
         raise
@@ -54,7 +54,10 @@ class AppendFile:
     os.fsync(self._file)
 
   def close(self) -> None:
-    """Writes the pending records and closes the file, once. Raises OSError: closed, but records are lost."""
+    """Writes the pending records and closes the file. Raises OSError: records are lost; the file is closed.
+
+    A second call does nothing.
+    """
     if self._file < 0:
       return
     try:
@@ -77,7 +80,7 @@ class SinkGuard:
 
   @contextlib.contextmanager
   def writing(self, sink: str) -> Iterator[None]:
-    """Suppresses an OSError of the block, which writes to `sink`."""
+    """Suppresses and counts an OSError of the block, which writes to `sink`."""
     try:
       yield
     except OSError as error:

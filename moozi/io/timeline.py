@@ -1,4 +1,4 @@
-"""The timeline of a run on disk: `spans.jsonl`, and the trace that Perfetto reads."""
+"""Writes and reads a run's timeline, `spans.jsonl`, and converts it to a trace for Perfetto."""
 
 import json
 import math
@@ -19,8 +19,8 @@ _MAX_NAME_LENGTH = 80
 class TimelineFile:
   """Appends stretches to `spans.jsonl` in a folder, one line each.
 
-  The first stretch creates the folder and replaces the file of an earlier part of the run: the file holds one
-  window.
+  The first stretch creates the folder. It replaces the file of an earlier part of the run, so that the file
+  holds one window.
   """
 
   def __init__(self, folder: Path) -> None:
@@ -37,7 +37,7 @@ class TimelineFile:
         self._pending += json.dumps({"actor": actor} | times | {"spans": spans}).encode() + b"\n"
 
   def flush(self) -> None:
-    """Writes the pending stretches. Raises OSError: they stay pending."""
+    """Writes the pending stretches. Raises OSError: the disk is full; the stretches stay pending."""
     if self._file is None and self._pending:
       self._folder.mkdir(exist_ok=True)
       (self._folder / SPANS).unlink(missing_ok=True)
@@ -61,7 +61,7 @@ class TimelineFile:
 
 
 def read_timeline(folder: Path) -> Timeline:
-  """Reads the timeline in a run's folder. Skips a last line without a line end, which a kill cut short.
+  """Reads the timeline in a run's folder. Skips an incomplete last line, which has no line end.
 
   Raises: UserError: the file is missing, or its content is not a timeline.
   """
@@ -103,9 +103,9 @@ def _time(value: Any) -> float:
 
 
 def trace_of(timeline: Timeline, name: str) -> dict[str, Any]:
-  """A run's timeline, not empty, in Chrome's trace format, for ui.perfetto.dev: one track per actor.
+  """Converts a timeline, not empty, to Chrome's trace format for ui.perfetto.dev, with one track per actor.
 
-  Complete events ("X") are sorted by start, in microseconds from the timeline's first time.
+  Complete events ("X") are sorted by start, in microseconds since the timeline's start.
   """
   begin_s, _ = ends(timeline)
   metadata: list[dict[str, Any]] = [{"ph": "M", "name": "process_name", "pid": 1, "args": {"name": name}}]

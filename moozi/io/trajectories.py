@@ -1,8 +1,8 @@
 """A folder of trajectory files that holds every acted step of a run.
 
 A file is named by the environment steps before and after it. Steps are buffered until there are enough for a
-file, 30 seconds have passed, or a checkpoint is made; a kill loses only the buffer. Steps that a full disk
-refuses stay buffered. A reader of a folder in use sees the files that are complete.
+file, 30 seconds have passed, or a checkpoint is made; a kill loses only the buffer. On a full disk, steps
+stay buffered. A process that reads the folder during the run sees only complete files.
 """
 
 import concurrent.futures
@@ -33,7 +33,7 @@ _MAX_BUFFER_BYTES = 512 << 20
 
 
 class StoredSteps(NamedTuple):
-  """Steps [T, …] of one lane, and which steps they are."""
+  """Steps [T, …] of one lane, and their span."""
 
   span: LaneSpan
   steps: TrajectorySample
@@ -60,7 +60,7 @@ class TrajectoryWriter:
     spec: the environment's specification.
     env_steps: the run's environment steps. Files with later steps are removed, and the first file of an empty
       folder starts there. None keeps all files.
-    state: `get_state` of the run's writer at that moment, which takes precedence over `env_steps`.
+    state: the result of `get_state` of the run's writer at that step; it takes precedence over `env_steps`.
 
   Raises: UserError: a file in the folder is damaged or of another environment.
   """
@@ -76,10 +76,10 @@ class TrajectoryWriter:
       env_steps = int(state["stop"])
     self._env_steps, self._next_index = self._restore(env_steps)
     self._set_buffer([])
-    # Lanes that have lost steps: their next step starts a new history.
+    # Lanes that have lost steps. Their histories restart at the next step.
     self._with_gap: set[int] = {int(lane) for lane in state["with_gap"]} if state else set()
     if env_steps is not None and self._env_steps < env_steps:
-      # No file contains the last steps.
+      # The last steps of these lanes are in no file.
       self._with_gap.update(self._next_index)
     self._pool = concurrent.futures.ThreadPoolExecutor(1, "trajectories")
     self._writing: tuple[concurrent.futures.Future[int], list[_Buffered]] | None = None
@@ -122,15 +122,15 @@ class TrajectoryWriter:
       self._pool.shutdown()
 
   def get_state(self) -> State:
-    """Returns the environment steps after everything appended, and the lanes whose histories restart.
+    """Returns the environment steps after the last appended segment, and the lanes that have lost steps.
 
-    With Ray these environment steps differ from the run's counter: segments arrive after they are counted.
+    With Ray, these environment steps differ from the run's counter, which counts segments before they arrive.
     """
     return {"stop": self._stop, "with_gap": np.array(sorted(self._with_gap), np.int64)}
 
   @property
   def _stop(self) -> int:
-    """Environment steps after everything appended."""
+    """Environment steps after the last appended segment."""
     writing = self._writing[1] if self._writing is not None else []
     return [self._env_steps, *(b.stop for b in [*writing, *self._buffer])][-1]
 
@@ -141,7 +141,7 @@ class TrajectoryWriter:
     self._buffer_bytes = sum(x.nbytes for b in buffer for x in fields_of(b.segment).values())
 
   def _start_file(self) -> None:
-    # One at a time: memory stays bounded, and files appear in order.
+    # One file at a time, so that memory is bounded and files appear in order.
     self._finish_file()
     if self._buffer:
       self._writing = self._pool.submit(self._write, self._env_steps, self._buffer), self._buffer
@@ -189,7 +189,7 @@ class TrajectoryWriter:
 
 @dataclasses.dataclass(frozen=True)
 class TrajectoryStore:
-  """The verified files of a folder, at least one, in order."""
+  """The verified files of a folder, in order; at least one file."""
 
   spec: EnvSpec
   files: tuple[TrajectoryFile, ...]
@@ -208,7 +208,7 @@ class TrajectoryStore:
     return dict(sorted(out.items()))
 
   def read(self) -> Iterator[StoredSteps]:
-    """Yields all steps, file by file; steps of one lane are in order and contiguous.
+    """Yields all steps, file by file. The steps of a lane are in order and contiguous.
 
     Raises: UserError: a file has changed since the store was opened.
     """
@@ -218,7 +218,7 @@ class TrajectoryStore:
 
 
 def write_steps(directory: Path, info: TrajectoryFile, steps: list[TrajectorySample]) -> None:
-  """Writes a file like `info` into another folder, with other steps [T, …] in its spans."""
+  """Writes a file like `info` into another folder; `steps` has the new steps [T, …] of each span."""
   lanes = {span.lane: (span.start, part) for span, part in zip(info.spans, steps, strict=True)}
   write_bytes(directory / file_name(info.env_steps), encode_file(info.spec, info.env_steps, lanes))
 
@@ -235,8 +235,8 @@ def open_trajectories(
 
   Files with steps after `max_env_steps` are skipped; a `spec` of None accepts any environment.
 
-  Raises: UserError: the folder is missing or empty, a file is not a trajectory file, damaged, missing between
-    others or of another environment.
+  Raises: UserError: the folder is missing or empty; a file is not a trajectory file, is damaged or of another
+    environment; or a file between others is missing.
   """
   files = [read_header(p) for p in _paths(path)]
   if max_env_steps is not None:
@@ -277,7 +277,7 @@ def _paths(path: Path) -> list[Path]:
 
 def _check_joined(files: list[TrajectoryFile]) -> None:
   """Raises UserError if steps are missing between two files or before the first one."""
-  # The first file of a run that started to save later does not start at 0, but its lanes do.
+  # If a run started to save later, its first file does not start at environment step 0. Its lanes start at 0.
   stop, next_index = files[0].env_steps[0], dict[int, int]()
   for f in files:
     if f.env_steps[0] != stop:

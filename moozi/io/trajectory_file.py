@@ -1,13 +1,13 @@
 """One file of steps: a safetensors file whose tensors are compressed columns. Nothing in it is code.
 
-The entry `moozi_trajectories` of the header's `__metadata__` is JSON: the format, the environment's spec,
-the steps and lanes that the file holds, and the SHA-256 of the whole file, taken with zeros in the digest's
-place.
+The entry `moozi_trajectories` of the header's `__metadata__` is JSON. It holds the format, the environment's
+spec, the steps and lanes of the file, and the SHA-256 of the whole file, computed with zeros in place of the
+digest.
 
-A tensor holds one column of all steps, compressed with zlib. Before compression, the rows of a column, one a
-step, are transposed to the first byte of all steps, then the second, and so on: bytes that change little from
-step to step compress to nearly nothing. Booleans are packed to bits. Values are kept to the bit.
-`last_discount` is not stored: it follows from the flags.
+A tensor holds one column of all steps, compressed with zlib. A column has one row per step. Before
+compression, its bytes are transposed: the first byte of all steps, then the second, and so on. Bytes that
+change little from step to step then compress to nearly nothing. Booleans are packed to bits. The encoding is
+lossless. `last_discount` is not stored, because it follows from the flags.
 """
 
 import dataclasses
@@ -35,7 +35,7 @@ _METADATA = "moozi_trajectories"
 _MAGIC_1 = b"MZTRAJ1\n"
 _NO_DIGEST = "0" * 64
 _MAX_HEADER_BYTES = 16 << 20
-# Limit of the memory of one file's steps. The writer starts a new file long before this.
+# Memory limit for one file's steps. The writer starts a new file long before it.
 _MAX_STEPS_BYTES = 1 << 30
 _LEVEL = 6
 
@@ -59,9 +59,9 @@ class TrajectoryFile:
   """The verified header of a file."""
 
   path: Path
-  env_steps: tuple[int, int]  # of the run before and after this file, which may hold fewer
+  env_steps: tuple[int, int]  # of the run before and after this file; the file may hold fewer steps
   spec: EnvSpec
-  version: str  # of moozi, which wrote the file
+  version: str  # version of moozi that wrote the file
   spans: tuple[LaneSpan, ...]  # in the file's order
   num_bytes: int
 
@@ -74,7 +74,7 @@ class TrajectoryFile:
 def encode_file(
   spec: EnvSpec, env_steps: tuple[int, int], lanes: Mapping[int, tuple[int, TrajectorySample]]
 ) -> bytes:
-  """Returns the bytes of one file; `lanes`: by lane, the index of its first step and its steps [T, …]."""
+  """Returns the bytes of one file. `lanes` maps a lane to (index of its first step, its steps [T, …])."""
   fields = [fields_of(steps) for _, (_, steps) in sorted(lanes.items())]
   columns = {}
   for name, (_, dtype) in _columns(spec).items():
@@ -95,7 +95,7 @@ def encode_file(
 def read_header(path: Path) -> TrajectoryFile:
   """Reads a file's header and verifies the checksum of the whole file.
 
-  Raises: UserError: not a trajectory file, cut or altered, too large, or of another format.
+  Raises: UserError: the file is not a trajectory file, is cut or altered, too large, or of another format.
   """
   return _parse(path, _read(path))
 
@@ -149,7 +149,7 @@ def _unpack(packed: np.ndarray, shape: tuple[int, ...], dtype: np.dtype) -> np.n
   row_bytes = (row_size + 7) // 8 if dtype.kind == "b" else row_size * dtype.itemsize
   size = shape[0] * row_bytes
   inflate = zlib.decompressobj()
-  # The limit of one byte more detects a column that is too long without inflating it.
+  # A limit of size + 1 detects a column that is too long without inflating all of it.
   raw = inflate.decompress(packed.tobytes(), size + 1)
   if len(raw) != size or not inflate.eof or inflate.unused_data:
     raise ValueError("a column of another size")
@@ -165,7 +165,7 @@ def _read(path: Path) -> bytes:
     if not path.is_file():
       raise UserError(f"{path}: not a file; a trajectory file is needed")
     with open(path, "rb") as f:
-      # Refuses other files by their first bytes, so that a large one is not read.
+      # Refuses other files by their first bytes, so that a large file is not read.
       start = f.read(9)
       if start.startswith(_MAGIC_1):
         raise UserError(
@@ -218,7 +218,7 @@ def _parse(path: Path, data: bytes) -> TrajectoryFile:
 
 
 def _parse_spec(data: Mapping[str, Any]) -> EnvSpec:
-  """The spec in a header. Raises ValueError, TypeError or KeyError for anything else."""
+  """Converts a header's spec. Raises ValueError, TypeError or KeyError if it is not a spec."""
   height, width, channels = (_count(n) for n in data["frame_shape"])
   if not (height and width and channels):
     raise ValueError("an empty frame")
@@ -228,14 +228,14 @@ def _parse_spec(data: Mapping[str, Any]) -> EnvSpec:
 
 
 def _printable(value: Any) -> str:
-  """Text without control characters, which a terminal could execute. Raises ValueError for other text."""
+  """Returns text without control characters, which a terminal could execute. Raises ValueError otherwise."""
   if not str(value).isprintable():
     raise ValueError("text that is not printable")
   return str(value)
 
 
 def _count(value: Any) -> int:
-  """A whole number that is not negative. Raises ValueError for anything else."""
+  """Returns a whole number that is not negative. Raises ValueError for anything else."""
   if type(value) is not int or not 0 <= value < 1 << 62:
     raise ValueError(f"{value!r} is not a count")
   return value

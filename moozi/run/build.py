@@ -44,7 +44,7 @@ def build_model(config: Config, spec: EnvSpec) -> Model:
 
 
 def build_learner(config: Config, spec: EnvSpec) -> Learner:
-  """The learner, which is the parameter server's work."""
+  """The learner, which the parameter server runs."""
   return Learner(build_model(config, spec), config, spec, child_seed(config.seed, "learner"))
 
 
@@ -57,13 +57,13 @@ def training_state_template(config: Config, spec: EnvSpec) -> TrainingState:
 def build_collector(
   config: Config, spec: EnvSpec, worker: int, began_at: int = 0
 ) -> TrajectoryCollector | RolloutCollector:
-  """The collector of a training worker: a compiled rollout if the environment is written in JAX.
+  """The collector of a training worker; a compiled rollout if the environment is written in JAX.
 
   Args:
     began_at: environment steps of the run when the collector starts, part of its seeds, so that a restarted
       worker plays different episodes.
 
-  Raises: UserError: `workers.rollout=scan`, and the environment is not written in JAX.
+  Raises: UserError: `workers.rollout=scan` is set, and the environment is not written in JAX.
   """
   workers, model, planner = config.workers, build_model(config, spec), config.planners.train
   env = make_vector(
@@ -87,7 +87,7 @@ def build_collector(
 
 
 def build_evaluator(config: Config, spec: EnvSpec, num_simulations: int | None = None) -> Evaluator:
-  """The evaluator; `num_simulations` overrides that of the testing planner."""
+  """The evaluator; `num_simulations` overrides the testing planner's setting."""
   planner = evaluation_planner(config, num_simulations)
   policy = make_policy(build_model(config, spec), planner, config.targets, spec)
   temperature = temperature_at(planner.temperature, 0)
@@ -100,7 +100,7 @@ def make_test_env(config: Config) -> Callable[[int], Environment]:
 
 
 def build_replay(config: Config, spec: EnvSpec, stored: StoredTrajectories | None = None) -> ReplayBuffer:
-  """The replay buffer with one lane per (worker, environment), filled with the trajectories on disk.
+  """The replay buffer with one lane per (worker, environment), filled with the trajectories `stored`.
 
   Raises: UserError: the trajectories break a convention of the records.
   """
@@ -113,7 +113,7 @@ def build_replay(config: Config, spec: EnvSpec, stored: StoredTrajectories | Non
 
 
 class Collector(Protocol):
-  """What `Collectors` needs of a training worker's collector."""
+  """The methods of a training worker's collector that `Collectors` uses."""
 
   def set_state(self, state: State) -> int:
     """Restores the state of another collector. Returns the number of environments that were reset."""
@@ -132,7 +132,7 @@ class Collectors(Generic[C]):
   Attributes:
     workers: one per training worker.
     began_at: environment steps of the run when their environments were built; part of their seeds.
-    message: how many environments could not be restored; empty if all were.
+    message: reports how many environments could not be restored; empty if all were restored.
   """
 
   workers: list[C]
@@ -148,8 +148,8 @@ def restore_collectors(build_all: Callable[[int], list[C]], state: RunState | No
   """Builds the collectors, and restores their state if there is one.
 
   Args:
-    build_all: builds them for environments that begin at a number of environment steps of the run.
-    state: of the run; None or without progress: a new run.
+    build_all: builds the collectors, given the run's environment steps at that time (part of the seeds).
+    state: the run's state. If it is None or has no progress, the run is new.
   """
   if state is None or not state.progress:
     return Collectors(build_all(0))
@@ -158,7 +158,7 @@ def restore_collectors(build_all: Callable[[int], list[C]], state: RunState | No
   try:
     num_new = sum(worker.set_state(saved) for worker, saved in zip(workers, state.collectors, strict=True))
   except ValueError:
-    # The workers or environments have changed. New seeds, so that the first episodes are not repeated.
+    # The workers or environments have changed. New seeds ensure that the first episodes are not repeated.
     Collectors(workers).close()
     return Collectors(build_all(state.env_steps), state.env_steps, "; all environments are reset")
   return Collectors(workers, began_at, f"; {num_new} environments are reset" if num_new else "")

@@ -1,4 +1,4 @@
-"""A run's evaluations: which are due, the best so far, and the events of each result."""
+"""Schedules a run's evaluations, keeps the best result, and returns the events of each result."""
 
 import math
 from collections.abc import Callable
@@ -12,16 +12,16 @@ from moozi.run.events import Evaluated, Event, Faulted, StateReady
 from moozi.run.schedules import Every
 from moozi.run.state import RunState
 
-# The part of `Evaluations.get_state` that makes the next result the best one.
+# Restoring this part of `Evaluations.get_state` makes the next result the best one.
 NO_BEST: State = {"best/mean": -math.inf}
 
 
 class Evaluations:
-  """The schedule and the best mean return.
+  """The schedule of evaluations and the best mean return.
 
   Args:
-    counters: the counters of every event.
-    progress: of the state to resume; empty in a new run.
+    counters: returns the counters of an event.
+    progress: the progress in the state to resume; empty in a new run.
   """
 
   def __init__(
@@ -44,15 +44,15 @@ class Evaluations:
   def record(
     self, outcome: EvaluationResult | EnvError | None, is_final: bool, get_training: Callable[[], Any]
   ) -> list[Event]:
-    """The events of an evaluation.
+    """Records an evaluation and returns its events.
 
     Args:
-      outcome: the result; an error if the environment failed; None if the evaluation was stopped, and is
-        repeated.
-      is_final: whether it is the one at the end of the run.
-      get_training: returns the training state in NumPy, called if the result is the best so far. It contains
-        the parameters that played, or with Ray those of a few updates later. If it returns None, the state is
-        lost and the best result stays.
+      outcome: the result; an error if the environment failed; None if the evaluation was stopped. A stopped
+        evaluation is repeated.
+      is_final: whether the evaluation is the one at the end of the run.
+      get_training: returns the training state in NumPy, called if the result is the best so far. The state
+        contains the evaluated parameters, or with Ray those of a few updates later. None means that the state
+        is lost; the best result is then unchanged.
     """
     if outcome is None:
       if not is_final:
@@ -72,14 +72,14 @@ class Evaluations:
     return events
 
   def reason_at_end(self, reason: str) -> str:
-    """`reason` after the final evaluation; "stopped" if that one was stopped."""
+    """Returns "stopped" if the final evaluation was stopped, else `reason`."""
     return reason if self._has_final else "stopped"
 
   def get_state(self, is_pending: bool = False) -> State:
     """The schedule and the best mean.
 
     Args:
-      is_pending: an evaluation was started and is not recorded; a resumed run repeats it.
+      is_pending: whether an evaluation was started and is not recorded; a resumed run repeats it.
     """
     state = prefixed("evaluations", self._schedule.get_state()) | {"best/mean": self._best_mean}
     return state | {"evaluations/next": 0.0} if is_pending else state

@@ -11,7 +11,7 @@ from moozi.core.histogram import Histogram
 from moozi.core.records import TrajectorySample
 from moozi.run.state import RunState
 
-# Faults that do not end a run. The metric `faults/<kind>` of an event counts new ones.
+# Faults that do not end a run. The metric `faults/<kind>` of an event counts the new faults.
 FAULTS = (
   "skipped_updates",
   "rollbacks",
@@ -51,7 +51,7 @@ class Started(Event):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Acted(Event):
-  """A segment was acted; `episode_returns` and `episode_lengths` [E] are of the episodes that ended in it."""
+  """A segment was acted. `episode_returns` and `episode_lengths` [E] are of the episodes that ended in it."""
 
   metrics: dict[str, float]
   episode_returns: np.ndarray
@@ -64,8 +64,8 @@ class Collected(Event):
   """A segment [T, B, …] of lanes first_lane … first_lane+B-1, to be written to disk.
 
   Emitted only with `trajectories.save`, for each lane in order, and only for segments that replay stored
-  whole. `follows` is false if a segment is missing between it and the lanes' previous one. The arrays may be
-  in shared memory: copy what you keep.
+  whole. `follows` is false if a segment is missing between this one and the lanes' previous one. The arrays
+  may be in shared memory, so copy arrays that you keep.
   """
 
   segment: TrajectorySample
@@ -93,7 +93,7 @@ class Updated(Event):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ActorReports(Event):
-  """The actors' work since the last report, by name; work in progress is in the next one."""
+  """The actors' work since the last report, by name. Calls in progress are in the next report."""
 
   reports: Mapping[str, ActorReport]
 
@@ -115,7 +115,7 @@ class Evaluated(Event):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StateReady(Event):
-  """A state to save; `is_best`: the training state alone, of the best evaluation so far."""
+  """A state to save. With `is_best` it is only the training state, that of the best evaluation so far."""
 
   state: RunState
   is_final: bool = False
@@ -124,7 +124,7 @@ class StateReady(Event):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Faulted(Event):
-  """A fault that does not end the run. `counts` are new faults by kind; `message` says what and where."""
+  """A fault that does not end the run. `counts` has new faults by kind; `message` describes the fault."""
 
   counts: dict[str, int]
   message: str

@@ -1,7 +1,7 @@
 """MuZero in one process: act, reanalyze, learn.
 
-The executable description of the algorithm, its deterministic integration test, and the runtime without Ray.
-`actors.driver` is the same algorithm with futures.
+This module is the executable description of the algorithm, its deterministic integration test, and the
+runtime without Ray. `actors.driver` is the same algorithm with futures.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ def run(inputs: RunInputs) -> Generator[Event, None, None]:
 
 
 class MuZero:
-  """The `Trainer` with everything that the actors would hold."""
+  """The `Trainer`, with all parts that the actors have in a run with Ray."""
 
   def __init__(self, inputs: RunInputs) -> None:
     self.session = Session(inputs, self)
@@ -44,7 +44,7 @@ class MuZero:
     self._work = LocalWork(config)
     lost = self._restore(state) if state is not None else 0
     self._histograms = Every(config.logging.histogram_period, start=self.learner_steps)
-    self._gaps: set[int] = set()  # workers whose last segment was not stored whole
+    self._gaps: set[int] = set()  # indices of workers whose last segment was not stored whole
     self._collectors = build.build_collectors(config, spec, state)
     self.message = f"one process{self._collectors.message}"
     if state is not None and state.replay is not None:
@@ -52,7 +52,7 @@ class MuZero:
       self.message += f", {lost:,} fewer than before" if lost else ""
 
   def _restore(self, state: RunState) -> int:
-    """Returns the number of steps that replay has lost."""
+    """Restores a state; returns the number of steps that replay has lost."""
     self._learner.set_state(state.training)
     if state.progress:
       self._pacer.set_state(part(state.progress, "pacer"))
@@ -80,8 +80,8 @@ class MuZero:
     return self._pacer.sample_reuse
 
   def step(self) -> Iterator[Event]:
-    """A round: one segment per worker, then the reanalyze and learner calls that it allows."""
-    # A run that was started with Ray may resume with all its steps made and updates left to make.
+    """Makes a round: one segment per worker, then the reanalyze and learner calls that pacing allows."""
+    # A resumed run that was started with Ray may have made all its steps but not all its updates.
     if not (self._pacer.has_all_steps and self._can_sample):
       yield from self._act()
     # Constant until the next segments.
@@ -106,7 +106,7 @@ class MuZero:
         with self._work.doing(f"{WORKER}_{index}", "segment"):
           segment, acted = worker.run(self.env_steps)
       except Exception:
-        # The segment is lost, so the state has no environments: a resumed run resets them.
+        # The segment is lost. The saved state therefore has no environments, and a resumed run resets them.
         if self.env_steps:
           yield self.session.state_ready(self, is_final=True, has_envs=False)
         raise

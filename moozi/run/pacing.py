@@ -10,16 +10,17 @@ from moozi.core.flat_state import State
 class Pacer:
   """Keeps targets consumed / steps produced at `learner.samples_per_step` since the start of training.
 
-  The learner never consumes more than the data allow, and acting is never more than `slack_steps` ahead of
-  the learner. In the same way reanalyzed positions are kept at ratio / (1 - ratio) per step if
-  `reanalyze.ratio` is above 0. Steps that were acted and lost, as in a segment that replay refused, count as
+  The learner never consumes more than the produced steps allow, and acting is never more than `slack_steps`
+  ahead of the learner. If `reanalyze.ratio` is above 0, reanalyzed positions are kept at ratio / (1 - ratio)
+  per step in the same way. Steps that were acted and lost, as in a segment that replay refused, count as
   environment steps and not as steps produced.
 
-  `ask_*` counts a requested call, `done_*` its result, `undo_*` a request that was lost.
+  `ask_*` counts a requested call, `done_*` its result, `undo_*` a lost request.
 
   Args:
-    slack_steps: environment steps that acting may be ahead. Raised to one round of segments plus the steps
-      that one learner call consumes; below that, acting and learning could wait for each other.
+    slack_steps: maximum number of environment steps by which acting is ahead. The minimum is one round of
+      segments plus the steps that one learner call consumes, and smaller values are raised to it. With less,
+      acting and learning could wait for each other.
   """
 
   def __init__(self, config: Config, slack_steps: int) -> None:
@@ -48,8 +49,8 @@ class Pacer:
     """Whether another segment may be requested.
 
     Args:
-      can_sample: replay can draw a batch. Until it can, acting continues without a limit: the
-        newest n + K steps of a lane cannot be drawn, and a restarted replay may be empty.
+      can_sample: whether replay can draw a batch. Until then, acting is not limited: the newest n + K steps
+        of a lane cannot be drawn, and a restarted replay may be empty.
     """
     if self.env_steps_asked >= self._max_env_steps:
       return False
@@ -63,10 +64,10 @@ class Pacer:
     return self.env_steps_asked - self.started_at - self.steps_lost - served < self._slack_steps
 
   def may_learn(self, can_sample: bool) -> bool:
-    """Whether another learner call may be requested; starts training when its condition is met.
+    """Whether another learner call may be requested. Starts training when its condition is met.
 
     Args:
-      can_sample: replay can draw a batch.
+      can_sample: whether replay can draw a batch.
     """
     if not can_sample:
       return False
@@ -74,7 +75,7 @@ class Pacer:
       if self.env_steps < self._min_steps:
         return False
       self.started_at = self.env_steps
-      self.steps_lost = 0  # those before the start are in `started_at`
+      self.steps_lost = 0  # `started_at` includes the steps lost before the start
     return self.samples_asked + self._call_samples <= self._allowed_samples
 
   def may_reanalyze(self) -> bool:
@@ -96,7 +97,7 @@ class Pacer:
       self.done_act(self._round_steps)
 
   def done_act(self, num_steps: int, num_lost: int = 0) -> None:
-    """A segment arrived, and `num_lost` of its steps did not reach replay."""
+    """Counts a segment that arrived; `num_lost` of its steps did not reach replay."""
     self.env_steps += num_steps
     self.steps_lost += num_lost
 
@@ -131,7 +132,7 @@ class Pacer:
     self.positions_asked -= self._call_positions
 
   def done_reanalyze(self, num_positions: int) -> None:
-    """A reanalyze call is done; it searched `num_positions`, which may be fewer than requested."""
+    """Counts a completed reanalyze call, which searched `num_positions`, at most the requested number."""
     self.positions_asked += num_positions - self._call_positions
     self.positions_done += num_positions
 
@@ -174,7 +175,7 @@ class Pacer:
 
 
 def slack_steps(config: Config) -> int:
-  """Steps that keep every queue full: the workers' and the learner's or reanalyze's."""
+  """The number of steps that keeps all queues full: the workers', and the learner's or reanalyze's."""
   workers, learner, ray, reanalyze = config.workers, config.learner, config.ray, config.reanalyze
   acting = workers.num_workers * ray.segments_in_flight * workers.num_envs * workers.segment_length
   call_samples = learner.batch_size * learner.updates_per_call

@@ -14,12 +14,12 @@ from moozi.run.state import RunState
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RollbackState:
-  """What a rollback restores.
+  """The state that a rollback restores.
 
   Attributes:
-    training: the saved training state in NumPy, its learner step set to the run's.
-    found: the learner step at which it was saved.
-    message: the fault's message.
+    training: the saved training state in NumPy, with its learner step set to the run's.
+    found: the learner step at which the state was saved.
+    message: message of the fault.
   """
 
   training: Any
@@ -32,7 +32,7 @@ class RollbackState:
 
 
 class Rollback:
-  """Replaces non-finite parameters by those of the last checkpoint, once per run.
+  """Replaces non-finite parameters with those of the last checkpoint, once per run.
 
   Args:
     latest: reads the newest saved state, or None if there is none.
@@ -42,12 +42,12 @@ class Rollback:
     self._latest, self._is_taken = latest, False
 
   def take(self, error: NotFiniteError, learner_steps: int) -> RollbackState:
-    """The state to restore.
+    """Returns the state to restore.
 
     Args:
-      learner_steps: the learner step that the restored state continues with; versions never decrease.
+      learner_steps: the learner step at which the restored state continues; versions never decrease.
 
-    Raises: NotFiniteError: `error`, if nothing is saved or the run was rolled back before.
+    Raises: NotFiniteError: raises `error` if no state is saved or the run was rolled back before.
     """
     saved = None if self._is_taken else self._latest()
     if saved is None:

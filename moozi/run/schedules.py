@@ -1,4 +1,4 @@
-"""What is due when in a run, and why a run ends. Pure bookkeeping without a clock."""
+"""Schedules of periodic work, and the reason to end a run. Pure bookkeeping without a clock."""
 
 from moozi.core.config import CheckpointConfig
 from moozi.core.flat_state import State
@@ -12,14 +12,14 @@ class Every:
     self._next = None if period is None else (start // period + 1) * period
 
   def is_due(self, count: float) -> bool:
-    """True once per multiple passed; several passed at once count as one."""
+    """True once for each multiple passed; several multiples passed at once count as one."""
     if self._period is None or self._next is None or count < self._next:
       return False
     self._next = (count // self._period + 1) * self._period
     return True
 
   def repeat(self) -> None:
-    """Makes it due again now, because the work was not done."""
+    """Makes the work due again now, because it was not done."""
     if self._next is not None:
       self._next = 0.0
 
@@ -28,29 +28,29 @@ class Every:
     return {"next": -1.0 if self._next is None else float(self._next)}
 
   def set_state(self, state: State) -> None:
-    """Restores the next multiple, even if the period is another one now."""
+    """Restores the next multiple, even if the period has changed."""
     if self._next is not None and state["next"] >= 0:
       self._next = float(state["next"])
 
 
 class CheckpointSchedule:
-  """When a checkpoint is due: by seconds, and at milestones in environment steps."""
+  """The schedule of checkpoints: after a period in seconds, and at milestones in environment steps."""
 
   def __init__(self, config: CheckpointConfig, wall_s: float = 0.0, env_steps: int = 0) -> None:
     self._seconds = Every(config.period_s, start=wall_s)
     self._milestones = Every(config.milestones_env_steps, start=env_steps)
 
   def is_due(self, wall_s: float, env_steps: int) -> bool:
-    # A list, so that both are called: one checkpoint serves both.
+    # A list, so that both are called: one checkpoint satisfies both.
     return any([self._milestones.is_due(env_steps), self._seconds.is_due(wall_s)])
 
 
 def reason_to_end(is_complete: bool, is_stopped: bool, wall_s: float, max_wall_s: float | None) -> str | None:
-  """`Finished.reason`, or None if the run is not over.
+  """Returns `Finished.reason`, or None if the run is not over.
 
   Args:
-    is_complete: all environment steps are made and learned from.
-    is_stopped: a stop was requested; the final evaluation is left to a resumed run.
+    is_complete: whether all environment steps are made and learned from.
+    is_stopped: whether a stop was requested; a resumed run then makes the final evaluation.
   """
   if is_stopped:
     return "stopped"

@@ -1,10 +1,10 @@
 """The parts of a run that all algorithms share: clock, counters, schedules, evaluations, rollback, end.
 
-An algorithm in one process is a `Trainer`, and `Session.run(trainer)` is its loop. It evaluates and saves
-when due, and calls `trainer.step()` until there is a reason to end. Then it yields the last state, evaluates,
-and yields `Finished`. `run.local` and `baselines.ppo.run` use it.
+An algorithm in one process is a `Trainer`, and `Session.run(trainer)` is its loop. The loop evaluates and
+saves when due, and calls `trainer.step()` until there is a reason to end. Then it yields the last state,
+evaluates, and yields `Finished`. `run.local` and `baselines.ppo.run` use this loop.
 
-A loop of another shape, such as the driver with its futures, uses the parts of a Session.
+The driver has its own loop with futures, and uses the parts of a Session.
 """
 
 import dataclasses
@@ -31,13 +31,13 @@ from moozi.run.state import RunState
 
 @dataclasses.dataclass(frozen=True)
 class RunInputs:
-  """What a run is started with.
+  """The inputs of a run.
 
   Attributes:
     config: the run's configuration.
     spec: the environment's specification.
-    should_stop: polled between steps; true ends the run with a last checkpoint.
-    state: resumes from this state; if its progress is empty, a new run starts with its training state.
+    should_stop: called between steps; true ends the run with a last checkpoint.
+    state: the state to resume from; if its progress is empty, a new run starts with its training state.
     saved_blocks: generations of the replay blocks that are saved and need not be in the next StateReady.
     latest: reads the newest saved state, or None if there is none.
     stored: trajectories to learn from (`offline`).
@@ -67,7 +67,7 @@ class RunInputs:
 
 
 class Counts(Protocol):
-  """The counters of a run, as they are now."""
+  """The current counters of a run."""
 
   @property
   def env_steps(self) -> int:
@@ -91,7 +91,7 @@ class Trainer(Counts, Protocol):
 
   @property
   def sample_reuse(self) -> float:
-    """Samples learned from over environment steps made."""
+    """Samples learned from / environment steps made."""
 
   def step(self) -> Iterator[Event]:
     """Acts and learns once."""
@@ -110,11 +110,11 @@ class Trainer(Counts, Protocol):
 
 
 class Session:
-  """The parts of a run that do not depend on the algorithm; its clock starts with it.
+  """The parts of a run that do not depend on the algorithm. The run's clock starts on construction.
 
   Attributes:
-    evaluations: the schedule of evaluations and the best result so far; `record` a result, or `repeat` it.
-    rollback: `take` gives the last checkpoint's training state, once per run, after non-finite updates.
+    evaluations: the schedule of evaluations and the best result so far.
+    rollback: restores the last checkpoint's training state, once per run, after non-finite updates.
   """
 
   def __init__(self, inputs: RunInputs, counts: Counts) -> None:
@@ -137,12 +137,15 @@ class Session:
     return self._checkpoints.is_due(self.wall_s(), self._counts.env_steps)
 
   def reason_to_end(self, is_complete: bool) -> str | None:
-    """Why the run is over, or None; `is_complete`: all environment steps are made and learned from."""
+    """Why the run is over, or None. `is_complete`: all environment steps are made and learned from."""
     inputs = self.inputs
     return reason_to_end(is_complete, inputs.should_stop(), self.wall_s(), inputs.config.max_wall_s)
 
   def progress(self, is_evaluation_pending: bool = False) -> State:
-    """The wall time and the evaluations, for `RunState.progress`; a resumed run repeats a pending one."""
+    """The wall time and the state of the evaluations, for `RunState.progress`.
+
+    With `is_evaluation_pending`, a resumed run repeats the pending evaluation.
+    """
     return {"wall_s": self.wall_s()} | self.evaluations.get_state(is_evaluation_pending)
 
   def play(self, evaluator: Evaluator, parameters: tuple[Any, Any, int], num_episodes: int) -> Any:
@@ -186,7 +189,7 @@ class Session:
   def state_ready(self, trainer: Trainer, is_final: bool = False, has_envs: bool = True) -> StateReady:
     """The event with the trainer's state and the session's progress.
 
-    After a lost segment `has_envs` is false and leaves out the environments, which a resumed run resets.
+    After a lost segment `has_envs` is false: the state has no environments, and a resumed run resets them.
     """
     state = trainer.state(has_envs)
     state = replace(state, progress=self.progress() | state.progress)

@@ -1,4 +1,4 @@
-"""The complete state of a run: what a checkpoint holds and what a run resumes from."""
+"""The complete state of a run, which is saved with a checkpoint and from which a run resumes."""
 
 import dataclasses
 from typing import Any
@@ -13,8 +13,8 @@ class RunState:
 
   Attributes:
     training: the TrainingState (with PPO the PPOState) in NumPy.
-    progress: counters and schedules, flat; empty: a new run starts with `training`.
-    replay: the replay buffer's content; None: it starts empty.
+    progress: counters and schedules, flat; if empty, a new run starts with `training`.
+    replay: the replay buffer's content; if None, replay starts empty.
     collectors: one flat state per training worker; empty if they were not saved, and the environments are
       reset.
   """

@@ -1,4 +1,4 @@
-"""Logs of actors' calls on one wall clock: busy seconds always, single spans for a while."""
+"""Logs actors' calls on one wall clock: always the busy seconds, and for a limited time also single spans."""
 
 import collections
 import contextlib
@@ -53,7 +53,7 @@ class WorkLog:
         self._spans.append(Span(name, start_s, end_s))
 
   def report(self, keeps_spans: bool, memory_mib: float | None = None) -> ActorReport:
-    """Reports the calls since the previous report; a false `keeps_spans` stops keeping spans, for good."""
+    """Reports the calls since the previous report. A false `keeps_spans` ends the keeping of spans."""
     now_s = self._read_clock()
     stretch = None
     if self._keeps_spans:
@@ -68,13 +68,13 @@ class WorkLog:
     return out
 
   def _read_clock(self) -> float:
-    # Monotonic, so that no span is negative or overlaps the one before if the wall clock is set back.
+    # Never decreases: if the wall clock is set back, no span is negative or overlaps the one before.
     self._now_s = max(self._now_s, self._clock())
     return self._now_s
 
 
 class TimelineWindow:
-  """The part of a run's timeline that is kept: `seconds` from the first update. 0 keeps nothing."""
+  """The part of a run's timeline that is kept: `seconds` after the first update; 0 keeps nothing."""
 
   def __init__(self, seconds: float, clock: Clock = time.time) -> None:
     self._seconds, self._clock = seconds, clock
@@ -101,7 +101,7 @@ class TimelineWindow:
 
 
 class LocalWork:
-  """A log for each actor of `runtime=local`, where one process does the work of all."""
+  """A log for each actor of `runtime=local`, where one process does the work of all actors."""
 
   def __init__(self, config: Config, clock: Clock = time.time) -> None:
     self._window = TimelineWindow(config.timeline.seconds, clock)
@@ -115,7 +115,7 @@ class LocalWork:
     return self._logs[actor].doing(name)
 
   def reports(self) -> dict[str, ActorReport]:
-    """A report by actor, since the previous call."""
+    """Reports by actor of the work since the previous call."""
     keeps_spans = not self._window.is_over
     return {name: self._window.cut(log.report(keeps_spans)) for name, log in self._logs.items()}
 
@@ -151,7 +151,7 @@ class WorkFigures:
 
 
 def resident_mib() -> float:
-  """Resident memory of this process in MiB; its peak on systems without /proc."""
+  """Resident memory of this process in MiB; on systems without /proc, the peak."""
   try:
     with open("/proc/self/statm", encoding="ascii") as file:
       return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20

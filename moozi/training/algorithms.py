@@ -1,4 +1,4 @@
-"""The registry of algorithms, by the name that the key `algorithm` has. A new baseline is registered here."""
+"""The registry of algorithms, by the value of the key `algorithm`. A new baseline is registered here."""
 
 import dataclasses
 from collections.abc import Callable, Generator
@@ -13,19 +13,19 @@ from moozi.run.session import RunInputs
 
 @dataclasses.dataclass(frozen=True)
 class Algorithm:
-  """What the commands and training need of an algorithm."""
+  """The parts of an algorithm that the commands and training use."""
 
   # Trains, and yields events; the last is Finished.
   run: Callable[[RunInputs], Generator[Event, None, None]]
   # Shapes and dtypes of the training state, to load a checkpoint with.
   training_state_template: Callable[[Config, EnvSpec], Any]
-  # Plays test episodes; the last argument overrides the testing planner's simulations.
+  # Builds the evaluator; the last argument overrides the testing planner's number of simulations.
   build_evaluator: Callable[[Config, EnvSpec, int | None], Evaluator]
-  # Whether it learns a model that can be unrolled.
+  # Whether the algorithm learns a model that can be unrolled.
   has_model: bool
 
 
-# Each imports its modules when it is called: Ray and the networks load only where they are used.
+# Each function imports its modules when it is called, so that Ray and the networks load only when used.
 def _muzero() -> Algorithm:
   from moozi.run import build
 

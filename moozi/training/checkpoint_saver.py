@@ -16,7 +16,7 @@ _log = logging.getLogger("moozi.driver")
 
 
 class Saver:
-  """Saves the states of StateReady events, one at a time, since each is large.
+  """Saves the states of StateReady events, one at a time, since each state is large.
 
   `meta` has the entries of every manifest; `note` shows a line to the user.
   """
@@ -31,7 +31,7 @@ class Saver:
     self._message: str | None = None
 
   def save(self, event: StateReady, wall_s: float, recorder: State) -> None:
-    """Waits for the previous save and starts this one; the last one of a run is complete on return."""
+    """Waits for the previous save and starts this one. The last save of a run is complete on return."""
     self.collect()
     state, rest, generations, blocks = event.state, None, None, None
     if state.progress:
@@ -51,7 +51,7 @@ class Saver:
       self.collect()
 
   def collect(self, is_waiting: bool = True) -> None:
-    """Reports the current save when it is done; unless `is_waiting`, returns at once if it is not."""
+    """Waits for the current save and reports it. Without `is_waiting`, returns at once if it is not done."""
     if self._saving is None or not (is_waiting or self._saving.done()):
       return
     saving, self._saving = self._saving, None
@@ -62,7 +62,7 @@ class Saver:
         self._note(self._message)
 
   def retry(self) -> None:
-    """Repeats the last save if it failed; the disk may have space by now."""
+    """Repeats the last save if it failed; the disk may have space now."""
     self.collect()
     if self._job is not None:
       self._saving = self._threads.submit(self._job)

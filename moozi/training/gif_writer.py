@@ -1,4 +1,4 @@
-"""Draws the GIFs of evaluations in a thread."""
+"""Draws the GIFs of evaluations in a background thread."""
 
 import concurrent.futures
 from pathlib import Path
@@ -11,15 +11,15 @@ from moozi.vis.evaluation_gifs import tiles_path, write_episode_gif, write_tiles
 
 
 class Drawer:
-  """Draws the episodes of an evaluation, one evaluation at a time, since its pictures are large.
+  """Draws the episodes of an evaluation, one evaluation at a time, since the pictures are large.
 
-  The GIFs are files of the folder, named by their steps, and are shown in TensorBoard.
+  The GIFs are files in a folder, named by their steps, and are also written to TensorBoard.
   """
 
   def __init__(self, folder: Path, spec: EnvSpec, guard: SinkGuard, metrics: MetricsSink) -> None:
     self._folder, self._spec, self._guard, self._metrics = folder, spec, guard, metrics
     self._threads = concurrent.futures.ThreadPoolExecutor(1, "gifs")
-    # (name in messages, tag, path, steps, and the size, which is done with the GIF)
+    # (name in messages, tag, path, steps, size); the size is available when the GIF is written.
     self._drawing: list[tuple[str, str, Path, int, concurrent.futures.Future[tuple[int, int]]]] = []
 
   def draw(self, result: Any) -> None:
@@ -35,7 +35,7 @@ class Drawer:
       self._drawing.append(("a GIF of tiles", "test/tiles", path, steps, size))
 
   def collect(self, is_waiting: bool = True) -> None:
-    """Shows the GIFs that are drawn; unless `is_waiting`, leaves those in progress to a later call."""
+    """Writes the drawn GIFs to TensorBoard. Without `is_waiting`, leaves GIFs in progress to a later call."""
     while self._drawing and (is_waiting or self._drawing[0][-1].done()):
       name, tag, path, env_steps, size = self._drawing.pop(0)
       with self._guard.writing(name):

@@ -36,7 +36,7 @@ class Recorder:
     config, spec, run: the run.
     display: shows the newest figures; `moozi.io.progress` makes one.
     start: `time.monotonic()` at the run's start, less the seconds before the run was resumed.
-    resumed: what the run starts from; without it no resume states are written.
+    resumed: the state that the run starts from. If it is None, no resume states are written.
   """
 
   def __init__(
@@ -71,7 +71,7 @@ class Recorder:
     self._drawer = Drawer(run.gifs_path, spec, self._guard, self._metrics)
     self._trajectories: TrajectoryWriter | None = None
     if config.trajectories.save:
-      # Drops the steps after the checkpoint, which a resumed run makes again.
+      # Drops the steps after the checkpoint, because a resumed run makes them again.
       begin = None if keep is None else keep[0]
       writer = part(state or {}, "trajectories")
       self._trajectories = TrajectoryWriter(run.trajectories_path, spec, begin, writer)
@@ -125,7 +125,7 @@ class Recorder:
       self._tick(event)
 
   def flush(self) -> None:
-    """Waits for the checkpoint and the GIFs in progress."""
+    """Waits until the checkpoint and the GIFs in progress are written."""
     self._saver.collect()
     self._drawer.collect()
 
@@ -181,10 +181,10 @@ class Recorder:
   def _on_state(self, event: events.StateReady) -> None:
     if event.is_final and self._training_ended_s is None:
       self._training_ended_s = self._wall_s()
-    # Without this tick, a resumed run's curves would lack the steps since the last one.
+    # Without this tick, the curves of a resumed run would lack the steps since the last tick.
     if self._window.is_before(event):
       self._tick(event)
-    # Metrics and trajectories are on the disk before the checkpoint that continues them.
+    # Metrics and trajectories must be on the disk before the checkpoint: a resumed run continues them.
     with self._guard.writing("metrics"):
       self._metrics.sync()
     if self._trajectories is not None:
@@ -215,7 +215,7 @@ class Recorder:
     self._staleness.total, self._staleness.count = float(state["staleness"][0]), int(state["staleness"][1])
     self._num_samples = int(state["num_samples"])
     self._learning_since = None if state["learning_since"] < 0 else float(state["learning_since"])
-    # All kinds, also those that are not in FAULTS (which term was not finite).
+    # Restores all kinds, also kinds that are not in FAULTS, such as which term was not finite.
     self._faults |= {name: int(count) for name, count in state.items() if name.startswith(_FAULT_PREFIX)}
     self._guard.num_failures = int(state.get("num_disk_failures", 0))
     return int(state["env_steps"]), int(state["learner_steps"]), float(state["wall_s"])
@@ -224,7 +224,7 @@ class Recorder:
     wall_s = self._wall_s()
     self._saver.retry()
     self._drawer.collect()
-    # Rates are of training, without the final evaluation.
+    # Rates cover training, without the final evaluation.
     ended_s = wall_s if self._training_ended_s is None else self._training_ended_s
     learning_s = ended_s - self._learning_since if self._learning_since is not None else 0.0
     test = self._last_evaluation.summary() if self._last_evaluation is not None else {}
@@ -263,7 +263,7 @@ class Recorder:
     if self._recent_returns:
       scalars["train/return_mean"] = float(np.mean(self._recent_returns))
       scalars["train/length_mean"] = float(np.mean(self._recent_lengths))
-    # An evaluation's figures are in the tick after it and in no other.
+    # An evaluation's figures are written only in the tick after it.
     shown = scalars | self._test_scalars
     tick: Any = {"env_steps": event.env_steps, "learner_steps": event.learner_steps, "wall_s": wall_s}
     with self._guard.writing("metrics"):
@@ -276,7 +276,7 @@ class Recorder:
 
 
 class _Mean:
-  """A running mean of the finite values; NaN if there were only others, 0 before the first."""
+  """A running mean of the finite values; NaN if all values were non-finite, 0 before the first value."""
 
   def __init__(self) -> None:
     self.total, self.count, self._has_bad = 0.0, 0, False

@@ -1,4 +1,4 @@
-"""What a run starts from: a checkpoint's training state, or the newest state of a run that is resumed."""
+"""Loads the state that a run starts from: a checkpoint's training state, or a resumed run's newest state."""
 
 import dataclasses
 import itertools
@@ -33,16 +33,16 @@ _log = logging.getLogger("moozi.driver")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Resumed:
-  """What a run starts from; a new run has no state of a recorder."""
+  """The state that a run starts from. In a new run, `recorder` is None."""
 
   state: RunState | None
   recorder: State | None
   store: ResumeStore  # where resume states are written
-  name: str = ""  # of the checkpoint
-  passed_over: tuple[str, ...] = ()  # newer checkpoints that cannot be used, with the reason
+  name: str = ""  # name of the checkpoint
+  passed_over: tuple[str, ...] = ()  # newer checkpoints that cannot be used, with reasons
 
   def forget_later_best(self, config: Config, run: RunDirectory) -> None:
-    """Resets the best result if it is later than the state: a resumed run repeats those steps."""
+    """Resets the best result if it is later than the state, because a resumed run repeats those steps."""
     if self.state is None or self.recorder is None:
       return
     best = read_best(run.checkpoints_path)
@@ -52,7 +52,7 @@ class Resumed:
 
 
 def load_start(config: Config, spec: EnvSpec, run: RunDirectory) -> Resumed:
-  """A new run's start, with the training state that `checkpoint.start_from` names, if any, in NumPy."""
+  """Loads a new run's start, with the training state of `checkpoint.start_from`, if it is set, in NumPy."""
   state = None
   if config.checkpoint.start_from is not None:
     state = RunState(training=_load_training(config, spec, find_start(config.checkpoint.start_from)))
@@ -60,9 +60,9 @@ def load_start(config: Config, spec: EnvSpec, run: RunDirectory) -> Resumed:
 
 
 def find_start(path: str) -> CheckpointInfo:
-  """The checkpoint in a folder, or the last one of a run.
+  """Finds the checkpoint in a folder: the folder itself, or the last checkpoint if it is a run.
 
-  Raises: UserError: the folder is neither.
+  Raises: UserError: the folder is neither a checkpoint nor a run with one.
   """
   if (Path(path) / "checkpoints").is_dir():
     return find_checkpoint(RunDirectory.open(path).checkpoints_path)
@@ -70,11 +70,12 @@ def find_start(path: str) -> CheckpointInfo:
 
 
 def load_resumed(config: Config, spec: EnvSpec, run: RunDirectory) -> Resumed:
-  """The newest state of a run, which the caller has claimed.
+  """Loads the newest state of a run, which the caller has claimed.
 
-  A run that was stopped or killed before its final evaluation resumes even if it has all its steps or time.
+  A run that was stopped or killed before its final evaluation can be resumed even if it has all its steps or
+  time.
 
-  Raises: UserError: no state can be used, or the run is finished and its limits are not raised.
+  Raises: UserError: no state can be used, or the run is finished and its limits were not raised.
   """
   for folder in (run.checkpoints_path, run.resume_path):
     mend_checkpoints(folder)
@@ -102,7 +103,7 @@ def load_resumed(config: Config, spec: EnvSpec, run: RunDirectory) -> Resumed:
 
 
 def newest_state(config: Config, spec: EnvSpec, run: RunDirectory) -> RunState | None:
-  """The newest saved state, for a rollback or a restarted actor; None if there is none."""
+  """Loads the newest saved state, for a rollback or a restarted actor; None if there is none."""
   found, passed_over = _newest(config, spec, run)
   for text in passed_over:
     _log.warning("skipped %s", text)
@@ -110,7 +111,7 @@ def newest_state(config: Config, spec: EnvSpec, run: RunDirectory) -> RunState |
 
 
 def _newest(config: Config, spec: EnvSpec, run: RunDirectory) -> tuple[Resumed | None, list[str]]:
-  """The newest complete state, and why newer ones cannot be used."""
+  """Loads the newest complete state; also returns why newer ones cannot be used."""
   store, passed_over = ResumeStore(run.resume_path), []
   found, damaged = scan_checkpoints(run.checkpoints_path)
   resumable, damaged_states = scan_checkpoints(run.resume_path)
@@ -141,7 +142,7 @@ def _load_training(config: Config, spec: EnvSpec, info: CheckpointInfo) -> Any:
 def _read_resume_state(store: ResumeStore, info: CheckpointInfo, training: Any) -> tuple[RunState, State]:
   saved = store.load(info.name)
   state, recorder = saved.state, part(saved.state, "recorder")
-  # Converted here, so that a state with other types is passed over.
+  # Converted here, so that `_newest` skips a state with other types.
   _, learner_steps, _ = (float(recorder[name]) for name in ("env_steps", "learner_steps", "wall_s"))
   if learner_steps != info.learner_steps:
     raise UserError("its resume state belongs to another checkpoint")

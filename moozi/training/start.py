@@ -28,7 +28,7 @@ _log = logging.getLogger("moozi.driver")
 def train(config: Config, spec: EnvSpec, run: RunDirectory, resumed: Resumed | None = None) -> dict[str, Any]:
   """Trains into the run directory and returns the run's summary.
 
-  SIGINT and SIGTERM end the run with a checkpoint; a second signal ends it immediately. The caller has
+  SIGINT and SIGTERM end the run with a checkpoint; a second signal ends it immediately. The caller must have
   claimed the directory. `resumed` is the result of `load_resumed`; None starts a new run.
 
   Raises: UserError: Ray lacks what the configuration requests. RunError: the run cannot continue.
@@ -88,7 +88,7 @@ class _StopRequest:
     return self._is_set
 
   def is_new(self) -> bool:
-    """True once after the signal. The handler itself must not use the display, which holds a lock."""
+    """True once after the signal. The signal handler itself must not use the display, which locks."""
     is_new = self._is_set and not self._is_shown
     self._is_shown = self._is_set
     return is_new

@@ -23,9 +23,10 @@ _TILE = (50, 54, 64)
 
 
 def draw_board(frame: Frame, spec: EnvSpec, size: int, to_play: int = 0) -> Picture:
-  """Draws the board of a frame, seen by `to_play`, in the same orientation for both players.
+  """Draws the board of a frame from the view of `to_play`, in the same orientation for both players.
 
-  The longer side has about `size` pixels, a cell at least 4. Raises ValueError: the render spec has no board.
+  The longer side has about `size` pixels, and a cell at least 4. Raises ValueError: the render spec has no
+  board.
   """
   board = _board(spec)
   cells = board_of(frame, board, to_play)
@@ -47,7 +48,7 @@ def draw_board(frame: Frame, spec: EnvSpec, size: int, to_play: int = 0) -> Pict
 
 
 def board_text(frame: Frame, spec: EnvSpec, to_play: int = 0) -> str:
-  """The board in letters, a line per row; `.` is an empty cell.
+  """The board as letters, with a line per row; `.` is an empty cell.
 
   Pieces without a mark are `x` (player 0) and `o` (player 1); marks of player 1 are in lower case.
 
@@ -90,7 +91,7 @@ def _blend(picture: np.ndarray, stamp: np.ndarray, top: int, left: int) -> None:
 
 @functools.lru_cache(maxsize=64)
 def _ground(ground: str, rows: int, columns: int, side: int) -> Picture:
-  """The empty board."""
+  """Draws the empty board."""
   if ground == "hexes":
     return _hexes(rows, columns, side)
   base = {"points": _WOOD, "holes": _HOLES, "felt": _FELT, "tiles": _TILE}.get(ground, _CELL)
@@ -115,7 +116,7 @@ def _ground(ground: str, rows: int, columns: int, side: int) -> Picture:
 
 
 def _hexes(rows: int, columns: int, side: int) -> Picture:
-  """Hexagonal cells; each row is half a cell further right."""
+  """Draws hexagonal cells; each row is half a cell further right."""
   fine = side * _FINE
   width = columns * fine + (rows - 1) * fine // 2
   image = Image.new("RGB", (width, rows * fine), (28, 28, 34))
@@ -123,7 +124,7 @@ def _hexes(rows: int, columns: int, side: int) -> Picture:
   for row in range(rows):
     for column in range(columns):
       left, top = column * fine + row * fine // 2, row * fine
-      # Taller than a row, so that cells of adjacent rows touch.
+      # Hexagons are taller than a row, so that cells of adjacent rows touch.
       corners = [(0.5, -0.16), (1.0, 0.16), (1.0, 0.84), (0.5, 1.16), (0.0, 0.84), (0.0, 0.16)]
       points = [(left + x * fine, top + y * fine) for x, y in corners]
       draw.polygon(points, fill=_CELL, outline=_CELL_LINE, width=max(1, fine // 16))
@@ -132,7 +133,7 @@ def _hexes(rows: int, columns: int, side: int) -> Picture:
 
 @functools.lru_cache(maxsize=256)
 def _stamp(mark: str, color: Color, side: int) -> np.ndarray:
-  """One piece on a transparent ground, [side, side, 4] uint8."""
+  """Draws one piece on a transparent ground, [side, side, 4] uint8."""
   fine = side * _FINE
   image = Image.new("RGBA", (fine, fine), (*color, 0))
   draw = ImageDraw.Draw(image)
@@ -157,7 +158,7 @@ def _stamp(mark: str, color: Color, side: int) -> np.ndarray:
 
 @functools.lru_cache(maxsize=128)
 def _number(mark: str, side: int) -> np.ndarray:
-  """A tile of 2048; larger numbers have warmer colors."""
+  """Draws a tile of 2048; larger numbers have warmer colors."""
   fine = side * _FINE
   step = min(1.0, (int(mark).bit_length() - 1) / 11)
   cold, warm = np.array((86, 130, 180)), np.array((230, 159, 0))

@@ -1,4 +1,4 @@
-"""The GIFs of an evaluation: one episode with the search's figures, and several episodes side by side."""
+"""Writes the GIFs of an evaluation: one episode with the search's figures, and several side by side."""
 
 import math
 from collections.abc import Sequence
@@ -48,13 +48,13 @@ def tile_images(
   to_play: Sequence[np.ndarray],
   pictures: Sequence[np.ndarray | None],
 ) -> LazyImages:
-  """A sheet per step, with a tile per episode above its number and its return so far.
+  """Draws a sheet per step. It has a tile per episode, with the episode's number and return so far below.
 
-  An episode that has ended keeps its last frame, darkened. The arguments are those of
-  `evaluation.episodes.EpisodeFrames`, by episode; T_i may differ.
+  An episode that has ended keeps its last frame, darkened. The arguments are lists of the fields of
+  `evaluation.episodes.EpisodeFrames` by episode; the numbers of frames T_i may differ.
 
   Returns: max T_i arrays [h, w, 3] uint8 of one size, at most about 400 pixels wide for up to 81 episodes.
-  Raises: ValueError: no episode, or parts of different lengths.
+  Raises: ValueError: there is no episode, or the arguments' lengths differ.
   """
   if not frames:
     raise ValueError("frames is empty: must have at least one episode")

@@ -1,4 +1,4 @@
-"""Frames as pictures: planes in fixed colors, images, boards, and vectors as text, bars or cells."""
+"""Draws frames: planes in fixed colors, images, boards, and vectors as text, bars or cells."""
 
 import numpy as np
 from jaxtyping import Float, UInt8
@@ -34,12 +34,12 @@ _LEGEND_FONT, _LEGEND_LINE, _SWATCH = 12, 18, 10
 def draw_frame(
   frame: Frame, spec: EnvSpec, size: int, to_play: int = 0, picture: Picture | None = None
 ) -> Picture:
-  """Draws a frame as its environment's render spec says, or the environment's own picture in its place.
+  """Draws a frame by its environment's render spec, or draws the environment's own picture if it is given.
 
   The longer side has about `size` pixels: cells and pixels are scaled up by integers, larger pictures are
-  scaled down. The frame is from the view of `to_play`.
+  scaled down. The frame shows the view of `to_play`.
 
-  Raises: ValueError: the frame's shape or dtype is not the spec's.
+  Raises: ValueError: the frame's shape or dtype is not that of the spec.
   """
   if picture is not None:
     return _resized(picture, size)
@@ -58,11 +58,11 @@ def draw_frame(
 def render_frame(frame: Frame, spec: EnvSpec, scale: int = 1) -> Picture:
   """Draws a frame of planes or an image; `scale` is the side of a cell in pixels.
 
-  Planes (bool; float32 with other than 1 or 3 channels): a cell shows its first set plane. Images (uint8;
-  float32 with 1 or 3 channels, stretched from minimum to maximum): grey or RGB; with another number of
-  channels the last one, the newest of a stack.
+  Planes are bool, or float32 with a number of channels other than 1 or 3; a cell shows its first set plane.
+  Images are uint8, or float32 with 1 or 3 channels, stretched from minimum to maximum. They are drawn grey or
+  in RGB; with another number of channels, only the last channel is drawn, the newest of a stack.
 
-  Raises: ValueError: the frame's shape or dtype is not the spec's, or scale is below 1.
+  Raises: ValueError: the frame's shape or dtype is not that of the spec, or `scale` is below 1.
   """
   frame = _check(frame, spec)
   if scale < 1:
@@ -83,14 +83,14 @@ def render_frame(frame: Frame, spec: EnvSpec, scale: int = 1) -> Picture:
 
 
 def plane_colors(num_planes: int) -> UInt8[np.ndarray, "{num_planes} 3"]:
-  """The palette, repeated in darker shades."""
+  """One color per plane: those of the palette, then the palette repeated in darker shades."""
   rounds, index = np.divmod(np.arange(num_planes), len(PALETTE))
   colors = np.asarray(PALETTE, np.float64)[index] * 0.6 ** rounds[:, None]
   return colors.astype(np.uint8)
 
 
 def legend_of(spec: EnvSpec, width: int) -> Picture | None:
-  """The planes' names beside their colors, `width` pixels wide; None if the planes have no names."""
+  """Draws the planes' names beside their colors, `width` pixels wide; None if the planes have no names."""
   if not (planes := named_planes(spec)):
     return None
   places, left, top = [], 0, 0
@@ -146,9 +146,9 @@ def _image(frame: np.ndarray) -> np.ndarray:
 def draw_vector(frame: Frame, spec: EnvSpec, size: int) -> Picture:
   """Draws a vector [1, 1, D] at most `size` pixels high and wide.
 
-  As facts if the render spec has them, as bars up to 16 entries, else as a grid of cells. Bars go right for
-  positive and left for negative values; the length is v / (1 + |v|). The brightness of a cell shows the
-  magnitude of its entry, the color its sign.
+  Draws facts if the render spec has them, bars for up to 16 entries, and otherwise a grid of cells. Bars go
+  right for positive and left for negative values; the length is v / (1 + |v|). The brightness of a cell shows
+  the magnitude of its entry, and the color shows the sign.
   """
   vector, render_spec = _vector(frame), render_spec_of(spec)
   if render_spec.facts:
@@ -161,7 +161,7 @@ def _vector(frame: Frame) -> np.ndarray:
 
 
 def vector_text(frame: Frame, spec: EnvSpec) -> str:
-  """A vector in one line: its facts, its entries by name, or the indices of entries that are not zero."""
+  """A vector as one line: its facts, its entries by name, or the indices of the nonzero entries."""
   vector, render_spec = _vector(frame), render_spec_of(spec)
   if render_spec.facts:
     return ", ".join(f"{label} {value}" for label, value in facts_of(vector, spec) if value != "-")
@@ -222,7 +222,7 @@ def _cells(vector: np.ndarray, size: int) -> Picture:
   rows = -(-len(vector) // columns)
   side = max(1, size // columns)
   value = np.pad(vector, (0, rows * columns - len(vector)))
-  # 1 is brightest, as a boolean; other numbers never reach it.
+  # 1 is brightest, for booleans; other numbers are always darker.
   strength = np.where(np.isin(value, (0, 1)), value, np.abs(value) / (1 + np.abs(value)))
   color = np.where((value >= 0)[:, None], _POSITIVE, _NEGATIVE)
   cells = np.array(_GROUND) + (color - np.array(_GROUND)) * strength[:, None]

@@ -1,4 +1,4 @@
-"""Episodes as GIFs: the frame, and beside it the action, reward, value and policy."""
+"""Draws episodes as GIFs: the frame, and beside it the action, reward, value and policy."""
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -25,7 +25,7 @@ _LAST_FRAME_MS = 1000
 
 
 class LazyImages(Sequence[Picture]):
-  """A sequence of pictures that draws each at every read: hundreds of them take hundreds of MiB at once."""
+  """A sequence that draws each picture when it is read, because hundreds of pictures take hundreds of MiB."""
 
   def __init__(self, num_images: int, draw: Callable[[int], Picture]) -> None:
     self._num_images, self._draw = num_images, draw
@@ -45,11 +45,11 @@ class LazyImages(Sequence[Picture]):
 
 
 def write_gif(path: str | Path, images: Sequence[np.ndarray], fps: float) -> Path:
-  """Writes a GIF atomically that loops and holds its last frame for a second. Creates its folder.
+  """Writes a GIF atomically. The GIF loops and holds its last frame for a second. Creates the folder.
 
-  The images are [h, w, 3] uint8, all of one size; they are read one at a time, some twice.
+  The images are [h, w, 3] uint8, all of one size. They are read one at a time, and some are read twice.
 
-  Raises: ValueError: no image, different sizes or dtypes, or fps outside (0, 50].
+  Raises: ValueError: there is no image, sizes or dtypes differ, or fps is outside (0, 50].
   """
   if not images:
     raise ValueError("images is empty: must have at least one")
@@ -57,7 +57,7 @@ def write_gif(path: str | Path, images: Sequence[np.ndarray], fps: float) -> Pat
     raise ValueError(f"fps={fps}: must be above 0 and at most 50")
   path = Path(path)
   durations = [max(20, round(100 / fps) * 10)] * (len(images) - 1) + [_LAST_FRAME_MS]
-  # One palette for all frames, of about eight of them, since colors have meanings.
+  # One palette for all frames, made from about eight of them, since colors have meanings.
   sample = np.concatenate(list(_read(images, step=max(1, len(images) // 8))))
   palette = Image.fromarray(sample).quantize(colors=255, method=Image.Quantize.MAXCOVERAGE)
   frames = (Image.fromarray(x).quantize(palette=palette, dither=Image.Dither.NONE) for x in _read(images))
@@ -80,10 +80,10 @@ def episode_images(
   seat: int | None = None,
   length: int | None = None,
 ) -> LazyImages:
-  """Pictures of an episode: the frame, and beside it the step, action, reward, value and policy.
+  """Draws the steps of an episode: the frame, and beside it the step, action, reward, value and policy.
 
-  The arguments are those of `evaluation.episodes.EpisodeRecord`; a length of None is T - 1. The environment's
-  own pictures replace the frames, and the 12 most probable actions are drawn.
+  The arguments are the fields of `evaluation.episodes.EpisodeRecord`; a length of None means T - 1. If the
+  environment has its own pictures, they replace the frames. The 12 most probable actions are drawn.
 
   Returns: T arrays [h, w, 3] uint8 of one size.
   Raises: ValueError: shapes or dtypes do not match each other or the spec.
@@ -129,7 +129,7 @@ def episode_images(
 
 
 def _panel(lines: Sequence[str], probs: np.ndarray, action: int, spec: EnvSpec) -> np.ndarray:
-  """Text above a bar per action; the chosen action has its own color."""
+  """Draws text above a bar per action; the chosen action has its own color."""
   num_bars = min(len(probs), _MAX_BARS)
   shown = np.sort(np.argsort(-probs, kind="stable")[:num_bars])
   height = 2 * _MARGIN + _LINE * (len(lines) + 1 + num_bars)
@@ -161,7 +161,7 @@ def _beside(left: np.ndarray, right: np.ndarray) -> np.ndarray:
 
 
 def _read(images: Sequence[np.ndarray], step: int = 1) -> Iterator[np.ndarray]:
-  """Yields every step-th image. Raises ValueError: its size or dtype differs from the first's."""
+  """Yields every step-th image. Raises ValueError: an image's size or dtype differs from the first's."""
   shape = None
   for i in range(0, len(images), step):
     image = images[i]

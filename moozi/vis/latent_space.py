@@ -1,4 +1,4 @@
-"""The latent space of an episode: a PCA picture with the model's unrolls, and TensorBoard's projector."""
+"""Draws an episode's latent space: a PCA picture with the model's unrolls, and TensorBoard's projector."""
 
 import dataclasses
 import math
@@ -13,7 +13,7 @@ from PIL import Image
 from moozi.io.atomic_write import atomic_path
 
 _MAX_FITTED = 1000
-# The largest texture that the projector's page loads.
+# Side of the largest texture that the projector's page loads.
 _MAX_SPRITE_PIXELS = 8192
 _CONFIG = """embeddings {{
   tensor_name: "hidden states"
@@ -30,7 +30,7 @@ _CONFIG = """embeddings {{
 
 @dataclasses.dataclass(frozen=True)
 class Projection:
-  """Principal components: orthonormal rows, and the share of the variance of each."""
+  """Principal components: orthonormal rows, and each one's share of the variance."""
 
   mean: Float[np.ndarray, " D"]
   components: Float[np.ndarray, "C D"]
@@ -48,7 +48,7 @@ def principal_components(states: Float[np.ndarray, "T D"], count: int = 2) -> Pr
   _, sizes, axes = np.linalg.svd(states - mean, full_matrices=False)
   components = np.zeros((count, states.shape[1]))
   components[: len(axes[:count])] = axes[:count]
-  # The sign of a component is arbitrary: a positive largest entry makes pictures reproducible.
+  # The sign of a component is arbitrary. A positive largest entry makes pictures reproducible.
   for row in components:
     row *= np.sign(row[np.abs(row).argmax()]) or 1.0
   shares = np.zeros(count)
@@ -57,7 +57,7 @@ def principal_components(states: Float[np.ndarray, "T D"], count: int = 2) -> Pr
 
 
 def reduced_states(states: Float[np.ndarray, "N D"], max_size: int) -> tuple[Float[np.ndarray, "N C"], float]:
-  """Projects finite states to at most `max_size` principal components; smaller states are unchanged.
+  """Projects finite states to at most `max_size` principal components, unless they have at most that size.
 
   With more than 1,000 states, the components are fitted to 1,000 evenly spaced ones.
 
@@ -82,10 +82,11 @@ def write_latent_picture(
 ) -> None:
   """Writes a PNG with two panels.
 
-  Left: the encoded states of an episode on their first two principal components, colored by time, with the
-  model's unrolls as thin lines. Right: the distance between unrolled and encoded states by unroll step, as
-  median and quartiles, and that of a model that keeps its first state. The arrays are those of
-  `analysis.latent_paths.LatentPaths`; `trained_steps` is marked in the right panel.
+  The left panel shows the encoded states of an episode on their first two principal components, colored by
+  time, with the model's unrolls as thin lines. The right panel shows the distance between unrolled and
+  encoded states by unroll step, as median and quartiles, and the distance of a model that keeps its first
+  state. The arrays are those of `analysis.latent_paths.LatentPaths`; `trained_steps` is marked in the right
+  panel.
   """
   from matplotlib.figure import Figure
 
@@ -147,7 +148,7 @@ def write_projector(
   Each of tensors.tsv, metadata.tsv, sprite.png and projector_config.pbtxt is replaced atomically. The folder
   is created if missing; pictures are scaled down if their sheet would be too large.
 
-  Raises: ValueError: lengths differ, fewer than two columns, or a vector that is not finite.
+  Raises: ValueError: lengths differ, there are fewer than two columns, or a vector is not finite.
   """
   if vectors.ndim != 2 or not len(vectors) or not np.isfinite(vectors).all():
     raise ValueError(f"vectors: shape {vectors.shape}; must be finite [N, D] with N at least 1")

@@ -1,4 +1,4 @@
-"""Text on pictures, and numbers as text. Caches rendered lines, which episodes repeat at each step."""
+"""Writes text on pictures, and numbers as text. Caches rendered lines, because episodes repeat them."""
 
 import functools
 import math
@@ -51,7 +51,7 @@ def text_width(text: str, size: int = FONT_SIZE) -> int:
 
 @functools.lru_cache(maxsize=4096)
 def _stroke(text: str, size: int, color: Color) -> tuple[np.ndarray, np.ndarray]:
-  """[h, w, 3], [h, w, 1] uint16: what to add to a picture, and the weight of 256 that the picture keeps."""
+  """Renders a line: [h, w, 3] to add to a picture, and the picture's weight [h, w, 1] out of 256; uint16."""
   image = Image.new("L", (max(1, text_width(text, size)), size + size // 2))
   ImageDraw.Draw(image).text((0, 0), text, fill=255, font=font(size))
   alpha = np.asarray(image)[..., None].astype(np.uint16)
@@ -61,7 +61,7 @@ def _stroke(text: str, size: int, color: Color) -> tuple[np.ndarray, np.ndarray]
 
 @functools.cache
 def font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
-  """Pillow's own font."""
+  """Pillow's default font."""
   return ImageFont.load_default(size)
 
 
@@ -75,5 +75,5 @@ def short_figure(x: float) -> str:
 
 
 def value_text(value: float) -> str:
-  """A position's value; NaN means that it was not searched."""
+  """A position's value as text; NaN means that the position was not searched."""
   return "value not searched" if math.isnan(value) else f"value {value:.3f}"

@@ -1,4 +1,4 @@
-"""How each environment is drawn: the meaning of its planes and entries.
+"""Specifies how each environment is drawn, by the meaning of its planes and entries.
 
 An environment without an entry here is drawn by the shape of its frames. The meanings were found by playing
 each package's games; tests/vis/test_render_spec.py checks them.
@@ -23,7 +23,7 @@ class Piece:
   """A kind of piece on a board."""
 
   plane: int
-  owner: int | None  # player 0 or 1; in frames from the mover's view 0 is the mover
+  owner: int | None  # player 0 or 1; if frames are from the mover's view, 0 is the mover
   mark: str = ""  # letters drawn on it; "XO" is X for player 0 and O for player 1
 
 
@@ -40,7 +40,7 @@ class Board:
   colors: tuple[tuple[int, int, int], tuple[int, int, int]] = ((20, 20, 20), (245, 245, 245))
   names: tuple[str, str] = ("black", "white")
   is_relative: bool = False  # frames are from the view of the player to move
-  # How player 1's frame shows the board.
+  # Orientation of the board in player 1's frame.
   second_sees: Literal["same", "upside_down", "turned"] = "same"
   row_0_is_below: bool = False
   shape: tuple[int, int] | None = None  # (rows, columns) if the frame is a vector of planes, row by row
@@ -48,7 +48,7 @@ class Board:
 
 @dataclasses.dataclass(frozen=True)
 class Fact:
-  """Entries of a vector of which one is set: `label: value`."""
+  """A group of a vector's entries, exactly one of which is set; shown as `label: value`."""
 
   label: str
   values: tuple[str, ...]
@@ -69,7 +69,7 @@ class RenderSpec:
 def render_spec_of(spec: EnvSpec) -> RenderSpec:
   """The render spec of an environment: by its name if it is listed and its frames match, else by shape."""
   library, _, game = spec.name.partition(":")
-  # go(board_size=9) is go, CartPole-v1 is CartPole.
+  # go(board_size=9) becomes go, and CartPole-v1 becomes CartPole.
   game = re.sub(r"-v\d+$", "", game.partition("(")[0])
   names = _plane_names(library, game)
   if names and len(names) == spec.frame_shape[2]:
@@ -100,7 +100,7 @@ def action_names(spec: EnvSpec) -> tuple[str, ...]:
 
 
 def _own_action_names(spec: EnvSpec) -> tuple[str, ...]:
-  """The names of the environment's actions; may cover only the first."""
+  """The names of the environment's actions; the list may end before the last action."""
   names = render_spec_of(spec).action_names
   return names if len(names) == spec.num_env_actions else spec.action_names
 
@@ -112,7 +112,7 @@ def player_name(spec: EnvSpec, player: int) -> str:
 
 
 def mover_text(spec: EnvSpec, player: int, seat: int | None) -> str:
-  """The player to move; with the agent's `seat`, who that is."""
+  """The player to move; if the agent's `seat` is given, also whether it is the agent or its opponent."""
   who = "" if seat is None else " (agent)" if player == seat else " (opponent)"
   return f"{player_name(spec, player)} to move{who}"
 
@@ -150,7 +150,7 @@ def mark_of(piece: Piece, owner: int | None) -> str:
 
 
 def _fits(render_spec: RenderSpec, spec: EnvSpec) -> bool:
-  """Whether the frames match: an option or a newer package may change them."""
+  """Whether the environment's frames match; an option or a newer package may change the frames."""
   height, width, channels = spec.frame_shape
   if render_spec.kind == "facts":
     return height == width == 1 and channels >= sum(len(fact.values) for fact in render_spec.facts)
@@ -199,13 +199,13 @@ def _board(ground: Ground, *pieces: Piece, **kwargs: object) -> RenderSpec:
 
 
 def _place(rows: int, columns: int, *action_names: str) -> RenderSpec:
-  """A vector with one entry per cell of a grid, of which one is set."""
+  """The render spec of a vector with one entry per cell of a grid, exactly one of which is set."""
   board = Board(ground="cells", pieces=(Piece(0, None),), shape=(rows, columns))
   return RenderSpec(kind="board", board=board, action_names=action_names)
 
 
 def _sides(letters: str | tuple[str, ...], second: int) -> tuple[Piece, ...]:
-  """The first player's pieces from plane 0 on, the second's from plane `second` on."""
+  """Pieces of the first player in planes from 0 on, and of the second player in planes from `second` on."""
   return tuple(
     Piece(start + i, owner, x) for owner, start in ((0, 0), (1, second)) for i, x in enumerate(letters)
   )
@@ -236,7 +236,7 @@ _RENDER_SPECS: dict[tuple[str, str], RenderSpec] = {
   ("open_spiel", "hex"): _board(
     "hexes", *(Piece(i, 0) for i in (5, 6, 7, 8)), *(Piece(i, 1) for i in range(4))
   ),
-  # Planes of kings, queens, rooks, bishops, knights, pawns in pairs, white first; white is player 1.
+  # Pairs of planes for kings, queens, rooks, bishops, knights and pawns, white first; white is player 1.
   ("open_spiel", "chess"): _board(
     "chequered",
     *(Piece(2 * i + j, 1 - j, x) for i, x in enumerate("KQRBNP") for j in (0, 1)),
@@ -256,7 +256,7 @@ _RENDER_SPECS: dict[tuple[str, str], RenderSpec] = {
   ("pgx", "othello"): _board("felt", *_STONES, is_relative=True),
   ("pgx", "go_9x9"): _board("points", *_STONES, is_relative=True),
   ("pgx", "hex"): _board("hexes", *_STONES, is_relative=True),
-  # Plane i holds the tiles of 2^i, plane 0 the empty cells.
+  # Plane i has the tiles 2^i; plane 0 has the empty cells.
   ("pgx", "2048"): _board("tiles", *(Piece(i, None, str(2**i)) for i in range(1, 31))),
   ("pgx", "chess"): _board(
     "chequered", *_sides("PNBRQK", 6), is_relative=True, second_sees="upside_down", **_WHITE_FIRST

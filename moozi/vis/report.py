@@ -1,6 +1,7 @@
-"""An HTML page of a run, without server or network: its curves, its settings, and an episode to step through.
+"""Writes an HTML page of a run: its curves, its settings, and an episode to step through.
 
-This module makes the data; `report_page` holds the page's HTML, style and scripts.
+The page needs no server or network. This module makes its data; `report_page` has the HTML, style and
+scripts.
 """
 
 import base64
@@ -27,9 +28,9 @@ from moozi.vis.search_tree import layout_tree
 
 MAX_TREE_NODES = 40
 MAX_CURVE_POINTS = 300
-# JSON allows integers of any size, which float cannot represent.
+# JSON allows integers that are too large for a float.
 _MAX_FIGURE = 1e100
-# Pixels of cells (which the page scales up by integers), of boards and text, and of own pictures.
+# Sizes in pixels of cells (which the page scales up by integers), of boards and text, and of own pictures.
 _CELLS_SIDE, _DRAWN_SIDE, _PICTURE_SIDE = 140, 280, 320
 _SHEET_PIXELS = 2_000_000
 _SHEET_FRAMES = 100
@@ -63,9 +64,9 @@ def write_report(
 
 
 def curve_data(ticks: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, list[float]]]:
-  """x (environment steps) and y by metric, sorted by name.
+  """The points of each metric, sorted by name: x is environment steps, y the value.
 
-  An evaluation's metrics are placed at `test/at_env_steps`, which may precede their tick. More than 300
+  An evaluation's metrics are placed at `test/at_env_steps`, which may be before their tick. More than 300
   points are averaged in groups of neighbors.
   """
   points: dict[str, tuple[list[float], list[float]]] = {}
@@ -83,7 +84,7 @@ def curve_data(ticks: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, list[f
 
 
 def episode_data(episode: InspectedEpisode, spec: EnvSpec) -> dict[str, Any]:
-  """The episode as JSON values: arrays are flat, row by row; None is unknown."""
+  """The episode as JSON values. Arrays are flattened row by row; None is an unknown value."""
   legal = episode.legal_actions_mask.copy()
   # The last frame has no decision.
   legal[-1] = False
@@ -124,7 +125,7 @@ def episode_data(episode: InspectedEpisode, spec: EnvSpec) -> dict[str, Any]:
 
 
 def _trees(episode: InspectedEpisode) -> dict[str, list[Any]]:
-  """The drawn nodes of all steps; those of step t start at `start[t]`, and its tree has `total[t]` nodes."""
+  """The drawn nodes of all steps. Those of step t start at `start[t]`; its tree has `total[t]` nodes."""
   columns = ("parent", "action", "visits", "value", "raw", "reward", "prior", "row", "principal", "left_out")
   out: dict[str, list[Any]] = {name: [] for name in columns}
   out |= {"start": [0], "total": [0 if tree is None else tree.num_nodes for tree in episode.trees]}
@@ -177,7 +178,7 @@ def _sheets(pictures: list[np.ndarray]) -> dict[str, Any]:
 
 
 def _png(picture: np.ndarray) -> bytes:
-  """A PNG with a palette: exact with at most 256 colors, else quantized."""
+  """Encodes a PNG with a palette: exact with at most 256 colors, else quantized."""
   packed = picture.astype(np.uint32) @ np.array([65536, 256, 1], np.uint32)
   colors, index = np.unique(packed, return_inverse=True)
   if len(colors) <= 256:
@@ -195,7 +196,7 @@ def _png(picture: np.ndarray) -> bytes:
 
 
 def _page(title: str, data: Mapping[str, Any]) -> str:
-  """The page. Its policy allows only its own script and style, and loads nothing."""
+  """The page's HTML. Its content security policy allows only its own script and style; it loads nothing."""
   parts = resources.files("moozi.vis") / "report_page"
   style = (parts / "page.css").read_text("utf-8")
   code = "\n".join((parts / name).read_text("utf-8") for name in _SCRIPTS)
@@ -204,7 +205,7 @@ def _page(title: str, data: Mapping[str, Any]) -> str:
     f"default-src 'none'; img-src data:; script-src '{_digest(script)}'; style-src '{_digest(style)}'; "
     "base-uri 'none'; form-action 'none'"
   )
-  # Without `<` no text can end the script element.
+  # Without `<`, no text can end the script element.
   text = json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
   page = (parts / "page.html").read_text("utf-8")
   filled = {
@@ -214,7 +215,7 @@ def _page(title: str, data: Mapping[str, Any]) -> str:
     "DATA": text,
     "SCRIPT": script,
   }
-  # In one pass, so that text of the run is never searched for placeholders.
+  # Replaced in one pass, so that text of the run is not searched for placeholders.
   return re.sub("@([A-Z]+)@", lambda mark: filled[mark[1]], page)
 
 
@@ -236,13 +237,13 @@ def _thin(values: list[float]) -> list[float]:
 
 
 def _numbers(values: np.ndarray, is_known: np.ndarray | None = None) -> list[float | None]:
-  """The numbers in four digits; None if unknown or not finite."""
+  """The numbers with four digits; None if unknown or not finite."""
   flat = np.asarray(values, np.float64).ravel()
   known = np.isfinite(flat) if is_known is None else np.isfinite(flat) & is_known.ravel()
   return [_short(x) if k else None for x, k in zip(flat.tolist(), known.tolist(), strict=True)]
 
 
 def _short(value: float) -> float:
-  """The number in four digits, as an int if it is one, to keep the page small."""
+  """The number with four digits, as an int if it is integral, to keep the page small."""
   rounded = float(f"{value:.4g}") if abs(value) < 1e4 else round(value)
   return int(rounded) if rounded == int(rounded) else rounded

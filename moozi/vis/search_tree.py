@@ -19,7 +19,7 @@ _BOX = (172, 40)
 _COLUMN, _ROW = 216, 60
 _MARGIN = 16
 _LINE = 17
-_INDENT = 7  # of text in a box
+_INDENT = 7  # indent of text in a box
 _FONT_SIZE = 12
 _PNG_SCALE = 2
 _MAX_PNG_PIXELS = 60_000_000
@@ -31,21 +31,21 @@ _PRINCIPAL = "#d55e00"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TreeLayout:
-  """The M drawn nodes of a tree and their places: the root on the left, a row per leaf."""
+  """The M drawn nodes of a tree and their positions: the root on the left, a row per leaf."""
 
   node: Int[np.ndarray, " M"]  # indices into the tree; the root first, parents before children
   parent: Int[np.ndarray, " M"]  # indices into these M; -1 at the root
   row: Float[np.ndarray, " M"]  # an integer at leaves, else the middle of the children's rows
   num_rows: int
   is_principal: Bool[np.ndarray, " M"]
-  num_left_out: Int[np.ndarray, " M"]  # nodes not drawn whose nearest drawn ancestor is this one
+  num_left_out: Int[np.ndarray, " M"]  # number of nodes not drawn with this node as nearest drawn ancestor
 
 
 def principal_line(tree: SearchTree, action: int | None = None) -> list[int]:
   """The nodes of the expected line of play, the root first.
 
-  After the search's choice of an action at the root it follows the most visited child; the first created wins
-  ties. None, or an action without a node, takes the most visited child at the root too.
+  The line starts with `action` at the root, and then follows the most visited child. If `action` is None or
+  has no node, the line starts with the most visited child of the root. Ties go to the node created first.
   """
   line, node = [0], 0
   while True:
@@ -60,16 +60,16 @@ def principal_line(tree: SearchTree, action: int | None = None) -> list[int]:
 def layout_tree(
   tree: SearchTree, max_nodes: int = DEFAULT_MAX_NODES, action: int | None = None
 ) -> TreeLayout:
-  """Prunes a tree to its most visited nodes, ties by creation, and assigns rows.
+  """Prunes a tree to its most visited nodes and assigns rows. Of tied nodes, those created first are kept.
 
-  The whole line that `principal_line` gives for `action` is always kept.
+  The whole line that `principal_line` returns for `action` is always kept.
 
-  Raises: ValueError: max_nodes is below 1.
+  Raises: ValueError: `max_nodes` is below 1.
   """
   if max_nodes < 1:
     raise ValueError(f"max_nodes={max_nodes}: must be at least 1")
   line = principal_line(tree, action)
-  # A child has no more visits than its parent and comes after it, so no node is kept without its parent.
+  # A child has at most its parent's visits and is created later, so no node is kept without its parent.
   order = np.lexsort((np.arange(tree.num_nodes), -tree.visits))
   others = order[~np.isin(order, line)][: max(0, max_nodes - len(line))]
   node = np.sort(np.concatenate([np.asarray(line, np.int64), others]))
@@ -87,7 +87,7 @@ def layout_tree(
     else:
       row[i] = num_rows
       num_rows += 1
-  # Nodes that are not drawn take the number of their nearest drawn ancestor.
+  # Nodes that are not drawn are assigned the number of their nearest drawn ancestor.
   num_left_out = np.zeros(len(node), np.int64)
   for i in np.flatnonzero(number < 0).tolist():
     number[i] = number[tree.parent[i]]
@@ -115,8 +115,8 @@ def write_tree(
 ) -> tuple[Path, Path]:
   """Writes `name`.svg and `name`.png, each atomically, and returns their paths. Creates the folder.
 
-  `names` are those of the agent's actions, `caption` has lines above the picture, `signed_discount` is the
-  factor from a child's value to its parent's. The other arguments are those of `layout_tree`.
+  `names` are the names of the agent's actions, and `caption` has lines above the picture. A child's value is
+  multiplied by `signed_discount` to get the parent's view. The other arguments are those of `layout_tree`.
   """
   layout = layout_tree(tree, max_nodes, action)
   tally = f"{tree.num_nodes} nodes"
@@ -132,13 +132,13 @@ def write_tree(
 
 
 def _depth_first(children: list[list[int]], action: np.ndarray) -> list[int]:
-  """Nodes in postorder, children by action. Iterative, since trees can exceed the recursion limit."""
+  """Nodes in postorder, children sorted by action. Iterative, since trees can exceed the recursion limit."""
   out, stack = [], [0]
   while stack:
     i = stack.pop()
     out.append(i)
     stack.extend(sorted(children[i], key=lambda c: action[c]))
-  # A preorder that takes the last child first, reversed, is a postorder that takes the first child first.
+  # A reversed preorder with the last child first is a postorder with the first child first.
   return out[::-1]
 
 
@@ -196,7 +196,7 @@ def _sketch(
 
 
 def _node_lines(tree: SearchTree, node: int, names: Sequence[str], signed_discount: float) -> tuple[str, str]:
-  """The text in a node's box: N visits, P prior, V value, R reward, Q value of the action."""
+  """The text in a node's box: visits N, prior P, value V, reward R, and action value Q."""
   value, visits = float(tree.value[node]), int(tree.visits[node])
   if tree.parent[node] < 0:
     return f"root  N {visits}", f"V {short_figure(value)}  net {short_figure(float(tree.raw_value[node]))}"
@@ -239,7 +239,7 @@ def _to_image(sketch: _Sketch) -> Image.Image:
   scale = _PNG_SCALE if width * height * _PNG_SCALE**2 <= _MAX_PNG_PIXELS else 1
   image = Image.new("RGB", (width * scale, height * scale), _PAPER)
   draw = ImageDraw.Draw(image)
-  # Points of the SVG's curves, cubics with both control points at the middle.
+  # Points on the SVG's curves, which are cubics with both control points at the middle.
   t = np.linspace(0.0, 1.0, 25)
   a, bc, d = (1 - t) ** 3, 3 * t * (1 - t), t**3
   for x0, y0, x1, y1, stroke, color in sketch.lines:

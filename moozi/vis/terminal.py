@@ -1,4 +1,4 @@
-"""Episodes in a terminal: pictures in half blocks beside the search's value and policy."""
+"""Shows episodes in a terminal: pictures in half blocks beside the search's value and policy."""
 
 import itertools
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ class Step(Protocol):
 
 
 def half_blocks(picture: Picture, columns: int, rows: int) -> Text:
-  """A picture in characters `▀`, each with two pixels, one above the other; scaled down to the space."""
+  """A picture of `▀` characters, each with two pixels, one above the other; scaled down to fit the space."""
   height, width = picture.shape[:2]
   share = min(1.0, columns / width, 2 * rows / height)
   if share < 1:
@@ -54,7 +54,7 @@ def half_blocks(picture: Picture, columns: int, rows: int) -> Text:
 
 
 def _color(rgb: np.ndarray) -> str | None:
-  """A color for rich; None, the terminal's own, below an odd last row."""
+  """A color for rich; None, the terminal's own color, below an odd last row."""
   return "#{:02x}{:02x}{:02x}".format(*rgb.tolist()) if len(rgb) else None
 
 
@@ -63,7 +63,7 @@ def frame_view(
 ) -> RenderableType:
   """A frame for a terminal: in half blocks, or as text for vectors and for boards with letters.
 
-  `picture` is the environment's own, or None; the space is in characters.
+  `picture` is the environment's own picture or None; `columns` and `rows` are in characters.
   """
   render_spec = render_spec_of(spec)
   if picture is None:
@@ -84,7 +84,8 @@ def frame_view(
 def frame_text(frame: Frame, spec: EnvSpec, to_play: int) -> str:
   """A frame as text without colors; "" for images.
 
-  A cell of planes is the first letter of its plane's name that no earlier plane uses, or the plane's index.
+  A cell shows a letter of its plane: the first in the plane's name that no earlier plane uses. Planes without
+  such a letter are shown by their index.
   """
   render_spec = render_spec_of(spec)
   if render_spec.board is not None:

@@ -1,4 +1,4 @@
-"""The timeline of a run as a picture after the thesis's Figure 4.5: a row per actor, a color per span."""
+"""Draws a run's timeline like the thesis's Figure 4.5: a row per actor, a color per kind of span."""
 
 import io
 from collections.abc import Sequence
@@ -30,8 +30,8 @@ _IDLE = "#dcdce2"
 def timeline_png(timeline: Timeline, title: str, start_s: float = 0.0) -> bytes:
   """Draws a timeline: in each column of a row, the height of a color is the share of that kind of span.
 
-  Grey is idle, white is outside what the actor reported. The time axis starts at `start_s`. Returns a PNG
-  file.
+  Grey is idle time; white is time that the actor did not report. The time axis starts at `start_s`. Returns
+  the bytes of a PNG file.
   """
   from matplotlib.colors import to_rgb
   from matplotlib.figure import Figure
@@ -70,18 +70,18 @@ def timeline_png(timeline: Timeline, title: str, start_s: float = 0.0) -> bytes:
 
 
 def column_shares(stretches: Sequence[Stretch], edges: np.ndarray) -> dict[str, np.ndarray]:
-  """The share of each column by kind of span: [n] for `edges` [n + 1]."""
+  """The share of each column that each kind of span fills: [n] by kind, for `edges` [n + 1]."""
   spans = [span for stretch in stretches for span in stretch.spans]
   kinds = dict.fromkeys(span.name for span in spans)
   return {kind: _coverage(edges, [(s.start_s, s.end_s) for s in spans if s.name == kind]) for kind in kinds}
 
 
 def _coverage(edges: np.ndarray, intervals: Sequence[tuple[float, float]]) -> np.ndarray:
-  """[n]: the share of each column inside the intervals, which are sorted and do not overlap."""
+  """The share [n] of each column that the intervals cover. Intervals are sorted and do not overlap."""
   bounds = np.array(intervals, np.float64).reshape(-1, 2)
   if not len(bounds):
     return np.zeros(len(edges) - 1)
-  # Seconds inside the intervals up to each bound; they are piecewise linear between bounds.
+  # Covered seconds up to each bound; they are piecewise linear between bounds.
   inside = np.repeat(np.cumsum(bounds[:, 1] - bounds[:, 0]), 2)
   inside[0::2] -= bounds[:, 1] - bounds[:, 0]
   out: np.ndarray = np.diff(np.interp(edges, bounds.ravel(), inside)) / np.maximum(np.diff(edges), 1e-12)

@@ -1,1 +1,1 @@
-"""One thin shell per Ray actor, each of which runs in its own process."""
+"""The classes of the Ray actors, thin shells over other packages. Each actor runs in its own process."""

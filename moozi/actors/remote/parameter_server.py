@@ -39,7 +39,7 @@ class ParameterServer:
     self._log.info("ready at learner step %d", self._learner.learner_step)
 
   def update(self, targets: TrainTarget) -> tuple[Any, dict[str, float]]:
-    """Makes U updates from targets [U, B, …]; returns (priorities for replay, metrics), as two objects."""
+    """Makes U updates from targets [U, B, …]; returns (priorities for replay, metrics) as two Ray objects."""
     with self._work.doing("update"):
       return self._learner.update(targets)
 
@@ -70,5 +70,5 @@ class ParameterServer:
       return self._learner.histograms()
 
   def report(self, keeps_spans: bool) -> ActorReport:
-    """This actor's work since the last report."""
+    """Reports this actor's work since the last report."""
     return process.report(self._work, keeps_spans)

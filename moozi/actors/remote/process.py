@@ -1,6 +1,6 @@
 """The setup of an actor's process: threads, niceness, log file.
 
-It must run before JAX makes its first array, so the actors' modules import JAX late.
+`prepare` must run before JAX makes its first array, so the actors' modules import JAX late.
 """
 
 import logging
@@ -17,8 +17,9 @@ def prepare(name: str, resources: ActorResources, log_dir: str | None) -> loggin
   """Sets up this process and returns its logger.
 
   Args:
-    name: of the actor; its log file is `<log_dir>/<name>.log`.
-    resources: `num_threads` bounds XLA's and NumPy's pools (0 leaves them alone), `niceness` is added.
+    name: the actor's name; its log file is `<log_dir>/<name>.log`.
+    resources: `num_threads` limits the thread pools of XLA and NumPy (0 sets no limit); `niceness` is added
+      to that of this process.
     log_dir: folder of the log file; None, or a folder that does not exist on this machine, writes none.
   """
   if resources.num_threads:
@@ -39,5 +40,5 @@ def prepare(name: str, resources: ActorResources, log_dir: str | None) -> loggin
 
 
 def report(work: WorkLog, keeps_spans: bool) -> ActorReport:
-  """The work of this process since the last report, and its resident memory."""
+  """Reports the work of this process since the last report, and its resident memory."""
   return work.report(keeps_spans, resident_mib())

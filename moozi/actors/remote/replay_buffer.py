@@ -22,7 +22,7 @@ class ReplayActor:
     config: the run's configuration.
     spec: the environment's specification.
     snapshot: a ReplaySnapshot to restore; None starts empty.
-    stored: steps by lane of the trajectories that will fill it (`fill_lane`); None: there are none.
+    stored: number of steps by lane of the trajectories that `fill_lane` will add; None if there are none.
     log_dir: folder of the log file; None writes none.
   """
 
@@ -67,7 +67,7 @@ class ReplayActor:
       return replay_snapshot.take(self._replay, known)
 
   def add(self, segment: TrajectorySample, first_lane: int) -> tuple[bool, dict[str, float], AddResult]:
-    """Stores or refuses a segment [T, B, …]: (whether a batch can be drawn, statistics, the outcome)."""
+    """Stores or refuses a segment [T, B, …]; returns (whether a batch can be drawn, statistics, outcome)."""
     with self._work.doing("add"):
       added = self._replay.take(segment, first_lane, self._lanes_per_worker, self._segment_steps)
       if added.num_lost:
@@ -115,5 +115,5 @@ class ReplayActor:
       return self._replay.histograms()
 
   def report(self, keeps_spans: bool) -> ActorReport:
-    """This actor's work since the last report."""
+    """Reports this actor's work since the last report."""
     return process.report(self._work, keeps_spans)

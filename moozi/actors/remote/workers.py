@@ -1,6 +1,7 @@
 """Workers: thin shells over `acting.collector`, `acting.reanalyzer` and `evaluation.evaluator` (§4.3.11-13).
 
-Workers are reactive: each call has the parameters, one published object that all workers read.
+A worker acts only when it is called. Each call passes the parameters, one published object that all workers
+read.
 """
 
 from typing import Any
@@ -20,7 +21,7 @@ class TrainingWorker:
   Args:
     config: the run's configuration.
     spec: the environment's specification.
-    index: of the worker.
+    index: the worker's index.
     began_at: the run's environment steps when the worker is started, part of its seeds.
     log_dir: folder of the log file; None writes none.
   """
@@ -32,14 +33,14 @@ class TrainingWorker:
     from moozi.envs.guard import allow_exit
     from moozi.run.build import build_collector
 
-    # An environment stuck in C ends this process: the driver restarts the worker.
+    # Lets the guard end this process if an environment hangs in C; the driver then restarts the worker.
     allow_exit(log_stream())
     self._work = WorkLog(config.timeline.seconds > 0)
     self._collector = build_collector(config, spec, index, began_at)
     self._log.info("ready: %d environments of %s", config.workers.num_envs, spec.name)
 
   def run(self, parameters: tuple[Any, Any, int], env_steps: int) -> tuple[Any, Any]:
-    """One segment with these parameters: (TrajectorySample [T, B, …], ActingResult), as two objects."""
+    """Acts one segment; returns (TrajectorySample [T, B, …], ActingResult) as two Ray objects."""
     with self._work.doing("segment"):
       self._collector.set_parameters(*parameters)
       return self._collector.run(env_steps)
@@ -74,12 +75,12 @@ class ReanalyzeWorker:
   def run(
     self, parameters: tuple[Any, Any, int], publication: int, positions: Any
   ) -> tuple[Any, tuple[int, dict[str, float]]]:
-    """One search of each position: (SearchedRoots, (number of positions, metrics)), as two objects.
+    """Searches each position once; returns (SearchedRoots, (number of positions, metrics)) as two objects.
 
     Args:
-      parameters: of the target network.
+      parameters: (params, net_state, version) of the target network.
       publication: number of the publication; after a rollback the same version may be published twice.
-      positions: of replay.
+      positions: the result of replay's `positions`.
     """
     with self._work.doing("reanalyze"):
       if publication != self._publication:
@@ -102,7 +103,7 @@ class TestingWorker:
     from moozi.envs.guard import allow_exit
     from moozi.run.build import build_evaluator
 
-    # An environment stuck in C would never answer, and the end of the run waits for it.
+    # An environment that hangs in C never returns, and the run waits for the evaluation at its end.
     allow_exit(log_stream())
     self._work = WorkLog(config.timeline.seconds > 0)
     self._evaluator = build_evaluator(config, spec)
@@ -110,7 +111,7 @@ class TestingWorker:
     self._log.info("ready: %s", spec.name)
 
   def run(self, parameters: tuple[Any, Any, int], env_steps: int, num_episodes: int) -> Any:
-    """An EvaluationResult of these parameters; an EnvError if an environment failed."""
+    """Evaluates these parameters; returns an EvaluationResult, or an EnvError if an environment failed."""
     params, net_state, version = parameters
     try:
       with self._work.doing("evaluation"):
@@ -123,7 +124,7 @@ class TestingWorker:
           record=self._record,
         )
     except EnvError as error:
-      # A value, not an exception: the run continues without this evaluation.
+      # Returned and not raised: the run continues without this evaluation.
       return EnvError(str(error))
     assert result is not None, "no stop was requested"
     self._log.info("env steps %d, version %d: %s", env_steps, version, result.summary())

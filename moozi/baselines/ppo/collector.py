@@ -17,7 +17,7 @@ from moozi.envs.environment import VectorEnvironment
 class Collector(Lanes):
   """Lanes in which the policy acts. Environments, histories and random state persist between calls.
 
-  Metrics of a segment: means of `train/reward` and `train/last_share`, and those of `Lanes.result`.
+  The metrics of a segment are the means `train/reward` and `train/last_share`, and those of `Lanes.result`.
   """
 
   def __init__(self, network: PPONetwork, config: Config, env: VectorEnvironment, seed: int) -> None:
@@ -52,7 +52,7 @@ class Collector(Lanes):
       )
       if is_cut.any():
         rows[-2:] = _cut_off(rows[-2:], is_cut)
-    # The value of the frame after the segment; the action is not used.
+    # Computes the value of the frame after the segment; its action is not used.
     _, output = self._policy(state.params, {}, self.history, self.timestep, keys[-1], 1.0)
     segment = stack(rows)
     segment = replace(segment, value=np.concatenate([segment.value, np.asarray(output.value)[None]]))
@@ -65,8 +65,8 @@ class Collector(Lanes):
   def check(self, segment: Segment) -> None:
     """Validates the newest segment, from which all updates of a round learn.
 
-    Raises: ValueError: a reward or a frame is not finite, or the frame after the segment, which gives the
-      bootstrap value.
+    Raises: ValueError: a reward or a frame is not finite. The frame after the segment is checked too, because
+      the bootstrap value is computed from it.
     """
     if not np.isfinite(segment.reward).all():
       raise ValueError("last_reward is not finite")
@@ -76,10 +76,11 @@ class Collector(Lanes):
 
 
 def _cut_off(rows: list[Segment], is_cut: np.ndarray) -> list[Segment]:
-  """The newest two rows (or one) with the lanes cut where environments failed.
+  """Returns the newest two rows (or one), with the episodes of failed environments truncated.
 
   The newest action had no effect, and the frame it acts on becomes a truncated last frame. If that frame is
-  the segment's first, the row before is in the previous segment and keeps its bootstrap value.
+  the segment's first, the row before is in the previous segment and is not changed: it keeps its bootstrap
+  value.
   """
   *before, newest = rows
   newest = replace(newest, is_live=newest.is_live & ~is_cut, is_last=newest.is_last | is_cut)

@@ -1,10 +1,11 @@
 """The PPO baseline's network and policy, as pure functions.
 
 Source: Huang et al. 2022, core details 2 and 13, Atari details 7 to 9 (frames stacked, one shared network of
-three convolutions, frames in [0, 1]). Departures: illegal actions have logit -inf (the source's environments
-have none). Frames before an episode's start are zero, as in VecFrameStack of `openai/baselines`; FrameStack,
-which the source's programs use, repeats the first frame. After a lost life the stack keeps the frames before
-it; both of the source's reset it.
+three convolutions, frames in [0, 1]). Departures:
+  - Illegal actions have logit -inf; the source's environments have no illegal actions.
+  - Frames before an episode's start are zero, as in VecFrameStack of `openai/baselines`. The source's
+    programs use FrameStack, which repeats the first frame.
+  - After a lost life, the stack keeps the earlier frames. VecFrameStack and FrameStack reset the stack.
 """
 
 import dataclasses
@@ -44,13 +45,13 @@ class PPONetwork:
 
 @record
 class PolicyOutput:
-  """The policy's output on B frames. The first three fields are those that evaluation reads of a search.
+  """The policy's output on B frames. Evaluation reads the first three fields, which searches output too.
 
   Attributes:
     action: legal, in the agent's action space; the dummy on a last frame, where it is discarded.
     action_probs: 0 on illegal actions.
-    root_value: 0 on a terminal frame.
-    log_prob: of the action; 0 on a last frame.
+    root_value: the network's value; 0 on a terminal frame.
+    log_prob: log probability of the action; 0 on a last frame.
     value: the network's value of every frame.
   """
 
@@ -67,7 +68,7 @@ def make_network(
   """The network that `config` describes. The dummy action has a logit and is never legal.
 
   Args:
-    scale_frames: divides bytes by 255; false leaves them.
+    scale_frames: whether to divide uint8 frames by 255.
     initial_bias: the biases of all layers are drawn uniformly between 0 and this.
   """
   register_records()
@@ -76,7 +77,7 @@ def make_network(
   def forward(
     frames: Shaped[AnyArray, "B L H W C"],
   ) -> tuple[Float32[Array, "B A"], Float32[Array, "B"]]:
-    # normalize_frame leaves float32 frames.
+    # normalize_frame does not change float32 frames.
     x = _stack(normalize_frame(frames, spec.frame_dtype if scale_frames else "float32"))
     hidden = _trunk(layers, "trunk" if config.sharing == "shared" else "policy_trunk", x)
     hidden_value = hidden if config.sharing == "shared" else _trunk(layers, "value_trunk", x)
@@ -126,16 +127,16 @@ class _Layers:
     return hk.initializers.VarianceScaling(1.0, "fan_in", "truncated_normal")
 
   def _biases(self) -> Any:
-    # Without a bias nothing is drawn: the random state of the weights does not depend on this option.
+    # With a bias of 0 nothing is drawn, so the weights are the same as without this option.
     return hk.initializers.RandomUniform(0.0, self.initial_bias) if self.initial_bias else jnp.zeros
 
 
 def make_policy(network: PPONetwork) -> Callable[..., tuple[HistoryState, PolicyOutput]]:
   """Returns policy(params, net_state, history, timestep, rng_key, temperature) -> (history, output).
 
-  Arguments as of MuZero's policy, which evaluation calls too; net_state and forced are not read. Actions are
-  drawn with probabilities to the power 1/temperature; 0 takes the most probable action. `log_prob` and
-  `action_probs` are those at temperature 1.
+  The arguments are those of MuZero's policy, since evaluation calls both; net_state and forced are not read.
+  Actions are drawn with probabilities to the power 1/temperature; at temperature 0 the most probable action
+  is taken. `log_prob` and `action_probs` are those at temperature 1.
   """
 
   def policy(
@@ -150,7 +151,8 @@ def make_policy(network: PPONetwork) -> Callable[..., tuple[HistoryState, Policy
     del net_state, forced
     history = push_frame(history, jnp.asarray(timestep.frame), jnp.asarray(timestep.is_first))
     logits, value = network.apply(params, history.frames)
-    # With NaN no action can be drawn. Any legal one will do: the learner handles non-finite parameters.
+    # No action can be drawn from NaN. Then all legal actions are equally probable; the learner handles
+    # non-finite parameters.
     logits = jnp.where(jnp.isfinite(logits).all(axis=-1, keepdims=True), logits, 0.0)
     log_probs = masked_log_probs(logits, jnp.asarray(timestep.legal_actions_mask))
     drawn = jax.random.categorical(rng_key, log_probs / jnp.maximum(temperature, 1e-6))
@@ -172,7 +174,7 @@ def make_policy(network: PPONetwork) -> Callable[..., tuple[HistoryState, Policy
 def masked_log_probs(
   logits: Float[AnyArray, "B A"], legal_actions_mask: Bool[AnyArray, "B A"]
 ) -> Float[Array, "B A"]:
-  """Log probabilities of the legal actions, -inf on the others; each row has at least one legal action."""
+  """Log probabilities of the legal actions, -inf for the others; each row has at least one legal action."""
   return jax.nn.log_softmax(jnp.where(legal_actions_mask, logits, -jnp.inf), axis=-1)
 
 

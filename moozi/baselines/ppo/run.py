@@ -1,7 +1,8 @@
 """PPO in one process: the learner, and the trainer that `run.session` drives.
 
 Source: Huang et al. 2022, core detail 1 (fixed-length segments of vectorized environments). Departure: the
-step after an end only resets, so a few environment steps have no sample; they count, as with MuZero.
+step after an episode's end only resets the environment and gives no sample. It counts as an environment step,
+as with MuZero.
 """
 
 import contextlib
@@ -55,7 +56,7 @@ def training_state_template(config: Config, spec: EnvSpec) -> PPOState:
 
 
 def build_evaluator(config: Config, spec: EnvSpec, num_simulations: int | None = None) -> Evaluator:
-  """The evaluator: takes the most probable action, or samples if `evaluation.noise_free` is false.
+  """The evaluator. It takes the most probable action, or samples if `evaluation.noise_free` is false.
 
   Raises: UserError: `num_simulations` is given; PPO does not search.
   """
@@ -70,7 +71,7 @@ class Learner:
   """Holds the PPOState and updates it.
 
   Args:
-    state: the initial state, in NumPy; None draws one.
+    state: the initial state, in NumPy; None initializes a new one.
   """
 
   def __init__(self, network: PPONetwork, config: Config, spec: EnvSpec, state: PPOState | None) -> None:
@@ -95,8 +96,8 @@ class Learner:
     """Makes a round of updates.
 
     Returns: `make_round`'s scalars, those of `NonFiniteGuard.count`, and `learner/samples_per_s`.
-    Raises: NotFiniteError: all updates of `ppo.max_skipped_rounds` rounds were skipped; the parameters are
-      those before them.
+    Raises: NotFiniteError: all updates of `ppo.max_skipped_rounds` rounds were skipped. The parameters are
+      unchanged by these rounds.
     """
     start, first_step = time.perf_counter(), self.learner_step
     self.state, metrics, bad_term = self._updates(self.state, segment, jnp.float32(learning_rate))
@@ -107,11 +108,11 @@ class Learner:
 
   def set_state(self, state: PPOState) -> None:
     self._skipped.reset()
-    # A copy, because updates donate the state's buffers.
+    # A copy, because updates donate the buffers of the state.
     self.state = jax.tree_util.tree_map(lambda x: jnp.array(x, copy=True), state)
 
   def get_state(self) -> PPOState:
-    # A copy, because updates donate the buffers that a view would share.
+    # A copy, because updates donate the state's buffers, which a view would share.
     return jax.tree_util.tree_map(lambda x: np.array(x), self.state)
 
 
@@ -156,12 +157,12 @@ class PPO:
     return self.env_steps >= self._config.max_env_steps
 
   def step(self) -> Iterator[Event]:
-    """A round: one segment, and the updates from it."""
+    """Makes a round: acts one segment, and makes the updates from it."""
     learning_rate = learning_rate_at(self._config.ppo, self.env_steps, self._config.max_env_steps)
     try:
       segment, acted = self._collector.run(self._learner.state)
     except Exception:
-      # The segment is lost, so the state has no environments: a resumed run resets them.
+      # The segment is lost. The saved state therefore has no environments, and a resumed run resets them.
       if self.env_steps:
         yield self.session.state_ready(self, is_final=True, has_envs=False)
       raise
@@ -174,7 +175,7 @@ class PPO:
       staleness=0.0,
     )
 
-    # As in MuZero's replay: refuse a segment that is not finite, and reset the environments.
+    # As with MuZero's replay, a segment that is not finite is refused, and the environments are reset.
     try:
       self._collector.check(segment)
     except ValueError as error:

@@ -1,12 +1,12 @@
 """Proximal policy optimization as pure functions: advantages, loss, updates.
 
 Source: Schulman et al. 2017; Huang et al. 2022, "The 37 Implementation Details of Proximal Policy
-Optimization": its thirteen core details, and for Atari those of `moozi.core.config.ppo`, each with a key of
-`ppo`. Departures:
+Optimization": its thirteen core details, and the Atari details that `moozi.core.config.ppo` lists, each with
+a key of `ppo`. Departures:
   - Environments show the last frame of an episode and discard the action on it. That sample is masked
     (`is_live`): it is part of a minibatch, but not of a mean or a gradient.
   - The standard deviation of advantages divides by n, as in `openai/baselines`; PyTorch's divides by n - 1.
-  - An update in which one of TERMS is not finite changes nothing and is counted (`faults/skipped_updates`).
+  - An update in which one of TERMS is not finite is skipped and counted (`faults/skipped_updates`).
 """
 
 from collections.abc import Callable
@@ -47,10 +47,10 @@ class PPOState:
 
   Attributes:
     params: the network's parameters.
-    net_state: empty; part of MuZero's state, which evaluation reads.
+    net_state: empty; evaluation reads this field, which MuZero's state needs.
     opt_state: Adam's.
     learner_step: updates (minibatches) made, skipped ones included.
-    rng_key: orders the minibatches.
+    rng_key: the key that shuffles the samples.
   """
 
   params: PyTree
@@ -68,9 +68,9 @@ class Segment:
     frames: of the spec's dtype: o_{t-L+1} … o_t, zero before the episode's start.
     legal_actions_mask: of frame t.
     action: on frame t.
-    log_prob: of the action, by the policy that acted.
-    value: of frame t; [T + 1, B], the last row is of the frame after the segment.
-    is_live: false on a last frame, whose action is discarded and not learned from.
+    log_prob: log probability of the action under the policy that acted.
+    value: of frame t; [T + 1, B], where the last row belongs to the frame after the segment.
+    is_live: false on a last frame; the environment discards the action on it, and the sample is masked.
     reward: env units, on leaving frame t.
     is_last, is_truncated: of the frame that follows.
   """
@@ -88,11 +88,11 @@ class Segment:
 
 @record
 class Batch:
-  """N samples to learn from: those of a segment or of a minibatch. Fields are Segment's, and:
+  """N samples to learn from: those of a segment or of a minibatch. The other fields are those of Segment.
 
   Attributes:
-    advantage: `generalized_advantages`.
-    target: of the value: advantage + value, which Huang et al. call the return.
+    advantage: the result of `generalized_advantages`.
+    target: the value target, advantage + value, which Huang et al. call the return.
   """
 
   frames: Shaped[AnyArray, "N L H W C"]
@@ -108,11 +108,11 @@ class Batch:
 def generalized_advantages(segment: Segment, config: PPOConfig) -> Float[Array, "T B"]:
   """A_t = δ_t + γλ·[t + 1 is not last]·A_{t+1}, with δ_t = r_{t+1} + γ·[t + 1 has a value]·V_{t+1} - V_t.
 
-  A terminal frame has no value. A truncated one has none either, as in the source, unless
-  `bootstrap_truncated`. The frame after the segment has its value (the bootstrap).
+  A terminal frame has no value. A truncated frame has a value only with `bootstrap_truncated`; the source
+  uses none. The frame after the segment has a value (the bootstrap).
 
   Args:
-    config: discount, gae_lambda, bootstrap_truncated and clip_rewards are read.
+    config: `discount`, `gae_lambda`, `bootstrap_truncated` and `clip_rewards` are read.
 
   Returns: the advantages; 0 where the sample is not live.
   Source: Schulman et al. 2016, eq. 16; Huang et al. 2022, core detail 5. Departures: none.
@@ -131,7 +131,7 @@ def generalized_advantages(segment: Segment, config: PPOConfig) -> Float[Array, 
 
 
 def make_batch(segment: Segment, config: PPOConfig) -> tuple[Batch, Scalars]:
-  """A segment as N = T·B samples, and scalars about it, in units of the learned rewards.
+  """Returns a segment as N = T·B samples, and scalars about them in units of the learned rewards.
 
   `ppo/explained_variance` is 1 - Var[target - value] / Var[target], 0 if all targets are equal.
   """
@@ -181,7 +181,7 @@ def make_loss(network: PPONetwork, config: PPOConfig) -> Callable[[PyTree, Batch
     loss/total: loss/policy - entropy_coef · loss/entropy + value_coef · loss/value.
     ppo/clip_fraction: the share of ratios outside the clip range.
     ppo/approx_kl: the mean of (ratio - 1) - log ratio, an estimate of KL(old ‖ new) (Schulman 2020's k3).
-    ppo/approx_kl_k1: the mean of -log ratio, the same with more variance (`openai/baselines`' approxkl).
+    ppo/approx_kl_k1: the mean of -log ratio, an estimate with more variance (`openai/baselines`' approxkl).
   """
 
   def loss(params: PyTree, batch: Batch) -> tuple[Float[Array, ""], Scalars]:
@@ -197,7 +197,8 @@ def make_loss(network: PPONetwork, config: PPOConfig) -> Callable[[PyTree, Batch
     clipped_ratio = jnp.clip(ratio, 1.0 - config.clip_range, 1.0 + config.clip_range)
     policy_loss = -masked_mean(jnp.minimum(ratio * advantage, clipped_ratio * advantage), live)
     value_loss = 0.5 * masked_mean(_value_errors(value, batch, config), live)
-    # The log probability of an illegal action is -inf: masked before the product, or the gradient is NaN.
+    # The log probability of an illegal action is -inf. It is masked before the product, because the gradient
+    # would be NaN.
     is_legal = batch.legal_actions_mask
     finite = jnp.where(is_legal, log_probs, 0.0)
     entropy = masked_mean(-jnp.sum(jnp.where(is_legal, jnp.exp(finite) * finite, 0.0), axis=-1), live)
@@ -216,7 +217,7 @@ def make_loss(network: PPONetwork, config: PPOConfig) -> Callable[[PyTree, Batch
 
 
 def _value_errors(value: Float[Array, "N"], batch: Batch, config: PPOConfig) -> Float[AnyArray, "N"]:
-  """Squared errors of the value; with `clip_value` the larger of this and the clipped value's."""
+  """Squared errors of the value; with `clip_value`, the larger of this and the clipped value's error."""
   error = jnp.square(value - batch.target)
   if not config.clip_value:
     return error
@@ -247,10 +248,10 @@ def init_state(
 
 
 def learning_rate_at(config: PPOConfig, env_steps: int, max_env_steps: int) -> float:
-  """The learning rate of the round whose segment starts after `env_steps`.
+  """The learning rate of the round that starts after `env_steps`.
 
-  With annealing it falls linearly over the rounds of the run, from its full value to 0 after the last one. A
-  run that `max_wall_s` ends does not reach 0.
+  With annealing it falls linearly over the rounds of the run, from its full value to 0 after the last round.
+  In a run that `max_wall_s` ends, it does not reach 0.
   """
   if not config.anneal_learning_rate:
     return config.learning_rate
@@ -273,8 +274,8 @@ def make_update(
 ) -> Callable[..., tuple[PPOState, Scalars, Int32[Array, ""]]]:
   """Returns update(state, batch, indices, learning_rate) -> (state, scalars, bad_term): one minibatch.
 
-  Not jitted. The scalars are the loss's and those of `guarded_step`. `bad_term` is the index of the first of
-  TERMS that is not finite, which skips the update; -1 if there is none.
+  Not jitted. The scalars are those of the loss and of `guarded_step`. `bad_term` is the index of the first of
+  TERMS that is not finite, or -1 if all are finite. The update is skipped if a term is not finite.
   """
   grad_fn = jax.value_and_grad(make_loss(network, config), has_aux=True)
   optimizer = make_optimizer(config)
@@ -296,9 +297,9 @@ def make_round(
 ) -> Callable[..., tuple[PPOState, Scalars, Int32[AnyArray, "U"]]]:
   """Returns round(state, segment, learning_rate) -> (state, scalars, bad_term): all updates from one segment.
 
-  It is compiled, and donates the state. Scalars are means over the updates in which they are finite (the
-  source logs those of the last minibatch, and the mean of the clip fraction); `faults/skipped_updates` is a
-  sum. `bad_term` is `make_update`'s, per update.
+  The function is compiled and donates the state. Scalars are means over the updates in which they are finite;
+  `faults/skipped_updates` is a sum. The source logs the scalars of the last minibatch, and the mean of the
+  clip fraction. `bad_term` is that of `make_update` for each update.
   """
   update = make_update(network, config)
 

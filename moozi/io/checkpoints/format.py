@@ -54,8 +54,8 @@ class CheckpointInfo:
 def save_checkpoint(directory: Path, name: str, state: Any, meta: Mapping[str, Any]) -> Path:
   """Writes the folder `directory/name` atomically and returns it; replaces an older one of that name.
 
-  `state` is a pytree of arrays, PRNG keys, int, float, bool and str; `meta` has JSON values, of which
-  `env_steps` and `learner_steps` are required, and `load_checkpoint` can compare the others.
+  `state` is a pytree of arrays, PRNG keys, int, float, bool and str. `meta` has JSON values; `env_steps` and
+  `learner_steps` are required, and `load_checkpoint` can compare the others.
 
   Raises: ValueError: `meta` lacks a key, or a leaf cannot be stored.
   """
@@ -99,13 +99,13 @@ def save_checkpoint(directory: Path, name: str, state: Any, meta: Mapping[str, A
 
 
 def load_checkpoint(path: Path, template: Any, expected: Mapping[str, Any] | None = None) -> Any:
-  """Returns the state of a checkpoint in the structure of `template`, with JAX arrays where that has them.
+  """Returns a checkpoint's state in the structure of `template`, with JAX arrays where the template has them.
 
-  The template has the structure, shapes and dtypes of the saved state; `expected` has entries that `meta`
-  must have, such as `spec` and `network`.
+  The template has the structure, shapes and dtypes of the saved state. `meta` must have the entries of
+  `expected`, such as `spec` and `network`.
 
-  Raises: UserError: not a checkpoint, damaged, or of another network or environment; names the first key that
-    differs.
+  Raises: UserError: the folder is not a checkpoint, is damaged, or is of another network or environment; the
+    message names the first key that differs.
   """
   manifest = _read_manifest(path)
   _check_expected(path, manifest["meta"], expected or {})
@@ -119,7 +119,7 @@ def load_checkpoint(path: Path, template: Any, expected: Mapping[str, Any] | Non
 def load_flat(path: Path) -> tuple[State, dict[str, Any]]:
   """Returns the flat state of a checkpoint and its `meta`, without a template.
 
-  Raises: UserError: not a checkpoint, damaged, or not of a flat state.
+  Raises: UserError: the folder is not a checkpoint, is damaged, or has a state that is not flat.
   """
   manifest = _read_manifest(path)
   try:
@@ -140,9 +140,9 @@ def expected_of(config: Config, spec: EnvSpec) -> dict[str, Any]:
   network = config.network.model_dump(mode="json")
   if config.algorithm == "ppo":
     network = config.ppo.network.model_dump(mode="json") | {"history_length": config.ppo.history_length}
-    if not config.ppo.scale_frames:  # older manifests lack the key and mean true
+    if not config.ppo.scale_frames:  # older manifests lack the key; there it means true
       network["scale_frames"] = False
-  # The environment's name implies is_perfect_information, which older manifests lack.
+  # Older manifests lack is_perfect_information; the environment's name implies it.
   env = {key: value for key, value in spec.to_dict().items() if key != "is_perfect_information"}
   return {"algorithm": config.algorithm, "spec": env, "network": network}
 
@@ -155,7 +155,7 @@ def describe_run(config: Config, spec: EnvSpec) -> dict[str, Any]:
 
 
 def code_commit(folder: Path = _ROOT) -> str | None:
-  """Returns the code's git commit, with `-dirty` if files differ from it; None outside of a repository."""
+  """Returns the git commit of the code, with `-dirty` if files were changed; None outside of a repository."""
   if not (folder / ".git").exists():  # an installed package may be in a subfolder of another repository
     return None
   command = ("git", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*")
@@ -192,7 +192,7 @@ def _read_manifest(path: Path) -> dict[str, Any]:
     manifest = json.loads(raw)
     digest = manifest.pop("sha256")
     is_whole = digest == hashlib.sha256(_encode(manifest)).hexdigest()
-    # The second comparison also detects an altered byte that JSON ignores.
+    # The second comparison also detects altered bytes that do not change the parsed JSON.
     if not is_whole or raw != _encode(manifest | {"sha256": digest}):
       raise damaged
   except OSError as e:
@@ -234,5 +234,5 @@ def decode_arrays(path: Path, data: bytes, digest: Any) -> dict[str, Any]:
 
 
 def _encode(manifest: Mapping[str, Any]) -> bytes:
-  """The only accepted encoding of a manifest."""
+  """Encodes a manifest; no other encoding is accepted."""
   return (json.dumps(manifest, sort_keys=True, indent=1, allow_nan=False) + "\n").encode()

@@ -1,4 +1,4 @@
-"""Pytrees as named arrays and plain values, which a file can hold without pickle."""
+"""Converts pytrees to named arrays and plain values, which are stored without pickle."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -19,9 +19,9 @@ def flatten_tree(tree: Any) -> tuple[dict[str, np.ndarray], dict[str, dict[str, 
   Args:
     tree: leaves are NumPy or JAX arrays, typed JAX PRNG keys, NumPy scalars, int, float, bool and str. None
       and empty containers are structure.
-  Returns: the arrays by key path; and a JSON description of every leaf by key path, which holds a plain value
-    exactly: an int as decimal text, a float as hexadecimal text.
-  Raises: ValueError: a leaf of another type; names its key path.
+  Returns: the arrays by key path, and a JSON description of every leaf by key path. A description holds plain
+    values exactly: an int as decimal text, a float as hexadecimal text.
+  Raises: ValueError: a leaf has another type; the message names its key path.
   """
   import jax
 
@@ -34,7 +34,7 @@ def flatten_tree(tree: Any) -> tuple[dict[str, np.ndarray], dict[str, dict[str, 
       leaf = jax.random.key_data(leaf)
     if "shape" in description:
       array = np.asarray(leaf)
-      # safetensors writes the raw bytes: they must be in C order and native byte order.
+      # safetensors writes the raw bytes, which must be in C order and native byte order.
       arrays[key] = np.asarray(array, dtype=array.dtype.newbyteorder("="), order="C")
     else:
       kind = description["kind"]
@@ -43,9 +43,9 @@ def flatten_tree(tree: Any) -> tuple[dict[str, np.ndarray], dict[str, dict[str, 
 
 
 def unflatten_tree(template: Any, arrays: Mapping[str, np.ndarray], leaves: Leaves) -> Any:
-  """The inverse of `flatten_tree`; the template may be a result of `jax.eval_shape`.
+  """Inverts `flatten_tree`; the template may be a result of `jax.eval_shape`.
 
-  Raises: ValueError: names the first key, in the template's order, that is missing, different or unexpected.
+  Raises: ValueError: a key is missing, different or unexpected; names the first one in the template's order.
   """
   import jax
 
@@ -62,7 +62,7 @@ def unflatten_tree(template: Any, arrays: Mapping[str, np.ndarray], leaves: Leav
       raise ValueError("{} is {}, expected {}".format(*difference))
     value = _read_leaf(key, leaves[key], arrays)
     if expected["kind"] == "array":
-      # A NumPy scalar's shape has a different type.
+      # Indexing converts the array to a NumPy scalar if the template has one.
       value = value[()] if isinstance(leaf, np.generic) else value
       value = value if isinstance(leaf, np.ndarray | np.generic) else jax.numpy.asarray(value)
     out.append(value)
@@ -77,7 +77,7 @@ def read_flat(
 ) -> dict[str, np.ndarray | int | float | bool | str]:
   """Returns the flat dict of arrays and plain values that `flatten_tree` flattened, without a template.
 
-  Raises: ValueError: a leaf that does not belong to such a dict, or does not match its description.
+  Raises: ValueError: a leaf does not belong to such a dict, or does not match its description.
   """
   out: dict[str, Any] = {}
   for key, leaf in leaves.items():
@@ -104,7 +104,7 @@ def _describe(leaf: Any, key: str) -> dict[str, Any]:
 
 
 def _key_impl(dtype: Any) -> str:
-  """The name of a PRNG implementation for `wrap_key_data`; the dtype says only `key<fry>`."""
+  """The name of a PRNG implementation for `wrap_key_data`; the dtype shows only a short name (`key<fry>`)."""
   import jax
 
   names = ("threefry2x32", "rbg", "unsafe_rbg")

@@ -1,4 +1,4 @@
-"""The checkpoints of a run: list them, find one, and clean up after a killed save."""
+"""Lists and finds a run's checkpoints, and cleans up after a killed save."""
 
 import json
 import os
@@ -36,9 +36,9 @@ def scan_checkpoints(directory: Path) -> tuple[list[CheckpointInfo], dict[str, s
 
 
 def mend_checkpoints(directory: Path) -> None:
-  """Cleans up after a process that was killed during a save. No process may be saving there.
+  """Cleans up after a process that was killed during a save. No process may be saving to the folder.
 
-  Removes partial checkpoints and restores one that was being replaced.
+  Removes partial checkpoints, and restores a checkpoint that was being replaced.
   """
   for path in directory.glob(".*") if directory.is_dir() else ():
     leftover = _LEFTOVER.fullmatch(path.name)
@@ -57,7 +57,7 @@ def find_checkpoint(directory: Path, which: str | None = None) -> CheckpointInfo
     directory: the run's folder of checkpoints.
     which: None or "last" for the latest; "best" for the best by evaluation; a name; an environment step, for
       the nearest checkpoint; or a path.
-  Raises: UserError: there is none.
+  Raises: UserError: there is no such checkpoint.
   """
   found = list_checkpoints(directory)
   if which == "best":

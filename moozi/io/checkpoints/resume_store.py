@@ -1,4 +1,4 @@
-"""The resume states of a run: what it needs beside its training state to continue exactly.
+"""The resume states of a run: the state that a run needs, besides its training state, to continue exactly.
 
 resume/step_000012345/   counters, priorities, environments and random state, in the format of a checkpoint
 resume/blocks/           blocks of replay's steps, shared by several resume states
@@ -28,7 +28,7 @@ _BLOCKS = "blocks"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SavedState:
-  """A flat state, the generations ([N] int64) of replay's blocks, or None, and the blocks by number."""
+  """A flat state, the generations of replay's blocks ([N] int64, or None), and the blocks by number."""
 
   state: State
   generations: np.ndarray | None
@@ -41,7 +41,7 @@ class ResumeStore:
   def __init__(self, directory: Path) -> None:
     self._directory = directory
     self._files: dict[int, dict[str, Any]] = {}
-    # [N] int64: generations of the blocks on disk, which a save need not repeat; None if there are none.
+    # [N] int64: generations of the blocks on disk, which are not saved again; None if there are none.
     self.known: np.ndarray | None = None
 
   def save(
@@ -57,7 +57,7 @@ class ResumeStore:
     Args:
       name, state, meta: as in `save_checkpoint`; the state is flat.
       generations: [N] int64 of replay's blocks; 0 for a block that was never written to.
-      blocks: those whose generation differs from `known`.
+      blocks: the blocks whose generation differs from `known`.
     Raises: ValueError: a block is neither in `blocks` nor on disk. OSError: the disk is full. In both cases
       `known` is unchanged and the written files are removed.
     """
@@ -68,7 +68,7 @@ class ResumeStore:
       count = 0 if generations is None else len(generations)
       path = save_checkpoint(self._directory, name, state, {**meta, "blocks": listing, "num_blocks": count})
     except Exception:
-      # Frees their space for the next save.
+      # Frees the space of the written blocks for the next save.
       for block_path in written:
         block_path.unlink(missing_ok=True)
       raise
@@ -76,9 +76,9 @@ class ResumeStore:
     return path
 
   def load(self, name: str) -> SavedState:
-    """Reads a resume state; later saves build on its blocks.
+    """Reads a resume state; later saves reuse its blocks.
 
-    Raises: UserError: missing, damaged, or not a resume state.
+    Raises: UserError: the state is missing, damaged, or not a resume state.
     """
     state, meta = load_flat(self._directory / name)
     n, files = meta.get("num_blocks"), _entries(meta)
@@ -111,7 +111,7 @@ class ResumeStore:
   def _write_blocks(
     self, generations: np.ndarray | None, blocks: Mapping[int, State], written: list[Path]
   ) -> dict[int, dict[str, Any]]:
-    """Writes blocks and returns the entries of all; appends the files that it creates to `written`."""
+    """Writes blocks, and returns the manifest's entries of all blocks; appends created files to `written`."""
     if generations is None:
       return {}
     files, folder = dict(self._files), self._directory / _BLOCKS
@@ -145,7 +145,7 @@ class ResumeStore:
 
 
 def _entries(meta: Mapping[str, Any]) -> dict[int, dict[str, Any]] | None:
-  """The entries of the blocks in a manifest, by number; None if they are malformed."""
+  """A manifest's entries of blocks, by number; None if they are malformed."""
   listing = meta.get("blocks")
   if not isinstance(listing, dict):
     return None

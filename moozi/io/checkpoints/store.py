@@ -1,4 +1,4 @@
-"""Saves a run's checkpoints and keeps the last few, the best, and milestones at set environment steps."""
+"""Saves a run's checkpoints; keeps the last few, the best, and milestones at set environment steps."""
 
 import json
 import re
@@ -31,9 +31,9 @@ def steps_of(name: str) -> int:
 
 
 def drop_later(folders: Iterable[Path], env_steps: int) -> None:
-  """Removes checkpoints and resume states later than `env_steps`, from which a run is resumed.
+  """Removes checkpoints and resume states later than `env_steps`, the step from which a run is resumed.
 
-  Removes damaged ones too: a damaged one would count as the last and not be written again.
+  Removes damaged ones too: a damaged checkpoint would count as the last, and would not be written again.
   """
   for folder in folders:
     for path in folder.iterdir() if folder.is_dir() else ():
@@ -50,7 +50,7 @@ class CheckpointStore:
   """
 
   def __init__(self, directory: Path, config: CheckpointConfig, resume: ResumeStore | None = None) -> None:
-    """Continues with the folder's milestones. Resume states go to `resume`, else in `resume/` beside it."""
+    """Continues with the folder's milestones. Resume states go to `resume`, else to `resume/` beside it."""
     self._directory, self._config = directory, config
     self._resume = resume or ResumeStore(directory.parent / "resume")
     self._last_milestone = max((self._milestone(c.env_steps) for c in list_checkpoints(directory)), default=0)
@@ -79,14 +79,14 @@ class CheckpointStore:
     name = checkpoint_name(int(meta["env_steps"]))
     exists = any(c.name == name and c.learner_steps == meta["learner_steps"] for c in before)
     if rest is None and not exists and name in self._resume.names():
-      # The checkpoint of that name has other updates and can be resumed from.
+      # The existing checkpoint of that name has other parameters, and a run can be resumed from it.
       name += "_best"
-    # The resume state comes first: a checkpoint without one cannot be resumed from.
+    # The resume state is saved first, because a run cannot be resumed from a checkpoint without one.
     if rest is not None:
       self._resume.save(name, rest, meta, generations, blocks)
     if not exists:
       milestone = self._milestone(meta["env_steps"])
-      # A checkpoint that replaces a milestone of the same step is one too.
+      # A checkpoint that replaces a milestone of the same step is a milestone too.
       was_milestone = any(c.name == name and c.meta.get("is_milestone") for c in before)
       is_milestone = milestone > self._last_milestone or was_milestone
       meta = {**meta, "wall_s": wall_s, "is_milestone": is_milestone}
@@ -100,7 +100,7 @@ class CheckpointStore:
   def _prune(self) -> None:
     found, resumable = list_checkpoints(self._directory), self._resume.names()
     last = {c.name for c in found[-self._config.keep_last :]}
-    # A checkpoint saved as the best has no resume state and is not counted.
+    # A checkpoint that was saved as the best has no resume state, so it does not count here.
     last_resumable = {c.name for c in [c for c in found if c.name in resumable][-self._config.keep_last :]}
     kept = last | last_resumable | {read_best(self._directory)}
     for info in found:

@@ -16,7 +16,7 @@ class Frames {
     this.images = sheets.map(() => null);
     canvas.width = width;
     canvas.height = height;
-    // Integer scale, up to the width of the column and about the same height.
+    // The scale is an integer; the picture is at most as wide as the column, and about as high.
     canvas.style.width = `${width * Math.max(1, Math.floor(Math.min(294 / width, 320 / height)))}px`;
     this.wanted = 0;
   }
@@ -137,7 +137,7 @@ const valueChart = new Chart(byId("values"), 200, "Value and return at each step
 const K = episode.unroll_steps;
 let now = 0;
 
-/** What happened k steps after step t: null after a cut or truncation, zeros after a terminal frame. */
+/** The actual values k steps after step t: null after a cut or truncation, zeros after a terminal frame. */
 function realAt(t, k) {
   const at = t + k;
   if (at < numFrames) {
@@ -253,7 +253,7 @@ function listen() {
   const keys = { ArrowLeft: () => now - 1, ArrowRight: () => now + 1, Home: () => 0, End: () => numFrames - 1 };
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
-    // Elements that use these keys themselves keep them.
+    // Elements that use these keys themselves still receive them.
     if (event.target.closest?.("input, select, summary, a, .scroll, pre")) return;
     if (event.key in keys) jump(keys[event.key])();
     else if (event.key === " " && !event.target.closest?.("button")) play(timer === null);

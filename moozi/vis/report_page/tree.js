@@ -11,7 +11,7 @@ class TreeView {
   constructor({ svg, title, facts, note, trees, names, discount }) {
     Object.assign(this, { svg, title, facts, note, trees, names, discount });
     this.step = null;
-    this.scale = null; // null: chosen per tree
+    this.scale = null; // null: the scale is chosen per tree
     this.view = { x: 0, y: 0 };
     this.nodes = [];
     this.listen();

@@ -3,10 +3,10 @@
     python scripts/compare_commits.py BEFORE AFTER [--only catch,ppo]
     python scripts/compare_commits.py BEFORE AFTER --speed 3
 
-The first command makes the same short runs with `runtime=local`, and exits with status 1 if a final state differs.
-Digests are not committed, because they differ between processors. The second command trains Breakout through Ray N
-times with each commit, in the order before, after, after, before, and prints environment steps/s after the
-warm-up. Run it on an idle machine and read the ratios.
+The first command makes the same short runs with `runtime=local`, and exits with status 1 if a final state
+differs. Digests are not committed, because they differ between processors. The second command trains
+Breakout through Ray N times with each commit, in the order before, after, after, before, and prints
+environment steps/s after the warm-up. Run it on an idle machine and read the ratios.
 """
 
 import argparse

@@ -174,7 +174,7 @@ class Soak:
     return True
 
   def _end_driver(self, kind: str, fault: dict[str, Any]) -> dict[str, Any]:
-    """Ends the driver, waits until all processes are gone, and resumes the run; returns the last tick before."""
+    """Ends the driver, waits until all processes end, and resumes the run; returns the last tick before."""
     processes, since = self.processes(), time.monotonic()
     self.process.send_signal(SIGNALS.get(kind, signal.SIGKILL))
     fault["status"] = self.process.wait(timeout=120)

@@ -20,7 +20,10 @@ _MAX_DELAY = 0.05  # a milestone is saved up to one round of collecting after it
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Evaluation:
-  """An evaluation of one checkpoint: an environment step or `last`. Without `simulations`: the run's number."""
+  """An evaluation of one checkpoint: an environment step, or `last`.
+
+  Without `simulations` it uses the run's number.
+  """
 
   checkpoint: str
   episodes: int = 100

@@ -203,10 +203,10 @@ def _legend(rows: Sequence[dict[str, Any]]) -> str:
   noise = "noise-free" if conditions["noise_free"] else "not noise-free"
   plain = sorted({row["game"].replace("_", " ") for row in rows if row["consistency_coef"] == 0})
   return (
-    f"MooZi, PPO and random play of this repository: the mean return of {MIN_EPISODES} evaluation episodes per "
-    f"seed, {noise}. Episodes begin with up to {conditions['max_random_starts']} random actions. Figures are "
-    "from the checkpoint at the stated step or just after it. Brackets: the 95% bootstrap interval over seeds and "
-    "episodes; with one seed over its episodes only, as if all were distinct. The number of distinct "
+    f"MooZi, PPO and random play of this repository: the mean return of {MIN_EPISODES} evaluation episodes "
+    f"per seed, {noise}. Episodes begin with up to {conditions['max_random_starts']} random actions. "
+    "Figures are from the checkpoint at the stated step or just after it. Brackets: the 95% bootstrap "
+    "interval over seeds and episodes; with one seed over its episodes only, as if all were distinct. The number of distinct "
     "episodes is stated if some are equal. Minutes: the wall time of training until that checkpoint on "
     f"{' or '.join(map(str, cores))} cores; PPO waits for its evaluations, and their time is subtracted. "
     "Episodes are cut off after 1,000 steps"

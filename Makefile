@@ -50,7 +50,7 @@ bench: setup ## measure the speed of each part and of the whole
 	$(BIN)/python scripts/bench_memory.py
 	$(BIN)/python scripts/bench_saving.py
 
-# Draws every figure it can; one without results reports that and fails at the end.
+# Draws every figure that has results; reports missing results, and fails at the end if there are any.
 figures: setup ## draw the thesis figures from committed results
 	@status=0; for figure in 5_1 5_2 5_3; do $(BIN)/python -m thesis_figures.figure_$$figure || status=$$?; done; exit $$status
 

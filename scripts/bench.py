@@ -2,13 +2,12 @@
 
     python scripts/bench.py [CONFIG] [key=value …] [--seconds 180] [--json FILE]
 
-1. The floor: the best sustained rate (calls over seconds) of the compiled search and of the compiled update
-alone,
-   over batch widths and thread counts, each in its own process. The limit by the fastest single calls is
-   printed too.
+1. The floor: the best sustained rate (calls over seconds) of the compiled search alone and of the compiled
+   update alone, over batch widths and thread counts, each in its own process. The limit by the fastest single
+   calls is printed too.
 2. The whole system through Ray with the same configuration and a testing worker. Its environment steps/s
-after the
-   warm-up are compared with 1 / (t_act + r · t_learn), where r is the achieved number of samples per step.
+   after the warm-up are compared with 1 / (t_act + r · t_learn), where r is the achieved number of samples
+   per step.
 3. Parts: the vectorized environment, sampling from replay, and updates in a scan.
 
 Run it on an idle machine, and compare the ratios within one run.
@@ -201,7 +200,7 @@ def end_to_end(config_path: str, overrides: list[str], seconds: float, batch_siz
   return {
     "window_s": last["wall_s"] - first["wall_s"],
     "env_steps_per_s": (last["env_steps"] - first["env_steps"]) / (last["wall_s"] - first["wall_s"]),
-    # Of the window alone.
+    # Sample reuse within the window, not since the start of training.
     "sample_reuse": (last["learner_steps"] - first["learner_steps"])
     * batch_size
     / (last["env_steps"] - first["env_steps"]),

@@ -2,17 +2,17 @@
 
     python scripts/bench_reanalyze.py [CONFIG] [key=value …] [--rounds 8] [--seconds 1.5] [--json FILE]
 
-1. The floor: positions/s of the compiled search of one batch on the device. 2. Each mode of reanalyze:
-positions are chosen in a full replay buffer, read with their histories, searched, and
-   written back with the priorities that depend on them; oldest first, and largest priority first. Target
+1. The floor: positions/s of the compiled search of one batch on the device.
+2. Each mode of reanalyze: positions are chosen in a full replay buffer, read with their histories, searched,
+   and written back with the priorities that depend on them; oldest first, and largest priority first. Target
    parameters change as often as in a run of the configuration (with `reanalyze.ratio`, or 0.5 if that is 0);
    then they are copied, and the order of priorities is reset.
 
 The buffer is filled by random play with random values. Replay's part runs in a thread, one call ahead of the
 search, as it runs in its own process with `runtime=ray`; `in turn` runs both in sequence, as
 `runtime=local` does. The target for `gather`, the default mode, is 0.9 of the floor. Run it on an idle
-machine. All cases take turns: a ratio is to the floor of the same round, and the script prints the median,
-the minimum and the maximum of the rounds.
+machine. All cases take turns. Each ratio is relative to the floor of the same round, and the script prints
+the median, the minimum and the maximum of the rounds.
 """
 
 import argparse

@@ -3,13 +3,11 @@
     python scripts/bench_saving.py [CONFIG] [key=value …] [--steps-per-s 2500] [--json FILE]
 
 Replay is full. Between two saves it receives the steps that a run of the given rate makes in
-`checkpoint.period_s`.
-The script prints, in seconds and as a share of the period: the copy of the training state, for which the
-  learner
-waits; the copy of replay's changed blocks, for which sampling waits; the transfer to the driver's process
-(pickle protocol 5, like Ray's); and the writing in a thread. The target for the sum is 5%, although parts of
-it are concurrent with the run. The measurement is repeated with a tenth of the new steps, and without new
-steps.
+`checkpoint.period_s`. The script prints, in seconds and as a share of the period: the copy of the training
+state, for which the learner waits; the copy of replay's changed blocks, for which sampling waits; the
+transfer to the driver's process (pickle protocol 5, like Ray's); and the writing in a thread. The target for
+the sum is 5%, although parts of it are concurrent with the run. The measurement is repeated with a tenth of
+the new steps, and without new steps.
 """
 
 import argparse

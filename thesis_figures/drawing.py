@@ -129,7 +129,7 @@ def draw_point(
 
 
 def draw_published(axis: plt.Axes, agent: str, game: str) -> None:
-  """Plots an agent's published return as a horizontal line, if there is one of the game."""
+  """Plots an agent's published return as a horizontal line, if there is one for the game."""
   (entry,) = [e for e in read_yaml(EXPERIMENT / "published.yaml") if e["agent"] == agent]
   value = entry["returns"].get(game)
   if value is None or isinstance(value, str):
@@ -139,7 +139,7 @@ def draw_published(axis: plt.Axes, agent: str, game: str) -> None:
 
 
 def draw_gymnax(axis: plt.Axes, game: str, until: float) -> None:
-  """Plots the published curve of gymnax's PPO with our learning rate, if there is one of the game.
+  """Plots the published curve of gymnax's PPO with our learning rate, if there is one for the game.
 
   Args:
     axis: x in millions of environment steps.

@@ -3,8 +3,7 @@
     python -m thesis_figures.figure_5_2
 
 Lines show the evaluations during training, points with 95% intervals the last one, of 100 episodes. Dotted
-lines
-are published: PPO of gymnax without sticky actions, the final return of AC(λ) with sticky actions.
+lines are published: PPO of gymnax without sticky actions, the final return of AC(λ) with sticky actions.
 """
 
 import sys

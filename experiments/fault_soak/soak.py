@@ -42,7 +42,7 @@ FAULTS = (*ACTORS, "driver", *SIGNALS, *DAMAGES, *PAUSES, *ENVS)
 # The line of a resumed run that names its checkpoint.
 RESUMED = r"from (?:checkpoint )?step_(\d+)"
 SAMPLE_S = 10.0
-# Shorter than the timeout of environments, which are paused together with their worker.
+# Shorter than `workers.env_timeout_s`: environments are paused together with their worker.
 PAUSE_S = 15.0
 # No fault is injected in the last seconds, so that the run can recover and report it.
 QUIET_S = 120.0
@@ -174,7 +174,7 @@ class Soak:
     return True
 
   def _end_driver(self, kind: str, fault: dict[str, Any]) -> dict[str, Any]:
-    """Ends the driver, waits until all processes are gone, and resumes the run; returns the tick before."""
+    """Ends the driver, waits until all processes end, and resumes the run; returns the last tick before."""
     processes, since = self.processes(), time.monotonic()
     self.process.send_signal(SIGNALS.get(kind, signal.SIGKILL))
     fault["status"] = self.process.wait(timeout=120)

@@ -20,7 +20,10 @@ _MAX_DELAY = 0.05  # a milestone is saved up to one round of collecting after it
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Evaluation:
-  """An evaluation of one checkpoint: an environment step, or `last`; no simulations: the run's number."""
+  """An evaluation of one checkpoint: an environment step, or `last`.
+
+  Without `simulations` it uses the run's number.
+  """
 
   checkpoint: str
   episodes: int = 100
@@ -56,7 +59,7 @@ class Job:
 
 
 def progress_of(job: Job, folder: Path) -> tuple[int, bool]:
-  """(environment steps of the newest checkpoint to resume from, whether the run is complete) of a job.
+  """Returns the environment steps of a job's newest resumable checkpoint, and whether its run is complete.
 
   A run is complete if it has ended by itself with the steps, or the time, of the job's configuration.
 

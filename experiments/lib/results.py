@@ -100,7 +100,7 @@ def is_result_of(path: Path, job: Job, wanted: Config) -> bool:
 
 
 def machine() -> dict[str, Any]:
-  """What wall times depend on: cores, processor, versions, and the commit of the code."""
+  """The facts that wall times depend on: cores, processor, versions, and the commit of the code."""
   installed = importlib.metadata.distributions()
   return {
     "cores": len(os.sched_getaffinity(0)),
@@ -112,7 +112,7 @@ def machine() -> dict[str, Any]:
 
 
 def thin(ticks: Sequence[dict[str, Any]], max_ticks: int = _MAX_TICKS) -> list[dict[str, Any]]:
-  """All ticks of evaluations and up to about `max_ticks` others, with the last; values have six digits."""
+  """All ticks with evaluations and about `max_ticks` others, including the last; values have six digits."""
 
   def rounded(value: Any) -> Any:
     return float(f"{value:.6g}") if isinstance(value, float) and not value.is_integer() else value

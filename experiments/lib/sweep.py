@@ -125,8 +125,7 @@ class Sweep:
     self._at_once, self._env = (1, {}) if at_once is None else (at_once, ONE_CORE)
 
   def run(self, jobs: Sequence[Job]) -> bool:
-    """Runs jobs in order and writes the result of each that is done. A failed job does not stop the
-    others.
+    """Runs jobs in order and writes the result of each that is done. A failed job does not stop the others.
 
     Returns: whether no job failed.
     Raises: RunError: another sweep is running, or another process writes into a run.
@@ -143,7 +142,7 @@ class Sweep:
     return None not in done.values()
 
   def _try(self, job: Job) -> bool | None:
-    """Whether the job is done; None if it failed."""
+    """Works on a job; returns whether it is done, or None if it failed."""
     try:
       return self._finish(job)
     except (CommandError, UserError) as error:

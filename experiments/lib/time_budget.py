@@ -43,7 +43,7 @@ class TimeBudget:
     """Runs a command from the repository's root; at the end of the budget it gets one SIGTERM.
 
     `env` is added to this process's variables. Ctrl-C in the terminal does not reach the command directly,
-    because it runs in its own session. After an exception in this process it and its children are killed.
+    because it runs in its own session. An exception in this process kills the command and its children.
 
     Returns: the exit status; negative for a signal.
     """

@@ -2,8 +2,8 @@
 
     python -m experiments.minatar_two_cores.ablation [--steps 300000] [--seeds 2] [--table]
 
-Trains every (variant, seed) without a result in `runtime=local`, one core each, as many in parallel as there
-are cores, and then prints the table. A call runs for at most `--minutes`; the next call resumes. `--table`
+Trains every (variant, seed) that has no result, with `runtime=local` and one core each, in parallel on all
+cores. Then prints the table. A call runs for at most `--minutes`; the next call resumes. `--table`
 only prints the table. Results are in `results/ablation`.
 """
 

@@ -26,7 +26,7 @@ STICKY = "env.kwargs.sticky_action_prob=0.1"
 SIMULATIONS = (1, 2, 4, 8, 16, 32, 64)
 MILESTONE_STEPS = 250_000
 
-# At most an hour a run, and curves at the same steps for both agents. Reported figures are evaluated after
+# At most an hour per run, and curves at the same steps for both agents. Reported figures are evaluated after
 # training.
 COMMON = (
   "max_wall_s=3600",

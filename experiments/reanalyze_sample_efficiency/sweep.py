@@ -2,8 +2,8 @@
 
     python -m experiments.reanalyze_sample_efficiency.sweep [--steps 250000] [--seeds 2] [--table]
 
-Trains every (game, variant, seed) without a result in `runtime=local`, one core each, as many in parallel as
-there are cores, and then prints the table. A call runs for at most `--minutes`; the next call resumes.
+Trains every (game, variant, seed) that has no result, with `runtime=local` and one core each, in parallel on
+all cores. Then prints the table. A call runs for at most `--minutes`; the next call resumes.
 `--table` only prints the table. Wall seconds are those of parallel runs.
 
 `plain` and `reanalyze` differ in the ratio alone. `plain_more` and `reanalyze_more` make four times as many

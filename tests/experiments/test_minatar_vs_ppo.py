@@ -156,8 +156,10 @@ def test_table_lists_conditions_and_published_results(sample):
   ]
   assert baseline[1] == "≈ 17.5"
   assert "Episodes are cut off after 1,000 steps (freeway 2,500)." in lines[-1]
-  assert "100 evaluation episodes a seed, noise-free, that begin with up to 8 random actions" in lines[-1]
-  assert "without PPO's evaluations, for which it waits" in lines[-1]
+  assert (
+    "100 evaluation episodes per seed, noise-free. Episodes begin with up to 8 random actions." in lines[-1]
+  )
+  assert "PPO waits for its evaluations, and their time is subtracted" in lines[-1]
   assert " MooZi learned seaquest without the consistency loss. " in lines[-1]
 
 

@@ -43,7 +43,7 @@ def _on_acted(context: Context, index: int, segment: Any, epoch: int, acted: Any
   num_in_flight = ledger.segments_in_flight.total()
   ledger.segments_in_flight[index] -= 1
   if epoch != ledger.replay_epoch:
-    return _drop(context, f"{WORKER}_{index}: dropped a segment of episodes whose start replay has lost")
+    return _drop(context, f"{WORKER}_{index}: dropped a segment: replay has lost the start of its episodes")
   # A segment is sent to replay only when it is complete. Replay executes its calls in order, so a call that
   # waits for its argument would delay the sampling calls behind it.
   context.calls.expect(

@@ -191,7 +191,7 @@ def test_ray_too_many_environment_faults_end_the_run(tmp_path, how):
   ]
   assert_one_line(done, message)
   log = (tmp_path / "one" / "logs" / "training_worker_0.log").read_text()
-  assert "fault 2 in a row" in log
+  assert "consecutive fault 2" in log
   assert log.count("Traceback") >= 2
   driver_log = (tmp_path / "one" / "logs" / "driver.log").read_text()
   assert f"the run ends: env.name=tests.envs.faulty:make_env: {message}" in driver_log

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -50,18 +51,19 @@ def check_beyond_the_end(folder: Path) -> None:
   step, history = env.reset(), init_history(64, config.targets.history_length, spec)
   while not step.is_last.any():
     history, before = push_frame(history, step.frame, step.is_first), step
-    last_live = stack_history(
-      normalize_frame(history.frames, spec.frame_dtype), history.actions, spec.num_actions
-    )
+    frames = normalize_frame(history.frames, spec.frame_dtype)
+    last_live = jnp.asarray(stack_history(frames, history.actions, spec.num_actions))
     action = random.integers(1, spec.num_actions, 64).astype(np.int32)
     step, history = env.step(action), push_action(history, action)
   assert step.is_last.all(), "all episodes of Catch have the same length"
   assert not before.is_last.any()
 
   root, _ = model.root_inference(state.params, state.net_state, last_live, False)
-  end, _ = model.recurrent_inference(state.params, state.net_state, root.hidden_state, action, False)
+  end, _ = model.recurrent_inference(
+    state.params, state.net_state, root.hidden_state, jnp.asarray(action), False
+  )
   beyond, _ = model.recurrent_inference(
-    state.params, state.net_state, end.hidden_state, np.full(64, DUMMY_ACTION, np.int32), False
+    state.params, state.net_state, end.hidden_state, jnp.full(64, DUMMY_ACTION, jnp.int32), False
   )
   reward = model.transform.to_scalar(end.reward_logits)
   # Random play reaches positions that the agent has rarely seen: most last rewards are predicted, not all.

@@ -34,6 +34,8 @@ class TestTicTacToe(Board):
 
 @pytest.mark.slow
 class TestConnectFour(Board):
+  num_steps = 600  # random play fills a column now and then
+
   def make(self):
     return registry.make("open_spiel:connect_four", seed=0)
 

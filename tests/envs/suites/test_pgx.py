@@ -71,8 +71,22 @@ class Test2048(OfGame, IllegalActionsContract):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("_set_game", sorted(set(GAMES) - LARGE - ONE_PLAYER), indirect=True)
+@pytest.mark.parametrize(
+  "_set_game", sorted(set(GAMES) - LARGE - ONE_PLAYER - {"connect_four", "kuhn_poker"}), indirect=True
+)
 class TestBoardGames(OfGame, TwoPlayersContract, IllegalActionsContract):
+  pass
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("_set_game", ["connect_four"], indirect=True)
+class TestConnectFour(OfGame, TwoPlayersContract, IllegalActionsContract):
+  num_steps = 600  # random play fills a column now and then
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("_set_game", ["kuhn_poker"], indirect=True)
+class TestKuhnPoker(OfGame, TwoPlayersContract):
   pass
 
 

@@ -152,7 +152,8 @@ class Ledger:
 
     Drops a pending state, which would mix the parameters with newer counters.
 
-    Returns: the number of reported updates that are lost: those since `found`, except those lost before.
+    Returns: the number of reported updates that this rollback discards: those after learner step `found` that
+      no earlier rollback discarded.
     """
     lost = max(0, self.learner_steps - max(found, self._rewound_at))
     self.parameter_epoch += 1

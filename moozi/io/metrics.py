@@ -36,7 +36,7 @@ class MetricsSink:
 
     Args:
       metrics_path: metrics.jsonl.
-      tensorboard_path: a folder for TensorBoard events; None writes none.
+      tensorboard_path: a folder for TensorBoard events; no events if None.
       keep: counters (env_steps, learner_steps, wall_s) from which a run is resumed. Later ticks are removed,
         and later events are hidden in TensorBoard.
     """

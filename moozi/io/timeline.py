@@ -29,7 +29,7 @@ class TimelineFile:
     self._pending = b""
 
   def add(self, stretches: Mapping[str, Stretch | None]) -> None:
-    """Adds stretches by actor; `flush` writes them."""
+    """Adds the spans that each actor has reported; `flush` writes them."""
     for actor, stretch in stretches.items():
       if stretch is not None:
         spans = [[span.name, round(span.start_s, 6), round(span.end_s, 6)] for span in stretch.spans]

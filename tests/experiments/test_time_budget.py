@@ -1,4 +1,4 @@
-"""Commands within a time budget: they end by themselves or get one SIGTERM, and end with their caller."""
+"""Commands within a time budget: each exits or gets one SIGTERM, and stops when its caller stops."""
 
 import os
 import signal

@@ -207,7 +207,7 @@ def save_step(store, step):
 
 
 def test_best_does_not_replace_a_resumable_checkpoint(tmp_path):
-  """The best was evaluated with fewer updates than a checkpoint saved meanwhile."""
+  """The best one has fewer updates than a checkpoint saved during its evaluation, at the same step."""
   resume = ResumeStore(tmp_path / "resume")
   store = CheckpointStore(tmp_path / "checkpoints", CheckpointConfig(keep_last=1), resume)
   store.save({"x": np.ones(1)}, {"env_steps": 10, "learner_steps": 9}, 1.0, state(3))

@@ -19,7 +19,7 @@ class ParameterServer:
     spec: the environment's specification.
     state: a TrainingState to continue from; None starts with new parameters.
     learner_step: the learner step of new parameters.
-    log_dir: folder of the log file; None writes none.
+    log_dir: folder of the log file; no log file if None.
   """
 
   def __init__(

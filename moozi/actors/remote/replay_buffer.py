@@ -23,7 +23,7 @@ class ReplayActor:
     spec: the environment's specification.
     snapshot: a ReplaySnapshot to restore; None starts empty.
     stored: number of steps by lane of the trajectories that `fill_lane` will add; None if there are none.
-    log_dir: folder of the log file; None writes none.
+    log_dir: folder of the log file; no log file if None.
   """
 
   def __init__(

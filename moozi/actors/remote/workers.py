@@ -23,7 +23,7 @@ class TrainingWorker:
     spec: the environment's specification.
     index: the worker's index.
     began_at: the run's environment steps when the worker is started, part of its seeds.
-    log_dir: folder of the log file; None writes none.
+    log_dir: folder of the log file; no log file if None.
   """
 
   def __init__(

@@ -229,15 +229,6 @@ def _agent_opponent(agent: common.Agent, simulations: int | None) -> _Opponent:
   return choose
 
 
-def _bot_opponent(env: "Environment", kind: str, simulations: int, seed: int) -> _Opponent:
-  bot = env.make_bot(kind, simulations, seed)
-
-  def choose(timestep: Any, forced: int | None) -> int:
-    return forced if forced is not None else bot.action(timestep.legal_actions_mask[0, 1:])
-
-  return choose
-
-
 def _play_board(env: "Environment", seat: int, choose: _Opponent | None, opponent: str) -> int:
   """Plays one episode by prompts. The opponent sees every time step, to keep its history."""
   from moozi.envs.vector import SyncVectorEnvironment

@@ -351,7 +351,9 @@ def test_evaluate_two_players(cli, board_run):
 def test_evaluate_bad_opponents(refused, board_run):
   run, seen = board_run
   assert "--opponent=human" in refused("evaluate", run.path, "--opponent", "human")
-  assert "'--opponent-simulations': " in refused("evaluate", run.path, "--opponent-simulations", "0")
+  assert "'--opponent-simulations': 0: must be an integer from 1" in refused(
+    "evaluate", run.path, "--opponent-simulations", "0"
+  )
   for kind in ("random", "self"):
     message = refused("evaluate", run.path, "--opponent", kind, "--opponent-simulations", "9")
     assert "--opponent-simulations=9" in message
@@ -376,7 +378,9 @@ def test_evaluate_bad_run_and_checkpoint(refused, tmp_path, evaluation):
   run = make_run(tmp_path)
   assert "no such checkpoint" in refused("evaluate", run.path, "--checkpoint", "step_11")
   for text in ("0", "-1", "x", "1.5", "²"):
-    assert "'--episodes': " in refused("evaluate", run.path, "--episodes", text)
+    assert f"'--episodes': {text}: must be an integer from 1" in refused(
+      "evaluate", run.path, "--episodes", text
+    )
     assert "--simulations" in refused("evaluate", run.path, "--simulations", text)
   (run.path / "config.yaml").write_text("sede: 3\n")
   assert "sede: unknown key" in refused("evaluate", run.path)

@@ -31,7 +31,9 @@ def test_evaluate_gif_frames(runs, cli, tmp_path):
 
 def test_evaluate_gif_errors(runs, refused, tmp_path):
   assert "--gif-frames: needs --gif" in refused("evaluate", runs["catch"], "--gif-frames", "4")
-  assert "'--gif-frames': " in refused("evaluate", runs["catch"], "--gif", "a.gif", "--gif-frames", "0")
+  assert "'--gif-frames': 0: must be an integer from" in refused(
+    "evaluate", runs["catch"], "--gif", "a.gif", "--gif-frames", "0"
+  )
   assert "--gif=seen.png: must end in .gif" in refused("evaluate", runs["catch"], "--gif", "seen.png")
   (tmp_path / "file").touch()
   path = tmp_path / "file" / "seen.gif"

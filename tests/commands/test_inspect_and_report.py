@@ -170,9 +170,9 @@ def test_code_needs_allow_code(refused, tmp_path, monkeypatch, command):
 @pytest.mark.parametrize(
   ("option", "value", "message"),
   [
-    ("--episode", "-1", "'--episode': "),
-    ("--episode", "x", "'--episode': "),
-    ("--simulations", "0", "'--simulations': "),
+    ("--episode", "-1", "'--episode': -1: must be an integer from 0"),
+    ("--episode", "x", "'--episode': x: must be an integer"),
+    ("--simulations", "0", "'--simulations': 0: must be an integer from 1"),
     ("--checkpoint", "none_such", "no checkpoint"),
   ],
 )
@@ -182,9 +182,9 @@ def test_bad_options(refused, tmp_path, command, option, value, message):
 
 def test_bad_options_of_one_command(refused, tmp_path):
   run = make_run(tmp_path)
-  assert "'--step': " in refused("inspect", run.path, "--step", "1.5")
-  assert "'--nodes': " in refused("inspect", run.path, "--nodes", "0")
-  assert "'--max-steps': " in refused("report", run.path, "--max-steps", "0")
+  assert "'--step': 1.5: must be an integer" in refused("inspect", run.path, "--step", "1.5")
+  assert "'--nodes': 0: must be an integer from" in refused("inspect", run.path, "--nodes", "0")
+  assert "'--max-steps': 0: must be an integer from" in refused("report", run.path, "--max-steps", "0")
   assert f"--out={tmp_path}: is a folder" in refused("report", run.path, "--out", tmp_path)
 
 

@@ -113,12 +113,12 @@ def test_run_without_checkpoint(runs, refused):
 @pytest.mark.parametrize(
   ("arguments", "message"),
   [
-    (["--episode", "-1"], "'--episode': "),
-    (["--episode", "1" * 10], "'--episode': "),
-    (["--unroll", "0"], "'--unroll': "),
-    (["--steps", "1"], "'--steps': "),
-    (["--steps", "5000"], "'--steps': "),
-    (["--unroll", "5000"], "'--unroll': "),
+    (["--episode", "-1"], "'--episode': -1: must be an integer from 0"),
+    (["--episode", "1" * 10], "must be an integer from 0 to 999,999,999"),
+    (["--unroll", "0"], "'--unroll': 0: must be an integer from 1"),
+    (["--steps", "1"], "'--steps': 1: must be an integer from 2"),
+    (["--steps", "5000"], "must be an integer from 2 to 1,000"),
+    (["--unroll", "5000"], "must be an integer from 1 to 1,000"),
   ],
 )
 def test_bad_arguments(runs, refused, arguments, message):

@@ -139,8 +139,8 @@ def test_keys_of():
     (["open_spiel:tic_tac_toe", "--opponent", "agent"], "--opponent=agent: open_spiel:tic_tac_toe"),
     (["open_spiel:tic_tac_toe", "--opponent", "other"], "must be agent, random, mcts or self"),
     (["open_spiel:kuhn_poker", "--opponent", "mcts"], "would see what is hidden"),
-    (["open_spiel:tic_tac_toe", "--seat", "2"], "'--seat': "),
-    (["tiny:catch", "--seed", "x"], "'--seed': "),
+    (["open_spiel:tic_tac_toe", "--seat", "2"], "'--seat': 2: must be an integer from 0 to 1"),
+    (["tiny:catch", "--seed", "x"], "'--seed': x: must be an integer from"),
   ],
 )
 def test_bad_arguments(refused, arguments, message):

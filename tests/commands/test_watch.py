@@ -80,7 +80,7 @@ def test_keys_change_speed_and_episode(runs, terminal):
   [
     (["--speed", "x"], "--speed=x: must be a number of steps per second from 0.25 to 60"),
     (["--speed", "nan"], "--speed=nan"),
-    (["--episodes", "0"], "'--episodes': "),
+    (["--episodes", "0"], "'--episodes': 0: must be an integer from 1"),
     (["--checkpoint", "other"], "no such checkpoint"),
   ],
 )

@@ -48,7 +48,9 @@ def load(
   Raises: UserError: no run, no such checkpoint, or a checkpoint of another network or environment.
   """
   directory, config = open_run(run, allow_code)
-  return agent_of(directory, config, checkpoint, simulations=simulations, seed=seed)
+  agent = agent_of(directory, config, checkpoint, simulations=simulations, seed=seed)
+  assert agent.state is not None  # read now, so that a damaged checkpoint is reported here
+  return agent
 
 
 def agent_of(
@@ -59,18 +61,15 @@ def agent_of(
   simulations: int | None = None,
   seed: int | None = None,
 ) -> "Agent":
-  """The agent of an open run; arguments and errors as in `load`."""
+  """The agent of an open run, whose parameters are read on first use. Arguments and errors as in `load`."""
   from moozi.evaluation.opponents import check_players
   from moozi.io.checkpoints import read_checkpoint_info
-  from moozi.training.algorithms import algorithm_of
 
   spec = registry.env_spec(config.env.name, **config.env.kwargs)
   check_players(config, spec)
-  expected = expected_of(config, spec)
-  info = read_checkpoint_info(find_checkpoint(directory.checkpoints_path, checkpoint).path, expected)
-  template = algorithm_of(config).training_state_template(config, spec)
-  state = load_checkpoint(info.path, template, expected)
-  return Agent(directory, config, spec, info, state, simulations=simulations, seed=seed)
+  found = find_checkpoint(directory.checkpoints_path, checkpoint)
+  info = read_checkpoint_info(found.path, expected_of(config, spec))
+  return Agent(directory, config, spec, info, simulations=simulations, seed=seed)
 
 
 class Agent:
@@ -86,7 +85,6 @@ class Agent:
     config: the run's configuration.
     spec: the environment's specification.
     checkpoint: the checkpoint's name, path and counters.
-    state: the checkpoint's training state.
     simulations: number of simulations of a search; None is that of `planners.test`.
   """
 
@@ -96,15 +94,22 @@ class Agent:
     config: Config,
     spec: EnvSpec,
     checkpoint: CheckpointInfo,
-    state: Any,
     *,
     simulations: int | None = None,
     seed: int | None = None,
   ) -> None:
     self.directory, self.config, self.spec = directory, config, spec
-    self.checkpoint, self.state, self.simulations = checkpoint, state, simulations
+    self.checkpoint, self.simulations = checkpoint, simulations
     self._seed = seed
     self._is_first = True
+
+  @functools.cached_property
+  def state(self) -> Any:
+    """The checkpoint's training state. Raises UserError: the state cannot be read, or has another network."""
+    from moozi.training.algorithms import algorithm_of
+
+    template = algorithm_of(self.config).training_state_template(self.config, self.spec)
+    return load_checkpoint(self.checkpoint.path, template, expected_of(self.config, self.spec))
 
   @property
   def params(self) -> Any:

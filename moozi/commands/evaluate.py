@@ -1,6 +1,5 @@
 """`moozi evaluate`."""
 
-import functools
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,8 +10,7 @@ from moozi.commands import common
 from moozi.core.errors import UserError
 
 if TYPE_CHECKING:
-  from moozi.core.spec import EnvSpec
-  from moozi.evaluation.episodes import EvaluationResult
+  from moozi.api.agent import Agent
 
 EVALUATION_KEYS = (
   *("env", "checkpoint", "env_steps", "episodes", "distinct_episodes"),
@@ -73,18 +71,14 @@ def evaluate(
     spec = env_spec(config.env.name, **config.env.kwargs)
     check_opponent_options(config, spec, opponent, opponent_simulations, prefix="--")
     agent = agent_of(directory, config, checkpoint, simulations=simulations)
-    played = agent.evaluate(
-      episodes,
-      opponent,
-      opponent_simulations=opponent_simulations,
-      record=gif is not None,
-      gif_max_frames=gif_frames,
-      on_episode=functools.partial(_show, episodes or config.evaluation.final_episodes),
-    )
-    if gif is not None:
-      _write_gifs(gif, played, spec)
+    options = {
+      "opponent": opponent,
+      "opponent_simulations": opponent_simulations,
+      "gif_max_frames": gif_frames,
+    }
+    figures = _play(agent, episodes or config.evaluation.final_episodes, gif, options)
   result = {"env": spec.name, "checkpoint": agent.checkpoint.name, "env_steps": agent.checkpoint.env_steps}
-  result |= played.summary() | {"returns": played.returns, "lengths": played.lengths}
+  result |= figures
   result["opponent"] = opponent or config.evaluation.opponent
   if result["opponent"] == "mcts":
     result["opponent_simulations"] = opponent_simulations or config.evaluation.opponent_simulations
@@ -121,16 +115,19 @@ def _describe_evaluation(result: dict[str, Any]) -> str:
   )
 
 
-def _show(total: int, done: int) -> None:
-  common.print_progress(f"{done}/{total} episodes" + "\n" * (done == total))
+def _play(agent: "Agent", episodes: int, gif: Path | None, options: dict[str, Any]) -> dict[str, Any]:
+  """Plays the episodes, and draws them if `gif` is given; returns their figures by the keys above."""
 
+  def show(done: int) -> None:
+    common.print_progress(f"{done}/{episodes} episodes" + "\n" * (done == episodes))
 
-def _write_gifs(path: Path, played: "EvaluationResult", spec: "EnvSpec") -> None:
-  """Draws the recorded episodes."""
-  from moozi.api.run_access import writing
-  from moozi.vis.evaluation_gifs import tiles_path, write_episode_gif, write_tiles_gif
+  result = agent.evaluate(episodes, record=gif is not None, on_episode=show, **options)
+  if gif is not None:
+    from moozi.api.run_access import writing
+    from moozi.vis.evaluation_gifs import tiles_path, write_episode_gif, write_tiles_gif
 
-  with writing("--gif", path):
-    write_episode_gif(path, played.episode, spec)
-    if played.tiles:
-      write_tiles_gif(tiles_path(path), played.tiles, spec)
+    with writing("--gif", gif):
+      write_episode_gif(gif, result.episode, agent.spec)
+      if result.tiles:
+        write_tiles_gif(tiles_path(gif), result.tiles, agent.spec)
+  return result.summary() | {"returns": result.returns, "lengths": result.lengths}

@@ -62,10 +62,6 @@ class RunLock:
       os.close(self._file)
       self._file = -1
 
-  def __del__(self) -> None:
-    if hasattr(self, "_file"):
-      self.close()
-
   def __enter__(self) -> "RunLock":
     return self
 

@@ -17,7 +17,7 @@ from moozi.core.spec import EnvSpec
 from moozi.nn.model import Model, NetState, Params
 from moozi.ops.history import init_history, normalize_frame, stack_history
 
-# Metrics that must be finite, in the order of checking: the first that is not is the cause of the rest.
+# Metrics that must be finite, in the order of checking: the first non-finite metric causes the later ones.
 TERMS = (
   "loss/policy",
   "loss/value",
@@ -36,11 +36,11 @@ class TrainingState:
 
   Attributes:
     params: the network's parameters.
-    target_params: a copy of params, made every `target_update_period` learner steps, and at every step before
-      the first of these. Reanalyze searches with it.
+    target_params: a copy of params, made when learner_step is a multiple of `target_update_period`, and at
+      every step before the first multiple. Reanalyze searches with these parameters.
     net_state: averages of batch norm; else empty.
     opt_state: the optimizer's.
-    learner_step: number of updates, including skipped ones: the version of the parameters.
+    learner_step: number of updates, including skipped ones; also the version of the parameters.
     rng_key: for functions of the state that draw random numbers; the update draws none.
   """
 
@@ -57,7 +57,7 @@ class UpdateOutput:
   """The output of one update, or of U updates with a leading axis U.
 
   Attributes:
-    value_error: for the priorities. Non-finite values are kept: replay ignores them and keeps its priority.
+    value_error: for the priorities. Replay ignores non-finite values and keeps the old priority.
     bad_term: index in TERMS of the first term that is not finite (the update is skipped), or ALL_FINITE.
   """
 
@@ -128,11 +128,11 @@ def make_update(model: Model, config: Config, spec: EnvSpec) -> UpdateFn:
 
   If one of TERMS is not finite, the update is skipped: params, net_state and opt_state stay the same to the
   bit, and the learner step still increases. `target_params` is copied when the learner step is a multiple of
-  `target_update_period`. Before the first multiple it is copied at each update: otherwise it would be an
-  untrained network, and reanalyze would replace better targets with worse ones.
+  `target_update_period`. Before the first multiple, it is copied at each update. Without these copies it
+  would be an untrained network, and reanalyze would replace better targets with worse ones.
 
-  Source: thesis 4.3.9. Departures: skipping (`optax.apply_if_finite` applies a non-finite update after a
-    number of consecutive ones); the target network before its first copy.
+  Source: thesis 4.3.9. Departures: every non-finite update is skipped (`optax.apply_if_finite` applies one
+    after a number of consecutive skips); the target network is copied before the first multiple.
   """
   learner = config.learner
   grad_fn = jax.value_and_grad(make_loss(model, learner, config.targets, spec.frame_dtype), has_aux=True)
@@ -161,8 +161,8 @@ def make_update(model: Model, config: Config, spec: EnvSpec) -> UpdateFn:
 def make_update_many(model: Model, config: Config, spec: EnvSpec) -> UpdateFn:
   """The function of U updates in sequence, compiled: (state, target [U, B]) → (state, UpdateOutput of U).
 
-  Metrics are means over those of the U updates in which they are finite; `faults/skipped_updates` is the sum,
-  `importance_ratio/max` the maximum.
+  A metric is the mean of its finite values in the U updates. Two metrics are reduced differently:
+  `faults/skipped_updates` is the sum, `importance_ratio/max` the maximum.
   """
   special: dict[str, Callable[..., Float[Array, ""]]] = {
     "faults/skipped_updates": jnp.sum,

@@ -27,7 +27,7 @@ class Stretch:
   spans: tuple[Span, ...]
 
   def within(self, since_s: float, until_s: float) -> "Stretch | None":
-    """The part between two times, with spans cut at both; None if it is empty."""
+    """Returns the part between two times, with spans cut at these times; None if it is empty."""
     since_s, until_s = max(since_s, self.since_s), min(until_s, self.until_s)
     if until_s <= since_s:
       return None

@@ -88,7 +88,7 @@ class TrainTarget:
     consistency_mask: 0 where i is the last frame of an episode, else 1.
     importance_ratio: ρ of this draw.
     slot: index of the start step in replay.
-    sequence: write count of that slot, to detect that it was overwritten.
+    sequence: number of writes to that slot; a later number means that it was overwritten.
     acted_version: learner step of the parameters that acted at i.
     searched_version: learner step of the parameters that searched at i.
   """
@@ -135,8 +135,8 @@ class RootSpan:
   """Successive steps of a lane, some of which are positions to search again.
 
   Attributes:
-    steps: TrajectorySample [T, …], from L steps before the first position (fewer if the lane has fewer) to
-      the last position.
+    steps: TrajectorySample [T, …]. It starts L steps before the first position, or at the lane's first step
+      if the lane has fewer, and ends at the last position.
     at: indices of the positions in `steps`.
     slot, sequence: as in TrainTarget.
   """

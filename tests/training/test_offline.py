@@ -261,7 +261,7 @@ def test_contradictory_settings_are_refused(cli, tmp_path):
   config = tmp_path / "catch.yaml"
   config.write_text("env: {name: 'tiny:catch'}\n")
   for overrides, message in (
-    (["offline.trajectories=x", "trajectories.save=true"], "nothing is acted with offline.fraction=1"),
+    (["offline.trajectories=x", "trajectories.save=true"], "no worker acts with offline.fraction=1"),
     (["offline.trajectories=x", "algorithm=ppo"], "needs algorithm=muzero"),
     (["reanalyze.ratio=0.5", "algorithm=ppo"], "needs algorithm=muzero"),
     (["reanalyze.ratio=1"], "less than or equal to 0.99"),

@@ -28,7 +28,7 @@ from moozi.core.config.section import (
 class RunConfig(Section):
   """The run's folder."""
 
-  name: str | None = Field(None, description="folder under run.dir; null: from the environment and the time")
+  name: str | None = Field(None, description="folder under run.dir; null: named by environment and time")
   dir: str = Field("runs", description="folder of all runs")
 
 
@@ -141,7 +141,7 @@ class LearnerConfig(Section):
   max_skipped_updates: PositiveInt = Field(
     20,
     description="maximum consecutive updates with a non-finite loss or gradient; at this number the run "
-    "rolls back to its last checkpoint's parameters, the second time it ends",
+    "rolls back to its last checkpoint's parameters; the second time, the run ends",
   )
 
 
@@ -158,13 +158,13 @@ class WorkersConfig(Section):
   )
   max_random_starts: NonNegativeInt = Field(
     0,
-    description="start training episodes with k ~ U{0 … this} random legal actions, not trained on, to learn "
-    "from positions that good play avoids; not with rollout=scan",
+    description="start training episodes with k random legal actions, k ~ U{0 … max_random_starts}, "
+    "to learn from positions that good play avoids; these actions are not trained on; not with rollout=scan",
   )
   max_env_faults: PositiveInt = Field(
     10,
-    description="an environment that raises or hangs is restarted; maximum faults of one environment without "
-    "a finished episode in between, at this number the run ends",
+    description="an environment that raises or hangs is restarted; maximum consecutive faults of one "
+    "environment; a finished episode resets the count; at this number the run ends",
   )
   env_timeout_s: PositiveFloat | None = Field(
     60.0, description="time limit of a step or reset, after which the environment counts as hung; null: none"
@@ -173,7 +173,7 @@ class WorkersConfig(Section):
 
 
 class EvaluationConfig(Section):
-  """The testing worker: noise-free, fixed seeds, k random legal actions first."""
+  """The testing worker: noise-free episodes with fixed seeds that start with k random legal actions."""
 
   period_env_steps: PositiveInt = 200_000
   episodes: PositiveInt = 10
@@ -304,7 +304,7 @@ class Config(Section):
       if is_used and self.algorithm != "muzero":
         raise ValueError(f"{key} needs algorithm=muzero, not {self.algorithm}")
     if self.trajectories.save and not self.num_acting_workers:
-      raise ValueError("trajectories.save=true: nothing is acted with offline.fraction=1")
+      raise ValueError("trajectories.save=true: no worker acts with offline.fraction=1")
     if self.offline.trajectories is not None and self.num_acting_workers:
       for key, count in (
         ("learner.batch_size", self.learner.batch_size),

@@ -49,9 +49,9 @@ class PPOConfig(Section):
   num_epochs: PositiveInt = Field(4, description="number of times that each sample is used")
   num_minibatches: PositiveInt = Field(4, description="number of minibatches in an epoch; one update each")
   history_length: PositiveInt = Field(1, description="number of stacked frames; Atari: 4")
-  # Not in the section network: with a new key there, existing checkpoints would be those of another network.
+  # A key in the section network would change the network that existing checkpoints belong to.
   scale_frames: bool = Field(True, description="scale uint8 frames to [0, 1], as for Atari; false: 0 to 255")
-  initial_bias: NonNegativeFloat = Field(0.0, description="initial biases ~ U(0, this); gymnax: 0.05")
+  initial_bias: NonNegativeFloat = Field(0.0, description="initial biases ~ U(0, initial_bias); gymnax: 0.05")
   discount: Probability = 0.99
   gae_lambda: Probability = Field(0.95, description="λ of the advantage estimate; 1: the whole return")
   bootstrap_truncated: bool = Field(
@@ -78,7 +78,7 @@ class PPOConfig(Section):
   max_skipped_rounds: PositiveInt = Field(
     3,
     description="maximum consecutive rounds with a non-finite loss or gradient; at this number the run rolls "
-    "back to its last checkpoint's parameters, the second time it ends",
+    "back to its last checkpoint's parameters; the second time, the run ends",
   )
   network: PPONetworkConfig = PPONetworkConfig()
 

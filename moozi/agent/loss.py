@@ -35,7 +35,7 @@ LossFn = Callable[[Params, Params, NetState, TrainTarget], tuple[Float[Array, ""
 
 
 def make_loss(model: Model, learner: LearnerConfig, targets: TargetsConfig, frame_dtype: str) -> LossFn:
-  """The loss function: (params, target_params, net_state, target) → (loss, LossAux).
+  """Returns the loss function: (params, target_params, net_state, target) → (loss, LossAux).
 
   L = c^L2 ‖θ‖²
     + mean_B ρ [ l^p_0 + Σ_k l^p_k / K + c^v (l^v_0 + Σ_k l^v_k / K) + c^r Σ_k l^r_k / K + c^s l^s ]

@@ -70,7 +70,10 @@ UpdateFn = Callable[[TrainingState, TrainTarget], tuple[TrainingState, UpdateOut
 
 
 def make_learning_rate(config: LearningRateConfig) -> Callable[[Num[Array, ""]], Float[Array, ""]]:
-  """Learning rate by learner step: a linear warm-up to `peak`, then constant, cosine or linear to `end`."""
+  """Returns the learning rate by learner step.
+
+  It rises linearly to `peak`, then is constant, or falls to `end` linearly or as a cosine.
+  """
   if config.decay_steps is None:
     main = optax.constant_schedule(config.peak)
   elif config.kind == "cosine":
@@ -82,12 +85,12 @@ def make_learning_rate(config: LearningRateConfig) -> Callable[[Num[Array, ""]],
   if config.warmup_steps == 0:
     return main
   warmup = optax.linear_schedule(0.0, config.peak, config.warmup_steps)
-  # step + 1: the first update has step 0 and would have a rate of 0
+  # step + 1, because the first update has step 0 and would otherwise have a rate of 0
   return optax.join_schedules([lambda step: warmup(step + 1), main], [config.warmup_steps])
 
 
 def make_optimizer(config: LearnerConfig) -> optax.GradientTransformation:
-  """Clipping by the global norm, then Adam without the learning rate, which `make_update` applies.
+  """Returns clipping by the global norm, then Adam; `make_update` applies the learning rate.
 
   Weight decay (adamw) applies to matrices and kernels, not to biases and norms.
 
@@ -106,7 +109,7 @@ def make_optimizer(config: LearnerConfig) -> optax.GradientTransformation:
 def init_training_state(
   model: Model, config: Config, spec: EnvSpec, rng_key: UInt32[Array, "2"]
 ) -> TrainingState:
-  """The initial state; `target_params` is a copy, so that the state's buffers can be donated."""
+  """Makes the initial state. `target_params` is a copy, so the state's buffers can be donated."""
   init_key, rng_key = jax.random.split(rng_key)
   history = init_history(2, config.targets.history_length, spec)
   frames = normalize_frame(jnp.asarray(history.frames), spec.frame_dtype)
@@ -124,7 +127,7 @@ def init_training_state(
 
 
 def make_update(model: Model, config: Config, spec: EnvSpec) -> UpdateFn:
-  """The pure function of one update, not jitted: (state, target [B]) → (state, UpdateOutput).
+  """Returns the pure function of one update, not jitted: (state, target [B]) → (state, UpdateOutput).
 
   If one of TERMS is not finite, the update is skipped: params, net_state and opt_state stay the same to the
   bit, and the learner step still increases. `target_params` is copied when the learner step is a multiple of
@@ -159,7 +162,7 @@ def make_update(model: Model, config: Config, spec: EnvSpec) -> UpdateFn:
 
 
 def make_update_many(model: Model, config: Config, spec: EnvSpec) -> UpdateFn:
-  """The function of U updates in sequence, compiled: (state, target [U, B]) → (state, UpdateOutput of U).
+  """Returns a compiled function of U sequential updates: (state, target [U, B]) → (state, UpdateOutput).
 
   A metric is the mean of its finite values in the U updates. Two metrics are reduced differently:
   `faults/skipped_updates` is the sum, `importance_ratio/max` the maximum.

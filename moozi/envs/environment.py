@@ -113,7 +113,7 @@ class VectorEnvironment:
   def __init__(self, spec: EnvSpec, num_envs: int) -> None:
     self.spec, self.num_envs = spec, num_envs
     self._legal_actions_mask = np.zeros((num_envs, spec.num_actions), bool)
-    # As after an end, so that the first step resets every environment.
+    # Initially as after an end: the first step resets every environment.
     self._is_last = np.ones(num_envs, bool)
 
   @property

@@ -119,7 +119,7 @@ def is_code(name: str) -> bool:
 
 
 def _resolve(name: str, kwargs: dict[str, Any]) -> tuple[Suite, str, Any]:
-  """The suite, the game as the user wrote it, and its checked options."""
+  """Returns the suite, the game as the user wrote it, and its checked options."""
   library, _, game = name.partition(":")
   if library not in _MODULES:
     if is_code(name) and user.is_found(name):
@@ -188,7 +188,7 @@ def _check(name: str, options: type[Section], kwargs: dict[str, Any]) -> Section
 
 
 def _kinds(annotation: Any) -> set[Any]:
-  """The plain types in an annotation: float and NoneType for `Annotated[float, …] | None`."""
+  """The plain types in an annotation, for example float and NoneType for `Annotated[float, …] | None`."""
   if typing.get_origin(annotation) in (typing.Union, types.UnionType, typing.Annotated):
     return {kind for part in typing.get_args(annotation) for kind in _kinds(part)}
   return {annotation} if isinstance(annotation, type) else set()

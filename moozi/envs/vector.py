@@ -80,7 +80,7 @@ class SyncVectorEnvironment(VectorEnvironment):
     return self._envs[i].render()
 
   def get_state(self) -> State:
-    """The actions of each current game, to be replayed.
+    """Returns the actions of each current game, which `set_state` replays.
 
     Returns: games [B] int64, log [N] int32 (lane by lane), log_lengths [B] int64.
     """

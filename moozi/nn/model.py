@@ -137,7 +137,7 @@ def _build(
   input_shape: tuple[int, ...],
   num_frame_planes: int,
 ) -> tuple[Any, tuple[Any, ...]]:
-  """Haiku's template: an init that creates every parameter, and the four functions."""
+  """Returns an init that creates every parameter, and the four functions, for Haiku's transform."""
   make_parts = NETWORKS[config.kind]
   encode, predict, dynamics, project = make_parts(config, num_actions, transform.size, num_frame_planes)
 

@@ -11,7 +11,7 @@ from moozi.ops.xp import array_namespace
 
 @record
 class UnrollTargets:
-  """The part of a TrainTarget at and after the start index; fields as there."""
+  """The fields of a TrainTarget at and after the start index."""
 
   actions: Int32[AnyArray, "B K"]
   rewards: Float32[AnyArray, "B K"]
@@ -35,7 +35,7 @@ def make_targets(
   n_step: int,
   discount: float,
 ) -> UnrollTargets:
-  """The targets of K unrolled steps from the window's first step; the window has W = K + n + 1 steps.
+  """Returns the targets of K unrolled steps from the first of the window's W = K + n + 1 steps.
 
   The reward at index k-1 (u_{i+k}) belongs to the policy and value at index k. At and after a terminal frame,
   reward, value and return are 0, and policy and action are the dummy. The reward on entering the terminal
@@ -85,7 +85,7 @@ def history_window(
   frames: Shaped[AnyArray, "B L+1 ..."],
   actions: Int32[AnyArray, "B L+1"],
 ) -> tuple[Shaped[AnyArray, "B L+1 ..."], Int32[AnyArray, "B L+1"]]:
-  """The policy's history at step i, and the next step for the consistency loss.
+  """Returns the policy's history at step i, and the next step for the consistency loss.
 
   Entries before the newest `is_first` at or before i are blank: zero frames, dummy actions. The frame after i
   is blank where i is the last of its episode.

@@ -87,7 +87,7 @@ class ReplayConfig(Section):
   )
   priority_exponent: NonNegativeFloat = Field(0.6, description="α of prioritized sampling")
   importance_exponent: NonNegativeFloat = Field(1.0, description="β of the importance ratio; the thesis: 1")
-  normalize_importance: bool = Field(False, description="divide a batch's importance ratios by their maximum")
+  normalize_importance: bool = Field(False, description="divide a batch's importance ratios by the maximum")
   priority_epsilon: PositiveFloat = Field(1e-3, description="proportional: added to δ")
   refresh_priorities: bool = Field(True, description="replace the δ of a batch after its update")
   rank_refresh_updates: PositiveInt = Field(200, description="rank: number of batches between two sorts")
@@ -98,7 +98,7 @@ class ReplayConfig(Section):
 
   @property
   def refreshes_priorities(self) -> bool:
-    """Whether δ is sent to replay after an update: enabled, and used by the sampling."""
+    """Whether δ is sent to replay after an update: it is enabled, and the sampling uses priorities."""
     return self.refresh_priorities and self.sampling != "uniform"
 
 
@@ -178,9 +178,9 @@ class EvaluationConfig(Section):
   period_env_steps: PositiveInt = 200_000
   episodes: PositiveInt = 10
   num_envs: PositiveInt = Field(10, description="number of episodes played in parallel")
-  max_random_starts: NonNegativeInt = Field(8, description="k ~ U{0 … this}")
+  max_random_starts: NonNegativeInt = Field(8, description="k ~ U{0 … max_random_starts}")
   seed: Seed = 20_000_003
-  noise_free: bool = Field(True, description="false: planners.test unchanged, as in the thesis")
+  noise_free: bool = Field(True, description="false: use planners.test unchanged, as in the thesis")
   max_episode_steps: PositiveInt = Field(
     10_000, description="step limit of a test episode, in addition to the environment's own"
   )

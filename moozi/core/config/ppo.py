@@ -23,17 +23,17 @@ class PPONetworkConfig(Section):
     "nature_conv: three convolutions first (Atari; frames of at least 36×36)",
   )
   sharing: Literal["separate", "shared"] = Field(
-    "separate", description="policy and value: two networks, or two heads on one (Atari)"
+    "separate", description="policy and value have two networks, or are two heads of one network (Atari)"
   )
   hidden_sizes: tuple[PositiveInt, ...] = Field((64, 64), description="sizes of the dense layers; Atari: 512")
   activation: Literal["tanh", "relu"] = Field(
-    "tanh", description="of the dense layers; Atari: relu. Convolutions always have relu"
+    "tanh", description="activation of the dense layers; Atari: relu. Convolutions always have relu"
   )
   channels: PositiveInt = Field(16, description="conv: channels of the convolution")
   orthogonal_init: bool = Field(
     True,
-    description="orthogonal weights of scale √2, 1 for the value and 0.01 for the policy; false: truncated "
-    "normal of variance 1 / inputs",
+    description="orthogonal weights of scale √2, but 1 for the value and 0.01 for the policy; false: "
+    "truncated normal weights of variance 1 / inputs",
   )
 
 
@@ -66,10 +66,12 @@ class PPOConfig(Section):
   )
   adam_epsilon: PositiveFloat = 1e-5
   max_grad_norm: PositiveFloat | None = Field(
-    0.5, description="norm limit of the whole gradient; null: no clipping"
+    0.5, description="maximum norm of the whole gradient; null: no clipping"
   )
   normalize_advantages: bool = Field(True, description="to mean 0 and standard deviation 1 in each minibatch")
-  clip_range: PositiveFloat = Field(0.2, description="of the probability ratio around 1; Atari: 0.1")
+  clip_range: PositiveFloat = Field(
+    0.2, description="clip the probability ratio to 1 ± clip_range; Atari: 0.1"
+  )
   clip_value: bool = Field(
     True, description="clip the change of the value by clip_range too, in units of the training rewards"
   )

@@ -44,7 +44,7 @@ def make_suite(
 
   def listed_name(game: str) -> str:
     if game in refused:
-      raise UserError(f"env.name={name}:{game}: {refused[game]}; `moozi envs {name}` lists what is offered")
+      raise UserError(f"env.name={name}:{game}: {refused[game]}; `moozi envs {name}` lists the games")
     return game
 
   def make_spec(game: str, options: Any) -> EnvSpec:

@@ -86,7 +86,7 @@ class _DmEnvGame(Game):
     if step.discount not in ((0.0, 1.0) if step.last() else (1.0,)):
       raise UserError(
         f"{self._where}: a {step.step_type.name} step of discount {step.discount}; it must be 1, or 0 at an "
-        "end: the task's own discount is targets.discount"
+        "end; set the task's own discount with targets.discount"
       )
     self._read(step)
     return reward, step.last() and step.discount == 0.0, step.last() and step.discount != 0.0

@@ -94,7 +94,7 @@ def is_game(game: str) -> bool:
 
 
 def make_spec(game: str, options: Options) -> EnvSpec:
-  """The specification of one environment under these options; cached, from a temporary environment."""
+  """Reads the specification of an environment with these options from a temporary one, and caches it."""
   return _make_spec(game, options.model_dump_json())
 
 

@@ -37,11 +37,9 @@ _NO_SEED = -1
 def find_obstacle(facts: GameFacts, options: Options) -> str | None:
   """Returns why ale-py's environment cannot play this game with all conventions; None if it can."""
   if facts.actions(options)[0] != NOOP:
-    return "its first action is not the no-op; env.kwargs.minimal_actions=false has that"
+    return "its first action is not the no-op; with env.kwargs.minimal_actions=false it is"
   if facts.opening(options):
-    return (
-      "ale-py fires without the action after it, and not after a lost life; env.kwargs.fire_on_reset=false"
-    )
+    return "ale-py plays only action 1, and not after a lost life; must be env.kwargs.fire_on_reset=false"
   import ale_py
 
   version = tuple(int(part) for part in ale_py.__version__.split(".")[:3] if part.isdigit())

@@ -8,7 +8,7 @@ Conventions, the same for every game:
     zero-sum game this is the mover's gain, even if the package records only the other's loss.
   - A frame is what the player to move may see: the observation tensor. With imperfect information it is the
     information-state tensor, if the game has one. A tensor of planes is [H, W, C], any other [1, 1, D].
-    With two players a last plane (entry) holds the player to move, 0 or 1.
+    With two players an additional last plane (or entry) holds the player to move, 0 or 1.
   - Players may hide cards, but not actions: the history shows each player the other's last action. With
     hidden information the history must show nothing else (`evaluation.opponents.check_players`).
   - A terminal frame shows the view of the player whose turn would be next.

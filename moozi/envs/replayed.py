@@ -32,7 +32,7 @@ class ReplayedEnvironment:
 
   Raises: ValueError: a trajectory is empty or does not fit the spec, or num_envs is below 1.
   Source: the thesis, 4.3.1 (mock environment) and 4.3.2 (trajectory buffer). Departures: all
-    trajectories are given to the constructor; lanes without a trajectory idle, and the thesis stops.
+    trajectories are given to the constructor; lanes without a trajectory idle; the thesis stops there.
   """
 
   def __init__(self, trajectories: Sequence[TrajectorySample], num_envs: int, spec: EnvSpec) -> None:

@@ -96,10 +96,10 @@ def history_window(
     frames: o_{i-L+1} … o_{i+1} as stored in the lane, of any dtype (packed bytes too).
     actions: a_{i-L} … a_i.
   Returns: (frames, actions) of the same shapes and dtypes.
-  Source: thesis 4.3.3, 4.3.4, 4.3.7. Departures: an episode that starts inside a lane has a blank history.
+  Source: thesis 4.3.3, 4.3.4, 4.3.7. Departures: entries before an episode's start inside a lane are blank.
   """
   xp = array_namespace(frames, actions)
-  # starts[:, j] counts the episode starts in steps (i-L+j, i]; an entry with a later start is blank.
+  # starts[:, j] counts the episode starts in steps (i-L+j, i]. An entry before an episode start is blank.
   starts = xp.flip(xp.cumsum(xp.flip(is_first, -1), axis=-1), -1)
   kept = xp.concatenate([starts == 0, xp.ones_like(is_last)[:, None]], axis=-1)
   frame_kept = xp.concatenate([kept[:, 1:], ~is_last[:, None]], axis=-1)

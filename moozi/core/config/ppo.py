@@ -49,7 +49,7 @@ class PPOConfig(Section):
   num_epochs: PositiveInt = Field(4, description="number of times that each sample is used")
   num_minibatches: PositiveInt = Field(4, description="number of minibatches in an epoch; one update each")
   history_length: PositiveInt = Field(1, description="number of stacked frames; Atari: 4")
-  # A key in the section network would change the network that existing checkpoints belong to.
+  # Not in the section network: with a new key there, existing checkpoints would no longer match the network.
   scale_frames: bool = Field(True, description="scale uint8 frames to [0, 1], as for Atari; false: 0 to 255")
   initial_bias: NonNegativeFloat = Field(0.0, description="initial biases ~ U(0, initial_bias); gymnax: 0.05")
   discount: Probability = 0.99

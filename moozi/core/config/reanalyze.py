@@ -19,8 +19,8 @@ class OfflineConfig(Section):
   trajectories: str | None = Field(None, description="run or folder with stored trajectories; null: none")
   fraction: Annotated[float, Field(gt=0.0, le=1.0)] = Field(
     1.0,
-    description="share of stored trajectories in each batch; with 1 no worker acts, and max_env_steps counts "
-    "the steps that workers would make at the same sample reuse",
+    description="share of each batch from stored trajectories; with 1 no worker acts, and max_env_steps "
+    "counts the steps that workers would make at the same sample reuse",
   )
   max_env_steps: PositiveInt | None = Field(
     None, description="ignore files with environment steps after this one; null: use all files"

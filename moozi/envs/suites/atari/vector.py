@@ -27,7 +27,7 @@ from moozi.envs.environment import VectorEnvironment
 from moozi.envs.suites.atari.rom import NOOP, GameFacts, Options
 from moozi.envs.vector import check_actions
 
-# The first version that can reset a part of the games.
+# The first version that can reset some games without the others.
 _OLDEST_VERSION = (0, 12, 1)
 # A cap that no game reaches. It is below 2^31, because ALE adds to it in 32 bits.
 _UNLIMITED = 2**30

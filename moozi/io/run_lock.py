@@ -27,7 +27,7 @@ class RunLock:
     """
     path = run / LOCK
     try:
-      # O_NOFOLLOW: through a symbolic link, another file would be written to.
+      # Without O_NOFOLLOW, a symbolic link could redirect writes to another file.
       self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
     except OSError as error:
       raise RunError(f"{path}: cannot be created: {error.strerror}") from None

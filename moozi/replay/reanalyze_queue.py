@@ -7,7 +7,7 @@ from moozi.core.flat_state import State
 from moozi.core.records import RootSpan, SearchRoots
 from moozi.replay.storage import LaneStorage
 
-# Choosing scans every stored step, so one scan serves this number of calls.
+# Number of calls for which one scan chooses positions. A scan reads every stored step.
 _POOL_CALLS = 16
 _ORDERS = ("oldest", "priority")
 
@@ -15,8 +15,8 @@ _ORDERS = ("oldest", "priority")
 class ReanalyzeQueue:
   """Chooses positions to reanalyze and gathers them from the lanes.
 
-  A position can be searched again while the L steps before it are stored (or never existed), even if no
-  target can start at it yet. Terminal frames are not searched.
+  A position can be searched again if the L steps before it are stored or never existed. It need not be
+  eligible as the start of a target. Terminal frames are not searched.
   """
 
   def __init__(self, storage: LaneStorage) -> None:
@@ -24,7 +24,8 @@ class ReanalyzeQueue:
     # A requested position counts as searched, so that it is not requested again while its search is pending.
     self._requested_version = np.zeros(storage.size, np.int32)
     self._requested_sequence = np.full(storage.size, -1, np.int64)
-    # Slots and sequence numbers of the next positions, and the order and version they were chosen for.
+    # Slots and sequence numbers of the next positions. `_pool_for` holds the order and the version of their
+    # choice.
     self._pool = np.zeros((2, 0), np.int64)
     self._pool_for = (-1, -1)
 
@@ -35,7 +36,7 @@ class ReanalyzeQueue:
       count: maximum number of positions.
       order: "oldest" takes those whose newest search has the oldest parameters. "priority" takes the
         largest δ among those not yet searched with `version`, then the oldest. Priorities are read every few
-        calls; a step too new to have one has 0.
+        calls. A step that is too new for a priority counts as 0.
 
     Raises: ValueError: another order.
     """
@@ -103,7 +104,10 @@ class ReanalyzeQueue:
     )
 
   def spans(self, slot: Int[np.ndarray, "M"]) -> list[RootSpan]:
-    """The positions at slots, sorted as by `choose`, in spans of their lanes with their histories."""
+    """Returns spans of lanes that contain the positions at slots and their histories.
+
+    The slots must be sorted as by `choose`.
+    """
     storage = self._storage
     lane, index = slot // storage.lane_capacity, storage.sequence[slot]
     # Positions whose histories overlap share a span.
@@ -128,6 +132,6 @@ class ReanalyzeQueue:
 
 
 def _smallest(key: Num[np.ndarray, "N"], count: int) -> Int[np.ndarray, "M"]:
-  """The indices of the `count` smallest keys in ascending order; all of them where there are fewer."""
+  """Returns the indices of the `count` smallest keys in ascending order; all indices if there are fewer."""
   found = np.argpartition(key, count)[: max(count, 0)] if count < len(key) else np.arange(len(key))
   return found[np.argsort(key[found], kind="stable")]

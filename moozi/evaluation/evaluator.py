@@ -65,7 +65,7 @@ class Evaluator:
 
     Args:
       record: whether to record the first episode, and frames of the first `evaluation.gif_tiles` episodes.
-      on_episode: called after each episode with the number of finished ones.
+      on_episode: called after each episode with the number of finished episodes.
       should_stop: called at every step; true ends the evaluation.
 
     Returns: the results, or None if `should_stop` ended the evaluation.

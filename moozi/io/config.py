@@ -68,7 +68,8 @@ def _refuse_interpolations(data: Any, key: str) -> None:
 def config_from_dict(data: Mapping[str, Any], where: str | None = None) -> Config:
   """Validates sections by name strictly. None is an empty section; `where` is the file's name in errors.
 
-  Raises: UserError: an unknown key (with the closest known one), a wrong type, or a value out of range.
+  Raises: UserError: a key is unknown (the message names the closest known key), or a value has a wrong type
+    or is out of range.
   """
   prefix = f"{where}: " if where else ""
   (data,) = _with_new_names([data], prefix)

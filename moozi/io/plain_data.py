@@ -77,7 +77,7 @@ def parse_yaml(text: str, where: str) -> Any:
         raise UserError(f"{where}: not valid YAML: nested too deep")
       tag = getattr(event, "tag", None)
       if tag is not None and tag not in _PLAIN_TAGS:
-        raise UserError(f"{where}: the tag {tag.replace(_TAG, '!!')} is not allowed; only plain values are")
+        raise UserError(f"{where}: the tag {tag.replace(_TAG, '!!')} is not allowed; use plain values")
       if isinstance(event, yaml.AliasEvent):
         # Nested aliases expand exponentially. `base:` shares settings.
         raise UserError(f"{where}: not valid YAML: aliases (*{event.anchor}) are not allowed")

@@ -30,7 +30,7 @@ class NonFiniteGuard:
     self._in_a_row = 0
 
   def count(self, bad_term: Int[np.ndarray, "U"], first_step: int) -> dict[str, int]:
-    """Counts and logs the skipped ones among U updates.
+    """Counts and logs the skipped updates among U updates.
 
     Args:
       bad_term: index of the first term that was not finite in each update; -1 if none.

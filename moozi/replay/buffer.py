@@ -1,4 +1,4 @@
-"""The replay buffer: stores steps, draws them by priority, makes targets when sampling. Imports no JAX.
+"""The replay buffer: stores steps, draws them by priority, and makes training targets. Imports no JAX.
 
 Source: thesis 4.3.14; docs/rules.md describes segments, lanes and targets.
 """
@@ -152,7 +152,7 @@ class ReplayBuffer:
     self._counters["added"] += int(np.size(segment.last_reward))
     self._awaits_first[lane] = False
     first, stop = self.storage.eligible_range(lane)
-    # A long segment may make a slot eligible again in the same call: remove before insert.
+    # Removes slots before it adds any, because a long segment may make a removed slot eligible again.
     self._sampler.remove(self.storage.range_slots(lane, old_first, np.minimum(first, old_stop)))
     fresh = self.storage.range_slots(lane, np.maximum(old_stop, first), stop)
     if fresh.size:

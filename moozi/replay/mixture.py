@@ -93,7 +93,7 @@ class MixedReplay(ReplayBuffer):
     """
     is_first = np.array(steps.is_first)
     own_lane = self._lanes_of[lane]
-    # Where trajectories begin in the middle of an episode, the history begins there.
+    # The first stored step of a lane starts a history, even in the middle of an episode.
     is_first[0] |= self._stored.storage.is_empty[own_lane]
     version = np.full(len(is_first), _STORED_VERSION, np.int32)
     steps = replace(steps, is_first=is_first, acted_version=version, searched_version=version)
@@ -106,7 +106,7 @@ class MixedReplay(ReplayBuffer):
       raise UserError(f"{where}: lane {lane}: {e}") from None
 
   def get_stored_state(self) -> State:
-    """The state of the stored part, without the steps, which are read from disk again.
+    """Returns the state of the stored part without the steps, which are read from disk again.
 
     Includes values and policies if any step was reanalyzed.
     """

@@ -1,4 +1,4 @@
-"""The order in which stored positions are reanalyzed, and the inputs of their searches. Imports no JAX."""
+"""Chooses stored positions to reanalyze and gathers the inputs of their searches. Imports no JAX."""
 
 import numpy as np
 from jaxtyping import Int, Num
@@ -34,9 +34,9 @@ class ReanalyzeQueue:
 
     Args:
       count: maximum number of positions.
-      order: "oldest" takes those whose newest search has the oldest parameters. "priority" takes the
-        largest δ among those not yet searched with `version`, then the oldest. Priorities are read every few
-        calls. A step that is too new for a priority counts as 0.
+      order: "oldest" takes positions whose newest search used the oldest parameters. "priority" takes
+        positions not yet searched with `version`, the largest δ first, and then the oldest of the others.
+        Priorities are read every few calls. A step that is too new for a priority counts as 0.
 
     Raises: ValueError: another order.
     """
@@ -77,7 +77,7 @@ class ReanalyzeQueue:
     return chosen
 
   def _scan(self, count: int, order: str, version: int) -> Int[np.ndarray, "M"]:
-    """The first `count` slots in the given order, or all if there are fewer."""
+    """Returns the first `count` slots in the given order, or all slots if there are fewer."""
     slot, searched = self._candidates()
     # All keys differ, so the result does not depend on the selection algorithm.
     age = searched * self._storage.size + slot
@@ -120,7 +120,10 @@ class ReanalyzeQueue:
     return out
 
   def _candidates(self) -> tuple[Int[np.ndarray, "N"], Int[np.ndarray, "N"]]:
-    """The slots that can be searched again, and the learner step of their newest (requested) search."""
+    """Returns the slots that can be searched again, and the learner step of each slot's newest search.
+
+    A requested search counts.
+    """
     storage, arrays = self._storage, self._storage.arrays
     first, _ = storage.eligible_range()
     index = storage.sequence.reshape(storage.num_lanes, storage.lane_capacity)

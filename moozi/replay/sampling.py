@@ -173,7 +173,7 @@ class RankSampler(UniformSampler):
 
 
 def make_sampler(config: ReplayConfig, storage: LaneStorage) -> UniformSampler:
-  """The sampler that `config.sampling` names, over `storage`'s eligible steps and priorities."""
+  """Makes the sampler that `config.sampling` names, for the eligible steps of `storage`."""
   if config.sampling == "uniform":
     return UniformSampler(storage)
   if config.sampling == "proportional":

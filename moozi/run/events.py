@@ -64,8 +64,8 @@ class Collected(Event):
   """A segment [T, B, …] of lanes first_lane … first_lane+B-1, to be written to disk.
 
   Emitted only with `trajectories.save`, for each lane in order, and only for segments that replay stored
-  whole. `follows` is false if a segment is missing between this one and the lanes' previous one. The arrays
-  may be in shared memory, so copy arrays that you keep.
+  whole. `follows` is false if a segment is missing between this segment and the lanes' previous segment. The
+  arrays may be in shared memory, so copy arrays that you keep.
   """
 
   segment: TrajectorySample

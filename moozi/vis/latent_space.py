@@ -42,7 +42,7 @@ class Projection:
 
 
 def principal_components(states: Float[np.ndarray, "T D"], count: int = 2) -> Projection:
-  """The first `count` principal components; zeros for those that do not exist."""
+  """Returns the first `count` principal components; components that do not exist are zeros."""
   states = np.asarray(states, np.float64)
   mean = states.mean(axis=0)
   _, sizes, axes = np.linalg.svd(states - mean, full_matrices=False)

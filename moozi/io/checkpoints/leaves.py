@@ -18,7 +18,7 @@ def flatten_tree(tree: Any) -> tuple[dict[str, np.ndarray], dict[str, dict[str, 
 
   Args:
     tree: leaves are NumPy or JAX arrays, typed JAX PRNG keys, NumPy scalars, int, float, bool and str. None
-      and empty containers are structure.
+      and empty containers belong to the structure.
   Returns: the arrays by key path, and a JSON description of every leaf by key path. A description holds plain
     values exactly: an int as decimal text, a float as hexadecimal text.
   Raises: ValueError: a leaf has another type; the message names its key path.

@@ -77,7 +77,7 @@ class CheckpointStore:
       wall_s: seconds since the run's start.
       rest: the resume state; None saves a checkpoint that no run can resume from.
       generations, blocks: as in `ResumeStore.save`.
-      is_best: marks it as the best checkpoint.
+      is_best: true marks the checkpoint as the best.
     """
     before = list_checkpoints(self._directory)
     name = checkpoint_name(int(meta["env_steps"]))

@@ -20,8 +20,7 @@ Pictures = UInt8[np.ndarray, "T h w 3"]
 class EpisodeRecord:
   """One episode with the agent's decisions, for pictures.
 
-  T is the number of recorded frames, the last frame included; at most
-  `evaluation.gif_max_frames`.
+  T is the number of recorded frames, including the last frame. It is at most `evaluation.gif_max_frames`.
 
   Attributes:
     frames: of the spec's dtype.

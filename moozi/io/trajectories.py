@@ -60,8 +60,7 @@ class TrajectoryWriter:
     spec: the environment's specification.
     env_steps: the run's environment steps. Files with later steps are removed. In an empty folder, the first
       file starts at this step. None keeps all files.
-    state: what `get_state` of the run's earlier writer returned. Its step count takes precedence over
-      `env_steps`.
+    state: the result of the earlier writer's `get_state`. Its step count takes precedence over `env_steps`.
 
   Raises: UserError: a file in the folder is damaged or of another environment.
   """

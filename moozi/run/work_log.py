@@ -78,7 +78,7 @@ class WorkLog:
 
 
 class TimelineWindow:
-  """Limits the timeline that a run keeps to `seconds` from the first update on; 0 keeps nothing."""
+  """Limits a run's timeline to `seconds` from the first update on; 0 keeps nothing."""
 
   def __init__(self, seconds: float, clock: Clock = time.time) -> None:
     self._seconds, self._clock = seconds, clock

@@ -60,7 +60,7 @@ def principal_line(tree: SearchTree, action: int | None = None) -> list[int]:
 def layout_tree(
   tree: SearchTree, max_nodes: int = DEFAULT_MAX_NODES, action: int | None = None
 ) -> TreeLayout:
-  """Prunes a tree to its most visited nodes and assigns rows. A tie keeps the node created first.
+  """Prunes a tree to its most visited nodes and assigns rows. Ties go to the node created first.
 
   The whole line that `principal_line` returns for `action` is always kept.
 
@@ -132,7 +132,7 @@ def write_tree(
 
 
 def _depth_first(children: list[list[int]], action: np.ndarray) -> list[int]:
-  """Returns nodes in postorder, children by action. Has no recursion, because trees can exceed its limit."""
+  """Returns nodes in postorder, children by action. Iterative, since trees can exceed the recursion limit."""
   out, stack = [], [0]
   while stack:
     i = stack.pop()

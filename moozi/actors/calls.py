@@ -84,7 +84,7 @@ class Calls:
       yield call, *self._result(reference)
 
   def ready(self, references: list[Any], timeout_s: float) -> list[Any]:
-    """Waits until all results are available or the timeout ends; returns the references of available ones."""
+    """Waits until all results are available or the timeout ends; returns the available references."""
     found: list[Any] = self._ray.wait(references, num_returns=len(references), timeout=timeout_s)[0]
     return found
 

@@ -13,7 +13,10 @@ END = "end of input"
 
 
 class Keyboard:
-  """Reads keys inside a `with`, which restores the terminal. Without a terminal there are no keys."""
+  """Reads keys inside a `with` block; the end of the block restores the terminal.
+
+  Without a terminal, there are no keys.
+  """
 
   def __init__(self) -> None:
     self._saved: list | None = None
@@ -33,9 +36,8 @@ class Keyboard:
       self._saved = None
 
   def read(self, timeout_s: float | None) -> str | None:
-    """Reads the next key: a character, up, down, left, right, enter, escape, END; None if none was pressed.
-
-    A timeout of None waits forever; without a terminal the call returns immediately.
+    """Returns the next key: a character, up, down, left, right, enter, escape or END; None at a timeout.
+    With a timeout of None, the call waits for a key; if there is no terminal, it returns immediately.
     """
     if self._saved is None:
       if timeout_s:

@@ -53,7 +53,7 @@ def train(config: Config, spec: EnvSpec, run: RunDirectory, resumed: Resumed | N
         log_dir=str(run.logs_path.absolute()),
       )
       with contextlib.closing(algorithm_of(config).run(inputs)) as events:
-        # A run that is refused here leaves its folder unchanged.
+        # If the run is refused here, its folder stays unchanged.
         first = next(events)
         if resumed.recorder is not None:
           env_steps = int(resumed.recorder["env_steps"])
@@ -77,7 +77,7 @@ def train(config: Config, spec: EnvSpec, run: RunDirectory, resumed: Resumed | N
 
 
 class _StopRequest:
-  """Set by the first SIGINT or SIGTERM; the second one ends the process."""
+  """Is set by the first SIGINT or SIGTERM; a second signal ends the process."""
 
   def __init__(self) -> None:
     self._is_set = self._is_shown = False

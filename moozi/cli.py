@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
       args=None if arguments is None else list(arguments), prog_name="moozi", standalone_mode=False
     )
   except UserError as e:
-    # Ray wraps an error of another process in an error whose text has the traceback; the cause is printed.
+    # Ray wraps an error of another process and adds the traceback as text. Only the cause is printed.
     _fail(str(getattr(e, "cause", e)))
   except _UsageError as e:
     _fail(e.format_message())  # type: ignore[attr-defined]

@@ -108,7 +108,7 @@ class TrajectoryCollector(Lanes, HeldParameters):
 def search_metrics(
   step: BatchedTimeStep | StepSample, output: SearchOutput
 ) -> dict[str, Float[AnyArray, ""]]:
-  """Computes the metrics of the search (with its change of the prior) and of the frames, by name.
+  """Computes metrics of the search, of its difference from the prior, and of the frames, by name.
 
   The search's metrics are means over the frames that are not terminal; they are 0 if all frames are terminal.
   Accepts NumPy arrays, and traced arrays inside a rollout. Entropies and the divergence are in nats; values

@@ -64,7 +64,7 @@ class Lanes:
     self._since = time.perf_counter()
 
   def step(self, action: Int[np.ndarray, "B"]) -> Bool[np.ndarray, "B"]:
-    """Steps every environment; the action is discarded where the last frame was an end.
+    """Steps every environment; discards the action of an environment after the last frame of its episode.
 
     Returns: [B] bool, whether each environment failed. The caller marks the frame before a failure as
       truncated (`cut_lanes`).

@@ -26,7 +26,7 @@ from moozi.envs.replayed import ReplayedEnvironment
 from moozi.nn.model import Model
 from moozi.ops.history import init_history, normalize_frame, stack_history
 
-# Only the choice of an action depends on the temperature, and reanalyze chooses none.
+# The temperature affects only the choice of an action, and reanalyze does not choose actions.
 _TEMPERATURE = 1.0
 
 RootSearch = Callable[..., tuple[jax.Array, jax.Array]]
@@ -60,7 +60,7 @@ class Reanalyzer(HeldParameters):
   """Searches stored positions again.
 
   Args:
-    config: the run's configuration; `planners.reanalyze` is the search.
+    config: the run's configuration; `planners.reanalyze` configures the search.
   """
 
   def __init__(self, model: Model, config: Config, spec: EnvSpec, seed: int) -> None:

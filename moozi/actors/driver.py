@@ -25,7 +25,7 @@ from moozi.run.session import RunInputs, Session
 
 _SALVAGE_TIMEOUT_S = 30.0
 _CLOSE_TIMEOUT_S = 10.0
-# The longest wait for work in flight after a stop.
+# Maximum time to wait for work in flight after a stop.
 _STOP_TIMEOUT_S = 5.0
 
 

@@ -47,7 +47,7 @@ class ActorPool:
 
   Attributes:
     server, replay, tester: actor handles.
-    workers: the training workers by index; empty if no actor acts.
+    workers: the training workers by index; empty if the run does not act.
     reanalyze_workers: the reanalyze workers by index; empty if reanalyze is off.
   """
 

@@ -132,7 +132,7 @@ def discard_kept(context: Context) -> None:
 
 
 def _wait_for_kept(context: Context, index: int) -> None:
-  """Registers the transfer of a worker's oldest kept segment, if any; one at a time, to keep the order."""
+  """Registers the transfer of a worker's oldest kept segment, if any. One at a time keeps the order."""
   if queue := context.ledger.kept_segments[index]:
     context.calls.expect(
       queue[0].reference,

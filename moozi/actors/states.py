@@ -11,7 +11,7 @@ from moozi.core.flat_state import State, prefixed
 from moozi.run.events import Event, StateReady
 from moozi.run.state import RunState
 
-# The longest wait for kept segments before the state that contains them is yielded.
+# Maximum time to wait for the kept segments of a state, which are yielded before the state.
 _TRAVEL_TIMEOUT_S = 5.0
 
 

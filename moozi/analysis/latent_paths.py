@@ -35,7 +35,7 @@ class LatentPaths:
   spread: float
 
   def drift(self) -> Float[np.ndarray, "S K+1"]:
-    """Returns the distance of unrolled from encoded states, over `spread`; NaN after the episode's end."""
+    """Returns distances of unrolled to encoded states, in units of `spread`; NaN after the episode's end."""
     return self._distance(self.unrolled)
 
   def still_drift(self) -> Float[np.ndarray, "S K+1"]:

@@ -81,7 +81,7 @@ def _table(spec: "EnvSpec", played: "InspectedEpisode", at: int, tree: "SearchTr
   width = max(len("action"), *(len(names[a]) for a in legal))
   lines = [f"{'action':<{width}}  prior  policy  visits  network Q  search Q"]
   for a in legal:
-    # For an action without visits, the record has a completed Q-value, which the search did not compute.
+    # For an action without visits, the record has a completed Q-value, which the table leaves out.
     search_q = f"{played.q_values[at, a]:+9.3f}" if visits[a] else f"{'–':>9}"
     lines.append(
       f"{names[a]:<{width}}  {played.prior_probs[at, a]:5.3f}   {played.action_probs[at, a]:5.3f}  "

@@ -26,7 +26,7 @@ class Keyboard:
     if self.has_terminal:
       self._fd = sys.stdin.fileno()
       self._saved = termios.tcgetattr(self._fd)
-      # Cbreak mode keeps Ctrl-C as interrupt; TCSADRAIN keeps keys that were pressed during the start.
+      # In cbreak mode, Ctrl-C still interrupts. TCSADRAIN keeps keys that were pressed during the start.
       tty.setcbreak(self._fd, termios.TCSADRAIN)
     return self
 
@@ -37,7 +37,7 @@ class Keyboard:
 
   def read(self, timeout_s: float | None) -> str | None:
     """Returns the next key: a character, up, down, left, right, enter, escape or END; None at a timeout.
-    With a timeout of None, the call waits for a key; if there is no terminal, it returns immediately.
+    With a timeout of None, the call waits for a key; without a terminal, it returns None immediately.
     """
     if self._saved is None:
       if timeout_s:

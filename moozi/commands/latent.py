@@ -120,7 +120,7 @@ def _points(
     "k": [k for *_, k in points],
     "action": [action_name(spec, s.action) for s in steps],
     "reward": [f"{s.reward:g}" for s in steps],
-    # The text is empty without a search. With a word in it, the projector could not color points by number.
+    # The value is empty without a search. With a word here, the projector could not color points by number.
     "value": ["" if math.isnan(s.root_value) else f"{s.root_value:.4g}" for s in steps],
     "to_play": [s.to_play for s in steps],
   }

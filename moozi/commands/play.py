@@ -120,7 +120,7 @@ def _names(spec: "EnvSpec") -> list[str]:
 
 
 def keys_of(spec: "EnvSpec") -> dict[str, int]:
-  """Maps keys to the environment's actions. Each action has a digit or letter; some names have more keys."""
+  """Maps keys to the environment's actions: digits and letters, and keys for some names of actions."""
   keys = dict(zip(_SIGNS, range(spec.num_env_actions), strict=False))
   named: dict[str, int] = {}
   for action, name in enumerate(_names(spec)):

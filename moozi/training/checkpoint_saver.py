@@ -31,7 +31,7 @@ class Saver:
     self._message: str | None = None
 
   def save(self, event: StateReady, wall_s: float, recorder: State) -> None:
-    """Waits for the previous save and starts the next. Waits for the last save of a run too."""
+    """Waits for the previous save and starts the next. After a run's last state, waits for that save too."""
     self.collect()
     state, rest, generations, blocks = event.state, None, None, None
     if state.progress:

@@ -66,7 +66,7 @@ def train(config: Config, spec: EnvSpec, run: RunDirectory, resumed: Resumed | N
             if stop.is_new():
               display.note("ending with a checkpoint; a second signal ends immediately")
     except UserError as error:
-      # Ray wraps an error of another process and puts the traceback in its text.
+      # Ray wraps an error of another process and adds the traceback as text.
       _log.error("the run ends: %s", getattr(error, "cause", error))
       raise
     except Exception:
@@ -88,7 +88,7 @@ class _StopRequest:
     return self._is_set
 
   def is_new(self) -> bool:
-    """True once after the signal. The signal handler itself must not use the display, which locks."""
+    """Returns True once after the signal. The signal handler must not use the display, which takes a lock."""
     is_new = self._is_set and not self._is_shown
     self._is_shown = self._is_set
     return is_new

@@ -77,7 +77,7 @@ class Learner:
   def __init__(self, network: PPONetwork, config: Config, spec: EnvSpec, state: PPOState | None) -> None:
     self._updates = make_round(network, config.ppo)
     self._num_epochs = config.ppo.num_epochs
-    # All updates of a round see the same samples, so the limit counts rounds.
+    # All updates of a round use the same samples, so the limit counts rounds.
     limit = config.ppo.max_skipped_rounds
     bound = f"ppo.max_skipped_rounds={limit}"
     self._skipped = NonFiniteGuard(TERMS, limit * config.ppo.round_updates, bound)

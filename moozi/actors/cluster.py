@@ -95,6 +95,7 @@ def _check_reachable(address: str) -> None:
 @contextmanager
 def _signals_blocked() -> Iterator[None]:
   """Blocks SIGINT and SIGTERM in the processes that its block starts, and in their children.
+
   A terminal's Ctrl-C and a scheduler's SIGTERM reach the whole process group. Ray's processes must keep
   running until the driver has taken its last checkpoint and shuts them down.
   """

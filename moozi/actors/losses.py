@@ -12,6 +12,7 @@ from moozi.run.events import Event, Faulted
 
 def on_error(context: Context, error: Any) -> list[Event]:
   """Restarts the actor that failed with this error, unless it has been restarted already.
+
   Raises: RunError: the actor failed more often in a row than `ray.max_restarts` allows.
   """
   is_actor_lost = isinstance(error, context.ray.exceptions.ActorDiedError)

@@ -11,6 +11,7 @@ from moozi.run.events import Event, Reanalyzed
 
 def ask(context: Context) -> None:
   """Requests calls up to the limits of pacing and `reanalyze.calls_in_flight`, shortest queue first.
+
   Requests nothing while replay cannot be sampled: after a restart it may be empty.
   """
   ledger, target = context.ledger, context.ledger.target

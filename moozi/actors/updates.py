@@ -79,7 +79,7 @@ def _publish(context: Context) -> None:
 
   def on_result(_: Any) -> list[Event]:
     ledger.is_publishing = False
-    # Parameters published before a rollback must not replace the restored ones.
+    # Parameters published before a rollback must not replace the restored parameters.
     if epoch == ledger.parameter_epoch:
       ledger.parameters = reference
     return []

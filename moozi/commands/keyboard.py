@@ -37,6 +37,7 @@ class Keyboard:
 
   def read(self, timeout_s: float | None) -> str | None:
     """Returns the next key: a character, up, down, left, right, enter, escape or END; None at a timeout.
+
     With a timeout of None, the call waits for a key; without a terminal, it returns None immediately.
     """
     if self._saved is None:

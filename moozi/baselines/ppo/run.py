@@ -89,7 +89,7 @@ class Learner:
 
   @property
   def learner_step(self) -> int:
-    """Updates made, skipped ones included."""
+    """Number of updates made, including skipped updates."""
     return int(self.state.learner_step)
 
   def update(self, segment: Segment, learning_rate: float) -> dict[str, float]:

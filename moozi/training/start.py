@@ -53,7 +53,7 @@ def train(config: Config, spec: EnvSpec, run: RunDirectory, resumed: Resumed | N
         log_dir=str(run.logs_path.absolute()),
       )
       with contextlib.closing(algorithm_of(config).run(inputs)) as events:
-        # A run that is refused here leaves its folder unchanged.
+        # If the run is refused here, its folder stays unchanged.
         first = next(events)
         if resumed.recorder is not None:
           env_steps = int(resumed.recorder["env_steps"])
@@ -66,7 +66,7 @@ def train(config: Config, spec: EnvSpec, run: RunDirectory, resumed: Resumed | N
             if stop.is_new():
               display.note("ending with a checkpoint; a second signal ends immediately")
     except UserError as error:
-      # Ray wraps an error of another process and puts the traceback in its text.
+      # Ray wraps an error of another process and adds the traceback as text.
       _log.error("the run ends: %s", getattr(error, "cause", error))
       raise
     except Exception:
@@ -77,7 +77,7 @@ def train(config: Config, spec: EnvSpec, run: RunDirectory, resumed: Resumed | N
 
 
 class _StopRequest:
-  """Set by the first SIGINT or SIGTERM; the second one ends the process."""
+  """Is set by the first SIGINT or SIGTERM; a second signal ends the process."""
 
   def __init__(self) -> None:
     self._is_set = self._is_shown = False
@@ -88,7 +88,7 @@ class _StopRequest:
     return self._is_set
 
   def is_new(self) -> bool:
-    """True once after the signal. The signal handler itself must not use the display, which locks."""
+    """Returns True once after the signal. The signal handler must not use the display, which takes a lock."""
     is_new = self._is_set and not self._is_shown
     self._is_shown = self._is_set
     return is_new

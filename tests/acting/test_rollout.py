@@ -198,7 +198,10 @@ def test_returned_segments_do_not_change(walk):
 
 @pytest.mark.parametrize("action", [2, *(pytest.param(a, marks=pytest.mark.slow) for a in (0, 3, -1))])
 def test_illegal_actions_are_refused(action):
-  """Right where only left is legal, the dummy, and actions out of range; a scan would play another one."""
+  """The actions are right where only left is legal, the dummy, and actions out of range.
+
+  Without the check, a scan would play another action.
+  """
   config, env = load_config(None, list(MLP)), make_walk(max_episode_steps=4, length=6)
 
   def stubborn(params, net_state, history, timestep, rng_key, temperature):

@@ -81,7 +81,7 @@ def test_learner_rebuilds_the_history_of_the_worker(game, request):
     frames, actions = seen[t][0][lane], seen[t][1][lane]
     np.testing.assert_array_equal(target.frames[row, :LENGTH], frames)
     np.testing.assert_array_equal(target.history_actions[row, 1:], actions)
-    # A life was lost within the history, and all of its frames are kept.
+    # A life was lost within the history, and all frames of the history are kept.
     if continued[max(0, t - LENGTH + 1) : t, lane].any():
       across += 1
       assert frames.reshape(LENGTH, -1).any(axis=1).all() or game == "lives"

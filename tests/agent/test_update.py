@@ -232,7 +232,7 @@ def test_update_many_equals_single_updates():
   donated = jax.tree_util.tree_map(jnp.copy, initial_state())
   many, output = make_update_many(MODEL, CONFIG, SPEC)(donated, stacked)
   assert output.bad_term.tolist() == [-1, -1, TERMS.index("loss/value"), -1]
-  # The mean of the other three.
+  # The metric is the mean over the other three updates.
   total = float(np.mean([m["loss/total"] for m in metrics if np.isfinite(m["loss/total"])]))
   assert output.metrics["loss/total"] == pytest.approx(total, rel=1e-5)
   jax.tree_util.tree_map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7), many, state)

@@ -21,7 +21,7 @@ def bare(tmp_path):
 
 @pytest.fixture
 def run(bare):
-  """A run with a timeline of ten seconds: 7 s of updates, and a worker that starts after 2 s and acts for 2 s."""
+  """A run with a timeline of ten seconds: 7 s of updates; a worker that starts after 2 s and acts for 2 s."""
   file = TimelineFile(bare.timeline_path)
   updates = tuple(Span("update", 100.0 + t, 100.7 + t) for t in range(10))
   file.add({"parameter_server": Stretch(since_s=100.0, until_s=110.0, spans=updates)})

@@ -24,7 +24,7 @@ LOCAL = ("logging.period_s=1e-9", "logging.progress=none", "evaluation.gif=false
 
 
 def patterns_of(page: str) -> tuple[set[str], set[str]]:
-  """The page's patterns of names: those of every run, and the optional ones in italics."""
+  """Returns the page's name patterns: the metrics of every run, and the optional metrics, in italics."""
   always, optional = set(), set()
   for line in page.splitlines():
     if not line.startswith("| ") or line.startswith("| name"):

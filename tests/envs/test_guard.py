@@ -23,7 +23,7 @@ ACT = np.ones(2, np.int32)
 
 
 def make_vector(*, how="raise", fails, max_faults=3, timeout_s=None, seeds=(10, 20)):
-  """Returns two vectorized environments, and the list of all seeds that environments are created with."""
+  """Returns a vector of two environments, and the list of all seeds that environments are created with."""
   made = []
 
   def make(seed):
@@ -95,7 +95,7 @@ def test_too_many_faults(caplog):
 
 
 def test_without_replacement_only_the_error_is_shown(caplog):
-  """A command without a log file prints log records from WARNING up. The error must be the only line printed."""
+  """A command without a log file prints records from WARNING up. The error must be the only line printed."""
   guard = EnvGuard("w", [1], make=None, max_faults=1, timeout_s=None)
   vector = SyncVectorEnvironment(
     [GameEnvironment(Faulty("raise", lambda s, e, c: c == 2), SPEC)], guard=guard

@@ -1,4 +1,4 @@
-"""The step cap truncates episodes. Random starts are uniform, depend only on the seed, and never show an end."""
+"""The step cap truncates episodes. Random starts are uniform, follow from the seed, and never show an end."""
 
 import collections
 
@@ -94,7 +94,7 @@ def test_starts_lose_no_life_and_skip_continued_games():
     if step.observation.is_continued:
       assert count == before + 1
     elif step.first():
-      # A start that lost a life was drawn again, in a new game.
+      # A random start that loses a life is drawn again, in a new game.
       assert lives == 3
       assert step.observation.is_continued is False
       counts.append(count)

@@ -281,7 +281,10 @@ FAULTY = "env.name=tests.envs.faulty:make_env"
 
 
 def test_non_finite_segment_is_refused():
-  """The second episode of each environment has one NaN reward, in the first segment. Later episodes have none."""
+  """The second episode of each environment has one NaN reward, in the first segment.
+
+  Later episodes have no NaN reward.
+  """
   received = run(FAULTY, "env.kwargs.how=nan", "evaluation.period_env_steps=100000", "evaluation.episodes=1")
   (fault,) = [e for e in received if isinstance(e, Faulted)]
   assert fault.counts == {"refused_segments": 1, "lost_steps": 64}

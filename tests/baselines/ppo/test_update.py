@@ -145,7 +145,7 @@ def test_advantages_by_hand():
   np.testing.assert_allclose(bootstrapped[:, 0], [1.25, 5.0, 0.0, 0.0])
   bootstrapped = generalized_advantages(terminal, changed(config, bootstrap_truncated=True))
   np.testing.assert_allclose(
-    bootstrapped[:, 0], [0.25, 1.0, 0.0, 0.0], err_msg="an end of the task has no value"
+    bootstrapped[:, 0], [0.25, 1.0, 0.0, 0.0], err_msg="a terminal frame has no value"
   )
 
 

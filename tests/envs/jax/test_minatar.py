@@ -1,4 +1,4 @@
-"""The JAX versions of MinAtar against the package, as docs/jax_environments.md lists them.
+"""Compares the JAX versions of MinAtar with the package; docs/jax_environments.md lists the differences.
 
 Single steps are compared from equal states. Random spawns are made before the step, so neither side draws
 random numbers. Random draws are compared by their frequencies.
@@ -337,7 +337,10 @@ def test_random_play_has_equal_returns(library, game):
 
 
 def random_episodes(env, num_episodes):
-  """Computes returns and lengths of the first episodes, the same number from each environment to avoid bias."""
+  """Computes the returns and lengths of the first episodes of random play.
+
+  Each environment contributes the same number of episodes, to avoid bias.
+  """
   random = np.random.default_rng(0)
   each = num_episodes // env.num_envs
   done, totals = np.zeros(env.num_envs, int), np.zeros((2, env.num_envs))

@@ -89,7 +89,7 @@ class Fork:
     return out
 
   def step(self, fields, actions, seed=0):
-    """One step from each of N states.
+    """Makes one step from each of N states.
 
     Args:
       fields: N results of `fields`.

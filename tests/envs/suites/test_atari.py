@@ -254,7 +254,7 @@ def test_noop_step_continues_after_a_lost_life():
 
 
 class Reference:
-  """Breakout played on a bare emulator: each action is repeated for four frames."""
+  """Plays Breakout on a bare emulator; repeats each action for four frames."""
 
   def __init__(self, noops):
     self.ale = load_emulator("breakout")

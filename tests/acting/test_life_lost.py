@@ -47,7 +47,7 @@ def act(envs, overrides=()):
     replay.add(segment, first_lane=0)
     segments.append(segment)
     results.append(result)
-    # After a call, the newest action is last. The frames are the ones that the search of this action read.
+    # After a call, the newest action is last. The frames are the input of the search that chose this action.
     history = collector.history
     seen.append((np.asarray(history.frames), np.asarray(history.actions)))
   steps = {

@@ -238,7 +238,7 @@ def test_environments_of_all_processes_are_closed(tmp_path):
   _, err = finish(process, 240)
   assert process.returncode == 0, err
   made, closed = ({path.stem for path in envs.glob(f"*.{kind}")} for kind in ("made", "closed"))
-  # One environment is for its spec, four are for acting, three for the last evaluation, one for random play.
+  # One environment is for the spec, four for acting, three for the last evaluation, and one for random play.
   assert len(made) >= 9
   assert closed == made
 

@@ -292,7 +292,7 @@ class TestWriteBack:
     return buffer.write_back(slot, index, np.full(len(keys), value, np.float32), probs, 77)
 
   def made(self, end=None, truncated=False, num_players=1, sampling="proportional"):
-    """Stores one lane of 60 steps, with one end, in a ring of 40; the learner has set every δ to 100."""
+    """Returns a ring of 40 and a lane of 60 steps, with an end at `end`; an update sets every δ to 100."""
     spec = make_spec(num_players=num_players)
     lanes = random_lanes(0, 1, 60, spec, end_probability=0.0)
     if end is not None:

@@ -220,7 +220,7 @@ def assert_complete(run, steps):
 
 
 def test_repeated_steps_replace_their_checkpoints(cli, run):
-  """The newest two resume states are missing, so their checkpoints are replaced. One of these is the best."""
+  """The newest two resume states are missing. Their checkpoints, including the best one, are replaced."""
   from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
   removed = list_checkpoints(run / "resume")[-2:]

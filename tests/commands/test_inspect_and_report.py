@@ -30,7 +30,7 @@ TICKS = [
   },
 ]
 CHECKPOINT = "step_000000064"
-# One compilation for all searches here.
+# All searches of this module share one compilation.
 SEARCH = ("--simulations", "3")
 
 

@@ -1,6 +1,6 @@
 """Plays an agent against every legal reply at every move: a full walk of the game tree, without sampling.
 
-For deterministic two-player games of the package open_spiel whose trees are small enough to walk.
+Supports deterministic two-player games of the package open_spiel with trees that are small enough to walk.
 """
 
 import dataclasses
@@ -27,13 +27,13 @@ _MAX_LOST = 10
 
 @dataclasses.dataclass(frozen=True)
 class Position:
-  """One position with the agent to move, and its history.
+  """A position in which the agent is to move, and its history.
 
   Attributes:
     state: the OpenSpiel state.
     frame: the current observation.
     legal_actions_mask: over the environment's actions, without the dummy.
-    is_first: no move has been made.
+    is_first: whether no move has been made.
     history: one lane, after the last action.
   """
 
@@ -72,8 +72,8 @@ def walk(
 ) -> WalkResult:
   """Plays the agent in `seat` against every legal reply at every move, breadth first.
 
-  Lines are merged when the printed state and the frames and actions in the agent's history are equal. In a
-  game whose printed state is incomplete (repetition in Go), this can merge lines that differ.
+  Merges lines of play with the same printed state and the same frames and actions in the agent's history.
+  If the printed state of a game is incomplete (repetition in Go), this can merge lines that differ.
 
   Args:
     rules: the game.
@@ -125,7 +125,7 @@ def agent(
   prior: bool = False,
   width: int = 64,
 ) -> Choose:
-  """A trained agent, without noise, as the `choose` argument of `walk`.
+  """Returns the `choose` argument of `walk` for a trained agent, without noise.
 
   Args:
     model, config, spec: of the run.
@@ -196,7 +196,7 @@ def _play(rules: Rules, moves: list[tuple[Position, int]]) -> tuple[list[Any], d
 def _stack(
   positions: Sequence[Position], spec: EnvSpec, history_length: int, width: int
 ) -> tuple[HistoryState, Any]:
-  """Positions as a batch, padded with copies of the first so that every batch has one shape."""
+  """Stacks positions into a batch of `width`, padded with copies of the first position."""
   rows = [*positions, *[positions[0]] * (width - len(positions))]
   step = blank_step(spec, width)
   step.frame[:] = [p.frame for p in rows]

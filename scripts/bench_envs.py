@@ -62,7 +62,7 @@ def atari(seconds: float, num_envs: int) -> dict[str, Any]:
   out["memory"] = stored_frames(STORED_FRAMES)
   print(
     f"replay, {STORED_FRAMES:,} frames of 84×84: {out['memory']['array_bytes']:,.0f} bytes per step in "
-    f"arrays, {out['memory']['resident_bytes']:,.0f} resident; the frame takes {out['memory']['frame_bytes']:,}"
+    f"arrays, {out['memory']['resident_bytes']:,.0f} resident, frame {out['memory']['frame_bytes']:,}"
   )
   return out
 

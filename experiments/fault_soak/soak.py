@@ -4,7 +4,7 @@
   python -m experiments.fault_soak.soak calm --minutes 60 --seed 1          # without faults; seeds 1, 2, 3
   python -m experiments.fault_soak.soak table                               # prints the results
 
-`--steps N` ends a run earlier, after N steps. Each run needs the machine to itself. README.md lists the
+`--steps N` ends a run earlier, after N steps. Each run needs the whole machine. README.md lists the
 faults and the expectations.
 """
 

@@ -1,4 +1,4 @@
-"""Sweeps: lists of training runs that are resumed until they are done, and results that are read back.
+"""Runs sweeps (lists of training runs that are resumed until they are done), and reads their results.
 
 A sweep is one file, `experiments/NAME/sweep.py`, that passes a list of jobs to `sweep.main`:
 

@@ -45,7 +45,7 @@ class Position:
 
 
 Choose = Callable[[Sequence[Position]], Sequence[int]]
-"""The agent: maps positions to actions of the game, one per position."""
+"""A function of the agent that maps positions to actions of the game, one per position."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +56,7 @@ class WalkResult:
     seat: the agent's seat.
     wins, draws, losses: number of distinct reachable ends, by result for the agent.
     positions: number of positions in which the agent chose an action.
-    lost: up to ten lost games, as the game's actions from the start.
+    lost: up to ten lost games, each as the list of its actions.
   """
 
   seat: int

@@ -214,7 +214,7 @@ class Soak:
       raise RuntimeError(f"no progress since {self.faults[-1:]}; see {self.log}")
 
   def partial_result(self) -> dict[str, Any]:
-    """The result so far, while the run is active."""
+    """The result until now; the run may still be active."""
     evaluations = [
       {
         "env_steps": int(t["test/at_env_steps"]),
@@ -311,7 +311,7 @@ def damage(run: Path, half: str) -> str:
 
 
 def fault_order(chance: random.Random) -> Iterator[str]:
-  """Faults in random order, each once before any is repeated."""
+  """Yields faults in random order, each kind once before any is repeated."""
   while True:
     yield from chance.sample(FAULTS, len(FAULTS))
 

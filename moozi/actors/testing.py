@@ -41,9 +41,9 @@ def _on_evaluated(context: Context, state: Any, is_final: bool, result: Any) -> 
 
 
 def _training(context: Context, state: Any) -> Any:
-  """The training state; None if it was lost with the parameter server or its node.
+  """Returns the training state; None if it was lost with the parameter server or its node.
 
-  The call of the parameter server that made the state reports the loss.
+  The loss is not reported here: other calls of the parameter server report the failure.
   """
   exceptions = context.ray.exceptions
   try:

@@ -105,7 +105,10 @@ class Agent:
 
   @functools.cached_property
   def state(self) -> Any:
-    """The checkpoint's training state. Raises UserError: the state cannot be read, or has another network."""
+    """The checkpoint's training state.
+
+    Raises: UserError: the state cannot be read, or belongs to another network.
+    """
     from moozi.training.algorithms import algorithm_of
 
     template = algorithm_of(self.config).training_state_template(self.config, self.spec)

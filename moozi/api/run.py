@@ -181,7 +181,7 @@ class Run(os.PathLike[str]):
 
 
 def _last_evaluation(ticks: list[dict[str, Any]]) -> str:
-  """A sentence about the run's last evaluation; empty if there is none."""
+  """Returns a sentence about the run's last evaluation; an empty string if there is none."""
   from moozi.vis.report import number_in
 
   names = ("test/return_mean", "test/return_std", "test/episodes", "test/at_env_steps")

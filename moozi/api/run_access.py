@@ -14,10 +14,10 @@ from moozi.io.run_directory import RunDirectory
 def open_run(path: str | os.PathLike[str], allow_code: bool) -> tuple[RunDirectory, Config]:
   """Opens a run for reading.
 
-  A run directory may come from an untrusted source. The only code it can name is a user's own environment,
-  which needs `allow_code`. Resuming a run also checks the address of the Ray cluster.
+  A run directory may come from an untrusted source. The only code that it can name is a user's own
+  environment, which needs `allow_code`. `continue_run` also checks the address of the Ray cluster.
 
-  Raises: UserError: not a run, or a run with a user's own environment without `allow_code`.
+  Raises: UserError: the path is not a run, or the run has a user's own environment and `allow_code` is false.
   """
   directory = RunDirectory.open(Path(path))
   config = directory.load_config()
@@ -35,7 +35,7 @@ def check_code(config: Config, where: str, allow_code: bool) -> None:
 
 
 def check_searches(run: Path, config: Config, user: str) -> None:
-  """Raises UserError if the run's agent has no model and no search, which `user` needs."""
+  """Raises UserError if the run's agent has no model, and therefore no search, which `user` needs."""
   from moozi.training.algorithms import algorithm_of
 
   if not algorithm_of(config).has_model:
@@ -43,9 +43,9 @@ def check_searches(run: Path, config: Config, user: str) -> None:
 
 
 def place_in_run(run: RunDirectory, *names: str) -> Path:
-  """A path in the run's folder.
+  """Returns a path in the run's folder.
 
-  Raises: UserError: a part of the path is a symbolic link, which in an untrusted run may point anywhere.
+  Raises: UserError: a part of the path is a symbolic link. In an untrusted run, a link may point anywhere.
   """
   path = run.path
   for name in names:

@@ -92,7 +92,7 @@ class Training(Iterator[Event]):
       raise
 
   def _remove_unused(self) -> None:
-    """Frees the name of a run that never started. A run that started keeps its files."""
+    """Deletes the folder of a run that never started, to free its name. A run that started keeps its files."""
     if self.resumed is None and not self._directory.has_begun:
       shutil.rmtree(self._directory.path)
 
@@ -194,7 +194,7 @@ def continue_run(
       f"{run}: ray.address={address}: this cluster can run code here; pass ray.address={address} if it is "
       "yours"
     )
-  # Claims the run before reading it, because another process may be writing it.
+  # The run is claimed before it is read, because another process may be writing it.
   lock = directory.claim()
   try:
     config = load_resumed_config(directory, overrides)

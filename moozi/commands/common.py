@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 def integer(text: str, *names: str, minimum: int = 1, maximum: int = 10**9 - 1, metavar: str = "N") -> Any:
-  """An option with an integer in a range; `text` is its help."""
+  """Returns an option that takes an integer in a range; `text` is its help."""
 
   def parse(value: str) -> int:
-    # Typer's own range error leaves out the value.
+    # Typer's own range error does not show the value.
     with contextlib.suppress(ValueError):
       if minimum <= int(value) <= maximum:
         return int(value)
@@ -29,7 +29,7 @@ def integer(text: str, *names: str, minimum: int = 1, maximum: int = 10**9 - 1, 
 
 
 def output(default: str, metavar: str = "DIR") -> Any:
-  """The option of an output path; `default` is its place in the run."""
+  """Returns the option --out; `default` is the default output path within the run."""
   return typer.Option("--out", metavar=metavar, help=f"Output. Default: RUN/{default}.")
 
 
@@ -57,7 +57,7 @@ AllowCode = Annotated[
 
 
 def number_of(option: str, text: str, low: float, high: float, unit: str) -> float:
-  """The value of an option as a number. Raises UserError if it is not one from `low` to `high`."""
+  """Returns an option's value. Raises UserError if the text is not a number from `low` to `high`."""
   with contextlib.suppress(ValueError):
     if low <= float(text) <= high:
       return float(text)

@@ -12,7 +12,7 @@ from moozi.run.events import Evaluated, Event, Faulted, StateReady
 from moozi.run.schedules import Every
 from moozi.run.state import RunState
 
-# Restoring this part of `Evaluations.get_state` makes the next result the best one.
+# Part of `Evaluations.get_state`. If it is restored, the next result becomes the best.
 NO_BEST: State = {"best/mean": -math.inf}
 
 
@@ -51,8 +51,8 @@ class Evaluations:
         evaluation is repeated.
       is_final: whether the evaluation is the one at the end of the run.
       get_training: returns the training state in NumPy, called if the result is the best so far. The state
-        contains the evaluated parameters, or with Ray those of a few updates later. None means that the state
-        is lost; the best result is then unchanged.
+        contains the evaluated parameters; with Ray, the parameters may be a few updates newer. None means
+        that the state is lost; the best result is then unchanged.
     """
     if outcome is None:
       if not is_final:

@@ -41,7 +41,7 @@ class CheckpointSchedule:
     self._milestones = Every(config.milestones_env_steps, start=env_steps)
 
   def is_due(self, wall_s: float, env_steps: int) -> bool:
-    # A list, so that both are called: one checkpoint satisfies both.
+    # The list calls both schedules even if the first is due, because one checkpoint satisfies both.
     return any([self._milestones.is_due(env_steps), self._seconds.is_due(wall_s)])
 
 

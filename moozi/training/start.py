@@ -36,7 +36,7 @@ class Stop:
     self._is_set = self._is_shown = False
 
   def set(self) -> None:
-    """Makes the request. A signal handler may call this; it must not use the display, which locks."""
+    """Makes the request. A signal handler may call this: it does not use the display, which takes a lock."""
     self._is_set = True
 
   def is_set(self) -> bool:
@@ -84,7 +84,7 @@ def train_events(
           log_dir=str(run.logs_path.absolute()),
         )
         with contextlib.closing(algorithm_of(config).run(inputs)) as events:
-          # A run that is refused here leaves its folder unchanged.
+          # If the run is refused here, its folder stays unchanged.
           first = next(events)
           if resumed.recorder is not None:
             env_steps = int(resumed.recorder["env_steps"])
@@ -98,7 +98,7 @@ def train_events(
                 display.note(stop.note)
               yield event
       except UserError as error:
-        # Ray wraps an error of another process and puts the traceback in its text.
+        # Ray wraps an error of another process and adds the traceback as text.
         _log.error("the run ends: %s", getattr(error, "cause", error))
         raise
       except Exception:

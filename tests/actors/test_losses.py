@@ -52,7 +52,7 @@ class Run:
         self.error = error
 
   def faults(self, kind):
-    """Each Faulted event that counts this kind, as (earlier events, event)."""
+    """Returns (earlier events, event) for each Faulted event that counts this kind."""
     return [
       (self.events[:i], e) for i, e in enumerate(self.events) if isinstance(e, Faulted) and kind in e.counts
     ]

@@ -21,7 +21,7 @@ GUMBEL = PlannerConfig(algorithm="gumbel", num_simulations=12)
 GUMBEL_OF_TWO = GUMBEL.model_copy(update={"max_num_considered_actions": 2})
 
 
-# Arguments of the compiled search, not constants: searches that differ only in these share a compilation.
+# These options are arguments of the compiled search: searches that differ only in them share a compilation.
 TRACED = ("q_range_floor", "dirichlet_fraction", "gumbel_scale")
 
 

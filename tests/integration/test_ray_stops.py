@@ -81,7 +81,7 @@ def test_stalled_learner_bounds_the_work_in_flight(tmp_path):
   seen = []
 
   def is_stalled() -> bool:
-    """No progress for five seconds: all work in flight has arrived."""
+    """Whether the run made no progress for five seconds, because all work in flight has arrived."""
     seen.append((time.monotonic(), steps(run)))
     return any(seen[-1][0] - at > 5 for at, made in seen if made == seen[-1][1])
 

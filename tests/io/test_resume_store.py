@@ -94,7 +94,7 @@ def test_failed_save_leaves_nothing(tmp_path, monkeypatch, fails_at):
       raise OSError(errno.ENOSPC, "No space left on device")
     atomic_write.write_bytes(*args)
 
-  # The first of the new blocks has the content of an existing file, which must stay.
+  # The first of the new blocks has the content of an existing file. This file must stay.
   blocks = {0: 7, 1: 28, 2: 29, 3: 30}
   with monkeypatch.context() as patch:
     patch.setattr(resume_store, "save_checkpoint" if fails_at == "the head" else "write_bytes", full)
@@ -207,7 +207,7 @@ def save_step(store, step):
 
 
 def test_best_does_not_replace_a_resumable_checkpoint(tmp_path):
-  """The best one has fewer updates than a checkpoint saved during its evaluation, at the same step."""
+  """During an evaluation, another checkpoint with more updates is saved at the same environment step."""
   resume = ResumeStore(tmp_path / "resume")
   store = CheckpointStore(tmp_path / "checkpoints", CheckpointConfig(keep_last=1), resume)
   store.save({"x": np.ones(1)}, {"env_steps": 10, "learner_steps": 9}, 1.0, state(3))

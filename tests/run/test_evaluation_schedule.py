@@ -1,4 +1,4 @@
-"""The schedule of evaluations, the best one, and the events of each."""
+"""The schedule of evaluations, the best evaluation, and the events of each evaluation."""
 
 import types
 
@@ -33,7 +33,7 @@ def test_best_result_saves_the_state_that_played_it():
   assert isinstance(state, StateReady)
   assert state.is_best
   assert state.state.training is TRAINING
-  assert (state.env_steps, state.learner_steps) == (120, 7)  # of the evaluation, not of the run now
+  assert (state.env_steps, state.learner_steps) == (120, 7)  # counters of the evaluation, not of the run
   for mean in (2.0, 1.0):
     (event,) = evaluations.record(result(mean), True, lambda: pytest.fail("it is not the best"))
     assert event.is_final

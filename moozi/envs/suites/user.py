@@ -38,7 +38,7 @@ _log = logging.getLogger("moozi.envs")
 _NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 # Parameters of `registry.make` itself.
 _RESERVED = frozenset({"seed", "is_testing"})
-# The length of the trial episode before a run starts.
+# Maximum length of the trial episode before a run starts.
 _TRIAL_STEPS = 200
 
 
@@ -49,7 +49,7 @@ class Options(Section):
 def is_found(name: str) -> bool:
   """Whether the package of `module:function` can be found. Does not run its code.
 
-  Adds the current folder to Python's path where the package is in it.
+  If the package is in the current folder, adds that folder to Python's path.
   """
   if not _NAME.fullmatch(name):
     return False
@@ -67,7 +67,7 @@ def is_found(name: str) -> bool:
 
 
 def make_spec(name: str, options: Options) -> EnvSpec:
-  """The environment's specification. Plays a trial episode, so that its errors appear before a run starts."""
+  """Returns the environment's specification. Plays a trial episode to find errors before a run starts."""
   environment = make_environment(name, options)
   try:
     with _user_errors(name, "its first steps failed"):
@@ -117,7 +117,7 @@ def make_environment(name: str, options: Options) -> Environment:
 @functools.cache
 def _warn_unseeded(name: str) -> None:
   _log.warning(
-    "%s has no seed: neither the function nor its environment takes one; its random draws do not repeat",
+    "%s has no seed: neither the function nor its environment takes a seed; random draws are not repeatable",
     name,
   )
 
@@ -204,7 +204,7 @@ def _make(
 
 
 def _as_env(name: str, made: Any) -> tuple[Environment, bool]:
-  """Wraps the function's result as an environment; also returns whether it can be seeded."""
+  """Wraps the function's result; returns the environment, and whether it can be seeded."""
   if isinstance(made, Environment):
     return made, True
   if isinstance(made, dm_env.Environment):
@@ -221,7 +221,7 @@ def _as_env(name: str, made: Any) -> tuple[Environment, bool]:
 
 
 def _describe_error(name: str, error: BaseException) -> str:
-  """An error in one line, with the last line of the user's own files in its traceback."""
+  """Describes an error in one line, with the last place in the user's own files from its traceback."""
   files = _user_files(name)
   places = [f for f in traceback.extract_tb(error.__traceback__) if f.filename.startswith(files)]
   where = f"{places[-1].filename}:{places[-1].lineno}: " if places else ""

@@ -66,7 +66,7 @@ def find_checkpoint(directory: Path, which: str | None = None) -> CheckpointInfo
       return read_checkpoint_info(directory / name)
     if found:
       raise UserError(
-        f"{directory}: no evaluation has left a best checkpoint; `moozi train` keeps one from its first "
+        f"{directory}: has no best checkpoint; `moozi train` keeps the best from its first "
         "evaluation on, unless checkpoint.keep_best=false"
       )
   elif which and which != "last" and "\0" not in which and len(which) < 256:

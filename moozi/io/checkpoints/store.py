@@ -33,7 +33,8 @@ def steps_of(name: str) -> int:
 def drop_later(folders: Iterable[Path], env_steps: int) -> None:
   """Removes checkpoints and resume states later than `env_steps`, the step from which a run is resumed.
 
-  Removes damaged ones too: a damaged checkpoint would count as the last, and would not be written again.
+  Removes damaged checkpoints too. Otherwise, a damaged checkpoint would be the last one by name, and no save
+  would replace it.
   """
   for folder in folders:
     for path in folder.iterdir() if folder.is_dir() else ():
@@ -42,7 +43,7 @@ def drop_later(folders: Iterable[Path], env_steps: int) -> None:
 
 
 class CheckpointStore:
-  """Saves a run's checkpoints under names of their environment step, and removes those no longer kept.
+  """Saves a run's checkpoints, named by environment step, and removes those that are no longer kept.
 
   A milestone is the first checkpoint at or after each multiple of `milestones_env_steps`. Milestones are
   never removed, so that a result can be reported at a stated step. The last few checkpoints also keep a
@@ -50,7 +51,10 @@ class CheckpointStore:
   """
 
   def __init__(self, directory: Path, config: CheckpointConfig, resume: ResumeStore | None = None) -> None:
-    """Continues with the folder's milestones. Resume states go to `resume`, else to `resume/` beside it."""
+    """Continues with the folder's milestones.
+
+    Resume states are saved to `resume`; if it is None, to the folder `resume/` beside `directory`.
+    """
     self._directory, self._config = directory, config
     self._resume = resume or ResumeStore(directory.parent / "resume")
     self._last_milestone = max((self._milestone(c.env_steps) for c in list_checkpoints(directory)), default=0)
@@ -73,7 +77,7 @@ class CheckpointStore:
       wall_s: seconds since the run's start.
       rest: the resume state; None saves a checkpoint that no run can resume from.
       generations, blocks: as in `ResumeStore.save`.
-      is_best: marks it as the best checkpoint.
+      is_best: true marks the checkpoint as the best.
     """
     before = list_checkpoints(self._directory)
     name = checkpoint_name(int(meta["env_steps"]))
@@ -81,7 +85,7 @@ class CheckpointStore:
     if rest is None and not exists and name in self._resume.names():
       # The existing checkpoint of that name has other parameters, and a run can be resumed from it.
       name += "_best"
-    # The resume state is saved first, because a run cannot be resumed from a checkpoint without one.
+    # Saves the resume state first, because a run cannot resume from a checkpoint without a resume state.
     if rest is not None:
       self._resume.save(name, rest, meta, generations, blocks)
     if not exists:

@@ -92,7 +92,7 @@ class Training(Iterator[Event]):
       raise
 
   def _remove_unused(self) -> None:
-    """Deletes the folder of a run that never started, to free its name. A run that started keeps its files."""
+    """Deletes a run that never started, to free its name. A run that started keeps its files."""
     if self.resumed is None and not self._directory.has_begun:
       shutil.rmtree(self._directory.path)
 

@@ -43,7 +43,7 @@ def test_empty_metrics(run):
   assert run.metrics().shape == (0, 3)
   assert run.evaluations().empty
   run.directory.metrics_path.unlink()
-  with pytest.raises(UserError, match="metrics.jsonl"):
+  with pytest.raises(UserError, match=r"metrics\.jsonl"):
     run.metrics()
 
 

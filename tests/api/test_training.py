@@ -88,7 +88,7 @@ def test_stop_close_and_resume(config):
   seen = []
   with moozi.train_events(config, callbacks=[seen.append]) as training:
     assert next(training).env_steps == 0
-    with pytest.raises(RunError, match="only one process at a time"):
+    with pytest.raises(RunError, match="only one process"):
       training.run.directory.claim()
     taken = list(itertools.takewhile(lambda event: event.env_steps < 96, training))
   assert isinstance(seen[0], events.Started)

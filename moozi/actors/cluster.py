@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import socket
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -94,20 +95,22 @@ def _check_reachable(address: str) -> None:
 
 @contextmanager
 def _signals_blocked() -> Iterator[None]:
-  """Blocks SIGINT and SIGTERM in the processes that its block starts, and in their children.
+  """Blocks stop signals in the processes that its block starts, and in their children.
 
-  A terminal's Ctrl-C and a scheduler's SIGTERM reach the whole process group. Ray's processes must keep
-  running until the driver has taken its last checkpoint and shuts them down.
+  A terminal's Ctrl-C or end and a scheduler's SIGTERM reach the whole process group. Ray's processes must
+  keep running until the driver has taken its last checkpoint and shuts them down.
   """
-  numbers = (signal.SIGINT, signal.SIGTERM)
+  numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
   handlers = {number: signal.getsignal(number) for number in numbers}
   before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
   try:
     yield
   finally:
     # Ray's core installs a handler that prints a stack trace and exits. This loop restores the handlers.
-    for number, handler in handlers.items():
-      signal.signal(number, handler)
+    # Python sets handlers in the main thread only.
+    if threading.current_thread() is threading.main_thread():
+      for number, handler in handlers.items():
+        signal.signal(number, handler)
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 

@@ -1,24 +1,19 @@
 """`moozi train`."""
 
 import collections
-import contextlib
-import os
-import signal
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from moozi.commands.common import AllowCode
+from moozi.commands.signals import stop_at_signals
 from moozi.core.errors import UserError
 
 if TYPE_CHECKING:
   from moozi.api.training import Training
   from moozi.core.config import Config
-  from moozi.training.start import Stop
 
 
 def train(
@@ -75,7 +70,7 @@ def _run_training(training: "Training") -> int:
   run = training.run
   # Warnings after the training, such as those of random play, go to the run's log too.
   setup_logging(run.directory.log_path("driver"))
-  with _stop_at_signals(training.stop), training:
+  with stop_at_signals(training.stop), training:
     collections.deque(training, maxlen=0)
   summary = training.summary
   assert summary is not None, "the run has ended"
@@ -90,24 +85,6 @@ def _run_training(training: "Training") -> int:
   if training.config.logging.tensorboard:
     print(f"TensorBoard:   {Path(sys.executable).with_name('tensorboard')} --logdir {run.path}")
   return 0
-
-
-@contextlib.contextmanager
-def _stop_at_signals(stop: "Stop") -> Iterator[None]:
-  """In this block, SIGINT and SIGTERM end the run with a checkpoint; a second signal ends the process."""
-  stop.note = "ending with a checkpoint; a second signal ends immediately"
-
-  def on_signal(number: int, frame: FrameType | None) -> None:
-    if stop.is_set():
-      os._exit(128 + number)
-    stop.set()
-
-  saved = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
-  try:
-    yield
-  finally:
-    for number, handler in saved.items():
-      signal.signal(number, handler)
 
 
 def _print_random_play(config: "Config", num_episodes: int) -> None:

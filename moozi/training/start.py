@@ -64,6 +64,7 @@ def train_events(
   Returns: the run's summary.
   Raises: UserError: Ray lacks what the configuration requests. RunError: the run cannot continue.
   """
+  _check_learns(config)
   with log_to(run.log_path("driver")):
     resumed = resumed or load_start(config, spec, run)
     resumed.forget_later_best(config, run)
@@ -106,3 +107,13 @@ def train_events(
         raise
     assert recorder.summary is not None, "the last event is Finished"
     return recorder.summary
+
+
+def _check_learns(config: Config) -> None:
+  """Raises UserError if the run would end before its first update."""
+  least = config.replay.min_steps_to_learn
+  if config.algorithm == "muzero" and config.num_acting_workers and config.max_env_steps < least:
+    raise UserError(
+      f"max_env_steps={config.max_env_steps}: must be at least replay.min_steps_to_learn={least}, "
+      "where learning starts; raise the first or lower the second"
+    )

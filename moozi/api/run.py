@@ -130,7 +130,7 @@ class Run(os.PathLike[str]):
     from moozi.vis.report import write_report
 
     directory, config = open_run(self, allow_code)
-    check_searches(self.path, config, "the report")
+    check_searches(self.path, config, "`moozi report`")
     path = place_in_run(directory, "report.html") if out is None else Path(out)
     if path.is_dir():
       raise UserError(f"--out={out}: is a folder; must be a file, such as {path / 'report.html'}")

@@ -1,8 +1,7 @@
-"""Stop requests by signals, and runs that would not learn."""
+"""Runs that would not learn, and a closed terminal."""
 
 import os
 import pty
-import signal
 import subprocess
 import sys
 
@@ -12,28 +11,6 @@ from moozi.core.errors import UserError
 from moozi.io.checkpoints import list_checkpoints
 from moozi.io.config import load_config
 from moozi.training import start
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_first_signal_requests_a_stop(number):
-  before = signal.getsignal(number)
-  with start._StopRequest() as stop:
-    assert not stop.is_set()
-    signal.raise_signal(number)
-    assert stop.is_set()
-    assert stop.is_new()
-    assert not stop.is_new()
-  assert signal.getsignal(number) == before
-
-
-def test_nohup_is_respected():
-  before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-  try:
-    with start._StopRequest() as stop:
-      signal.raise_signal(signal.SIGHUP)
-      assert not stop.is_set()
-  finally:
-    signal.signal(signal.SIGHUP, before)
 
 
 def test_run_without_an_update_is_refused():

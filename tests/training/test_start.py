@@ -33,11 +33,11 @@ def test_closed_terminal_ends_with_a_checkpoint(tmp_path):
     "checkpoint.first_s=null",
   ]
 
-  def take_terminal():
-    os.setsid()
-    os.close(os.open(os.ttyname(theirs), os.O_RDWR))  # becomes the controlling terminal
-
-  process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, preexec_fn=take_terminal)
+  # The first program takes the terminal. `preexec_fn` would fork this process, which JAX warns of.
+  take = "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
+  process = subprocess.Popen(
+    [sys.executable, "-c", take, *command], stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
+  )
   os.close(theirs)
   shown = b""
   while b"acting starts" not in shown:

@@ -57,7 +57,7 @@ AllowCode = Annotated[
   bool,
   typer.Option(
     "--allow-code",
-    help="Allow the run to import the Python module of its environment and to join its Ray cluster.",
+    help="Allow the run to import the Python modules that it names and to join its Ray cluster.",
   ),
 ]
 
@@ -73,22 +73,32 @@ def number_of(option: str, text: str, low: float, high: float, unit: str) -> flo
 def open_run(path: Path, allow_code: bool) -> "tuple[RunDirectory, Config]":
   """Opens a run for reading.
 
-  A run directory may come from an untrusted source. The only code it can name is a user's own environment,
-  which needs `--allow-code`. `moozi train --resume` also checks the address of the Ray cluster.
+  A run directory may come from an untrusted source. The only code it can name is the user's own functions
+  (`module:function`), which need `--allow-code`. `moozi train --resume` also checks the address of the Ray
+  cluster.
 
-  Raises: UserError: not a run, or a run with a user's own environment without `--allow-code`.
+  Raises: UserError: not a run, or a run that names code without `--allow-code`.
   """
-  from moozi.envs.registry import is_code
+  from moozi.core.plugins import code_keys
   from moozi.io.run_directory import RunDirectory
 
   directory = RunDirectory.open(path)
   config = directory.load_config()
-  if is_code(config.env.name) and not allow_code:
+  if (keys := code_keys(config)) and not allow_code:
     raise UserError(
-      f"{path}: env.name={config.env.name} imports a Python module and runs its code; pass --allow-code if "
-      "you trust this run"
+      f"{path}: {', '.join(keys)} imports a Python module and runs its code; pass --allow-code if you trust "
+      "this run"
     )
   return directory, config
+
+
+def check_opponent_option(opponent: str, *others: str) -> None:
+  """Raises UserError if --opponent is no player; `others` are the command's own."""
+  from moozi.core.plugins import PLAYERS, is_code
+
+  if opponent not in others and not PLAYERS.is_known(opponent) and not is_code(opponent):
+    allowed = ", ".join([*others, PLAYERS.allowed(opponent)])
+    raise UserError(f"--opponent={opponent}: must be one of {allowed}")
 
 
 def check_searches(run: Path, config: "Config", command: str) -> None:
@@ -133,7 +143,7 @@ def agent_of(directory: "RunDirectory", config: "Config", checkpoint: str | None
   from moozi.evaluation.opponents import check_players
   from moozi.io.checkpoints import expected_of, find_checkpoint, read_checkpoint_info
 
-  spec = env_spec(config.env.name, **config.env.kwargs)
+  spec = env_spec(config.env.name, **config.env.arguments)
   check_players(config, spec)
   found = find_checkpoint(directory.checkpoints_path, checkpoint)
   return Agent(directory, config, spec, read_checkpoint_info(found.path, expected_of(config, spec)))

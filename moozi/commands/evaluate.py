@@ -35,7 +35,10 @@ def evaluate(
   ] = None,
   simulations: common.Simulations = None,
   opponent: Annotated[
-    str | None, typer.Option(metavar="random|mcts|self", help="Two players: the opponent.")
+    str | None,
+    typer.Option(
+      metavar="random|mcts|self|NAME", help="Two players: the opponent; NAME may be module:function."
+    ),
   ] = None,
   opponent_simulations: Annotated[
     int | None, common.integer("Simulations per search of the opponent mcts.")
@@ -65,14 +68,14 @@ def evaluate(
     raise UserError(f"--gif={gif}: must end in .gif")
   if gif_frames is not None and gif is None:
     raise UserError("--gif-frames: needs --gif")
-  if opponent not in (None, "random", "mcts", "self"):
-    raise UserError(f"--opponent={opponent}: must be random, mcts or self")
+  if opponent is not None:
+    common.check_opponent_option(opponent)
   directory, config = common.open_run(run, allow_code)
   options = {"opponent": opponent, "opponent_simulations": opponent_simulations, "gif_max_frames": gif_frames}
   used = {key: value for key, value in options.items() if value is not None}
   config = config.model_copy(update={"evaluation": config.evaluation.model_copy(update=used)})
   with common.stdout_to_stderr():
-    spec = env_spec(config.env.name, **config.env.kwargs)
+    spec = env_spec(config.env.name, **config.env.arguments)
     _check_opponent_options(config, spec, opponent, opponent_simulations)
     agent = common.agent_of(directory, config, checkpoint)
     figures = _play(agent, episodes or config.evaluation.final_episodes, simulations, gif)

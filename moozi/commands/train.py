@@ -49,7 +49,7 @@ def _start(path: Path, overrides: list[str]) -> int:
   from moozi.io.run_directory import RunDirectory
 
   config = load_config(path, overrides)
-  spec = env_spec(config.env.name, **config.env.kwargs)
+  spec = env_spec(config.env.name, **config.env.arguments)
   check_players(config, spec)
   if config.checkpoint.start_from is not None:
     from moozi.io.checkpoints import expected_of, read_checkpoint_info
@@ -91,7 +91,7 @@ def _resume(path: Path, overrides: list[str], allow_code: bool) -> int:
   # Claims the run before reading it, because another process may be writing it.
   with run.claim():
     config = load_resumed_config(run, overrides)
-    spec = env_spec(config.env.name, **config.env.kwargs)
+    spec = env_spec(config.env.name, **config.env.arguments)
     check_opponent(config, spec)
     resumed = load_resumed(config, spec, run)
     for text in resumed.passed_over:

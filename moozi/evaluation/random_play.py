@@ -22,7 +22,7 @@ def random_returns(config: Config, num_episodes: int) -> Float[np.ndarray, "N"]:
   Returns: undiscounted returns in float64; with two players those of the random seat.
   """
   evaluation = config.evaluation
-  env = registry.make(config.env.name, evaluation.seed, is_testing=True, **config.env.kwargs)
+  env = registry.make(config.env.name, evaluation.seed, is_testing=True, **config.env.arguments)
   # Independent of the random streams of the environments and of the random starts, which have the same seed.
   random = np.random.default_rng([evaluation.seed, 0x9A3D])
   with contextlib.closing(RandomStarts(env, evaluation.max_random_starts)) as env:

@@ -16,8 +16,10 @@ from moozi.io.checkpoints import drop_later
 from moozi.io.logs import setup_logging
 from moozi.io.progress import make_progress
 from moozi.io.run_directory import RunDirectory, save_resumed_config
+from moozi.run.plugin_check import check_plugins
 from moozi.run.session import RunInputs
 from moozi.training.algorithms import algorithm_of
+from moozi.training.callbacks import make_callbacks
 from moozi.training.offline import load_stored
 from moozi.training.recorder import Recorder
 from moozi.training.resume import Resumed, load_start, newest_state
@@ -34,6 +36,8 @@ def train(config: Config, spec: EnvSpec, run: RunDirectory, resumed: Resumed | N
   Raises: UserError: Ray lacks what the configuration requests. RunError: the run cannot continue.
   """
   setup_logging(run.log_path("driver"))
+  check_plugins(config, spec)
+  callbacks = make_callbacks(config, run.path)
   resumed = resumed or load_start(config, spec, run)
   resumed.forget_later_best(config, run)
   store = resumed.store
@@ -63,6 +67,8 @@ def train(config: Config, spec: EnvSpec, run: RunDirectory, resumed: Resumed | N
         with contextlib.closing(recorder):
           for event in itertools.chain([first], events):
             recorder.observe(event)
+            for callback in callbacks:
+              callback(event)
             if stop.is_new():
               display.note("ending with a checkpoint; a second signal ends immediately")
     except UserError as error:

@@ -23,6 +23,7 @@ from moozi.envs.environment import Environment, Game, GameEnvironment
 from moozi.envs.observations import FrameFormat, array_format, one_hot_format
 from moozi.envs.suite import Suite
 from moozi.envs.validation import check_mask, check_num_actions, check_reward, one_line, short
+from moozi.envs.wrappers import apply_wrappers
 
 _log = logging.getLogger("moozi.envs")
 
@@ -52,6 +53,10 @@ class Options(Section):
     None,
     description="truncate an episode after this number of steps, in place of the environment's own limit",
   )
+
+
+class _WrappedOptions(Options):
+  wrappers: tuple[str, ...] = ()
 
 
 def list_games() -> dict[str, str]:
@@ -100,7 +105,7 @@ def make_spec(game: str, options: Options) -> EnvSpec:
 
 @functools.lru_cache(maxsize=64)
 def _make_spec(game: str, options: str) -> EnvSpec:
-  environment = make_environment(game, Options.model_validate_json(options))
+  environment = make_environment(game, _WrappedOptions.model_validate_json(options))
   environment.close()
   return environment.env_spec
 
@@ -121,7 +126,10 @@ def make_environment(game: str, options: Options) -> Environment:
     given = f" with env.kwargs.kwargs={options.kwargs}" if options.kwargs else ""
     raise UserError(f"env.name={name}: cannot be made{given}: {one_line(error)}") from error
   try:
-    return wrap(name, env)
+    wrapped = apply_wrappers(env, getattr(options, "wrappers", ()))
+    if not isinstance(wrapped, gymnasium.Env):
+      raise UserError(f"env.wrappers: return {type(wrapped).__name__}; must return a gymnasium.Env")
+    return wrap(name, wrapped)
   except UserError:
     env.close()
     raise
@@ -202,7 +210,7 @@ def _frame_format(where: str, space: Any) -> FrameFormat:
     return one_hot_format(where, int(space.n), int(space.start))
   unsupported = UserError(
     f"{where}: its observations are {short(space)}; must be Box, Discrete, MultiDiscrete, "
-    "MultiBinary, or a Dict or Tuple of these"
+    "MultiBinary, or a Dict or Tuple of these; a function in env.wrappers can change them"
   )
   # gymnasium can flatten these to one vector.
   if not isinstance(space, spaces.MultiDiscrete | spaces.MultiBinary | spaces.Dict | spaces.Tuple):
@@ -251,4 +259,5 @@ SUITE = Suite(
   make_spec=make_spec,
   make_environment=make_environment,
   is_game=is_game,
+  with_wrappers=lambda options, wrappers: _WrappedOptions(**dict(options), wrappers=wrappers),
 )

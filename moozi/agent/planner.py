@@ -1,6 +1,7 @@
 """Planning with the learned model. The only module that imports mctx."""
 
 import functools
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import jax
@@ -216,7 +217,7 @@ class Search(Protocol):
     root: Any,
     recurrent_fn: Any,
     invalid_actions: Float[Array, "B A"],
-    temperature: Float[Array, "*lanes"],
+    temperature: Float[Array, "B 1"],
   ) -> Any:
     """Searches; returns an `mctx.PolicyOutput` with an `mctx.Tree`.
 
@@ -227,20 +228,21 @@ class Search(Protocol):
       root: `mctx.RootFnOutput` with logits [B, A], values in env units, and hidden states.
       recurrent_fn: `mctx.RecurrentFn`; its discount has the sign between two players.
       invalid_actions: 1 where the action is illegal at the root; at least one is legal.
-      temperature: ≥ 0, a scalar or [B].
+      temperature: ≥ 0.
     """
 
 
-SEARCHES: dict[str, Search] = {"puct": _puct, "gumbel": _gumbel}
+SEARCHES: dict[str, Callable[..., Any]] = {"puct": _puct, "gumbel": _gumbel}
 """The built-in searches by `planners.*.algorithm`; `core.plugins.SEARCHES` has the user's."""
 
 
-def _custom_search(plugin: plugins.Plugin) -> Search:
-  """The user's search, with the shapes and dtypes of its output checked when it is traced."""
+def _custom_search(plugin: plugins.Plugin) -> Callable[..., Any]:
+  """The user's `Search`, with the shapes and dtypes of its output checked when it is traced."""
 
-  def search(config: PlannerConfig, **kwargs: Any) -> Any:
-    output = plugin(config, **kwargs)
+  def search(config: PlannerConfig, *, temperature: Float[Array, "*lanes"], **kwargs: Any) -> Any:
     batch, num_actions = kwargs["invalid_actions"].shape
+    temperature = jnp.broadcast_to(temperature.reshape(-1, 1), (batch, 1))
+    output = plugin(config, temperature=temperature, **kwargs)
     for name, shape, kind in (
       ("action", (batch,), jnp.integer),
       ("action_weights", (batch, num_actions), jnp.floating),

@@ -39,11 +39,11 @@ def check_plugins(config: Config, spec: EnvSpec) -> None:
       model, config.learner, config.targets, spec.frame_dtype, make_extra_losses(config, model)
     )
 
-    def trace(key: jax.Array) -> None:
+    def trace(key: jax.Array, target: TrainTarget) -> None:
       state = init_training_state(model, config, spec, key)
-      loss(state.params, state.target_params, state.net_state, _target(config, spec))
+      loss(state.params, state.target_params, state.net_state, target)
 
-    jax.eval_shape(trace, jax.ShapeDtypeStruct((2,), "uint32"))
+    jax.eval_shape(trace, jax.ShapeDtypeStruct((2,), "uint32"), _target(config, spec))
 
 
 def _target(config: Config, spec: EnvSpec) -> TrainTarget:

@@ -97,8 +97,7 @@ def check_opponent_option(opponent: str, *others: str) -> None:
   from moozi.core.plugins import PLAYERS, is_code
 
   if opponent not in others and not PLAYERS.is_known(opponent) and not is_code(opponent):
-    allowed = ", ".join([*others, PLAYERS.allowed(opponent)])
-    raise UserError(f"--opponent={opponent}: must be one of {allowed}")
+    raise UserError(f"--opponent={opponent}: must be {PLAYERS.allowed(opponent, *others)}")
 
 
 def check_searches(run: Path, config: "Config", command: str) -> None:

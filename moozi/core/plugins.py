@@ -111,12 +111,12 @@ class Registry:
     """Whether the value is a name. Imports nothing."""
     return value in self.built_in or value in self.registered or value in self._entry_points().names
 
-  def allowed(self, value: str) -> str:
-    """What is allowed in place of an unknown value, with the nearest name."""
-    names = self.names()
+  def allowed(self, value: str, *others: str) -> str:
+    """What is allowed in place of an unknown value, with the nearest name; `others` are allowed too."""
+    names = [*others, *self.names()]
     nearest = difflib.get_close_matches(value.lower(), names, n=1)
     hint = f"; the nearest is {nearest[0]}" if nearest else ""
-    return f"{', '.join([*names, 'module:function'])}{hint}"
+    return f"{', '.join(names)}{' or ' if names else ''}module:function{hint}"
 
   def get(self, value: str, key: str | None = None) -> Plugin:
     """The function that a value names; imports its module.
@@ -130,7 +130,7 @@ class Registry:
       return Plugin(where, _load_entry_point(where, self._entry_points()[value]))
     if is_code(value):
       return Plugin(where, _load(where, value))
-    raise UserError(f"{where}: must be one of {self.allowed(value)}")
+    raise UserError(f"{where}: must be {self.allowed(value)}")
 
   def _entry_points(self) -> importlib.metadata.EntryPoints:
     return importlib.metadata.entry_points(group=self.group)

@@ -9,6 +9,8 @@ from moozi.core.errors import EnvError, UserError
 from moozi.core.plugins import Registry
 from moozi.io.config import config_from_dict, config_to_dict, load_config
 
+pytestmark = pytest.mark.usefixtures("folder")
+
 
 def make(*args):
   return args
@@ -51,7 +53,7 @@ def test_module_of_the_current_folder(folder):
     ("moozi_own_good:mak", "the module moozi_own_good has no mak; the nearest is make"),
     ("moozi_own_good:number", "number is a int; must be a function"),
     ("moozi_none_such:make", "there is no module moozi_none_such"),
-    ("mpl", "x.y=mpl: must be one of mlp, module:function; the nearest is mlp"),
+    ("mpl", "x.y=mpl: must be mlp or module:function; the nearest is mlp"),
   ],
 )
 def test_errors_of_loading(folder, value, message):
@@ -154,13 +156,16 @@ def test_code_keys_read_the_text_only(text, is_code):
   [
     (
       "network.kind=rezzzznet",
-      'network.kind="rezzzznet": must be resnet, mlp, conv_latent, module:function; ',
+      'network.kind="rezzzznet": must be resnet, mlp, conv_latent or module:function; ',
     ),
     (
       "planners.train.algorithm=gumble",
-      "planners.train.algorithm=.*gumbel, puct, module:function; .*is gumbel",
+      "planners.train.algorithm=.*gumbel, puct or module:function; .*is gumbel",
     ),
-    ("evaluation.opponent=human", 'evaluation.opponent="human": must be random, mcts, self, module:function'),
+    (
+      "evaluation.opponent=human",
+      'evaluation.opponent="human": must be random, mcts, self or module:function',
+    ),
     ("learner.extra_losses=[entropy]", r'learner.extra_losses\[0\]="entropy": must be module:function'),
     ("callbacks=3", "callbacks=3: must be"),
     ("env.kwargs.wrappers=[a:b]", "kwargs.wrappers: not an option; set env.wrappers"),

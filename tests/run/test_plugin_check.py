@@ -67,7 +67,11 @@ def test_a_network_learns(tiny_config):
       r"the representation returns float32\[2\] as the hidden state; must be .* \[2, …\]",
     ),
     (0, lambda x: x > 0, r"the representation returns bool\[2, 8\]"),
-    (1, lambda x: x[0], r"prediction returns float32\[2, 61\]; must be a tuple \(value logits, policy logits\)"),
+    (
+      1,
+      lambda x: x[0],
+      r"prediction returns float32\[2, 61\]; must be a tuple \(value logits, policy logits\)",
+    ),
     (1, lambda x: (x[1], x[0]), r"float32\[2, 4\] as the value logits; must be a float array \[2, 61\]"),
     (
       1,

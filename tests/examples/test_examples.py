@@ -1,4 +1,4 @@
-"""The files of examples/, run as their first lines say: from the command line in their folder, and from Python."""
+"""The files of examples/, run as their first lines say: in their folder by a command, and from Python."""
 
 import ast
 import json

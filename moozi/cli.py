@@ -41,22 +41,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
   """Runs the command line. Exits with 2 after a user error, else with the command's status.
 
   Args:
-    arguments: without the program's name; None takes `sys.argv`.
+    arguments: the arguments after the program's name; None takes `sys.argv`.
   """
   try:
     status = app(
       args=None if arguments is None else list(arguments), prog_name="moozi", standalone_mode=False
     )
   except UserError as e:
-    # Ray wraps an error of another process in an error with the traceback as text; only the cause is printed.
+    # Ray wraps an error of another process and adds the traceback as text. Only the cause is printed.
     _fail(str(getattr(e, "cause", e)))
   except _UsageError as e:
     _fail(e.format_message())  # type: ignore[attr-defined]
   except (typer.Abort, KeyboardInterrupt):
     sys.exit(130)
   except BrokenPipeError:
-    # The reader of the output exited (`moozi envs | head`). Python would report that again when it flushes at
-    # its exit.
+    # The reader of the output exited (`moozi envs | head`). Python would report the broken pipe again when it
+    # flushes the output at exit.
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     sys.exit(0)
   sys.exit(status if isinstance(status, int) else 0)

@@ -5,11 +5,11 @@ import os
 import shutil
 import tempfile
 
-# Before any import of JAX, so that values are the same on every machine.
+# Selects the CPU before any import of JAX, so that values are the same on every machine.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
-# Modules and processes compile the same functions. The cache is new in each session, so that no result
-# depends on an earlier one.
+# Modules and processes compile the same functions and share this cache. The cache is new in each session, so
+# that no result depends on an earlier session.
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
   _cache = tempfile.mkdtemp(prefix="moozi-tests-")
   atexit.register(shutil.rmtree, _cache, ignore_errors=True)

@@ -1,6 +1,6 @@
-"""The recipes of docs/architecture.md, followed from outside the package where its API allows it.
+"""Follows the recipes of docs/architecture.md, from outside the package where the API allows this.
 
-Each recipe names only files and names that exist.
+Each recipe mentions only files and names that exist.
 """
 
 import re
@@ -111,7 +111,7 @@ def model_input_shape(config, spec):
 
 
 def test_a_metric_from_events(tiny_config):
-  """Every event is public, so a user's metric is a fold over the events."""
+  """Every event is public, so users can compute their own metrics from the events."""
   updates = [event for event in events_of(tiny_config) if isinstance(event, Updated)]
   mean_loss = np.mean([event.metrics["loss/total"] for event in updates])
   assert np.isfinite(mean_loss)

@@ -31,6 +31,9 @@ TINY = (
 
 
 def shaken(params: Any, seed: int = 0) -> Any:
-  """Parameters that give positions different values; a fresh network gives all the same value and policy."""
+  """Perturbs parameters, so that positions have different values.
+
+  A fresh network gives all positions the same value and policy.
+  """
   rng = np.random.default_rng(seed)
   return jax.tree_util.tree_map(lambda x: (x + 0.3 * rng.normal(size=np.shape(x))).astype(np.float32), params)

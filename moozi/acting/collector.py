@@ -28,7 +28,7 @@ class HeldParameters:
   """Base class of objects that search with parameters on the device.
 
   Attributes:
-    params, net_state: of the model; None before the first `set_parameters`.
+    params, net_state: the model's parameters and state; None before the first `set_parameters`.
     version: learner step of the parameters; -1 before the first `set_parameters`.
   """
 
@@ -44,10 +44,10 @@ class HeldParameters:
 
 
 class TrajectoryCollector(Lanes, HeldParameters):
-  """Lanes in which a search policy acts; keeps their state between calls.
+  """Acts in its lanes with a search policy; keeps the state of the lanes between calls.
 
   Args:
-    seed: of the search's noise and the choice of actions.
+    seed: seeds the search's noise and the choice of actions.
     policy: replaces `planner`'s search.
   """
 
@@ -108,10 +108,11 @@ class TrajectoryCollector(Lanes, HeldParameters):
 def search_metrics(
   step: BatchedTimeStep | StepSample, output: SearchOutput
 ) -> dict[str, Float[AnyArray, ""]]:
-  """Metrics of the search and its change of the prior: means over the frames that are not terminal, by name.
+  """Computes metrics of the search, of its difference from the prior, and of the frames, by name.
 
-  Accepts NumPy arrays, and traced arrays inside a rollout. Entropies and divergence are in nats, values in
-  environment units. Where every frame is terminal, the search's metrics are 0.
+  The search's metrics are means over the frames that are not terminal; they are 0 if all frames are terminal.
+  Accepts NumPy arrays, and traced arrays inside a rollout. Entropies and the divergence are in nats; values
+  are in environment units.
   """
   probs, prior = output.action_probs, output.prior_probs
   xp = array_namespace(probs, prior)
@@ -139,7 +140,7 @@ def search_metrics(
 
 
 def _cut_off(sample: StepSample, is_cut: Bool[np.ndarray, "B"]) -> StepSample:
-  """Truncates the frame of some lanes: its action is discarded, its search value is the bootstrap."""
+  """Truncates the frames where `is_cut` is true; drops the action, keeps the search value as bootstrap."""
   return replace(
     sample,
     is_last=sample.is_last | is_cut,

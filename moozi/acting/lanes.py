@@ -22,10 +22,11 @@ class ActingResult:
   Attributes:
     num_steps: number of environment steps, T·B.
     version: learner step of the parameters that acted.
-    episode_returns, episode_lengths: [E] of the episodes that ended, reported when the next one begins. Where
-      the loss of a life ends an episode in training, they are of the whole game. With two players, player 0's
-      returns. Excludes episodes that a failure of the environment cut off.
-    metrics: scalars about the policy and the environment; `faults/env_errors` where environments failed.
+    episode_returns, episode_lengths: [E], one entry for each episode that ended; an episode is reported when
+      the next one begins. If the loss of a life ends an episode in training, the entries cover whole games.
+      With two players, the returns are those of player 0. Episodes that a failure of the environment cut off
+      are excluded.
+    metrics: scalars about the policy and the environment; has `faults/env_errors` if environments failed.
   """
 
   num_steps: int
@@ -36,7 +37,7 @@ class ActingResult:
 
 
 class Lanes:
-  """B environments, the histories that the policy sees, and the returns and lengths of their episodes.
+  """Holds B environments, the histories that the policy sees, and the episodes' returns and lengths.
 
   Args:
     env: the environments; the constructor resets them.
@@ -44,7 +45,7 @@ class Lanes:
   Attributes:
     timestep: the environments' current step.
     history: HistoryState after the last action; the caller updates it.
-    rng_key: for the search and the choice of actions; the caller updates it.
+    rng_key: the random key of the search and the choice of actions; the caller updates it.
   """
 
   def __init__(self, env: VectorEnvironment, history_length: int, seed: int) -> None:
@@ -63,9 +64,10 @@ class Lanes:
     self._since = time.perf_counter()
 
   def step(self, action: Int[np.ndarray, "B"]) -> Bool[np.ndarray, "B"]:
-    """Steps every environment; the action is discarded where the last frame was an end.
+    """Steps every environment; discards the action of an environment after the last frame of its episode.
 
-    Returns: [B] bool, where an environment failed; its episode is cut off at the frame before (`cut_lanes`).
+    Returns: [B] bool, whether each environment failed. The caller marks the frame before a failure as
+      truncated (`cut_lanes`).
     """
     before, start = self.timestep, time.perf_counter()
     self.timestep = step = self._env.step(action)
@@ -75,15 +77,16 @@ class Lanes:
     ended = np.flatnonzero(step.is_first & ~is_cut)
     self._ended.append((self._returns[ended], self._lengths[ended]))
     reward = player_sign(before.to_play, 0) * step.last_reward
-    # The agent does not act on an end, whether a new game follows or the game continues after a lost life.
+    # The agent does not act on a last frame, of a game or of a life, so the step after it adds no length.
     self._returns = np.where(step.is_first, 0.0, self._returns + reward)
     self._lengths = np.where(step.is_first, 0, self._lengths + ~before.is_last)
     return is_cut
 
   def result(self, version: int, metrics: dict[str, float]) -> ActingResult:
-    """The result of the segment that ends now, acted with parameters of learner step `version`.
+    """Returns the result of the current segment; its parameters are those of learner step `version`.
 
-    Adds `train/env_share`, the environments' share of the time, and `train/worker_steps_per_s` to `metrics`.
+    Adds two entries to `metrics`: `train/env_share`, the environments' share of the time, and
+    `train/worker_steps_per_s`.
     """
     elapsed = time.perf_counter() - self._since
     metrics = metrics | {
@@ -105,14 +108,14 @@ class Lanes:
     self._env.close()
 
   def get_state(self) -> State:
-    """Environments, histories and random state between two segments."""
+    """Returns the state of the environments, the histories and the random key, between two segments."""
     return prefixed("env", self._env.get_state()) | prefixed("lanes", tree_state(self._state()))
 
   def set_state(self, state: State) -> int:
-    """Restores the state of lanes of the same shapes.
+    """Restores a state; its arrays must have the shapes of these lanes.
 
     Returns: number of environments that could not be restored and start a new episode.
-    Raises: ValueError: the state has other shapes; nothing changes then.
+    Raises: ValueError: the shapes differ; the lanes stay unchanged.
     """
     own = tree_of_state(self._state(), part(state, "lanes"))
     self.timestep, is_new = self._env.set_state(part(state, "env"), own["timestep"])

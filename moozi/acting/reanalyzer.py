@@ -1,7 +1,7 @@
-"""Reanalyze: searches stored positions again with newer parameters, gathered or replayed.
+"""Reanalyze: searches stored positions again with newer parameters.
 
-Source: the thesis §2.7.1, §4.3.10, §4.3.13. Departures: by default positions are gathered with their
-histories; `reanalyze.mode=replayed` replays trajectories in mock environments, as the thesis does.
+Source: the thesis §2.7.1, §4.3.10, §4.3.13. Departure: by default, replay gathers the positions with their
+histories. With `reanalyze.mode=replayed`, mock environments replay trajectories, as in the thesis.
 """
 
 import time
@@ -26,7 +26,7 @@ from moozi.envs.replayed import ReplayedEnvironment
 from moozi.nn.model import Model
 from moozi.ops.history import init_history, normalize_frame, stack_history
 
-# Only the choice of an action depends on the temperature, and reanalyze chooses none.
+# The temperature affects only the choice of an action, and reanalyze does not choose actions.
 _TEMPERATURE = 1.0
 
 RootSearch = Callable[..., tuple[jax.Array, jax.Array]]
@@ -37,7 +37,7 @@ def make_root_search(
 ) -> RootSearch:
   """Returns search(params, net_state, frames, actions, mask, rng_key) -> (root_value, action_probs).
 
-  The caller compiles it. Arrays are those of SearchRoots and SearchedRoots.
+  The caller compiles the function. Positions and results have the shapes of SearchRoots and SearchedRoots.
   """
 
   def search(
@@ -60,11 +60,11 @@ class Reanalyzer(HeldParameters):
   """Searches stored positions again.
 
   Args:
-    config: the run's configuration; `planners.reanalyze` is the search.
+    config: the run's configuration; `planners.reanalyze` configures the search.
   """
 
   def __init__(self, model: Model, config: Config, spec: EnvSpec, seed: int) -> None:
-    planner, self._spec = config.planners.reanalyze, spec
+    planner, self._spec = config.planners.for_reanalyze, spec
     self._batch_size = config.reanalyze.batch_size
     self._num_envs = min(config.workers.num_envs, self._batch_size)
     self._history_length = config.targets.history_length
@@ -87,14 +87,14 @@ class Reanalyzer(HeldParameters):
     return {"rng_key": np.array(self._rng_key)}
 
   def set_state(self, state: State) -> None:
-    """Restores the random state; a state without one changes nothing."""
+    """Restores the random key if `state` contains it."""
     if "rng_key" in state:
       self._rng_key = jnp.asarray(state["rng_key"])
 
   def run(self, positions: SearchRoots | Sequence[RootSpan]) -> tuple[SearchedRoots, dict[str, float]]:
-    """Searches positions: gathered positions in batches, spans by replaying them.
+    """Searches gathered positions in batches, or replays spans and searches their positions.
 
-    Returns: the results to write back, and metrics: the change of values and policies, and the rate.
+    Returns: the results to write back, and metrics about the changes of values and policies and the rate.
     Raises: RunError: there are no positions.
     """
     start = time.perf_counter()
@@ -121,7 +121,7 @@ class Reanalyzer(HeldParameters):
       part = map_fields(lambda x, a=first: x[a : a + self._batch_size], roots)
       count = len(part.slot)
       if count < self._batch_size:
-        # Padded: one width for all calls, so that the search compiles once.
+        # All calls have the same width, so that the search compiles once.
         row = np.arange(self._batch_size) % count
         part = map_fields(lambda x, row=row: x[row], part)
       self._rng_key, value, probs = self._search(
@@ -137,10 +137,10 @@ class Reanalyzer(HeldParameters):
     return self._searched(value, probs, roots.slot, roots.sequence)
 
   def search_spans(self, spans: Sequence[RootSpan]) -> SearchedRoots:
-    """Replays spans in parallel lanes, and keeps the search's results at their positions.
+    """Replays spans in parallel lanes, and returns the search results of their positions.
 
-    The environments show the recorded steps and the history takes the recorded actions, so that the policy
-    searches the positions that it once acted on.
+    The environments return the recorded steps, and the recorded actions enter the history. The policy
+    therefore searches the recorded positions.
     """
     env = ReplayedEnvironment([span.steps for span in spans], self._num_envs, self._spec)
     step, history = env.reset(), init_history(self._num_envs, self._history_length, self._spec)
@@ -181,10 +181,10 @@ class Reanalyzer(HeldParameters):
 def search_change(
   old_value: Float[np.ndarray, "M"], old_probs: Float[np.ndarray, "M A"], new: SearchedRoots
 ) -> dict[str, float]:
-  """The change from old searches to new ones of the same positions: scalars by name, means over them.
+  """Compares new searches of positions with the old ones; returns scalars by name, means over positions.
 
   The divergence of the policies is the Jensen-Shannon divergence in nats: 0 where they agree, ln 2 where they
-  share no action. It is finite where one of them is 0, as visit counts often are.
+  share no action. It is finite even where one policy gives an action probability 0, as visit counts often do.
   """
   middle = (old_probs + new.action_probs) / 2
   divergence = (_relative_entropy(old_probs, middle) + _relative_entropy(new.action_probs, middle)) / 2

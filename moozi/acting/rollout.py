@@ -1,6 +1,6 @@
-"""The compiled rollout: history, search, choice, environment and reset as one scan on the device.
+"""The compiled rollout: a scan on the device over history, search, choice of action, environment and reset.
 
-For environments written in JAX (`envs.jax.rules`). From the same seeds it gives the same segments as
+The environment must be written in JAX (`envs.jax.rules`). With the same seeds, the segments equal those of
 `acting.collector` with `JaxVectorEnvironment`: both draw the same keys in the same order and apply the same
 policy and step. The host does nothing between the first and the last step of a segment.
 
@@ -40,7 +40,7 @@ class RolloutState:
   Attributes:
     envs: EnvState of B environments.
     history: HistoryState of B lanes.
-    rng_key: for the search's noise and the choice of actions.
+    rng_key: the random key of the search's noise and the choice of actions.
     episode_return: sum of the rewards of the current episode; `acting.collector` sums in float64.
     episode_length: number of its steps.
   """
@@ -58,8 +58,8 @@ class Segment:
 
   Attributes:
     steps: StepSample's fields by name, without the versions, each [T, B, …].
-    has_ended: a new episode begins in the step after t.
-    episode_return, episode_length: of the episode that ended, where `has_ended`.
+    has_ended: whether a new episode begins in the step after t.
+    episode_return, episode_length: those of the episode that ended; valid where `has_ended` is true.
     metrics: scalars by name, means over the T steps.
   """
 
@@ -89,7 +89,7 @@ def make_segment(policy: Policy, env: JaxEnvironment, segment_length: int) -> Se
         "action": output.action,
       }
       envs = jax.vmap(env.step)(state.envs, output.action)
-      # An episode is reported when the next one begins, as in `collector`; for two players, player 0's.
+      # As in `collector`, an episode is reported when the next one begins, and the return is player 0's.
       has_ended = envs.timestep.is_first
       reward = player_sign(timestep.to_play, 0) * envs.timestep.last_reward
       ended = state.episode_return, state.episode_length
@@ -119,11 +119,11 @@ def make_segment(policy: Policy, env: JaxEnvironment, segment_length: int) -> Se
 class RolloutCollector(HeldParameters):
   """Collects segments with a compiled rollout; has the interface of `TrajectoryCollector`.
 
-  Each collector compiles its own rollout, also where several share a process (`run.local`).
+  Each collector compiles its own rollout, even if several share a process (`run.local`).
 
   Args:
-    env: B copies of the environment, which are reset.
-    seed: of the search's noise and the choice of actions.
+    env: B copies of the environment; the constructor resets them.
+    seed: seeds the search's noise and the choice of actions.
     policy: replaces `planner`'s search.
   """
 
@@ -153,8 +153,8 @@ class RolloutCollector(HeldParameters):
   def run(self, env_steps: int) -> tuple[TrajectorySample, ActingResult]:
     """Acts `segment_length` vector steps; see `TrajectoryCollector.run`.
 
-    Raises: ValueError: the policy chose an illegal action. The environments have played it by then, so the
-      collector cannot be used afterwards.
+    Raises: ValueError: the policy chose an illegal action. The environments have already played this action,
+      so the collector cannot be used afterwards.
     """
     temperature = temperature_at(self._planner.temperature, env_steps)
     start = time.perf_counter()
@@ -176,7 +176,7 @@ class RolloutCollector(HeldParameters):
     return TrajectorySample(**segment.steps, acted_version=version, searched_version=version), result
 
   def get_state(self) -> State:
-    """Environments, histories and random state; see `TrajectoryCollector.get_state`."""
+    """Returns the state of the environments, the histories and the random key."""
     return tree_state(self._state)
 
   def set_state(self, state: State) -> int:
@@ -201,7 +201,7 @@ class RolloutCollector(HeldParameters):
 
 
 def _check_actions(steps: dict[str, Shaped[Any, "T B ..."]]) -> None:
-  """Raises ValueError where an action of a segment [T, B, …] is illegal on its live frame."""
+  """Raises ValueError if a segment [T, B, …] has an illegal action on a live frame."""
   for t, row in enumerate(zip(steps["action"], steps["legal_actions_mask"], steps["is_last"], strict=True)):
     try:
       check_actions(*row)

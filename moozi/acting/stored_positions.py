@@ -1,4 +1,4 @@
-"""Positions of trajectory files, for `moozi reanalyze`. Imports no JAX."""
+"""Makes search roots from trajectory files, for `moozi reanalyze`. Imports no JAX."""
 
 import numpy as np
 from jaxtyping import Int
@@ -11,17 +11,17 @@ from moozi.ops.targets import history_window
 
 
 class LaneRoots:
-  """Builds search roots from successive steps of many lanes; keeps each lane's last L steps for histories."""
+  """Builds search roots from the steps of many lanes; keeps the last L steps of each lane for histories."""
 
   def __init__(self, spec: EnvSpec, history_length: int) -> None:
     self._spec, self._length = spec, history_length
-    # Frames, actions and is_first of each lane's last L steps.
+    # By lane: frames, actions and is_first of the last L steps.
     self._tails: dict[int, tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
 
   def add(self, lane: int, steps: TrajectorySample) -> SearchRoots:
-    """The roots of a lane's next steps [T, …], without terminal frames; `slot` is the index of the step.
+    """Returns the roots of a lane's next steps [T, …], without terminal frames; `slot` is a step's index.
 
-    Where a lane begins in the middle of an episode, the history begins there.
+    If a lane begins in the middle of an episode, its history begins there too.
     """
     length = self._length
     is_first = np.array(steps.is_first)
@@ -33,7 +33,8 @@ class LaneRoots:
     frames, actions, firsts = (np.concatenate(pair) for pair in parts)
     self._tails[lane] = frames[-length:].copy(), actions[-length:].copy(), firsts[-length:].copy()
     live = np.flatnonzero(~steps.is_last | steps.is_truncated)
-    # Step i has index L + i, after the tail. The last frame of a window is not read: a copy fills its place.
+    # The tail precedes the steps, so step i has index L + i. In place of the next frame, each window has a
+    # copy of its newest frame; the roots leave the copy out.
     row = live[:, None] + length
     window = row + np.arange(-length + 1, 1)
     past_frames, past_actions = history_window(
@@ -61,7 +62,7 @@ def join_roots(roots: list[SearchRoots]) -> SearchRoots:
 def with_searched(
   steps: TrajectorySample, at: Int[np.ndarray, "M"], searched: SearchedRoots, rows: slice
 ) -> TrajectorySample:
-  """A copy of steps [T, …] with the new search results `searched[rows]` at steps `at`."""
+  """Returns a copy of steps [T, …] with the new search results `searched[rows]` at the indices `at`."""
   names = ("root_value", "action_probs", "searched_version")
   fresh = {name: np.array(getattr(steps, name)) for name in names}
   for name, array in fresh.items():

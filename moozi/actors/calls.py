@@ -1,4 +1,4 @@
-"""Calls in flight: how to react to each result, and how to correct the ledger when a result is lost."""
+"""Tracks the calls in flight: reacts to each result, and corrects the ledger if a result is lost."""
 
 import dataclasses
 import time
@@ -32,7 +32,7 @@ class Calls:
   """The calls in flight.
 
   Args:
-    ray: the module, connected.
+    ray: the connected `ray` module.
   """
 
   def __init__(self, ray: Any) -> None:
@@ -64,8 +64,9 @@ class Calls:
         yield from call.on_loss(None)
 
   def completed(self, timeout_s: float) -> Iterator[tuple[Call, Any, Exception | None]]:
-    """Waits until some calls have completed; yields (call, result, error) of each. Error None means success.
+    """Waits until some calls have completed; yields (call, result, error) of each call.
 
+    The error of a successful call is None.
     Yields an error if an actor or object is lost, or an update is not finite (NotFiniteError). Raises any
     other exception of an actor.
     """
@@ -84,7 +85,7 @@ class Calls:
       yield call, *self._result(reference)
 
   def ready(self, references: list[Any], timeout_s: float) -> list[Any]:
-    """Waits until all results are available or the timeout ends; returns the references of available ones."""
+    """Waits until all results are available or the timeout ends; returns the available references."""
     found: list[Any] = self._ray.wait(references, num_returns=len(references), timeout=timeout_s)[0]
     return found
 

@@ -1,4 +1,7 @@
-"""Starts Ray or connects to it: loopback only, no dashboard, and an error where Ray would wait silently."""
+"""Starts Ray or connects to a cluster, and raises errors where Ray would wait silently.
+
+A cluster that this module starts listens on loopback only and has no dashboard.
+"""
 
 import logging
 import os
@@ -11,28 +14,28 @@ from typing import Any
 from moozi.core.config import ActorResources, Config
 from moozi.core.errors import UserError
 
-# Names of a resource in Ray and in the configuration.
+# Names of each resource in Ray and in the configuration.
 SHARES = (("CPU", "num_cpus"), ("GPU", "num_gpus"))
 _CONNECT_TIMEOUT_S = 5.0
 
 
 @contextmanager
 def connected(config: Config) -> Iterator[Any]:
-  """Yields the `ray` module, connected as `config.ray` specifies, and disconnects or shuts Ray down at the
-  end.
+  """Connects Ray as `config.ray` specifies and yields the `ray` module.
 
+  At the end it disconnects from the cluster, or shuts down the cluster that it started.
   Raises: UserError: no cluster answers or accepts the connection, or the actors request more than it has.
   """
-  # By default Ray listens on all addresses on Linux. Ray reads this variable at import. It restricts Ray to
-  # this machine, as on Windows and macOS; a test lists the listeners. Without the variable, Ray also replaces
-  # 127.0.0.1 in an address with this machine's external address.
+  # On Linux, Ray listens on all addresses by default. This variable, which Ray reads at import, restricts Ray
+  # to this machine, as on Windows and macOS; a test lists the listeners. Without the variable, Ray also
+  # replaces 127.0.0.1 in an address with this machine's external address.
   is_local = config.ray.address in (None, "local")
   if is_local or _host(str(config.ray.address)) in ("127.0.0.1", "localhost"):
     os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
-  # Ray starts its processes at niceness 15 of at most 19, which would leave little room for the configured
-  # values.
+  # By default Ray starts its processes at niceness 15. The maximum is 19, so the configured values would have
+  # little room.
   os.environ.setdefault("RAY_worker_niceness", "0")
-  # Otherwise Ray's control store records the last 100,000 calls and grows by 2.5 MiB per minute.
+  # Without this setting, Ray's control store records the last 100,000 calls and grows by 2.5 MiB per minute.
   os.environ.setdefault("RAY_task_events_report_interval_ms", "0")
   os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
   os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
@@ -71,7 +74,7 @@ def connected(config: Config) -> Iterator[Any]:
 
 
 def _host(address: str) -> str:
-  """The host in `host:port` or `scheme://host:port`; empty in other forms."""
+  """Returns the host of `host:port` or `scheme://host:port`; an empty string for other forms."""
   return address.rpartition("://")[2].rpartition(":")[0]
 
 
@@ -91,25 +94,25 @@ def _check_reachable(address: str) -> None:
 
 @contextmanager
 def _signals_blocked() -> Iterator[None]:
-  """Processes started in this context, and their children, block SIGINT and SIGTERM.
+  """Blocks stop signals in the processes that its block starts, and in their children.
 
-  A terminal's Ctrl-C and a scheduler's SIGTERM reach the whole process group. Ray's processes must keep
-  running until the driver has taken its last checkpoint and shuts them down.
+  A terminal's Ctrl-C or end and a scheduler's SIGTERM reach the whole process group. Ray's processes must
+  keep running until the driver has taken its last checkpoint and shuts them down.
   """
-  numbers = (signal.SIGINT, signal.SIGTERM)
+  numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
   handlers = {number: signal.getsignal(number) for number in numbers}
   before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
   try:
     yield
   finally:
-    # Ray's core installs a handler that prints a stack trace and exits; restore the former handlers.
+    # Ray's core installs a handler that prints a stack trace and exits. This loop restores the handlers.
     for number, handler in handlers.items():
       signal.signal(number, handler)
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def demands(config: Config) -> dict[str, tuple[int, ActorResources]]:
-  """By config key: the number of actors of that kind, and the resources of one actor."""
+  """Returns the number of actors of each kind and the resources of one actor, by config key."""
   return {
     "ray.learner": (1, config.ray.learner),
     "ray.replay": (1, config.ray.replay),
@@ -138,5 +141,5 @@ def check_resources(config: Config, available: dict[str, float]) -> None:
 
 
 def options(resources: ActorResources) -> dict[str, Any]:
-  """Ray's options for an actor with these resources."""
+  """Returns Ray's options for an actor with these resources."""
   return {"num_cpus": resources.num_cpus, "num_gpus": resources.num_gpus}

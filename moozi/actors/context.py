@@ -15,7 +15,7 @@ class Context:
   """The state of one run with actors, which the driver's functions share.
 
   Attributes:
-    ray: the module, connected.
+    ray: the connected `ray` module.
     pool: the actors.
     calls: the calls in flight.
     ledger: counters, versions, epochs, and the amount of work in flight.

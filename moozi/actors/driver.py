@@ -1,10 +1,10 @@
 """The driver: the thesis's Algorithm 3 without its barrier.
 
 Every call of an actor returns a future. The driver keeps a bounded number of calls in flight at each actor,
-reacts to the results as they complete, and requests evaluations and checkpoints when they are due. Calls and
-reactions are functions over the `Context`. `segments` has those of acting, `updates` those of learning;
-`reanalyze`, `testing` and `states` have the rest. `losses` restarts actors. `run.local` is the same algorithm
-in one process.
+reacts to the results as they complete, and requests evaluations and checkpoints when they are due. Functions
+that take the `Context` make the calls and react to results: `segments` for acting, `updates` for learning,
+`reanalyze`, `testing`, and `states` for checkpoints. `losses` restarts actors. `run.local` is the same
+algorithm in one process.
 """
 
 import math
@@ -25,7 +25,7 @@ from moozi.run.session import RunInputs, Session
 
 _SALVAGE_TIMEOUT_S = 30.0
 _CLOSE_TIMEOUT_S = 10.0
-# The longest wait for work in flight after a stop.
+# Maximum time to wait for work in flight after a stop.
 _STOP_TIMEOUT_S = 5.0
 
 
@@ -66,14 +66,14 @@ def _wait_until_ready(context: Context) -> str:
 
 
 def _ask(context: Context) -> None:
-  """Fills every actor's queue to its bound of work in flight."""
+  """Requests updates, searches and segments until the limits of work in flight are reached."""
   updates.ask(context)
   reanalyze.ask(context)
   segments.ask(context)
 
 
 def _react(context: Context, timeout_s: float) -> Iterator[Event]:
-  """Waits for results and yields the events of the reactions; restarts actors that failed."""
+  """Waits for results, reacts to each result, and yields the events; restarts actors that failed."""
   for call, value, error in context.calls.completed(timeout_s):
     if error is None:
       context.pool.has_worked(call.actor)
@@ -159,6 +159,6 @@ def _evaluate_last(context: Context, observing: Observing) -> Iterator[Event]:
 
 
 def _wait_for_closed(ray: Any, closing: list[Any]) -> None:
-  """Closes the environments, which may hold resources outside their process."""
+  """Waits until the workers have closed their environments, which may hold resources outside the process."""
   if closing:
     ray.wait(closing, num_returns=len(closing), timeout=_CLOSE_TIMEOUT_S)

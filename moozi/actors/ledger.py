@@ -1,7 +1,7 @@
 """The driver's ledger: counters, versions and epochs of the run, and the work in flight at each actor.
 
-The ledger calls no actor and reads no clock. Each method makes one change to all counters that it concerns,
-so that each kind of fault is counted in one place.
+The ledger calls no actor and reads no clock. Each method applies one change to all counters that the change
+affects. Each kind of fault is therefore counted in one place.
 """
 
 import collections
@@ -29,7 +29,7 @@ class Target(NamedTuple):
 
 
 class KeptSegment(NamedTuple):
-  """A segment in transfer from a worker to the recorder; `follows`: the worker's previous one was kept."""
+  """A segment in transfer to the recorder; `follows` is true if the worker's previous segment was kept."""
 
   reference: Any
   follows: bool
@@ -45,27 +45,27 @@ class Ledger:
   Attributes:
     config: the argument.
     pacer: steps, samples and positions requested and done.
-    learner_steps: the newest learner step reported. Versions never repeat: a rollback of the parameters
-      increases the learner step beyond every version that a worker can have seen.
+    learner_steps: the newest learner step reported. Versions never repeat: a rollback increases the learner
+      step beyond every version that a worker can have seen.
     replay_steps_ahead: steps ever added to replay minus the run's environment steps; negative after a loss.
     can_sample: whether replay can draw a batch.
-    replay_epoch: incremented when replay is restarted. A segment requested in an older epoch is dropped: it
-      continues episodes, but the restarted replay lacks their beginning.
+    replay_epoch: incremented when replay is restarted. A segment requested in an older epoch is dropped,
+      because the restarted replay lacks the beginning of its episodes.
     parameter_epoch: incremented when the parameters are rolled back to an older learner step. Updates
       requested in an older epoch are lost.
-    segments_in_flight, searches_in_flight: calls by index of the training or reanalyze worker.
-    batches_in_flight: calls at the parameter server.
+    segments_in_flight, searches_in_flight: number of calls by index of the training or reanalyze worker.
+    batches_in_flight: number of calls at the parameter server.
     parameters: reference to the newest published (params, net_state, version).
     target: the newest published target network; None before the first one arrives.
     is_publishing: whether a publication of the parameters is pending.
     replay_stats: replay's newest metrics, reported with each update.
-    publications, target_copies: schedules of publishing the parameters and the target network.
+    publications, target_copies: schedules for publishing the parameters and the target network.
     state_request: number of the newest request for a run state; states of older requests are dropped.
     is_state_pending: whether a requested state is not complete yet.
     has_final_state: whether the last state of the run is complete.
     evaluation: reference to the pending evaluation's result.
     is_final_evaluation_due: whether the last evaluation is due and not requested yet.
-    kept_segments: by training worker, in order.
+    kept_segments: queues of segments in transfer, by index of the training worker.
     gaps: indices of the training workers whose newest segment is not kept.
   """
 
@@ -105,7 +105,7 @@ class Ledger:
 
   @property
   def segment_steps(self) -> int:
-    """Environment steps of a segment, over all its lanes."""
+    """Number of environment steps in a segment, over all its lanes."""
     return self.config.workers.num_envs * self.config.workers.segment_length
 
   def begin_segment(self, index: int) -> None:
@@ -114,7 +114,7 @@ class Ledger:
     self.segments_in_flight[index] += 1
 
   def store_segment(self, num_lost: int) -> None:
-    """Counts a segment that replay has answered; replay did not store `num_lost` of its steps."""
+    """Counts a segment that replay has received; `num_lost` of its steps were not stored."""
     self.pacer.done_act(self.segment_steps, num_lost)
     self.replay_steps_ahead -= num_lost
 
@@ -148,12 +148,12 @@ class Ledger:
     self.pacer.undo_learn()
 
   def rewind(self, found: int) -> int:
-    """Continues from the parameters of learner step `found`, as version `next_free_version`.
+    """Rolls back to the parameters of learner step `found`, which become version `next_free_version`.
 
     Drops a pending state, which would mix the parameters with newer counters.
 
-    Returns: the number of reported updates that this rollback discards: those after learner step `found` that
-      no earlier rollback discarded.
+    Returns: the number of discarded updates: all that were reported after learner step `found`, except those
+      that an earlier rollback discarded.
     """
     lost = max(0, self.learner_steps - max(found, self._rewound_at))
     self.parameter_epoch += 1
@@ -194,7 +194,7 @@ class Ledger:
     self.state_request += 1
 
   def samples_at(self, learner_step: int) -> int:
-    """Samples consumed when the parameter server is at a learner step."""
+    """Returns the number of samples consumed when the parameter server is at `learner_step`."""
     return self._first_samples + (learner_step - self._first_step) * self.config.learner.batch_size
 
   def restart_replay(self, num_added: int) -> int:
@@ -215,8 +215,8 @@ class Ledger:
   def is_complete(self, has_calls: bool) -> bool:
     """Whether learning is complete.
 
-    True also if no call is in flight and replay cannot draw a batch after all steps were acted: replay failed
-    without a snapshot, and nothing is left to learn from.
+    This is also true if replay failed without a snapshot and nothing is left to learn from: all steps were
+    acted, no call is in flight, and replay cannot draw a batch.
     """
     is_replay_empty = self.pacer.has_all_steps and not self.can_sample and not has_calls
     return self.pacer.is_complete or is_replay_empty

@@ -11,7 +11,7 @@ from moozi.run.events import Event, Faulted
 
 
 def on_error(context: Context, error: Any) -> list[Event]:
-  """Restarts the actor whose failure an error reports, unless it has been restarted already.
+  """Restarts the actor that failed with this error, unless it has been restarted already.
 
   Raises: RunError: the actor failed more often in a row than `ray.max_restarts` allows.
   """
@@ -30,18 +30,18 @@ def on_error(context: Context, error: Any) -> list[Event]:
   elif name == REPLAY:
     counts = _replay_lost(context, restart)
   else:
-    # The calls in flight at a worker report their own losses.
+    # The worker's calls in flight report their own losses.
     counts = {name.rpartition("_")[0] if name.startswith((WORKER, REANALYZE_WORKER)) else name: 1}
   return [Faulted(**context.counters(), counts=counts, message=restart.message)]
 
 
 def _server_lost(context: Context, restart: Restart) -> dict[str, int]:
-  """Continues from the restarted parameter server's parameters, which are those of the newest checkpoint."""
+  """Continues from the parameters of the newest checkpoint, which the restarted parameter server holds."""
   return {SERVER: 1, "lost_updates": updates.rewind(context, restart.learner_steps)}
 
 
 def _replay_lost(context: Context, restart: Restart) -> dict[str, int]:
-  """Resets all environments: their episodes do not continue the snapshot of the restarted replay."""
+  """Resets all environments, because the restarted replay lacks the beginning of their episodes."""
   ledger, pool, calls = context.ledger, context.pool, context.calls
   lost_steps = ledger.restart_replay(restart.num_added)
   for index, worker in pool.workers.items():

@@ -1,8 +1,8 @@
-"""Requests reports and histograms from the actors. Nothing in the run waits for them.
+"""Requests reports and histograms from the actors.
 
-These calls are therefore not among the run's calls in flight. A report does not reset an actor's failure
-count. A failed actor is noticed by its other calls. A run that ends does not wait for the report of a long
-evaluation.
+The run does not wait for these calls, so they are not among its calls in flight. A report does not reset an
+actor's failure count. The driver detects a failed actor by the actor's other calls. A run that ends does not
+wait for the report of a long evaluation.
 """
 
 import time
@@ -23,7 +23,7 @@ class Observing:
   """Requests reports from the actors twice per `logging.period_s`, and histograms when they are due.
 
   Args:
-    context: of the run.
+    context: the run's context.
   """
 
   def __init__(self, context: Context) -> None:
@@ -35,7 +35,7 @@ class Observing:
     self._window = TimelineWindow(config.timeline.seconds)
     self._first_step = context.ledger.learner_steps
     self._histograms_due = Every(config.logging.histogram_period, start=self._first_step)
-    # Pending references: reports with the actors' names, and histograms.
+    # References of pending reports, with the actors' names, and of pending histograms.
     self._reports: dict[Any, str] = {}
     self._histograms: set[Any] = set()
 

@@ -1,7 +1,8 @@
-"""The actors of a run: started, known by name, and restarted after a failure.
+"""Starts the actors of a run, finds them by name, and restarts them after a failure.
 
-Ray's own restart would only run an actor's constructor again. The pool also passes what an actor needs to
-continue: new seeds to a worker, the last snapshot to replay, the newest checkpoint to the parameter server.
+Ray's own restart would only run an actor's constructor again. The pool also passes the state from which an
+actor continues: new seeds to a worker, the last snapshot to replay, the newest checkpoint to the parameter
+server.
 """
 
 import collections
@@ -28,7 +29,7 @@ class Restart:
   """The outcome of restarting an actor.
 
   Attributes:
-    message: of the fault.
+    message: the text of the fault's event.
     learner_steps: the learner step at which the parameter server's parameters were saved.
     num_added: number of steps ever added to replay when its snapshot was taken.
   """
@@ -42,13 +43,13 @@ class ActorPool:
   """Actor handles by name.
 
   Args:
-    ray: the module, connected.
+    ray: the connected `ray` module.
     inputs: the run's inputs.
 
   Attributes:
     server, replay, tester: actor handles.
-    workers: the training workers by index; empty if no actor acts.
-    reanalyze_workers: by index; empty if reanalyze is off.
+    workers: the training workers by index; empty if the run does not act.
+    reanalyze_workers: the reanalyze workers by index; empty if reanalyze is off.
   """
 
   def __init__(self, ray: Any, inputs: RunInputs) -> None:
@@ -64,7 +65,7 @@ class ActorPool:
     self.server = self._start(SERVER, self._first)
     self.replay = self._start_replay(None if state is None else state.replay)
     if state is not None and state.replay is not None:
-      # Replay has its own copy; this one would stay in memory until the run ends.
+      # Replay has its own copy; these blocks would stay in memory until the run ends.
       state.replay.blocks.clear()
     # A training worker's environments are not saved: in a resumed run they are reset.
     self.workers = {
@@ -83,7 +84,7 @@ class ActorPool:
     return {SERVER: self.server, REPLAY: self.replay, TESTER: self.tester} | workers | reanalyze_workers
 
   def name_of(self, error: Any) -> str | None:
-    """The actor whose failure an ActorDiedError reports; None if that actor has been restarted since."""
+    """Returns the name of the actor in an ActorDiedError; None if that actor has been restarted since."""
     for name, handle in self.handles().items():
       if handle._actor_id.hex() == error.actor_id:
         return name
@@ -133,7 +134,7 @@ class ActorPool:
       self.server = self._start(SERVER, None, learner_steps)
       return Restart(f"{message} with its first parameters: there is no checkpoint yet")
     found = int(training.learner_step)
-    # The learner step does not decrease: versions that workers see never repeat, although updates are lost.
+    # Updates are lost, but the learner step does not decrease, so that versions never repeat.
     self.server = self._start(SERVER, replace(training, learner_step=np.int32(learner_steps)))
     why = " that the run started with: there is no checkpoint yet" if state is None else ""
     return Restart(f"{message} from learner step {found:,}{why}", learner_steps=found)
@@ -147,7 +148,7 @@ class ActorPool:
     return Restart(f"{message} from its last snapshot", num_added=snapshot.num_added)
 
   def _make_room(self, name: str) -> list[str]:
-    """Removes training workers until the other actors fit the cluster; returns the names of those removed."""
+    """Removes training workers until the other actors fit the cluster; returns the removed names."""
     removed: list[str] = []
     while not self._fits():
       others = [i for i in self.workers if f"{WORKER}_{i}" != name]

@@ -10,7 +10,7 @@ from moozi.run.events import Event, Reanalyzed
 
 
 def ask(context: Context) -> None:
-  """Gives every worker as many calls as pacing and `reanalyze.calls_in_flight` allow, shortest queue first.
+  """Requests calls up to the limits of pacing and `reanalyze.calls_in_flight`, shortest queue first.
 
   Requests nothing while replay cannot be sampled: after a restart it may be empty.
   """
@@ -26,7 +26,7 @@ def ask(context: Context) -> None:
 def publish_if_copied(context: Context) -> None:
   """Publishes the target network after an update that may have changed it."""
   ledger = context.ledger
-  # In its first period the target network follows every update.
+  # In the first period, every update changes the target network.
   is_first_period = ledger.learner_steps < context.config.learner.target_update_period
   if ledger.target_copies.is_due(ledger.learner_steps) or is_first_period:
     publish(context)

@@ -13,12 +13,12 @@ from moozi.run.events import Acted, Collected, Event, Faulted
 
 
 def ask(context: Context) -> None:
-  """Gives every training worker as many segments as pacing and `ray.segments_in_flight` allow."""
+  """Requests segments from every training worker up to the limits of pacing and `ray.segments_in_flight`."""
   ledger, workers = context.ledger, context.pool.workers
   if not context.config.num_acting_workers:
     ledger.pacer.pass_steps(ledger.can_sample)
   max_in_flight = context.config.ray.segments_in_flight
-  # The shortest queue first, so that no worker is idle while another one has two segments to make.
+  # Workers with a short queue come first, so that none is idle while another has two segments to make.
   for index in sorted(workers, key=ledger.segments_in_flight.__getitem__):
     while ledger.segments_in_flight[index] < max_in_flight and ledger.pacer.may_act(ledger.can_sample):
       _ask(context, index)
@@ -69,7 +69,7 @@ def _on_stored(
   ledger, pool = context.ledger, context.pool
   can_sample, ledger.replay_stats, added = value
   if replay is pool.replay:
-    # A restarted replay may not be able to sample although the failed one was.
+    # The answer of a failed replay does not say whether the restarted replay can sample.
     ledger.can_sample = can_sample
   if context.config.trajectories.save:
     _keep(context, index, segment, is_whole=not added.num_lost)
@@ -77,7 +77,7 @@ def _on_stored(
   if not added.num_lost:
     return []
   if added.refused is not None and index in pool.workers:
-    # Replay accepts these lanes again at an episode's first step, and a good agent's episode may never end.
+    # Replay refuses these lanes until an episode starts. Without a reset, an agent's episode may never end.
     context.calls.expect(pool.workers[index].reset.remote(), f"{WORKER}_{index}")
   return [Faulted(**context.counters(), counts=added.faults, message=added.describe(index))]
 
@@ -132,11 +132,11 @@ def discard_kept(context: Context) -> None:
 
 
 def _wait_for_kept(context: Context, index: int) -> None:
-  """Registers a worker's oldest kept segment, if any. Waits for one at a time, to keep their order."""
+  """Registers the transfer of a worker's oldest kept segment, if any. One at a time keeps the order."""
   if queue := context.ledger.kept_segments[index]:
     context.calls.expect(
       queue[0].reference,
-      # Not under the worker's name: cancelling the worker's calls must not cancel the transfer.
+      # This is not the worker's name: cancelling the worker's calls must not cancel the transfer.
       f"a segment of {WORKER}_{index}",
       functools.partial(_on_kept, context, index),
       lambda _: _on_kept_lost(context, index),

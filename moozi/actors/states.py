@@ -1,4 +1,4 @@
-"""The run's state, gathered from the parameter server, replay and the ledger."""
+"""Gathers the run's state from the parameter server, replay and the ledger."""
 
 import functools
 from collections.abc import Iterator
@@ -11,12 +11,12 @@ from moozi.core.flat_state import State, prefixed
 from moozi.run.events import Event, StateReady
 from moozi.run.state import RunState
 
-# The longest wait for kept segments before the state that contains them is yielded.
+# Maximum time to wait for the kept segments of a state, which are yielded before the state.
 _TRAVEL_TIMEOUT_S = 5.0
 
 
 def ask(context: Context, is_final: bool) -> None:
-  """Requests the state of the run as it is after all work requested so far."""
+  """Requests a state of the run that includes all work requested so far."""
   number, progress = context.ledger.begin_state(), _progress(context)
   # The training state and replay's snapshot arrive at different times; the later one completes the state.
   arrived: dict[str, Any] = {}
@@ -39,7 +39,7 @@ def ask(context: Context, is_final: bool) -> None:
 def salvage(context: Context, timeout_s: float) -> Iterator[Event]:
   """Yields a last state after a failure, if the parameter server and replay still answer.
 
-  Yields the events of segments that replay stored before its snapshot first.
+  Before the state, it yields the events of the segments that the snapshot of replay includes.
   """
   try:
     training, replay = context.ray.get(list(_parts(context)), timeout=timeout_s)
@@ -50,7 +50,7 @@ def salvage(context: Context, timeout_s: float) -> Iterator[Event]:
 
 
 def _parts(context: Context) -> tuple[Any, Any]:
-  """References to the training state and to replay's snapshot."""
+  """Requests the training state and replay's snapshot, and returns their references."""
   saved_blocks = context.session.inputs.saved_blocks()
   return context.pool.server.get_state.remote(), context.pool.replay.snapshot.remote(saved_blocks)
 
@@ -63,8 +63,8 @@ def _progress(context: Context) -> State:
 def _ready(context: Context, progress: State, is_final: bool, training: Any, replay: Any) -> Iterator[Event]:
   """Yields the kept segments that a state contains, then the state.
 
-  In the other order, a resumed run's trajectories would have a gap. The counters are those of the two parts
-  and exclude results that completed during the transfer.
+  In the other order, a resumed run's trajectories would have a gap. The counters in the state match the
+  training state and replay's snapshot; they exclude results that completed during the transfer.
   """
   ledger = context.ledger
   yield from segments.deliver_kept(context, _TRAVEL_TIMEOUT_S)
@@ -78,7 +78,7 @@ def _ready(context: Context, progress: State, is_final: bool, training: Any, rep
 
 
 def _replay_results(context: Context) -> Iterator[Event]:
-  """Yields the events of replay's completed calls. Skips other actors: they may raise the failure again."""
+  """Yields the events of replay's completed calls; skips other actors, which may raise the failure again."""
   failed = True
   while failed:
     failed = False

@@ -11,7 +11,7 @@ from moozi.run.events import Event, Updated
 
 
 def ask(context: Context) -> None:
-  """Gives the parameter server as many batches as pacing and `ray.batches_in_flight` allow."""
+  """Requests updates up to the limits of pacing and `ray.batches_in_flight`."""
   ledger, pool = context.ledger, context.pool
   while ledger.may_learn:
     ledger.begin_updates()
@@ -79,7 +79,7 @@ def _publish(context: Context) -> None:
 
   def on_result(_: Any) -> list[Event]:
     ledger.is_publishing = False
-    # Parameters published before a rollback must not replace the restored ones.
+    # Parameters published before a rollback must not replace the restored parameters.
     if epoch == ledger.parameter_epoch:
       ledger.parameters = reference
     return []
@@ -93,7 +93,7 @@ def _publish(context: Context) -> None:
 
 def _on_lost(context: Context, epoch: int, error: Any) -> list[Event]:
   context.ledger.lose_updates()
-  # Only the first failed call of an epoch rolls back; the calls queued behind it are lost or fail too.
+  # Only the first call that fails in an epoch causes a rollback; calls queued after it are lost or fail too.
   if isinstance(error, NotFiniteError) and epoch == context.ledger.parameter_epoch:
     return _roll_back(context, error)
   return []

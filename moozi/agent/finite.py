@@ -1,4 +1,4 @@
-"""Skipping updates whose loss or gradient is not finite; pure functions for compiled updates."""
+"""Skips updates whose loss or gradient is not finite, with pure functions for compiled updates."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,7 +19,7 @@ def first_not_finite(metrics: Mapping[str, Any], names: Sequence[str]) -> Int32[
 
 
 def select(condition: Bool[Array, ""], new: PyTree, old: PyTree) -> PyTree:
-  """The tree `new` if the condition holds, else `old`; a NaN in one does not reach the other."""
+  """Returns the tree `new` if the condition holds, else `old`; a NaN in the other tree has no effect."""
   return jax.tree_util.tree_map(lambda n, o: jnp.where(condition, n, o), new, old)
 
 
@@ -36,11 +36,13 @@ def guarded_step(
   metrics: Mapping[str, Any],
   terms: Sequence[str],
 ) -> tuple[PyTree, PyTree, Int32[Array, ""], dict[str, Any]]:
-  """Applies an optimizer that has no learning rate of its own; skips if one of `terms` is not finite.
+  """Makes one optimizer step, or skips it if a metric in `terms` is not finite.
 
-  Returns: `state`'s new params and opt_state, `first_not_finite`, and the loss's metrics with
-    `update/grad_norm` (before clipping), `update/update_norm`, `update/param_norm`, `update/learning_rate`,
-    and `faults/skipped_updates`.
+  The optimizer has no learning rate of its own: `rate` scales its output.
+
+  Returns: the new params, the new opt_state, the result of `first_not_finite`, and the loss's metrics. These
+    also include `update/grad_norm` (before clipping), `update/update_norm`, `update/param_norm`,
+    `update/learning_rate`, and `faults/skipped_updates`.
   """
   directions, opt_state = optimizer.update(grads, state.opt_state, state.params)
   updates = jax.tree_util.tree_map(lambda d: -rate * d, directions)

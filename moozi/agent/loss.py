@@ -104,25 +104,25 @@ def make_loss(
   frame_dtype: str,
   extra: Mapping[str, ExtraLoss] | None = None,
 ) -> LossFn:
-  """The loss function: (params, target_params, net_state, target) → (loss, LossAux).
+  """Returns the loss function: (params, target_params, net_state, target) → (loss, LossAux).
 
   L = c^L2 ‖θ‖²
     + mean_B ρ [ l^p_0 + Σ_k l^p_k / K + c^v (l^v_0 + Σ_k l^v_k / K) + c^r Σ_k l^r_k / K + c^s l^s + Σ l ]
 
   The value is trained on the n-step returns. Policy, value and reward terms are cross-entropies between
-  categories; masked terms are 0 and count in the mean. Metrics `loss/<term>` are the terms without their
-  coefficients, `loss/<term>_<k>` the addends before 1/K, all weighted by ρ as in the loss.
+  categories; masked terms are 0 and count in the mean. The metric `loss/<term>` is the term without its
+  coefficient; `loss/<term>_<k>` is its addend k before the factor 1/K. Both are weighted by ρ as in the loss.
 
   Args:
     learner: coefficients; with `scale_reward_loss` False the reward is not divided by K, as in the thesis.
     targets: unroll_steps K and history_length L.
     extra: further terms l, by the names of their metrics.
 
-  The loss function raises ValueError, when traced, for a target of another K or L.
+  When traced, the loss function raises ValueError if the K or L of a target is different.
 
   Source: thesis 4.3.8; Schrittwieser et al. 2020, equation 1. Departures: rewards scaled by 1/K by default;
-    L2 not scaled by ρ; errata of the thesis (the reward loss has its arguments swapped, the value loss means
-    the network's value).
+    L2 not scaled by ρ; two errata of the thesis corrected (it swaps the arguments of the reward loss, and
+    its value loss should name the network's value).
   """
 
   extra_losses = dict(extra or {})
@@ -168,7 +168,7 @@ def make_loss(
 
 
 def scale_gradient(x: Float[Array, "*shape"], scale: float) -> Float[Array, "*shape"]:
-  """x, bit for bit, with its gradient multiplied by `scale`.
+  """Returns x unchanged, bit for bit, and multiplies its gradient by `scale`.
 
   Source: Schrittwieser et al. 2020, appendix G. Departures: none.
   """
@@ -195,9 +195,10 @@ def _unroll(
   target: TrainTarget,
   gradient_scale: float,
 ) -> tuple[list[ModelOutput], NetState]:
-  """The K + 1 outputs of a root inference and K recurrent ones, each with its input's gradient scaled.
+  """Returns the K + 1 outputs of a root inference and K recurrent inferences.
 
-  Unrolled in Python: XLA on the CPU runs the gradient of a convolution many times slower inside a scan.
+  The gradient of the hidden state is scaled before each recurrent inference.
+  The loop is in Python: XLA on the CPU runs the gradient of a convolution many times slower inside a scan.
   """
   output, net_state = model.root_inference(params, net_state, history, True)
   outputs = [output]
@@ -230,7 +231,7 @@ def _data_terms(
 def _weighted_means(
   terms: dict[str, list[Float[Array, "B"]]], rho: Float[AnyArray, "B"], scale_reward_loss: bool
 ) -> dict[str, Float[Array, ""]]:
-  """Means over the batch, weighted by ρ: of each addend, and of each term with its 1/K."""
+  """Returns the ρ-weighted batch means of all addends, and of all terms with their factor 1/K."""
   metrics: dict[str, Any] = {}
   num_steps = len(terms["reward"])
   for name, addends in terms.items():

@@ -32,7 +32,7 @@ class SearchOutput:
     prior_probs: the network's policy over the legal actions, without noise.
     prior_value: env units, the network's value.
     q_values: env units; actions that were not visited have the mixed value.
-    depth_mean: depth at which a simulation ended, mean over the simulations; the root has depth 0.
+    depth_mean: mean depth at which the simulations ended; the root has depth 0.
     depth_max: depth at which the deepest simulation ended.
     tree: the search tree (mctx's Tree, with embeddings) if requested, else None.
   """
@@ -61,19 +61,20 @@ def plan(
   temperature: Num[AnyArray, "*lanes"] | float,
   with_tree: bool = False,
 ) -> SearchOutput:
-  """One search from each root: root inference, `num_simulations` simulations, an action.
+  """Searches from each root: root inference, `num_simulations` simulations, choice of an action.
 
-  With puct the action is drawn from visit counts to the power 1/temperature; at temperature 0 it is the most
-  visited action, and the prior breaks ties. Gumbel chooses the action itself; its only noise is
-  `gumbel_scale`. Illegal actions are masked at the root only: below it, the model learns their value.
+  With puct the probability of an action is proportional to its visit count to the power 1/temperature. At
+  temperature 0 the most visited action is chosen, and the prior breaks ties. With gumbel the search itself
+  chooses the action; its only noise is the Gumbel noise, scaled by `gumbel_scale`. Illegal actions are masked
+  at the root only: in deeper nodes the model learns the value of illegal actions.
 
   Args:
     model, config, num_players, with_tree: static.
     discount: γ; the sign between two players is applied here.
     rng_key: for noise and the action; do not reuse it.
     stacked_history: Ch = L·(C + A) channels.
-    legal_actions_mask: at least one legal action in each row; a row with only the dummy gives the dummy.
-    temperature: ≥ 0, one for all roots or one for each; read by puct.
+    legal_actions_mask: each row has a legal action; if only the dummy is legal, it is chosen.
+    temperature: ≥ 0, one for all roots or one for each root; used by puct only.
 
   Source: Schrittwieser et al. 2020, appendix B (puct); Danihelka et al. 2022 (gumbel); thesis 4.3.5.
     Departures: `q_range_floor` is a lower bound of the range that Q-values are normalized by.
@@ -109,7 +110,7 @@ def plan(
   return SearchOutput(
     action=action.astype(jnp.int32),
     action_probs=action_probs,
-    root_value=improved if config.root_value == "improved" else summary.value,
+    root_value=improved if config.has_improved_root_value else summary.value,
     prior_probs=prior_probs,
     prior_value=prior_value,
     q_values=q_values,
@@ -122,8 +123,8 @@ def plan(
 def plain_tree(tree: Any) -> SearchTree:
   """The tree of a `SearchOutput` as plain arrays [B, N], N = num_simulations + 1.
 
-  Unused nodes have 0 visits: a search that reaches `max_depth` expands fewer nodes. Priors at the root are
-  those of the search: over the legal actions, with Dirichlet noise if there is any.
+  Unused nodes have 0 visits: a search that reaches `max_depth` expands fewer nodes. The priors
+  at the root are those that the search used: over the legal actions, with Dirichlet noise if there is any.
   """
   lane = jnp.arange(tree.parents.shape[0])[:, None]
   parent = tree.parents
@@ -153,7 +154,7 @@ def root_state(tree: Any) -> Float[Array, "B ..."]:
 
 
 def _make_recurrent_fn(model: Model, signed_discount: float) -> Any:
-  """mctx's recurrent function: one edge and its child, scalars in env units."""
+  """Returns mctx's recurrent function, which evaluates an edge and its child, with scalars in env units."""
 
   def recurrent_fn(
     variables: Any, rng_key: Array, action: Int[Array, "B"], hidden_state: Float[Array, "B ..."]
@@ -310,7 +311,7 @@ def check_search(config: PlannerConfig, num_actions: int, key: str) -> None:
 
 def _search_depth(tree: Any) -> tuple[Float[Array, "B"], Int[Array, "B"]]:
   """Depths at which the simulations ended: the mean and the maximum."""
-  # A simulation visits each node on its path once: its depth is the number of its visits below the root.
+  # A simulation visits each node of its path once: the number of nodes visited below the root is its depth.
   visits_below_root = jnp.sum(tree.node_visits, axis=-1) - tree.node_visits[:, 0]
   num_simulations = tree.node_visits.shape[1] - 1
   # Pointer doubling: a few gathers instead of a loop over the nodes.

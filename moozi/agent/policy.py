@@ -41,12 +41,12 @@ def make_policy(
   Args of the policy:
     history: of B lanes, with the last actions already pushed.
     rng_key: for the search's noise and the choice of action.
-    forced: actions that replace the search's in output and history (another player's moves, random starts);
-      -1 where the policy chooses. None means all -1.
+    forced: actions to take instead of the search's (another player's moves, random starts); -1 where the
+      policy chooses. They replace the search's actions in the output and in the history. None means all -1.
 
-  The output follows the rules for ends (docs/rules.md, "Ends"): on a terminal frame the action is
-  the dummy, action_probs its one-hot and root_value 0; on a truncated frame the search's value and
-  policy stay, and the action, which the environment discards, is the dummy.
+  The output follows the rules for ends (docs/rules.md, "Ends"). On a terminal frame the action is the dummy,
+  action_probs is one-hot(dummy), and root_value is 0. On a truncated frame action_probs and root_value are
+  those of the search. The action is the dummy, because the environment discards it.
   """
 
   def policy(

@@ -17,7 +17,7 @@ from moozi.core.spec import EnvSpec
 from moozi.nn.model import Model, NetState, Params
 from moozi.ops.history import init_history, normalize_frame, stack_history
 
-# Metrics that must be finite, in the order of checking: the first that is not is the cause of the rest.
+# Metrics that must be finite, in the order of checking: the first non-finite metric causes the later ones.
 TERMS = (
   "loss/policy",
   "loss/value",
@@ -42,11 +42,11 @@ class TrainingState:
 
   Attributes:
     params: the network's parameters.
-    target_params: a copy of params, made every `target_update_period` learner steps, and at every step before
-      the first of these. Reanalyze searches with it.
+    target_params: a copy of params, made when learner_step is a multiple of `target_update_period`, and at
+      every step before the first multiple. Reanalyze searches with these parameters.
     net_state: averages of batch norm; else empty.
     opt_state: the optimizer's.
-    learner_step: number of updates, including skipped ones: the version of the parameters.
+    learner_step: number of updates, including skipped ones; also the version of the parameters.
     rng_key: for functions of the state that draw random numbers; the update draws none.
   """
 
@@ -63,7 +63,7 @@ class UpdateOutput:
   """The output of one update, or of U updates with a leading axis U.
 
   Attributes:
-    value_error: for the priorities. Non-finite values are kept: replay ignores them and keeps its priority.
+    value_error: for the priorities. Replay ignores non-finite values and keeps the old priority.
     bad_term: index in `terms_of` of the first term that is not finite (the update is skipped), or ALL_FINITE.
   """
 
@@ -76,7 +76,10 @@ UpdateFn = Callable[[TrainingState, TrainTarget], tuple[TrainingState, UpdateOut
 
 
 def make_learning_rate(config: LearningRateConfig) -> Callable[[Num[Array, ""]], Float[Array, ""]]:
-  """Learning rate by learner step: a linear warm-up to `peak`, then constant, cosine or linear to `end`."""
+  """Returns the learning rate by learner step.
+
+  It rises linearly to `peak`, then is constant, or falls to `end` linearly or as a cosine.
+  """
   if config.decay_steps is None:
     main = optax.constant_schedule(config.peak)
   elif config.kind == "cosine":
@@ -88,12 +91,12 @@ def make_learning_rate(config: LearningRateConfig) -> Callable[[Num[Array, ""]],
   if config.warmup_steps == 0:
     return main
   warmup = optax.linear_schedule(0.0, config.peak, config.warmup_steps)
-  # step + 1: the first update has step 0 and would have a rate of 0
+  # step + 1, because the first update has step 0 and would otherwise have a rate of 0
   return optax.join_schedules([lambda step: warmup(step + 1), main], [config.warmup_steps])
 
 
 def make_optimizer(config: LearnerConfig) -> optax.GradientTransformation:
-  """Clipping by the global norm, then Adam without the learning rate, which `make_update` applies.
+  """Returns clipping by the global norm, then Adam; `make_update` applies the learning rate.
 
   Weight decay (adamw) applies to matrices and kernels, not to biases and norms.
 
@@ -112,7 +115,7 @@ def make_optimizer(config: LearnerConfig) -> optax.GradientTransformation:
 def init_training_state(
   model: Model, config: Config, spec: EnvSpec, rng_key: UInt32[Array, "2"]
 ) -> TrainingState:
-  """The initial state; `target_params` is a copy, so that the state's buffers can be donated."""
+  """Makes the initial state. `target_params` is a copy, so the state's buffers can be donated."""
   init_key, rng_key = jax.random.split(rng_key)
   history = init_history(2, config.targets.history_length, spec)
   frames = normalize_frame(jnp.asarray(history.frames), spec.frame_dtype)
@@ -130,15 +133,15 @@ def init_training_state(
 
 
 def make_update(model: Model, config: Config, spec: EnvSpec) -> UpdateFn:
-  """The pure function of one update, not jitted: (state, target [B]) → (state, UpdateOutput).
+  """Returns the pure function of one update, not jitted: (state, target [B]) → (state, UpdateOutput).
 
   If one of `terms_of` is not finite, the update is skipped: params, net_state and opt_state stay the same to
   the bit, and the learner step still increases. `target_params` is copied when the learner step is a multiple
-  of `target_update_period`. Before the first multiple it is copied at each update: otherwise it would be an
-  untrained network, and reanalyze would replace better targets with worse ones.
+  of `target_update_period`. Before the first multiple, it is copied at each update. Without these copies it
+  would be an untrained network, and reanalyze would replace better targets with worse ones.
 
-  Source: thesis 4.3.9. Departures: skipping (`optax.apply_if_finite` applies a non-finite update after a
-    number of consecutive ones); the target network before its first copy.
+  Source: thesis 4.3.9. Departures: every non-finite update is skipped (`optax.apply_if_finite` applies one
+    after a number of consecutive skips); the target network is copied before the first multiple.
   """
   learner = config.learner
   extra, terms = make_extra_losses(config, model), terms_of(learner)
@@ -167,10 +170,10 @@ def make_update(model: Model, config: Config, spec: EnvSpec) -> UpdateFn:
 
 
 def make_update_many(model: Model, config: Config, spec: EnvSpec) -> UpdateFn:
-  """The function of U updates in sequence, compiled: (state, target [U, B]) → (state, UpdateOutput of U).
+  """Returns a compiled function of U sequential updates: (state, target [U, B]) → (state, UpdateOutput).
 
-  Metrics are means over those of the U updates in which they are finite; `faults/skipped_updates` is the sum,
-  `importance_ratio/max` the maximum.
+  A metric is the mean of its finite values in the U updates. Two metrics are reduced differently:
+  `faults/skipped_updates` is the sum, `importance_ratio/max` the maximum.
   """
   special: dict[str, Callable[..., Float[Array, ""]]] = {
     "faults/skipped_updates": jnp.sum,

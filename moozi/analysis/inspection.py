@@ -32,13 +32,13 @@ from moozi.run.build import build_model, make_test_env
 
 End = Literal["terminal", "truncated", "cut"]
 
-# Number of unrolls in one call, which bounds the memory of large hidden states.
+# Number of unrolls in one call; limits the memory that large hidden states take.
 _UNROLL_BATCH = 256
 
 
 @dataclasses.dataclass(frozen=True)
 class _Decision:
-  """One frame and the policy's output there; `step` and `output` keep the lane axis of length 1."""
+  """A frame and the policy's output for it; `step` and `output` keep the lane axis of length 1."""
 
   step: BatchedTimeStep
   picture: np.ndarray | None
@@ -65,7 +65,7 @@ def inspect_episode(
     config: the run's configuration, with algorithm=muzero.
     index: the episode's index, at least 0.
     max_steps: stops after this number of steps; None plays to the end.
-    num_simulations: number of simulations of each search; None uses the testing planner's.
+    num_simulations: number of simulations of each search; None uses the testing planner's number.
     on_step: called after each decision with the number of frames.
 
   Raises: EnvError: the environment raised or hung.
@@ -99,7 +99,7 @@ def inspect_episode(
 
 
 def compact_tree(tree: SearchTree) -> SearchTree:
-  """Removes the nodes without visits, which the search has not expanded."""
+  """Removes the nodes that the search has not expanded; they have no visits."""
   kept = np.flatnonzero(tree.visits > 0)
   number = np.full(tree.num_nodes, -1, np.int32)
   number[kept] = np.arange(len(kept))
@@ -110,7 +110,7 @@ def compact_tree(tree: SearchTree) -> SearchTree:
 def _make_policy(
   model: Model, config: Config, spec: EnvSpec, planner: PlannerConfig
 ) -> Callable[..., tuple[Any, Any, Array, Array]]:
-  """Compiles the policy; it also returns the root's hidden state and the network's Q-values [1, A]."""
+  """Compiles a policy that also returns the root's hidden state and the network's Q-values [1, A]."""
   policy = make_policy(model, planner, config.targets, spec, with_tree=True)
   signed_discount = search_discount(config.targets.discount, spec.num_players)
 
@@ -130,7 +130,7 @@ def _make_policy(
 def _make_episode(
   decisions: list[_Decision], config: Config, spec: EnvSpec, index: int, planner: PlannerConfig
 ) -> InspectedEpisode:
-  """Stacks the decisions; the imagined rewards and values are left empty."""
+  """Stacks the decisions into an episode; leaves the imagined rewards and values empty."""
 
   def steps(name: str) -> np.ndarray:
     return np.stack([getattr(d.step, name)[0] for d in decisions])
@@ -187,7 +187,7 @@ def _returns(
   is_terminal: bool,
   discount: float,
 ) -> Float[np.ndarray, "T"]:
-  """The discounted return from each frame to the end, as n-step returns that reach the last frame."""
+  """Computes each frame's discounted return to the end, as an n-step return with n = T."""
   num = len(rewards)
   is_last = np.arange(2 * num) == num - 1
   rewards, root_values, to_play = (np.pad(x, (0, num)) for x in (rewards, root_values, to_play))
@@ -203,7 +203,7 @@ def _unroll(
   hidden: Shaped[np.ndarray, "T ..."],
   actions: Int[np.ndarray, "T"],
 ) -> tuple[Float[np.ndarray, "T K"], Float[np.ndarray, "T K"]]:
-  """The model's rewards and values along the K actions that were played after each frame."""
+  """Unrolls the model from each frame along the next K actions; returns its rewards and values."""
   num, length = len(actions), config.targets.unroll_steps
 
   @jax.jit

@@ -1,4 +1,4 @@
-"""The encoded states of an episode, and the states that the model predicts for them by unrolling."""
+"""Encodes the states of an episode, and unrolls the model to predict them."""
 
 import dataclasses
 from collections.abc import Iterable
@@ -18,14 +18,14 @@ _BATCH = 64
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LatentPaths:
-  """T encoded steps of an episode, and S unrolls of K steps along the actions taken.
+  """T encoded steps of an episode, and S unrolls of K steps along the actions of the episode.
 
   Attributes:
     encoded: the representation network's hidden state of each step, flattened.
     starts: the steps at which the unrolls start.
-    unrolled: index 0 is the encoded state of the start; NaN after the episode's last step.
+    unrolled: the states of the unrolls; index 0 is the start's encoded state; NaN after the episode's end.
     steps: the T steps.
-    spread: root mean square distance of the encoded states from their mean; 0 for a single state.
+    spread: root mean square distance of the encoded states to their mean; 0 for a single state.
   """
 
   encoded: Float[np.ndarray, "T D"]
@@ -35,11 +35,11 @@ class LatentPaths:
   spread: float
 
   def drift(self) -> Float[np.ndarray, "S K+1"]:
-    """Distance between unrolled and encoded states, divided by `spread`; NaN after the episode's end."""
+    """Returns distances of unrolled to encoded states, in units of `spread`; NaN after the episode's end."""
     return self._distance(self.unrolled)
 
   def still_drift(self) -> Float[np.ndarray, "S K+1"]:
-    """The drift of a model that keeps its first state."""
+    """Returns the drift of a model that predicts no change: each unroll repeats its first state."""
     first = np.broadcast_to(self.encoded[self.starts][:, None], self.unrolled.shape)
     return self._distance(np.where(np.isnan(self.unrolled), np.nan, first))
 
@@ -113,7 +113,7 @@ def _encode(
   out = []
   for i in range(0, len(stacked), _BATCH):
     batch = np.stack(stacked[i : i + _BATCH])
-    # Padded to one shape, which compiles once.
+    # All batches are padded to one shape, so that `represent` compiles once.
     padded = np.concatenate([batch, np.zeros((_BATCH - len(batch), *batch.shape[1:]), batch.dtype)])
     out.append(np.asarray(represent(padded))[: len(batch)])
   return np.concatenate(out)

@@ -1,4 +1,4 @@
-"""Code shared by commands: options, opening a run, loading its agent, and where output goes."""
+"""Code that commands share: options, opening a run, loading its agent, and writing output."""
 
 import contextlib
 import dataclasses
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 
 def integer(text: str, *names: str, minimum: int = 1, maximum: int = 10**9 - 1, metavar: str = "N") -> Any:
-  """An option with an integer in a range; `text` is its help."""
+  """Returns an option that takes an integer in a range; `text` is its help."""
 
   def parse(value: str) -> int:
-    # Typer's own range error leaves out the value.
+    # Typer's own range error does not show the value.
     with contextlib.suppress(ValueError):
       if minimum <= int(value) <= maximum:
         return int(value)
@@ -35,7 +35,7 @@ def integer(text: str, *names: str, minimum: int = 1, maximum: int = 10**9 - 1, 
 
 
 def output(default: str, metavar: str = "DIR") -> Any:
-  """The option of an output path; `default` is its place in the run."""
+  """Returns the option --out; `default` is the default output path within the run."""
   return typer.Option("--out", metavar=metavar, help=f"Output. Default: RUN/{default}.")
 
 
@@ -63,7 +63,7 @@ AllowCode = Annotated[
 
 
 def number_of(option: str, text: str, low: float, high: float, unit: str) -> float:
-  """The value of an option as a number. Raises UserError if it is not one from `low` to `high`."""
+  """Returns an option's value. Raises UserError if the text is not a number from `low` to `high`."""
   with contextlib.suppress(ValueError):
     if low <= float(text) <= high:
       return float(text)
@@ -73,11 +73,11 @@ def number_of(option: str, text: str, low: float, high: float, unit: str) -> flo
 def open_run(path: Path, allow_code: bool) -> "tuple[RunDirectory, Config]":
   """Opens a run for reading.
 
-  A run directory may come from an untrusted source. The only code it can name is the user's own functions
+  A run directory may come from an untrusted source. The only code that it can name is a user's own functions
   (`module:function`), which need `--allow-code`. `moozi train --resume` also checks the address of the Ray
   cluster.
 
-  Raises: UserError: not a run, or a run that names code without `--allow-code`.
+  Raises: UserError: the path is not a run, or the run names code and `--allow-code` is missing.
   """
   from moozi.core.plugins import code_keys
   from moozi.io.run_directory import RunDirectory
@@ -101,7 +101,7 @@ def check_opponent_option(opponent: str, *others: str) -> None:
 
 
 def check_searches(run: Path, config: "Config", command: str) -> None:
-  """Raises UserError if the run's agent has no model and no search."""
+  """Raises UserError if the run's agent has no model, and therefore no search."""
   from moozi.training.algorithms import algorithm_of
 
   if not algorithm_of(config).has_model:
@@ -119,7 +119,10 @@ class Agent:
 
   @functools.cached_property
   def state(self) -> Any:
-    """The checkpoint's training state. Raises UserError: the state cannot be read, or has another network."""
+    """The checkpoint's training state.
+
+    Raises: UserError: the state cannot be read, or belongs to another network.
+    """
     from moozi.io.checkpoints import expected_of, load_checkpoint
     from moozi.training.algorithms import algorithm_of
 
@@ -134,9 +137,9 @@ class Agent:
 
 
 def agent_of(directory: "RunDirectory", config: "Config", checkpoint: str | None) -> Agent:
-  """The agent of a run at a checkpoint, as `find_checkpoint` names it.
+  """Returns the agent of a run at the checkpoint that `find_checkpoint` finds.
 
-  Raises: UserError: no such checkpoint, or one of another network or environment.
+  Raises: UserError: the checkpoint does not exist, or belongs to another network or environment.
   """
   from moozi.envs.registry import env_spec
   from moozi.evaluation.opponents import check_players
@@ -149,11 +152,14 @@ def agent_of(directory: "RunDirectory", config: "Config", checkpoint: str | None
 
 
 def load_agent(run: Path, checkpoint: str | None, allow_code: bool) -> Agent:
-  """The agent of the run in a folder, with its checkpoint read. Arguments and errors as in `agent_of`."""
+  """Opens the run in a folder, and returns its agent with the training state loaded.
+
+  Raises: UserError: as in `open_run` and `agent_of`, or the state cannot be read.
+  """
   directory, config = open_run(run, allow_code)
   with stdout_to_stderr():
     agent = agent_of(directory, config, checkpoint)
-    # Read now, because the caller may take over the terminal, where no error could be printed.
+    # The state is read now: the caller may take over the terminal, and errors could not be printed then.
     assert agent.state is not None
   return agent
 
@@ -188,9 +194,9 @@ def print_progress(text: str) -> None:
 
 
 def place_in_run(run: "RunDirectory", *names: str) -> Path:
-  """A path in the run's folder.
+  """Returns a path in the run's folder.
 
-  Raises: UserError: a part of the path is a symbolic link, which in an untrusted run may point anywhere.
+  Raises: UserError: a part of the path is a symbolic link. In an untrusted run, a link may point anywhere.
   """
   path = run.path
   for name in names:

@@ -17,7 +17,7 @@ EVALUATION_KEYS = (
   *("env", "checkpoint", "env_steps", "episodes", "distinct_episodes"),
   *("return_mean", "return_std", "return_min", "return_max", "length_mean"),
 )
-# Keys of lists with one entry per episode, printed with --returns.
+# Keys printed with --returns; each value is a list with one entry per episode.
 EPISODE_KEYS = ("returns", "lengths")
 # Keys printed with two players; null for a seat without episodes.
 TWO_PLAYER_KEYS = (
@@ -131,7 +131,7 @@ def _describe_evaluation(result: dict[str, Any]) -> str:
 
 
 def _play(agent: common.Agent, episodes: int, simulations: int | None, gif: Path | None) -> dict[str, Any]:
-  """Plays the episodes, and draws them if `gif` is given; returns their figures by the keys above."""
+  """Plays the episodes, and draws GIFs if `gif` is given; returns the results by the keys above."""
 
   def show(done: int) -> None:
     common.print_progress(f"{done}/{episodes} episodes" + "\n" * (done == episodes))

@@ -56,7 +56,7 @@ def inspect(
 
 
 def _summary(spec: "EnvSpec", played: "InspectedEpisode", at: int) -> str:
-  """The move and its values in one line."""
+  """Describes the move and its values in one line."""
   from moozi.vis.render_spec import action_name, player_name
 
   name = action_name(spec, int(played.actions[at]))
@@ -69,7 +69,7 @@ def _summary(spec: "EnvSpec", played: "InspectedEpisode", at: int) -> str:
 
 
 def _table(spec: "EnvSpec", played: "InspectedEpisode", at: int, tree: "SearchTree") -> list[str]:
-  """A line per legal action, with the network's and the search's figures."""
+  """Returns a header and one line per legal action, with the results of the network and the search."""
   import numpy as np
 
   from moozi.vis.render_spec import action_names
@@ -81,7 +81,7 @@ def _table(spec: "EnvSpec", played: "InspectedEpisode", at: int, tree: "SearchTr
   width = max(len("action"), *(len(names[a]) for a in legal))
   lines = [f"{'action':<{width}}  prior  policy  visits  network Q  search Q"]
   for a in legal:
-    # For an action without a visit, the record holds a completed value, which is not the search's.
+    # For an action without visits, the record has a completed Q-value, which the table leaves out.
     search_q = f"{played.q_values[at, a]:+9.3f}" if visits[a] else f"{'–':>9}"
     lines.append(
       f"{names[a]:<{width}}  {played.prior_probs[at, a]:5.3f}   {played.action_probs[at, a]:5.3f}  "

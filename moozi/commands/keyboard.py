@@ -13,7 +13,10 @@ END = "end of input"
 
 
 class Keyboard:
-  """Reads keys inside a `with`, which restores the terminal. Without a terminal there are no keys."""
+  """Reads keys inside a `with` block; the end of the block restores the terminal.
+
+  Without a terminal, there are no keys.
+  """
 
   def __init__(self) -> None:
     self._saved: list | None = None
@@ -23,7 +26,7 @@ class Keyboard:
     if self.has_terminal:
       self._fd = sys.stdin.fileno()
       self._saved = termios.tcgetattr(self._fd)
-      # Cbreak mode keeps Ctrl-C as interrupt; TCSADRAIN keeps keys that were pressed during the start.
+      # In cbreak mode, Ctrl-C still interrupts. TCSADRAIN keeps keys that were pressed during the start.
       tty.setcbreak(self._fd, termios.TCSADRAIN)
     return self
 
@@ -33,9 +36,9 @@ class Keyboard:
       self._saved = None
 
   def read(self, timeout_s: float | None) -> str | None:
-    """Reads the next key: a character, up, down, left, right, enter, escape, END; None if none was pressed.
+    """Returns the next key: a character, up, down, left, right, enter, escape or END; None at a timeout.
 
-    A timeout of None waits forever; without a terminal the call returns immediately.
+    With a timeout of None, the call waits for a key; without a terminal, it returns None immediately.
     """
     if self._saved is None:
       if timeout_s:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _MAX_STEPS = 1000
 _MAX_STARTS = 25
-# A residual network's state has thousands of numbers, and a projector file of such states a hundred MB.
+# A residual network's state has thousands of numbers; a projector file with whole states takes a hundred MB.
 _MAX_STATE_SIZE = 256
 _POINT_SIZE = 48
 
@@ -99,7 +99,7 @@ def _paths(agent: common.Agent, episode: int, num_steps: int, unroll_steps: int)
 def _points(
   agent: common.Agent, paths: "LatentPaths"
 ) -> tuple[np.ndarray, dict[str, list[Any]], list[np.ndarray]]:
-  """Vectors, metadata and pictures of the encoded states, then of the unrolled ones."""
+  """Returns vectors, metadata and pictures, first of the encoded states and then of the unrolled states."""
   from moozi.vis.frames import draw_frame
   from moozi.vis.render_spec import action_name
 
@@ -120,7 +120,7 @@ def _points(
     "k": [k for *_, k in points],
     "action": [action_name(spec, s.action) for s in steps],
     "reward": [f"{s.reward:g}" for s in steps],
-    # Empty without a search: with a word, the projector would not color by number.
+    # The value is empty without a search. With a word here, the projector could not color points by number.
     "value": ["" if math.isnan(s.root_value) else f"{s.root_value:.4g}" for s in steps],
     "to_play": [s.to_play for s in steps],
   }

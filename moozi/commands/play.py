@@ -34,7 +34,7 @@ _NAMED_KEYS = {
 _SIGNS = "0123456789bcefghijklmnoprtuvxyz"
 _IDLE_NAMES = ("noop", "none", "stay")
 _MAX_LISTED_ACTIONS = 40
-# (the environment's time step, the user's action or None if it is the opponent's turn) → the action played.
+# (the environment's time step, the user's action; None on the opponent's turn) → the action to play.
 _Opponent = Callable[[Any, int | None], int]
 
 
@@ -103,7 +103,7 @@ def play(
 
 
 def _config_of(target: str, overrides: list[str], allow_code: bool) -> tuple["Config", bool]:
-  """The configuration of a run or of an environment, and whether `target` is a run."""
+  """Returns the configuration of a run or an environment, and whether `target` is a run."""
   if Path(target).is_dir() or ":" not in target:
     if overrides:
       raise UserError(f"{overrides[0]}: a run's options are fixed; name an environment to set them")
@@ -119,14 +119,14 @@ def _config_of(target: str, overrides: list[str], allow_code: bool) -> tuple["Co
 
 
 def _names(spec: "EnvSpec") -> list[str]:
-  """The names of the environment's own actions."""
+  """Returns the names of the environment's own actions."""
   from moozi.vis.render_spec import action_names
 
   return list(action_names(spec)[1:])
 
 
 def keys_of(spec: "EnvSpec") -> dict[str, int]:
-  """Actions of the environment by key: each has the keys of its name, if any, and a digit or letter."""
+  """Maps keys to the environment's actions: digits and letters, and keys for some names of actions."""
   keys = dict(zip(_SIGNS, range(spec.num_env_actions), strict=False))
   named: dict[str, int] = {}
   for action, name in enumerate(_names(spec)):
@@ -236,7 +236,7 @@ def _agent_opponent(agent: common.Agent, simulations: int | None) -> _Opponent:
 
 
 def _play_board(env: "Environment", seat: int, choose: _Opponent | None, opponent: str) -> int:
-  """Plays one episode by prompts. The opponent sees every time step, to keep its history."""
+  """Plays one episode with prompts. The opponent receives every time step, because it keeps a history."""
   from moozi.envs.vector import SyncVectorEnvironment
   from moozi.vis.render_spec import action_name, player_name, render_spec_of
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
   from moozi.io.trajectories import TrajectoryStore
   from moozi.io.trajectory_file import TrajectoryFile
 
-# Roots are searched in groups of this many calls, so that only the last call of a file is padded.
+# Number of search calls in a group of roots; only the last call of a group is padded.
 _CALLS_PER_GROUP = 8
 _CHANGES = ("value_change", "value_change_abs", "policy_divergence")
 
@@ -39,7 +39,7 @@ def reanalyze(
   as_json: common.AsJson = False,
   allow_code: common.AllowCode = False,
 ) -> int:
-  """Search stored trajectories again with a checkpoint's network, and write the new ones."""
+  """Search stored trajectories again with a checkpoint's network, and write new trajectories."""
   from moozi.envs.registry import env_spec
   from moozi.io.plain_data import to_plain_json
   from moozi.io.trajectories import open_trajectories
@@ -70,7 +70,7 @@ def reanalyze(
 def _search_all(
   store: "TrajectoryStore", reanalyzer: "Reanalyzer", lanes: "LaneRoots", count: int, out: Path
 ) -> dict[str, Any]:
-  """Searches all steps and writes the new trajectories, all or none; returns the figures."""
+  """Searches all steps and returns the totals. Writes all new trajectories, or none if an error occurs."""
   from moozi.io.trajectories import write_steps
 
   totals = _Totals()
@@ -96,7 +96,7 @@ def _search_all(
 
 
 def _read_valid(info: "TrajectoryFile") -> "list[TrajectorySample]":
-  """Reads a file's steps. Raises UserError: they violate a rule of stored segments."""
+  """Reads a file's steps. Raises UserError if the steps violate a rule of stored segments."""
   from moozi.io.trajectory_file import read_steps
   from moozi.replay.validation import check_stored
 
@@ -115,7 +115,10 @@ def _search_parts(
   search: "Callable[[SearchRoots], SearchedRoots]",
   count: int,
 ) -> "Iterator[TrajectorySample]":
-  """Yields the parts with new values and policies. Searches at least `count` positions at a time."""
+  """Yields each part of `steps` with new values and policies; searches groups of at least `count` positions.
+
+  The last group may be smaller.
+  """
   from moozi.acting.stored_positions import join_roots, with_searched
 
   first = 0
@@ -133,7 +136,7 @@ def _search_parts(
 
 
 class _Totals:
-  """Sums over all searches. The rate excludes the first call, which compiles."""
+  """Sums the results of all searches. The rate excludes the first search, which compiles."""
 
   def __init__(self) -> None:
     self._sums: dict[str, float] = {}

@@ -46,7 +46,7 @@ def report(
 
 
 def _last_evaluation(ticks: Sequence[Mapping[str, Any]]) -> str:
-  """A sentence about the run's last evaluation; empty if there is none."""
+  """Returns a sentence about the run's last evaluation; an empty string if there is none."""
   from moozi.vis.report import number_in
 
   names = ("test/return_mean", "test/return_std", "test/episodes", "test/at_env_steps")

@@ -27,7 +27,7 @@ def timeline(
 
   skipped = number_of("--start", start, 0, 1e9, "seconds")
   shown = None if seconds is None else number_of("--seconds", seconds, 0, 1e9, "seconds")
-  # Opened without --allow-code, because no environment is created.
+  # The run is opened without --allow-code, because the command creates no environment.
   directory = RunDirectory.open(run)
   whole = read_timeline(directory.timeline_path)
   begin_s, end_s = ends(whole)

@@ -65,7 +65,7 @@ def _start(path: Path, overrides: list[str]) -> int:
     with run.claim():
       return _run_training(run.load_config(), spec, run)
   except UserError as error:
-    # Frees the name of a run that never started. A run that started keeps its files.
+    # Deletes the folder of a run that never started, to free its name. A run that started keeps its files.
     if not isinstance(error, RunError) and not run.has_begun:
       shutil.rmtree(run.path)
     raise
@@ -88,7 +88,7 @@ def _resume(path: Path, overrides: list[str], allow_code: bool) -> int:
       f"{path}: ray.address={address}: this cluster can run code here; pass ray.address={address} if it "
       "is yours"
     )
-  # Claims the run before reading it, because another process may be writing it.
+  # The run is claimed before it is read, because another process may be writing it.
   with run.claim():
     config = load_resumed_config(run, overrides)
     spec = env_spec(config.env.name, **config.env.arguments)

@@ -23,7 +23,7 @@ def list_trajectories(
   from moozi.io.plain_data import to_plain_json
   from moozi.io.trajectories import open_trajectories
 
-  # Opened without --allow-code, because no environment is created.
+  # The run is opened without --allow-code, because the command creates no environment.
   store = open_trajectories(run)
   games = _games(store)
   about = {
@@ -49,7 +49,7 @@ def list_trajectories(
 
 
 def _games(store: "TrajectoryStore") -> "list[tuple[int, Game]]":
-  """Pairs (lane, episode), sorted by lane and start."""
+  """Returns pairs (lane, episode), sorted by lane and start."""
   from moozi.ops.games import GameCounter
 
   counters: dict[int, GameCounter] = {}

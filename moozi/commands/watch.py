@@ -66,7 +66,10 @@ def _print_episode(agent: common.Agent, evaluator: Any, episode: int) -> None:
 
 
 class _Count:
-  """Counts an episode's steps and return: with two players the return of the agent's seat, or of player 0."""
+  """Counts an episode's steps and its return.
+
+  With two players, the return is that of the agent's seat; in self-play, it is player 0's.
+  """
 
   def __init__(self, agent: common.Agent, episode: int) -> None:
     self._agent, self._episode = agent, episode
@@ -82,7 +85,7 @@ class _Count:
     self._mover = step.to_play
 
   def end(self) -> str:
-    """The episode's result as text."""
+    """Returns the episode's result as text."""
     return f"episode {self._episode}: return {self.total:g} in {self.steps} steps"
 
 
@@ -127,7 +130,7 @@ class _Show:
     self._live.update(Group(view, Text(f"{pace}   {_HELP}", "dim", no_wrap=True)), refresh=True)
 
   def _wait(self, start: float, redraw: Callable[[], None]) -> None:
-    """Handles keys until the next step is due, including keys pressed during the search."""
+    """Handles keys until the next step is due, and also the keys that were pressed during the search."""
     while not self.is_over:
       remaining = start + 1 / self._steps_per_s - time.monotonic()
       key = self._keyboard.read(None if self._is_paused else max(0.0, remaining))

@@ -27,7 +27,7 @@ class Stretch:
   spans: tuple[Span, ...]
 
   def within(self, since_s: float, until_s: float) -> "Stretch | None":
-    """The part between two times, with spans cut at both; None if it is empty."""
+    """Returns the part between two times, with spans cut at these times; None if it is empty."""
     since_s, until_s = max(since_s, self.since_s), min(until_s, self.until_s)
     if until_s <= since_s:
       return None
@@ -74,7 +74,7 @@ def ends(timeline: Timeline) -> tuple[float, float]:
 
 
 def part_of(timeline: Timeline, since_s: float, until_s: float) -> Timeline:
-  """The part of a timeline between two times, without actors that have no stretch in it."""
+  """Returns the part of a timeline between two times; actors without a stretch in it are left out."""
   parts = {a: [part for s in track if (part := s.within(since_s, until_s))] for a, track in timeline.items()}
   return {actor: track for actor, track in parts.items() if track}
 
@@ -84,6 +84,6 @@ def in_order(timeline: Timeline) -> Timeline:
 
   def key(actor: str) -> tuple[int, int, str]:
     kind = next((i for i, name in enumerate(_ORDER) if actor.startswith(name)), len(_ORDER))
-    return kind, len(actor), actor  # by length first: worker_10 follows worker_2
+    return kind, len(actor), actor  # the length comes first, so worker_10 follows worker_2
 
   return {actor: timeline[actor] for actor in sorted(timeline, key=key)}

@@ -1,4 +1,4 @@
-"""Errors whose message is for the user: one line with the key, the value, and what is allowed."""
+"""Errors for the user. Each message is one line with the key, the value, and the allowed values."""
 
 import re
 from typing import Any
@@ -24,7 +24,7 @@ class SegmentError(RunError):
 
 
 class EnvError(RunError):
-  """An environment raised or hung more often than allowed; the message has its last error's type and text."""
+  """An environment raised or hung too often; the message has the type and text of the last error."""
 
 
 def one_line(thing: Any, limit: int = 300) -> str:

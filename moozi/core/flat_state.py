@@ -19,7 +19,7 @@ def prefixed(prefix: str, state: Mapping[str, Any]) -> State:
 
 
 def part(state: Mapping[str, Any], prefix: str) -> State:
-  """The entries under the prefix, by their names without it: the inverse of `prefixed`."""
+  """The inverse of `prefixed`: the entries under the prefix, with the prefix removed from their names."""
   return {name[len(prefix) + 1 :]: value for name, value in state.items() if name.startswith(f"{prefix}/")}
 
 

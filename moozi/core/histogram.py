@@ -32,7 +32,7 @@ def histogram_of(values: Any) -> Histogram | None:
   if not values.size:
     return None
   low, high = float(values.min()), float(values.max())
-  # One bin if all values are equal, or no float is between them.
+  # There is one bin if all values are equal, or if no float lies between the lowest and the highest.
   edges = np.unique(np.linspace(low, high, _NUM_BINS + 1))
   if len(edges) < 2:
     edges = np.array([low, high])

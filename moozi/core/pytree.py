@@ -33,7 +33,7 @@ def record(cls: type[T]) -> type[T]:
   """
   out = dataclasses.dataclass(frozen=True, kw_only=True)(cls)
   out.__no_type_check__ = True  # type: ignore[attr-defined]  # jaxtyping's import hook reads it
-  if hasattr(sys.modules.get("jax"), "tree_util"):  # an import in progress lacks it
+  if hasattr(sys.modules.get("jax"), "tree_util"):  # missing while JAX is imported
     _register(out)
   else:
     _unregistered.append(out)
@@ -43,8 +43,9 @@ def record(cls: type[T]) -> type[T]:
 def register_records() -> None:
   """Registers with JAX the record classes defined before JAX was imported. Imports JAX; idempotent.
 
-  Called where a process starts to use JAX on records: when a `nn.model.Model`, a PPO network or a JAX
-  environment is made, and by `core.flat_state`. Classes defined later are registered immediately.
+  A process calls this before it uses JAX on records: the constructors of `nn.model.Model`, of a PPO network
+  and of a JAX environment call it, and so does `core.flat_state`. Classes defined later are registered
+  immediately.
   """
   import jax  # noqa: F401  # imported even if no class is listed, so that later classes are registered
 

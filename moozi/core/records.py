@@ -17,12 +17,12 @@ class BatchedTimeStep:
   Attributes:
     frame: the observation.
     last_reward: env units; received on entering this frame, by the player who moved.
-    last_discount: 0 on a terminal frame, else 1 (dm_env's, not the agent's discount).
+    last_discount: dm_env's discount, not the agent's; 0 on a terminal frame, else 1.
     is_first: the history starts here.
     is_last: the action on this frame is discarded; the next step resets.
-    is_truncated: last, but not an end of the task (a time limit).
+    is_truncated: the frame is last, but the task has not ended (a time limit).
     to_play: the player to move.
-    legal_actions_mask: the dummy is illegal on live frames and the only legal action on terminal ones.
+    legal_actions_mask: the dummy is illegal on live frames, and the only legal action on terminal frames.
   """
 
   frame: Shaped[AnyArray, "B H W C"]
@@ -88,7 +88,7 @@ class TrainTarget:
     consistency_mask: 0 where i is the last frame of an episode, else 1.
     importance_ratio: ρ of this draw.
     slot: index of the start step in replay.
-    sequence: write count of that slot, to detect that it was overwritten.
+    sequence: number of writes to that slot; a higher number means that it was overwritten.
     acted_version: learner step of the parameters that acted at i.
     searched_version: learner step of the parameters that searched at i.
   """
@@ -135,8 +135,8 @@ class RootSpan:
   """Successive steps of a lane, some of which are positions to search again.
 
   Attributes:
-    steps: TrajectorySample [T, …], from L steps before the first position (fewer if the lane has fewer) to
-      the last position.
+    steps: TrajectorySample [T, …]. It starts L steps before the first position, or at the lane's first step
+      if the lane has fewer, and ends at the last position.
     at: indices of the positions in `steps`.
     slot, sequence: as in TrainTarget.
   """

@@ -49,36 +49,36 @@ class SearchTree:
 class InspectedEpisode:
   """One evaluation episode from first to last frame, with searches and predictions.
 
-  The last frame has no decision: its action is the dummy, and there is no search where it is terminal.
+  The last frame has no decision: its action is the dummy. A terminal frame has no search.
   Values, action values and returns are for the player to move; rewards for the player who moved.
 
   Attributes:
     index: the episode's index in its evaluation.
-    end: "terminal"; "truncated" (a step limit of environment or evaluation); "cut" (stopped early).
+    end: "terminal"; "truncated" (by a step limit of environment or evaluation); "cut" (stopped early).
     seat: the agent's player; 0 with one player.
     return_: undiscounted sum of rewards, of the agent's seat.
     discount: γ.
-    signed_discount: the search's factor of a child's value: −γ with two players.
+    signed_discount: the factor by which the search multiplies a child's value; −γ with two players.
     num_simulations: of each search.
     frames: of the spec's dtype.
-    pictures: the environment's own images; None where it has none.
+    pictures: the environment's own images; None if it has no images.
     legal_actions_mask: as in BatchedTimeStep.
     to_play: the player to move.
-    seat_sign: +1 where the seat is to move, else −1; multiply a value by it to get the seat's value.
+    seat_sign: +1 where the seat is to move, else −1; a value times this sign is the seat's value.
     actions: the action taken.
-    is_agents: whether the agent chose the action (else its opponent).
+    is_agents: true where the agent chose the action, false where its opponent did.
     rewards: env units, received on entering the frame.
     root_values: env units: the search's.
     prior_values: env units: the network's.
-    returns: env units: the discounted return from here; after an end that is not terminal, bootstrapped from
-      the last frame's search value.
+    returns: env units: the discounted return from this frame on. If the last frame is not terminal, the
+      return is bootstrapped from its search value.
     prior_probs: the network's policy.
     action_probs: the search policy.
-    q_values: the search's; for actions without a visit the mixed value.
+    q_values: Q-values of the search; the mixed value for actions without a visit.
     network_q_values: the model's reward and value after each action, without search.
-    imagined_rewards: entry k is the model's reward of the (k+1)-th action taken from t on.
-    imagined_values: entry k is the model's value after k of these actions, for the player to move then;
-      past the end the actions are the dummy, and after a terminal frame the true value is 0.
+    imagined_rewards: entry k is the model's reward for the (k+1)-th action taken from t on.
+    imagined_values: entry k is the model's value after k of these actions, for the player to move then. The
+      actions after the episode's end are the dummy. The true value after a terminal frame is 0.
     trees: one for each frame; None where there was no search.
   """
 

@@ -1,4 +1,4 @@
-"""The specification of an environment: the only source of its shapes and names, which are never in YAML."""
+"""The specification of an environment, the only source of its shapes and names (YAML never has them)."""
 
 import dataclasses
 
@@ -17,8 +17,8 @@ class EnvSpec:
     num_env_actions: size of the environment's own action space A^e.
     num_players: 1, or 2 who alternate strictly.
     action_names: one name for each of the environment's own actions.
-    is_perfect_information: nothing is hidden. If false, a frame shows what the player to move may see, and
-      the previous frame may be the opponent's view.
+    is_perfect_information: whether nothing is hidden from either player. If false, a frame shows only what
+      the player to move may see, so the previous frame may be the opponent's view.
   """
 
   name: str

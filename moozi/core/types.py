@@ -2,6 +2,6 @@
 
 from typing import Any
 
-# `Float[AnyArray, "B A"]` checks the shape and dtype of an array of any library. Statically it is Any: with a
-# union, a function of NumPy arrays would seem to return JAX arrays too.
+# `Float[AnyArray, "B A"]` checks the shape and dtype of an array of any library. For type checkers it is Any.
+# A union would declare that a function of NumPy arrays may return JAX arrays.
 AnyArray = Any

@@ -22,7 +22,7 @@ class Bot(Protocol):
   """An opponent that plays one side of an environment's episode."""
 
   def action(self, legal_actions_mask: np.ndarray) -> int:
-    """Returns one of the environment's own actions for the player to move, by its mask [num_env_actions]."""
+    """Returns a legal action of the environment for the player to move; the mask is [num_env_actions]."""
 
 
 class Observation(NamedTuple):
@@ -45,9 +45,9 @@ class Observation(NamedTuple):
 class Environment(dm_env.Environment):  # type: ignore[misc]
   """dm_env's interface with a spec, a seed, and `Observation` as its observations.
 
-  `reset` returns a FIRST step. `step` takes one of the environment's own actions; after a LAST step, and
-  before any reset, it discards the action and resets. A LAST step with discount 0 is terminal. A LAST step
-  with discount 1 is truncated: its frame is a live one.
+  `reset` returns a FIRST step. `step` takes one of the environment's own actions. After a LAST step, or
+  before the first reset, `step` discards the action and resets. A LAST step with discount 0 is terminal. A
+  LAST step with discount 1 is truncated: its frame is a live one.
 
   Where a lost life ends an episode in training, the next reset continues the game
   (`Observation.is_continued`). Any other reset, and the one after `seed`, starts a new game.
@@ -113,12 +113,12 @@ class VectorEnvironment:
   def __init__(self, spec: EnvSpec, num_envs: int) -> None:
     self.spec, self.num_envs = spec, num_envs
     self._legal_actions_mask = np.zeros((num_envs, spec.num_actions), bool)
-    # As after an end, so that the first step resets every environment.
+    # Initially as after an end: the first step resets every environment.
     self._is_last = np.ones(num_envs, bool)
 
   @property
   def num_faults(self) -> int:
-    """The number of times an environment has raised or hung; 0 where a single one cannot fail."""
+    """Number of faults (an environment raised or hung); 0 where single environments cannot fail."""
     return 0
 
   def reset(self) -> BatchedTimeStep:
@@ -126,7 +126,7 @@ class VectorEnvironment:
     raise NotImplementedError
 
   def step(self, actions: Int[np.ndarray, "B"]) -> BatchedTimeStep:
-    """Steps every environment; those whose last frame was an end reset instead.
+    """Steps every environment; an environment whose last frame was an end resets instead.
 
     Args:
       actions: in the agent's action space; ignored where the last frame was an end.
@@ -150,7 +150,7 @@ class VectorEnvironment:
     """Restores every environment to the step in its row of `shown`, or starts a new game in it.
 
     Returns: the current step of the environments, and [B] bool: where a new game was started.
-    Raises: ValueError: the state is of another number of environments.
+    Raises: ValueError: the state is for a different number of environments.
     """
     raise NotImplementedError
 
@@ -169,13 +169,13 @@ class RandomBot:
 
 
 class Game:
-  """Base class of bare rules: one player, every action legal, one life, no picture, unless overridden.
+  """Base class of bare rules. By default: one player, every action legal, one life, no picture.
 
   The caller checks actions and never steps past an end.
 
   Attributes:
     is_continued: whether the last `reset` continued a game after a lost life.
-    will_continue: whether the next `reset` continues one.
+    will_continue: whether the next `reset` continues the current game.
   """
 
   is_continued = False
@@ -189,7 +189,7 @@ class Game:
     raise NotImplementedError
 
   def step(self, action: int) -> tuple[float, bool, bool]:
-    """Plays `action`; returns the mover's reward, whether the task ended, whether a time limit was met."""
+    """Plays `action`; returns (the mover's reward, whether the task ended, whether a time limit was met)."""
     raise NotImplementedError
 
   def frame(self) -> np.ndarray:
@@ -241,7 +241,7 @@ class GameEnvironment(Environment):
     return self._spec
 
   def seed(self, seed: int) -> None:
-    """See `Environment.seed`. The rest of the current episode is unspecified; reset before stepping."""
+    """See `Environment.seed`. Reset before the next step: the current episode becomes undefined."""
     self._game.seed(check_seed(seed))
 
   def reset(self) -> TimeStep:
@@ -253,7 +253,7 @@ class GameEnvironment(Environment):
   def step(self, action: int) -> TimeStep:
     """Plays one of the environment's own actions.
 
-    Returns: the next step; where the last one was LAST, the FIRST of a new episode (action discarded).
+    Returns: the next step. After a LAST step, the FIRST step of a new episode; the action is discarded.
     Raises:
       ValueError: the action is out of range or illegal; the environment has not moved.
       UserError: one of two players moves twice in a row.
@@ -298,7 +298,7 @@ class GameEnvironment(Environment):
 
 def check_action(action: int, legal_actions_mask: np.ndarray) -> int:
   """Returns `action` as an int. Raises ValueError if it is not an integer, out of range, or illegal."""
-  # Packages accept a wrong action silently, or hang on it, so it must not reach them.
+  # Some packages accept a wrong action silently, and others hang.
   try:
     out = operator.index(action)
   except TypeError:

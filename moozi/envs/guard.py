@@ -1,7 +1,7 @@
 """Replaces environments that raise or hang, up to a bound of consecutive failures.
 
-An alarm in the process's main thread interrupts a hang. It interrupts Python code and waiting system calls,
-but not C code that never returns. Where `allow_exit` permits it, a timer then ends the process.
+An alarm in the process's main thread interrupts Python code and waiting system calls that hang. It cannot
+interrupt C code that never returns. For that case a timer ends the process, if `allow_exit` permits it.
 """
 
 import contextlib
@@ -24,24 +24,24 @@ _log = logging.getLogger("moozi.envs")
 _STREAM = 0xFA17
 # The alarm repeats after this share of the timeout, so a call is interrupted after at most 1.25 timeouts.
 _RETRY = 0.25
-# The process ends after this number of timeouts in which the alarm had no effect. Calls renew that deadline
+# The process ends after this number of timeouts in which the alarm had no effect. Calls renew this deadline
 # at most once per timeout.
 _PATIENCE = 3.0
 _exit_log: IO[str] | None = None
 
 
-# A BaseException: an environment that catches every Exception must not catch this one.
+# Derived from BaseException, because an environment may catch every Exception.
 class EnvHung(BaseException):
   """An environment did not return in time."""
 
 
 def allow_exit(log: IO[str] | None) -> None:
-  """Permits this process to end, with status 1, where no alarm interrupts an environment.
+  """Permits the guard to end this process, with status 1, if the alarm cannot interrupt an environment.
 
   Use it in processes that are restarted.
 
   Args:
-    log: an open file, which then receives the stack of every thread; None withdraws the permission.
+    log: an open file, to which the stack of every thread is then written; None withdraws the permission.
   """
   global _exit_log
   _exit_log = log
@@ -53,11 +53,11 @@ class EnvGuard:
   Args:
     name: of the environments, for messages.
     seeds: of the environments; the seeds of replacements follow from them.
-    make: makes an environment from a seed. None: no replacement, so the first fault raises.
-    max_faults: raises at this number of consecutive faults of one environment. An episode that ends resets
-      the count.
+    make: makes an environment from a seed. None: no replacement, so the first fault raises EnvError.
+    max_faults: number of consecutive faults of one environment at which EnvError is raised. The end of an
+      episode resets the count.
     timeout_s: an environment that takes longer for a step or a reset has hung; None waits without limit.
-      Has no effect outside the main thread, the only one that receives alarms.
+      It has no effect outside the main thread, because only the main thread receives alarms.
   """
 
   def __init__(
@@ -94,7 +94,7 @@ class EnvGuard:
       self.num_faults += 1
       self._num_consecutive[i] += 1
       reason = f"{type(error).__name__}: {error}" if isinstance(error, Exception) else str(error)
-      # Without a replacement the caller reports the error; the log only keeps its traceback.
+      # Without a replacement the caller reports the error, and only the traceback is logged.
       level = logging.INFO if self._make is None else logging.ERROR
       _log.log(
         level,
@@ -133,7 +133,7 @@ class EnvGuard:
 
   @contextlib.contextmanager
   def watched(self) -> Iterator[None]:
-    """The context of one call of one environment, which is timed while the guard is `armed`."""
+    """A context for one call of one environment; the call is timed while the guard is `armed`."""
     self._called_at = now = time.monotonic()
     if self._renew_exit_at is not None and now >= self._renew_exit_at:
       self._schedule_exit(now)
@@ -143,7 +143,7 @@ class EnvGuard:
       self._called_at = None
 
   def _schedule_exit(self, now: float) -> None:
-    """Where permitted, starts a C thread that ends the process later, without the interpreter's lock."""
+    """If permitted, starts a C thread that can later end the process without the interpreter's lock."""
     if _exit_log is not None and self._timeout_s is not None:
       faulthandler.dump_traceback_later(_PATIENCE * self._timeout_s, exit=True, file=_exit_log)
       self._renew_exit_at = now + self._timeout_s

@@ -9,7 +9,7 @@ from jaxtyping import Float32, Shaped
 
 from moozi.core.errors import UserError
 
-# Bounds beyond this are a type's limits, not the environment's.
+# Larger bounds are taken for limits of the number type, not of the environment.
 _LARGEST_BOUND = 1e9
 _LARGEST_FRAME = 1 << 22
 
@@ -36,12 +36,12 @@ def array_format(
   """The frame format of observations that are arrays.
 
   A scalar or a vector of D becomes [1, 1, D]; [H, W] and [H, W, C] are images, channels last. Booleans and
-  bytes with bounds 0 and 255 keep their type. All else becomes float32: a bounded entry is divided by the
-  larger magnitude of its bounds, so that it is in [-1, 1]; an unbounded one is unchanged.
+  bytes with bounds 0 and 255 keep their type. All else becomes float32. A bounded entry is divided by the
+  larger magnitude of its bounds, which scales it to [-1, 1]; an unbounded entry is unchanged.
 
   Args:
     where: the start of an error (`env.name=…`).
-    low, high: bounds, broadcast to the shape; infinite for none.
+    low, high: bounds, broadcast to the shape; an infinite bound means no bound.
 
   Raises: UserError: a shape or a dtype that cannot be a frame.
   """
@@ -85,7 +85,7 @@ def one_hot_format(where: str, size: int, start: int = 0) -> FrameFormat:
 
 
 def frame_shape(where: str, shape: tuple[int, ...]) -> tuple[int, int, int]:
-  """(H, W, C) of the frame of an array. Raises UserError, which starts with `where`, for other shapes."""
+  """Returns (H, W, C) of an array's frame. For other shapes raises UserError that starts with `where`."""
   shape = tuple(int(n) for n in shape)
   size = int(np.prod(shape, dtype=np.int64))
   if len(shape) > 3 or not 1 <= size <= _LARGEST_FRAME:
@@ -101,7 +101,7 @@ def frame_shape(where: str, shape: tuple[int, ...]) -> tuple[int, int, int]:
 def _factors(
   low: Shaped[np.ndarray, "*shape"], high: Shaped[np.ndarray, "*shape"]
 ) -> Float32[np.ndarray, "*shape"]:
-  """The factor of each entry: one over its larger bound, 1 where it has none."""
+  """The factor of each entry: the inverse of its larger bound; 1 for an unbounded entry."""
   magnitude = np.maximum(np.abs(low.astype(np.float64)), np.abs(high.astype(np.float64)))
   is_bounded = (magnitude > 0) & (magnitude <= _LARGEST_BOUND)
   return np.asarray(1.0 / np.where(is_bounded, magnitude, 1.0), np.float32)

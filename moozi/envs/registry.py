@@ -18,7 +18,7 @@ from moozi.envs.environment import Environment, VectorEnvironment
 from moozi.envs.suite import Suite
 from moozi.envs.suites import user
 
-# The module of each library's SUITE, imported on demand: some packages are large.
+# The module that defines each library's SUITE. It is imported on demand, because some packages are large.
 _MODULES = {
   "atari": "moozi.envs.suites.atari.suite",
   "gymnasium": "moozi.envs.suites.gymnasium",
@@ -48,7 +48,7 @@ class EnvironmentInfo:
 def list_environments(library: str | None = None) -> list[EnvironmentInfo]:
   """All environments, or those of one library, sorted by name.
 
-  A library whose package is not installed has one line where only the package knows its games.
+  If only a library's package knows the games and the package is not installed, the library has one line.
 
   Raises: UserError: the library is unknown.
   """
@@ -78,7 +78,7 @@ def make(
 
   Args:
     seed: non-negative; the environment's episodes are a function of it.
-    is_testing: makes the test environment, where the library distinguishes it.
+    is_testing: makes the variant for tests, if the library has one (full games in Atari).
     wrappers: names of functions that wrap the library's environment (`env.wrappers`).
     **kwargs: the environment's own options (`env.kwargs`).
 
@@ -111,7 +111,7 @@ def env_spec(name: str, /, *, wrappers: Sequence[str] = (), **kwargs: Any) -> En
 
 
 def _resolve(name: str, kwargs: dict[str, Any], wrappers: Sequence[str] = ()) -> tuple[Suite, str, Any]:
-  """The suite, the game as the user wrote it, and its checked options."""
+  """Returns the suite, the game as the user wrote it, and its checked options."""
   suite, game, options = _find(name, kwargs)
   if not wrappers:
     return suite, game, options
@@ -141,7 +141,7 @@ def _find(name: str, kwargs: dict[str, Any]) -> tuple[Suite, str, Any]:
 
 
 def _raise_unknown(name: str, what: str, names: dict[str, str]) -> typing.NoReturn:
-  """Raises UserError with the nearest of `names`, which maps spellings to names."""
+  """Raises UserError that proposes the nearest name; `names` maps spellings to full names."""
   # Some games' names differ from one another in case only, so compare without it.
   lower = {key.lower(): full for key, full in names.items()}
   nearest = lower[difflib.get_close_matches(name.lower(), lower, n=1, cutoff=0.0)[0]]
@@ -149,7 +149,7 @@ def _raise_unknown(name: str, what: str, names: dict[str, str]) -> typing.NoRetu
 
 
 def _all_names() -> dict[str, str]:
-  """Every environment's name, also by its game alone, since users often leave out the library."""
+  """Full names by spelling: each full name, and each game alone, because users often omit the library."""
   out: dict[str, str] = {}
   for library in _MODULES:
     try:
@@ -192,7 +192,7 @@ def _check(name: str, options: type[Section], kwargs: dict[str, Any]) -> Section
 
 
 def _kinds(annotation: Any) -> set[Any]:
-  """The plain types in an annotation: float and NoneType for `Annotated[float, …] | None`."""
+  """The plain types in an annotation, for example float and NoneType for `Annotated[float, …] | None`."""
   if typing.get_origin(annotation) in (typing.Union, types.UnionType, typing.Annotated):
     return {kind for part in typing.get_args(annotation) for kind in _kinds(part)}
   return {annotation} if isinstance(annotation, type) else set()

@@ -15,9 +15,9 @@ _FIELDS = tuple(field.name for field in dataclasses.fields(BatchedTimeStep))
 
 
 class ReplayedEnvironment:
-  """B lanes that replay trajectories; at the end of one, a lane takes the next one in order.
+  """B lanes that replay trajectories. After each trajectory, a lane takes the next one in order.
 
-  Actions are checked and discarded. A trajectory's first step is shown as FIRST with reward 0, also where the
+  Actions are checked and discarded. A trajectory's first step is shown as FIRST with reward 0, even if the
   trajectory begins in the middle of an episode: the history starts there. When no trajectory is left, a lane
   idles and shows blank terminal frames. Run it as
 
@@ -31,8 +31,8 @@ class ReplayedEnvironment:
     spec: the specification of the environment that the trajectories were recorded in.
 
   Raises: ValueError: a trajectory is empty or does not fit the spec, or num_envs is below 1.
-  Source: the thesis, 4.3.1 (mock environment) and 4.3.2 (trajectory buffer). Departures: the trajectories are
-    given at once; lanes idle where the thesis stops.
+  Source: the thesis, 4.3.1 (mock environment) and 4.3.2 (trajectory buffer). Departures: all
+    trajectories are given to the constructor; lanes without a trajectory idle; the thesis stops there.
   """
 
   def __init__(self, trajectories: Sequence[TrajectorySample], num_envs: int, spec: EnvSpec) -> None:
@@ -45,7 +45,7 @@ class ReplayedEnvironment:
     self._schedule = _schedule([len(t.action) for t in trajectories], num_envs)
     self._time = -1
     self._legal_actions_mask = np.zeros((num_envs, spec.num_actions), bool)
-    # Lanes whose next action is not read: at an end, at the last step of a trajectory, and idle ones.
+    # Lanes whose next action is not checked: lanes at an end or at a trajectory's last step, and idle lanes.
     self._is_discarded = np.ones(num_envs, bool)
 
   @property
@@ -74,7 +74,7 @@ class ReplayedEnvironment:
     Args:
       actions: in the agent's action space; checked on live frames, except at a trajectory's last step.
 
-    Raises: ValueError: an action for a live frame is the dummy, out of range, or was illegal; no lane
+    Raises: ValueError: an action for a live frame is the dummy, out of range or illegal. Then no lane
       advances.
     """
     check_actions(actions, self._legal_actions_mask, self._is_discarded)
@@ -106,7 +106,7 @@ class ReplayedEnvironment:
 def _schedule(lengths: Sequence[int], num_envs: int) -> Int[np.ndarray, "2 T B"]:
   """The indices of the trajectory and the step that each lane shows at each time; -1 where it idles.
 
-  Each trajectory is assigned to the first lane that is free; if several are, to the lowest.
+  Each trajectory is assigned to the lane that is free first; of several, to the lowest.
   """
   free = [(0, i) for i in range(num_envs)]
   starts = []

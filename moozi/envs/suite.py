@@ -22,13 +22,13 @@ class Suite:
     make_spec: (game, options) to the environment's specification.
     make_environment: (game, options) to an environment.
     listed_name: maps a game as the user writes it to its listed name (`go(board_size=9)` to `go`).
-    is_game: whether a game that is not listed can be made nevertheless.
+    is_game: whether an unlisted game can be made.
     for_testing: maps the options of training environments to those of test environments.
-    with_wrappers: adds `env.wrappers` to the options; None where the suite's environments are not wrapped.
-    make_vector: (game, options, seeds) to the suite's own vectorized environment; it returns None where the
-      suite has none for these options.
-    make_jax_env: (game, options) to an `envs.jax.rules.JaxEnvironment`, where the rules are written in JAX,
-      so that a whole rollout can be compiled. Equal arguments give the same object.
+    with_wrappers: adds `env.wrappers` to the options; None if the suite's environments are not wrapped.
+    make_vector: (game, options, seeds) to the suite's own vectorized environment, or to None if the suite
+      has none for these options.
+    make_jax_env: (game, options) to an `envs.jax.rules.JaxEnvironment`; None if the rules are not in JAX. A
+      whole rollout of this environment can be compiled. Equal arguments give the same object.
   """
 
   list_games: Callable[[], Mapping[str, str]]

@@ -10,11 +10,11 @@ from moozi.core.errors import UserError
 from moozi.core.errors import one_line as one_line
 
 MAX_ACTIONS = 1 << 16
-"""The largest supported number of actions: masks, policies and search trees have an entry for each."""
+"""Maximum number of actions; masks, policies and search trees have an entry for each action."""
 
 
 def check_num_actions(where: str, num_actions: int) -> int:
-  """Returns `num_actions`; `where` starts the error. Raises UserError outside 1 … MAX_ACTIONS."""
+  """Returns `num_actions`. Raises UserError, which starts with `where`, unless it is in 1 … MAX_ACTIONS."""
   if not 1 <= num_actions <= MAX_ACTIONS:
     raise UserError(f"{where}: it has {num_actions} actions; must have 1 to {MAX_ACTIONS:,}")
   return num_actions
@@ -36,9 +36,9 @@ def check_mask(where: str, name: str, mask: Any, num_actions: int, is_end: bool)
 
   Args:
     where: the start of an error (`env.name=…`).
-    is_end: whether the mask may be empty.
+    is_end: whether the task has ended; the mask may then be empty.
 
-  Raises: UserError: the mask has another shape, or is empty where it must not be.
+  Raises: UserError: the mask has a wrong shape, or is empty before the end.
   """
   out = np.array(mask, bool)
   if out.shape != (num_actions,):

@@ -1,7 +1,7 @@
 """B environments stepped together, in the agent's terms: the dummy action, masks at an end, flat records.
 
 An environment resets on the step after an end: the LAST frame is shown, the action for it is discarded, and
-the next step shows the first frame of a new episode. So the main loop has no special case for ends.
+the next step shows the first frame of a new episode. The main loop therefore needs no special case for ends.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -29,18 +29,19 @@ class SyncVectorEnvironment(VectorEnvironment):
 
   Args:
     envs: the environments, all of the same spec.
-    next_seed: called with i before each reset of environment i; an int seeds its new episode, None does not.
-    lane_seeds: one for each environment, in place of `next_seed`: the seed of each game of environment i
-      follows from lane_seeds[i] and the game's number. Required by `set_state`.
+    next_seed: called with i before each reset of environment i. Returns the seed of the new episode, or None
+      if the environment is not to be seeded.
+    lane_seeds: one seed for each environment, instead of `next_seed`. The seed of each game of environment i
+      follows from lane_seeds[i] and the game's number. `set_state` requires lane_seeds.
     guard: replaces environments that raise or hang. None: errors propagate, and there is no time limit.
 
-  A replacement shows the first frame of a new episode: `is_first` after a frame that is not an end. The
+  A replacement shows the first frame of a new episode, so `is_first` follows a frame that is not an end. The
   old episode is cut off at its last good frame; the caller marks that frame as truncated (`cut_lanes`).
 
-  A first step that continues a game after a lost life is not `is_first`: the history is kept.
+  A first step that continues a game after a lost life has `is_first` False: the history is kept.
 
   Raises: ValueError: `envs` is empty, or specs differ.
-  Source: the thesis, 4.3.1 (algorithm 2) and 4.3.2. Departures: the input b_last is kept as state.
+  Source: the thesis, 4.3.1 (algorithm 2) and 4.3.2. Departures: b_last is state, not an input.
   """
 
   def __init__(
@@ -56,7 +57,7 @@ class SyncVectorEnvironment(VectorEnvironment):
     self._envs = list(envs)
     self._next_seed = self._next_game if lane_seeds is not None else next_seed
     self._lane_seeds, self._guard = lane_seeds, guard
-    # For each environment: the number of games started, and its actions and resets since it was seeded.
+    # The number of games started by each environment, and its actions and resets since it was last seeded.
     self._games = np.zeros(len(envs), np.int64)
     self._log: list[list[int]] = [[] for _ in envs]
     for i, env in enumerate(self._envs):
@@ -79,7 +80,7 @@ class SyncVectorEnvironment(VectorEnvironment):
     return self._envs[i].render()
 
   def get_state(self) -> State:
-    """The actions of each current game, to be replayed.
+    """Returns the actions of each current game, which `set_state` replays.
 
     Returns: games [B] int64, log [N] int32 (lane by lane), log_lengths [B] int64.
     """
@@ -92,8 +93,8 @@ class SyncVectorEnvironment(VectorEnvironment):
   def set_state(self, state: State, shown: BatchedTimeStep) -> tuple[BatchedTimeStep, np.ndarray]:
     """Seeds every environment and replays its actions; see `VectorEnvironment.set_state`.
 
-    An environment that then shows another step starts a new game (its random draws do not follow from its
-    seed).
+    If an environment then shows a different step, its random draws do not follow from its seed, and it starts
+    a new game.
     """
     if np.shape(state["games"]) != (self.num_envs,) or shown.is_last.shape != (self.num_envs,):
       raise ValueError(f"state of {np.size(state['games'])} environments: must be of {self.num_envs}")
@@ -137,7 +138,7 @@ class SyncVectorEnvironment(VectorEnvironment):
           self._move(out, i, action, is_reset, is_new_game)
         break
       except UserError:
-        raise  # the environment violates its spec, as its replacement would
+        raise  # the environment violates its spec, and so would its replacement
       except (Exception, EnvHung) as error:
         self._envs[i] = guard.replace(i, self._envs[i], error)
         is_reset = True
@@ -165,7 +166,7 @@ class SyncVectorEnvironment(VectorEnvironment):
       mark_end(out, i, is_truncated=bool(step.discount))
 
   def _next_game(self, i: int) -> int | None:
-    """A seed for environment i's next game; None where the current one continues."""
+    """Returns a seed for environment i's next game; None if the current game continues."""
     assert self._lane_seeds is not None
     if self._envs[i].will_continue:
       return None
@@ -186,7 +187,7 @@ class SyncVectorEnvironment(VectorEnvironment):
     return env.reset()
 
   def _replay(self, i: int, env: Environment, log: list[int]) -> TimeStep | None:
-    """Environment i's step after its seed and its log; None where the environment cannot play them."""
+    """Seeds environment i and replays its log; returns the last step, or None if it cannot be replayed."""
     if self._lane_seeds is None or not log:
       return None
     self._log[i] = log
@@ -194,7 +195,7 @@ class SyncVectorEnvironment(VectorEnvironment):
       env.seed(_game_seed(self._lane_seeds[i], int(self._games[i])))
       for action in log:
         step = env.reset() if action == _RESET else env.step(action - 1)
-    except Exception:  # for example, an action is illegal: the game differs from the saved one
+    except Exception:  # for example an illegal action, because the game differs from the saved game
       return None
     return step
 
@@ -210,13 +211,13 @@ def make_vector(
 ) -> VectorEnvironment:
   """Makes `num_envs` environments called `name`, whose seeds follow from `seed`.
 
-  Uses the suite's own vectorized environment where it has one. A single environment in it cannot be replaced:
-  an error ends the run, and there is no time limit.
+  Uses the suite's own vectorized environment if there is one. It cannot replace single environments: an error
+  ends the run, and there is no time limit.
 
   Args:
     num_envs, seed: the number of environments, and the seed that their seeds follow from.
-    max_faults, timeout_s: of the `EnvGuard`; without max_faults there is none.
-    max_random_starts: of `RandomStarts`; above 0 the environments are stepped in a loop.
+    max_faults, timeout_s: arguments of the `EnvGuard`; if max_faults is None, there is no guard.
+    max_random_starts: argument of `RandomStarts`; above 0 the environments are stepped in a loop.
 
   Raises: UserError: as `registry.make` does.
   """
@@ -249,7 +250,7 @@ def _is_same(a: BatchedTimeStep, b: BatchedTimeStep, i: int) -> bool:
 
 
 def blank_step(spec: EnvSpec, num_envs: int) -> BatchedTimeStep:
-  """Live frames in the middle of episodes, all zero and with no legal action, for the caller to fill."""
+  """Returns a step for the caller to fill: live frames within episodes, all zero, with no legal action."""
   return BatchedTimeStep(
     frame=np.zeros((num_envs, *spec.frame_shape), spec.frame_dtype),
     last_reward=np.zeros(num_envs, np.float32),
@@ -272,7 +273,7 @@ def cut_lanes(before: Any, after: BatchedTimeStep) -> Bool[np.ndarray, "B"]:
 
 
 def mark_end(step: BatchedTimeStep, i: int, is_truncated: bool) -> None:
-  """Makes row i an end, in place: a terminal frame has discount 0, and only the dummy is legal."""
+  """Marks row i as an end, in place. A terminal frame gets discount 0 and the dummy as only legal action."""
   step.is_last[i] = True
   if is_truncated:
     step.is_truncated[i] = True
@@ -287,7 +288,7 @@ def check_actions(
   legal_actions_mask: Bool[np.ndarray, "B A"],
   is_last: Bool[np.ndarray, "B"],
 ) -> Int[np.ndarray, "B"]:
-  """Returns the actions as a NumPy array. Raises ValueError where one for a live frame cannot be played."""
+  """Returns the actions as a NumPy array. Raises ValueError if one on a live frame is not legal."""
   actions = np.asarray(actions)
   num_envs, num_actions = legal_actions_mask.shape
   if actions.shape != (num_envs,) or actions.dtype.kind not in "iu":

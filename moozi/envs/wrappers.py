@@ -101,14 +101,14 @@ class StepCap(EnvironmentWrapper):
 class RandomStarts(EnvironmentWrapper):
   """Starts each episode with k random legal actions, k uniform in 0 … `max_random_starts`.
 
-  The random actions and their rewards are not shown: the frame after them is FIRST. A start that ends the
-  episode is drawn again, with another k, in the environment's next game. The environment's own step cap
-  counts the random actions. With two players k decides who moves first. A reset that continues a game after a
-  lost life has no random start.
+  The random actions and their rewards are not shown: the frame after them is FIRST. If the random actions end
+  the episode, the environment's next game gets new random actions with another k. The environment's own step
+  cap counts the random actions. With two players k decides who moves first. A reset that continues a game
+  after a lost life has no random start.
 
   Args:
     max_random_starts: the largest k; 0 changes nothing.
-    seed: of k and of the actions, until `seed` is called; it does not seed the environment.
+    seed: seeds k and the random actions, but not the environment, until `seed` is called.
 
   Raises: ValueError: max_random_starts is negative.
   Source: Nair et al. 2015, who use no-ops. Departures: any legal action.
@@ -142,7 +142,7 @@ class RandomStarts(EnvironmentWrapper):
       if not step.last():
         return dm_env.restart(step.observation)
       step = self._env.reset()
-      if step.observation.is_continued:  # the start lost a life: a second reset starts a new game
+      if step.observation.is_continued:  # the random actions lost a life: a second reset starts a new game
         step = self._env.reset()
 
   def step(self, action: int) -> TimeStep:
@@ -155,5 +155,5 @@ class RandomStarts(EnvironmentWrapper):
 
 
 def _generator(seed: int) -> np.random.Generator:
-  # Independent of the environment's own draws, though both follow from one seed.
+  # These draws are independent of the environment's own, although both follow from one seed.
   return np.random.default_rng([check_seed(seed), 0x57A7])

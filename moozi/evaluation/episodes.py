@@ -1,6 +1,7 @@
 """Records of evaluation episodes: results, and frames for pictures."""
 
 import dataclasses
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -20,15 +21,15 @@ Pictures = UInt8[np.ndarray, "T h w 3"]
 class EpisodeRecord:
   """One episode with the agent's decisions, for pictures.
 
-  T is the number of recorded frames, including the last one, at most `evaluation.gif_max_frames`.
+  T is the number of recorded frames, including the last frame. It is at most `evaluation.gif_max_frames`.
 
   Attributes:
     frames: of the spec's dtype.
-    actions: in the agent's action space; the dummy at an end.
+    actions: in the agent's action space; the dummy on an episode's last frame.
     rewards: received on entering the frame.
-    root_values: 0 at a terminal frame, nan at a truncated one, which is not searched.
+    root_values: 0 on a terminal frame; nan on a truncated frame, because it is not searched.
     action_probs: the search policy.
-    length: number of actions of the whole episode; T is `length` + 1 if all of it is recorded.
+    length: number of actions of the whole episode; T is `length` + 1 if the whole episode is recorded.
     pictures: results of `Environment.render`; None if the environment has none.
     to_play: the players to move; None means player 0 throughout.
     seat: the agent's seat; None with one player and in self-play.
@@ -86,8 +87,13 @@ class EvaluationResult:
   tiles: tuple[EpisodeFrames, ...] = ()
   seconds: float = 0.0
 
+  @property
+  def lower_bound(self) -> float:
+    """The lower end of the 95% interval of the mean return: 1.96 standard errors below the mean."""
+    return float(self.returns.mean() - 1.96 * self.returns.std() / math.sqrt(len(self.returns)))
+
   def summary(self) -> dict[str, float | int]:
-    """The figures of `moozi evaluate --json`; with two players also those of `opponents.score_figures`."""
+    """Returns the figures of `moozi evaluate --json`; with two players, adds `opponents.score_figures`."""
     figures: dict[str, float | int] = {
       "episodes": len(self.returns),
       "distinct_episodes": self.num_distinct,
@@ -144,7 +150,7 @@ class FramesKeeper:
     to_play: int,
     render: Callable[[], np.ndarray | None],
   ) -> None:
-    """Keeps a copy of one step of an episode, up to the limit; calls `render` only if it is kept."""
+    """Copies one step of an episode unless the limit is reached; calls `render` only for a copied step."""
     kept = self._kept[episode]
     if len(kept) >= self._max_frames:
       return

@@ -1,8 +1,8 @@
 """Evaluation: episodes with fixed seeds, played in parallel with the testing search.
 
 Noise-free by default. Each episode has its own fixed seed and starts with k random legal actions. The number
-of distinct episodes is reported. With two players the agent plays `evaluation.opponent` from alternating
-seats, and returns are those of its seat. See docs/rules.md, "Evaluation".
+of distinct episodes is reported. With two players, the agent plays against `evaluation.opponent` from
+alternating seats, and the returns are those of the agent's seat. See docs/rules.md, "Evaluation".
 """
 
 import contextlib
@@ -31,8 +31,8 @@ class Evaluator:
   """Plays evaluation episodes. Compiles once for all parameters.
 
   Args:
-    policy: a function such as `agent.policy.make_policy` returns, not jitted. The fields `action`,
-      `root_value` and `action_probs` of its output are used.
+    policy: a function that is not jitted, such as a result of `agent.policy.make_policy`. Only the fields
+      `action`, `root_value` and `action_probs` of its output are used.
   """
 
   def __init__(
@@ -65,7 +65,7 @@ class Evaluator:
 
     Args:
       record: whether to record the first episode, and frames of the first `evaluation.gif_tiles` episodes.
-      on_episode: called after each episode with the number of finished ones.
+      on_episode: called after each episode with the number of finished episodes.
       should_stop: called at every step; true ends the evaluation.
 
     Returns: the results, or None if `should_stop` ended the evaluation.
@@ -92,10 +92,10 @@ class Evaluator:
     return dataclasses.replace(slots.result(version, env_steps), seconds=time.perf_counter() - start)
 
   def player(self, params: Any, net_state: Any) -> Callable[[BatchedTimeStep, np.ndarray | None], Decision]:
-    """Returns decide(timestep, forced) -> Decision, with evaluation's policy, temperature and seed.
+    """Returns a function decide(timestep, forced) -> Decision with evaluation's policy, temperature and seed.
 
-    `decide` must be called on every frame of one environment, in order, also when another player moves.
-    `forced` is [1] int32: the action that the other player plays, or -1 if the agent moves; None means -1.
+    Call `decide` on every frame of one environment in order, even if another player moves. `forced` is [1]
+    int32: the other player's action, or -1 if the agent moves. None means -1.
     """
     variables = jax.device_put((params, net_state))
     history = init_history(1, self._history_length, self._spec)
@@ -130,7 +130,7 @@ class Evaluator:
 
 
 def evaluation_planner(config: Config, num_simulations: int | None = None) -> PlannerConfig:
-  """The planner of evaluation; `num_simulations` overrides the setting of `planners.test`."""
+  """Returns the planner's settings for evaluation; `num_simulations` overrides that of `planners.test`."""
   if config.evaluation.noise_free:
     return config.planners.test.noise_free(num_simulations)
   update = {"num_simulations": num_simulations or config.planners.test.num_simulations}

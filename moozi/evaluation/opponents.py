@@ -1,4 +1,4 @@
-"""Opponents in evaluation, seats, and scores of two players. Imports no JAX."""
+"""Creates opponents for evaluation, assigns seats, and computes two-player scores. Imports no JAX."""
 
 import contextlib
 import math
@@ -77,7 +77,7 @@ def has_opponent(config: Config, spec: EnvSpec) -> bool:
 
 
 def make_opponent(config: Config, spec: EnvSpec, env: Environment, seed: int) -> Opponent | None:
-  """Creates the opponent of one episode in `env`; None if there is none.
+  """Creates the opponent of one episode in `env`; returns None if the episode has no opponent.
 
   Raises: UserError: the environment does not provide the opponent.
   """
@@ -124,7 +124,7 @@ def check_players(config: Config, spec: EnvSpec) -> None:
 def score_figures(returns: Float[np.ndarray, "N"], seats: Int[np.ndarray, "N"]) -> dict[str, float | int]:
   """Computes the figures of two-player episodes from the returns of the agent's seat.
 
-  Returns: `score` (a return above 0 counts 1, a draw ½), `wins`, `draws`, `losses`, `return_margin`, and for
+  Returns: `score` (1 for a return above 0, ½ for a draw), `wins`, `draws`, `losses`, `return_margin`, and for
     each seat that was played `score_seat_0`, `return_mean_seat_0`, `return_margin_seat_0`. A margin is half
     of the 95% interval of the mean: 1.96 standard deviations over √N.
   """

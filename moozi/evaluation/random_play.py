@@ -23,7 +23,8 @@ def random_returns(config: Config, num_episodes: int) -> Float[np.ndarray, "N"]:
   """
   evaluation = config.evaluation
   env = registry.make(config.env.name, evaluation.seed, is_testing=True, **config.env.arguments)
-  # Independent of the random streams of the environments and of the random starts, which have the same seed.
+  # The environments and the random starts use the same seed, but their random streams are independent of this
+  # one.
   random = np.random.default_rng([evaluation.seed, 0x9A3D])
   with contextlib.closing(RandomStarts(env, evaluation.max_random_starts)) as env:
     return np.array([_play(config, env, episode, random) for episode in range(num_episodes)], np.float64)

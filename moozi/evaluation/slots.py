@@ -62,8 +62,8 @@ class EpisodeSlots:
     starts, cap = evaluation.max_random_starts, evaluation.max_episode_steps
     self._envs = [StepCap(RandomStarts(make_env(self._seed), starts), cap) for _ in range(self.num_envs)]
     self._opponents: list[Opponent | None] = [None] * self.num_envs
-    # Failed environments are not restarted: a new environment could not continue the episode, which is a
-    # function of its seed.
+    # Failed environments are not restarted. An episode is a function of its seed, so a new environment could
+    # not continue it.
     timeout_s = config.workers.env_timeout_s
     guard = EnvGuard(spec.name, range(self.num_envs), make=None, max_faults=1, timeout_s=timeout_s)
     self._env = SyncVectorEnvironment(self._envs, next_seed=self._next_seed, guard=guard)
@@ -136,7 +136,7 @@ class EpisodeSlots:
     return self._env.render(slot)
 
   def end_value(self, slot: int) -> float:
-    """The value of a slot's last frame without a search: 0 if it is terminal, else nan."""
+    """Returns the value of a slot's last frame, which is not searched: 0 if it is terminal, else nan."""
     return math.nan if self.timestep.is_truncated[slot] else 0.0
 
   def played_step(self, decision: Decision, seat: int | None) -> PlayedStep:
@@ -185,7 +185,7 @@ class EpisodeSlots:
     return seed
 
   def _count_step(self, slot: int, episode: int, mover: Any, frame: np.ndarray, action: Any) -> None:
-    """Adds the step that `slot` has entered to the episode's figures."""
+    """Adds the current step of `slot` to the figures of its episode."""
     reward = self.timestep.last_reward[slot]
     sign = 1.0 if self._spec.num_players == 1 else float(player_sign(mover, seat_of(episode)))
     self._returns[episode] += sign * reward

@@ -27,7 +27,7 @@ def atomic_path(path: Path, make_parents: bool = True) -> Iterator[Path]:
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-  """Writes a file atomically and returns once it and its name are on the disk.
+  """Writes a file atomically; returns when the file and its name are on the disk.
 
   Raises: OSError: the folder is missing, the disk is full, or the file cannot be written. An older file at
     `path` is then unchanged.
@@ -51,7 +51,7 @@ def write_synced(path: Path, data: bytes) -> None:
 
 
 def sync_folder(path: Path) -> None:
-  """Calls fsync on a folder, so that its names are on the disk."""
+  """Calls fsync on a folder, which writes the names in the folder to the disk."""
   descriptor = os.open(path, os.O_RDONLY)
   try:
     os.fsync(descriptor)

@@ -21,7 +21,7 @@ from moozi.io.plain_data import dump_yaml, parse_yaml, read_yaml
 _log = logging.getLogger("moozi.config")
 
 BASE_KEY = "base"
-# New names of renamed keys by their old names. Old names are accepted for one release.
+# Maps the old name of each renamed key to its new name. Old names are accepted for one release.
 RENAMED_KEYS = {"reanalyze.way": "reanalyze.mode"}
 
 
@@ -35,7 +35,7 @@ def load_config(path: str | Path | None, overrides: Sequence[str] = ()) -> Confi
   Raises: UserError: the configuration is invalid; one line with the key, the value and what is allowed.
   """
   prefix = "" if path is None else f"{path}: "
-  # Keys are renamed before the merge, so that an override of the new name replaces a file's value of the old
+  # Renames keys before the merge. An override with the new name then replaces a file's value under the old
   # name.
   layers: list[Any] = []
   for layer in () if path is None else _read_chain(Path(path)):
@@ -68,10 +68,12 @@ def _refuse_interpolations(data: Any, key: str) -> None:
 def config_from_dict(data: Mapping[str, Any], where: str | None = None) -> Config:
   """Validates sections by name strictly. None is an empty section; `where` is the file's name in errors.
 
-  Raises: UserError: an unknown key (with the closest known one), a wrong type, or a value out of range.
+  Raises: UserError: a key is unknown (the message names the closest known key), or a value has a wrong type
+    or is out of range.
   """
   prefix = f"{where}: " if where else ""
   (data,) = _with_new_names([data], prefix)
+  data = _inherit(data)
   try:
     # Strict mode refuses "16" for 16 and true for 1. In JSON input it accepts a list for a tuple.
     filled = _fill(data, config_to_dict(Config()))
@@ -157,6 +159,17 @@ def _parse_override(text: str) -> dict:
   return value
 
 
+def _inherit(data: Mapping[str, Any]) -> Mapping[str, Any]:
+  """Fills keys that `planners.reanalyze` does not set from `planners.train`."""
+  planners = data.get("planners")
+  if not isinstance(planners, Mapping):
+    return data
+  train, reanalyze = planners.get("train"), planners.get("reanalyze")
+  if not isinstance(train, Mapping) or not isinstance(reanalyze, Mapping):
+    return data
+  return {**data, "planners": {**planners, "reanalyze": {**train, **reanalyze}}}
+
+
 def _fill(data: Any, defaults: Any) -> Any:
   """Fills missing keys of each section from the whole configuration's defaults.
 
@@ -176,7 +189,7 @@ def _fields(annotation: Any) -> dict[str, Any] | None:
 
 
 def _members(annotation: Any) -> tuple[Any, ...]:
-  """The members of a union; for another annotation, the annotation itself. Removes Annotated."""
+  """Returns the members of a union, or the annotation itself if it is not a union. Removes Annotated."""
   if get_origin(annotation) is typing.Annotated:
     return _members(get_args(annotation)[0])
   if get_origin(annotation) in (typing.Union, types.UnionType):
@@ -185,7 +198,7 @@ def _members(annotation: Any) -> tuple[Any, ...]:
 
 
 def _walk(loc: Sequence[str | int]) -> tuple[str, Any]:
-  """The dotted key of an error's location and its annotation.
+  """Returns the dotted key of an error's location, and the annotation of that key.
 
   Skips the names of union members, which Pydantic adds to locations.
   """
@@ -207,10 +220,10 @@ def _walk(loc: Sequence[str | int]) -> tuple[str, Any]:
 
 
 def _describe(error: pydantic.ValidationError) -> str:
-  """One line for the first wrong key: its name, its value, and what is allowed."""
+  """Returns one line about the first wrong key: its name, its value, and what is allowed."""
   located = [(*_walk(e["loc"]), e) for e in error.errors(include_url=False)]
-  # A wrong item of a list also causes errors for the other members of a union; the item's error is more
-  # specific.
+  # A wrong item of a list also causes an error for each other member of a union. Keeps the item's error,
+  # which is more specific.
   keys = [key for key, _, _ in located]
   located = [x for x in located if not any(k.startswith((x[0] + "[", x[0] + ".")) for k in keys)] or located
   key, annotation, _ = located[0]
@@ -258,6 +271,6 @@ def _all_keys(annotation: Any, prefix: str = "") -> list[str]:
 
 
 def _show(value: Any) -> str:
-  """A value roughly as the user wrote it, shortened."""
+  """Formats a value about as the user wrote it, in at most 60 characters."""
   text = json.dumps(value, ensure_ascii=False, default=str)
   return text if len(text) <= 60 else text[:57] + "..."

@@ -30,7 +30,7 @@ def setup_logging(path: Path, level: int | str = logging.INFO) -> None:
 
 
 def log_stream() -> IO[str]:
-  """Returns this process's log file, or standard error without one, for output that does not use logging."""
+  """Returns a stream for output that does not use logging: the log file, or standard error without one."""
   for handler in logging.getLogger().handlers:
     if isinstance(handler, _ActorLogHandler) and handler.stream is not None:
       return handler.stream
@@ -38,7 +38,10 @@ def log_stream() -> IO[str]:
 
 
 class _ActorLogHandler(logging.FileHandler):
-  """A FileHandler that reports a full disk once, on standard error. Its type marks moozi's own handler."""
+  """A FileHandler that reports a full disk once, on standard error.
+
+  The class identifies moozi's own handler.
+  """
 
   _has_failed = False
 

@@ -23,7 +23,8 @@ TICK_KEYS = ("env_steps", "learner_steps", "wall_s")
 class MetricsSink:
   """Appends ticks to metrics.jsonl and TensorBoard. Close it, or use it in a `with`.
 
-  On a full disk its methods raise OSError; the data stays pending and is written before the next data.
+  On a full disk, a write raises OSError. Its data stays pending, and the next write starts with the pending
+  data.
   """
 
   def __init__(
@@ -62,7 +63,7 @@ class MetricsSink:
     env_steps, learner_steps = int(env_steps), int(learner_steps)
     tick = {"env_steps": env_steps, "learner_steps": learner_steps, "wall_s": round(float(wall_s), 3)}
     line = json.dumps(to_plain_json(tick | numbers), allow_nan=False) + "\n"
-    # Writes both, even if one fails.
+    # Writes to both files, even if one write fails.
     with contextlib.ExitStack() as both:
       if self._tensorboard is not None:
         shown = numbers | {key: tick[key] for key in ("learner_steps", "wall_s")}
@@ -113,7 +114,7 @@ class _EventFile:
   """
 
   def __init__(self, folder: Path, purge_step: int | None) -> None:
-    """Creates the file; TensorBoard hides events of the folder's other files from `purge_step` on."""
+    """Creates the file. TensorBoard then hides events of the folder's other files from `purge_step` on."""
     from tensorboardX.proto.event_pb2 import Event, SessionLog
     from tensorboardX.record_writer import masked_crc32c
 

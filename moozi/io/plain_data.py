@@ -65,19 +65,19 @@ def first_difference(value: Any, expected: Any, key: str) -> tuple[str, Any, Any
 def parse_yaml(text: str, where: str) -> Any:
   """Parses one YAML document to plain data; `where` is its name in errors.
 
-  Raises: UserError: invalid YAML, a tag other than those of plain data (such tags can run code), an alias, a
-    duplicate key, a key that is not text, or nesting deeper than 50.
+  Raises: UserError: the text is not valid YAML, is nested deeper than 50, or has an alias, a duplicate key, a
+    key that is not text, or a tag that plain data does not use. Other tags can run code.
   """
   try:
     depth = 0
     for event in yaml.parse(text, _PlainLoader):
-      # Checked before the document is composed, which takes time quadratic in the depth.
+      # Checks the depth before composing the document, because composing takes time quadratic in the depth.
       depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
       if depth > MAX_DEPTH:
         raise UserError(f"{where}: not valid YAML: nested too deep")
       tag = getattr(event, "tag", None)
       if tag is not None and tag not in _PLAIN_TAGS:
-        raise UserError(f"{where}: the tag {tag.replace(_TAG, '!!')} is not allowed; only plain values are")
+        raise UserError(f"{where}: the tag {tag.replace(_TAG, '!!')} is not allowed; use plain values")
       if isinstance(event, yaml.AliasEvent):
         # Nested aliases expand exponentially. `base:` shares settings.
         raise UserError(f"{where}: not valid YAML: aliases (*{event.anchor}) are not allowed")
@@ -89,14 +89,14 @@ def parse_yaml(text: str, where: str) -> Any:
     raise UserError(f"{where}: not valid YAML: {e}") from None
   except (KeyError, IndexError, TypeError):
     # PyYAML's constructors fail if a value does not have the form of its explicit tag.
-    raise UserError(f"{where}: not valid YAML: a value is not of the kind that its tag names") from None
+    raise UserError(f"{where}: not valid YAML: a value does not have the form of its tag") from None
 
 
 def read_yaml(path: Path) -> Any:
   """Reads plain data from a YAML file.
 
-  Raises: UserError: missing, not a file, unreadable, not UTF-8, larger than 1 MiB, or refused by
-    `parse_yaml`.
+  Raises: UserError: the file is missing, not a file, unreadable, not UTF-8 or larger than 1 MiB, or
+    `parse_yaml` refuses its text.
   """
   try:
     if not path.exists():
@@ -141,7 +141,7 @@ def dump_yaml(data: Any) -> str:
   """Returns YAML text that `parse_yaml` reads back as equal data."""
   text = yaml.dump(data, Dumper=_PlainDumper, sort_keys=False, allow_unicode=True, width=100)
   if any(line_break in text for line_break in "\x85\u2028\u2029"):
-    # Unescaped, these characters would be read as line breaks.
+    # Escapes these characters, which would be read as line breaks.
     text = yaml.dump(data, Dumper=_PlainDumper, sort_keys=False, allow_unicode=False, width=100)
   return text
 

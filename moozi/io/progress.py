@@ -82,7 +82,7 @@ class _Plain(Progress):
 
 
 class _Live(Progress):
-  """A table that is redrawn in place; `close` leaves the last one on the screen."""
+  """A table that is redrawn in place; `close` leaves the last table on the screen."""
 
   def __init__(self, title: str, stream: IO[str], force: bool, *limits: Any) -> None:
     super().__init__(*limits)
@@ -123,7 +123,7 @@ def make_progress(
   max_wall_s: float | None = None,
   stream: IO[str] | None = None,
 ) -> Progress:
-  """Creates the display of a run with these limits on `stream`, by default standard error.
+  """Creates the display of a run on `stream`, by default standard error.
 
   Mode auto is live on a terminal and plain elsewhere; mode none shows nothing.
   """

@@ -83,7 +83,7 @@ class RunDirectory:
   def create(cls, config: Config, now: datetime | None = None) -> "RunDirectory":
     """Creates the folder `run.dir`/`run.name` and saves the configuration in it, with the name filled in.
 
-    Without a name, generates one from environment and time (`now`; None is the current time).
+    Without a name, generates a name from the environment and the time `now`. None means the current time.
 
     Raises: UserError: the name is invalid, the run exists, or the folder cannot be created.
     """
@@ -144,7 +144,7 @@ class RunDirectory:
     """Locks the folder for writing by this process, until the lock is closed or the process ends.
 
     Raises: RunError: another process writes here, or the folder contains a symbolic link or a special file.
-      A write through either could change files outside of the run.
+      A write through a link or a special file could change files outside of the run.
     """
     for folder, subfolders, files in os.walk(self.path, onerror=_refuse_unreadable):
       for path in (Path(folder) / name for name in (*subfolders, *files)):
@@ -205,8 +205,8 @@ class RunDirectory:
   def trained_s_at_end(self, env_steps: int, learner_steps: int) -> float | None:
     """Returns the seconds of training of a run that is complete at these counters.
 
-    Returns None if the run was stopped or killed before its last evaluation, if an environment failed, if the
-    run was resumed since, or if it has no summary.
+    Returns None for a run without a summary, and for a run that was resumed since its summary. Also returns
+    None if the run was stopped or killed before its last evaluation, or if an environment failed.
     """
     try:
       summary = self.read_summary()
@@ -236,7 +236,7 @@ def load_resumed_config(run: RunDirectory, overrides: Sequence[str]) -> Config:
   for key, value in after.items():
     if before.get(key) != value and any(key == fixed or key.startswith(f"{fixed}.") for fixed in FIXED):
       raise UserError(
-        f"{key}={value}: a run cannot change it (it began with {before.get(key)}); fixed are "
+        f"{key}={value}: a run cannot change it (it began with {before.get(key)}); the fixed settings are "
         + ", ".join(FIXED)
       )
   return new
@@ -276,6 +276,7 @@ def check_name(name: str, key: str = "run.name") -> str:
 
 
 def _refuse_unreadable(error: OSError) -> None:
-  # A file may be missing because another process that writes here removed it; the lock reports that process.
+  # A missing file is no error here. Another process that writes here may have removed it, and the lock
+  # reports that process.
   if not isinstance(error, FileNotFoundError):
     raise RunError(f"{error.filename}: cannot be read: {error.strerror}")

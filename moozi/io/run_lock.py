@@ -27,7 +27,7 @@ class RunLock:
     """
     path = run / LOCK
     try:
-      # O_NOFOLLOW: through a symbolic link, another file would be written to.
+      # Without O_NOFOLLOW, a symbolic link could redirect writes to another file.
       self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
     except OSError as error:
       raise RunError(f"{path}: cannot be created: {error.strerror}") from None
@@ -37,7 +37,7 @@ class RunLock:
       if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
         holder = os.pread(self._file, 100, 0).decode("ascii", "replace").strip() or "unknown"
         os.close(self._file)
-        raise RunError(f"{run}: process {holder} is {doing}; only one process at a time can") from None
+        raise RunError(f"{run}: process {holder} is {doing}; only one process can do so at a time") from None
       # Some network file systems have no locks; runs must work there too.
       _log.warning("%s: this file system has no locks (%s); a second process can write here too", path, error)
     self.name_holder(str(os.getpid()))

@@ -19,7 +19,7 @@ class AppendFile:
   """
 
   def __init__(self, path: Path, max_pending_bytes: int = MAX_PENDING_BYTES) -> None:
-    """Opens or creates the file. Raises OSError: it cannot be opened, or is a symbolic link."""
+    """Opens or creates the file. Raises OSError: the file cannot be opened, or is a symbolic link."""
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     self._file = os.open(path, flags, 0o644)
     self._max_pending_bytes = max_pending_bytes
@@ -42,7 +42,7 @@ class AppendFile:
         while rest:
           rest = rest[os.write(self._file, rest) :]
       except OSError:
-        # Removes a partial record; this needs no space.
+        # Removes the partial record, which needs no disk space.
         with contextlib.suppress(OSError):
           os.ftruncate(self._file, size)
         raise

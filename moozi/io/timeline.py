@@ -68,7 +68,7 @@ def read_timeline(folder: Path) -> Timeline:
   if not (folder / SPANS).exists():
     raise UserError(
       f"{folder.parent}: has no timeline; train with algorithm=muzero and timeline.seconds above 0 "
-      "(`moozi train` keeps one from the first update)"
+      "(`moozi train` records it from the first update on)"
     )
   out: dict[str, list[Stretch]] = {}
 
@@ -103,9 +103,10 @@ def _time(value: Any) -> float:
 
 
 def trace_of(timeline: Timeline, name: str) -> dict[str, Any]:
-  """Converts a timeline, not empty, to Chrome's trace format for ui.perfetto.dev, with one track per actor.
+  """Converts a timeline to Chrome's trace format for ui.perfetto.dev, with one track per actor.
 
-  Complete events ("X") are sorted by start, in microseconds since the timeline's start.
+  The timeline must not be empty. Complete events ("X") are sorted by start, in microseconds since the
+  timeline's start.
   """
   begin_s, _ = ends(timeline)
   metadata: list[dict[str, Any]] = [{"ph": "M", "name": "process_name", "pid": 1, "args": {"name": name}}]

@@ -1,8 +1,8 @@
 """A folder of trajectory files that holds every acted step of a run.
 
 A file is named by the environment steps before and after it. Steps are buffered until there are enough for a
-file, 30 seconds have passed, or a checkpoint is made; a kill loses only the buffer. On a full disk, steps
-stay buffered. A process that reads the folder during the run sees only complete files.
+file, 30 seconds have passed, or a checkpoint is made. If the process is killed, only buffered steps are lost.
+On a full disk, steps stay buffered. A process that reads the folder during the run sees only complete files.
 """
 
 import concurrent.futures
@@ -56,11 +56,11 @@ class TrajectoryWriter:
   """Appends segments to a folder; files are packed and written in the background, one at a time.
 
   Args:
-    directory: created if it is missing. Files of an earlier writer are continued.
+    directory: created if it is missing. New files continue the steps of the existing files.
     spec: the environment's specification.
-    env_steps: the run's environment steps. Files with later steps are removed, and the first file of an empty
-      folder starts there. None keeps all files.
-    state: the result of `get_state` of the run's writer at that step; it takes precedence over `env_steps`.
+    env_steps: the run's environment steps. Files with later steps are removed. In an empty folder, the first
+      file starts at this step. None keeps all files.
+    state: the result of the earlier writer's `get_state`. Its step count takes precedence over `env_steps`.
 
   Raises: UserError: a file in the folder is damaged or of another environment.
   """
@@ -79,7 +79,7 @@ class TrajectoryWriter:
     # Lanes that have lost steps. Their histories restart at the next step.
     self._with_gap: set[int] = {int(lane) for lane in state["with_gap"]} if state else set()
     if env_steps is not None and self._env_steps < env_steps:
-      # The last steps of these lanes are in no file.
+      # No file holds the last steps of these lanes.
       self._with_gap.update(self._next_index)
     self._pool = concurrent.futures.ThreadPoolExecutor(1, "trajectories")
     self._writing: tuple[concurrent.futures.Future[int], list[_Buffered]] | None = None
@@ -91,7 +91,8 @@ class TrajectoryWriter:
 
     Args:
       segment, first_lane: the steps.
-      env_steps: the run's environment steps after the segment; None adds the segment's steps.
+      env_steps: the run's environment steps after the segment; None adds the segment's steps to the previous
+        count.
       follows: false if earlier steps of these lanes are missing. Their histories then restart.
 
     Raises: OSError: a file cannot be written. Its steps stay buffered, or are dropped if the buffer exceeds
@@ -124,7 +125,7 @@ class TrajectoryWriter:
   def get_state(self) -> State:
     """Returns the environment steps after the last appended segment, and the lanes that have lost steps.
 
-    With Ray, these environment steps differ from the run's counter, which counts segments before they arrive.
+    With Ray, the run's counter is different: it also counts segments that have not arrived yet.
     """
     return {"stop": self._stop, "with_gap": np.array(sorted(self._with_gap), np.int64)}
 
@@ -189,7 +190,7 @@ class TrajectoryWriter:
 
 @dataclasses.dataclass(frozen=True)
 class TrajectoryStore:
-  """The verified files of a folder, in order; at least one file."""
+  """Reads the steps of a folder's verified files. The files are in order; there is at least one."""
 
   spec: EnvSpec
   files: tuple[TrajectoryFile, ...]
@@ -218,7 +219,7 @@ class TrajectoryStore:
 
 
 def write_steps(directory: Path, info: TrajectoryFile, steps: list[TrajectorySample]) -> None:
-  """Writes a file like `info` into another folder; `steps` has the new steps [T, …] of each span."""
+  """Writes the file `info` with new steps into another folder; `steps` has [T, …] for each span."""
   lanes = {span.lane: (span.start, part) for span, part in zip(info.spans, steps, strict=True)}
   write_bytes(directory / file_name(info.env_steps), encode_file(info.spec, info.env_steps, lanes))
 
@@ -235,8 +236,8 @@ def open_trajectories(
 
   Files with steps after `max_env_steps` are skipped; a `spec` of None accepts any environment.
 
-  Raises: UserError: the folder is missing or empty; a file is not a trajectory file, is damaged or of another
-    environment; or a file between others is missing.
+  Raises: UserError: the folder is missing or empty, or lacks a file between two others; or a file is damaged,
+    is of another environment, or is not a trajectory file.
   """
   files = [read_header(p) for p in _paths(path)]
   if max_env_steps is not None:
@@ -277,7 +278,8 @@ def _paths(path: Path) -> list[Path]:
 
 def _check_joined(files: list[TrajectoryFile]) -> None:
   """Raises UserError if steps are missing between two files or before the first one."""
-  # If a run started to save later, its first file does not start at environment step 0. Its lanes start at 0.
+  # If saving was enabled after the run had started, the first file does not start at environment step 0. Its
+  # lanes start at 0.
   stop, next_index = files[0].env_steps[0], dict[int, int]()
   for f in files:
     if f.env_steps[0] != stop:

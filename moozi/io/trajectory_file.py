@@ -6,7 +6,7 @@ digest.
 
 A tensor holds one column of all steps, compressed with zlib. A column has one row per step. Before
 compression, its bytes are transposed: the first byte of all steps, then the second, and so on. Bytes that
-change little from step to step then compress to nearly nothing. Booleans are packed to bits. The encoding is
+change little from step to step then take almost no space. Booleans are packed to bits. The encoding is
 lossless. `last_discount` is not stored, because it follows from the flags.
 """
 
@@ -35,7 +35,7 @@ _METADATA = "moozi_trajectories"
 _MAGIC_1 = b"MZTRAJ1\n"
 _NO_DIGEST = "0" * 64
 _MAX_HEADER_BYTES = 16 << 20
-# Memory limit for one file's steps. The writer starts a new file long before it.
+# Memory limit for one file's steps. The writer's files are far below this limit.
 _MAX_STEPS_BYTES = 1 << 30
 _LEVEL = 6
 
@@ -59,7 +59,7 @@ class TrajectoryFile:
   """The verified header of a file."""
 
   path: Path
-  env_steps: tuple[int, int]  # of the run before and after this file; the file may hold fewer steps
+  env_steps: tuple[int, int]  # the run's count before and after this file, which may hold fewer steps
   spec: EnvSpec
   version: str  # version of moozi that wrote the file
   spans: tuple[LaneSpan, ...]  # in the file's order
@@ -149,7 +149,7 @@ def _unpack(packed: np.ndarray, shape: tuple[int, ...], dtype: np.dtype) -> np.n
   row_bytes = (row_size + 7) // 8 if dtype.kind == "b" else row_size * dtype.itemsize
   size = shape[0] * row_bytes
   inflate = zlib.decompressobj()
-  # A limit of size + 1 detects a column that is too long without inflating all of it.
+  # With a limit of size + 1, a column that is too long is detected before all of it is decompressed.
   raw = inflate.decompress(packed.tobytes(), size + 1)
   if len(raw) != size or not inflate.eof or inflate.unused_data:
     raise ValueError("a column of another size")
@@ -165,7 +165,7 @@ def _read(path: Path) -> bytes:
     if not path.is_file():
       raise UserError(f"{path}: not a file; a trajectory file is needed")
     with open(path, "rb") as f:
-      # Refuses other files by their first bytes, so that a large file is not read.
+      # Checks the first bytes, so that a large file of another kind is not read whole.
       start = f.read(9)
       if start.startswith(_MAGIC_1):
         raise UserError(

@@ -49,12 +49,12 @@ class Learner:
       targets: [U, B, …].
 
     Returns:
-      New priorities of all U·B targets, and metrics (means over U). A skipped update counts in
-      `faults/skipped_updates`, and in `faults/not_finite_<name>` by the first of `agent.update.terms_of` that
-      was not finite.
+      New priorities of all U·B targets, and metrics (means over U). `faults/skipped_updates` counts the
+      skipped updates. `faults/not_finite_<name>` counts them by the first of `agent.update.terms_of` that was
+      not finite.
 
-    Raises: NotFiniteError: `learner.max_skipped_updates` consecutive updates were skipped; the parameters are
-      those before the first of them.
+    Raises: NotFiniteError: `learner.max_skipped_updates` consecutive updates were skipped. The parameters are
+      those before the skipped updates.
     """
     start = time.perf_counter()
     first_step = self.learner_step
@@ -110,10 +110,10 @@ class Learner:
   def set_state(self, state: TrainingState) -> None:
     """Restores a TrainingState in NumPy."""
     self._guard.reset()
-    # A copy: the update donates its buffers, and must not donate the caller's.
+    # Copies the arrays, because the next update donates the state's buffers, and the caller keeps its own.
     self._state = jax.tree_util.tree_map(lambda x: jnp.array(x, copy=True), state)
 
 
 def _to_numpy(tree: Any) -> Any:
-  """Copies a tree to NumPy: the update donates the buffers that a view would share."""
+  """Copies a tree to NumPy. A view would share buffers that the next update donates."""
   return jax.tree_util.tree_map(lambda x: np.array(x), tree)

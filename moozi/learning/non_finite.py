@@ -18,7 +18,7 @@ class NonFiniteGuard:
   Args:
     terms: names of the terms, in the order in which an update checks them.
     limit: maximum number of consecutive skipped updates.
-    bound: the setting of the limit, for the error message.
+    bound: the limit's setting as `key=value`, for the error message.
   """
 
   def __init__(self, terms: Sequence[str], limit: int, bound: str) -> None:
@@ -30,12 +30,13 @@ class NonFiniteGuard:
     self._in_a_row = 0
 
   def count(self, bad_term: Int[np.ndarray, "U"], first_step: int) -> dict[str, int]:
-    """Counts and logs the skipped ones among U updates.
+    """Counts and logs the skipped updates among U updates.
 
     Args:
       bad_term: index of the first term that was not finite in each update; -1 if none.
       first_step: learner step before the first update.
-    Returns: `faults/not_finite_<name>`, how often each term was the first that was not finite.
+    Returns: `faults/not_finite_<name>`: the number of updates in which <name> was the first term that
+      was not finite.
     Raises: NotFiniteError: the limit is reached.
     """
     counts: collections.Counter[str] = collections.Counter()

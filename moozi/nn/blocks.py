@@ -108,7 +108,7 @@ class Heads(hk.Module):
   """Heads on vectors by name, each: dense `head_size`, norm, relu, dense to its size.
 
   The first layers of all heads are one matrix product (and one norm). With `zero_init` the last layers start
-  at 0: a uniform policy, and value and reward 0 where the support is symmetric.
+  at 0: the initial policy is uniform, and value and reward are 0 if the support is symmetric.
   """
 
   def __init__(self, sizes: dict[str, int], config: NetworkConfig, zero_init: bool, name: str):

@@ -15,16 +15,17 @@ _SMALL_ENOUGH = 12
 class ConvLatentRepresentation(hk.Module):
   """h: one 3×3 convolution, relu, flatten, dense, normalized.
 
-  The convolution is unpadded where the frame is at least 3×3: it still covers the border cells, and the dense
+  If the frame is at least 3×3, the convolution is unpadded. It still covers the border cells, and the dense
   layer of a 10×10 frame has a third less work.
 
-  Large frames (64 cells or more on both sides): an unpadded 8×8 convolution of stride 4, then padded 4×4
-  convolutions of stride 2 with twice the channels, down to 12 cells; each with relu. 84 cells become 20, 10.
-  The action planes of a large stacked history are constant and skip the first convolution: a dense layer on
-  their values adds the equivalent output (the convolution's 64 weights of a plane are tied).
+  Large frames (64 cells or more on both sides) pass an unpadded 8×8 convolution of stride 4. Padded 4×4
+  convolutions of stride 2 with twice the channels follow, until no side is larger than 12 cells. Each
+  convolution has a relu. 84 cells become 20, then 10.
+  The action planes of a large stacked history are constant, so they skip the first convolution. A dense layer
+  on their values adds the output of a convolution whose 64 weights are equal within each plane.
 
-  Source for large frames: Mnih et al. 2013. Departures: the actions; the padding, so that no border is left
-  out; configurable sizes (there 16 channels and 256 units).
+  Source for large frames: Mnih et al. 2013. Departures: the action planes; padding, which keeps the border;
+  configurable sizes (Mnih et al. have 16 channels and 256 units).
 
   Args:
     config: channels and latent_size are read.

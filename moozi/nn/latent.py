@@ -1,4 +1,4 @@
-"""The `mlp` network. `conv_latent` uses its dynamics, prediction and projection too."""
+"""The `mlp` network. The `conv_latent` network reuses its dynamics, prediction and projection."""
 
 import haiku as hk
 import jax
@@ -24,7 +24,7 @@ class MlpRepresentation(hk.Module):
 
 
 class LatentDynamics(hk.Module):
-  """g: residual blocks, the first with the one-hot action; a normalized state; the reward head on it."""
+  """g: residual blocks (the first also reads the one-hot action), a normalized state, and its reward head."""
 
   def __init__(self, config: NetworkConfig, num_actions: int, support_size: int, name: str = "dynamics"):
     super().__init__(name=name)

@@ -21,7 +21,7 @@ Params: TypeAlias = PyTree
 """Haiku's parameters: float32 arrays by module and name."""
 
 NetState: TypeAlias = PyTree
-"""Haiku's state: the averages of batch norm, else empty."""
+"""Haiku's state: the averages of batch norm; empty with other norms."""
 
 
 @record
@@ -31,7 +31,7 @@ class ModelOutput:
   Attributes:
     hidden_state: in the network's own shape.
     value_logits: categories; `Model.transform` converts them to scalars.
-    reward_logits: of the reward on entering this state; of reward 0 at the root.
+    reward_logits: categories of the reward on entering this state; at the root, of reward 0.
     policy_logits: over the agent's actions.
   """
 
@@ -147,7 +147,7 @@ def _build(
   input_shape: tuple[int, ...],
   num_frame_planes: int,
 ) -> tuple[Any, tuple[Any, ...]]:
-  """Haiku's template: an init that creates every parameter, and the four functions."""
+  """Returns an init that creates every parameter, and the four functions, for Haiku's transform."""
   make_parts = NETWORKS.get(config.kind, custom.make_parts)
   encode, predict, dynamics, project = make_parts(config, num_actions, transform.size, num_frame_planes)
 

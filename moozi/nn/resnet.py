@@ -1,10 +1,11 @@
 """The residual network of the thesis, 5.1.2; norm and sizes are configurable.
 
-Frames of 64 cells or more on both sides are downsampled as MuZero downsamples Atari's.
+Frames of 64 cells or more on both sides are downsampled as MuZero does for Atari.
 
 Hidden states are images [B, H, W, channels]. The reward head lacks a flatten in the thesis (an erratum), and
-"(1)" at the value head is |Z|. "One block to obtain the hidden state head, one block on it" is read as
-`num_dynamics_blocks` blocks in a trunk that the reward head also reads, and one more for the hidden state.
+"(1)" at the value head stands for |Z|. The thesis has "One block to obtain the hidden state head, one block
+on it". Here a trunk of `num_dynamics_blocks` blocks precedes the reward head, and one more block computes the
+hidden state from the trunk's output.
 """
 
 import haiku as hk
@@ -33,12 +34,12 @@ def _pool(x: Float[Array, "B H W C"]) -> Float[Array, "B h w C"]:
 class ResnetRepresentation(hk.Module):
   """h: a 1×1 convolution, then `num_representation_blocks` residual blocks; large frames are downsampled.
 
-  Large frames (64 cells or more on both sides): 3×3 convolution of stride 2 into half the channels, blocks,
-  3×3 convolution of stride 2 into all channels, blocks, average pool of stride 2, blocks, average pool of
-  stride 2. The blocks are divided 2 : 3 : 3 among these stages; MuZero has eight. 96 and 84 cells become 6.
+  Large frames (64 cells or more on both sides) are halved four times: by a 3×3 convolution of stride 2 into
+  half the channels, by another into all channels, and by two average pools of stride 2. Residual blocks
+  follow each of the first three, in the ratio 2 : 3 : 3 (MuZero has eight). 96 and 84 cells become 6.
 
-  Source: thesis 5.1.2; Schrittwieser et al. 2020, appendix F, for large frames. Departures there: a norm and
-  relu after the convolutions; configurable sizes (MuZero has 256 channels).
+  Source: thesis 5.1.2; Schrittwieser et al. 2020, appendix F, for large frames. Departures from appendix F: a
+  norm and relu after the convolutions; configurable sizes (MuZero has 256 channels).
   """
 
   def __init__(self, config: NetworkConfig, name: str = "representation"):
@@ -46,7 +47,7 @@ class ResnetRepresentation(hk.Module):
     self._config = config
 
   def __call__(self, stacked_history: Float[Array, "B H W Ch"], is_training: bool) -> Float[Array, "B h w C"]:
-    """The hidden state; C is `channels`, h × w is H × W, or ⌈H/16⌉ × ⌈W/16⌉ for large frames."""
+    """Returns the hidden state. C is `channels`; h × w is H × W, for large frames ⌈H/16⌉ × ⌈W/16⌉."""
     c = self._config
     if not is_large(stacked_history):
       x = hk.Conv2D(c.channels, 1, padding="SAME", name="conv")(stacked_history)
@@ -84,7 +85,7 @@ class ResnetPrediction(hk.Module):
 
 
 class ResnetDynamics(hk.Module):
-  """g: state and action planes, a 1×1 convolution, the trunk; one more block makes the next state."""
+  """g: a 1×1 convolution of state and action planes, the trunk, and one more block for the next state."""
 
   def __init__(self, config: NetworkConfig, num_actions: int, support_size: int, name: str = "dynamics"):
     super().__init__(name=name)

@@ -17,7 +17,7 @@ class Game:
   Attributes:
     start: index of its first step in its lane.
     length: number of actions taken.
-    total_reward: its undiscounted return, env units; that of player 0 with two players.
+    total_reward: undiscounted return, env units; with two players, player 0's return.
     end: "terminal", "truncated", or "unfinished" where its newest step is not a last step.
   """
 
@@ -67,7 +67,7 @@ class GameCounter:
     reward: Float64[np.ndarray, "T"],
     is_taken: Bool[np.ndarray, "T"],
   ) -> Game:
-    """The open game, or a new one at `start`, extended by the steps in `span`."""
+    """Returns the open game, or a new game at `start`, with the steps in `span` added."""
     before = self._open or Game(start=start, length=0, total_reward=0.0, end="unfinished")
     last = span.stop - 1
     end = "unfinished"

@@ -22,7 +22,7 @@ def n_step_return(
 
   s is the sign between the players to move; ν is the search value, 0 on a terminal frame. A truncated frame
   keeps its search value and is bootstrapped from. Steps after the episode's last frame (the next episode) are
-  not read. z at a last frame is its own ν.
+  not read. At a last frame, z is that frame's ν.
 
   Args:
     last_reward: env units; received on entering step t, by the player who moved at t-1.
@@ -33,8 +33,8 @@ def n_step_return(
     discount: γ.
   Returns: z of the first W − n steps.
   Raises: ValueError: n_step < 1, or no step of the window has n steps after it.
-  Source: Schrittwieser et al. 2020, the targets z of MuZero; thesis 4.3.7. Departures: the thesis's
-    formula for episodes that end within n steps is written out; truncation; two players.
+  Source: Schrittwieser et al. 2020, the targets z of MuZero; thesis 4.3.7. Departures: the
+    formula also covers episodes that end within n steps, truncation, and two players.
   """
   width = last_reward.shape[-1]
   if n_step < 1 or width <= n_step:

@@ -3,8 +3,8 @@
 import numpy as np
 from jaxtyping import Float, Float32, Float64, Int, Int64
 
-# An odd constant and its inverse modulo 2^32: a bijection that scatters slots, so that equal
-# priorities are not ordered by lane.
+# An odd constant and its inverse modulo 2^32. Multiplying a slot by the constant is a bijection that scatters
+# the slots, so equal priorities are not ordered by lane.
 _SCATTER = 2654435769
 _GATHER = pow(_SCATTER, -1, 1 << 32)
 
@@ -66,7 +66,7 @@ class SumTree:
     for _ in range(self._base.bit_length() - 1):
       node <<= 1
       left = nodes.take(node)
-      # Rounding can leave a mass at a node's edge, hence the check that the right child has weight.
+      # Rounding can leave a mass at a node's edge, so a right child of weight 0 must be excluded.
       right = (mass >= left) & (nodes.take(node + 1) > 0)
       mass -= left * right
       node += right
@@ -84,7 +84,7 @@ def rank_weights(size: int, exponent: float) -> Float64[np.ndarray, "{size}"]:
 def order_by_priority(
   slot: Int[np.ndarray, "N"], priority: Float32[np.ndarray, "N"], salt: int = 0
 ) -> Int64[np.ndarray, "N"]:
-  """The slots from the highest priority to the lowest; ties are in an order scattered by `salt`.
+  """The slots from the highest priority to the lowest; ties are in a scattered order that depends on `salt`.
 
   The order is the same on every machine: all sort keys differ, so it does not depend on the sort algorithm.
 
@@ -93,7 +93,7 @@ def order_by_priority(
     priority: finite and at least 0.
     salt: below 2^32.
   """
-  # The bits of non-negative floats sort like the floats; inverted, in descending order.
+  # The bits of non-negative floats sort like the floats. Inverted bits sort in descending order.
   falling = ~(np.asarray(priority, np.float32) + np.float32(0.0)).view(np.uint32)
   scattered = (slot.astype(np.uint32) ^ np.uint32(salt)) * np.uint32(_SCATTER)
   key = (falling.astype(np.uint64) << np.uint64(32)) | scattered

@@ -11,7 +11,7 @@ from moozi.ops.xp import array_namespace
 
 @record
 class UnrollTargets:
-  """The part of a TrainTarget at and after the start index; fields as there."""
+  """The fields of a TrainTarget at and after the start index."""
 
   actions: Int32[AnyArray, "B K"]
   rewards: Float32[AnyArray, "B K"]
@@ -35,11 +35,11 @@ def make_targets(
   n_step: int,
   discount: float,
 ) -> UnrollTargets:
-  """The targets of K unrolled steps from the window's first step; the window has W = K + n + 1 steps.
+  """Returns the targets of K unrolled steps from the first of the window's W = K + n + 1 steps.
 
-  Reward index k-1 (u_{i+k}) goes with policy and value index k. At and after a terminal frame, reward, value
-  and return are 0, policy and action the dummy; the reward on entering the terminal frame is kept. All of
-  these are trained. After a truncated frame the same values are used, with mask 0.
+  The reward at index k-1 (u_{i+k}) belongs to the policy and value at index k. At and after a terminal frame,
+  reward, value and return are 0, and policy and action are the dummy. The reward on entering the terminal
+  frame is kept. All of these are trained. After a truncated frame the same values are used, with mask 0.
 
   Args:
     last_reward, root_value: env units, as in StepSample.
@@ -85,7 +85,7 @@ def history_window(
   frames: Shaped[AnyArray, "B L+1 ..."],
   actions: Int32[AnyArray, "B L+1"],
 ) -> tuple[Shaped[AnyArray, "B L+1 ..."], Int32[AnyArray, "B L+1"]]:
-  """The policy's history at step i, and the next step for the consistency loss.
+  """Returns the policy's history at step i, and the next step for the consistency loss.
 
   Entries before the newest `is_first` at or before i are blank: zero frames, dummy actions. The frame after i
   is blank where i is the last of its episode.
@@ -96,10 +96,10 @@ def history_window(
     frames: o_{i-L+1} … o_{i+1} as stored in the lane, of any dtype (packed bytes too).
     actions: a_{i-L} … a_i.
   Returns: (frames, actions) of the same shapes and dtypes.
-  Source: thesis 4.3.3, 4.3.4, 4.3.7. Departures: blanks at episode starts inside a lane.
+  Source: thesis 4.3.3, 4.3.4, 4.3.7. Departures: entries before an episode's start inside a lane are blank.
   """
   xp = array_namespace(frames, actions)
-  # starts[:, j] counts the episode starts in steps (i-L+j, i]: entries before one of them are blank.
+  # starts[:, j] counts the episode starts in steps (i-L+j, i]. An entry before an episode start is blank.
   starts = xp.flip(xp.cumsum(xp.flip(is_first, -1), axis=-1), -1)
   kept = xp.concatenate([starts == 0, xp.ones_like(is_last)[:, None]], axis=-1)
   frame_kept = xp.concatenate([kept[:, 1:], ~is_last[:, None]], axis=-1)

@@ -1,4 +1,4 @@
-"""Finds the array library of arrays. Imports NumPy only."""
+"""Finds the library of given arrays. Imports NumPy only."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import numpy as np
 
 
 def array_namespace(*arrays: Any) -> Any:
-  """The array module of the arguments: NumPy, or the library of the arrays that are not NumPy's (jax.numpy).
+  """Returns the module of the first array that is not NumPy's (for example jax.numpy), else NumPy.
 
   Plain numbers count as NumPy arrays.
   """

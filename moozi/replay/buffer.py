@@ -1,4 +1,4 @@
-"""The replay buffer: stores steps, draws them by priority, makes targets when sampling. Imports no JAX.
+"""The replay buffer: stores steps, draws them by priority, and makes training targets. Imports no JAX.
 
 Source: thesis 4.3.14; docs/rules.md describes segments, lanes and targets.
 """
@@ -23,16 +23,16 @@ _SAMPLINGS = ("uniform", "proportional", "rank")
 _WORD = (1 << 64) - 1
 _COUNTERS = ("added", "drawn", "renewed", "stale", "refused", "rewritten", "cut")
 _LOSSES = ("refused_segments", "lost_steps")
-# Number of eligible steps that the statistics of δ read.
+# Maximum number of eligible steps from which the statistics of δ are computed.
 _STATS_STEPS = 4096
 
 
 class ReplayBuffer:
   """Stores the steps of many lanes and samples training targets.
 
-  Lanes are numbered over all workers: worker w with B environments adds to lanes w*B … w*B+B-1. A target
-  can start at step i of a lane once the lane has K + n steps after it, and while the L steps before
-  it are stored (or never existed).
+  Lanes are numbered over all workers: worker w with B environments adds to lanes w*B … w*B+B-1. A target can
+  start at step i of a lane if the lane has K + n steps after i. The L steps before i must be stored too,
+  unless they never existed.
 
   Attributes:
     storage: the lanes and their priorities.
@@ -58,8 +58,7 @@ class ReplayBuffer:
     self.reanalyze_queue = ReanalyzeQueue(self.storage)
     self._sampler = make_sampler(config, self.storage)
     self._rng = np.random.Generator(np.random.PCG64(seed))
-    # Lanes that drop steps until the first step of an episode: they are empty, or one of their segments
-    # was refused.
+    # Lanes that are empty or had a segment refused. They drop steps until the first step of an episode.
     self._awaits_first = np.ones(num_lanes, np.bool_)
     self._refusals = Refusals(config.max_refused_segments)
     self._counters = dict.fromkeys((*_COUNTERS, *_LOSSES), 0)
@@ -92,13 +91,14 @@ class ReplayBuffer:
   def take(self, segment: TrajectorySample, first_lane: int, num_lanes: int, num_steps: int) -> AddResult:
     """Adds a worker's segment. Refuses all of an invalid segment and leaves the stored steps unchanged.
 
-    A refused segment leaves a gap in its lanes, which no history, return or unroll may cross. Each lane then
-    drops steps until its environment begins an episode (the caller resets the worker's environments). The
-    episode before the gap is truncated, like that of a restarted worker.
+    A refused segment leaves a gap in its lanes. No history, return or unroll may cross the gap. Each lane
+    then drops steps until its environment begins an episode (the caller resets the worker's environments).
+    The episode before the gap is truncated, as after a restart of the worker.
 
     Args:
       segment: [T, B, ...] of one worker.
-      num_steps: number of environment steps acted for the segment; counted as lost if it is refused.
+      num_steps: number of environment steps that the worker made for the segment; they count as lost if the
+        segment is refused.
 
     Raises:
       ValueError: no such lane.
@@ -118,7 +118,7 @@ class ReplayBuffer:
     if not (self._awaits_first[lane] & ~is_first[0]).any():
       self._store(segment, lane)
       return AddResult(num_lost=0)
-    # The first stored step of each lane; T if none is stored.
+    # Index of the first step that each lane stores; T if it stores none.
     begin = np.where(
       self._awaits_first[lane], np.where(is_first.any(axis=0), is_first.argmax(axis=0), len(is_first)), 0
     )
@@ -152,7 +152,7 @@ class ReplayBuffer:
     self._counters["added"] += int(np.size(segment.last_reward))
     self._awaits_first[lane] = False
     first, stop = self.storage.eligible_range(lane)
-    # A long segment may make a slot eligible again in the same call: remove before insert.
+    # Removes slots before it adds any, because a long segment may make a removed slot eligible again.
     self._sampler.remove(self.storage.range_slots(lane, old_first, np.minimum(first, old_stop)))
     fresh = self.storage.range_slots(lane, np.maximum(old_stop, first), stop)
     if fresh.size:
@@ -160,11 +160,11 @@ class ReplayBuffer:
       self._sampler.update(fresh)
 
   def sample(self, batch_size: int) -> TrainTarget:
-    """One batch of `sample_many`: a TrainTarget [B, ...]."""
+    """Draws one batch as `sample_many` does: a TrainTarget [B, ...]."""
     return map_fields(lambda x: x[0], self.sample_many(1, batch_size))
 
   def sample_many(self, num_batches: int, batch_size: int) -> TrainTarget:
-    """U batches at once: a TrainTarget [U, B, ...], drawn with replacement.
+    """Draws U batches at once, with replacement: a TrainTarget [U, B, ...].
 
     Importance ratios are computed at the draw, and normalised (where configured) within each batch of B.
 
@@ -195,8 +195,8 @@ class ReplayBuffer:
   ) -> int:
     """Sets new δ of drawn steps, and returns how many were applied.
 
-    Ignores steps that were overwritten or are no longer eligible, and δ that are not finite (of a skipped
-    update). If a step occurs more than once, its last δ counts.
+    Ignores steps that were overwritten or are no longer eligible. Ignores δ that are not finite, as after a
+    skipped update. If a step occurs more than once, its last δ counts.
     """
     slot, sequence = np.ravel(slot).astype(np.int64), np.ravel(sequence)
     delta = np.abs(np.ravel(delta)).astype(np.float32)
@@ -221,7 +221,7 @@ class ReplayBuffer:
     """Stores newer search values and policies of steps, and returns how many were applied.
 
     Ignores steps that were overwritten. Terminal frames keep value 0 and the dummy policy. Refreshes the
-    priorities of the steps and of those that bootstrap from them.
+    priorities of these steps, and of the steps that bootstrap from them.
 
     Raises: ValueError: a value or a policy is not finite.
     """
@@ -247,7 +247,7 @@ class ReplayBuffer:
     return int(slot.size)
 
   def positions(self, config: ReanalyzeConfig, version: int) -> SearchRoots | list[RootSpan]:
-    """Up to `config.batch_size` positions to search with `version`, in the form that `config.mode` needs."""
+    """Returns up to `config.batch_size` positions to search with `version`, in the form for `config.mode`."""
     queue = self.reanalyze_queue
     slot = queue.choose(config.batch_size, config.order, version)
     return queue.gather(slot) if config.mode == "gather" else queue.spans(slot)
@@ -286,7 +286,9 @@ class ReplayBuffer:
     self._sampler.check_valid()
 
   def get_state(self, with_rings: bool = True) -> State:
-    """The state, as a flat dict of NumPy arrays and ints; later samples are the same to the bit.
+    """Returns the state as a flat dict of NumPy arrays and ints.
+
+    A buffer restored from this state draws exactly the same samples.
 
     Args:
       with_rings: false leaves out the steps themselves (`replay.snapshot` copies them block by block).
@@ -310,10 +312,11 @@ class ReplayBuffer:
     )
 
   def set_state(self, state: State, with_rings: bool = True) -> None:
-    """Restores the state of a buffer of the same configuration; without the rings the steps are already
-    stored.
+    """Restores the state of a buffer of the same configuration.
 
-    Raises: ValueError: the state is of a buffer of another shape or sampling; nothing changes then.
+    If `with_rings` is false, the steps must already be stored.
+
+    Raises: ValueError: the state is of a buffer of another shape or sampling. This buffer is then unchanged.
     """
     for name, own in (
       ("sampling", _SAMPLINGS.index(self._config.sampling)),

@@ -18,7 +18,7 @@ from moozi.core.spec import EnvSpec
 from moozi.replay.buffer import ReplayBuffer
 from moozi.replay.validation import split_at_gaps
 
-# The version of stored steps, which were acted and searched before this run's first update.
+# Version of the stored steps: they were acted and searched before this run's first update.
 _STORED_VERSION = -1
 
 
@@ -28,8 +28,8 @@ class StoredTrajectories:
 
   Attributes:
     where: their name in error messages.
-    lane_steps: number of steps by lane.
-    read: yields (lane, steps [T, …]), the steps of each lane in order.
+    lane_steps: number of steps of each lane.
+    read: yields (lane, steps [T, …]); the steps of each lane are in order.
   """
 
   where: str
@@ -41,7 +41,7 @@ def make_replay(config: Config, spec: EnvSpec, stored: Mapping[int, int] | None)
   """Makes the replay buffer, with one lane for each (worker, environment), and one for each stored lane.
 
   Args:
-    stored: number of steps by lane of the trajectories on disk; None without trajectories.
+    stored: for the trajectories on disk, the number of steps of each lane; None without trajectories.
 
   Raises: UserError: the stored steps do not fit in memory.
   """
@@ -57,9 +57,10 @@ def _acted_part(config: Config, spec: EnvSpec) -> tuple[ReplayConfig, TargetsCon
 
 
 class MixedReplay(ReplayBuffer):
-  """A ReplayBuffer of acted steps, and a second one of stored steps for a fixed share of each batch.
+  """A ReplayBuffer of this run's own steps, with a second ReplayBuffer of steps from stored trajectories.
 
-  Slots of stored steps follow those of acted steps. With `offline.fraction=1` there are no acted steps.
+  A fixed share of each batch is drawn from the stored steps. The slots of stored steps follow the slots of
+  acted steps. With `offline.fraction=1` there are no acted steps.
   """
 
   def __init__(self, config: Config, spec: EnvSpec, stored: Mapping[int, int]) -> None:
@@ -69,7 +70,7 @@ class MixedReplay(ReplayBuffer):
     self._lanes_of = {lane: i for i, lane in enumerate(sorted(stored))}
     capacity = len(stored) * max(stored.values())
     settings = config.replay.model_copy(update={"capacity": capacity, "min_steps_to_learn": 1})
-    # A separate seed: with the seed of the acted part both would draw the same numbers.
+    # Uses a separate seed. With the seed of the acted part, both parts would draw the same numbers.
     seed = child_seed(config.seed, "replay", 1)
     try:
       self._stored = ReplayBuffer(settings, config.targets, spec, len(stored), seed)
@@ -92,7 +93,7 @@ class MixedReplay(ReplayBuffer):
     """
     is_first = np.array(steps.is_first)
     own_lane = self._lanes_of[lane]
-    # Where trajectories begin in the middle of an episode, the history begins there.
+    # The first stored step of a lane starts a history, even in the middle of an episode.
     is_first[0] |= self._stored.storage.is_empty[own_lane]
     version = np.full(len(is_first), _STORED_VERSION, np.int32)
     steps = replace(steps, is_first=is_first, acted_version=version, searched_version=version)
@@ -105,7 +106,7 @@ class MixedReplay(ReplayBuffer):
       raise UserError(f"{where}: lane {lane}: {e}") from None
 
   def get_stored_state(self) -> State:
-    """The state of the stored part, without the steps, which are read from disk again.
+    """Returns the state of the stored part without the steps, which are read from disk again.
 
     Includes values and policies if any step was reanalyzed.
     """
@@ -137,7 +138,7 @@ class MixedReplay(ReplayBuffer):
     return is_acted and self._stored.can_sample(1)
 
   def sample_many(self, num_batches: int, batch_size: int) -> TrainTarget:
-    """U batches at once: a TrainTarget [U, B, …]; the stored part's share comes first."""
+    """Draws U batches at once: a TrainTarget [U, B, …] with the stored part's share first."""
     num_stored = self._share(batch_size)
     targets = self._stored.sample_many(num_batches, num_stored)
     targets = replace(targets, slot=targets.slot + self._first_stored_slot)
@@ -191,7 +192,7 @@ class MixedReplay(ReplayBuffer):
     return [replace(span, slot=span.slot + begin) for span in stored] + acted
 
   def stats(self) -> dict[str, float]:
-    """The acted part's metrics under replay/, the stored part's under offline/."""
+    """Returns the acted part's metrics under replay/ and the stored part's metrics under offline/."""
     stored = {name.replace("replay/", "offline/", 1): x for name, x in self._stored.stats().items()}
     return super().stats() | stored
 
@@ -204,7 +205,10 @@ class MixedReplay(ReplayBuffer):
     self._stored.check_valid()
 
   def _share(self, count: int) -> int:
-    """The number of `count` items from the stored part; each part with a share gives at least one."""
+    """Returns how many of `count` items are from the stored part.
+
+    Each part with a share gives at least one item.
+    """
     if self._fraction == 1:
       return count
     return min(max(round(self._fraction * count), 1), count - 1)

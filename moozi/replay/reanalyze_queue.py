@@ -1,4 +1,4 @@
-"""The order in which stored positions are reanalyzed, and the inputs of their searches. Imports no JAX."""
+"""Chooses stored positions to reanalyze and gathers the inputs of their searches. Imports no JAX."""
 
 import numpy as np
 from jaxtyping import Int, Num
@@ -7,7 +7,7 @@ from moozi.core.flat_state import State
 from moozi.core.records import RootSpan, SearchRoots
 from moozi.replay.storage import LaneStorage
 
-# Choosing scans every stored step, so one scan serves this number of calls.
+# Number of calls for which one scan chooses positions. A scan reads every stored step.
 _POOL_CALLS = 16
 _ORDERS = ("oldest", "priority")
 
@@ -15,8 +15,8 @@ _ORDERS = ("oldest", "priority")
 class ReanalyzeQueue:
   """Chooses positions to reanalyze and gathers them from the lanes.
 
-  A position can be searched again while the L steps before it are stored (or never existed), even if no
-  target can start at it yet. Terminal frames are not searched.
+  A position can be searched again if the L steps before it are stored or never existed. It need not be
+  eligible as the start of a target. Terminal frames are not searched.
   """
 
   def __init__(self, storage: LaneStorage) -> None:
@@ -24,7 +24,8 @@ class ReanalyzeQueue:
     # A requested position counts as searched, so that it is not requested again while its search is pending.
     self._requested_version = np.zeros(storage.size, np.int32)
     self._requested_sequence = np.full(storage.size, -1, np.int64)
-    # Slots and sequence numbers of the next positions, and the order and version they were chosen for.
+    # Slots and sequence numbers of the next positions. `_pool_for` holds the order and the version of their
+    # choice.
     self._pool = np.zeros((2, 0), np.int64)
     self._pool_for = (-1, -1)
 
@@ -33,9 +34,9 @@ class ReanalyzeQueue:
 
     Args:
       count: maximum number of positions.
-      order: "oldest" takes those whose newest search has the oldest parameters. "priority" takes the
-        largest δ among those not yet searched with `version`, then the oldest. Priorities are read every few
-        calls; a step too new to have one has 0.
+      order: "oldest" takes positions whose newest search used the oldest parameters. "priority" takes
+        positions not yet searched with `version`, the largest δ first, and then the oldest of the others.
+        Priorities are read every few calls. A step that is too new for a priority counts as 0.
 
     Raises: ValueError: another order.
     """
@@ -76,7 +77,7 @@ class ReanalyzeQueue:
     return chosen
 
   def _scan(self, count: int, order: str, version: int) -> Int[np.ndarray, "M"]:
-    """The first `count` slots in the given order, or all if there are fewer."""
+    """Returns the first `count` slots in the given order, or all slots if there are fewer."""
     slot, searched = self._candidates()
     # All keys differ, so the result does not depend on the selection algorithm.
     age = searched * self._storage.size + slot
@@ -103,7 +104,10 @@ class ReanalyzeQueue:
     )
 
   def spans(self, slot: Int[np.ndarray, "M"]) -> list[RootSpan]:
-    """The positions at slots, sorted as by `choose`, in spans of their lanes with their histories."""
+    """Returns spans of lanes that contain the positions at slots and their histories.
+
+    The slots must be sorted as by `choose`.
+    """
     storage = self._storage
     lane, index = slot // storage.lane_capacity, storage.sequence[slot]
     # Positions whose histories overlap share a span.
@@ -116,7 +120,10 @@ class ReanalyzeQueue:
     return out
 
   def _candidates(self) -> tuple[Int[np.ndarray, "N"], Int[np.ndarray, "N"]]:
-    """The slots that can be searched again, and the learner step of their newest (requested) search."""
+    """Returns the slots that can be searched again, and the learner step of each slot's newest search.
+
+    A requested search counts.
+    """
     storage, arrays = self._storage, self._storage.arrays
     first, _ = storage.eligible_range()
     index = storage.sequence.reshape(storage.num_lanes, storage.lane_capacity)
@@ -128,6 +135,6 @@ class ReanalyzeQueue:
 
 
 def _smallest(key: Num[np.ndarray, "N"], count: int) -> Int[np.ndarray, "M"]:
-  """The indices of the `count` smallest keys in ascending order; all of them where there are fewer."""
+  """Returns the indices of the `count` smallest keys in ascending order; all indices if there are fewer."""
   found = np.argpartition(key, count)[: max(count, 0)] if count < len(key) else np.arange(len(key))
   return found[np.argsort(key[found], kind="stable")]

@@ -7,9 +7,9 @@ from moozi.core.config import ReplayConfig
 from moozi.ops.sampling import SumTree, order_by_priority, rank_weights
 from moozi.replay.storage import LaneStorage
 
-# Ranks are sorted early when more than this share of the eligible steps has no rank yet …
+# Ranks are sorted early if more than this share of the eligible steps has no rank yet.
 _UNRANKED_SHARE = 0.1
-# … or when more than this share of the probability mass belongs to ranks of removed steps.
+# Ranks are also sorted early if ranks of removed steps hold more than this share of the probability mass.
 _REMOVED_SHARE = 0.5
 
 Drawn = tuple[Int[np.ndarray, "M"], Float[np.ndarray, "M"], int]
@@ -43,10 +43,10 @@ class UniformSampler:
     return np.full(len(slot), 1.0 / self._storage.num_eligible)
 
   def check_valid(self) -> None:
-    """Raises ValueError where the sampler is inconsistent with the storage."""
+    """Raises ValueError if the sampler is inconsistent with the storage."""
 
   def get_state(self) -> dict[str, np.ndarray]:
-    """A copy of the state; later draws are the same to the bit."""
+    """Returns a copy of the state. A sampler restored from this copy makes exactly the same draws."""
     return {}
 
   def set_state(self, state: dict[str, np.ndarray]) -> None:
@@ -80,7 +80,7 @@ class ProportionalSampler(UniformSampler):
     return self._tree.leaves[slot] / self._tree.total
 
   def check_valid(self) -> None:
-    """Raises ValueError where the slots with a weight are not exactly the eligible ones."""
+    """Raises ValueError if the slots with a weight are not exactly the eligible slots."""
     if not np.array_equal(np.flatnonzero(self._tree.leaves), self._storage.eligible_slots()):
       raise ValueError("sum tree: the slots with a weight are not exactly the eligible ones")
 
@@ -94,9 +94,9 @@ class ProportionalSampler(UniformSampler):
 class RankSampler(UniformSampler):
   """Draws with P(i) ∝ (1 / rank(i))^α, where rank 1 has the largest δ at the last sort.
 
-  Sorts every `rank_refresh_updates` batches, and early where many steps have no rank yet or much of the mass
-  belongs to removed steps. Between sorts, a drawn rank of a removed step is redrawn: P is normalised over the
-  rest.
+  Sorts every `rank_refresh_updates` batches. Sorts early if many steps have no rank yet, or if removed steps
+  hold much of the probability mass. Between sorts, a draw of a removed step is repeated, so P is normalised
+  over the remaining steps.
 
   Source: Schaul et al. 2016, rank-based variant. Departures: no stratification; ranks are those of
     the last sort; equal δ are ordered at random instead of by arrival. A slot without a rank has
@@ -109,7 +109,7 @@ class RankSampler(UniformSampler):
     self._weights = rank_weights(storage.size, config.priority_exponent)
     self._cumulative = np.cumsum(self._weights)
     self._order = np.zeros(0, np.int64)
-    self._rank_of = np.full(storage.size, -1, np.int32)  # 0 is the highest; -1: no rank
+    self._rank_of = np.full(storage.size, -1, np.int32)  # 0 is the highest rank; -1 means no rank
     self._count, self._mass, self._batches = 0, 0.0, 0
 
   def remove(self, slot: Int[np.ndarray, "M"]) -> None:
@@ -153,7 +153,7 @@ class RankSampler(UniformSampler):
     return np.where(rank >= 0, self._weights[rank], 0.0) / max(self._mass, 1e-300)
 
   def check_valid(self) -> None:
-    """Raises ValueError where a step with a rank is not eligible, or the mass is not the sum of weights."""
+    """Raises ValueError if a step with a rank is not eligible, or if the mass is not the sum of weights."""
     ranked = np.flatnonzero(self._rank_of >= 0)
     if not self._storage.is_eligible(ranked).all() or len(ranked) != self._count:
       raise ValueError("rank table: a step with a rank is not eligible")
@@ -173,7 +173,7 @@ class RankSampler(UniformSampler):
 
 
 def make_sampler(config: ReplayConfig, storage: LaneStorage) -> UniformSampler:
-  """The sampler that `config.sampling` names, over `storage`'s eligible steps and priorities."""
+  """Makes the sampler that `config.sampling` names, for the eligible steps of `storage`."""
   if config.sampling == "uniform":
     return UniformSampler(storage)
   if config.sampling == "proportional":

@@ -26,9 +26,9 @@ class ReplaySnapshot:
   """A copy of a buffer's state.
 
   Attributes:
-    head: the state without the rings, flat: newest, priorities, sampler, random state, counters.
+    head: the flat state without the rings: newest, priorities, sampler, random state and counters.
     generations: [N] int64, the version of each block's content; 0 for a block that was never written.
-    blocks: blocks by number: `take` copies those that changed, `restore` needs all that were ever written.
+    blocks: blocks by number. `take` copies the changed blocks; `restore` needs all blocks ever written.
   """
 
   head: State
@@ -108,7 +108,7 @@ def _rings(snapshot: ReplaySnapshot, spec: EnvSpec) -> State:
 
 def _repack(replay: ReplayBuffer, state: State, old: tuple[int, int, int]) -> int:
   num_lanes, lane_capacity, _ = old
-  # Only read, never sampled: with these targets any capacity is long enough.
+  # This storage is only read, not sampled. With these short targets, lanes of any capacity are long enough.
   targets = TargetsConfig(history_length=1, unroll_steps=1, n_step=1)
   source = LaneStorage(targets, replay.spec, num_lanes, max(lane_capacity, 4))
   source.set_state({name.removeprefix(_RINGS): x for name, x in state.items() if name.startswith(_RINGS)})

@@ -21,8 +21,8 @@ _SEARCHED = ("root_value", "action_probs", "searched_version")
 class LaneStorage:
   """Rings of steps, one per lane, with their priorities and functions that gather steps.
 
-  A step has an index in its lane (0, 1, 2 …, never reused), which is also the sequence number of its slot;
-  slot = lane * lane_capacity + index mod lane_capacity.
+  A step has an index in its lane: 0, 1, 2 …, never reused. The index is also the sequence number of the
+  step's slot: slot = lane * lane_capacity + index mod lane_capacity.
 
   Attributes:
     num_lanes: number of lanes.
@@ -84,9 +84,10 @@ class LaneStorage:
   def eligible_range(
     self, lane: Int[np.ndarray, "B"] | slice = slice(None)
   ) -> tuple[Int[np.ndarray, "B"], Int[np.ndarray, "B"]]:
-    """(first, stop) index of the steps of each lane that a target can start at; none where stop <= first.
+    """Returns the indices (first, stop) of each lane's eligible steps; a lane has none if stop <= first.
 
-    An eligible step has K + n steps after it, and the L steps before it are still stored or never existed.
+    A target can start at an eligible step. It has K + n steps after it, and the L steps before it are still
+    stored or never existed.
     """
     newest = self.newest[lane]
     is_young = newest < self.lane_capacity
@@ -106,7 +107,10 @@ class LaneStorage:
     return np.flatnonzero((index >= first[:, None]) & (index < stop[:, None]))
 
   def nth_eligible(self, number: Int[np.ndarray, "M"]) -> Int[np.ndarray, "M"]:
-    """The slots of the eligible steps with these numbers in 0 … N-1, counted lane by lane, oldest first."""
+    """Returns the slots of the eligible steps with these numbers.
+
+    The N eligible steps are numbered 0 … N-1, lane by lane, oldest first.
+    """
     first, stop = self.eligible_range()
     ends = np.cumsum(stop - first)
     lane = np.searchsorted(ends, number, side="right")
@@ -124,8 +128,8 @@ class LaneStorage:
   def append(self, segment: TrajectorySample, lane: Int[np.ndarray, "B"]) -> int:
     """Appends a segment [T, B, ...] that `check_segment` accepted; returns the number of episodes it cut off.
 
-    An episode is cut off where a lane receives a first step and its newest step is not a last one: the worker
-    was restarted. The newest step becomes truncated, and its search value is the bootstrap.
+    A restarted worker cuts off an episode: its lane receives a first step, but the newest step is not a last
+    step. The newest step becomes truncated, and its search value is the bootstrap.
     """
     is_first = np.asarray(segment.is_first)
     newest = self.newest[lane]
@@ -191,12 +195,14 @@ class LaneStorage:
 
   def _window(self, around: Int[np.ndarray, "W M"]) -> dict[str, Shaped[np.ndarray, "M W"]]:
     """The inputs of `n_step_return` at slots."""
-    # Gathered time-major and transposed: the arithmetic then runs along M, which is the longer axis.
+    # Gathers time-major arrays and transposes them, so that the arithmetic runs along M, the longer axis.
     names = ("last_reward", "root_value", "to_play", "is_last", "is_truncated")
     return {name: self.arrays[name].take(around).T for name in names}
 
   def refresh_delta(self, slot: Int[np.ndarray, "M"]) -> None:
-    """Sets δ = |v* - z| of slots whose steps have n steps after them: v* the search value, z the return.
+    """Sets δ = |v* - z| of slots, with the search value v* and the n-step return z.
+
+    The steps at these slots must have n steps after them.
 
     Source: thesis 4.3.14. Departures: none.
     """
@@ -205,14 +211,14 @@ class LaneStorage:
     self.delta[slot] = np.abs(window["root_value"][:, 0] - z[:, 0])
 
   def set_delta(self, slot: Int[np.ndarray, "M"], delta: Num[np.ndarray, "M"]) -> None:
-    """Sets δ of slots to an updated network's |value - z|; the last value counts where a slot repeats."""
+    """Sets δ of slots to an updated network's |value - z|; if a slot repeats, its last value counts."""
     self.delta[slot] = delta
 
   def bootstrapping_slots(self, slot: Int[np.ndarray, "M"]) -> Int[np.ndarray, "N"]:
-    """The eligible slots whose n-step return bootstraps from the search value of a step in `slot`.
+    """Returns the eligible slots whose n-step return bootstraps from the search value of a step in `slot`.
 
-    For a step i in `slot`: step i-n where no episode ends from i-n to i-1. Where i is truncated, also the
-    steps in between and i itself.
+    Step i-n bootstraps from a step i in `slot` if no episode ends from i-n to i-1. If i is truncated, the
+    steps of its episode from i-n to i bootstrap from i too.
     """
     n = self.targets.n_step
     before = self._neighbours(slot, -n, 1)  # row j holds i - n + j
@@ -220,7 +226,7 @@ class LaneStorage:
     ends[n] = False
     joined = np.cumsum(ends[::-1], axis=0)[::-1] == 0
     joined[1:] &= self.arrays["is_truncated"][slot]
-    # Rows that reach past the oldest step read the newest steps or empty slots: neither is eligible.
+    # Rows before the oldest step wrap around to the newest steps or to empty slots. Neither is eligible.
     found = np.unique(before[joined])
     return found[self.is_eligible(found)]
 
@@ -239,7 +245,7 @@ class LaneStorage:
   def histories(
     self, slot: Int[np.ndarray, "M"]
   ) -> tuple[Shaped[np.ndarray, "M L1 H W C"], Int[np.ndarray, "M L1"]]:
-    """(frames, actions) around slots that keep their history: see TrainTarget."""
+    """Returns (frames, actions) around slots, as in TrainTarget. Each slot must still have its history."""
     around = self._neighbours(slot, -self.history, 2).T
     rows, actions = history_window(
       frames=self.arrays["frame"].take(around[:, 1:], axis=0),
@@ -269,7 +275,7 @@ class LaneStorage:
     index = self.sequence.reshape(self.num_lanes, self.lane_capacity)
     position = np.arange(self.lane_capacity)
     newest = self.newest[:, None]
-    # The largest index that is at most the newest one and maps to this position.
+    # The largest index at this position that is not above the newest index.
     expected = newest - (newest - position) % self.lane_capacity
     if (index != np.where(expected >= 0, expected, _EMPTY)).any():
       raise ValueError("sequence: slots do not hold the newest steps of their lanes")
@@ -290,7 +296,7 @@ class LaneStorage:
       raise ValueError("is_first after a step that is not is_last")
 
   def get_searched(self) -> dict[str, np.ndarray]:
-    """Copies of all search results, by slot: the only fields of a step that change after it is stored."""
+    """Returns copies of all search results, by slot. Only these fields of a stored step ever change."""
     return {name: self.arrays[name].copy() for name in _SEARCHED}
 
   def set_searched(self, state: dict[str, np.ndarray]) -> None:
@@ -303,7 +309,7 @@ class LaneStorage:
     return zlib.crc32(np.array([*sums, *self.newest], np.int64).data)
 
   def get_state(self) -> dict[str, np.ndarray]:
-    """Copies of the rings, without slots that were never written, and without priorities."""
+    """Returns copies of the rings. Leaves out the priorities, and slots that were never written."""
     used = int(min(self.newest.max(initial=-1) + 1, self.lane_capacity))
     return {"newest": self.newest.copy()} | {
       name: view[:, :used].copy() for name, view in self._views().items()
@@ -332,7 +338,7 @@ class LaneStorage:
 
 
 def empty_block(spec: EnvSpec, num_lanes: int, width: int) -> dict[str, np.ndarray]:
-  """A block where nothing was written, as from `LaneStorage.block`."""
+  """Returns a block without written steps, in the form of `LaneStorage.block`."""
   arrays = {"sequence": np.full(num_lanes * width, _EMPTY, np.int64)} | _empty_arrays(spec, num_lanes * width)
   return {name: x.reshape((num_lanes, width, *x.shape[1:])) for name, x in arrays.items()}
 

@@ -11,7 +11,7 @@ from moozi.core.pytree import fields_of, map_fields
 from moozi.core.records import TrajectorySample
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
 
-# A float32 softmax over thousands of actions sums to one within this.
+# A float32 softmax over thousands of actions sums to one within this tolerance.
 _SUM_TOLERANCE = 1e-3
 _DTYPES = {
   **dict.fromkeys(("last_reward", "last_discount", "root_value", "action_probs"), "float32"),
@@ -25,8 +25,8 @@ class AddResult:
   """The result of adding a segment to replay.
 
   Attributes:
-    num_lost: number of steps not stored: all of a refused segment; else, in each waiting lane, the steps
-      before the next episode.
+    num_lost: number of steps not stored. A refused segment loses all its steps. An accepted one loses, in
+      each waiting lane, the steps before the next episode.
     refused: the reason why the segment was refused; None if it was accepted.
   """
 
@@ -77,12 +77,14 @@ def check_segment(
   max_steps: int | None = None,
   is_empty: Bool[np.ndarray, "B"] | None = None,
 ) -> None:
-  """Raises ValueError, naming the field, where a segment [T, B, ...] breaks the records' conventions.
+  """Checks a segment [T, B, ...] against the records' conventions.
 
   Args:
     num_lanes: required B; None allows any.
     max_steps: maximum T; None allows any.
-    is_empty: lanes that hold no step yet, which must begin with a first step; None does not check this.
+    is_empty: lanes that hold no step yet. They must begin with a first step; None skips this check.
+
+  Raises: ValueError: the segment breaks a convention. The message names the field.
   """
   shape = np.shape(segment.last_reward)
   if len(shape) != 2 or 0 in shape:
@@ -101,7 +103,8 @@ def check_segment(
 def split_at_gaps(steps: TrajectorySample) -> list[TrajectorySample]:
   """Splits a lane's stored steps [T, …] into contiguous segments [T', 1, …].
 
-  Splits where an episode begins and the previous one has no end: the worker failed, or steps are missing.
+  Splits before a first step if the step before it is not a last step: the worker failed, or steps are
+  missing.
   """
   is_first, is_last = np.asarray(steps.is_first), np.asarray(steps.is_last)
   cuts = np.flatnonzero(is_first[1:] & ~is_last[:-1]) + 1
@@ -110,7 +113,10 @@ def split_at_gaps(steps: TrajectorySample) -> list[TrajectorySample]:
 
 
 def check_stored(steps: TrajectorySample, spec: EnvSpec) -> None:
-  """Raises ValueError, naming the field, where a lane's stored steps [T, …] break the records' rules."""
+  """Checks a lane's stored steps [T, …] against the records' conventions.
+
+  Raises: ValueError: the steps break a convention. The message names the field.
+  """
   for segment in split_at_gaps(steps):
     check_segment(segment, spec)
 

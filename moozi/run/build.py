@@ -49,7 +49,7 @@ def build_learner(config: Config, spec: EnvSpec) -> Learner:
 
 
 def training_state_template(config: Config, spec: EnvSpec) -> TrainingState:
-  """Shapes and dtypes of the run's TrainingState, to load a checkpoint with."""
+  """Returns the shapes and dtypes of the run's TrainingState, the template to load a checkpoint."""
   model = build_model(config, spec)
   return jax.eval_shape(lambda: init_training_state(model, config, spec, jax.random.PRNGKey(0)))
 
@@ -60,8 +60,8 @@ def build_collector(
   """The collector of a training worker; a compiled rollout if the environment is written in JAX.
 
   Args:
-    began_at: environment steps of the run when the collector starts, part of its seeds, so that a restarted
-      worker plays different episodes.
+    began_at: environment steps of the run when the collector starts. They are part of its seeds, so that a
+      restarted worker plays different episodes.
 
   Raises: UserError: `workers.rollout=scan` is set, and the environment is not written in JAX.
   """
@@ -148,7 +148,8 @@ def restore_collectors(build_all: Callable[[int], list[C]], state: RunState | No
   """Builds the collectors, and restores their state if there is one.
 
   Args:
-    build_all: builds the collectors, given the run's environment steps at that time (part of the seeds).
+    build_all: builds the collectors. Its argument is the run's environment steps at that time, a part of the
+      seeds.
     state: the run's state. If it is None or has no progress, the run is new.
   """
   if state is None or not state.progress:

@@ -51,7 +51,7 @@ class Started(Event):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Acted(Event):
-  """A segment was acted. `episode_returns` and `episode_lengths` [E] are of the episodes that ended in it."""
+  """A segment was acted. `episode_returns` and `episode_lengths` [E] have an entry per completed episode."""
 
   metrics: dict[str, float]
   episode_returns: np.ndarray
@@ -64,8 +64,8 @@ class Collected(Event):
   """A segment [T, B, …] of lanes first_lane … first_lane+B-1, to be written to disk.
 
   Emitted only with `trajectories.save`, for each lane in order, and only for segments that replay stored
-  whole. `follows` is false if a segment is missing between this one and the lanes' previous one. The arrays
-  may be in shared memory, so copy arrays that you keep.
+  whole. `follows` is false if a segment is missing between this segment and the lanes' previous segment. The
+  arrays may be in shared memory, so copy arrays that you keep.
   """
 
   segment: TrajectorySample
@@ -115,7 +115,7 @@ class Evaluated(Event):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StateReady(Event):
-  """A state to save. With `is_best` it is only the training state, that of the best evaluation so far."""
+  """A state to save. With `is_best`, it has only the training state of the best evaluation so far."""
 
   state: RunState
   is_final: bool = False

@@ -1,6 +1,6 @@
 """Paces acting, learning and reanalyze: when training starts, sample reuse, and the reanalyze ratio.
 
-Pure bookkeeping without a clock or processes, for `run.local` and the driver.
+This module only counts: it uses no clock and no processes. `run.local` and the driver use it.
 """
 
 from moozi.core.config import Config
@@ -11,9 +11,9 @@ class Pacer:
   """Keeps targets consumed / steps produced at `learner.samples_per_step` since the start of training.
 
   The learner never consumes more than the produced steps allow, and acting is never more than `slack_steps`
-  ahead of the learner. If `reanalyze.ratio` is above 0, reanalyzed positions are kept at ratio / (1 - ratio)
-  per step in the same way. Steps that were acted and lost, as in a segment that replay refused, count as
-  environment steps and not as steps produced.
+  ahead of the learner. If `reanalyze.ratio` is above 0, reanalyze is paced in the same way, at
+  ratio / (1 - ratio) positions per step. Lost steps, such as the steps of a segment that replay refused,
+  count as environment steps but not as steps produced.
 
   `ask_*` counts a requested call, `done_*` its result, `undo_*` a lost request.
 
@@ -86,7 +86,7 @@ class Pacer:
     self.env_steps_asked += num_steps
 
   def pass_steps(self, can_sample: bool) -> None:
-    """Counts the steps that acting would have made by now, in a run without acting."""
+    """Counts steps in a run without acting, as if acting made all the steps that it may make now."""
     if not can_sample:
       return
     if self.started_at is None:
@@ -132,7 +132,7 @@ class Pacer:
     self.positions_asked -= self._call_positions
 
   def done_reanalyze(self, num_positions: int) -> None:
-    """Counts a completed reanalyze call, which searched `num_positions`, at most the requested number."""
+    """Counts a completed reanalyze call that searched `num_positions`, at most the requested number."""
     self.positions_asked += num_positions - self._call_positions
     self.positions_done += num_positions
 
@@ -175,7 +175,10 @@ class Pacer:
 
 
 def slack_steps(config: Config) -> int:
-  """The number of steps that keeps all queues full: the workers', and the learner's or reanalyze's."""
+  """Returns the number of steps by which acting must be ahead to keep all queues full.
+
+  Counts the workers' queues, and the longer of the learner's and reanalyze's queues.
+  """
   workers, learner, ray, reanalyze = config.workers, config.learner, config.ray, config.reanalyze
   acting = workers.num_workers * ray.segments_in_flight * workers.num_envs * workers.segment_length
   call_samples = learner.batch_size * learner.updates_per_call

@@ -47,7 +47,7 @@ class Rollback:
     Args:
       learner_steps: the learner step at which the restored state continues; versions never decrease.
 
-    Raises: NotFiniteError: raises `error` if no state is saved or the run was rolled back before.
+    Raises: NotFiniteError: `error` itself, if no state is saved or the run was rolled back before.
     """
     saved = None if self._is_taken else self._latest()
     if saved is None:

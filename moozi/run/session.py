@@ -38,7 +38,8 @@ class RunInputs:
     spec: the environment's specification.
     should_stop: called between steps; true ends the run with a last checkpoint.
     state: the state to resume from; if its progress is empty, a new run starts with its training state.
-    saved_blocks: generations of the replay blocks that are saved and need not be in the next StateReady.
+    saved_blocks: returns the generations of the replay blocks that are already saved. The next StateReady
+      leaves out these blocks.
     latest: reads the newest saved state, or None if there is none.
     stored: trajectories to learn from (`offline`).
     log_dir: absolute path of the folder for one log file per actor.
@@ -100,7 +101,7 @@ class Trainer(Counts, Protocol):
     """Plays test episodes with the current parameters; None if the run was stopped during them."""
 
   def state(self, has_envs: bool = True) -> RunState:
-    """The algorithm's state, without the session's progress; `has_envs=False` leaves out `collectors`."""
+    """Returns the state without the session's progress; `has_envs=False` leaves out `collectors`."""
 
   def training_state(self) -> Any:
     """The training state in NumPy."""
@@ -137,7 +138,11 @@ class Session:
     return self._checkpoints.is_due(self.wall_s(), self._counts.env_steps)
 
   def reason_to_end(self, is_complete: bool) -> str | None:
-    """Why the run is over, or None. `is_complete`: all environment steps are made and learned from."""
+    """Returns the reason why the run is over, or None.
+
+    Args:
+      is_complete: whether all environment steps are made and learned from.
+    """
     inputs = self.inputs
     return reason_to_end(is_complete, inputs.should_stop(), self.wall_s(), inputs.config.max_wall_s)
 
@@ -187,7 +192,7 @@ class Session:
     yield Finished(**self.counters(), reason=reason, sample_reuse=trainer.sample_reuse)
 
   def state_ready(self, trainer: Trainer, is_final: bool = False, has_envs: bool = True) -> StateReady:
-    """The event with the trainer's state and the session's progress.
+    """Returns an event with the trainer's state and the session's progress.
 
     After a lost segment `has_envs` is false: the state has no environments, and a resumed run resets them.
     """

@@ -1,4 +1,4 @@
-"""The complete state of a run, which is saved with a checkpoint and from which a run resumes."""
+"""The complete state of a run. A checkpoint saves this state, and a run resumes from it."""
 
 import dataclasses
 from typing import Any
@@ -30,7 +30,7 @@ class RunState:
 
   @property
   def env_steps(self) -> int:
-    """Environment steps so far; 0 if a new run starts with `training`."""
+    """Environment steps so far; 0 if `progress` is empty, since the state then starts a new run."""
     return int(self._first("env_steps", "pacer/env_steps"))
 
   @property
@@ -40,7 +40,7 @@ class RunState:
   @property
   def envs_began_at(self) -> int:
     """Environment steps of the run when the environments were built; part of their seeds."""
-    return int(self._first("envs_began_at", "worlds_began_at"))  # the second is in older checkpoints
+    return int(self._first("envs_began_at", "worlds_began_at"))  # older checkpoints have the second name
 
   def _first(self, *names: str) -> Any:
     return next((self.progress[name] for name in names if name in self.progress), 0)

@@ -1,4 +1,7 @@
-"""Logs actors' calls on one wall clock: always the busy seconds, and for a limited time also single spans."""
+"""Logs actors' calls on one wall clock.
+
+Busy seconds are logged during the whole run, and single spans for a limited time.
+"""
 
 import collections
 import contextlib
@@ -22,11 +25,11 @@ from moozi.core.config import Config
 
 Clock = Callable[[], float]
 
-_MAX_SPANS = 20_000  # of one actor between two reports
+_MAX_SPANS = 20_000  # limit for one actor between two reports
 
 
 class WorkLog:
-  """Logs one actor's calls. Keeps the newest `_MAX_SPANS` spans between two reports, or none.
+  """Logs one actor's calls. Keeps the newest `_MAX_SPANS` spans between two reports, or no spans.
 
   `clock` returns seconds; `time.time` is common to all processes of a machine.
   """
@@ -53,7 +56,7 @@ class WorkLog:
         self._spans.append(Span(name, start_s, end_s))
 
   def report(self, keeps_spans: bool, memory_mib: float | None = None) -> ActorReport:
-    """Reports the calls since the previous report. A false `keeps_spans` ends the keeping of spans."""
+    """Reports the calls since the previous report. After a false `keeps_spans`, the log keeps no spans."""
     now_s = self._read_clock()
     stretch = None
     if self._keeps_spans:
@@ -68,13 +71,14 @@ class WorkLog:
     return out
 
   def _read_clock(self) -> float:
-    # Never decreases: if the wall clock is set back, no span is negative or overlaps the one before.
+    # The time never decreases, even if the wall clock is set back. No span is negative or overlaps the span
+    # before it.
     self._now_s = max(self._now_s, self._clock())
     return self._now_s
 
 
 class TimelineWindow:
-  """The part of a run's timeline that is kept: `seconds` after the first update; 0 keeps nothing."""
+  """Limits a run's timeline to `seconds` from the first update on; 0 keeps nothing."""
 
   def __init__(self, seconds: float, clock: Clock = time.time) -> None:
     self._seconds, self._clock = seconds, clock
@@ -93,7 +97,7 @@ class TimelineWindow:
     return self._since_s is not None and self._clock() >= self._since_s + self._seconds
 
   def cut(self, report: ActorReport) -> ActorReport:
-    """The report without spans outside the window."""
+    """Returns the report without the spans outside the window."""
     stretch, since_s = report.stretch, self._since_s
     if stretch is not None:
       stretch = None if since_s is None else stretch.within(since_s, since_s + self._seconds)

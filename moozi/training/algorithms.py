@@ -1,4 +1,4 @@
-"""The registry of algorithms, by the value of the key `algorithm`. A new baseline is registered here."""
+"""The registry of algorithms, by the value of the key `algorithm`. Register a new baseline here."""
 
 import dataclasses
 from collections.abc import Callable, Generator
@@ -17,7 +17,7 @@ class Algorithm:
 
   # Trains, and yields events; the last is Finished.
   run: Callable[[RunInputs], Generator[Event, None, None]]
-  # Shapes and dtypes of the training state, to load a checkpoint with.
+  # Returns the shapes and dtypes of the training state; loading a checkpoint needs them.
   training_state_template: Callable[[Config, EnvSpec], Any]
   # Builds the evaluator; the last argument overrides the testing planner's number of simulations.
   build_evaluator: Callable[[Config, EnvSpec, int | None], Evaluator]
@@ -25,7 +25,7 @@ class Algorithm:
   has_model: bool
 
 
-# Each function imports its modules when it is called, so that Ray and the networks load only when used.
+# Each function imports its modules when it is called, so that unused networks and Ray are not loaded.
 def _muzero() -> Algorithm:
   from moozi.run import build
 
@@ -51,5 +51,5 @@ ALGORITHMS: dict[str, Callable[[], Algorithm]] = {"muzero": _muzero, "ppo": _ppo
 
 
 def algorithm_of(config: Config) -> Algorithm:
-  """The algorithm that `config.algorithm` names."""
+  """Returns the algorithm that `config.algorithm` names."""
   return ALGORITHMS[config.algorithm]()

@@ -16,9 +16,9 @@ _log = logging.getLogger("moozi.driver")
 
 
 class Saver:
-  """Saves the states of StateReady events, one at a time, since each state is large.
+  """Saves the states of StateReady events one at a time, because each state is large.
 
-  `meta` has the entries of every manifest; `note` shows a line to the user.
+  `meta` holds the entries that all manifests share; `note` shows a line to the user.
   """
 
   def __init__(
@@ -31,7 +31,7 @@ class Saver:
     self._message: str | None = None
 
   def save(self, event: StateReady, wall_s: float, recorder: State) -> None:
-    """Waits for the previous save and starts this one. The last save of a run is complete on return."""
+    """Waits for the previous save and starts the next. After a run's last state, waits for that save too."""
     self.collect()
     state, rest, generations, blocks = event.state, None, None, None
     if state.progress:
@@ -51,7 +51,7 @@ class Saver:
       self.collect()
 
   def collect(self, is_waiting: bool = True) -> None:
-    """Waits for the current save and reports it. Without `is_waiting`, returns at once if it is not done."""
+    """Waits for the current save and reports it. Without `is_waiting`, reports it only if it is done."""
     if self._saving is None or not (is_waiting or self._saving.done()):
       return
     saving, self._saving = self._saving, None

@@ -11,9 +11,9 @@ from moozi.vis.evaluation_gifs import tiles_path, write_episode_gif, write_tiles
 
 
 class Drawer:
-  """Draws the episodes of an evaluation, one evaluation at a time, since the pictures are large.
+  """Draws the episodes of an evaluation, one evaluation at a time, because the pictures are large.
 
-  The GIFs are files in a folder, named by their steps, and are also written to TensorBoard.
+  The GIFs are written to files in a folder, named by environment steps, and to TensorBoard.
   """
 
   def __init__(self, folder: Path, spec: EnvSpec, guard: SinkGuard, metrics: MetricsSink) -> None:

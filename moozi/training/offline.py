@@ -8,17 +8,17 @@ from moozi.core.spec import EnvSpec
 from moozi.io.trajectories import open_trajectories
 from moozi.replay.mixture import StoredTrajectories
 
-# Every stored lane is allocated at the length of the longest lane, so a small file could request any amount
-# of memory.
+# Each stored lane is allocated at the length of the longest lane. Without a limit, a small file could request
+# any amount of memory.
 _MAX_SLOTS_PER_STEP = 4
 _FREE_SLOTS = 1 << 25  # this number of empty slots, one gigabyte, is always allowed
 
 
 def load_stored(config: Config, spec: EnvSpec) -> StoredTrajectories | None:
-  """The trajectories that `offline.trajectories` names; None if the key is not set.
+  """Returns the trajectories that `offline.trajectories` names; None if the key is not set.
 
   Raises: UserError: the trajectories cannot be read, belong to another environment, are too few to learn
-    from, or have lanes with too different lengths.
+    from, or have lanes whose lengths differ too much.
   """
   offline, targets = config.offline, config.targets
   if offline.trajectories is None:

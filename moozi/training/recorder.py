@@ -33,9 +33,9 @@ class Recorder:
   """Reads events in order, and writes a run directory.
 
   Args:
-    config, spec, run: the run.
-    display: shows the newest figures; `moozi.io.progress` makes one.
-    start: `time.monotonic()` at the run's start, less the seconds before the run was resumed.
+    config, spec, run: the run's configuration, environment specification and directory.
+    display: shows the newest figures; a display of `moozi.io.progress`.
+    start: the run's start as `time.monotonic()`; a resumed run subtracts the seconds of its earlier parts.
     resumed: the state that the run starts from. If it is None, no resume states are written.
   """
 
@@ -164,6 +164,7 @@ class Recorder:
     figures = result.summary()
     self._test_scalars = {f"test/{name}": float(value) for name, value in figures.items()}
     self._test_scalars |= {"test/at_env_steps": float(result.env_steps), "test/seconds": result.seconds}
+    self._test_scalars["test/version"] = float(result.version)
     kind = "final evaluation" if event.is_final else "evaluation"
     text = (
       f"{kind} at {result.env_steps:,} steps: "
@@ -193,7 +194,7 @@ class Recorder:
     self._saver.save(event, self._wall_s(), self._get_state(event))
 
   def _get_state(self, event: events.StateReady) -> State:
-    """The running figures and the position in the trajectory files."""
+    """Returns the running figures and the position in the trajectory files."""
     kept = {} if self._trajectories is None else prefixed("trajectories", self._trajectories.get_state())
     state: State = {
       "env_steps": event.env_steps,
@@ -209,13 +210,13 @@ class Recorder:
     return state | self._faults | kept
 
   def _set_state(self, state: State) -> tuple[int, int, float]:
-    """Restores the running figures; returns the counters at which they were saved."""
+    """Restores the running figures; returns the saved (environment steps, learner steps, wall time in s)."""
     self._recent_returns.extend(state["recent_returns"].tolist())
     self._recent_lengths.extend(state["recent_lengths"].tolist())
     self._staleness.total, self._staleness.count = float(state["staleness"][0]), int(state["staleness"][1])
     self._num_samples = int(state["num_samples"])
     self._learning_since = None if state["learning_since"] < 0 else float(state["learning_since"])
-    # Restores all kinds, also kinds that are not in FAULTS, such as which term was not finite.
+    # Restores the counts of all kinds, including kinds outside FAULTS, such as one per non-finite term.
     self._faults |= {name: int(count) for name, count in state.items() if name.startswith(_FAULT_PREFIX)}
     self._guard.num_failures = int(state.get("num_disk_failures", 0))
     return int(state["env_steps"]), int(state["learner_steps"]), float(state["wall_s"])
@@ -224,7 +225,7 @@ class Recorder:
     wall_s = self._wall_s()
     self._saver.retry()
     self._drawer.collect()
-    # Rates cover training, without the final evaluation.
+    # The rates cover the time of training and exclude the final evaluation.
     ended_s = wall_s if self._training_ended_s is None else self._training_ended_s
     learning_s = ended_s - self._learning_since if self._learning_since is not None else 0.0
     test = self._last_evaluation.summary() if self._last_evaluation is not None else {}
@@ -263,7 +264,7 @@ class Recorder:
     if self._recent_returns:
       scalars["train/return_mean"] = float(np.mean(self._recent_returns))
       scalars["train/length_mean"] = float(np.mean(self._recent_lengths))
-    # An evaluation's figures are written only in the tick after it.
+    # An evaluation's figures are written only in the first tick after the evaluation.
     shown = scalars | self._test_scalars
     tick: Any = {"env_steps": event.env_steps, "learner_steps": event.learner_steps, "wall_s": wall_s}
     with self._guard.writing("metrics"):
@@ -313,7 +314,7 @@ class _Window:
     return now != (env_steps, learner_steps) and now[0] >= env_steps and now[1] >= learner_steps
 
   def take(self, wall_s: float, event: events.Event) -> dict[str, float]:
-    """The window's scalars; starts the next window."""
+    """Returns the window's scalars and starts the next window."""
     since_s, env_steps, learner_steps = self._since
     elapsed = max(wall_s - since_s, 1e-9)
     scalars = {name: mean.value for name, mean in self._means.items()} | self.latest

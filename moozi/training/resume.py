@@ -42,7 +42,7 @@ class Resumed:
   passed_over: tuple[str, ...] = ()  # newer checkpoints that cannot be used, with reasons
 
   def forget_later_best(self, config: Config, run: RunDirectory) -> None:
-    """Resets the best result if it is later than the state, because a resumed run repeats those steps."""
+    """Resets the best result if it is later than the state: the resumed run repeats the steps in between."""
     if self.state is None or self.recorder is None:
       return
     best = read_best(run.checkpoints_path)
@@ -52,7 +52,7 @@ class Resumed:
 
 
 def load_start(config: Config, spec: EnvSpec, run: RunDirectory) -> Resumed:
-  """Loads a new run's start, with the training state of `checkpoint.start_from`, if it is set, in NumPy."""
+  """Returns the start of a new run; loads a training state (NumPy) if `checkpoint.start_from` is set."""
   state = None
   if config.checkpoint.start_from is not None:
     state = RunState(training=_load_training(config, spec, find_start(config.checkpoint.start_from)))
@@ -60,9 +60,9 @@ def load_start(config: Config, spec: EnvSpec, run: RunDirectory) -> Resumed:
 
 
 def find_start(path: str) -> CheckpointInfo:
-  """Finds the checkpoint in a folder: the folder itself, or the last checkpoint if it is a run.
+  """Finds a checkpoint: the folder itself if it is a checkpoint, or the last checkpoint of a run.
 
-  Raises: UserError: the folder is neither a checkpoint nor a run with one.
+  Raises: UserError: the folder is neither a checkpoint nor a run that has a checkpoint.
   """
   if (Path(path) / "checkpoints").is_dir():
     return find_checkpoint(RunDirectory.open(path).checkpoints_path)
@@ -72,8 +72,8 @@ def find_start(path: str) -> CheckpointInfo:
 def load_resumed(config: Config, spec: EnvSpec, run: RunDirectory) -> Resumed:
   """Loads the newest state of a run, which the caller has claimed.
 
-  A run that was stopped or killed before its final evaluation can be resumed even if it has all its steps or
-  time.
+  A run that was stopped or killed before its final evaluation can be resumed, even if it has reached its
+  limit of steps or time.
 
   Raises: UserError: no state can be used, or the run is finished and its limits were not raised.
   """
@@ -111,7 +111,7 @@ def newest_state(config: Config, spec: EnvSpec, run: RunDirectory) -> RunState |
 
 
 def _newest(config: Config, spec: EnvSpec, run: RunDirectory) -> tuple[Resumed | None, list[str]]:
-  """Loads the newest complete state; also returns why newer ones cannot be used."""
+  """Loads the newest complete state; also returns why newer states cannot be used."""
   store, passed_over = ResumeStore(run.resume_path), []
   found, damaged = scan_checkpoints(run.checkpoints_path)
   resumable, damaged_states = scan_checkpoints(run.resume_path)
@@ -142,7 +142,7 @@ def _load_training(config: Config, spec: EnvSpec, info: CheckpointInfo) -> Any:
 def _read_resume_state(store: ResumeStore, info: CheckpointInfo, training: Any) -> tuple[RunState, State]:
   saved = store.load(info.name)
   state, recorder = saved.state, part(saved.state, "recorder")
-  # Converted here, so that `_newest` skips a state with other types.
+  # The conversion raises an error for other types, so that `_newest` skips the state.
   _, learner_steps, _ = (float(recorder[name]) for name in ("env_steps", "learner_steps", "wall_s"))
   if learner_steps != info.learner_steps:
     raise UserError("its resume state belongs to another checkpoint")

@@ -30,11 +30,13 @@ _log = logging.getLogger("moozi.driver")
 def train(config: Config, spec: EnvSpec, run: RunDirectory, resumed: Resumed | None = None) -> dict[str, Any]:
   """Trains into the run directory and returns the run's summary.
 
-  SIGINT and SIGTERM end the run with a checkpoint; a second signal ends it immediately. The caller must have
-  claimed the directory. `resumed` is the result of `load_resumed`; None starts a new run.
+  SIGINT, SIGTERM and SIGHUP (a closed terminal) end the run with a checkpoint; a second signal ends it
+  immediately. The caller must have claimed the directory. `resumed` is the result of `load_resumed`; None
+  starts a new run.
 
   Raises: UserError: Ray lacks what the configuration requests. RunError: the run cannot continue.
   """
+  _check_learns(config)
   setup_logging(run.log_path("driver"))
   check_plugins(config, spec)
   callbacks = make_callbacks(config, run.path)
@@ -57,7 +59,7 @@ def train(config: Config, spec: EnvSpec, run: RunDirectory, resumed: Resumed | N
         log_dir=str(run.logs_path.absolute()),
       )
       with contextlib.closing(algorithm_of(config).run(inputs)) as events:
-        # A run that is refused here leaves its folder unchanged.
+        # If the run is refused here, its folder stays unchanged.
         first = next(events)
         if resumed.recorder is not None:
           env_steps = int(resumed.recorder["env_steps"])
@@ -72,7 +74,7 @@ def train(config: Config, spec: EnvSpec, run: RunDirectory, resumed: Resumed | N
             if stop.is_new():
               display.note("ending with a checkpoint; a second signal ends immediately")
     except UserError as error:
-      # Ray wraps an error of another process and puts the traceback in its text.
+      # Ray wraps an error of another process and adds the traceback as text.
       _log.error("the run ends: %s", getattr(error, "cause", error))
       raise
     except Exception:
@@ -82,26 +84,41 @@ def train(config: Config, spec: EnvSpec, run: RunDirectory, resumed: Resumed | N
     return recorder.summary
 
 
+def _check_learns(config: Config) -> None:
+  """Raises UserError if the run would end before its first update."""
+  least = config.replay.min_steps_to_learn
+  if config.algorithm == "muzero" and config.num_acting_workers and config.max_env_steps < least:
+    raise UserError(
+      f"max_env_steps={config.max_env_steps}: must be at least replay.min_steps_to_learn={least}, "
+      "where learning starts; raise the first or lower the second"
+    )
+
+
 class _StopRequest:
-  """Set by the first SIGINT or SIGTERM; the second one ends the process."""
+  """Set by the first SIGINT, SIGTERM or SIGHUP; the second signal ends the process."""
 
   def __init__(self) -> None:
     self._is_set = self._is_shown = False
     self._saved: dict[int, Any] = {}
+    # Looked up now, because a closed terminal is no terminal anymore.
+    self._terminals = [descriptor for descriptor in (1, 2) if os.isatty(descriptor)]
 
   def is_set(self) -> bool:
     """Whether a signal arrived."""
     return self._is_set
 
   def is_new(self) -> bool:
-    """True once after the signal. The signal handler itself must not use the display, which locks."""
+    """Returns True once after the signal. The signal handler must not use the display, which takes a lock."""
     is_new = self._is_set and not self._is_shown
     self._is_shown = self._is_set
     return is_new
 
   def __enter__(self) -> "_StopRequest":
-    for number in (signal.SIGINT, signal.SIGTERM):
-      self._saved[number] = signal.signal(number, self._on_signal)
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):  # Windows has no SIGHUP
+      number = getattr(signal, name, None)
+      # nohup ignores SIGHUP so that the run survives its terminal.
+      if number is not None and (name != "SIGHUP" or signal.getsignal(number) != signal.SIG_IGN):
+        self._saved[number] = signal.signal(number, self._on_signal)
     return self
 
   def __exit__(self, *_: object) -> None:
@@ -109,6 +126,14 @@ class _StopRequest:
       signal.signal(number, handler)
 
   def _on_signal(self, number: int, frame: FrameType | None) -> None:
+    if number == getattr(signal, "SIGHUP", None):
+      self._leave_terminal()
     if self._is_set:
       os._exit(128 + number)
     self._is_set = True
+
+  def _leave_terminal(self) -> None:
+    """Redirects output that went to a closed terminal, where writing raises."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    for descriptor in self._terminals:
+      os.dup2(null, descriptor)

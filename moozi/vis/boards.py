@@ -25,8 +25,8 @@ _TILE = (50, 54, 64)
 def draw_board(frame: Frame, spec: EnvSpec, size: int, to_play: int = 0) -> Picture:
   """Draws the board of a frame from the view of `to_play`, in the same orientation for both players.
 
-  The longer side has about `size` pixels, and a cell at least 4. Raises ValueError: the render spec has no
-  board.
+  The longer side has about `size` pixels. A cell has at least 4 pixels. Raises ValueError: the render spec
+  has no board.
   """
   board = _board(spec)
   cells = board_of(frame, board, to_play)

@@ -48,10 +48,10 @@ def tile_images(
   to_play: Sequence[np.ndarray],
   pictures: Sequence[np.ndarray | None],
 ) -> LazyImages:
-  """Draws a sheet per step. It has a tile per episode, with the episode's number and return so far below.
+  """Draws a sheet per step. A sheet has a tile per episode, with the episode's number and return so far.
 
-  An episode that has ended keeps its last frame, darkened. The arguments are lists of the fields of
-  `evaluation.episodes.EpisodeFrames` by episode; the numbers of frames T_i may differ.
+  An episode that has ended keeps its last frame, darkened. Each argument lists a field of
+  `evaluation.episodes.EpisodeFrames` by episode. Episodes may have different numbers of frames T_i.
 
   Returns: max T_i arrays [h, w, 3] uint8 of one size, at most about 400 pixels wide for up to 81 episodes.
   Raises: ValueError: there is no episode, or the arguments' lengths differ.

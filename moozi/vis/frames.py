@@ -10,8 +10,8 @@ from moozi.vis.lettering import FAINT, INK, PAPER, Frame, Picture, fit, paper, t
 from moozi.vis.render_spec import render_spec_of
 
 BACKGROUND = (0, 0, 0)
-# One fixed color per plane, so that pictures of different runs are comparable. Okabe and Ito (2008) with
-# white, grey and brown added: distinct on black under common color blindnesses.
+# One fixed color per plane, so that pictures of different runs are comparable. The colors are those of Okabe
+# and Ito (2008) with white, grey and brown; they are distinct on black under common color blindnesses.
 PALETTE = (
   (255, 255, 255),  # white: the player, if the environment lists it first
   (230, 159, 0),  # orange
@@ -36,7 +36,7 @@ def draw_frame(
 ) -> Picture:
   """Draws a frame by its environment's render spec, or draws the environment's own picture if it is given.
 
-  The longer side has about `size` pixels: cells and pixels are scaled up by integers, larger pictures are
+  The longer side has about `size` pixels. Cells and pixels are scaled up by integers; larger pictures are
   scaled down. The frame shows the view of `to_play`.
 
   Raises: ValueError: the frame's shape or dtype is not that of the spec.
@@ -58,9 +58,9 @@ def draw_frame(
 def render_frame(frame: Frame, spec: EnvSpec, scale: int = 1) -> Picture:
   """Draws a frame of planes or an image; `scale` is the side of a cell in pixels.
 
-  Planes are bool, or float32 with a number of channels other than 1 or 3; a cell shows its first set plane.
-  Images are uint8, or float32 with 1 or 3 channels, stretched from minimum to maximum. They are drawn grey or
-  in RGB; with another number of channels, only the last channel is drawn, the newest of a stack.
+  Planes are bool, or float32 with neither 1 nor 3 channels; a cell shows its first set plane. Images are
+  uint8, or float32 with 1 or 3 channels, stretched from minimum to maximum. Images with 1 or 3 channels are
+  drawn grey or in RGB. Of other images, only the last channel is drawn: the newest of a stack.
 
   Raises: ValueError: the frame's shape or dtype is not that of the spec, or `scale` is below 1.
   """
@@ -119,7 +119,7 @@ def enlarge(picture: Picture, scale: int) -> Picture:
 
 
 def _resized(picture: Picture, size: int) -> Picture:
-  """Scales a picture up by an integer, or down, so that its longer side is about `size`."""
+  """Scales a picture to a longer side of about `size`: up by an integer factor, or down by any factor."""
   height, width = picture.shape[:2]
   longest = max(height, width)
   if longest <= size:
@@ -172,7 +172,7 @@ def vector_text(frame: Frame, spec: EnvSpec) -> str:
 
 
 def facts_of(vector: Float[np.ndarray, " D"], spec: EnvSpec) -> list[tuple[str, str]]:
-  """Label and value of each fact in a vector; `-` if none of its entries is set."""
+  """Returns the label and value of each fact in a vector; the value is `-` if no entry is set."""
   out, start = [], 0
   for fact in render_spec_of(spec).facts:
     entries = vector[start : start + len(fact.values)]
@@ -222,7 +222,7 @@ def _cells(vector: np.ndarray, size: int) -> Picture:
   rows = -(-len(vector) // columns)
   side = max(1, size // columns)
   value = np.pad(vector, (0, rows * columns - len(vector)))
-  # 1 is brightest, for booleans; other numbers are always darker.
+  # The value 1, a set boolean, is brightest; all other numbers are darker.
   strength = np.where(np.isin(value, (0, 1)), value, np.abs(value) / (1 + np.abs(value)))
   color = np.where((value >= 0)[:, None], _POSITIVE, _NEGATIVE)
   cells = np.array(_GROUND) + (color - np.array(_GROUND)) * strength[:, None]

@@ -57,7 +57,7 @@ def write_gif(path: str | Path, images: Sequence[np.ndarray], fps: float) -> Pat
     raise ValueError(f"fps={fps}: must be above 0 and at most 50")
   path = Path(path)
   durations = [max(20, round(100 / fps) * 10)] * (len(images) - 1) + [_LAST_FRAME_MS]
-  # One palette for all frames, made from about eight of them, since colors have meanings.
+  # All frames share one palette, made from about eight of them, because a color must keep its meaning.
   sample = np.concatenate(list(_read(images, step=max(1, len(images) // 8))))
   palette = Image.fromarray(sample).quantize(colors=255, method=Image.Quantize.MAXCOVERAGE)
   frames = (Image.fromarray(x).quantize(palette=palette, dither=Image.Dither.NONE) for x in _read(images))

@@ -42,7 +42,7 @@ class Projection:
 
 
 def principal_components(states: Float[np.ndarray, "T D"], count: int = 2) -> Projection:
-  """The first `count` principal components; zeros for those that do not exist."""
+  """Returns the first `count` principal components; components that do not exist are zeros."""
   states = np.asarray(states, np.float64)
   mean = states.mean(axis=0)
   _, sizes, axes = np.linalg.svd(states - mean, full_matrices=False)
@@ -57,7 +57,7 @@ def principal_components(states: Float[np.ndarray, "T D"], count: int = 2) -> Pr
 
 
 def reduced_states(states: Float[np.ndarray, "N D"], max_size: int) -> tuple[Float[np.ndarray, "N C"], float]:
-  """Projects finite states to at most `max_size` principal components, unless they have at most that size.
+  """Projects finite states to at most `max_size` principal components; returns small states unchanged.
 
   With more than 1,000 states, the components are fitted to 1,000 evenly spaced ones.
 
@@ -84,9 +84,9 @@ def write_latent_picture(
 
   The left panel shows the encoded states of an episode on their first two principal components, colored by
   time, with the model's unrolls as thin lines. The right panel shows the distance between unrolled and
-  encoded states by unroll step, as median and quartiles, and the distance of a model that keeps its first
-  state. The arrays are those of `analysis.latent_paths.LatentPaths`; `trained_steps` is marked in the right
-  panel.
+  encoded states by unroll step, as median and quartiles. It also shows this distance for a model that keeps
+  its first state. The arrays are those of `analysis.latent_paths.LatentPaths`; `trained_steps` is marked in
+  the right panel.
   """
   from matplotlib.figure import Figure
 

@@ -60,14 +60,17 @@ class RenderSpec:
 
   kind: Literal["planes", "image", "board", "facts", "vector"]
   names: tuple[str, ...] = ()  # of the planes or of the vector's entries; empty if unknown
-  action_names: tuple[str, ...] = ()  # used in place of the environment's own; empty for none
+  action_names: tuple[str, ...] = ()  # if not empty, replace the environment's own names
   board: Board | None = None
   facts: tuple[Fact, ...] = ()  # cover the vector's first entries
 
 
 @functools.lru_cache(maxsize=64)
 def render_spec_of(spec: EnvSpec) -> RenderSpec:
-  """The render spec of an environment: by its name if it is listed and its frames match, else by shape."""
+  """Returns the render spec that is listed under the environment's name.
+
+  If none is listed or the frames do not match, chooses a render spec by the shape of the frames.
+  """
   library, _, game = spec.name.partition(":")
   # go(board_size=9) becomes go, and CartPole-v1 becomes CartPole.
   game = re.sub(r"-v\d+$", "", game.partition("(")[0])
@@ -122,7 +125,7 @@ def board_of(
 ) -> Int8[np.ndarray, "rows columns"]:
   """The pieces on a board, first row on top, in the same orientation for both players.
 
-  Returns: the index of the piece, -1 for an empty cell; `owner_of` gives its owner.
+  Returns: the index of the piece in each cell, -1 if the cell is empty. `owner_of` gives a piece's owner.
   """
   planes = np.asarray(frame) > 0.5
   if board.shape is not None:
@@ -150,7 +153,7 @@ def mark_of(piece: Piece, owner: int | None) -> str:
 
 
 def _fits(render_spec: RenderSpec, spec: EnvSpec) -> bool:
-  """Whether the environment's frames match; an option or a newer package may change the frames."""
+  """Whether a render spec fits the environment's frames, which an option or a newer package may change."""
   height, width, channels = spec.frame_shape
   if render_spec.kind == "facts":
     return height == width == 1 and channels >= sum(len(fact.values) for fact in render_spec.facts)
@@ -205,7 +208,7 @@ def _place(rows: int, columns: int, *action_names: str) -> RenderSpec:
 
 
 def _sides(letters: str | tuple[str, ...], second: int) -> tuple[Piece, ...]:
-  """Pieces of the first player in planes from 0 on, and of the second player in planes from `second` on."""
+  """Returns the first player's pieces, from plane 0 on, and the second player's, from plane `second` on."""
   return tuple(
     Piece(start + i, owner, x) for owner, start in ((0, 0), (1, second)) for i, x in enumerate(letters)
   )
@@ -236,7 +239,7 @@ _RENDER_SPECS: dict[tuple[str, str], RenderSpec] = {
   ("open_spiel", "hex"): _board(
     "hexes", *(Piece(i, 0) for i in (5, 6, 7, 8)), *(Piece(i, 1) for i in range(4))
   ),
-  # Pairs of planes for kings, queens, rooks, bishops, knights and pawns, white first; white is player 1.
+  # The planes are pairs of kings, queens, rooks, bishops, knights and pawns, white first. White is player 1.
   ("open_spiel", "chess"): _board(
     "chequered",
     *(Piece(2 * i + j, 1 - j, x) for i, x in enumerate("KQRBNP") for j in (0, 1)),
@@ -256,7 +259,7 @@ _RENDER_SPECS: dict[tuple[str, str], RenderSpec] = {
   ("pgx", "othello"): _board("felt", *_STONES, is_relative=True),
   ("pgx", "go_9x9"): _board("points", *_STONES, is_relative=True),
   ("pgx", "hex"): _board("hexes", *_STONES, is_relative=True),
-  # Plane i has the tiles 2^i; plane 0 has the empty cells.
+  # Plane 0 has the empty cells; each plane i above 0 has the tiles 2^i.
   ("pgx", "2048"): _board("tiles", *(Piece(i, None, str(2**i)) for i in range(1, 31))),
   ("pgx", "chess"): _board(
     "chequered", *_sides("PNBRQK", 6), is_relative=True, second_sees="upside_down", **_WHITE_FIRST

@@ -1,7 +1,7 @@
 """Writes an HTML page of a run: its curves, its settings, and an episode to step through.
 
-The page needs no server or network. This module makes its data; `report_page` has the HTML, style and
-scripts.
+The page needs no server or network. This module makes the page's data; the folder `report_page` has its HTML,
+style and scripts.
 """
 
 import base64
@@ -30,7 +30,8 @@ MAX_TREE_NODES = 40
 MAX_CURVE_POINTS = 300
 # JSON allows integers that are too large for a float.
 _MAX_FIGURE = 1e100
-# Sizes in pixels of cells (which the page scales up by integers), of boards and text, and of own pictures.
+# Sizes in pixels of a frame of cells, of boards and text, and of an environment's pictures. The page scales
+# cells up by integers.
 _CELLS_SIDE, _DRAWN_SIDE, _PICTURE_SIDE = 140, 280, 320
 _SHEET_PIXELS = 2_000_000
 _SHEET_FRAMES = 100
@@ -47,10 +48,10 @@ def write_report(
   ticks: Sequence[Mapping[str, Any]],
   config: str,
 ) -> Path:
-  """Writes the page atomically. Creates its folder if it is missing.
+  """Writes the page atomically. Creates the page's folder if it is missing.
 
-  `run` has `name`, `checkpoint`, `env_steps`, `learner_steps`, and `figures`, a sentence about its results;
-  `ticks` are those of metrics.jsonl; `config` is the run's configuration as text.
+  `run` has `name`, `checkpoint`, `env_steps`, `learner_steps` and `figures`, a sentence about the run's
+  results. `ticks` are the ticks of metrics.jsonl. `config` is the run's configuration as text.
   """
   data = {
     "run": dict(run) | {"env": spec.name},
@@ -125,7 +126,10 @@ def episode_data(episode: InspectedEpisode, spec: EnvSpec) -> dict[str, Any]:
 
 
 def _trees(episode: InspectedEpisode) -> dict[str, list[Any]]:
-  """The drawn nodes of all steps. Those of step t start at `start[t]`; its tree has `total[t]` nodes."""
+  """Returns the drawn nodes of all steps.
+
+  The nodes of step t start at `start[t]`; the whole tree of step t has `total[t]` nodes.
+  """
   columns = ("parent", "action", "visits", "value", "raw", "reward", "prior", "row", "principal", "left_out")
   out: dict[str, list[Any]] = {name: [] for name in columns}
   out |= {"start": [0], "total": [0 if tree is None else tree.num_nodes for tree in episode.trees]}
@@ -162,7 +166,7 @@ def _pictures(episode: InspectedEpisode, spec: EnvSpec) -> list[np.ndarray]:
 
 
 def _sheets(pictures: list[np.ndarray]) -> dict[str, Any]:
-  """The pictures on sheets of at most a hundred, which the page decodes one at a time."""
+  """Puts the pictures on sheets of at most a hundred pictures. The page decodes one sheet at a time."""
   height, width = pictures[0].shape[:2]
   per_sheet = max(1, min(_SHEET_FRAMES, _SHEET_PIXELS // (height * width)))
   columns = math.ceil(math.sqrt(min(per_sheet, len(pictures))))
@@ -196,7 +200,10 @@ def _png(picture: np.ndarray) -> bytes:
 
 
 def _page(title: str, data: Mapping[str, Any]) -> str:
-  """The page's HTML. Its content security policy allows only its own script and style; it loads nothing."""
+  """Returns the page's HTML. Its content security policy allows only the page's own script and style.
+
+  The page loads nothing.
+  """
   parts = resources.files("moozi.vis") / "report_page"
   style = (parts / "page.css").read_text("utf-8")
   code = "\n".join((parts / name).read_text("utf-8") for name in _SCRIPTS)
@@ -205,7 +212,7 @@ def _page(title: str, data: Mapping[str, Any]) -> str:
     f"default-src 'none'; img-src data:; script-src '{_digest(script)}'; style-src '{_digest(style)}'; "
     "base-uri 'none'; form-action 'none'"
   )
-  # Without `<`, no text can end the script element.
+  # Escapes `<`, so that no text can end the script element.
   text = json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
   page = (parts / "page.html").read_text("utf-8")
   filled = {
@@ -215,7 +222,7 @@ def _page(title: str, data: Mapping[str, Any]) -> str:
     "DATA": text,
     "SCRIPT": script,
   }
-  # Replaced in one pass, so that text of the run is not searched for placeholders.
+  # Fills all placeholders in one pass, so that the run's text is not searched for placeholders.
   return re.sub("@([A-Z]+)@", lambda mark: filled[mark[1]], page)
 
 
@@ -237,13 +244,13 @@ def _thin(values: list[float]) -> list[float]:
 
 
 def _numbers(values: np.ndarray, is_known: np.ndarray | None = None) -> list[float | None]:
-  """The numbers with four digits; None if unknown or not finite."""
+  """Rounds numbers to four digits; a number that is unknown or not finite becomes None."""
   flat = np.asarray(values, np.float64).ravel()
   known = np.isfinite(flat) if is_known is None else np.isfinite(flat) & is_known.ravel()
   return [_short(x) if k else None for x, k in zip(flat.tolist(), known.tolist(), strict=True)]
 
 
 def _short(value: float) -> float:
-  """The number with four digits, as an int if it is integral, to keep the page small."""
+  """Rounds a number to four digits, and an integral number to an int, to keep the page small."""
   rounded = float(f"{value:.4g}") if abs(value) < 1e4 else round(value)
   return int(rounded) if rounded == int(rounded) else rounded

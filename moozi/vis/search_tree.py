@@ -38,7 +38,7 @@ class TreeLayout:
   row: Float[np.ndarray, " M"]  # an integer at leaves, else the middle of the children's rows
   num_rows: int
   is_principal: Bool[np.ndarray, " M"]
-  num_left_out: Int[np.ndarray, " M"]  # number of nodes not drawn with this node as nearest drawn ancestor
+  num_left_out: Int[np.ndarray, " M"]  # number of left-out nodes whose nearest drawn ancestor is this node
 
 
 def principal_line(tree: SearchTree, action: int | None = None) -> list[int]:
@@ -60,7 +60,7 @@ def principal_line(tree: SearchTree, action: int | None = None) -> list[int]:
 def layout_tree(
   tree: SearchTree, max_nodes: int = DEFAULT_MAX_NODES, action: int | None = None
 ) -> TreeLayout:
-  """Prunes a tree to its most visited nodes and assigns rows. Of tied nodes, those created first are kept.
+  """Prunes a tree to its most visited nodes and assigns rows. Ties go to the node created first.
 
   The whole line that `principal_line` returns for `action` is always kept.
 
@@ -132,7 +132,7 @@ def write_tree(
 
 
 def _depth_first(children: list[list[int]], action: np.ndarray) -> list[int]:
-  """Nodes in postorder, children sorted by action. Iterative, since trees can exceed the recursion limit."""
+  """Returns nodes in postorder, children by action. Iterative, since trees can exceed the recursion limit."""
   out, stack = [], [0]
   while stack:
     i = stack.pop()
@@ -160,7 +160,7 @@ class _Sketch:
   lines: list[tuple[float, float, float, float, float, str]]
   # (x, y, w, h, fill, outline, width of the outline)
   boxes: list[tuple[float, float, float, float, str, str | None, float]]
-  # placed by the left end of their middle line
+  # each text is placed by the left end of its middle line
   texts: list[_Text]
 
 
@@ -239,7 +239,7 @@ def _to_image(sketch: _Sketch) -> Image.Image:
   scale = _PNG_SCALE if width * height * _PNG_SCALE**2 <= _MAX_PNG_PIXELS else 1
   image = Image.new("RGB", (width * scale, height * scale), _PAPER)
   draw = ImageDraw.Draw(image)
-  # Points on the SVG's curves, which are cubics with both control points at the middle.
+  # Points on the curves of the SVG: cubics with both control points halfway between the ends in x.
   t = np.linspace(0.0, 1.0, 25)
   a, bc, d = (1 - t) ** 3, 3 * t * (1 - t), t**3
   for x0, y0, x1, y1, stroke, color in sketch.lines:

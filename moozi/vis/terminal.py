@@ -35,7 +35,7 @@ class Step(Protocol):
 
 
 def half_blocks(picture: Picture, columns: int, rows: int) -> Text:
-  """A picture of `▀` characters, each with two pixels, one above the other; scaled down to fit the space."""
+  """Draws a picture in `▀` characters, each two pixels high; scales it down to fit the space."""
   height, width = picture.shape[:2]
   share = min(1.0, columns / width, 2 * rows / height)
   if share < 1:
@@ -54,14 +54,14 @@ def half_blocks(picture: Picture, columns: int, rows: int) -> Text:
 
 
 def _color(rgb: np.ndarray) -> str | None:
-  """A color for rich; None, the terminal's own color, below an odd last row."""
+  """Returns a color for rich; None, the terminal's own color, for the missing pixel below an odd last row."""
   return "#{:02x}{:02x}{:02x}".format(*rgb.tolist()) if len(rgb) else None
 
 
 def frame_view(
   frame: Frame, spec: EnvSpec, to_play: int, picture: Picture | None, columns: int, rows: int
 ) -> RenderableType:
-  """A frame for a terminal: in half blocks, or as text for vectors and for boards with letters.
+  """Draws a frame for a terminal: in half blocks, or as text for vectors and for boards with letters.
 
   `picture` is the environment's own picture or None; `columns` and `rows` are in characters.
   """
@@ -84,8 +84,8 @@ def frame_view(
 def frame_text(frame: Frame, spec: EnvSpec, to_play: int) -> str:
   """A frame as text without colors; "" for images.
 
-  A cell shows a letter of its plane: the first in the plane's name that no earlier plane uses. Planes without
-  such a letter are shown by their index.
+  A cell shows the letter of its plane: the first letter in the plane's name that no earlier plane uses. If no
+  letter is free, the cell shows the index of the plane.
   """
   render_spec = render_spec_of(spec)
   if render_spec.board is not None:

@@ -28,7 +28,7 @@ _IDLE = "#dcdce2"
 
 
 def timeline_png(timeline: Timeline, title: str, start_s: float = 0.0) -> bytes:
-  """Draws a timeline: in each column of a row, the height of a color is the share of that kind of span.
+  """Draws a timeline. In each column of a row, the height of a color is the share of one kind of span.
 
   Grey is idle time; white is time that the actor did not report. The time axis starts at `start_s`. Returns
   the bytes of a PNG file.
@@ -70,7 +70,10 @@ def timeline_png(timeline: Timeline, title: str, start_s: float = 0.0) -> bytes:
 
 
 def column_shares(stretches: Sequence[Stretch], edges: np.ndarray) -> dict[str, np.ndarray]:
-  """The share of each column that each kind of span fills: [n] by kind, for `edges` [n + 1]."""
+  """Returns the share of each column that each kind of span fills: an array [n] per kind.
+
+  `edges` [n + 1] are the bounds of the columns.
+  """
   spans = [span for stretch in stretches for span in stretch.spans]
   kinds = dict.fromkeys(span.name for span in spans)
   return {kind: _coverage(edges, [(s.start_s, s.end_s) for s in spans if s.name == kind]) for kind in kinds}

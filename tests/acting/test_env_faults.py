@@ -124,7 +124,7 @@ def test_a_failed_evaluation_does_not_end_the_run(faulty_run):
 
 
 def test_a_refused_segment_resets_the_environments(faulty_run):
-  """Episodes of ten frames, segments of eight: without the reset, each lane would drop four more steps."""
+  """Episodes have ten frames, segments eight. Without the reset, each lane would drop four more steps."""
   (fault,) = [e for e in faulty_run if isinstance(e, Faulted) and "refused_segments" in e.counts]
   assert fault.counts == {"refused_segments": 1, "lost_steps": 32}
   head = [e for e in faulty_run if isinstance(e, StateReady)][-1].state.replay.head
@@ -132,7 +132,7 @@ def test_a_refused_segment_resets_the_environments(faulty_run):
 
 
 def test_evaluation_raises_the_error_of_its_environment():
-  # The spec comes from an environment without faults: one that fails in its first episode would be refused.
+  # The spec comes from an environment that fails later: a failure in the first episode would be refused.
   spec = build.env_spec(load_config(None, [*TINY, FAULTY]))
   config = load_config(None, [*TINY, FAULTY, "env.kwargs.episode=0", "evaluation.max_random_starts=0"])
   params, net_state = random_parameters(config, spec)

@@ -47,7 +47,7 @@ def act(envs, overrides=()):
     replay.add(segment, first_lane=0)
     segments.append(segment)
     results.append(result)
-    # After a call, the newest action is last, and the frames are the input of its search.
+    # After a call, the newest action is last. The frames are the input of the search that chose this action.
     history = collector.history
     seen.append((np.asarray(history.frames), np.asarray(history.actions)))
   steps = {
@@ -81,7 +81,7 @@ def test_learner_rebuilds_the_history_of_the_worker(game, request):
     frames, actions = seen[t][0][lane], seen[t][1][lane]
     np.testing.assert_array_equal(target.frames[row, :LENGTH], frames)
     np.testing.assert_array_equal(target.history_actions[row, 1:], actions)
-    # A life was lost within the history, and all of its frames are kept.
+    # A life was lost within the history, and all frames of the history are kept.
     if continued[max(0, t - LENGTH + 1) : t, lane].any():
       across += 1
       assert frames.reshape(LENGTH, -1).any(axis=1).all() or game == "lives"
@@ -126,7 +126,8 @@ def test_returns_and_lengths_are_of_whole_games(lives):
     # The last game is left out: it may not have ended.
     for start, stop in itertools.pairwise(np.flatnonzero(steps["is_first"][:, lane])):
       game = slice(start, stop)
-      # The rewards of three lives are summed; the agent does not act on the two frames where a life is lost.
+      # A game's return is the sum over its three lives. The agent does not act on the two frames where a
+      # life is lost.
       assert steps["is_last"][game, lane].sum() == 3
       own.append(
         (float(steps["last_reward"][game, lane].sum()), int((steps["action"][game, lane] > 0).sum()))

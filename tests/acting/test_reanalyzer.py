@@ -88,7 +88,7 @@ def test_both_modes_repeat_the_search_of_acting(env, search):
   terminal = arrays["is_last"] & ~arrays["is_truncated"]
   assert len(slot) == replay.num_steps - terminal.sum()
   gathered = reanalyzer.search_roots(queue.gather(slot))
-  # Some positions are left out, so that spans begin within an episode and contain other steps.
+  # Leaves some positions out: spans then begin within an episode and contain steps that are left out.
   some = slot[np.arange(len(slot)) % 7 > 3]
   replayed = reanalyzer.search_spans(queue.spans(some))
   for searched, at in ((gathered, slot), (replayed, some)):
@@ -101,7 +101,7 @@ def test_both_modes_repeat_the_search_of_acting(env, search):
 
 
 def test_the_history_matters():
-  """Without their histories, positions have different values."""
+  """A blank history changes the values of positions."""
   replay, reanalyzer, _ = replay_and_reanalyzer()
   roots = replay.reanalyze_queue.gather(replay.reanalyze_queue.choose(1000, "oldest", 1))
   blank = map_fields(np.array, roots)
@@ -162,7 +162,7 @@ def test_search_change_by_hand():
   )
   assert change["reanalyze/value_change"] == pytest.approx(-1.0)
   assert change["reanalyze/value_change_abs"] == pytest.approx(2.0)
-  # No shared action: ln 2; the same policy: 0.
+  # The divergence is ln 2 for policies without a shared action, and 0 for equal policies.
   assert change["reanalyze/policy_divergence"] == pytest.approx(np.log(2) / 2, rel=1e-6)
 
 

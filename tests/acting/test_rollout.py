@@ -24,7 +24,7 @@ from tests.envs.jax.toys import make_nim, make_walk
 from tests.tiny_run import TINY
 
 FIELDS = tuple(TrajectorySample.__dataclass_fields__)
-# Ends of both kinds, histories that cross them, and convolutions.
+# The options cover both kinds of ends, histories that cross an end, and convolutions.
 MLP = (*TINY, "targets.history_length=3", "planners.train.num_simulations=2")
 CONFIG = (*MLP, "network.kind=conv_latent", "network.channels=4")
 ENV_SEEDS = [5, 6, 7, 8]
@@ -198,7 +198,10 @@ def test_returned_segments_do_not_change(walk):
 
 @pytest.mark.parametrize("action", [2, *(pytest.param(a, marks=pytest.mark.slow) for a in (0, 3, -1))])
 def test_illegal_actions_are_refused(action):
-  """Right where only left is legal, the dummy, and actions out of range; a scan would play another one."""
+  """Illegal actions: right where only left is legal, the dummy, and actions out of range.
+
+  Without the check, a scan would play another action.
+  """
   config, env = load_config(None, list(MLP)), make_walk(max_episode_steps=4, length=6)
 
   def stubborn(params, net_state, history, timestep, rng_key, temperature):

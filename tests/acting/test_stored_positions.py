@@ -1,4 +1,4 @@
-"""Search roots of stored lanes that are read in parts, compared with the oracle."""
+"""Search roots of stored lanes: the lanes are read in parts, and the roots are compared with the oracle's."""
 
 import numpy as np
 import pytest

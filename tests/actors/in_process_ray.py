@@ -46,9 +46,9 @@ class Ray:
   """One cluster.
 
   Args:
-    failures: by (class, method): the numbers of the calls at which the actor fails, counted from 1 over all
-      actors of the class. A failed actor makes neither that call nor any later one.
-    errors: by (class, method), then by the number of the call: the exception that the call raises.
+    failures: for each (class, method), the numbers of the calls at which the actor fails. Calls are counted
+      from 1, over all actors of the class. A failed actor makes neither that call nor any later one.
+    errors: for each (class, method), the exceptions that calls raise, by the number of the call.
 
   Attributes:
     made: (class, arguments) of every actor, in order.

@@ -1,4 +1,4 @@
-"""Checks of the actors' shares and the cluster's address, without which Ray would wait silently."""
+"""Checks of the actors' shares and the cluster's address. Without these checks, Ray would wait silently."""
 
 import socket
 

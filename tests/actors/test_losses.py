@@ -18,7 +18,13 @@ from tests.tiny_run import TINY
 CONFIG = load_config(
   None,
   [
-    *(*TINY, "checkpoint.period_s=1e9", "checkpoint.milestones_env_steps=160", "max_env_steps=100000"),
+    *(
+      *TINY,
+      "checkpoint.period_s=1e9",
+      "checkpoint.first_s=null",
+      "checkpoint.milestones_env_steps=160",
+      "max_env_steps=100000",
+    ),
     *("logging.histogram_period_updates=null", "timeline.seconds=0"),
     *("evaluation.period_env_steps=1000000", "learner.samples_per_step=4"),
   ],
@@ -52,7 +58,7 @@ class Run:
         self.error = error
 
   def faults(self, kind):
-    """Each Faulted event that counts this kind, as (earlier events, event)."""
+    """Returns (earlier events, event) for each Faulted event that counts this kind."""
     return [
       (self.events[:i], e) for i, e in enumerate(self.events) if isinstance(e, Faulted) and kind in e.counts
     ]

@@ -22,7 +22,7 @@ REPORT = ActorReport(
 
 
 class Ray:
-  """A fake of Ray whose answers the test delivers."""
+  """A fake `ray` module; the test supplies the results of its calls."""
 
   exceptions = RAY.exceptions
 
@@ -75,7 +75,7 @@ def made():
 
 
 def update(observing, learner_steps):
-  """Sets the learner step in the ledger and notices the updates."""
+  """Sets the learner step in the ledger and calls `_follow_updates`."""
   observing._context.ledger.learner_steps = learner_steps
   observing._follow_updates()
 

@@ -255,7 +255,7 @@ def consistency_gradients(name, params, target_params):
 
 
 def test_consistency_target_has_no_gradient():
-  """With target_params equal to params, the gradients agree, so none flows through x_{t+1}."""
+  """The gradients agree if target_params equal params. No gradient therefore flows through x_{t+1}."""
   online, _ = consistency_gradients("default", PARAMS[0], PARAMS[0])
   target, into_target = consistency_gradients("target_encoder", PARAMS[0], PARAMS[0])
   jax.tree_util.tree_map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-8), online, target)

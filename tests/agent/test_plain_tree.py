@@ -75,7 +75,7 @@ def test_edges_equal_q_values(searched):
 def test_depths_equal_simulation_ends(searched):
   config, _, _, output, plain = searched
   for b in range(len(ROOTS)):
-    # A simulation ends at a node if it visits none of its children.
+    # A simulation ends at a node if it visits no child of this node.
     ended = plain.visits[b].copy()
     for i in np.flatnonzero(plain.depth[b]):
       ended[plain.parent[b, i]] -= plain.visits[b, i]

@@ -132,7 +132,7 @@ def test_target_params_are_copied_at_the_period():
   for step in range(1, 2 * PERIOD + 2):
     state, _ = UPDATE(state, make_target(step))
     if step < PERIOD:
-      # Copied at each step until the first multiple of the period.
+      # The target network is copied at each step until the first multiple of the period.
       assert equal(state.target_params, state.params)
       held = state.target_params
     elif step % PERIOD == 0:
@@ -182,7 +182,7 @@ def test_non_finite_loss_is_skipped(field, value, term):
 
 
 def test_non_finite_value_error_is_kept():
-  """Replay rejects it; 0 would be accepted as the lowest priority."""
+  """Replay rejects a non-finite error, but would accept 0 as the lowest priority."""
   _, output = UPDATE(initial_state(), bad_target("n_step_returns", np.nan))
   assert np.isnan(output.value_error[0])
   assert np.isfinite(output.value_error[1:]).all()
@@ -232,7 +232,7 @@ def test_update_many_equals_single_updates():
   donated = jax.tree_util.tree_map(jnp.copy, initial_state())
   many, output = make_update_many(MODEL, CONFIG, SPEC)(donated, stacked)
   assert output.bad_term.tolist() == [-1, -1, TERMS.index("loss/value"), -1]
-  # The mean of the other three.
+  # The metric is the mean over the other three updates.
   total = float(np.mean([m["loss/total"] for m in metrics if np.isfinite(m["loss/total"])]))
   assert output.metrics["loss/total"] == pytest.approx(total, rel=1e-5)
   jax.tree_util.tree_map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7), many, state)

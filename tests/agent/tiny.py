@@ -12,7 +12,9 @@ PHI = ScalarTransform(-5, 5, 0.001)
 
 
 def table_model(num_actions: int) -> Model:
-  """A model whose states are rows of tables; a stacked history [B, 1, 1, N] is the one-hot root state.
+  """Returns a model that looks up its outputs in tables; each state is a one-hot row number.
+
+  The stacked history [B, 1, 1, N] is the root state.
 
   Its params: next_state [N, A] int32, reward [N, A], value [N], logits [N, A]; scalars in env units.
   """
@@ -113,7 +115,7 @@ def _linear_params(key, history, num_actions, width=3):
 
 
 def random_target(rng: np.random.Generator, batch, unroll, length, frame_shape, num_actions) -> TrainTarget:
-  """A target with random values in every field, masks and ratios included."""
+  """Returns a target with random values in every field, including masks and ratios."""
   probs = rng.dirichlet(np.ones(num_actions), (batch, unroll + 1)).astype(np.float32)
   alive = rng.integers(0, unroll + 2, batch)
   return TrainTarget(

@@ -207,7 +207,7 @@ def test_signs_of_two_players(board):
     np.testing.assert_array_equal(episode.seat_sign, np.where(episode.to_play == index, 1, -1))
     np.testing.assert_array_equal(episode.is_agents[:num], episode.to_play[:num] == index)
     assert (episode.legal_actions_mask[np.arange(num), episode.actions[:num]]).all()
-    # The last reward, with the sign of the player to move at t: positive at an even distance.
+    # The last reward has the sign of the player to move at t, which is positive at an even distance.
     last = num - 1
     want = [(-0.5) ** (last - t) * episode.rewards[-1] for t in range(num)]
     np.testing.assert_allclose(episode.returns[:num], want, atol=1e-6)

@@ -38,10 +38,10 @@ def make_steps(cells, actions):
 
 
 def make_model(speed):
-  """Encodes a cell as (index, 0); predicts that action 2 moves `speed` right and 1 left."""
+  """The model encodes a cell as (index, 0). It predicts that action 2 moves `speed` right, action 1 left."""
 
   def represent(params, net_state, stacked, is_training):
-    # The newest of the two frames is the second plane of the stack.
+    # The newer of the two frames is the second plane of the stack.
     place = (stacked[:, 0, :, 1] * jnp.arange(6)).sum(axis=-1)
     return jnp.stack([place, jnp.zeros_like(place)], axis=-1), net_state
 

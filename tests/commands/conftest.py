@@ -106,7 +106,7 @@ class Terminal:
     self.stdout.close()
     self.stdin.close()
     os.close(self.slave)
-    # The reader ends with an error after the last output, because no writer is left.
+    # The reader ends with an error after the last output, because every writer has closed the terminal.
     self._reader.join(timeout=30)
     assert not self._reader.is_alive()
     os.close(self.master)

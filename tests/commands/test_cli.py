@@ -247,7 +247,7 @@ def test_bad_files_and_names(refused, config_file, tmp_path, monkeypatch):
 
 @pytest.fixture
 def evaluation(monkeypatch):
-  """Replaces playing by fixed figures; returns the arguments of each call."""
+  """Replaces the played episodes by fixed results; returns the arguments of each call."""
   seen = {}
 
   def play(agent, episodes, simulations, gif):

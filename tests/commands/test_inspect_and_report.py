@@ -30,7 +30,7 @@ TICKS = [
   },
 ]
 CHECKPOINT = "step_000000064"
-# One compilation for all searches here.
+# All searches of this module share one compilation.
 SEARCH = ("--simulations", "3")
 
 
@@ -129,7 +129,7 @@ def test_run_without_metrics(refused, tmp_path, trained):
 @pytest.mark.parametrize("command", COMMANDS)
 def test_no_best_checkpoint(refused, tmp_path, trained, command):
   message = refused(command, trained.path, "--checkpoint", "best")
-  assert "no evaluation has left a best checkpoint" in message
+  assert "has no best checkpoint" in message
   assert "holds no checkpoint" in refused(command, make_run(tmp_path).path, "--checkpoint", "best")
 
 

@@ -40,7 +40,7 @@ def test_latent(runs, cli, tmp_path, kind):
   assert len(vectors) == len(rows)
   encoded = [row for row in rows if row["kind"] == "encoded"]
   assert [int(row["step"]) for row in encoded] == list(range(len(encoded)))
-  # Each unroll has three steps, or ends with the episode.
+  # Each unroll has three steps, or fewer at the end of the episode.
   for row in rows[len(encoded) :]:
     assert int(row["step"]) == int(row["start"]) + int(row["k"]) < len(encoded)
   assert sum(int(row["start"]) == 0 for row in rows[len(encoded) :]) == min(3, len(encoded) - 1)
@@ -68,7 +68,7 @@ def test_missing_value_is_empty(runs, cli, tmp_path):
   assert cli("latent", runs["clock"], "--out", tmp_path)[0] == 0
   lines = (tmp_path / "projector" / "metadata.tsv").read_text().splitlines()
   rows = [dict(zip(lines[0].split("\t"), line.split("\t"), strict=True)) for line in lines[1:]]
-  # Four steps and the last frame; unrolls that end there have no value either.
+  # The last frame, after four steps, has no value. An unroll that ends at this frame has no value either.
   assert {row["step"] for row in rows if not row["value"]} == {"4"}
   assert all(np.isfinite(float(row["value"])) for row in rows if row["step"] != "4")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 PAGE = Path(__file__).parents[2] / "docs" / "custom_environment.md"
-# Smaller numbers: those of the example take a minute.
+# The page's example takes a minute, so these numbers are smaller.
 QUICK = (
   *("runtime=local", "max_env_steps=128", "replay.min_steps_to_learn=64", "replay.capacity=4096"),
   *("workers.num_envs=4", "learner.batch_size=16", "learner.updates_per_call=2"),

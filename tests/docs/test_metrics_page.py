@@ -24,7 +24,7 @@ LOCAL = ("logging.period_s=1e-9", "logging.progress=none", "evaluation.gif=false
 
 
 def patterns_of(page: str) -> tuple[set[str], set[str]]:
-  """The page's patterns of names: those of every run, and the optional ones in italics."""
+  """Returns the page's name patterns: the metrics of every run, and the optional metrics, in italics."""
   always, optional = set(), set()
   for line in page.splitlines():
     if not line.startswith("| ") or line.startswith("| name"):
@@ -130,7 +130,7 @@ def test_ppo_metrics_are_on_the_page(tmp_path):
 
 def test_depths_and_shares_are_in_bounds(run):
   ticks = read_metrics(run / "metrics.jsonl")
-  # Four simulations. The depth is 0 in a step where all frames are ends, at most one step in eight.
+  # The search has four simulations. At most one step in eight has ends only, and its depth is 0.
   for name, high in (("search/depth_mean", 2.5), ("search/depth_max", 4)):
     assert all(7 / 8 <= tick[name] <= high for tick in ticks if name in tick)
   assert all(

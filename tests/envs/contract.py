@@ -1,7 +1,8 @@
 """The contract of every environment, single or vectorized. Inherit a contract class and define `make`.
 
-`EnvironmentContract` holds for all. `LivesContract`, `TwoPlayersContract` and `IllegalActionsContract` add
-tests that can fail only for environments with lives, two players, or illegal actions.
+`EnvironmentContract` holds for all environments. `LivesContract`, `TwoPlayersContract` and
+`IllegalActionsContract` add tests that can fail only for environments with lives, two players, or illegal
+actions.
 """
 
 import itertools
@@ -17,7 +18,7 @@ from moozi.envs.vector import SyncVectorEnvironment
 
 
 def random_legal(step: TimeStep, random: np.random.Generator) -> int:
-  """A random legal action in the environment's own terms; 0 at an end, where it is discarded."""
+  """Returns a random legal action in the environment's own terms; at an end returns 0, which is discarded."""
   legal = np.flatnonzero(step.observation.legal_actions_mask)
   return int(random.choice(legal)) if not step.last() else 0
 

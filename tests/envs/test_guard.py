@@ -23,7 +23,7 @@ ACT = np.ones(2, np.int32)
 
 
 def make_vector(*, how="raise", fails, max_faults=3, timeout_s=None, seeds=(10, 20)):
-  """Two environments, and the list of seeds that environments were made with."""
+  """Returns a vector of two environments, and the list of all seeds that environments are created with."""
   made = []
 
   def make(seed):
@@ -58,7 +58,7 @@ def test_replacement_leaves_other_envs_alone():
   assert first.frame[1].tolist() == [[[0.0, made[2] % 1000]]]
   assert made[:2] == [10, 20]
   assert made[2] not in (10, 20)
-  # The replacement plays whole episodes: its first ends nine steps later.
+  # The replacement plays whole episodes: its first episode ends nine steps later.
   assert [t for t in range(4, 14) if steps[t].is_last[1]] == [13]
 
 
@@ -95,7 +95,7 @@ def test_too_many_faults(caplog):
 
 
 def test_without_replacement_only_the_error_is_shown(caplog):
-  """A command without a log file prints records from WARNING up; its only line must be the error."""
+  """A command without a log file prints records from WARNING up. The error must be the only line printed."""
   guard = EnvGuard("w", [1], make=None, max_faults=1, timeout_s=None)
   vector = SyncVectorEnvironment(
     [GameEnvironment(Faulty("raise", lambda s, e, c: c == 2), SPEC)], guard=guard
@@ -211,7 +211,7 @@ def test_timeout_is_per_call(monkeypatch):
     alarm_at(120.0)
     with pytest.raises(EnvHung, match="no answer for 10 s"):
       alarm_at(121.5)
-    # If the environment catches the error, the whole timeout starts again.
+    # If the environment catches the error, the timeout starts again in full.
     alarm_at(122.0)
     with pytest.raises(EnvHung):
       alarm_at(131.5)

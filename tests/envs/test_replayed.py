@@ -111,7 +111,7 @@ def test_lanes_take_the_next_trajectory_and_idle_at_the_end():
     assert not step.frame[idle].any()
     step = env.step(random_agent_actions(step, random))
   assert sorted(shown) == [(k, t) for k, n in enumerate(lengths) for t in range(n)]
-  # Each trajectory starts in the lane that is free first: 5 + 2 + 4 + 3 steps in one, 3 + 9 in the other.
+  # Each trajectory starts in the lane that is free first. One lane has 5 + 2 + 4 + 3 steps, the other 3 + 9.
   assert num_idle == 2
 
 

@@ -47,7 +47,7 @@ def test_two_players_and_illegal_actions():
   steps = check_vector(SyncVectorEnvironment([make_nim() for _ in range(5)]), 200)
   assert {int(p) for s in steps for p in s.to_play} == {0, 1}
   assert any((~s.legal_actions_mask[~s.is_last, 1:]).any() for s in steps)
-  # The last mover wins: the reward is the mover's, and the frame's player is the other one.
+  # The last mover wins. The reward is for the mover, although the frame shows the other player to move.
   for step in steps:
     assert (step.last_reward[step.is_last] == 1.0).all()
 
@@ -200,7 +200,8 @@ def test_random_starts():
   env = make_vector("open_spiel:connect_four", {}, 24, seed=0, max_random_starts=5)
   first = env.reset()
   assert first.is_first.all()
-  # Plane 2 has the empty squares: the number of pieces is that of the actions played, and gives the player.
+  # Plane 2 shows the empty squares. The number of pieces equals the number of actions played; its parity is
+  # the player to move.
   played = 42 - first.frame[..., 2].sum(axis=(1, 2), dtype=int)
   assert set(played.tolist()) == set(range(6))
   assert (first.to_play == played % 2).all()

@@ -1,4 +1,4 @@
-"""Evaluation: noise-free, the same episodes for any number of environments, and a count of distinct ones."""
+"""Evaluation is noise-free, independent of the number of environments, and counts distinct episodes."""
 
 from typing import Any, NamedTuple
 
@@ -74,7 +74,7 @@ def result():
 def test_every_episode_is_played_once(result):
   assert result.returns.shape == (7,)
   assert set(result.returns) <= {-1.0, 1.0}
-  # Nine steps of Catch minus the random start.
+  # Random starts shorten the nine steps of Catch.
   assert ((result.lengths >= 7) & (result.lengths <= 9)).all()
 
 
@@ -154,7 +154,7 @@ def test_pictures_are_recorded(result):
   config = load_config(None, [*TINY, "evaluation.max_random_starts=0"])
   evaluator = Evaluator(last_legal, 0.0, 1, config, LIVES_SPEC, lambda seed: make_lives())
   episode = evaluator.run({}, {}, num_episodes=2, record=True).episode
-  # The picture of the environment with lives shows the count in its frame.
+  # In the environment with lives, each picture shows the count that the frame holds.
   assert len(episode.pictures) == len(episode.frames) > 2
   np.testing.assert_array_equal(episode.pictures[:, 0, 0, 0], episode.frames[:, 0, 0, 0])
   plain = evaluator.run({}, {}, num_episodes=2)

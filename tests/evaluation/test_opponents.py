@@ -97,7 +97,7 @@ def test_kuhn_poker_scores():
 
 def test_random_play_plays_the_opponent():
   config = load_config(None, [*TINY, *BOARD])
-  # The first player wins 0.585 of random games and loses 0.288; the standard error of 1000 is 0.03.
+  # The first player wins 0.585 of random games and loses 0.288. The standard error over 1000 games is 0.03.
   returns = random_returns(config, num_episodes=2000)
   assert returns[::2].mean() == pytest.approx(0.297, abs=0.1)
   assert returns[1::2].mean() == pytest.approx(-0.297, abs=0.1)

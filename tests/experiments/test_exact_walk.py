@@ -100,7 +100,7 @@ def test_counts_match_recursion(rules, seat):
 @pytest.mark.slow
 @pytest.mark.parametrize("reply", range(1, 9))
 def test_every_reply_is_played(rules, reply):
-  """A player that errs only after one reply is caught."""
+  """The walk finds the error of a player that errs only after one reply."""
 
   def bad_after_reply(positions):
     out = perfect(positions)

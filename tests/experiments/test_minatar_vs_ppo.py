@@ -98,7 +98,7 @@ def test_rows_use_checkpoints_at_a_step_and_the_runs_search(sample):
   assert (two["seeds"], two["env_steps"], two["wall_min"]) == ([0, 1], [1_000_448, 1_001_472], 11.0)
   assert (two["mean"], two["low"], two["high"], two["iqm"]) == (5.0, 0.0, 10.0, None)
   one = found["PPO", "breakout", 0.0, 1_000_000]
-  assert one["wall_min"] == 9.0  # without the minute of its evaluations
+  assert one["wall_min"] == 9.0  # the minute of evaluations is excluded
   assert found["MooZi", "seaquest", 0.0, None]["env_steps"] == [2_400_000]
   assert one["mean"] == 5.0
   assert (one["low"], one["high"]) == (pytest.approx(4.0, abs=0.1), pytest.approx(6.0, abs=0.1))

@@ -74,7 +74,7 @@ def test_damaged_result_is_named(tmp_path):
 
 
 def test_wall_s_excludes_evaluations(tmp_path):
-  """With Ray the evaluation of step 100 arrives at step 300, and updates continue after the last step."""
+  """With Ray, the evaluation of step 100 arrives at step 300. Updates continue after the last step."""
   ray = make_result(tmp_path, "ray", [], [])
   ticks = [(0, 10.0), (200, 30.0), (300, 45.0), (400, 50.0), (400, 70.0)]
   lines = [{"env_steps": steps, "wall_s": at, "test/seconds": 40.0} for steps, at in ticks]

@@ -31,7 +31,7 @@ def test_interval_of_one_seed_is_over_episodes():
 
 
 def test_seeds_are_resampled():
-  """The episodes of a seed are equal: all variance is between seeds."""
+  """All episodes of a seed have the same return, so all variance is between seeds."""
   found = estimate([np.zeros(100), np.full(30, 10.0)])
   assert (found.num_seeds, found.num_episodes) == (2, 130)
   assert (found.mean, found.low, found.high) == (5.0, 0.0, 10.0)

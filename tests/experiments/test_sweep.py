@@ -97,7 +97,7 @@ def test_stopped_run_is_resumed(place):
 
 @pytest.mark.slow
 def test_killed_run_is_resumed_at_its_last_step(place):
-  """The run has all steps and no summary; it may lack updates."""
+  """The killed run has made all steps, but has no summary. Some of its updates may be missing."""
   place.sweep(place.job(), kill=True)
   assert "one: stopped at 100 steps" in place.report
   assert not place.results.exists()
@@ -255,7 +255,7 @@ def test_repeated_run_does_not_reuse_evaluations(place):
 
 @pytest.mark.slow
 def test_missing_run_of_a_result_is_not_repeated(place):
-  """Evaluations of two runs would be mixed."""
+  """A repeated run would mix evaluations of two runs."""
   one, strength = place.job(), place.job("strength", run="one", evaluations=TWICE[1:])
   place.sweep(one)
   shutil.rmtree(place.folder / "one")
@@ -362,7 +362,7 @@ def test_real_runs_are_stopped_killed_and_resumed(tmp_path):
   assert not results.exists()
   stopped_at, _ = progress_of(job(10**9), folder)
   assert stopped_at > 0
-  # A sweep is killed; its command continues and locks its run until it ends.
+  # The command of a killed sweep continues. The command locks its run until it ends.
   command = [sys.executable, "-c", REAL, folder, config, *common, "max_env_steps=1000000000"]
   killed = subprocess.Popen(command, env=os.environ | {"PYTHONPATH": str(ROOT)}, stdout=subprocess.DEVNULL)
   wait_for_metrics()

@@ -1,4 +1,4 @@
-"""Commands within a time budget: each exits or gets one SIGTERM, and stops when its caller stops."""
+"""Commands within a time budget: each command exits or gets one SIGTERM, and stops if its caller stops."""
 
 import os
 import signal

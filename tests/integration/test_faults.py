@@ -72,7 +72,7 @@ FAULTY = "env.name=tests.envs.faulty:make_env"
 @pytest.mark.slow
 def test_failing_environments_are_replaced(tmp_path):
   options = ["logging.period_s=1e-9", "max_env_steps=320", "evaluation.max_random_starts=0"]
-  # Some of the testing worker's environments may fail too, which costs an evaluation.
+  # Some of the testing worker's environments may fail too; an evaluation is then lost.
   done = train(tmp_path, FAULTY, "env.kwargs.every_seed=false", *options)
   assert done.returncode == 0, done.stderr
   lines = read_metrics(tmp_path / "one" / "metrics.jsonl")

@@ -1,4 +1,4 @@
-"""An environment of each Python library, trained on in one process; every environment created is closed."""
+"""Runs in one process with an environment of each Python library; every created environment is closed."""
 
 import jax
 import numpy as np

@@ -51,7 +51,7 @@ def test_training_worker_killed_twice(tmp_path):
     wait_for(process, lambda n=number: faults(run, "training_worker") == n, f"fault {number}")
     wait_for_progress(process, run, "steps after it")
   last = end(process, run)
-  # At most the segments in flight: two calls of 4 × 8 steps each time.
+  # Each kill drops at most the segments in flight: two calls of 4 × 8 steps.
   assert last["faults/dropped_steps"] <= 2 * 2 * 32
   assert last["faults/lost_steps"] == 0
   assert "training_worker_0 failed and was restarted" in (run / "logs" / "driver.log").read_text()
@@ -86,14 +86,14 @@ def test_reanalyze_worker_killed_twice(tmp_path):
   count = searched()
   wait_for(process, lambda: searched() > count, "a search")
   last = end(process, run)
-  # Positions are not steps: only work in flight is lost.
+  # The killed worker loses only positions in flight; positions do not count as steps.
   assert last["faults/lost_steps"] == last["faults/dropped_steps"] == last["faults/lost_updates"] == 0
   assert last["reanalyze/ratio"] == pytest.approx(0.3, abs=0.05)
   assert "reanalyze_worker_0 failed and was restarted" in (run / "logs" / "driver.log").read_text()
 
 
 def test_replay_buffer_killed(tmp_path):
-  # Long enough for steps that are in no snapshot.
+  # The period is long enough to make steps that are in no snapshot.
   process, run = start(tmp_path, *ENDLESS, "checkpoint.period_s=15"), tmp_path / "one"
   wait_for_start(process, run)
   wait_for_progress(process, run, "steps that no snapshot has")
@@ -109,7 +109,10 @@ def test_replay_buffer_killed(tmp_path):
 
 
 def test_replay_buffer_killed_before_its_first_snapshot(tmp_path):
-  process, run = start(tmp_path, *ENDLESS, "checkpoint.period_s=100000"), tmp_path / "one"
+  process, run = (
+    start(tmp_path, *ENDLESS, "checkpoint.period_s=100000", "checkpoint.first_s=null"),
+    tmp_path / "one",
+  )
   wait_for_updates(process, run)
   kill(process, "ReplayActor")
   wait_for(process, lambda: faults(run, "replay_buffer") == 1, "the fault")

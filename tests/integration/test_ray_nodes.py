@@ -9,7 +9,7 @@ import pytest
 from tests.integration.runs import ENDLESS, start, ticks, wait_for, wait_for_progress, wait_for_start
 from tests.integration.test_ray_faults import end
 
-# Ray's own test cluster. Its second node has another loopback address, so that the driver joins the first.
+# Ray's own test cluster. The second node has another loopback address, so the driver joins the first node.
 CLUSTER = """
 import sys
 from ray.cluster_utils import Cluster

@@ -58,7 +58,7 @@ def test_summary_is_complete_and_reuse_is_held(finished):
   assert set(SUMMARY_KEYS) <= set(summary)
   assert summary["env_steps"] >= 2400
   assert summary["test_episodes"] == 5
-  # The configuration's ratio: the learner makes all its updates before the run ends.
+  # The configuration sets this ratio: the learner makes all its updates before the run ends.
   assert summary["sample_reuse"] == pytest.approx(16.0, rel=0.05)
 
 
@@ -148,9 +148,18 @@ def test_checkpoint_of_another_network_is_refused(finished, moozi, tmp_path):
 # --- stops --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM])
+SIGNALS = [*(pytest.param(n, marks=pytest.mark.slow) for n in (signal.SIGINT, signal.SIGHUP)), signal.SIGTERM]
+
+
+@pytest.mark.parametrize("number", SIGNALS)
 def test_signal_ends_with_a_checkpoint(tmp_path, number):
-  process = start(tmp_path, "max_env_steps=100000000", "checkpoint.period_s=100000", "logging.period_s=0.5")
+  process = start(
+    tmp_path,
+    "max_env_steps=100000000",
+    "checkpoint.period_s=100000",
+    "checkpoint.first_s=null",
+    "logging.period_s=0.5",
+  )
   run = tmp_path / "one"
   wait_for_updates(process, run)
   assert_loopback_only(process.pid)
@@ -238,7 +247,7 @@ def test_environments_of_all_processes_are_closed(tmp_path):
   _, err = finish(process, 240)
   assert process.returncode == 0, err
   made, closed = ({path.stem for path in envs.glob(f"*.{kind}")} for kind in ("made", "closed"))
-  # One to read its spec, four to act in, three to test in at the end, and one for random play.
+  # One environment is for the spec, four for acting, three for the last evaluation, and one for random play.
   assert len(made) >= 9
   assert closed == made
 
@@ -259,7 +268,12 @@ def test_stop_does_not_wait_for_an_evaluation(tmp_path):
 
 @pytest.mark.slow
 def test_too_many_failures_end_the_run_with_a_checkpoint(tmp_path):
-  options = ["max_env_steps=100000000", "checkpoint.period_s=100000", "logging.period_s=0.5"]
+  options = [
+    "max_env_steps=100000000",
+    "checkpoint.period_s=100000",
+    "checkpoint.first_s=null",
+    "logging.period_s=0.5",
+  ]
   process = start(tmp_path, *options, "ray.max_restarts=0")
   run = tmp_path / "one"
   wait_for_updates(process, run)
@@ -282,7 +296,7 @@ def answers(port: int) -> bool:
 @pytest.mark.slow
 @pytest.mark.parametrize(("setting", "has_records"), [({}, False), ({_RECORDS: "200"}, True)])
 def test_ray_records_no_calls_by_default(setting, has_records):
-  """Records take memory until the run ends. A setting of the user has precedence."""
+  """Ray's records of calls take memory until the run ends. The user's own setting has precedence."""
   script = """
 import time
 from moozi.actors import cluster
@@ -308,7 +322,7 @@ def test_joining_an_existing_cluster(tmp_path):
     port = free.getsockname()[1]
   # No token is needed: only this machine can reach the cluster.
   environment = os.environ | {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
-  # Ray's folder must have a short name: its sockets are in it.
+  # Ray's folder must have a short name, because Ray creates its sockets in this folder.
   with tempfile.TemporaryDirectory(prefix="mz", ignore_cleanup_errors=True) as ray_folder:
     head = [str(Path(sys.executable).with_name("ray")), "start", "--head", f"--port={port}", "--block"]
     head += ["--node-ip-address=127.0.0.1", "--num-cpus=4", "--include-dashboard=false"]
@@ -362,5 +376,5 @@ def test_users_own_environment(tmp_path):
   _, err = finish(process, 240)
   assert process.returncode == 0, err
   assert json.loads((tmp_path / "one" / "summary.json").read_text())["env"] == "own_envs:make_env"
-  # At least the driver, a training worker and a testing worker.
+  # At least the driver, a training worker and a testing worker have imported the module.
   assert len(list(here.glob("seen_by_*"))) >= 3

@@ -39,7 +39,15 @@ pytestmark = pytest.mark.slow
 def test_hanging_environments_do_not_delay_the_last_checkpoint(tmp_path):
   """Every environment hangs in its second episode for up to a minute."""
   options = ["env.kwargs.how=hang", "evaluation.period_env_steps=1000000", "logging.period_s=1e-9"]
-  process = start(tmp_path, FAULTY, *options, "max_env_steps=1000000", "checkpoint.period_s=1e6", cwd=ROOT)
+  process = start(
+    tmp_path,
+    FAULTY,
+    *options,
+    "max_env_steps=1000000",
+    "checkpoint.period_s=1e6",
+    "checkpoint.first_s=null",
+    cwd=ROOT,
+  )
   run = tmp_path / "one"
   wait_for(process, lambda: bool(ticks(run)) and steps(run)[0] == 32, "the first segment")
   signalled_s = time.time()
@@ -81,7 +89,7 @@ def test_stalled_learner_bounds_the_work_in_flight(tmp_path):
   seen = []
 
   def is_stalled() -> bool:
-    """No progress for five seconds: all work in flight has arrived."""
+    """Whether the run made no progress for five seconds, because all work in flight has arrived."""
     seen.append((time.monotonic(), steps(run)))
     return any(seen[-1][0] - at > 5 for at, made in seen if made == seen[-1][1])
 
@@ -161,6 +169,7 @@ def test_second_rollback_ends_the_run(tmp_path):
     # Workers and checkpoints have finite parameters only.
     "ray.publish_period_updates=1000000",
     "checkpoint.period_s=1000000",
+    "checkpoint.first_s=null",
     "evaluation.period_env_steps=100000000",
     "logging.period_s=1e-9",
   )

@@ -112,7 +112,7 @@ def test_no_partial_line_and_all_lines_in_the_end(disk):
   for line in lines[1:9]:
     with pytest.raises(OSError, match="No space left"):
       file.write(line)
-  # The last page of the file may have had space for more lines; all of them must be whole.
+  # The last page of the file may have had space for more lines. All lines in the file must be whole.
   kept = path.read_bytes()
   assert kept == b"".join(lines)[: len(kept)]
   assert kept.endswith(b"\n")
@@ -179,9 +179,9 @@ def test_run_continues_and_keeps_its_checkpoint(disk, caplog):
   assert state_at(20) == [10]
   recorder.observe(evaluated(20))
   assert state_at(30) == [10]
-  loaded = load_checkpoint(run.checkpoints_path / "step_000000010", STATE)
+  loaded = load_checkpoint(run.checkpoints_path / "step_000000010_params", STATE)
   np.testing.assert_array_equal(loaded["w"], STATE["w"])
-  assert [p.name for p in run.checkpoints_path.iterdir()] == ["step_000000010"]
+  assert [p.name for p in run.checkpoints_path.iterdir()] == ["step_000000010_params"]
   failures = [note for note in display.notes if "cannot be written" in note]
   # A short line of metrics may still fit into the last block of its file.
   names = [note.partition(" cannot")[0] for note in failures]
@@ -196,7 +196,7 @@ def test_run_continues_and_keeps_its_checkpoint(disk, caplog):
   recorder.observe(Finished(env_steps=40, learner_steps=1, reason="stopped", sample_reuse=0.0))
   recorder.close()
   ticks = read_metrics(run.metrics_path)
-  # An event with its own tick writes two ticks if other events are pending, else one.
+  # An event with its own tick writes two ticks if other events are pending, and one tick otherwise.
   assert [tick["env_steps"] for tick in ticks] == [10] * 2 + [20] * 4 + [30] + [40] * 5
   assert ticks[-1]["faults/disk"] == run.read_summary()["faults"]["disk"] >= 3
   assert [path.name for path in run.gifs_path.iterdir()] == ["step_000000040.gif"]

@@ -262,7 +262,7 @@ def encode(columns: dict, header) -> bytes:
 
 
 def decode(data: bytes) -> tuple[dict, dict]:
-  """The columns of a file, and its header without the checksum."""
+  """Returns the columns of a file, and its header without the checksum."""
   length = int.from_bytes(data[:8], "little")
   header = json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["moozi_trajectories"])
   return safetensors.numpy.load(data), {key: value for key, value in header.items() if key != "sha256"}
@@ -377,7 +377,7 @@ def test_long_column_is_not_inflated(tmp_path, monkeypatch):
 
 
 def test_memory_limit_covers_all_columns(tmp_path, monkeypatch):
-  """54 bytes per step, 12 of them for the frame."""
+  """A step takes 54 bytes, 12 of them for the frame."""
   write(tmp_path, make_spec(), cuts=(12,), lanes=1)
   monkeypatch.setattr(trajectory_file, "_MAX_STEPS_BYTES", 12 * 54)
   assert len(read(tmp_path)[0].action) == 12
@@ -459,7 +459,7 @@ def test_other_env_is_refused(tmp_path):
 
 
 def test_a_million_minatar_steps_take_less_than_40_mib(tmp_path):
-  """With random policies and values, which do not compress."""
+  """Writes random policies and values, which do not compress."""
   env = make_vector("minatar:breakout", {}, 16, seed=0)
   random = np.random.default_rng(0)
   writer, step, num_steps = TrajectoryWriter(tmp_path, env.spec), env.reset(), 0

@@ -1,4 +1,4 @@
-"""Untrusted run directories: reading executes nothing, and nothing outside is written to.
+"""Untrusted run directories: reading them executes no code, and no file outside them is written.
 
 `test_checkpoints.py` passes malformed files to the readers one at a time.
 """
@@ -125,7 +125,7 @@ def test_sound_run_is_readable(run):
 def test_pickles_are_refused_and_do_not_run(run, tmp_path, file):
   marker = tmp_path / "marker"
   for bomb in bombs(marker):
-    # Ends in a newline, or metrics.jsonl would skip it as a line that was cut off.
+    # The content ends in a newline. Without it, the reader of metrics.jsonl would skip an incomplete line.
     place(run, file).write_bytes(bomb + b"\n")
     for read in READERS[file]:
       with pytest.raises(UserError) as caught:
@@ -258,7 +258,7 @@ def test_train_writes_nothing_into_a_refused_run(cli, run, tmp_path):
 
 
 def test_pruning_does_not_follow_links(run, tmp_path):
-  """A checkpoint that is a link is not counted, and its target stays."""
+  """Pruning does not count a checkpoint that is a link, and keeps the link's target."""
   elsewhere = tmp_path / "elsewhere"
   (run.checkpoints_path / "step_10").rename(elsewhere)
   (run.checkpoints_path / "step_10").symlink_to(elsewhere)

@@ -111,8 +111,8 @@ def test_the_target_version_is_the_step_of_the_copy(parts, learner):
     params, _, version = learner.target_parameters()
     versions.append(version)
     firsts.append(np.asarray(jax.tree_util.tree_leaves(params)[-1]).copy())
-  # The first copy is at step 3. Before it the target network follows the network, because a search with
-  # untrained parameters is worse than the stored targets.
+  # The first copy is at step 3. Earlier, the target network equals the current network, because a search
+  # with untrained parameters is worse than the stored targets.
   assert versions == [2, 3, 6, 6, 9]
   for before, after in ((0, 1), (1, 2), (3, 4)):
     assert not np.array_equal(firsts[before], firsts[after])

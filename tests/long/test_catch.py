@@ -66,7 +66,7 @@ def check_beyond_the_end(folder: Path) -> None:
     state.params, state.net_state, end.hidden_state, jnp.full(64, DUMMY_ACTION, jnp.int32), False
   )
   reward = model.transform.to_scalar(end.reward_logits)
-  # Random play reaches positions that the agent has rarely seen: most last rewards are predicted, not all.
+  # Random play reaches positions that the agent has rarely seen, so some last rewards are not predicted.
   assert (np.sign(reward) == step.last_reward).mean() > 0.8
   assert np.abs(model.transform.to_scalar(beyond.reward_logits)).mean() < 0.05
   for after in (end, beyond):

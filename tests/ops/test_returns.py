@@ -39,7 +39,7 @@ class TestByHand:
 
   def test_terminal_value_is_not_read(self, xp):
     assert returns(REWARDS, VALUES, 2, last=[2], xp=xp) == [2.0, 2.0, 0.0]
-    # A terminal frame exactly n steps away is not bootstrapped from.
+    # The return does not bootstrap from a terminal frame exactly n steps away.
     assert returns(REWARDS, VALUES, 1, last=[1], xp=xp)[0] == 1.0
 
   def test_truncation_keeps_bootstrap(self, xp):
@@ -60,7 +60,7 @@ class TestByHand:
   @pytest.mark.parametrize("starter", [0, 1])
   @pytest.mark.parametrize("outcome", [1, -1])
   def test_two_players_game_of_four_moves(self, xp, starter, outcome):
-    # The mover of the last move wins (+1) or loses (-1); its sign alternates for the movers before.
+    # The last mover wins (+1) or loses (-1). The sign of z alternates over the earlier moves.
     to_play = [(starter + t) % 2 for t in range(5)]
     padding = 4
     z = returns(

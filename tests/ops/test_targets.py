@@ -24,7 +24,7 @@ def window(*, to_play=(0,) * 6, last=(), truncated=(), values=(10, 20, 30, 40, 5
     "to_play": np.asarray([to_play]),
     "is_last": np.asarray([[t in (*last, *truncated) for t in range(6)]]),
     "is_truncated": np.asarray([[t in truncated for t in range(6)]]),
-    # Set on last frames too, where the environment discards it.
+    # Last frames have an action too; the environment discards it.
     "action": np.int32([[1 + t % 2 for t in range(6)]]),
     "action_probs": np.float32([P]),
   }
@@ -120,7 +120,7 @@ class TestByHand:
   @pytest.mark.parametrize("starter", [0, 1])
   @pytest.mark.parametrize("outcome", [1.0, -1.0])
   def test_two_players_end_at_odd_and_even_starts(self, on, starter, outcome):
-    # The move at step 2 ends the game; its mover wins or loses, and also moves at step 0.
+    # The move at step 2 ends the game. Its outcome belongs to the player who moved, who also moves at step 0.
     arrays = window(to_play=[(starter + t) % 2 for t in range(6)], last=[3], values=(0,) * 6)
     arrays["last_reward"] = np.float32([[0, 0, 0, outcome, 0, 0]])
     made = targets(on(arrays))
@@ -209,7 +209,7 @@ class TestHistoryWindow:
     assert self.make(xp, first=[3]) == ([0, 0, 3, 4], [0, 0, 0, 13])
 
   def test_start_just_inside(self, xp):
-    # o_1 is the episode's first frame: it is kept, the action before it is blank.
+    # The episode's first frame, o_1, is kept; the action before it is blank.
     assert self.make(xp, first=[1]) == ([1, 2, 3, 4], [0, 11, 12, 13])
 
   def test_newest_start_counts(self, xp):

@@ -38,7 +38,7 @@ def make_buffer(
 
 
 def random_frame(rng: np.random.Generator, spec: EnvSpec) -> np.ndarray:
-  """A frame that is never blank."""
+  """Returns a random frame that is never blank."""
   if spec.frame_dtype == "bool":
     frame = rng.random(spec.frame_shape) < 0.4
     frame.flat[rng.integers(frame.size)] = True
@@ -62,7 +62,7 @@ def random_lanes(
 
 
 def segment_of(lanes: list[list[Step]], first: int, stop: int, spec: EnvSpec) -> TrajectorySample:
-  """Steps first … stop-1 of the lanes, [T, B, ...]; the versions are the step and the lane."""
+  """Returns steps first … stop-1 of the lanes, [T, B, ...]. The step and the lane are stored as versions."""
 
   def field(fn, dtype) -> np.ndarray:
     return np.asarray([[fn(lane[t]) for lane in lanes] for t in range(first, stop)], dtype)

@@ -50,7 +50,7 @@ assert not loaded, loaded
 
 
 class TestEligibility:
-  """All steps of a lane are eligible but the newest K + n and, once its ring is full, the oldest L."""
+  """The newest K + n steps of a lane are not eligible, nor are the oldest L once its ring is full."""
 
   @pytest.mark.parametrize(
     ("length", "first", "stop"),

@@ -127,7 +127,7 @@ class TestDraw:
         renew(buffer, delta | {key: delta[key] + extra})
         batch = buffer.sample(6000)
         drawn = drawn_positions(buffer, batch)
-        # A step that is not drawn in 6000 draws counts as never drawn.
+        # A step that does not appear in 6000 draws gets probability 0.
         ratio = batch.importance_ratio[drawn.index(key)] if key in drawn else np.inf
         found.append(1 / ratio)
       assert found[1] >= found[0] * (1 - 1e-6)
@@ -235,7 +235,7 @@ class TestUpdates:
 
 class TestRankOrderBetweenSorts:
   def sorted_once(self, **options):
-    """A buffer with full rings of 400 that were sorted at step 600."""
+    """Returns a buffer with full rings of 400 steps, sorted at step 600."""
     spec = make_spec()
     lanes = random_lanes(0, 2, 900, spec)
     buffer = make_buffer(spec, lane_capacity=400, sampling="rank", rank_refresh_updates=10**6, **options)
@@ -247,7 +247,7 @@ class TestRankOrderBetweenSorts:
     buffer, lanes, spec = self.sorted_once()
     buffer.add(segment_of(lanes, 600, 630, spec), 0)
     found = probabilities(buffer, draws=150_000)
-    # Of steps 202 … 594 those before 232 lost their history; 595 … 624 have no rank yet.
+    # Of the steps 202 … 594, those before 232 have lost their history. Steps 595 … 624 have no rank yet.
     assert found.keys() == {(lane, i) for lane in range(2) for i in range(232, 595)}
     buffer.check_valid()
 
@@ -292,7 +292,7 @@ class TestWriteBack:
     return buffer.write_back(slot, index, np.full(len(keys), value, np.float32), probs, 77)
 
   def made(self, end=None, truncated=False, num_players=1, sampling="proportional"):
-    """One lane of 60 steps in a ring of 40, with one end; every δ was set to 100 by the learner."""
+    """Returns a ring of 40 and a lane of 60 steps, with an end at `end`; an update sets every δ to 100."""
     spec = make_spec(num_players=num_players)
     lanes = random_lanes(0, 1, 60, spec, end_probability=0.0)
     if end is not None:
@@ -372,7 +372,7 @@ class TestWriteBack:
     # 20 is the oldest stored step, 59 the newest; neither is eligible, and both store their values.
     buffer, _ = self.made()
     assert self.write(buffer, [(0, 20), (0, 24), (0, 59)]) == 3
-    # 24 - 3 = 21 has lost its history; 56, which bootstraps from 59, is not eligible yet.
+    # Step 24 - 3 = 21 has lost its history. Step 56 bootstraps from step 59 and is not eligible yet.
     assert self.renewed(buffer) == {24}
     assert buffer.storage.trajectory(0, 20, 60).root_value[[0, 4, 39]].tolist() == [5.0, 5.0, 5.0]
     buffer.check_valid()

@@ -99,7 +99,7 @@ def test_a_new_step_does_not_inherit_the_priority_of_its_slot():
   buffer.add(segment_of(steps, 20, 30, spec), 0)
   version = buffer.storage.arrays["searched_version"]
   version[:] = 0
-  # Ten new steps of each lane replaced the ten oldest; the last K + n of them are not eligible yet.
+  # In each lane, ten new steps replaced the ten oldest. The newest K + n steps are not eligible yet.
   _, stop = buffer.storage.eligible_range()
   assert stop.tolist() == [25, 25]
   waiting = buffer.storage.range_slots(np.arange(2), stop, np.full(2, 30))
@@ -134,7 +134,7 @@ def test_resumed_queue_chooses_the_same(order):
   buffer.reanalyze_queue.choose(5, order, 4)
   other = make_buffer(make_spec())
   other.set_state(buffer.get_state())
-  # A new scan would choose these first.
+  # A new scan would choose these positions first.
   for b in (buffer, other):
     b.storage.arrays["searched_version"][b.storage.sequence == 29] = 0
   for _ in range(3):

@@ -100,7 +100,7 @@ def test_repack_into_other_lanes(num_lanes):
   ours = other.storage.trajectory(0, 0, stop - first - begin)
   np.testing.assert_array_equal(ours.frame, old.frame[begin:])
   np.testing.assert_array_equal(ours.last_reward, old.last_reward[begin:])
-  # No block is mistaken for one that is on disk.
+  # The snapshot takes every written block: the blocks on disk belong to the source, not to this buffer.
   written = set(np.flatnonzero(other.storage.generations).tolist())
   assert snapshot.take(other, disk.known).blocks.keys() == written
 

@@ -9,7 +9,7 @@ from tests.replay.replay_lanes import SAMPLINGS, filled_buffer, make_buffer
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 def test_probability_is_that_of_the_draws(sampling):
   buffer, _, _ = filled_buffer(sampling=sampling)
-  # Draws first, which sorts the ranks.
+  # The test draws first, because a draw sorts the ranks.
   slot, probability, _ = buffer._sampler.draw(np.random.default_rng(0), 4, 16)
   np.testing.assert_allclose(buffer._sampler.probability(slot), probability)
   everything = buffer.storage.eligible_slots()

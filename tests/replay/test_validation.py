@@ -117,7 +117,7 @@ def test_a_wrong_number_of_lanes_is_refused():
 
 
 def joined_lane(steps, lost_from, lost_to):
-  """The expected steps of a lane after steps lost_from … lost_to-1 were refused, and their indices."""
+  """Returns the steps that a lane should hold after lost_from … lost_to-1 are refused, and their indices."""
   kept = list(range(lost_from))
   resumed = next((t for t in range(lost_to, len(steps)) if steps[t].is_first), None)
   if resumed is not None:
@@ -218,7 +218,7 @@ def test_too_many_refusals_of_a_worker_raise():
 
 
 def test_stored_steps_are_split_at_gaps():
-  """Gaps are where a worker was restarted or steps are missing; each part is contiguous."""
+  """A gap is where a worker was restarted or steps are missing. Each part between gaps is contiguous."""
   lanes = random_lanes(2, 1, 30, SPEC, end_probability=0.3)
   whole = map_fields(lambda x: x[:, 0], segment_of(lanes, 0, 30, SPEC))
   assert whole.is_first[1:].any(), "the lane holds several episodes"

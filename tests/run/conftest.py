@@ -7,11 +7,12 @@ from moozi.run import build, local
 from moozi.run.session import RunInputs
 from tests.tiny_run import TINY
 
-# Periods in steps only: with one in seconds, a checkpoint could be at any step.
+# All short periods are in steps: with a period in seconds, a checkpoint could be at any step.
 SCHEDULES = (
   "evaluation.period_env_steps=128",
   "checkpoint.milestones_env_steps=160",
   "checkpoint.period_s=1e9",
+  "checkpoint.first_s=null",
   "replay.sampling=rank",
 )
 

@@ -1,4 +1,4 @@
-"""The schedule of evaluations, the best one, and the events of each."""
+"""The schedule of evaluations, the best evaluation, and the events of each evaluation."""
 
 import types
 
@@ -33,11 +33,20 @@ def test_best_result_saves_the_state_that_played_it():
   assert isinstance(state, StateReady)
   assert state.is_best
   assert state.state.training is TRAINING
-  assert (state.env_steps, state.learner_steps) == (120, 7)  # of the evaluation, not of the run now
+  assert (state.env_steps, state.learner_steps) == (120, 7)  # counters of the evaluation, not of the run
   for mean in (2.0, 1.0):
     (event,) = evaluations.record(result(mean), True, lambda: pytest.fail("it is not the best"))
     assert event.is_final
   assert len(evaluations.record(result(2.5), False, lambda: TRAINING)) == 2
+
+
+def test_best_is_not_the_luckiest_of_few_episodes():
+  evaluations = make()
+  steady = EvaluationResult(np.full(10, 30.0), np.full(10, 3), 10, 7, 120, None)
+  lucky = EvaluationResult(np.array([0.0, 80.0] * 5), np.full(10, 3), 10, 8, 240, None)
+  assert len(evaluations.record(steady, False, lambda: TRAINING)) == 2
+  assert lucky.returns.mean() > steady.returns.mean()
+  assert len(evaluations.record(lucky, False, lambda: pytest.fail("its interval starts at 15"))) == 1
 
 
 def test_lost_state_keeps_the_best():

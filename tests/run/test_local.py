@@ -185,7 +185,7 @@ def test_resume_with_other_workers(events):
   assert again[-1].env_steps >= events[-1].env_steps
   end = states(again)[-1]
   assert end.progress["envs_began_at"] == 160
-  # A second resume uses the seeds of those environments.
+  # A second resume uses the seeds of the environments that the first resume created.
   third = local_run("workers.num_workers=2", "workers.num_envs=3", "max_env_steps=400", state=end)
   assert "reset" not in third[0].message
 

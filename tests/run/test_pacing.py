@@ -160,7 +160,7 @@ def test_no_reanalyze_before_training_or_without_a_ratio():
 @pytest.mark.parametrize("share", [0.01, 0.5, 0.95])
 @pytest.mark.parametrize("calls", [50.99, 61.5])
 def test_reanalyze_ratio_at_the_end(share, calls):
-  """The ratio is met to within one call, however few calls there are."""
+  """The ratio is met to within one call, even after only a few calls."""
   steps = int(calls * 256 * (1 - share) / share)
   pacer, _ = make_pacer(1e-6, min_steps=64, max_steps=64 + steps, share=share, positions=256)
   for count in (64, steps):
@@ -187,7 +187,7 @@ def test_run_waits_for_reanalyze():
     pacer.ask_reanalyze()
   assert not pacer.is_complete
   pacer.done_reanalyze(32)
-  # One call found fewer positions than it might have searched: the rest is still due.
+  # The second call found only 20 of 32 positions. The other 12 are still due, but are less than one call.
   pacer.done_reanalyze(20)
   assert pacer.is_complete
   assert pacer.positions_asked == pacer.positions_done == 52
@@ -279,9 +279,18 @@ def test_every():
 
 
 def test_checkpoints_by_time_and_by_milestone():
-  schedule = CheckpointSchedule(CheckpointConfig(period_s=60, milestones_env_steps=1000))
+  schedule = CheckpointSchedule(CheckpointConfig(period_s=60, first_s=None, milestones_env_steps=1000))
   moments = [(1, 10), (61, 500), (62, 1000), (63, 1001), (121, 2000), (122, 2001)]
   assert [schedule.is_due(*moment) for moment in moments] == [False, True, True, False, True, False]
+
+
+def test_first_checkpoint_is_early():
+  config = CheckpointConfig(period_s=120, milestones_env_steps=None)
+  schedule = CheckpointSchedule(config)
+  moments = [(30, 0), (40, 8), (54, 90), (56, 99), (70, 110), (119, 200), (121, 201)]
+  assert [schedule.is_due(*moment) for moment in moments] == [False, False, False, True, False, False, True]
+  resumed = CheckpointSchedule(config, wall_s=300, env_steps=1000)
+  assert [resumed.is_due(wall_s, 2000) for wall_s in (301, 330, 361)] == [False, False, True]
 
 
 def test_slack_fills_every_queue():
@@ -292,9 +301,10 @@ def test_slack_fills_every_queue():
     "ray.segments_in_flight=3",
   ]
   options += ["learner.batch_size=16", "learner.updates_per_call=5", "learner.samples_per_step=4"]
-  # Segments of 32 steps, three at each of two workers; two calls of 80 targets, at 4 per step.
+  # Three segments of 32 steps at each of two workers are 192 steps. Two calls of 80 targets are 40 steps at
+  # 4 targets per step.
   assert slack_steps(load_config(None, options)) == 192 + 40
-  # Two calls of 30 positions at each of two workers, at a third of a step per position.
+  # Two calls of 30 positions at each of two workers are 40 steps, at a third of a step per position.
   options += ["reanalyze.num_workers=2", "reanalyze.batch_size=30", "reanalyze.ratio=0.75"]
   assert slack_steps(load_config(None, options)) == 192 + 40
   options += ["reanalyze.ratio=0.25"]

@@ -93,7 +93,7 @@ def test_spans_are_bounded(monkeypatch):
     do(log, clock, name, 1)
     clock.now_s += 1
   report = log.report(True)
-  # The log is complete from 3, the end of b, which was dropped.
+  # The log dropped b, which ended at 3. From then on the log is complete.
   assert report.stretch == Stretch(
     since_s=3, until_s=10, spans=(Span("c", 4, 5), Span("d", 6, 7), Span("e", 8, 9))
   )
@@ -161,7 +161,7 @@ def test_work_figures():
     "system/memory_mib/a": 12.0,
     "system/memory_mib": 112.0,
   }
-  # An actor in a call has no share; memory is the last reported.
+  # An actor in a call has no share. Its memory is the last reported value.
   figures.add({"b": ActorReport(elapsed_s=0, busy_s=0)})
   assert figures.take(50.0) == {
     "system/memory_mib/driver": 50.0,

@@ -19,7 +19,7 @@ GAMES = ("asterix", "breakout", "freeway", "seaquest", "space_invaders")
 
 
 def make_curve(level: float, speed: float, random: np.random.Generator) -> list[tuple[int, float, float]]:
-  """Thirty evaluations that rise to a level."""
+  """Returns thirty evaluations whose returns rise to `level`."""
   steps = np.arange(1, 31) * 100_000
   rise = level * (1 - np.exp(-steps / 1.2e6)) + random.normal(0, 0.05 * level, 30)
   return [(int(s), float(s / speed), float(max(r, 0))) for s, r in zip(steps, rise, strict=True)]

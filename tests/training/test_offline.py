@@ -72,7 +72,7 @@ def test_learning_without_an_environment(old, monkeypatch):
   last = events[-1]
   assert isinstance(last, Finished)
   assert (last.reason, last.env_steps) == ("max_env_steps", 320)
-  # The number of updates equals that of acting: four samples for each step, in calls of 32.
+  # A run that acts makes the same number of updates: four samples for each step, in calls of 32.
   assert last.learner_steps * 16 == pytest.approx(4 * 320, abs=32)
   searches = [e for e in events if isinstance(e, Reanalyzed)]
   assert searches[-1].num_positions == 256
@@ -95,9 +95,14 @@ def test_mixture_of_stored_and_acted_steps(old):
 
 @pytest.mark.slow
 def test_resume_to_the_bit(old):
-  """Values and policies that were written back are restored, and so is the state of the draws."""
+  """A resumed run restores the state of the draws, and the values and policies that were written back."""
   overrides = ("reanalyze.ratio=0.5", "reanalyze.batch_size=8", "learner.target_update_period=20")
-  periods = ("checkpoint.milestones_env_steps=160", "checkpoint.period_s=1e9", "evaluation.final_episodes=1")
+  periods = (
+    "checkpoint.milestones_env_steps=160",
+    "checkpoint.period_s=1e9",
+    "checkpoint.first_s=null",
+    "evaluation.final_episodes=1",
+  )
   config = load_config(None, [*TINY, *HISTORY, *overrides, *periods, f"offline.trajectories={old}"])
   spec = build.env_spec(config)
   whole = list(local.run(RunInputs(config, spec, stored=load_stored(config, spec))))
@@ -133,7 +138,7 @@ def steps_of(path):
 
 @pytest.mark.slow
 def test_learning_from_a_set_with_a_gap(old, tmp_path):
-  """A restarted training worker or a refused segment leaves such a gap."""
+  """A restarted training worker or a refused segment leaves a gap in the trajectories."""
   whole = steps_of(old)
   alive = np.flatnonzero(~whole.is_last.any(axis=1))
   stop, begin = int(alive[alive > 30][0]) + 1, int(alive[alive > 50][0])
@@ -261,7 +266,7 @@ def test_contradictory_settings_are_refused(cli, tmp_path):
   config = tmp_path / "catch.yaml"
   config.write_text("env: {name: 'tiny:catch'}\n")
   for overrides, message in (
-    (["offline.trajectories=x", "trajectories.save=true"], "nothing is acted with offline.fraction=1"),
+    (["offline.trajectories=x", "trajectories.save=true"], "no worker acts with offline.fraction=1"),
     (["offline.trajectories=x", "algorithm=ppo"], "needs algorithm=muzero"),
     (["reanalyze.ratio=0.5", "algorithm=ppo"], "needs algorithm=muzero"),
     (["reanalyze.ratio=1"], "less than or equal to 0.99"),
@@ -274,7 +279,7 @@ def test_contradictory_settings_are_refused(cli, tmp_path):
 
 
 def test_reanalyze_with_the_same_search_changes_nothing(cli, tmp_path, old):
-  """Parameters and search are those of acting. Histories continue across the files."""
+  """The parameters and the search are the same as in acting. Histories continue across the files."""
   out = tmp_path / "new"
   status, text, err = cli("reanalyze", old, "--checkpoint", "last", "--out", out, "--json")
   assert status == 0, err

@@ -19,6 +19,7 @@ from moozi.io.checkpoints import (
   load_checkpoint,
   read_best,
   read_checkpoint_info,
+  steps_of,
 )
 from moozi.io.metrics import read_metrics
 from moozi.io.run_directory import RunDirectory
@@ -32,6 +33,7 @@ OPTIONS = (
   "logging.period_s=1e-9",
   "checkpoint.milestones_env_steps=64",
   "checkpoint.period_s=1e9",
+  "checkpoint.first_s=null",
   "evaluation.period_env_steps=96",
   "logging.progress=none",
 )
@@ -85,7 +87,7 @@ def test_resume_continues_in_the_same_directory(cli, run):
 
 @pytest.mark.slow
 def test_curves_equal_those_of_an_unbroken_run(cli, run, finished, tmp_path):
-  """The curves of a resumed run have the ticks of one that was never stopped."""
+  """The curves of a resumed run have the same ticks as the curves of a run that was never stopped."""
   assert cli("train", "--resume", run, "max_env_steps=320")[0] == 0
   whole = finished.parent / "whole"
   config = finished.parent / "config.yaml"
@@ -98,15 +100,15 @@ def test_curves_equal_those_of_an_unbroken_run(cli, run, finished, tmp_path):
   for name in ("loss/total", "replay/added", "train/return_mean"):
     ours, theirs = curve(run, name), curve(whole, name)
     assert sorted(set(ours)) == sorted(set(theirs)), name
-  # The first part has one more evaluation, the final one.
+  # The first part of the resumed run has one more evaluation: its final one.
   assert {t[0] for t in curve(whole, "test/return_mean")} <= {t[0] for t in curve(run, "test/return_mean")}
 
 
 def test_kill_and_resume_give_the_same_parameters_to_the_bit(cli, tmp_path, monkeypatch):
-  """Uses files: a copy of the directory right after a checkpoint equals what a kill leaves."""
+  """Copies the run directory right after a checkpoint. A kill at this point leaves the same files."""
   config = tmp_path / "config.yaml"
   config.write_text("seed: 0\n")
-  # No tick before the checkpoint, since steps without a tick are lost in a kill.
+  # No tick is written before the checkpoint, because a kill loses the steps without a tick.
   options = [*OPTIONS, "logging.period_s=1e9", "checkpoint.milestones_env_steps=160", f"run.dir={tmp_path}"]
   save = CheckpointStore.save
 
@@ -200,7 +202,7 @@ def test_damaged_checkpoint_is_removed(cli, run):
   status, _, err = cli("train", "--resume", run, "max_env_steps=192")
   assert status == 0, err
   assert newest.name in err
-  # Milestones, the best one, and the last.
+  # These are the milestones, the best checkpoint, and the last.
   assert_complete(run, [64, 96, 128, 192])
 
 
@@ -220,7 +222,7 @@ def assert_complete(run, steps):
 
 
 def test_repeated_steps_replace_their_checkpoints(cli, run):
-  """The newest two resume states are missing, so their checkpoints, one of them the best, are replaced."""
+  """The newest two resume states are missing. Their checkpoints, including the best one, are replaced."""
   from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
   removed = list_checkpoints(run / "resume")[-2:]
@@ -235,7 +237,7 @@ def test_repeated_steps_replace_their_checkpoints(cli, run):
   assert f"step_{resumed_at:09d}" in err
   again = {p.name for p in (run / "checkpoints").glob("step_*") if p.stat().st_mtime_ns != times.get(p.name)}
   assert {"step_000000128", "step_000000160"} <= again
-  assert all(int(name.removeprefix("step_")) > resumed_at for name in again)
+  assert all(steps_of(name) > resumed_at for name in again)
   assert read_best(run / "checkpoints") in again
   # TensorBoard drops the earlier values of the repeated steps.
   shown = EventAccumulator(str(run / "tensorboard"), size_guidance={"scalars": 0}, purge_orphaned_data=True)
@@ -251,7 +253,7 @@ def test_repeated_steps_replace_their_checkpoints(cli, run):
   ["killed", pytest.param("stopped", marks=pytest.mark.slow), pytest.param("older", marks=pytest.mark.slow)],
 )
 def test_final_evaluation_is_made_on_resume(cli, run, left):
-  """All steps are made, and the run ended during its final evaluation."""
+  """The run has made all its steps and ended during its final evaluation."""
   path = run / "summary.json"
   before = json.loads(path.read_text())
   if left == "killed":
@@ -324,7 +326,7 @@ def test_settings_that_may_change(cli, run):
       (before if tick["env_steps"] <= 160 else after).append(tick)
   assert min(tick["update/learning_rate"] for tick in before) > 1e-4
   assert [tick["update/learning_rate"] for tick in after] == pytest.approx([1e-4] * len(after))
-  # Eight samples per update in place of sixteen, for the same number of steps.
+  # Each update uses eight samples instead of sixteen. The number of samples per step is unchanged.
   made = after[-1]["learner_steps"] - before[-1]["learner_steps"]
   acted = after[-1]["env_steps"] - before[-1]["env_steps"]
   assert made * 8 == pytest.approx(acted * 4.0, rel=0.3)

@@ -1,7 +1,8 @@
-"""A headless Chromium, driven by Chrome's DevTools protocol over a pair of pipes: no package, no port.
+"""Drives a headless Chromium by Chrome's DevTools protocol over a pair of pipes, without a package or a port.
 
-The protocol: https://chromedevtools.github.io/devtools-protocol; with `--remote-debugging-pipe` the browser
-reads commands from its file descriptor 3 and writes answers and events to 4, JSON ended by a NUL.
+The protocol: https://chromedevtools.github.io/devtools-protocol. With `--remote-debugging-pipe` the browser
+reads commands from its file descriptor 3 and writes answers and events to 4. Each message is JSON and ends
+with a NUL.
 """
 
 import base64
@@ -23,12 +24,12 @@ _TIMEOUT_S = 240.0
 
 
 def find_chromium() -> str:
-  """The browser's path; fails the test with a hint if it is not installed."""
+  """Returns the browser's path; fails the test with a hint if no browser is installed."""
   for name in NAMES:
     path = shutil.which(name)
     if path is not None:
       return path
-  pytest.fail("Chromium is needed for this test: apt-get install chromium (Debian), or another package of it")
+  pytest.fail("this test needs Chromium; install it, on Debian with: apt-get install chromium")
 
 
 class Page:
@@ -37,7 +38,7 @@ class Page:
   def __init__(self) -> None:
     program = find_chromium()
     self._folder = tempfile.mkdtemp(prefix="moozi-chromium-")
-    # Above 4, so that putting them at 3 and 4 in the child overwrites neither.
+    # The descriptors are above 4: the child copies two of them to 3 and 4 and must overwrite neither.
     ends = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 10) for fd in _two_pipes()]
     theirs_in, self._out, self._in, theirs_out = ends
     arguments = [
@@ -76,7 +77,7 @@ class Page:
     os.close(self._in)
     os.killpg(self._pid, signal.SIGKILL)
     os.waitpid(self._pid, 0)
-    # Its children may still be writing for a moment.
+    # The browser's child processes may still be writing for a moment.
     shutil.rmtree(self._folder, ignore_errors=True)
 
   def call(self, method: str, **params: Any) -> dict[str, Any]:
@@ -134,7 +135,7 @@ class Page:
       time.sleep(0.05)
 
   def click(self, selector: str) -> None:
-    """Clicks the middle of the selector's first element, scrolled into view."""
+    """Scrolls the selector's first element into view and clicks its middle."""
     box = self.evaluate(
       f"(() => {{ const e = document.querySelector({json.dumps(selector)});"
       " e.scrollIntoView({block: 'center', behavior: 'instant'}); const b = e.getBoundingClientRect();"

@@ -142,7 +142,7 @@ def test_discs_are_in_columns():
   side = 240 // 7
   assert picture.shape == (6 * side, 7 * side, 3)
   red, yellow = render_spec_of(spec).board.colors
-  # The middle of each cell: red first, at the bottom of columns 3 and 0, yellow on red in column 3.
+  # The middle of each cell: red is at the bottom of columns 3 and 0, yellow is above red in column 3.
   middles = picture[side // 2 :: side, side // 2 :: side]
   assert np.argwhere(near(middles, red)).tolist() == [[5, 0], [5, 3]]
   assert np.argwhere(near(middles, yellow)).tolist() == [[4, 3]]

@@ -82,7 +82,7 @@ def test_pictures_are_not_all_held(tmp_path):
 
   with Image.open(write_gif(tmp_path / "a.gif", LazyImages(100, draw), fps=12)) as read:
     assert read.n_frames == 100
-  # The samples of the palette, or the current image and the previous one.
+  # Memory holds the samples of the palette, or the current image and the previous one.
   assert most[0] <= 12
 
 

@@ -37,7 +37,7 @@ def test_short_figure_is_near_and_short():
   for x in (random.normal(size=2000) * 10.0 ** random.integers(-30, 36, 2000)).astype(np.float32).tolist():
     text = short_figure(x)
     assert len(text) <= 6
-    # One digit is shown at least.
+    # The text shows at least one digit.
     assert abs(float(text) - x) <= 0.5 * 10 ** math.floor(math.log10(abs(x))) * (1 + 1e-6)
 
 

@@ -37,7 +37,7 @@ BOARDS = {
 
 
 def owners(observation, spec):
-  """[rows, columns]: the owner of the piece, -1 without one."""
+  """Returns the owner of each cell's piece, [rows, columns]; -1 without a piece."""
   board = render_spec_of(spec).board
   cells = board_of(observation.frame, board, observation.to_play)
   of = [owner_of(piece, board, observation.to_play) for piece in board.pieces]

@@ -129,7 +129,7 @@ def test_frames_are_on_sheets():
 
 
 def played(name, num_moves):
-  """A spec, and an episode of frames of its environment after first legal moves."""
+  """Plays the first legal move `num_moves` times; returns the spec and an episode with these frames."""
   env = registry.make(name, seed=0)
   seen = [env.reset().observation]
   for _ in range(num_moves):
@@ -264,7 +264,7 @@ def test_content_security_policy(tmp_path):
 
 def test_long_episode_stays_small(tmp_path):
   episode = make_episode(SPEC, num_frames=301, num_simulations=50)
-  # Noise does not compress; a game's frames are much alike.
+  # Random frames do not compress. The frames of a game are similar, so all frames are made equal.
   episode.frames[:] = episode.frames[:1]
   assert write(tmp_path, episode).stat().st_size < 1_200_000
 

@@ -60,7 +60,7 @@ def number(shown):
 
 
 def box_of(page, selector):
-  """Left, top, right and bottom of an element, scrolled to the middle of the screen."""
+  """Scrolls an element to the middle of the screen; returns its left, top, right and bottom."""
   return page.evaluate(
     f"(() => {{ const e = document.querySelector({json.dumps(selector)});"
     " e.scrollIntoView({block: 'center', behavior: 'instant'}); const b = e.getBoundingClientRect();"
@@ -90,7 +90,7 @@ def test_page_loads(page, episode):
   ]
   ball = "getComputedStyle(document.querySelectorAll('#planes .swatch')[1]).backgroundColor"
   assert page.evaluate(ball) == "rgb({}, {}, {})".format(*PALETTE[1])
-  # The first fold of curves is open and drawn.
+  # The first group of curves is open and drawn.
   assert page.evaluate("document.querySelectorAll('.curves figure path').length") >= 1
 
 

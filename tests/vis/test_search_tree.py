@@ -17,7 +17,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 def small_tree() -> SearchTree:
-  """The root; right (4 visits), left (4) and fire (1); below left: fire (2) and left (1)."""
+  """The root has the children right (4 visits), left (4) and fire (1); left has fire (2) and left (1)."""
   columns = {
     "parent": [-1, 0, 0, 0, 2, 2],
     "action": [-1, 2, 1, 3, 3, 1],
@@ -57,7 +57,7 @@ def test_rows():
 
 def test_pruning_counts_left_out():
   layout = layout_tree(small_tree(), max_nodes=3, action=1)
-  # The line 0, 2, 4 takes all three places; 1 and 3 are left out below the root, 5 below node 2.
+  # The line 0, 2, 4 takes all three places. Nodes 1 and 3 are left out below the root, node 5 below node 2.
   assert layout.node.tolist() == [0, 2, 4]
   assert layout.parent.tolist() == [-1, 0, 1]
   assert layout.num_left_out.tolist() == [2, 1, 0]

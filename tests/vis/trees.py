@@ -7,7 +7,7 @@ from moozi.core.spec import EnvSpec
 
 
 def make_tree(num_simulations: int, num_actions: int = 4, seed: int = 0) -> SearchTree:
-  """A tree grown by random descents that favour low actions: visits are consistent, values are arbitrary."""
+  """Grows a tree by random descents that favour low actions; visits are consistent, values are arbitrary."""
   random = np.random.default_rng(seed)
   parent, action, depth, visits = [-1], [-1], [0], [1]
   child: dict[tuple[int, int], int] = {}

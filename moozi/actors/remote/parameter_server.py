@@ -52,17 +52,17 @@ class ParameterServer:
       return self._learner.update(targets)
 
   def parameters(self) -> tuple[Any, Any, int]:
-    """(params, net_state, version)."""
+    """Returns (params, net_state, version)."""
     with self._work.doing("publish"):
       return self._learner.parameters()
 
   def target_parameters(self) -> tuple[Any, Any, int]:
-    """(target_params, net_state, version)."""
+    """Returns (target_params, net_state, version)."""
     with self._work.doing("publish target"):
       return self._learner.target_parameters()
 
   def get_state(self) -> Any:
-    """The whole TrainingState."""
+    """Returns the whole TrainingState."""
     self._log.info("state taken at learner step %d", self._learner.learner_step)
     with self._work.doing("checkpoint"):
       return self._learner.get_state()
@@ -73,7 +73,7 @@ class ParameterServer:
     self._log.warning("restored older parameters; the learner step is %d", self._learner.learner_step)
 
   def histograms(self) -> dict[str, Histogram]:
-    """Histograms of the parameters by name."""
+    """Returns histograms of the parameters by name."""
     with self._work.doing("histograms"):
       return self._learner.histograms()
 

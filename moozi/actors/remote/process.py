@@ -1,4 +1,4 @@
-"""The setup of an actor's process: threads, niceness, log file.
+"""Sets up an actor's process: threads, niceness, log file.
 
 `prepare` must run before JAX makes its first array, so the actors' modules import JAX late.
 """
@@ -24,20 +24,21 @@ def prepare(
   Args:
     name: the actor's name; its log file is `<log_dir>/<name>.log`.
     resources: `num_threads` limits the thread pools of XLA and NumPy (0 sets no limit); `niceness` is added
-      to that of this process.
-    log_dir: folder of the log file; None, or a folder that does not exist on this machine, writes none.
+      to the niceness of this process.
+    log_dir: folder of the log file; no log file if None, or if the folder does not exist on this machine.
     functions: the pickled `core.plugins.snapshot` of the driver; empty if there is none.
 
   Raises: UserError: a registered function cannot be loaded in this process.
   """
   if resources.num_threads:
-    # XLA's CPU client reads NPROC when it is created; BLAS and OpenMP read theirs when they are loaded.
+    # XLA's CPU client reads NPROC when it is created; BLAS and OpenMP read their variables when loaded.
     for variable in ("NPROC", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
       os.environ[variable] = str(resources.num_threads)
   if resources.num_gpus == 0:
     os.environ["JAX_PLATFORMS"] = "cpu"
   elif resources.num_gpus < 1:
-    # JAX reserves three quarters of a GPU's memory; an actor with a share of the GPU leaves the rest.
+    # JAX reserves three quarters of a GPU's memory by default. An actor with a share of the GPU must leave
+    # memory for the other actors.
     os.environ.setdefault("XLA_PYTHON_CLIENT_MEM_FRACTION", f"{0.9 * resources.num_gpus:.3f}")
   niceness = os.nice(resources.niceness)
   logger = logging.getLogger(f"moozi.{name}")

@@ -22,7 +22,7 @@ class ReplayActor:
     config: the run's configuration.
     spec: the environment's specification.
     snapshot: a ReplaySnapshot to restore; None starts empty.
-    stored: number of steps by lane of the trajectories that `fill_lane` will add; None if there are none.
+    stored: number of steps in each lane that `fill_lane` will add; None if there are no stored trajectories.
     log_dir: folder of the log file; no log file if None.
   """
 
@@ -56,11 +56,11 @@ class ReplayActor:
     self._log.info("ready: %d lanes%s", self._replay.num_lanes, self._message)
 
   def ready(self) -> tuple[bool, str]:
-    """(whether a batch can be drawn, a message about the restored steps)."""
+    """Returns (whether a batch can be drawn, a message about the restored steps)."""
     return self._replay.can_sample(self._batch_size), self._message
 
   def snapshot(self, known: Any) -> Any:
-    """A ReplaySnapshot without the blocks of the generations `known`."""
+    """Returns a ReplaySnapshot without the blocks that the caller has; `known` holds their generations."""
     from moozi.replay import snapshot as replay_snapshot
 
     with self._work.doing("checkpoint"):
@@ -78,7 +78,7 @@ class ReplayActor:
       return self._replay.can_sample(self._batch_size), self._replay.stats(), added
 
   def stats(self) -> dict[str, float]:
-    """Statistics for the metrics."""
+    """Returns statistics for the metrics."""
     with self._work.doing("stats"):
       return self._replay.stats()
 
@@ -90,27 +90,27 @@ class ReplayActor:
     self._replay.add_stored(lane, steps, where)
 
   def sample(self) -> TrainTarget:
-    """Targets for one call of the parameter server, [U, B, …]."""
+    """Draws targets [U, B, …] for one call of the parameter server."""
     with self._work.doing("sample"):
       return self._replay.sample_many(self._num_batches, self._batch_size)
 
   def positions(self, version: int) -> SearchRoots | list[RootSpan]:
-    """Positions for one call of a reanalyze worker with parameters of learner step `version`."""
+    """Returns positions for one call of a reanalyze worker with parameters of learner step `version`."""
     with self._work.doing("positions"):
       return self._replay.positions(self._reanalyze, version)
 
   def write_back(self, searched: SearchedRoots) -> int:
-    """Writes back a reanalyze worker's results; returns the number that were not stale."""
+    """Writes back a reanalyze worker's results; returns the number of results that were not stale."""
     with self._work.doing("write back"):
       return self._replay.write_back(**fields_of(searched))
 
   def update_priorities(self, priorities: Any) -> int:
-    """Refreshes δ after an update; returns the number that were not stale."""
+    """Refreshes δ after an update; returns the number of values δ that were not stale."""
     with self._work.doing("priorities"):
       return self._replay.update_priorities(priorities.slot, priorities.sequence, priorities.delta)
 
   def histograms(self) -> dict[str, Histogram]:
-    """Histograms of the priorities by name."""
+    """Returns histograms of the priorities by name."""
     with self._work.doing("histograms"):
       return self._replay.histograms()
 

@@ -1,7 +1,7 @@
 """Workers: thin shells over `acting.collector`, `acting.reanalyzer` and `evaluation.evaluator` (§4.3.11-13).
 
-A worker acts only when it is called. Each call passes the parameters, one published object that all workers
-read.
+A worker runs only when it is called. Each call passes the published parameters; all workers read the same
+object.
 """
 
 from typing import Any
@@ -22,7 +22,7 @@ class TrainingWorker:
     config: the run's configuration.
     spec: the environment's specification.
     index: the worker's index.
-    began_at: the run's environment steps when the worker is started, part of its seeds.
+    began_at: the run's environment steps when the worker is started; part of the worker's seeds.
     log_dir: folder of the log file; no log file if None.
     functions: registered in this process, as `process.prepare` describes.
   """
@@ -54,7 +54,7 @@ class TrainingWorker:
       return self._collector.run(env_steps)
 
   def reset(self) -> None:
-    """Resets all environments: their episodes do not continue the steps in replay."""
+    """Resets all environments, because their episodes do not continue the steps in replay."""
     with self._work.doing("new games"):
       self._collector.reset()
     self._log.info("reset all environments")
@@ -64,7 +64,7 @@ class TrainingWorker:
     self._collector.close()
 
   def report(self, keeps_spans: bool) -> ActorReport:
-    """This actor's work since the last report."""
+    """Reports this actor's work since the last report."""
     return process.report(self._work, keeps_spans)
 
 
@@ -101,7 +101,7 @@ class ReanalyzeWorker:
     return searched, (searched.slot.size, metrics)
 
   def report(self, keeps_spans: bool) -> ActorReport:
-    """This actor's work since the last report."""
+    """Reports this actor's work since the last report."""
     return process.report(self._work, keeps_spans)
 
 
@@ -113,7 +113,7 @@ class TestingWorker:
     from moozi.envs.guard import allow_exit
     from moozi.run.build import build_evaluator
 
-    # An environment that hangs in C never returns, and the run waits for the evaluation at its end.
+    # An environment that hangs in C never returns. Without an exit the run would wait for it forever.
     allow_exit(log_stream())
     self._work = WorkLog(config.timeline.seconds > 0)
     self._evaluator = build_evaluator(config, spec)
@@ -134,12 +134,12 @@ class TestingWorker:
           record=self._record,
         )
     except EnvError as error:
-      # Returned and not raised: the run continues without this evaluation.
+      # The error is returned, not raised, so that the run continues without this evaluation.
       return EnvError(str(error))
     assert result is not None, "no stop was requested"
     self._log.info("env steps %d, version %d: %s", env_steps, version, result.summary())
     return result
 
   def report(self, keeps_spans: bool) -> ActorReport:
-    """This actor's work since the last report."""
+    """Reports this actor's work since the last report."""
     return process.report(self._work, keeps_spans)

@@ -15,9 +15,10 @@ from moozi.envs.environment import VectorEnvironment
 
 
 class Collector(Lanes):
-  """Lanes in which the policy acts. Environments, histories and random state persist between calls.
+  """Acts in its lanes with the policy. Environments, histories and random state persist between calls.
 
-  The metrics of a segment are the means `train/reward` and `train/last_share`, and those of `Lanes.result`.
+  The metrics of a segment are the means `train/reward` and `train/last_share`, and the metrics that
+  `Lanes.result` adds.
   """
 
   def __init__(self, network: PPONetwork, config: Config, env: VectorEnvironment, seed: int) -> None:
@@ -78,9 +79,9 @@ class Collector(Lanes):
 def _cut_off(rows: list[Segment], is_cut: np.ndarray) -> list[Segment]:
   """Returns the newest two rows (or one), with the episodes of failed environments truncated.
 
-  The newest action had no effect, and the frame it acts on becomes a truncated last frame. If that frame is
-  the segment's first, the row before is in the previous segment and is not changed: it keeps its bootstrap
-  value.
+  The newest action of a failed environment had no effect. Its frame becomes the truncated last frame of the
+  episode. If this frame is the first of the segment, the row before belongs to the previous segment and stays
+  unchanged: it keeps its bootstrap value.
   """
   *before, newest = rows
   newest = replace(newest, is_live=newest.is_live & ~is_cut, is_last=newest.is_last | is_cut)

@@ -45,10 +45,10 @@ class PPONetwork:
 
 @record
 class PolicyOutput:
-  """The policy's output on B frames. Evaluation reads the first three fields, which searches output too.
+  """The policy's output on B frames. Evaluation reads the first three fields, which a SearchOutput also has.
 
   Attributes:
-    action: legal, in the agent's action space; the dummy on a last frame, where it is discarded.
+    action: a legal action in the agent's action space; the dummy on a last frame, where it is discarded.
     action_probs: 0 on illegal actions.
     root_value: the network's value; 0 on a terminal frame.
     log_prob: log probability of the action; 0 on a last frame.
@@ -65,11 +65,11 @@ class PolicyOutput:
 def make_network(
   config: PPONetworkConfig, spec: EnvSpec, scale_frames: bool = True, initial_bias: float = 0.0
 ) -> PPONetwork:
-  """The network that `config` describes. The dummy action has a logit and is never legal.
+  """Builds the network that `config` describes. The dummy action has a logit but is never legal.
 
   Args:
     scale_frames: whether to divide uint8 frames by 255.
-    initial_bias: the biases of all layers are drawn uniformly between 0 and this.
+    initial_bias: upper bound of the initial biases; all layers draw them uniformly from 0 to this bound.
   """
   register_records()
   layers = _Layers(config, initial_bias)
@@ -127,16 +127,16 @@ class _Layers:
     return hk.initializers.VarianceScaling(1.0, "fan_in", "truncated_normal")
 
   def _biases(self) -> Any:
-    # With a bias of 0 nothing is drawn, so the weights are the same as without this option.
+    # Without an initial bias, no biases are drawn, so the option does not change the weights.
     return hk.initializers.RandomUniform(0.0, self.initial_bias) if self.initial_bias else jnp.zeros
 
 
 def make_policy(network: PPONetwork) -> Callable[..., tuple[HistoryState, PolicyOutput]]:
   """Returns policy(params, net_state, history, timestep, rng_key, temperature) -> (history, output).
 
-  The arguments are those of MuZero's policy, since evaluation calls both; net_state and forced are not read.
-  Actions are drawn with probabilities to the power 1/temperature; at temperature 0 the most probable action
-  is taken. `log_prob` and `action_probs` are those at temperature 1.
+  The policy has the arguments of MuZero's policy, because evaluation calls both; it does not read net_state
+  and forced. Actions are drawn with probabilities raised to the power 1/temperature; at temperature 0 the
+  policy takes the most probable action. `log_prob` and `action_probs` are always at temperature 1.
   """
 
   def policy(
@@ -151,8 +151,8 @@ def make_policy(network: PPONetwork) -> Callable[..., tuple[HistoryState, Policy
     del net_state, forced
     history = push_frame(history, jnp.asarray(timestep.frame), jnp.asarray(timestep.is_first))
     logits, value = network.apply(params, history.frames)
-    # No action can be drawn from NaN. Then all legal actions are equally probable; the learner handles
-    # non-finite parameters.
+    # No action can be drawn from logits that are not finite. All legal actions are then equally probable; the
+    # learner handles non-finite parameters.
     logits = jnp.where(jnp.isfinite(logits).all(axis=-1, keepdims=True), logits, 0.0)
     log_probs = masked_log_probs(logits, jnp.asarray(timestep.legal_actions_mask))
     drawn = jax.random.categorical(rng_key, log_probs / jnp.maximum(temperature, 1e-6))
@@ -174,7 +174,7 @@ def make_policy(network: PPONetwork) -> Callable[..., tuple[HistoryState, Policy
 def masked_log_probs(
   logits: Float[AnyArray, "B A"], legal_actions_mask: Bool[AnyArray, "B A"]
 ) -> Float[Array, "B A"]:
-  """Log probabilities of the legal actions, -inf for the others; each row has at least one legal action."""
+  """Returns log probabilities, -inf for illegal actions; each row must have at least one legal action."""
   return jax.nn.log_softmax(jnp.where(legal_actions_mask, logits, -jnp.inf), axis=-1)
 
 

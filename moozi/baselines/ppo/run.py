@@ -50,13 +50,13 @@ def network_of(config: Config, spec: EnvSpec) -> PPONetwork:
 
 
 def training_state_template(config: Config, spec: EnvSpec) -> PPOState:
-  """Shapes and dtypes of the run's PPOState, to load a checkpoint with."""
+  """Returns the shapes and dtypes of the run's PPOState; loading a checkpoint needs them."""
   network = network_of(config, spec)
   return jax.eval_shape(lambda: init_state(network, config.ppo, spec, jax.random.PRNGKey(0)))
 
 
 def build_evaluator(config: Config, spec: EnvSpec, num_simulations: int | None = None) -> Evaluator:
-  """The evaluator. It takes the most probable action, or samples if `evaluation.noise_free` is false.
+  """Builds the evaluator: it takes the most probable action, or samples if `evaluation.noise_free` is false.
 
   Raises: UserError: `num_simulations` is given; PPO does not search.
   """
@@ -77,7 +77,7 @@ class Learner:
   def __init__(self, network: PPONetwork, config: Config, spec: EnvSpec, state: PPOState | None) -> None:
     self._updates = make_round(network, config.ppo)
     self._num_epochs = config.ppo.num_epochs
-    # All updates of a round see the same samples, so the limit counts rounds.
+    # All updates of a round use the same samples, so the limit counts rounds.
     limit = config.ppo.max_skipped_rounds
     bound = f"ppo.max_skipped_rounds={limit}"
     self._skipped = NonFiniteGuard(TERMS, limit * config.ppo.round_updates, bound)
@@ -89,15 +89,15 @@ class Learner:
 
   @property
   def learner_step(self) -> int:
-    """Updates made, skipped ones included."""
+    """Number of updates made, including skipped updates."""
     return int(self.state.learner_step)
 
   def update(self, segment: Segment, learning_rate: float) -> dict[str, float]:
     """Makes a round of updates.
 
     Returns: `make_round`'s scalars, those of `NonFiniteGuard.count`, and `learner/samples_per_s`.
-    Raises: NotFiniteError: all updates of `ppo.max_skipped_rounds` rounds were skipped. The parameters are
-      unchanged by these rounds.
+    Raises: NotFiniteError: all updates of `ppo.max_skipped_rounds` rounds were skipped. These rounds did not
+      change the parameters.
     """
     start, first_step = time.perf_counter(), self.learner_step
     self.state, metrics, bad_term = self._updates(self.state, segment, jnp.float32(learning_rate))
@@ -108,11 +108,11 @@ class Learner:
 
   def set_state(self, state: PPOState) -> None:
     self._skipped.reset()
-    # A copy, because updates donate the buffers of the state.
+    # The state is copied, because updates donate its buffers.
     self.state = jax.tree_util.tree_map(lambda x: jnp.array(x, copy=True), state)
 
   def get_state(self) -> PPOState:
-    # A copy, because updates donate the state's buffers, which a view would share.
+    # The arrays are copies: a view would share the state's buffers, which updates donate.
     return jax.tree_util.tree_map(lambda x: np.array(x), self.state)
 
 
@@ -129,7 +129,7 @@ def run(inputs: RunInputs) -> Generator[Event, None, None]:
 
 
 class PPO:
-  """The `Trainer`: the environments, the learner, and the round of act, check, learn."""
+  """Trains in rounds as a `Trainer`: acts one segment, checks it, and learns from it."""
 
   def __init__(self, inputs: RunInputs) -> None:
     self.session = Session(inputs, self)
@@ -175,7 +175,7 @@ class PPO:
       staleness=0.0,
     )
 
-    # As with MuZero's replay, a segment that is not finite is refused, and the environments are reset.
+    # A segment that is not finite is refused, as in MuZero's replay, and the environments are reset.
     try:
       self._collector.check(segment)
     except ValueError as error:

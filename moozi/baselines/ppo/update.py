@@ -1,10 +1,10 @@
 """Proximal policy optimization as pure functions: advantages, loss, updates.
 
 Source: Schulman et al. 2017; Huang et al. 2022, "The 37 Implementation Details of Proximal Policy
-Optimization": its thirteen core details, and the Atari details that `moozi.core.config.ppo` lists, each with
-a key of `ppo`. Departures:
+Optimization": the thirteen core details, and four of the nine Atari details. The other five are
+options of the environment; `moozi.core.config.ppo` lists all nine. Departures:
   - Environments show the last frame of an episode and discard the action on it. That sample is masked
-    (`is_live`): it is part of a minibatch, but not of a mean or a gradient.
+    (`is_live`): it is part of a minibatch, but does not enter means or gradients.
   - The standard deviation of advantages divides by n, as in `openai/baselines`; PyTorch's divides by n - 1.
   - An update in which one of TERMS is not finite is skipped and counted (`faults/skipped_updates`).
 """
@@ -47,9 +47,9 @@ class PPOState:
 
   Attributes:
     params: the network's parameters.
-    net_state: empty; evaluation reads this field, which MuZero's state needs.
-    opt_state: Adam's.
-    learner_step: updates (minibatches) made, skipped ones included.
+    net_state: empty; evaluation reads this field because MuZero's state needs it.
+    opt_state: the optimizer's state.
+    learner_step: number of updates (minibatches) made, including skipped updates.
     rng_key: the key that shuffles the samples.
   """
 
@@ -62,17 +62,17 @@ class PPOState:
 
 @record
 class Segment:
-  """T vector steps of B environments; a row of one has no axis T.
+  """T vector steps of B environments; a single row has no axis T.
 
   Attributes:
-    frames: of the spec's dtype: o_{t-L+1} … o_t, zero before the episode's start.
-    legal_actions_mask: of frame t.
-    action: on frame t.
+    frames: o_{t-L+1} … o_t in the spec's dtype; zero before the episode's start.
+    legal_actions_mask: the legal actions on frame t.
+    action: the action on frame t.
     log_prob: log probability of the action under the policy that acted.
-    value: of frame t; [T + 1, B], where the last row belongs to the frame after the segment.
+    value: the network's value of frame t; has one more row, for the frame after the segment.
     is_live: false on a last frame; the environment discards the action on it, and the sample is masked.
-    reward: env units, on leaving frame t.
-    is_last, is_truncated: of the frame that follows.
+    reward: the reward that follows frame t, in environment units.
+    is_last, is_truncated: describe frame t + 1.
   """
 
   frames: Shaped[AnyArray, "*T B L H W C"]
@@ -88,7 +88,7 @@ class Segment:
 
 @record
 class Batch:
-  """N samples to learn from: those of a segment or of a minibatch. The other fields are those of Segment.
+  """The N samples of a segment or of a minibatch. Fields that are not listed here are as in Segment.
 
   Attributes:
     advantage: the result of `generalized_advantages`.
@@ -109,7 +109,7 @@ def generalized_advantages(segment: Segment, config: PPOConfig) -> Float[Array, 
   """A_t = δ_t + γλ·[t + 1 is not last]·A_{t+1}, with δ_t = r_{t+1} + γ·[t + 1 has a value]·V_{t+1} - V_t.
 
   A terminal frame has no value. A truncated frame has a value only with `bootstrap_truncated`; the source
-  uses none. The frame after the segment has a value (the bootstrap).
+  gives it no value. The frame after the segment has a value (the bootstrap).
 
   Args:
     config: `discount`, `gae_lambda`, `bootstrap_truncated` and `clip_rewards` are read.
@@ -131,9 +131,9 @@ def generalized_advantages(segment: Segment, config: PPOConfig) -> Float[Array, 
 
 
 def make_batch(segment: Segment, config: PPOConfig) -> tuple[Batch, Scalars]:
-  """Returns a segment as N = T·B samples, and scalars about them in units of the learned rewards.
+  """Returns the N = T·B samples of a segment, and scalars about them in units of the learned rewards.
 
-  `ppo/explained_variance` is 1 - Var[target - value] / Var[target], 0 if all targets are equal.
+  `ppo/explained_variance` is 1 - Var[target - value] / Var[target], or 0 if all targets are equal.
   """
   advantage = generalized_advantages(segment, config)
   value = segment.value[:-1]
@@ -176,7 +176,8 @@ def make_loss(network: PPONetwork, config: PPOConfig) -> Callable[[PyTree, Batch
 
   All means are over live samples. The scalars:
     loss/policy: the mean of -min(ratio·A, clip(ratio)·A).
-    loss/value: half the mean of the larger of the clipped and the unclipped squared error.
+    loss/value: half the mean squared error of the value; with `clip_value`, each error is the larger of the
+      clipped and the unclipped error.
     loss/entropy: the mean entropy of the policy, in nats.
     loss/total: loss/policy - entropy_coef · loss/entropy + value_coef · loss/value.
     ppo/clip_fraction: the share of ratios outside the clip range.
@@ -198,7 +199,7 @@ def make_loss(network: PPONetwork, config: PPOConfig) -> Callable[[PyTree, Batch
     policy_loss = -masked_mean(jnp.minimum(ratio * advantage, clipped_ratio * advantage), live)
     value_loss = 0.5 * masked_mean(_value_errors(value, batch, config), live)
     # The log probability of an illegal action is -inf. It is masked before the product, because the gradient
-    # would be NaN.
+    # of the product would be NaN.
     is_legal = batch.legal_actions_mask
     finite = jnp.where(is_legal, log_probs, 0.0)
     entropy = masked_mean(-jnp.sum(jnp.where(is_legal, jnp.exp(finite) * finite, 0.0), axis=-1), live)
@@ -217,7 +218,7 @@ def make_loss(network: PPONetwork, config: PPOConfig) -> Callable[[PyTree, Batch
 
 
 def _value_errors(value: Float[Array, "N"], batch: Batch, config: PPOConfig) -> Float[AnyArray, "N"]:
-  """Squared errors of the value; with `clip_value`, the larger of this and the clipped value's error."""
+  """Returns each value's squared error; with `clip_value`, the larger of the clipped and unclipped errors."""
   error = jnp.square(value - batch.target)
   if not config.clip_value:
     return error
@@ -226,7 +227,10 @@ def _value_errors(value: Float[Array, "N"], batch: Batch, config: PPOConfig) -> 
 
 
 def make_optimizer(config: PPOConfig) -> optax.GradientTransformation:
-  """Clipping by the global norm, then Adam's direction; `make_update` applies the learning rate."""
+  """Builds the optimizer: clips by the global norm, then takes Adam's direction.
+
+  `make_update` applies the learning rate.
+  """
   adam = optax.scale_by_adam(eps=config.adam_epsilon)
   if config.max_grad_norm is None:
     return optax.chain(adam)
@@ -248,10 +252,10 @@ def init_state(
 
 
 def learning_rate_at(config: PPOConfig, env_steps: int, max_env_steps: int) -> float:
-  """The learning rate of the round that starts after `env_steps`.
+  """Returns the learning rate of the round that starts after `env_steps`.
 
-  With annealing it falls linearly over the rounds of the run, from its full value to 0 after the last round.
-  In a run that `max_wall_s` ends, it does not reach 0.
+  With annealing, the rate falls linearly over the rounds of the run and reaches 0 after the last round. If
+  `max_wall_s` ends the run, the rate does not reach 0.
   """
   if not config.anneal_learning_rate:
     return config.learning_rate
@@ -260,7 +264,7 @@ def learning_rate_at(config: PPOConfig, env_steps: int, max_env_steps: int) -> f
 
 
 def minibatch_indices(rng_key: UInt32[Array, "2"], config: PPOConfig) -> Int32[Array, "U M"]:
-  """The samples of each minibatch; each epoch shuffles all samples and splits them.
+  """Assigns samples to minibatches; each epoch shuffles all samples and splits them.
 
   Returns: U = num_epochs · num_minibatches rows of N / num_minibatches indices.
   """
@@ -274,8 +278,9 @@ def make_update(
 ) -> Callable[..., tuple[PPOState, Scalars, Int32[Array, ""]]]:
   """Returns update(state, batch, indices, learning_rate) -> (state, scalars, bad_term): one minibatch.
 
-  Not jitted. The scalars are those of the loss and of `guarded_step`. `bad_term` is the index of the first of
-  TERMS that is not finite, or -1 if all are finite. The update is skipped if a term is not finite.
+  The function is not jitted. The scalars are those of the loss and of `guarded_step`. `bad_term` is the index
+  of the first of TERMS that is not finite, or -1 if all are finite. If a term is not finite, the update is
+  skipped.
   """
   grad_fn = jax.value_and_grad(make_loss(network, config), has_aux=True)
   optimizer = make_optimizer(config)
@@ -299,7 +304,7 @@ def make_round(
 
   The function is compiled and donates the state. Scalars are means over the updates in which they are finite;
   `faults/skipped_updates` is a sum. The source logs the scalars of the last minibatch, and the mean of the
-  clip fraction. `bad_term` is that of `make_update` for each update.
+  clip fraction. `bad_term` contains the `bad_term` of `make_update` for each update.
   """
   update = make_update(network, config)
 

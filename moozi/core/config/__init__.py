@@ -33,7 +33,7 @@ from moozi.core.config.section import (
 class RunConfig(Section):
   """The run's folder."""
 
-  name: str | None = Field(None, description="folder under run.dir; null: from the environment and the time")
+  name: str | None = Field(None, description="folder under run.dir; null: named by environment and time")
   dir: str = Field("runs", description="folder of all runs")
 
 
@@ -109,7 +109,7 @@ class ReplayConfig(Section):
   )
   priority_exponent: NonNegativeFloat = Field(0.6, description="α of prioritized sampling")
   importance_exponent: NonNegativeFloat = Field(1.0, description="β of the importance ratio; the thesis: 1")
-  normalize_importance: bool = Field(False, description="divide a batch's importance ratios by their maximum")
+  normalize_importance: bool = Field(False, description="divide a batch's importance ratios by the maximum")
   priority_epsilon: PositiveFloat = Field(1e-3, description="proportional: added to δ")
   refresh_priorities: bool = Field(True, description="replace the δ of a batch after its update")
   rank_refresh_updates: PositiveInt = Field(200, description="rank: number of batches between two sorts")
@@ -120,7 +120,7 @@ class ReplayConfig(Section):
 
   @property
   def refreshes_priorities(self) -> bool:
-    """Whether δ is sent to replay after an update: enabled, and used by the sampling."""
+    """Whether δ is sent to replay after an update: it is enabled, and the sampling uses priorities."""
     return self.refresh_priorities and self.sampling != "uniform"
 
 
@@ -164,7 +164,7 @@ class LearnerConfig(Section):
   max_skipped_updates: PositiveInt = Field(
     20,
     description="maximum consecutive updates with a non-finite loss or gradient; at this number the run "
-    "rolls back to its last checkpoint's parameters, the second time it ends",
+    "rolls back to its last checkpoint's parameters; the second time, the run ends",
   )
 
 
@@ -181,13 +181,13 @@ class WorkersConfig(Section):
   )
   max_random_starts: NonNegativeInt = Field(
     0,
-    description="start training episodes with k ~ U{0 … this} random legal actions, not trained on, to learn "
-    "from positions that good play avoids; not with rollout=scan",
+    description="start training episodes with k random legal actions, k ~ U{0 … max_random_starts}, "
+    "to learn from positions that good play avoids; these actions are not trained on; not with rollout=scan",
   )
   max_env_faults: PositiveInt = Field(
     10,
-    description="an environment that raises or hangs is restarted; maximum faults of one environment without "
-    "a finished episode in between, at this number the run ends",
+    description="an environment that raises or hangs is restarted; maximum consecutive faults of one "
+    "environment; a finished episode resets the count; at this number the run ends",
   )
   env_timeout_s: PositiveFloat | None = Field(
     60.0, description="time limit of a step or reset, after which the environment counts as hung; null: none"
@@ -196,14 +196,14 @@ class WorkersConfig(Section):
 
 
 class EvaluationConfig(Section):
-  """The testing worker: noise-free, fixed seeds, k random legal actions first."""
+  """The testing worker: noise-free episodes with fixed seeds that start with k random legal actions."""
 
   period_env_steps: PositiveInt = 200_000
   episodes: PositiveInt = 10
   num_envs: PositiveInt = Field(10, description="number of episodes played in parallel")
-  max_random_starts: NonNegativeInt = Field(8, description="k ~ U{0 … this}")
+  max_random_starts: NonNegativeInt = Field(8, description="k ~ U{0 … max_random_starts}")
   seed: Seed = 20_000_003
-  noise_free: bool = Field(True, description="false: planners.test unchanged, as in the thesis")
+  noise_free: bool = Field(True, description="false: use planners.test unchanged, as in the thesis")
   max_episode_steps: PositiveInt = Field(
     10_000, description="step limit of a test episode, in addition to the environment's own"
   )
@@ -228,9 +228,16 @@ class CheckpointConfig(Section):
     description="start with the training state of this checkpoint's folder, or of a run's last checkpoint",
   )
 
-  period_s: PositiveFloat = 120.0
+  period_s: PositiveFloat = Field(120.0, description="seconds between two checkpoints")
+  first_s: PositiveFloat | None = Field(
+    15.0,
+    description="seconds from a new run's first step to its first checkpoint; null: period_s applies",
+  )
   keep_last: PositiveInt = Field(3, description="latest checkpoints kept; a run can resume from each")
-  keep_best: bool = Field(True, description="keep the checkpoint with the best mean return in evaluation")
+  keep_best: bool = Field(
+    True,
+    description="keep the checkpoint with the best evaluation: the highest lower end of its 95% interval",
+  )
   milestones_env_steps: PositiveInt | None = Field(
     250_000, description="environment steps between two checkpoints that are always kept; null: none"
   )
@@ -333,7 +340,7 @@ class Config(Section):
       if is_used and self.algorithm != "muzero":
         raise ValueError(f"{key} needs algorithm=muzero, not {self.algorithm}")
     if self.trajectories.save and not self.num_acting_workers:
-      raise ValueError("trajectories.save=true: nothing is acted with offline.fraction=1")
+      raise ValueError("trajectories.save=true: no worker acts with offline.fraction=1")
     if self.offline.trajectories is not None and self.num_acting_workers:
       for key, count in (
         ("learner.batch_size", self.learner.batch_size),

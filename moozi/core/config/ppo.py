@@ -3,8 +3,8 @@
 Source: Huang et al. 2022, "The 37 Implementation Details of Proximal Policy Optimization", and its programs:
 the defaults are those of `ppo.py`; "Atari" names the values of `ppo_atari.py` (all in config/ppo/atari.yaml).
 Four of the nine Atari details are here: clipped rewards, stacked frames, the shared convolutional network,
-and frames scaled to [0, 1]. The other five (no-op starts, skipped frames with their maximum, an episode for
-each life, fire on reset, warped frames) are options of the environment: `env.kwargs`.
+and frames scaled to [0, 1]. The other five (no-op starts, frame skip with a maximum over the last two
+frames, an episode per life, fire on reset, warped frames) are options of the environment: `env.kwargs`.
 """
 
 from typing import Literal
@@ -23,22 +23,22 @@ class PPONetworkConfig(Section):
     "nature_conv: three convolutions first (Atari; frames of at least 36×36)",
   )
   sharing: Literal["separate", "shared"] = Field(
-    "separate", description="policy and value: two networks, or two heads on one (Atari)"
+    "separate", description="policy and value have two networks, or are two heads of one network (Atari)"
   )
   hidden_sizes: tuple[PositiveInt, ...] = Field((64, 64), description="sizes of the dense layers; Atari: 512")
   activation: Literal["tanh", "relu"] = Field(
-    "tanh", description="of the dense layers; Atari: relu. Convolutions always have relu"
+    "tanh", description="activation of the dense layers; Atari: relu. Convolutions always have relu"
   )
   channels: PositiveInt = Field(16, description="conv: channels of the convolution")
   orthogonal_init: bool = Field(
     True,
-    description="orthogonal weights of scale √2, 1 for the value and 0.01 for the policy; false: truncated "
-    "normal of variance 1 / inputs",
+    description="orthogonal weights of scale √2, but 1 for the value and 0.01 for the policy; false: "
+    "truncated normal weights of variance 1 / inputs",
   )
 
 
 class PPOConfig(Section):
-  """PPO; read with `algorithm: ppo`, which always runs in one process.
+  """The keys of PPO, used with `algorithm: ppo`. PPO always runs in one process.
 
   PPO also reads seed, max_env_steps, max_wall_s, env, run, evaluation (except resources), checkpoint,
   logging, workers.max_env_faults, workers.env_timeout_s and replay.max_refused_segments, and no other keys.
@@ -49,9 +49,9 @@ class PPOConfig(Section):
   num_epochs: PositiveInt = Field(4, description="number of times that each sample is used")
   num_minibatches: PositiveInt = Field(4, description="number of minibatches in an epoch; one update each")
   history_length: PositiveInt = Field(1, description="number of stacked frames; Atari: 4")
-  # Not in the section network: with a new key there, existing checkpoints would be those of another network.
+  # Not in the section network: with a new key there, existing checkpoints would no longer match the network.
   scale_frames: bool = Field(True, description="scale uint8 frames to [0, 1], as for Atari; false: 0 to 255")
-  initial_bias: NonNegativeFloat = Field(0.0, description="initial biases ~ U(0, this); gymnax: 0.05")
+  initial_bias: NonNegativeFloat = Field(0.0, description="initial biases ~ U(0, initial_bias); gymnax: 0.05")
   discount: Probability = 0.99
   gae_lambda: Probability = Field(0.95, description="λ of the advantage estimate; 1: the whole return")
   bootstrap_truncated: bool = Field(
@@ -66,10 +66,12 @@ class PPOConfig(Section):
   )
   adam_epsilon: PositiveFloat = 1e-5
   max_grad_norm: PositiveFloat | None = Field(
-    0.5, description="norm limit of the whole gradient; null: no clipping"
+    0.5, description="maximum norm of the whole gradient; null: no clipping"
   )
   normalize_advantages: bool = Field(True, description="to mean 0 and standard deviation 1 in each minibatch")
-  clip_range: PositiveFloat = Field(0.2, description="of the probability ratio around 1; Atari: 0.1")
+  clip_range: PositiveFloat = Field(
+    0.2, description="clip the probability ratio to 1 ± clip_range; Atari: 0.1"
+  )
   clip_value: bool = Field(
     True, description="clip the change of the value by clip_range too, in units of the training rewards"
   )
@@ -78,7 +80,7 @@ class PPOConfig(Section):
   max_skipped_rounds: PositiveInt = Field(
     3,
     description="maximum consecutive rounds with a non-finite loss or gradient; at this number the run rolls "
-    "back to its last checkpoint's parameters, the second time it ends",
+    "back to its last checkpoint's parameters; the second time, the run ends",
   )
   network: PPONetworkConfig = PPONetworkConfig()
 

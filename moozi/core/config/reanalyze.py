@@ -19,8 +19,8 @@ class OfflineConfig(Section):
   trajectories: str | None = Field(None, description="run or folder with stored trajectories; null: none")
   fraction: Annotated[float, Field(gt=0.0, le=1.0)] = Field(
     1.0,
-    description="their share of each batch; with 1 no worker acts, and max_env_steps counts the steps that "
-    "acting would make at the same sample reuse",
+    description="share of each batch from stored trajectories; with 1 no worker acts, and max_env_steps "
+    "counts the steps that workers would make at the same sample reuse",
   )
   max_env_steps: PositiveInt | None = Field(
     None, description="ignore files with environment steps after this one; null: use all files"
@@ -39,8 +39,8 @@ class ReanalyzeConfig(Section):
   )
   order: Literal["oldest", "priority"] = Field(
     "oldest",
-    description="oldest: longest since the last search first; priority: largest δ first, among positions not "
-    "searched with the present target network",
+    description="oldest: the position with the oldest search first; priority: the largest δ first, among "
+    "positions that the current target network has not searched",
   )
   batch_size: PositiveInt = Field(
     256, description="number of positions in one call of a worker; the ratio is met to within one call"

@@ -1,7 +1,7 @@
 """JAX environments step by step: as an `Environment`, and as a `VectorEnvironment`.
 
-Both call the compiled functions with the keys that `acting.rollout` uses, so that code which needs every step
-(evaluation, random play, tests) plays the same environments as the compiled rollout.
+Both call the compiled functions with the keys that `acting.rollout` uses. Code that needs every step
+(evaluation, random play, tests) therefore plays the same episodes as the compiled rollout.
 """
 
 import functools
@@ -83,7 +83,7 @@ class JaxDmEnvironment(Environment):
   """One JAX environment as an `Environment`, on the host's CPU: one environment is too small for a device.
 
   Args:
-    env: the environment, which is then seeded with 0.
+    env: the environment; the constructor seeds it with 0.
   """
 
   def __init__(self, env: JaxEnvironment) -> None:

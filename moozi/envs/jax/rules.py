@@ -2,8 +2,8 @@
 
 `JaxEnvironment` does on the device what `GameEnvironment` and `SyncVectorEnvironment` do in Python: the dummy
 action, the kinds of end, the step cap, and the reset on the step after an end. It is one environment; the
-caller maps it over many with `jax.vmap`. `envs.jax.environment` plays it step by step, `acting.rollout` in
-one compiled scan.
+caller maps it over many with `jax.vmap`. `envs.jax.environment` plays it step by step, and `acting.rollout`
+plays it in one compiled scan.
 """
 
 import dataclasses
@@ -30,9 +30,9 @@ class JaxRules:
   The caller passes legal actions, and discards the result of `step` after an end.
 
   Attributes:
-    init: rng_key → game, a pytree of arrays: a new episode.
-    step: (game, action, rng_key) → (game, reward, is_terminal, is_cut): the mover's reward, whether the task
-      ended, whether a time limit was met. Where both are true the frame is terminal.
+    init: rng_key → game: starts an episode; game is a pytree of arrays.
+    step: (game, action, rng_key) → (game, reward, is_terminal, is_cut): reward is the mover's, is_terminal
+      whether the task ended, is_cut whether a time limit was met. If both are true, the frame is terminal.
     frame: game → [H, W, C] of the spec's dtype.
     legal_actions_mask: game → [num_env_actions] bool.
   """
@@ -66,7 +66,7 @@ class EnvState:
 class JaxEnvironment:
   """One environment in the agent's terms, as two pure functions, `reset` and `step`.
 
-  Two players alternate strictly: the one to move is the number of steps modulo 2, so player 0 moves first.
+  Two players alternate strictly. The player to move is the number of steps modulo 2, so player 0 moves first.
 
   Attributes:
     spec: the environment's specification.
@@ -82,7 +82,7 @@ class JaxEnvironment:
     register_records()
 
   def reset(self, rng_key: Key) -> EnvState:
-    """Starts an episode; it and all later ones are a function of `rng_key` and the actions."""
+    """Starts an episode. This episode and all later ones depend only on `rng_key` and the actions."""
     rng_key, init_key = jax.random.split(rng_key)
     # Some rules start with Python numbers, whose weak types would change inside a scan.
     game = jax.tree.map(_strongly_typed, self.rules.init(init_key))
@@ -91,21 +91,22 @@ class JaxEnvironment:
     return EnvState(game=game, num_steps=jnp.int32(0), rng_key=rng_key, timestep=timestep)
 
   def step(self, state: EnvState, action: Int[Array, ""]) -> EnvState:
-    """Plays one of the agent's actions; after an end discards it and starts an episode.
+    """Plays one of the agent's actions. After an end, discards the action and starts an episode.
 
-    Does not check actions: callers that play step by step check them before, `acting.rollout` checks after.
+    Actions are not checked here. Callers that play step by step check them before; `acting.rollout` checks
+    them afterwards.
 
-    Raises: TypeError: when traced, where the rules change the kind of number of a leaf of the game, such as
+    Raises: TypeError: when traced, if the rules change a leaf of the game to another kind of number, such as
       from integer to float.
     """
-    # Under vmap both branches are computed and one is selected, so they may share a key. A reset in `step`
-    # thus equals one that the caller requests.
+    # Under vmap both branches are computed and one is selected, so both may use the same key. The result of a
+    # reset in `step` therefore equals that of `reset`.
     fresh = self.reset(state.rng_key)
     rng_key, step_key = jax.random.split(state.rng_key)
     was_last = state.timestep.is_last
     env_action = jnp.maximum(action - 1, 0).astype(jnp.int32)
-    # The barrier keeps XLA from fusing the selection below with the rules' own expressions, which for some
-    # (gymnax's Space Invaders) takes minutes to compile.
+    # The barrier keeps XLA from fusing the selection below with the rules' own expressions. Fused, some rules
+    # (gymnax's Space Invaders) take minutes to compile.
     game, reward, is_terminal, is_cut = jax.lax.optimization_barrier(
       self.rules.step(state.game, env_action, step_key)
     )
@@ -155,7 +156,7 @@ def env_keys(seeds: list[int]) -> UInt32[np.ndarray, "B 2"]:
 def _as_before(
   new: Shaped[Array, "*shape"], old: Shaped[Array | np.ndarray, "*shape"]
 ) -> Shaped[Array, "*shape"]:
-  """Converts a leaf of the game to its dtype before the step, which a scan requires."""
+  """Converts a leaf of the game back to its dtype before the step, because a scan requires equal dtypes."""
   if not np.can_cast(new.dtype, old.dtype, casting="same_kind"):
     raise TypeError(f"the rules' step changes a leaf of the game from {old.dtype} to {new.dtype}")
   return jax.lax.convert_element_type(new, old.dtype)

@@ -1,4 +1,7 @@
-"""Shared by the suites of JAX environments. Listing environments loads this module, so it imports no JAX."""
+"""The code that the suites of JAX environments share.
+
+Listing environments loads this module, so it imports no JAX.
+"""
 
 import functools
 import importlib.metadata
@@ -35,13 +38,13 @@ def make_suite(
     refused: the games that are not offered, each with the reason.
     make_env: maps (game, options) to a JaxEnvironment. May raise UserError.
   """
-  # One object for equal arguments: a jitted function with the environment as a static argument is compiled
-  # once.
+  # Equal arguments give one object: a jitted function whose static argument is the environment is compiled
+  # only once.
   make_env = functools.cache(make_env)
 
   def listed_name(game: str) -> str:
     if game in refused:
-      raise UserError(f"env.name={name}:{game}: {refused[game]}; `moozi envs {name}` lists what is offered")
+      raise UserError(f"env.name={name}:{game}: {refused[game]}; `moozi envs {name}` lists the games")
     return game
 
   def make_spec(game: str, options: Any) -> EnvSpec:
@@ -80,5 +83,5 @@ def check_package(name: str, game: str, oldest: str) -> None:
 
 
 def _release(version: str) -> tuple[int, ...]:
-  """The first two numbers of a version, 0 for parts that are not numbers."""
+  """Returns the first two numbers of a version; a part that is not a number counts as 0."""
   return tuple(int(part) if part.isdigit() else 0 for part in [*version.split("."), "0"][:2])

@@ -1,4 +1,4 @@
-"""Any `dm_env.Environment`, such as one that a user wrote, as an environment."""
+"""Adapts any `dm_env.Environment`, such as a user's own."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,10 +18,10 @@ def wrap(name: str, env: dm_env.Environment) -> GameEnvironment:
   """A `dm_env.Environment` as an environment.
 
   Actions are a DiscreteArray, or a BoundedArray of one integer. Observations are one array, or a record with
-  `frame` (an attribute or a key) and optionally `legal_actions_mask` ([num_actions] bool) and `to_play` (a
-  DiscreteArray of 2 means two players, who must alternate strictly; rewards belong to the player who moved).
-  Frames follow `array_format`. A LAST step with discount 0 is terminal, with discount 1 truncated. A method
-  `seed(int)` seeds the environment, where there is one.
+  an attribute or a key `frame`. The record may also have `legal_actions_mask` ([num_actions] bool) and
+  `to_play`. If `to_play` is a DiscreteArray of 2, there are two players, who must alternate strictly; rewards
+  belong to the player who moved. Frames follow `array_format`. A LAST step with discount 0 is terminal; with
+  discount 1 it is truncated. If the environment has a method `seed(int)`, it is used.
 
   Raises: UserError: unsupported actions or observations.
   """
@@ -86,7 +86,7 @@ class _DmEnvGame(Game):
     if step.discount not in ((0.0, 1.0) if step.last() else (1.0,)):
       raise UserError(
         f"{self._where}: a {step.step_type.name} step of discount {step.discount}; it must be 1, or 0 at an "
-        "end: the task's own discount is targets.discount"
+        "end; set the task's own discount with targets.discount"
       )
     self._read(step)
     return reward, step.last() and step.discount == 0.0, step.last() and step.discount != 0.0
@@ -105,7 +105,7 @@ class _DmEnvGame(Game):
     self._mask = mask
 
   def _player(self, to_play: Any, is_terminal: bool) -> int:
-    """The player to move. On a terminal frame the next player; the environment's value is ignored."""
+    """Returns the player to move. A terminal frame shows the next player and ignores `to_play`."""
     if self._spec.num_players == 1:
       return 0
     if is_terminal:
@@ -128,7 +128,7 @@ class _DmEnvGame(Game):
 
 
 def _actions(where: str, spec: Any) -> tuple[int, int]:
-  """The number of actions, and the environment's number of the first one."""
+  """Returns the number of actions, and the environment's number of its first action."""
   is_integer = isinstance(spec, specs.BoundedArray) and np.issubdtype(spec.dtype, np.integer)
   if not is_integer or spec.shape != ():
     reason = (
@@ -143,7 +143,7 @@ def _actions(where: str, spec: Any) -> tuple[int, int]:
 
 
 def _part(record: Any, key: str) -> Any:
-  """A record's part by attribute or key; None where it has none. An array is its own frame."""
+  """Returns a record's attribute or entry `key`, or None. For an array, `frame` is the array itself."""
   if isinstance(record, specs.Array):
     return record if key == "frame" else None
   if isinstance(record, Mapping):

@@ -1,7 +1,7 @@
 """The environments of the package `gymnasium`, and any `gymnasium.Env`.
 
-Departures from Gymnasium: each episode is reset with its own seed, so that it does not depend on earlier
-episodes; an action out of range or masked is an error; observations become frames (`envs.observations`).
+Departures from Gymnasium: each episode is reset with its own seed, so it does not depend on earlier episodes.
+An action that is out of range or masked is an error. Observations become frames (`envs.observations`).
 """
 
 import contextlib
@@ -30,19 +30,19 @@ _log = logging.getLogger("moozi.envs")
 # The listed environments, by name without version. Others that are registered can be made too.
 _BOX2D = 'needs pip install swig "gymnasium[box2d]"'
 _LISTED = {
-  "Acrobot": "swing a two-link arm up; -1 a step",
+  "Acrobot": "swing a two-link arm up; -1 per step",
   "Blackjack": "draw cards against a dealer",
   "CarRacing": f"a race track in colour; env.kwargs.kwargs={{continuous: false}}; {_BOX2D}",
-  "CartPole": "balance a pole; 1 a step, at most 500",
-  "CliffWalking": "walk along a cliff; -1 a step, -100 for a fall",
+  "CartPole": "balance a pole; 1 per step, at most 500",
+  "CliffWalking": "walk along a cliff; -1 per step, -100 for a fall",
   "CliffWalkingSlippery": "the same on slippery ground",
   "FrozenLake": "cross a slippery lake of 4 by 4; 1 for the far side",
   "FrozenLake8x8": "the same, 8 by 8",
   "LunarLander": f"land between two flags; {_BOX2D}",
-  "MountainCar": "rock a car up a hill; -1 a step",
+  "MountainCar": "rock a car up a hill; -1 per step",
   "Taxi": "carry passengers; masks actions without an effect",
 }
-# These environments load an environment of another package, which their options name.
+# These environments load an environment of another package; their options name it.
 _LOADERS = frozenset({"GymV21Environment-v0", "GymV26Environment-v0"})
 _CONTINUOUS = "continuous actions are not supported, only spaces of type Discrete"
 
@@ -51,7 +51,7 @@ class Options(Section):
   kwargs: dict[str, Any] = Field({}, description="keyword arguments of gymnasium.make")
   max_episode_steps: PositiveInt | None = Field(
     None,
-    description="truncate an episode after this number of steps, in place of the environment's own limit",
+    description="truncate an episode after this number of steps instead of at the environment's own limit",
   )
 
 
@@ -99,7 +99,7 @@ def is_game(game: str) -> bool:
 
 
 def make_spec(game: str, options: Options) -> EnvSpec:
-  """The specification of one environment under these options; cached, from a temporary environment."""
+  """Reads the specification of an environment with these options from a temporary one, and caches it."""
   return _make_spec(game, options.model_dump_json())
 
 
@@ -118,7 +118,7 @@ def make_environment(game: str, options: Options) -> Environment:
     kwargs["max_episode_steps"] = options.max_episode_steps
   try:
     with _quietly():
-      # moozi checks the same things, and gymnasium's checker warns at every environment's first steps.
+      # moozi checks the same, and gymnasium's checker would warn at the first steps of each environment.
       env = gymnasium.make(game, disable_env_checker=True, **kwargs)
   except (Exception, SystemExit) as error:
     if ".mujoco." in str(getattr(gymnasium.registry.get(game), "entry_point", "")):
@@ -139,9 +139,9 @@ def wrap(name: str, env: Any) -> GameEnvironment:
   """A `gymnasium.Env` as an environment.
 
   Args:
-    env: its actions are Discrete, from any start; `info["action_mask"]` is the mask of legal ones, where it
-      is present. Boxes become frames as in `array_format`; Discrete, MultiDiscrete and MultiBinary
-      observations become booleans; Dict and Tuple of these become one vector.
+    env: its actions are Discrete, from any start. If `info["action_mask"]` is present, it is the mask of
+      legal actions. Observations: Boxes become frames as in `array_format`; Discrete, MultiDiscrete and
+      MultiBinary become booleans; Dict and Tuple of these become one vector.
 
   Raises: UserError: unsupported actions or observations.
   """
@@ -174,7 +174,7 @@ class _GymnasiumGame(Game):
     self._seeds = np.random.default_rng(seed)
 
   def reset(self) -> None:
-    # A seed for every episode, so that it does not depend on earlier ones.
+    # Each episode has its own seed, so it does not depend on earlier episodes.
     observation, info = self._env.reset(seed=int(self._seeds.integers(2**31)))
     self._read(observation, info, is_end=False)
 
@@ -245,7 +245,7 @@ def _import(game: str) -> Any:
 
 @contextlib.contextmanager
 def _quietly() -> Iterator[None]:
-  """Sends warnings to the log: they are not about the user's code."""
+  """Sends warnings to the log, because they do not concern the user's code."""
   with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     yield

@@ -3,7 +3,7 @@
 Source: Lange 2022, gymnax. docs/jax_environments.md lists how its MinAtar differs from the package `minatar`,
 and tests/envs/jax/test_minatar.py checks these differences. Departures:
   - `max_episode_steps` replaces gymnax's own time limit. Both truncate.
-  - The reset is on the step after an end, so that the last frame is shown.
+  - The step after an end resets, so the last frame is shown.
   - Sticky actions are an option, 0 by default as in gymnax.
 """
 
@@ -39,7 +39,7 @@ GAMES = {
   "Pong-misc": "keep a ball in play; truncated after 1000 steps",
   "Seaquest-MinAtar": "shoot, rescue divers, surface for air; truncated after 1000 steps",
   "SpaceInvaders-MinAtar": "shoot aliens before they land; truncated after 1000 steps",
-  "UmbrellaChain-bsuite": "the first choice counts ten steps later, through random rewards",
+  "UmbrellaChain-bsuite": "the first choice is rewarded ten steps later; other rewards are random",
 }
 
 _CONTINUOUS = "its actions are continuous; the search needs a finite number"
@@ -67,10 +67,10 @@ _ACTION_NAMES = {
   "FourRooms-misc": ("up", "right", "down", "left"),
   "MountainCar-v0": ("left", "none", "right"),
 }
-# Outside MinAtar, the games whose float32 observations contain only 0 and 1.
+# Games other than MinAtar whose float32 observations contain only 0 and 1.
 _BINARY = frozenset({"Catch-bsuite", "DeepSea-bsuite", "Pong-misc"})
-# Before 1.0 Space Invaders has other rules, Seaquest is missing, and `done` does not separate the kinds of
-# end.
+# In earlier versions Space Invaders has other rules, Seaquest is missing, and `done` does not distinguish the
+# kinds of end.
 _OLDEST = "1.0"
 _OWN_LIMIT = f"{MAX_EPISODE_STEPS}; null is gymnax's own limit"
 

@@ -2,9 +2,9 @@
 
 Source: Young and Tian 2019, MinAtar, and its package. Departures, which
   tests/envs/suites/test_minatar.py checks:
-  - A time limit truncates. Freeway ends only by its clock, at its 2,501st step, so it never terminates.
+  - A time limit truncates. Freeway has no terminal step: its clock ends it at the 2,501st.
   - A reset forgets the sticky action. The package keeps it, so its episodes depend on earlier ones.
-  - An action out of range is an error. The package accepts negative ones.
+  - An action out of range is an error. The package accepts negative actions.
   - Any non-negative seed is allowed; the package takes 32 bits.
 """
 
@@ -32,7 +32,7 @@ GAMES = {
 }
 
 _ACTION_NAMES = {"n": "noop", "l": "left", "u": "up", "r": "right", "d": "down", "f": "fire"}
-# Games whose only end is a clock: their end is a truncation.
+# Games that only a clock ends. Their end is a truncation.
 _ENDS_BY_CLOCK = frozenset({"freeway"})
 
 
@@ -76,7 +76,7 @@ class _MinAtarGame(Game):
     self.seed(0)
 
   def seed(self, seed: int) -> None:
-    # One generator for sticky actions and rules, as in the package.
+    # Sticky actions and rules draw from one generator, as in the package.
     self._random = np.random.RandomState(np.random.MT19937(np.random.SeedSequence(seed)))
     self._rules.random = self._random
 
@@ -103,7 +103,7 @@ def _actions(rules: Any, minimal_actions: bool) -> list[int]:
 
 @functools.cache
 def _load(game: str) -> ModuleType:
-  """The package's module of one game, read from its file: importing the package loads plotting libraries."""
+  """Loads the package's module of one game from its file; the package itself imports plotting libraries."""
   package = importlib.util.find_spec("minatar")
   if package is None or not package.submodule_search_locations:
     raise UserError(

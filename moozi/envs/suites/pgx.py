@@ -4,9 +4,9 @@ Source: Koyamada et al. 2023, pgx. docs/jax_environments.md lists how its MinAta
 `minatar`, and tests/envs/jax/test_minatar.py checks these differences. Departures:
   - Freeway's clock truncates; pgx treats it as terminal, as the package does.
   - Player 0 moves first in every episode. pgx draws the first player, which changes only the players' names.
-  - After an end pgx shows every action as legal; in moozi only the dummy is (docs/rules.md, "Ends").
-  - In Kuhn poker the frame ends with the player to move, 0 or 1. pgx's frame has card and chips only; it
-    is the same after "bet" and after "pass, bet".
+  - After an end only the dummy is legal (docs/rules.md, "Ends"); in pgx every action is.
+  - In Kuhn poker the frame ends with the player to move, 0 or 1. pgx's frame has only card and chips, so
+    "bet" and "pass, bet" lead to the same frame.
 """
 
 import importlib
@@ -63,7 +63,7 @@ _ACTION_NAMES = {
   "2048": ("left", "up", "right", "down"),
   "kuhn_poker": ("bet", "pass"),
 }
-# The version whose rules docs/jax_environments.md describes and the tests check.
+# docs/jax_environments.md describes the rules of this version, and the tests check them.
 _OLDEST = "2.6"
 
 
@@ -74,7 +74,7 @@ class Options(Section):
 
 
 class MinAtarOptions(Section):
-  """Options of `pgx:minatar-*`; defaults are pgx's, which are the package's."""
+  """Options of `pgx:minatar-*`; defaults are those of pgx and of the package."""
 
   sticky_action_prob: Probability = Field(0.1, description=STICKY_ACTION_PROB)
   minimal_actions: bool = Field(True, description=MINIMAL_ACTIONS)
@@ -133,7 +133,7 @@ def _make_rules(env: Any, spec: EnvSpec, ends_by_clock: bool, shows_player: bool
   def frame(state: Any) -> Any:
     observation = state.observation
     if shows_player:
-      # Player 0 moves first in `JaxEnvironment`; pgx draws which of its own two players is first.
+      # In `JaxEnvironment` player 0 moves first; pgx draws its first player.
       observation = jnp.append(observation, (state._step_count % 2).astype(observation.dtype))
     return jnp.reshape(observation, spec.frame_shape)
 

@@ -1,13 +1,13 @@
 """Small environments whose best return is known, for tests and first runs.
 
-Catch: a ball falls from a random column, and the paddle must be under it. Optimal return 1: the paddle
-crosses the board in four of nine steps. A missed ball returns -1. A paddle that stays in the middle returns
--0.6 on average, since it catches one column of five. Source: bsuite's Catch. Departures: ball and paddle have
-a plane each.
+Catch: a ball falls from a random column, and the paddle must catch it. The optimal return is 1, because the
+paddle crosses the board in four of nine steps. A missed ball returns -1. A paddle that stays in the middle
+catches one column of five and returns -0.6 on average. Source: bsuite's Catch. Departures: ball and paddle
+are on separate planes.
 
 Corridor: a walker starts in cell 1. Cell 0 ends the episode with reward 0.1, the far end (cell length - 1)
-with 1. Optimal return 1, after length - 2 steps to the right. With a discount, the far end is better while
-discount ** (length - 3) > 0.1. The step cap truncates, so this environment has every kind of end.
+with 1. The optimal return is 1, after length - 2 steps to the right. With a discount, the far end is better
+if discount ** (length - 3) > 0.1. The step cap truncates, so this environment has every kind of end.
 """
 
 from typing import Annotated, Any

@@ -31,7 +31,7 @@ _log = logging.getLogger("moozi.envs")
 
 # Parameters of `registry.make` itself.
 _RESERVED = frozenset({"seed", "is_testing"})
-# The length of the trial episode before a run starts.
+# Maximum length of the trial episode before a run starts.
 _TRIAL_STEPS = 200
 
 
@@ -43,7 +43,7 @@ class Options(Section):
 
 
 def make_spec(name: str, options: Options) -> EnvSpec:
-  """The environment's specification. Plays a trial episode, so that its errors appear before a run starts."""
+  """Returns the environment's specification. Plays a trial episode to find errors before a run starts."""
   environment, plugin = make_environment(name, options), plugins.ENVIRONMENTS.get(name)
   try:
     with plugin.errors("its first steps failed"):
@@ -82,7 +82,7 @@ def make_environment(name: str, options: Options) -> Environment:
 @functools.cache
 def _warn_unseeded(name: str) -> None:
   _log.warning(
-    "%s has no seed: neither the function nor its environment takes one; its random draws do not repeat",
+    "%s has no seed: neither the function nor its environment takes a seed; random draws are not repeatable",
     name,
   )
 
@@ -141,7 +141,7 @@ def _make(name: str, plugin: plugins.Plugin, options: Options, **seed: int) -> t
 
 
 def _as_env(name: str, made: Any) -> tuple[Environment, bool]:
-  """Wraps the function's result as an environment; also returns whether it can be seeded."""
+  """Wraps the function's result; returns the environment, and whether it can be seeded."""
   if isinstance(made, Environment):
     return made, True
   if isinstance(made, dm_env.Environment):

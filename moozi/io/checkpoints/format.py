@@ -140,7 +140,7 @@ def expected_of(config: Config, spec: EnvSpec) -> dict[str, Any]:
   network = config.network.model_dump(mode="json")
   if config.algorithm == "ppo":
     network = config.ppo.network.model_dump(mode="json") | {"history_length": config.ppo.history_length}
-    if not config.ppo.scale_frames:  # older manifests lack the key; there it means true
+    if not config.ppo.scale_frames:  # a manifest without this key means true
       network["scale_frames"] = False
   # Older manifests lack is_perfect_information; the environment's name implies it.
   env = {key: value for key, value in spec.to_dict().items() if key != "is_perfect_information"}
@@ -148,7 +148,7 @@ def expected_of(config: Config, spec: EnvSpec) -> dict[str, Any]:
 
 
 def describe_run(config: Config, spec: EnvSpec) -> dict[str, Any]:
-  """Returns a run's entries of `meta`: `expected_of`, the configuration and the code's commit."""
+  """Returns a run's entries of `meta`: those of `expected_of`, the configuration and the code's commit."""
   commit = code_commit()
   settings = expected_of(config, spec) | {"config": config_to_dict(config)}
   return settings if commit is None else settings | {"commit": commit}

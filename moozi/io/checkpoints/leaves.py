@@ -18,7 +18,7 @@ def flatten_tree(tree: Any) -> tuple[dict[str, np.ndarray], dict[str, dict[str, 
 
   Args:
     tree: leaves are NumPy or JAX arrays, typed JAX PRNG keys, NumPy scalars, int, float, bool and str. None
-      and empty containers are structure.
+      and empty containers belong to the structure.
   Returns: the arrays by key path, and a JSON description of every leaf by key path. A description holds plain
     values exactly: an int as decimal text, a float as hexadecimal text.
   Raises: ValueError: a leaf has another type; the message names its key path.
@@ -45,7 +45,8 @@ def flatten_tree(tree: Any) -> tuple[dict[str, np.ndarray], dict[str, dict[str, 
 def unflatten_tree(template: Any, arrays: Mapping[str, np.ndarray], leaves: Leaves) -> Any:
   """Inverts `flatten_tree`; the template may be a result of `jax.eval_shape`.
 
-  Raises: ValueError: a key is missing, different or unexpected; names the first one in the template's order.
+  Raises: ValueError: a key is missing or unexpected, or its leaf differs from the template. The message names
+    the first of these keys in the template's order.
   """
   import jax
 
@@ -75,9 +76,9 @@ def unflatten_tree(template: Any, arrays: Mapping[str, np.ndarray], leaves: Leav
 def read_flat(
   arrays: Mapping[str, np.ndarray], leaves: Leaves
 ) -> dict[str, np.ndarray | int | float | bool | str]:
-  """Returns the flat dict of arrays and plain values that `flatten_tree` flattened, without a template.
+  """Inverts `flatten_tree` for a flat dict of arrays and plain values; needs no template.
 
-  Raises: ValueError: a leaf does not belong to such a dict, or does not match its description.
+  Raises: ValueError: a leaf is not an entry of a flat dict, or does not match its description.
   """
   out: dict[str, Any] = {}
   for key, leaf in leaves.items():

@@ -1,4 +1,6 @@
-"""The resume states of a run: the state that a run needs, besides its training state, to continue exactly.
+"""Saves and loads the resume states of a run.
+
+A run continues exactly from a checkpoint's training state and the resume state of the same name.
 
 resume/step_000012345/   counters, priorities, environments and random state, in the format of a checkpoint
 resume/blocks/           blocks of replay's steps, shared by several resume states
@@ -41,7 +43,7 @@ class ResumeStore:
   def __init__(self, directory: Path) -> None:
     self._directory = directory
     self._files: dict[int, dict[str, Any]] = {}
-    # [N] int64: generations of the blocks on disk, which are not saved again; None if there are none.
+    # [N] int64: generations of the blocks on disk, which `save` skips; None if no block is on disk.
     self.known: np.ndarray | None = None
 
   def save(
@@ -52,10 +54,11 @@ class ResumeStore:
     generations: np.ndarray | None = None,
     blocks: Mapping[int, State] | None = None,
   ) -> Path:
-    """Writes `directory/name` atomically; `name` and `meta` are those of its checkpoint.
+    """Writes the resume state `directory/name` atomically.
 
     Args:
-      name, state, meta: as in `save_checkpoint`; the state is flat.
+      name, state, meta: as in `save_checkpoint`; the name and `meta` are the checkpoint's, and the state is
+        flat.
       generations: [N] int64 of replay's blocks; 0 for a block that was never written to.
       blocks: the blocks whose generation differs from `known`.
     Raises: ValueError: a block is neither in `blocks` nor on disk. OSError: the disk is full. In both cases
@@ -111,7 +114,10 @@ class ResumeStore:
   def _write_blocks(
     self, generations: np.ndarray | None, blocks: Mapping[int, State], written: list[Path]
   ) -> dict[int, dict[str, Any]]:
-    """Writes blocks, and returns the manifest's entries of all blocks; appends created files to `written`."""
+    """Writes blocks, and returns the manifest's entries of all blocks.
+
+    Appends the created files to `written`.
+    """
     if generations is None:
       return {}
     files, folder = dict(self._files), self._directory / _BLOCKS

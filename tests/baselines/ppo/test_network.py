@@ -25,7 +25,7 @@ def init(config: PPONetworkConfig, spec: EnvSpec = SPEC, history_length: int = 1
 
 
 def gram(weights: np.ndarray) -> np.ndarray:
-  """W Wᵀ on the smaller side of [inputs, outputs]."""
+  """Returns the Gram matrix of the weights' inputs or outputs, whichever are fewer."""
   flat = np.asarray(weights).reshape(-1, weights.shape[-1])
   return flat.T @ flat if flat.shape[0] >= flat.shape[1] else flat @ flat.T
 

@@ -190,7 +190,7 @@ def test_start_from_a_state(events):
   assert again[0].learner_steps == 20
   assert again[-1].learner_steps == 24
   rate = next(e.metrics["update/learning_rate"] for e in again if isinstance(e, Updated))
-  assert rate == pytest.approx(2.5e-4), "the rate falls over this run, not over the one before"
+  assert rate == pytest.approx(2.5e-4), "the learning rate decreases over this run, not over the earlier run"
   changes = [
     np.abs(a - b).max()
     for a, b in zip(
@@ -245,7 +245,9 @@ def test_skipped_rounds_raise(collected):
 def test_rollback_once(events):
   saved, received = final_state(events), []
   options = ("ppo.learning_rate=1e30", "ppo.max_skipped_rounds=1", "max_env_steps=6400")
-  config = configure(*options, "ppo.network.activation=relu", "checkpoint.period_s=1e9")
+  config = configure(
+    *options, "ppo.network.activation=relu", "checkpoint.period_s=1e9", "checkpoint.first_s=null"
+  )
   started = ppo_run.run(RunInputs(config, build.env_spec(config), latest=lambda: RunState(training=saved)))
   with pytest.raises(NotFiniteError, match=r"ppo\.max_skipped_rounds=1 allows no more"):
     received.extend(started)
@@ -257,7 +259,7 @@ def test_rollback_once(events):
 
 @pytest.mark.slow
 def test_failed_environment_leaves_a_last_state():
-  """The second episode of each environment fails in its fifth step, the fifteenth of all its steps."""
+  """The second episode of each environment fails in its fifth step, the environment's fifteenth."""
   options = ("env.name=tests.envs.faulty:make_env", "ppo.segment_length=8", "workers.max_env_faults=1")
   config, received = configure(*options), []
   with pytest.raises(EnvError, match="the environment's own error"):
@@ -281,7 +283,10 @@ FAULTY = "env.name=tests.envs.faulty:make_env"
 
 
 def test_non_finite_segment_is_refused():
-  """The second episode of each environment has one NaN reward, in the first segment; later ones have none."""
+  """The second episode of each environment has one NaN reward, in the first segment.
+
+  Later episodes have no NaN reward.
+  """
   received = run(FAULTY, "env.kwargs.how=nan", "evaluation.period_env_steps=100000", "evaluation.episodes=1")
   (fault,) = [e for e in received if isinstance(e, Faulted)]
   assert fault.counts == {"refused_segments": 1, "lost_steps": 64}
@@ -364,7 +369,10 @@ def test_unsupported_environments_are_refused():
 
 
 def test_failed_environment_truncates_its_episode():
-  """Frames 0 … 9 are an episode, frame 14 is the last valid one of the next; all environments are equal."""
+  """Frames 0 … 9 are an episode, and frame 14 is the last valid frame of the next episode.
+
+  All environments are equal.
+  """
   config = configure(
     "env.name=tests.envs.faulty:make_env", "ppo.segment_length=16", "ppo.bootstrap_truncated=true"
   )

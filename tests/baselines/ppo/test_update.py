@@ -30,7 +30,7 @@ from moozi.core.config.ppo import PPOConfig
 from moozi.core.pytree import replace
 from tests.envs.environments import NIM_SPEC
 
-# The params of this network are its outputs: row i of a minibatch is row i of the tables.
+# The network returns its params as outputs: row i of a minibatch is row i of the tables.
 TABLE = PPONetwork(
   init=lambda key, frames: None, apply=lambda params, frames: (params["logits"], params["value"])
 )
@@ -130,7 +130,7 @@ def one_lane(is_last, is_truncated, reward, value) -> Segment:
 
 
 def test_advantages_by_hand():
-  """γ = ½, λ = ½. Frames 0 1 | 2 (last) | 3 4: frame 2 ends an episode, frame 4 the segment."""
+  """γ = ½, λ = ½. Frame 2 is the last of an episode, frame 4 the last of the segment."""
   config = PPOConfig(discount=0.5, gae_lambda=0.5)
   last = [0, 0, 1, 0, 0]
   value = [1.0, 2.0, 8.0, 4.0, 6.0]
@@ -145,7 +145,7 @@ def test_advantages_by_hand():
   np.testing.assert_allclose(bootstrapped[:, 0], [1.25, 5.0, 0.0, 0.0])
   bootstrapped = generalized_advantages(terminal, changed(config, bootstrap_truncated=True))
   np.testing.assert_allclose(
-    bootstrapped[:, 0], [0.25, 1.0, 0.0, 0.0], err_msg="an end of the task has no value"
+    bootstrapped[:, 0], [0.25, 1.0, 0.0, 0.0], err_msg="a terminal frame has no value"
   )
 
 
@@ -188,12 +188,12 @@ def table_batch(ratio, advantage, old_value=None, target=None, is_live=None) -> 
 def test_policy_loss_is_clipped_pessimistically():
   params, batch = table_batch(ratio=[1.5, 1.5, 0.5, 0.5, 1.1], advantage=[1, -1, 1, -1, 2])
   (total, metrics), grads = graded(PLAIN)(params, batch)
-  # smaller of both: 1.2 (clipped), -1.5, 0.5, -0.8 (clipped), 2.2
+  # Each term is the smaller of two: 1.2 (clipped), -1.5, 0.5, -0.8 (clipped), 2.2.
   assert total == pytest.approx(-(1.2 - 1.5 + 0.5 - 0.8 + 2.2) / 5, abs=1e-5)
   assert metrics["loss/policy"] == pytest.approx(float(total))
   assert metrics["ppo/clip_fraction"] == pytest.approx(0.8)
   slope = np.asarray(grads["logits"][:, 1])
-  # d/dlogit of the ratio is ratio · (1 - ½); nothing where it is clipped
+  # The ratio's derivative by the logit is ratio · (1 - ½). A clipped term has derivative 0.
   np.testing.assert_allclose(slope, [0, 0.15, -0.05, 0, -0.22], atol=1e-5)
   np.testing.assert_array_equal(grads["logits"][:, 0], 0.0)
   log_ratio = np.log([1.5, 1.5, 0.5, 0.5, 1.1])
@@ -234,7 +234,7 @@ def test_advantage_normalization():
 
 
 def test_last_frames_are_masked():
-  """Their content has no effect: an illegal action, and a value and an advantage of any size."""
+  """A last frame has no effect, even with an illegal action and with a value and an advantage of any size."""
   config = PPOConfig()
   params, batch = table_batch([1.1, 0.9, 1.05], [1, -2, 3], old_value=[0, 1, 2], target=[1, 1, 1])
   lone = loss_of(config, params, batch)
@@ -284,7 +284,7 @@ def test_optimizer_clips_by_global_norm():
   grads = {"a": jnp.array([3.0]), "b": jnp.array([4.0])}
   optimizer = make_optimizer(PPOConfig(adam_epsilon=1.0))
   out, _ = optimizer.update(grads, optimizer.init(grads))
-  # to norm ½: 0.3 and 0.4; Adam's first direction is g / (|g| + ε)
+  # The gradient is clipped to norm ½: 0.3 and 0.4. Adam's first direction is g / (|g| + ε).
   np.testing.assert_allclose([out["a"][0], out["b"][0]], [0.3 / 1.3, 0.4 / 1.4], rtol=1e-5)
   optimizer = make_optimizer(PPOConfig(adam_epsilon=1.0, max_grad_norm=None))
   out, _ = optimizer.update(grads, optimizer.init(grads))
@@ -339,7 +339,7 @@ def test_round_equals_its_minibatches(problem):
 
 @pytest.mark.slow
 def test_scanned_round_equals_dispatched_round(problem, monkeypatch):
-  """The scanned round is the one compiled for devices other than the CPU."""
+  """The CPU dispatches the updates of a round one by one; all other devices run the scanned round."""
   config, network, segment, _, run_round = problem
   one_by_one, metrics, bad_term = run_round(fresh(problem), segment, jnp.float32(0.01))
   monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
@@ -369,7 +369,7 @@ def test_non_finite_update_is_skipped(problem):
 
 
 def test_non_finite_sample_skips_its_minibatches(problem):
-  """The first step of a lane is not finite: no earlier advantage depends on it."""
+  """The reward of a lane's first step is not finite, so no earlier advantage depends on it."""
   config, _, segment, _, run_round = problem
   reward, is_live = segment.reward.copy(), segment.is_live.copy()
   reward[0, 0], is_live[0, 0] = np.nan, True

@@ -1,7 +1,7 @@
-"""The JAX versions of MinAtar against the package, as docs/jax_environments.md lists them.
+"""Compares the JAX versions of MinAtar with the package; docs/jax_environments.md lists the differences.
 
-Single steps are compared from one state, with random spawns made before the step, so that neither side draws
-random numbers. Random draws are compared in frequency.
+Single steps are compared from equal states. Random spawns are made before the step, so neither side draws
+random numbers. Random draws are compared by their frequencies.
 """
 
 import collections
@@ -43,10 +43,10 @@ class Comparison:
   """The results of comparing single steps.
 
   Attributes:
-    differing: by field name, or "reward", "end", "frame": the steps at which it differed.
+    differing: the steps that differ, by field name or by "reward", "end" or "frame".
     before, after: the package's state at each step, in the fork's field names.
-    reward, is_over: those of the package.
-    fork: the results of the fork: fields, rewards, ends, cuts, frames.
+    reward, is_over: the package's reward and end at each step.
+    fork: the fork's fields, rewards, ends, cuts and frames.
   """
 
   differing: dict
@@ -65,13 +65,13 @@ def make_fork(library, game):
 
 
 def play_package(game, fork, num_steps):
-  """Yields steps of a player that does not lose, and so reaches the states of good play."""
+  """Yields steps of a player that does not lose; this player reaches the states of good play."""
   rules, random = make_rules(game), np.random.default_rng(0)
   for _ in range(num_steps):
     if game == "seaquest":
       prepare_seaquest(rules, random)
     settle_spawns(rules)
-    # In Freeway the player mostly moves up: random moves cross once in thousands of steps.
+    # In Freeway the player mostly moves up: random moves cross the road once in thousands of steps.
     action = UP if game == "freeway" and random.random() < 0.9 else int(random.integers(6))
     before = fork.fields(rules)
     reward, is_over = rules.act(action)
@@ -84,7 +84,7 @@ def play_package(game, fork, num_steps):
 
 
 def prepare_seaquest(rules, random):
-  """Sometimes sets the oxygen and the divers; resets before lists grow out of bounds."""
+  """Sometimes sets the oxygen and the divers; resets the game before its lists exceed their fixed sizes."""
   if random.random() < 0.05:
     rules.oxygen = int(random.integers(0, 201))
   if random.random() < 0.05:
@@ -193,8 +193,11 @@ def assert_seaquest_was_seen(result, diver_count, sub_y):
 
 
 def test_pgx_seaquest_differs_in_three_rules():
-  """A game ends a step after the package's when the tank is empty; enemies speed up at other surfacings;
-  bullets that have left the board are kept.
+  """Three rules differ from the package's:
+
+  - When the tank is empty, the game ends one step later.
+  - Enemies speed up at other surfacings.
+  - Bullets that have left the board are kept.
   """
   result = compare("pgx", "seaquest")
   fields, _, is_terminal, *_ = result.fork
@@ -334,7 +337,10 @@ def test_random_play_has_equal_returns(library, game):
 
 
 def random_episodes(env, num_episodes):
-  """Returns and lengths of the first episodes, equally many of each environment, to avoid bias."""
+  """Computes the returns and lengths of the first episodes of random play.
+
+  Each environment contributes the same number of episodes, to avoid bias.
+  """
   random = np.random.default_rng(0)
   each = num_episodes // env.num_envs
   done, totals = np.zeros(env.num_envs, int), np.zeros((2, env.num_envs))

@@ -35,7 +35,7 @@ def test_sticky_actions_are_as_frequent_as_configured(name):
 
 @functools.cache
 def compiled_breakout(name):
-  """Reset and step without sticky actions, and the step where every action is sticky."""
+  """Compiles reset and step without sticky actions, and a step where every action is sticky."""
   free, sticky = (registry.make_jax_env(name, sticky_action_prob=p) for p in (0.0, 1.0))
   return jax.jit(free.reset), jax.jit(free.step), jax.jit(sticky.step)
 
@@ -50,7 +50,7 @@ NOOP, LEFT, RIGHT = 1, 2, 3  # in the agent's terms
 
 @pytest.mark.parametrize("name", [GYMNAX_NAMES["breakout"], PGX_NAMES["breakout"]])
 def test_sticky_step_repeats_the_played_action(name):
-  """It does not repeat the requested action: right is requested twice, and the paddle still moves left."""
+  """The requested action is not repeated: right is requested twice, and the paddle still moves left."""
   reset, step, sticky_step = compiled_breakout(name)
   state = step(reset(env_key(0)), LEFT)
   assert paddle(state) == 3
@@ -70,12 +70,12 @@ def test_reset_clears_the_sticky_action(name):
     assert paddle(sticky_step(fresh, LEFT)) == 4  # the last action is the no-op
 
 
-# The first speed that ramping changes.
+# For each game, the first speed that ramping changes.
 RAMPED = {"asterix": "spawn_speed", "seaquest": "e_spawn_speed", "space_invaders": "enemy_move_interval"}
 
 
 def before_a_ramp(game, is_ramped):
-  """The package's game one step before it becomes harder, and the action that causes it."""
+  """Returns the package's game one step before it becomes harder, and the action that makes it harder."""
   rules = make_rules(game)
   rules.ramping = is_ramped
   if game == "asterix":

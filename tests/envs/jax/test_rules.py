@@ -212,7 +212,7 @@ def test_state_keeps_its_types_in_a_scan():
   ],
 )
 def test_game_keeps_its_kinds_of_numbers(before, after, is_allowed):
-  """Otherwise a value would be truncated silently: 0.5 becomes 0."""
+  """Without the check, a value could be truncated silently: 0.5 would become 0."""
   rules = JaxRules(
     init=lambda key: {"x": before},
     step=lambda game, action, key: ({"x": after}, 0.0, jnp.asarray(False), jnp.asarray(False)),

@@ -8,9 +8,9 @@ from moozi.envs.jax.rules import JaxEnvironment, JaxRules
 
 
 def make_walk(max_episode_steps=None, clock=None, length=5) -> JaxEnvironment:
-  """A walk on 0 … length - 1 from a random inner place: the right end is worth 1, the left end -1.
+  """A walk on 0 … length - 1 from a random inner place; the right end gives reward 1, the left end -1.
 
-  Next to the left end only left is legal. `clock` is a time limit in the rules.
+  Next to the left end, only left is legal. `clock` is a time limit in the rules.
   """
 
   def init(rng_key):
@@ -44,7 +44,10 @@ def make_walk(max_episode_steps=None, clock=None, length=5) -> JaxEnvironment:
 
 
 def make_nim(num_sticks=7) -> JaxEnvironment:
-  """Two players take 1 to 3 sticks in turn; the last one wins 1. Equals `tests.envs.environments.Nim`."""
+  """Two players take 1 to 3 sticks in turn; the player who takes the last stick wins 1.
+
+  Equals `tests.envs.environments.Nim`.
+  """
 
   def step(left, action, rng_key):
     del rng_key

@@ -8,7 +8,7 @@ from gymnasium import spaces
 
 
 class Walk(gymnasium.Env):
-  """Random observations of a given space; terminated at step 9, truncated there, or both."""
+  """Shows random observations of a given space. Step 9 terminates the episode, truncates it, or does both."""
 
   metadata: ClassVar[dict[str, Any]] = {"render_modes": []}
 

@@ -40,7 +40,7 @@ def make_rules(game, seed=0):
 
 
 def settle_spawns(rules):
-  """Makes the random spawns of the next step now, so that the step itself draws nothing."""
+  """Makes the random spawns of the next step now; the step itself then draws no random numbers."""
   if hasattr(rules, "_spawn_entity") and rules.spawn_timer == 0:
     rules._spawn_entity()
     rules.spawn_timer = rules.spawn_speed
@@ -89,7 +89,7 @@ class Fork:
     return out
 
   def step(self, fields, actions, seed=0):
-    """One step from each of N states.
+    """Makes one step from each of N states.
 
     Args:
       fields: N results of `fields`.
@@ -138,5 +138,5 @@ def differences(expected, actual):
 
 
 def _as_set(rows):
-  # An empty row is all -1 (pgx) or all 0 (gymnax); nothing real is in row 0 of the board with speed 0.
+  # An empty row is all -1 (pgx) or all 0 (gymnax). No entity has speed 0 in row 0 of the board.
   return sorted(tuple(row) for row in rows.tolist() if any(v not in (0, -1) for v in row))

@@ -54,7 +54,7 @@ class TestAssault(EnvironmentContract):
 
 
 class FixedNoops:
-  """Replaces Gymnasium's generator: the given number of no-ops."""
+  """Replaces Gymnasium's generator; always draws the given number of no-ops."""
 
   def __init__(self, number):
     self.number = number
@@ -194,7 +194,7 @@ def test_sticky_actions_are_as_frequent_as_configured(probability):
   for i in range(8000):
     game._act(i)  # no action is requested twice, so a repeated one was sticky
   num_sticky = sum(a == b for a, b in itertools.pairwise(played))
-  # 2000 of 8000; the standard deviation is 39.
+  # With probability 0.25, 2000 sticky actions are expected; 200 is five standard deviations.
   assert abs(num_sticky - 8000 * probability) < 200
 
 
@@ -254,7 +254,7 @@ def test_noop_step_continues_after_a_lost_life():
 
 
 class Reference:
-  """Breakout played on a bare emulator: each action is repeated for four frames."""
+  """Plays Breakout on a bare emulator; repeats each action for four frames."""
 
   def __init__(self, noops):
     self.ale = load_emulator("breakout")
@@ -321,7 +321,8 @@ def test_cap_counts_the_opening_of_a_life_but_not_of_a_game():
   for left in range(5):
     env, step, count = play_noops(lost_at + left)
     assert (count, step.discount) == (lost_at, 0.0)
-    # One no-op step and two of firing: with three steps left or fewer, no game continues.
+    # A continued game takes one step for the no-op and two for firing. With three steps left or fewer, no
+    # game continues.
     step = env.step(0)
     assert step.observation.is_continued == (left == 4)
     assert env._game._num_steps == (lost_at + 3 if left == 4 else 0)

@@ -9,7 +9,8 @@ from moozi.envs.suites.atari.frames import AreaResize
 def test_pixel_is_the_mean_of_its_area():
   resize = AreaResize(height=5, width=3, size=2)
   image = np.array([[0, 10, 20], [30, 40, 50], [100, 0, 0], [0, 0, 0], [200, 200, 0]], np.uint8)
-  # Rows: the first two and half of the third; half of the third and the last two. Columns: one and a half.
+  # The first output row averages the first two rows and half of the third. The second averages the other
+  # half of the third and the last two. Each output column averages one and a half columns.
   top = (np.array([0, 10, 20]) + [30, 40, 50] + 0.5 * np.array([100, 0, 0])) / 2.5
   bottom = (0.5 * np.array([100, 0, 0]) + [200, 200, 0]) / 2.5
   expected = [[(row[0] + row[1] / 2) / 1.5, (row[1] / 2 + row[2]) / 1.5] for row in (top, bottom)]

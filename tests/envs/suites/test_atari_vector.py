@@ -1,6 +1,6 @@
 """Atari on ale-py's vectorized environment: the same conventions as single environments.
 
-Without no-ops and sticky actions, which ale-py draws itself, its games equal single ones frame for frame.
+ale-py draws no-ops and sticky actions itself. Without them, its games equal single games frame for frame.
 """
 
 import logging
@@ -72,7 +72,10 @@ def test_rows_equal_single_games(game, num_steps, num_ends, kwargs):
 
 @pytest.mark.parametrize("reseed", [True, pytest.param(False, marks=SLOW)])
 def test_life_lost_near_the_cap(reseed):
-  """A life is lost on the step of the cap, one before it (the continuing step is at the cap), or two."""
+  """A life is lost on the step of the cap, or one or two steps earlier.
+
+  One step earlier, the step that continues the game is at the cap.
+  """
   kwargs = {"reseed": reseed, **FIXED}
   seeds, actions = [3], np.random.default_rng(0).integers(1, 5, (600, 1))
   envs = make_loop("Breakout", seeds, **kwargs)

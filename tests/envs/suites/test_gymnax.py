@@ -74,7 +74,7 @@ def test_minatar_frames_and_actions(game, channels, actions):
 
 
 def frames_of_random_play(jax_env, num_steps=80):
-  """[T, B, H, W, C]: all frames, including those of ends."""
+  """Plays at random; returns all frames, including those at ends, as [T, B, H, W, C]."""
   env, random = JaxVectorEnvironment(jax_env, list(range(8))), np.random.default_rng(0)
   steps = [env.reset()]
   for _ in range(num_steps):

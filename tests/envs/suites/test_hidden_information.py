@@ -31,7 +31,7 @@ def test_spec_reports_hidden_information(name, is_perfect):
 
 
 def frames_and_last_actions(env, num_steps):
-  """For each frame of random play: the set of last actions before it."""
+  """Plays at random; returns for each frame the set of actions that led directly to it."""
   random, out = np.random.default_rng(0), collections.defaultdict(set)
   step, last = env.reset(), None
   for _ in range(num_steps):

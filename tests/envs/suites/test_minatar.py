@@ -65,7 +65,7 @@ def test_specs(game, channels, actions):
 
 
 def package_environment(game, seed, sticky_action_prob, difficulty_ramping):
-  """The package's own environment, with the same generator as ours."""
+  """Returns the package's own environment, with a generator equal to the one of MooZi's environment."""
   package = pytest.importorskip("minatar.environment")
   env = package.Environment(game, sticky_action_prob, difficulty_ramping)
   env.random = np.random.RandomState(np.random.MT19937(np.random.SeedSequence(seed)))

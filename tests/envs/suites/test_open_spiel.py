@@ -118,7 +118,7 @@ def test_action_names():
   ],
 )
 def test_equals_the_package(game):
-  """Frames, masks, players and rewards, with chance drawn from the same generator."""
+  """Compares frames, masks, players and rewards. Both sides draw chance from equal generators."""
   env = registry.make(f"open_spiel:{game}", seed=5)
   kind = pyspiel.load_game(game).get_type()
   is_imperfect = kind.information != pyspiel.GameType.Information.PERFECT_INFORMATION
@@ -181,7 +181,7 @@ def test_losing_move_costs_its_mover():
 @pytest.mark.parametrize(
   ("actions", "reward_of"),
   [
-    # Pass 0, bet 1: the last mover's reward, by whether the mover's card is higher.
+    # 0 passes, 1 bets. The last mover's reward depends on whether the mover's card is higher.
     ((0, 0), {True: 1.0, False: -1.0}),
     ((1, 0), {True: -1.0, False: -1.0}),
     ((1, 1), {True: 2.0, False: -2.0}),

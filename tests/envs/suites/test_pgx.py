@@ -195,7 +195,10 @@ def test_taken_squares_are_illegal():
 @pytest.mark.slow
 @pytest.mark.parametrize(("game", "plane"), [("go_9x9", 16), ("hex", 2)])
 def test_frame_shows_the_colour_where_rules_depend_on_it(game, plane):
-  """Komi in Go and the sides to connect in Hex; the other boards look the same to both players."""
+  """Komi in Go and the sides to connect in Hex depend on a player's color.
+
+  The other boards look the same to both players.
+  """
   env = JaxVectorEnvironment(registry.make_jax_env(f"pgx:{game}"), [0, 1])
   step = env.reset()
   for i in range(4):

@@ -26,7 +26,7 @@ class TestLongCorridor(EnvironmentContract):
 
 
 def episode_return(env, policy):
-  """Return and length of one episode under a policy of frames."""
+  """Plays one episode with a policy that maps a frame to an action; returns its return and length."""
   step, total, length = env.reset(), 0.0, 0
   while not step.last():
     step = env.step(policy(step.observation.frame))

@@ -210,7 +210,7 @@ def test_unsupported_env_is_closed():
 
 
 def test_env_made_per_seed_forwards_everything():
-  """Pictures, opponents and lives, which moozi's interface adds to dm_env's, are forwarded."""
+  """The adapter forwards pictures, opponents and lives, which moozi's interface adds to dm_env's."""
   env = registry.make(f"{FAKES}:make_seeded_lives", seed=3)
   step = env.reset()
   assert env.render().shape == (4, 6, 3)

@@ -1,16 +1,16 @@
 """One Atari game on an emulator, with the field's preprocessing.
 
-A game starts with up to 30 no-ops; an action is held for four frames; a frame is the pixelwise maximum of the
-last two screens, in grey and 84 by 84 (or in colour and 96 by 96, as MuZero has it), uint8. The agent stacks
-the history. In training a lost life ends the episode, and the next reset continues the game.
+A game starts with up to 30 no-ops. Each action is repeated for four frames. A frame is the pixelwise maximum
+of the last two screens, as uint8: 84 by 84 in grey, or 96 by 96 in colour as in MuZero. The agent stacks the
+history. In training a lost life ends the episode, and the next reset continues the game.
 
-Frames equal those of gymnasium.wrappers.AtariPreprocessing, pixel for pixel, including terminal frames (where
-the game ends between the last two screens, a terminal frame shows the screens before).
+Frames equal those of gymnasium.wrappers.AtariPreprocessing, pixel for pixel, including terminal frames. If
+the game ends before the last two screens are read, the terminal frame shows earlier screens.
 
 Source: Bellemare et al. 2013; Mnih et al. 2015; Machado et al. 2018; Schrittwieser et al. 2020. Departures:
   - A lost life ends the episode after all frames of the step, as in baselines; Gymnasium stops immediately.
-  - The reward of the no-op step that continues a game after a lost life is not counted, and neither is the
-    reward of firing (as in baselines). A life lost while firing does not end the episode.
+  - After a lost life a no-op step continues the game. Its reward is not counted. The reward of firing is not
+    counted either, as in baselines. A life lost while firing does not end the episode.
 """
 
 from typing import Any
@@ -23,9 +23,9 @@ from moozi.envs.suites.atari.rom import NOOP, Options, load_emulator, load_facts
 
 
 class AtariGame(Game):
-  """One game on its own emulator, which is made at the first reset.
+  """One game on its own emulator, which the first reset creates.
 
-  No-ops and sticky actions are drawn from one generator, which `seed` seeds.
+  No-ops and sticky actions are drawn from one generator. `seed` seeds it.
   """
 
   def __init__(self, game: str, options: Options) -> None:
@@ -35,7 +35,7 @@ class AtariGame(Game):
     size, _, channels = make_spec(game, options).frame_shape
     height, width = self._facts.height, self._facts.width
     self._resize = AreaResize(height, width, size)
-    # The second-to-last screen of a step, and the last; after a step the maximum of both.
+    # The last two screens of a step. After the step, `_screen` holds the maximum of both.
     self._before, self._screen = np.zeros((2, height, width, channels), np.uint8)
     self._num_steps = 0
     self.will_continue = False
@@ -60,7 +60,7 @@ class AtariGame(Game):
     lives = self._ale.lives()
     reward, is_over = self._play(self._actions[action])
     is_life_lost = self._options.episodic_life and not is_over and 0 < self._ale.lives() < lives
-    # A life lost on the step of the cap is terminal, and a new game follows.
+    # If a life is lost on the step of the cap, the episode is terminal, and a new game follows.
     self.will_continue = is_life_lost and not self._is_cut()
     if self._options.clip_rewards:
       reward = float(np.sign(reward))
@@ -86,9 +86,10 @@ class AtariGame(Game):
       self._ale.reset_game()
       self._initial = self._ale.cloneState()
     else:
-      # Reset AND restore: a saved state lacks variables that a reset sets, and a reset keeps variables that a
-      # saved state sets. With only one of them, some games depend on earlier ones; with both, none does
-      # (measured on each ROM of ale-py 0.12.1; a test checks it). Reloading a ROM takes a tenth of a second.
+      # Both calls are needed: a saved state lacks variables that a reset sets, and a reset keeps variables
+      # that a saved state sets. After only one call, some games depend on earlier games. After both, no game
+      # does (measured on each ROM of ale-py 0.12.1; a test checks it). Reloading a ROM takes a tenth of a
+      # second.
       self._ale.reset_game()
       self._ale.restoreState(self._initial)
     self._last_action = NOOP

@@ -3,7 +3,7 @@
 import numpy as np
 from jaxtyping import Float32, UInt8
 
-# Parts of a pixel below this size count as zero, as in OpenCV.
+# A part of a pixel smaller than this counts as zero, as in OpenCV.
 _SLIVER = 1e-3
 
 
@@ -24,7 +24,7 @@ class AreaResize:
       raise ValueError(f"size={size}: an image of {height} by {width} can only be reduced")
     self._rows, row_weights = _taps(height, size)
     self._columns, column_weights = _taps(width, size)
-    # Broadcast against [H, size, C] and [size, size, C].
+    # The weights broadcast against [H, size, C] and [size, size, C].
     self._row_weights = row_weights[:, :, None, None]
     self._column_weights = column_weights[:, None, :, None]
 
@@ -48,7 +48,7 @@ def _weighted_sum(
 
 
 def _taps(length: int, size: int) -> tuple[np.ndarray, np.ndarray]:
-  """The pixels that each pixel of the result covers, and their weights: two arrays [num_taps, size].
+  """Returns the pixels that each pixel of the result covers, and their weights, each [num_taps, size].
 
   Result pixel j covers [j · s, (j + 1) · s) with s = length / size; its ends may cover parts of pixels.
   """

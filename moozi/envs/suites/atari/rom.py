@@ -1,4 +1,4 @@
-"""Options of the Atari games, and the facts of their ROMs, which ale-py ships."""
+"""Options of the Atari games, and facts about the ROMs that ale-py contains."""
 
 import functools
 import importlib.util
@@ -13,9 +13,9 @@ from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
 
 NOOP, FIRE = 0, 1
-"""ALE's numbers of the action that does nothing, and of the one that fires."""
+"""ALE's numbers of the no-op action and of the fire action."""
 
-# ROMs for more than one player. Loading one of them ends the process.
+# ROMs without a single-player game. Loading such a ROM ends the process.
 _NO_SINGLE_PLAYER = frozenset({"combat", "joust", "maze_craze", "warlords"})
 _SMALLEST_SCREEN = 160
 
@@ -25,12 +25,12 @@ class Options(Section):
 
   max_noops: NonNegativeInt = Field(
     30,
-    description="a game starts with 1 to this number of no-ops, of one frame each; with num_threads 0 to it",
+    description="a game starts with 1 to max_noops no-ops of one frame; with num_threads, 0 to max_noops",
   )
-  frame_skip: PositiveInt = Field(4, description="frames that an action is repeated for")
+  frame_skip: PositiveInt = Field(4, description="number of frames for which an action is repeated")
   colour: bool = Field(False, description="RGB frames instead of grey ones")
   frame_size: Annotated[int, Field(ge=1, le=_SMALLEST_SCREEN)] | None = Field(
-    None, description="height and width of a frame; null is 84, in colour 96"
+    None, description="height and width of a frame; null: 84, or 96 in colour"
   )
   sticky_action_prob: Probability = Field(
     0.0, description="probability, per frame, that the last frame's action is repeated; ale-py's v5 has 0.25"
@@ -41,8 +41,8 @@ class Options(Section):
   )
   fire_on_reset: bool = Field(
     False,
-    description="after each reset, and each life lost in training, play actions 1 and 2 first if action 1 "
-    "fires and there are more than two, as in baselines",
+    description="play actions 1 and 2 first after each reset, and in training after each lost life, if "
+    "action 1 fires and there are more than two actions; as in baselines",
   )
   clip_rewards: bool = Field(False, description="in training, clip rewards to their sign: -1, 0 or 1")
   max_episode_steps: PositiveInt | None = Field(
@@ -55,8 +55,8 @@ class Options(Section):
   )
   reseed: bool = Field(
     True,
-    description="with num_threads, seed each game, which loads its ROM again; false is faster: it seeds only "
-    "the first game and those after a truncation",
+    description="with num_threads, seed each game; this loads its ROM again. false is faster: only the first "
+    "game and games after a truncation are seeded",
   )
 
 
@@ -66,8 +66,8 @@ class GameFacts(NamedTuple):
   Attributes:
     rom: the file's name without its ending.
     minimal_actions, all_actions: ALE's numbers of these actions.
-    action_names: of all actions by their numbers.
-    height, width: of the screen in pixels.
+    action_names: names of all actions, by ALE's numbers.
+    height, width: size of the screen in pixels.
   """
 
   rom: str
@@ -107,7 +107,7 @@ def make_spec(game: str, options: Options) -> EnvSpec:
 
 @functools.cache
 def load_facts(game: str) -> GameFacts:
-  """The facts of a game, by its listed name, from a temporary emulator."""
+  """Reads the facts of a game from a temporary emulator; `game` is its listed name."""
   rom = next(rom for rom in _roms() if _game_of(rom) == game)
   ale = load_emulator(rom)
   ale.reset_game()
@@ -136,7 +136,7 @@ def load_emulator(rom: str) -> Any:
 
 
 def _roms() -> list[str]:
-  # Read from the package's list of files: importing the package is slow and imports Gymnasium.
+  # The package's list of files is read, because importing the package is slow and imports Gymnasium.
   files = json.loads((_folder() / "md5.json").read_text())
   return sorted({name.removesuffix(".bin") for name in files} - _NO_SINGLE_PLAYER)
 

@@ -17,7 +17,7 @@ def make_environment(game: str, options: Options) -> Environment:
 
 
 def make_vector(game: str, options: Options, seeds: list[int]) -> VectorEnvironment | None:
-  """Games on ale-py's vectorized environment; None without threads, or where it lacks a convention."""
+  """Makes ale-py's vectorized environment; None without threads, or if it cannot follow all conventions."""
   if options.num_threads == 0:
     return None
   obstacle = find_obstacle(load_facts(game), options)

@@ -1,17 +1,18 @@
 """Atari games on ale-py's own vectorized environment.
 
-Its preprocessing and its emulator are those of `AtariGame`: without no-ops and sticky actions the same
-actions give the same games, frame for frame. No-ops and sticky actions are drawn inside ale-py: they follow
-from the seed of each game, but differ from those of `AtariGame`, and a game may start without a no-op.
+The preprocessing and the emulator are those of `AtariGame`: without no-ops and sticky actions, the same
+actions give the same games, frame for frame. ale-py draws no-ops and sticky actions itself. They follow from
+the seed of each game, but differ from those of `AtariGame`, and a game may start without a no-op.
 
 This module adds the conventions that ale-py lacks:
-  - A lost life ends the episode and the game continues; ale-py starts a new game.
+  - A lost life ends the episode, and the game continues. ale-py starts a new game.
   - Each game has its own seed. ale-py's autoreset does not seed, so a game that ends is reset once more with
-    a seed, for which ale-py loads the ROM again: a tenth of a second, in which all other games wait.
-  - A game is truncated at the step cap with its last frame; ale-py leaves that frame out.
-  - Actions are checked. One out of range makes ale-py hang.
+    a seed. For this ale-py loads the ROM again, and all other games wait a tenth of a second.
+  - A game is truncated at the step cap with its last frame. ale-py omits that frame.
+  - Actions are checked. An action out of range makes ale-py hang.
 
-It has no `render`. It supports neither games whose first action is not the no-op nor resets that fire.
+The vectorized environment has no `render`. It does not support games whose first action is not the no-op, nor
+resets that fire.
 """
 
 from typing import Any
@@ -26,21 +27,19 @@ from moozi.envs.environment import VectorEnvironment
 from moozi.envs.suites.atari.rom import NOOP, GameFacts, Options
 from moozi.envs.vector import check_actions
 
-# The first version that can reset some games and not the others.
+# The first version that can reset some games without the others.
 _OLDEST_VERSION = (0, 12, 1)
-# A cap that no game reaches; ALE adds to it in 32 bits.
+# A cap that no game reaches. It is below 2^31, because ALE adds to it in 32 bits.
 _UNLIMITED = 2**30
 _NO_SEED = -1
 
 
 def find_obstacle(facts: GameFacts, options: Options) -> str | None:
-  """The reason that ale-py's environment cannot play this game with all conventions; None if it can."""
+  """Returns why ale-py's environment cannot play this game with all conventions; None if it can."""
   if facts.actions(options)[0] != NOOP:
-    return "its first action is not the no-op; env.kwargs.minimal_actions=false has that"
+    return "its first action is not the no-op; with env.kwargs.minimal_actions=false it is"
   if facts.opening(options):
-    return (
-      "ale-py fires without the action after it, and not after a lost life; env.kwargs.fire_on_reset=false"
-    )
+    return "ale-py plays only action 1, and not after a lost life; must be env.kwargs.fire_on_reset=false"
   import ale_py
 
   version = tuple(int(part) for part in ale_py.__version__.split(".")[:3] if part.isdigit())
@@ -53,10 +52,10 @@ def find_obstacle(facts: GameFacts, options: Options) -> str | None:
 
 
 class AtariVectorEnvironment(VectorEnvironment):
-  """One game B times. ale-py's environment is made at the first reset.
+  """B copies of one game. The first reset creates ale-py's environment.
 
   Args:
-    options: of the environments; `num_threads` is at least 1.
+    options: options of the environments; `num_threads` is at least 1.
   """
 
   def __init__(self, facts: GameFacts, spec: EnvSpec, options: Options, seeds: list[int]) -> None:
@@ -66,7 +65,7 @@ class AtariVectorEnvironment(VectorEnvironment):
     self._random = [np.random.default_rng(seed) for seed in seeds]
     live = np.arange(spec.num_actions) != DUMMY_ACTION
     self._masks = np.stack([live, ~live])
-    # Where the last frame lost a life, and where it was truncated.
+    # The environments that lost a life on the last frame, and those truncated on it.
     self._will_continue, self._was_cut = np.zeros(self.num_envs, bool), np.zeros(self.num_envs, bool)
     self._lives = np.zeros(self.num_envs, np.int32)
     self._num_steps = np.zeros(self.num_envs, np.int64)
@@ -95,12 +94,12 @@ class AtariVectorEnvironment(VectorEnvironment):
     if self._env is None:
       return self.reset()
     was_last = self._is_last
-    # A no-op continues a game after a lost life. Where a game ended, ale-py resets for every action.
+    # A no-op continues a game after a lost life. After the end of a game, ale-py resets for any action.
     played = np.where(was_last, 0, actions - 1).astype(np.int64)
     frame, reward, is_over, _, info = self._env.step(played)
     self._num_steps += 1
     is_cut = self._is_cut() & ~is_over
-    # The no-op may end the game that it was to continue.
+    # The no-op after a lost life may end the game.
     has_ended = self._will_continue & (is_over | is_cut)
     is_first = was_last & ~self._will_continue | has_ended
     was_cut = self._was_cut | has_ended & is_cut
@@ -129,7 +128,7 @@ class AtariVectorEnvironment(VectorEnvironment):
     was_last, is_cut = self._is_last, self._is_cut() & ~is_over
     self._was_cut = is_cut
     is_lost = self._options.episodic_life & (lives > 0) & (lives < self._lives) & ~was_last & ~is_over
-    # A life lost on the step of the cap is terminal, and a new game follows.
+    # If a life is lost on the step of the cap, the episode is terminal, and a new game follows.
     self._will_continue = is_lost & ~is_cut
     is_terminal = is_over | is_lost
     self._lives, self._is_last = lives, is_terminal | is_cut
@@ -151,7 +150,7 @@ class AtariVectorEnvironment(VectorEnvironment):
   def _draw_seeds(
     self, where: Bool[np.ndarray, "B"], must_seed: Bool[np.ndarray, "W"]
   ) -> Int[np.ndarray, "W"]:
-    """A seed for each of the W environments in `where`; without `reseed` only where `must_seed`."""
+    """Returns seeds of the W environments in `where`; without `reseed`, only those in `must_seed` get one."""
     lanes = zip(np.flatnonzero(where), must_seed, strict=True)
     seeds = [
       int(self._random[i].integers(2**31)) if self._options.reseed or must else _NO_SEED for i, must in lanes

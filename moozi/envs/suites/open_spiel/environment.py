@@ -3,19 +3,19 @@
 `open_spiel:tic_tac_toe`, `open_spiel:go(board_size=9)`: names and parameters are the package's.
 
 Conventions, the same for every game:
-  - A reward belongs to the player who moved, and sums everything up to the next decision, including chance.
-    With two players it is half the difference between the mover's gain and the other's: in a zero-sum game
-    this is the mover's gain, even where only the other's loss is recorded.
-  - A frame is what the player to move may see: the observation tensor; with imperfect information the
-    information-state tensor, where the game has one. A tensor of planes is [H, W, C], any other [1, 1, D].
-    With two players a last plane (entry) holds the player to move, 0 or 1.
-  - Players may hide cards, but not actions: the history shows each player the other's last action, and with
-    hidden information nothing else (`evaluation.opponents.check_players`).
+  - A reward belongs to the player who moved. It sums all rewards up to the next decision, including those of
+    chance. With two players it is half the difference between the mover's gain and the other's gain. In a
+    zero-sum game this is the mover's gain, even if the package records only the other's loss.
+  - A frame is what the player to move may see: the observation tensor. With imperfect information it is the
+    information-state tensor, if the game has one. A tensor of planes is [H, W, C], any other [1, 1, D].
+    With two players an additional last plane (or entry) holds the player to move, 0 or 1.
+  - Players may hide cards, but not actions: the history shows each player the other's last action. With
+    hidden information the history must show nothing else (`evaluation.opponents.check_players`).
   - A terminal frame shows the view of the player whose turn would be next.
   - Chance outcomes are drawn from the environment's seed.
 
-Source: Lanctot et al. 2019, OpenSpiel. Departures: actions are checked (the package plays illegal ones
-silently); games of other kinds raise an error that says why.
+Source: Lanctot et al. 2019, OpenSpiel. Departures: actions are checked (the package plays illegal
+actions silently). A game of an unsupported kind raises an error with the reason.
 """
 
 import functools
@@ -32,8 +32,9 @@ from moozi.envs.environment import Bot, Environment, Game, GameEnvironment
 from moozi.envs.suite import Suite
 from moozi.envs.suites.open_spiel.rules import Rules, package, sample_chance
 
-# Games whose default parameters let a player move twice in a row, and (below) a game that reports a tensor
-# but has none. Found by random play in open_spiel 2.0.2; tests/envs/suites/test_open_spiel.py repeats it.
+# Games whose default parameters let a player move twice in a row. `_WITHOUT_TENSOR`: a game that reports a
+# tensor but has none. Random play in open_spiel 2.0.2 found both; tests/envs/suites/test_open_spiel.py
+# repeats this search.
 # fmt: off
 _NOT_ALTERNATING = frozenset({
   "amazons", "backgammon", "checkers", "chinese_checkers", "cursor_go", "dark_hex", "dark_hex_ir",
@@ -91,8 +92,10 @@ class _OpenSpielGame(Game):
     return self._player
 
   def make_bot(self, kind: str, simulations: int, seed: int) -> Bot | None:
-    """The package's MCTS with random rollouts and its example's settings: UCT with c = 2, one rollout per
-    simulation, solved positions backed up.
+    """Makes the package's MCTS bot with random rollouts.
+
+    The settings are those of the package's example: UCT with c = 2, one rollout per simulation, and backup of
+    solved positions.
     """
     if kind != "mcts":
       return None
@@ -150,7 +153,7 @@ def listed_name(game: str) -> str:
 
 
 def _unsupported(kind: Any) -> str | None:
-  """The reason that a kind of game is not supported; None if it may be."""
+  """Returns why a kind of game is not supported; None if its games may be supported."""
   kinds = package().GameType
   if kind.dynamics == kinds.Dynamics.MEAN_FIELD:
     return "a mean-field game; games of one or two players are supported"

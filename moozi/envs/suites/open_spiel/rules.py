@@ -35,8 +35,8 @@ class Rules:
   Attributes:
     game: the package's game.
     spec: the environment's specification.
-    is_perfect_information: nothing is hidden from any player.
-    is_deterministic: the game has no chance nodes.
+    is_perfect_information: whether nothing is hidden from any player.
+    is_deterministic: whether the game has no chance nodes.
 
   Raises: UserError: the package rejects the name or a parameter, or the kind of game is not supported.
   """
@@ -72,9 +72,9 @@ class Rules:
     )
 
   def frame(self, state: Any, to_play: int) -> np.ndarray:
-    """The view that player `to_play` has of a state: [H, W, C] of the spec's dtype, a fresh array.
+    """Returns player `to_play`'s view of a state: [H, W, C] of the spec's dtype, a fresh array.
 
-    Raises: UserError: frames are bool, and the tensor has a value other than 0 and 1.
+    Raises: UserError: frames are bool, but the tensor has other values than 0 and 1.
     """
     self._read(state, to_play)
     out = np.empty(self._frame_shape, bool if self._is_bool else np.float32)
@@ -103,12 +103,12 @@ class Rules:
     return mask
 
   def gain(self, before: list[float], after: list[float], mover: int) -> float:
-    """The mover's reward between two results of the package's `returns()`; see `environment`."""
+    """Returns the mover's reward from the package's `returns()` before and after; see `environment`."""
     gain = after[mover] - before[mover]
     return gain if self._num_players == 1 else 0.5 * (gain - (after[1 - mover] - before[1 - mover]))
 
   def next_player(self, state: Any, mover: int) -> int:
-    """The player to move after `mover`, once chance is drawn; at an end, the player who would be next.
+    """Returns the player to move after `mover` and chance; at an end, the player who would be next.
 
     Raises: UserError: one of two players moves twice in a row.
     """
@@ -137,7 +137,7 @@ class Rules:
     return shape, (1, 2, 0) if layout.endswith("CHW") else (0, 1, 2)
 
   def _use_observer(self, observer: Any | None) -> None:
-    """Sets the observer that writes tensors; None calls the state instead, which is several times slower."""
+    """Sets the observer that writes tensors. With None, the state returns them: several times slower."""
     self._observer = observer
     self._tensor = np.zeros_like(self._ones) if observer is None else observer.tensor
     self._image = np.transpose(self._tensor.reshape(self._shape), self._axes)
@@ -145,7 +145,7 @@ class Rules:
     self._frame_shape = (height, width, channels + (self._num_players == 2))
 
   def _make_observer(self) -> Any | None:
-    """The package's observer, which writes tensors into memory; None where it has another size."""
+    """Returns the package's observer, which writes tensors into memory; None if its size differs."""
     pyspiel = package()
     kind = pyspiel.IIGObservationType(perfect_recall=True) if self._is_information_state else None
     with contextlib.suppress(pyspiel.SpielError), _quiet():
@@ -163,14 +163,14 @@ class Rules:
       self._tensor[:] = state.observation_tensor(player)
 
   def _is_binary(self) -> bool:
-    # If n nonzero entries have sum n and sum of squares n, all are ones (Cauchy-Schwarz).
+    # If n nonzero entries have sum n and sum of squares n, each entry is 1 (Cauchy-Schwarz).
     x, count = self._tensor, np.count_nonzero(self._tensor)
     return bool(self._ones.dot(x) == count and x.dot(x) == count)
 
   def _probe(self) -> tuple[bool, tuple[str, ...]]:
-    """Plays at random; returns whether tensors hold only 0 and 1, and the actions' names.
+    """Plays at random; returns whether all tensors hold only 0 and 1, and the names of the actions.
 
-    Raises: UserError: the game does something that is not supported.
+    Raises: UserError: the game does something unsupported.
     """
     random, names = np.random.default_rng(0), _ActionNames(self.game.num_distinct_actions())
     is_binary, count = True, 0
@@ -199,7 +199,7 @@ class Rules:
     return is_binary, names.result()
 
   def _probe_state(self, state: Any, player: int) -> bool:
-    """Whether a state's tensor holds only 0 and 1; drops an observer whose tensor is different."""
+    """Returns whether a state's tensor holds only 0 and 1; drops the observer if its tensor is wrong."""
     self._read(state, player)
     if self._observer is not None:
       which = "information_state" if self._is_information_state else "observation"
@@ -218,7 +218,7 @@ class Rules:
 
 
 class _ActionNames:
-  """The package's names of actions, without the player's mark (`x3` and `o3` become `3`)."""
+  """The package's action names, without the symbol of the player (`x3` and `o3` become `3`)."""
 
   def __init__(self, num_actions: int) -> None:
     self._num_actions = num_actions
@@ -249,7 +249,7 @@ def sample_chance(state: Any, random: np.random.Generator) -> None:
   while state.current_player() == CHANCE:
     outcomes = state.chance_outcomes()
     point, i = random.random() - outcomes[0][1], 0
-    while point >= 0 and i + 1 < len(outcomes):  # the last outcome takes a remainder of rounding
+    while point >= 0 and i + 1 < len(outcomes):  # a rounding remainder goes to the last outcome
       i += 1
       point -= outcomes[i][1]
     state.apply_action(outcomes[i][0])
@@ -263,7 +263,7 @@ def _load_game(name: str) -> Any:
   keys = _KEY.findall(name)
   for key in keys:
     if keys.count(key) > 1:
-      raise UserError(f"{where}: the parameter {key} is given {keys.count(key)} times; once is allowed")
+      raise UserError(f"{where}: the parameter {key} is given {keys.count(key)} times; must be given once")
   pyspiel = package()
   try:
     with _quiet():
@@ -291,7 +291,7 @@ def _package_message(name: str, error: Exception) -> str:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-  """Discards what the package prints on standard error, which includes each of its errors."""
+  """Discards the package's output on standard error, where it prints each error."""
   sys.stderr.flush()
   saved, null = os.dup(2), os.open(os.devnull, os.O_WRONLY)
   os.dup2(null, 2)

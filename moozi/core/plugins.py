@@ -184,8 +184,9 @@ def uses(config: "Config") -> list[Use]:
     *(Use(f"env.wrappers[{i}]", value, WRAPPERS) for i, value in enumerate(config.env.wrappers)),
     Use("network.kind", config.network.kind, NETWORKS),
     *(
-      Use(f"planners.{name}.algorithm", getattr(planners, name).algorithm, SEARCHES)
-      for name in type(planners).model_fields
+      Use(f"planners.{name}.algorithm", planner.algorithm, SEARCHES)
+      for name in ("train", "test", "reanalyze")
+      if (planner := getattr(planners, name)) is not None
     ),
     *(Use(f"learner.extra_losses[{i}]", v, LOSSES) for i, v in enumerate(config.learner.extra_losses)),
     Use("evaluation.opponent", config.evaluation.opponent, PLAYERS),

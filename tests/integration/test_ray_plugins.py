@@ -1,4 +1,4 @@
-"""Plug-ins with Ray: functions registered in a script reach the actors, and modules of the current folder too."""
+"""Plug-ins with Ray: functions registered in a script, and modules of the current folder, reach the actors."""
 
 import json
 import os
@@ -59,8 +59,6 @@ if __name__ == "__main__":
   main(sys.argv[1:])
 """
 ENV = """
-from moozi.core import plugins
-from moozi.envs.suites.dm_env import wrap
 from tests.envs.suites.user_fakes import Counter
 
 

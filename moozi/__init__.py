@@ -1,6 +1,7 @@
 """MooZi: a MuZero system that plans with a learned model.
 
-Names are imported on first use, so that `import moozi` stays fast.
+The public API is described in docs/api.md. Names are imported on first use, so that `import moozi` stays
+fast.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -8,6 +9,13 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+  from moozi.api.agent import Agent, load
+  from moozi.api.environments import make_env
+  from moozi.api.run import Run
+  from moozi.api.search import Search
+  from moozi.api.training import Training, resume, resume_events, train, train_events
+  from moozi.core.config import Config
+  from moozi.core.errors import UserError
   from moozi.core.plugins import (
     register_callback,
     register_environment,
@@ -17,9 +25,20 @@ if TYPE_CHECKING:
     register_search,
     register_wrapper,
   )
+  from moozi.envs.environment import Environment, Observation
 
 # The module of each public name. The imports above repeat it for type checkers.
 _MODULES = {
+  "Agent": "moozi.api.agent",
+  "Config": "moozi.core.config",
+  "Environment": "moozi.envs.environment",
+  "Observation": "moozi.envs.environment",
+  "Run": "moozi.api.run",
+  "Search": "moozi.api.search",
+  "Training": "moozi.api.training",
+  "UserError": "moozi.core.errors",
+  "load": "moozi.api.agent",
+  "make_env": "moozi.api.environments",
   "register_callback": "moozi.core.plugins",
   "register_environment": "moozi.core.plugins",
   "register_loss": "moozi.core.plugins",
@@ -27,9 +46,23 @@ _MODULES = {
   "register_player": "moozi.core.plugins",
   "register_search": "moozi.core.plugins",
   "register_wrapper": "moozi.core.plugins",
+  "resume": "moozi.api.training",
+  "resume_events": "moozi.api.training",
+  "train": "moozi.api.training",
+  "train_events": "moozi.api.training",
 }
 
 __all__ = [
+  "Agent",
+  "Config",
+  "Environment",
+  "Observation",
+  "Run",
+  "Search",
+  "Training",
+  "UserError",
+  "load",
+  "make_env",
   "register_callback",
   "register_environment",
   "register_loss",
@@ -37,6 +70,10 @@ __all__ = [
   "register_player",
   "register_search",
   "register_wrapper",
+  "resume",
+  "resume_events",
+  "train",
+  "train_events",
 ]
 
 

@@ -3,11 +3,14 @@
 import ast
 import json
 import re
+import runpy
 import sys
 from pathlib import Path
 
 import pytest
 
+import moozi
+from moozi.io.config import load_config
 from tests.tiny_run import TINY
 
 ROOT = Path(__file__).parents[2]
@@ -90,3 +93,20 @@ def test_from_the_command_line(cli, refused, tmp_path, name):
   assert "imports a Python module" in refused("evaluate", run)
   status, _, err = cli("evaluate", run, "--allow-code", "--episodes", "2")
   assert status == 0, err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_from_python(monkeypatch, tmp_path, name):
+  needs(name)
+  train = moozi.train
+
+  def short(config, **settings):
+    """The example's own call, with fewer steps, and with TINY's other settings."""
+    text = (*SHORT, f"run.dir={tmp_path}", "run.name=run", "env.name=open_spiel:tic_tac_toe")
+    path = ROOT / "config" / f"{config}.yaml"
+    return train(load_config(path, text if name == "player" else text[:-1]), **settings)
+
+  monkeypatch.setattr(moozi, "train", short)
+  runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
+  check(name, tmp_path / "run")

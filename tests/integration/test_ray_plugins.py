@@ -1,4 +1,4 @@
-"""Plug-ins with Ray: functions registered in a script, and modules of the current folder, reach the actors."""
+"""Plug-ins with Ray: the actors get functions registered in a script, and modules of the current folder."""
 
 import json
 import os

@@ -1,5 +1,6 @@
 """Planning with the learned model. The only module that imports mctx."""
 
+import contextlib
 import functools
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -294,7 +295,11 @@ def check_search(config: PlannerConfig, num_actions: int, key: str) -> None:
     )
     return output.action, output.action_weights
 
-  with jax.default_device(jax.local_devices(backend="cpu")[0]):
+  # On the CPU where there is one: the driver must not take a GPU's memory.
+  cpu = None
+  with contextlib.suppress(RuntimeError):
+    cpu = jax.local_devices(backend="cpu")[0]
+  with jax.default_device(cpu):
     action, weights = (np.asarray(x) for x in jax.jit(run)(jax.random.PRNGKey(0)))
   for row, (a, w, mask) in enumerate(zip(action, weights, legal, strict=True)):
     if not 0 <= a < num_actions or not mask[a]:

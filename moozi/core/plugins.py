@@ -149,13 +149,40 @@ PLAYERS = Registry("player", "evaluation.opponent", ("random", "mcts", "self"))
 CALLBACKS = Registry("callback", "callbacks")
 REGISTRIES = (ENVIRONMENTS, WRAPPERS, NETWORKS, SEARCHES, LOSSES, PLAYERS, CALLBACKS)
 
-register_environment = ENVIRONMENTS.register
-register_wrapper = WRAPPERS.register
-register_network = NETWORKS.register
-register_search = SEARCHES.register
-register_loss = LOSSES.register
-register_player = PLAYERS.register
-register_callback = CALLBACKS.register
+
+def register_environment(name: str) -> Callable[[F], F]:
+  """A decorator that registers a function that makes an environment by a name for `env.name`."""
+  return ENVIRONMENTS.register(name)
+
+
+def register_wrapper(name: str) -> Callable[[F], F]:
+  """A decorator that registers a function that wraps an environment by a name for `env.wrappers`."""
+  return WRAPPERS.register(name)
+
+
+def register_network(name: str) -> Callable[[F], F]:
+  """A decorator that registers a function that makes a network's parts by a name for `network.kind`."""
+  return NETWORKS.register(name)
+
+
+def register_search(name: str) -> Callable[[F], F]:
+  """A decorator that registers a search by a name for `planners.*.algorithm`."""
+  return SEARCHES.register(name)
+
+
+def register_loss(name: str) -> Callable[[F], F]:
+  """A decorator that registers a function that makes a loss term by a name for `learner.extra_losses`."""
+  return LOSSES.register(name)
+
+
+def register_player(name: str) -> Callable[[F], F]:
+  """A decorator that registers a function that makes an opponent by a name for `evaluation.opponent`."""
+  return PLAYERS.register(name)
+
+
+def register_callback(name: str) -> Callable[[F], F]:
+  """A decorator that registers a function that makes a callback by a name for `callbacks`."""
+  return CALLBACKS.register(name)
 
 
 class Use(NamedTuple):

@@ -16,7 +16,7 @@ CallbackMaker = Callable[[Config, Path], Callback]
 
 
 def make_callbacks(config: Config, run_path: Path) -> list[Callback]:
-  """The functions that `callbacks` names. One that raises ends the run with a RunError.
+  """The functions that `callbacks` names. Each raises RunError if it fails, which ends the run.
 
   Raises: UserError: a function cannot be found or fails, or does not return a function.
   """

@@ -105,6 +105,11 @@ def test_registered_environment(folder):
       lambda env: 1 / 0,
       r"env.wrappers\[0\]=own: the call failed: .*: ZeroDivisionError",
     ),
+    (
+      "gymnasium:CartPole-v1",
+      lambda env: gymnasium.wrappers.TransformReward(env, lambda reward: 1 / 0),
+      r"env.wrappers\[0\]=own: its first steps failed: .*test_user_wrappers.py:\d+: ZeroDivisionError",
+    ),
     (DM_ENV, lambda env: 3, r"env.wrappers\[0\]=own: returns int; must return the wrapped environment"),
   ],
 )

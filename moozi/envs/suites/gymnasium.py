@@ -16,12 +16,14 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
+from moozi.core import plugins
 from moozi.core.config import PositiveInt, Section
 from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
 from moozi.envs.environment import Environment, Game, GameEnvironment
 from moozi.envs.observations import FrameFormat, array_format, one_hot_format
 from moozi.envs.suite import Suite
+from moozi.envs.trial import spec_after_trial
 from moozi.envs.validation import check_mask, check_num_actions, check_reward, one_line, short
 from moozi.envs.wrappers import apply_wrappers
 
@@ -99,13 +101,19 @@ def is_game(game: str) -> bool:
 
 
 def make_spec(game: str, options: Options) -> EnvSpec:
-  """Reads the specification of an environment with these options from a temporary one, and caches it."""
+  """Reads the specification of an environment with these options from a temporary one, and caches it.
+
+  A wrapped environment plays a trial episode. It is not cached: a notebook may change a registered wrapper.
+  """
+  if wrappers := getattr(options, "wrappers", ()):
+    plugin = plugins.WRAPPERS.get(wrappers[-1], f"env.wrappers[{len(wrappers) - 1}]")
+    return spec_after_trial(make_environment(game, options), plugin)
   return _make_spec(game, options.model_dump_json())
 
 
 @functools.lru_cache(maxsize=64)
 def _make_spec(game: str, options: str) -> EnvSpec:
-  environment = make_environment(game, _WrappedOptions.model_validate_json(options))
+  environment = make_environment(game, Options.model_validate_json(options))
   environment.close()
   return environment.env_spec
 

@@ -24,6 +24,7 @@ from moozi.core.spec import EnvSpec
 from moozi.envs.environment import Environment, check_seed
 from moozi.envs.suite import Suite
 from moozi.envs.suites import dm_env as dm_env_suite
+from moozi.envs.trial import spec_after_trial
 from moozi.envs.validation import one_line
 from moozi.envs.wrappers import EnvironmentWrapper, apply_wrappers
 
@@ -31,8 +32,6 @@ _log = logging.getLogger("moozi.envs")
 
 # Parameters of `registry.make` itself.
 _RESERVED = frozenset({"seed", "is_testing"})
-# Maximum length of the trial episode before a run starts.
-_TRIAL_STEPS = 200
 
 
 class Options(Section):
@@ -44,22 +43,7 @@ class Options(Section):
 
 def make_spec(name: str, options: Options) -> EnvSpec:
   """Returns the environment's specification. Plays a trial episode to find errors before a run starts."""
-  environment, plugin = make_environment(name, options), plugins.ENVIRONMENTS.get(name)
-  try:
-    with plugin.errors("its first steps failed"):
-      environment.seed(0)
-      random, step = np.random.default_rng(0), environment.reset()
-      for _ in range(_TRIAL_STEPS):
-        step = environment.step(int(random.choice(np.flatnonzero(step.observation.legal_actions_mask))))
-        if step.last():
-          break
-  except UserError:
-    with contextlib.suppress(Exception, SystemExit):
-      environment.close()
-    raise
-  with plugin.errors("closing it failed"):
-    environment.close()
-  return environment.env_spec
+  return spec_after_trial(make_environment(name, options), plugins.ENVIRONMENTS.get(name))
 
 
 def make_environment(name: str, options: Options) -> Environment:

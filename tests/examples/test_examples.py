@@ -83,9 +83,8 @@ def test_every_example_is_tested():
   assert sorted(path.stem for path in EXAMPLES.glob("*.py")) == sorted(NAMES)
 
 
-@pytest.mark.parametrize(
-  "name", [name if name == "network" else pytest.param(name, marks=pytest.mark.slow) for name in NAMES]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
 def test_from_the_command_line(cli, refused, tmp_path, name):
   needs(name)
   run = train(cli, name, tmp_path)

@@ -46,6 +46,7 @@ def network(changed=None, out=None):
   return make
 
 
+@pytest.mark.slow
 def test_a_network_learns(tiny_config):
   plugins.register_network("own")(network())
   config = config_with(tiny_config, "network", kind="own")
@@ -117,8 +118,16 @@ def with_search(config, name):
     (lambda out: out.replace(action_weights=out.action), r"int32\[3\] as action_weights; .*floating\[3, 4\]"),
     (lambda out: out.replace(search_tree=None), "its search_tree is NoneType; must be an mctx.Tree"),
     (lambda out: out.replace(action=out.action * 0), r"chooses action 0; legal, .*, are \[1, 2, 3\]"),
-    (lambda out: out.replace(action_weights=out.action_weights * 2), "must be probabilities"),
-    (lambda out: out.replace(action_weights=out.action_weights * jnp.nan), r"root 0 are \[nan, nan"),
+    pytest.param(
+      lambda out: out.replace(action_weights=out.action_weights * 2),
+      "must be probabilities",
+      marks=pytest.mark.slow,
+    ),
+    pytest.param(
+      lambda out: out.replace(action_weights=out.action_weights * jnp.nan),
+      r"root 0 are \[nan, nan",
+      marks=pytest.mark.slow,
+    ),
     (lambda out: 1 / 0, r"the call failed: .*test_plugin_check.py:\d+: ZeroDivisionError"),
   ],
 )
@@ -128,6 +137,7 @@ def test_searches_that_are_refused(tiny_config, change, message):
     check(with_search(tiny_config, "own"))
 
 
+@pytest.mark.slow
 def test_a_search_that_is_allowed(tiny_config):
   plugins.register_search("own")(searched(lambda out: out))
   check(with_search(tiny_config, "own"))
@@ -179,6 +189,7 @@ def test_a_loss_must_be_made_and_listed_once(tiny_config):
     check(config_with(tiny_config, "learner", extra_losses=("own", "own")))
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_not_finite_is_skipped_by_its_name(tiny_config):
   plugins.register_loss("bad")(
     lambda config, model: lambda p, s, outputs, target: jnp.log(0 * target.rewards[:, 0])

@@ -9,6 +9,10 @@ import sys
 from collections.abc import Sequence
 from typing import Annotated
 
+if sys.platform == "win32":
+  # Runs lock and protect their files with calls of POSIX.
+  sys.exit("moozi: error: Windows is not supported; use WSL 2 or the container (docs/install.md)")
+
 import typer
 
 from moozi.commands.configs import configs
@@ -104,3 +108,7 @@ app.add_typer(configs, name="configs")
 app.command("watch")(watch)
 app.command("play")(play)
 app.command("latent")(latent)
+
+
+if __name__ == "__main__":
+  main()

@@ -12,7 +12,12 @@ import pytest
 from tests.install.build import ROOT, copy_sources, make_venv, run
 from tests.tiny_run import TINY
 
-CONFIGS = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "config").rglob("*.yaml"))
+CARRIED = sorted(
+  path.relative_to(ROOT).as_posix()
+  for name in ("config", "zoo")
+  for path in (ROOT / name).rglob("*")
+  if path.is_file()
+)
 SDIST = "import sys; from setuptools import build_meta; build_meta.build_sdist(sys.argv[1])"
 SECONDS: dict[str, float] = {}  # the time that each command took
 
@@ -55,14 +60,14 @@ def folder(venv, tmp_path_factory) -> Path:
   return folder
 
 
-def test_both_distributions_carry_the_configurations(sdist, wheel):
+def test_both_distributions_carry_configurations_and_agents(sdist, wheel):
   with tarfile.open(sdist) as file:
     names = {name.partition("/")[2] for name in file.getnames()}
-  assert set(CONFIGS) <= names
+  assert set(CARRIED) <= names
   assert not any(name.startswith(("tests/", "experiments/")) for name in names)
   with zipfile.ZipFile(wheel) as file:
     names = set(file.namelist())
-    assert {f"moozi/data/{name}" for name in CONFIGS} <= names
+    assert {f"moozi/data/{name}" for name in CARRIED} <= names
     assert {"moozi/py.typed", "moozi/vis/report_page/page.html"} <= names
     assert {name.partition("/")[0].partition("-")[0] for name in names} == {"moozi"}
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import moozi
 from moozi.core.errors import UserError
 from moozi.envs import registry
 from moozi.io import config_files
@@ -89,6 +90,7 @@ def test_the_package_carries_the_files_of_a_wheel(tmp_path, monkeypatch):
 
 
 def test_the_list_has_every_file_that_names_an_environment():
+  assert moozi.configs() == INFOS
   names = {info.name for info in INFOS}
   assert {"minatar/breakout", "ppo/minatar/freeway", "tiny/catch"} <= names
   assert not {"base", "minatar/base", "atari/base", "atari/two_cores", "ppo/minatar"} & names

@@ -10,6 +10,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
   from moozi.api.agent import Agent, load
+  from moozi.api.configs import configs
   from moozi.api.environments import make_env
   from moozi.api.run import Run
   from moozi.api.search import Search
@@ -26,17 +27,20 @@ if TYPE_CHECKING:
     register_wrapper,
   )
   from moozi.envs.environment import Environment, Observation
+  from moozi.io.config_files import ConfigInfo
 
 # The module of each public name. The imports above repeat it for type checkers.
 _MODULES = {
   "Agent": "moozi.api.agent",
   "Config": "moozi.core.config",
+  "ConfigInfo": "moozi.io.config_files",
   "Environment": "moozi.envs.environment",
   "Observation": "moozi.envs.environment",
   "Run": "moozi.api.run",
   "Search": "moozi.api.search",
   "Training": "moozi.api.training",
   "UserError": "moozi.core.errors",
+  "configs": "moozi.api.configs",
   "load": "moozi.api.agent",
   "make_env": "moozi.api.environments",
   "register_callback": "moozi.core.plugins",
@@ -55,12 +59,14 @@ _MODULES = {
 __all__ = [
   "Agent",
   "Config",
+  "ConfigInfo",
   "Environment",
   "Observation",
   "Run",
   "Search",
   "Training",
   "UserError",
+  "configs",
   "load",
   "make_env",
   "register_callback",

@@ -34,7 +34,10 @@ def test_closed_terminal_ends_with_a_checkpoint(tmp_path):
   ]
 
   # The first program takes the terminal. `preexec_fn` would fork this process, which JAX warns of.
-  take = "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
+  take = (
+    "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
+    "os.execv(sys.argv[1], sys.argv[1:])"
+  )
   process = subprocess.Popen(
     [sys.executable, "-c", take, *command], stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
   )

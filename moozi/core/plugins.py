@@ -116,7 +116,7 @@ class Registry:
     names = [*others, *self.names()]
     nearest = difflib.get_close_matches(value.lower(), names, n=1)
     hint = f"; the nearest is {nearest[0]}" if nearest else ""
-    return f"{', '.join(names)}{' or ' if names else ''}module:function{hint}"
+    return f"{', '.join([*names, 'module:function'])} or a registered name{hint}"
 
   def get(self, value: str, key: str | None = None) -> Plugin:
     """The function that a value names; imports its module.

@@ -139,7 +139,7 @@ def test_keys_of():
     (["open_spiel:tic_tac_toe", "--opponent", "agent"], "--opponent=agent: open_spiel:tic_tac_toe"),
     (
       ["open_spiel:tic_tac_toe", "--opponent", "other"],
-      "must be agent, random, mcts, self or module:function",
+      "must be agent, random, mcts, self, module:function or a registered name",
     ),
     (["open_spiel:kuhn_poker", "--opponent", "mcts"], "would see what is hidden"),
     (["open_spiel:tic_tac_toe", "--seat", "2"], "'--seat': 2: must be an integer from 0 to 1"),

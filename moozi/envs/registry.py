@@ -125,6 +125,8 @@ def _resolve(name: str, kwargs: dict[str, Any]) -> tuple[Suite, str, Any]:
     if is_code(name) and user.is_found(name):
       return user.SUITE, name, user.Options(kwargs=kwargs)
     known = ", ".join(sorted(_MODULES))
+    if user.is_name(name) and not difflib.get_close_matches(library, _MODULES):
+      raise UserError(f"env.name={name}: {user.describe_missing(name)}; the libraries are {known}")
     _raise_unknown(name, f"unknown library {library!r}; must be one of {known}", _all_names())
   suite = _load(library)
   games = suite.list_games()

@@ -13,6 +13,7 @@ import importlib.util
 import inspect
 import logging
 import os
+import pkgutil
 import re
 import sys
 import traceback
@@ -46,12 +47,17 @@ class Options(Section):
   kwargs: dict[str, Any] = Field({}, description="keyword arguments of the function")
 
 
+def is_name(name: str) -> bool:
+  """Whether the name has the form `package.module:function`."""
+  return _NAME.fullmatch(name) is not None
+
+
 def is_found(name: str) -> bool:
   """Whether the package of `module:function` can be found. Does not run its code.
 
   If the package is in the current folder, adds that folder to Python's path.
   """
-  if not _NAME.fullmatch(name):
+  if not is_name(name):
     return False
   package = name.partition(":")[0].partition(".")[0]
   if package in sys.modules:
@@ -64,6 +70,19 @@ def is_found(name: str) -> bool:
     importlib.invalidate_caches()
     return True
   return importlib.util.find_spec(package) is not None
+
+
+def describe_missing(name: str) -> str:
+  """Describes where the package of `module:function`, which `is_found` does not find, was searched."""
+  package = name.partition(":")[0].partition(".")[0]
+  # Modules and packages of the current folder, the most likely place of a misspelt one.
+  modules = [module.name for module in pkgutil.iter_modules([os.getcwd()])]
+  if nearest := difflib.get_close_matches(package, modules, n=1):
+    return f"there is no module {package}; the nearest in the current folder is {nearest[0]}"
+  return (
+    f"there is no module {package} in the current folder ({os.getcwd()}) or on Python's path (sys.path); start "
+    "moozi in the module's folder, or add that folder to PYTHONPATH"
+  )
 
 
 def make_spec(name: str, options: Options) -> EnvSpec:

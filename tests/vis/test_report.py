@@ -63,7 +63,7 @@ def test_page_has_episode_arrays(tmp_path):
   np.testing.assert_allclose(shown["imagined_rewards"], episode.imagined_rewards.ravel(), rtol=1e-3)
   assert shown["actions"] == episode.actions.tolist()
   assert (shown["num_frames"], shown["unroll_steps"]) == (num, 3)
-  assert shown["names"] == ["dummy", "noop", "left", "right"]
+  assert shown["names"] == ["end", "noop", "left", "right"]
   assert data["config"] == "seed: 0\n"
   assert data["run"] == RUN | {"env": "minatar:breakout"}
 
@@ -162,7 +162,7 @@ def test_page_names():
     num_env_actions=2,
     action_names=("0", "1"),
   )
-  assert episode_data(make_episode(cartpole, 3), cartpole)["names"] == ["dummy", "left", "right"]
+  assert episode_data(make_episode(cartpole, 3), cartpole)["names"] == ["end", "left", "right"]
 
 
 def test_page_legend():

@@ -105,7 +105,7 @@ def test_slider(page, episode):
     shown = facts(page, "#now")
     assert number(shown["search value"]) == pytest.approx(episode.root_values[step], abs=2e-3)
     assert number(shown["return from here"]) == pytest.approx(episode.returns[step], abs=2e-3)
-    assert shown["action"] == ("dummy", "noop", "left", "right")[episode.actions[step]]
+    assert shown["action"] == ("end", "noop", "left", "right")[episode.actions[step]]
     assert text(page, "#actions tr.played td").startswith(shown["action"])
     rows = page.evaluate(
       "[...document.querySelectorAll('#imagined tbody tr')].map(r => r.innerText.split('\\t'))"

@@ -80,8 +80,8 @@ def describe_missing(name: str) -> str:
   if nearest := difflib.get_close_matches(package, modules, n=1):
     return f"there is no module {package}; the nearest in the current folder is {nearest[0]}"
   return (
-    f"there is no module {package} in the current folder ({os.getcwd()}) or on Python's path (sys.path); start "
-    "moozi in the module's folder, or add that folder to PYTHONPATH"
+    f"there is no module {package} in the current folder ({os.getcwd()}) or on Python's path (sys.path); "
+    "start moozi in the module's folder, or add that folder to PYTHONPATH"
   )
 
 

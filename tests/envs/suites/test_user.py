@@ -261,7 +261,9 @@ def test_unknown_library(folder, name):
 
 def test_unknown_module(folder):
   """The answer names the module and the places of the search, and no game."""
-  with pytest.raises(UserError, match=rf"no module my_wrold in .*{re.escape(str(folder))}.* path \(sys.path\)"):
+  with pytest.raises(
+    UserError, match=rf"no module my_wrold in .*{re.escape(str(folder))}.* path \(sys.path\)"
+  ):
     registry.env_spec("my_wrold:make_env")
   (folder / "my_world.py").write_text("raise SystemExit('ran')\n")
   with pytest.raises(UserError, match=r"no module my_wrold; the nearest in the current folder is my_world;"):

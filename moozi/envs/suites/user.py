@@ -260,6 +260,8 @@ def _user_files(name: str) -> tuple[str, ...]:
 
 
 SUITE = Suite(
+  summary="environments of the user",
+  package=None,
   list_games=dict,
   options=lambda game: Options,
   make_spec=make_spec,

@@ -17,26 +17,34 @@ def report(
   out: Annotated[Path | None, common.output("report.html", "FILE")] = None,
   allow_code: common.AllowCode = False,
 ) -> int:
-  """Write an HTML page with a run's curves, its settings, and an episode to step through."""
+  """Write an HTML page with a run's curves, its settings, and an episode with searches to step through."""
   from moozi.io.metrics import read_metrics
   from moozi.io.plain_data import dump_yaml
+  from moozi.training.algorithms import algorithm_of
   from moozi.vis.report import write_report
 
   directory, config = common.open_run(run, allow_code)
-  common.check_searches(run, config, "report")
   path = common.place_in_run(directory, "report.html") if out is None else out
   if path.is_dir():
     raise UserError(f"--out={out}: is a folder; must be a file, such as {path / 'report.html'}")
   with common.stdout_to_stderr():
     agent = common.agent_of(directory, config, checkpoint)
     ticks = read_metrics(directory.metrics_path)
-    played = common.play_episode(agent, index=episode, max_steps=max_steps, num_simulations=simulations)
+    has_model = algorithm_of(config).has_model
+    played = (
+      common.play_episode(agent, index=episode, max_steps=max_steps, num_simulations=simulations)
+      if has_model
+      else None
+    )
+  searches = (
+    "" if has_model else f" The algorithm {config.algorithm} has no search, so there is no episode here."
+  )
   about = {
     "name": directory.path.resolve().name,
     "checkpoint": agent.checkpoint.name,
     "env_steps": agent.checkpoint.env_steps,
     "learner_steps": agent.checkpoint.learner_steps,
-    "figures": _last_evaluation(ticks),
+    "figures": _last_evaluation(ticks) + searches,
   }
   with common.writing("--out", path):
     text = dump_yaml(config.model_dump(mode="json"))

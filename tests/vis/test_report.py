@@ -269,6 +269,18 @@ def test_long_episode_stays_small(tmp_path):
   assert write(tmp_path, episode).stat().st_size < 1_200_000
 
 
+def test_page_without_an_episode(tmp_path):
+  text = write_report(tmp_path / "a.html", None, SPEC, run=RUN, ticks=TICKS, config="").read_text("utf-8")
+  assert data_of(text)["episode"] is None
+  assert list(data_of(text)["curves"]) == ["loss/total"]
+  assert 'id="frame"' not in text
+
+
+def test_errors_of_float_sums_are_not_shown():
+  rewards = np.full(12, -7e-15, np.float32)
+  assert set(episode_data(make_episode(SPEC, rewards=rewards), SPEC)["rewards"]) == {0}
+
+
 def test_failed_write_keeps_old_page(tmp_path, monkeypatch):
   path = write(tmp_path)
   before = path.read_bytes()

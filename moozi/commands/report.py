@@ -17,7 +17,7 @@ def report(
   out: Annotated[Path | None, common.output("report.html", "FILE")] = None,
   allow_code: common.AllowCode = False,
 ) -> int:
-  """Write an HTML page with a run's curves, its settings, and an episode with searches to step through."""
+  """Write an HTML page with a run's curves, its settings, and an episode to step through."""
   from moozi.io.metrics import read_metrics
   from moozi.io.plain_data import dump_yaml
   from moozi.training.algorithms import algorithm_of
@@ -30,21 +30,17 @@ def report(
   with common.stdout_to_stderr():
     agent = common.agent_of(directory, config, checkpoint)
     ticks = read_metrics(directory.metrics_path)
-    has_model = algorithm_of(config).has_model
-    played = (
-      common.play_episode(agent, index=episode, max_steps=max_steps, num_simulations=simulations)
-      if has_model
-      else None
-    )
-  searches = (
-    "" if has_model else f" The algorithm {config.algorithm} has no search, so there is no episode here."
-  )
+    played, figures = None, _last_evaluation(ticks)
+    if algorithm_of(config).has_model:
+      played = common.play_episode(agent, index=episode, max_steps=max_steps, num_simulations=simulations)
+    else:
+      figures += f" The algorithm {config.algorithm} has no search, so this page has no episode."
   about = {
     "name": directory.path.resolve().name,
     "checkpoint": agent.checkpoint.name,
     "env_steps": agent.checkpoint.env_steps,
     "learner_steps": agent.checkpoint.learner_steps,
-    "figures": _last_evaluation(ticks) + searches,
+    "figures": figures,
   }
   with common.writing("--out", path):
     text = dump_yaml(config.model_dump(mode="json"))

@@ -228,7 +228,7 @@ def test_curves(page):
 def test_spike_does_not_flatten_a_curve(browser, tmp_path):
   losses = [1.0 - i / 200 + 0.01 * (i % 2) for i in range(100)]
   losses[50] = 5000.0
-  ticks = [{"env_steps": i, "loss/total": y, "loss/value": i} for i, y in enumerate(losses)]
+  ticks = [{"env_steps": i, "faults/env": 0, "loss/total": y, "loss/value": i} for i, y in enumerate(losses)]
   browser.open(write_report(tmp_path / "spike.html", None, SPEC, run=RUN, ticks=ticks, config=""))
   texts = browser.evaluate("[...document.querySelectorAll('.curves figure')].map(f => f.innerText)")
   assert "last 0.515; 1 point beyond the axis, up to 5,000" in texts[0]
@@ -238,6 +238,8 @@ def test_spike_does_not_flatten_a_curve(browser, tmp_path):
   )
   assert 1 < float(tops[0]) < 2
   assert tops[1] == "99.00"
+  groups = browser.evaluate("[...document.querySelectorAll('#curve-groups summary')].map(e => e.textContent)")
+  assert groups == ["main (2)", "loss (2)", "faults (1)"]
   marks = browser.evaluate("[...document.querySelectorAll('.outlier')].map(e => e.textContent)")
   assert marks == ["5,000 at 50"]
 

@@ -189,7 +189,9 @@ function showCurves(curves, place) {
     groups.get(group).push(name);
   }
   const first = names.filter((name) => FIRST_CURVES.includes(name));
-  const folds = [...(first.length ? [["main", first]] : []), ...groups];
+  // A dozen faults, most of them 0, come last.
+  const last = [...groups].sort((a, b) => (a[0] === "faults") - (b[0] === "faults"));
+  const folds = [...(first.length ? [["main", first]] : []), ...last];
   if (!folds.length) place.append(element("p", "note", "The run has no metrics."));
   folds.forEach(([group, members], i) => {
     const summary = element("summary", "", `${group} (${members.length})`);

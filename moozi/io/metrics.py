@@ -105,8 +105,11 @@ class MetricsSink:
       self._tensorboard.write([{"tag": name, "image": image}], int(env_steps))
 
   def sync(self) -> None:
-    """Calls fsync on metrics.jsonl. Raises OSError: some ticks are not on the disk."""
-    self._file.sync()
+    """Calls fsync on metrics.jsonl. Raises OSError: some ticks or events are not on the disk."""
+    with contextlib.ExitStack() as both:
+      if self._tensorboard is not None:
+        both.callback(self._tensorboard.flush)
+      self._file.sync()
 
   def close(self) -> None:
     """Closes the files; a second call does nothing. Raises OSError: pending data is lost."""
@@ -137,7 +140,7 @@ class _EventFile:
     self._event, self._crc = Event, masked_crc32c
     folder.mkdir(parents=True, exist_ok=True)
     self._file = AppendFile(folder / f"events.out.tfevents.{time.time():017.6f}.{socket.gethostname()}")
-    self.close = self._file.close
+    self.close, self.flush = self._file.close, self._file.flush
     self._append(file_version="brain.Event:2")
     if purge_step is not None:
       self._append(step=purge_step, session_log=SessionLog(status=SessionLog.START))

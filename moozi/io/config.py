@@ -25,13 +25,13 @@ BASE_KEY = "base"
 RENAMED_KEYS = {"reanalyze.way": "reanalyze.mode"}
 
 
-def load_config(path: str | Path | None, overrides: Sequence[str] = ()) -> Config:
+def load_config(path: str | Path | None, overrides: Sequence[str | Mapping[str, Any]] = ()) -> Config:
   """Merges and validates, in this order, the defaults, the `base:` chain, the file and the overrides.
 
   Args:
     path: a YAML file; None uses the defaults. `base:` in it names another file, relative to this one.
     overrides: `key=value` each, with dotted keys (`learner.batch_size=128`) and YAML values. An empty value
-      resets a section (`env.kwargs=`) to its default.
+      resets a section (`env.kwargs=`) to its default. A mapping sets nested plain values, as a file does.
   Raises: UserError: the configuration is invalid; one line with the key, the value and what is allowed. It
     names the file, unless an override makes a valid configuration invalid.
   """
@@ -42,7 +42,7 @@ def load_config(path: str | Path | None, overrides: Sequence[str] = ()) -> Confi
   for layer in () if path is None else _read_chain(Path(path)):
     layers += _with_new_names([layer], f"{path}: ")
   num_layers = len(layers)
-  layers += _with_new_names([_parse_override(text) for text in overrides], "")
+  layers += _with_new_names([_parse_override(x) if isinstance(x, str) else x for x in overrides], "")
   try:
     return _merge(layers, where)
   except UserError:
@@ -50,7 +50,7 @@ def load_config(path: str | Path | None, overrides: Sequence[str] = ()) -> Confi
       if not _error_of(layers[:n]):
         # Override number n - num_layers makes a valid configuration invalid.
         override, message = overrides[n - num_layers], _error_of(layers[: n + 1])
-        is_named = message.startswith(override.partition("=")[0].strip())
+        is_named = not isinstance(override, str) or message.startswith(override.partition("=")[0].strip())
         raise UserError(message if is_named else f"{override}: {message}") from None
     raise
 

@@ -28,7 +28,7 @@ TWO_PLAYER_KEYS = (
 
 _OPPONENT_HELP = (
   "Two players: the player of the other seat: random moves, mcts (OpenSpiel's tree search with random "
-  "playouts), or self (the agent itself). Default: the run's evaluation.opponent."
+  "playouts), self (the agent itself), or module:function. Default: the run's evaluation.opponent."
 )
 
 
@@ -39,7 +39,7 @@ def evaluate(
     int | None, common.integer("Number of episodes. Default: evaluation.final_episodes.")
   ] = None,
   simulations: common.Simulations = None,
-  opponent: Annotated[str | None, typer.Option(metavar="random|mcts|self", help=_OPPONENT_HELP)] = None,
+  opponent: Annotated[str | None, typer.Option(metavar="random|mcts|self|NAME", help=_OPPONENT_HELP)] = None,
   opponent_simulations: Annotated[
     int | None, common.integer("Simulations per search of the opponent mcts.")
   ] = None,
@@ -82,7 +82,7 @@ def evaluate(
     raise UserError("--video-frames: needs --video")
   directory, config = open_run(run, allow_code)
   with common.stdout_to_stderr():
-    spec = env_spec(config.env.name, **config.env.kwargs)
+    spec = env_spec(config.env.name, **config.env.arguments)
     check_opponent_options(config, spec, opponent, opponent_simulations, prefix="--")
     agent = agent_of(directory, config, checkpoint, simulations=simulations)
     options = {

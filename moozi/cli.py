@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from moozi.commands.compare import compare
 from moozi.commands.envs import list_environments
 from moozi.commands.evaluate import evaluate
 from moozi.commands.inspect import inspect
@@ -92,6 +93,7 @@ app.command("inspect")(inspect)
 app.command("reanalyze")(reanalyze)
 app.command("trajectories")(list_trajectories)
 app.command("report")(report)
+app.command("compare")(compare)
 app.command("timeline")(timeline)
 app.command("envs")(list_environments)
 app.command("watch")(watch)

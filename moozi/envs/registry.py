@@ -5,7 +5,7 @@ import difflib
 import importlib
 import types
 import typing
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import ValidationError
@@ -104,6 +104,17 @@ def env_spec(name: str, /, **kwargs: Any) -> EnvSpec:
   """The specification of the environment `name` under these options. Raises UserError as `make` does."""
   suite, game, options = _resolve(name, kwargs)
   return suite.make_spec(game, options)
+
+
+def options_of(name: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+  """The options of an environment with their defaults; `kwargs` alone if the environment is not available.
+
+  A user's own environment is not imported.
+  """
+  try:
+    return dict(kwargs) if is_code(name) else _resolve(name, dict(kwargs))[2].model_dump(mode="json")
+  except UserError:
+    return dict(kwargs)
 
 
 def is_code(name: str) -> bool:

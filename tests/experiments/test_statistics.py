@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from experiments.lib.statistics import estimate, interquartile_mean
+from moozi.experiments.statistics import estimate, interquartile_mean
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,8 @@ class FakeBudget(TimeBudget):
     self.envs: list[dict[str, str]] = []
 
   def run(self, command, stdout=None, stderr=None, env=None) -> int:
-    name, *arguments = map(str, command)
+    words = [str(word) for word in command]
+    name, *arguments = words[words.index("moozi.cli") + 1 :] if "moozi.cli" in words else words
     self.commands.append((name, *arguments))
     self.envs.append(dict(env or {}))
     if name == "train":

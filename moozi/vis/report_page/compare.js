@@ -24,7 +24,7 @@ function valueAt(xs, ys, x) {
 }
 
 /** A table with a caption in a region that scrolls; the first cell of each row is its heading. */
-function table(caption, headings, rows) {
+function table(task, caption, headings, rows) {
   const head = element("tr", "", ...headings.map((text) => {
     const cell = element("th", "", text);
     cell.scope = "col";
@@ -41,7 +41,7 @@ function table(caption, headings, rows) {
   );
   region.tabIndex = 0;
   region.setAttribute("role", "region");
-  region.setAttribute("aria-label", caption);
+  region.setAttribute("aria-label", `${caption}: ${task.name}`);
   return element("div", "card", region);
 }
 
@@ -109,6 +109,7 @@ class CurveCard {
 
 function finalsTable(task) {
   return table(
+    task,
     `Final figures: the mean of each run’s last ${data.last} evaluations`,
     ["Group", "Seeds", "Finished", "Environment steps", "Mean", "95%", "Interquartile mean", "95%", "By seed"],
     task.groups.map((group) => [
@@ -150,12 +151,12 @@ function addTask(task, index) {
       `${pair.first} over ${pair.second}`, figure(pair.value), pair.low === null ? "one seed: none" : interval(pair),
     ]);
     const caption = "Probability that a run of one group has a higher final figure than a run of another";
-    section.append(table(caption, ["Groups", "Probability", "95%"], rows));
+    section.append(table(task, caption, ["Groups", "Probability", "95%"], rows));
   }
   const settings = Object.entries(task.settings);
   if (settings.length) {
     const rows = settings.map(([key, values]) => [key, ...values]);
-    section.append(table("Settings that differ", ["Setting", ...task.groups.map((group) => group.name)], rows));
+    section.append(table(task, "Settings that differ", ["Setting", ...task.groups.map((group) => group.name)], rows));
   }
   byId("tasks").append(section);
   const link = element("a", "", task.name);

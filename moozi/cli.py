@@ -19,6 +19,7 @@ from moozi.commands.latent import latent
 from moozi.commands.play import play
 from moozi.commands.reanalyze import reanalyze
 from moozi.commands.report import report
+from moozi.commands.sweep import sweep
 from moozi.commands.timeline import timeline
 from moozi.commands.train import train
 from moozi.commands.trajectories import list_trajectories
@@ -94,6 +95,7 @@ app.command("reanalyze")(reanalyze)
 app.command("trajectories")(list_trajectories)
 app.command("report")(report)
 app.command("compare")(compare)
+app.command("sweep")(sweep)
 app.command("timeline")(timeline)
 app.command("envs")(list_environments)
 app.command("watch")(watch)

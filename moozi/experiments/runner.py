@@ -120,16 +120,16 @@ class Runner(Generic[J]):
     self._report(f"{job.name}: {f'resumed at {env_steps:,} steps' if env_steps else 'started'}")
     if not env_steps:
       shutil.rmtree(path, ignore_errors=True)  # it has no checkpoint
-    self.command(job, self.training_command(job, is_new=not env_steps))
+    self.command(job, self.next_command(job))
     env_steps, is_complete = progress_of(job, self._folder)
     if not is_complete:
       self._report(f"{job.name}: stopped at {env_steps:,} steps")
     return is_complete
 
-  def training_command(self, job: J, is_new: bool) -> list[str | Path]:
-    """The arguments of `moozi` that start or resume a job's run."""
+  def next_command(self, job: J) -> list[str | Path]:
+    """The arguments of `moozi` that start a job's run, or resume it if it has a checkpoint."""
     progress = () if self._is_shown else ("logging.progress=plain",)
-    if is_new:
+    if not progress_of(job, self._folder)[0]:
       return ["train", job.config, *job.settings(self._folder), *progress]
     wanted = job.load_config(self._folder).model_dump(mode="json")
     grown = [f"{key}={json.dumps(wanted[key])}" for key in GROWABLE]

@@ -16,6 +16,7 @@ from moozi.io.checkpoints import drop_later
 from moozi.io.logs import setup_logging
 from moozi.io.progress import make_progress
 from moozi.io.run_directory import RunDirectory, save_resumed_config
+from moozi.io.trackers import check_trackers
 from moozi.run.session import RunInputs
 from moozi.training.algorithms import algorithm_of
 from moozi.training.offline import load_stored
@@ -31,8 +32,10 @@ def train(config: Config, spec: EnvSpec, run: RunDirectory, resumed: Resumed | N
   SIGINT and SIGTERM end the run with a checkpoint; a second signal ends it immediately. The caller must have
   claimed the directory. `resumed` is the result of `load_resumed`; None starts a new run.
 
-  Raises: UserError: Ray lacks what the configuration requests. RunError: the run cannot continue.
+  Raises: UserError: Ray lacks what the configuration requests, or a tracker's package is missing. RunError:
+    the run cannot continue.
   """
+  check_trackers(config)
   setup_logging(run.log_path("driver"))
   resumed = resumed or load_start(config, spec, run)
   resumed.forget_later_best(config, run)

@@ -63,6 +63,7 @@ class WandbTracker:
       console="off",
       disable_code=True,
       disable_git=True,
+      host="",
       silent=True,
       symlink=False,
       x_disable_machine_info=True,

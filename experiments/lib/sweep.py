@@ -12,7 +12,7 @@ from experiments.lib.jobs import ROOT, Evaluation, Job, find_evaluated
 from experiments.lib.results import is_result_of, write_json, write_result
 from moozi.core.errors import UserError
 from moozi.experiments.jobs import GROWABLE, differences, progress_of
-from moozi.experiments.runner import MOOZI, Runner
+from moozi.experiments.runner import MOOZI, Runner, print_line
 from moozi.experiments.time_budget import TimeBudget
 from moozi.io.checkpoints import CheckpointInfo
 from moozi.io.run_directory import RunDirectory, read_run_config
@@ -109,7 +109,7 @@ class Sweep(Runner[Job]):
     budget: TimeBudget,
     at_once: int | None = None,
     moozi: Sequence[str] = MOOZI,
-    report: Callable[[str], None] = lambda line: print(line, flush=True),
+    report: Callable[[str], None] = print_line,
   ) -> None:
     env = {} if at_once is None else ONE_CORE
     lock = folder.absolute().parent

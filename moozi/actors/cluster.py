@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import socket
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -24,7 +25,8 @@ def connected(config: Config) -> Iterator[Any]:
   """Connects Ray as `config.ray` specifies and yields the `ray` module.
 
   At the end it disconnects from the cluster, or shuts down the cluster that it started.
-  Raises: UserError: no cluster answers or accepts the connection, or the actors request more than it has.
+  Raises: UserError: Ray is not installed, no cluster answers or accepts the connection, or the actors request
+    more than it has.
   """
   # On Linux, Ray listens on all addresses by default. This variable, which Ray reads at import, restricts Ray
   # to this machine, as on Windows and macOS; a test lists the listeners. Without the variable, Ray also
@@ -39,7 +41,14 @@ def connected(config: Config) -> Iterator[Any]:
   os.environ.setdefault("RAY_task_events_report_interval_ms", "0")
   os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
   os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-  import ray
+  try:
+    import ray
+  except ModuleNotFoundError as e:
+    if e.name != "ray":
+      raise
+    raise UserError(
+      'runtime=ray: the package ray is not installed; use runtime=local, or run pip install "ray>=2.50"'
+    ) from None
 
   if ray.is_initialized():
     raise RuntimeError("Ray is already initialized in this process")
@@ -94,20 +103,22 @@ def _check_reachable(address: str) -> None:
 
 @contextmanager
 def _signals_blocked() -> Iterator[None]:
-  """Blocks SIGINT and SIGTERM in the processes that its block starts, and in their children.
+  """Blocks stop signals in the processes that its block starts, and in their children.
 
-  A terminal's Ctrl-C and a scheduler's SIGTERM reach the whole process group. Ray's processes must keep
-  running until the driver has taken its last checkpoint and shuts them down.
+  A terminal's Ctrl-C or end and a scheduler's SIGTERM reach the whole process group. Ray's processes must
+  keep running until the driver has taken its last checkpoint and shuts them down.
   """
-  numbers = (signal.SIGINT, signal.SIGTERM)
+  numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
   handlers = {number: signal.getsignal(number) for number in numbers}
   before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
   try:
     yield
   finally:
     # Ray's core installs a handler that prints a stack trace and exits. This loop restores the handlers.
-    for number, handler in handlers.items():
-      signal.signal(number, handler)
+    # Python sets handlers in the main thread only.
+    if threading.current_thread() is threading.main_thread():
+      for number, handler in handlers.items():
+        signal.signal(number, handler)
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 

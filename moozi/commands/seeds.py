@@ -23,8 +23,9 @@ def parse_seeds(text: str) -> tuple[int, ...]:
   )
 
 
-def group_name(config: Path) -> str:
+def group_name(name: str) -> str:
   """A name for the runs of a configuration: `config/minatar/breakout.yaml` as `minatar-breakout`."""
+  config = Path(name)
   parts = [*config.parent.parts, config.name.removesuffix(".yaml").removesuffix(".yml")]
   if "config" in parts[:-1]:
     parts = parts[len(parts) - parts[::-1].index("config") :]
@@ -33,7 +34,7 @@ def group_name(config: Path) -> str:
   return "-".join(parts)
 
 
-def train_seeds(config: Path, overrides: Sequence[str], seeds: Sequence[int], parallel: int) -> int:
+def train_seeds(config: str, overrides: Sequence[str], seeds: Sequence[int], parallel: int) -> int:
   """Trains a run for each seed, and prints a table at the end; returns the exit status.
 
   Finished runs are skipped and stopped ones are resumed. SIGINT and SIGTERM end the running ones with a

@@ -231,7 +231,8 @@ def make_tasks(runs: Sequence[RunCurve]) -> list[Task]:
 def conditions_of(config: Config) -> dict[str, Any]:
   """The environment, its options with their defaults, and the protocol of its evaluations."""
   protocol = {f"evaluation.{key}": getattr(config.evaluation, key) for key in _PROTOCOL}
-  return {"env": config.env.name, **options_of(config.env.name, config.env.kwargs), **protocol}
+  wrappers = {"env.wrappers": list(config.env.wrappers)} if config.env.wrappers else {}
+  return {"env": config.env.name, **options_of(config.env.name, config.env.kwargs), **wrappers, **protocol}
 
 
 def _task_name(conditions: Mapping[str, Any], everything: Sequence[Mapping[str, Any]]) -> str:

@@ -22,13 +22,13 @@ class Job:
 
   Attributes:
     name: the job's name.
-    config: the configuration, as `moozi train` accepts it.
+    config: the name or path of the configuration, as `moozi train` accepts it.
     overrides: settings `key=value` that differ from the configuration.
     run: name of the run's folder; None uses `name`.
   """
 
   name: str
-  config: Path
+  config: Path | str
   overrides: tuple[str, ...] = ()
   seed: int = 0
   run: str | None = None

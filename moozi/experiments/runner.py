@@ -32,6 +32,12 @@ def share_cores(parallel: int) -> dict[str, str]:
 J = TypeVar("J", bound=Job)
 
 
+def print_line(line: str) -> None:
+  """Prints a line, unless the terminal is closed."""
+  with contextlib.suppress(OSError):
+    print(line, flush=True)
+
+
 class CommandError(Exception):
   """A command failed."""
 
@@ -58,7 +64,7 @@ class Runner(Generic[J]):
     lock: Path | None = None,
     is_shown: bool = False,
     moozi: Sequence[str] = MOOZI,
-    report: Callable[[str], None] = lambda line: print(line, flush=True),
+    report: Callable[[str], None] = print_line,
   ) -> None:
     self._folder, self._budget, self._at_once, self._env = folder.absolute(), budget, at_once, dict(env or {})
     self._lock, self._is_shown, self._moozi, self._report = lock, is_shown, tuple(moozi), report

@@ -79,7 +79,7 @@ def load_sweep(path: Path) -> Sweep:
   except TypeError as error:
     raise UserError(f"{path}: {error}; only plain values are allowed") from None
   beside = path.parent / found.config
-  config = beside if beside.is_file() else Path(found.config)
+  config = beside if beside.is_file() else found.config
   seeds = tuple(range(1, found.seeds + 1)) if isinstance(found.seeds, int) else found.seeds
   if not seeds or min(seeds) < 0 or len(set(seeds)) < len(seeds):
     raise UserError(f"{path}: seeds={list(seeds)}: must be different seeds from 0")

@@ -11,7 +11,7 @@ from typing import Any
 
 
 class TimeBudget:
-  """A time limit for commands. SIGINT or SIGTERM ends it early; a second signal kills the commands.
+  """A time limit for commands. SIGINT, SIGTERM or SIGHUP ends it early; a second one kills the commands.
 
   Use it in a `with` statement in the main thread; commands may run in other threads.
 
@@ -69,8 +69,10 @@ class TimeBudget:
         process.wait()
 
   def __enter__(self) -> "TimeBudget":
-    for number in (signal.SIGINT, signal.SIGTERM):
-      self._handlers[number] = signal.signal(number, self._on_signal)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+      # nohup ignores SIGHUP.
+      if signal.getsignal(number) != signal.SIG_IGN:
+        self._handlers[number] = signal.signal(number, self._on_signal)
     return self
 
   def __exit__(self, *_: object) -> None:

@@ -38,7 +38,7 @@ def test_other_seeds_are_refused(text):
   ],
 )
 def test_group_is_named_after_its_configuration(config, name):
-  assert group_name(Path(config)) == name
+  assert group_name(config) == name
 
 
 @pytest.fixture

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from moozi.commands.common import AllowCode
+from moozi.commands.common import AllowCode, integer
+from moozi.commands.seeds import parse_seeds, train_seeds
 from moozi.commands.signals import stop_at_signals
 from moozi.core.errors import UserError
 
@@ -28,10 +29,23 @@ def train(
     Path | None,
     typer.Option(metavar="RUN", help="Resume a run with its own CONFIG, which KEY=VALUE overrides."),
   ] = None,
+  seeds: Annotated[
+    str | None,
+    typer.Option(
+      metavar="N|1,2,3",
+      help="Train one run for each seed, NAME-seed1 and so on. The same command skips finished runs and "
+      "resumes stopped ones.",
+    ),
+  ] = None,
+  parallel: Annotated[int, integer("With --seeds: number of runs at a time.", maximum=64)] = 1,
   allow_code: AllowCode = False,
 ) -> int:
   """Train an agent, and write a run directory."""
   words = list(arguments or [])
+  if seeds is None and parallel != 1:
+    raise UserError(f"--parallel={parallel}: needs --seeds")
+  if seeds is not None and resume is not None:
+    raise UserError("--seeds resumes its runs itself; pass CONFIG in place of --resume RUN")
   if resume is not None:
     return _resume(resume, words, allow_code)
   if not words or "=" in words[0]:
@@ -39,6 +53,8 @@ def train(
       "CONFIG: missing; must be a configuration, such as tiny/catch (`moozi configs` lists them), or a YAML "
       "file; or use --resume RUN"
     )
+  if seeds is not None:
+    return train_seeds(words[0], words[1:], parse_seeds(seeds), parallel)
   return _start(words[0], words[1:])
 
 

@@ -6,7 +6,7 @@ import importlib
 import importlib.util
 import types
 import typing
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import ValidationError
@@ -145,6 +145,20 @@ def env_spec(name: str, /, *, wrappers: Sequence[str] = (), **kwargs: Any) -> En
   """The specification of the environment `name` under these options. Raises UserError as `make` does."""
   suite, game, options = _resolve(name, kwargs, wrappers)
   return suite.make_spec(game, options)
+
+
+def options_of(name: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+  """The options of an environment with their defaults; `kwargs` alone if its library is not installed.
+
+  Imports no module that the name contains.
+  """
+  library, _, game = name.partition(":")
+  if library not in _MODULES or ":" in game:
+    return dict(kwargs)
+  try:
+    return _find(name, dict(kwargs))[2].model_dump(mode="json")
+  except UserError:
+    return dict(kwargs)
 
 
 def _resolve(name: str, kwargs: dict[str, Any], wrappers: Sequence[str] = ()) -> tuple[Suite, str, Any]:

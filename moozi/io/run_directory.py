@@ -10,6 +10,7 @@ logs/            one file for each actor
 trajectories/    every acted step, if trajectories.save is set
 timeline/        the times of the actors' calls, and the output of `moozi timeline`
 summary.json     figures of the whole run, written at its end
+trackers.json    the run's identifiers in Weights & Biases and MLflow
 lock             held by the process that writes here
 """
 

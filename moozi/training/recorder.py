@@ -17,6 +17,7 @@ from moozi.io.metrics import FAULT_PREFIX, MetricsSink
 from moozi.io.run_directory import RunDirectory
 from moozi.io.sinks import SinkGuard
 from moozi.io.timeline import TimelineFile
+from moozi.io.trackers import Trackers
 from moozi.io.trajectories import TrajectoryWriter
 from moozi.run import events
 from moozi.run.work_log import WorkFigures, resident_mib
@@ -69,6 +70,7 @@ class Recorder:
     self._metrics = MetricsSink(run.metrics_path, tensorboard, keep)
     with self._guard.writing("metrics"):
       self._metrics.write_settings(config)
+    self._trackers = Trackers(config, run, display.note)
     self._drawer = Drawer(run.gifs_path, spec, self._guard, self._metrics)
     self._trajectories: TrajectoryWriter | None = None
     if config.trajectories.save:
@@ -141,6 +143,7 @@ class Recorder:
       self._timeline.close()
     with self._guard.writing("metrics"):
       self._metrics.close()
+    self._trackers.close(self.summary)
     self._display.close()
 
   def _count_faults(self, metrics: Mapping[str, float], is_noted: bool = False) -> dict[str, float]:
@@ -270,6 +273,7 @@ class Recorder:
     tick: Any = {"env_steps": event.env_steps, "learner_steps": event.learner_steps, "wall_s": wall_s}
     with self._guard.writing("metrics"):
       self._metrics.write(**tick, scalars=shown)
+    self._trackers.write(shown, event.env_steps)
     self._test_scalars = {}
     self._display.update(**tick, scalars=shown)
 

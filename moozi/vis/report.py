@@ -62,7 +62,8 @@ def write_report(
     "config": config,
   }
   with atomic_path(path) as partial:
-    partial.write_text(_page(str(run["name"]), data), "utf-8")
+    scripts = _SCRIPTS + _EPISODE_SCRIPTS * (data["episode"] is not None)
+    partial.write_text(make_page(str(run["name"]), data, scripts=scripts), "utf-8")
   return path
 
 
@@ -201,15 +202,19 @@ def _png(picture: np.ndarray) -> bytes:
   return out.getvalue()
 
 
-def _page(title: str, data: Mapping[str, Any]) -> str:
-  """Returns the page's HTML. Its content security policy allows only the page's own script and style.
+def make_page(
+  title: str,
+  data: Mapping[str, Any],
+  template: str = "page.html",
+  scripts: Sequence[str] = _SCRIPTS,
+  styles: Sequence[str] = ("page.css",),
+) -> str:
+  """Returns the HTML of a page, made of files in the folder `report_page`.
 
-  The page loads nothing.
+  Its content security policy allows only the page's own script and style. The page loads nothing.
   """
   parts = resources.files("moozi.vis") / "report_page"
-  style = (parts / "page.css").read_text("utf-8")
-  has_episode = data["episode"] is not None
-  scripts = _SCRIPTS + _EPISODE_SCRIPTS * has_episode
+  style = "\n".join((parts / name).read_text("utf-8") for name in styles)
   code = "\n".join((parts / name).read_text("utf-8") for name in scripts)
   script = f'"use strict";\n(() => {{\n{code}\n}})();\n'
   policy = (
@@ -218,12 +223,12 @@ def _page(title: str, data: Mapping[str, Any]) -> str:
   )
   # Escapes `<`, so that no text can end the script element.
   text = json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
-  page = (parts / "page.html").read_text("utf-8")
+  page = (parts / template).read_text("utf-8")
   filled = {
     "POLICY": html.escape(policy, quote=True),
     "TITLE": html.escape(f"{title} – moozi"),
     "STYLE": style,
-    "EPISODE": (parts / "episode.html").read_text("utf-8") if has_episode else "",
+    "EPISODE": (parts / "episode.html").read_text("utf-8") if data.get("episode") else "",
     "DATA": text,
     "SCRIPT": script,
   }

@@ -39,9 +39,9 @@ function fillFacts(list, pairs) {
 /**
  * A chart as wide as its container, redrawn when that is resized.
  *
- * `describe()` returns {series: [{kind, x, y}], limits, left, right, ticks, dots}: x and y are arrays of numbers or
- * null (a gap); kind is a class of the style sheet. Points beyond `limits` [low, high] are marked at the edge.
- * `onSeek(x)` receives the x under the pointer.
+ * `describe()` returns {series: [{kind, x, y, dots}], bands: [{kind, x, low, high}], limits, left, right, ticks, dots}: x
+ * and y are arrays of numbers or null (a gap); kind is a class of the style sheet. Points beyond `limits` [low, high] are
+ * marked at the edge. `onSeek(x)` receives the x under the pointer.
  */
 class Chart {
   constructor(place, height, label, describe, onSeek = null) {
@@ -79,7 +79,9 @@ class Chart {
     this.width = this.place.clientWidth;
     if (!this.width) return;
     const data = this.describe();
-    const ys = data.series.flatMap((s) => s.y).filter((y) => y !== null);
+    const bands = data.bands ?? [];
+    const ys = [...data.series.map((s) => s.y), ...bands.flatMap((b) => [b.low, b.high])].flat()
+      .filter((y) => y !== null);
     let low = Infinity;
     let high = -Infinity;
     for (const y of ys) {
@@ -112,12 +114,16 @@ class Chart {
     for (const x of data.ticks ?? []) {
       parts.push(shape("line", { class: "reward", x1: this.x(x), x2: this.x(x), y1: bottom - 7, y2: bottom }));
     }
+    for (const { kind, x, low: below, high: above } of bands) {
+      const back = this.path({ x: [...x].reverse(), y: [...below].reverse() }).replace("M", "L");
+      parts.push(shape("path", { class: `band ${kind}`, d: `${this.path({ x, y: above })}${back}Z` }));
+    }
     for (const series of data.series) {
       parts.push(shape("path", { class: series.kind, d: this.path(series) }));
       series.y.forEach((y, i) => {
         if (y !== null && (y < low || y > high)) parts.push(this.outlier(series.kind, series.x[i], y));
       });
-      if (data.dots) {
+      if (data.dots || series.dots) {
         series.x.forEach((x, i) => {
           if (series.y[i] !== null) {
             parts.push(shape("circle", { class: series.kind, cx: this.x(x), cy: this.y(series.y[i]), r: 3 }));

@@ -36,10 +36,13 @@ def integer(text: str, *names: str, minimum: int = 1, maximum: int = 10**9 - 1, 
 
 def output(default: str, metavar: str = "DIR") -> Any:
   """Returns the option --out; `default` is the default output path within the run."""
-  return typer.Option("--out", metavar=metavar, help=f"Output. Default: RUN/{default}.")
+  return typer.Option("--out", metavar=metavar, help=f"Output. Default: RUN/{default}; for a zoo agent ./{default}.")
 
 
-Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, such as runs/first.")]
+Run = Annotated[
+  Path,
+  typer.Argument(metavar="RUN", help="A run directory, such as runs/first, or an agent: zoo:minatar/breakout."),
+]
 Checkpoint = Annotated[
   str | None,
   typer.Option(
@@ -186,11 +189,11 @@ def print_progress(text: str) -> None:
 
 
 def place_in_run(run: "RunDirectory", *names: str) -> Path:
-  """Returns a path in the run's folder.
+  """Returns a path in the run's folder, or in the current folder if the run is a zoo agent.
 
   Raises: UserError: a part of the path is a symbolic link. In an untrusted run, a link may point anywhere.
   """
-  path = run.path
+  path = run.output_path
   for name in names:
     path /= name
     if path.is_symlink():

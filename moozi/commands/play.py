@@ -13,6 +13,7 @@ from moozi.commands import common
 from moozi.commands.keyboard import END, Keyboard
 from moozi.commands.watch import MAX_SPEED
 from moozi.core.errors import UserError
+from moozi.io.zoo import ZOO_PREFIX
 
 if TYPE_CHECKING:
   from moozi.core.config import Config
@@ -40,7 +41,11 @@ _Opponent = Callable[[Any, int | None], int]
 
 def play(
   target: Annotated[
-    str, typer.Argument(metavar="RUN_OR_ENV", help="A run, or an environment such as minatar:breakout.")
+    str,
+    typer.Argument(
+      metavar="RUN_OR_ENV",
+      help="A run, an agent such as zoo:connect_four, or an environment such as minatar:breakout.",
+    ),
   ],
   overrides: Annotated[
     list[str] | None,
@@ -98,10 +103,11 @@ def play(
 
 def _config_of(target: str, overrides: list[str], allow_code: bool) -> tuple["Config", bool]:
   """Returns the configuration of a run or an environment, and whether `target` is a run."""
-  if Path(target).is_dir() or ":" not in target:
+  is_zoo = target.startswith(ZOO_PREFIX)
+  if is_zoo or Path(target).is_dir() or ":" not in target:
     if overrides:
       raise UserError(f"{overrides[0]}: a run's options are fixed; name an environment to set them")
-    if not Path(target).exists():
+    if not is_zoo and not Path(target).exists():
       raise UserError(f"{target}: is neither a run nor an environment; `moozi envs` lists environments")
     return common.open_run(Path(target), allow_code)[1], True
   from moozi.io.config import load_config

@@ -33,6 +33,8 @@ FORMAT = 1
 MANIFEST = "manifest.json"
 ARRAYS = "arrays.safetensors"
 _MAX_MANIFEST_BYTES = 64 << 20
+_CONTENTS, _PARAMETERS = "contents", "parameters"
+_PARAMETER_FIELDS = ("params", "net_state")
 _ROOT = Path(moozi.__file__).resolve().parents[1]
 
 
@@ -49,6 +51,11 @@ class CheckpointInfo:
   def name(self) -> str:
     """The folder's name."""
     return self.path.name
+
+  @property
+  def has_parameters_only(self) -> bool:
+    """Whether the checkpoint was saved by `save_parameters`."""
+    return self.meta.get(_CONTENTS) == _PARAMETERS
 
 
 def save_checkpoint(directory: Path, name: str, state: Any, meta: Mapping[str, Any]) -> Path:
@@ -98,11 +105,21 @@ def save_checkpoint(directory: Path, name: str, state: Any, meta: Mapping[str, A
   return final
 
 
+def save_parameters(directory: Path, name: str, state: Any, meta: Mapping[str, Any]) -> Path:
+  """Writes a checkpoint with the fields `params` and `net_state` of a training state only.
+
+  Such a checkpoint acts and searches as the whole one does. It has no state of the optimizer, so no run can be
+  resumed from it. Arguments and errors as in `save_checkpoint`.
+  """
+  kept = {field: getattr(state, field) for field in _PARAMETER_FIELDS}
+  return save_checkpoint(directory, name, kept, {**meta, _CONTENTS: _PARAMETERS})
+
+
 def load_checkpoint(path: Path, template: Any, expected: Mapping[str, Any] | None = None) -> Any:
   """Returns a checkpoint's state in the structure of `template`, with JAX arrays where the template has them.
 
   The template has the structure, shapes and dtypes of the saved state. `meta` must have the entries of
-  `expected`, such as `spec` and `network`.
+  `expected`, such as `spec` and `network`. A checkpoint of `save_parameters` has None in the other fields.
 
   Raises: UserError: the folder is not a checkpoint, is damaged, or is of another network or environment; the
     message names the first key that differs.
@@ -111,7 +128,11 @@ def load_checkpoint(path: Path, template: Any, expected: Mapping[str, Any] | Non
   _check_expected(path, manifest["meta"], expected or {})
   arrays = _read_arrays(path, manifest)
   try:
-    return unflatten_tree(template, arrays, manifest["leaves"])
+    if manifest["meta"].get(_CONTENTS) != _PARAMETERS or not dataclasses.is_dataclass(template):
+      return unflatten_tree(template, arrays, manifest["leaves"])
+    kept = {field: getattr(template, field) for field in _PARAMETER_FIELDS}
+    absent = {field.name: None for field in dataclasses.fields(template)}
+    return type(template)(**absent | unflatten_tree(kept, arrays, manifest["leaves"]))
   except ValueError as e:
     raise UserError(f"{path}: a checkpoint of another network or environment: {e}") from None
 

@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from moozi.commands.card import card
 from moozi.commands.envs import list_environments
 from moozi.commands.evaluate import evaluate
 from moozi.commands.inspect import inspect
@@ -22,6 +23,7 @@ from moozi.commands.timeline import timeline
 from moozi.commands.train import train
 from moozi.commands.trajectories import list_trajectories
 from moozi.commands.watch import watch
+from moozi.commands.zoo import zoo
 from moozi.core.errors import UserError
 
 # The base class of usage errors, which Typer's own copy of click does not export.
@@ -97,6 +99,8 @@ app.command("envs")(list_environments)
 app.command("watch")(watch)
 app.command("play")(play)
 app.command("latent")(latent)
+app.command("card")(card)
+app.command("zoo")(zoo)
 
 
 if __name__ == "__main__":

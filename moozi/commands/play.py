@@ -44,7 +44,7 @@ def play(
     str,
     typer.Argument(
       metavar="RUN_OR_ENV",
-      help="A run, an agent such as zoo:connect_four, or an environment such as minatar:breakout.",
+      help="A run, zoo:NAME, or an environment such as minatar:breakout.",
     ),
   ],
   overrides: Annotated[

@@ -3,6 +3,7 @@
 A card has recorded data only. It is read from the run's files; values that the files lack are None.
 """
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,10 +15,11 @@ from moozi.core.config import Config
 from moozi.core.errors import UserError
 from moozi.io.checkpoints import CheckpointInfo, list_checkpoints
 from moozi.io.config import config_to_dict, load_config
+from moozi.io.config_files import config_root, find_config, list_configs
 from moozi.io.metrics import read_metrics
 from moozi.io.plain_data import MAX_BYTES
 from moozi.io.run_directory import MACHINE, RunDirectory, flatten_settings
-from moozi.io.zoo import ZOO_PREFIX, agent_names, label_of, zoo_root
+from moozi.io.zoo import ZOO_PREFIX, agent_names, label_of, resolve_run
 
 CARD = "card.json"
 _MARGIN = 1.96  # standard deviations over √N: a 95% interval, as in `evaluation.opponents.score_figures`
@@ -169,8 +171,8 @@ def read_card(path: Path) -> Card:
 
 
 def list_agents() -> list[Card]:
-  """Returns the cards of the zoo's agents, sorted by name. Raises UserError if one is not a card."""
-  return [read_card(zoo_root() / name / CARD) for name in agent_names()]
+  """Returns the cards of the zoo's agents, sorted by name. Raises UserError if an agent is damaged."""
+  return [read_card(resolve_run(ZOO_PREFIX + name) / CARD) for name in agent_names()]
 
 
 def _evaluation(
@@ -178,8 +180,8 @@ def _evaluation(
 ) -> Evaluation | None:
   """Returns the summary's evaluation, or the last of the metrics; None if there is none."""
   tests = [tick for tick in ticks if _number(tick.get(f"{_TEST}at_env_steps")) is not None]
-  found = {key: summary.get(f"test_{key}") for key in ("return_mean", "return_std", "episodes", "at_env_steps")}
-  found["score"] = summary.get("test_score")
+  keys = ("return_mean", "return_std", "episodes", "at_env_steps", "score")
+  found = {key: summary.get(f"test_{key}") for key in keys}
   if not found["episodes"]:
     found = {key: tests[-1].get(_TEST + key) for key in found} if tests else {}
   mean, std, episodes, at = (
@@ -190,9 +192,6 @@ def _evaluation(
   same = [t for t in tests if t[f"{_TEST}at_env_steps"] == at and t.get(f"{_TEST}episodes") == episodes]
   distinct = _number(same[-1].get(f"{_TEST}distinct_episodes")) if same else None
   margin = _MARGIN * std / math.sqrt(episodes)
-  opponent = config.evaluation.opponent
-  if opponent == "mcts":
-    opponent = f"mcts with {config.evaluation.opponent_simulations} simulations"
   return Evaluation(
     return_mean=mean,
     return_std=std,
@@ -203,14 +202,12 @@ def _evaluation(
     seed=config.evaluation.seed,
     at_env_steps=int(at),
     score=_number(found.get("score")) if num_players == 2 else None,
-    opponent=opponent if num_players == 2 else None,
+    opponent=_opponent(config) if num_players == 2 else None,
   )
 
 
 def _compare(config: Config, name: str | None) -> tuple[str | None, dict[str, tuple[Any, Any]]]:
   """Returns the named configuration with the fewest differences, and the differences."""
-  from moozi.io.config_files import config_root, find_config, list_configs
-
   settings = flatten_settings(config_to_dict(config))
   root = config_root()
   paths = [find_config(name)] if name else [info.path for info in list_configs()]
@@ -230,8 +227,10 @@ def _compare(config: Config, name: str | None) -> tuple[str | None, dict[str, tu
 def _conditions(config: Config, num_players: int) -> dict[str, str]:
   kwargs, tested = config.env.kwargs, config.evaluation
   sticky = [f"{key}={value}" for key, value in kwargs.items() if "sticky" in key or "repeat_action" in key]
-  starts = f"k ~ U{{0 … {tested.max_random_starts}}} random legal actions" if tested.max_random_starts else "none"
-  training = config.workers.max_random_starts
+  starts = [
+    f"k ~ U{{0 … {most}}} random legal actions" if most else "none"
+    for most in (tested.max_random_starts, config.workers.max_random_starts)
+  ]
   search = f"{config.planners.test.num_simulations} simulations per search"
   protocol = search if config.algorithm == "muzero" else "the network's most probable action, no search"
   out = {
@@ -239,17 +238,20 @@ def _conditions(config: Config, num_players: int) -> dict[str, str]:
     "episode limit": f"max_episode_steps={kwargs['max_episode_steps']}"
     if "max_episode_steps" in kwargs
     else f"the environment's own; in evaluation at most {tested.max_episode_steps:,} steps",
-    "random starts": f"evaluation: {starts}; training: "
-    + (f"k ~ U{{0 … {training}}}" if training else "none"),
+    "random starts": f"evaluation: {starts[0]}; training: {starts[1]}",
     "protocol": f"{protocol}; {'noise-free' if tested.noise_free else 'planners.test unchanged'}; "
     f"the last checkpoint, not the best",
   }
   if num_players == 2:
-    out["opponent"] = "the agent itself" if tested.opponent == "self" else tested.opponent
-    if tested.opponent == "mcts":
-      out["opponent"] += f" with {tested.opponent_simulations} simulations"
-    out["opponent"] += "; seats alternate"
+    out["opponent"] = f"{_opponent(config)}; seats alternate"
   return out
+
+
+def _opponent(config: Config) -> str:
+  tested = config.evaluation
+  if tested.opponent == "mcts":
+    return f"mcts with {tested.opponent_simulations} simulations"
+  return "the agent itself" if tested.opponent == "self" else "random play"
 
 
 def _limits(config: Config, num_players: int, evaluation: Evaluation | None) -> tuple[str, ...]:
@@ -285,8 +287,6 @@ def _train_command(
   """Returns a command that trains with the same settings; None if no named configuration is near."""
   if name is None or len(differences) > 12:
     return None
-  import json
-
   values = {key: json.dumps(value) for key, (_, value) in differences.items()}
   return " ".join(["moozi train", name, *(f"{key}={value}" for key, value in values.items())])
 

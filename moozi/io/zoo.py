@@ -21,14 +21,13 @@ import stat
 from pathlib import Path
 from typing import Any
 
-import moozi
 from moozi.core.errors import UserError
 from moozi.io.atomic_write import write_text
+from moozi.io.config_files import data_root
 
 ZOO_PREFIX = "zoo:"
 FILES = "files.json"
 _FORMAT = 1
-_PACKAGE = Path(moozi.__file__).resolve().parent
 _ALLOWED = re.compile(
   r"config\.yaml|metrics\.jsonl|summary\.json|card\.(?:json|md)|curve\.svg|play\.gif"
   r"|checkpoints/step_\d{9,12}/(?:arrays\.safetensors|manifest\.json)"
@@ -38,8 +37,7 @@ _MAX_FILE_BYTES = 64 << 20
 
 def zoo_root() -> Path:
   """Returns the folder of the agents: inside the package in an installed wheel, or at the top of a clone."""
-  packaged = _PACKAGE / "data" / "zoo"
-  return packaged if packaged.is_dir() else _PACKAGE.parent / "zoo"
+  return data_root("zoo")
 
 
 def agent_names() -> list[str]:

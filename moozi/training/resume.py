@@ -147,7 +147,7 @@ def _load_training(config: Config, spec: EnvSpec, info: CheckpointInfo) -> Any:
 
 
 def _complete(config: Config, spec: EnvSpec, training: Any) -> Any:
-  """Fills a training state that has parameters only: a fresh optimizer, and targets equal to the parameters."""
+  """Fills a state that has parameters only: with a fresh optimizer, and target parameters equal to them."""
   import jax
 
   fresh = jax.device_get(algorithm_of(config).initial_training_state(config, spec))

@@ -22,6 +22,7 @@ import moozi
 from moozi.core.config import Config
 from moozi.core.errors import UserError
 from moozi.core.flat_state import State
+from moozi.core.pytree import fields_of, replace
 from moozi.core.spec import EnvSpec
 from moozi.io.atomic_write import sync_folder, write_synced
 from moozi.io.checkpoints.leaves import flatten_tree, read_flat, unflatten_tree
@@ -40,12 +41,13 @@ _ROOT = Path(moozi.__file__).resolve().parents[1]
 
 @dataclasses.dataclass(frozen=True)
 class CheckpointInfo:
-  """A checkpoint's manifest; `meta` is the caller's part of it."""
+  """A checkpoint's manifest; `meta` is the caller's part of it, `version` that of MooZi."""
 
   path: Path
   env_steps: int
   learner_steps: int
   meta: dict[str, Any]
+  version: str | None = None
 
   @property
   def name(self) -> str:
@@ -108,7 +110,7 @@ def save_checkpoint(directory: Path, name: str, state: Any, meta: Mapping[str, A
 def save_parameters(directory: Path, name: str, state: Any, meta: Mapping[str, Any]) -> Path:
   """Writes a checkpoint with the fields `params` and `net_state` of a training state only.
 
-  Such a checkpoint acts and searches as the whole one does. It has no state of the optimizer, so no run can be
+  Such a checkpoint acts and searches as the whole one does. It has no optimizer state, so no run can be
   resumed from it. Arguments and errors as in `save_checkpoint`.
   """
   kept = {field: getattr(state, field) for field in _PARAMETER_FIELDS}
@@ -128,11 +130,11 @@ def load_checkpoint(path: Path, template: Any, expected: Mapping[str, Any] | Non
   _check_expected(path, manifest["meta"], expected or {})
   arrays = _read_arrays(path, manifest)
   try:
-    if manifest["meta"].get(_CONTENTS) != _PARAMETERS or not dataclasses.is_dataclass(template):
+    if manifest["meta"].get(_CONTENTS) != _PARAMETERS or not hasattr(template, _PARAMETER_FIELDS[0]):
       return unflatten_tree(template, arrays, manifest["leaves"])
     kept = {field: getattr(template, field) for field in _PARAMETER_FIELDS}
-    absent = {field.name: None for field in dataclasses.fields(template)}
-    return type(template)(**absent | unflatten_tree(kept, arrays, manifest["leaves"]))
+    absent: dict[str, Any] = dict.fromkeys(fields_of(template))
+    return replace(template, **absent | unflatten_tree(kept, arrays, manifest["leaves"]))
   except ValueError as e:
     raise UserError(f"{path}: a checkpoint of another network or environment: {e}") from None
 
@@ -151,9 +153,11 @@ def load_flat(path: Path) -> tuple[State, dict[str, Any]]:
 
 def read_checkpoint_info(path: Path, expected: Mapping[str, Any] | None = None) -> CheckpointInfo:
   """Reads a manifest without the arrays; arguments and errors as in `load_checkpoint`."""
-  meta = _read_manifest(path)["meta"]
+  manifest = _read_manifest(path)
+  meta, version = manifest["meta"], manifest.get("moozi")
   _check_expected(path, meta, expected or {})
-  return CheckpointInfo(path, meta["env_steps"], meta["learner_steps"], meta)
+  version = version if isinstance(version, str) else None
+  return CheckpointInfo(path, meta["env_steps"], meta["learner_steps"], meta, version)
 
 
 def expected_of(config: Config, spec: EnvSpec) -> dict[str, Any]:

@@ -210,7 +210,7 @@ def _compare(config: Config, name: str | None) -> tuple[str | None, dict[str, tu
   """Returns the named configuration with the fewest differences, and the differences."""
   settings = flatten_settings(config_to_dict(config))
   root = config_root()
-  paths = [find_config(name)] if name else [info.path for info in list_configs()]
+  paths = [find_config(name)] if name else [c.path for c in list_configs() if c.env == config.env.name]
   best: tuple[str | None, dict[str, tuple[Any, Any]]] = (None, {})
   for path in paths:
     other = load_config(path)

@@ -5,7 +5,6 @@ replaces an older one. The table in docs/zoo.md is written from the cards of all
 """
 
 import argparse
-import re
 import sys
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from moozi.training.zoo_entry import make_entry
 from moozi.vis.card import result_text
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "zoo.md"
+_BEGIN, _END = "<!-- agents -->\n", "<!-- end of agents -->\n"
 
 
 def main() -> None:
@@ -41,18 +41,15 @@ def main() -> None:
 
 def write_table() -> None:
   """Replaces the table of agents in docs/zoo.md."""
-  lines = ["| agent | environment | return, 95% interval | episodes | steps | minutes | size |"]
-  lines += ["|---|---|---|---|---|---|---|"]
+  table = "| agent | environment | return, 95% interval | episodes | steps | minutes | size |\n"
+  table += "|---|---|---|---|---|---|---|\n"
   for card in list_agents():
-    path = resolve_run(ZOO_PREFIX + card.name)
-    lines += [
-      f"| [`zoo:{card.name}`](../zoo/{card.name}/card.md) | `{card.env}` | {result_text(card.evaluation)} | "
-      f"{card.evaluation.episodes} | {card.env_steps:,} | {card.minutes:g} | {size_of(path) / 2**20:.1f} MiB |"
-    ]
-  table = "\n".join(lines)
-  text = PAGE.read_text("utf-8")
-  marks = r"(?<=<!-- agents -->\n).*?(?=\n<!-- end of agents -->)"
-  write_text(PAGE, re.sub(marks, lambda _: table, text, flags=re.DOTALL))
+    size = f"{size_of(resolve_run(ZOO_PREFIX + card.name)) / 2**20:.1f} MiB"
+    episodes, result = card.evaluation.episodes, result_text(card.evaluation)
+    cells = [f"[`zoo:{card.name}`](../zoo/{card.name}/card.md)", f"`{card.env}`", result, episodes]
+    table += "| " + " | ".join(map(str, [*cells, f"{card.env_steps:,}", f"{card.minutes:g}", size])) + " |\n"
+  before, _, rest = PAGE.read_text("utf-8").partition(_BEGIN)
+  write_text(PAGE, before + _BEGIN + table + _END + rest.partition(_END)[2])
 
 
 if __name__ == "__main__":

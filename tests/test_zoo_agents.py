@@ -11,6 +11,7 @@ from moozi.io.card import CARD, list_agents, read_card
 from moozi.io.config_files import PACKAGES, list_configs
 from moozi.io.zoo import ZOO_PREFIX, agent_names, resolve_run, size_of
 from moozi.training.zoo_entry import MAX_GIF_BYTES, is_reproduced
+from moozi.vis.card import result_text
 
 ROOT = Path(__file__).resolve().parents[1]
 NAMES = agent_names()

@@ -3,12 +3,13 @@
 from pathlib import Path
 from typing import Annotated
 
-from moozi.commands.common import Run, output, place_in_run, writing
+from moozi.commands.common import Run, output
 from moozi.core.errors import UserError
 
 
 def card(run: Run, out: Annotated[Path | None, output("card.md", "DIR")] = None) -> int:
   """Write the card of a run: conditions, settings, result with interval, curve, hardware and limits."""
+  from moozi.api.run_access import place_in_run, writing
   from moozi.io.run_directory import RunDirectory
   from moozi.vis.card import write_card
 

@@ -14,13 +14,16 @@ if TYPE_CHECKING:
   from moozi.api.run import Run
   from moozi.api.search import Search
   from moozi.api.training import Training, resume, resume_events, train, train_events
+  from moozi.api.zoo import zoo
   from moozi.core.config import Config
   from moozi.core.errors import UserError
   from moozi.envs.environment import Environment, Observation
+  from moozi.io.card import Card
 
 # The module of each public name. The imports above repeat it for type checkers.
 _MODULES = {
   "Agent": "moozi.api.agent",
+  "Card": "moozi.io.card",
   "Config": "moozi.core.config",
   "Environment": "moozi.envs.environment",
   "Observation": "moozi.envs.environment",
@@ -34,10 +37,12 @@ _MODULES = {
   "resume_events": "moozi.api.training",
   "train": "moozi.api.training",
   "train_events": "moozi.api.training",
+  "zoo": "moozi.api.zoo",
 }
 
 __all__ = [
   "Agent",
+  "Card",
   "Config",
   "Environment",
   "Observation",
@@ -51,6 +56,7 @@ __all__ = [
   "resume_events",
   "train",
   "train_events",
+  "zoo",
 ]
 
 

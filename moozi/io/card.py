@@ -160,6 +160,11 @@ def make_card(
   )
 
 
+def card_of(run: RunDirectory) -> Card:
+  """Returns the card of a run; that of a zoo agent is the one it came with. Errors as in `make_card`."""
+  return read_card(run.path / CARD) if run.is_zoo_agent else make_card(run)
+
+
 def read_card(path: Path) -> Card:
   """Reads a card.json. Raises UserError if the file is not a card."""
   try:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from moozi.io.atomic_write import write_bytes, write_text
-from moozi.io.card import CARD, Card, Evaluation, make_card, read_card
+from moozi.io.card import CARD, Card, Evaluation, card_of
 from moozi.io.run_directory import RunDirectory
 
 _NOT_RECORDED = "not recorded"
@@ -24,7 +24,7 @@ def write_card(run: RunDirectory, folder: Path) -> list[Path]:
 
   Raises: UserError: a file of the run cannot be read. OSError: a file cannot be written.
   """
-  card = read_card(run.path / CARD) if run.is_zoo_agent else make_card(run)
+  card = card_of(run)
   gifs = [run.path / GIF] if run.is_zoo_agent else sorted(run.gifs_path.glob("step_" + "[0-9]" * 9 + ".gif"))
   gif = next((path for path in reversed(gifs) if path.is_file() and not path.is_symlink()), None)
   folder.mkdir(parents=True, exist_ok=True)

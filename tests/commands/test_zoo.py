@@ -10,6 +10,7 @@ import jax
 import numpy as np
 import pytest
 
+import moozi
 from moozi.core.errors import UserError
 from moozi.envs.registry import env_spec
 from moozi.io import zoo
@@ -199,6 +200,15 @@ def test_commands_write_into_the_current_folder(root, cli, command, written):
   assert {path.name for path in Path().iterdir()} == written
   if name == "card":
     assert read_card(Path("card.json")) == read_card(root / NAME / CARD)
+
+
+def test_python(root):
+  (card,) = moozi.zoo()
+  agent = moozi.load(f"zoo:{card.name}")
+  assert agent.card == card
+  env = agent.make_env()
+  assert 0 <= agent.act(env.reset()) < 3
+  assert moozi.Run("zoo:catch").evaluations()["episodes"].tolist() == [EPISODES]
 
 
 def test_watch(root, cli):

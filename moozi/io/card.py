@@ -130,7 +130,11 @@ def make_card(
   evaluation = _evaluation(config, summary, ticks, int(num_players))
   tested = None if evaluation is None else _checkpoint_at(checkpoints, evaluation.at_env_steps)
   config_name, differences = _compare(config, config_name)
-  wall_s = _number(summary.get("wall_s")) or (_number(ticks[-1].get("wall_s")) if ticks else None)
+  counters: Mapping[str, Any] = {**(ticks[-1] if ticks else {}), **summary}
+  if last is not None and (last.has_parameters_only or not counters):
+    # A zoo agent may be from a checkpoint before the run's end.
+    counters = {"env_steps": last.env_steps, "learner_steps": last.learner_steps, **last.meta}
+  wall_s = _number(counters.get("wall_s"))
   machine = _describe(summary.get(MACHINE), config)
   return Card(
     name=name or run.path.resolve().name,
@@ -142,8 +146,8 @@ def make_card(
     config_name=config_name,
     differences=differences,
     seeds=(config.seed,),
-    env_steps=_integer(summary.get("env_steps")) or (None if last is None else last.env_steps),
-    learner_steps=_integer(summary.get("learner_steps")) or (None if last is None else last.learner_steps),
+    env_steps=_integer(counters.get("env_steps")),
+    learner_steps=_integer(counters.get("learner_steps")),
     minutes=None if wall_s is None else round(wall_s / 60, 1),
     ended_by=summary.get("reason") if isinstance(summary.get("reason"), str) else None,
     hardware=machine or hardware,
@@ -213,7 +217,7 @@ def _evaluation(
 
 def _compare(config: Config, name: str | None) -> tuple[str | None, dict[str, tuple[Any, Any]]]:
   """Returns the named configuration with the fewest differences, and the differences."""
-  settings = flatten_settings(config_to_dict(config))
+  settings = _settings(config)
   root = config_root()
   paths = [find_config(name)] if name else [c.path for c in list_configs() if c.env == config.env.name]
   best: tuple[str | None, dict[str, tuple[Any, Any]]] = (None, {})
@@ -221,12 +225,30 @@ def _compare(config: Config, name: str | None) -> tuple[str | None, dict[str, tu
     other = load_config(path)
     if (other.env.name, other.algorithm) != (config.env.name, config.algorithm):
       continue
-    named = flatten_settings(config_to_dict(other))
+    named = _settings(other)
     keys = [key for key in settings | named if key not in _NOT_COMPARED]
     found = {k: (named.get(k), settings.get(k)) for k in keys if named.get(k) != settings.get(k)}
     if best[0] is None or len(found) < len(best[1]):
       best = path.relative_to(root).with_suffix("").as_posix(), found
   return best
+
+
+def _settings(config: Config) -> dict[str, Any]:
+  """Returns the settings by dotted key, with values in place of nulls that stand for them.
+
+  Leaves out the search of reanalyze if the run does not reanalyze.
+  """
+  data, planners = config_to_dict(config), config.planners
+  for name, planner in (
+    ("train", planners.train),
+    ("test", planners.test),
+    ("reanalyze", planners.for_reanalyze),
+  ):
+    root_value = "improved" if planner.has_improved_root_value else "mean"
+    data["planners"][name] = planner.model_dump(mode="json") | {"root_value": root_value}
+  if config.reanalyze.ratio == 0:
+    del data["planners"]["reanalyze"]
+  return flatten_settings(data)
 
 
 def _conditions(config: Config, num_players: int) -> dict[str, str]:

@@ -97,7 +97,7 @@ def test_entry_has_no_path_of_its_machine(ended, root):
 def test_card(root):
   card = read_card(root / NAME / CARD)
   assert [card] == list_agents()
-  assert (card.name, card.env, card.seeds, card.minutes) == (NAME, "tiny:catch", (0,), 1.5)
+  assert (card.name, card.env, card.seeds, card.env_steps) == (NAME, "tiny:catch", (0,), 64)
   assert card.command == f"moozi evaluate zoo:{NAME} --episodes {EPISODES}"
   assert (card.hardware, card.hardware_source) == ("a processor, 2 cores", "stated")
   assert card.config_name == "tiny/catch"
@@ -320,6 +320,6 @@ def test_card_of_a_run_is_written_into_it(ended, cli):
   assert (ended.path / "play.gif").read_bytes() == b"GIF89a"
   assert r"a \| b?, 4 cores |" in (ended.path / "card.md").read_text("utf-8")
   card = read_card(ended.path / CARD)
-  assert card.hardware_source == "recorded"
+  assert (card.hardware_source, card.minutes) == ("recorded", 1.5)
   assert card.command == f"moozi evaluate {ended.path} --episodes {EPISODES}"
   assert make_card(ended, name="other").name == "other"

@@ -9,6 +9,7 @@ from PIL import Image
 
 from moozi.io.card import CARD, list_agents, read_card
 from moozi.io.config_files import PACKAGES, list_configs
+from moozi.io.run_directory import RunDirectory
 from moozi.io.zoo import ZOO_PREFIX, agent_names, resolve_run, size_of
 from moozi.training.zoo_entry import MAX_GIF_BYTES, is_reproduced
 from moozi.vis.card import result_text
@@ -37,6 +38,7 @@ def test_agents_are_those_of_the_page():
 def test_agent_is_small_and_its_card_is_complete(name):
   path = resolve_run(ZOO_PREFIX + name)
   card = read_card(path / CARD)
+  assert RunDirectory.open(path).load_config().env.name == card.env
   assert size_of(path) < 4 << 20
   assert (path / "play.gif").stat().st_size <= MAX_GIF_BYTES
   with Image.open(path / "play.gif") as gif:

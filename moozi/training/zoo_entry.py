@@ -13,9 +13,10 @@ import numpy as np
 
 from moozi.core.config import Config
 from moozi.core.errors import UserError
+from moozi.core.plugins import code_keys
 from moozi.core.pytree import fields_of
 from moozi.core.spec import EnvSpec
-from moozi.envs.registry import env_spec, is_code
+from moozi.envs.registry import env_spec
 from moozi.evaluation.episodes import EpisodeRecord, EvaluationResult
 from moozi.io.atomic_write import write_text
 from moozi.io.card import Evaluation, make_card
@@ -67,8 +68,8 @@ def make_entry(
   config = run.load_config()
   for part in name.split("/"):
     check_name(part, "NAME")
-  if is_code(config.env.name):
-    raise UserError(f"{run.path}: env.name={config.env.name} imports a module; a zoo agent must not need one")
+  if keys := code_keys(config):
+    raise UserError(f"{run.path}: {keys[0]} imports a module, which a zoo agent must not need")
   whole = make_card(run)
   if whole.evaluation is None or whole.checkpoint is None:
     raise UserError(f"{run.path}: has no evaluation of a checkpoint that is kept; let the run end")

@@ -10,6 +10,7 @@ from moozi.core.config.section import (
   PositiveFloat,
   PositiveInt,
   Probability,
+  SearchName,
   Section,
 )
 
@@ -24,7 +25,9 @@ class TemperaturePoint(Section):
 class PlannerConfig(Section):
   """A search. `temperature` is a number or a schedule over environment steps."""
 
-  algorithm: Literal["gumbel", "puct"] = "gumbel"
+  algorithm: SearchName = Field(
+    "gumbel", description="gumbel, puct, a registered name, or module:function (docs/plugins.md)"
+  )
   num_simulations: PositiveInt = 16
   max_depth: PositiveInt | None = None
   max_num_considered_actions: PositiveInt = Field(

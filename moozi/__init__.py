@@ -10,6 +10,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
   from moozi.api.agent import Agent, load
+  from moozi.api.compare import Comparison, compare
   from moozi.api.configs import configs
   from moozi.api.environments import make_env
   from moozi.api.run import Run
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 _MODULES = {
   "Agent": "moozi.api.agent",
   "Card": "moozi.io.card",
+  "Comparison": "moozi.api.compare",
   "Config": "moozi.core.config",
   "ConfigInfo": "moozi.io.config_files",
   "Environment": "moozi.envs.environment",
@@ -43,6 +45,7 @@ _MODULES = {
   "Search": "moozi.api.search",
   "Training": "moozi.api.training",
   "UserError": "moozi.core.errors",
+  "compare": "moozi.api.compare",
   "configs": "moozi.api.configs",
   "load": "moozi.api.agent",
   "make_env": "moozi.api.environments",
@@ -63,6 +66,7 @@ _MODULES = {
 __all__ = [
   "Agent",
   "Card",
+  "Comparison",
   "Config",
   "ConfigInfo",
   "Environment",
@@ -71,6 +75,7 @@ __all__ = [
   "Search",
   "Training",
   "UserError",
+  "compare",
   "configs",
   "load",
   "make_env",

@@ -35,7 +35,7 @@ from moozi.io.run_directory import RunDirectory, check_name
 from moozi.io.zoo import write_files_list, zoo_root
 from moozi.training.algorithms import algorithm_of
 from moozi.vis.card import GIF, write_card_files
-from moozi.vis.evaluation_gifs import write_episode_gif
+from moozi.vis.evaluation_gifs import write_episode
 
 LICENSE = "Apache-2.0, as MooZi; the environment has its own license and is not included"
 MAX_GIF_BYTES = 300_000
@@ -171,7 +171,7 @@ def _write_gif(path: Path, episode: EpisodeRecord | None, spec: EnvSpec) -> None
   while True:
     arrays = {k: v for k, v in fields_of(episode).items() if isinstance(v, np.ndarray)}
     first: dict[str, Any] = {name: array[:num_frames] for name, array in arrays.items()}
-    write_episode_gif(path, dataclasses.replace(episode, **first), spec)
+    write_episode(path, dataclasses.replace(episode, **first), spec)
     size = path.stat().st_size
     if size <= MAX_GIF_BYTES or num_frames == 1:
       return

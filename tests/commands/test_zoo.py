@@ -109,10 +109,16 @@ def test_card(root):
   assert f"    {card.command}\n" in text
 
 
-def test_entry_needs_an_evaluation(tmp_path):
-  run = RunDirectory.open(make_run(tmp_path, "bare"))
-  with pytest.raises(UserError, match="has no evaluation of a checkpoint that is kept"):
-    make_entry(run, NAME, root=tmp_path / "zoo")
+@pytest.mark.slow
+def test_entry_of_a_stopped_run_is_evaluated(ended, tmp_path):
+  copy = RunDirectory(tmp_path / "copy")
+  shutil.copytree(ended.path, copy.path)
+  copy.write_summary(copy.read_summary() | {"reason": "stopped", "test_return_mean": 9.0})
+  for run in (copy, RunDirectory.open(make_run(tmp_path, "bare"))):
+    card = read_card(make_entry(run, NAME, root=tmp_path / "zoo") / CARD)
+    assert (card.evaluation.episodes, card.evaluation.at_env_steps) == (EPISODES, 64)
+    assert card.evaluation.return_mean == make_card(ended).evaluation.return_mean
+    assert "when the agent was made" in card.conditions["evaluated"]
 
 
 @pytest.mark.slow

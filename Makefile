@@ -8,7 +8,7 @@ AXE := $(VENV)/axe/node_modules/axe-core/axe.min.js
 PYTEST ?= $(BIN)/python -m pytest -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train test test-all axe check format bench figures constraints clean
+.PHONY: help setup train test test-all axe check format bench figures zoo-check constraints clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -59,6 +59,9 @@ bench: setup ## measure the speed of each part and of the whole
 # Draws every figure that has results; reports missing results, and fails at the end if there are any.
 figures: setup ## draw the thesis figures from committed results
 	@status=0; for figure in 5_1 5_2 5_3; do $(BIN)/python -m thesis_figures.figure_$$figure || status=$$?; done; exit $$status
+
+zoo-check: setup ## play the zoo's agents again and compare with their cards
+	$(BIN)/python scripts/check_zoo.py
 
 constraints: setup ## update constraints.txt with a resolver
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv

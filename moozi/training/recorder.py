@@ -13,8 +13,9 @@ from moozi.core.config import Config
 from moozi.core.flat_state import State, part, prefixed
 from moozi.core.spec import EnvSpec
 from moozi.io.checkpoints import CheckpointStore, describe_run
+from moozi.io.machine import describe_machine
 from moozi.io.metrics import FAULT_PREFIX, MetricsSink
-from moozi.io.run_directory import RunDirectory
+from moozi.io.run_directory import MACHINE, RunDirectory
 from moozi.io.sinks import SinkGuard
 from moozi.io.timeline import TimelineFile
 from moozi.io.trackers import Trackers
@@ -249,6 +250,7 @@ class Recorder:
       "test_return_std": test.get("return_std"),
       **({"test_score": test["score"]} if "score" in test else {}),
       "test_episodes": test.get("episodes", 0),
+      MACHINE: describe_machine(),
       "test_at_env_steps": self._last_evaluation.env_steps if test else None,
       "faults": {name.removeprefix(FAULT_PREFIX): count for name, count in self._all_faults().items()},
     }

@@ -49,10 +49,15 @@ def network_of(config: Config, spec: EnvSpec) -> PPONetwork:
   return make_network(config.ppo.network, spec, config.ppo.scale_frames, config.ppo.initial_bias)
 
 
+def initial_training_state(config: Config, spec: EnvSpec) -> PPOState:
+  """Returns the PPOState with which the run's learner begins."""
+  key = jax.random.PRNGKey(child_seed(config.seed, "learner"))
+  return init_state(network_of(config, spec), config.ppo, spec, key)
+
+
 def training_state_template(config: Config, spec: EnvSpec) -> PPOState:
   """Returns the shapes and dtypes of the run's PPOState; loading a checkpoint needs them."""
-  network = network_of(config, spec)
-  return jax.eval_shape(lambda: init_state(network, config.ppo, spec, jax.random.PRNGKey(0)))
+  return jax.eval_shape(lambda: initial_training_state(config, spec))
 
 
 def build_evaluator(config: Config, spec: EnvSpec, num_simulations: int | None = None) -> Evaluator:

@@ -43,7 +43,7 @@ html_title = "MooZi"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_show_sphinx = False
-html_copy_source = False
+html_copy_source = html_show_sourcelink = False
 html_theme_options = {"navigation_with_keys": True}
 
 autodoc_typehints = "description"

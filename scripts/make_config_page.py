@@ -18,8 +18,8 @@ HEAD = """\
 Generated from `moozi/core/config` by `python scripts/make_config_page.py`; do not edit it.
 
 A configuration is a YAML file; [usage](usage.md#train) shows how files, bases and overrides combine. Every
-key has a default. A key is written with dots on the command line (`learner.batch_size=64`) and nested in a file
-(`learner: {batch_size: 64}`). An unknown key or a value out of range ends the command with one line.
+key has a default. A key is written with dots on the command line (`learner.batch_size=64`), and nested in a
+file (`learner: {batch_size: 64}`). An unknown key or a value out of range ends the command with one line.
 """
 WORDS = {bool: "true or false", int: "integer", float: "number", str: "text", dict: "mapping"}
 SIGNS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}

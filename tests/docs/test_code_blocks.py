@@ -17,7 +17,7 @@ from tests.docs.pages import ROOT, Block, blocks
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "docs" / "gallery" / "README.md"]
 # Settings of every training, after those of the page.
-SMALL = """
+_SMALL = """
   runtime=local max_env_steps=128 max_wall_s=600 seed=0
   workers.num_workers=1 workers.num_envs=4 workers.segment_length=8 workers.max_random_starts=0
   replay.min_steps_to_learn=64 replay.capacity=4096
@@ -29,7 +29,8 @@ SMALL = """
   evaluation.num_envs=2 evaluation.episodes=2 evaluation.final_episodes=2 evaluation.gif=false
   evaluation.max_episode_steps=20 evaluation.opponent_simulations=2
   logging.progress=none logging.tensorboard=false
-""".split()
+"""
+SMALL = _SMALL.split()
 # Options after those of the page, by command.
 OPTIONS = {
   "evaluate": ["--episodes", "2"],

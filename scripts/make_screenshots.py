@@ -1,6 +1,6 @@
 """Makes the pictures of docs/images that show programs: `make screenshots`. Needs Chromium.
 
-`--catch RUN` and `--breakout RUN` choose other agents than those of the zoo. A new picture is worth a commit only if it
+`--catch RUN` and `--breakout RUN` choose other agents than those of the zoo. Commit a new picture only if it
 shows something else: trained agents and fonts differ between machines.
 """
 

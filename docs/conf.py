@@ -26,13 +26,12 @@ ROOT = Path(__file__).resolve().parent.parent
 project = "MooZi"
 version = release = __version__
 copyright = "the MooZi contributors, Apache-2.0"
-extensions = ["myst_parser", "sphinx.ext.autodoc"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 root_doc = "docs/index"
 include_patterns = ["docs/**.md", "experiments/*/*.md", "experiments/*/results/table.md", "*.md"]
 exclude_patterns = ["README.md", ".*", ".venv", "runs", "build", "site", "experiments/*/results/*/**", "zoo"]
 default_role = "code"
 nitpicky = False
-suppress_warnings = ["myst.header"]  # a page of the repository may start below level 1
 
 myst_heading_anchors = 4
 myst_enable_extensions = ["attrs_inline"]
@@ -46,6 +45,8 @@ html_show_sphinx = False
 html_copy_source = html_show_sourcelink = False
 html_theme_options = {"navigation_with_keys": True}
 
+napoleon_custom_sections = ["Source", "Departures"]
+napoleon_use_ivar = True
 autodoc_typehints = "description"
 autodoc_typehints_format = "short"
 autodoc_member_order = "bysource"
@@ -74,6 +75,12 @@ def _link_files(app: Sphinx, doctree: nodes.document) -> None:
     node.replace_self(link)
 
 
+def _add_title(app: Sphinx, docname: str, source: list[str]) -> None:
+  """Gives the generated tables, which other pages include or link, a title."""
+  if docname.endswith("/results/table"):
+    source[0] = f"# {docname.split('/')[-3]}: table\n\n{source[0]}"
+
+
 def _source_pages(app: Sphinx) -> Iterator[tuple[str, dict[str, Any], str]]:
   for relative in sorted(_copied(app.env)):
     text = (ROOT / relative).read_text("utf-8")
@@ -85,16 +92,16 @@ def _source_pages(app: Sphinx) -> Iterator[tuple[str, dict[str, Any], str]]:
     yield f"source/{relative}", {"title": title, "body": f"<h1>{title}</h1>{body}"}, "page.html"
 
 
-def _plain_docstring(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
-  """Marks up the docstrings' sections (`Args:`, `Raises:` …) and terms for reStructuredText."""
-  text = "\n".join(lines)
-  for pattern, marked in (
-    (r"^(Args|Attributes|Yields|Example|Raises|Returns):[ ]*$", r"**\1**"),
-    (r"^(Raises|Returns|Source|Departures): ", r"**\1:** "),
-    (r"^  +(\*{0,2}\w[\w, ./*]*): (?=\S)", r"* `\1`: "),
-  ):
-    text = re.sub(pattern, marked, text, flags=re.MULTILINE)
-  lines[:] = text.replace("|", r"\|").splitlines()
+def _split_sections(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+  """Puts a docstring's sections of one line (`Raises: …`) into napoleon's form, a title and an indented text."""
+
+  def split(match: re.Match[str]) -> str:
+    body = "\n".join(f"  {line.strip()}" for line in match[2].splitlines())
+    return f"\n{match[1]}:\n{body}"
+
+  names = "Raises|Returns|Yields|Source|Departures"
+  text = re.sub(rf"^({names}): (.+(?:\n +.+)*)", split, "\n".join(lines), flags=re.MULTILINE)
+  lines[:] = text.replace("|", r"\|").replace("**", r"\*\*").splitlines()
 
 
 def _redirect(app: Sphinx, error: Exception | None) -> None:
@@ -105,8 +112,9 @@ def _redirect(app: Sphinx, error: Exception | None) -> None:
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
+  app.connect("source-read", _add_title)
   app.connect("doctree-read", _link_files, priority=100)  # before Sphinx copies what it takes for downloads
   app.connect("html-collect-pages", _source_pages)
-  app.connect("autodoc-process-docstring", _plain_docstring)
+  app.connect("autodoc-process-docstring", _split_sections, priority=400)  # before napoleon
   app.connect("build-finished", _redirect)
   return {"parallel_read_safe": False}

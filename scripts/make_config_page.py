@@ -15,7 +15,7 @@ PAGE = Path(__file__).resolve().parent.parent / "docs" / "configuration.md"
 HEAD = """\
 # Configuration reference
 
-Generated from `moozi/core/config` by `python scripts/make_config_page.py`; do not edit it.
+<!-- Made by `python scripts/make_config_page.py`; do not edit it. -->
 
 A configuration is a YAML file; [usage](usage.md#train) shows how files, bases and overrides combine. Every
 key has a default. A key is written with dots on the command line (`learner.batch_size=64`), and nested in a

@@ -11,7 +11,7 @@ AGENTS = (("MooZi", 3_000_000), ("PPO", 3_000_000), ("MooZi", 1_000_000), ("PPO"
 TEMPLATE = """\
 # Results
 
-Generated from the files in `experiments/` by `python scripts/make_results_page.py`; do not edit it.
+<!-- Made by `python scripts/make_results_page.py`; do not edit it. -->
 
 Every figure is from a run whose configuration, metrics and evaluation are in the repository, on two shared
 cores without a GPU. The linked pages have the commands, all conditions, and what did not work.
@@ -64,8 +64,7 @@ cores; [atari](../experiments/atari/README.md) has the speed.
 :glob:
 /experiments/*/README
 /experiments/*/LOG
-minatar_vs_ppo: table </experiments/minatar_vs_ppo/results/table>
-ppo_check: table </experiments/ppo_check/results/table>
+/experiments/*/results/table
 ```
 """
 

@@ -93,11 +93,12 @@ def _source_pages(app: Sphinx) -> Iterator[tuple[str, dict[str, Any], str]]:
 
 
 def _split_sections(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
-  """Puts a docstring's sections of one line (`Raises: …`) into napoleon's form, a title and an indented text."""
+  """Puts a docstring's sections of one line (`Raises: …`) into napoleon's form: a title and indented text."""
 
   def split(match: re.Match[str]) -> str:
-    body = "\n".join(f"  {line.strip()}" for line in match[2].splitlines())
-    return f"\n{match[1]}:\n{body}"
+    words = " ".join(match[2].split())
+    body = re.sub(r"\. (?=\w+Error: )", ".\n  ", words)
+    return f"\n{match[1]}:\n  {body}"
 
   names = "Raises|Returns|Yields|Source|Departures"
   text = re.sub(rf"^({names}): (.+(?:\n +.+)*)", split, "\n".join(lines), flags=re.MULTILINE)

@@ -81,7 +81,9 @@ def minatar() -> dict[str, str]:
   rows = []
   for agent, steps in AGENTS:
     found = [measured[agent, steps, game] for game in GAMES]
-    cells = [f"{r['mean']:.1f} [{r['low']:.1f}, {r['high']:.1f}]; {r['wall_min']:.0f} min" for r in found]
+    cells = [
+      f"{r['mean']:.1f}<br>[{r['low']:.1f}, {r['high']:.1f}]<br>{r['wall_min']:.0f} min" for r in found
+    ]
     rows.append(f"| {agent}, {steps // 10**6}M steps | " + " | ".join(cells) + " |")
   rows.append("| random play | " + " | ".join(f"{random[game]:.1f}" for game in GAMES) + " |")
   used = [measured[agent, steps, game] for agent, steps in AGENTS for game in GAMES]

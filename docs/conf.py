@@ -40,7 +40,7 @@ pygments_style, pygments_dark_style = "a11y-high-contrast-light", "a11y-high-con
 html_theme = "furo"
 html_title = "MooZi"
 html_static_path = ["_static"]
-html_css_files = ["site.css"]
+html_css_files, html_js_files = ["site.css"], ["site.js"]
 html_show_sphinx = False
 html_copy_source = html_show_sourcelink = False
 html_theme_options = {"navigation_with_keys": True}

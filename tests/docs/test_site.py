@@ -65,3 +65,16 @@ def test_a_load_from_another_host_is_found():
   assert _LOADS.search('<link rel="stylesheet" href="//fonts.example/x.css">')
   assert _LOADS.search("body { background: url(https://cdn.example/x.png) }")
   assert not _LOADS.search('<a href="https://example.org">')
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_pages_fit_a_phone(site, scheme):
+  from tests.vis.chromium import Page
+
+  pages = sorted((site / "docs").glob("*.html"))
+  with Page() as page:
+    for path in pages:
+      page.open(path, width=390, height=800, scheme=scheme)
+      assert page.evaluate("document.documentElement.scrollWidth") <= 390, path.name
+      assert page.problems() == [], path.name

@@ -94,12 +94,12 @@ def _check_reachable(address: str) -> None:
 
 @contextmanager
 def _signals_blocked() -> Iterator[None]:
-  """Blocks SIGINT and SIGTERM in the processes that its block starts, and in their children.
+  """Blocks stop signals in the processes that its block starts, and in their children.
 
-  A terminal's Ctrl-C and a scheduler's SIGTERM reach the whole process group. Ray's processes must keep
-  running until the driver has taken its last checkpoint and shuts them down.
+  A terminal's Ctrl-C or end and a scheduler's SIGTERM reach the whole process group. Ray's processes must
+  keep running until the driver has taken its last checkpoint and shuts them down.
   """
-  numbers = (signal.SIGINT, signal.SIGTERM)
+  numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
   handlers = {number: signal.getsignal(number) for number in numbers}
   before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
   try:

@@ -105,7 +105,7 @@ def plan(
   return SearchOutput(
     action=action.astype(jnp.int32),
     action_probs=action_probs,
-    root_value=improved if config.root_value == "improved" else summary.value,
+    root_value=improved if config.has_improved_root_value else summary.value,
     prior_probs=prior_probs,
     prior_value=prior_value,
     q_values=q_values,

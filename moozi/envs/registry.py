@@ -77,7 +77,7 @@ def make(name: str, /, seed: int, is_testing: bool = False, **kwargs: Any) -> En
 
   Args:
     seed: non-negative; the environment's episodes are a function of it.
-    is_testing: makes the test environment, where the library distinguishes it.
+    is_testing: makes the variant for tests, if the library has one (full games in Atari).
     **kwargs: the environment's own options (`env.kwargs`).
 
   Raises: UserError: the name or an option is unknown, or an option's value is not allowed.

@@ -73,6 +73,7 @@ def config_from_dict(data: Mapping[str, Any], where: str | None = None) -> Confi
   """
   prefix = f"{where}: " if where else ""
   (data,) = _with_new_names([data], prefix)
+  data = _inherit(data)
   try:
     # Strict mode refuses "16" for 16 and true for 1. In JSON input it accepts a list for a tuple.
     filled = _fill(data, config_to_dict(Config()))
@@ -156,6 +157,17 @@ def _parse_override(text: str) -> dict:
   for part in reversed(parts):
     value = {part: value}
   return value
+
+
+def _inherit(data: Mapping[str, Any]) -> Mapping[str, Any]:
+  """Fills keys that `planners.reanalyze` does not set from `planners.train`."""
+  planners = data.get("planners")
+  if not isinstance(planners, Mapping):
+    return data
+  train, reanalyze = planners.get("train"), planners.get("reanalyze")
+  if not isinstance(train, Mapping) or not isinstance(reanalyze, Mapping):
+    return data
+  return {**data, "planners": {**planners, "reanalyze": {**train, **reanalyze}}}
 
 
 def _fill(data: Any, defaults: Any) -> Any:

@@ -28,11 +28,13 @@ _log = logging.getLogger("moozi.driver")
 def train(config: Config, spec: EnvSpec, run: RunDirectory, resumed: Resumed | None = None) -> dict[str, Any]:
   """Trains into the run directory and returns the run's summary.
 
-  SIGINT and SIGTERM end the run with a checkpoint; a second signal ends it immediately. The caller must have
-  claimed the directory. `resumed` is the result of `load_resumed`; None starts a new run.
+  SIGINT, SIGTERM and SIGHUP (a closed terminal) end the run with a checkpoint; a second signal ends it
+  immediately. The caller must have claimed the directory. `resumed` is the result of `load_resumed`; None
+  starts a new run.
 
   Raises: UserError: Ray lacks what the configuration requests. RunError: the run cannot continue.
   """
+  _check_learns(config)
   setup_logging(run.log_path("driver"))
   resumed = resumed or load_start(config, spec, run)
   resumed.forget_later_best(config, run)
@@ -76,12 +78,24 @@ def train(config: Config, spec: EnvSpec, run: RunDirectory, resumed: Resumed | N
     return recorder.summary
 
 
+def _check_learns(config: Config) -> None:
+  """Raises UserError if the run would end before its first update."""
+  least = config.replay.min_steps_to_learn
+  if config.algorithm == "muzero" and config.num_acting_workers and config.max_env_steps < least:
+    raise UserError(
+      f"max_env_steps={config.max_env_steps}: must be at least replay.min_steps_to_learn={least}, "
+      "where learning starts; raise the first or lower the second"
+    )
+
+
 class _StopRequest:
-  """Is set by the first SIGINT or SIGTERM; a second signal ends the process."""
+  """Set by the first SIGINT, SIGTERM or SIGHUP; the second signal ends the process."""
 
   def __init__(self) -> None:
     self._is_set = self._is_shown = False
     self._saved: dict[int, Any] = {}
+    # Looked up now, because a closed terminal is no terminal anymore.
+    self._terminals = [descriptor for descriptor in (1, 2) if os.isatty(descriptor)]
 
   def is_set(self) -> bool:
     """Whether a signal arrived."""
@@ -94,8 +108,11 @@ class _StopRequest:
     return is_new
 
   def __enter__(self) -> "_StopRequest":
-    for number in (signal.SIGINT, signal.SIGTERM):
-      self._saved[number] = signal.signal(number, self._on_signal)
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):  # Windows has no SIGHUP
+      number = getattr(signal, name, None)
+      # nohup ignores SIGHUP so that the run survives its terminal.
+      if number is not None and (name != "SIGHUP" or signal.getsignal(number) != signal.SIG_IGN):
+        self._saved[number] = signal.signal(number, self._on_signal)
     return self
 
   def __exit__(self, *_: object) -> None:
@@ -103,6 +120,14 @@ class _StopRequest:
       signal.signal(number, handler)
 
   def _on_signal(self, number: int, frame: FrameType | None) -> None:
+    if number == getattr(signal, "SIGHUP", None):
+      self._leave_terminal()
     if self._is_set:
       os._exit(128 + number)
     self._is_set = True
+
+  def _leave_terminal(self) -> None:
+    """Redirects output that went to a closed terminal, where writing raises."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    for descriptor in self._terminals:
+      os.dup2(null, descriptor)

@@ -103,7 +103,7 @@ class TestingWorker:
     from moozi.envs.guard import allow_exit
     from moozi.run.build import build_evaluator
 
-    # An environment that hangs in C never returns, and the run waits for its last evaluation.
+    # An environment that hangs in C never returns. Without an exit the run would wait for it forever.
     allow_exit(log_stream())
     self._work = WorkLog(config.timeline.seconds > 0)
     self._evaluator = build_evaluator(config, spec)

@@ -238,8 +238,15 @@ class CheckpointConfig(Section):
   )
 
   period_s: PositiveFloat = Field(120.0, description="seconds between two checkpoints")
+  first_s: PositiveFloat | None = Field(
+    15.0,
+    description="seconds from a new run's first step to its first checkpoint; null: period_s applies",
+  )
   keep_last: PositiveInt = Field(3, description="latest checkpoints kept; a run can resume from each")
-  keep_best: bool = Field(True, description="keep the checkpoint with the best mean return in evaluation")
+  keep_best: bool = Field(
+    True,
+    description="keep the checkpoint with the best evaluation: the highest lower end of its 95% interval",
+  )
   milestones_env_steps: PositiveInt | None = Field(
     250_000, description="environment steps between two checkpoints that are always kept; null: none"
   )

@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import socket
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -106,8 +107,10 @@ def _signals_blocked() -> Iterator[None]:
     yield
   finally:
     # Ray's core installs a handler that prints a stack trace and exits. This loop restores the handlers.
-    for number, handler in handlers.items():
-      signal.signal(number, handler)
+    # Python sets handlers in the main thread only.
+    if threading.current_thread() is threading.main_thread():
+      for number, handler in handlers.items():
+        signal.signal(number, handler)
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 

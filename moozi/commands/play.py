@@ -15,6 +15,7 @@ from moozi.commands.watch import MAX_SPEED
 from moozi.core.errors import UserError
 
 if TYPE_CHECKING:
+  from moozi.api.agent import Agent
   from moozi.core.config import Config
   from moozi.core.spec import EnvSpec
   from moozi.envs.environment import Environment
@@ -86,7 +87,7 @@ def play(
   if opponent == "agent":
     if not is_run:
       raise UserError(f"--opponent=agent: {target} is not a run; `moozi train` makes one")
-    choose = _agent_opponent(common.load_agent(Path(target), checkpoint, allow_code), simulations)
+    choose = _agent_opponent(common.load_agent(Path(target), checkpoint, allow_code, simulations))
   elif opponent != "self":
     bot = env.make_bot(opponent, simulations or 100, seed)
 
@@ -103,7 +104,9 @@ def _config_of(target: str, overrides: list[str], allow_code: bool) -> tuple["Co
       raise UserError(f"{overrides[0]}: a run's options are fixed; name an environment to set them")
     if not Path(target).exists():
       raise UserError(f"{target}: is neither a run nor an environment; `moozi envs` lists environments")
-    return common.open_run(Path(target), allow_code)[1], True
+    from moozi.api.run_access import open_run
+
+    return open_run(target, allow_code)[1], True
   from moozi.io.config import load_config
 
   return load_config(None, [f"env.name={target}", *(f"env.kwargs.{text}" for text in overrides)]), False
@@ -219,12 +222,16 @@ def _play_by_lines(env: "Environment") -> int:
 # --- two players
 
 
-def _agent_opponent(agent: common.Agent, simulations: int | None) -> _Opponent:
-  decide = agent.evaluator(simulations).player(agent.state.params, agent.state.net_state)
+def _agent_opponent(agent: "Agent") -> _Opponent:
+  from moozi.envs.environment import Observation
 
   def choose(timestep: Any, forced: int | None) -> int:
-    action = np.array([-1 if forced is None else forced + 1], np.int32)
-    return int(decide(timestep, action).action) - 1
+    mask, to_play = timestep.legal_actions_mask[0, 1:], int(timestep.to_play[0])
+    observation = Observation(timestep.frame[0], mask, to_play)
+    if forced is None:
+      return agent.act(observation)
+    agent.observe(observation, forced)
+    return forced
 
   return choose
 

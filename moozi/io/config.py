@@ -25,13 +25,13 @@ BASE_KEY = "base"
 RENAMED_KEYS = {"reanalyze.way": "reanalyze.mode"}
 
 
-def load_config(path: str | Path | None, overrides: Sequence[str] = ()) -> Config:
+def load_config(path: str | Path | None, overrides: Sequence[str | Mapping[str, Any]] = ()) -> Config:
   """Merges and validates, in this order, the defaults, the `base:` chain, the file and the overrides.
 
   Args:
     path: a YAML file; None uses the defaults. `base:` in it names another file, relative to this one.
     overrides: `key=value` each, with dotted keys (`learner.batch_size=128`) and YAML values. An empty value
-      resets a section (`env.kwargs=`) to its default.
+      resets a section (`env.kwargs=`) to its default. A mapping sets nested plain values, as a file does.
   Raises: UserError: the configuration is invalid; one line with the key, the value and what is allowed.
   """
   prefix = "" if path is None else f"{path}: "
@@ -40,7 +40,7 @@ def load_config(path: str | Path | None, overrides: Sequence[str] = ()) -> Confi
   layers: list[Any] = []
   for layer in () if path is None else _read_chain(Path(path)):
     layers += _with_new_names([layer], prefix)
-  layers += _with_new_names([_parse_override(text) for text in overrides], "")
+  layers += _with_new_names([_parse_override(x) if isinstance(x, str) else x for x in overrides], "")
   try:
     merged = (
       # Interpolations are not resolved, because `${oc.env:…}` would read environment variables.

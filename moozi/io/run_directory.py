@@ -226,8 +226,8 @@ def read_run_config(path: Path) -> Config:
   return config_from_dict(data, str(path))
 
 
-def load_resumed_config(run: RunDirectory, overrides: Sequence[str]) -> Config:
-  """Loads a run's configuration with overrides (`key=value` each).
+def load_resumed_config(run: RunDirectory, overrides: Sequence[str | Mapping[str, Any]]) -> Config:
+  """Loads a run's configuration with overrides, as `load_config` takes them.
 
   Raises: UserError: an override changes a setting in FIXED.
   """

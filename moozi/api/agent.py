@@ -12,6 +12,7 @@ from moozi.api.run_access import check_searches, open_run
 from moozi.api.search import Search
 from moozi.core.config import Config
 from moozi.core.errors import UserError
+from moozi.core.plugins import PLAYERS, is_code
 from moozi.core.records import BatchedTimeStep
 from moozi.core.spec import EnvSpec
 from moozi.envs import registry
@@ -42,7 +43,7 @@ def load(
     run: a `moozi.Run` or its path.
     checkpoint: a name, a path, an environment step (takes the nearest), "best", or "last" (None).
     simulations: of each search; None is that of `planners.test`.
-    allow_code: allows the run to import the Python module of its environment.
+    allow_code: allows the run to import the Python modules that it names.
     seed: of drawn actions, where evaluation is not noise-free; None is `evaluation.seed`.
 
   Raises: UserError: no run, no such checkpoint, or a checkpoint of another network or environment.
@@ -65,7 +66,7 @@ def agent_of(
   from moozi.evaluation.opponents import check_players
   from moozi.io.checkpoints import read_checkpoint_info
 
-  spec = registry.env_spec(config.env.name, **config.env.kwargs)
+  spec = registry.env_spec(config.env.name, **config.env.arguments)
   check_players(config, spec)
   found = find_checkpoint(directory.checkpoints_path, checkpoint)
   info = read_checkpoint_info(found.path, expected_of(config, spec))
@@ -193,7 +194,7 @@ class Agent:
 
   def make_env(self, seed: int = 0) -> Environment:
     """Makes the run's test environment."""
-    return registry.make(self.config.env.name, seed, is_testing=True, **self.config.env.kwargs)
+    return registry.make(self.config.env.name, seed, is_testing=True, **self.config.env.arguments)
 
   def evaluate(
     self,
@@ -210,7 +211,8 @@ class Agent:
 
     Args:
       episodes: number of episodes; None is `evaluation.final_episodes`.
-      opponent: with two players "random", "mcts" or "self"; None is `evaluation.opponent`.
+      opponent: with two players "random", "mcts", "self", or a player of yours; None is
+        `evaluation.opponent`.
       opponent_simulations: simulations of each search of the opponent "mcts".
       simulations: overrides the agent's.
       record: whether to keep frames of the first episodes, for pictures.
@@ -318,6 +320,12 @@ class Agent:
     return out
 
 
+def check_player(option: str, name: str, *others: str) -> None:
+  """Raises UserError if a name is no player's; `others` are allowed too."""
+  if name not in others and not PLAYERS.is_known(name) and not is_code(name):
+    raise UserError(f"{option}={name}: must be {PLAYERS.allowed(name, *others)}")
+
+
 def check_opponent_options(
   config: Config, spec: EnvSpec, opponent: str | None, simulations: int | None, prefix: str = ""
 ) -> None:
@@ -329,8 +337,8 @@ def check_opponent_options(
   names = [
     f"{prefix}{name}".replace("_", "-" if prefix else "_") for name in ("opponent", "opponent_simulations")
   ]
-  if opponent not in (None, "random", "mcts", "self"):
-    raise UserError(f"{names[0]}={opponent}: must be random, mcts or self")
+  if opponent is not None:
+    check_player(names[0], opponent)
   for option, text in zip(names, (opponent, simulations), strict=True):
     if text is not None and spec.num_players == 1:
       raise UserError(f"{option}={text}: {spec.name} has one player, so it has no opponent")

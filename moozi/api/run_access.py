@@ -7,7 +7,7 @@ from pathlib import Path
 
 from moozi.core.config import Config
 from moozi.core.errors import UserError
-from moozi.envs.registry import is_code
+from moozi.core.plugins import code_keys
 from moozi.io.run_directory import RunDirectory
 
 
@@ -15,9 +15,10 @@ def open_run(path: str | os.PathLike[str], allow_code: bool) -> tuple[RunDirecto
   """Opens a run for reading.
 
   A run directory may come from an untrusted source. The only code that it can name is a user's own
-  environment, which needs `allow_code`. `continue_run` also checks the address of the Ray cluster.
+  functions (`module:function`), which need `allow_code`. `continue_run` also checks the address of the Ray
+  cluster.
 
-  Raises: UserError: the path is not a run, or the run has a user's own environment and `allow_code` is false.
+  Raises: UserError: the path is not a run, or the run names code and `allow_code` is false.
   """
   directory = RunDirectory.open(Path(path))
   config = directory.load_config()
@@ -27,10 +28,10 @@ def open_run(path: str | os.PathLike[str], allow_code: bool) -> tuple[RunDirecto
 
 def check_code(config: Config, where: str, allow_code: bool) -> None:
   """Raises UserError if the configuration names code to import and `allow_code` is false."""
-  if is_code(config.env.name) and not allow_code:
+  if (keys := code_keys(config)) and not allow_code:
     raise UserError(
-      f"{where}: env.name={config.env.name} imports a Python module and runs its code; pass --allow-code "
-      "(in Python allow_code=True) if you trust this run"
+      f"{where}: {', '.join(keys)} imports a Python module and runs its code; pass --allow-code (in Python "
+      "allow_code=True) if you trust this run"
     )
 
 

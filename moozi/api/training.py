@@ -19,12 +19,15 @@ from moozi.io.config import load_config
 from moozi.io.run_directory import RunDirectory, load_resumed_config
 from moozi.io.run_lock import RunLock
 from moozi.run.events import Event
+from moozi.training.callbacks import make_callbacks
 from moozi.training.resume import Resumed
 from moozi.training.start import Stop
 from moozi.training.start import train_events as recorded_events
 
 ConfigLike = str | os.PathLike[str] | Config | Mapping[str, Any]
 Callback = Callable[[Event], object]
+# A function, or a name as in the configuration's `callbacks`.
+CallbackLike = Callback | str
 # `key=value`, or nested settings.
 Override = str | Mapping[str, Any]
 
@@ -50,16 +53,17 @@ class Training(Iterator[Event]):
     directory: RunDirectory,
     lock: RunLock,
     resumed: Resumed | None,
-    callbacks: Sequence[Callback],
+    callbacks: Sequence[CallbackLike],
   ) -> None:
     self.run, self.config, self.resumed, self.stop = Run(directory.path), config, resumed, Stop()
-    self._directory, self._lock, self._callbacks = directory, lock, tuple(callbacks)
+    self._directory, self._lock, self._callbacks = directory, lock, [c for c in callbacks if callable(c)]
+    self._named_callbacks: list[Callback] = []
     self.summary: dict[str, Any] | None = None
     self._events = self._train(spec)
 
   def __next__(self) -> Event:
     event = next(self._events)
-    for callback in self._callbacks:
+    for callback in (*self._named_callbacks, *self._callbacks):
       callback(event)
     return event
 
@@ -84,6 +88,7 @@ class Training(Iterator[Event]):
   def _train(self, spec: EnvSpec) -> Generator[Event, None, None]:
     try:
       with self._lock:
+        self._named_callbacks = [*make_callbacks(self.config, self.run.path)]
         self.summary = yield from recorded_events(self.config, spec, self._directory, self.resumed, self.stop)
     except RunError:
       raise
@@ -98,14 +103,14 @@ class Training(Iterator[Event]):
 
 
 def train(
-  config: ConfigLike, *, callbacks: Sequence[Callback] = (), allow_code: bool = True, **overrides: Any
+  config: ConfigLike, *, callbacks: Sequence[CallbackLike] = (), allow_code: bool = True, **overrides: Any
 ) -> Run:
   """Trains an agent to the end of its run, as `moozi train` does.
 
   Args:
     config: the name or path of a configuration, a `moozi.Config`, or a mapping of settings.
-    callbacks: functions of an event, called after the event is recorded. An error in one ends the run with a
-      checkpoint and is raised.
+    callbacks: functions of an event, called after the event is recorded, and names as in the configuration's
+      `callbacks`. An error in one ends the run with a checkpoint and is raised.
     allow_code: whether settings may name Python modules to import, such as your own environment.
     **overrides: settings that override `config`: `seed=1`, a section (`learner={"batch_size": 64}`, whose
       other settings stay), or a dotted key (`**{"learner.batch_size": 64}`).
@@ -117,15 +122,15 @@ def train(
 
 
 def train_events(
-  config: ConfigLike, *, callbacks: Sequence[Callback] = (), allow_code: bool = True, **overrides: Any
+  config: ConfigLike, *, callbacks: Sequence[CallbackLike] = (), allow_code: bool = True, **overrides: Any
 ) -> Training:
   """Creates a run, and returns its events to iterate over. Arguments and errors as in `train`."""
   from moozi.envs.registry import env_spec
   from moozi.evaluation.opponents import check_players
 
-  loaded = read_config(config, overrides)
+  loaded = read_config(config, overrides | _named(callbacks))
   check_code(loaded, "config", allow_code)
-  spec = env_spec(loaded.env.name, **loaded.env.kwargs)
+  spec = env_spec(loaded.env.name, **loaded.env.arguments)
   check_players(loaded, spec)
   if loaded.checkpoint.start_from is not None:
     from moozi.io.checkpoints import expected_of, read_checkpoint_info
@@ -143,7 +148,7 @@ def train_events(
 def resume(
   run: str | os.PathLike[str],
   *,
-  callbacks: Sequence[Callback] = (),
+  callbacks: Sequence[CallbackLike] = (),
   allow_code: bool = False,
   **overrides: Any,
 ) -> Run:
@@ -151,7 +156,7 @@ def resume(
 
   Args:
     run: a `moozi.Run` or its path.
-    allow_code: allows a run of unknown origin to import its own environment and to join its Ray cluster.
+    allow_code: allows a run of unknown origin to import modules that it names and to join its Ray cluster.
     callbacks, **overrides: as in `train`.
 
   Raises: UserError: the run cannot be resumed, is finished, or an override changes a fixed setting.
@@ -162,19 +167,20 @@ def resume(
 def resume_events(
   run: str | os.PathLike[str],
   *,
-  callbacks: Sequence[Callback] = (),
+  callbacks: Sequence[CallbackLike] = (),
   allow_code: bool = False,
   **overrides: Any,
 ) -> Training:
   """Opens a run to continue, and returns its events to iterate over. Arguments and errors as in `resume`."""
-  return continue_run(run, settings_layers(overrides), callbacks=callbacks, allow_code=allow_code)
+  layers = settings_layers(overrides | _named(callbacks))
+  return continue_run(run, layers, callbacks=callbacks, allow_code=allow_code)
 
 
 def continue_run(
   run: str | os.PathLike[str],
   overrides: Sequence[Override],
   *,
-  callbacks: Sequence[Callback] = (),
+  callbacks: Sequence[CallbackLike] = (),
   allow_code: bool = False,
   is_own_cluster: bool = False,
 ) -> Training:
@@ -198,7 +204,7 @@ def continue_run(
   lock = directory.claim()
   try:
     config = load_resumed_config(directory, overrides)
-    spec = env_spec(config.env.name, **config.env.kwargs)
+    spec = env_spec(config.env.name, **config.env.arguments)
     check_opponent(config, spec)
     return Training(config, spec, directory, lock, load_resumed(config, spec, directory), callbacks)
   except BaseException:
@@ -216,6 +222,12 @@ def read_config(config: ConfigLike, overrides: Mapping[str, Any]) -> Config:
   if isinstance(config, str | os.PathLike):
     return load_config(Path(config), layers)
   raise UserError(f"config={config!r}: must be the name or path of a configuration, a Config, or a mapping")
+
+
+def _named(callbacks: Sequence[CallbackLike]) -> dict[str, Any]:
+  """The setting of the callbacks that are named."""
+  names = [callback for callback in callbacks if isinstance(callback, str)]
+  return {"callbacks": names} if names else {}
 
 
 def settings_layers(settings: Mapping[str, Any]) -> list[dict[str, Any]]:

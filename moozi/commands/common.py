@@ -51,7 +51,7 @@ AllowCode = Annotated[
   bool,
   typer.Option(
     "--allow-code",
-    help="Allow the run to import the Python module of its environment and to join its Ray cluster.",
+    help="Allow the run to import the Python modules that it names and to join its Ray cluster.",
   ),
 ]
 

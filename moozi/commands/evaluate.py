@@ -34,7 +34,10 @@ def evaluate(
   ] = None,
   simulations: common.Simulations = None,
   opponent: Annotated[
-    str | None, typer.Option(metavar="random|mcts|self", help="Two players: the opponent.")
+    str | None,
+    typer.Option(
+      metavar="random|mcts|self|NAME", help="Two players: the opponent; NAME may be module:function."
+    ),
   ] = None,
   opponent_simulations: Annotated[
     int | None, common.integer("Simulations per search of the opponent mcts.")
@@ -68,7 +71,7 @@ def evaluate(
     raise UserError("--gif-frames: needs --gif")
   directory, config = open_run(run, allow_code)
   with common.stdout_to_stderr():
-    spec = env_spec(config.env.name, **config.env.kwargs)
+    spec = env_spec(config.env.name, **config.env.arguments)
     check_opponent_options(config, spec, opponent, opponent_simulations, prefix="--")
     agent = agent_of(directory, config, checkpoint, simulations=simulations)
     options = {

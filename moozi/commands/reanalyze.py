@@ -53,7 +53,7 @@ def reanalyze(
   if not out.absolute().parent.is_dir():
     raise UserError(f"--out={out}: the folder {out.absolute().parent} does not exist; create it first")
   with common.stdout_to_stderr():
-    spec = env_spec(config.env.name, **config.env.kwargs)
+    spec = env_spec(config.env.name, **config.env.arguments)
     store = open_trajectories(run if trajectories is None else trajectories, spec)
     agent = agent_of(directory, config, checkpoint)
     from moozi.acting.stored_positions import LaneRoots

@@ -21,7 +21,7 @@ def train(
     list[str] | None,
     typer.Argument(
       metavar="CONFIG [KEY=VALUE]...",
-      help="A YAML file, such as config/minatar/breakout.yaml, and values that override it.",
+      help="A configuration that `moozi configs` lists, or a YAML file, and values that override it.",
     ),
   ] = None,
   resume: Annotated[
@@ -36,16 +36,17 @@ def train(
     return _resume(resume, words, allow_code)
   if not words or "=" in words[0]:
     raise UserError(
-      "CONFIG: missing; must be a YAML file, such as config/minatar/breakout.yaml, or use --resume RUN"
+      "CONFIG: missing; must be a configuration, such as tiny/catch (`moozi configs` lists them), or a YAML "
+      "file; or use --resume RUN"
     )
-  return _start(Path(words[0]), words[1:])
+  return _start(words[0], words[1:])
 
 
-def _start(path: Path, overrides: list[str]) -> int:
+def _start(name: str, overrides: list[str]) -> int:
   from moozi.api.training import train_events
   from moozi.io.config import load_config
 
-  return _run_training(train_events(load_config(path, overrides)))
+  return _run_training(train_events(load_config(name, overrides)))
 
 
 def _resume(path: Path, overrides: list[str], allow_code: bool) -> int:

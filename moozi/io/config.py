@@ -16,11 +16,11 @@ from omegaconf.errors import OmegaConfBaseException
 from moozi.core.config import Config, Section
 from moozi.core.errors import UserError
 from moozi.io.atomic_write import write_text
-from moozi.io.plain_data import dump_yaml, parse_yaml, read_yaml
+from moozi.io.config_files import find_config, read_chain
+from moozi.io.plain_data import dump_yaml, parse_yaml
 
 _log = logging.getLogger("moozi.config")
 
-BASE_KEY = "base"
 # Maps the old name of each renamed key to its new name. Old names are accepted for one release.
 RENAMED_KEYS = {"reanalyze.way": "reanalyze.mode"}
 
@@ -29,7 +29,8 @@ def load_config(path: str | Path | None, overrides: Sequence[str | Mapping[str, 
   """Merges and validates, in this order, the defaults, the `base:` chain, the file and the overrides.
 
   Args:
-    path: a YAML file; None uses the defaults. `base:` in it names another file, relative to this one.
+    path: a YAML file, or the name of a configuration such as `minatar/breakout`; None uses the defaults.
+      `base:` in it names another file, relative to this one, or a configuration.
     overrides: `key=value` each, with dotted keys (`learner.batch_size=128`) and YAML values. An empty value
       resets a section (`env.kwargs=`) to its default. A mapping sets nested plain values, as a file does.
   Raises: UserError: the configuration is invalid; one line with the key, the value and what is allowed.
@@ -38,7 +39,7 @@ def load_config(path: str | Path | None, overrides: Sequence[str | Mapping[str, 
   # Renames keys before the merge. An override with the new name then replaces a file's value under the old
   # name.
   layers: list[Any] = []
-  for layer in () if path is None else _read_chain(Path(path)):
+  for layer in () if path is None else read_chain(find_config(path)):
     layers += _with_new_names([layer], prefix)
   layers += _with_new_names([_parse_override(x) if isinstance(x, str) else x for x in overrides], "")
   try:
@@ -110,37 +111,6 @@ def config_to_dict(config: Config) -> dict[str, Any]:
 def save_config(config: Config, path: Path) -> None:
   """Writes the resolved configuration as YAML, atomically."""
   write_text(path, dump_yaml(config_to_dict(config)))
-
-
-def _read_chain(path: Path) -> list[dict]:
-  """Reads a file and its bases, the deepest base first."""
-  layers: list[dict] = []
-  chain: list[Path] = []
-  current = path
-  while True:
-    try:
-      resolved = current.resolve()
-    except (OSError, RuntimeError, ValueError) as e:
-      raise UserError(f"{str(current)!r}: cannot be read: {e}") from None
-    if resolved in chain:
-      names = " -> ".join(p.name for p in [*chain, resolved])
-      raise UserError(f"{path}: {BASE_KEY}: the chain of bases is a cycle: {names}")
-    chain.append(resolved)
-    try:
-      data = read_yaml(current)
-    except UserError as e:
-      raise (UserError(f"{chain[-2].name}: {BASE_KEY}: {e}") if len(chain) > 1 else e) from None
-    if data is None:
-      raise UserError(f"{current}: empty; a configuration needs at least one key, such as `seed: 0`")
-    if not isinstance(data, dict):
-      raise UserError(f"{current}: holds {_show(data)}; a mapping of keys to values is needed")
-    base = data.pop(BASE_KEY, None)
-    layers.insert(0, data)
-    if base is None:
-      return layers
-    if not isinstance(base, str) or not base:
-      raise UserError(f"{current}: {BASE_KEY}={_show(base)}: must be the path of a YAML file")
-    current = current.parent / base
 
 
 def _parse_override(text: str) -> dict:

@@ -28,7 +28,8 @@ from typing import Any
 from moozi.core.config import Config
 from moozi.core.errors import RunError, UserError
 from moozi.io.atomic_write import write_text
-from moozi.io.config import BASE_KEY, config_from_dict, config_to_dict, load_config, save_config
+from moozi.io.config import config_from_dict, config_to_dict, load_config, save_config
+from moozi.io.config_files import BASE_KEY
 from moozi.io.plain_data import MAX_BYTES, read_yaml, to_plain_json
 from moozi.io.run_lock import RunLock
 

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from moozi.agent.update import TERMS, TrainingState, init_training_state, make_update_many
+from moozi.agent.update import TrainingState, init_training_state, make_update_many, terms_of
 from moozi.core.config import Config
 from moozi.core.histogram import Histogram, histogram_of
 from moozi.core.records import Priorities, TrainTarget
@@ -34,7 +34,7 @@ class Learner:
     self._target_update_period = config.learner.target_update_period
     self._update_many = make_update_many(model, config, spec)
     limit = config.learner.max_skipped_updates
-    self._guard = NonFiniteGuard(TERMS, limit, f"learner.max_skipped_updates={limit}")
+    self._guard = NonFiniteGuard(terms_of(config.learner), limit, f"learner.max_skipped_updates={limit}")
     self._has_histograms = config.logging.parameter_histograms
 
   @property
@@ -50,7 +50,7 @@ class Learner:
 
     Returns:
       New priorities of all U·B targets, and metrics (means over U). `faults/skipped_updates` counts the
-      skipped updates. `faults/not_finite_<name>` counts them by the first of `agent.update.TERMS` that was
+      skipped updates. `faults/not_finite_<name>` counts them by the first of `agent.update.terms_of` that was
       not finite.
 
     Raises: NotFiniteError: `learner.max_skipped_updates` consecutive updates were skipped. The parameters are

@@ -15,6 +15,7 @@ from moozi.io.logs import log_to
 from moozi.io.progress import make_progress
 from moozi.io.run_directory import RunDirectory, save_resumed_config
 from moozi.run.events import Event
+from moozi.run.plugin_check import check_plugins
 from moozi.run.session import RunInputs
 from moozi.training.algorithms import algorithm_of
 from moozi.training.offline import load_stored
@@ -66,6 +67,7 @@ def train_events(
   """
   _check_learns(config)
   with log_to(run.log_path("driver")):
+    check_plugins(config, spec)
     resumed = resumed or load_start(config, spec, run)
     resumed.forget_later_best(config, run)
     store = resumed.store

@@ -197,7 +197,7 @@ def test_other_refusals(runs, agent, step, tmp_path):
     moozi.load(runs["catch"], "step_1")
   for options, message in (
     ({"opponent": "mcts"}, "opponent=mcts: tiny:catch has one player"),
-    ({"opponent": "nobody"}, "opponent=nobody: must be random, mcts or self"),
+    ({"opponent": "nobody"}, "opponent=nobody: must be random, mcts, self or module:function"),
     ({"opponent_simulations": 3}, "opponent_simulations=3: tiny:catch has one player"),
   ):
     with pytest.raises(UserError, match=message):

@@ -433,6 +433,27 @@ def test_reading_a_run_imports_no_code(refused, malicious_run, tmp_path, evaluat
   assert evaluation == {}
 
 
+@pytest.mark.parametrize(
+  ("key", "section"),
+  [
+    ("env.wrappers[0]", {"env": {"name": "gymnasium:CartPole-v1", "wrappers": ["evil_envs:make"]}}),
+    ("network.kind", {"network": {"kind": "evil_envs:make"}}),
+    ("planners.reanalyze.algorithm", {"planners": {"reanalyze": {"algorithm": "evil_envs:make"}}}),
+    ("learner.extra_losses[0]", {"learner": {"extra_losses": ["evil_envs:make"]}}),
+    ("evaluation.opponent", {"evaluation": {"opponent": "evil_envs:make"}}),
+    ("callbacks[0]", {"callbacks": ["evil_envs:make"]}),
+  ],
+)
+def test_every_key_that_names_code_needs_allow_code(refused, malicious_run, tmp_path, key, section):
+  path = malicious_run("tiny:catch")
+  (path / "config.yaml").write_text(json.dumps(section))
+  for command in (["evaluate", path], ["train", "--resume", path]):
+    message = refused(*command)
+    assert f"{key}=evil_envs:make imports a Python module" in message
+    assert "--allow-code" in message
+  assert not (tmp_path / "ran").exists()
+
+
 def test_ray_cluster_needs_confirmation(refused, tmp_path):
   """The cluster can run code in every process that joins it."""
   path = make_run(tmp_path).path

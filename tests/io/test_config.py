@@ -359,7 +359,10 @@ def test_unknown_key_inside_a_list():
     ("targets.discount=1.01", "targets.discount=1.01: must be less than or equal to 1"),
     ("targets.discount=0", "targets.discount=0: must be greater than 0"),
     ("network.batch_norm_decay=1", "network.batch_norm_decay=1: must be less than 1"),
-    ("network.kind=transformer", "network.kind=\"transformer\": must be 'resnet', 'mlp' or 'conv_latent'"),
+    (
+      "network.kind=transformer",
+      'network.kind="transformer": must be resnet, mlp, conv_latent or module:function',
+    ),
     ("runtime=no", "runtime=\"no\": must be 'ray' or 'local'"),
     ("ray.num_cpus=x", 'ray.num_cpus="x": must be a valid integer or null'),
     (

@@ -15,13 +15,18 @@ from moozi.core.config.ppo import PPOConfig
 from moozi.core.config.reanalyze import OfflineConfig, ReanalyzeConfig, TrajectoriesConfig
 from moozi.core.config.section import (
   ActorResources,
+  CallbackNames,
+  LossNames,
+  NetworkName,
   NonNegativeFloat,
   NonNegativeInt,
+  PlayerName,
   PositiveFloat,
   PositiveInt,
   Probability,
   Section,
   Seed,
+  WrapperNames,
 )
 
 
@@ -35,17 +40,32 @@ class RunConfig(Section):
 class EnvConfig(Section):
   """The environment. Its suite validates `kwargs`."""
 
-  name: str = Field("minatar:breakout", description="library:game")
+  name: str = Field("minatar:breakout", description="library:game, a registered name, or module:function")
   kwargs: dict[str, Any] = Field(default_factory=dict, description="options of the environment's suite")
+  wrappers: WrapperNames = Field(
+    (), description="gymnasium and your own: functions that wrap the environment, the innermost first"
+  )
+
+  @property
+  def arguments(self) -> dict[str, Any]:
+    """Keyword arguments of `envs.registry.make` and `envs.registry.env_spec`."""
+    return {**self.kwargs, **({"wrappers": self.wrappers} if self.wrappers else {})}
+
+  @model_validator(mode="after")
+  def _names_code_in_wrappers_only(self) -> "EnvConfig":
+    if "wrappers" in self.kwargs:
+      raise ValueError("kwargs.wrappers: not an option; set env.wrappers")
+    return self
 
 
 class NetworkConfig(Section):
   """The network; all kinds have one interface, `Model`."""
 
-  kind: Literal["resnet", "mlp", "conv_latent"] = Field(
+  kind: NetworkName = Field(
     "conv_latent",
     description="resnet: residual convolutions throughout, as in the thesis; mlp: dense layers, for vectors; "
-    "conv_latent: one convolution, then dense layers on a hidden vector",
+    "conv_latent: one convolution, then dense layers on a hidden vector; or your own: a registered name or "
+    "module:function (docs/plugins.md)",
   )
   norm: Literal["layer", "batch", "none"] = Field(
     "layer", description="normalization; layer is the same in acting and training, batch is the thesis's"
@@ -160,6 +180,7 @@ class LearnerConfig(Section):
     2.0, description="weight of the self-consistency loss; 0: off, which makes updates cheaper"
   )
   l2_coef: NonNegativeFloat = Field(0.0, description="weight of the squared norm of all parameters; 0: off")
+  extra_losses: LossNames = Field((), description="loss terms of your own, by name or module:function")
   scale_reward_loss: bool = Field(True, description="divide unrolled reward losses by K; the thesis: false")
   dynamics_gradient_scale: Probability = Field(
     0.5, description="factor on the gradient into each unrolled hidden state; MuZero: 0.5"
@@ -219,8 +240,10 @@ class EvaluationConfig(Section):
     10_000, description="step limit of a test episode, in addition to the environment's own"
   )
   final_episodes: PositiveInt = Field(100, description="number of episodes in the evaluation at the end")
-  opponent: Literal["random", "mcts", "self"] = Field(
-    "random", description="two players: the other seat's player; mcts if the environment's library has it"
+  opponent: PlayerName = Field(
+    "random",
+    description="two players: the other seat's player: random, self, mcts if the environment's library has "
+    "it, a registered name, or module:function",
   )
   opponent_simulations: PositiveInt = Field(100, description="mcts: simulations per search of the opponent")
   gif: bool = Field(True, description="draw one episode of each evaluation, and the tiled GIF")
@@ -316,6 +339,9 @@ class Config(Section):
   max_wall_s: PositiveFloat | None = Field(
     None, description="seconds of training, over all resumes, at which it ends; null: no limit"
   )
+  callbacks: CallbackNames = Field(
+    (), description="functions that see every event, by name or module:function"
+  )
   env: EnvConfig = EnvConfig()
   run: RunConfig = RunConfig()
   network: NetworkConfig = NetworkConfig()
@@ -353,6 +379,7 @@ class Config(Section):
       ("trajectories.save=true", self.trajectories.save),
       (f"reanalyze.ratio={self.reanalyze.ratio:g}", self.reanalyze.ratio > 0),
       (f"offline.trajectories={self.offline.trajectories}", self.offline.trajectories is not None),
+      (f"learner.extra_losses={list(self.learner.extra_losses)}", bool(self.learner.extra_losses)),
     ):
       if is_used and self.algorithm != "muzero":
         raise ValueError(f"{key} needs algorithm=muzero, not {self.algorithm}")

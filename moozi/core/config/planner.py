@@ -10,6 +10,7 @@ from moozi.core.config.section import (
   PositiveFloat,
   PositiveInt,
   Probability,
+  SearchName,
   Section,
 )
 
@@ -24,9 +25,10 @@ class TemperaturePoint(Section):
 class PlannerConfig(Section):
   """A search. `temperature` is a number or a schedule over environment steps."""
 
-  algorithm: Literal["gumbel", "puct"] = Field(
+  algorithm: SearchName = Field(
     "gumbel",
-    description="gumbel: Gumbel MuZero, for few simulations; puct: MuZero's search, as in the thesis",
+    description="gumbel: Gumbel MuZero, for few simulations; puct: MuZero's, as in the thesis; or your "
+    "own: a registered name or module:function (docs/plugins.md)",
   )
   num_simulations: PositiveInt = Field(16, description="simulations per search; time grows in proportion")
   max_depth: PositiveInt | None = Field(

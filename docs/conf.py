@@ -28,8 +28,9 @@ version = release = __version__
 copyright = "the MooZi contributors, Apache-2.0"
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 root_doc = "docs/index"
-include_patterns = ["docs/**.md", "experiments/*/*.md", "experiments/*/results/table.md", "*.md"]
-exclude_patterns = ["README.md", ".*", ".venv", "runs", "build", "site", "experiments/*/results/*/**", "zoo"]
+include_patterns = ["docs/**.md", "experiments/*/*.md", "experiments/*/results/table.md"]
+include_patterns += ["CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"]
+exclude_patterns = [".*", ".venv", "runs", "build", "site", "experiments/*/results/*/**", "zoo"]
 default_role = "code"
 nitpicky = False
 

@@ -74,6 +74,8 @@ def commands(text: str) -> list[list[str]]:
     if not words or words[0].removeprefix(".venv/bin/") != "moozi":
       continue
     command, arguments = words[1], words[2:]
+    if command == "play":  # waits for keys
+      continue
     if command == "train" and "--resume" in arguments:
       arguments.append("max_env_steps=192")
     elif command == "train":

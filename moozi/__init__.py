@@ -10,6 +10,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
   from moozi.api.agent import Agent, load
+  from moozi.api.compare import Comparison, compare
   from moozi.api.configs import configs
   from moozi.api.environments import make_env
   from moozi.api.run import Run
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 # The module of each public name. The imports above repeat it for type checkers.
 _MODULES = {
   "Agent": "moozi.api.agent",
+  "Comparison": "moozi.api.compare",
   "Config": "moozi.core.config",
   "ConfigInfo": "moozi.io.config_files",
   "Environment": "moozi.envs.environment",
@@ -40,6 +42,7 @@ _MODULES = {
   "Search": "moozi.api.search",
   "Training": "moozi.api.training",
   "UserError": "moozi.core.errors",
+  "compare": "moozi.api.compare",
   "configs": "moozi.api.configs",
   "load": "moozi.api.agent",
   "make_env": "moozi.api.environments",
@@ -58,6 +61,7 @@ _MODULES = {
 
 __all__ = [
   "Agent",
+  "Comparison",
   "Config",
   "ConfigInfo",
   "Environment",
@@ -66,6 +70,7 @@ __all__ = [
   "Search",
   "Training",
   "UserError",
+  "compare",
   "configs",
   "load",
   "make_env",

@@ -15,6 +15,7 @@ if sys.platform == "win32":
 
 import typer
 
+from moozi.commands.compare import compare
 from moozi.commands.configs import configs
 from moozi.commands.envs import list_environments
 from moozi.commands.evaluate import evaluate
@@ -23,6 +24,7 @@ from moozi.commands.latent import latent
 from moozi.commands.play import play
 from moozi.commands.reanalyze import reanalyze
 from moozi.commands.report import report
+from moozi.commands.sweep import sweep
 from moozi.commands.timeline import timeline
 from moozi.commands.train import train
 from moozi.commands.trajectories import list_trajectories
@@ -102,6 +104,8 @@ app.command("inspect")(inspect)
 app.command("reanalyze")(reanalyze)
 app.command("trajectories")(list_trajectories)
 app.command("report")(report)
+app.command("compare")(compare)
+app.command("sweep")(sweep)
 app.command("timeline")(timeline)
 app.command("envs")(list_environments)
 app.add_typer(configs, name="configs")

@@ -13,8 +13,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from experiments.lib.results import Result, check_alike, check_same_conditions, read_results
-from experiments.lib.statistics import estimate
 from moozi.core.errors import UserError
+from moozi.experiments.statistics import estimate
 from moozi.io.plain_data import read_yaml
 
 HERE = Path(__file__).resolve().parent

@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from experiments.lib.jobs import GROWABLE, Job, matches_step, settings_of
+from experiments.lib.jobs import Job, matches_step
 from experiments.lib.sweep import RUNS, Sweep, is_done
-from experiments.lib.time_budget import TimeBudget
 from moozi.core.errors import UserError
+from moozi.experiments.jobs import GROWABLE, settings_of
+from moozi.experiments.time_budget import TimeBudget
 from moozi.io.metrics import read_metrics
 
 Curve = Sequence[Mapping[str, float]]

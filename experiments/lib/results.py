@@ -24,10 +24,11 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
-from experiments.lib.jobs import GROWABLE, Evaluation, Job, differences, newest_resumable, reaches_end
+from experiments.lib.jobs import Evaluation, Job
 from moozi.core.config import Config
 from moozi.core.errors import UserError
 from moozi.envs.suites import minatar
+from moozi.experiments.jobs import GROWABLE, differences, newest_resumable, reaches_end
 from moozi.io.atomic_write import write_bytes
 from moozi.io.checkpoints import code_commit
 from moozi.io.config import save_config

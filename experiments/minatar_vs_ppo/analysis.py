@@ -25,8 +25,8 @@ from experiments.lib.results import (
   read_results,
   write_json,
 )
-from experiments.lib.statistics import estimate
 from moozi.core.errors import UserError
+from moozi.experiments.statistics import estimate
 from moozi.io.atomic_write import write_text
 from moozi.io.plain_data import read_yaml
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from experiments.lib.results import conditions_of, write_json
-from experiments.lib.statistics import estimate
 from moozi.evaluation.random_play import random_returns
+from moozi.experiments.statistics import estimate
 from moozi.io.config import load_config
 
 HERE = Path(__file__).resolve().parent

@@ -20,8 +20,8 @@ from typing import Any
 from experiments.lib.jobs import ROOT, Evaluation, Job
 from experiments.lib.results import read_result, write_json
 from experiments.lib.sweep import MOOZI, RUNS, Sweep
-from experiments.lib.time_budget import TimeBudget
 from moozi.core.errors import UserError
+from moozi.experiments.time_budget import TimeBudget
 
 RESULTS = Path(__file__).resolve().parent / "results"
 CONFIG = ROOT / "config" / "minatar" / "breakout.yaml"

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from experiments.lib.results import Result, check_alike, check_same_conditions, read_results
-from experiments.lib.statistics import estimate
 from moozi.core.errors import UserError
+from moozi.experiments.statistics import estimate
 from moozi.io.atomic_write import write_text
 from moozi.io.plain_data import read_yaml
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from moozi.commands.common import AllowCode
+from moozi.commands.common import AllowCode, integer
+from moozi.commands.seeds import parse_seeds, train_seeds
 from moozi.commands.signals import stop_at_signals
 from moozi.core.errors import UserError
 
@@ -28,10 +29,23 @@ def train(
     Path | None,
     typer.Option(metavar="RUN", help="Resume a run with its own CONFIG, which KEY=VALUE overrides."),
   ] = None,
+  seeds: Annotated[
+    str | None,
+    typer.Option(
+      metavar="N|1,2,3",
+      help="Train one run for each seed, NAME-seed1 and so on. The same command skips finished runs and "
+      "resumes stopped ones.",
+    ),
+  ] = None,
+  parallel: Annotated[int, integer("With --seeds: number of runs at a time.", maximum=64)] = 1,
   allow_code: AllowCode = False,
 ) -> int:
   """Train an agent, and write a run directory."""
   words = list(arguments or [])
+  if seeds is None and parallel != 1:
+    raise UserError(f"--parallel={parallel}: needs --seeds")
+  if seeds is not None and resume is not None:
+    raise UserError("--seeds resumes its runs itself; pass CONFIG in place of --resume RUN")
   if resume is not None:
     return _resume(resume, words, allow_code)
   if not words or "=" in words[0]:
@@ -39,6 +53,8 @@ def train(
       "CONFIG: missing; must be a configuration, such as tiny/catch (`moozi configs` lists them), or a YAML "
       "file; or use --resume RUN"
     )
+  if seeds is not None:
+    return train_seeds(words[0], words[1:], parse_seeds(seeds), parallel)
   return _start(words[0], words[1:])
 
 
@@ -77,14 +93,14 @@ def _run_training(training: "Training") -> int:
   assert summary is not None, "the run has ended"
   if summary["test_return_mean"] is not None:
     print(
-      f"return:        {summary['test_return_mean']:.2f} ± {summary['test_return_std']:.2f} over "
+      f"return:        {summary['test_return_mean']:z.2f} ± {summary['test_return_std']:.2f} over "
       f"{summary['test_episodes']} episodes at {summary['test_at_env_steps']:,} environment steps"
     )
     if summary["reason"] != "stopped":
       _print_random_play(training.config, summary["test_episodes"])
   print(f"run directory: {run.path}")
   if training.config.logging.tensorboard:
-    print(f"TensorBoard:   {Path(sys.executable).with_name('tensorboard')} --logdir {run.path}")
+    print(f"TensorBoard:   {Path(sys.executable).with_name('tensorboard')} --logdir {run.path.parent}")
   return 0
 
 
@@ -94,7 +110,7 @@ def _print_random_play(config: "Config", num_episodes: int) -> None:
 
   try:
     random_play = random_returns(config, num_episodes=num_episodes)
-    print(f"random play:   {random_play.mean():.2f} ± {random_play.std():.2f}")
+    print(f"random play:   {random_play.mean():z.2f} ± {random_play.std():.2f}")
   except Exception as error:
     # The run has succeeded, so an environment that fails here must not fail the command.
     print(f"random play:   failed: {type(error).__name__}: {error}")

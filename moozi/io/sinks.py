@@ -79,17 +79,18 @@ class SinkGuard:
     self.num_failures = 0
 
   @contextlib.contextmanager
-  def writing(self, sink: str) -> Iterator[None]:
-    """Suppresses and counts an OSError of the block, which writes to `sink`."""
+  def writing(self, sink: str, errors: type[Exception] = OSError) -> Iterator[None]:
+    """Suppresses and counts an error of the block, which writes to `sink`."""
     try:
       yield
-    except OSError as error:
+    except errors as error:
       self.num_failures += 1
       if sink in self._failing:
         return
       self._failing.add(sink)
       _log.exception("%s cannot be written", sink)
-      self._report(f"{sink} cannot be written: {error.strerror or error}; the run continues and tries again")
+      reason = " ".join(str(getattr(error, "strerror", None) or error).split())
+      self._report(f"{sink} cannot be written: {reason}; the run continues and tries again")
     else:
       if sink in self._failing:
         self._failing.discard(sink)

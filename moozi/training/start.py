@@ -14,6 +14,7 @@ from moozi.io.checkpoints import drop_later
 from moozi.io.logs import log_to
 from moozi.io.progress import make_progress
 from moozi.io.run_directory import RunDirectory, save_resumed_config
+from moozi.io.trackers import check_trackers
 from moozi.run.events import Event
 from moozi.run.plugin_check import check_plugins
 from moozi.run.session import RunInputs
@@ -63,10 +64,12 @@ def train_events(
     stop: ends the run with a checkpoint when it is set.
 
   Returns: the run's summary.
-  Raises: UserError: Ray lacks what the configuration requests. RunError: the run cannot continue.
+  Raises: UserError: Ray lacks what the configuration requests, or a tracker's package is missing. RunError:
+    the run cannot continue.
   """
   _check_learns(config)
   with log_to(run.log_path("driver")):
+    check_trackers(config)
     check_plugins(config, spec)
     resumed = resumed or load_start(config, spec, run)
     resumed.forget_later_best(config, run)

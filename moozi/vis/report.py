@@ -1,4 +1,4 @@
-"""Writes an HTML page of a run: its curves, its settings, and an episode to step through.
+"""Writes an HTML page of a run: its curves, its settings, and, if there is one, an episode to step through.
 
 The page needs no server or network. This module makes the page's data; the folder `report_page` has its HTML,
 style and scripts.
@@ -23,6 +23,7 @@ from moozi.core.search_record import InspectedEpisode
 from moozi.core.spec import EnvSpec
 from moozi.io.atomic_write import atomic_path
 from moozi.vis.frames import draw_frame, named_planes
+from moozi.vis.lettering import rounded
 from moozi.vis.render_spec import action_names, player_name, render_spec_of
 from moozi.vis.search_tree import layout_tree
 
@@ -36,12 +37,12 @@ _CELLS_SIDE, _DRAWN_SIDE, _PICTURE_SIDE = 140, 280, 320
 _SHEET_PIXELS = 2_000_000
 _SHEET_FRAMES = 100
 _TICK_KEYS = ("env_steps", "learner_steps", "wall_s", "test/at_env_steps")
-_SCRIPTS = ("charts.js", "tree.js", "player.js")
+_SCRIPTS, _EPISODE_SCRIPTS = ("charts.js", "page.js"), ("tree.js", "player.js")
 
 
 def write_report(
   path: Path,
-  episode: InspectedEpisode,
+  episode: InspectedEpisode | None,
   spec: EnvSpec,
   *,
   run: Mapping[str, Any],
@@ -51,16 +52,18 @@ def write_report(
   """Writes the page atomically. Creates the page's folder if it is missing.
 
   `run` has `name`, `checkpoint`, `env_steps`, `learner_steps` and `figures`, a sentence about the run's
-  results. `ticks` are the ticks of metrics.jsonl. `config` is the run's configuration as text.
+  results. `ticks` are the ticks of metrics.jsonl. `config` is the run's configuration as text. Without an
+  `episode`, the page has curves and settings only.
   """
   data = {
     "run": dict(run) | {"env": spec.name},
-    "episode": episode_data(episode, spec),
+    "episode": None if episode is None else episode_data(episode, spec),
     "curves": curve_data(ticks),
     "config": config,
   }
   with atomic_path(path) as partial:
-    partial.write_text(_page(str(run["name"]), data), "utf-8")
+    scripts = _SCRIPTS + _EPISODE_SCRIPTS * (data["episode"] is not None)
+    partial.write_text(make_page(str(run["name"]), data, scripts=scripts), "utf-8")
   return path
 
 
@@ -199,14 +202,20 @@ def _png(picture: np.ndarray) -> bytes:
   return out.getvalue()
 
 
-def _page(title: str, data: Mapping[str, Any]) -> str:
-  """Returns the page's HTML. Its content security policy allows only the page's own script and style.
+def make_page(
+  title: str,
+  data: Mapping[str, Any],
+  template: str = "page.html",
+  scripts: Sequence[str] = _SCRIPTS,
+  styles: Sequence[str] = ("page.css",),
+) -> str:
+  """Returns the HTML of a page, made of files in the folder `report_page`.
 
-  The page loads nothing.
+  Its content security policy allows only the page's own script and style. The page loads nothing.
   """
   parts = resources.files("moozi.vis") / "report_page"
-  style = (parts / "page.css").read_text("utf-8")
-  code = "\n".join((parts / name).read_text("utf-8") for name in _SCRIPTS)
+  style = "\n".join((parts / name).read_text("utf-8") for name in styles)
+  code = "\n".join((parts / name).read_text("utf-8") for name in scripts)
   script = f'"use strict";\n(() => {{\n{code}\n}})();\n'
   policy = (
     f"default-src 'none'; img-src data:; script-src '{_digest(script)}'; style-src '{_digest(style)}'; "
@@ -214,11 +223,12 @@ def _page(title: str, data: Mapping[str, Any]) -> str:
   )
   # Escapes `<`, so that no text can end the script element.
   text = json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
-  page = (parts / "page.html").read_text("utf-8")
+  page = (parts / template).read_text("utf-8")
   filled = {
     "POLICY": html.escape(policy, quote=True),
     "TITLE": html.escape(f"{title} – moozi"),
     "STYLE": style,
+    "EPISODE": (parts / "episode.html").read_text("utf-8") if data.get("episode") else "",
     "DATA": text,
     "SCRIPT": script,
   }
@@ -244,10 +254,10 @@ def _thin(values: list[float]) -> list[float]:
 
 
 def _numbers(values: np.ndarray, is_known: np.ndarray | None = None) -> list[float | None]:
-  """Rounds numbers to four digits; a number that is unknown or not finite becomes None."""
+  """Rounds numbers to four digits and six decimals; an unknown or not finite number becomes None."""
   flat = np.asarray(values, np.float64).ravel()
   known = np.isfinite(flat) if is_known is None else np.isfinite(flat) & is_known.ravel()
-  return [_short(x) if k else None for x, k in zip(flat.tolist(), known.tolist(), strict=True)]
+  return [_short(rounded(x)) if k else None for x, k in zip(flat.tolist(), known.tolist(), strict=True)]
 
 
 def _short(value: float) -> float:

@@ -9,10 +9,10 @@ import pytest
 
 from experiments.lib import ablation as ablation_module
 from experiments.lib.ablation import Ablation, main, read_figures, run_side_by_side
-from experiments.lib.jobs import differences
 from experiments.lib.sweep import Sweep
 from experiments.reanalyze_sample_efficiency import sweep as reanalyze
 from moozi.core.errors import RunError, UserError
+from moozi.experiments.jobs import differences
 from moozi.io.config import load_config
 from moozi.io.run_lock import RunLock
 from tests.experiments.fake_budget import FakeBudget

@@ -13,11 +13,13 @@ from pathlib import Path
 import pytest
 
 from experiments.lib import sweep as sweep_module
-from experiments.lib.jobs import Evaluation, Job, progress_of
+from experiments.lib.jobs import ROOT, Evaluation, Job
 from experiments.lib.results import read_results
-from experiments.lib.sweep import MIN_TRAINING_S, ONE_CORE, Sweep, describe, is_done
-from experiments.lib.time_budget import ROOT, TimeBudget
+from experiments.lib.sweep import ONE_CORE, Sweep, describe, is_done
 from moozi.core.errors import RunError, UserError
+from moozi.experiments.jobs import progress_of
+from moozi.experiments.runner import MIN_TRAINING_S
+from moozi.experiments.time_budget import TimeBudget
 from moozi.io.run_directory import RunDirectory
 from moozi.io.run_lock import RunLock
 from tests.experiments.fake_budget import FakeBudget
@@ -324,7 +326,7 @@ import sys
 from pathlib import Path
 from experiments.lib.jobs import Job
 from experiments.lib.sweep import Sweep
-from experiments.lib.time_budget import TimeBudget
+from moozi.experiments.time_budget import TimeBudget
 folder, config, *overrides = sys.argv[1:]
 with TimeBudget(600) as budget:
   job = Job(name="one", config=Path(config), overrides=tuple(overrides))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.lib.time_budget import TimeBudget
+from moozi.experiments.time_budget import TimeBudget
 
 PATIENT = """
 import pathlib, signal, sys, time

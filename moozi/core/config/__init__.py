@@ -280,6 +280,10 @@ class LoggingConfig(Section):
 
   period_s: PositiveFloat = Field(5.0, description="seconds between two ticks in metrics.jsonl")
   tensorboard: bool = Field(True, description="also write TensorBoard's files, with histograms and GIFs")
+  wandb: bool = Field(
+    False, description="scalars to Weights & Biases too, offline in wandb/ beside the run directory"
+  )
+  mlflow: bool = Field(False, description="scalars to MLflow, in mlflow.db beside the run")
   histogram_period_updates: PositiveInt | None = Field(
     2_000, description="learner steps between two histograms in TensorBoard; null: none"
   )

@@ -6,14 +6,12 @@ import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from types import FrameType
 from typing import Any
-
-ROOT = Path(__file__).resolve().parents[2]
-"""The repository."""
 
 
 class TimeBudget:
-  """A time limit for commands. SIGINT and SIGTERM end it early.
+  """A time limit for commands. SIGINT, SIGTERM or SIGHUP ends it early; a second one kills the commands.
 
   Use it in a `with` statement in the main thread; commands may run in other threads.
 
@@ -24,6 +22,7 @@ class TimeBudget:
   def __init__(self, seconds: float, patience_s: float = 180.0) -> None:
     self._end, self._patience_s = time.monotonic() + seconds, patience_s
     self._handlers: dict[int, Any] = {}
+    self._num_signals = 0
 
   @property
   def remaining_s(self) -> float:
@@ -40,18 +39,17 @@ class TimeBudget:
   def run(
     self, command: Sequence[str | Path], stdout: Any = None, stderr: Any = None, env: Any = None
   ) -> int:
-    """Runs a command from the repository's root, and sends it one SIGTERM at the end of the budget.
+    """Runs a command, and sends it one SIGTERM at the end of the budget.
 
     `env` is added to this process's variables. Ctrl-C in the terminal does not reach the command directly,
     because it runs in its own session. An exception in this process kills the command and its children.
 
     Returns: the exit status; negative for a signal.
     """
-    process = subprocess.Popen(
+    process = subprocess.Popen(  # noqa: S603 - a list of arguments, no shell
       [str(part) for part in command],
       stdout=stdout,
       stderr=stderr,
-      cwd=ROOT,
       env=os.environ | dict(env or {}),
       start_new_session=True,
     )
@@ -61,7 +59,7 @@ class TimeBudget:
         if self.is_over and not is_stopped:
           process.terminate()
           is_stopped = True
-        elif self.remaining_s < -self._patience_s:
+        elif self._num_signals > 1 or self.remaining_s < -self._patience_s:
           os.killpg(process.pid, signal.SIGKILL)
         time.sleep(0.2)
       return process.returncode
@@ -71,10 +69,16 @@ class TimeBudget:
         process.wait()
 
   def __enter__(self) -> "TimeBudget":
-    for number in (signal.SIGINT, signal.SIGTERM):
-      self._handlers[number] = signal.signal(number, lambda *_: self.end())
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+      # nohup ignores SIGHUP.
+      if signal.getsignal(number) != signal.SIG_IGN:
+        self._handlers[number] = signal.signal(number, self._on_signal)
     return self
 
   def __exit__(self, *_: object) -> None:
     for number, handler in self._handlers.items():
       signal.signal(number, handler)
+
+  def _on_signal(self, number: int, frame: FrameType | None) -> None:
+    self._num_signals += 1
+    self.end()

@@ -8,13 +8,20 @@ for three seeds.
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
+CONFIDENCE = 0.95
+MIN_SEEDS_FOR_INTERVAL = 2
 MIN_SEEDS_FOR_IQM = 3
 _NUM_DRAWS = 10_000
+_NUM_CURVE_DRAWS = 2_000
+
+Statistic = Callable[..., Any]
+"""A function of an array [..., S] and `axis=-1`, with result [...]."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -58,13 +65,78 @@ def estimate(returns: Sequence[ArrayLike], confidence: float = 0.95, seed: int =
   return dataclasses.replace(out, iqm=float(interquartile_mean(means)), iqm_low=low, iqm_high=high)
 
 
-def interquartile_mean(x: ArrayLike) -> Float[np.ndarray, "..."]:
+def interquartile_mean(x: ArrayLike, axis: int = -1) -> Float[np.ndarray, "..."]:
   """The mean of the middle half along the last axis; values at the edges have fractional weight."""
   values = np.sort(np.asarray(x, np.float64), axis=-1)
   size = values.shape[-1]
   # Value i covers [i, i + 1] of [0, size]; the middle half is [size / 4, 3 size / 4].
   edges = np.clip(np.arange(size + 1), size / 4, 3 * size / 4)
   return values @ (np.diff(edges) / (size / 2))
+
+
+def bootstrap_interval(
+  values: Float[np.ndarray, "... S"], statistic: Statistic, confidence: float = CONFIDENCE, seed: int = 0
+) -> tuple[Float[np.ndarray, "..."], Float[np.ndarray, "..."]]:
+  """The percentile bootstrap interval (low, high) of a statistic over S seeds.
+
+  One draw takes the same seeds at all leading indices, so that a curve is resampled whole. Raises ValueError:
+  S is 1, because one seed says nothing about the variance between runs.
+  """
+  from scipy import stats
+
+  if values.shape[-1] < MIN_SEEDS_FOR_INTERVAL:
+    raise ValueError(f"values: an interval needs at least {MIN_SEEDS_FOR_INTERVAL} seeds")
+  found = stats.bootstrap(
+    (values,),
+    statistic,
+    axis=-1,
+    vectorized=True,
+    method="percentile",
+    n_resamples=_NUM_CURVE_DRAWS,
+    confidence_level=confidence,
+    rng=np.random.default_rng(seed),
+  ).confidence_interval
+  return np.asarray(found.low), np.asarray(found.high)
+
+
+@dataclasses.dataclass(frozen=True)
+class Probability:
+  """The probability that a run of one group beats a run of another, and its interval over seeds.
+
+  A tie counts one half. `low` and `high` are None if a group has one seed.
+  """
+
+  value: float
+  low: float | None
+  high: float | None
+
+
+def probability_of_improvement(
+  first: Float[np.ndarray, " S"],
+  second: Float[np.ndarray, " S2"],
+  confidence: float = CONFIDENCE,
+  seed: int = 0,
+) -> Probability:
+  """P(first > second) + P(first = second) / 2 over all pairs of seeds."""
+  from scipy import stats
+
+  def share(x: np.ndarray, y: np.ndarray, axis: int = -1) -> np.ndarray:
+    return ((1.0 + np.sign(x[..., :, None] - y[..., None, :])) / 2.0).mean(axis=(-2, -1))
+
+  value = float(share(first, second))
+  if min(len(first), len(second)) < MIN_SEEDS_FOR_INTERVAL:
+    return Probability(value, None, None)
+  found = stats.bootstrap(
+    (first, second),
+    share,
+    axis=-1,
+    vectorized=True,
+    method="percentile",
+    n_resamples=_NUM_CURVE_DRAWS,
+    confidence_level=confidence,
+    rng=np.random.default_rng(seed),
+  ).confidence_interval
+  return Probability(value, float(found.low), float(found.high))
 
 
 def _resample_means(

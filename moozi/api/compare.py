@@ -1,0 +1,231 @@
+"""Compares runs: curves, final figures with intervals over seeds, and probabilities of improvement."""
+
+import dataclasses
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from moozi.core.errors import UserError
+from moozi.experiments.comparison import (
+  CENTERS,
+  INTERVAL_NOTE,
+  LAST,
+  Task,
+  comparison_data,
+  make_tasks,
+  read_runs,
+  scores,
+)
+from moozi.io.atomic_write import write_text
+from moozi.io.plain_data import to_plain_json
+
+if TYPE_CHECKING:
+  import pandas as pd
+  from matplotlib.figure import Figure
+
+FILES = {"page": "compare.html", "picture": "compare.png", "scores": "compare.json", "table": "compare.csv"}
+
+_HEADINGS = ("", "seeds", "finished", "env steps", "minutes", "mean", "95%", "IQM", "95%", "by seed")
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+  """Runs grouped by environment and protocol (`tasks`), and in each by configuration (`task.groups`).
+
+  Attributes:
+    tasks: are never averaged with one another.
+    center: the statistic of curves and pictures over seeds, "iqm" or "mean".
+    left_out: runs without evaluations.
+  """
+
+  tasks: tuple[Task, ...]
+  center: str = "iqm"
+  left_out: tuple[Path, ...] = ()
+
+  def table(self) -> "pd.DataFrame":
+    """A row for each group: seeds, steps, and the final figure's mean and interquartile mean over seeds.
+
+    A run's final figure is the mean of its last five evaluations. `*_low` and `*_high` bound the 95%
+    bootstrap interval over seeds; they are NaN with one seed. `env_steps` is that of the shortest run.
+    """
+    import pandas as pd
+
+    rows = []
+    for task in self.tasks:
+      for group in task.groups:
+        row: dict[str, Any] = {
+          "task": task.name,
+          "group": group.name,
+          "seeds": len(group.runs),
+          "finished": sum(run.is_finished for run in group.runs),
+          "env_steps": int(min(run.env_steps[-1] for run in group.runs)),
+          "minutes": sum(run.minutes[-1] for run in group.runs) / len(group.runs),
+        }
+        for center in ("mean", "iqm"):
+          value, low, high = group.final(center)
+          row |= {center: value, f"{center}_low": low, f"{center}_high": high}
+        rows.append(row | {"finals": tuple(group.finals.tolist())})
+    frame = pd.DataFrame(rows)
+    bounds = [f"{center}_{end}" for center in ("mean", "iqm") for end in ("low", "high")]
+    return frame.astype(dict.fromkeys(bounds, float))
+
+  def pairs(self) -> "pd.DataFrame":
+    """A row for two groups of one task: the probability that a run of `first` beats one of `second`."""
+    import pandas as pd
+
+    columns = ["task", "first", "second", "value", "low", "high"]
+    rows = [{"task": task["name"], **pair} for task in self.data()["tasks"] for pair in task["pairs"]]
+    return pd.DataFrame(rows, columns=columns).rename(columns={"value": "probability"})
+
+  def figure(self) -> "Figure":
+    """The curves by environment steps and by minutes as a matplotlib figure, a row of axes for each task."""
+    from moozi.vis.comparison import comparison_figure
+
+    return comparison_figure(self.data())
+
+  def data(self) -> dict[str, Any]:
+    """Everything that the page shows, as plain data."""
+    return comparison_data(self.tasks, self.center, self.left_out)
+
+  def to_json(self) -> dict[str, Any]:
+    """`scores` is {algorithm: {task: [runs × checkpoints]}} as rliable takes it; `metadata` describes it."""
+
+    def by_group(value: Any) -> dict[str, dict[str, Any]]:
+      out: dict[str, dict[str, Any]] = {}
+      for task in self.tasks:
+        for group in task.groups:
+          out.setdefault(group.name, {})[task.name] = value(group)
+      return out
+
+    metadata = {
+      "checkpoints": {task.name: task.checkpoints().tolist() for task in self.tasks},
+      "tasks": {task.name: dict(task.conditions) for task in self.tasks},
+      "seeds": by_group(lambda group: [run.seed for run in group.runs]),
+      "runs": by_group(lambda group: [run.name for run in group.runs]),
+      "finished": by_group(lambda group: [run.is_finished for run in group.runs]),
+      "unit": "seeds",
+      "interval": INTERVAL_NOTE,
+      "final": f"mean of a run's last {LAST} evaluations",
+      "left_out": [path.name for path in self.left_out],
+    }
+    out = {
+      "scores": scores(self.tasks),
+      "final": by_group(lambda group: group.finals),
+      "table": self.table().to_dict("records"),
+      "pairs": self.pairs().to_dict("records"),
+      "metadata": metadata,
+    }
+    plain: dict[str, Any] = to_plain_json(out)
+    return plain
+
+  def save(self, folder: str | os.PathLike[str]) -> dict[str, Path]:
+    """Writes the page, the picture, the scores and the table into a folder; returns their paths.
+
+    Raises: UserError: a file cannot be written.
+    """
+    from moozi.vis.comparison import write_comparison_page, write_figure
+
+    paths = {kind: Path(folder) / name for kind, name in FILES.items()}
+    try:
+      Path(folder).mkdir(parents=True, exist_ok=True)
+      write_comparison_page(paths["page"], self.data())
+      write_figure(paths["picture"], self.figure())
+      write_text(paths["scores"], json.dumps(self.to_json(), indent=1, allow_nan=False) + "\n")
+      write_text(paths["table"], self.table().to_csv(index=False))
+    except OSError as error:
+      raise UserError(
+        f"{folder}: cannot be written: {error.strerror or error}; choose another folder"
+      ) from None
+    return paths
+
+  def __str__(self) -> str:
+    """The table and the probabilities of improvement as text."""
+    table, pairs = self.table(), self.pairs()
+    lines: list[str] = []
+    for task in self.tasks:
+      rows = [_row(row) for _, row in table[table["task"] == task.name].iterrows()]
+      lines += [task.name, text_table(_HEADINGS, rows)]
+      for _, pair in pairs[pairs["task"] == task.name].iterrows():
+        found = _interval(pair["low"], pair["high"]).replace("–", "(one seed: no interval)")
+        lines.append(f"P({pair['first']} > {pair['second']}) = {pair['probability']:.2f} {found}")
+      lines.append("")
+    lines.append(f"Final figures: the mean of a run's last {LAST} evaluations.")
+    lines.append(INTERVAL_NOTE)
+    if self.left_out:
+      lines.append(f"Left out, without evaluations: {', '.join(path.name for path in self.left_out)}.")
+    return "\n".join(lines)
+
+  def _repr_html_(self) -> str:
+    html: str = self.table().drop(columns="finals").to_html(index=False, float_format="{:.4g}".format)
+    return html
+
+
+def compare(
+  runs: str | os.PathLike[str] | Iterable[str | os.PathLike[str]], *, center: str = "iqm"
+) -> Comparison:
+  """Compares runs: folders of runs, folders that contain runs, or patterns such as `runs/breakout-seed*`.
+
+  Runs are grouped by configuration without the seed; other environments and protocols are kept apart.
+
+  Args:
+    center: "iqm" (interquartile mean) or "mean": the statistic of curves over seeds.
+
+  Raises: UserError: a path is no run, no run has an evaluation, or two runs have one configuration and seed.
+  """
+  if center not in CENTERS:
+    raise UserError(f"center={center!r}: must be one of {', '.join(CENTERS)}")
+  paths = [runs] if isinstance(runs, str | os.PathLike) else list(runs)
+  found, left_out = read_runs([run for path in paths for run in find_runs(os.fspath(path))])
+  return Comparison(tuple(make_tasks(found)), center, tuple(left_out))
+
+
+def find_runs(text: str) -> list[Path]:
+  """The runs that a path means: itself, those of a pattern, or those directly in a folder.
+
+  Raises: UserError: there are none.
+  """
+  path = Path(text)
+  candidates = [path] if path.exists() else sorted(Path().glob(text)) if not path.is_absolute() else []
+  if not candidates and path.is_absolute():
+    candidates = sorted(Path(path.anchor).glob(str(path.relative_to(path.anchor))))
+  found = [run for candidate in candidates for run in _runs_in(candidate)]
+  if not found:
+    raise UserError(f"{text}: no run; must be a run, a folder of runs, or a pattern such as runs/first-seed*")
+  return found
+
+
+def _runs_in(path: Path) -> list[Path]:
+  if (path / "config.yaml").is_file() or not path.is_dir():
+    return [path]
+  return [child for child in sorted(path.iterdir()) if (child / "config.yaml").is_file()]
+
+
+def text_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+  """A table of text: the first column is aligned left, the others right."""
+  cells = [headings, *rows]
+  widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+  lines = []
+  for row in cells:
+    rest = [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
+    lines.append("  ".join([row[0].ljust(widths[0]), *rest]).rstrip())
+  return "\n".join(lines)
+
+
+def _row(row: Mapping[str, Any]) -> list[str]:
+  out = [
+    row["group"],
+    f"{row['seeds']}",
+    f"{row['finished']}",
+    f"{row['env_steps']:,}",
+    f"{row['minutes']:.1f}",
+  ]
+  for center in ("mean", "iqm"):
+    out += [f"{row[center]:.2f}", _interval(row[f"{center}_low"], row[f"{center}_high"])]
+  return [*out, " ".join(f"{value:.2f}" for value in row["finals"])]
+
+
+def _interval(low: float | None, high: float | None) -> str:
+  """`[low, high]`; a dash if there is no interval."""
+  return "–" if low is None or low != low else f"[{low:.2f}, {high:.2f}]"

@@ -1,0 +1,44 @@
+"""`moozi compare`."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from moozi.commands import common
+
+
+def compare(
+  runs: Annotated[
+    list[str],
+    typer.Argument(metavar="RUN...", help="Runs, folders of runs, or patterns such as 'runs/first-seed*'."),
+  ],
+  out: Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="Write a page, a picture, the scores and the table into this folder."),
+  ] = None,
+  center: Annotated[
+    str, typer.Option(metavar="iqm|mean", help="Statistic of the curves: interquartile mean, or mean.")
+  ] = "iqm",
+  as_json: common.AsJson = False,
+) -> int:
+  """Compare runs: curves, final figures with intervals over seeds, probabilities of improvement.
+
+  Runs of one configuration are a group, and its seeds are the unit of every interval. Other environments and
+  protocols are kept apart.
+  """
+  from moozi.api.compare import compare as compare_runs
+
+  with common.stdout_to_stderr():
+    comparison = compare_runs(runs, center=center)
+    paths = {} if out is None else comparison.save(out)
+  if as_json:
+    print(json.dumps(comparison.to_json(), allow_nan=False))
+    return 0
+  print(comparison)
+  for path in paths.values():
+    print(path)
+  if out is None:
+    print("--out DIR writes the curves as a page and a picture.")
+  return 0

@@ -1,0 +1,73 @@
+"""`moozi train CONFIG --seeds …`: one run for each seed, resumed as a group."""
+
+import contextlib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from moozi.core.errors import UserError
+
+MAX_SEEDS = 1000
+
+
+def parse_seeds(text: str) -> tuple[int, ...]:
+  """`5` as the seeds 1 to 5, and `1,2,7` as a list. Raises UserError."""
+  with contextlib.suppress(ValueError):
+    seeds = tuple(int(part) for part in text.split(","))
+    if "," not in text and 0 < seeds[0] <= MAX_SEEDS:
+      return tuple(range(1, seeds[0] + 1))
+    if "," in text and min(seeds) >= 0 and len(set(seeds)) == len(seeds):
+      return seeds
+  raise UserError(
+    f"--seeds={text}: must be a number of seeds from 1 to {MAX_SEEDS}, or different seeds such as 1,2,3"
+  )
+
+
+def group_name(name: str) -> str:
+  """A name for the runs of a configuration: `config/minatar/breakout.yaml` as `minatar-breakout`."""
+  config = Path(name)
+  parts = [*config.parent.parts, config.name.removesuffix(".yaml").removesuffix(".yml")]
+  if "config" in parts[:-1]:
+    parts = parts[len(parts) - parts[::-1].index("config") :]
+  elif config.suffix:
+    parts = parts[-1:]
+  return "-".join(parts)
+
+
+def train_seeds(config: str, overrides: Sequence[str], seeds: Sequence[int], parallel: int) -> int:
+  """Trains a run for each seed, and prints a table at the end; returns the exit status.
+
+  Finished runs are skipped and stopped ones are resumed. SIGINT and SIGTERM end the running ones with a
+  checkpoint.
+  """
+  from moozi.experiments.jobs import Job
+  from moozi.experiments.runner import Runner, share_cores
+  from moozi.experiments.time_budget import TimeBudget
+  from moozi.io.config import load_config
+  from moozi.io.run_directory import check_name
+
+  if given := [text for text in overrides if text.partition("=")[0].strip() in ("seed", "seed.")]:
+    raise UserError(f"{given[0]}: --seeds sets the seeds; remove one of them")
+  settings = load_config(config, overrides).run
+  name, folder = settings.name or group_name(config), Path(settings.dir)
+  jobs = [
+    Job(name=check_name(f"{name}-seed{seed}"), config=config, overrides=tuple(overrides), seed=seed)
+    for seed in seeds
+  ]
+  with TimeBudget(float("inf")) as budget:
+    runner = Runner[Job](folder, budget, at_once=parallel, env=share_cores(parallel), is_shown=parallel == 1)
+    is_ok = runner.run(jobs)
+  print_group([folder / job.name for job in jobs], f"{folder}{os.sep}{name}-seed*")
+  return 0 if is_ok else 1
+
+
+def print_group(runs: Sequence[Path], pattern: str) -> None:
+  """Prints the comparison of the runs that have evaluations."""
+  from moozi.api.compare import compare
+
+  started = [path for path in runs if (path / "config.yaml").exists()]
+  try:
+    print(compare(started))
+    print(f"curves: moozi compare '{pattern}' --out DIR")
+  except UserError as error:
+    print(error)

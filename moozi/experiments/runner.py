@@ -1,0 +1,158 @@
+"""Trains a list of jobs, each by one command `moozi train`, until all are done or the time is used up."""
+
+import concurrent.futures
+import contextlib
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Generic, TypeVar
+
+from moozi.core.errors import RunError, UserError
+from moozi.experiments.jobs import GROWABLE, Job, progress_of
+from moozi.experiments.time_budget import TimeBudget
+from moozi.io.run_directory import RunDirectory
+from moozi.io.run_lock import RunLock
+
+MOOZI = (sys.executable, "-m", "moozi.cli")
+MIN_TRAINING_S = 120.0
+"""Training is not started or resumed if less time than this remains."""
+
+
+def share_cores(parallel: int) -> dict[str, str]:
+  """Environment variables that share the cores among parallel runs; none for one run at a time."""
+  if parallel == 1:
+    return {}
+  threads = str(max(1, len(os.sched_getaffinity(0)) // parallel))
+  return {"NPROC": threads, "OMP_NUM_THREADS": threads, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+
+
+J = TypeVar("J", bound=Job)
+
+
+def print_line(line: str) -> None:
+  """Prints a line, unless the terminal is closed."""
+  with contextlib.suppress(OSError):
+    print(line, flush=True)
+
+
+class CommandError(Exception):
+  """A command failed."""
+
+
+class Runner(Generic[J]):
+  """Trains jobs within a time budget. Subclasses define when a job is done, and what follows its training.
+
+  Args:
+    folder: holds the runs, and the output of their commands as `<run>.log`.
+    budget: the time limit.
+    at_once: number of jobs in parallel, which must not share runs.
+    env: environment variables of the commands.
+    lock: a folder in which only one runner may work at a time.
+    is_shown: the commands print to this process's output instead of the log.
+  """
+
+  def __init__(
+    self,
+    folder: Path,
+    budget: TimeBudget,
+    *,
+    at_once: int = 1,
+    env: Mapping[str, str] | None = None,
+    lock: Path | None = None,
+    is_shown: bool = False,
+    moozi: Sequence[str] = MOOZI,
+    report: Callable[[str], None] = print_line,
+  ) -> None:
+    self._folder, self._budget, self._at_once, self._env = folder.absolute(), budget, at_once, dict(env or {})
+    self._lock, self._is_shown, self._moozi, self._report = lock, is_shown, tuple(moozi), report
+
+  def run(self, jobs: Sequence[J]) -> bool:
+    """Trains the jobs that are not done, in order. A failed job does not stop the others.
+
+    Returns: whether no job failed.
+    Raises: RunError: another runner holds the lock, or another process writes into a run.
+    """
+    try:
+      self._folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+      raise UserError(f"{self._folder}: cannot be created: {error.strerror}") from None
+    with contextlib.ExitStack() as stack:
+      if self._lock is not None:
+        stack.enter_context(RunLock(self._lock, "running an experiment"))
+      pool = stack.enter_context(concurrent.futures.ThreadPoolExecutor(self._at_once))
+      done = dict(zip(jobs, pool.map(self._try, jobs), strict=True))
+    left = [job.name for job, is_finished in done.items() if not is_finished]
+    self._report(f"not done: {', '.join(left)}" if left else "all jobs are done")
+    return None not in done.values()
+
+  def is_done(self, job: J) -> bool:
+    """Whether nothing is left to do for a job. Raises UserError: the run has different settings."""
+    return progress_of(job, self._folder)[1]
+
+  def complete(self, job: J) -> bool:
+    """Finishes a job whose run is complete; returns false if the time is over."""
+    return True
+
+  def _try(self, job: J) -> bool | None:
+    """Works on a job; returns whether it is done, or None if it failed."""
+    try:
+      if self.is_done(job):
+        return True
+      is_done = self._train(job) and self.complete(job)
+    except (CommandError, UserError) as error:
+      if isinstance(error, RunError):
+        self._budget.end()
+        raise
+      self._report(f"{job.name}: {error}")
+      return None
+    if is_done:
+      self._report(f"{job.name}: done")
+    return is_done
+
+  def _train(self, job: J) -> bool:
+    """Starts or resumes a job's run; returns whether the run is complete."""
+    env_steps, is_complete = progress_of(job, self._folder)
+    if is_complete or self._budget.remaining_s < MIN_TRAINING_S:
+      return is_complete
+    path = self._folder / job.run_name
+    if (path / "config.yaml").exists():
+      with RunDirectory.open(path).claim():
+        pass  # raises RunError if another process writes there
+    elif any(not found.is_dir() for found in path.rglob("*")):
+      raise UserError(f"{path}: not a run directory, and not empty; move it away")
+    self._report(f"{job.name}: {f'resumed at {env_steps:,} steps' if env_steps else 'started'}")
+    if not env_steps:
+      shutil.rmtree(path, ignore_errors=True)  # it has no checkpoint
+    self.command(job, self.next_command(job))
+    env_steps, is_complete = progress_of(job, self._folder)
+    if not is_complete:
+      self._report(f"{job.name}: stopped at {env_steps:,} steps")
+    return is_complete
+
+  def next_command(self, job: J) -> list[str | Path]:
+    """The arguments of `moozi` that start a job's run, or resume it if it has a checkpoint."""
+    progress = () if self._is_shown else ("logging.progress=plain",)
+    if not progress_of(job, self._folder)[0]:
+      return ["train", job.config, *job.settings(self._folder), *progress]
+    wanted = job.load_config(self._folder).model_dump(mode="json")
+    grown = [f"{key}={json.dumps(wanted[key])}" for key in GROWABLE]
+    # `progress_of` has checked that the run names no other code than the job's own configuration.
+    return ["train", "--resume", self._folder / job.run_name, "--allow-code", *grown, *progress]
+
+  def command(self, job: J, arguments: Sequence[str | Path], out: IO[str] | None = None) -> bool:
+    """Runs a command of moozi; returns false if the end of the budget stopped it. Raises CommandError."""
+    path = self._folder / f"{job.run_name}.log"
+    with contextlib.ExitStack() as stack:
+      log = None if self._is_shown else stack.enter_context(path.open("a"))
+      status = self._budget.run([*self._moozi, *arguments], out or log, log, self._env)
+    if status != 0 and not self._budget.is_over:
+      raise CommandError(f"{arguments[0]}: exit status {status}{'' if self._is_shown else _last_line(path)}")
+    return status == 0
+
+
+def _last_line(path: Path) -> str:
+  lines = [line for line in path.read_text("utf-8", "replace").splitlines() if line.strip()]
+  return f": {lines[-1] if lines else ''} ({path})"

@@ -1,0 +1,240 @@
+"""Trackers: the scalars of a run in Weights & Biases and in MLflow. Both are off by default.
+
+A tracker receives the configuration, the ticks' scalars and the final summary, nothing else: no code, no Git
+state, no console output and no measurements of the machine. Nothing uses the network unless the library's own
+environment variable says so: `WANDB_MODE=online`, or an address in `MLFLOW_TRACKING_URI`. A thread writes to
+the trackers, so that a slow one does not delay the run, and a failure does not end it.
+"""
+
+import importlib.util
+import json
+import math
+import os
+import queue
+import re
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from moozi.core.config import Config
+from moozi.core.errors import UserError
+from moozi.io.atomic_write import write_text
+from moozi.io.config import config_to_dict
+from moozi.io.run_directory import RunDirectory, flatten_settings
+from moozi.io.sinks import SinkGuard
+
+PROJECT = "moozi"
+"""The project or experiment, unless WANDB_PROJECT or MLFLOW_EXPERIMENT_NAME is set."""
+
+IDS = "trackers.json"
+"""The file in the run directory with the run's identifier in each tracker, for a resume."""
+
+_MAX_PENDING = 1000
+_CLOSE_S = 60.0
+_MAX_BATCH = 100  # MLflow's limit of parameters in one call
+_MAX_PARAMETER = 6000  # MLflow's limit of characters
+
+
+class Tracker(Protocol):
+  """One library. Its methods may raise any exception."""
+
+  def write(self, scalars: Mapping[str, float], env_steps: int) -> None:
+    """Writes the scalars of one tick."""
+
+  def finish(self, summary: Mapping[str, Any] | None) -> None:
+    """Writes the final summary and ends; None if the run has none."""
+
+
+class WandbTracker:
+  """Weights & Biases; offline in the folder `wandb` beside the run unless WANDB_MODE is set.
+
+  `wandb sync` uploads it. The folder is not in the run, because it contains links.
+  """
+
+  def __init__(self, config: Config, run: RunDirectory) -> None:
+    os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
+    import wandb
+
+    settings = wandb.Settings(
+      mode=os.environ.get("WANDB_MODE", "offline"),
+      console="off",
+      disable_code=True,
+      disable_git=True,
+      host="",
+      silent=True,
+      symlink=False,
+      x_disable_machine_info=True,
+      x_disable_meta=True,
+      x_disable_stats=True,
+      x_save_requirements=False,
+    )
+    self._run = wandb.init(
+      project=os.environ.get("WANDB_PROJECT", PROJECT),
+      name=run.path.resolve().name,
+      id=_saved_id(run, "wandb") or _save_id(run, "wandb", uuid.uuid4().hex[:12]),
+      resume="allow" if settings.mode == "online" else None,
+      dir=str(run.path.absolute().parent),
+      config=config_to_dict(config),
+      settings=settings,
+    )
+
+  def write(self, scalars: Mapping[str, float], env_steps: int) -> None:
+    self._run.log(dict(scalars), step=env_steps)
+
+  def finish(self, summary: Mapping[str, Any] | None) -> None:
+    self._run.summary.update(flatten_settings(summary or {}))
+    self._run.finish()
+
+
+class MlflowTracker:
+  """MLflow; in the database `mlflow.db` beside the run unless MLFLOW_TRACKING_URI is set."""
+
+  def __init__(self, config: Config, run: RunDirectory) -> None:
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "WARNING")
+    from mlflow import MlflowClient
+    from mlflow.entities import Metric, Param
+
+    folder = run.path.absolute().parent
+    self._client = MlflowClient(os.environ.get("MLFLOW_TRACKING_URI", f"sqlite:///{folder}/mlflow.db"))
+    self._metric = Metric
+    found = _saved_id(run, "mlflow")
+    if found is not None:
+      self._client.update_run(found, status="RUNNING")
+      self._id = found
+      return
+    name = os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT)
+    known = self._client.get_experiment_by_name(name)
+    experiment = self._client.create_experiment(name) if known is None else known.experiment_id
+    created = self._client.create_run(experiment, run_name=run.path.resolve().name)
+    self._id = created.info.run_id
+    settings = flatten_settings(config_to_dict(config))
+    params = [Param(key, str(value)[:_MAX_PARAMETER]) for key, value in settings.items()]
+    for begin in range(0, len(params), _MAX_BATCH):
+      self._client.log_batch(self._id, params=params[begin : begin + _MAX_BATCH])
+    _save_id(run, "mlflow", self._id)
+
+  def write(self, scalars: Mapping[str, float], env_steps: int) -> None:
+    now = int(time.time() * 1000)
+    # MLflow refuses other characters in names.
+    names = {re.sub(r"[^\w\-. :/]", "_", name): value for name, value in scalars.items()}
+    metrics = [self._metric(name, value, now, env_steps) for name, value in names.items()]
+    self._client.log_batch(self._id, metrics=metrics)
+
+  def finish(self, summary: Mapping[str, Any] | None) -> None:
+    flat = flatten_settings(summary or {})
+    self.write({f"summary/{key}": value for key, value in _numbers(flat)}, int(flat.get("env_steps", 0)))
+    for key, value in flat.items():
+      if isinstance(value, str):
+        self._client.set_tag(self._id, f"summary.{key}", value)
+    self._client.set_terminated(self._id, "KILLED" if summary is None else "FINISHED")
+
+
+TRACKERS: dict[str, Callable[[Config, RunDirectory], Tracker]] = {
+  "wandb": WandbTracker,
+  "mlflow": MlflowTracker,
+}
+"""By the key of `logging`, which is also the name of the package and of the extra."""
+
+
+def check_trackers(config: Config) -> None:
+  """Raises UserError if the package of a requested tracker is not installed."""
+  for name in _requested(config):
+    if importlib.util.find_spec(name) is None:
+      raise UserError(
+        f"logging.{name}=true: the package {name} is not installed; pip install 'moozi[{name}]'"
+      )
+
+
+def _requested(config: Config) -> list[str]:
+  return [name for name in TRACKERS if getattr(config.logging, name)]
+
+
+class Trackers:
+  """The requested trackers of a run, written by one thread.
+
+  A tracker that cannot start is tried again at the next tick. Ticks beyond 1,000 pending ones are dropped.
+
+  Args:
+    report: shows the user a line when a tracker starts to fail, and when it works again.
+  """
+
+  def __init__(self, config: Config, run: RunDirectory, report: Callable[[str], None]) -> None:
+    self._config, self._run, self._report, self._guard = config, run, report, SinkGuard(report)
+    self._open: dict[str, Tracker] = {}
+    self._pending: queue.Queue[tuple[str, Any, int]] = queue.Queue(_MAX_PENDING)
+    self._thread: threading.Thread | None = None
+    if _requested(config):
+      # A daemon: a tracker that hangs must not keep the process alive.
+      self._thread = threading.Thread(target=self._work, name="trackers", daemon=True)
+      self._thread.start()
+
+  @property
+  def num_failures(self) -> int:
+    return self._guard.num_failures
+
+  def write(self, scalars: Mapping[str, Any], env_steps: int) -> None:
+    """Queues the finite numbers of a tick."""
+    self._put("write", dict(_numbers(scalars)), env_steps)
+
+  def close(self, summary: Mapping[str, Any] | None) -> None:
+    """Queues the final summary, and waits up to a minute for the trackers; a second call does nothing."""
+    thread, self._thread = self._thread, None
+    if thread is None:
+      return
+    try:
+      self._pending.put(("finish", summary, 0), timeout=_CLOSE_S)
+      thread.join(_CLOSE_S)
+    except queue.Full:
+      pass
+    if thread.is_alive():
+      self._report(f"trackers are not finished after {_CLOSE_S:.0f} s; their last figures are lost")
+
+  def _put(self, kind: str, value: Any, env_steps: int) -> None:
+    if self._thread is None:
+      return
+    try:
+      self._pending.put_nowait((kind, value, env_steps))
+    except queue.Full:
+      self._guard.num_failures += 1
+
+  def _work(self) -> None:
+    kind = ""
+    while kind != "finish":
+      kind, value, env_steps = self._pending.get()
+      for name in _requested(self._config):
+        with self._guard.writing(name, Exception):
+          if name not in self._open:
+            self._open[name] = TRACKERS[name](self._config, self._run)
+          if kind == "finish":
+            self._open[name].finish(value)
+          else:
+            self._open[name].write(value, env_steps)
+
+
+def _numbers(values: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+  for name, value in values.items():
+    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+      yield name, value
+
+
+def _read_ids(path: Path) -> dict[str, Any]:
+  try:
+    found = json.loads(path.read_text("utf-8"))
+  except (OSError, ValueError):
+    return {}
+  return found if isinstance(found, dict) else {}
+
+
+def _saved_id(run: RunDirectory, name: str) -> str | None:
+  """The run's identifier in a tracker, from an earlier part of the run."""
+  found = _read_ids(run.path / IDS).get(name)
+  return found if isinstance(found, str) and re.fullmatch(r"[0-9a-f]{8,32}", found) else None
+
+
+def _save_id(run: RunDirectory, name: str, value: str) -> str:
+  write_text(run.path / IDS, json.dumps(_read_ids(run.path / IDS) | {name: value}) + "\n")
+  return value

@@ -1,0 +1,43 @@
+"""`moozi compare`."""
+
+import json
+
+import pytest
+
+from moozi.commands.compare import compare
+from moozi.core.errors import UserError
+from tests.experiments.sample_results import make_result
+
+
+@pytest.fixture
+def runs(tmp_path):
+  for seed in range(2):
+    curve = [(100, 60.0, 1.0 + seed), (200, 120.0, 3.0)]
+    make_result(tmp_path, f"first-seed{seed}", [], curve, overrides=[f"seed={seed}"])
+  return tmp_path
+
+
+def test_table_and_hint(runs, capsys):
+  assert compare([str(runs)]) == 0
+  out = capsys.readouterr().out
+  row = next(line for line in out.splitlines() if line.startswith("first"))
+  assert row.split()[:5] == ["first", "2", "0", "200", "2.0"]
+  assert out.splitlines()[-1] == "--out DIR writes the curves as a page and a picture."
+
+
+def test_files_are_written_and_named(runs, tmp_path, capsys):
+  assert compare([str(runs / "first*")], out=tmp_path / "out", center="mean") == 0
+  assert str(tmp_path / "out" / "compare.html") in capsys.readouterr().out.splitlines()
+
+
+def test_json_is_the_only_output(runs, capsys):
+  assert compare([str(runs)], as_json=True) == 0
+  out = json.loads(capsys.readouterr().out)
+  assert out["scores"]["first"] == {
+    "minatar:breakout (sticky_action_prob=0.0, max_episode_steps=1000)": [[1, 3], [2, 3]]
+  }
+
+
+def test_errors_are_one_line(runs):
+  with pytest.raises(UserError, match="none: no run"):
+    compare([str(runs), "none"])

@@ -1,0 +1,129 @@
+"""`moozi sweep`: variants from a file, with imitated training."""
+
+from pathlib import Path
+
+import pytest
+
+from moozi.commands.sweep import sweep
+from moozi.core.errors import UserError
+from moozi.experiments import time_budget
+from moozi.experiments.sweep_file import load_sweep
+from moozi.io.run_directory import RunDirectory
+from tests.experiments.fake_budget import FakeBudget
+
+FILE = """
+config: base.yaml
+seeds: 2
+overrides: {{max_env_steps: 100, run: {{dir: {folder}/runs}}}}
+variants:
+  default:
+  n_step: {{targets.n_step: 5, learner: {{batch_size: 64}}, replay.sampling: rank}}
+"""
+
+
+@pytest.fixture
+def file(tmp_path) -> Path:
+  (tmp_path / "base.yaml").write_text("env: {name: 'tiny:catch'}\n")
+  path = tmp_path / "small.yaml"
+  path.write_text(FILE.format(folder=tmp_path))
+  return path
+
+
+@pytest.fixture
+def budgets(monkeypatch):
+  """The time budgets of the calls; `pause` in the next call's options stops its first run."""
+  made: list[FakeBudget] = []
+  made_with: dict = {}
+
+  def make(seconds: float) -> FakeBudget:
+    made.append(FakeBudget(seconds=seconds, **made_with))
+    return made[-1]
+
+  monkeypatch.setattr(time_budget, "TimeBudget", make)
+  return made, made_with
+
+
+def test_jobs_are_variants_for_each_seed(file, tmp_path):
+  plan = load_sweep(file)
+  assert plan.folder == tmp_path / "runs" / "small"
+  assert [job.name for job in plan.jobs] == [
+    "default-seed1",
+    "n_step-seed1",
+    "default-seed2",
+    "n_step-seed2",
+  ]
+  config = plan.jobs[1].load_config(plan.folder)
+  assert (config.targets.n_step, config.learner.batch_size, config.replay.sampling) == (5, 64, "rank")
+  assert (config.seed, config.max_env_steps, config.run.name) == (1, 100, "n_step-seed1")
+
+
+def test_sweep_is_trained_and_resumed(file, budgets, tmp_path, capsys):
+  made, options = budgets
+  options["pause"] = True
+  assert sweep(file) == 0
+  out = capsys.readouterr().out
+  assert "default-seed1: stopped at 50 steps" in out
+  rows = [line.split() for line in out.splitlines() if line.startswith("default-seed1  ")]
+  assert rows == [["default-seed1", "stopped", "50", "50.0", "1.50"]]
+  options["pause"] = False
+  assert sweep(file, minutes=30) == 0
+  assert 1700 < made[-1].remaining_s <= 1800
+  out = capsys.readouterr().out
+  assert "all jobs are done" in out
+  assert out.count("  done  ") == 4
+  assert [line.split()[:4] for line in out.splitlines() if line.startswith(("default ", "n_step "))] == [
+    ["default", "2", "2", "100"],
+    ["n_step", "2", "2", "100"],
+  ]
+  assert RunDirectory.open(tmp_path / "runs" / "small" / "n_step-seed2").load_config().seed == 2
+  assert sweep(file) == 0
+  assert made[-1].commands == []
+
+
+def test_dry_run_and_status_start_nothing(file, budgets, tmp_path, capsys):
+  made, options = budgets
+  assert sweep(file, dry_run=True, only=["n_step"]) == 0
+  first, second = capsys.readouterr().out.splitlines()
+  assert first.startswith(f"moozi train {tmp_path}/base.yaml max_env_steps=100 ")
+  assert "targets.n_step=5 learner.batch_size=64" in first
+  assert f"run.dir={tmp_path}/runs/small run.name=n_step-seed1 " in first
+  assert "seed=2" in second
+  assert sweep(file, status=True) == 0
+  assert capsys.readouterr().out.count("not started") == 4
+  assert not (tmp_path / "runs").exists()
+  assert all(budget.commands == [] for budget in made)
+  options["pause"] = True
+  sweep(file, only=["n_step"])
+  capsys.readouterr()
+  sweep(file, dry_run=True, only=["n_step"])
+  assert capsys.readouterr().out.startswith(f"moozi train --resume {tmp_path}/runs/small/n_step-seed1 ")
+
+
+@pytest.mark.parametrize(
+  ("old", "new", "message"),
+  [
+    ("seeds: 2", "seed: 2", "small.yaml: seed: unknown key; allowed are config, seeds"),
+    ("seeds: 2", "seeds: 0", "small.yaml: seeds=0: must be greater than or equal to 1"),
+    ("seeds: 2", "seeds: [1, 1]", r"small.yaml: seeds=\[1, 1\]: must be different seeds"),
+    ("seeds: 2", "minutes: 1", "small.yaml: minutes=1: must be greater than 2"),
+    ("config: base.yaml", "", "small.yaml: config: missing; a value is required"),
+    ("config: base.yaml", "config: none.yaml", "variants.default: none.yaml: no such file"),
+    ("n_step: {", "n/step: {", "variants='n/step': must be a folder name"),
+    ("targets.n_step", "targets.nstep", "variants.n_step: .*did you mean targets.n_step"),
+    ("targets.n_step: 5", "seed: 5", "variants.n_step: seed=5: the sweep sets seed and run.name"),
+  ],
+)
+def test_invalid_files_are_refused(file, old, new, message):
+  file.write_text(file.read_text().replace(old, new))
+  with pytest.raises(UserError, match=message):
+    load_sweep(file)
+
+
+def test_invalid_options_are_refused(file, budgets):
+  with pytest.raises(UserError, match="--only=x: unknown variant; choose from default, n_step"):
+    sweep(file, only=["x"])
+  with pytest.raises(UserError, match="--minutes=1: must be more than 2"):
+    sweep(file, minutes=1)
+  (file.parent / "list.yaml").write_text("[1]")
+  with pytest.raises(UserError, match=r"list.yaml: not a sweep"):
+    sweep(file.parent / "list.yaml")

@@ -9,6 +9,7 @@ from moozi.core.histogram import Histogram
 from moozi.core.pytree import replace
 from moozi.core.records import TrainTarget
 from moozi.core.spec import EnvSpec
+from moozi.io import compilation_cache
 
 
 class ParameterServer:
@@ -26,6 +27,7 @@ class ParameterServer:
     self, config: Config, spec: EnvSpec, state: Any, learner_step: int = 0, *, log_dir: str | None
   ) -> None:
     self._log = process.prepare("parameter_server", config.ray.learner, log_dir)
+    compilation_cache.enable()
     from moozi.run.build import build_learner
     from moozi.run.work_log import WorkLog
 

@@ -11,6 +11,7 @@ from moozi.core.actor_report import ActorReport
 from moozi.core.config import Config
 from moozi.core.errors import EnvError
 from moozi.core.spec import EnvSpec
+from moozi.io import compilation_cache
 from moozi.io.logs import log_stream
 from moozi.run.work_log import WorkLog
 
@@ -30,6 +31,7 @@ class TrainingWorker:
     self, config: Config, spec: EnvSpec, index: int, began_at: int, *, log_dir: str | None
   ) -> None:
     self._log = process.prepare(f"training_worker_{index}", config.workers.resources, log_dir)
+    compilation_cache.enable()
     from moozi.envs.guard import allow_exit
     from moozi.run.build import build_collector
 
@@ -65,6 +67,7 @@ class ReanalyzeWorker:
 
   def __init__(self, config: Config, spec: EnvSpec, index: int, *, log_dir: str | None) -> None:
     self._log = process.prepare(f"reanalyze_worker_{index}", config.reanalyze.resources, log_dir)
+    compilation_cache.enable()
     from moozi.run.build import build_reanalyzer
 
     self._work = WorkLog(config.timeline.seconds > 0)
@@ -100,6 +103,7 @@ class TestingWorker:
 
   def __init__(self, config: Config, spec: EnvSpec, *, log_dir: str | None) -> None:
     self._log = process.prepare("testing_worker", config.evaluation.resources, log_dir)
+    compilation_cache.enable()
     from moozi.envs.guard import allow_exit
     from moozi.run.build import build_evaluator
 

@@ -2,13 +2,13 @@
 
     python scripts/bench.py [CONFIG] [key=value …] [--seconds 180] [--json FILE]
 
-1. The floor: the best sustained rate (calls over seconds) of the compiled search alone and of the compiled
-   update alone, over batch widths and thread counts, each in its own process. The limit by the fastest single
-   calls is printed too.
-2. The whole system through Ray with the same configuration and a testing worker. Its environment steps/s
-   after the warm-up are compared with 1 / (t_act + r · t_learn), where r is the achieved number of samples
-   per step.
-3. Parts: the vectorized environment, sampling from replay, and updates in a scan.
+1. The floor is the best sustained rate (calls over seconds) of the compiled search alone and of the compiled
+   update alone. It is taken over batch widths and thread counts; each thread count has its own process. The
+   limit from the fastest single calls is also printed.
+2. The whole system runs through Ray with the same configuration and a testing worker. Its environment steps/s
+   after the warm-up are compared with the limit 1 / (t_act + r · t_learn), where r is the achieved number of
+   samples per step.
+3. The parts are the vectorized environment, sampling from replay, and updates in a scan.
 
 Run it on an idle machine, and compare the ratios within one run.
 """
@@ -30,7 +30,7 @@ WARMUP_S = 60.0
 
 
 def call_seconds(call: Callable[[], Any], min_s: float = 5.0, min_calls: int = 5) -> tuple[float, float]:
-  """Mean and minimum seconds of a call, after two calls for compilation and warm-up."""
+  """Measures the mean and minimum seconds of a call, after two calls for compilation and warm-up."""
   call()
   call()
   times: list[float] = []
@@ -71,7 +71,7 @@ def make_targets(config: Any, spec: Any, lead: tuple[int, ...]) -> Any:
 
 
 def floor(config: Any, with_scan: bool) -> dict[str, Any]:
-  """Rates of the compiled functions with this process's threads."""
+  """Measures the rates of the compiled search and update with this process's threads."""
   import jax
   import numpy as np
 
@@ -126,7 +126,7 @@ def floor(config: Any, with_scan: bool) -> dict[str, Any]:
 
 
 def parts(config: Any) -> dict[str, float]:
-  """Rates of the vectorized environment and of replay, with one thread."""
+  """Measures the rates of the vectorized environment and of replay, with one thread."""
   import numpy as np
 
   from moozi.core.pytree import fields_of, stack
@@ -175,7 +175,7 @@ def parts(config: Any) -> dict[str, float]:
 
 
 def end_to_end(config_path: str, overrides: list[str], seconds: float, batch_size: int) -> dict[str, float]:
-  """Means of a run through Ray over the ticks after the warm-up."""
+  """Trains through Ray; returns means over the ticks after the warm-up."""
   with tempfile.TemporaryDirectory() as folder:
     command = [
       *(
@@ -200,7 +200,7 @@ def end_to_end(config_path: str, overrides: list[str], seconds: float, batch_siz
   return {
     "window_s": last["wall_s"] - first["wall_s"],
     "env_steps_per_s": (last["env_steps"] - first["env_steps"]) / (last["wall_s"] - first["wall_s"]),
-    # Sample reuse within the window, not since the start of training.
+    # This is the sample reuse within the window, not since the start of training.
     "sample_reuse": (last["learner_steps"] - first["learner_steps"])
     * batch_size
     / (last["env_steps"] - first["env_steps"]),
@@ -209,7 +209,7 @@ def end_to_end(config_path: str, overrides: list[str], seconds: float, batch_siz
 
 
 def in_own_process(mode: str, threads: int, arguments: list[str]) -> dict[str, Any]:
-  """The output of this script in a process with a number of threads."""
+  """Runs this script in a process with `threads` threads, and returns its output."""
   environment = os.environ | {"NPROC": str(threads), "JAX_PLATFORMS": "cpu", "OMP_NUM_THREADS": str(threads)}
   command = [sys.executable, __file__, "--mode", mode, *arguments]
   result = subprocess.run(command, check=True, env=environment, stdout=subprocess.PIPE, text=True)
@@ -244,7 +244,7 @@ def report(config_path: str, overrides: list[str], seconds: float) -> dict[str, 
     f"{whole['env_steps_per_s']:,.0f} environment steps/s = {ratio:.2f} of the limit (target 0.75)"
   )
   print(
-    f"of the limit by the fastest single calls, {limit_fastest:,.0f}: "
+    f"share of the limit from the fastest single calls, {limit_fastest:,.0f} environment steps/s: "
     f"{whole['env_steps_per_s'] / limit_fastest:.2f}"
   )
   return {

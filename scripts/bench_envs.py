@@ -2,7 +2,7 @@
 
     python scripts/bench_envs.py atari [--seconds 10] [--num-envs 8] [--json FILE]
 
-Run it on an idle machine. Rates are measured in turns, and the best round of each counts.
+Run it on an idle machine. All cases take turns, and the best round of each counts.
 """
 
 import argparse
@@ -22,7 +22,7 @@ STORED_FRAMES = 20_000
 
 
 def atari(seconds: float, num_envs: int) -> dict[str, Any]:
-  """Steps/s of random play (four frames each) of MooZi and of ale-py alone, and bytes of a stored frame."""
+  """Measures steps/s (of four frames) of random play in MooZi and in ale-py alone, and bytes per frame."""
   from ale_py import AtariVectorEnv
 
   from moozi.envs.vector import make_vector
@@ -61,8 +61,8 @@ def atari(seconds: float, num_envs: int) -> dict[str, Any]:
       env.close()
   out["memory"] = stored_frames(STORED_FRAMES)
   print(
-    f"replay, {STORED_FRAMES:,} frames of 84×84: {out['memory']['array_bytes']:,.0f} bytes a step in arrays, "
-    f"{out['memory']['resident_bytes']:,.0f} resident; of them the frame {out['memory']['frame_bytes']:,}"
+    f"replay, {STORED_FRAMES:,} frames of 84×84: {out['memory']['array_bytes']:,.0f} bytes per step in "
+    f"arrays, {out['memory']['resident_bytes']:,.0f} resident, frame {out['memory']['frame_bytes']:,}"
   )
   return out
 
@@ -78,7 +78,7 @@ def calls_per_second(call: Callable[[], Any], seconds: float) -> float:
 
 
 def stored_frames(num_frames: int) -> dict[str, float]:
-  """Bytes of a stored step of Breakout: in replay's arrays, and by the growth of the process."""
+  """Measures the bytes of a stored step of Breakout: in replay's arrays, and as growth of the process."""
   from moozi.core.config import ReplayConfig, TargetsConfig
   from moozi.core.pytree import fields_of, stack
   from moozi.core.records import StepSample, TrajectorySample

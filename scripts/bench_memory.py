@@ -75,7 +75,7 @@ def main() -> None:
       figures[name] = figure = pool.apply(measure, (name, kwargs, num_steps, num_envs))
     print(
       f"{name:24} {figure['steps']:>9,} steps  {figure['resident_gib']:.3f} GiB of at most {limit} GiB  "
-      f"{figure['bytes_a_step']:,.0f} bytes a step, {figure['snapshot_bytes_a_step']:,.0f} in a snapshot",
+      f"{figure['bytes_a_step']:,.0f} bytes per step, {figure['snapshot_bytes_a_step']:,.0f} in a snapshot",
       flush=True,
     )
   if arguments.json is not None:

@@ -2,14 +2,15 @@
 
     python scripts/bench_reanalyze.py [CONFIG] [key=value …] [--rounds 8] [--seconds 1.5] [--json FILE]
 
-1. The floor: positions/s of the compiled search of one batch on the device.
-2. Each mode of reanalyze: positions are chosen in a full replay buffer, read with their histories, searched,
-   and written back with the priorities that depend on them; oldest first, and largest priority first. Target
-   parameters change as often as in a run of the configuration (with `reanalyze.ratio`, or 0.5 if that is 0);
-   then they are copied, and the order of priorities is reset.
+1. The floor is the positions/s of the compiled search of one batch on the device.
+2. Each mode of reanalyze is measured with the oldest positions first, and with the largest priority first. A
+   call chooses positions in a full replay buffer, reads them with their histories, searches them, and writes
+   them back with the priorities that depend on them. Target parameters change as often as in a run of the
+   configuration (with `reanalyze.ratio`, or 0.5 if that is 0). At each change they are copied, and the order
+   of priorities is reset.
 
 The buffer is filled by random play with random values. Replay's part runs in a thread, one call ahead of the
-search, as it runs in its own process with `runtime=ray`; `in turn` runs both in sequence, as
+search; with `runtime=ray` it has its own process. The cases `in turn` run both in sequence, as
 `runtime=local` does. The target for `gather`, the default mode, is 0.9 of the floor. Run it on an idle
 machine. All cases take turns. Each ratio is relative to the floor of the same round, and the script prints
 the median, the minimum and the maximum of the rounds.
@@ -31,7 +32,7 @@ FLOOR = "bare search"
 
 
 def rate_of(call: Callable[[], int], seconds: float) -> float:
-  """Positions/s of calls that return their number of positions."""
+  """Measures the positions/s of `call`, which returns its number of positions."""
   count, start = 0, time.perf_counter()
   while time.perf_counter() - start < seconds:
     count += call()
@@ -39,7 +40,7 @@ def rate_of(call: Callable[[], int], seconds: float) -> float:
 
 
 def fill(config: Any, spec: Any) -> Any:
-  """A replay buffer filled with random play, and the version of its newest parameters."""
+  """Fills a replay buffer with random play; returns it and the version of its newest parameters."""
   from random_segments import RandomSegments
 
   from moozi.run import build
@@ -61,7 +62,7 @@ def calls_between_copies(config: Any) -> int:
 
 
 def measure(config: Any, rounds: int, seconds: float) -> dict[str, list[float]]:
-  """Rates in positions/s by name, one for each round."""
+  """Measures positions/s by name of the case, one rate for each round."""
   import jax
 
   from moozi.acting.reanalyzer import make_root_search

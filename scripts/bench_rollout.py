@@ -3,8 +3,8 @@
     python scripts/bench_rollout.py [CONFIG] [key=value …] [--jax-env NAME] [--widths 64,128,512] [--json
     FILE]
 
-Environment steps/s of three collectors with the same network, with the configuration's search and with the
-network's prior alone:
+Compares the environment steps/s of three collectors with the same network, with the configuration's search
+and with the network's prior alone:
 
   python  the configuration's environments in a loop, then the compiled search    (SyncVectorEnvironment)
   step    the environment in JAX, then the compiled search                         (JaxVectorEnvironment)
@@ -67,7 +67,7 @@ def make_prior_policy(model: Model, spec: EnvSpec) -> Any:
 
 
 def make_collector(kind: str, config: Config, jax_name: str, with_search: bool) -> Any:
-  """A collector of one kind, with random parameters.
+  """Creates a collector of one kind, with random parameters.
 
   The environment in JAX must accept the configuration's options.
   """
@@ -87,7 +87,7 @@ def make_collector(kind: str, config: Config, jax_name: str, with_search: bool) 
 
 
 def measure(config: Config, jax_name: str, with_search: bool, seconds: float) -> dict[str, float]:
-  """Environment steps/s of each kind at the configuration's width."""
+  """Measures the environment steps/s of each kind at the configuration's width."""
   collectors = {kind: make_collector(kind, config, jax_name, with_search) for kind in KINDS}
   for collector in collectors.values():
     for _ in range(2):  # compilation and warm-up

@@ -3,11 +3,16 @@
     python scripts/bench_saving.py [CONFIG] [key=value …] [--steps-per-s 2500] [--json FILE]
 
 Replay is full. Between two saves it receives the steps that a run of the given rate makes in
-`checkpoint.period_s`. The script prints, in seconds and as a share of the period: the copy of the training
-state, for which the learner waits; the copy of replay's changed blocks, for which sampling waits; the
-transfer to the driver's process (pickle protocol 5, like Ray's); and the writing in a thread. The target for
-the sum is 5%, although parts of it are concurrent with the run. The measurement is repeated with a tenth of
-the new steps, and without new steps.
+`checkpoint.period_s`. The script prints the seconds of four parts, and the share of the
+period that they take together:
+
+- the copy of the training state, for which the learner waits;
+- the copy of replay's changed blocks, for which sampling waits;
+- the transfer to the driver's process (pickle protocol 5, like Ray's);
+- the writing in a thread.
+
+The target for their sum is 5%, although some parts are concurrent with the run. The measurement is repeated
+with a tenth of the new steps, and without new steps.
 """
 
 import argparse
@@ -20,7 +25,7 @@ from typing import Any
 
 
 def measure(config: Any, new_steps: int, count: int) -> list[dict[str, float]]:
-  """Seconds of each part of `count` saves, each after `new_steps` more steps, and the bytes written."""
+  """Measures the seconds of each part of `count` saves, each after `new_steps` more steps, and the size."""
   from random_segments import RandomSegments
 
   from moozi.core.flat_state import prefixed

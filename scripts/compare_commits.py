@@ -1,4 +1,4 @@
-"""Compares two commits on this machine, with the packages of this Python: final states to the bit, or speed.
+"""Compares two commits on this machine, with this Python's packages, by final states (to the bit) or speed.
 
     python scripts/compare_commits.py BEFORE AFTER [--only catch,ppo]
     python scripts/compare_commits.py BEFORE AFTER --speed 3
@@ -37,7 +37,7 @@ SMALL = (
   "planners.train.num_simulations=8",
   "planners.test.num_simulations=4",
 )
-# A configuration each, with overrides that end it after a few dozen updates.
+# Each run has a configuration, and overrides that end it after a few dozen updates.
 RUNS = {
   "catch": ("config/tiny/catch.yaml", ("max_env_steps=6000",)),
   "breakout": ("config/minatar/breakout.yaml", ("max_env_steps=6000", *SMALL)),
@@ -110,7 +110,7 @@ def _compare_speed(trees: dict[str, Path], scratch: Path, num_pairs: int) -> Non
 
 
 def _steps_per_s(tree: Path, scratch: Path, name: str) -> float:
-  """Steps/s of MinAtar Breakout through Ray with its committed configuration, after the warm-up."""
+  """Trains MinAtar Breakout through Ray with its committed configuration; returns steps/s after warm-up."""
   options = (f"max_wall_s={SPEED_S}", "evaluation.final_episodes=1", "logging.progress=none")
   _train(tree, "config/minatar/breakout.yaml", *options, f"run.dir={scratch}", f"run.name={name}")
   ticks = [json.loads(line) for line in (scratch / name / "metrics.jsonl").read_text().splitlines()]

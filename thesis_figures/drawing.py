@@ -35,7 +35,7 @@ AXES = {
 
 
 class MissingError(UserError):
-  """A figure needs a result that does not exist."""
+  """Raised if a result that a figure needs does not exist."""
 
 
 def main(
@@ -47,7 +47,7 @@ def main(
     draw: makes the figure from all results.
     name: of the PNG file in this folder.
     doc: the help text.
-    arguments: None takes those of the process.
+    arguments: of the command line; None uses those of the process.
   """
   parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
   parser.add_argument("--results", type=Path, default=EXPERIMENT / "results", help="folder of results")

@@ -2,9 +2,9 @@
 
     python -m thesis_figures.figure_5_1
 
-Return over environment steps and over wall time. Lines show the evaluations during training, points with 95%
-intervals the last one, of 100 episodes. The dotted line over steps is gymnax's published PPO, in gymnax's own
-environments. Missing runs are left out and reported. The thesis has four of the games.
+Plots the return over environment steps and over wall time. Lines show the evaluations during training. Points
+with 95% intervals show the last evaluation, of 100 episodes. The dotted line over steps is gymnax's published
+PPO, in gymnax's own environments. Missing runs are left out and reported. The thesis has four of the games.
 """
 
 import itertools
@@ -21,7 +21,7 @@ AGENTS = ("MooZi", "PPO")
 
 
 def draw(results: list[Result]) -> plt.Figure:
-  """Games from left to right; steps in the top row, minutes in the bottom row."""
+  """Plots one game per column, over steps in the top row and over minutes in the bottom row."""
   found: dict[tuple[str, str], list[Result]] = {}
   for key in itertools.product(AGENTS, GAMES):
     try:

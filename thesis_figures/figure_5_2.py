@@ -2,8 +2,9 @@
 
     python -m thesis_figures.figure_5_2
 
-Lines show the evaluations during training, points with 95% intervals the last one, of 100 episodes. Dotted
-lines are published: PPO of gymnax without sticky actions, the final return of AC(λ) with sticky actions.
+Lines show the evaluations during training. Points with 95% intervals show the last evaluation, of 100
+episodes. Dotted lines show published results: gymnax's PPO without sticky actions, and the final return of
+AC(λ) with sticky actions.
 """
 
 import sys
@@ -18,7 +19,7 @@ PANELS = ((0.0, "no sticky actions"), (0.1, "sticky actions, probability 0.1"))
 
 
 def draw(results: list[Result]) -> plt.Figure:
-  """Without sticky actions on the left, with them on the right, on one scale."""
+  """Plots the runs without sticky actions on the left and with them on the right, on one scale."""
   found = {
     (agent, sticky): curves_of(results, agent, "breakout", sticky) for sticky, _ in PANELS for agent in AGENTS
   }

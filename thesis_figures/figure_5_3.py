@@ -2,8 +2,9 @@
 
     python -m thesis_figures.figure_5_3
 
-Each point is one checkpoint with one number of simulations, 30 episodes as in the thesis. The left panel is
-over training; the right panel is over simulations at four milestones, with 95% intervals over the episodes.
+Each point is one checkpoint with one number of simulations, evaluated in 30 episodes as in the thesis. The
+left panel shows the return over training. The right panel shows it over the number of simulations, at four
+milestones, with 95% intervals over the episodes.
 """
 
 import sys
@@ -22,7 +23,7 @@ NUM_MILESTONES = 4
 
 
 def draw(results: list[Result]) -> plt.Figure:
-  """Over training on the left, over simulations on the right, on one scale."""
+  """Plots the return over training on the left and over simulations on the right, on one scale."""
   found = [
     r
     for r in results

@@ -1,4 +1,4 @@
-"""Asterix with one thing changed at a time, at equal environment steps.
+"""Trains Asterix with one change at a time, at equal environment steps.
 
     python -m experiments.asterix_ablation.ablation [--steps 500000] [--seeds 2] [--table]
 
@@ -32,11 +32,11 @@ ABLATION = Ablation(
     ),
     "n_step_5": ("targets.n_step=5",),
     "n_step_20": ("targets.n_step=20",),
-    # The learning rate is a function of updates: the same decay over environment steps.
+    # The learning rate depends on the number of updates: this keeps its decay over environment steps.
     "samples_per_step_8": ("learner.samples_per_step=8", "learner.learning_rate.decay_steps=93750"),
     "rank_sampling": ("replay.sampling=rank",),
     "no_consistency": ("learner.consistency_coef=0",),
-    # Hidden states with a spatial layout; small enough for one core.
+    # Its hidden states have a spatial layout. It is small enough for one core.
     "resnet": ("network.kind=resnet", "network.channels=16", "network.num_representation_blocks=1"),
   },
 )

@@ -1,6 +1,6 @@
 """Plays an agent against every legal reply at every move: a full walk of the game tree, without sampling.
 
-For deterministic two-player games of the package open_spiel whose trees are small enough to walk.
+Supports deterministic two-player games of the package open_spiel with trees that are small enough to walk.
 """
 
 import dataclasses
@@ -27,13 +27,13 @@ _MAX_LOST = 10
 
 @dataclasses.dataclass(frozen=True)
 class Position:
-  """One position with the agent to move, and its history.
+  """A position in which the agent is to move, and its history.
 
   Attributes:
     state: the OpenSpiel state.
     frame: the current observation.
     legal_actions_mask: over the environment's actions, without the dummy.
-    is_first: no move has been made.
+    is_first: whether no move has been made.
     history: one lane, after the last action.
   """
 
@@ -45,7 +45,7 @@ class Position:
 
 
 Choose = Callable[[Sequence[Position]], Sequence[int]]
-"""The agent: maps positions to actions of the game, one per position."""
+"""A function of the agent that maps positions to actions of the game, one per position."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +56,7 @@ class WalkResult:
     seat: the agent's seat.
     wins, draws, losses: number of distinct reachable ends, by result for the agent.
     positions: number of positions in which the agent chose an action.
-    lost: up to ten lost games, as the game's actions from the start.
+    lost: up to ten lost games, each as the list of its actions.
   """
 
   seat: int
@@ -72,8 +72,8 @@ def walk(
 ) -> WalkResult:
   """Plays the agent in `seat` against every legal reply at every move, breadth first.
 
-  Lines are merged when the printed state and the frames and actions in the agent's history are equal. In a
-  game whose printed state is incomplete (repetition in Go), this can merge lines that differ.
+  Merges lines of play with the same printed state and the same frames and actions in the agent's history.
+  If the printed state of a game is incomplete (repetition in Go), this can merge lines that differ.
 
   Args:
     rules: the game.
@@ -125,7 +125,7 @@ def agent(
   prior: bool = False,
   width: int = 64,
 ) -> Choose:
-  """A trained agent, without noise, as the `choose` argument of `walk`.
+  """Returns the `choose` argument of `walk` for a trained agent, without noise.
 
   Args:
     model, config, spec: of the run.
@@ -196,7 +196,7 @@ def _play(rules: Rules, moves: list[tuple[Position, int]]) -> tuple[list[Any], d
 def _stack(
   positions: Sequence[Position], spec: EnvSpec, history_length: int, width: int
 ) -> tuple[HistoryState, Any]:
-  """Positions as a batch, padded with copies of the first so that every batch has one shape."""
+  """Stacks positions into a batch of `width`, padded with copies of the first position."""
   rows = [*positions, *[positions[0]] * (width - len(positions))]
   step = blank_step(spec, width)
   step.frame[:] = [p.frame for p in rows]

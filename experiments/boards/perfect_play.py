@@ -34,7 +34,7 @@ def main() -> int:
 
 
 def evaluate(arguments: argparse.Namespace) -> dict:
-  """The results of `walk` in both seats, with their conditions."""
+  """Runs `walk` in both seats; returns the results and their conditions."""
   from experiments.boards.exact_walk import agent, walk
   from moozi.envs.suites.open_spiel.rules import Rules
   from moozi.evaluation.evaluator import evaluation_planner

@@ -18,7 +18,7 @@ COUNTERS = {
   "environment hangs": "env_errors",
 }
 PERIOD = 250_000
-# An evaluation with faults is compared with those of the calm runs within this number of steps.
+# An evaluation with faults is compared with the calm runs' evaluations within this number of steps.
 WITHIN = 2 * PERIOD
 NUM_COMPARED = 5
 
@@ -40,7 +40,7 @@ def main() -> None:
 
 
 def describe(name: str, result: dict[str, Any]) -> list[str]:
-  """One run as lines of text."""
+  """Describes one run in lines of text."""
   injected, counted = result["injected"], result["faults"]
   driver = [fault for fault in injected if "resumed_at" in fault]
   unaccounted = result["checkpoint_env_steps"] - result["replay_added"] - counted["lost_steps"]
@@ -67,7 +67,7 @@ def describe(name: str, result: dict[str, Any]) -> list[str]:
 
 
 def count(kinds: Any) -> str:
-  """The number of faults of each kind."""
+  """Lists the number of faults of each kind."""
   return ", ".join(f"{kind} {n}" for kind, n in sorted(Counter(kinds).items())) or "nothing"
 
 
@@ -116,7 +116,7 @@ def calibrate(last: list[dict[str, Any]], calm: list[list[dict[str, Any]]]) -> l
 
 
 def fifths(values: list[Any]) -> list[list[Any]]:
-  """The values in five consecutive parts; fewer parts for fewer values."""
+  """Splits the values into five consecutive parts, and fewer than five values into fewer parts."""
   edges = [round(i * len(values) / 5) for i in range(6)]
   parts = [values[a:b] for a, b in itertools.pairwise(edges)]
   return [part for part in parts if part]

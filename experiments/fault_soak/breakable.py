@@ -1,4 +1,4 @@
-"""MinAtar Breakout that raises or hangs when a file requests it: the environment of all runs of the soak."""
+"""MinAtar Breakout that raises or hangs when a file appears: the environment of all runs of the soak."""
 
 import contextlib
 import os
@@ -18,13 +18,14 @@ class Breakable(EnvironmentWrapper):
 
   Args:
     env: the wrapped environment.
-    folder: of the file, which contains "raise" or "hang". The first environment that renames the file fails.
+    folder: the folder of the file, which contains "raise" or "hang". The first environment that renames the
+      file fails.
   """
 
   def __init__(self, env: Environment, folder: Path) -> None:
     super().__init__(env)
     self._fault, self._taken = folder / "fault", folder / "taken"
-    # A string, because every step looks the path up.
+    # This path is a string for speed: every step checks whether the file exists.
     self._path = str(self._fault)
 
   def step(self, action: int) -> dm_env.TimeStep:

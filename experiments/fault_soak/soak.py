@@ -1,10 +1,10 @@
-"""An hour of training with a fault every few minutes, and runs without faults.
+"""Trains for an hour with a fault every few minutes, and without faults for comparison.
 
   python -m experiments.fault_soak.soak faults --minutes 60 --every 180     # with faults
   python -m experiments.fault_soak.soak calm --minutes 60 --seed 1          # without faults; seeds 1, 2, 3
   python -m experiments.fault_soak.soak table                               # prints the results
 
-`--steps N` ends a run earlier, after N steps. Each run needs the machine to itself. README.md lists the
+`--steps N` ends a run earlier, after N steps. Each run needs the whole machine. README.md lists the
 faults and the expectations.
 """
 
@@ -34,19 +34,19 @@ from moozi.io.run_lock import RunLock
 HERE = Path(__file__).resolve().parent
 ACTORS = ("TrainingWorker", "TestingWorker", "ReplayActor", "ParameterServer")
 SIGNALS = {"SIGTERM": signal.SIGTERM, "SIGINT": signal.SIGINT}
-# Damage to the newest checkpoint after the driver is killed, and the half that is damaged.
+# Kinds of damage to the newest checkpoint, made after the driver is killed, and the folder that each damages.
 DAMAGES = {"checkpoint cut": "checkpoints", "checkpoint altered": "resume"}
 PAUSES = {"learner stopped": "ParameterServer", "worker stopped": "TrainingWorker"}
 ENVS = {"environment raises": "raise", "environment hangs": "hang"}
 FAULTS = (*ACTORS, "driver", *SIGNALS, *DAMAGES, *PAUSES, *ENVS)
-# The line of a resumed run that names its checkpoint.
+# The log line in which a resumed run names its checkpoint.
 RESUMED = r"from (?:checkpoint )?step_(\d+)"
 SAMPLE_S = 10.0
-# Shorter than `workers.env_timeout_s`: environments are paused together with their worker.
+# Shorter than `workers.env_timeout_s`, because a worker's environments are paused together with it.
 PAUSE_S = 15.0
-# No fault is injected in the last seconds, so that the run can recover and report it.
+# No fault is injected in the last seconds: the run needs this time to recover and to report a fault.
 QUIET_S = 120.0
-# A run that has not recovered by then has failed.
+# A run that has not recovered from a fault after this time has failed.
 PATIENCE_S = 900.0
 
 
@@ -174,7 +174,7 @@ class Soak:
     return True
 
   def _end_driver(self, kind: str, fault: dict[str, Any]) -> dict[str, Any]:
-    """Ends the driver, waits until all processes end, and resumes the run; returns the last tick before."""
+    """Ends the driver and all processes, and resumes the run; returns the last tick of the ended driver."""
     processes, since = self.processes(), time.monotonic()
     self.process.send_signal(SIGNALS.get(kind, signal.SIGKILL))
     fault["status"] = self.process.wait(timeout=120)
@@ -214,7 +214,7 @@ class Soak:
       raise RuntimeError(f"no progress since {self.faults[-1:]}; see {self.log}")
 
   def partial_result(self) -> dict[str, Any]:
-    """The result so far, while the run is active."""
+    """The result until now; the run may still be active."""
     evaluations = [
       {
         "env_steps": int(t["test/at_env_steps"]),
@@ -240,7 +240,7 @@ class Soak:
       "learner_steps": summary["learner_steps"],
       "wall_s": summary["wall_s"],
       "faults": summary["faults"],
-      # Both from the last checkpoint: all steps ever added to replay, and the run's count of steps.
+      # From the last checkpoint: the number of steps ever added to replay, and the run's number of steps.
       "replay_added": int(state["replay/counter/added"]),
       "checkpoint_env_steps": newest.env_steps,
     } | self.partial_result()
@@ -283,7 +283,7 @@ def pause(process: psutil.Process) -> bool:
 
 
 def resumable(run: Path) -> list[CheckpointInfo]:
-  """The checkpoints of a run that have both halves, in order."""
+  """The checkpoints of a run that are in both `checkpoints/` and `resume/`, in order."""
   names = {info.name for info in list_checkpoints(run / "resume")}
   return [info for info in list_checkpoints(run / "checkpoints") if info.name in names]
 
@@ -311,7 +311,7 @@ def damage(run: Path, half: str) -> str:
 
 
 def fault_order(chance: random.Random) -> Iterator[str]:
-  """Faults in random order, each once before any is repeated."""
+  """Yields faults in random order, each kind once before any is repeated."""
   while True:
     yield from chance.sample(FAULTS, len(FAULTS))
 
@@ -359,7 +359,7 @@ def main() -> None:
   parser.add_argument("--seed", type=int, default=0)
   parser.add_argument("--steps", type=int, help="end after this number of environment steps")
   arguments = parser.parse_args()
-  # SIGTERM also ends the run, through `finally`.
+  # On SIGTERM the `finally` of `soak` also ends the run.
   signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
   if arguments.kind == "table":
     analysis.main()

@@ -1,4 +1,4 @@
-"""Sweeps: lists of training runs that are resumed until they are done, and results that are read back.
+"""Runs sweeps (lists of training runs that are resumed until they are done), and reads their results.
 
 A sweep is one file, `experiments/NAME/sweep.py`, that passes a list of jobs to `sweep.main`:
 
@@ -20,7 +20,7 @@ A sweep is one file, `experiments/NAME/sweep.py`, that passes a list of jobs to 
 - A job is one run of `moozi train`, in `runs/NAME/<job>`, followed by `moozi evaluate` of its checkpoints. A
   run that was stopped or killed is resumed from its last checkpoint. Output is appended to `<job>.log`.
 - A finished job is copied to `experiments/NAME/results/<job>/` (`results` lists the files), which is
-  committed, and is skipped from then on. It may grow later: more steps, more time, more evaluations.
+  committed, and is skipped from then on. The job can later be extended by more steps, time or evaluations.
 - A result or a run whose settings differ from the job's present settings is an error: move it away to repeat
   the job.
 - One sweep at a time uses `runs/`: wall times are comparable only when nothing else uses the machine.

@@ -21,7 +21,7 @@ Curve = Sequence[Mapping[str, float]]
 """A run's metrics, one dict per tick."""
 
 SHORT_RUN = ("runtime=local", "evaluation.gif=false")
-"""Settings of all runs: one process each, so that one runs on each core."""
+"""Settings of all runs. A run is one process, and each core executes one run."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -31,9 +31,9 @@ class Ablation:
   Attributes:
     config: the YAML file.
     results: the folder of the results.
-    variants: `key=value` each, by name; the empty tuple is the unchanged configuration.
-    common: `key=value` each, of all variants.
-    steps: environment steps of each run, by default.
+    variants: overrides `key=value` by name of the variant; an empty tuple leaves the configuration unchanged.
+    common: overrides `key=value` of all variants.
+    steps: default number of environment steps of each run.
     measures: further columns of the table by heading; each is a function of a run's metrics.
   """
 
@@ -57,7 +57,7 @@ class Ablation:
     return [read_figures(self.job(variant, seed, steps), self.results, made_with) for seed in seeds]
 
   def table(self, steps: int) -> str:
-    """The results in Markdown: each seed, then the mean; evaluations with two standard errors."""
+    """The results as a Markdown table: each seed, then the mean; evaluations with two standard errors."""
     headings = ["variant", "steps", "return while acting, last 100 episodes", "return, evaluation at the end"]
     headings += [*self.measures, "wall s"]
     lines = [f"| {' | '.join(headings)} |", f"|{'---|' * len(headings)}"]
@@ -91,9 +91,9 @@ def seeds_of(results: Path, name: str) -> list[int]:
 
 
 def read_figures(job: Job, results: Path, made_with: Collection[Sequence[str]]) -> dict[str, Any]:
-  """The figures of a finished run: `summary`, the run's summary, and `curve`, its metrics.
+  """Reads the figures of a finished run: `summary`, the run's summary, and `curve`, its metrics.
 
-  A JSON file of an older version may state one of the `overrides` in `made_with`.
+  `made_with` lists the `overrides` that a JSON file of an older version may state.
 
   Raises: UserError: the result's settings or number of steps differ from the job's.
   """
@@ -105,7 +105,8 @@ def read_figures(job: Job, results: Path, made_with: Collection[Sequence[str]]) 
       raise UserError(
         f"{path}: made with {' '.join(overrides) or 'no changes'}; move it away to repeat the run"
       )
-    # A key that only one of them has is of another version, unless it is an option of the environment.
+    # A key in only one of the two comes from another version and is ignored, unless it is an option of the
+    # environment.
     old, new = figures.get("settings", {}), settings_of(wanted)
     keys = (old.keys() & new.keys()) | {
       key for key in old.keys() ^ new.keys() if key.startswith("env.kwargs")
@@ -131,7 +132,7 @@ def read_figures(job: Job, results: Path, made_with: Collection[Sequence[str]]) 
 def run_side_by_side(
   jobs: Sequence[Job], folder: Path, results: Path, minutes: float, at_once: int | None = None
 ) -> bool:
-  """Runs the jobs without a result, one per core; returns whether none failed.
+  """Runs the jobs that have no result, one per core; returns whether none failed.
 
   Raises: RunError: as `Sweep.run`.
   """

@@ -22,7 +22,7 @@ _MAX_DELAY = 0.05  # a milestone is saved up to one round of collecting after it
 class Evaluation:
   """An evaluation of one checkpoint: an environment step, or `last`.
 
-  Without `simulations` it uses the run's number.
+  Without `simulations`, the search has the run's number of simulations.
   """
 
   checkpoint: str
@@ -35,8 +35,8 @@ class Job:
   """One training run with its evaluations.
 
   Attributes:
-    name: of the folder of its result.
-    overrides: `key=value` each.
+    name: the name of the result's folder.
+    overrides: settings `key=value` that differ from the configuration.
     run: name of the run's folder, if it is shared with another job; None uses `name`.
   """
 
@@ -61,7 +61,7 @@ class Job:
 def progress_of(job: Job, folder: Path) -> tuple[int, bool]:
   """Returns the environment steps of a job's newest resumable checkpoint, and whether its run is complete.
 
-  A run is complete if it has ended by itself with the steps, or the time, of the job's configuration.
+  A run is complete if it ended by itself after all steps, or all time, of the job's configuration.
 
   Raises: UserError: the run was started with different settings.
   """
@@ -79,7 +79,7 @@ def progress_of(job: Job, folder: Path) -> tuple[int, bool]:
 
 
 def reaches_end(env_steps: int, wall_s: float, wanted: Config) -> bool:
-  """Whether the steps, or the seconds, of the configuration are used up."""
+  """Whether a run has made all steps, or used all seconds, of the configuration."""
   return env_steps >= wanted.max_env_steps or (wanted.max_wall_s is not None and wall_s >= wanted.max_wall_s)
 
 
@@ -90,7 +90,7 @@ def settings_of(config: Config) -> dict[str, Any]:
 
 
 def differences(first: Config, second: Config) -> list[str]:
-  """The keys in which `settings_of` two configurations differ."""
+  """The keys of `settings_of` in which two configurations differ."""
   a, b = settings_of(first), settings_of(second)
   return [key for key in sorted(a.keys() | b.keys()) if a.get(key) != b.get(key)]
 
@@ -110,10 +110,10 @@ def matches_step(env_steps: int, wanted: int) -> bool:
 def find_evaluated(run: RunDirectory, which: str) -> CheckpointInfo | None:
   """The checkpoint of an evaluation.
 
-  For an environment step this is the first match among the milestones and the last checkpoint, or None. The
+  For an environment step, returns the first match among the milestones and the last checkpoint, or None. The
   best checkpoint is excluded, because it was selected by the quantity that is measured.
 
-  Raises: UserError: the run has no checkpoint, or not that one.
+  Raises: UserError: the run has no checkpoint, or not the one that `which` names.
   """
   last = find_checkpoint(run.checkpoints_path, "last")
   if not which.isdigit():

@@ -53,7 +53,7 @@ def write_json(path: Path, value: Any, indent: int | None = 1) -> None:
 def write_result(path: Path, run: RunDirectory, job: Job, evaluations: Sequence[dict[str, Any]]) -> None:
   """Writes the folder of a finished job, or replaces it; an interruption leaves no partial folder at `path`.
 
-  The metrics of the complete `run` are left out if the job shares it.
+  The metrics of the complete `run` are left out if the job shares the run with another job.
   """
   temporary, old = (path.with_name(f".{path.name}.{suffix}") for suffix in ("tmp", "old"))
   for folder in (temporary, old):
@@ -112,7 +112,7 @@ def machine() -> dict[str, Any]:
 
 
 def thin(ticks: Sequence[dict[str, Any]], max_ticks: int = _MAX_TICKS) -> list[dict[str, Any]]:
-  """All ticks with evaluations and about `max_ticks` others, including the last; values have six digits."""
+  """Keeps ticks with evaluations and about `max_ticks` others, with the last; rounds to six digits."""
 
   def rounded(value: Any) -> Any:
     return float(f"{value:.6g}") if isinstance(value, float) and not value.is_integer() else value
@@ -163,7 +163,7 @@ class Result:
   def wall_s_at(self, env_steps: ArrayLike) -> Float[np.ndarray, " N"]:
     """Seconds of training until each of N environment steps, interpolated between ticks.
 
-    Ray reports an evaluation some time after its environment step; that time is not included.
+    Ray reports an evaluation some time after its environment step; this delay is not included.
     """
     steps, first = np.unique([tick["env_steps"] for tick in self.ticks], return_index=True)
     seconds = [self.without_evaluations(self.ticks[i]["wall_s"]) for i in first]
@@ -198,7 +198,7 @@ def read_result(path: Path) -> Result:
 
 
 def check_alike(results: Sequence[Result]) -> None:
-  """Raises UserError where results have one seed, or differ beyond the seed and the run's length."""
+  """Raises UserError if two results have the same seed, or differ in more than the seed and the length."""
   by_seed: dict[int, Result] = {}
   for result in results:
     if (seed := result.config.seed) in by_seed:
@@ -212,7 +212,7 @@ def check_alike(results: Sequence[Result]) -> None:
 
 
 def check_same_conditions(results: Sequence[Result]) -> None:
-  """Raises UserError where the evaluations of two results differ in one of `CONDITIONS`."""
+  """Raises UserError if the evaluations of two results differ in one of `CONDITIONS`."""
   for result in results:
     for key, value in conditions_of(result.config).items():
       if value != (other := conditions_of(results[0].config)[key]):

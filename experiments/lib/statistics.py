@@ -1,8 +1,9 @@
 """Means and intervals of returns over a few seeds.
 
 Source: Agarwal et al. 2021 ("Deep RL at the edge of the statistical precipice"), the interquartile mean and
-percentile bootstrap. Departures: episodes are resampled within each seed, because an evaluation has few; the
-interquartile mean gives the seeds at its edges fractional weight, so that it is defined for three seeds.
+percentile bootstrap. Departures: episodes are resampled within each seed, because an evaluation has few
+episodes. The interquartile mean gives fractional weight to the seeds at its edges, and is therefore defined
+for three seeds.
 """
 
 import dataclasses
@@ -18,9 +19,9 @@ _NUM_DRAWS = 10_000
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Estimate:
-  """A mean return with intervals, over seeds; the interquartile mean is None with fewer than three.
+  """A mean return with intervals, over seeds; the interquartile mean is None for fewer than three seeds.
 
-  With one seed the interval covers its episodes alone, not the variance between runs.
+  With one seed the interval covers only the episodes, not the variance between runs.
   """
 
   num_seeds: int
@@ -34,13 +35,13 @@ class Estimate:
 
 
 def estimate(returns: Sequence[ArrayLike], confidence: float = 0.95, seed: int = 0) -> Estimate:
-  """Mean and interquartile mean of returns, with bootstrap intervals over seeds and episodes.
+  """Estimates the mean and interquartile mean of returns, with bootstrap intervals over seeds and episodes.
 
   Raises: ValueError: there are no seeds, or a seed has no episodes.
   """
   samples = [np.asarray(r, np.float64) for r in returns]
   if not samples or any(r.ndim != 1 or not r.size for r in samples):
-    raise ValueError("returns: at least one seed with at least one episode each is required")
+    raise ValueError("returns: must have at least one seed, and at least one episode for each seed")
   means = np.array([r.mean() for r in samples])
   drawn = _resample_means(samples, np.random.default_rng(seed))
   low, high = _interval(drawn, lambda x: x.mean(axis=-1), confidence)
@@ -58,7 +59,7 @@ def estimate(returns: Sequence[ArrayLike], confidence: float = 0.95, seed: int =
 
 
 def interquartile_mean(x: ArrayLike) -> Float[np.ndarray, "..."]:
-  """The mean of the middle half along the last axis; values at its edges have fractional weight."""
+  """The mean of the middle half along the last axis; values at the edges have fractional weight."""
   values = np.sort(np.asarray(x, np.float64), axis=-1)
   size = values.shape[-1]
   # Value i covers [i, i + 1] of [0, size]; the middle half is [size / 4, 3 size / 4].

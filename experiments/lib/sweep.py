@@ -23,7 +23,7 @@ RUNS = ROOT / "runs"
 
 MOOZI = (sys.executable, "-m", "moozi.cli")
 MIN_TRAINING_S = 120.0
-"""Training is not started or resumed with less time than this."""
+"""Training is not started or resumed if less time than this remains."""
 
 ONE_CORE = {"NPROC": "1", "OMP_NUM_THREADS": "1", "JAX_PLATFORMS": "cpu"}
 """Environment variables of parallel runs: one thread each."""
@@ -107,8 +107,8 @@ class CommandError(Exception):
 class Sweep:
   """Works on jobs within a time budget; `folder` holds the runs and their logs.
 
-  With `at_once`, that number of jobs run in parallel, one core each; they must not share runs. None works on
-  one job at a time with the whole machine.
+  `at_once` jobs run in parallel, one core each; they must not share runs. If `at_once` is None, jobs run one
+  at a time with the whole machine.
   """
 
   def __init__(
@@ -157,9 +157,7 @@ class Sweep:
       return True
     path = self._folder / job.run_name
     if (self._results / job.run_name).exists() and not path.exists():
-      raise UserError(
-        f"{path}: not found, but there is a result of it; move {self._results / job.run_name} away"
-      )
+      raise UserError(f"{path}: not found, but its result exists; move {self._results / job.run_name} away")
     env_steps, is_complete = progress_of(job, self._folder)
     if not is_complete:
       if self._budget.remaining_s < MIN_TRAINING_S:
@@ -173,7 +171,7 @@ class Sweep:
     for file, (evaluation, checkpoint) in evaluations_of(job, run).items():
       if not file.exists() and not self._evaluate(job, evaluation, checkpoint, file):
         return False
-      # The same evaluation may have had another name when it was made.
+      # The file may come from an evaluation that named this checkpoint differently.
       wanted = {"wanted": evaluation.checkpoint, "simulations": evaluation.simulations}
       evaluations.append(json.loads(file.read_text("utf-8")) | wanted)
     write_result(self._results / job.name, run, job, evaluations)
@@ -196,7 +194,7 @@ class Sweep:
     self._command(job, [*arguments, "logging.progress=plain"])
 
   def _evaluate(self, job: Job, evaluation: Evaluation, checkpoint: CheckpointInfo, file: Path) -> bool:
-    """Writes the figures of an evaluation; false if the time is over."""
+    """Writes the figures of an evaluation; returns false if the time is over."""
     if self._budget.is_over:
       return False
     arguments: list[str | Path] = ["evaluate", self._folder / job.run_name, "--checkpoint", checkpoint.name]
@@ -214,7 +212,7 @@ class Sweep:
     return True
 
   def _command(self, job: Job, arguments: Sequence[str | Path], out: IO[str] | None = None) -> bool:
-    """Runs a command of moozi; false if it was stopped at the end of the budget. Raises CommandError."""
+    """Runs a command of moozi; returns false if the end of the budget stopped it. Raises CommandError."""
     path = self._folder / f"{job.run_name}.log"
     with path.open("a") as log:
       status = self._budget.run([*self._moozi, *arguments], out or log, log, self._env)

@@ -18,7 +18,7 @@ class TimeBudget:
   Use it in a `with` statement in the main thread; commands may run in other threads.
 
   Args:
-    patience_s: seconds between SIGTERM and SIGKILL for a command that outlives the limit.
+    patience_s: seconds between SIGTERM and SIGKILL, for a command that still runs after the limit.
   """
 
   def __init__(self, seconds: float, patience_s: float = 180.0) -> None:
@@ -40,7 +40,7 @@ class TimeBudget:
   def run(
     self, command: Sequence[str | Path], stdout: Any = None, stderr: Any = None, env: Any = None
   ) -> int:
-    """Runs a command from the repository's root; at the end of the budget it gets one SIGTERM.
+    """Runs a command from the repository's root, and sends it one SIGTERM at the end of the budget.
 
     `env` is added to this process's variables. Ctrl-C in the terminal does not reach the command directly,
     because it runs in its own session. An exception in this process kills the command and its children.

@@ -1,4 +1,4 @@
-"""Breakout with one thing changed at a time, at equal environment steps.
+"""Trains Breakout with one change at a time, at equal environment steps.
 
     python -m experiments.minatar_two_cores.ablation [--steps 300000] [--seeds 2] [--table]
 

@@ -3,8 +3,8 @@
     python -m experiments.minatar_vs_ppo.analysis             # writes results/table.md and results/table.json
     python -m experiments.minatar_vs_ppo.analysis --readme    # also writes the table into README.md here
 
-A figure is the mean over seeds of the mean return of their evaluation episodes, from the checkpoint at the
-stated environment step or just after it, with a 95% bootstrap interval over seeds and episodes.
+A figure is the mean of the seeds' mean returns in evaluation, with a 95% bootstrap interval over seeds and
+episodes. The evaluated checkpoint is at the stated environment step or just after it.
 """
 
 import argparse
@@ -203,13 +203,13 @@ def _legend(rows: Sequence[dict[str, Any]]) -> str:
   noise = "noise-free" if conditions["noise_free"] else "not noise-free"
   plain = sorted({row["game"].replace("_", " ") for row in rows if row["consistency_coef"] == 0})
   return (
-    f"MooZi, PPO and random play of this repository: the mean return of {MIN_EPISODES} evaluation episodes "
+    f"The rows of MooZi, PPO and random play give the mean return of {MIN_EPISODES} evaluation episodes "
     f"per seed, {noise}. Episodes begin with up to {conditions['max_random_starts']} random actions. "
-    "Figures are from the checkpoint at the stated step or just after it. Brackets: the 95% bootstrap "
-    "interval over seeds and episodes; with one seed over its episodes only, as if all were distinct. "
-    "The number of distinct episodes is stated if some are equal. Minutes: the wall time of training until "
-    "that checkpoint on "
-    f"{' or '.join(map(str, cores))} cores; PPO waits for its evaluations, and their time is subtracted. "
+    "Figures are from the checkpoint at the stated step or just after it. Brackets contain the 95% "
+    "bootstrap interval over seeds and episodes. With one seed the interval covers only the episodes, as if "
+    "all were distinct. The number of distinct episodes is stated if some are equal. Minutes are the wall "
+    "time of training until that checkpoint on "
+    f"{' or '.join(map(str, cores))} cores. PPO waits for its evaluations, and their time is subtracted. "
     "Episodes are cut off after 1,000 steps"
     f"{f' ({others})' if others else ''}."
     f"{f' MooZi learned {_and(plain)} without the consistency loss.' if plain else ''} "

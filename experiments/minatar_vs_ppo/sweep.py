@@ -26,8 +26,8 @@ STICKY = "env.kwargs.sticky_action_prob=0.1"
 SIMULATIONS = (1, 2, 4, 8, 16, 32, 64)
 MILESTONE_STEPS = 250_000
 
-# At most an hour per run, and curves at the same steps for both agents. Reported figures are evaluated after
-# training.
+# A run takes at most an hour. Both agents are evaluated at the same steps for their curves. Reported figures
+# are evaluated after training.
 COMMON = (
   "max_wall_s=3600",
   "evaluation.period_env_steps=100000",
@@ -63,7 +63,7 @@ def ppo(game: str, seed: int, is_sticky: bool = False) -> Job:
 
 
 def simulations(game: str, seed: int) -> Job:
-  """Strength by number of simulations at the milestones of `muzero`; 30 episodes as in the thesis."""
+  """Evaluates the milestones of `muzero` by number of simulations, in 30 episodes as in the thesis."""
   run = muzero(game, seed)
   return Job(
     name=f"simulations_{game}_seed{seed}",

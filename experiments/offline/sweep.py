@@ -1,10 +1,10 @@
-"""Breakout learned only from the stored trajectories of the first half of a finished run.
+"""Trains an agent for Breakout only from the stored trajectories of the first half of a finished run.
 
     python -m experiments.offline.sweep [--steps 500000] [--offline-steps 500000] [--ratio 0.8] [--table]
 
-1. A run of `--steps` that stores its trajectories, with a checkpoint at the half.
-2. A run that learns from the trajectories of the first half, without an environment, with reanalyze.
-3. The same evaluation of the half-way checkpoint and of the last checkpoint of the second run.
+1. Trains a run of `--steps` that stores its trajectories and saves a checkpoint half-way.
+2. Trains a second run from the trajectories of the first half, without an environment, with reanalyze.
+3. Evaluates the half-way checkpoint and the last checkpoint of the second run in the same way.
 
 Runs are in `runs/offline_experiment` (`--folder`), figures in `results/figures.json`. A call runs for at most
 `--minutes`; the next call resumes. `--table` only prints the table.
@@ -92,7 +92,7 @@ def print_table(figures: dict[str, Any]) -> None:
   for name, steps, result, wall_s in rows:
     print(f"| {name} | {steps:,} | {result['return_mean']:.1f} ± {result['return_std']:.1f} | {wall_s:.0f} |")
   print(f"\noffline / half-way: {figures['share']:.2f} (expected at least 0.90)")
-  print(f"trajectories: {figures['mib_per_million_steps']:.1f} MiB a million steps")
+  print(f"trajectories: {figures['mib_per_million_steps']:.1f} MiB per million steps")
 
 
 def main() -> None:

@@ -1,8 +1,8 @@
-"""Returns of PPO on Breakout by learning rate, initial bias and steps, with those of gymnax.
+"""Tabulates the returns of PPO on Breakout by learning rate, initial bias and steps, with gymnax's returns.
 
     python -m experiments.ppo_check.analysis    # prints the table and writes results/table.md
 
-gymnax's returns are those of its evaluation nearest to the stated step, at most 160,000 steps away.
+gymnax's returns are from its evaluation nearest to the stated step, at most 160,000 steps away.
 """
 
 import sys
@@ -23,7 +23,7 @@ GYMNAX = HERE / "gymnax.yaml"
 def table_of(results: Sequence[Result]) -> str:
   """The table in Markdown: a line for each learning rate and initial bias, a column for each evaluated step.
 
-  The line of gymnax, with initial biases between 0 and 0.05, follows ours of the same learning rate.
+  gymnax's line, with initial biases between 0 and 0.05, follows our lines of the same learning rate.
 
   Raises: UserError: there are no results, or they differ in more than the seed.
   """

@@ -1,4 +1,4 @@
-"""PPO on Breakout compared with gymnax: two learning rates, two initializations of biases, 10M steps each.
+"""Trains PPO on Breakout as gymnax does: two learning rates, two initializations of biases, 10M steps each.
 
     python -m experiments.ppo_check.sweep           # at most 55 minutes; repeat until all is done
     python -m experiments.ppo_check.sweep --list    # the progress of each job

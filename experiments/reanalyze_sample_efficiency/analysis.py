@@ -2,8 +2,8 @@
 
     python -m experiments.reanalyze_sample_efficiency.analysis
 
-Writes results/curves.png: return in evaluation over environment steps, seeds as thin lines and their mean as
-a thick one. Evaluations have 10 episodes, the last 100.
+Writes results/curves.png: the return in evaluation over environment steps. Thin lines are seeds, thick lines
+their mean. Evaluations have 10 episodes, the last has 100.
 """
 
 import json
@@ -31,7 +31,7 @@ COLORS = {
 
 
 def read_curve(path: Path) -> tuple[np.ndarray, np.ndarray]:
-  """(environment steps, returns in evaluation) of one run: a JSON file, or a folder with metrics.jsonl."""
+  """Reads (environment steps, evaluation returns) of a run: a JSON file, or a folder with metrics.jsonl."""
   curve = json.loads(path.read_text())["curve"] if path.is_file() else read_metrics(path / "metrics.jsonl")
   ticks = [t for t in curve if "test/return_mean" in t]
   found = {t["test/at_env_steps"]: t["test/return_mean"] for t in ticks}

@@ -1,4 +1,4 @@
-"""MinAtar at equal environment steps, with and without reanalyze.
+"""Trains MinAtar at equal environment steps, with and without reanalyze.
 
     python -m experiments.reanalyze_sample_efficiency.sweep [--steps 250000] [--seeds 2] [--table]
 
@@ -6,9 +6,9 @@ Trains every (game, variant, seed) that has no result, with `runtime=local` and 
 all cores. Then prints the table. A call runs for at most `--minutes`; the next call resumes.
 `--table` only prints the table. Wall seconds are those of parallel runs.
 
-`plain` and `reanalyze` differ in the ratio alone. `plain_more` and `reanalyze_more` make four times as many
-updates at the same environment steps, since fresh targets should remain useful for more updates than old
-ones. `--change NAME` runs the chosen variants with one further setting, as `<variant>_NAME`.
+`plain` and `reanalyze` differ in the ratio alone. `plain_more` and `reanalyze_more` make four times the
+updates at the same environment steps: fresh targets should remain useful for more updates than old targets.
+`--change NAME` runs the chosen variants with one further setting, as `<variant>_NAME`.
 """
 
 import argparse
@@ -30,7 +30,7 @@ RESULTS = HERE / "results"
 SAMPLING = {"breakout": "uniform", "space_invaders": "rank"}
 GAMES = tuple(SAMPLING)
 VARIANTS = ("plain", "reanalyze", "plain_more", "reanalyze_more")
-# Suffixes of variants, and what they change.
+# Suffixes of variants, and the settings that they change.
 CHANGES = {
   "uniform": ("replay.sampling=uniform",),
   "inconsistent": ("learner.consistency_coef=0",),
@@ -52,7 +52,7 @@ COLUMNS = (
 
 
 def split_variant(variant: str) -> tuple[str, str]:
-  """A variant without its suffix, and the name of the change; empty without one."""
+  """Splits a variant into its name without suffix and the name of its change, "" without a change."""
   base, _, change = variant.rpartition("_")
   return (base, change) if change in CHANGES else (variant, "")
 
@@ -65,7 +65,7 @@ def overrides_of(variant: str, steps: int, ratio: float) -> tuple[str, ...]:
     f"learner.samples_per_step={samples}",
     "learner.learning_rate.kind=cosine",
     "learner.learning_rate.end=1e-4",
-    # The rate decays over these steps, in updates of 256 samples.
+    # The learning rate decays over the whole run: `steps * samples` samples in updates of 256.
     f"learner.learning_rate.decay_steps={steps * samples // 256}",
     f"reanalyze.ratio={ratio if variant.startswith('reanalyze') else 0}",
     *CHANGES.get(change, ()),

@@ -1,4 +1,4 @@
-"""Space Invaders with fresher value targets, one thing changed at a time.
+"""Trains Space Invaders with fresher value targets, one change at a time.
 
     python -m experiments.value_lag.ablation [--steps 750000] [--seeds 2] [--table]
 
@@ -21,7 +21,7 @@ FULL = 262_144
 
 
 def values_of(curve: Curve) -> np.ndarray:
-  """[N, 2]: environment steps and the mean search value of each tick from `FULL` on."""
+  """Returns [N, 2]: the environment steps and the mean search value of each tick from `FULL` on."""
   late = [tick for tick in curve if tick["env_steps"] >= FULL and "search/root_value" in tick]
   values = [(tick["env_steps"], tick["search/root_value"]) for tick in late]
   return np.array(values, np.float64).reshape(-1, 2)
@@ -30,7 +30,7 @@ def values_of(curve: Curve) -> np.ndarray:
 def growth(curve: Curve) -> float:
   """The slope of a least-squares line through `values_of`, per 250,000 environment steps.
 
-  NaN with fewer than two values.
+  It is NaN for fewer than two values.
   """
   values = values_of(curve)
   return float(np.polyfit(values[:, 0], values[:, 1], 1)[0]) * 250_000 if len(values) > 1 else float("nan")

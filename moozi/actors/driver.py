@@ -37,7 +37,9 @@ def run(inputs: RunInputs) -> Generator[Event, None, None]:
   """
   ledger = Ledger(inputs.config, inputs.state)
   session = Session(inputs, ledger)
+  session.phase("starting Ray")
   with cluster.connected(inputs.config) as ray:
+    session.phase("starting the actors")
     context = Context(ray, ActorPool(ray, inputs), Calls(ray), ledger, session)
     reanalyze.publish(context)
     observing = Observing(context)
@@ -58,6 +60,10 @@ def run(inputs: RunInputs) -> Generator[Event, None, None]:
 def _wait_until_ready(context: Context) -> str:
   """Waits for the first parameters and for replay; returns a line for `Started`."""
   first = updates.publish_now(context)
+  # Workers compile acting while the parameter server makes the first parameters, and it compiles the update
+  # while they act.
+  segments.warm_up(context)
+  updates.warm_up(context)
   while not context.should_stop():
     if context.ray.wait([first], timeout=0.5)[0]:
       break

@@ -12,6 +12,18 @@ from moozi.replay.validation import AddResult
 from moozi.run.events import Acted, Collected, Event, Faulted
 
 
+def warm_up(context: Context) -> None:
+  """Requests that the workers compile acting."""
+
+  def on_result(_: Any) -> list[Event]:
+    context.session.phase("compiled acting")
+    return []
+
+  for index, worker in context.pool.workers.items():
+    context.session.phase("compiling acting")
+    context.calls.expect(worker.warm_up.remote(), f"{WORKER}_{index}", on_result)
+
+
 def ask(context: Context) -> None:
   """Requests segments from every training worker up to the limits of pacing and `ray.segments_in_flight`."""
   ledger, workers = context.ledger, context.pool.workers

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import jax
 
@@ -52,6 +52,12 @@ def training_state_template(config: Config, spec: EnvSpec) -> TrainingState:
   """Returns the shapes and dtypes of the run's TrainingState, the template to load a checkpoint."""
   model = build_model(config, spec)
   return jax.eval_shape(lambda: init_training_state(model, config, spec, jax.random.PRNGKey(0)))
+
+
+def parameters_template(config: Config, spec: EnvSpec) -> tuple[Any, Any]:
+  """Returns the shapes and dtypes of (params, net_state)."""
+  template = training_state_template(config, spec)
+  return template.params, template.net_state
 
 
 def build_collector(

@@ -4,7 +4,7 @@ import collections
 import logging
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,7 @@ from moozi.training.resume import Resumed
 _log = logging.getLogger("moozi.driver")
 _FAULT_PREFIX = "faults/"
 _NUM_RECENT_EPISODES = 100
+_FILLING_PERIOD_S = 2.0
 
 
 class Recorder:
@@ -63,6 +64,7 @@ class Recorder:
     self._training_ended_s: float | None = None
     self._last_evaluation: Any = None
     self._test_scalars: dict[str, float] = {}
+    self._filling = _Filling(config, phase_notes(display, start))
     self._work, self._timeline = WorkFigures(), TimelineFile(run.timeline_path)
     self._faults = dict.fromkeys((_FAULT_PREFIX + kind for kind in events.FAULTS), 0)
     self.summary: dict[str, Any] | None = None
@@ -84,6 +86,7 @@ class Recorder:
         _log.info("started: %s", event.message)
         self._display.note(f"acting starts after {self._wall_s():.0f} s ({event.message})")
       case events.Acted():
+        self._filling.observe(event)
         self._recent_returns.extend(event.episode_returns.tolist())
         self._recent_lengths.extend(event.episode_lengths.tolist())
         self._staleness.add(event.staleness)
@@ -273,6 +276,34 @@ class Recorder:
 
   def _wall_s(self) -> float:
     return time.monotonic() - self._start
+
+
+def phase_notes(display: Any, start: float) -> Callable[[str], None]:
+  """Returns a function that shows and logs a phase with its seconds since `start`, see `Recorder`."""
+
+  def note(text: str) -> None:
+    seconds = time.monotonic() - start
+    _log.info("%s after %.1f s", text, seconds)
+    display.note(f"{seconds:4.0f} s  {text}")
+
+  return note
+
+
+class _Filling:
+  """Notes how far replay is filled before the first update, at most once per `_FILLING_PERIOD_S`."""
+
+  def __init__(self, config: Config, note: Callable[[str], None]) -> None:
+    self._note, self._last_s = note, -math.inf
+    self._num_steps = config.replay.min_steps_to_learn
+    self._is_over = config.algorithm != "muzero"
+
+  def observe(self, event: events.Acted) -> None:
+    now_s, num_filled = time.monotonic(), min(event.env_steps, self._num_steps)
+    is_full = num_filled == self._num_steps
+    if self._is_over or event.learner_steps or not (is_full or now_s >= self._last_s + _FILLING_PERIOD_S):
+      return
+    self._last_s, self._is_over = now_s, is_full
+    self._note(f"filling replay: {num_filled:,} of {self._num_steps:,} steps")
 
 
 class _Mean:

@@ -16,10 +16,11 @@ from moozi.io.checkpoints import drop_later
 from moozi.io.logs import setup_logging
 from moozi.io.progress import make_progress
 from moozi.io.run_directory import RunDirectory, save_resumed_config
+from moozi.run import signals
 from moozi.run.session import RunInputs
 from moozi.training.algorithms import algorithm_of
 from moozi.training.offline import load_stored
-from moozi.training.recorder import Recorder
+from moozi.training.recorder import Recorder, phase_notes
 from moozi.training.resume import Resumed, load_start, newest_state
 
 _log = logging.getLogger("moozi.driver")
@@ -40,7 +41,7 @@ def train(config: Config, spec: EnvSpec, run: RunDirectory, resumed: Resumed | N
   start = time.monotonic() - (0.0 if resumed.recorder is None else float(resumed.recorder["wall_s"]))
   display = make_progress(config.logging.progress, run.name, config.max_env_steps, config.max_wall_s)
   # The generator is closed explicitly, so that an error in a sink also closes environments and actors.
-  with contextlib.closing(display), _StopRequest() as stop:
+  with contextlib.closing(display), _StopRequest() as stop, signals.acknowledged():
     try:
       inputs = RunInputs(
         config,
@@ -51,6 +52,7 @@ def train(config: Config, spec: EnvSpec, run: RunDirectory, resumed: Resumed | N
         latest=lambda: newest_state(config, spec, run),
         stored=load_stored(config, spec),
         log_dir=str(run.logs_path.absolute()),
+        on_phase=phase_notes(display, start),
       )
       with contextlib.closing(algorithm_of(config).run(inputs)) as events:
         # If the run is refused here, its folder stays unchanged.

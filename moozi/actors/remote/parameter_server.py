@@ -40,6 +40,12 @@ class ParameterServer:
       self._learner.set_state(replace(fresh, learner_step=fresh.learner_step + learner_step))
     self._log.info("ready at learner step %d", self._learner.learner_step)
 
+  def warm_up(self) -> None:
+    """Compiles the updates."""
+    with self._work.doing("compile"):
+      self._learner.warm_up()
+    self._log.info("compiled the update")
+
   def update(self, targets: TrainTarget) -> tuple[Any, dict[str, float]]:
     """Makes U updates from targets [U, B, …]; returns (priorities for replay, metrics) as two Ray objects."""
     with self._work.doing("update"):

@@ -39,7 +39,16 @@ class TrainingWorker:
     allow_exit(log_stream())
     self._work = WorkLog(config.timeline.seconds > 0)
     self._collector = build_collector(config, spec, index, began_at)
+    self._config, self._spec = config, spec
     self._log.info("ready: %d environments of %s", config.workers.num_envs, spec.name)
+
+  def warm_up(self) -> None:
+    """Compiles acting; needs no parameters."""
+    from moozi.run.build import parameters_template
+
+    with self._work.doing("compile"):
+      self._collector.warm_up(parameters_template(self._config, self._spec))
+    self._log.info("compiled acting")
 
   def run(self, parameters: tuple[Any, Any, int], env_steps: int) -> tuple[Any, Any]:
     """Acts one segment; returns (TrajectorySample [T, B, …], ActingResult) as two Ray objects."""

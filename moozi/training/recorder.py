@@ -290,17 +290,22 @@ def phase_notes(display: Any, start: float) -> Callable[[str], None]:
 
 
 class _Filling:
-  """Notes how far replay is filled before the first update, at most once per `_FILLING_PERIOD_S`."""
+  """Notes the first segment, and then how far replay is filled before the first update."""
 
   def __init__(self, config: Config, note: Callable[[str], None]) -> None:
     self._note, self._last_s = note, -math.inf
     self._num_steps = config.replay.min_steps_to_learn
     self._is_over = config.algorithm != "muzero"
+    self._has_acted = False
 
   def observe(self, event: events.Acted) -> None:
+    if not self._has_acted:
+      self._has_acted = True
+      self._note("acted the first segment")
     now_s, num_filled = time.monotonic(), min(event.env_steps, self._num_steps)
     is_full = num_filled == self._num_steps
-    if self._is_over or event.learner_steps or not (is_full or now_s >= self._last_s + _FILLING_PERIOD_S):
+    is_due = is_full or (num_filled > 0 and now_s >= self._last_s + _FILLING_PERIOD_S)
+    if self._is_over or event.learner_steps or not is_due:
       return
     self._last_s, self._is_over = now_s, is_full
     self._note(f"filling replay: {num_filled:,} of {self._num_steps:,} steps")

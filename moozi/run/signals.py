@@ -85,14 +85,12 @@ def _watch(read: int, acknowledge: _Acknowledge) -> None:
   """Reads the numbers of signals until the other end of the pipe is closed."""
   signal.pthread_sigmask(signal.SIG_BLOCK, NUMBERS)
   is_stopping = False
-  while received := os.read(read, 1):
-    number = received[0]
-    if number not in NUMBERS:
-      continue
-    if is_stopping:
-      os._exit(128 + number)
-    is_stopping = True
-    acknowledge(number)
+  while received := os.read(read, 64):
+    for number in sorted(set(received).intersection(NUMBERS)):
+      if is_stopping:
+        os._exit(128 + number)
+      is_stopping = True
+      acknowledge(number)
 
 
 def _watch_pending(numbers: tuple[int, ...], is_over: threading.Event) -> None:

@@ -78,7 +78,8 @@ def test_second_signal_ends_immediately(tmp_path):
   os.kill(process.pid, signal.SIGINT)
   os.kill(process.pid, signal.SIGTERM)
   finish(process, 10)
-  assert process.returncode == 128 + signal.SIGTERM
+  # The kernel may deliver either one last.
+  assert process.returncode in (128 + signal.SIGINT, 128 + signal.SIGTERM)
   assert not (run / "summary.json").exists()
   _, alive = psutil.wait_procs(children, timeout=180)
   assert not alive, "Ray's processes end with the driver"

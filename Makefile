@@ -24,7 +24,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $(STAMP)
 
 train: setup ## train MinAtar Breakout for about five minutes
-	$(BIN)/moozi train config/minatar/breakout_short.yaml
+	$(BIN)/moozi train minatar/breakout_short
 
 test: setup ## run the tests, under 5 minutes on two cores
 	$(PYTEST) -m 'not slow and not learning and not bench'

@@ -1,3 +1,96 @@
-"""MooZi: a MuZero system that plans with a learned model."""
+"""MooZi: a MuZero system that plans with a learned model.
+
+The public API is described in docs/api.md. Names are imported on first use, so that `import moozi` stays
+fast.
+"""
+
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+  from moozi.api.agent import Agent, load
+  from moozi.api.configs import configs
+  from moozi.api.environments import make_env
+  from moozi.api.run import Run
+  from moozi.api.search import Search
+  from moozi.api.training import Training, resume, resume_events, train, train_events
+  from moozi.core.config import Config
+  from moozi.core.errors import UserError
+  from moozi.core.plugins import (
+    register_callback,
+    register_environment,
+    register_loss,
+    register_network,
+    register_player,
+    register_search,
+    register_wrapper,
+  )
+  from moozi.envs.environment import Environment, Observation
+  from moozi.io.config_files import ConfigInfo
+
+# The module of each public name. The imports above repeat it for type checkers.
+_MODULES = {
+  "Agent": "moozi.api.agent",
+  "Config": "moozi.core.config",
+  "ConfigInfo": "moozi.io.config_files",
+  "Environment": "moozi.envs.environment",
+  "Observation": "moozi.envs.environment",
+  "Run": "moozi.api.run",
+  "Search": "moozi.api.search",
+  "Training": "moozi.api.training",
+  "UserError": "moozi.core.errors",
+  "configs": "moozi.api.configs",
+  "load": "moozi.api.agent",
+  "make_env": "moozi.api.environments",
+  "register_callback": "moozi.core.plugins",
+  "register_environment": "moozi.core.plugins",
+  "register_loss": "moozi.core.plugins",
+  "register_network": "moozi.core.plugins",
+  "register_player": "moozi.core.plugins",
+  "register_search": "moozi.core.plugins",
+  "register_wrapper": "moozi.core.plugins",
+  "resume": "moozi.api.training",
+  "resume_events": "moozi.api.training",
+  "train": "moozi.api.training",
+  "train_events": "moozi.api.training",
+}
+
+__all__ = [
+  "Agent",
+  "Config",
+  "ConfigInfo",
+  "Environment",
+  "Observation",
+  "Run",
+  "Search",
+  "Training",
+  "UserError",
+  "configs",
+  "load",
+  "make_env",
+  "register_callback",
+  "register_environment",
+  "register_loss",
+  "register_network",
+  "register_player",
+  "register_search",
+  "register_wrapper",
+  "resume",
+  "resume_events",
+  "train",
+  "train_events",
+]
+
+
+def __getattr__(name: str) -> Any:
+  if name not in _MODULES:
+    raise AttributeError(f"module 'moozi' has no attribute {name!r}; it has {', '.join(__all__)}")
+  import importlib
+
+  value = globals()[name] = getattr(importlib.import_module(_MODULES[name]), name)
+  return value
+
+
+def __dir__() -> list[str]:
+  return sorted({*globals(), *__all__})

@@ -9,8 +9,13 @@ import sys
 from collections.abc import Sequence
 from typing import Annotated
 
+if sys.platform == "win32":
+  # Runs lock and protect their files with calls of POSIX.
+  sys.exit("moozi: error: Windows is not supported; use WSL 2 or the container (docs/install.md)")
+
 import typer
 
+from moozi.commands.configs import configs
 from moozi.commands.envs import list_environments
 from moozi.commands.evaluate import evaluate
 from moozi.commands.inspect import inspect
@@ -51,6 +56,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     # Ray wraps an error of another process and adds the traceback as text. Only the cause is printed.
     _fail(str(getattr(e, "cause", e)))
   except _UsageError as e:
+    if (
+      type(e).__name__ == "NoArgsIsHelpError"
+    ):  # a command without the arguments that it needs: the help, as it is
+      print(e.format_message(), file=sys.stderr)  # type: ignore[attr-defined]
+      sys.exit(2)
     _fail(e.format_message())  # type: ignore[attr-defined]
   except (typer.Abort, KeyboardInterrupt):
     sys.exit(130)
@@ -94,6 +104,7 @@ app.command("trajectories")(list_trajectories)
 app.command("report")(report)
 app.command("timeline")(timeline)
 app.command("envs")(list_environments)
+app.add_typer(configs, name="configs")
 app.command("watch")(watch)
 app.command("play")(play)
 app.command("latent")(latent)

@@ -76,7 +76,7 @@ def measure(config: Any, rounds: int, seconds: float) -> dict[str, list[float]]:
   settings = config.reanalyze
   roots = replay.positions(settings, version)
   search = jax.jit(
-    make_root_search(build.build_model(config, spec), config.planners.reanalyze, config.targets, spec)
+    make_root_search(build.build_model(config, spec), config.planners.for_reanalyze, config.targets, spec)
   )
   on_device = jax.device_put(
     (params, net_state, roots.frames, roots.history_actions, roots.legal_actions_mask, jax.random.PRNGKey(0))
@@ -151,7 +151,7 @@ def main() -> None:
   config = load_config(Path(args.config), args.overrides)
   rates = measure(config, args.rounds, args.seconds)
   print(
-    f"{config.reanalyze.batch_size} positions per call, {config.planners.reanalyze.num_simulations} "
+    f"{config.reanalyze.batch_size} positions per call, {config.planners.for_reanalyze.num_simulations} "
     f"simulations, {args.rounds} rounds"
   )
   for name, found in rates.items():

@@ -11,7 +11,8 @@ period that they take together:
 - the transfer to the driver's process (pickle protocol 5, like Ray's);
 - the writing in a thread.
 
-The target for their sum is 5%, although some parts are concurrent with the run. The measurement is repeated
+The target for their sum is 5% of the period. The sum overstates the cost, because some parts run
+concurrently. The measurement is repeated
 with a tenth of the new steps, and without new steps.
 """
 

@@ -31,7 +31,7 @@ class RandomSegments:
     return self._env.spec
 
   def next(self, length: int, version: int = 0) -> TrajectorySample:
-    """The next segment, [length, num_envs, …], labelled with parameters of `version`."""
+    """Returns the next segment, [length, num_envs, …], with `version` as its acted and searched version."""
     return TrajectorySample(**fields_of(stack([self._act(version) for _ in range(length)])))
 
   def close(self) -> None:

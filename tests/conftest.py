@@ -82,6 +82,26 @@ def refused(cli):
   return run
 
 
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+  """An empty current folder; modules imported from it and registered plug-ins are removed afterwards."""
+  import sys
+
+  from moozi.core import plugins
+
+  monkeypatch.chdir(tmp_path)
+  monkeypatch.setattr(sys, "path", [p for p in sys.path if p])
+  modules = set(sys.modules)
+  registered = [dict(registry.registered) for registry in plugins.REGISTRIES]
+  yield tmp_path
+  for registry, functions in zip(plugins.REGISTRIES, registered, strict=True):
+    registry.registered.clear()
+    registry.registered.update(functions)
+  for name in set(sys.modules) - modules:
+    if str(getattr(sys.modules[name], "__file__", None)).startswith(str(tmp_path)):
+      del sys.modules[name]
+
+
 @pytest.fixture(scope="session")
 def tiny_config():
   """Catch with a network of a few hundred parameters."""

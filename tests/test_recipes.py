@@ -4,110 +4,21 @@ Each recipe mentions only files and names that exist.
 """
 
 import re
-import sys
 from pathlib import Path
 
-import haiku as hk
-import jax
-import jax.numpy as jnp
-import mctx
 import numpy as np
 import pytest
 
-from moozi.agent import planner
-from moozi.envs import registry
-from moozi.nn import model as networks
-from moozi.nn.latent import LatentDynamics, LatentPrediction, LatentProjection
 from moozi.run import build, local
 from moozi.run.events import Finished, Started, Updated
 from moozi.run.session import RunInputs
 from moozi.training import algorithms
 
 ROOT = Path(__file__).parents[1]
-ENV = """
-import dm_env
-import numpy as np
-
-
-class Bandit(dm_env.Environment):
-  def reset(self):
-    return dm_env.restart(np.zeros((2,), np.float32))
-
-  def step(self, action):
-    return dm_env.termination(float(action), np.zeros((2,), np.float32))
-
-  def observation_spec(self):
-    return dm_env.specs.BoundedArray((2,), np.float32, 0.0, 1.0)
-
-  def action_spec(self):
-    return dm_env.specs.DiscreteArray(2)
-
-
-def make_env(seed):
-  return Bandit()
-"""
-
-
-def with_network(config, kind):
-  """Sets a name that the schema does not allow, without validation."""
-  return config.model_copy(update={"network": config.network.model_copy(update={"kind": kind})})
 
 
 def events_of(config):
   return list(local.run(RunInputs(config, build.env_spec(config))))
-
-
-def test_an_environment(tmp_path, monkeypatch):
-  (tmp_path / "recipe_envs.py").write_text(ENV)
-  monkeypatch.syspath_prepend(tmp_path)
-  monkeypatch.delitem(sys.modules, "recipe_envs", raising=False)
-  env = registry.make("recipe_envs:make_env", seed=1)
-  assert env.env_spec.num_actions == 3  # the dummy is the third
-  env.close()
-
-
-def test_a_network(monkeypatch, tiny_config):
-  class Representation(hk.Module):
-    def __call__(self, stacked_history, is_training):
-      flat = stacked_history.reshape(stacked_history.shape[0], -1)
-      return jnp.tanh(hk.Linear(tiny_config.network.latent_size)(flat))
-
-  def make_parts(config, num_actions, support_size, num_frame_planes):
-    return (
-      Representation(),
-      LatentPrediction(config, num_actions, support_size),
-      LatentDynamics(config, num_actions, support_size),
-      LatentProjection(config),
-    )
-
-  monkeypatch.setitem(networks.NETWORKS, "linear", make_parts)
-  events = events_of(with_network(tiny_config, "linear"))
-  assert any(isinstance(event, Updated) for event in events)
-
-
-def test_a_search(monkeypatch, tiny_config):
-  def uniform(config, *, root, invalid_actions, temperature, rng_key, params, recurrent_fn):
-    """Ignores the model: the weights are uniform over legal actions."""
-    output = mctx.gumbel_muzero_policy(
-      params, rng_key, root, recurrent_fn, config.num_simulations, invalid_actions=invalid_actions
-    )
-    legal = 1.0 - invalid_actions
-    return output.replace(action_weights=legal / legal.sum(-1, keepdims=True))
-
-  monkeypatch.setitem(planner.SEARCHES, "uniform", uniform)
-  spec = build.env_spec(tiny_config)
-  model = build.build_model(tiny_config, spec)
-  history = jnp.zeros((2, *model_input_shape(tiny_config, spec)))
-  params, net_state = model.init(jax.random.PRNGKey(0), history)
-  legal = np.ones((2, spec.num_actions), bool)
-  config = tiny_config.planners.train.model_copy(update={"algorithm": "uniform"})
-  output = planner.plan(model, config, 0.99, 1, params, net_state, jax.random.PRNGKey(1), history, legal, 1.0)
-  np.testing.assert_allclose(output.action_probs, 1.0 / spec.num_actions, rtol=1e-6)
-
-
-def model_input_shape(config, spec):
-  height, width, planes = spec.frame_shape
-  return height, width, config.targets.history_length * (planes + spec.num_actions)
 
 
 def test_a_metric_from_events(tiny_config):

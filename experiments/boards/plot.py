@@ -41,7 +41,7 @@ def main() -> None:
   axis.set_ylim(0, 1)
   axis.grid(alpha=0.3)
   axis.legend(frameon=False, loc="lower right")
-  axis.set_title("Connect Four (OpenSpiel), both seats, 100 games; the last point 200")
+  axis.set_title("Connect Four (OpenSpiel), both seats, 100 games per point, 200 for the last")
   figure.savefig(FOLDER / "curve.png", dpi=110)
 
 

@@ -64,7 +64,7 @@ class Reanalyzer(HeldParameters):
   """
 
   def __init__(self, model: Model, config: Config, spec: EnvSpec, seed: int) -> None:
-    planner, self._spec = config.planners.reanalyze, spec
+    planner, self._spec = config.planners.for_reanalyze, spec
     self._batch_size = config.reanalyze.batch_size
     self._num_envs = min(config.workers.num_envs, self._batch_size)
     self._history_length = config.targets.history_length

@@ -24,7 +24,8 @@ def connected(config: Config) -> Iterator[Any]:
   """Connects Ray as `config.ray` specifies and yields the `ray` module.
 
   At the end it disconnects from the cluster, or shuts down the cluster that it started.
-  Raises: UserError: no cluster answers or accepts the connection, or the actors request more than it has.
+  Raises: UserError: Ray is not installed, no cluster answers or accepts the connection, or the actors request
+    more than it has.
   """
   # On Linux, Ray listens on all addresses by default. This variable, which Ray reads at import, restricts Ray
   # to this machine, as on Windows and macOS; a test lists the listeners. Without the variable, Ray also
@@ -39,7 +40,14 @@ def connected(config: Config) -> Iterator[Any]:
   os.environ.setdefault("RAY_task_events_report_interval_ms", "0")
   os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
   os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-  import ray
+  try:
+    import ray
+  except ModuleNotFoundError as e:
+    if e.name != "ray":
+      raise
+    raise UserError(
+      'runtime=ray: the package ray is not installed; use runtime=local, or run pip install "ray>=2.50"'
+    ) from None
 
   if ray.is_initialized():
     raise RuntimeError("Ray is already initialized in this process")

@@ -15,6 +15,7 @@ from moozi.actors import cluster
 from moozi.actors.remote.parameter_server import ParameterServer
 from moozi.actors.remote.replay_buffer import ReplayActor
 from moozi.actors.remote.workers import ReanalyzeWorker, TestingWorker, TrainingWorker
+from moozi.core import plugins
 from moozi.core.actor_report import REANALYZE_WORKER, REPLAY, SERVER, TESTER, WORKER
 from moozi.core.config import ActorResources
 from moozi.core.pytree import replace
@@ -55,6 +56,9 @@ class ActorPool:
 
   def __init__(self, ray: Any, inputs: RunInputs) -> None:
     self._ray, self._inputs, self._config = ray, inputs, inputs.config
+    # Pickled here, so that the replay buffer's process does not load them and stays free of JAX.
+    functions = plugins.snapshot(inputs.config)
+    self._functions = ray.cloudpickle.dumps(functions) if functions else b""
     self._failures: dict[str, int] = {}
     self._num_restarts = 0
     config, state = inputs.config, inputs.state
@@ -205,4 +209,5 @@ class ActorPool:
     default = ReanalyzeWorker if name.startswith(REANALYZE_WORKER) else TrainingWorker
     remote = self._ray.remote(**cluster.options(self._resources(name)))(classes.get(name, default))
     inputs = self._inputs
-    return remote.remote(inputs.config, inputs.spec, *args, log_dir=inputs.log_dir)
+    kwargs = {"functions": self._functions} if self._functions and name != REPLAY else {}
+    return remote.remote(inputs.config, inputs.spec, *args, log_dir=inputs.log_dir, **kwargs)

@@ -3,8 +3,11 @@
 import functools
 from typing import Any
 
+import numpy as np
+
 from moozi.actors.context import Context
 from moozi.core.actor_report import TESTER
+from moozi.core.pytree import replace
 from moozi.run.events import Event
 
 
@@ -25,32 +28,35 @@ def ask_final(context: Context) -> None:
 def _ask(context: Context, num_episodes: int, is_final: bool) -> None:
   ledger, pool = context.ledger, context.pool
   ledger.evaluation = pool.tester.run.remote(ledger.parameters, ledger.env_steps, num_episodes)
-  # This state is saved if the result is the best so far. It is at most one publication period newer than the
-  # evaluated parameters.
+  # Saved with the evaluated parameters if the result is the best so far. Its optimizer state may be newer by
+  # one publication period.
   state = pool.server.get_state.remote()
   context.calls.expect(
     ledger.evaluation,
     TESTER,
-    functools.partial(_on_evaluated, context, state, is_final),
+    functools.partial(_on_evaluated, context, ledger.parameters, state, is_final),
     lambda _: _on_lost(context, is_final),
   )
 
 
-def _on_evaluated(context: Context, state: Any, is_final: bool, result: Any) -> list[Event]:
+def _on_evaluated(context: Context, parameters: Any, state: Any, is_final: bool, result: Any) -> list[Event]:
   context.ledger.evaluation = None
-  return context.session.evaluations.record(result, is_final, functools.partial(_training, context, state))
+  return context.session.evaluations.record(
+    result, is_final, functools.partial(_training, context, parameters, state)
+  )
 
 
-def _training(context: Context, state: Any) -> Any:
-  """Returns the training state; None if it was lost with the parameter server or its node.
+def _training(context: Context, parameters: Any, state: Any) -> Any:
+  """The training state with the evaluated parameters; None if one was lost with its process or node.
 
   The loss is not reported here: other calls of the parameter server report the failure.
   """
   exceptions = context.ray.exceptions
   try:
-    return context.ray.get(state)
+    (params, net_state, version), training = context.ray.get([parameters, state])
   except (exceptions.RayActorError, exceptions.ObjectLostError):
     return None
+  return replace(training, params=params, net_state=net_state, learner_step=np.int32(version))
 
 
 def _on_lost(context: Context, is_final: bool) -> list[Event]:

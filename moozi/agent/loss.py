@@ -1,13 +1,16 @@
 """The loss: policy, value and reward over an unroll of the model, self-consistency, and L2."""
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Float32
 
-from moozi.core.config import LearnerConfig, TargetsConfig
+from moozi.core import plugins
+from moozi.core.config import Config, LearnerConfig, TargetsConfig
+from moozi.core.errors import UserError, one_line
 from moozi.core.pytree import record
 from moozi.core.records import TrainTarget
 from moozi.core.types import AnyArray
@@ -33,12 +36,78 @@ class LossAux:
 
 LossFn = Callable[[Params, Params, NetState, TrainTarget], tuple[Float[Array, ""], LossAux]]
 
+ExtraLoss = Callable[[Params, NetState, list[ModelOutput], TrainTarget], Float[Array, "B"]]
+"""(params, net_state, outputs, target) → [B]: a loss term of the user's, with its coefficient.
 
-def make_loss(model: Model, learner: LearnerConfig, targets: TargetsConfig, frame_dtype: str) -> LossFn:
+`outputs` are the K + 1 outputs of the unroll; `net_state` is that before it.
+"""
+
+ExtraLossMaker = Callable[[Config, Model], ExtraLoss]
+"""Makes the function of a term of `learner.extra_losses`."""
+
+# Names of metrics that `make_loss` itself computes.
+_OWN_TERMS = re.compile(r"(policy|value|reward)(_\d+)?|consistency|l2|total")
+
+
+def extra_terms(learner: LearnerConfig) -> dict[str, str]:
+  """The names of the metrics of `learner.extra_losses`, and their values there.
+
+  `my_loss:make` is `loss/my_loss.make`.
+
+  Raises: UserError: two terms have one name, or a term has the name of a built-in one.
+  """
+  names = {f"loss/{value.replace(':', '.')}": value for value in learner.extra_losses}
+  if len(names) < len(learner.extra_losses):
+    raise UserError(f"learner.extra_losses={list(learner.extra_losses)}: a term is listed twice")
+  for name, value in names.items():
+    if _OWN_TERMS.fullmatch(name.removeprefix("loss/")):
+      raise UserError(f"learner.extra_losses={value}: {name} is a built-in metric; choose another name")
+  return names
+
+
+def make_extra_losses(config: Config, model: Model) -> dict[str, ExtraLoss]:
+  """The functions of `learner.extra_losses` by the names of their metrics.
+
+  Raises: UserError: a function cannot be found or fails; when traced, it does not return floats [B].
+  """
+  terms = extra_terms(config.learner)
+  return {
+    name: _make_extra_loss(plugins.LOSSES.get(value, f"learner.extra_losses[{i}]"), config, model)
+    for i, (name, value) in enumerate(terms.items())
+  }
+
+
+def _make_extra_loss(plugin: plugins.Plugin, config: Config, model: Model) -> ExtraLoss:
+  function = plugin(config, model)
+  if not callable(function):
+    raise UserError(f"{plugin.where}: returns {one_line(function, 80)}; must return a function")
+
+  def loss(params: Params, net_state: NetState, outputs: list[ModelOutput], target: TrainTarget) -> Any:
+    with plugin.errors("the loss failed"):
+      out = function(params, net_state, outputs, target)
+    batch = len(target.importance_ratio)
+    is_float = isinstance(out, jax.Array) and jnp.issubdtype(out.dtype, jnp.floating)
+    if not is_float or out.shape != (batch,):
+      has = f"{out.dtype}{list(out.shape)}" if isinstance(out, jax.Array) else type(out).__name__
+      raise UserError(
+        f"{plugin.where}: the loss is {has}; must be a float array [{batch}], one for each sample"
+      )
+    return out
+
+  return loss
+
+
+def make_loss(
+  model: Model,
+  learner: LearnerConfig,
+  targets: TargetsConfig,
+  frame_dtype: str,
+  extra: Mapping[str, ExtraLoss] | None = None,
+) -> LossFn:
   """Returns the loss function: (params, target_params, net_state, target) → (loss, LossAux).
 
   L = c^L2 ‖θ‖²
-    + mean_B ρ [ l^p_0 + Σ_k l^p_k / K + c^v (l^v_0 + Σ_k l^v_k / K) + c^r Σ_k l^r_k / K + c^s l^s ]
+    + mean_B ρ [ l^p_0 + Σ_k l^p_k / K + c^v (l^v_0 + Σ_k l^v_k / K) + c^r Σ_k l^r_k / K + c^s l^s + Σ l ]
 
   The value is trained on the n-step returns. Policy, value and reward terms are cross-entropies between
   categories; masked terms are 0 and count in the mean. The metric `loss/<term>` is the term without its
@@ -47,6 +116,7 @@ def make_loss(model: Model, learner: LearnerConfig, targets: TargetsConfig, fram
   Args:
     learner: coefficients; with `scale_reward_loss` False the reward is not divided by K, as in the thesis.
     targets: unroll_steps K and history_length L.
+    extra: further terms l, by the names of their metrics.
 
   When traced, the loss function raises ValueError if the K or L of a target is different.
 
@@ -55,12 +125,15 @@ def make_loss(model: Model, learner: LearnerConfig, targets: TargetsConfig, fram
     its value loss should name the network's value).
   """
 
+  extra_losses = dict(extra or {})
+
   def loss_fn(
     params: Params, target_params: Params, net_state: NetState, target: TrainTarget
   ) -> tuple[Float[Array, ""], LossAux]:
     _check_target(target, targets)
     frames = normalize_frame(target.frames, frame_dtype)
     history = stack_history(frames[:, :-1], target.history_actions[:, :-1], model.num_actions)
+    first_net_state = net_state
     outputs, net_state = _unroll(model, params, net_state, history, target, learner.dynamics_gradient_scale)
     terms = _data_terms(model.transform, outputs, target)
     consistency = jnp.zeros_like(target.importance_ratio)
@@ -82,6 +155,9 @@ def make_loss(model: Model, learner: LearnerConfig, targets: TargetsConfig, fram
       + learner.consistency_coef * metrics["loss/consistency"]
       + learner.l2_coef * metrics["loss/l2"]
     )
+    for name, term in extra_losses.items():
+      metrics[name] = jnp.mean(rho * term(params, first_net_state, outputs, target))
+      loss = loss + metrics[name]
     metrics["loss/total"] = loss
     value_error = jnp.abs(model.transform.to_scalar(outputs[0].value_logits) - target.n_step_returns[:, 0])
     metrics |= _diagnostics(model.transform, outputs, target, value_error)

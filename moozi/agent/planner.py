@@ -1,17 +1,22 @@
 """Planning with the learned model. The only module that imports mctx."""
 
+import contextlib
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
 import mctx
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Int32, Num
 
+from moozi.core import plugins
 from moozi.core.config import PlannerConfig
+from moozi.core.errors import UserError, one_line
 from moozi.core.pytree import record
 from moozi.core.search_record import SearchTree
+from moozi.core.spec import DUMMY_ACTION
 from moozi.core.types import AnyArray
 from moozi.nn.model import Model, NetState, Params
 from moozi.ops.players import search_discount
@@ -80,7 +85,8 @@ def plan(
   root = mctx.RootFnOutput(
     prior_logits=output.policy_logits, value=prior_value, embedding=output.hidden_state
   )
-  policy_output = SEARCHES[config.algorithm](
+  search = SEARCHES.get(config.algorithm) or _custom_search(plugins.SEARCHES.get(config.algorithm))
+  policy_output = search(
     config,
     params=(params, net_state),
     rng_key=rng_key,
@@ -105,7 +111,7 @@ def plan(
   return SearchOutput(
     action=action.astype(jnp.int32),
     action_probs=action_probs,
-    root_value=improved if config.root_value == "improved" else summary.value,
+    root_value=improved if config.has_improved_root_value else summary.value,
     prior_probs=prior_probs,
     prior_value=prior_value,
     q_values=q_values,
@@ -200,8 +206,112 @@ def _gumbel(config: PlannerConfig, *, temperature: Float[Array, "*lanes"], **kwa
   )
 
 
+class Search(Protocol):
+  """A search from B roots, with the arguments and the output of an mctx policy."""
+
+  def __call__(
+    self,
+    config: PlannerConfig,
+    /,
+    *,
+    params: Any,
+    rng_key: Array,
+    root: Any,
+    recurrent_fn: Any,
+    invalid_actions: Float[Array, "B A"],
+    temperature: Float[Array, "B 1"],
+  ) -> Any:
+    """Searches; returns an `mctx.PolicyOutput` with an `mctx.Tree`.
+
+    Args:
+      config: the planner's section. Evaluation passes gumbel_scale 0, dirichlet_fraction 0 and temperature 0:
+        the search must then be without noise.
+      params: pass it to `recurrent_fn`.
+      root: `mctx.RootFnOutput` with logits [B, A], values in env units, and hidden states.
+      recurrent_fn: `mctx.RecurrentFn`; its discount has the sign between two players.
+      invalid_actions: 1 where the action is illegal at the root; at least one is legal.
+      temperature: ≥ 0.
+    """
+
+
 SEARCHES: dict[str, Callable[..., Any]] = {"puct": _puct, "gumbel": _gumbel}
-"""Searches by `planners.*.algorithm`; each takes the arguments of an mctx policy and returns its output."""
+"""The built-in searches by `planners.*.algorithm`; `core.plugins.SEARCHES` has the user's."""
+
+
+def _custom_search(plugin: plugins.Plugin) -> Callable[..., Any]:
+  """The user's `Search`, with the shapes and dtypes of its output checked when it is traced."""
+
+  def search(config: PlannerConfig, *, temperature: Float[Array, "*lanes"], **kwargs: Any) -> Any:
+    batch, num_actions = kwargs["invalid_actions"].shape
+    temperature = jnp.broadcast_to(temperature.reshape(-1, 1), (batch, 1))
+    output = plugin(config, temperature=temperature, **kwargs)
+    for name, shape, kind in (
+      ("action", (batch,), jnp.integer),
+      ("action_weights", (batch, num_actions), jnp.floating),
+    ):
+      found = getattr(output, name, None)
+      if not isinstance(found, jax.Array) or found.shape != shape or not jnp.issubdtype(found.dtype, kind):
+        has = f"{found.dtype}{list(found.shape)}" if isinstance(found, jax.Array) else type(found).__name__
+        raise UserError(
+          f"{plugin.where}: returns {type(output).__name__} with {has} as {name}; must be an "
+          f"mctx.PolicyOutput with {kind.__name__}{list(shape)}"
+        )
+    tree = getattr(output, "search_tree", None)
+    if not isinstance(tree, mctx.Tree) or tree.node_visits.shape[0] != batch:
+      raise UserError(f"{plugin.where}: its search_tree is {type(tree).__name__}; must be an mctx.Tree")
+    return output
+
+  return search
+
+
+def check_search(config: PlannerConfig, num_actions: int, key: str) -> None:
+  """Tries a user's search once with a model of one state, from roots with all, one, and only the dummy legal.
+
+  Raises: UserError: the search fails, chooses an illegal action, or its weights are not probabilities.
+  """
+  plugin = plugins.SEARCHES.get(config.algorithm, key)
+  last, dummy = (np.arange(num_actions) == a for a in (num_actions - 1, DUMMY_ACTION))
+  legal = np.stack([~dummy, last, dummy])
+
+  def recurrent_fn(params: Any, rng_key: Array, action: Array, state: Array) -> tuple[Any, Array]:
+    del params, rng_key
+    value = jnp.cos(action + state[:, 0])
+    logits = jnp.zeros((len(action), num_actions)).at[:, 0].set(value)
+    return mctx.RecurrentFnOutput(
+      reward=value, discount=0.9 + 0 * value, prior_logits=logits, value=value
+    ), state
+
+  def run(rng_key: Array) -> Any:
+    logits = jnp.linspace(0.0, 1.0, num_actions) * jnp.ones((3, 1))
+    root = mctx.RootFnOutput(prior_logits=logits, value=jnp.zeros(3), embedding=jnp.zeros((3, 1)))
+    output = _custom_search(plugin)(
+      config,
+      params=(),
+      rng_key=rng_key,
+      root=root,
+      recurrent_fn=recurrent_fn,
+      invalid_actions=1.0 - jnp.asarray(legal, jnp.float32),
+      temperature=jnp.float32(1.0),
+    )
+    return output.action, output.action_weights
+
+  # On the CPU where there is one: the driver must not take a GPU's memory.
+  cpu = None
+  with contextlib.suppress(RuntimeError):
+    cpu = jax.local_devices(backend="cpu")[0]
+  with jax.default_device(cpu):
+    action, weights = (np.asarray(x) for x in jax.jit(run)(jax.random.PRNGKey(0)))
+  for row, (a, w, mask) in enumerate(zip(action, weights, legal, strict=True)):
+    if not 0 <= a < num_actions or not mask[a]:
+      raise UserError(
+        f"{plugin.where}: chooses action {a}; legal, with invalid_actions 0, are "
+        f"{np.flatnonzero(mask).tolist()}"
+      )
+    if not (np.isfinite(w).all() and (w >= 0).all() and abs(w[mask].sum() - 1) < 1e-3):
+      raise UserError(
+        f"{plugin.where}: its action_weights of root {row} are {one_line(w.tolist(), 80)}; must be "
+        "probabilities of the legal actions"
+      )
 
 
 def _search_depth(tree: Any) -> tuple[Float[Array, "B"], Int[Array, "B"]]:

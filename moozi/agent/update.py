@@ -9,7 +9,7 @@ import optax
 from jaxtyping import Array, Float, Float32, Int32, Num, PyTree, UInt32
 
 from moozi.agent.finite import ALL_FINITE, finite_mean, guarded_step, select
-from moozi.agent.loss import make_loss
+from moozi.agent.loss import extra_terms, make_extra_losses, make_loss
 from moozi.core.config import Config, LearnerConfig, LearningRateConfig
 from moozi.core.pytree import record
 from moozi.core.records import TrainTarget
@@ -28,6 +28,12 @@ TERMS = (
   "update/grad_norm",
   "update/update_norm",
 )
+
+
+def terms_of(config: LearnerConfig) -> tuple[str, ...]:
+  """TERMS, with the user's own losses before the total."""
+  at = TERMS.index("loss/total")
+  return (*TERMS[:at], *extra_terms(config), *TERMS[at:])
 
 
 @record
@@ -58,7 +64,7 @@ class UpdateOutput:
 
   Attributes:
     value_error: for the priorities. Replay ignores non-finite values and keeps the old priority.
-    bad_term: index in TERMS of the first term that is not finite (the update is skipped), or ALL_FINITE.
+    bad_term: index in `terms_of` of the first term that is not finite (the update is skipped), or ALL_FINITE.
   """
 
   metrics: dict[str, Float[Array, ""]]
@@ -129,23 +135,25 @@ def init_training_state(
 def make_update(model: Model, config: Config, spec: EnvSpec) -> UpdateFn:
   """Returns the pure function of one update, not jitted: (state, target [B]) → (state, UpdateOutput).
 
-  If one of TERMS is not finite, the update is skipped: params, net_state and opt_state stay the same to the
-  bit, and the learner step still increases. `target_params` is copied when the learner step is a multiple of
-  `target_update_period`. Before the first multiple, it is copied at each update. Without these copies it
+  If one of `terms_of` is not finite, the update is skipped: params, net_state and opt_state stay the same to
+  the bit, and the learner step still increases. `target_params` is copied when the learner step is a multiple
+  of `target_update_period`. Before the first multiple, it is copied at each update. Without these copies it
   would be an untrained network, and reanalyze would replace better targets with worse ones.
 
   Source: thesis 4.3.9. Departures: every non-finite update is skipped (`optax.apply_if_finite` applies one
     after a number of consecutive skips); the target network is copied before the first multiple.
   """
   learner = config.learner
-  grad_fn = jax.value_and_grad(make_loss(model, learner, config.targets, spec.frame_dtype), has_aux=True)
+  extra, terms = make_extra_losses(config, model), terms_of(learner)
+  loss = make_loss(model, learner, config.targets, spec.frame_dtype, extra)
+  grad_fn = jax.value_and_grad(loss, has_aux=True)
   optimizer = make_optimizer(learner)
   learning_rate = make_learning_rate(learner.learning_rate)
 
   def update(state: TrainingState, target: TrainTarget) -> tuple[TrainingState, UpdateOutput]:
     (_, aux), grads = grad_fn(state.params, state.target_params, state.net_state, target)
     rate = jnp.asarray(learning_rate(state.learner_step), jnp.float32)
-    params, opt_state, bad_term, metrics = guarded_step(optimizer, state, grads, rate, aux.metrics, TERMS)
+    params, opt_state, bad_term, metrics = guarded_step(optimizer, state, grads, rate, aux.metrics, terms)
     step = state.learner_step + 1
     is_copied = (step % learner.target_update_period == 0) | (step < learner.target_update_period)
     new_state = TrainingState(

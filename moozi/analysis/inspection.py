@@ -73,7 +73,7 @@ def inspect_episode(
   model = build_model(config, spec)
   params, net_state = jax.device_put((params, net_state))
   planner = evaluation_planner(config, num_simulations)
-  policy = _make_policy(model, config, spec, planner)
+  policy = make_search_policy(model, config, spec, planner)
   temperature = jnp.float32(temperature_at(planner.temperature, 0))
   history = init_history(1, config.targets.history_length, spec)
   rng_key = jax.random.PRNGKey(config.evaluation.seed)
@@ -107,10 +107,14 @@ def compact_tree(tree: SearchTree) -> SearchTree:
   return replace(out, parent=np.where(out.parent >= 0, number[out.parent], -1).astype(np.int32))
 
 
-def _make_policy(
+def make_search_policy(
   model: Model, config: Config, spec: EnvSpec, planner: PlannerConfig
 ) -> Callable[..., tuple[Any, Any, Array, Array]]:
-  """Compiles a policy that also returns the root's hidden state and the network's Q-values [1, A]."""
+  """Compiles the policy of one lane with its search tree.
+
+  Returns: a function of the arguments of `agent.policy.make_policy`'s policy, which returns the history, the
+    output with a SearchTree, the root's hidden state, and the network's Q-values [1, A].
+  """
   policy = make_policy(model, planner, config.targets, spec, with_tree=True)
   signed_discount = search_discount(config.targets.discount, spec.num_players)
 

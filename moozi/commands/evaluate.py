@@ -10,8 +10,7 @@ from moozi.commands import common
 from moozi.core.errors import UserError
 
 if TYPE_CHECKING:
-  from moozi.core.config import Config
-  from moozi.core.spec import EnvSpec
+  from moozi.api.agent import Agent
 
 EVALUATION_KEYS = (
   *("env", "checkpoint", "env_steps", "episodes", "distinct_episodes"),
@@ -35,7 +34,10 @@ def evaluate(
   ] = None,
   simulations: common.Simulations = None,
   opponent: Annotated[
-    str | None, typer.Option(metavar="random|mcts|self", help="Two players: the opponent.")
+    str | None,
+    typer.Option(
+      metavar="random|mcts|self|NAME", help="Two players: the opponent; NAME may be module:function."
+    ),
   ] = None,
   opponent_simulations: Annotated[
     int | None, common.integer("Simulations per search of the opponent mcts.")
@@ -56,6 +58,8 @@ def evaluate(
   allow_code: common.AllowCode = False,
 ) -> int:
   """Play evaluation episodes with a run's checkpoint."""
+  from moozi.api.agent import agent_of, check_opponent_options
+  from moozi.api.run_access import open_run
   from moozi.envs.registry import env_spec
   from moozi.io.plain_data import to_plain_json
 
@@ -65,21 +69,22 @@ def evaluate(
     raise UserError(f"--gif={gif}: must end in .gif")
   if gif_frames is not None and gif is None:
     raise UserError("--gif-frames: needs --gif")
-  if opponent not in (None, "random", "mcts", "self"):
-    raise UserError(f"--opponent={opponent}: must be random, mcts or self")
-  directory, config = common.open_run(run, allow_code)
-  options = {"opponent": opponent, "opponent_simulations": opponent_simulations, "gif_max_frames": gif_frames}
-  used = {key: value for key, value in options.items() if value is not None}
-  config = config.model_copy(update={"evaluation": config.evaluation.model_copy(update=used)})
+  directory, config = open_run(run, allow_code)
   with common.stdout_to_stderr():
-    spec = env_spec(config.env.name, **config.env.kwargs)
-    _check_opponent_options(config, spec, opponent, opponent_simulations)
-    agent = common.agent_of(directory, config, checkpoint)
-    figures = _play(agent, episodes or config.evaluation.final_episodes, simulations, gif)
+    spec = env_spec(config.env.name, **config.env.arguments)
+    check_opponent_options(config, spec, opponent, opponent_simulations, prefix="--")
+    agent = agent_of(directory, config, checkpoint, simulations=simulations)
+    options = {
+      "opponent": opponent,
+      "opponent_simulations": opponent_simulations,
+      "gif_max_frames": gif_frames,
+    }
+    figures = _play(agent, episodes or config.evaluation.final_episodes, gif, options)
   result = {"env": spec.name, "checkpoint": agent.checkpoint.name, "env_steps": agent.checkpoint.env_steps}
-  result |= figures | {"opponent": config.evaluation.opponent}
-  if config.evaluation.opponent == "mcts":
-    result["opponent_simulations"] = config.evaluation.opponent_simulations
+  result |= figures
+  result["opponent"] = opponent or config.evaluation.opponent
+  if result["opponent"] == "mcts":
+    result["opponent_simulations"] = opponent_simulations or config.evaluation.opponent_simulations
   keys = EVALUATION_KEYS + TWO_PLAYER_KEYS * (spec.num_players == 2) + EPISODE_KEYS * with_returns
   result = {key: result.get(key) for key in keys}
   if as_json:
@@ -87,20 +92,6 @@ def evaluate(
   else:
     print(_describe_evaluation(result))
   return 0
-
-
-def _check_opponent_options(
-  config: "Config", spec: "EnvSpec", opponent: str | None, simulations: int | None
-) -> None:
-  """Raises UserError if an option would have no effect."""
-  for option, text in (("--opponent", opponent), ("--opponent-simulations", simulations)):
-    if text is not None and spec.num_players == 1:
-      raise UserError(f"{option}={text}: {spec.name} has one player, so it has no opponent")
-  kind = config.evaluation.opponent
-  if simulations is not None and kind != "mcts":
-    raise UserError(
-      f"--opponent-simulations={simulations}: opponent {kind} has no search; use --opponent mcts"
-    )
 
 
 def _describe_evaluation(result: dict[str, Any]) -> str:
@@ -127,26 +118,18 @@ def _describe_evaluation(result: dict[str, Any]) -> str:
   )
 
 
-def _play(agent: common.Agent, episodes: int, simulations: int | None, gif: Path | None) -> dict[str, Any]:
+def _play(agent: "Agent", episodes: int, gif: Path | None, options: dict[str, Any]) -> dict[str, Any]:
   """Plays the episodes, and draws GIFs if `gif` is given; returns the results by the keys above."""
 
   def show(done: int) -> None:
     common.print_progress(f"{done}/{episodes} episodes" + "\n" * (done == episodes))
 
-  result = agent.evaluator(simulations).run(
-    agent.state.params,
-    agent.state.net_state,
-    num_episodes=episodes,
-    version=agent.checkpoint.learner_steps,
-    env_steps=agent.checkpoint.env_steps,
-    record=gif is not None,
-    on_episode=show,
-  )
-  assert result is not None, "no stop was requested"
+  result = agent.evaluate(episodes, record=gif is not None, on_episode=show, **options)
   if gif is not None:
+    from moozi.api.run_access import writing
     from moozi.vis.evaluation_gifs import tiles_path, write_episode_gif, write_tiles_gif
 
-    with common.writing("--gif", gif):
+    with writing("--gif", gif):
       write_episode_gif(gif, result.episode, agent.spec)
       if result.tiles:
         write_tiles_gif(tiles_path(gif), result.tiles, agent.spec)

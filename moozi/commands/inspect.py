@@ -22,15 +22,18 @@ def inspect(
   allow_code: common.AllowCode = False,
 ) -> int:
   """Draw the search tree of one step, and print what the search found for each action."""
+  from moozi.api.agent import agent_of
+  from moozi.api.run_access import check_searches, open_run, place_in_run, writing
   from moozi.vis.render_spec import action_names
   from moozi.vis.search_tree import write_tree
 
-  directory, config = common.open_run(run, allow_code)
-  common.check_searches(run, config, "inspect")
-  folder = common.place_in_run(directory, "inspect") if out is None else out
+  directory, config = open_run(run, allow_code)
+  check_searches(run, config, "`moozi inspect`")
+  folder = place_in_run(directory, "inspect") if out is None else out
   with common.stdout_to_stderr():
-    agent = common.agent_of(directory, config, checkpoint)
-    played = common.play_episode(agent, index=episode, max_steps=step + 1, num_simulations=simulations)
+    agent = agent_of(directory, config, checkpoint, simulations=simulations)
+    played = agent.inspect(episode, max_steps=step + 1, on_step=common.show_steps(episode))
+  common.print_progress("\n")
   spec, checkpoint_name = agent.spec, agent.checkpoint.name
   if step >= played.num_decisions:
     raise UserError(f"--step={step}: must be from 0 to {played.num_decisions - 1} in episode {episode}")
@@ -40,7 +43,7 @@ def inspect(
   legend = ["N visits, P the network's probability, Q value of the action, V value after it, R reward"]
   if spec.num_players == 2:
     legend += ["Q and R are for the player who moves, V is for the player to move next"]
-  with common.writing("--out", folder):
+  with writing("--out", folder):
     paths = write_tree(
       folder,
       f"{checkpoint_name}_episode_{episode}_step_{step}",

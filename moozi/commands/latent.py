@@ -13,6 +13,7 @@ from moozi.commands import common
 
 if TYPE_CHECKING:
   from moozi.analysis.latent_paths import LatentPaths
+  from moozi.api.agent import Agent
 
 _MAX_STEPS = 1000
 _MAX_STARTS = 25
@@ -38,17 +39,19 @@ def latent(
   allow_code: common.AllowCode = False,
 ) -> int:
   """Draw an episode's hidden states and the model's unrolls, and export them to TensorBoard's projector."""
+  from moozi.api.agent import agent_of
+  from moozi.api.run_access import check_searches, open_run, place_in_run, writing
   from moozi.vis.latent_space import reduced_states, write_latent_picture, write_projector
 
-  directory, config = common.open_run(run, allow_code)
-  common.check_searches(run, config, "latent")
+  directory, config = open_run(run, allow_code)
+  check_searches(run, config, "`moozi latent`")
   with common.stdout_to_stderr():
-    agent = common.agent_of(directory, config, checkpoint)
+    agent = agent_of(directory, config, checkpoint)
     folder = out
     if folder is None:
       suffix = "" if steps is None else f"_first_{steps}"
       folder = directory.path / "latent" / f"{agent.checkpoint.name}_episode_{episode}{suffix}"
-      common.place_in_run(directory, "latent", folder.name, "projector")
+      place_in_run(directory, "latent", folder.name, "projector")
     # An episode may never end.
     paths = _paths(agent, episode, steps or _MAX_STEPS, unroll or 2 * config.targets.unroll_steps)
   name = f"evaluation episode {episode}"
@@ -60,7 +63,7 @@ def latent(
   vectors, metadata, pictures = _points(agent, paths)
   vectors, share = reduced_states(vectors, _MAX_STATE_SIZE)
   states, drifts = (paths.encoded, paths.starts, paths.unrolled), (paths.drift(), paths.still_drift())
-  with common.writing("--out", folder):
+  with writing("--out", folder):
     write_latent_picture(folder / "latent.png", *states, *drifts, title, config.targets.unroll_steps)
     write_projector(folder / "projector", vectors, metadata, pictures)
   drift, state_size = np.nanmean(drifts[0][:, 1]), paths.encoded.shape[1]
@@ -78,7 +81,7 @@ def latent(
   return 0
 
 
-def _paths(agent: common.Agent, episode: int, num_steps: int, unroll_steps: int) -> "LatentPaths":
+def _paths(agent: "Agent", episode: int, num_steps: int, unroll_steps: int) -> "LatentPaths":
   from moozi.analysis.latent_paths import latent_paths
   from moozi.run.build import build_model
 
@@ -97,7 +100,7 @@ def _paths(agent: common.Agent, episode: int, num_steps: int, unroll_steps: int)
 
 
 def _points(
-  agent: common.Agent, paths: "LatentPaths"
+  agent: "Agent", paths: "LatentPaths"
 ) -> tuple[np.ndarray, dict[str, list[Any]], list[np.ndarray]]:
   """Returns vectors, metadata and pictures, first of the encoded states and then of the unrolled states."""
   from moozi.vis.frames import draw_frame

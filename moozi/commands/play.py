@@ -15,6 +15,7 @@ from moozi.commands.watch import MAX_SPEED
 from moozi.core.errors import UserError
 
 if TYPE_CHECKING:
+  from moozi.api.agent import Agent
   from moozi.core.config import Config
   from moozi.core.spec import EnvSpec
   from moozi.envs.environment import Environment
@@ -49,7 +50,7 @@ def play(
   opponent: Annotated[
     str | None,
     typer.Option(
-      metavar="agent|random|mcts|self",
+      metavar="agent|random|mcts|self|NAME",
       help="Two players: the opponent; self plays both seats. Default: the run's agent, or self.",
     ),
   ] = None,
@@ -68,30 +69,37 @@ def play(
   allow_code: common.AllowCode = False,
 ) -> int:
   """Play an environment yourself, or a two-player game against a run's agent."""
+  from moozi.api.agent import check_player
   from moozi.envs import registry
 
   steps_per_s = common.number_of("--speed", speed, 0, MAX_SPEED, "steps per second")
   config, is_run = _config_of(target, overrides or [], allow_code)
   with common.stdout_to_stderr():
-    env = registry.make(config.env.name, seed, is_testing=True, **config.env.kwargs)
+    env = registry.make(config.env.name, seed, is_testing=True, **config.env.arguments)
   spec = env.env_spec
   if spec.num_players == 1:
     if opponent is not None:
       raise UserError(f"--opponent={opponent}: {spec.name} has one player, so it has no opponent")
     return _play_alone(env, steps_per_s)
   opponent = opponent or ("agent" if is_run else "self")
-  if opponent not in ("agent", "random", "mcts", "self"):
-    raise UserError(f"--opponent={opponent}: must be agent, random, mcts or self")
+  check_player("--opponent", opponent, "agent")
   choose: _Opponent | None = None
   if opponent == "agent":
     if not is_run:
       raise UserError(f"--opponent=agent: {target} is not a run; `moozi train` makes one")
-    choose = _agent_opponent(common.load_agent(Path(target), checkpoint, allow_code), simulations)
+    choose = _agent_opponent(common.load_agent(Path(target), checkpoint, allow_code, simulations))
   elif opponent != "self":
-    bot = env.make_bot(opponent, simulations or 100, seed)
+    from moozi.evaluation.opponents import make_opponent
+
+    used = {"opponent": opponent, "opponent_simulations": simulations or 100}
+    config = config.model_copy(update={"evaluation": config.evaluation.model_copy(update=used)})
+    player = make_opponent(config, spec, env, seed)
+    assert player is not None, "two players, and not self"
 
     def choose(timestep: Any, forced: int | None) -> int:
-      return forced if forced is not None else bot.action(timestep.legal_actions_mask[0, 1:])
+      return (
+        forced if forced is not None else player.action(timestep.frame[0], timestep.legal_actions_mask[0, 1:])
+      )
 
   return _play_board(env, seat, choose, opponent)
 
@@ -103,7 +111,9 @@ def _config_of(target: str, overrides: list[str], allow_code: bool) -> tuple["Co
       raise UserError(f"{overrides[0]}: a run's options are fixed; name an environment to set them")
     if not Path(target).exists():
       raise UserError(f"{target}: is neither a run nor an environment; `moozi envs` lists environments")
-    return common.open_run(Path(target), allow_code)[1], True
+    from moozi.api.run_access import open_run
+
+    return open_run(target, allow_code)[1], True
   from moozi.io.config import load_config
 
   return load_config(None, [f"env.name={target}", *(f"env.kwargs.{text}" for text in overrides)]), False
@@ -219,12 +229,16 @@ def _play_by_lines(env: "Environment") -> int:
 # --- two players
 
 
-def _agent_opponent(agent: common.Agent, simulations: int | None) -> _Opponent:
-  decide = agent.evaluator(simulations).player(agent.state.params, agent.state.net_state)
+def _agent_opponent(agent: "Agent") -> _Opponent:
+  from moozi.envs.environment import Observation
 
   def choose(timestep: Any, forced: int | None) -> int:
-    action = np.array([-1 if forced is None else forced + 1], np.int32)
-    return int(decide(timestep, action).action) - 1
+    mask, to_play = timestep.legal_actions_mask[0, 1:], int(timestep.to_play[0])
+    observation = Observation(timestep.frame[0], mask, to_play)
+    if forced is None:
+      return agent.act(observation)
+    agent.observe(observation, forced)
+    return forced
 
   return choose
 

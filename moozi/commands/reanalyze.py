@@ -40,20 +40,22 @@ def reanalyze(
   allow_code: common.AllowCode = False,
 ) -> int:
   """Search stored trajectories again with a checkpoint's network, and write new trajectories."""
+  from moozi.api.agent import agent_of
+  from moozi.api.run_access import check_searches, open_run
   from moozi.envs.registry import env_spec
   from moozi.io.plain_data import to_plain_json
   from moozi.io.trajectories import open_trajectories
 
-  directory, config = common.open_run(run, allow_code)
-  common.check_searches(run, config, "reanalyze")
+  directory, config = open_run(run, allow_code)
+  check_searches(run, config, "`moozi reanalyze`")
   if os.path.lexists(out):
     raise UserError(f"--out={out}: exists and is not overwritten; choose another name")
   if not out.absolute().parent.is_dir():
     raise UserError(f"--out={out}: the folder {out.absolute().parent} does not exist; create it first")
   with common.stdout_to_stderr():
-    spec = env_spec(config.env.name, **config.env.kwargs)
+    spec = env_spec(config.env.name, **config.env.arguments)
     store = open_trajectories(run if trajectories is None else trajectories, spec)
-    agent = common.agent_of(directory, config, checkpoint)
+    agent = agent_of(directory, config, checkpoint)
     from moozi.acting.stored_positions import LaneRoots
     from moozi.run import build
 
@@ -71,11 +73,12 @@ def _search_all(
   store: "TrajectoryStore", reanalyzer: "Reanalyzer", lanes: "LaneRoots", count: int, out: Path
 ) -> dict[str, Any]:
   """Searches all steps and returns the totals. Writes all new trajectories, or none if an error occurs."""
+  from moozi.api.run_access import writing
   from moozi.io.trajectories import write_steps
 
   totals = _Totals()
   temporary = out.with_name(f".{out.name}.{os.getpid()}.tmp")
-  with common.writing("--out", out):
+  with writing("--out", out):
     temporary.mkdir()
   try:
     with _progress(store.num_steps) as advance:
@@ -86,9 +89,9 @@ def _search_all(
         for part in _search_parts(steps, roots, lambda joined: totals.search(reanalyzer, joined), count):
           new.append(part)
           advance(len(part.action))
-        with common.writing("--out", out):
+        with writing("--out", out):
           write_steps(temporary, info, new)
-    with common.writing("--out", out):
+    with writing("--out", out):
       os.rename(temporary, out)
   finally:
     shutil.rmtree(temporary, ignore_errors=True)

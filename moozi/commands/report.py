@@ -1,11 +1,9 @@
 """`moozi report`."""
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from moozi.commands import common
-from moozi.core.errors import UserError
 
 
 def report(
@@ -18,40 +16,18 @@ def report(
   allow_code: common.AllowCode = False,
 ) -> int:
   """Write an HTML page with a run's curves, its settings, and an episode to step through."""
-  from moozi.io.metrics import read_metrics
-  from moozi.io.plain_data import dump_yaml
-  from moozi.vis.report import write_report
+  from moozi.api.run import Run
 
-  directory, config = common.open_run(run, allow_code)
-  common.check_searches(run, config, "report")
-  path = common.place_in_run(directory, "report.html") if out is None else out
-  if path.is_dir():
-    raise UserError(f"--out={out}: is a folder; must be a file, such as {path / 'report.html'}")
   with common.stdout_to_stderr():
-    agent = common.agent_of(directory, config, checkpoint)
-    ticks = read_metrics(directory.metrics_path)
-    played = common.play_episode(agent, index=episode, max_steps=max_steps, num_simulations=simulations)
-  about = {
-    "name": directory.path.resolve().name,
-    "checkpoint": agent.checkpoint.name,
-    "env_steps": agent.checkpoint.env_steps,
-    "learner_steps": agent.checkpoint.learner_steps,
-    "figures": _last_evaluation(ticks),
-  }
-  with common.writing("--out", path):
-    text = dump_yaml(config.model_dump(mode="json"))
-    write_report(path, played, agent.spec, run=about, ticks=ticks, config=text)
+    path = Run(run).report(
+      out,
+      checkpoint=checkpoint,
+      episode=episode,
+      max_steps=max_steps,
+      simulations=simulations,
+      allow_code=allow_code,
+      on_step=common.show_steps(episode),
+    )
+  common.print_progress("\n")
   print(path)
   return 0
-
-
-def _last_evaluation(ticks: Sequence[Mapping[str, Any]]) -> str:
-  """Returns a sentence about the run's last evaluation; an empty string if there is none."""
-  from moozi.vis.report import number_in
-
-  names = ("test/return_mean", "test/return_std", "test/episodes", "test/at_env_steps")
-  for tick in reversed(ticks):
-    mean, std, episodes, at = numbers = [number_in(tick.get(name)) for name in names]
-    if None not in numbers:
-      return f" Last evaluation: return {mean:.4g} ± {std:.3g} over {episodes:g} episodes at {at:,.0f} steps."
-  return ""

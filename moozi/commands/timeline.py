@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from moozi.commands.common import Run, number_of, output, place_in_run, writing
+from moozi.commands.common import Run, number_of, output
 from moozi.core.errors import UserError
 
 
@@ -19,6 +19,7 @@ def timeline(
   out: Annotated[Path | None, output("timeline")] = None,
 ) -> int:
   """Draw when each actor was busy, and print its idle share."""
+  from moozi.api.run_access import place_in_run, writing
   from moozi.core.actor_report import ends, idle_share, part_of, shares
   from moozi.io.atomic_write import write_bytes
   from moozi.io.run_directory import RunDirectory

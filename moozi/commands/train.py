@@ -1,20 +1,19 @@
 """`moozi train`."""
 
-import shutil
+import collections
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from moozi.commands.common import AllowCode, open_run
-from moozi.core.errors import RunError, UserError
+from moozi.commands.common import AllowCode
+from moozi.commands.signals import stop_at_signals
+from moozi.core.errors import UserError
 
 if TYPE_CHECKING:
+  from moozi.api.training import Training
   from moozi.core.config import Config
-  from moozi.core.spec import EnvSpec
-  from moozi.io.run_directory import RunDirectory
-  from moozi.training.resume import Resumed
 
 
 def train(
@@ -22,7 +21,7 @@ def train(
     list[str] | None,
     typer.Argument(
       metavar="CONFIG [KEY=VALUE]...",
-      help="A YAML file, such as config/minatar/breakout.yaml, and values that override it.",
+      help="A configuration that `moozi configs` lists, or a YAML file, and values that override it.",
     ),
   ] = None,
   resume: Annotated[
@@ -37,85 +36,54 @@ def train(
     return _resume(resume, words, allow_code)
   if not words or "=" in words[0]:
     raise UserError(
-      "CONFIG: missing; must be a YAML file, such as config/minatar/breakout.yaml, or use --resume RUN"
+      "CONFIG: missing; must be a configuration, such as tiny/catch (`moozi configs` lists them), or a YAML "
+      "file; or use --resume RUN"
     )
-  return _start(Path(words[0]), words[1:])
+  return _start(words[0], words[1:])
 
 
-def _start(path: Path, overrides: list[str]) -> int:
-  from moozi.envs.registry import env_spec
-  from moozi.evaluation.opponents import check_players
+def _start(name: str, overrides: list[str]) -> int:
+  from moozi.api.training import train_events
   from moozi.io.config import load_config
-  from moozi.io.run_directory import RunDirectory
 
-  config = load_config(path, overrides)
-  spec = env_spec(config.env.name, **config.env.kwargs)
-  check_players(config, spec)
-  if config.checkpoint.start_from is not None:
-    from moozi.io.checkpoints import expected_of, read_checkpoint_info
-    from moozi.training.resume import find_start
-
-    read_checkpoint_info(find_start(config.checkpoint.start_from).path, expected_of(config, spec))
-  if config.offline.trajectories is not None:
-    from moozi.training.offline import load_stored
-
-    load_stored(config, spec)
-  run = RunDirectory.create(config)
-  try:
-    with run.claim():
-      return _run_training(run.load_config(), spec, run)
-  except UserError as error:
-    # Deletes the folder of a run that never started, to free its name. A run that started keeps its files.
-    if not isinstance(error, RunError) and not run.has_begun:
-      shutil.rmtree(run.path)
-    raise
+  return _run_training(train_events(load_config(name, overrides)))
 
 
 def _resume(path: Path, overrides: list[str], allow_code: bool) -> int:
-  from moozi.envs.registry import env_spec
-  from moozi.evaluation.opponents import check_opponent
-  from moozi.io.run_directory import load_resumed_config
-  from moozi.training.resume import load_resumed
+  from moozi.api.training import continue_run
 
   unset = [text for text in overrides if "=" not in text]
   if unset:
     raise UserError(f"{unset[0]}: must be KEY=VALUE; --resume uses the run's own CONFIG")
-  run, stored = open_run(path, allow_code)
-  address = stored.ray.address
-  is_confirmed = allow_code or any(text.startswith("ray.address=") for text in overrides)
-  if address not in (None, "local") and not is_confirmed:
-    raise UserError(
-      f"{path}: ray.address={address}: this cluster can run code here; pass ray.address={address} if it "
-      "is yours"
-    )
-  # The run is claimed before it is read, because another process may be writing it.
-  with run.claim():
-    config = load_resumed_config(run, overrides)
-    spec = env_spec(config.env.name, **config.env.kwargs)
-    check_opponent(config, spec)
-    resumed = load_resumed(config, spec, run)
-    for text in resumed.passed_over:
-      print(f"moozi: skipped {text}", file=sys.stderr)
-    print(f"moozi: resuming from {resumed.name}", file=sys.stderr)
-    return _run_training(config, spec, run, resumed)
+  is_own_cluster = any(text.startswith("ray.address=") for text in overrides)
+  training = continue_run(path, overrides, allow_code=allow_code, is_own_cluster=is_own_cluster)
+  assert training.resumed is not None
+  for text in training.resumed.passed_over:
+    print(f"moozi: skipped {text}", file=sys.stderr)
+  print(f"moozi: resuming from {training.resumed.name}", file=sys.stderr)
+  return _run_training(training)
 
 
-def _run_training(
-  config: "Config", spec: "EnvSpec", run: "RunDirectory", resumed: "Resumed | None" = None
-) -> int:
-  """Trains into the claimed run directory and returns the exit status."""
-  from moozi.training.start import train
+def _run_training(training: "Training") -> int:
+  """Trains to the end, prints the result, and returns the exit status."""
+  from moozi.io.logs import setup_logging
 
-  summary = train(config, spec, run, resumed)
+  run = training.run
+  # Warnings after the training, such as those of random play, go to the run's log too.
+  setup_logging(run.directory.log_path("driver"))
+  with stop_at_signals(training.stop), training:
+    collections.deque(training, maxlen=0)
+  summary = training.summary
+  assert summary is not None, "the run has ended"
   if summary["test_return_mean"] is not None:
     print(
       f"return:        {summary['test_return_mean']:.2f} ± {summary['test_return_std']:.2f} over "
       f"{summary['test_episodes']} episodes at {summary['test_at_env_steps']:,} environment steps"
     )
     if summary["reason"] != "stopped":
-      _print_random_play(config, summary["test_episodes"])
+      _print_random_play(training.config, summary["test_episodes"])
   print(f"run directory: {run.path}")
-  if config.logging.tensorboard:
+  if training.config.logging.tensorboard:
     print(f"TensorBoard:   {Path(sys.executable).with_name('tensorboard')} --logdir {run.path}")
   return 0
 

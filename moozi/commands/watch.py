@@ -15,6 +15,8 @@ from moozi.commands.keyboard import END, Keyboard
 if TYPE_CHECKING:
   from rich.live import Live
 
+  from moozi.api.agent import Agent
+
 _MIN_SPEED, MAX_SPEED = 0.25, 60.0
 _HELP = "space: pause   n: one step   + -: speed   e: next episode   q: quit"
 
@@ -33,8 +35,8 @@ def watch(
 ) -> int:
   """Watch a run's agent play evaluation episodes in the terminal."""
   steps_per_s = common.number_of("--speed", speed, _MIN_SPEED, MAX_SPEED, "steps per second")
-  agent = common.load_agent(run, checkpoint, allow_code)
-  evaluator = agent.evaluator(simulations)
+  agent = common.load_agent(run, checkpoint, allow_code, simulations)
+  evaluator = agent.evaluator()
   if not sys.stdout.isatty():
     for episode in range(episodes or 1):
       _print_episode(agent, evaluator, episode)
@@ -54,7 +56,7 @@ def watch(
   return 0
 
 
-def _print_episode(agent: common.Agent, evaluator: Any, episode: int) -> None:
+def _print_episode(agent: "Agent", evaluator: Any, episode: int) -> None:
   """Plays an episode and prints a line per step."""
   from moozi.vis.terminal import step_line
 
@@ -71,7 +73,7 @@ class _Count:
   With two players, the return is that of the agent's seat; in self-play, it is player 0's.
   """
 
-  def __init__(self, agent: common.Agent, episode: int) -> None:
+  def __init__(self, agent: "Agent", episode: int) -> None:
     self._agent, self._episode = agent, episode
     self.steps, self.total = -1, 0.0
     self._mover: int | None = None
@@ -93,7 +95,7 @@ class _Show:
   """Shows episodes in a terminal; keys control the playback."""
 
   def __init__(
-    self, agent: common.Agent, evaluator: Any, keyboard: Keyboard, live: "Live", steps_per_s: float
+    self, agent: "Agent", evaluator: Any, keyboard: Keyboard, live: "Live", steps_per_s: float
   ) -> None:
     self._agent, self._evaluator, self._keyboard, self._live = agent, evaluator, keyboard, live
     self._steps_per_s, self._is_paused, self._is_skipping = steps_per_s, False, False

@@ -5,7 +5,7 @@ cap, the kinds of end, and the reset on the step after an end.
 """
 
 import operator
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import dm_env
 import numpy as np
@@ -16,6 +16,9 @@ from moozi.core.errors import UserError
 from moozi.core.flat_state import State
 from moozi.core.records import BatchedTimeStep
 from moozi.core.spec import EnvSpec
+
+if TYPE_CHECKING:
+  import gymnasium
 
 
 class Bot(Protocol):
@@ -100,6 +103,22 @@ class Environment(dm_env.Environment):  # type: ignore[misc]
   def render(self) -> UInt8[np.ndarray, "h w 3"] | None:
     """The environment's own picture of its current state; None where it has none."""
     return None
+
+  def as_gymnasium(self, render_mode: str | None = None) -> "gymnasium.Env[np.ndarray, int]":
+    """This environment as a `gymnasium.Env`; see `moozi.envs.as_gymnasium`.
+
+    Args:
+      render_mode: "rgb_array" for the environment's own pictures, or None.
+
+    Raises: UserError: the package gymnasium is not installed.
+    """
+    try:
+      from moozi.envs.as_gymnasium import GymnasiumView
+    except ImportError:
+      raise UserError(
+        'as_gymnasium: the package gymnasium is not installed; run pip install "moozi[gymnasium]"'
+      ) from None
+    return GymnasiumView(self, render_mode)
 
 
 class VectorEnvironment:

@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from moozi.core import plugins
 from moozi.core.config import Section
 from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
@@ -27,8 +28,6 @@ _MODULES = {
   "pgx": "moozi.envs.suites.pgx",
   "tiny": "moozi.envs.suites.tiny",
 }
-# Libraries that import a module if the game's name contains one.
-_IMPORTING = ("gymnasium",)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -72,59 +71,64 @@ def _infos(library: str) -> list[EnvironmentInfo]:
   return out
 
 
-def make(name: str, /, seed: int, is_testing: bool = False, **kwargs: Any) -> Environment:
+def make(
+  name: str, /, seed: int, is_testing: bool = False, *, wrappers: Sequence[str] = (), **kwargs: Any
+) -> Environment:
   """Makes the environment `name` and seeds it.
 
   Args:
     seed: non-negative; the environment's episodes are a function of it.
-    is_testing: makes the test environment, where the library distinguishes it.
+    is_testing: makes the variant for tests, if the library has one (full games in Atari).
+    wrappers: names of functions that wrap the library's environment (`env.wrappers`).
     **kwargs: the environment's own options (`env.kwargs`).
 
   Raises: UserError: the name or an option is unknown, or an option's value is not allowed.
   """
-  suite, game, options = _resolve(name, kwargs)
+  suite, game, options = _resolve(name, kwargs, wrappers)
   environment = suite.make_environment(game, suite.for_testing(options) if is_testing else options)
   environment.seed(seed)
   return environment
 
 
-def make_fast_vector(name: str, seeds: Sequence[int], /, **kwargs: Any) -> VectorEnvironment | None:
+def make_fast_vector(
+  name: str, seeds: Sequence[int], /, *, wrappers: Sequence[str] = (), **kwargs: Any
+) -> VectorEnvironment | None:
   """The suite's own vectorized environment with one environment for each seed; None where it has none."""
-  suite, game, options = _resolve(name, kwargs)
+  suite, game, options = _resolve(name, kwargs, wrappers)
   return None if suite.make_vector is None else suite.make_vector(game, options, list(seeds))
 
 
-def make_jax_env(name: str, /, **kwargs: Any) -> Any | None:
+def make_jax_env(name: str, /, *, wrappers: Sequence[str] = (), **kwargs: Any) -> Any | None:
   """The environment `name` as an `envs.jax.rules.JaxEnvironment`; None where its rules are not in JAX."""
-  suite, game, options = _resolve(name, kwargs)
+  suite, game, options = _resolve(name, kwargs, wrappers)
   return None if suite.make_jax_env is None else suite.make_jax_env(game, options)
 
 
-def env_spec(name: str, /, **kwargs: Any) -> EnvSpec:
+def env_spec(name: str, /, *, wrappers: Sequence[str] = (), **kwargs: Any) -> EnvSpec:
   """The specification of the environment `name` under these options. Raises UserError as `make` does."""
-  suite, game, options = _resolve(name, kwargs)
+  suite, game, options = _resolve(name, kwargs, wrappers)
   return suite.make_spec(game, options)
 
 
-def is_code(name: str) -> bool:
-  """Whether the name contains a module that making the environment imports (a user's own environment).
-
-  Looks at the text only. Commands that open a run of unknown origin check this before they make its
-  environment.
-  """
-  library, _, game = name.partition(":")
-  if library not in _MODULES:
-    return bool(game)
-  return library in _IMPORTING and ":" in game  # gymnasium:MODULE:ID imports MODULE
-
-
-def _resolve(name: str, kwargs: dict[str, Any]) -> tuple[Suite, str, Any]:
+def _resolve(name: str, kwargs: dict[str, Any], wrappers: Sequence[str] = ()) -> tuple[Suite, str, Any]:
   """Returns the suite, the game as the user wrote it, and its checked options."""
+  suite, game, options = _find(name, kwargs)
+  if not wrappers:
+    return suite, game, options
+  if suite.with_wrappers is None:
+    raise UserError(
+      f"env.wrappers={list(wrappers)}: environments of {name.partition(':')[0]} are not wrapped; only those "
+      "of gymnasium and your own are"
+    )
+  return suite, game, suite.with_wrappers(options, tuple(wrappers))
+
+
+def _find(name: str, kwargs: dict[str, Any]) -> tuple[Suite, str, Any]:
   library, _, game = name.partition(":")
   if library not in _MODULES:
-    if is_code(name) and user.is_found(name):
+    if plugins.ENVIRONMENTS.is_known(name) or plugins.is_found(name):
       return user.SUITE, name, user.Options(kwargs=kwargs)
-    known = ", ".join(sorted(_MODULES))
+    known = ", ".join([*sorted(_MODULES), *plugins.ENVIRONMENTS.names()[len(_MODULES) :]])
     _raise_unknown(name, f"unknown library {library!r}; must be one of {known}", _all_names())
   suite = _load(library)
   games = suite.list_games()

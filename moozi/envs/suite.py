@@ -24,6 +24,7 @@ class Suite:
     listed_name: maps a game as the user writes it to its listed name (`go(board_size=9)` to `go`).
     is_game: whether an unlisted game can be made.
     for_testing: maps the options of training environments to those of test environments.
+    with_wrappers: adds `env.wrappers` to the options; None if the suite's environments are not wrapped.
     make_vector: (game, options, seeds) to the suite's own vectorized environment, or to None if the suite
       has none for these options.
     make_jax_env: (game, options) to an `envs.jax.rules.JaxEnvironment`; None if the rules are not in JAX. A
@@ -37,5 +38,6 @@ class Suite:
   listed_name: Callable[[str], str] = lambda game: game
   is_game: Callable[[str], bool] = lambda game: False
   for_testing: Callable[[Any], Any] = lambda options: options
+  with_wrappers: Callable[[Any, tuple[str, ...]], Any] | None = None
   make_vector: Callable[[str, Any, list[int]], VectorEnvironment | None] | None = None
   make_jax_env: Callable[[str, Any], Any] | None = None

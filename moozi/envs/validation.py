@@ -1,13 +1,13 @@
 """Checks of the values that third-party environments return, and their errors in one line."""
 
 import math
-import re
 from typing import Any
 
 import numpy as np
 from jaxtyping import Bool
 
 from moozi.core.errors import UserError
+from moozi.core.errors import one_line as one_line
 
 MAX_ACTIONS = 1 << 16
 """Maximum number of actions; masks, policies and search trees have an entry for each action."""
@@ -46,13 +46,6 @@ def check_mask(where: str, name: str, mask: Any, num_actions: int, is_end: bool)
   if not is_end and not out.any():
     raise UserError(f"{where}: {name} allows nothing, and the task has not ended")
   return out
-
-
-def one_line(thing: Any, limit: int = 300) -> str:
-  """An error or a spec in one line of at most `limit` characters, without terminal colors."""
-  text = " ".join(re.sub(r"\x1b\[[0-9;]*m", "", str(thing)).split())
-  text = text or type(thing).__name__
-  return text if len(text) <= limit else f"{text[:limit]}…"
 
 
 def short(spec: Any) -> str:

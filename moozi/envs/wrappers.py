@@ -1,11 +1,29 @@
-"""Wrappers that change one aspect of another environment: a step cap, random starts."""
+"""Wrappers that change one aspect of another environment: a step cap, random starts, and the user's own."""
+
+from collections.abc import Sequence
+from typing import Any
 
 import dm_env
 import numpy as np
 from dm_env import TimeStep
 
+from moozi.core import plugins
+from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
 from moozi.envs.environment import Bot, Environment, check_seed
+
+
+def apply_wrappers(env: Any, names: Sequence[str]) -> Any:
+  """Wraps an environment in the functions that `env.wrappers` names, the first one innermost.
+
+  Raises: UserError: a function cannot be found or fails, or does not return an environment.
+  """
+  for i, name in enumerate(names):
+    wrapper = plugins.WRAPPERS.get(name, f"env.wrappers[{i}]")
+    env = wrapper(env)
+    if not callable(getattr(env, "step", None)) or not callable(getattr(env, "reset", None)):
+      raise UserError(f"{wrapper.where}: returns {type(env).__name__}; must return the wrapped environment")
+  return env
 
 
 class EnvironmentWrapper(Environment):

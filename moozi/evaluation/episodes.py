@@ -1,6 +1,7 @@
 """Records of evaluation episodes: results, and frames for pictures."""
 
 import dataclasses
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -85,6 +86,11 @@ class EvaluationResult:
   seats: Int[np.ndarray, "N"] | None = None
   tiles: tuple[EpisodeFrames, ...] = ()
   seconds: float = 0.0
+
+  @property
+  def lower_bound(self) -> float:
+    """The lower end of the 95% interval of the mean return: 1.96 standard errors below the mean."""
+    return float(self.returns.mean() - 1.96 * self.returns.std() / math.sqrt(len(self.returns)))
 
   def summary(self) -> dict[str, float | int]:
     """Returns the figures of `moozi evaluate --json`; with two players, adds `opponents.score_figures`."""

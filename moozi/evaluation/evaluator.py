@@ -22,7 +22,7 @@ from moozi.envs.environment import Environment
 from moozi.evaluation.episodes import EvaluationResult, PlayedStep
 from moozi.evaluation.opponents import seat_of
 from moozi.evaluation.slots import Decision, EpisodeSlots, one_slot
-from moozi.ops.history import HistoryState, init_history
+from moozi.ops.history import HistoryState, init_history, push_action, push_frame
 
 Policy = Callable[..., tuple[HistoryState, Any]]
 
@@ -91,24 +91,11 @@ class Evaluator:
           on_episode(slots.num_finished)
     return dataclasses.replace(slots.result(version, env_steps), seconds=time.perf_counter() - start)
 
-  def player(self, params: Any, net_state: Any) -> Callable[[BatchedTimeStep, np.ndarray | None], Decision]:
-    """Returns a function decide(timestep, forced) -> Decision with evaluation's policy, temperature and seed.
-
-    Call `decide` on every frame of one environment in order, even if another player moves. `forced` is [1]
-    int32: the other player's action, or -1 if the agent moves. None means -1.
-    """
-    variables = jax.device_put((params, net_state))
+  def player(self, params: Any, net_state: Any, seed: int | None = None) -> "Player":
+    """Returns a player with evaluation's policy and temperature; `seed` None is `evaluation.seed`."""
+    seed = self._config.evaluation.seed if seed is None else seed
     history = init_history(1, self._history_length, self._spec)
-    rng_key = jax.random.PRNGKey(self._config.evaluation.seed)
-
-    def decide(timestep: BatchedTimeStep, forced: np.ndarray | None) -> Decision:
-      nonlocal history, rng_key
-      rng_key, key = jax.random.split(rng_key)
-      history, output = self._policy(*variables, history, timestep, key, self._temperature, forced)
-      action, value, probs = jax.device_get((output.action, output.root_value, output.action_probs))
-      return Decision(int(action[0]), float(value[0]), probs[0])
-
-    return decide
+    return Player(self._policy, jax.device_put((params, net_state)), self._temperature, history, seed)
 
   def play(self, params: Any, net_state: Any, episode: int) -> Generator[PlayedStep, None, None]:
     """Plays one episode as `run` does, and yields its steps; each step is played when it is requested.
@@ -118,7 +105,7 @@ class Evaluator:
 
     Yields: each step with the agent's decision; the last one is the episode's end.
     """
-    decide = self.player(params, net_state)
+    decide = self.player(params, net_state).decide
     with one_slot(self._config, self._spec, self._make_env, episode) as slots:
       seat = seat_of(episode) if slots.has_opponents else None
       while not slots.is_done:
@@ -127,6 +114,49 @@ class Evaluator:
         slots.step(*(np.array([x]) for x in decision))
       no_probs = np.zeros(self._spec.num_actions, np.float32)
       yield slots.played_step(Decision(DUMMY_ACTION, slots.end_value(0), no_probs), seat)
+
+
+class Player:
+  """Decides in one environment, frame by frame.
+
+  Call `decide` or `observe` once for every frame, in order, even if another player moves. Both advance the
+  history and the random key.
+
+  Args:
+    policy: as in `Evaluator`, jitted.
+    variables: (params, net_state).
+    history: of one lane, empty.
+    seed: of the noise and of drawn actions; without noise it has no effect.
+
+  Attributes:
+    history: the frames and actions so far.
+    rng_key: split at every frame.
+  """
+
+  def __init__(
+    self, policy: Policy, variables: tuple[Any, Any], temperature: Any, history: HistoryState, seed: int
+  ) -> None:
+    self._policy, self.variables, self.temperature = policy, variables, temperature
+    self.history, self.rng_key = history, jax.random.PRNGKey(seed)
+
+  def decide(self, timestep: BatchedTimeStep, forced: np.ndarray | None) -> Decision:
+    """Returns the agent's decision for one frame.
+
+    Args:
+      forced: [1] int32: the action that another player plays, or -1 if the agent moves; None means -1.
+    """
+    self.rng_key, key = jax.random.split(self.rng_key)
+    self.history, output = self._policy(
+      *self.variables, self.history, timestep, key, self.temperature, forced
+    )
+    action, value, probs = jax.device_get((output.action, output.root_value, output.action_probs))
+    return Decision(int(action[0]), float(value[0]), probs[0])
+
+  def observe(self, timestep: BatchedTimeStep, action: int) -> None:
+    """Adds a frame at which another player plays `action` (of the agent's actions), without a search."""
+    self.rng_key, _ = jax.random.split(self.rng_key)
+    history = push_frame(self.history, timestep.frame, timestep.is_first)
+    self.history = push_action(history, np.array([action], np.int32))
 
 
 def evaluation_planner(config: Config, num_simulations: int | None = None) -> PlannerConfig:

@@ -8,11 +8,15 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 
+from moozi.core import plugins
 from moozi.core.config import Config
-from moozi.core.errors import UserError
+from moozi.core.errors import EnvError, UserError, one_line
 from moozi.core.spec import EnvSpec
 from moozi.envs import registry
 from moozi.envs.environment import Environment
+
+# The length of a user's player's trial episode.
+_TRIAL_STEPS = 50
 
 
 @runtime_checkable
@@ -28,6 +32,10 @@ class Opponent(Protocol):
     """
 
 
+PlayerMaker = Callable[[EnvSpec, int], Opponent]
+"""(env_spec, seed) → the player of one episode: a user's `evaluation.opponent`."""
+
+
 class BotOpponent:
   """Plays the actions of an environment's bot: random play, or OpenSpiel's MCTS, which reads the state."""
 
@@ -36,6 +44,26 @@ class BotOpponent:
 
   def action(self, observation: Shaped[np.ndarray, "H W C"], legal: Bool[np.ndarray, "E"]) -> int:
     return self._action(legal)
+
+
+class CustomPlayer:
+  """A user's player. Raises EnvError where the player fails or its action is illegal."""
+
+  def __init__(self, plugin: plugins.Plugin, spec: EnvSpec, seed: int) -> None:
+    self._plugin, self._player = plugin, plugin(spec, seed)
+    if not callable(getattr(self._player, "action", None)):
+      raise UserError(
+        f"{plugin.where}: returns {one_line(self._player, 80)}; must return an object with "
+        "action(observation, legal)"
+      )
+
+  def action(self, observation: Shaped[np.ndarray, "H W C"], legal: Bool[np.ndarray, "E"]) -> int:
+    with self._plugin.errors("the player failed", EnvError):
+      action = self._player.action(observation.copy(), legal.copy())
+    if not isinstance(action, int | np.integer) or not 0 <= action < len(legal) or not legal[action]:
+      allowed = one_line(np.flatnonzero(legal).tolist(), 80)
+      raise EnvError(f"{self._plugin.where}: plays {one_line(action, 80)}; must be one of {allowed}")
+    return int(action)
 
 
 def seat_of(episode: int) -> int:
@@ -56,15 +84,26 @@ def make_opponent(config: Config, spec: EnvSpec, env: Environment, seed: int) ->
   if not has_opponent(config, spec):
     return None
   evaluation = config.evaluation
+  if evaluation.opponent not in plugins.PLAYERS.built_in:
+    return CustomPlayer(plugins.PLAYERS.get(evaluation.opponent), spec, seed)
   return BotOpponent(env.make_bot(evaluation.opponent, evaluation.opponent_simulations, seed).action)
 
 
 def check_opponent(config: Config, spec: EnvSpec) -> None:
-  """Raises UserError if the run's environment does not provide the opponent `evaluation.opponent`."""
+  """Raises UserError if the run's environment does not provide the opponent `evaluation.opponent`.
+
+  A user's player plays a trial episode.
+  """
   if spec.num_players == 2 and config.evaluation.opponent != "random":
-    env = registry.make(config.env.name, config.evaluation.seed, is_testing=True, **config.env.kwargs)
+    env = registry.make(config.env.name, config.evaluation.seed, is_testing=True, **config.env.arguments)
     with contextlib.closing(env):
-      make_opponent(config, spec, env, config.evaluation.seed)
+      player = make_opponent(config, spec, env, config.evaluation.seed)
+      if isinstance(player, CustomPlayer):
+        step = env.reset()
+        for _ in range(_TRIAL_STEPS):
+          step = env.step(player.action(step.observation.frame, step.observation.legal_actions_mask))
+          if step.last():
+            break
 
 
 def check_players(config: Config, spec: EnvSpec) -> None:

@@ -22,7 +22,7 @@ def random_returns(config: Config, num_episodes: int) -> Float[np.ndarray, "N"]:
   Returns: undiscounted returns in float64; with two players those of the random seat.
   """
   evaluation = config.evaluation
-  env = registry.make(config.env.name, evaluation.seed, is_testing=True, **config.env.kwargs)
+  env = registry.make(config.env.name, evaluation.seed, is_testing=True, **config.env.arguments)
   # The environments and the random starts use the same seed, but their random streams are independent of this
   # one.
   random = np.random.default_rng([evaluation.seed, 0x9A3D])

@@ -16,31 +16,32 @@ from omegaconf.errors import OmegaConfBaseException
 from moozi.core.config import Config, Section
 from moozi.core.errors import UserError
 from moozi.io.atomic_write import write_text
-from moozi.io.plain_data import dump_yaml, parse_yaml, read_yaml
+from moozi.io.config_files import find_config, read_chain
+from moozi.io.plain_data import dump_yaml, parse_yaml
 
 _log = logging.getLogger("moozi.config")
 
-BASE_KEY = "base"
 # Maps the old name of each renamed key to its new name. Old names are accepted for one release.
 RENAMED_KEYS = {"reanalyze.way": "reanalyze.mode"}
 
 
-def load_config(path: str | Path | None, overrides: Sequence[str] = ()) -> Config:
+def load_config(path: str | Path | None, overrides: Sequence[str | Mapping[str, Any]] = ()) -> Config:
   """Merges and validates, in this order, the defaults, the `base:` chain, the file and the overrides.
 
   Args:
-    path: a YAML file; None uses the defaults. `base:` in it names another file, relative to this one.
+    path: a YAML file, or the name of a configuration such as `minatar/breakout`; None uses the defaults.
+      `base:` in it names another file, relative to this one, or a configuration.
     overrides: `key=value` each, with dotted keys (`learner.batch_size=128`) and YAML values. An empty value
-      resets a section (`env.kwargs=`) to its default.
+      resets a section (`env.kwargs=`) to its default. A mapping sets nested plain values, as a file does.
   Raises: UserError: the configuration is invalid; one line with the key, the value and what is allowed.
   """
   prefix = "" if path is None else f"{path}: "
   # Renames keys before the merge. An override with the new name then replaces a file's value under the old
   # name.
   layers: list[Any] = []
-  for layer in () if path is None else _read_chain(Path(path)):
+  for layer in () if path is None else read_chain(find_config(path)):
     layers += _with_new_names([layer], prefix)
-  layers += _with_new_names([_parse_override(text) for text in overrides], "")
+  layers += _with_new_names([_parse_override(x) if isinstance(x, str) else x for x in overrides], "")
   try:
     merged = (
       # Interpolations are not resolved, because `${oc.env:…}` would read environment variables.
@@ -73,6 +74,7 @@ def config_from_dict(data: Mapping[str, Any], where: str | None = None) -> Confi
   """
   prefix = f"{where}: " if where else ""
   (data,) = _with_new_names([data], prefix)
+  data = _inherit(data)
   try:
     # Strict mode refuses "16" for 16 and true for 1. In JSON input it accepts a list for a tuple.
     filled = _fill(data, config_to_dict(Config()))
@@ -111,37 +113,6 @@ def save_config(config: Config, path: Path) -> None:
   write_text(path, dump_yaml(config_to_dict(config)))
 
 
-def _read_chain(path: Path) -> list[dict]:
-  """Reads a file and its bases, the deepest base first."""
-  layers: list[dict] = []
-  chain: list[Path] = []
-  current = path
-  while True:
-    try:
-      resolved = current.resolve()
-    except (OSError, RuntimeError, ValueError) as e:
-      raise UserError(f"{str(current)!r}: cannot be read: {e}") from None
-    if resolved in chain:
-      names = " -> ".join(p.name for p in [*chain, resolved])
-      raise UserError(f"{path}: {BASE_KEY}: the chain of bases is a cycle: {names}")
-    chain.append(resolved)
-    try:
-      data = read_yaml(current)
-    except UserError as e:
-      raise (UserError(f"{chain[-2].name}: {BASE_KEY}: {e}") if len(chain) > 1 else e) from None
-    if data is None:
-      raise UserError(f"{current}: empty; a configuration needs at least one key, such as `seed: 0`")
-    if not isinstance(data, dict):
-      raise UserError(f"{current}: holds {_show(data)}; a mapping of keys to values is needed")
-    base = data.pop(BASE_KEY, None)
-    layers.insert(0, data)
-    if base is None:
-      return layers
-    if not isinstance(base, str) or not base:
-      raise UserError(f"{current}: {BASE_KEY}={_show(base)}: must be the path of a YAML file")
-    current = current.parent / base
-
-
 def _parse_override(text: str) -> dict:
   """Parses `a.b=value` into nested data."""
   key, equals, raw = text.partition("=")
@@ -156,6 +127,17 @@ def _parse_override(text: str) -> dict:
   for part in reversed(parts):
     value = {part: value}
   return value
+
+
+def _inherit(data: Mapping[str, Any]) -> Mapping[str, Any]:
+  """Fills keys that `planners.reanalyze` does not set from `planners.train`."""
+  planners = data.get("planners")
+  if not isinstance(planners, Mapping):
+    return data
+  train, reanalyze = planners.get("train"), planners.get("reanalyze")
+  if not isinstance(train, Mapping) or not isinstance(reanalyze, Mapping):
+    return data
+  return {**data, "planners": {**planners, "reanalyze": {**train, **reanalyze}}}
 
 
 def _fill(data: Any, defaults: Any) -> Any:

@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
@@ -27,6 +28,28 @@ def setup_logging(path: Path, level: int | str = logging.INFO) -> None:
     root.addHandler(handler)
   logging.getLogger("moozi").setLevel(level)
   logging.captureWarnings(True)
+
+
+@contextlib.contextmanager
+def log_to(path: Path) -> Iterator[None]:
+  """Appends log records and warnings to a file as `setup_logging` does, until the end of the block."""
+  had_handler = any(isinstance(h, _ActorLogHandler) for h in logging.getLogger().handlers)
+  setup_logging(path)
+  try:
+    yield
+  finally:
+    # A process that logged before, such as an actor, continues to log.
+    if not had_handler:
+      close_logging()
+
+
+def close_logging() -> None:
+  """Undoes `setup_logging`: closes the file, and shows warnings again."""
+  root = logging.getLogger()
+  for handler in [h for h in root.handlers if isinstance(h, _ActorLogHandler)]:
+    root.removeHandler(handler)
+    handler.close()
+  logging.captureWarnings(False)
 
 
 def log_stream() -> IO[str]:

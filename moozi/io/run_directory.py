@@ -28,7 +28,8 @@ from typing import Any
 from moozi.core.config import Config
 from moozi.core.errors import RunError, UserError
 from moozi.io.atomic_write import write_text
-from moozi.io.config import BASE_KEY, config_from_dict, config_to_dict, load_config, save_config
+from moozi.io.config import config_from_dict, config_to_dict, load_config, save_config
+from moozi.io.config_files import BASE_KEY
 from moozi.io.plain_data import MAX_BYTES, read_yaml, to_plain_json
 from moozi.io.run_lock import RunLock
 
@@ -226,8 +227,8 @@ def read_run_config(path: Path) -> Config:
   return config_from_dict(data, str(path))
 
 
-def load_resumed_config(run: RunDirectory, overrides: Sequence[str]) -> Config:
-  """Loads a run's configuration with overrides (`key=value` each).
+def load_resumed_config(run: RunDirectory, overrides: Sequence[str | Mapping[str, Any]]) -> Config:
+  """Loads a run's configuration with overrides, as `load_config` takes them.
 
   Raises: UserError: an override changes a setting in FIXED.
   """

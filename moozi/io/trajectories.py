@@ -278,7 +278,8 @@ def _paths(path: Path) -> list[Path]:
 
 def _check_joined(files: list[TrajectoryFile]) -> None:
   """Raises UserError if steps are missing between two files or before the first one."""
-  # If a run started to save later, its first file does not start at environment step 0. Its lanes start at 0.
+  # If saving was enabled after the run had started, the first file does not start at environment step 0. Its
+  # lanes start at 0.
   stop, next_index = files[0].env_steps[0], dict[int, int]()
   for f in files:
     if f.env_steps[0] != stop:

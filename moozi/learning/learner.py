@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from moozi.agent.update import TERMS, TrainingState, init_training_state, make_update_many
+from moozi.agent.update import TrainingState, init_training_state, make_update_many, terms_of
 from moozi.core.config import Config
 from moozi.core.histogram import Histogram, histogram_of
 from moozi.core.records import Priorities, TrainTarget
@@ -34,7 +34,7 @@ class Learner:
     self._target_update_period = config.learner.target_update_period
     self._update_many = make_update_many(model, config, spec)
     limit = config.learner.max_skipped_updates
-    self._guard = NonFiniteGuard(TERMS, limit, f"learner.max_skipped_updates={limit}")
+    self._guard = NonFiniteGuard(terms_of(config.learner), limit, f"learner.max_skipped_updates={limit}")
     self._has_histograms = config.logging.parameter_histograms
     self._config, self._spec = config, spec
 
@@ -51,7 +51,7 @@ class Learner:
 
     Returns:
       New priorities of all U·B targets, and metrics (means over U). `faults/skipped_updates` counts the
-      skipped updates. `faults/not_finite_<name>` counts them by the first of `agent.update.TERMS` that was
+      skipped updates. `faults/not_finite_<name>` counts them by the first of `agent.update.terms_of` that was
       not finite.
 
     Raises: NotFiniteError: `learner.max_skipped_updates` consecutive updates were skipped. The parameters are
@@ -80,7 +80,9 @@ class Learner:
 
   def warm_up(self) -> None:
     """Compiles the updates: makes one call on a copy of the state and targets of zeros, and discards it."""
-    jax.block_until_ready(self._update_many(_copy(self._state), zero_targets(self._config, self._spec)))
+    lead = self._config.learner.updates_per_call, self._config.learner.batch_size
+    targets = zero_targets(self._config, self._spec, lead)
+    jax.block_until_ready(self._update_many(_copy(self._state), targets))
 
   def parameters(self) -> tuple[Any, Any, int]:
     """(params, net_state, version) in NumPy, for workers."""
@@ -119,10 +121,9 @@ class Learner:
     self._state = _copy(state)
 
 
-def zero_targets(config: Config, spec: EnvSpec) -> TrainTarget:
-  """Returns targets [U, B, …] of one call of `update`, with the shapes and dtypes of replay's, all zero."""
-  learner, targets = config.learner, config.targets
-  lead = learner.updates_per_call, learner.batch_size
+def zero_targets(config: Config, spec: EnvSpec, lead: tuple[int, ...]) -> TrainTarget:
+  """Returns targets with the leading axes `lead` and the shapes and dtypes of replay's, all zero."""
+  targets = config.targets
   K, L, A = targets.unroll_steps, targets.history_length, spec.num_actions
   return TrainTarget(
     frames=np.zeros((*lead, L + 1, *spec.frame_shape), spec.frame_dtype),

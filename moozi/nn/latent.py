@@ -1,4 +1,4 @@
-"""The `mlp` network. `conv_latent` uses its dynamics, prediction and projection too."""
+"""The `mlp` network. The `conv_latent` network reuses its dynamics, prediction and projection."""
 
 import haiku as hk
 import jax

@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, Int, PyTree
 from moozi.core.config import NetworkConfig
 from moozi.core.pytree import record, register_records
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
+from moozi.nn import custom
 from moozi.nn.conv_latent import ConvLatentRepresentation
 from moozi.nn.latent import LatentDynamics, LatentPrediction, LatentProjection, MlpRepresentation
 from moozi.nn.resnet import ResnetDynamics, ResnetPrediction, ResnetProjection, ResnetRepresentation
@@ -109,9 +110,21 @@ def _latent(config: NetworkConfig, num_actions: int, support_size: int) -> tuple
 
 
 Parts: TypeAlias = tuple[Any, Any, Any, Any]
-"""Haiku modules: representation, prediction, dynamics and projection."""
+"""Haiku modules or functions that use them: representation, prediction, dynamics and projection.
 
-NETWORKS: dict[str, Callable[[NetworkConfig, int, int, int], Parts]] = {
+  representation: (stacked_history [B, H, W, Ch], is_training) → hidden state [B, …].
+  prediction: (hidden state, is_training) → (value logits [B, S], policy logits [B, A]).
+  dynamics: (hidden state, action [B] int32, is_training) → (hidden state, reward logits [B, S]).
+  projection: (hidden state, is_training) → an array of the hidden state's shape.
+"""
+
+NetworkMaker: TypeAlias = Callable[[NetworkConfig, int, int, int], Parts]
+"""(config, num_actions A, support_size S, num_frame_planes) → Parts; called inside a Haiku transform.
+
+`num_frame_planes` is the number of the stacked history's channels that hold frames; the rest hold actions.
+"""
+
+NETWORKS: dict[str, NetworkMaker] = {
   "mlp": lambda config, a, s, planes: (MlpRepresentation(config), *_latent(config, a, s)),
   "conv_latent": lambda config, a, s, planes: (
     ConvLatentRepresentation(config, planes),
@@ -124,10 +137,7 @@ NETWORKS: dict[str, Callable[[NetworkConfig, int, int, int], Parts]] = {
     ResnetProjection(config),
   ),
 }
-"""Functions that build a network, by `network.kind`.
-
-Each takes (config, num_actions, support_size, num_frame_planes) and is called inside a Haiku transform.
-"""
+"""The built-in networks by `network.kind`; `core.plugins.NETWORKS` has the user's."""
 
 
 def _build(
@@ -138,7 +148,7 @@ def _build(
   num_frame_planes: int,
 ) -> tuple[Any, tuple[Any, ...]]:
   """Returns an init that creates every parameter, and the four functions, for Haiku's transform."""
-  make_parts = NETWORKS[config.kind]
+  make_parts = NETWORKS.get(config.kind, custom.make_parts)
   encode, predict, dynamics, project = make_parts(config, num_actions, transform.size, num_frame_planes)
 
   def represent(stacked_history: Float[Array, "B H W Ch"], is_training: bool) -> Float[Array, "B ..."]:

@@ -57,7 +57,7 @@ def _acted_part(config: Config, spec: EnvSpec) -> tuple[ReplayConfig, TargetsCon
 
 
 class MixedReplay(ReplayBuffer):
-  """A ReplayBuffer of acted steps, with a second ReplayBuffer of stored steps.
+  """A ReplayBuffer of this run's own steps, with a second ReplayBuffer of steps from stored trajectories.
 
   A fixed share of each batch is drawn from the stored steps. The slots of stored steps follow the slots of
   acted steps. With `offline.fraction=1` there are no acted steps.

@@ -31,7 +31,7 @@ from moozi.run.state import RunState
 
 
 def env_spec(config: Config) -> EnvSpec:
-  return registry.env_spec(config.env.name, **config.env.kwargs)
+  return registry.env_spec(config.env.name, **config.env.arguments)
 
 
 def build_model(config: Config, spec: EnvSpec) -> Model:
@@ -74,7 +74,7 @@ def build_collector(
   workers, model, planner = config.workers, build_model(config, spec), config.planners.train
   env = make_vector(
     config.env.name,
-    config.env.kwargs,
+    config.env.arguments,
     workers.num_envs,
     child_seed(config.seed, "training_env", worker, began_at),
     workers.max_env_faults,
@@ -102,7 +102,7 @@ def build_evaluator(config: Config, spec: EnvSpec, num_simulations: int | None =
 
 def make_test_env(config: Config) -> Callable[[int], Environment]:
   """Returns a function that makes the run's test environment from a seed."""
-  return lambda seed: registry.make(config.env.name, seed, is_testing=True, **config.env.kwargs)
+  return lambda seed: registry.make(config.env.name, seed, is_testing=True, **config.env.arguments)
 
 
 def build_replay(config: Config, spec: EnvSpec, stored: StoredTrajectories | None = None) -> ReplayBuffer:

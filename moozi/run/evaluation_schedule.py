@@ -1,4 +1,4 @@
-"""Schedules a run's evaluations, keeps the best result, and returns the events of each result."""
+"""Schedules a run's evaluations, keeps the best bound, and returns the events of each result."""
 
 import math
 from collections.abc import Callable
@@ -13,11 +13,11 @@ from moozi.run.schedules import Every
 from moozi.run.state import RunState
 
 # Part of `Evaluations.get_state`. If it is restored, the next result becomes the best.
-NO_BEST: State = {"best/mean": -math.inf}
+NO_BEST: State = {"best/bound": -math.inf}
 
 
 class Evaluations:
-  """The schedule of evaluations and the best mean return.
+  """The schedule of evaluations and the best lower bound of the mean return.
 
   Args:
     counters: returns the counters of an event.
@@ -28,11 +28,12 @@ class Evaluations:
     self, config: EvaluationConfig, counters: Callable[[], dict[str, Any]], progress: State
   ) -> None:
     self._counters = counters
-    self._schedule, self._best_mean = Every(config.period_env_steps), -math.inf
+    self._schedule, self._best_bound = Every(config.period_env_steps), -math.inf
     self._has_final = False
     if progress:
       self._schedule.set_state(part(progress, "evaluations"))
-      self._best_mean = float(progress["best/mean"])
+      # Runs from before version 0.1 have no bound.
+      self._best_bound = float(progress.get("best/bound", -math.inf))
 
   def is_due(self, env_steps: int) -> bool:
     return self._schedule.is_due(env_steps)
@@ -50,9 +51,9 @@ class Evaluations:
       outcome: the result; an error if the environment failed; None if the evaluation was stopped. A stopped
         evaluation is repeated.
       is_final: whether the evaluation is the one at the end of the run.
-      get_training: returns the training state in NumPy, called if the result is the best so far. The state
-        contains the evaluated parameters; with Ray, the parameters may be a few updates newer. None means
-        that the state is lost; the best result is then unchanged.
+      get_training: returns the training state with the evaluated parameters in NumPy. Called if the lower
+        bound of the mean return is the highest so far: ten lucky episodes do not make a best checkpoint. None
+        means that the state is lost; the best result is then unchanged.
     """
     if outcome is None:
       if not is_final:
@@ -63,9 +64,9 @@ class Evaluations:
       message = f"testing_worker: no evaluation: {outcome}"
       return [Faulted(**self._counters(), counts={"env_errors": 1}, message=message)]
     events: list[Event] = [Evaluated(**self._counters(), result=outcome, is_final=is_final)]
-    mean = float(outcome.returns.mean())
-    if mean > self._best_mean and (training := get_training()) is not None:
-      self._best_mean = mean
+    bound = outcome.lower_bound
+    if bound > self._best_bound and (training := get_training()) is not None:
+      self._best_bound = bound
       best = RunState(training=training)
       env_steps, learner_steps = outcome.env_steps, best.learner_steps
       events.append(StateReady(env_steps=env_steps, learner_steps=learner_steps, state=best, is_best=True))
@@ -76,10 +77,10 @@ class Evaluations:
     return reason if self._has_final else "stopped"
 
   def get_state(self, is_pending: bool = False) -> State:
-    """The schedule and the best mean.
+    """The schedule and the best lower bound.
 
     Args:
       is_pending: whether an evaluation was started and is not recorded; a resumed run repeats it.
     """
-    state = prefixed("evaluations", self._schedule.get_state()) | {"best/mean": self._best_mean}
+    state = prefixed("evaluations", self._schedule.get_state()) | {"best/bound": self._best_bound}
     return state | {"evaluations/next": 0.0} if is_pending else state

@@ -1,5 +1,7 @@
 """Schedules of periodic work, and the reason to end a run. Pure bookkeeping without a clock."""
 
+import math
+
 from moozi.core.config import CheckpointConfig
 from moozi.core.flat_state import State
 
@@ -34,15 +36,27 @@ class Every:
 
 
 class CheckpointSchedule:
-  """The schedule of checkpoints: after a period in seconds, and at milestones in environment steps."""
+  """The schedule of checkpoints: after a period in seconds, and at milestones in environment steps.
+
+  A new run's first checkpoint is early: `first_s` after its first environment step.
+  """
 
   def __init__(self, config: CheckpointConfig, wall_s: float = 0.0, env_steps: int = 0) -> None:
     self._seconds = Every(config.period_s, start=wall_s)
     self._milestones = Every(config.milestones_env_steps, start=env_steps)
+    self._after_s = math.inf if config.first_s is None else config.first_s
+    # When the first checkpoint is due: unknown before the first step, and infinite once it was.
+    self._first_s = math.inf if env_steps else None
 
   def is_due(self, wall_s: float, env_steps: int) -> bool:
-    # The list calls both schedules even if the first is due, because one checkpoint satisfies both.
-    return any([self._milestones.is_due(env_steps), self._seconds.is_due(wall_s)])
+    if self._first_s is None and env_steps:
+      self._first_s = wall_s + self._after_s
+    is_first = self._first_s is not None and wall_s >= self._first_s
+    # A list, so that all are called: one checkpoint satisfies all.
+    is_due = any([is_first, self._milestones.is_due(env_steps), self._seconds.is_due(wall_s)])
+    if is_due and self._first_s is not None:
+      self._first_s = math.inf
+    return is_due
 
 
 def reason_to_end(is_complete: bool, is_stopped: bool, wall_s: float, max_wall_s: float | None) -> str | None:

@@ -42,17 +42,16 @@ def acknowledged() -> Iterator[None]:
 
 @contextlib.contextmanager
 def blocked() -> Iterator[None]:
-  """Blocks SIGINT and SIGTERM in the processes that its block starts, and in their children.
+  """Blocks stop signals in the processes that its block starts, and in their children.
 
-  A terminal's Ctrl-C and a scheduler's SIGTERM reach the whole process group. Ray's processes must keep
-  running until the driver has taken its last checkpoint and shuts them down. A signal that arrives in the
-  block is acknowledged at once, and its handler runs after the block.
+  A terminal's Ctrl-C or end and a scheduler's SIGTERM reach the whole process group. Ray's processes must
+  keep running until the driver has taken its last checkpoint and shuts them down. A signal that arrives in
+  the block is acknowledged at once, and its handler runs after the block.
   """
-  numbers = (signal.SIGINT, signal.SIGTERM)
-  handlers = {number: signal.getsignal(number) for number in numbers}
-  before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+  handlers = {number: signal.getsignal(number) for number in NUMBERS}
+  before = signal.pthread_sigmask(signal.SIG_BLOCK, NUMBERS)
   is_over = threading.Event()
-  thread = threading.Thread(target=_watch_pending, args=(numbers, is_over), daemon=True)
+  thread = threading.Thread(target=_watch_pending, args=(is_over,), daemon=True)
   thread.start()
   try:
     yield
@@ -60,8 +59,10 @@ def blocked() -> Iterator[None]:
     is_over.set()
     thread.join()
     # Ray's core installs a handler that prints a stack trace and exits. This loop restores the handlers.
-    for number, handler in handlers.items():
-      signal.signal(number, handler)
+    # Python sets handlers in the main thread only.
+    if threading.current_thread() is threading.main_thread():
+      for number, handler in handlers.items():
+        signal.signal(number, handler)
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
@@ -86,16 +87,16 @@ def _watch(read: int, acknowledge: _Acknowledge) -> None:
   signal.pthread_sigmask(signal.SIG_BLOCK, NUMBERS)
   is_stopping = False
   while received := os.read(read, 64):
-    for number in sorted(set(received).intersection(NUMBERS)):
+    for number in sorted(number for number in received if number in NUMBERS):
       if is_stopping:
         os._exit(128 + number)
       is_stopping = True
       acknowledge(number)
 
 
-def _watch_pending(numbers: tuple[int, ...], is_over: threading.Event) -> None:
+def _watch_pending(is_over: threading.Event) -> None:
   """Acknowledges blocked signals; they stay pending."""
   while not is_over.wait(_POLL_S):
-    for number in signal.sigpending().intersection(numbers):
+    for number in signal.sigpending().intersection(NUMBERS):
       for acknowledge in _acknowledge:
         acknowledge(number)

@@ -8,6 +8,7 @@ import contextlib
 import dataclasses
 import os
 import resource
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 
@@ -160,4 +161,5 @@ def resident_mib() -> float:
     with open("/proc/self/statm", encoding="ascii") as file:
       return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
   except OSError:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
+    unit = 2**20 if sys.platform == "darwin" else 2**10  # macOS counts bytes, other systems KiB
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit

@@ -167,6 +167,7 @@ class Recorder:
     figures = result.summary()
     self._test_scalars = {f"test/{name}": float(value) for name, value in figures.items()}
     self._test_scalars |= {"test/at_env_steps": float(result.env_steps), "test/seconds": result.seconds}
+    self._test_scalars["test/version"] = float(result.version)
     kind = "final evaluation" if event.is_final else "evaluation"
     text = (
       f"{kind} at {result.env_steps:,} steps: "

@@ -1,22 +1,21 @@
-"""Trains into a run directory: runs the algorithm, records its events, and handles stop signals."""
+"""Trains into a run directory: runs the algorithm and records its events."""
 
 import contextlib
 import itertools
 import logging
-import os
-import signal
 import time
-from types import FrameType
+from collections.abc import Generator
 from typing import Any
 
 from moozi.core.config import Config
 from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
 from moozi.io.checkpoints import drop_later
-from moozi.io.logs import setup_logging
+from moozi.io.logs import log_to
 from moozi.io.progress import make_progress
 from moozi.io.run_directory import RunDirectory, save_resumed_config
-from moozi.run import signals
+from moozi.run.events import Event
+from moozi.run.plugin_check import check_plugins
 from moozi.run.session import RunInputs
 from moozi.training.algorithms import algorithm_of
 from moozi.training.offline import load_stored
@@ -26,85 +25,98 @@ from moozi.training.resume import Resumed, load_start, newest_state
 _log = logging.getLogger("moozi.driver")
 
 
-def train(config: Config, spec: EnvSpec, run: RunDirectory, resumed: Resumed | None = None) -> dict[str, Any]:
-  """Trains into the run directory and returns the run's summary.
+class Stop:
+  """A request to end a run with a checkpoint.
 
-  SIGINT and SIGTERM end the run with a checkpoint; a second signal ends it immediately. The caller must have
-  claimed the directory. `resumed` is the result of `load_resumed`; None starts a new run.
-
-  Raises: UserError: Ray lacks what the configuration requests. RunError: the run cannot continue.
+  Args:
+    note: the line that the run's display shows after the request.
   """
-  setup_logging(run.log_path("driver"))
-  resumed = resumed or load_start(config, spec, run)
-  resumed.forget_later_best(config, run)
-  store = resumed.store
-  start = time.monotonic() - (0.0 if resumed.recorder is None else float(resumed.recorder["wall_s"]))
-  display = make_progress(config.logging.progress, run.name, config.max_env_steps, config.max_wall_s)
-  # The generator is closed explicitly, so that an error in a sink also closes environments and actors.
-  with contextlib.closing(display), _StopRequest() as stop, signals.acknowledged():
-    try:
-      inputs = RunInputs(
-        config,
-        spec,
-        should_stop=stop.is_set,
-        state=resumed.state,
-        saved_blocks=lambda: store.known,
-        latest=lambda: newest_state(config, spec, run),
-        stored=load_stored(config, spec),
-        log_dir=str(run.logs_path.absolute()),
-        on_phase=phase_notes(display, start),
-      )
-      with contextlib.closing(algorithm_of(config).run(inputs)) as events:
-        # If the run is refused here, its folder stays unchanged.
-        first = next(events)
-        if resumed.recorder is not None:
-          env_steps = int(resumed.recorder["env_steps"])
-          save_resumed_config(run, config, env_steps)
-          drop_later((run.checkpoints_path, run.resume_path), env_steps)
-        recorder = Recorder(config, spec, run, display, start, resumed)
-        with contextlib.closing(recorder):
-          for event in itertools.chain([first], events):
-            recorder.observe(event)
-            if stop.is_new():
-              display.note("ending with a checkpoint; a second signal ends immediately")
-    except UserError as error:
-      # Ray wraps an error of another process and adds the traceback as text.
-      _log.error("the run ends: %s", getattr(error, "cause", error))
-      raise
-    except Exception:
-      _log.exception("the run failed")
-      raise
-    assert recorder.summary is not None, "the last event is Finished"
-    return recorder.summary
 
-
-class _StopRequest:
-  """Is set by the first SIGINT or SIGTERM; a second signal ends the process."""
-
-  def __init__(self) -> None:
+  def __init__(self, note: str = "ending with a checkpoint") -> None:
+    self.note = note
     self._is_set = self._is_shown = False
-    self._saved: dict[int, Any] = {}
+
+  def set(self) -> None:
+    """Makes the request. A signal handler may call this: it does not use the display, which takes a lock."""
+    self._is_set = True
 
   def is_set(self) -> bool:
-    """Whether a signal arrived."""
+    """Whether the request was made."""
     return self._is_set
 
   def is_new(self) -> bool:
-    """Returns True once after the signal. The signal handler must not use the display, which takes a lock."""
+    """True once after the request."""
     is_new = self._is_set and not self._is_shown
     self._is_shown = self._is_set
     return is_new
 
-  def __enter__(self) -> "_StopRequest":
-    for number in (signal.SIGINT, signal.SIGTERM):
-      self._saved[number] = signal.signal(number, self._on_signal)
-    return self
 
-  def __exit__(self, *_: object) -> None:
-    for number, handler in self._saved.items():
-      signal.signal(number, handler)
+def train_events(
+  config: Config, spec: EnvSpec, run: RunDirectory, resumed: Resumed | None, stop: Stop
+) -> Generator[Event, None, dict[str, Any]]:
+  """Trains into the run directory, and yields each event after it is recorded; the last is Finished.
 
-  def _on_signal(self, number: int, frame: FrameType | None) -> None:
-    if self._is_set:
-      os._exit(128 + number)
-    self._is_set = True
+  The caller must have claimed the directory.
+
+  Args:
+    resumed: the result of `load_resumed`; None starts a new run.
+    stop: ends the run with a checkpoint when it is set.
+
+  Returns: the run's summary.
+  Raises: UserError: Ray lacks what the configuration requests. RunError: the run cannot continue.
+  """
+  _check_learns(config)
+  with log_to(run.log_path("driver")):
+    check_plugins(config, spec)
+    resumed = resumed or load_start(config, spec, run)
+    resumed.forget_later_best(config, run)
+    store = resumed.store
+    start = time.monotonic() - (0.0 if resumed.recorder is None else float(resumed.recorder["wall_s"]))
+    display = make_progress(config.logging.progress, run.name, config.max_env_steps, config.max_wall_s)
+    # The generator is closed explicitly, so that an error in a sink also closes environments and actors.
+    with contextlib.closing(display):
+      try:
+        inputs = RunInputs(
+          config,
+          spec,
+          should_stop=stop.is_set,
+          state=resumed.state,
+          saved_blocks=lambda: store.known,
+          latest=lambda: newest_state(config, spec, run),
+          stored=load_stored(config, spec),
+          log_dir=str(run.logs_path.absolute()),
+          on_phase=phase_notes(display, start),
+        )
+        with contextlib.closing(algorithm_of(config).run(inputs)) as events:
+          # If the run is refused here, its folder stays unchanged.
+          first = next(events)
+          if resumed.recorder is not None:
+            env_steps = int(resumed.recorder["env_steps"])
+            save_resumed_config(run, config, env_steps)
+            drop_later((run.checkpoints_path, run.resume_path), env_steps)
+          recorder = Recorder(config, spec, run, display, start, resumed)
+          with contextlib.closing(recorder):
+            for event in itertools.chain([first], events):
+              recorder.observe(event)
+              if stop.is_new():
+                display.note(stop.note)
+              yield event
+      except UserError as error:
+        # Ray wraps an error of another process and adds the traceback as text.
+        _log.error("the run ends: %s", getattr(error, "cause", error))
+        raise
+      except Exception:
+        _log.exception("the run failed")
+        raise
+    assert recorder.summary is not None, "the last event is Finished"
+    return recorder.summary
+
+
+def _check_learns(config: Config) -> None:
+  """Raises UserError if the run would end before its first update."""
+  least = config.replay.min_steps_to_learn
+  if config.algorithm == "muzero" and config.num_acting_workers and config.max_env_steps < least:
+    raise UserError(
+      f"max_env_steps={config.max_env_steps}: must be at least replay.min_steps_to_learn={least}, "
+      "where learning starts; raise the first or lower the second"
+    )

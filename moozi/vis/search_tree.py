@@ -118,17 +118,27 @@ def write_tree(
   `names` are the names of the agent's actions, and `caption` has lines above the picture. A child's value is
   multiplied by `signed_discount` to get the parent's view. The other arguments are those of `layout_tree`.
   """
-  layout = layout_tree(tree, max_nodes, action)
-  tally = f"{tree.num_nodes} nodes"
-  if left_out := tree.num_nodes - len(layout.node):
-    tally = f"the {len(layout.node)} most visited of {tally}; {left_out} are left out"
-  sketch = _sketch(tree, layout, names, signed_discount, [*caption, tally])
+  sketch = _sketch(tree, layout_tree(tree, max_nodes, action), names, signed_discount, caption)
   svg, png = folder / f"{name}.svg", folder / f"{name}.png"
   with atomic_path(svg) as partial:
     partial.write_text(_to_svg(sketch), "utf-8")
   with atomic_path(png) as partial:
     _to_image(sketch).save(partial, format="PNG", optimize=True)
   return svg, png
+
+
+def tree_svg(
+  tree: SearchTree,
+  names: Sequence[str],
+  *,
+  signed_discount: float,
+  caption: Sequence[str] = (),
+  action: int | None = None,
+  max_nodes: int = DEFAULT_MAX_NODES,
+) -> str:
+  """Returns the picture of `write_tree` as the text of an SVG element."""
+  layout = layout_tree(tree, max_nodes, action)
+  return _to_svg(_sketch(tree, layout, names, signed_discount, caption))
 
 
 def _depth_first(children: list[list[int]], action: np.ndarray) -> list[int]:
@@ -167,6 +177,10 @@ class _Sketch:
 def _sketch(
   tree: SearchTree, layout: TreeLayout, names: Sequence[str], signed_discount: float, caption: Sequence[str]
 ) -> _Sketch:
+  tally = f"{tree.num_nodes} nodes"
+  if left_out := tree.num_nodes - len(layout.node):
+    tally = f"the {len(layout.node)} most visited of {tally}; {left_out} are left out"
+  caption = [*caption, tally]
   depth = tree.depth[layout.node]
   top = _MARGIN + _LINE * len(caption) + 8
   left = _MARGIN + _COLUMN * depth

@@ -18,7 +18,13 @@ from tests.tiny_run import TINY
 CONFIG = load_config(
   None,
   [
-    *(*TINY, "checkpoint.period_s=1e9", "checkpoint.milestones_env_steps=160", "max_env_steps=100000"),
+    *(
+      *TINY,
+      "checkpoint.period_s=1e9",
+      "checkpoint.first_s=null",
+      "checkpoint.milestones_env_steps=160",
+      "max_env_steps=100000",
+    ),
     *("logging.histogram_period_updates=null", "timeline.seconds=0"),
     *("evaluation.period_env_steps=1000000", "learner.samples_per_step=4"),
   ],

@@ -22,7 +22,7 @@ REPORT = ActorReport(
 
 
 class Ray:
-  """A fake of Ray whose answers the test delivers."""
+  """A fake `ray` module; the test supplies the results of its calls."""
 
   exceptions = RAY.exceptions
 

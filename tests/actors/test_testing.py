@@ -1,8 +1,9 @@
 """Evaluations: a result is the best only if its training state can be saved."""
 
+import dataclasses
 import types
+from typing import Any
 
-import numpy as np
 import pytest
 
 from moozi.actors import testing
@@ -13,7 +14,7 @@ from tests.actors.in_process_ray import RAY, Reference
 
 
 def result(mean):
-  return types.SimpleNamespace(returns=np.array([mean]), env_steps=100)
+  return types.SimpleNamespace(lower_bound=mean, env_steps=100)
 
 
 @pytest.fixture
@@ -30,13 +31,21 @@ def made():
     states.append(state)
     results.append(f"result {number}")
     context.ledger.pacer.env_steps = 100 * number
+    context.ledger.parameters = Reference(("evaluated", "averages", 7))
     testing.ask_due(context)
     return context.calls.arrive(results[-1], result(mean))
 
   return context, evaluate
 
 
-STATE = types.SimpleNamespace(learner_step=7)
+@dataclasses.dataclass
+class Training:
+  params: Any = "newer"
+  net_state: Any = "newer"
+  learner_step: Any = 9
+
+
+STATE = Training()
 
 
 def test_better_result_comes_with_its_state(made):
@@ -46,6 +55,8 @@ def test_better_result_comes_with_its_state(made):
     assert [type(event) for event in events] == [Evaluated, StateReady][: 1 + is_best]
   assert events[1].is_best
   assert (events[1].env_steps, events[1].learner_steps) == (100, 7)
+  best = events[1].state.training
+  assert (best.params, best.net_state) == ("evaluated", "averages"), "not the server's newest ones"
 
 
 @pytest.mark.parametrize("error", [RAY.exceptions.ActorDiedError("ab"), RAY.exceptions.ObjectLostError()])
@@ -54,7 +65,7 @@ def test_result_whose_state_is_lost_is_not_the_best(made, error):
   (event,) = evaluate(1, 5.0, Reference(error=error))
   assert isinstance(event, Evaluated)
   assert len(evaluate(2, 1.0, Reference(STATE))) == 2, "the best result that has a checkpoint"
-  assert context.session.progress()["best/mean"] == 1.0
+  assert context.session.progress()["best/bound"] == 1.0
 
 
 def test_one_evaluation_is_pending_at_a_time(made):

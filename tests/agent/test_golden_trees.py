@@ -28,7 +28,7 @@ CASES = {
     1,
   ),
   "gumbel_two_players": (
-    PlannerConfig(num_simulations=10, q_range_floor=1e-8, gumbel_scale=0.0, root_value="improved"),
+    PlannerConfig(num_simulations=10, q_range_floor=1e-8, gumbel_scale=0.0),
     2,
   ),
 }

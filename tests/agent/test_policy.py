@@ -40,7 +40,7 @@ def output_of(action, probs):
 
 @pytest.fixture(scope="module")
 def played():
-  """Steps of a corridor with both kinds of end; the search's inputs and the policy's outputs."""
+  """Plays a corridor with terminations and truncations; returns steps, policy outputs and search inputs."""
   env = make_vector("tiny:corridor", {"length": 5, "max_episode_steps": 6}, LANES, seed=0)
   random = np.random.default_rng(0)
   stacks = []

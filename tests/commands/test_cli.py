@@ -71,8 +71,8 @@ def test_help_imports_nothing_heavy():
 def test_train_resolves_config(cli, config_file, tmp_path, monkeypatch):
   seen = {}
 
-  def run_training(config, spec, run):
-    seen.update(config=config, spec=spec, run=run)
+  def run_training(training):
+    seen.update(config=training.config, run=training.run.directory)
     return 0
 
   monkeypatch.setattr(train, "_run_training", run_training)
@@ -81,7 +81,6 @@ def test_train_resolves_config(cli, config_file, tmp_path, monkeypatch):
   assert seen["run"].path == tmp_path / "runs" / "first"
   assert seen["config"].seed == 3
   assert seen["config"] == seen["run"].load_config()
-  assert seen["spec"] == env_spec("tiny:catch")
 
 
 def test_train_status(cli, config_file, monkeypatch):
@@ -99,12 +98,13 @@ def test_train_status(cli, config_file, monkeypatch):
   ],
 )
 def test_failed_start_frees_name(refused, config_file, tmp_path, monkeypatch, left, is_kept):
-  def run_training(config, spec, run):
+  def run_training(config, spec, run, resumed, stop):
     if left:
       (run.path / left[0]).write_text(left[1])
     raise UserError("env.name=tiny:catch: violates its spec")
+    yield
 
-  monkeypatch.setattr(train, "_run_training", run_training)
+  monkeypatch.setattr("moozi.api.training.recorded_events", run_training)
   assert "violates its spec" in refused("train", config_file, "run.name=first")
   assert (tmp_path / "runs" / "first").exists() == is_kept
 
@@ -177,12 +177,11 @@ def test_unsupported_opponent(refused, config_file, tmp_path):
 def test_parameters_in_env_name(cli, config_file, tmp_path, monkeypatch):
   pytest.importorskip("pyspiel")
   seen = {}
-  monkeypatch.setattr(train, "_run_training", lambda config, spec, run: seen.update(spec=spec, run=run) or 0)
+  monkeypatch.setattr(train, "_run_training", lambda training: seen.update(run=training.run) or 0)
   assert cli("train", config_file, "env.name=open_spiel:go(board_size=5,komi=6.5)")[0] == 0
-  assert seen["spec"].name == "open_spiel:go(board_size=5,komi=6.5)"
-  assert seen["spec"].frame_shape == (5, 5, 5)
+  assert env_spec(seen["run"].config.env.name).frame_shape == (5, 5, 5)
   assert seen["run"].path.name.startswith("open_spiel-go-board_size-5-komi-6-5-")
-  assert seen["run"].load_config().env.name == "open_spiel:go(board_size=5,komi=6.5)"
+  assert seen["run"].config.env.name == "open_spiel:go(board_size=5,komi=6.5)"
 
 
 @pytest.mark.parametrize(
@@ -250,8 +249,8 @@ def evaluation(monkeypatch):
   """Replaces the played episodes by fixed results; returns the arguments of each call."""
   seen = {}
 
-  def play(agent, episodes, simulations, gif):
-    seen.update(checkpoint=agent.checkpoint, episodes=episodes, simulations=simulations, gif=gif)
+  def play(agent, episodes, gif, options):
+    seen.update(checkpoint=agent.checkpoint, episodes=episodes, simulations=agent.simulations, gif=gif)
     print("a library that prints")
     os.write(1, b"and one in C\n")
     return FIGURES
@@ -326,7 +325,9 @@ def board_run(tmp_path, monkeypatch):
   meta = {"env_steps": 10, "learner_steps": 3} | expected_of(config, env_spec("open_spiel:tic_tac_toe"))
   save_checkpoint(run.checkpoints_path, "step_10", {"x": np.zeros(2)}, meta)
   seen = {}
-  monkeypatch.setattr(evaluate, "_play", lambda agent, *_: seen.update(config=agent.config) or TWO_PLAYERS)
+  monkeypatch.setattr(
+    evaluate, "_play", lambda agent, episodes, gif, options: seen.update(options) or TWO_PLAYERS
+  )
   return run, seen
 
 
@@ -338,14 +339,13 @@ def test_evaluate_two_players(cli, board_run):
   assert list(result) == list(evaluate.EVALUATION_KEYS + evaluate.TWO_PLAYER_KEYS)
   assert (result["opponent"], result["opponent_simulations"], result["score"]) == ("random", None, 0.75)
   assert result["score_seat_1"] is None
-  assert seen["config"].evaluation.opponent == "random"
+  assert seen["opponent"] is None
   status, out, _ = cli("evaluate", run.path, "--opponent", "mcts", "--opponent-simulations", "30")
   assert status == 0
   assert "score against mcts with 30 simulations: 0.750 (2 won, 1 drawn, 0 lost)" in out
   assert "0.750 from seat 0 (return 0.500 ± 0.200, 95%)" in out
   assert "seat 1" not in out
-  evaluation = seen["config"].evaluation
-  assert (evaluation.opponent, evaluation.opponent_simulations) == ("mcts", 30)
+  assert (seen["opponent"], seen["opponent_simulations"]) == ("mcts", 30)
 
 
 def test_evaluate_bad_opponents(refused, board_run):
@@ -431,6 +431,27 @@ def test_reading_a_run_imports_no_code(refused, malicious_run, tmp_path, evaluat
   assert not (tmp_path / "ran").exists()
   assert "evil_envs" not in sys.modules
   assert evaluation == {}
+
+
+@pytest.mark.parametrize(
+  ("key", "section"),
+  [
+    ("env.wrappers[0]", {"env": {"name": "gymnasium:CartPole-v1", "wrappers": ["evil_envs:make"]}}),
+    ("network.kind", {"network": {"kind": "evil_envs:make"}}),
+    ("planners.reanalyze.algorithm", {"planners": {"reanalyze": {"algorithm": "evil_envs:make"}}}),
+    ("learner.extra_losses[0]", {"learner": {"extra_losses": ["evil_envs:make"]}}),
+    ("evaluation.opponent", {"evaluation": {"opponent": "evil_envs:make"}}),
+    ("callbacks[0]", {"callbacks": ["evil_envs:make"]}),
+  ],
+)
+def test_every_key_that_names_code_needs_allow_code(refused, malicious_run, tmp_path, key, section):
+  path = malicious_run("tiny:catch")
+  (path / "config.yaml").write_text(json.dumps(section))
+  for command in (["evaluate", path], ["train", "--resume", path]):
+    message = refused(*command)
+    assert f"{key}=evil_envs:make imports a Python module" in message
+    assert "--allow-code" in message
+  assert not (tmp_path / "ran").exists()
 
 
 def test_ray_cluster_needs_confirmation(refused, tmp_path):

@@ -137,7 +137,10 @@ def test_keys_of():
     (["tiny:corridor", "--speed", "5"], "no action that does nothing"),
     (["tiny:catch", "--speed", "-1"], "--speed=-1: must be a number"),
     (["open_spiel:tic_tac_toe", "--opponent", "agent"], "--opponent=agent: open_spiel:tic_tac_toe"),
-    (["open_spiel:tic_tac_toe", "--opponent", "other"], "must be agent, random, mcts or self"),
+    (
+      ["open_spiel:tic_tac_toe", "--opponent", "other"],
+      "must be agent, random, mcts, self or module:function",
+    ),
     (["open_spiel:kuhn_poker", "--opponent", "mcts"], "would see what is hidden"),
     (["open_spiel:tic_tac_toe", "--seat", "2"], "'--seat': 2: must be an integer from 0 to 1"),
     (["tiny:catch", "--seed", "x"], "'--seed': x: must be an integer from"),

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from moozi.core.errors import UserError
+from moozi.core import plugins
+from moozi.core.errors import EnvError, UserError
 from moozi.evaluation.evaluator import EvaluationResult
 from moozi.evaluation.opponents import check_opponent, check_players, score_figures
 from moozi.evaluation.random_play import random_returns
@@ -177,3 +178,56 @@ def test_training_returns_are_of_player_0():
   rewards = np.where(joined("to_play") == 1, 1.0, -1.0) * joined("last_reward")
   np.testing.assert_array_equal(result.episode_returns, rewards[joined("is_last")])
   assert {-1.0, 1.0} <= set(result.episode_returns)
+
+
+class Fixed:
+  """Plays the first or the last legal action, or what it is given."""
+
+  def __init__(self, action):
+    self._action = action
+
+  def action(self, observation, legal):
+    observation[:], legal_actions = 0, np.flatnonzero(legal)
+    legal[:] = False
+    return legal_actions[self._action] if self._action in (0, -1) else self._action
+
+
+@pytest.fixture
+def opponent(folder):
+  """Registers a player that plays a fixed action, and returns its overrides."""
+
+  def register(action):
+    seeds = []
+    plugins.register_player("own")(lambda spec, seed: seeds.append(seed) or Fixed(action))
+    return [*BOARD, "evaluation.opponent=own"], seeds
+
+  return register
+
+
+def test_a_users_player_plays_the_other_seat(opponent):
+  overrides, seeds = opponent(0)
+  result = evaluate(overrides, num_episodes=6)
+  assert len(set(seeds)) >= 6  # a player for each episode
+  other, _ = opponent(-1)
+  assert (
+    evaluate(other, num_episodes=6).lengths.tolist() != result.lengths.tolist() or result.num_distinct > 1
+  )
+  config = load_config(None, [*TINY, *overrides])
+  check_opponent(config, build.env_spec(config))
+
+
+@pytest.mark.parametrize("action", [99, 0.5, None, "x"])
+def test_a_player_with_an_illegal_action(opponent, action):
+  overrides, _ = opponent(action)
+  config = load_config(None, [*TINY, *overrides])
+  with pytest.raises(EnvError, match=r"evaluation.opponent=own: plays .*; must be one of \[0, 1, 2, 3"):
+    check_opponent(config, build.env_spec(config))
+
+
+def test_a_player_that_is_none(folder):
+  plugins.register_player("own")(lambda spec, seed: 3)
+  config = load_config(None, [*TINY, *BOARD, "evaluation.opponent=own"])
+  with pytest.raises(
+    UserError, match=r"evaluation.opponent=own: returns 3; must return an object with action"
+  ):
+    check_opponent(config, build.env_spec(config))

@@ -109,7 +109,10 @@ def test_replay_buffer_killed(tmp_path):
 
 
 def test_replay_buffer_killed_before_its_first_snapshot(tmp_path):
-  process, run = start(tmp_path, *ENDLESS, "checkpoint.period_s=100000"), tmp_path / "one"
+  process, run = (
+    start(tmp_path, *ENDLESS, "checkpoint.period_s=100000", "checkpoint.first_s=null"),
+    tmp_path / "one",
+  )
   wait_for_updates(process, run)
   kill(process, "ReplayActor")
   wait_for(process, lambda: faults(run, "replay_buffer") == 1, "the fault")

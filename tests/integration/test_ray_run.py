@@ -148,9 +148,18 @@ def test_checkpoint_of_another_network_is_refused(finished, moozi, tmp_path):
 # --- stops --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM])
+SIGNALS = [*(pytest.param(n, marks=pytest.mark.slow) for n in (signal.SIGINT, signal.SIGHUP)), signal.SIGTERM]
+
+
+@pytest.mark.parametrize("number", SIGNALS)
 def test_signal_ends_with_a_checkpoint(tmp_path, number):
-  process = start(tmp_path, "max_env_steps=100000000", "checkpoint.period_s=100000", "logging.period_s=0.5")
+  process = start(
+    tmp_path,
+    "max_env_steps=100000000",
+    "checkpoint.period_s=100000",
+    "checkpoint.first_s=null",
+    "logging.period_s=0.5",
+  )
   run = tmp_path / "one"
   wait_for_updates(process, run)
   assert_loopback_only(process.pid)
@@ -259,7 +268,12 @@ def test_stop_does_not_wait_for_an_evaluation(tmp_path):
 
 @pytest.mark.slow
 def test_too_many_failures_end_the_run_with_a_checkpoint(tmp_path):
-  options = ["max_env_steps=100000000", "checkpoint.period_s=100000", "logging.period_s=0.5"]
+  options = [
+    "max_env_steps=100000000",
+    "checkpoint.period_s=100000",
+    "checkpoint.first_s=null",
+    "logging.period_s=0.5",
+  ]
   process = start(tmp_path, *options, "ray.max_restarts=0")
   run = tmp_path / "one"
   wait_for_updates(process, run)

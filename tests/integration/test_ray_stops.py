@@ -39,7 +39,15 @@ pytestmark = pytest.mark.slow
 def test_hanging_environments_do_not_delay_the_last_checkpoint(tmp_path):
   """Every environment hangs in its second episode for up to a minute."""
   options = ["env.kwargs.how=hang", "evaluation.period_env_steps=1000000", "logging.period_s=1e-9"]
-  process = start(tmp_path, FAULTY, *options, "max_env_steps=1000000", "checkpoint.period_s=1e6", cwd=ROOT)
+  process = start(
+    tmp_path,
+    FAULTY,
+    *options,
+    "max_env_steps=1000000",
+    "checkpoint.period_s=1e6",
+    "checkpoint.first_s=null",
+    cwd=ROOT,
+  )
   run = tmp_path / "one"
   wait_for(process, lambda: bool(ticks(run)) and steps(run)[0] == 32, "the first segment")
   signalled_s = time.time()
@@ -179,6 +187,7 @@ def test_second_rollback_ends_the_run(tmp_path):
     # Workers and checkpoints have finite parameters only.
     "ray.publish_period_updates=1000000",
     "checkpoint.period_s=1000000",
+    "checkpoint.first_s=null",
     "evaluation.period_env_steps=100000000",
     "logging.period_s=1e-9",
   )

@@ -39,12 +39,21 @@ def test_every_config_file_loads(path):
   assert config_from_dict(config_to_dict(config)) == config
 
 
-@pytest.mark.parametrize("path", ALL_CONFIGS, ids=lambda p: str(p.relative_to(ROOT)))
-def test_gumbel_never_trains_on_the_visit_mean(path):
+def test_gumbel_never_has_the_visit_mean():
   """Sequential halving visits losing moves as often as winning ones."""
-  config = load_config(path)
-  planners = (config.planners.train, config.planners.reanalyze) if config.algorithm == "muzero" else ()
-  assert all(p.root_value == "improved" for p in planners if p.algorithm == "gumbel")
+  planners = load_config(None, ["planners.test.algorithm=puct"]).planners
+  assert planners.train.has_improved_root_value
+  assert not planners.test.has_improved_root_value
+  with pytest.raises(UserError, match=r"planners\.train: root_value=mean: must be improved"):
+    load_config(None, ["planners.train.root_value=mean"])
+
+
+def test_reanalyze_searches_as_training_does_unless_set():
+  config = load_config(None, ["planners.train.num_simulations=7", "planners.train.gumbel_scale=2"])
+  assert config.planners.for_reanalyze == config.planners.train
+  config = load_config(None, ["planners.train.num_simulations=7", "planners.reanalyze.gumbel_scale=0"])
+  assert config.planners.for_reanalyze == config.planners.train.model_copy(update={"gumbel_scale": 0.0})
+  assert config_from_dict(config_to_dict(config)) == config
 
 
 def test_thesis_settings():
@@ -350,7 +359,10 @@ def test_unknown_key_inside_a_list():
     ("targets.discount=1.01", "targets.discount=1.01: must be less than or equal to 1"),
     ("targets.discount=0", "targets.discount=0: must be greater than 0"),
     ("network.batch_norm_decay=1", "network.batch_norm_decay=1: must be less than 1"),
-    ("network.kind=transformer", "network.kind=\"transformer\": must be 'resnet', 'mlp' or 'conv_latent'"),
+    (
+      "network.kind=transformer",
+      'network.kind="transformer": must be resnet, mlp, conv_latent or module:function',
+    ),
     ("runtime=no", "runtime=\"no\": must be 'ray' or 'local'"),
     ("ray.num_cpus=x", 'ray.num_cpus="x": must be a valid integer or null'),
     (

@@ -179,9 +179,9 @@ def test_run_continues_and_keeps_its_checkpoint(disk, caplog):
   assert state_at(20) == [10]
   recorder.observe(evaluated(20))
   assert state_at(30) == [10]
-  loaded = load_checkpoint(run.checkpoints_path / "step_000000010", STATE)
+  loaded = load_checkpoint(run.checkpoints_path / "step_000000010_params", STATE)
   np.testing.assert_array_equal(loaded["w"], STATE["w"])
-  assert [p.name for p in run.checkpoints_path.iterdir()] == ["step_000000010"]
+  assert [p.name for p in run.checkpoints_path.iterdir()] == ["step_000000010_params"]
   failures = [note for note in display.notes if "cannot be written" in note]
   # A short line of metrics may still fit into the last block of its file.
   names = [note.partition(" cannot")[0] for note in failures]

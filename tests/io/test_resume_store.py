@@ -16,6 +16,7 @@ from moozi.io.checkpoints import (
   drop_later,
   find_checkpoint,
   list_checkpoints,
+  read_best,
   resume_store,
 )
 
@@ -174,7 +175,7 @@ def test_last_few_are_resumable_and_best_stays(tmp_path):
       generations, blocks = np.array([step]), {0: block(step)}
       store.save({"w": np.ones(1)}, meta, 1.0, state(step), generations, blocks)
   names = [c.name for c in list_checkpoints(tmp_path / "checkpoints")]
-  assert names == ["step_000000002", "step_000000005", "step_000000006"]
+  assert names == ["step_000000002_best", "step_000000005", "step_000000006"]
   assert ResumeStore(tmp_path / "resume").names() == {"step_000000005", "step_000000006"}
   assert len(files(tmp_path / "resume")) == 2
   assert find_checkpoint(tmp_path / "checkpoints", "best").env_steps == 2
@@ -199,6 +200,20 @@ def test_drop_later_drops_damaged_too(tmp_path):
   save_step(store, 4)
   assert list_checkpoints(folders[0])[-1].meta["is_milestone"]
   assert ResumeStore(folders[1]).load("step_000000004").blocks[0]["frame"][0, 0] == 4
+
+
+def test_name_says_that_a_checkpoint_cannot_be_resumed(tmp_path):
+  folder = tmp_path / "checkpoints"
+  store = CheckpointStore(folder, CheckpointConfig(keep_last=1, milestones_env_steps=1))
+  save_step(store, 1)
+  meta = {"env_steps": 1, "learner_steps": 1}
+  store.save({"w": np.ones(1)}, meta, 1.0, is_best=True)
+  assert read_best(folder) == "step_000000001"
+  save_step(store, 2)
+  assert [c.name for c in list_checkpoints(folder)] == ["step_000000001_params", "step_000000002"]
+  assert find_checkpoint(folder, "best").name == "step_000000001_params"
+  assert find_checkpoint(folder, "step_000000001").name == "step_000000001_params", "its earlier name"
+  assert ResumeStore(tmp_path / "resume").names() == {"step_000000002"}
 
 
 def save_step(store, step):
@@ -227,5 +242,5 @@ def test_best_must_be_a_name(tmp_path):
   CheckpointStore(tmp_path / "checkpoints", CheckpointConfig()).save({"w": np.ones(1)}, META, 1.0)
   (tmp_path / "checkpoints" / "best.json").write_text('{"name": "../elsewhere"}')
   (tmp_path / "elsewhere").mkdir()
-  with pytest.raises(UserError, match="no evaluation has left"):
+  with pytest.raises(UserError, match="has no best checkpoint"):
     find_checkpoint(tmp_path / "checkpoints", "best")

@@ -150,7 +150,7 @@ def test_not_finite_error_can_be_pickled():
 
 def test_zero_targets_have_the_shapes_and_dtypes_of_replays(parts):
   config, spec, targets, *_ = parts
-  zeros = zero_targets(config, spec)
+  zeros = zero_targets(config, spec, (2, 16))
   for name in targets.__dataclass_fields__:
     x, y = getattr(zeros, name), getattr(targets, name)
     assert (x.shape, x.dtype) == (y.shape, y.dtype), name

@@ -66,7 +66,7 @@ def oracle_return(steps: list[Step], t: int, n_step: int, discount: float) -> fl
 
 
 def oracle_target(steps: list[Step], i: int, unroll_steps: int, n_step: int, discount: float) -> dict:
-  """The targets at and after start index i, step by step until the first end."""
+  """Computes the target of start index i one step at a time; entries after the first end are dummies."""
   num_actions = len(steps[0].probs)
   dummy = [1.0] + [0.0] * (num_actions - 1)
   out: dict = {

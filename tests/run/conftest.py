@@ -12,6 +12,7 @@ SCHEDULES = (
   "evaluation.period_env_steps=128",
   "checkpoint.milestones_env_steps=160",
   "checkpoint.period_s=1e9",
+  "checkpoint.first_s=null",
   "replay.sampling=rank",
 )
 

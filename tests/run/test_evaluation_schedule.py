@@ -40,6 +40,15 @@ def test_best_result_saves_the_state_that_played_it():
   assert len(evaluations.record(result(2.5), False, lambda: TRAINING)) == 2
 
 
+def test_best_is_not_the_luckiest_of_few_episodes():
+  evaluations = make()
+  steady = EvaluationResult(np.full(10, 30.0), np.full(10, 3), 10, 7, 120, None)
+  lucky = EvaluationResult(np.array([0.0, 80.0] * 5), np.full(10, 3), 10, 8, 240, None)
+  assert len(evaluations.record(steady, False, lambda: TRAINING)) == 2
+  assert lucky.returns.mean() > steady.returns.mean()
+  assert len(evaluations.record(lucky, False, lambda: pytest.fail("its interval starts at 15"))) == 1
+
+
 def test_lost_state_keeps_the_best():
   evaluations = make()
   evaluations.record(result(2.0), False, lambda: TRAINING)

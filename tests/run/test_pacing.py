@@ -279,9 +279,18 @@ def test_every():
 
 
 def test_checkpoints_by_time_and_by_milestone():
-  schedule = CheckpointSchedule(CheckpointConfig(period_s=60, milestones_env_steps=1000))
+  schedule = CheckpointSchedule(CheckpointConfig(period_s=60, first_s=None, milestones_env_steps=1000))
   moments = [(1, 10), (61, 500), (62, 1000), (63, 1001), (121, 2000), (122, 2001)]
   assert [schedule.is_due(*moment) for moment in moments] == [False, True, True, False, True, False]
+
+
+def test_first_checkpoint_is_early():
+  config = CheckpointConfig(period_s=120, milestones_env_steps=None)
+  schedule = CheckpointSchedule(config)
+  moments = [(30, 0), (40, 8), (54, 90), (56, 99), (70, 110), (119, 200), (121, 201)]
+  assert [schedule.is_due(*moment) for moment in moments] == [False, False, False, True, False, False, True]
+  resumed = CheckpointSchedule(config, wall_s=300, env_steps=1000)
+  assert [resumed.is_due(wall_s, 2000) for wall_s in (301, 330, 361)] == [False, False, True]
 
 
 def test_slack_fills_every_queue():

@@ -97,7 +97,12 @@ def test_mixture_of_stored_and_acted_steps(old):
 def test_resume_to_the_bit(old):
   """A resumed run restores the state of the draws, and the values and policies that were written back."""
   overrides = ("reanalyze.ratio=0.5", "reanalyze.batch_size=8", "learner.target_update_period=20")
-  periods = ("checkpoint.milestones_env_steps=160", "checkpoint.period_s=1e9", "evaluation.final_episodes=1")
+  periods = (
+    "checkpoint.milestones_env_steps=160",
+    "checkpoint.period_s=1e9",
+    "checkpoint.first_s=null",
+    "evaluation.final_episodes=1",
+  )
   config = load_config(None, [*TINY, *HISTORY, *overrides, *periods, f"offline.trajectories={old}"])
   spec = build.env_spec(config)
   whole = list(local.run(RunInputs(config, spec, stored=load_stored(config, spec))))

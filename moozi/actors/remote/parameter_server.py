@@ -21,12 +21,20 @@ class ParameterServer:
     state: a TrainingState to continue from; None starts with new parameters.
     learner_step: the learner step of new parameters.
     log_dir: folder of the log file; no log file if None.
+    functions: registered in this process, as `process.prepare` describes.
   """
 
   def __init__(
-    self, config: Config, spec: EnvSpec, state: Any, learner_step: int = 0, *, log_dir: str | None
+    self,
+    config: Config,
+    spec: EnvSpec,
+    state: Any,
+    learner_step: int = 0,
+    *,
+    log_dir: str | None,
+    functions: bytes = b"",
   ) -> None:
-    self._log = process.prepare("parameter_server", config.ray.learner, log_dir)
+    self._log = process.prepare("parameter_server", config.ray.learner, log_dir, functions)
     compilation_cache.enable()
     from moozi.run.build import build_learner
     from moozi.run.work_log import WorkLog

@@ -6,14 +6,19 @@
 import logging
 import os
 import pathlib
+import pickle
 
+from moozi.core import plugins
 from moozi.core.actor_report import ActorReport
 from moozi.core.config import ActorResources
+from moozi.core.errors import UserError, one_line
 from moozi.io.logs import setup_logging
 from moozi.run.work_log import WorkLog, resident_mib
 
 
-def prepare(name: str, resources: ActorResources, log_dir: str | None) -> logging.Logger:
+def prepare(
+  name: str, resources: ActorResources, log_dir: str | None, functions: bytes = b""
+) -> logging.Logger:
   """Sets up this process and returns its logger.
 
   Args:
@@ -21,6 +26,9 @@ def prepare(name: str, resources: ActorResources, log_dir: str | None) -> loggin
     resources: `num_threads` limits the thread pools of XLA and NumPy (0 sets no limit); `niceness` is added
       to the niceness of this process.
     log_dir: folder of the log file; no log file if None, or if the folder does not exist on this machine.
+    functions: the pickled `core.plugins.snapshot` of the driver; empty if there is none.
+
+  Raises: UserError: a registered function cannot be loaded in this process.
   """
   if resources.num_threads:
     # XLA's CPU client reads NPROC when it is created; BLAS and OpenMP read their variables when loaded.
@@ -36,6 +44,14 @@ def prepare(name: str, resources: ActorResources, log_dir: str | None) -> loggin
   logger = logging.getLogger(f"moozi.{name}")
   if log_dir is not None and pathlib.Path(log_dir).is_dir():
     setup_logging(pathlib.Path(log_dir) / f"{name}.log")
+  if functions:
+    try:
+      plugins.install(pickle.loads(functions))  # noqa: S301  # from the driver, not from a file
+    except Exception as error:
+      raise UserError(
+        f"a registered plug-in cannot be loaded in the process of {name}: {type(error).__name__}: "
+        f"{one_line(error)}; its module must be importable in the run's folder"
+      ) from error
   logger.info("process %d, threads %s, niceness %d", os.getpid(), resources.num_threads or "all", niceness)
   return logger
 

@@ -25,12 +25,20 @@ class TrainingWorker:
     index: the worker's index.
     began_at: the run's environment steps when the worker is started; part of the worker's seeds.
     log_dir: folder of the log file; no log file if None.
+    functions: registered in this process, as `process.prepare` describes.
   """
 
   def __init__(
-    self, config: Config, spec: EnvSpec, index: int, began_at: int, *, log_dir: str | None
+    self,
+    config: Config,
+    spec: EnvSpec,
+    index: int,
+    began_at: int,
+    *,
+    log_dir: str | None,
+    functions: bytes = b"",
   ) -> None:
-    self._log = process.prepare(f"training_worker_{index}", config.workers.resources, log_dir)
+    self._log = process.prepare(f"training_worker_{index}", config.workers.resources, log_dir, functions)
     compilation_cache.enable()
     from moozi.envs.guard import allow_exit
     from moozi.run.build import build_collector
@@ -74,8 +82,10 @@ class TrainingWorker:
 class ReanalyzeWorker:
   """Searches stored positions again with the target network."""
 
-  def __init__(self, config: Config, spec: EnvSpec, index: int, *, log_dir: str | None) -> None:
-    self._log = process.prepare(f"reanalyze_worker_{index}", config.reanalyze.resources, log_dir)
+  def __init__(
+    self, config: Config, spec: EnvSpec, index: int, *, log_dir: str | None, functions: bytes = b""
+  ) -> None:
+    self._log = process.prepare(f"reanalyze_worker_{index}", config.reanalyze.resources, log_dir, functions)
     compilation_cache.enable()
     from moozi.run.build import build_reanalyzer
 
@@ -110,13 +120,13 @@ class ReanalyzeWorker:
 class TestingWorker:
   """Plays evaluation episodes."""
 
-  def __init__(self, config: Config, spec: EnvSpec, *, log_dir: str | None) -> None:
-    self._log = process.prepare("testing_worker", config.evaluation.resources, log_dir)
+  def __init__(self, config: Config, spec: EnvSpec, *, log_dir: str | None, functions: bytes = b"") -> None:
+    self._log = process.prepare("testing_worker", config.evaluation.resources, log_dir, functions)
     compilation_cache.enable()
     from moozi.envs.guard import allow_exit
     from moozi.run.build import build_evaluator
 
-    # An environment that hangs in C never returns, and the run waits for its last evaluation.
+    # An environment that hangs in C never returns. Without an exit the run would wait for it forever.
     allow_exit(log_stream())
     self._work = WorkLog(config.timeline.seconds > 0)
     self._evaluator = build_evaluator(config, spec)

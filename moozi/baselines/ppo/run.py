@@ -236,7 +236,7 @@ def _build_collector(network: PPONetwork, config: Config, began_at: int) -> Coll
   workers = config.workers
   env = make_vector(
     config.env.name,
-    config.env.kwargs,
+    config.env.arguments,
     config.ppo.num_envs,
     child_seed(config.seed, "training_env", 0, began_at),
     workers.max_env_faults,

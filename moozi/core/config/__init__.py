@@ -15,13 +15,18 @@ from moozi.core.config.ppo import PPOConfig
 from moozi.core.config.reanalyze import OfflineConfig, ReanalyzeConfig, TrajectoriesConfig
 from moozi.core.config.section import (
   ActorResources,
+  CallbackNames,
+  LossNames,
+  NetworkName,
   NonNegativeFloat,
   NonNegativeInt,
+  PlayerName,
   PositiveFloat,
   PositiveInt,
   Probability,
   Section,
   Seed,
+  WrapperNames,
 )
 
 
@@ -35,14 +40,31 @@ class RunConfig(Section):
 class EnvConfig(Section):
   """The environment. Its suite validates `kwargs`."""
 
-  name: str = Field("minatar:breakout", description="library:game")
+  name: str = Field("minatar:breakout", description="library:game, a registered name, or module:function")
   kwargs: dict[str, Any] = Field(default_factory=dict, description="options of the environment's suite")
+  wrappers: WrapperNames = Field(
+    (), description="gymnasium and your own: functions that wrap the environment, the innermost first"
+  )
+
+  @property
+  def arguments(self) -> dict[str, Any]:
+    """Keyword arguments of `envs.registry.make` and `envs.registry.env_spec`."""
+    return {**self.kwargs, **({"wrappers": self.wrappers} if self.wrappers else {})}
+
+  @model_validator(mode="after")
+  def _names_code_in_wrappers_only(self) -> "EnvConfig":
+    if "wrappers" in self.kwargs:
+      raise ValueError("kwargs.wrappers: not an option; set env.wrappers")
+    return self
 
 
 class NetworkConfig(Section):
   """The network; all kinds have one interface, `Model`."""
 
-  kind: Literal["resnet", "mlp", "conv_latent"] = "conv_latent"
+  kind: NetworkName = Field(
+    "conv_latent",
+    description="resnet, mlp, conv_latent, a registered name, or module:function (docs/plugins.md)",
+  )
   norm: Literal["layer", "batch", "none"] = "layer"
   channels: PositiveInt = Field(16, description="resnet, conv_latent: convolution channels")
   num_representation_blocks: NonNegativeInt = 6
@@ -132,6 +154,7 @@ class LearnerConfig(Section):
   reward_coef: NonNegativeFloat = 1.0
   consistency_coef: NonNegativeFloat = 2.0
   l2_coef: NonNegativeFloat = 0.0
+  extra_losses: LossNames = Field((), description="loss terms of your own, by name or module:function")
   scale_reward_loss: bool = Field(True, description="divide unrolled reward losses by K; the thesis: false")
   dynamics_gradient_scale: Probability = 0.5
   target_update_period: PositiveInt = Field(
@@ -185,8 +208,10 @@ class EvaluationConfig(Section):
     10_000, description="step limit of a test episode, in addition to the environment's own"
   )
   final_episodes: PositiveInt = Field(100, description="number of episodes in the evaluation at the end")
-  opponent: Literal["random", "mcts", "self"] = Field(
-    "random", description="two players: the other seat's player; mcts if the environment's library has it"
+  opponent: PlayerName = Field(
+    "random",
+    description="two players: the other seat's player: random, self, mcts if the environment's library has "
+    "it, a registered name, or module:function",
   )
   opponent_simulations: PositiveInt = Field(100, description="mcts: simulations per search of the opponent")
   gif: bool = True
@@ -203,9 +228,16 @@ class CheckpointConfig(Section):
     description="start with the training state of this checkpoint's folder, or of a run's last checkpoint",
   )
 
-  period_s: PositiveFloat = 120.0
+  period_s: PositiveFloat = Field(120.0, description="seconds between two checkpoints")
+  first_s: PositiveFloat | None = Field(
+    15.0,
+    description="seconds from a new run's first step to its first checkpoint; null: period_s applies",
+  )
   keep_last: PositiveInt = Field(3, description="latest checkpoints kept; a run can resume from each")
-  keep_best: bool = Field(True, description="keep the checkpoint with the best mean return in evaluation")
+  keep_best: bool = Field(
+    True,
+    description="keep the checkpoint with the best evaluation: the highest lower end of its 95% interval",
+  )
   milestones_env_steps: PositiveInt | None = Field(
     250_000, description="environment steps between two checkpoints that are always kept; null: none"
   )
@@ -263,6 +295,9 @@ class Config(Section):
   runtime: Literal["ray", "local"] = "ray"
   max_env_steps: PositiveInt = 1_000_000
   max_wall_s: PositiveFloat | None = None
+  callbacks: CallbackNames = Field(
+    (), description="functions that see every event, by name or module:function"
+  )
   env: EnvConfig = EnvConfig()
   run: RunConfig = RunConfig()
   network: NetworkConfig = NetworkConfig()
@@ -300,6 +335,7 @@ class Config(Section):
       ("trajectories.save=true", self.trajectories.save),
       (f"reanalyze.ratio={self.reanalyze.ratio:g}", self.reanalyze.ratio > 0),
       (f"offline.trajectories={self.offline.trajectories}", self.offline.trajectories is not None),
+      (f"learner.extra_losses={list(self.learner.extra_losses)}", bool(self.learner.extra_losses)),
     ):
       if is_used and self.algorithm != "muzero":
         raise ValueError(f"{key} needs algorithm=muzero, not {self.algorithm}")

@@ -10,6 +10,7 @@ from moozi.core.config.section import (
   PositiveFloat,
   PositiveInt,
   Probability,
+  SearchName,
   Section,
 )
 
@@ -24,7 +25,9 @@ class TemperaturePoint(Section):
 class PlannerConfig(Section):
   """A search. `temperature` is a number or a schedule over environment steps."""
 
-  algorithm: Literal["gumbel", "puct"] = "gumbel"
+  algorithm: SearchName = Field(
+    "gumbel", description="gumbel, puct, a registered name, or module:function (docs/plugins.md)"
+  )
   num_simulations: PositiveInt = 16
   max_depth: PositiveInt | None = None
   max_num_considered_actions: PositiveInt = Field(
@@ -41,12 +44,19 @@ class PlannerConfig(Section):
   q_range_floor: PositiveFloat = Field(
     0.1, description="lower bound of the range that Q-values are normalized by, in value units; mctx: 1e-8"
   )
-  root_value: Literal["mean", "improved"] = Field(
-    "mean", description="mean: average over visits; improved: search policy times completed Q-values"
+  root_value: Literal["mean", "improved"] | None = Field(
+    None,
+    description="mean: average over visits; improved: search policy times completed Q-values; null: improved "
+    "with gumbel, whose visits are made to explore, and mean with puct",
   )
 
   @model_validator(mode="after")
   def _consistent(self) -> "PlannerConfig":
+    if self.algorithm == "gumbel" and self.root_value == "mean":
+      raise ValueError(
+        "root_value=mean: must be improved with algorithm=gumbel, which visits losing actions as often as "
+        "others"
+      )
     if self.algorithm == "gumbel" and self.dirichlet_fraction > 0:
       raise ValueError(
         f"dirichlet_fraction={self.dirichlet_fraction:g}: must be 0 with algorithm=gumbel (own noise)"
@@ -61,6 +71,11 @@ class PlannerConfig(Section):
         raise ValueError(f"temperature: schedule at env_steps {steps}: must start at 0 and rise")
     return self
 
+  @property
+  def has_improved_root_value(self) -> bool:
+    """Whether the root value is the search policy times the completed Q-values."""
+    return (self.root_value or ("improved" if self.algorithm == "gumbel" else "mean")) == "improved"
+
   def noise_free(self, num_simulations: int | None = None) -> "PlannerConfig":
     """The same search without noise: Dirichlet 0, temperature 0, gumbel_scale 0."""
     return self.model_copy(
@@ -74,8 +89,16 @@ class PlannerConfig(Section):
 
 
 class PlannersConfig(Section):
-  """The searches of training, testing and reanalyze workers."""
+  """The searches of training, testing and reanalyze workers.
+
+  Keys that `reanalyze` does not set have the values of `train`.
+  """
 
   train: PlannerConfig = PlannerConfig()
   test: PlannerConfig = PlannerConfig(gumbel_scale=0.0, temperature=0.0)
-  reanalyze: PlannerConfig = PlannerConfig()
+  reanalyze: PlannerConfig | None = Field(None, description="null: as train")
+
+  @property
+  def for_reanalyze(self) -> PlannerConfig:
+    """The search of stored positions."""
+    return self.train if self.reanalyze is None else self.reanalyze

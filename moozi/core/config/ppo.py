@@ -3,8 +3,8 @@
 Source: Huang et al. 2022, "The 37 Implementation Details of Proximal Policy Optimization", and its programs:
 the defaults are those of `ppo.py`; "Atari" names the values of `ppo_atari.py` (all in config/ppo/atari.yaml).
 Four of the nine Atari details are here: clipped rewards, stacked frames, the shared convolutional network,
-and frames scaled to [0, 1]. The other five (no-op starts, skipped frames with their maximum, an episode for
-each life, fire on reset, warped frames) are options of the environment: `env.kwargs`.
+and frames scaled to [0, 1]. The other five (no-op starts, frame skip with a maximum over the last two
+frames, an episode per life, fire on reset, warped frames) are options of the environment: `env.kwargs`.
 """
 
 from typing import Literal
@@ -38,7 +38,7 @@ class PPONetworkConfig(Section):
 
 
 class PPOConfig(Section):
-  """PPO; read with `algorithm: ppo`, which always runs in one process.
+  """The keys of PPO, used with `algorithm: ppo`. PPO always runs in one process.
 
   PPO also reads seed, max_env_steps, max_wall_s, env, run, evaluation (except resources), checkpoint,
   logging, workers.max_env_faults, workers.env_timeout_s and replay.max_refused_segments, and no other keys.

@@ -1,8 +1,11 @@
 """The base class of configuration sections, and bounded numbers."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic_core import PydanticCustomError
+
+from moozi.core import plugins
 
 Probability = Annotated[float, Field(ge=0.0, le=1.0)]
 PositiveInt = Annotated[int, Field(ge=1)]
@@ -18,6 +21,29 @@ class Section(BaseModel):
   model_config = ConfigDict(
     frozen=True, extra="forbid", validate_default=True, protected_namespaces=(), allow_inf_nan=False
   )
+
+
+def _checked(registry: plugins.Registry) -> AfterValidator:
+  def check(value: str) -> str:
+    if not registry.is_known(value) and not plugins.is_code(value):
+      raise PydanticCustomError("plugin", "{allowed}", {"allowed": registry.allowed(value)})
+    return value
+
+  return AfterValidator(check)
+
+
+def _as_list(value: Any) -> Any:
+  """One name is a list of one: `callbacks=my_callbacks:make`."""
+  return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
+
+
+# Names of functions: built in, registered, of an entry point, or module:function.
+NetworkName = Annotated[str, _checked(plugins.NETWORKS)]
+SearchName = Annotated[str, _checked(plugins.SEARCHES)]
+PlayerName = Annotated[str, _checked(plugins.PLAYERS)]
+LossNames = Annotated[tuple[Annotated[str, _checked(plugins.LOSSES)], ...], BeforeValidator(_as_list)]
+WrapperNames = Annotated[tuple[Annotated[str, _checked(plugins.WRAPPERS)], ...], BeforeValidator(_as_list)]
+CallbackNames = Annotated[tuple[Annotated[str, _checked(plugins.CALLBACKS)], ...], BeforeValidator(_as_list)]
 
 
 class ActorResources(Section):

@@ -16,13 +16,16 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
+from moozi.core import plugins
 from moozi.core.config import PositiveInt, Section
 from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
 from moozi.envs.environment import Environment, Game, GameEnvironment
 from moozi.envs.observations import FrameFormat, array_format, one_hot_format
 from moozi.envs.suite import Suite
+from moozi.envs.trial import spec_after_trial
 from moozi.envs.validation import check_mask, check_num_actions, check_reward, one_line, short
+from moozi.envs.wrappers import apply_wrappers
 
 _log = logging.getLogger("moozi.envs")
 
@@ -52,6 +55,10 @@ class Options(Section):
     None,
     description="truncate an episode after this number of steps instead of at the environment's own limit",
   )
+
+
+class _WrappedOptions(Options):
+  wrappers: tuple[str, ...] = ()
 
 
 def list_games() -> dict[str, str]:
@@ -94,7 +101,13 @@ def is_game(game: str) -> bool:
 
 
 def make_spec(game: str, options: Options) -> EnvSpec:
-  """Reads the specification of an environment with these options from a temporary one, and caches it."""
+  """Reads the specification of an environment with these options from a temporary one, and caches it.
+
+  A wrapped environment plays a trial episode. It is not cached: a notebook may change a registered wrapper.
+  """
+  if wrappers := getattr(options, "wrappers", ()):
+    plugin = plugins.WRAPPERS.get(wrappers[-1], f"env.wrappers[{len(wrappers) - 1}]")
+    return spec_after_trial(make_environment(game, options), plugin)
   return _make_spec(game, options.model_dump_json())
 
 
@@ -121,7 +134,10 @@ def make_environment(game: str, options: Options) -> Environment:
     given = f" with env.kwargs.kwargs={options.kwargs}" if options.kwargs else ""
     raise UserError(f"env.name={name}: cannot be made{given}: {one_line(error)}") from error
   try:
-    return wrap(name, env)
+    wrapped = apply_wrappers(env, getattr(options, "wrappers", ()))
+    if not isinstance(wrapped, gymnasium.Env):
+      raise UserError(f"env.wrappers: return {type(wrapped).__name__}; must return a gymnasium.Env")
+    return wrap(name, wrapped)
   except UserError:
     env.close()
     raise
@@ -202,7 +218,7 @@ def _frame_format(where: str, space: Any) -> FrameFormat:
     return one_hot_format(where, int(space.n), int(space.start))
   unsupported = UserError(
     f"{where}: its observations are {short(space)}; must be Box, Discrete, MultiDiscrete, "
-    "MultiBinary, or a Dict or Tuple of these"
+    "MultiBinary, or a Dict or Tuple of these; a function in env.wrappers can change them"
   )
   # gymnasium can flatten these to one vector.
   if not isinstance(space, spaces.MultiDiscrete | spaces.MultiBinary | spaces.Dict | spaces.Tuple):
@@ -251,4 +267,5 @@ SUITE = Suite(
   make_spec=make_spec,
   make_environment=make_environment,
   is_game=is_game,
+  with_wrappers=lambda options, wrappers: _WrappedOptions(**dict(options), wrappers=wrappers),
 )

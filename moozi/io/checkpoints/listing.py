@@ -11,6 +11,8 @@ from moozi.io.checkpoints.format import MANIFEST, CheckpointInfo, read_checkpoin
 from moozi.io.run_directory import check_name
 
 BEST = "best.json"
+# Ends the name of a checkpoint whose resume state has been removed.
+PARAMS_ONLY = "_params"
 _LEFTOVER = re.compile(r"\.(?P<name>.+)\.\d+\.(?P<kind>tmp|old)")
 
 
@@ -70,7 +72,7 @@ def find_checkpoint(directory: Path, which: str | None = None) -> CheckpointInfo
         "evaluation on, unless checkpoint.keep_best=false"
       )
   elif which and which != "last" and "\0" not in which and len(which) < 256:
-    for path in (directory / which, Path(which)):
+    for path in (directory / which, directory / (which + PARAMS_ONLY), Path(which)):
       if path.is_dir():
         return read_checkpoint_info(path)
   if not found:
@@ -98,4 +100,4 @@ def read_best(directory: Path) -> str | None:
     check_name(name, "checkpoint")
   except (OSError, ValueError, KeyError, TypeError, RecursionError, UserError):
     return None
-  return str(name) if (directory / name).is_dir() else None
+  return next((n for n in (name, name + PARAMS_ONLY) if (directory / n).is_dir()), None)

@@ -1,6 +1,7 @@
 """Saves a run's checkpoints; keeps the last few, the best, and milestones at set environment steps."""
 
 import json
+import os
 import re
 import shutil
 from collections.abc import Iterable, Mapping
@@ -13,10 +14,10 @@ from moozi.core.config import CheckpointConfig
 from moozi.core.flat_state import State
 from moozi.io.atomic_write import write_text
 from moozi.io.checkpoints.format import save_checkpoint
-from moozi.io.checkpoints.listing import BEST, list_checkpoints, read_best
+from moozi.io.checkpoints.listing import BEST, PARAMS_ONLY, list_checkpoints, read_best
 from moozi.io.checkpoints.resume_store import ResumeStore
 
-_NAME = re.compile(r"step_(\d+)(_best)?")
+_NAME = re.compile(r"step_(\d+)(_best|_params)?")
 
 
 def checkpoint_name(env_steps: int) -> str:
@@ -46,8 +47,10 @@ class CheckpointStore:
   """Saves a run's checkpoints, named by environment step, and removes those that are no longer kept.
 
   A milestone is the first checkpoint at or after each multiple of `milestones_env_steps`. Milestones are
-  never removed, so that a result can be reported at a stated step. The last few checkpoints also keep a
-  resume state.
+  never removed, so that a result can be reported at a stated step.
+
+  A run can be resumed from the last few checkpoints, which also have a resume state. The names of the others
+  end in `_best` (saved for its evaluation) or `_params` (its resume state has been removed).
   """
 
   def __init__(self, directory: Path, config: CheckpointConfig, resume: ResumeStore | None = None) -> None:
@@ -82,9 +85,8 @@ class CheckpointStore:
     before = list_checkpoints(self._directory)
     name = checkpoint_name(int(meta["env_steps"]))
     exists = any(c.name == name and c.learner_steps == meta["learner_steps"] for c in before)
-    if rest is None and not exists and name in self._resume.names():
-      # The existing checkpoint of that name has other parameters, and a run can be resumed from it.
-      name += "_best"
+    if rest is None and not exists:
+      name += "_best" if is_best else PARAMS_ONLY
     # Saves the resume state first, because a run cannot resume from a checkpoint without a resume state.
     if rest is not None:
       self._resume.save(name, rest, meta, generations, blocks)
@@ -110,6 +112,9 @@ class CheckpointStore:
     for info in found:
       if info.name not in kept and not info.meta.get("is_milestone"):
         shutil.rmtree(info.path, ignore_errors=True)
+      elif info.name == checkpoint_name(info.env_steps) and info.name not in last_resumable:
+        # `read_best` and `find_checkpoint` also look under the new name.
+        os.replace(info.path, info.path.with_name(info.name + PARAMS_ONLY))
     self._resume.keep(last_resumable)
 
   def _milestone(self, env_steps: int) -> int:

@@ -15,5 +15,6 @@ TINY = (
   "evaluation.period_env_steps=200",
   "checkpoint.milestones_env_steps=100",
   "checkpoint.period_s=1e9",
+  "checkpoint.first_s=null",
   "max_env_steps=320",
 )

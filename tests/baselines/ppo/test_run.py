@@ -245,7 +245,9 @@ def test_skipped_rounds_raise(collected):
 def test_rollback_once(events):
   saved, received = final_state(events), []
   options = ("ppo.learning_rate=1e30", "ppo.max_skipped_rounds=1", "max_env_steps=6400")
-  config = configure(*options, "ppo.network.activation=relu", "checkpoint.period_s=1e9")
+  config = configure(
+    *options, "ppo.network.activation=relu", "checkpoint.period_s=1e9", "checkpoint.first_s=null"
+  )
   started = ppo_run.run(RunInputs(config, build.env_spec(config), latest=lambda: RunState(training=saved)))
   with pytest.raises(NotFiniteError, match=r"ppo\.max_skipped_rounds=1 allows no more"):
     received.extend(started)

@@ -1,0 +1,6 @@
+"""`python -m moozi` is `moozi`."""
+
+from moozi.cli import main
+
+if __name__ == "__main__":
+  main()

@@ -1,0 +1,1 @@
+"""The public API in Python, which `moozi` exposes and the commands use: training, runs, agents, searches."""

@@ -1,0 +1,386 @@
+"""A run's agent: acts, searches and evaluates with one of the run's checkpoints."""
+
+import functools
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+from dm_env import StepType, TimeStep
+
+from moozi.api.run_access import check_searches, open_run
+from moozi.api.search import Search
+from moozi.core.config import Config
+from moozi.core.errors import UserError
+from moozi.core.plugins import PLAYERS, is_code
+from moozi.core.records import BatchedTimeStep
+from moozi.core.spec import EnvSpec
+from moozi.envs import registry
+from moozi.envs.environment import Environment, Observation, check_action
+from moozi.envs.vector import blank_step
+from moozi.io.checkpoints import CheckpointInfo, expected_of, find_checkpoint, load_checkpoint
+from moozi.io.run_directory import RunDirectory
+
+if TYPE_CHECKING:
+  from moozi.core.search_record import InspectedEpisode
+  from moozi.evaluation.episodes import EvaluationResult
+  from moozi.evaluation.evaluator import Evaluator, Player
+
+ObservationLike: TypeAlias = np.ndarray | Observation | TimeStep
+
+
+def load(
+  run: str | os.PathLike[str],
+  checkpoint: str | None = None,
+  *,
+  simulations: int | None = None,
+  allow_code: bool = False,
+  seed: int | None = None,
+) -> "Agent":
+  """Loads a run's agent.
+
+  Args:
+    run: a `moozi.Run` or its path.
+    checkpoint: a name, a path, an environment step (takes the nearest), "best", or "last" (None).
+    simulations: of each search; None is that of `planners.test`.
+    allow_code: allows the run to import the Python modules that it names.
+    seed: of drawn actions, where evaluation is not noise-free; None is `evaluation.seed`.
+
+  Raises: UserError: no run, no such checkpoint, or a checkpoint of another network or environment.
+  """
+  directory, config = open_run(run, allow_code)
+  agent = agent_of(directory, config, checkpoint, simulations=simulations, seed=seed)
+  assert agent.state is not None  # read now, so that a damaged checkpoint is reported here
+  return agent
+
+
+def agent_of(
+  directory: RunDirectory,
+  config: Config,
+  checkpoint: str | None,
+  *,
+  simulations: int | None = None,
+  seed: int | None = None,
+) -> "Agent":
+  """The agent of an open run, whose parameters are read on first use. Arguments and errors as in `load`."""
+  from moozi.evaluation.opponents import check_players
+  from moozi.io.checkpoints import read_checkpoint_info
+
+  spec = registry.env_spec(config.env.name, **config.env.arguments)
+  check_players(config, spec)
+  found = find_checkpoint(directory.checkpoints_path, checkpoint)
+  info = read_checkpoint_info(found.path, expected_of(config, spec))
+  return Agent(directory, config, spec, info, simulations=simulations, seed=seed)
+
+
+class Agent:
+  """A trained agent, as `load` returns it.
+
+  `act` and `observe` follow one game: call one of them for every frame, in order, and `reset` before another
+  game. A `TimeStep` that is FIRST resets the agent by itself. Actions are the environment's own, from 0.
+
+  With two players the agent plays the side to move. Where another player moves, call `observe` instead of
+  `act`. To play both sides, call `act` for every frame.
+
+  Attributes:
+    config: the run's configuration.
+    spec: the environment's specification.
+    checkpoint: the checkpoint's name, path and counters.
+    simulations: number of simulations of a search; None is that of `planners.test`.
+  """
+
+  def __init__(
+    self,
+    directory: RunDirectory,
+    config: Config,
+    spec: EnvSpec,
+    checkpoint: CheckpointInfo,
+    *,
+    simulations: int | None = None,
+    seed: int | None = None,
+  ) -> None:
+    self.directory, self.config, self.spec = directory, config, spec
+    self.checkpoint, self.simulations = checkpoint, simulations
+    self._seed = seed
+    self._is_first = True
+
+  @functools.cached_property
+  def state(self) -> Any:
+    """The checkpoint's training state.
+
+    Raises: UserError: the state cannot be read, or belongs to another network.
+    """
+    from moozi.training.algorithms import algorithm_of
+
+    template = algorithm_of(self.config).training_state_template(self.config, self.spec)
+    return load_checkpoint(self.checkpoint.path, template, expected_of(self.config, self.spec))
+
+  @property
+  def params(self) -> Any:
+    """The network's parameters, a pytree of arrays."""
+    return self.state.params
+
+  def act(self, observation: ObservationLike, legal: Any = None) -> int:
+    """Returns the agent's action for a frame, the same as `moozi evaluate` takes.
+
+    Args:
+      observation: a frame [H, W, C] of the spec's dtype, a `moozi.Observation`, a `dm_env.TimeStep` of a
+        `moozi.Environment`, or an observation of its `as_gymnasium()`.
+      legal: [num_env_actions] bool, the legal actions; None takes them from the observation, or allows all.
+
+    Raises: UserError: the observation or the mask does not fit the environment, or the episode is over.
+    """
+    action = self._player.decide(self._read(observation, legal), None).action
+    self._is_first = False
+    return action - 1
+
+  def observe(self, observation: ObservationLike, action: int, legal: Any = None) -> None:
+    """Adds a frame at which another player plays `action`. Arguments and errors as in `act`."""
+    step = self._read(observation, legal)
+    try:
+      played = check_action(action, step.legal_actions_mask[0, 1:])
+    except ValueError as error:
+      raise UserError(str(error)) from None
+    self._player.observe(step, 1 + played)
+    self._is_first = False
+
+  def search(self, observation: ObservationLike, legal: Any = None) -> Search:
+    """Searches a frame without advancing the agent: the search of the `act` that may follow.
+
+    Args and errors as in `act`. Raises: UserError: the algorithm has no search (PPO).
+    """
+    import jax
+
+    from moozi.ops.players import search_discount
+    from moozi.vis.render_spec import action_names
+
+    check_searches(self.directory.path, self.config, "Agent.search")
+    step, player = self._read(observation, legal), self._player
+    key = jax.random.split(player.rng_key)[1]
+    _, output, _, network_q = jax.device_get(
+      self._search_policy(*player.variables, player.history, step, key, player.temperature, None)
+    )
+    is_legal = step.legal_actions_mask[0, 1:]
+
+    def of_actions(values: np.ndarray) -> np.ndarray:
+      return np.where(is_legal, values[0, 1:], 0).astype(values.dtype)
+
+    from moozi.analysis.inspection import compact_tree
+    from moozi.core.pytree import map_fields
+
+    tree = compact_tree(map_fields(lambda x: x[0], output.tree))
+    visits = np.zeros(self.spec.num_actions, np.int32)
+    visits[tree.action[tree.depth == 1]] = tree.visits[tree.depth == 1]
+    return Search(
+      env=self.spec.name,
+      action=int(output.action[0]) - 1,
+      action_names=tuple(action_names(self.spec)[1:]),
+      legal=is_legal,
+      policy=of_actions(output.action_probs),
+      prior=of_actions(output.prior_probs),
+      value=float(output.root_value[0]),
+      prior_value=float(output.prior_value[0]),
+      q_values=of_actions(output.q_values),
+      network_q_values=of_actions(network_q),
+      visits=visits[1:],
+      num_simulations=self.num_simulations,
+      tree=tree,
+      signed_discount=search_discount(self.config.targets.discount, self.spec.num_players),
+    )
+
+  def reset(self) -> None:
+    """Starts another game: the next frame has no history. The random key is not reset."""
+    self._is_first = True
+
+  def make_env(self, seed: int = 0) -> Environment:
+    """Makes the run's test environment."""
+    return registry.make(self.config.env.name, seed, is_testing=True, **self.config.env.arguments)
+
+  def evaluate(
+    self,
+    episodes: int | None = None,
+    opponent: str | None = None,
+    *,
+    opponent_simulations: int | None = None,
+    simulations: int | None = None,
+    record: bool = False,
+    gif_max_frames: int | None = None,
+    on_episode: Callable[[int], None] = lambda num_finished: None,
+  ) -> "EvaluationResult":
+    """Plays the episodes of `moozi evaluate`, which are the same in every call.
+
+    Args:
+      episodes: number of episodes; None is `evaluation.final_episodes`.
+      opponent: with two players "random", "mcts", "self", or a player of yours; None is
+        `evaluation.opponent`.
+      opponent_simulations: simulations of each search of the opponent "mcts".
+      simulations: overrides the agent's.
+      record: whether to keep frames of the first episodes, for pictures.
+      gif_max_frames: maximum number of frames kept of an episode.
+      on_episode: called after each episode with the number of finished ones.
+
+    Returns: returns and lengths; its `summary()` has the figures that the command prints.
+    Raises: UserError: the opponent does not exist. EnvError: the environment failed.
+    """
+    check_opponent_options(self.config, self.spec, opponent, opponent_simulations)
+    options = {"opponent": opponent, "opponent_simulations": opponent_simulations}
+    options |= {"gif_max_frames": gif_max_frames}
+    used = {key: value for key, value in options.items() if value is not None}
+    evaluation = self.config.evaluation.model_copy(update=used)
+    config = self.config.model_copy(update={"evaluation": evaluation})
+    if opponent is not None:
+      from moozi.evaluation.opponents import check_opponent
+
+      check_opponent(config, self.spec)
+    result = self._evaluator_of(config, simulations).run(
+      self.state.params,
+      self.state.net_state,
+      num_episodes=evaluation.final_episodes if episodes is None else episodes,
+      version=self.checkpoint.learner_steps,
+      env_steps=self.checkpoint.env_steps,
+      record=record,
+      on_episode=on_episode,
+    )
+    assert result is not None, "no stop was requested"
+    return result
+
+  def inspect(
+    self,
+    episode: int = 0,
+    *,
+    max_steps: int | None = None,
+    simulations: int | None = None,
+    on_step: Callable[[int], None] = lambda num_frames: None,
+  ) -> "InspectedEpisode":
+    """Plays an evaluation episode, or its first `max_steps`, and records every search.
+
+    Raises: UserError: the algorithm has no search (PPO), or the environment fails.
+    """
+    from moozi.analysis.inspection import inspect_episode
+
+    check_searches(self.directory.path, self.config, "Agent.inspect")
+    return inspect_episode(
+      self.config,
+      self.spec,
+      self.state.params,
+      self.state.net_state,
+      index=episode,
+      max_steps=max_steps,
+      num_simulations=self.simulations if simulations is None else simulations,
+      on_step=on_step,
+    )
+
+  def evaluator(self, simulations: int | None = None) -> "Evaluator":
+    """Builds the run's evaluator; `simulations` overrides the agent's."""
+    return self._evaluator_of(self.config, simulations)
+
+  @property
+  def num_simulations(self) -> int:
+    """Number of simulations of a search."""
+    return self.simulations or self.config.planners.test.num_simulations
+
+  def __repr__(self) -> str:
+    return f"Agent({self.spec.name}, {self.directory.name}, {self.checkpoint.name})"
+
+  def _evaluator_of(self, config: Config, simulations: int | None = None) -> "Evaluator":
+    from moozi.training.algorithms import algorithm_of
+
+    simulations = self.simulations if simulations is None else simulations
+    return algorithm_of(config).build_evaluator(config, self.spec, simulations)
+
+  @functools.cached_property
+  def _player(self) -> "Player":
+    return self.evaluator().player(self.state.params, self.state.net_state, self._seed)
+
+  @functools.cached_property
+  def _search_policy(self) -> Callable[..., Any]:
+    from moozi.analysis.inspection import make_search_policy
+    from moozi.evaluation.evaluator import evaluation_planner
+    from moozi.run.build import build_model
+
+    planner = evaluation_planner(self.config, self.simulations)
+    return make_search_policy(build_model(self.config, self.spec), self.config, self.spec, planner)
+
+  def _read(self, observation: ObservationLike, legal: Any) -> BatchedTimeStep:
+    """The observation as the policy takes it. Raises UserError if it does not fit the environment."""
+    is_first, mask, to_play = self._is_first, legal, 0
+    if isinstance(observation, TimeStep):
+      if observation.last():
+        raise UserError("observation: the episode is over (a LAST step); reset the environment")
+      is_first = is_first or observation.step_type is StepType.FIRST
+      observation = observation.observation
+    if isinstance(observation, Observation):
+      is_first = is_first and not observation.is_continued
+      mask = observation.legal_actions_mask if legal is None else legal
+      to_play, observation = observation.to_play, observation.frame
+    out = blank_step(self.spec, 1)
+    out.frame[0] = _check_frame(observation, self.spec)
+    out.is_first[0], out.to_play[0] = is_first, to_play
+    out.legal_actions_mask[0, 1:] = _check_legal(mask, self.spec)
+    return out
+
+
+def check_player(option: str, name: str, *others: str) -> None:
+  """Raises UserError if a name is no player's; `others` are allowed too."""
+  if name not in others and not PLAYERS.is_known(name) and not is_code(name):
+    raise UserError(f"{option}={name}: must be {PLAYERS.allowed(name, *others)}")
+
+
+def check_opponent_options(
+  config: Config, spec: EnvSpec, opponent: str | None, simulations: int | None, prefix: str = ""
+) -> None:
+  """Raises UserError if an option of the opponent is unknown or would have no effect.
+
+  Args:
+    prefix: of the options' names in errors: `--` on the command line.
+  """
+  names = [
+    f"{prefix}{name}".replace("_", "-" if prefix else "_") for name in ("opponent", "opponent_simulations")
+  ]
+  if opponent is not None:
+    check_player(names[0], opponent)
+  for option, text in zip(names, (opponent, simulations), strict=True):
+    if text is not None and spec.num_players == 1:
+      raise UserError(f"{option}={text}: {spec.name} has one player, so it has no opponent")
+  kind = opponent or config.evaluation.opponent
+  if simulations is not None and kind != "mcts":
+    raise UserError(f"{names[1]}={simulations}: opponent {kind} has no search; use {names[0]} mcts")
+
+
+def _check_frame(frame: Any, spec: EnvSpec) -> np.ndarray:
+  out = _as_array("observation", frame)
+  if out.shape != spec.frame_shape or out.dtype != np.dtype(spec.frame_dtype):
+    raise UserError(
+      f"observation: {_describe(out)}; must be {spec.frame_dtype}{list(spec.frame_shape)}, a frame of "
+      f"{spec.name} as agent.make_env() shows it"
+    )
+  if out.dtype.kind == "f" and not np.isfinite(out).all():
+    raise UserError("observation: has numbers that are not finite")
+  return out
+
+
+def _check_legal(legal: Any, spec: EnvSpec) -> np.ndarray:
+  if legal is None:
+    return np.ones(spec.num_env_actions, bool)
+  mask = _as_array("legal", legal)
+  # Masks of other libraries are integers of 0 and 1.
+  is_mask = mask.dtype.kind == "b" or (mask.dtype.kind in "iu" and np.isin(mask, (0, 1)).all())
+  if mask.shape != (spec.num_env_actions,) or not is_mask:
+    raise UserError(
+      f"legal: {_describe(mask)}; must be bool[{spec.num_env_actions}], one entry for each action of "
+      f"{spec.name}"
+    )
+  if not mask.any():
+    raise UserError("legal: allows no action; at least one must be legal")
+  return mask.astype(bool)
+
+
+def _as_array(name: str, value: Any) -> np.ndarray:
+  try:
+    return np.asarray(value)
+  except ValueError:
+    raise UserError(f"{name}: a {type(value).__name__} that is not an array") from None
+
+
+def _describe(array: np.ndarray) -> str:
+  return f"{array.dtype}{list(array.shape)}"

@@ -1,0 +1,8 @@
+"""The configurations that come with MooZi."""
+
+from moozi.io.config_files import ConfigInfo, list_configs
+
+
+def configs() -> list[ConfigInfo]:
+  """Returns the configurations that `moozi.train` takes by name, sorted by name."""
+  return list_configs()

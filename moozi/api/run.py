@@ -1,0 +1,192 @@
+"""A run directory from Python: metrics, evaluations, checkpoints, figures, and its agent."""
+
+import html
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from moozi.api.run_access import check_searches, open_run, place_in_run, writing
+from moozi.core.config import Config
+from moozi.core.errors import UserError
+from moozi.io.checkpoints import CheckpointInfo, list_checkpoints
+from moozi.io.metrics import TICK_KEYS, read_metrics
+from moozi.io.run_directory import RunDirectory
+
+if TYPE_CHECKING:
+  import pandas as pd
+  from matplotlib.figure import Figure
+
+  from moozi.api.agent import Agent
+
+_TEST = "test/"
+
+
+class Run(os.PathLike[str]):
+  """A run directory, which can be read while the run is in progress.
+
+  Args:
+    path: the directory, or another `Run`.
+
+  Raises: UserError: not a run directory.
+  """
+
+  def __init__(self, path: str | os.PathLike[str]) -> None:
+    self.directory = RunDirectory.open(Path(path))
+
+  @property
+  def path(self) -> Path:
+    return self.directory.path
+
+  @property
+  def name(self) -> str:
+    """The directory's name."""
+    return self.path.resolve().name
+
+  @property
+  def config(self) -> Config:
+    """The run's configuration. Raises UserError if this version does not accept it."""
+    return self.directory.load_config()
+
+  @property
+  def summary(self) -> dict[str, Any]:
+    """The figures of the whole run. Raises UserError if the run has not ended."""
+    return self.directory.read_summary()
+
+  def metrics(self) -> "pd.DataFrame":
+    """The metrics as a DataFrame with a row for each record; NaN where a record lacks a metric.
+
+    The columns are env_steps, learner_steps, wall_s (seconds) and those of docs/metrics.md.
+
+    Raises: UserError: the run has no metrics.
+    """
+    import pandas as pd
+
+    from moozi.vis.report import number_in
+
+    ticks = read_metrics(self.directory.metrics_path)
+    names = dict.fromkeys([*TICK_KEYS, *(str(name) for tick in ticks for name in tick)])
+    columns = {name: [number_in(tick.get(name)) for tick in ticks] for name in names}
+    frame = pd.DataFrame({name: pd.Series(column, dtype=float) for name, column in columns.items()})
+    counters = {key: "int64" for key in TICK_KEYS[:2] if frame[key].notna().all()}
+    return frame.astype(counters)
+
+  def evaluations(self) -> "pd.DataFrame":
+    """The evaluations as a DataFrame with a row each: env_steps, return_mean, return_std, episodes, ….
+
+    Raises: UserError: the run has no metrics.
+    """
+    frame = self.metrics()
+    tested = frame.filter(like=_TEST).rename(columns=lambda name: name.removeprefix(_TEST))
+    if "at_env_steps" not in tested:
+      return tested.iloc[:0]
+    tested = tested.dropna(subset=["at_env_steps"])
+    env_steps = tested.pop("at_env_steps").astype("int64")
+    tested.insert(0, "env_steps", env_steps)
+    return tested.reset_index(drop=True)
+
+  def checkpoints(self) -> list[CheckpointInfo]:
+    """The checkpoints in order, with name, path, env_steps and learner_steps."""
+    return list_checkpoints(self.directory.checkpoints_path)
+
+  def agent(self, checkpoint: str | None = None, **options: Any) -> "Agent":
+    """The run's agent; arguments and errors as in `moozi.load`."""
+    from moozi.api.agent import load
+
+    return load(self, checkpoint, **options)
+
+  def figures(self) -> "dict[str, Figure]":
+    """Curves over environment steps as matplotlib figures: "return", "loss", "speed".
+
+    Raises: UserError: the run has no metrics.
+    """
+    from moozi.vis.curves import curve_figures
+
+    return curve_figures(read_metrics(self.directory.metrics_path), self.name)
+
+  def report(
+    self,
+    out: str | os.PathLike[str] | None = None,
+    *,
+    checkpoint: str | None = None,
+    episode: int = 0,
+    max_steps: int = 1000,
+    simulations: int | None = None,
+    allow_code: bool = False,
+    on_step: Any = lambda num_frames: None,
+  ) -> Path:
+    """Writes the page of `moozi report`: curves, settings, and an episode with its searches.
+
+    Args:
+      out: the page's file; None is report.html in the run.
+      episode: index of the evaluation episode, played for its first `max_steps`.
+      checkpoint, simulations, allow_code: as in `moozi.load`.
+      on_step: called after each step of the episode with the number of frames.
+
+    Returns: the page's path.
+    Raises: UserError: the page cannot be written, or as in `moozi.load`.
+    """
+    from moozi.api.agent import agent_of
+    from moozi.io.plain_data import dump_yaml
+    from moozi.vis.report import write_report
+
+    directory, config = open_run(self, allow_code)
+    check_searches(self.path, config, "the report")
+    path = place_in_run(directory, "report.html") if out is None else Path(out)
+    if path.is_dir():
+      raise UserError(f"--out={out}: is a folder; must be a file, such as {path / 'report.html'}")
+    agent = agent_of(directory, config, checkpoint)
+    ticks = read_metrics(directory.metrics_path)
+    played = agent.inspect(episode, max_steps=max_steps, simulations=simulations, on_step=on_step)
+    about = {
+      "name": self.name,
+      "checkpoint": agent.checkpoint.name,
+      "env_steps": agent.checkpoint.env_steps,
+      "learner_steps": agent.checkpoint.learner_steps,
+      "figures": _last_evaluation(ticks),
+    }
+    with writing("--out", path):
+      text = dump_yaml(config.model_dump(mode="json"))
+      write_report(path, played, agent.spec, run=about, ticks=ticks, config=text)
+    return path
+
+  def __fspath__(self) -> str:
+    return str(self.path)
+
+  def __eq__(self, other: object) -> bool:
+    return isinstance(other, Run) and self.path.resolve() == other.path.resolve()
+
+  def __hash__(self) -> int:
+    return hash(self.path.resolve())
+
+  def __repr__(self) -> str:
+    return f"Run({str(self.path)!r})"
+
+  def _repr_html_(self) -> str:
+    rows = {"run": str(self.path), "environment": self.config.env.name}
+    try:
+      summary = self.summary
+    except UserError:
+      rows["state"] = "in progress, or stopped without a summary"
+    else:
+      rows |= {"environment steps": f"{summary.get('env_steps')}", "ended by": f"{summary.get('reason')}"}
+      mean, std = summary.get("test_return_mean"), summary.get("test_return_std")
+      if isinstance(mean, int | float) and isinstance(std, int | float):
+        episodes = summary.get("test_episodes")
+        rows["return"] = f"{mean:.2f} ± {std:.2f} over {episodes} evaluation episodes"
+    cells = "".join(
+      f'<tr><th scope="row">{html.escape(name)}</th><td>{html.escape(text)}</td></tr>'
+      for name, text in rows.items()
+    )
+    return f"<table>{cells}</table>"
+
+
+def _last_evaluation(ticks: list[dict[str, Any]]) -> str:
+  """Returns a sentence about the run's last evaluation; an empty string if there is none."""
+  from moozi.vis.report import number_in
+
+  names = ("test/return_mean", "test/return_std", "test/episodes", "test/at_env_steps")
+  for tick in reversed(ticks):
+    mean, std, episodes, at = (number_in(tick.get(name)) for name in names)
+    if mean is not None and std is not None and episodes is not None and at is not None:
+      return f" Last evaluation: return {mean:.4g} ± {std:.3g} over {episodes:g} episodes at {at:,.0f} steps."
+  return ""

@@ -1,0 +1,65 @@
+"""Opens runs for reading, for the API and the commands."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from moozi.core.config import Config
+from moozi.core.errors import UserError
+from moozi.core.plugins import code_keys
+from moozi.io.run_directory import RunDirectory
+
+
+def open_run(path: str | os.PathLike[str], allow_code: bool) -> tuple[RunDirectory, Config]:
+  """Opens a run for reading.
+
+  A run directory may come from an untrusted source. The only code that it can name is a user's own
+  functions (`module:function`), which need `allow_code`. `continue_run` also checks the address of the Ray
+  cluster.
+
+  Raises: UserError: the path is not a run, or the run names code and `allow_code` is false.
+  """
+  directory = RunDirectory.open(Path(path))
+  config = directory.load_config()
+  check_code(config, str(path), allow_code)
+  return directory, config
+
+
+def check_code(config: Config, where: str, allow_code: bool) -> None:
+  """Raises UserError if the configuration names code to import and `allow_code` is false."""
+  if (keys := code_keys(config)) and not allow_code:
+    raise UserError(
+      f"{where}: {', '.join(keys)} imports a Python module and runs its code; pass --allow-code (in Python "
+      "allow_code=True) if you trust this run"
+    )
+
+
+def check_searches(run: Path, config: Config, user: str) -> None:
+  """Raises UserError if the run's agent has no model, and therefore no search, which `user` needs."""
+  from moozi.training.algorithms import algorithm_of
+
+  if not algorithm_of(config).has_model:
+    raise UserError(f"{run}: algorithm={config.algorithm} has no model; {user} needs one that has")
+
+
+def place_in_run(run: RunDirectory, *names: str) -> Path:
+  """Returns a path in the run's folder.
+
+  Raises: UserError: a part of the path is a symbolic link. In an untrusted run, a link may point anywhere.
+  """
+  path = run.path
+  for name in names:
+    path /= name
+    if path.is_symlink():
+      raise UserError(f"{path}: is a link, which is not followed for writing; choose a path with --out")
+  return path
+
+
+@contextlib.contextmanager
+def writing(option: str, path: Path) -> Iterator[None]:
+  """Turns an OSError in the block into a UserError that names the option and the path."""
+  try:
+    yield
+  except OSError as e:
+    raise UserError(f"{option}={path}: cannot be written: {e.strerror or e}; choose another path") from None

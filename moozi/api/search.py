@@ -1,0 +1,111 @@
+"""The result of one search, in the environment's own actions; draws itself in a notebook."""
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+from xml.sax.saxutils import escape
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from moozi.core.search_record import SearchTree
+
+if TYPE_CHECKING:
+  import pandas as pd
+
+_MAX_ROWS = 30
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Search:
+  """One search of a frame. Arrays have an entry for each of the environment's E actions.
+
+  Values are in the environment's units, for the player to move.
+
+  Attributes:
+    env: the environment's name.
+    action: the action that the search chose.
+    action_names: a name for each action.
+    legal: which actions are legal; the other arrays are 0 elsewhere.
+    policy: the search policy.
+    prior: the network's policy before the search.
+    value: the value after the search.
+    prior_value: the network's value before the search.
+    q_values: value of each action; for actions without a visit the mixed value of the others.
+    network_q_values: the model's reward and value after each action, without a search.
+    visits: number of simulations that began with the action.
+    num_simulations: number of simulations.
+    tree: the search tree. Its actions are numbered from 1, since 0 is the dummy action.
+    signed_discount: the factor of a child's value in its parent's; negative with two players.
+  """
+
+  env: str
+  action: int
+  action_names: tuple[str, ...]
+  legal: Bool[np.ndarray, " E"]
+  policy: Float[np.ndarray, " E"]
+  prior: Float[np.ndarray, " E"]
+  value: float
+  prior_value: float
+  q_values: Float[np.ndarray, " E"]
+  network_q_values: Float[np.ndarray, " E"]
+  visits: Int[np.ndarray, " E"]
+  num_simulations: int
+  tree: SearchTree
+  signed_discount: float
+
+  def to_frame(self) -> "pd.DataFrame":
+    """A pandas DataFrame with a row for each legal action; `q` is NaN for an action without a visit."""
+    import pandas as pd
+
+    at = np.flatnonzero(self.legal)
+    columns: dict[str, Any] = {
+      "name": [self.action_names[a] for a in at],
+      "prior": self.prior[at],
+      "policy": self.policy[at],
+      "visits": self.visits[at],
+      "network_q": self.network_q_values[at],
+      "q": np.where(self.visits[at] > 0, self.q_values[at], np.nan),
+    }
+    return pd.DataFrame(columns, index=pd.Index(at, name="action"))
+
+  def __str__(self) -> str:
+    return (
+      f"{self.env}: {self.action_names[self.action]}, value {self.value:+.3f} after {self.num_simulations} "
+      f"simulations (network {self.prior_value:+.3f})"
+    )
+
+  __repr__ = __str__
+
+  def svg(self, max_nodes: int = 60) -> str:
+    """The tree as the text of an SVG picture, with at most `max_nodes` of the most visited nodes."""
+    from moozi.vis.search_tree import tree_svg
+
+    return tree_svg(
+      self.tree,
+      ("dummy", *self.action_names),
+      signed_discount=self.signed_discount,
+      caption=[str(self), "N visits, P the network's probability, Q value of the action, V value after it"],
+      action=self.action + 1,
+      max_nodes=max_nodes,
+    )
+
+  def _repr_svg_(self) -> str:
+    return self.svg()
+
+  def _repr_html_(self) -> str:
+    names = ("action", "prior", "policy", "visits", "network Q", "Q")
+    head = "".join(f'<th scope="col">{name}</th>' for name in names)
+    rows: list[str] = []
+    for a in np.argsort(-self.policy, kind="stable"):
+      if not self.legal[a] or len(rows) == _MAX_ROWS:
+        continue
+      q = f"{self.q_values[a]:+.3f}" if self.visits[a] else "–"
+      cells = [f"{self.prior[a]:.3f}", f"{self.policy[a]:.3f}", str(self.visits[a])]
+      cells += [f"{self.network_q_values[a]:+.3f}", q]
+      text = "".join(f"<td>{cell}</td>" for cell in cells)
+      rows.append(f'<tr><th scope="row">{escape(self.action_names[a])}</th>{text}</tr>')
+    picture = self.svg().replace("<svg ", '<svg role="img" aria-label="search tree" ', 1)
+    return (
+      f"<div><p>{escape(str(self))}</p><table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody>"
+      f'</table><div style="overflow:auto;max-height:40em">{picture}</div></div>'
+    )

@@ -1,0 +1,261 @@
+"""Training from Python: to the end, or event by event."""
+
+import inspect
+import os
+import shutil
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from moozi.api.run import Run
+from moozi.api.run_access import check_code, open_run
+from moozi.core.config import Config, Section
+from moozi.core.errors import RunError, UserError
+from moozi.core.spec import EnvSpec
+from moozi.io.config import load_config
+from moozi.io.run_directory import RunDirectory, load_resumed_config
+from moozi.io.run_lock import RunLock
+from moozi.run.events import Event
+from moozi.training.callbacks import make_callbacks
+from moozi.training.resume import Resumed
+from moozi.training.start import Stop
+from moozi.training.start import train_events as recorded_events
+
+ConfigLike = str | os.PathLike[str] | Config | Mapping[str, Any]
+Callback = Callable[[Event], object]
+# A function, or a name as in the configuration's `callbacks`.
+CallbackLike = Callback | str
+# `key=value`, or nested settings.
+Override = str | Mapping[str, Any]
+
+
+class Training(Iterator[Event]):
+  """A run in progress: an iterator of its events (`moozi.run.events`), and a context manager.
+
+  The run advances while the next event is requested, and each event is recorded in the run directory before
+  it is returned. Closing it before its end, also by an error in the `with` block, ends the run with a
+  checkpoint, from which `moozi.resume` continues.
+
+  Attributes:
+    run: the run's directory; it can be read at any time.
+    resumed: the state that the run started from; None in a new run.
+    summary: the figures of the whole run; None before its end.
+    stop: its `set` ends the run with a checkpoint; the remaining events still follow.
+  """
+
+  def __init__(
+    self,
+    config: Config,
+    spec: EnvSpec,
+    directory: RunDirectory,
+    lock: RunLock,
+    resumed: Resumed | None,
+    callbacks: Sequence[CallbackLike],
+  ) -> None:
+    self.run, self.config, self.resumed, self.stop = Run(directory.path), config, resumed, Stop()
+    self._directory, self._lock, self._callbacks = directory, lock, [c for c in callbacks if callable(c)]
+    self._named_callbacks: list[Callback] = []
+    self.summary: dict[str, Any] | None = None
+    self._events = self._train(spec)
+
+  def __next__(self) -> Event:
+    event = next(self._events)
+    for callback in (*self._named_callbacks, *self._callbacks):
+      callback(event)
+    return event
+
+  def close(self) -> None:
+    """Ends the run with a checkpoint, if it is not over; a second call does nothing."""
+    self.stop.set()
+    if inspect.getgeneratorstate(self._events) == inspect.GEN_CREATED:
+      self._events.close()
+      self._lock.close()
+      self._remove_unused()
+    for _ in self._events:
+      pass
+
+  def __enter__(self) -> "Training":
+    return self
+
+  def __exit__(
+    self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+  ) -> None:
+    self.close()
+
+  def _train(self, spec: EnvSpec) -> Generator[Event, None, None]:
+    try:
+      with self._lock:
+        self._named_callbacks = [*make_callbacks(self.config, self.run.path)]
+        self.summary = yield from recorded_events(self.config, spec, self._directory, self.resumed, self.stop)
+    except RunError:
+      raise
+    except UserError:
+      self._remove_unused()
+      raise
+
+  def _remove_unused(self) -> None:
+    """Deletes a run that never started, to free its name. A run that started keeps its files."""
+    if self.resumed is None and not self._directory.has_begun:
+      shutil.rmtree(self._directory.path)
+
+
+def train(
+  config: ConfigLike, *, callbacks: Sequence[CallbackLike] = (), allow_code: bool = True, **overrides: Any
+) -> Run:
+  """Trains an agent to the end of its run, as `moozi train` does.
+
+  Args:
+    config: the name or path of a configuration, a `moozi.Config`, or a mapping of settings.
+    callbacks: functions of an event, called after the event is recorded, and names as in the configuration's
+      `callbacks`. An error in one ends the run with a checkpoint and is raised.
+    allow_code: whether settings may name Python modules to import, such as your own environment.
+    **overrides: settings that override `config`: `seed=1`, a section (`learner={"batch_size": 64}`, whose
+      other settings stay), or a dotted key (`**{"learner.batch_size": 64}`).
+
+  Returns: the run.
+  Raises: UserError: a setting is invalid, or the run exists. RunError: the run cannot continue.
+  """
+  return _finish(train_events(config, callbacks=callbacks, allow_code=allow_code, **overrides))
+
+
+def train_events(
+  config: ConfigLike, *, callbacks: Sequence[CallbackLike] = (), allow_code: bool = True, **overrides: Any
+) -> Training:
+  """Creates a run, and returns its events to iterate over. Arguments and errors as in `train`."""
+  from moozi.envs.registry import env_spec
+  from moozi.evaluation.opponents import check_players
+
+  loaded = read_config(config, overrides | _named(callbacks))
+  check_code(loaded, "config", allow_code)
+  spec = env_spec(loaded.env.name, **loaded.env.arguments)
+  check_players(loaded, spec)
+  if loaded.checkpoint.start_from is not None:
+    from moozi.io.checkpoints import expected_of, read_checkpoint_info
+    from moozi.training.resume import find_start
+
+    read_checkpoint_info(find_start(loaded.checkpoint.start_from).path, expected_of(loaded, spec))
+  if loaded.offline.trajectories is not None:
+    from moozi.training.offline import load_stored
+
+    load_stored(loaded, spec)
+  directory = RunDirectory.create(loaded)
+  return Training(directory.load_config(), spec, directory, directory.claim(), None, callbacks)
+
+
+def resume(
+  run: str | os.PathLike[str],
+  *,
+  callbacks: Sequence[CallbackLike] = (),
+  allow_code: bool = False,
+  **overrides: Any,
+) -> Run:
+  """Continues a run from its newest intact checkpoint to its end, as `moozi train --resume` does.
+
+  Args:
+    run: a `moozi.Run` or its path.
+    allow_code: allows a run of unknown origin to import modules that it names and to join its Ray cluster.
+    callbacks, **overrides: as in `train`.
+
+  Raises: UserError: the run cannot be resumed, is finished, or an override changes a fixed setting.
+  """
+  return _finish(resume_events(run, callbacks=callbacks, allow_code=allow_code, **overrides))
+
+
+def resume_events(
+  run: str | os.PathLike[str],
+  *,
+  callbacks: Sequence[CallbackLike] = (),
+  allow_code: bool = False,
+  **overrides: Any,
+) -> Training:
+  """Opens a run to continue, and returns its events to iterate over. Arguments and errors as in `resume`."""
+  layers = settings_layers(overrides | _named(callbacks))
+  return continue_run(run, layers, callbacks=callbacks, allow_code=allow_code)
+
+
+def continue_run(
+  run: str | os.PathLike[str],
+  overrides: Sequence[Override],
+  *,
+  callbacks: Sequence[CallbackLike] = (),
+  allow_code: bool = False,
+  is_own_cluster: bool = False,
+) -> Training:
+  """As `resume_events`, with overrides as `io.config.load_config` takes them.
+
+  Args:
+    is_own_cluster: whether the user has named the Ray cluster.
+  """
+  from moozi.envs.registry import env_spec
+  from moozi.evaluation.opponents import check_opponent
+  from moozi.training.resume import load_resumed
+
+  directory, stored = open_run(run, allow_code)
+  address = stored.ray.address
+  if address not in (None, "local") and not (allow_code or is_own_cluster):
+    raise UserError(
+      f"{run}: ray.address={address}: this cluster can run code here; pass ray.address={address} if it is "
+      "yours"
+    )
+  # The run is claimed before it is read, because another process may be writing it.
+  lock = directory.claim()
+  try:
+    config = load_resumed_config(directory, overrides)
+    spec = env_spec(config.env.name, **config.env.arguments)
+    check_opponent(config, spec)
+    return Training(config, spec, directory, lock, load_resumed(config, spec, directory), callbacks)
+  except BaseException:
+    lock.close()
+    raise
+
+
+def read_config(config: ConfigLike, overrides: Mapping[str, Any]) -> Config:
+  """The configuration that `train` takes. Raises UserError for an invalid one."""
+  layers = settings_layers(overrides)
+  if isinstance(config, Config):
+    return load_config(None, [config.model_dump(mode="json"), *layers]) if layers else config
+  if isinstance(config, Mapping):
+    return load_config(None, [*settings_layers(config), *layers])
+  if isinstance(config, str | os.PathLike):
+    return load_config(Path(config), layers)
+  raise UserError(f"config={config!r}: must be the name or path of a configuration, a Config, or a mapping")
+
+
+def _named(callbacks: Sequence[CallbackLike]) -> dict[str, Any]:
+  """The setting of the callbacks that are named."""
+  names = [callback for callback in callbacks if isinstance(callback, str)]
+  return {"callbacks": names} if names else {}
+
+
+def settings_layers(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
+  """Settings with dotted keys as nested plain values, one mapping for each key."""
+  layers = []
+  for key, value in settings.items():
+    layer = _plain(value)
+    for name in reversed(str(key).split(".")):
+      layer = {name: layer}
+    layers.append(layer)
+  return layers
+
+
+def _plain(value: Any) -> Any:
+  """Converts sections, paths and NumPy numbers to plain values."""
+  if isinstance(value, Section):
+    return value.model_dump(mode="json")
+  if isinstance(value, Mapping):
+    return {str(key): _plain(item) for key, item in value.items()}
+  if isinstance(value, list | tuple):
+    return [_plain(item) for item in value]
+  if isinstance(value, os.PathLike):
+    return os.fspath(value)
+  return value.item() if isinstance(value, np.generic) else value
+
+
+def _finish(training: Training) -> Run:
+  with training:
+    for _ in training:
+      pass
+  return training.run

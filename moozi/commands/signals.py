@@ -1,0 +1,51 @@
+"""Signals that end a run with a checkpoint."""
+
+import contextlib
+import os
+import signal
+from collections.abc import Iterator
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from moozi.run.signals import acknowledged
+
+if TYPE_CHECKING:
+  from moozi.training.start import Stop
+
+
+@contextlib.contextmanager
+def stop_at_signals(stop: "Stop") -> Iterator[None]:
+  """In this block, the first SIGINT, SIGTERM or SIGHUP (a closed terminal) sets `stop`.
+
+  It is acknowledged at once (`run.signals`). The second signal ends the process.
+  """
+  stop.note = "ending with a checkpoint; a second signal ends immediately"
+  # Looked up now, because a closed terminal is no terminal anymore.
+  terminals = [descriptor for descriptor in (1, 2) if os.isatty(descriptor)]
+
+  def on_signal(number: int, frame: FrameType | None) -> None:
+    if number == getattr(signal, "SIGHUP", None):
+      _leave(terminals)
+    if stop.is_set():
+      os._exit(128 + number)
+    stop.set()
+
+  saved = {}
+  for name in ("SIGINT", "SIGTERM", "SIGHUP"):  # Windows has no SIGHUP
+    number = getattr(signal, name, None)
+    # nohup ignores SIGHUP so that the run survives its terminal.
+    if number is not None and (name != "SIGHUP" or signal.getsignal(number) != signal.SIG_IGN):
+      saved[number] = signal.signal(number, on_signal)
+  try:
+    with acknowledged():
+      yield
+  finally:
+    for number, handler in saved.items():
+      signal.signal(number, handler)
+
+
+def _leave(terminals: list[int]) -> None:
+  """Redirects output that went to a closed terminal, where writing raises."""
+  null = os.open(os.devnull, os.O_WRONLY)
+  for descriptor in terminals:
+    os.dup2(null, descriptor)

@@ -1,0 +1,330 @@
+"""Plug-ins: the user's own functions, which the configuration names.
+
+A key such as `network.kind` accepts a built-in name, a name registered by a decorator (`register_network`),
+the name of an entry point of an installed package, or `module:function`. Only the last imports a module that
+the value itself names; `code_keys` lists such values, for commands that open a run of unknown origin.
+"""
+
+import contextlib
+import dataclasses
+import difflib
+import importlib
+import importlib.machinery
+import importlib.metadata
+import importlib.util
+import os
+import re
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from moozi.core.errors import UserError, one_line
+
+if TYPE_CHECKING:
+  from moozi.core.config import Config
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_CODE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
+_NAME = re.compile(r"[^\W\d][\w.-]*")
+# Libraries of environments that import a module which the game's name contains (gymnasium:MODULE:ID).
+_IMPORTING = ("gymnasium",)
+
+
+@dataclasses.dataclass(frozen=True)
+class Plugin:
+  """A user's function. A call turns its errors into a UserError of one line.
+
+  Attributes:
+    where: `key=value`, which starts every error.
+    function: the function.
+  """
+
+  where: str
+  function: Callable[..., Any]
+
+  def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    with self.errors("the call failed"):
+      return self.function(*args, **kwargs)
+
+  @contextlib.contextmanager
+  def errors(self, what: str, kind: type[UserError] = UserError) -> Iterator[None]:
+    """Turns errors of the user's code, and its `sys.exit`, into an error that has its file and line."""
+    try:
+      yield
+    except UserError:
+      raise
+    except (Exception, SystemExit) as error:
+      raise kind(f"{self.where}: {what}: {self.describe(error)}") from error
+
+  def describe(self, error: BaseException) -> str:
+    """An error in one line, with the last line of the user's own files in its traceback."""
+    code = getattr(self.function, "__code__", None)
+    files = (code.co_filename,) if code is not None else ()
+    return describe_error(error, files + _files(str(getattr(self.function, "__module__", ""))))
+
+
+@dataclasses.dataclass(frozen=True)
+class Registry:
+  """The functions of one kind, by name.
+
+  Attributes:
+    kind: `network`; the group of entry points is `moozi.networks`.
+    key: the configuration's key, for errors.
+    built_in: names that the package itself defines.
+  """
+
+  kind: str
+  key: str
+  built_in: tuple[str, ...] = ()
+  registered: dict[str, Callable[..., Any]] = dataclasses.field(default_factory=dict)
+
+  @property
+  def group(self) -> str:
+    """The group of entry points."""
+    return f"moozi.{self.kind}{'es' if self.kind.endswith(('s', 'ch')) else 's'}"
+
+  def register(self, name: str) -> Callable[[F], F]:
+    """A decorator that registers a function by name; a name that is registered already is replaced.
+
+    Raises: UserError: the name is built in or not a name.
+    """
+    if name in self.built_in:
+      raise UserError(f"{self.kind} {name!r}: is built in; choose another name")
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+      raise UserError(f"{self.kind} {name!r}: must be a name of letters, digits, '_', '-' and '.'")
+
+    def decorate(function: F) -> F:
+      if not callable(function):
+        raise UserError(f"{self.kind} {name!r}: is a {type(function).__name__}; must be a function")
+      self.registered[name] = function
+      return function
+
+    return decorate
+
+  def names(self) -> list[str]:
+    """Every name: built-in, registered, and of entry points."""
+    return [*self.built_in, *sorted({*self.registered, *self._entry_points().names} - {*self.built_in})]
+
+  def is_known(self, value: str) -> bool:
+    """Whether the value is a name. Imports nothing."""
+    return value in self.built_in or value in self.registered or value in self._entry_points().names
+
+  def allowed(self, value: str, *others: str) -> str:
+    """What is allowed in place of an unknown value, with the nearest name; `others` are allowed too."""
+    names = [*others, *self.names()]
+    nearest = difflib.get_close_matches(value.lower(), names, n=1)
+    hint = f"; the nearest is {nearest[0]}" if nearest else ""
+    return f"{', '.join(names)}{' or ' if names else ''}module:function{hint}"
+
+  def get(self, value: str, key: str | None = None) -> Plugin:
+    """The function that a value names; imports its module.
+
+    Raises: UserError: there is no such function, or its module cannot be imported.
+    """
+    where = f"{key or self.key}={value}"
+    if value in self.registered:
+      return Plugin(where, self.registered[value])
+    if value in self._entry_points().names:
+      return Plugin(where, _load_entry_point(where, self._entry_points()[value]))
+    if is_code(value):
+      return Plugin(where, _load(where, value))
+    raise UserError(f"{where}: must be {self.allowed(value)}")
+
+  def _entry_points(self) -> importlib.metadata.EntryPoints:
+    return importlib.metadata.entry_points(group=self.group)
+
+
+ENVIRONMENTS = Registry(
+  "environment",
+  "env.name",
+  ("atari", "gymnasium", "gymnax", "minatar", "open_spiel", "pgx", "tiny"),  # libraries of `library:game`
+)
+WRAPPERS = Registry("wrapper", "env.wrappers")
+NETWORKS = Registry("network", "network.kind", ("resnet", "mlp", "conv_latent"))
+SEARCHES = Registry("search", "planners.*.algorithm", ("gumbel", "puct"))
+LOSSES = Registry("loss", "learner.extra_losses")
+PLAYERS = Registry("player", "evaluation.opponent", ("random", "mcts", "self"))
+CALLBACKS = Registry("callback", "callbacks")
+REGISTRIES = (ENVIRONMENTS, WRAPPERS, NETWORKS, SEARCHES, LOSSES, PLAYERS, CALLBACKS)
+
+
+def register_environment(name: str) -> Callable[[F], F]:
+  """A decorator that registers a function that makes an environment by a name for `env.name`."""
+  return ENVIRONMENTS.register(name)
+
+
+def register_wrapper(name: str) -> Callable[[F], F]:
+  """A decorator that registers a function that wraps an environment by a name for `env.wrappers`."""
+  return WRAPPERS.register(name)
+
+
+def register_network(name: str) -> Callable[[F], F]:
+  """A decorator that registers a function that makes a network's parts by a name for `network.kind`."""
+  return NETWORKS.register(name)
+
+
+def register_search(name: str) -> Callable[[F], F]:
+  """A decorator that registers a search by a name for `planners.*.algorithm`."""
+  return SEARCHES.register(name)
+
+
+def register_loss(name: str) -> Callable[[F], F]:
+  """A decorator that registers a function that makes a loss term by a name for `learner.extra_losses`."""
+  return LOSSES.register(name)
+
+
+def register_player(name: str) -> Callable[[F], F]:
+  """A decorator that registers a function that makes an opponent by a name for `evaluation.opponent`."""
+  return PLAYERS.register(name)
+
+
+def register_callback(name: str) -> Callable[[F], F]:
+  """A decorator that registers a function that makes a callback by a name for `callbacks`."""
+  return CALLBACKS.register(name)
+
+
+class Use(NamedTuple):
+  """A configuration's value that names a function: its dotted key, the value, its registry."""
+
+  key: str
+  value: str
+  registry: Registry
+
+  @property
+  def is_built_in(self) -> bool:
+    """Whether the package itself defines the value; an environment's library makes its games."""
+    value = self.value.partition(":")[0] if self.registry is ENVIRONMENTS else self.value
+    return value in self.registry.built_in
+
+  def get(self) -> Plugin:
+    """The function. Raises UserError as `Registry.get`."""
+    return self.registry.get(self.value, self.key)
+
+
+def uses(config: "Config") -> list[Use]:
+  """Every plug-in that the configuration names."""
+  planners = config.planners
+  found = [
+    Use("env.name", config.env.name, ENVIRONMENTS),
+    *(Use(f"env.wrappers[{i}]", value, WRAPPERS) for i, value in enumerate(config.env.wrappers)),
+    Use("network.kind", config.network.kind, NETWORKS),
+    *(
+      Use(f"planners.{name}.algorithm", planner.algorithm, SEARCHES)
+      for name in ("train", "test", "reanalyze")
+      if (planner := getattr(planners, name)) is not None
+    ),
+    *(Use(f"learner.extra_losses[{i}]", v, LOSSES) for i, v in enumerate(config.learner.extra_losses)),
+    Use("evaluation.opponent", config.evaluation.opponent, PLAYERS),
+    *(Use(f"callbacks[{i}]", value, CALLBACKS) for i, value in enumerate(config.callbacks)),
+  ]
+  return [use for use in found if not use.is_built_in]
+
+
+def code_keys(config: "Config") -> list[str]:
+  """`key=value` of every value that names a module to import. Looks at the text only."""
+  found = [f"{use.key}={use.value}" for use in uses(config) if ":" in use.value]
+  name = config.env.name
+  return [f"env.name={name}", *found] if is_importing(name) else found
+
+
+def is_importing(name: str) -> bool:
+  """Whether an environment of a library names a module to import, as gymnasium:MODULE:ID does."""
+  library, _, game = name.partition(":")
+  return library in _IMPORTING and ":" in game
+
+
+def is_code(value: str) -> bool:
+  """Whether the value has the form `module:function`."""
+  return _CODE.fullmatch(value) is not None
+
+
+def snapshot(config: "Config") -> dict[tuple[str, str], Callable[..., Any]]:
+  """The functions registered by decorator that the configuration names, by kind and name."""
+  return {
+    (use.registry.kind, use.value): use.registry.registered[use.value]
+    for use in uses(config)
+    if use.value in use.registry.registered
+  }
+
+
+def install(functions: Mapping[tuple[str, str], Callable[..., Any]]) -> None:
+  """Registers the functions of a `snapshot` of another process."""
+  registries = {registry.kind: registry for registry in REGISTRIES}
+  for (kind, name), function in functions.items():
+    registries[kind].registered[name] = function
+
+
+def is_found(value: str) -> bool:
+  """Whether the package of `module:function` can be found. Does not run its code.
+
+  Adds the current folder to Python's path where the package is in it.
+  """
+  if not is_code(value):
+    return False
+  package = value.partition(":")[0].partition(".")[0]
+  if package in sys.modules:
+    return True
+  folder = os.getcwd()
+  if importlib.machinery.PathFinder.find_spec(package, [folder]) is not None:
+    # The current folder comes first, as with `python -m`. A local Ray's processes run in the same folder.
+    if folder not in sys.path:
+      sys.path.insert(0, folder)
+    importlib.invalidate_caches()
+    return True
+  return importlib.util.find_spec(package) is not None
+
+
+def describe_error(error: BaseException, files: tuple[str, ...]) -> str:
+  """An error in one line, with the last line of its traceback in files that start with one of `files`."""
+  places = [f for f in traceback.extract_tb(error.__traceback__) if f.filename.startswith(files)]
+  where = f"{places[-1].filename}:{places[-1].lineno}: " if files and places else ""
+  return one_line(f"{where}{type(error).__name__}: {error}", 500)
+
+
+def _load(where: str, value: str) -> Callable[..., Any]:
+  is_found(value)
+  module_name, _, attribute = value.partition(":")
+  try:
+    module = importlib.import_module(module_name)
+  except (Exception, SystemExit) as error:
+    if (
+      isinstance(error, ModuleNotFoundError) and error.name and f"{module_name}.".startswith(f"{error.name}.")
+    ):
+      raise UserError(f"{where}: there is no module {error.name}") from error
+    text = describe_error(error, _files(module_name))
+    raise UserError(f"{where}: the module {module_name} cannot be imported: {text}") from error
+  if not hasattr(module, attribute):
+    functions = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+    nearest = difflib.get_close_matches(attribute, functions, n=1)
+    hint = f"; the nearest is {nearest[0]}" if nearest else ""
+    raise UserError(f"{where}: the module {module_name} has no {attribute}{hint}")
+  return _check_callable(where, attribute, getattr(module, attribute))
+
+
+def _load_entry_point(where: str, entry: importlib.metadata.EntryPoint) -> Callable[..., Any]:
+  try:
+    function = entry.load()
+  except (Exception, SystemExit) as error:
+    text = describe_error(error, _files(entry.module))
+    raise UserError(f"{where}: the entry point {entry.value} cannot be loaded: {text}") from error
+  return _check_callable(where, entry.value, function)
+
+
+def _check_callable(where: str, name: str, function: Any) -> Callable[..., Any]:
+  if not callable(function):
+    raise UserError(f"{where}: {name} is a {type(function).__name__}; must be a function")
+  return function  # type: ignore[no-any-return]
+
+
+def _files(module_name: str) -> tuple[str, ...]:
+  """The folders of the module's package, or the module's file."""
+  try:
+    spec = importlib.util.find_spec(module_name.partition(".")[0])
+  except (ImportError, ValueError):  # a module without a spec, such as __main__
+    return ()
+  if spec is None:
+    return ()
+  folders = tuple(f"{folder}{os.sep}" for folder in spec.submodule_search_locations or ())
+  return folders or ((spec.origin,) if spec.origin else ())

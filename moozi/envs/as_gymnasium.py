@@ -1,0 +1,71 @@
+"""An environment as a `gymnasium.Env`, for code that expects Gymnasium's interface.
+
+Imported on demand, since the package gymnasium is optional.
+"""
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+
+class GymnasiumView(gymnasium.Env[np.ndarray, int]):
+  """A `moozi.envs.environment.Environment` in Gymnasium's terms.
+
+  Observations are frames [H, W, C]. `info` has `legal_actions_mask` [num_env_actions] bool, `to_play`, and
+  `is_continued` (see `Observation`). An illegal action raises ValueError, and so does one after an end, where
+  `reset` is needed.
+
+  With two players, `step` plays for the player to move, which `info["to_play"]` names, and the reward is for
+  the player who moved. Gymnasium's interface has one agent, so a library that maximizes the sum of rewards
+  would play both sides as one: use it with two players only in a loop that handles the sides.
+
+  Args:
+    env: the environment; it must not be used elsewhere at the same time.
+    render_mode: "rgb_array" or None. `render` returns None where the environment has no picture of its own.
+  """
+
+  metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 8}  # noqa: RUF012 - gymnasium's
+
+  def __init__(self, env: Any, render_mode: str | None = None) -> None:
+    if render_mode not in (None, *self.metadata["render_modes"]):
+      raise ValueError(f"render_mode={render_mode!r}: must be 'rgb_array' or None")
+    self._env, self.render_mode = env, render_mode
+    spec = env.env_spec
+    low, high = {"bool": (0, 1), "uint8": (0, 255), "float32": (-np.inf, np.inf)}[spec.frame_dtype]
+    self.observation_space = spaces.Box(low, high, spec.frame_shape, np.dtype(spec.frame_dtype).type)
+    self.action_space = spaces.Discrete(spec.num_env_actions)
+    self._needs_reset = True
+
+  def reset(
+    self, *, seed: int | None = None, options: dict[str, Any] | None = None
+  ) -> tuple[np.ndarray, dict[str, Any]]:
+    """Starts an episode; `seed` seeds the environment, None continues its episodes. No `options` exist."""
+    super().reset(seed=seed)
+    if seed is not None:
+      self._env.seed(seed)
+    self._needs_reset = False
+    return self._split(self._env.reset())
+
+  def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+    if self._needs_reset:
+      raise ValueError(f"action={action}: the episode is over; call reset")
+    step = self._env.step(action)
+    self._needs_reset = step.last()
+    # dm_env's discount is 0 at an end of the task, and 1 at a time limit.
+    is_terminal = step.last() and not step.discount
+    frame, info = self._split(step)
+    return frame, float(step.reward), is_terminal, step.last() and not is_terminal, info
+
+  def render(self) -> np.ndarray | None:  # type: ignore[override]
+    return self._env.render() if self.render_mode == "rgb_array" else None
+
+  def close(self) -> None:
+    self._env.close()
+
+  @staticmethod
+  def _split(step: Any) -> tuple[np.ndarray, dict[str, Any]]:
+    seen = step.observation
+    info = {"legal_actions_mask": np.array(seen.legal_actions_mask), "to_play": int(seen.to_play)}
+    return seen.frame, info | {"is_continued": bool(seen.is_continued)}

@@ -1,0 +1,202 @@
+"""The configurations that come with MooZi: their names, their headers, and chains of `base:`.
+
+A configuration's name is its path below `config/` without `.yaml`, such as `minatar/breakout`. Its header is
+the comment at the beginning of the file:
+
+    # One line that says what it is.
+    # Needs: hardware beyond two cores
+    # Time: how long a run took on two cores
+    # Reached: the mean return in evaluation at the end of that time
+    # Measured: the results that Time and Reached are from, as paths in the repository
+
+The last four lines are optional, and other comment lines are ignored. Tests compare the figures with the
+results.
+"""
+
+import dataclasses
+import difflib
+import importlib.util
+import math
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from moozi.core.errors import UserError
+from moozi.io.plain_data import read_yaml
+
+BASE_KEY = "base"
+_HEADER = re.compile(r"# (Needs|Time|Reached|Measured): (.+)")
+# The module of each environment library that is an extra. `moozi[minatar]` installs the library `minatar`.
+PACKAGES = {
+  "atari": "ale_py",
+  "gymnasium": "gymnasium",
+  "gymnax": "gymnax",
+  "minatar": "minatar",
+  "open_spiel": "pyspiel",
+  "pgx": "pgx",
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ConfigInfo:
+  """One configuration that comes with MooZi.
+
+  Attributes:
+    name: what `moozi train` takes.
+    path: its file.
+    summary: the first line of its header.
+    env: `env.name`.
+    extra: the extra of MooZi that its environment needs; None if it needs none.
+    is_installed: whether the environment's package is installed.
+    hardware: what it needs beyond two cores; None if two cores suffice.
+    time: how long a run took on two cores, or the limit if that is not measured; None if there is no limit.
+    reached: the mean return in evaluation at the end of that time; None if it is not measured.
+    measured: paths in the repository of the results that `time` and `reached` are from.
+  """
+
+  name: str
+  path: Path
+  summary: str
+  env: str
+  extra: str | None = None
+  is_installed: bool = True
+  hardware: str | None = None
+  time: str | None = None
+  reached: str | None = None
+  measured: tuple[str, ...] = ()
+
+
+def data_root(name: str) -> Path:
+  """Returns a folder of files that come with MooZi, such as `config`.
+
+  It is inside the package if MooZi was installed from a wheel, and at the top level of a clone otherwise.
+  """
+  package = Path(__file__).resolve().parents[1]
+  packaged = package / "data" / name
+  return packaged if packaged.is_dir() else package.parent / name
+
+
+def config_root() -> Path:
+  """Returns the folder of the configurations that come with MooZi."""
+  return data_root("config")
+
+
+def find_config(text: str | Path) -> Path:
+  """Returns the file of a configuration.
+
+  Args:
+    text: the path of a file, or a name such as `minatar/breakout`. An existing file takes precedence.
+  Raises: UserError: there is neither; the message has the nearest names.
+  """
+  text = str(text)
+  if os.path.isfile(text):
+    return Path(text)
+  names = _names()
+  if path := names.get(text.removesuffix(".yaml")):
+    return path
+  if os.path.lexists(text) or "\0" in text:
+    return Path(text)  # the reader's error says why it is not a configuration
+  near = _nearest(text, list(names))
+  hint = f"did you mean {', '.join(near[:-1])}{' or ' if near[1:] else ''}{near[-1]}? " if near else ""
+  raise UserError(f"{text}: no such file or configuration; {hint}`moozi configs` lists the configurations")
+
+
+def list_configs() -> list[ConfigInfo]:
+  """Returns the configurations that name an environment, sorted by name. The others are bases of these."""
+  return [info for name, path in sorted(_names().items()) if (info := _info(name, path)) is not None]
+
+
+def read_chain(path: Path) -> list[dict]:
+  """Reads a file and its bases, the deepest base first.
+
+  `base:` is a path relative to its file, or else the name of a configuration that comes with MooZi.
+
+  Raises: UserError: a file cannot be read or is not a mapping, or the chain is a cycle.
+  """
+  layers: list[dict] = []
+  chain: list[Path] = []
+  current = path
+  while True:
+    try:
+      resolved = current.resolve()
+    except (OSError, RuntimeError, ValueError) as e:
+      raise UserError(f"{str(current)!r}: cannot be read: {e}") from None
+    if resolved in chain:
+      names = " -> ".join(p.name for p in [*chain, resolved])
+      raise UserError(f"{path}: {BASE_KEY}: the chain of bases is a cycle: {names}")
+    chain.append(resolved)
+    try:
+      data = read_yaml(current)
+    except UserError as e:
+      raise (UserError(f"{chain[-2].name}: {BASE_KEY}: {e}") if len(chain) > 1 else e) from None
+    if data is None:
+      raise UserError(f"{current}: empty; a configuration needs at least one key, such as `seed: 0`")
+    if not isinstance(data, dict):
+      raise UserError(f"{current}: holds {data!r:.60}; a mapping of keys to values is needed")
+    base = data.pop(BASE_KEY, None)
+    layers.insert(0, data)
+    if base is None:
+      return layers
+    if not isinstance(base, str) or not base:
+      raise UserError(f"{current}: {BASE_KEY}={base!r:.60}: must be the path of a YAML file")
+    relative = current.parent / base
+    current = relative if os.path.lexists(relative) else _names().get(base, relative)
+
+
+def _names() -> dict[str, Path]:
+  """Returns the file of each name."""
+  root = config_root()
+  return {path.relative_to(root).with_suffix("").as_posix(): path for path in root.rglob("*.yaml")}
+
+
+def _nearest(text: str, names: list[str]) -> list[str]:
+  """Returns the names with the same last part as `text`, or up to three of similar spelling."""
+  text = text.removesuffix(".yaml").removeprefix("config/").replace("-", "_").lower()
+  if text in names:
+    return [text]
+  same = [name for name in sorted(names) if name.rpartition("/")[2] == text]
+  return same or difflib.get_close_matches(text, names, n=3, cutoff=0.7)
+
+
+def _info(name: str, path: Path) -> ConfigInfo | None:
+  chain = read_chain(path)
+  env = _last(chain, "env", "name")
+  if env is None:
+    return None
+  summary, header = _read_header(path)
+  library = str(env).partition(":")[0]
+  limit = _last(chain, "max_wall_s")
+  return ConfigInfo(
+    name=name,
+    path=path,
+    summary=summary,
+    env=str(env),
+    extra=library if library in PACKAGES else None,
+    is_installed=library not in PACKAGES or importlib.util.find_spec(PACKAGES[library]) is not None,
+    hardware=header.get("Needs"),
+    time=header.get("Time") or (f"at most {math.ceil(limit / 60)} min" if limit else None),
+    reached=header.get("Reached"),
+    measured=tuple(header.get("Measured", "").replace(",", " ").split()),
+  )
+
+
+def _last(chain: list[dict], *keys: str) -> Any:
+  """Returns the value of nested keys in the last layer that has them; None if no layer does."""
+  values: Iterator[Any] = (_get(layer, keys) for layer in reversed(chain))
+  return next((value for value in values if value is not None), None)
+
+
+def _get(value: Any, keys: tuple[str, ...]) -> Any:
+  for key in keys:
+    value = value.get(key) if isinstance(value, Mapping) else None
+  return value
+
+
+def _read_header(path: Path) -> tuple[str, dict[str, str]]:
+  """Returns the summary and the optional lines of a file's header."""
+  lines = path.read_text("utf-8").splitlines()
+  length = next((i for i, line in enumerate(lines) if not line.startswith("#")), len(lines))
+  found = (_HEADER.fullmatch(line) for line in lines[1:length])
+  return lines[0].removeprefix("# ") if length else "", {m[1]: m[2].strip() for m in found if m}

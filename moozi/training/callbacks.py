@@ -1,0 +1,38 @@
+"""A user's own functions that see every event of a run."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from moozi.core import plugins
+from moozi.core.config import Config
+from moozi.core.errors import RunError, UserError, one_line
+from moozi.run.events import Event
+
+Callback = Callable[[Event], None]
+"""Called with each event of a run in order, after the event is recorded."""
+
+CallbackMaker = Callable[[Config, Path], Callback]
+"""(config, run_path) → the callback: a function that `callbacks` names."""
+
+
+def make_callbacks(config: Config, run_path: Path) -> list[Callback]:
+  """The functions that `callbacks` names. Each raises RunError if it fails, which ends the run.
+
+  Raises: UserError: a function cannot be found or fails, or does not return a function.
+  """
+  return [
+    _make(plugins.CALLBACKS.get(value, f"callbacks[{i}]"), config, run_path)
+    for i, value in enumerate(config.callbacks)
+  ]
+
+
+def _make(plugin: plugins.Plugin, config: Config, run_path: Path) -> Callback:
+  function = plugin(config, run_path)
+  if not callable(function):
+    raise UserError(f"{plugin.where}: returns {one_line(function, 80)}; must return a function")
+
+  def callback(event: Event) -> None:
+    with plugin.errors(f"the callback failed at {type(event).__name__}", RunError):
+      function(event)
+
+  return callback

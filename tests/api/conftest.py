@@ -1,0 +1,35 @@
+"""Runs of untrained agents whose networks see several frames."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.commands.conftest import PPO, make_run
+
+OVERRIDES = {
+  "catch": ("targets.history_length=3",),
+  "board": ("env.name=open_spiel:tic_tac_toe", "targets.history_length=2"),
+  "ppo": (*PPO, "ppo.history_length=2"),
+  # Noise in the search and drawn actions, so that decisions depend on the random key.
+  "noisy": (
+    *("targets.history_length=3", "evaluation.noise_free=false", "planners.test.algorithm=puct"),
+    *("planners.test.temperature=1.0", "planners.test.dirichlet_fraction=0.3"),
+  ),
+}
+
+
+class Runs(dict[str, Path]):
+  """Runs by name, created on first use."""
+
+  def __init__(self, folder: Path) -> None:
+    super().__init__()
+    self._folder = folder
+
+  def __missing__(self, name: str) -> Path:
+    self[name] = make_run(self._folder, name, *OVERRIDES[name])
+    return self[name]
+
+
+@pytest.fixture(scope="session")
+def runs(tmp_path_factory) -> Runs:
+  return Runs(tmp_path_factory.mktemp("api_runs"))

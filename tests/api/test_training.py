@@ -1,0 +1,165 @@
+"""Training from Python: settings, events, ends, threads."""
+
+import asyncio
+import itertools
+import threading
+
+import numpy as np
+import pytest
+
+import moozi
+from moozi.api.training import read_config
+from moozi.core.errors import RunError, UserError
+from moozi.io.config import load_config
+from moozi.run import events
+from tests.tiny_run import TINY
+
+LOCAL = (*TINY, "runtime=local", "logging.progress=none", "logging.tensorboard=false", "evaluation.gif=false")
+
+
+@pytest.fixture
+def config(tmp_path):
+  return load_config(None, [*LOCAL, f"run.dir={tmp_path}", "run.name=first", "evaluation.final_episodes=2"])
+
+
+class TestSettings:
+  def test_kinds_of_configuration(self, tmp_path):
+    path = tmp_path / "catch.yaml"
+    path.write_text("env: {name: 'tiny:catch'}\nlearner: {batch_size: 32, max_grad_norm: 1.0}\n")
+    data = {"env": {"name": "tiny:catch"}, "learner": {"batch_size": 32}, "learner.max_grad_norm": 1.0}
+    configs = [read_config(given, {}) for given in (path, str(path), data)]
+    assert configs == [load_config(path)] * 3
+    assert read_config(configs[0], {}) is configs[0]
+
+  def test_overrides(self, tmp_path):
+    overrides = {
+      "seed": np.int64(3),
+      "learner": {"batch_size": 8},
+      "learner.max_grad_norm": 2,
+      "run": {"dir": tmp_path},
+      "planners": {"train": moozi.Config().planners.train.model_copy(update={"num_simulations": 3})},
+    }
+    base = {"learner": {"batch_size": 32, "samples_per_step": 1.0}}
+    for given in (base, moozi.Config(learner={"batch_size": 32, "samples_per_step": 1.0})):
+      config = read_config(given, overrides)
+      assert (config.seed, config.learner.batch_size, config.learner.max_grad_norm) == (3, 8, 2.0)
+      assert config.learner.samples_per_step == 1.0
+      assert config.run.dir == str(tmp_path)
+      assert config.planners.train.num_simulations == 3
+
+  @pytest.mark.parametrize(
+    ("given", "overrides", "message"),
+    [
+      ({}, {"learner": {"batchsize": 3}}, "learner.batchsize: unknown key; did you mean learner.batch_size?"),
+      ({}, {"seeds": 3}, "seeds: unknown key"),
+      ({}, {"seed": "3"}, 'seed="3": must be a valid integer'),
+      ({}, {"seed": object()}, "not a supported"),
+      ({}, {"run.name": "${oc.env:HOME}"}, "interpolations are not supported"),
+      (3, {}, "config=3: must be the name or path of a configuration"),
+    ],
+  )
+  def test_wrong_settings(self, given, overrides, message):
+    with pytest.raises(UserError) as caught:
+      read_config(given, overrides)
+    assert message in str(caught.value)
+
+  def test_refusals_create_nothing(self, tmp_path):
+    own = {"env": {"name": "my_envs:make_env"}, "run.dir": tmp_path / "runs"}
+    with pytest.raises(UserError, match="allow_code=True"):
+      moozi.train(own, allow_code=False)
+    with pytest.raises(UserError, match="the nearest is tiny:catch"):
+      moozi.train(own, env={"name": "tiny:cach"})
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_run_that_never_started_is_removed(config):
+  training = moozi.train_events(config)
+  path = training.run.path
+  with pytest.raises(UserError, match="never overwritten"):
+    moozi.train_events(config)
+  training.close()
+  training.close()
+  assert not path.exists()
+  assert list(training) == []
+
+
+def test_stop_close_and_resume(config):
+  """A closed run has a checkpoint, its lock is free, and it resumes to the same end in a thread."""
+  seen = []
+  with moozi.train_events(config, callbacks=[seen.append]) as training:
+    assert next(training).env_steps == 0
+    with pytest.raises(RunError, match="only one process"):
+      training.run.directory.claim()
+    taken = list(itertools.takewhile(lambda event: event.env_steps < 96, training))
+  assert isinstance(seen[0], events.Started)
+  assert len(seen) == len(taken) + 2
+  assert training.summary == training.run.summary
+  assert training.summary["reason"] == "stopped"
+  assert training.run.checkpoints()[-1].env_steps == training.summary["env_steps"] < 320
+
+  # Signals cannot be handled here.
+  def resume():
+    ended.append(moozi.resume(training.run, max_env_steps=160, callbacks=[seen.append]))
+
+  ended = []
+  thread = threading.Thread(target=resume)
+  thread.start()
+  thread.join()
+  (run,) = ended
+  assert run == training.run
+  assert run.summary["env_steps"] == 160
+  assert run.config.max_env_steps == 160
+  assert isinstance(seen[-1], events.Finished)
+  with pytest.raises(UserError, match="give a larger one to resume"):
+    moozi.resume(run)
+  with pytest.raises(UserError, match="seed=5: a run cannot change it"):
+    moozi.resume(run, seed=5)
+  run.directory.claim().close()
+
+
+@pytest.mark.slow
+def test_a_callback_that_fails_ends_the_run_with_a_checkpoint(config):
+  def fail(event):
+    if event.env_steps >= 64:
+      raise ZeroDivisionError
+
+  with pytest.raises(ZeroDivisionError):
+    moozi.train(config, callbacks=[fail])
+  run = moozi.Run(f"{config.run.dir}/first")
+  assert run.summary["reason"] == "stopped"
+  assert run.checkpoints()
+
+
+@pytest.mark.slow
+def test_train_inside_an_event_loop_equals_the_command(config, cli):
+  """As in a notebook. The parameters are equal to the bit."""
+
+  async def cell():
+    return moozi.train(config)
+
+  run = asyncio.run(cell())
+  other = [*LOCAL, f"run.dir={config.run.dir}", "run.name=second", "evaluation.final_episodes=2"]
+  path = run.path.with_name("catch.yaml")
+  path.write_text("seed: 0\n")
+  assert cli("train", path, *other)[0] == 0
+  agents = [moozi.load(p) for p in (run, run.path.with_name("second"))]
+  leaves = [np.concatenate([np.ravel(x) for x in _leaves(agent.params)]) for agent in agents]
+  np.testing.assert_array_equal(*leaves)
+
+
+@pytest.mark.slow
+def test_train_with_ray_in_a_thread_and_an_event_loop(config):
+  async def cell():
+    return moozi.train(config, runtime="ray", **{"ray.num_cpus": 2, "max_env_steps": 160})
+
+  ended = []
+  thread = threading.Thread(target=lambda: ended.append(asyncio.run(cell())))
+  thread.start()
+  thread.join()
+  assert ended[0].summary["reason"] == "max_env_steps"
+
+
+def _leaves(tree):
+  import jax
+
+  return jax.tree_util.tree_leaves(tree)

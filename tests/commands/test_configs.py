@@ -1,0 +1,109 @@
+"""`moozi configs`, names in `moozi train`, and the ways to start the program."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from moozi.cli import main
+from moozi.commands import train
+from moozi.io import config_files
+from moozi.io.config import load_config
+from moozi.io.config_files import list_configs
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.parametrize("columns", [80, 150])
+def test_list_fits_the_terminal(cli, monkeypatch, columns):
+  monkeypatch.setenv("COLUMNS", str(columns))
+  status, out, err = cli("configs")
+  assert (status, err) == (0, "")
+  assert max(map(len, out.splitlines())) <= max(columns, 93)
+  row = next(line for line in out.splitlines() if line.startswith("minatar/asterix "))
+  assert re.search(r"minatar +26 min +69\.6 at 3M steps$", row)
+  assert ("MinAtar Asterix" in out) == (columns == 150)
+  assert all(info.name in out for info in list_configs())
+
+
+def test_list_as_json(cli):
+  status, out, _ = cli("configs", "--json")
+  assert status == 0
+  infos = {info["name"]: info for info in json.loads(out)}
+  assert infos["minatar/asterix"] | {"path": ""} == {
+    "name": "minatar/asterix",
+    "path": "",
+    "summary": "MinAtar Asterix by the package's rules, without sticky actions, truncated after 1,000 steps.",
+    "env": "minatar:asterix",
+    "extra": "minatar",
+    "is_installed": True,
+    "hardware": None,
+    "time": "26 min",
+    "reached": "69.6 at 3M steps",
+    "measured": ["experiments/minatar_vs_ppo/results/muzero_asterix_seed0"],
+  }
+  assert Path(infos["tiny/corridor"]["path"]) == ROOT / "config/tiny/corridor.yaml"
+
+
+def test_list_says_which_package_is_missing(cli, monkeypatch):
+  monkeypatch.setitem(config_files.PACKAGES, "minatar", "no_such_module")
+  monkeypatch.setenv("COLUMNS", "200")
+  out = cli("configs")[1]
+  assert re.search(r"^minatar/asterix .* moozi\[minatar\], not installed", out, re.MULTILINE)
+  assert not re.search(r"^tiny/catch .*not installed", out, re.MULTILINE)
+
+
+def test_shown_file_loads_again(cli, tmp_path):
+  status, out, _ = cli("configs", "show", "minatar/breakout", "seed=3", "learner.batch_size=64")
+  assert status == 0
+  path = tmp_path / "mine.yaml"
+  path.write_text(out)
+  assert load_config(path) == load_config("minatar/breakout", ["seed=3", "learner.batch_size=64"])
+
+
+def test_show_refuses_what_train_refuses(refused):
+  assert "did you mean minatar/breakout" in refused("configs", "show", "minatar/brekout")
+  assert "learner.batch_size" in refused("configs", "show", "tiny/catch", "learner.bach_size=3")
+
+
+def test_train_takes_a_name_in_any_folder(cli, refused, tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  monkeypatch.setattr(train, "_run_training", lambda *_: 0)
+  assert cli("train", "tiny/catch", "run.name=first")[0] == 0
+  assert (tmp_path / "runs/first/config.yaml").is_file()
+  assert "did you mean tiny/catch?" in refused("train", "tiny/cach")
+
+
+def test_missing_config_recommends_an_existing_one(refused, tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  (named,) = re.findall(r"such as ([a-z_/]+)", refused("train"))
+  info = next(info for info in list_configs() if info.name == named)
+  assert info.extra is None  # it needs no package that may be missing
+
+
+def test_without_a_command_prints_the_help(cli):
+  _, help_text, _ = cli("--help")
+  assert cli() == (2, "", help_text)
+
+
+@pytest.mark.parametrize(("arguments", "status"), [((), 2), (("--help",), 0), (("--version",), 0)])
+def test_python_m_moozi(arguments, status, tmp_path):
+  """Names itself as the installed program does."""
+  command = [sys.executable, "-m", "moozi", *arguments]
+  environment = os.environ | {"PYTHONPATH": str(ROOT)}
+  done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+  assert done.returncode == status
+  text = done.stdout + done.stderr
+  assert text.startswith("moozi " if "--version" in arguments else "Usage: moozi [OPTIONS] COMMAND")
+  assert "__main__" not in text
+
+
+def test_main_takes_arguments(capsys):
+  with pytest.raises(SystemExit) as caught:
+    main(["configs", "show", "tiny/catch"])
+  assert caught.value.code == 0
+  assert "name: tiny:catch" in capsys.readouterr().out

@@ -1,0 +1,207 @@
+"""Plug-ins: found by name, refused by name, listed as code, and passed to other processes."""
+
+import pickle
+
+import pytest
+
+from moozi.core import plugins
+from moozi.core.errors import EnvError, UserError
+from moozi.core.plugins import Registry
+from moozi.io.config import config_from_dict, config_to_dict, load_config
+
+pytestmark = pytest.mark.usefixtures("folder")
+
+
+def make(*args):
+  return args
+
+
+def test_registered_name_is_found_and_can_be_replaced():
+  registry = Registry("network", "network.kind", ("mlp",))
+  assert registry.register("wide")(max) is max
+  registry.register("wide")(make)
+  assert registry.get("wide")(1, 2) == (1, 2)
+  assert registry.names() == ["mlp", "wide"]
+
+
+@pytest.mark.parametrize(
+  ("name", "message"),
+  [("mlp", "is built in"), ("a:b", "must be a name"), ("", "must be a name"), ("../x", "must be a name")],
+)
+def test_names_that_cannot_be_registered(name, message):
+  with pytest.raises(UserError, match=message):
+    Registry("network", "network.kind", ("mlp",)).register(name)(make)
+
+
+def test_what_is_registered_must_be_callable():
+  with pytest.raises(UserError, match="is a int; must be a function"):
+    Registry("network", "network.kind").register("wide")(3)
+
+
+def test_module_of_the_current_folder(folder):
+  (folder / "moozi_own_nets.py").write_text("def make():\n  return 7\n")
+  assert plugins.NETWORKS.get("moozi_own_nets:make")() == 7
+
+
+@pytest.mark.parametrize(
+  ("value", "message"),
+  [
+    (
+      "moozi_own_bad:make",
+      r"x.y=moozi_own_bad:make: the module moozi_own_bad cannot be imported: .*bad.py:1: Zero",
+    ),
+    ("moozi_own_good:mak", "the module moozi_own_good has no mak; the nearest is make"),
+    ("moozi_own_good:number", "number is a int; must be a function"),
+    ("moozi_none_such:make", "there is no module moozi_none_such"),
+    ("mpl", "x.y=mpl: must be mlp or module:function; the nearest is mlp"),
+  ],
+)
+def test_errors_of_loading(folder, value, message):
+  (folder / "moozi_own_bad.py").write_text("1 / 0\n")
+  (folder / "moozi_own_good.py").write_text("number = 3\ndef make(): pass\n")
+  with pytest.raises(UserError, match=message):
+    Registry("network", "network.kind", ("mlp",)).get(value, "x.y")
+
+
+def test_error_of_a_call_has_the_users_file_and_line(folder):
+  (folder / "moozi_own_raises.py").write_text("def make():\n  help()\ndef help():\n  exit('no')\n")
+  plugin = plugins.LOSSES.get("moozi_own_raises:make")
+  with pytest.raises(
+    UserError, match=r"learner.extra_losses=moozi_own_raises:make: .*raises.py:4: SystemExit: no"
+  ):
+    plugin()
+  with pytest.raises(EnvError, match="it failed"), plugin.errors("it failed", EnvError):
+    plugin.function()
+
+
+def test_error_of_a_registered_function_has_its_file_and_line():
+  plugins.register_loss("bad")(lambda: 1 / 0)
+  with pytest.raises(
+    UserError, match=rf"extra_losses=bad: the call failed: {__file__}:\d+: ZeroDivisionError"
+  ):
+    plugins.LOSSES.get("bad")()
+
+
+def test_entry_point(folder, monkeypatch):
+  package = folder / "moozi_own-1.0.dist-info"
+  package.mkdir()
+  (package / "METADATA").write_text("Name: moozi_own\nVersion: 1.0\n")
+  (package / "entry_points.txt").write_text(
+    "[moozi.networks]\nown = moozi_own_entry:make\nbroken = moozi_own_entry:none\n"
+  )
+  (folder / "moozi_own_entry.py").write_text("def make():\n  return 7\n")
+  monkeypatch.syspath_prepend(folder)
+  assert plugins.NETWORKS.get("own")() == 7
+  with pytest.raises(
+    UserError, match=r"network.kind=broken: the entry point moozi_own_entry:none cannot be loaded"
+  ):
+    plugins.NETWORKS.get("broken")
+  config = load_config(None, ["network.kind=own"])
+  assert plugins.code_keys(config) == []  # installed by the user, so no code of the run's
+
+
+def test_groups_of_entry_points():
+  groups = "environments wrappers networks searches losses players callbacks"
+  assert [registry.group for registry in plugins.REGISTRIES] == [f"moozi.{name}" for name in groups.split()]
+
+
+CODE = [
+  "env.name=my.envs:make",
+  "env.wrappers[0]=my_wrappers:flatten",
+  "network.kind=my_nets:make",
+  "planners.test.algorithm=my_search:search",
+  "learner.extra_losses[0]=my_loss:a",
+  "learner.extra_losses[1]=my_loss:b",
+  "evaluation.opponent=my_player:make",
+  "callbacks[0]=my_callbacks:make",
+]
+OVERRIDES = [
+  "env.name=my.envs:make",
+  "env.wrappers=my_wrappers:flatten",  # one name stands for a list of one
+  "network.kind=my_nets:make",
+  "planners.test.algorithm=my_search:search",
+  "learner.extra_losses=[my_loss:a, my_loss:b]",
+  "evaluation.opponent=my_player:make",
+  "callbacks=[my_callbacks:make]",
+]
+
+
+def test_every_key_that_names_code_is_listed():
+  config = load_config(None, OVERRIDES)
+  assert plugins.code_keys(config) == CODE
+  assert config_from_dict(config_to_dict(config)) == config
+  for text in OVERRIDES:
+    assert len(plugins.code_keys(load_config(None, [text]))) == text.count(":")
+
+
+@pytest.mark.parametrize(
+  ("text", "is_code"),
+  [
+    ("env.name=os:system", True),
+    ("env.name=unknown:game", True),
+    ("env.name=gymnasium:my_envs:Walk-v0", True),
+    ("env.name=gymnasium:CartPole-v1", False),
+    ("env.name=tiny:catch", False),
+    ("env.name=my_envs", False),
+    ("network.kind=mlp:make", True),  # a module called mlp
+    ("evaluation.opponent=random:Random", True),
+  ],
+)
+def test_code_keys_read_the_text_only(text, is_code):
+  assert plugins.code_keys(load_config(None, [text])) == ([text] if is_code else [])
+
+
+@pytest.mark.parametrize(
+  ("text", "message"),
+  [
+    (
+      "network.kind=rezzzznet",
+      'network.kind="rezzzznet": must be resnet, mlp, conv_latent or module:function; ',
+    ),
+    (
+      "planners.train.algorithm=gumble",
+      "planners.train.algorithm=.*gumbel, puct or module:function; .*is gumbel",
+    ),
+    (
+      "evaluation.opponent=human",
+      'evaluation.opponent="human": must be random, mcts, self or module:function',
+    ),
+    ("learner.extra_losses=[entropy]", r'learner.extra_losses\[0\]="entropy": must be module:function'),
+    ("callbacks=3", "callbacks=3: must be"),
+    ("env.kwargs.wrappers=[a:b]", "kwargs.wrappers: not an option; set env.wrappers"),
+  ],
+)
+def test_unknown_names_are_refused_when_the_configuration_is_read(text, message):
+  with pytest.raises(UserError, match=message):
+    load_config(None, [text])
+
+
+def test_ppo_has_no_extra_losses():
+  with pytest.raises(UserError, match=r"learner.extra_losses=\['a:b'\] needs algorithm=muzero"):
+    load_config(None, ["algorithm=ppo", "learner.extra_losses=a:b"])
+
+
+def test_snapshot_has_the_registered_functions_in_use():
+  plugins.register_network("wide")(make)
+  plugins.register_network("unused")(lambda: None)
+  plugins.register_loss("extra")(make)
+  config = load_config(None, ["network.kind=wide", "learner.extra_losses=[extra, my_loss:make]"])
+  functions = plugins.snapshot(config)
+  assert functions == {("network", "wide"): make, ("loss", "extra"): make}
+  plugins.NETWORKS.registered.clear()
+  plugins.install(pickle.loads(pickle.dumps(functions)))
+  assert plugins.NETWORKS.get("wide")(1) == (1,)
+
+
+def test_libraries_are_those_of_the_environments():
+  from moozi.envs import registry
+
+  assert sorted(registry._MODULES) == sorted(plugins.ENVIRONMENTS.built_in)
+
+
+def test_built_in_names_are_those_of_the_modules():
+  from moozi.agent import planner
+  from moozi.nn import model
+
+  assert set(model.NETWORKS) == set(plugins.NETWORKS.built_in)
+  assert set(planner.SEARCHES) == set(plugins.SEARCHES.built_in)

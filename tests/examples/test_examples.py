@@ -1,0 +1,111 @@
+"""The files of examples/, run as their first lines say: in their folder by a command, and from Python."""
+
+import ast
+import json
+import re
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+
+import moozi
+from moozi.io.config import load_config
+from tests.tiny_run import TINY
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+NAMES = ("environment", "network", "search", "loss", "callback", "player", "wrapper")
+SHORT = (
+  *TINY,
+  *("runtime=local", "logging.tensorboard=false", "logging.progress=none", "evaluation.gif=false"),
+  *("max_env_steps=96", "evaluation.final_episodes=2", "evaluation.max_episode_steps=20"),
+)
+
+
+@pytest.fixture(autouse=True)
+def examples(folder, monkeypatch):
+  """The folder of the examples as the current one."""
+  monkeypatch.chdir(EXAMPLES)
+  yield EXAMPLES
+  for name in NAMES:
+    sys.modules.pop(name, None)
+
+
+def needs(name):
+  if name == "player":
+    pytest.importorskip("pyspiel")
+  if name == "wrapper":
+    pytest.importorskip("gymnasium")
+
+
+def arguments_of(name):
+  """The configuration and the overrides of `moozi train …` in the example's docstring."""
+  docstring = ast.get_docstring(ast.parse((EXAMPLES / f"{name}.py").read_text()))
+  command = re.search(r"`moozi train (.+?)`", docstring, re.S)[1].split()
+  return ROOT / "config" / f"{command[0]}.yaml", command[1:]
+
+
+def train(cli, name, tmp_path):
+  path, overrides = arguments_of(name)
+  # The player needs a board; TINY's environment is Catch.
+  board = ["env.name=open_spiel:tic_tac_toe"] if name == "player" else []
+  status, _, err = cli("train", path, *SHORT, *board, f"run.dir={tmp_path}", "run.name=run", *overrides)
+  assert status == 0, err
+  return tmp_path / "run"
+
+
+def check(name, run):
+  """The run learned, and shows that the example took part."""
+  summary = json.loads((run / "summary.json").read_text())
+  assert summary["learner_steps"] > 0
+  assert summary["test_episodes"] == 2
+  if name == "loss":
+    assert re.search(r'"loss/(loss.make|entropy)"', (run / "metrics.jsonl").read_text())
+  if name == "callback":
+    assert (run / "returns.csv").read_text().startswith("96,")
+  if name in ("environment", "wrapper"):
+    assert summary["env"] in ("environment:make", "hallway", "wrapper:Room", "room")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_example_is_short(name):
+  assert len((EXAMPLES / f"{name}.py").read_text().splitlines()) <= 40
+
+
+def test_the_page_shows_the_files():
+  shown = re.findall(r"```python\n(.*?)```\n", (ROOT / "docs" / "plugins.md").read_text(), re.S)
+  order = ("environment", "wrapper", "network", "search", "loss", "player", "callback")
+  assert shown == [(EXAMPLES / f"{name}.py").read_text() for name in order]
+
+
+def test_every_example_is_tested():
+  assert sorted(path.stem for path in EXAMPLES.glob("*.py")) == sorted(NAMES)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_from_the_command_line(cli, refused, tmp_path, name):
+  needs(name)
+  run = train(cli, name, tmp_path)
+  check(name, run)
+  assert "imports a Python module" in refused("evaluate", run)
+  status, _, err = cli("evaluate", run, "--allow-code", "--episodes", "2")
+  assert status == 0, err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_from_python(monkeypatch, tmp_path, name):
+  needs(name)
+  train = moozi.train
+
+  def short(config, **settings):
+    """The example's own call, with fewer steps, and with TINY's other settings."""
+    text = (*SHORT, f"run.dir={tmp_path}", "run.name=run", "env.name=open_spiel:tic_tac_toe")
+    path = ROOT / "config" / f"{config}.yaml"
+    return train(load_config(path, text if name == "player" else text[:-1]), **settings)
+
+  monkeypatch.setattr(moozi, "train", short)
+  runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
+  check(name, tmp_path / "run")

@@ -1,0 +1,58 @@
+"""Builds MooZi outside of the clone, and makes environments that have its dependencies without a download."""
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+# pip uses nothing but the files at hand.
+OFFLINE = {
+  "PIP_NO_INDEX": "1",
+  "PIP_NO_DEPS": "1",
+  "PIP_NO_BUILD_ISOLATION": "0",
+  "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+}
+
+
+def environment(venv: Path | None = None) -> dict[str, str]:
+  """Returns the environment variables of a command, without the clone on Python's path."""
+  bin_path = [str(venv / "bin")] if venv else [str(Path(sys.executable).parent)]
+  kept = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
+  return kept | OFFLINE | {"PATH": os.pathsep.join([*bin_path, os.environ["PATH"]])}
+
+
+def run(*command: object, cwd: Path, venv: Path | None = None, timeout_s: float = 540) -> str:
+  """Runs a command and returns its standard output; fails with all of its output."""
+  words = [str(word) for word in command]
+  done = subprocess.run(
+    words, cwd=cwd, env=environment(venv), capture_output=True, text=True, timeout=timeout_s, check=False
+  )
+  assert done.returncode == 0, f"{' '.join(words)}\n{done.stdout}\n{done.stderr}"
+  return done.stdout
+
+
+def copy_sources(to: Path) -> Path:
+  """Copies what a build may read. A build in the clone would leave files there."""
+  for name in ("moozi", "config", "zoo"):
+    if (ROOT / name).is_dir():
+      shutil.copytree(ROOT / name, to / name, ignore=shutil.ignore_patterns("__pycache__"))
+  for path in ROOT.iterdir():
+    if path.is_file() and not path.name.startswith("."):
+      shutil.copy(path, to / path.name)
+  return to
+
+
+def make_venv(at: Path) -> Path:
+  """Makes a virtual environment that finds the packages of this one after its own, except MooZi.
+
+  This environment's own MooZi is an editable install, which a second environment does not activate.
+  """
+  run(sys.executable, "-m", "venv", at, cwd=at.parent)
+  # Python 3.11's is too old to build MooZi; later versions have none.
+  run("python", "-m", "pip", "uninstall", "--yes", "setuptools", cwd=at, venv=at)
+  site = Path(sysconfig.get_path("purelib", vars={"base": str(at), "platbase": str(at)}))
+  (site / "shared.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
+  return at

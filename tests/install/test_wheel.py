@@ -1,0 +1,120 @@
+"""The wheel alone, in an empty folder: train, evaluate, watch and report."""
+
+import json
+import re
+import tarfile
+import time
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.install.build import ROOT, copy_sources, make_venv, run
+from tests.tiny_run import TINY
+
+CARRIED = sorted(
+  path.relative_to(ROOT).as_posix()
+  for name in ("config", "zoo")
+  for path in (ROOT / name).rglob("*")
+  if path.is_file()
+)
+SDIST = "import sys; from setuptools import build_meta; build_meta.build_sdist(sys.argv[1])"
+SECONDS: dict[str, float] = {}  # the time that each command took
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def sdist(tmp_path_factory) -> Path:
+  sources = copy_sources(tmp_path_factory.mktemp("sources"))
+  run("python", "-c", SDIST, "dist", cwd=sources)
+  (path,) = (sources / "dist").iterdir()
+  return path
+
+
+@pytest.fixture(scope="module")
+def wheel(sdist, tmp_path_factory) -> Path:
+  """The wheel that pip builds from the source distribution."""
+  folder = tmp_path_factory.mktemp("wheel")
+  run("python", "-m", "pip", "wheel", "--wheel-dir", folder, sdist, cwd=folder)
+  (path,) = folder.iterdir()
+  return path
+
+
+@pytest.fixture(scope="module")
+def venv(wheel, tmp_path_factory) -> Path:
+  venv = make_venv(tmp_path_factory.mktemp("fresh") / "venv")
+  run("python", "-m", "pip", "install", wheel, cwd=venv, venv=venv)
+  return venv
+
+
+@pytest.fixture(scope="module")
+def folder(venv, tmp_path_factory) -> Path:
+  """An empty folder with one run, trained by the wheel."""
+  folder = tmp_path_factory.mktemp("empty")
+  before = time.monotonic()
+  moozi = venv / "bin" / "moozi"
+  settings = [text for text in TINY if not text.startswith("env.name=")]
+  run(moozi, "train", "tiny/catch", "runtime=local", "run.name=first", *settings, cwd=folder, venv=venv)
+  SECONDS["train"] = time.monotonic() - before
+  return folder
+
+
+def test_both_distributions_carry_configurations_and_agents(sdist, wheel):
+  with tarfile.open(sdist) as file:
+    names = {name.partition("/")[2] for name in file.getnames()}
+  assert set(CARRIED) <= names
+  assert not any(name.startswith(("tests/", "experiments/")) for name in names)
+  with zipfile.ZipFile(wheel) as file:
+    names = set(file.namelist())
+    assert {f"moozi/data/{name}" for name in CARRIED} <= names
+    assert {"moozi/py.typed", "moozi/vis/report_page/page.html"} <= names
+    assert {name.partition("/")[0].partition("-")[0] for name in names} == {"moozi"}
+
+
+def test_moozi_comes_from_the_wheel(venv, tmp_path):
+  program = (
+    "import moozi; from moozi.io.config_files import config_root; print(moozi.__file__); print(config_root())"
+  )
+  out = run("python", "-c", program, cwd=tmp_path, venv=venv).splitlines()
+  assert all(Path(line).is_relative_to(venv) for line in out)
+  assert out[1].endswith("moozi/data/config")
+
+
+def test_configurations_are_those_of_the_clone(venv, tmp_path):
+  from moozi.io.config import load_config
+  from moozi.io.config_files import list_configs
+
+  moozi = venv / "bin" / "moozi"
+  listed = json.loads(run(moozi, "configs", "--json", cwd=tmp_path, venv=venv))
+  assert [info["name"] for info in listed] == [info.name for info in list_configs()]
+  for name in ("minatar/breakout_short", "gymnax/breakout"):
+    path = tmp_path / "shown.yaml"
+    path.write_text(run(moozi, "configs", "show", name, cwd=tmp_path, venv=venv))
+    assert load_config(path) == load_config(name)
+
+
+def test_every_step_works_in_an_empty_folder(folder, venv, capsys):
+  moozi = venv / "bin" / "moozi"
+  for step in (
+    ("evaluate", "runs/first", "--episodes", "4", "--json"),
+    ("watch", "runs/first", "--episodes", "1"),
+    ("inspect", "runs/first", "--step", "2"),
+    ("report", "runs/first"),
+  ):
+    before = time.monotonic()
+    out = run(moozi, *step, cwd=folder, venv=venv)
+    SECONDS[step[0]] = time.monotonic() - before
+    assert out, step
+  assert (folder / "runs/first/report.html").stat().st_size > 10_000
+  assert [path.name for path in folder.iterdir()] == ["runs"]
+  with capsys.disabled():
+    print("\nseconds in an empty folder:", {name: round(s, 1) for name, s in SECONDS.items()})
+
+
+def test_actors_find_moozi(folder, venv):
+  """Ray's processes import MooZi from the wheel."""
+  moozi = venv / "bin" / "moozi"
+  settings = [text for text in TINY if not text.startswith("env.name=")]
+  out = run(moozi, "train", "tiny/catch", "ray.num_cpus=4", "run.name=ray", *settings, cwd=folder, venv=venv)
+  assert re.search(r"^return: +-?\d", out, re.MULTILINE)

@@ -1,0 +1,72 @@
+"""Stop requests by signals, and runs that would not learn."""
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from moozi.core.errors import UserError
+from moozi.io.checkpoints import list_checkpoints
+from moozi.io.config import load_config
+from moozi.training import start
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_first_signal_requests_a_stop(number):
+  before = signal.getsignal(number)
+  with start._StopRequest() as stop:
+    assert not stop.is_set()
+    signal.raise_signal(number)
+    assert stop.is_set()
+    assert stop.is_new()
+    assert not stop.is_new()
+  assert signal.getsignal(number) == before
+
+
+def test_nohup_is_respected():
+  before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+  try:
+    with start._StopRequest() as stop:
+      signal.raise_signal(signal.SIGHUP)
+      assert not stop.is_set()
+  finally:
+    signal.signal(signal.SIGHUP, before)
+
+
+def test_run_without_an_update_is_refused():
+  config = load_config(None, ["max_env_steps=100", "replay.min_steps_to_learn=200"])
+  with pytest.raises(UserError, match=r"max_env_steps=100: must be at least replay\.min_steps_to_learn=200"):
+    start._check_learns(config)
+  start._check_learns(config.model_copy(update={"algorithm": "ppo"}))
+
+
+@pytest.mark.slow
+def test_closed_terminal_ends_with_a_checkpoint(tmp_path):
+  """The kernel sends SIGHUP to the foreground processes when the terminal's other side is closed."""
+  ours, theirs = pty.openpty()
+  command = [sys.executable, "-m", "moozi.cli", "train", "config/tiny/catch.yaml", "runtime=local"]
+  command += [
+    f"run.dir={tmp_path}",
+    "run.name=one",
+    "max_env_steps=100000000",
+    "checkpoint.period_s=100000",
+    "checkpoint.first_s=null",
+  ]
+
+  def take_terminal():
+    os.setsid()
+    os.close(os.open(os.ttyname(theirs), os.O_RDWR))  # becomes the controlling terminal
+
+  process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, preexec_fn=take_terminal)
+  os.close(theirs)
+  shown = b""
+  while b"acting starts" not in shown:
+    shown += os.read(ours, 4096)
+  os.close(ours)
+  assert process.wait(60) == 0
+  (last, *_) = reversed(list_checkpoints(tmp_path / "one" / "checkpoints"))
+  assert (tmp_path / "one" / "resume" / last.name).is_dir()
+  assert '"reason": "stopped"' in (tmp_path / "one" / "summary.json").read_text()

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import jax
 
@@ -57,6 +57,12 @@ def initial_training_state(config: Config, spec: EnvSpec) -> TrainingState:
 def training_state_template(config: Config, spec: EnvSpec) -> TrainingState:
   """Returns the shapes and dtypes of the run's TrainingState, the template to load a checkpoint."""
   return jax.eval_shape(lambda: initial_training_state(config, spec))
+
+
+def parameters_template(config: Config, spec: EnvSpec) -> tuple[Any, Any]:
+  """Returns the shapes and dtypes of (params, net_state)."""
+  template = training_state_template(config, spec)
+  return template.params, template.net_state
 
 
 def build_collector(

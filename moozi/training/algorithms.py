@@ -7,6 +7,7 @@ from typing import Any
 from moozi.core.config import Config
 from moozi.core.spec import EnvSpec
 from moozi.evaluation.evaluator import Evaluator
+from moozi.io import compilation_cache
 from moozi.run.events import Event
 from moozi.run.session import RunInputs
 
@@ -57,5 +58,6 @@ ALGORITHMS: dict[str, Callable[[], Algorithm]] = {"muzero": _muzero, "ppo": _ppo
 
 
 def algorithm_of(config: Config) -> Algorithm:
-  """Returns the algorithm that `config.algorithm` names."""
+  """Returns the algorithm that `config.algorithm` names, and enables the cache of compiled functions."""
+  compilation_cache.enable()
   return ALGORITHMS[config.algorithm]()

@@ -138,6 +138,7 @@ class PPO:
 
   def __init__(self, inputs: RunInputs) -> None:
     self.session = Session(inputs, self)
+    self.session.phase("building the network and the environments")
     config, spec, state = inputs.config, inputs.spec, inputs.state
     self._config = config
     self.env_steps = inputs.env_steps
@@ -164,6 +165,7 @@ class PPO:
   def step(self) -> Iterator[Event]:
     """Makes a round: acts one segment, and makes the updates from it."""
     learning_rate = learning_rate_at(self._config.ppo, self.env_steps, self._config.max_env_steps)
+    self.session.phase("compiling acting")
     try:
       segment, acted = self._collector.run(self._learner.state)
     except Exception:
@@ -188,6 +190,7 @@ class PPO:
       return
     self._refusals.end(0)
 
+    self.session.phase("compiling the update")
     try:
       metrics = self._learner.update(segment, learning_rate)
     except NotFiniteError as error:

@@ -3,11 +3,12 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
+AXE := $(VENV)/axe/node_modules/axe-core/axe.min.js
 # Two processes; the tests of one file share a process, so that they share compiled functions.
 PYTEST ?= $(BIN)/python -m pytest -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train test test-all check format bench figures constraints clean
+.PHONY: help setup train test test-all axe check format bench figures constraints clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -29,8 +30,13 @@ train: setup ## train MinAtar Breakout for about five minutes
 test: setup ## run the tests, under 5 minutes on two cores
 	$(PYTEST) -m 'not slow and not learning and not bench'
 
-test-all: setup ## run all tests, including slow ones, learning runs and pages in Chromium
+test-all: setup axe ## run all tests, including slow ones, learning runs and pages in Chromium
 	$(PYTEST)
+
+axe: setup $(AXE) ## install axe-core, which checks pages for accessibility in tests; needs npm
+
+$(AXE):
+	-npm install --silent --no-save --no-package-lock --prefix $(VENV)/axe axe-core@4.14.1
 
 check: setup ## check style, types and import contracts
 	$(BIN)/ruff check .

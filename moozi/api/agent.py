@@ -102,6 +102,7 @@ class Agent:
     self.directory, self.config, self.spec = directory, config, spec
     self.checkpoint, self.simulations = checkpoint, simulations
     self._seed = seed
+    self._evaluators: dict[tuple[str, int | None], Evaluator] = {}
     self._is_first = True
 
   @functools.cached_property
@@ -271,7 +272,7 @@ class Agent:
     )
 
   def evaluator(self, simulations: int | None = None) -> "Evaluator":
-    """Builds the run's evaluator; `simulations` overrides the agent's."""
+    """The run's evaluator; `simulations` overrides the agent's."""
     return self._evaluator_of(self.config, simulations)
 
   @property
@@ -283,10 +284,14 @@ class Agent:
     return f"Agent({self.spec.name}, {self.directory.name}, {self.checkpoint.name})"
 
   def _evaluator_of(self, config: Config, simulations: int | None = None) -> "Evaluator":
+    """The evaluator of a configuration that differs only in `evaluation`; kept, since it compiles."""
     from moozi.training.algorithms import algorithm_of
 
     simulations = self.simulations if simulations is None else simulations
-    return algorithm_of(config).build_evaluator(config, self.spec, simulations)
+    key = (config.evaluation.model_dump_json(), simulations)
+    if key not in self._evaluators:
+      self._evaluators[key] = algorithm_of(config).build_evaluator(config, self.spec, simulations)
+    return self._evaluators[key]
 
   @functools.cached_property
   def _player(self) -> "Player":

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from moozi.api.run_access import check_searches, open_run, place_in_run, writing
+from moozi.api.run_access import open_run, place_in_run, writing
 from moozi.core.config import Config
 from moozi.core.errors import UserError
 from moozi.io.checkpoints import CheckpointInfo, list_checkpoints
@@ -116,6 +116,8 @@ class Run(os.PathLike[str]):
   ) -> Path:
     """Writes the page of `moozi report`: curves, settings, and an episode with its searches.
 
+    The page of an agent without a model, which has no search, has no episode.
+
     Args:
       out: the page's file; None is report.html in the run.
       episode: index of the evaluation episode, played for its first `max_steps`.
@@ -127,22 +129,26 @@ class Run(os.PathLike[str]):
     """
     from moozi.api.agent import agent_of
     from moozi.io.plain_data import dump_yaml
+    from moozi.training.algorithms import algorithm_of
     from moozi.vis.report import write_report
 
     directory, config = open_run(self, allow_code)
-    check_searches(self.path, config, "the report")
     path = place_in_run(directory, "report.html") if out is None else Path(out)
     if path.is_dir():
       raise UserError(f"--out={out}: is a folder; must be a file, such as {path / 'report.html'}")
     agent = agent_of(directory, config, checkpoint)
     ticks = read_metrics(directory.metrics_path)
-    played = agent.inspect(episode, max_steps=max_steps, simulations=simulations, on_step=on_step)
+    played, figures = None, _last_evaluation(ticks)
+    if algorithm_of(config).has_model:
+      played = agent.inspect(episode, max_steps=max_steps, simulations=simulations, on_step=on_step)
+    else:
+      figures += f" The algorithm {config.algorithm} has no search, so this page has no episode."
     about = {
       "name": self.name,
       "checkpoint": agent.checkpoint.name,
       "env_steps": agent.checkpoint.env_steps,
       "learner_steps": agent.checkpoint.learner_steps,
-      "figures": _last_evaluation(ticks),
+      "figures": figures,
     }
     with writing("--out", path):
       text = dump_yaml(config.model_dump(mode="json"))
@@ -172,7 +178,7 @@ class Run(os.PathLike[str]):
       mean, std = summary.get("test_return_mean"), summary.get("test_return_std")
       if isinstance(mean, int | float) and isinstance(std, int | float):
         episodes = summary.get("test_episodes")
-        rows["return"] = f"{mean:.2f} ± {std:.2f} over {episodes} evaluation episodes"
+        rows["return"] = f"{mean:z.2f} ± {std:.2f} over {episodes} evaluation episodes"
     cells = "".join(
       f'<tr><th scope="row">{html.escape(name)}</th><td>{html.escape(text)}</td></tr>'
       for name, text in rows.items()

@@ -82,7 +82,7 @@ class Search:
 
     return tree_svg(
       self.tree,
-      ("dummy", *self.action_names),
+      ("end", *self.action_names),
       signed_discount=self.signed_discount,
       caption=[str(self), "N visits, P the network's probability, Q value of the action, V value after it"],
       action=self.action + 1,

@@ -1,21 +1,58 @@
 """`moozi envs`."""
 
-from typing import Annotated
+import dataclasses
+import json
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from moozi.commands.common import AsJson
+
+if TYPE_CHECKING:
+  from moozi.envs.registry import EnvironmentInfo, LibraryInfo
+
 
 def list_environments(
-  suite: Annotated[str | None, typer.Argument(metavar="[SUITE]", help="List only this suite.")] = None,
+  library: Annotated[
+    str | None, typer.Argument(metavar="[LIBRARY]", help="List this library's games and their options.")
+  ] = None,
+  as_json: AsJson = False,
 ) -> int:
-  """List environments and their options."""
-  from moozi.envs.registry import list_environments
+  """List libraries of environments, or the games of one library."""
+  from moozi.envs import registry
 
-  envs = list_environments(suite)
+  libraries = registry.list_libraries(library)
+  if as_json:
+    out = []
+    for info in libraries:
+      games = [dataclasses.asdict(env) for env in registry.list_environments(info.name)]
+      out.append(dataclasses.asdict(info) | {"games": games if info.num_games is not None else []})
+    print(json.dumps({"libraries": out}))
+  elif library is None:
+    _print_libraries(libraries)
+  else:
+    if libraries[0].missing is not None:
+      print(f"{library}: {libraries[0].missing}")
+    if libraries[0].num_games is not None:
+      _print_games(registry.list_environments(library))
+  return 0
+
+
+def _print_libraries(libraries: "list[LibraryInfo]") -> None:
+  """Prints a line per library."""
+  texts = max(len(info.summary) for info in libraries)
+  print(f"{'library':<10}  games  {'':<{texts}}  status")
+  for info in libraries:
+    number = "–" if info.num_games is None else info.num_games
+    print(f"{info.name:<10}  {number:>5}  {info.summary:<{texts}}  {info.missing or 'installed'}")
+  print("`moozi envs LIBRARY` lists games and options; env.name=my_module:make_env is one of your own.")
+
+
+def _print_games(envs: "list[EnvironmentInfo]") -> None:
+  """Prints a line per game, and the options below the last game that has them."""
   width = max(len(env.name) for env in envs)
   for i, env in enumerate(envs):
     print(f"{env.name:<{width}}  {env.summary}")
     if i + 1 == len(envs) or envs[i + 1].options != env.options:
       for key, text in env.options.items():
         print(f"    env.kwargs.{key}: {text}")
-  return 0

@@ -26,6 +26,12 @@ TWO_PLAYER_KEYS = (
 )
 
 
+_OPPONENT_HELP = (
+  "Two players: the player of the other seat: random moves, mcts (OpenSpiel's tree search with random "
+  "playouts), self (the agent itself), or module:function. Default: the run's evaluation.opponent."
+)
+
+
 def evaluate(
   run: common.Run,
   checkpoint: common.Checkpoint = None,
@@ -33,12 +39,7 @@ def evaluate(
     int | None, common.integer("Number of episodes. Default: evaluation.final_episodes.")
   ] = None,
   simulations: common.Simulations = None,
-  opponent: Annotated[
-    str | None,
-    typer.Option(
-      metavar="random|mcts|self|NAME", help="Two players: the opponent; NAME may be module:function."
-    ),
-  ] = None,
+  opponent: Annotated[str | None, typer.Option(metavar="random|mcts|self|NAME", help=_OPPONENT_HELP)] = None,
   opponent_simulations: Annotated[
     int | None, common.integer("Simulations per search of the opponent mcts.")
   ] = None,
@@ -46,14 +47,22 @@ def evaluate(
   with_returns: Annotated[
     bool, typer.Option("--returns", help="With --json: add the return and length of each episode.")
   ] = False,
-  gif: Annotated[
+  video: Annotated[
     Path | None,
     typer.Option(
-      metavar="FILE.gif", help="Write the first episode, and several side by side as FILE_tiles.gif."
+      "--video",
+      "--gif",
+      metavar="FILE",
+      help="Write the first episode as a .gif or .mp4, and several side by side as FILE_tiles.",
     ),
   ] = None,
-  gif_frames: Annotated[
-    int | None, common.integer("With --gif: maximum number of frames. Default: evaluation.gif_max_frames.")
+  video_frames: Annotated[
+    int | None,
+    common.integer(
+      "With --video: maximum number of frames. Default: evaluation.gif_max_frames.",
+      "--video-frames",
+      "--gif-frames",
+    ),
   ] = None,
   allow_code: common.AllowCode = False,
 ) -> int:
@@ -65,10 +74,12 @@ def evaluate(
 
   if with_returns and not as_json:
     raise UserError("--returns: needs --json")
-  if gif is not None and gif.suffix != ".gif":
-    raise UserError(f"--gif={gif}: must end in .gif")
-  if gif_frames is not None and gif is None:
-    raise UserError("--gif-frames: needs --gif")
+  if video is not None:
+    from moozi.vis.video import check_video_path
+
+    check_video_path("--video", video)
+  elif video_frames is not None:
+    raise UserError("--video-frames: needs --video")
   directory, config = open_run(run, allow_code)
   with common.stdout_to_stderr():
     spec = env_spec(config.env.name, **config.env.arguments)
@@ -77,9 +88,9 @@ def evaluate(
     options = {
       "opponent": opponent,
       "opponent_simulations": opponent_simulations,
-      "gif_max_frames": gif_frames,
+      "gif_max_frames": video_frames,
     }
-    figures = _play(agent, episodes or config.evaluation.final_episodes, gif, options)
+    figures = _play(agent, episodes or config.evaluation.final_episodes, video, options)
   result = {"env": spec.name, "checkpoint": agent.checkpoint.name, "env_steps": agent.checkpoint.env_steps}
   result |= figures
   result["opponent"] = opponent or config.evaluation.opponent
@@ -95,11 +106,14 @@ def evaluate(
 
 
 def _describe_evaluation(result: dict[str, Any]) -> str:
+  from moozi.vis.lettering import rounded
+
   text = (
     f"{result['env']}, {result['checkpoint']} ({result['env_steps']:,} environment steps): "
-    f"return {result['return_mean']:.2f} ± {result['return_std']:.2f} "
-    f"(from {result['return_min']:g} to {result['return_max']:g}) over {result['episodes']} episodes "
-    f"({result['distinct_episodes']} distinct), mean length {result['length_mean']:.1f}"
+    f"return {result['return_mean']:z.2f} ± {result['return_std']:.2f} "
+    f"(from {rounded(result['return_min']):g} to {rounded(result['return_max']):g}) over "
+    f"{result['episodes']} episodes ({result['distinct_episodes']} distinct), "
+    f"mean length {result['length_mean']:.1f}"
   )
   if result.get("score") is None:
     return text
@@ -107,7 +121,7 @@ def _describe_evaluation(result: dict[str, Any]) -> str:
   if result["opponent_simulations"] is not None:
     opponent += f" with {result['opponent_simulations']} simulations"
   seats = [
-    f"{result[f'score_seat_{seat}']:.3f} from seat {seat} (return {result[f'return_mean_seat_{seat}']:.3f} "
+    f"{result[f'score_seat_{seat}']:.3f} from seat {seat} (return {result[f'return_mean_seat_{seat}']:z.3f} "
     f"± {result[f'return_margin_seat_{seat}']:.3f}, 95%)"
     for seat in (0, 1)
     if result[f"score_seat_{seat}"] is not None
@@ -118,19 +132,18 @@ def _describe_evaluation(result: dict[str, Any]) -> str:
   )
 
 
-def _play(agent: "Agent", episodes: int, gif: Path | None, options: dict[str, Any]) -> dict[str, Any]:
-  """Plays the episodes, and draws GIFs if `gif` is given; returns the results by the keys above."""
+def _play(agent: "Agent", episodes: int, video: Path | None, options: dict[str, Any]) -> dict[str, Any]:
+  """Plays the episodes, and writes videos if `video` is given; returns the results by the keys above."""
 
   def show(done: int) -> None:
     common.print_progress(f"{done}/{episodes} episodes" + "\n" * (done == episodes))
 
-  result = agent.evaluate(episodes, record=gif is not None, on_episode=show, **options)
-  if gif is not None:
+  result = agent.evaluate(episodes, record=video is not None, on_episode=show, **options)
+  if video is not None:
     from moozi.api.run_access import writing
-    from moozi.vis.evaluation_gifs import tiles_path, write_episode_gif, write_tiles_gif
+    from moozi.vis.evaluation_gifs import write_videos
 
-    with writing("--gif", gif):
-      write_episode_gif(gif, result.episode, agent.spec)
-      if result.tiles:
-        write_tiles_gif(tiles_path(gif), result.tiles, agent.spec)
+    with writing("--video", video):
+      for path in write_videos(video, result, agent.spec):
+        print(f"video: {path}")
   return result.summary() | {"returns": result.returns, "lengths": result.lengths}

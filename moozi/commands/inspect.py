@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from moozi.commands import common
 from moozi.core.errors import UserError
+from moozi.core.spec import DUMMY_ACTION
 
 if TYPE_CHECKING:
   from moozi.core.search_record import InspectedEpisode, SearchTree
@@ -41,6 +42,8 @@ def inspect(
   assert tree is not None, "every decision is searched"
   summary = _summary(spec, played, step)
   legend = ["N visits, P the network's probability, Q value of the action, V value after it, R reward"]
+  if (tree.action == DUMMY_ACTION).any():
+    legend += ["end: the action after an episode's end, which the model expects there"]
   if spec.num_players == 2:
     legend += ["Q and R are for the player who moves, V is for the player to move next"]
   with writing("--out", folder):

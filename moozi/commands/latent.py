@@ -104,6 +104,7 @@ def _points(
 ) -> tuple[np.ndarray, dict[str, list[Any]], list[np.ndarray]]:
   """Returns vectors, metadata and pictures, first of the encoded states and then of the unrolled states."""
   from moozi.vis.frames import draw_frame
+  from moozi.vis.lettering import rounded
   from moozi.vis.render_spec import action_name
 
   spec = agent.spec
@@ -122,7 +123,7 @@ def _points(
     "start": [start for *_, start, _ in points],
     "k": [k for *_, k in points],
     "action": [action_name(spec, s.action) for s in steps],
-    "reward": [f"{s.reward:g}" for s in steps],
+    "reward": [f"{rounded(s.reward):g}" for s in steps],
     # The value is empty without a search. With a word here, the projector could not color points by number.
     "value": ["" if math.isnan(s.root_value) else f"{s.root_value:.4g}" for s in steps],
     "to_play": [s.to_play for s in steps],

@@ -32,7 +32,15 @@ _NAMED_KEYS = {
   "none": (".",),
   "stay": (".", "down"),
 }
-_SIGNS = "0123456789bcefghijklmnoprtuvxyz"
+_SIGNS = "0123456789bcefghijklmnortuvxyz"
+_PAUSE = "p"
+_HINTS = {
+  "start": "any key: start   q: quit",
+  "running": "q: quit",
+  "timed": f"{_PAUSE}: pause   q: quit",
+  "paused": "paused; any key: continue   q: quit",
+  "end": "the episode is over; enter: play again   q: quit",
+}
 _IDLE_NAMES = ("noop", "none", "stay")
 _MAX_LISTED_ACTIONS = 40
 # (the environment's time step, the user's action; None on the opponent's turn) → the action to play.
@@ -59,7 +67,9 @@ def play(
   ] = 0,
   speed: Annotated[
     str,
-    typer.Option(metavar="STEPS", help="One player: steps per second; 0 waits for a key at each step."),
+    typer.Option(
+      metavar="STEPS", help="One player: steps per second after a first key; 0 waits for a key at each step."
+    ),
   ] = "0",
   seed: Annotated[int, common.integer("Seed of the environment.", minimum=0)] = 0,
   checkpoint: common.Checkpoint = None,
@@ -148,35 +158,50 @@ def _play_alone(env: "Environment", steps_per_s: float) -> int:
   from rich.console import Console
   from rich.live import Live
 
+  from moozi.vis.lettering import rounded
+
   keys, step, total, steps = keys_of(spec), env.reset(), 0.0, 0
+  # With a speed, the episode waits until the player is ready.
+  state = "start" if steps_per_s else "running"
   with Keyboard() as keyboard, Live(console=Console(), screen=True, auto_refresh=False) as live:
     while True:
-      _draw(live, env, step, total, steps, keys)
-      if step.last():
+      state = "end" if step.last() else state
+      hint = _HINTS["timed" if state == "running" and steps_per_s else state]
+      _draw(live, env, step, f"step {steps}   return {rounded(total):g}", keys, hint)
+      if state == "end":
         if not _wants_another(keyboard):
           break
-        step, total, steps = env.reset(), 0.0, 0
-        continue
-      action = _read_action(keyboard, keys, step.observation.legal_actions_mask, idle, steps_per_s)
-      if action is None:
-        break
-      step = env.step(action)
-      total += float(step.reward or 0.0)
-      steps += 1
-  print(f"return {total:g} in {steps} steps")
+        step, total, steps, state = env.reset(), 0.0, 0, "running"
+      elif state in ("start", "paused"):
+        if keyboard.read(None) in _QUIT:
+          break
+        state = "running"
+      else:
+        action = _read_action(keyboard, keys, step.observation.legal_actions_mask, idle, steps_per_s)
+        if action is None:
+          break
+        if action == _PAUSE:
+          state = "paused"
+          continue
+        step = env.step(int(action))
+        total += float(step.reward or 0.0)
+        steps += 1
+  print(f"return {rounded(total):g} in {steps} steps")
   return 0
 
 
 def _read_action(
   keyboard: Keyboard, keys: dict[str, int], is_legal: np.ndarray, idle: int | None, steps_per_s: float
-) -> int | None:
-  """Returns the legal action of the next key, the no-op at a timeout, or None if the user quits."""
+) -> int | str | None:
+  """Returns the legal action of the next key, the no-op at a timeout, _PAUSE, or None if the user quits."""
   while True:
     key = keyboard.read(1 / steps_per_s if steps_per_s else None)
     if key is None and idle is not None and is_legal[idle]:
       return idle
     if key in _QUIT:
       return None
+    if key == _PAUSE and steps_per_s:
+      return _PAUSE
     if key in keys and is_legal[keys[key]]:
       return keys[key]
 
@@ -189,18 +214,18 @@ def _wants_another(keyboard: Keyboard) -> bool:
       return key == "enter"
 
 
-def _draw(live: Any, env: "Environment", step: Any, total: float, steps: int, keys: dict[str, int]) -> None:
+def _draw(live: Any, env: "Environment", step: Any, figures: str, keys: dict[str, int], hint: str) -> None:
   from rich.table import Table
   from rich.text import Text
 
   from moozi.vis.terminal import frame_view
 
   spec, shown = env.env_spec, step.observation
-  lines = [spec.name, f"step {steps}   return {total:g}", ""]
+  lines = [spec.name, figures, ""]
   for action, name in enumerate(_names(spec)[:20]):
     pressed = " ".join("space" if key == " " else key for key, a in keys.items() if a == action)
     lines.append(f"{name}: {pressed}")
-  lines += ["", "the episode is over; enter: play again   q: quit" if step.last() else "q: quit"]
+  lines += ["", hint]
   width, height = live.console.width, live.console.height
   grid = Table.grid(padding=(0, 3))
   picture = frame_view(
@@ -212,9 +237,11 @@ def _draw(live: Any, env: "Environment", step: Any, total: float, steps: int, ke
 
 def _play_by_lines(env: "Environment") -> int:
   """Reads one action per line, for input that is not a terminal."""
+  from moozi.vis.lettering import rounded
+
   spec, step, total, steps = env.env_spec, env.reset(), 0.0, 0
   while not step.last():
-    print(f"step {steps}, return {total:g}")
+    print(f"step {steps}, return {rounded(total):g}")
     _print_frame(spec, step.observation)
     action = _ask(spec, step.observation, "action")
     if action is None:
@@ -222,7 +249,7 @@ def _play_by_lines(env: "Environment") -> int:
     step = env.step(action)
     total += float(step.reward or 0.0)
     steps += 1
-  print(f"return {total:g} in {steps} steps")
+  print(f"return {rounded(total):g} in {steps} steps")
   return 0
 
 
@@ -284,15 +311,16 @@ def _play_board(env: "Environment", seat: int, choose: _Opponent | None, opponen
 
 
 def _outcome(spec: "EnvSpec", returns: list[float], seat: int, has_opponent: bool) -> str:
+  from moozi.vis.lettering import rounded
   from moozi.vis.render_spec import player_name
 
   if has_opponent:
     word = "won" if returns[seat] > 0 else "lost" if returns[seat] < 0 else "drew"
-    return f"you {word} (return {returns[seat]:g})"
+    return f"you {word} (return {rounded(returns[seat]):g})"
   if returns[0] == 0:
     return "a draw"
   winner = 0 if returns[0] > 0 else 1
-  return f"{player_name(spec, winner)} won (return {returns[winner]:g})"
+  return f"{player_name(spec, winner)} won (return {rounded(returns[winner]):g})"
 
 
 def _print_frame(spec: "EnvSpec", shown: Any) -> None:

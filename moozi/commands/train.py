@@ -93,14 +93,14 @@ def _run_training(training: "Training") -> int:
   assert summary is not None, "the run has ended"
   if summary["test_return_mean"] is not None:
     print(
-      f"return:        {summary['test_return_mean']:.2f} ± {summary['test_return_std']:.2f} over "
+      f"return:        {summary['test_return_mean']:z.2f} ± {summary['test_return_std']:.2f} over "
       f"{summary['test_episodes']} episodes at {summary['test_at_env_steps']:,} environment steps"
     )
     if summary["reason"] != "stopped":
       _print_random_play(training.config, summary["test_episodes"])
   print(f"run directory: {run.path}")
   if training.config.logging.tensorboard:
-    print(f"TensorBoard:   {Path(sys.executable).with_name('tensorboard')} --logdir {run.path}")
+    print(f"TensorBoard:   {Path(sys.executable).with_name('tensorboard')} --logdir {run.path.parent}")
   return 0
 
 
@@ -110,7 +110,7 @@ def _print_random_play(config: "Config", num_episodes: int) -> None:
 
   try:
     random_play = random_returns(config, num_episodes=num_episodes)
-    print(f"random play:   {random_play.mean():.2f} ± {random_play.std():.2f}")
+    print(f"random play:   {random_play.mean():z.2f} ± {random_play.std():.2f}")
   except Exception as error:
     # The run has succeeded, so an environment that fails here must not fail the command.
     print(f"random play:   failed: {type(error).__name__}: {error}")

@@ -43,7 +43,7 @@ def list_trajectories(
     return 0
   print(f"{'lane':>6} {'from step':>10} {'length':>8} {'return':>10}  end")
   for lane, game in games:
-    print(f"{lane:>6} {game.start:>10} {game.length:>8} {game.total_reward:>10.2f}  {game.end}")
+    print(f"{lane:>6} {game.start:>10} {game.length:>8} {game.total_reward:>z10.2f}  {game.end}")
   print(_summary(about, [game for _, game in games]))
   return 0
 
@@ -71,5 +71,5 @@ def _summary(about: dict[str, Any], games: "list[Game]") -> str:
   if ended:
     mean_return = sum(game.total_reward for game in ended) / len(ended)
     mean_length = sum(game.length for game in ended) / len(ended)
-    text += f"; ended games: mean return {mean_return:.2f}, mean length {mean_length:.1f}"
+    text += f"; ended games: mean return {mean_return:z.2f}, mean length {mean_length:.1f}"
   return text

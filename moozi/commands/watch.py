@@ -88,7 +88,9 @@ class _Count:
 
   def end(self) -> str:
     """Returns the episode's result as text."""
-    return f"episode {self._episode}: return {self.total:g} in {self.steps} steps"
+    from moozi.vis.lettering import rounded
+
+    return f"episode {self._episode}: return {rounded(self.total):g} in {self.steps} steps"
 
 
 class _Show:
@@ -121,11 +123,12 @@ class _Show:
     from rich.console import Group
     from rich.text import Text
 
+    from moozi.vis.lettering import rounded
     from moozi.vis.terminal import step_lines, step_view
 
     console = self._live.console
     lines = [f"{self._agent.spec.name}, {self._agent.checkpoint.name}"]
-    lines += [f"episode {episode}   step {count.steps}   return {count.total:g}"]
+    lines += [f"episode {episode}   step {count.steps}   return {rounded(count.total):g}"]
     lines += step_lines(step, self._agent.spec)
     view = step_view(step, self._agent.spec, lines, console.width, console.height - 2)
     pace = "paused" if self._is_paused else f"{self._steps_per_s:g} steps/s"

@@ -13,6 +13,7 @@ import importlib.machinery
 import importlib.metadata
 import importlib.util
 import os
+import pkgutil
 import re
 import sys
 import traceback
@@ -116,7 +117,7 @@ class Registry:
     names = [*others, *self.names()]
     nearest = difflib.get_close_matches(value.lower(), names, n=1)
     hint = f"; the nearest is {nearest[0]}" if nearest else ""
-    return f"{', '.join(names)}{' or ' if names else ''}module:function{hint}"
+    return f"{', '.join([*names, 'module:function'])} or a registered name{hint}"
 
   def get(self, value: str, key: str | None = None) -> Plugin:
     """The function that a value names; imports its module.
@@ -276,6 +277,19 @@ def is_found(value: str) -> bool:
   return importlib.util.find_spec(package) is not None
 
 
+def describe_missing(name: str) -> str:
+  """Describes where the package of `module:function`, which `is_found` does not find, was searched."""
+  package = name.partition(":")[0].partition(".")[0]
+  # Modules and packages of the current folder, the most likely place of a misspelt one.
+  modules = [module.name for module in pkgutil.iter_modules([os.getcwd()])]
+  if nearest := difflib.get_close_matches(package, modules, n=1):
+    return f"there is no module {package}; the nearest in the current folder is {nearest[0]}"
+  return (
+    f"there is no module {package} in the current folder ({os.getcwd()}) or on Python's path (sys.path); "
+    "start moozi in the module's folder, or add that folder to PYTHONPATH"
+  )
+
+
 def describe_error(error: BaseException, files: tuple[str, ...]) -> str:
   """An error in one line, with the last line of its traceback in files that start with one of `files`."""
   places = [f for f in traceback.extract_tb(error.__traceback__) if f.filename.startswith(files)]
@@ -292,7 +306,9 @@ def _load(where: str, value: str) -> Callable[..., Any]:
     if (
       isinstance(error, ModuleNotFoundError) and error.name and f"{module_name}.".startswith(f"{error.name}.")
     ):
-      raise UserError(f"{where}: there is no module {error.name}") from error
+      is_package = error.name == module_name.partition(".")[0]
+      text = describe_missing(value) if is_package else f"there is no module {error.name}"
+      raise UserError(f"{where}: {text}") from error
     text = describe_error(error, _files(module_name))
     raise UserError(f"{where}: the module {module_name} cannot be imported: {text}") from error
   if not hasattr(module, attribute):

@@ -3,6 +3,7 @@
 import dataclasses
 import difflib
 import importlib
+import importlib.util
 import types
 import typing
 from collections.abc import Mapping, Sequence
@@ -45,6 +46,36 @@ class EnvironmentInfo:
   options: dict[str, str]
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LibraryInfo:
+  """A library of environments.
+
+  Attributes:
+    num_games: None if only the library's package knows its games, and the package is not installed.
+    missing: how to install the library's package; None if it is installed or none is needed.
+  """
+
+  name: str
+  summary: str
+  num_games: int | None
+  missing: str | None
+
+
+def list_libraries(library: str | None = None) -> list[LibraryInfo]:
+  """All libraries, or one, sorted by name. Raises UserError: the library is unknown."""
+  out = []
+  for name in _libraries(library):
+    suite = _load(name)
+    try:
+      num_games, missing = len(suite.list_games()), None
+    except UserError as error:
+      num_games, missing = None, str(error).partition(": ")[2]
+    if suite.package is not None and importlib.util.find_spec(suite.package) is None:
+      missing = f'not installed; run pip install "moozi[{name}]"'
+    out.append(LibraryInfo(name=name, summary=suite.summary, num_games=num_games, missing=missing))
+  return out
+
+
 def list_environments(library: str | None = None) -> list[EnvironmentInfo]:
   """All environments, or those of one library, sorted by name.
 
@@ -52,9 +83,15 @@ def list_environments(library: str | None = None) -> list[EnvironmentInfo]:
 
   Raises: UserError: the library is unknown.
   """
+  return [info for name in _libraries(library) for info in _infos(name)]
+
+
+def _libraries(library: str | None) -> list[str]:
   if library is not None and library not in _MODULES:
-    raise UserError(f"unknown library {library!r}; must be one of {', '.join(sorted(_MODULES))}")
-  return [info for name in sorted(_MODULES) if library in (None, name) for info in _infos(name)]
+    nearest = difflib.get_close_matches(library, _MODULES, n=1, cutoff=0.0)[0]
+    known = ", ".join(sorted(_MODULES))
+    raise UserError(f"unknown library {library!r}; must be one of {known}; the nearest is {nearest}")
+  return sorted(_MODULES) if library is None else [library]
 
 
 def _infos(library: str) -> list[EnvironmentInfo]:
@@ -143,6 +180,8 @@ def _find(name: str, kwargs: dict[str, Any]) -> tuple[Suite, str, Any]:
     if plugins.ENVIRONMENTS.is_known(name) or plugins.is_found(name):
       return user.SUITE, name, user.Options(kwargs=kwargs)
     known = ", ".join([*sorted(_MODULES), *plugins.ENVIRONMENTS.names()[len(_MODULES) :]])
+    if plugins.is_code(name) and not difflib.get_close_matches(library, _MODULES):
+      raise UserError(f"env.name={name}: {plugins.describe_missing(name)}; the libraries are {known}")
     _raise_unknown(name, f"unknown library {library!r}; must be one of {known}", _all_names())
   suite = _load(library)
   games = suite.list_games()

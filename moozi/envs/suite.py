@@ -17,6 +17,8 @@ class Suite:
   install it.
 
   Attributes:
+    summary: what the library has, in a few words.
+    package: the Python package that the extra `moozi[library]` installs; None if MooZi has the games itself.
     list_games: the games' names, each with a short summary.
     options: the options of a game (`env.kwargs`), by its listed name.
     make_spec: (game, options) to the environment's specification.
@@ -31,6 +33,8 @@ class Suite:
       whole rollout of this environment can be compiled. Equal arguments give the same object.
   """
 
+  summary: str
+  package: str | None
   list_games: Callable[[], Mapping[str, str]]
   options: Callable[[str], type[Section]]
   make_spec: Callable[[str, Any], EnvSpec]

@@ -33,15 +33,40 @@ def load_config(path: str | Path | None, overrides: Sequence[str | Mapping[str, 
       `base:` in it names another file, relative to this one, or a configuration.
     overrides: `key=value` each, with dotted keys (`learner.batch_size=128`) and YAML values. An empty value
       resets a section (`env.kwargs=`) to its default. A mapping sets nested plain values, as a file does.
-  Raises: UserError: the configuration is invalid; one line with the key, the value and what is allowed.
+  Raises: UserError: the configuration is invalid; one line with the key, the value and what is allowed. It
+    names the file, unless an override makes a valid configuration invalid.
   """
-  prefix = "" if path is None else f"{path}: "
+  where = None if path is None else str(path)
   # Renames keys before the merge. An override with the new name then replaces a file's value under the old
   # name.
-  layers: list[Any] = []
+  layers: list[Mapping[str, Any]] = []
   for layer in () if path is None else read_chain(find_config(path)):
-    layers += _with_new_names([layer], prefix)
+    layers += _with_new_names([layer], f"{path}: ")
+  num_layers = len(layers)
   layers += _with_new_names([_parse_override(x) if isinstance(x, str) else x for x in overrides], "")
+  try:
+    return _merge(layers, where)
+  except UserError:
+    for n in reversed(range(num_layers, len(layers))) if where else ():
+      if not _error_of(layers[:n]):
+        # Override number n - num_layers makes a valid configuration invalid.
+        override, message = overrides[n - num_layers], _error_of(layers[: n + 1])
+        is_named = not isinstance(override, str) or message.startswith(override.partition("=")[0].strip())
+        raise UserError(message if is_named else f"{override}: {message}") from None
+    raise
+
+
+def _error_of(layers: Sequence[Mapping[str, Any]]) -> str:
+  """Returns why merged layers are invalid, or an empty string."""
+  try:
+    _merge(layers, None)
+  except UserError as error:
+    return str(error)
+  return ""
+
+
+def _merge(layers: Sequence[Mapping[str, Any]], where: str | None) -> Config:
+  """Merges and validates layers, the last of which wins."""
   try:
     merged = (
       # Interpolations are not resolved, because `${oc.env:…}` would read environment variables.
@@ -50,9 +75,9 @@ def load_config(path: str | Path | None, overrides: Sequence[str | Mapping[str, 
       else {}
     )
   except OmegaConfBaseException as e:
-    raise UserError(f"{path or 'overrides'}: {str(e).partition(chr(10))[0]}") from None
+    raise UserError(f"{where or 'overrides'}: {str(e).partition(chr(10))[0]}") from None
   _refuse_interpolations(merged, "")
-  return config_from_dict(typing.cast(dict, merged), str(path) if path is not None else None)
+  return config_from_dict(typing.cast(dict, merged), where)
 
 
 def _refuse_interpolations(data: Any, key: str) -> None:

@@ -12,12 +12,17 @@ from typing import Any
 
 import numpy as np
 
+from moozi.core.config import Config
 from moozi.core.histogram import Histogram
 from moozi.io.atomic_write import write_text
 from moozi.io.plain_data import read_json_lines, to_plain_json
 from moozi.io.sinks import AppendFile
 
 TICK_KEYS = ("env_steps", "learner_steps", "wall_s")
+FAULT_PREFIX = "faults/"
+_MAIN_METRICS = ("test/return_mean", "train/return_mean")
+# Sections that say where and how a run executes, and have no effect on what it learns.
+_NOT_LEARNING = ("run", "logging", "ray", "checkpoint", "timeline", "trajectories")
 
 
 class MetricsSink:
@@ -66,10 +71,21 @@ class MetricsSink:
     # Writes to both files, even if one write fails.
     with contextlib.ExitStack() as both:
       if self._tensorboard is not None:
-        shown = numbers | {key: tick[key] for key in ("learner_steps", "wall_s")}
+        shown = {f"system/{key}": tick[key] for key in ("learner_steps", "wall_s")}
+        # TensorBoard sorts groups by name: a group of a dozen zeros would come before the losses.
+        shown |= {tag: value for tag, value in numbers.items() if value or not tag.startswith(FAULT_PREFIX)}
         values = [{"tag": tag, "simple_value": float(value)} for tag, value in shown.items()]
         both.callback(self._tensorboard.write, values, env_steps)
       self._file.write(line.encode())
+
+  def write_settings(self, config: Config) -> None:
+    """Writes the settings of the run for TensorBoard's HParams tab. Raises OSError: they are pending."""
+    from tensorboardX.summary import hparams
+
+    if self._tensorboard is not None:
+      # The summaries of the experiment, of the start of this run, and of its end.
+      for summary in hparams(hyperparameters(config), dict.fromkeys(_MAIN_METRICS))[:2]:
+        self._tensorboard.write_summary(summary)
 
   def write_histograms(self, histograms: Mapping[str, Histogram], env_steps: int) -> None:
     """Writes histograms by tag to TensorBoard only. Raises OSError: they are pending."""
@@ -89,8 +105,11 @@ class MetricsSink:
       self._tensorboard.write([{"tag": name, "image": image}], int(env_steps))
 
   def sync(self) -> None:
-    """Calls fsync on metrics.jsonl. Raises OSError: some ticks are not on the disk."""
-    self._file.sync()
+    """Calls fsync on metrics.jsonl. Raises OSError: some ticks or events are not on the disk."""
+    with contextlib.ExitStack() as both:
+      if self._tensorboard is not None:
+        both.callback(self._tensorboard.flush)
+      self._file.sync()
 
   def close(self) -> None:
     """Closes the files; a second call does nothing. Raises OSError: pending data is lost."""
@@ -121,7 +140,7 @@ class _EventFile:
     self._event, self._crc = Event, masked_crc32c
     folder.mkdir(parents=True, exist_ok=True)
     self._file = AppendFile(folder / f"events.out.tfevents.{time.time():017.6f}.{socket.gethostname()}")
-    self.close = self._file.close
+    self.close, self.flush = self._file.close, self._file.flush
     self._append(file_version="brain.Event:2")
     if purge_step is not None:
       self._append(step=purge_step, session_log=SessionLog(status=SessionLog.START))
@@ -130,11 +149,37 @@ class _EventFile:
     """Writes the values of a summary as one event."""
     self._append(step=step, summary={"value": values})
 
+  def write_summary(self, summary: Any) -> None:
+    """Writes a summary as one event."""
+    self._append(summary=summary)
+
   def _append(self, **event: Any) -> None:
     data = self._event(wall_time=time.time(), **event).SerializeToString()
     length = struct.pack("<Q", len(data))
     crcs = [struct.pack("<I", self._crc(part)) for part in (length, data)]
     self._file.write(length + crcs[0] + data + crcs[1])
+
+
+def hyperparameters(config: Config) -> dict[str, str | bool | float]:
+  """The settings that affect learning, by dotted key; lists as text, without settings that are null."""
+  skipped = {
+    *_NOT_LEARNING,
+    *({"ppo"} if config.algorithm != "ppo" else {"network", "planners", "reanalyze"}),
+  }
+  out: dict[str, str | bool | float] = {}
+
+  def add(key: str, value: Any) -> None:
+    if isinstance(value, Mapping):
+      for name, inner in value.items():
+        if name != "resources":
+          add(f"{key}.{name}" if key else name, inner)
+    elif isinstance(value, str | bool | int | float):
+      out[key] = value
+    elif value is not None:
+      out[key] = json.dumps(value)
+
+  add("", {name: value for name, value in config.model_dump(mode="json").items() if name not in skipped})
+  return out
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 config.yaml      the resolved configuration
 metrics.jsonl    one JSON object per tick
-tensorboard/     the same scalars as events
+events.out.*     the same scalars as events of TensorBoard, which shows them under the run's name
 checkpoints/     the last few, the best, and milestones
 resume/          the rest of the state for the last few checkpoints, which a resumed run needs
 gifs/            evaluation episodes
@@ -51,7 +51,7 @@ FIXED = (
 
 MAX_NAME_LENGTH = 120
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+=-]*")
-_FOLDERS = ("checkpoints", "gifs", "logs", "tensorboard")
+_FOLDERS = ("checkpoints", "gifs", "logs")
 
 
 class _PathInRun:
@@ -79,7 +79,6 @@ class RunDirectory:
   logs_path = _PathInRun("logs")
   trajectories_path = _PathInRun("trajectories")
   timeline_path = _PathInRun("timeline")
-  tensorboard_path = _PathInRun("tensorboard")
 
   @classmethod
   def create(cls, config: Config, now: datetime | None = None) -> "RunDirectory":
@@ -141,6 +140,12 @@ class RunDirectory:
       lacks = " and no ".join(missing)
       raise UserError(f"{path}: not a run directory: it has no {lacks}; `moozi train` makes run directories")
     return cls(path)
+
+  @property
+  def tensorboard_path(self) -> Path:
+    """The folder of TensorBoard's event files. A run of an older version continues its own subfolder."""
+    subfolder = self.path / "tensorboard"
+    return subfolder if subfolder.is_dir() else self.path
 
   def claim(self) -> RunLock:
     """Locks the folder for writing by this process, until the lock is closed or the process ends.

@@ -7,7 +7,7 @@ from typing import Any
 from moozi.core.spec import EnvSpec
 from moozi.io.metrics import MetricsSink
 from moozi.io.sinks import SinkGuard
-from moozi.vis.evaluation_gifs import tiles_path, write_episode_gif, write_tiles_gif
+from moozi.vis.evaluation_gifs import tiles_path, write_episode, write_tiles
 
 
 class Drawer:
@@ -27,11 +27,11 @@ class Drawer:
     self.collect()
     path, steps = self._folder / f"step_{result.env_steps:09d}.gif", result.env_steps
     if result.episode is not None:
-      size = self._threads.submit(write_episode_gif, path, result.episode, self._spec)
+      size = self._threads.submit(write_episode, path, result.episode, self._spec)
       self._drawing.append(("a GIF", "test/episode", path, steps, size))
     if result.tiles:
       path = tiles_path(path)
-      size = self._threads.submit(write_tiles_gif, path, result.tiles, self._spec)
+      size = self._threads.submit(write_tiles, path, result.tiles, self._spec)
       self._drawing.append(("a GIF of tiles", "test/tiles", path, steps, size))
 
   def collect(self, is_waiting: bool = True) -> None:

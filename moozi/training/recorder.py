@@ -13,7 +13,7 @@ from moozi.core.config import Config
 from moozi.core.flat_state import State, part, prefixed
 from moozi.core.spec import EnvSpec
 from moozi.io.checkpoints import CheckpointStore, describe_run
-from moozi.io.metrics import MetricsSink
+from moozi.io.metrics import FAULT_PREFIX, MetricsSink
 from moozi.io.run_directory import RunDirectory
 from moozi.io.sinks import SinkGuard
 from moozi.io.timeline import TimelineFile
@@ -26,7 +26,6 @@ from moozi.training.gif_writer import Drawer
 from moozi.training.resume import Resumed
 
 _log = logging.getLogger("moozi.driver")
-_FAULT_PREFIX = "faults/"
 _NUM_RECENT_EPISODES = 100
 
 
@@ -65,10 +64,12 @@ class Recorder:
     self._last_evaluation: Any = None
     self._test_scalars: dict[str, float] = {}
     self._work, self._timeline = WorkFigures(), TimelineFile(run.timeline_path)
-    self._faults = dict.fromkeys((_FAULT_PREFIX + kind for kind in events.FAULTS), 0)
+    self._faults = dict.fromkeys((FAULT_PREFIX + kind for kind in events.FAULTS), 0)
     self.summary: dict[str, Any] | None = None
     keep = None if state is None else self._set_state(state)
     self._metrics = MetricsSink(run.metrics_path, tensorboard, keep)
+    with self._guard.writing("metrics"):
+      self._metrics.write_settings(config)
     self._trackers = Trackers(config, run, display.note)
     self._drawer = Drawer(run.gifs_path, spec, self._guard, self._metrics)
     self._trajectories: TrajectoryWriter | None = None
@@ -119,7 +120,7 @@ class Recorder:
       case events.Faulted():
         _log.warning("%s: %s", event.message, event.counts)
         self._display.note(event.message)
-        counts = {_FAULT_PREFIX + kind: count for kind, count in event.counts.items()}
+        counts = {FAULT_PREFIX + kind: count for kind, count in event.counts.items()}
         self._count_faults(counts, is_noted=True)
       case events.Finished():
         self._on_finished(event)
@@ -147,7 +148,7 @@ class Recorder:
 
   def _count_faults(self, metrics: Mapping[str, float], is_noted: bool = False) -> dict[str, float]:
     """Adds the faults among metrics to the run's totals; returns the other metrics."""
-    faults = {name: int(value) for name, value in metrics.items() if name.startswith(_FAULT_PREFIX)}
+    faults = {name: int(value) for name, value in metrics.items() if name.startswith(FAULT_PREFIX)}
     for name, count in faults.items():
       before = self._faults.get(name, 0)
       if count:
@@ -159,7 +160,7 @@ class Recorder:
     return {name: value for name, value in metrics.items() if name not in faults}
 
   def _all_faults(self) -> dict[str, int]:
-    return self._faults | {_FAULT_PREFIX + "disk": self._guard.num_failures}
+    return self._faults | {FAULT_PREFIX + "disk": self._guard.num_failures}
 
   def _on_evaluated(self, event: events.Evaluated) -> None:
     result = event.result
@@ -171,7 +172,7 @@ class Recorder:
     kind = "final evaluation" if event.is_final else "evaluation"
     text = (
       f"{kind} at {result.env_steps:,} steps: "
-      f"return {figures['return_mean']:.2f} ± {figures['return_std']:.2f} over {figures['episodes']} "
+      f"return {figures['return_mean']:z.2f} ± {figures['return_std']:.2f} over {figures['episodes']} "
       f"episodes ({figures['distinct_episodes']} distinct), length {figures['length_mean']:.0f}"
     )
     if "score" in figures:
@@ -220,7 +221,7 @@ class Recorder:
     self._num_samples = int(state["num_samples"])
     self._learning_since = None if state["learning_since"] < 0 else float(state["learning_since"])
     # Restores the counts of all kinds, including kinds outside FAULTS, such as one per non-finite term.
-    self._faults |= {name: int(count) for name, count in state.items() if name.startswith(_FAULT_PREFIX)}
+    self._faults |= {name: int(count) for name, count in state.items() if name.startswith(FAULT_PREFIX)}
     self._guard.num_failures = int(state.get("num_disk_failures", 0))
     return int(state["env_steps"]), int(state["learner_steps"]), float(state["wall_s"])
 
@@ -249,7 +250,7 @@ class Recorder:
       **({"test_score": test["score"]} if "score" in test else {}),
       "test_episodes": test.get("episodes", 0),
       "test_at_env_steps": self._last_evaluation.env_steps if test else None,
-      "faults": {name.removeprefix(_FAULT_PREFIX): count for name, count in self._all_faults().items()},
+      "faults": {name.removeprefix(FAULT_PREFIX): count for name, count in self._all_faults().items()},
     }
     with self._guard.writing("the summary"):
       self._run.write_summary(self.summary)

@@ -1,4 +1,4 @@
-"""Writes the GIFs of an evaluation: one episode with the search's figures, and several side by side."""
+"""Writes the videos of an evaluation: one episode with the search's figures, and several side by side."""
 
 import math
 from collections.abc import Sequence
@@ -10,8 +10,9 @@ import numpy as np
 from moozi.core.pytree import fields_of
 from moozi.core.spec import EnvSpec
 from moozi.vis.frames import draw_frame, legend_of
-from moozi.vis.gif import LazyImages, episode_images, write_gif
-from moozi.vis.lettering import FAINT, INK, paper, write
+from moozi.vis.gif import LazyImages, episode_images
+from moozi.vis.lettering import FAINT, INK, paper, rounded, write
+from moozi.vis.video import write_video
 
 _FPS = 12
 _SHEET = 400
@@ -20,23 +21,32 @@ _GAP, _CAPTION, _FONT = 6, 18, 12
 
 
 def tiles_path(path: Path) -> Path:
-  """The path of the GIF of several episodes, next to the GIF of one."""
+  """The path of the video of several episodes, next to the video of one."""
   return path.with_name(f"{path.stem}_tiles{path.suffix}")
 
 
-def write_episode_gif(path: Path, episode: Any, spec: EnvSpec) -> tuple[int, int]:
+def write_videos(path: Path, result: Any, spec: EnvSpec) -> list[Path]:
+  """Writes the recorded episode of an `EvaluationResult`, and its tiles if it has any; returns the paths."""
+  write_episode(path, result.episode, spec)
+  if not result.tiles:
+    return [path]
+  write_tiles(tiles_path(path), result.tiles, spec)
+  return [path, tiles_path(path)]
+
+
+def write_episode(path: Path, episode: Any, spec: EnvSpec) -> tuple[int, int]:
   """Writes `EvaluationResult.episode` with its search's figures; returns height and width."""
   return _write(path, episode_images(**fields_of(episode), spec=spec))
 
 
-def write_tiles_gif(path: Path, tiles: Sequence[Any], spec: EnvSpec) -> tuple[int, int]:
+def write_tiles(path: Path, tiles: Sequence[Any], spec: EnvSpec) -> tuple[int, int]:
   """Writes `EvaluationResult.tiles`, one or more, side by side; returns height and width."""
   fields = {name: [getattr(tile, name) for tile in tiles] for name in fields_of(tiles[0])}
   return _write(path, tile_images(**fields, spec=spec))
 
 
 def _write(path: Path, images: LazyImages) -> tuple[int, int]:
-  write_gif(path, images, _FPS)
+  write_video(path, images, _FPS)
   height, width, _ = images[0].shape
   return height, width
 
@@ -92,7 +102,7 @@ def tile_images(
       sheet[top : top + tile.shape[0], left : left + tile.shape[1]] = tile // 2 if is_over else tile
       caption = sheet[top + height : top + height + _CAPTION, left : left + width]
       end = write(caption, str(i), 0, 2, FAINT, _FONT)
-      write(caption, f"{float(returns[i][at]):.4g}", end + 8, 2, FAINT if is_over else INK, _FONT)
+      write(caption, f"{rounded(float(returns[i][at])):.4g}", end + 8, 2, FAINT if is_over else INK, _FONT)
     return sheet
 
   return LazyImages(num_steps, draw_sheet)

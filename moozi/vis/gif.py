@@ -7,10 +7,10 @@ from typing import overload
 import numpy as np
 from PIL import Image
 
-from moozi.core.spec import EnvSpec
+from moozi.core.spec import DUMMY_ACTION, EnvSpec
 from moozi.io.atomic_write import atomic_path
 from moozi.vis.frames import draw_frame, legend_of
-from moozi.vis.lettering import FAINT, INK, PAPER, Picture, fit, paper, value_text, write
+from moozi.vis.lettering import FAINT, INK, PAPER, Picture, fit, paper, rounded, value_text, write
 from moozi.vis.render_spec import action_name, mover_text, player_name
 
 _PICTURE_SIZE = 240
@@ -58,9 +58,11 @@ def write_gif(path: str | Path, images: Sequence[np.ndarray], fps: float) -> Pat
   path = Path(path)
   durations = [max(20, round(100 / fps) * 10)] * (len(images) - 1) + [_LAST_FRAME_MS]
   # All frames share one palette, made from about eight of them, because a color must keep its meaning.
-  sample = np.concatenate(list(_read(images, step=max(1, len(images) // 8))))
+  sample = np.concatenate(list(read_images(images, step=max(1, len(images) // 8))))
   palette = Image.fromarray(sample).quantize(colors=255, method=Image.Quantize.MAXCOVERAGE)
-  frames = (Image.fromarray(x).quantize(palette=palette, dither=Image.Dither.NONE) for x in _read(images))
+  frames = (
+    Image.fromarray(x).quantize(palette=palette, dither=Image.Dither.NONE) for x in read_images(images)
+  )
   with atomic_path(path) as partial:
     next(frames).save(
       partial, format="GIF", save_all=True, append_images=frames, duration=durations, loop=0, optimize=False
@@ -110,14 +112,15 @@ def episode_images(
     own = None if pictures is None else pictures[t]
     picture = draw_frame(frames[t], spec, _PICTURE_SIZE, int(to_play[t]), own)
     lines = [f"step {t} of {length}"]
-    reward = f"reward {float(rewards[t]):+.3g}"
+    reward = f"reward {rounded(float(rewards[t])):+.3g}"
     if spec.num_players == 2:
       # The player who moved last received the reward.
       to_whom = f" to {player_name(spec, int(to_play[t - 1]))}" if t > 0 else ""
       lines += [mover_text(spec, int(to_play[t]), seat), reward + to_whom]
     else:
-      lines += [f"{reward}   sum {returns[t]:.4g}"]
-    lines += [value_text(float(root_values[t])), f"action {action_name(spec, int(actions[t]))}"]
+      lines += [f"{reward}   sum {rounded(float(returns[t])):.4g}"]
+    name = action_name(spec, int(actions[t]))
+    lines += [value_text(float(root_values[t])), name if actions[t] == DUMMY_ACTION else f"action {name}"]
     panel = _panel(lines, np.asarray(action_probs[t], np.float64), int(actions[t]), spec)
     if legend is not None:
       above, picture = picture, paper(len(picture) + 6 + len(legend), max(picture.shape[1], legend.shape[1]))
@@ -129,9 +132,9 @@ def episode_images(
 
 
 def _panel(lines: Sequence[str], probs: np.ndarray, action: int, spec: EnvSpec) -> np.ndarray:
-  """Draws text above a bar per action; the chosen action has its own color."""
-  num_bars = min(len(probs), _MAX_BARS)
-  shown = np.sort(np.argsort(-probs, kind="stable")[:num_bars])
+  """Draws text above a bar per action, without the dummy; the chosen action has its own color."""
+  num_bars = min(spec.num_env_actions, _MAX_BARS)
+  shown = 1 + np.sort(np.argsort(-probs[1:], kind="stable")[:num_bars])
   height = 2 * _MARGIN + _LINE * (len(lines) + 1 + num_bars)
   panel = paper(height, _PANEL_WIDTH)
   for i, line in enumerate(lines):
@@ -160,7 +163,7 @@ def _beside(left: np.ndarray, right: np.ndarray) -> np.ndarray:
   return sheet
 
 
-def _read(images: Sequence[np.ndarray], step: int = 1) -> Iterator[np.ndarray]:
+def read_images(images: Sequence[np.ndarray], step: int = 1) -> Iterator[np.ndarray]:
   """Yields every step-th image. Raises ValueError: an image's size or dtype differs from the first's."""
   shape = None
   for i in range(0, len(images), step):

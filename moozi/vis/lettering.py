@@ -65,6 +65,11 @@ def font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
   return ImageFont.load_default(size)
 
 
+def rounded(x: float) -> float:
+  """A number to show, without the error of sums of float32: `-7e-9` becomes 0."""
+  return round(x, 6) + 0.0
+
+
 def short_figure(x: float) -> str:
   """A signed number in at most six characters if it is below 1e100: `+0.125`, `-12.3`, `-2e-5`."""
   size = abs(x)

@@ -88,9 +88,9 @@ def render_spec_of(spec: EnvSpec) -> RenderSpec:
 
 
 def action_name(spec: EnvSpec, action: int) -> str:
-  """The name of an agent's action; the dummy is "dummy"."""
+  """The name of an agent's action; the dummy is "end", since it is played after an episode's end only."""
   if action == DUMMY_ACTION:
-    return "dummy"
+    return "end"
   names = _own_action_names(spec)
   return names[action - 1] if action <= len(names) else f"action {action - 1}"
 
@@ -99,7 +99,7 @@ def action_names(spec: EnvSpec) -> tuple[str, ...]:
   """The names of all the agent's actions, the dummy first."""
   names = _own_action_names(spec)
   numbers = range(len(names), spec.num_env_actions)
-  return ("dummy", *names[: spec.num_env_actions], *(f"action {i}" for i in numbers))
+  return ("end", *names[: spec.num_env_actions], *(f"action {i}" for i in numbers))
 
 
 def _own_action_names(spec: EnvSpec) -> tuple[str, ...]:

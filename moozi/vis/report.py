@@ -1,4 +1,4 @@
-"""Writes an HTML page of a run: its curves, its settings, and an episode to step through.
+"""Writes an HTML page of a run: its curves, its settings, and, if there is one, an episode to step through.
 
 The page needs no server or network. This module makes the page's data; the folder `report_page` has its HTML,
 style and scripts.
@@ -23,6 +23,7 @@ from moozi.core.search_record import InspectedEpisode
 from moozi.core.spec import EnvSpec
 from moozi.io.atomic_write import atomic_path
 from moozi.vis.frames import draw_frame, named_planes
+from moozi.vis.lettering import rounded
 from moozi.vis.render_spec import action_names, player_name, render_spec_of
 from moozi.vis.search_tree import layout_tree
 
@@ -36,12 +37,12 @@ _CELLS_SIDE, _DRAWN_SIDE, _PICTURE_SIDE = 140, 280, 320
 _SHEET_PIXELS = 2_000_000
 _SHEET_FRAMES = 100
 _TICK_KEYS = ("env_steps", "learner_steps", "wall_s", "test/at_env_steps")
-_SCRIPTS = ("charts.js", "tree.js", "player.js")
+_SCRIPTS, _EPISODE_SCRIPTS = ("charts.js", "page.js"), ("tree.js", "player.js")
 
 
 def write_report(
   path: Path,
-  episode: InspectedEpisode,
+  episode: InspectedEpisode | None,
   spec: EnvSpec,
   *,
   run: Mapping[str, Any],
@@ -51,16 +52,18 @@ def write_report(
   """Writes the page atomically. Creates the page's folder if it is missing.
 
   `run` has `name`, `checkpoint`, `env_steps`, `learner_steps` and `figures`, a sentence about the run's
-  results. `ticks` are the ticks of metrics.jsonl. `config` is the run's configuration as text.
+  results. `ticks` are the ticks of metrics.jsonl. `config` is the run's configuration as text. Without an
+  `episode`, the page has curves and settings only.
   """
   data = {
     "run": dict(run) | {"env": spec.name},
-    "episode": episode_data(episode, spec),
+    "episode": None if episode is None else episode_data(episode, spec),
     "curves": curve_data(ticks),
     "config": config,
   }
   with atomic_path(path) as partial:
-    partial.write_text(make_page(str(run["name"]), data), "utf-8")
+    scripts = _SCRIPTS + _EPISODE_SCRIPTS * (data["episode"] is not None)
+    partial.write_text(make_page(str(run["name"]), data, scripts=scripts), "utf-8")
   return path
 
 
@@ -225,6 +228,7 @@ def make_page(
     "POLICY": html.escape(policy, quote=True),
     "TITLE": html.escape(f"{title} – moozi"),
     "STYLE": style,
+    "EPISODE": (parts / "episode.html").read_text("utf-8") if data.get("episode") else "",
     "DATA": text,
     "SCRIPT": script,
   }
@@ -250,10 +254,10 @@ def _thin(values: list[float]) -> list[float]:
 
 
 def _numbers(values: np.ndarray, is_known: np.ndarray | None = None) -> list[float | None]:
-  """Rounds numbers to four digits; a number that is unknown or not finite becomes None."""
+  """Rounds numbers to four digits and six decimals; an unknown or not finite number becomes None."""
   flat = np.asarray(values, np.float64).ravel()
   known = np.isfinite(flat) if is_known is None else np.isfinite(flat) & is_known.ravel()
-  return [_short(x) if k else None for x, k in zip(flat.tolist(), known.tolist(), strict=True)]
+  return [_short(rounded(x)) if k else None for x, k in zip(flat.tolist(), known.tolist(), strict=True)]
 
 
 def _short(value: float) -> float:

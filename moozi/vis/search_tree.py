@@ -11,7 +11,7 @@ from PIL import Image, ImageDraw
 
 from moozi.core.search_record import SearchTree
 from moozi.io.atomic_write import atomic_path
-from moozi.vis.lettering import fit, font, short_figure, text_width
+from moozi.vis.lettering import fit, font, rounded, short_figure, text_width
 
 DEFAULT_MAX_NODES = 60
 
@@ -214,7 +214,7 @@ def _node_lines(tree: SearchTree, node: int, names: Sequence[str], signed_discou
   value, visits = float(tree.value[node]), int(tree.visits[node])
   if tree.parent[node] < 0:
     return f"root  N {visits}", f"V {short_figure(value)}  net {short_figure(float(tree.raw_value[node]))}"
-  reward = float(tree.reward[node])
+  reward = rounded(float(tree.reward[node]))
   q_value = reward + signed_discount * value
   numbers = f"  N {visits}  P {float(tree.prior[node]):.2f}"
   name = fit(names[tree.action[node]], _BOX[0] - 4 * _INDENT - text_width(numbers, _FONT_SIZE), _FONT_SIZE)

@@ -14,7 +14,7 @@ from rich.text import Text
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
 from moozi.vis.boards import board_text
 from moozi.vis.frames import draw_frame, named_planes, vector_text
-from moozi.vis.lettering import Frame, Picture, value_text
+from moozi.vis.lettering import Frame, Picture, rounded, value_text
 from moozi.vis.render_spec import action_name, mover_text, render_spec_of
 
 _BAR_LENGTH = 20
@@ -120,9 +120,9 @@ def step_lines(step: Step, spec: EnvSpec) -> list[str]:
   """The player to move, the reward, the value and the action, one per line."""
   return [
     *([mover_text(spec, step.to_play, step.seat)] if spec.num_players == 2 else []),
-    f"reward {step.reward:+.3g}",
+    f"reward {rounded(step.reward):+.3g}",
     value_text(step.root_value),
-    f"action {action_name(spec, step.action)}" if step.action != DUMMY_ACTION else "end",
+    "action " * (step.action != DUMMY_ACTION) + action_name(spec, step.action),
   ]
 
 

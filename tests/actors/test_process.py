@@ -1,9 +1,13 @@
 """The setup of an actor's process."""
 
+import pickle
+
 import pytest
 
 from moozi.actors.remote import process
+from moozi.core import plugins
 from moozi.core.config import ActorResources
+from moozi.core.errors import UserError
 
 
 @pytest.mark.parametrize(
@@ -27,3 +31,15 @@ def test_users_memory_share_is_kept(monkeypatch):
   process.prepare("test", ActorResources(num_gpus=0.5, num_threads=2), None)
   assert environment["XLA_PYTHON_CLIENT_MEM_FRACTION"] == "0.3"
   assert environment["NPROC"] == "2"
+
+
+def test_registered_functions_are_installed(folder, monkeypatch):
+  monkeypatch.setattr(process.os, "environ", {})
+  functions = pickle.dumps({("network", "wide"): print})
+  process.prepare("test", ActorResources(num_threads=0), None, functions)
+  assert plugins.NETWORKS.get("wide").function is print
+  missing = functions.replace(b"builtins", b"buildins")
+  with pytest.raises(
+    UserError, match=r"cannot be loaded in the process of test: .*No module named 'buildins'"
+  ):
+    process.prepare("test", ActorResources(num_threads=0), None, missing)

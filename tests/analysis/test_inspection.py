@@ -33,7 +33,7 @@ class Played:
 @pytest.fixture(scope="module", autouse=True)
 def share_compiled_policies():
   """Compiles equal policies once."""
-  make_policy, compiled = inspection._make_policy, {}
+  make_policy, compiled = inspection.make_search_policy, {}
 
   def make_shared(model, config, spec, planner):
     key = f"{config.network} {config.targets} {spec} {planner}"
@@ -42,7 +42,7 @@ def share_compiled_policies():
     return compiled[key]
 
   with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(inspection, "_make_policy", make_shared)
+    patch.setattr(inspection, "make_search_policy", make_shared)
     yield
 
 

@@ -39,9 +39,9 @@ def step(agent):
     pytest.param("noisy", (1,), marks=SLOW),
   ],
 )
-def test_acts_as_the_evaluator(runs, kind, episodes):
+def test_acts_as_the_evaluator(runs, catch, kind, episodes):
   """Action by action; with two players from both seats."""
-  agent = moozi.load(runs[kind])
+  agent = catch if kind == "catch" else moozi.load(runs[kind])
   num_acted = num_observed = 0
   for episode in episodes:
     agent.reset()
@@ -59,6 +59,7 @@ def test_acts_as_the_evaluator(runs, kind, episodes):
   assert (num_observed > 0) == (kind == "board")
 
 
+@SLOW
 def test_search_is_that_of_the_next_act(agent):
   """The figures are those of `inspect`, which plays the evaluation's episode 0."""
   episode = agent.inspect(0, max_steps=3)
@@ -98,7 +99,7 @@ def test_search_escapes_names(agent, step):
   assert "&lt;script&gt;" in text
 
 
-@pytest.mark.slow
+@SLOW
 def test_search_of_a_board_hides_illegal_actions(runs):
   agent = moozi.load(runs["board"], simulations=6)
   env = agent.make_env()
@@ -197,14 +198,18 @@ def test_other_refusals(runs, agent, step, tmp_path):
     moozi.load(runs["catch"], "step_1")
   for options, message in (
     ({"opponent": "mcts"}, "opponent=mcts: tiny:catch has one player"),
-    ({"opponent": "nobody"}, "opponent=nobody: must be random, mcts, self or module:function"),
+    (
+      {"opponent": "nobody"},
+      "opponent=nobody: must be random, mcts, self, module:function or a registered name",
+    ),
     ({"opponent_simulations": 3}, "opponent_simulations=3: tiny:catch has one player"),
   ):
     with pytest.raises(UserError, match=message):
       agent.evaluate(1, **options)
 
 
-def test_checkpoint_of_another_environment(runs, tmp_path):
+@SLOW
+def test_checkpoint_of_another_environment(runs):
   other = moozi.load(runs["catch"]).checkpoint.path
   with pytest.raises(UserError, match=r"another environment: spec\.name is tiny:catch"):
     moozi.load(runs["board"], str(other))
@@ -218,7 +223,7 @@ def test_own_environment_needs_allow_code(runs, tmp_path):
     moozi.load(path)
 
 
-@pytest.mark.slow
+@SLOW
 def test_ppo_acts_and_has_no_search(runs):
   agent = moozi.load(runs["ppo"])
   step = agent.make_env().reset()
@@ -229,7 +234,7 @@ def test_ppo_acts_and_has_no_search(runs):
   assert agent.act(step) in range(3)
 
 
-@pytest.mark.slow
+@SLOW
 @pytest.mark.parametrize("kind", ["catch", "board", "ppo"])
 def test_evaluate_is_that_of_the_command(runs, cli, kind):
   agent = moozi.load(runs[kind])

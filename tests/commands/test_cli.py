@@ -13,6 +13,7 @@ import moozi
 from moozi.commands import evaluate, train
 from moozi.core.config import Config, EnvConfig, NetworkConfig, RunConfig
 from moozi.core.errors import UserError
+from moozi.envs import registry
 from moozi.envs.registry import env_spec
 from moozi.envs.suites import minatar
 from moozi.io.checkpoints import ARRAYS, MANIFEST, expected_of, save_checkpoint
@@ -52,11 +53,37 @@ def test_version_help_and_envs(cli):
   status, out, _ = cli("--help")
   assert status == 0
   assert all(command in out for command in ("train", "evaluate", "envs"))
+
+
+def test_envs(cli, refused, monkeypatch):
   status, out, _ = cli("envs")
   assert status == 0
+  lines = {line.split()[0]: line for line in out.splitlines()}
+  assert len(out.splitlines()) == len(registry._MODULES) + 2, "a line per library, a header and a hint"
+  assert lines["minatar"].split()[1] == "5"
+  assert lines["tiny"].endswith("installed")
+  status, out, _ = cli("envs", "minatar")
+  assert status == 0
   assert "minatar:seaquest" in out
-  assert "tiny:catch" in out
   assert "env.kwargs.sticky_action_prob" in out
+  assert "tiny:catch" not in out
+  assert "the nearest is minatar" in refused("envs", "minitar")
+  monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+  hint = 'not installed; run pip install "moozi[minatar]"'
+  assert hint in cli("envs")[1]
+  assert f"minatar: {hint}" in cli("envs", "minatar")[1]
+
+
+def test_envs_json(cli):
+  status, out, _ = cli("envs", "--json")
+  assert status == 0
+  found = {info["name"]: info for info in json.loads(out)["libraries"]}
+  assert sorted(found) == sorted(registry._MODULES)
+  tiny = found["tiny"]
+  assert (tiny["num_games"], tiny["missing"]) == (2, None)
+  assert [game["name"] for game in tiny["games"]] == ["tiny:catch", "tiny:corridor"]
+  assert "max_episode_steps" in tiny["games"][0]["options"]
+  assert [info["name"] for info in json.loads(cli("envs", "tiny", "--json")[1])["libraries"]] == ["tiny"]
 
 
 def test_help_imports_nothing_heavy():
@@ -189,7 +216,7 @@ def test_parameters_in_env_name(cli, config_file, tmp_path, monkeypatch):
   [
     ("gymnasium:Pendulum-v1", "continuous actions are not supported"),
     ("gymnasium:CartPol-v1", "the nearest is gymnasium:CartPole-v1"),
-    ("none_such:make_env", "unknown library 'none_such'"),
+    ("none_such:make_env", "there is no module none_such"),
     ("tests.envs.suites.user_fakes:make_cuonter", "the nearest is make_counter"),
   ],
 )

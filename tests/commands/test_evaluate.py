@@ -1,4 +1,4 @@
-"""The GIFs of `moozi evaluate`; its figures are tested in test_cli.py."""
+"""The videos of `moozi evaluate`; its figures are tested in test_cli.py."""
 
 import json
 
@@ -11,9 +11,13 @@ from PIL import Image
   ["catch", pytest.param("board", marks=pytest.mark.slow), pytest.param("ppo", marks=pytest.mark.slow)],
 )
 def test_evaluate_gif(runs, cli, tmp_path, kind):
-  path = tmp_path / "new" / "seen.gif"
-  status, out, _ = cli("evaluate", runs[kind], "--episodes", "3", "--json", "--returns", "--gif", path)
+  path = tmp_path / "seen.gif"
+  status, out, err = cli("evaluate", runs[kind], "--episodes", "3", "--json", "--returns", "--gif", path)
   assert status == 0
+  assert [line for line in err.splitlines() if line.startswith("video: ")] == [
+    f"video: {path}",
+    f"video: {tmp_path / 'seen_tiles.gif'}",
+  ]
   lengths = json.loads(out)["lengths"]
   with Image.open(path) as one, Image.open(path.with_name("seen_tiles.gif")) as tiles:
     assert one.n_frames == lengths[0] + 1
@@ -23,19 +27,38 @@ def test_evaluate_gif(runs, cli, tmp_path, kind):
 
 def test_evaluate_gif_frames(runs, cli, tmp_path):
   path = tmp_path / "short.gif"
-  assert cli("evaluate", runs["catch"], "--episodes", "2", "--gif", path, "--gif-frames", "4")[0] == 0
+  assert cli("evaluate", runs["catch"], "--episodes", "2", "--video", path, "--video-frames", "4")[0] == 0
   for each in (path, path.with_name("short_tiles.gif")):
     with Image.open(each) as picture:
       assert picture.n_frames == 4
 
 
-def test_evaluate_gif_errors(runs, refused, tmp_path):
-  assert "--gif-frames: needs --gif" in refused("evaluate", runs["catch"], "--gif-frames", "4")
+def test_evaluate_mp4(runs, cli, tmp_path):
+  path = tmp_path / "seen.mp4"
+  status, _, err = cli("evaluate", runs["catch"], "--episodes", "2", "--video", path)
+  assert status == 0
+  for each in (path, path.with_name("seen_tiles.mp4")):
+    assert f"video: {each}" in err
+    assert each.read_bytes()[4:8] == b"ftyp"
+
+
+def test_evaluate_video_errors(runs, refused, tmp_path, monkeypatch):
+  assert "--video-frames: needs --video" in refused("evaluate", runs["catch"], "--video-frames", "4")
   assert "'--gif-frames': 0: must be an integer from" in refused(
-    "evaluate", runs["catch"], "--gif", "a.gif", "--gif-frames", "0"
+    "evaluate", runs["catch"], "--video", "a.gif", "--gif-frames", "0"
   )
-  assert "--gif=seen.png: must end in .gif" in refused("evaluate", runs["catch"], "--gif", "seen.png")
-  (tmp_path / "file").touch()
-  path = tmp_path / "file" / "seen.gif"
-  message = refused("evaluate", runs["catch"], "--episodes", "1", "--gif", path)
-  assert f"--gif={path}: cannot be written: " in message
+  message = refused("evaluate", runs["catch"], "--gif", "seen.png")
+  assert "--video=seen.png: must end in .gif or .mp4" in message
+  path = tmp_path / "new" / "seen.gif"
+  assert f"there is no folder {path.parent}; create it first" in refused(
+    "evaluate", runs["catch"], "--gif", path
+  )
+  assert not path.parent.exists()
+  path = tmp_path / "seen.gif"
+  path.mkdir()
+  message = refused("evaluate", runs["catch"], "--episodes", "1", "--video", path)
+  assert f"--video={path}: cannot be written: " in message
+  monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+  message = refused("evaluate", runs["catch"], "--video", tmp_path / "seen.mp4")
+  assert "MP4 needs the package imageio-ffmpeg" in message
+  assert "pip install 'moozi[video]'" in message

@@ -12,6 +12,7 @@ from PIL import Image
 from moozi.commands.inspect import _summary
 from moozi.core.config import Config, EnvConfig, RunConfig
 from moozi.envs.registry import env_spec
+from moozi.io.checkpoints import expected_of, save_checkpoint
 from moozi.io.run_directory import RunDirectory
 from tests.vis.test_report import data_of
 from tests.vis.trees import make_episode
@@ -148,12 +149,23 @@ def test_report_skips_huge_figures(cli, trained, tmp_path):
   assert "return 0.25 ± 0.5 over 4 episodes at 48 steps" in data["run"]["figures"]
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_agent_without_search(refused, tmp_path, command):
-  run = make_run(tmp_path, algorithm="ppo")
-  message = refused(command, run.path)
+def test_inspect_without_search(refused, tmp_path):
+  message = refused("inspect", make_run(tmp_path, algorithm="ppo").path)
   assert "algorithm=ppo" in message
-  assert f"`moozi {command}` needs one that has" in message
+  assert "`moozi inspect` needs one that has" in message
+
+
+def test_report_without_search(cli, tmp_path):
+  run = make_run(tmp_path, algorithm="ppo")
+  meta = {"env_steps": 64, "learner_steps": 3} | expected_of(run.load_config(), env_spec("tiny:catch"))
+  save_checkpoint(run.checkpoints_path, CHECKPOINT, {"x": np.zeros(2)}, meta)
+  run.metrics_path.write_text("".join(json.dumps(tick) + "\n" for tick in TICKS))
+  status, out, err = cli("report", run.path)
+  assert (status, out) == (0, f"{run.path / 'report.html'}\n"), err
+  data = data_of((run.path / "report.html").read_text("utf-8"))
+  assert data["episode"] is None
+  assert data["curves"]["loss/total"] == {"x": [32, 64], "y": [2, 1]}
+  assert "algorithm ppo has no search" in data["run"]["figures"]
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -102,7 +102,22 @@ def test_idle_action_at_timeout(terminal, monkeypatch):
   monkeypatch.setattr("moozi.commands.play._wants_another", lambda keyboard: False)
   assert in_terminal("play", "tiny:catch", "--speed", "50") == 0
   assert "in 9 steps" in terminal.text()
-  assert waits == [0.02] * 9
+  assert waits == [None] + [0.02] * 9, "the episode waits for a key"
+
+
+def test_start_and_pause(terminal):
+  # Any key starts and p pauses; the keys of the start and of the end of the pause are not played.
+  terminal.press("a" + "d" + "p" + "a" + "dq")
+  assert in_terminal("play", "tiny:catch", "--speed", "0.1") == 0
+  text = terminal.text()
+  for words in ("any key: start", "p: pause", "paused; any key: continue", "return 0 in 2 steps"):
+    assert words in text
+
+
+def test_quit_before_the_start(terminal):
+  terminal.press("q")
+  assert in_terminal("play", "tiny:catch", "--speed", "5") == 0
+  assert "return 0 in 0 steps" in terminal.text()
 
 
 def test_board_in_terminal(terminal):
@@ -124,7 +139,7 @@ def test_keys_of():
   many = EnvSpec(name="test:many", frame_shape=(1, 1, 2), frame_dtype="bool", num_env_actions=18)
   keys = keys_of(many)
   assert sorted(set(keys.values())) == list(range(18))
-  assert "q" not in keys
+  assert not {"q", "p"} & set(keys)
 
 
 @pytest.mark.parametrize(
@@ -139,7 +154,7 @@ def test_keys_of():
     (["open_spiel:tic_tac_toe", "--opponent", "agent"], "--opponent=agent: open_spiel:tic_tac_toe"),
     (
       ["open_spiel:tic_tac_toe", "--opponent", "other"],
-      "must be agent, random, mcts, self or module:function",
+      "must be agent, random, mcts, self, module:function or a registered name",
     ),
     (["open_spiel:kuhn_poker", "--opponent", "mcts"], "would see what is hidden"),
     (["open_spiel:tic_tac_toe", "--seat", "2"], "'--seat': 2: must be an integer from 0 to 1"),

@@ -53,7 +53,7 @@ def test_module_of_the_current_folder(folder):
     ("moozi_own_good:mak", "the module moozi_own_good has no mak; the nearest is make"),
     ("moozi_own_good:number", "number is a int; must be a function"),
     ("moozi_none_such:make", "there is no module moozi_none_such"),
-    ("mpl", "x.y=mpl: must be mlp or module:function; the nearest is mlp"),
+    ("mpl", "x.y=mpl: must be mlp, module:function or a registered name; the nearest is mlp"),
   ],
 )
 def test_errors_of_loading(folder, value, message):
@@ -156,17 +156,20 @@ def test_code_keys_read_the_text_only(text, is_code):
   [
     (
       "network.kind=rezzzznet",
-      'network.kind="rezzzznet": must be resnet, mlp, conv_latent or module:function; ',
+      'network.kind="rezzzznet": must be resnet, mlp, conv_latent, module:function or a registered name; ',
     ),
     (
       "planners.train.algorithm=gumble",
-      "planners.train.algorithm=.*gumbel, puct or module:function; .*is gumbel",
+      "planners.train.algorithm=.*gumbel, puct, module:function or a registered name; .*is gumbel",
     ),
     (
       "evaluation.opponent=human",
-      'evaluation.opponent="human": must be random, mcts, self or module:function',
+      'evaluation.opponent="human": must be random, mcts, self, module:function or a registered name',
     ),
-    ("learner.extra_losses=[entropy]", r'learner.extra_losses\[0\]="entropy": must be module:function'),
+    (
+      "learner.extra_losses=[entropy]",
+      r'learner.extra_losses\[0\]="entropy": must be module:function or a registered name',
+    ),
     ("callbacks=3", "callbacks=3: must be"),
     ("env.kwargs.wrappers=[a:b]", "kwargs.wrappers: not an option; set env.wrappers"),
   ],

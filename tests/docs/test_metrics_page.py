@@ -75,7 +75,7 @@ def names(run) -> set[str]:
 @pytest.fixture(scope="module")
 def histograms(run) -> dict[str, int]:
   """The number of histograms by name."""
-  values = [v for e in events_in(run / "tensorboard") for v in e.summary.value if v.HasField("histo")]
+  values = [v for e in events_in(run) for v in e.summary.value if v.HasField("histo")]
   return {tag: sum(v.tag == tag for v in values) for tag in {v.tag for v in values}}
 
 

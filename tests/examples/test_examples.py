@@ -43,14 +43,14 @@ def arguments_of(name):
   """The configuration and the overrides of `moozi train …` in the example's docstring."""
   docstring = ast.get_docstring(ast.parse((EXAMPLES / f"{name}.py").read_text()))
   command = re.search(r"`moozi train (.+?)`", docstring, re.S)[1].split()
-  return ROOT / "config" / f"{command[0]}.yaml", command[1:]
+  return command[0], command[1:]
 
 
 def train(cli, name, tmp_path):
-  path, overrides = arguments_of(name)
+  config, overrides = arguments_of(name)
   # The player needs a board; TINY's environment is Catch.
   board = ["env.name=open_spiel:tic_tac_toe"] if name == "player" else []
-  status, _, err = cli("train", path, *SHORT, *board, f"run.dir={tmp_path}", "run.name=run", *overrides)
+  status, _, err = cli("train", config, *SHORT, *board, f"run.dir={tmp_path}", "run.name=run", *overrides)
   assert status == 0, err
   return tmp_path / "run"
 
@@ -103,8 +103,7 @@ def test_from_python(monkeypatch, tmp_path, name):
   def short(config, **settings):
     """The example's own call, with fewer steps, and with TINY's other settings."""
     text = (*SHORT, f"run.dir={tmp_path}", "run.name=run", "env.name=open_spiel:tic_tac_toe")
-    path = ROOT / "config" / f"{config}.yaml"
-    return train(load_config(path, text if name == "player" else text[:-1]), **settings)
+    return train(load_config(config, text if name == "player" else text[:-1]), **settings)
 
   monkeypatch.setattr(moozi, "train", short)
   runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")

@@ -43,13 +43,13 @@ def moozi(capfd):
 def test_run_directory_has_every_file(finished):
   run, _ = finished
   assert {p.name for p in run.iterdir()} >= {
-    *("config.yaml", "metrics.jsonl", "tensorboard", "checkpoints", "gifs", "logs", "summary.json")
+    *("config.yaml", "metrics.jsonl", "checkpoints", "gifs", "logs", "summary.json")
   }
   logs = {p.stem for p in (run / "logs").iterdir()}
   assert logs == {"driver", "parameter_server", "replay_buffer", "testing_worker", "training_worker_0"}
   assert list((run / "gifs").glob("*.gif"))
   assert list((run / "checkpoints").iterdir())
-  assert list((run / "tensorboard").glob("events*"))
+  assert list(run.glob("events*"))
 
 
 def test_summary_is_complete_and_reuse_is_held(finished):
@@ -118,7 +118,7 @@ def test_end_prints_random_play_and_tensorboard(finished):
   run, out = finished
   assert str(run) in out
   assert "random play" in out
-  assert f"--logdir {run}" in out
+  assert f"--logdir {run.parent}" in out
 
 
 def test_evaluate_repeats_the_final_evaluation(finished, moozi):

@@ -361,7 +361,7 @@ def test_unknown_key_inside_a_list():
     ("network.batch_norm_decay=1", "network.batch_norm_decay=1: must be less than 1"),
     (
       "network.kind=transformer",
-      'network.kind="transformer": must be resnet, mlp, conv_latent or module:function',
+      'network.kind="transformer": must be resnet, mlp, conv_latent, module:function or a registered name',
     ),
     ("runtime=no", "runtime=\"no\": must be 'ray' or 'local'"),
     ("ray.num_cpus=x", 'ray.num_cpus="x": must be a valid integer or null'),
@@ -395,6 +395,27 @@ def test_message_names_file_and_counts_wrong_keys(tmp_path):
   message = error_of(path=path)
   assert message.startswith(f"{path}: seed=")
   assert "(and 2 more wrong keys)" in message
+
+
+@pytest.mark.parametrize(
+  ("overrides", "start"),
+  [
+    (["learner.bach_size=3"], "learner.bach_size: unknown key"),
+    (["learner.batch_size=9", "seed=x"], 'seed="x": must be'),
+    (["planners.train.dirichlet_fraction=0.5"], "planners.train.dirichlet_fraction=0.5: planners.train: "),
+    (["learner.value_coef=1", "seed=x", "max_wall_s=y"], 'seed="x"'),
+  ],
+)
+def test_message_blames_the_override(tmp_path, overrides, start):
+  path = write(tmp_path / "a.yaml", "seed: 1\n")
+  assert error_of(*overrides, path=path).startswith(start)
+
+
+def test_message_blames_the_file_despite_overrides(tmp_path):
+  path = write(tmp_path / "a.yaml", "seed: x\nlearner: {batch_size: 8}\n")
+  assert error_of("learner.batch_size=9", path=path).startswith(f"{path}: seed=")
+  assert load_config(path, ["seed=3"]).seed == 3
+  assert error_of("seed=3", "learner.batch_size=y", path=path).startswith("learner.batch_size=")
 
 
 @pytest.mark.parametrize("override", ["seed", "=3", ".=3", "a..b=3", "", "--seed 3"])

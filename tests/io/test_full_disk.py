@@ -54,7 +54,7 @@ class InjectedDisk:
     monkeypatch.setattr(sinks, "os", SimpleNamespace(**(vars(os) | {"write": write})))
     monkeypatch.setattr(checkpoint_format, "write_synced", failing(checkpoint_format.write_synced))
     monkeypatch.setattr(run_directory, "write_text", failing(run_directory.write_text))
-    monkeypatch.setattr(evaluation_gifs, "write_gif", failing(evaluation_gifs.write_gif))
+    monkeypatch.setattr(evaluation_gifs, "write_video", failing(evaluation_gifs.write_video))
 
   def fill(self) -> None:
     self.is_full = True

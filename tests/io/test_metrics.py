@@ -7,10 +7,13 @@ from pathlib import Path
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 from moozi.core.errors import UserError
 from moozi.core.histogram import histogram_of
-from moozi.io.metrics import MetricsSink, read_metrics
+from moozi.io.config import load_config
+from moozi.io.metrics import MetricsSink, hyperparameters, read_metrics
 from moozi.io.plain_data import to_plain_json
 
 
@@ -95,8 +98,43 @@ def test_tensorboard_has_the_same_scalars(tmp_path):
         scalars[value.tag] = value.simple_value
   tick = read_metrics(tmp_path / "metrics.jsonl")[0]
   del tick["env_steps"]  # the axis itself
-  assert scalars == tick
+  assert scalars == {name if "/" in name else f"system/{name}": value for name, value in tick.items()}
   assert images == [("test/episode", 20, 30, b"GIF89a-not-really")]
+
+
+def test_tensorboard_shows_faults_above_zero_only(tmp_path):
+  """A group of zeros would come before all others."""
+  with MetricsSink(tmp_path / "metrics.jsonl", tmp_path / "tensorboard") as sink:
+    sink.write(
+      env_steps=7, learner_steps=2, wall_s=1.5, scalars={"faults/env": 0, "faults/disk": 3, "a/b": 0}
+    )
+  tags = {value.tag for event in events_in(tmp_path / "tensorboard") for value in event.summary.value}
+  assert tags == {"system/learner_steps", "system/wall_s", "faults/disk", "a/b"}
+  assert read_metrics(tmp_path / "metrics.jsonl")[0]["faults/env"] == 0
+
+
+def test_settings_are_hyperparameters(tmp_path):
+  config = load_config(None, ["env.name=tiny:corridor", "env.kwargs.length=9", "learner.value_coef=0.5"])
+  with MetricsSink(tmp_path / "metrics.jsonl", tmp_path / "tensorboard") as sink:
+    sink.write_settings(config)
+  # TensorBoard's own reader.
+  reader = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+  found = {
+    tag: HParamsPluginData.FromString(content)
+    for tag, content in reader.PluginTagToContent("hparams").items()
+  }
+  experiment = found["_hparams_/experiment"].experiment
+  assert [info.name.tag for info in experiment.metric_infos] == ["test/return_mean", "train/return_mean"]
+  given = found["_hparams_/session_start_info"].session_start_info.hparams
+  assert {info.name for info in experiment.hparam_infos} == set(given)
+  assert given["env.name"].string_value == "tiny:corridor"
+  assert given["env.kwargs.length"].number_value == 9
+  assert given["learner.value_coef"].number_value == 0.5
+  assert given["learner.scale_reward_loss"].WhichOneof("kind") == "bool_value"
+  assert not any(name.startswith(("ppo.", "run.", "ray.", "logging.")) for name in given)
+  ppo = hyperparameters(load_config(None, ["algorithm=ppo"]))
+  assert any(name.startswith("ppo.") for name in ppo)
+  assert not any(name.startswith(("network.", "planners.")) for name in ppo)
 
 
 def test_histograms_go_to_tensorboard_only(tmp_path):

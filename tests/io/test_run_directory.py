@@ -24,7 +24,6 @@ def test_new_run_has_folders_and_config(tmp_path):
     "config.yaml",
     "gifs",
     "logs",
-    "tensorboard",
   ]
   assert run.load_config() == config
   assert RunDirectory.open(run.path) == run

@@ -204,7 +204,6 @@ def test_cut_last_line_of_metrics_is_skipped(run, tmp_path):
     "checkpoints",
     "gifs",
     "logs",
-    "tensorboard",
     "config.yaml",
     "metrics.jsonl",
     "summary.json",
@@ -212,7 +211,7 @@ def test_cut_last_line_of_metrics_is_skipped(run, tmp_path):
     "checkpoints/step_10",
     f"checkpoints/step_10/{ARRAYS}",
     "gifs/a.gif",
-    "tensorboard/events.out",
+    "events.out",
     ".config.yaml.1.tmp",
   ],
 )

@@ -36,7 +36,7 @@ from moozi.run.state import RunState
 from moozi.training import gif_writer
 from moozi.training.recorder import Recorder
 from moozi.training.resume import Resumed
-from moozi.vis.evaluation_gifs import write_episode_gif
+from moozi.vis.evaluation_gifs import write_episode
 from tests.replay.replay_lanes import make_spec, random_lanes, segment_of
 
 SPEC = EnvSpec(
@@ -196,7 +196,7 @@ def test_gif_of_tiles(tmp_path):
   with Image.open(run.gifs_path / "step_000000100_tiles.gif") as gif:
     assert gif.n_frames > 1
     assert gif.size == (6 + 2 * (126 + 6), 6 + 126 + 18 + 6)
-  assert b"test/tiles" in next(run.tensorboard_path.iterdir()).read_bytes()
+  assert b"test/tiles" in next(run.path.glob("events.out.*")).read_bytes()
 
 
 def test_gifs_do_not_block(tmp_path, monkeypatch):
@@ -206,9 +206,9 @@ def test_gifs_do_not_block(tmp_path, monkeypatch):
 
   def draw(*args):
     assert may_draw.wait(60.0)
-    return write_episode_gif(*args)
+    return write_episode(*args)
 
-  monkeypatch.setattr(gif_writer, "write_episode_gif", draw)
+  monkeypatch.setattr(gif_writer, "write_episode", draw)
   recorder = Recorder(config, SPEC, run, Display(), start=0.0)
   recorder.observe(evaluated(100))
   recorder.observe(acted(200))
@@ -217,7 +217,7 @@ def test_gifs_do_not_block(tmp_path, monkeypatch):
   recorder.observe(Finished(env_steps=200, learner_steps=0, reason="stopped", sample_reuse=0.0))
   assert [path.name for path in run.gifs_path.iterdir()] == ["step_000000100.gif"]
   recorder.close()
-  assert b"test/episode" in next(run.tensorboard_path.iterdir()).read_bytes()
+  assert b"test/episode" in next(run.path.glob("events.out.*")).read_bytes()
 
 
 def test_curves_are_complete_at_a_checkpoint(tmp_path):
@@ -406,7 +406,7 @@ def test_work_metrics_and_timeline(tmp_path):
   for line in lines:
     parts = line["system/memory_mib/driver"], line["system/memory_mib/parameter_server"]
     assert line["system/memory_mib"] == pytest.approx(sum(parts))
-  assert b"replay/delta" in next(run.tensorboard_path.iterdir()).read_bytes()
+  assert b"replay/delta" in next(run.path.glob("events.out.*")).read_bytes()
   assert "replay/delta" not in run.metrics_path.read_text()
 
 

@@ -240,7 +240,7 @@ def test_repeated_steps_replace_their_checkpoints(cli, run):
   assert all(steps_of(name) > resumed_at for name in again)
   assert read_best(run / "checkpoints") in again
   # TensorBoard drops the earlier values of the repeated steps.
-  shown = EventAccumulator(str(run / "tensorboard"), size_guidance={"scalars": 0}, purge_orphaned_data=True)
+  shown = EventAccumulator(str(run), size_guidance={"scalars": 0}, purge_orphaned_data=True)
   shown.Reload()
   steps = [event.step for event in shown.Scalars("replay/added")]
   ticks = [t["env_steps"] for t in read_metrics(run / "metrics.jsonl") if "replay/added" in t]

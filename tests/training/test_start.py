@@ -1,8 +1,7 @@
-"""Stop requests by signals, and runs that would not learn."""
+"""Runs that would not learn, and a closed terminal."""
 
 import os
 import pty
-import signal
 import subprocess
 import sys
 
@@ -12,28 +11,6 @@ from moozi.core.errors import UserError
 from moozi.io.checkpoints import list_checkpoints
 from moozi.io.config import load_config
 from moozi.training import start
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_first_signal_requests_a_stop(number):
-  before = signal.getsignal(number)
-  with start._StopRequest() as stop:
-    assert not stop.is_set()
-    signal.raise_signal(number)
-    assert stop.is_set()
-    assert stop.is_new()
-    assert not stop.is_new()
-  assert signal.getsignal(number) == before
-
-
-def test_nohup_is_respected():
-  before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-  try:
-    with start._StopRequest() as stop:
-      signal.raise_signal(signal.SIGHUP)
-      assert not stop.is_set()
-  finally:
-    signal.signal(signal.SIGHUP, before)
 
 
 def test_run_without_an_update_is_refused():
@@ -56,11 +33,14 @@ def test_closed_terminal_ends_with_a_checkpoint(tmp_path):
     "checkpoint.first_s=null",
   ]
 
-  def take_terminal():
-    os.setsid()
-    os.close(os.open(os.ttyname(theirs), os.O_RDWR))  # becomes the controlling terminal
-
-  process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, preexec_fn=take_terminal)
+  # The first program takes the terminal. `preexec_fn` would fork this process, which JAX warns of.
+  take = (
+    "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
+    "os.execv(sys.argv[1], sys.argv[1:])"
+  )
+  process = subprocess.Popen(
+    [sys.executable, "-c", take, *command], stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
+  )
   os.close(theirs)
   shown = b""
   while b"acting starts" not in shown:

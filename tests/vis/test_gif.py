@@ -161,7 +161,7 @@ def test_length_and_missing_value(monkeypatch):
 
 def bar_length(image, row, num_lines=5):
   """Pixels in the color of a bar in one row of the panel of a Breakout picture."""
-  top = (image.shape[0] - (2 * 10 + 18 * (num_lines + 4))) // 2 + 10 + 18 * (num_lines + row) + 9
+  top = (image.shape[0] - (2 * 10 + 18 * (num_lines + 3))) // 2 + 10 + 18 * (num_lines + row) + 9
   line = image[top, 260:]
   return int(sum((line == color).all(axis=-1).sum() for color in (gif._BAR, gif._CHOSEN)))
 
@@ -169,11 +169,25 @@ def bar_length(image, row, num_lines=5):
 def test_bar_length_is_probability():
   probs = np.array([[0.0, 0.25, 0.5, 1.0]], np.float32)
   (image,) = episode_images(**make_episode(SPEC, 1, action_probs=probs), spec=SPEC)
-  lengths = [bar_length(image, row) for row in range(4)]
-  assert lengths[0] == 0
-  assert lengths[3] > 80
-  assert lengths[1] == pytest.approx(lengths[3] / 4, abs=2)
-  assert lengths[2] == pytest.approx(lengths[3] / 2, abs=2)
+  lengths = [bar_length(image, row) for row in range(3)]
+  assert lengths[2] > 80
+  assert lengths[0] == pytest.approx(lengths[2] / 4, abs=2)
+  assert lengths[1] == pytest.approx(lengths[2] / 2, abs=2)
+
+
+def test_panel_text(monkeypatch):
+  """The dummy action has no bar, the end is no action, and the error of a sum of float32 is not shown."""
+  written = []
+  monkeypatch.setattr(gif, "write", lambda picture, text, *_: written.append(text))
+  rewards = np.array([0.0, -7e-15, 0.1], np.float32)
+  spoilt = make_episode(SPEC, actions=np.array([2, 1, 0]), rewards=rewards)
+  list(episode_images(**spoilt, spec=SPEC))
+  assert "action left" in written
+  assert "end" in written
+  assert not any("dummy" in text or "action end" in text for text in written)
+  assert written.count("noop") == 3, "a bar in each of the three frames"
+  assert "reward +0   sum 0" in written
+  assert "reward +0.1   sum 0.1" in written
 
 
 def test_chosen_action_has_own_color():

@@ -138,9 +138,9 @@ def test_names_of_actions_and_players():
   plain = make_spec((1, 1, 4), "float32")
   half = make_spec((1, 1, 4), "float32", action_names=("up",))
   for spec, names in (
-    (cartpole, ("dummy", "left", "right")),
-    (plain, ("dummy", "action 0", "action 1")),
-    (half, ("dummy", "up", "action 1")),
+    (cartpole, ("end", "left", "right")),
+    (plain, ("end", "action 0", "action 1")),
+    (half, ("end", "up", "action 1")),
   ):
     assert action_names(spec) == tuple(action_name(spec, a) for a in range(3)) == names
   assert player_name(registry.env_spec("open_spiel:connect_four"), 1) == "yellow"

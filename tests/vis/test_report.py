@@ -63,7 +63,7 @@ def test_page_has_episode_arrays(tmp_path):
   np.testing.assert_allclose(shown["imagined_rewards"], episode.imagined_rewards.ravel(), rtol=1e-3)
   assert shown["actions"] == episode.actions.tolist()
   assert (shown["num_frames"], shown["unroll_steps"]) == (num, 3)
-  assert shown["names"] == ["dummy", "noop", "left", "right"]
+  assert shown["names"] == ["end", "noop", "left", "right"]
   assert data["config"] == "seed: 0\n"
   assert data["run"] == RUN | {"env": "minatar:breakout"}
 
@@ -162,7 +162,7 @@ def test_page_names():
     num_env_actions=2,
     action_names=("0", "1"),
   )
-  assert episode_data(make_episode(cartpole, 3), cartpole)["names"] == ["dummy", "left", "right"]
+  assert episode_data(make_episode(cartpole, 3), cartpole)["names"] == ["end", "left", "right"]
 
 
 def test_page_legend():
@@ -267,6 +267,18 @@ def test_long_episode_stays_small(tmp_path):
   # Random frames do not compress. The frames of a game are similar, so all frames are made equal.
   episode.frames[:] = episode.frames[:1]
   assert write(tmp_path, episode).stat().st_size < 1_200_000
+
+
+def test_page_without_an_episode(tmp_path):
+  text = write_report(tmp_path / "a.html", None, SPEC, run=RUN, ticks=TICKS, config="").read_text("utf-8")
+  assert data_of(text)["episode"] is None
+  assert list(data_of(text)["curves"]) == ["loss/total"]
+  assert 'id="frame"' not in text
+
+
+def test_errors_of_float_sums_are_not_shown():
+  rewards = np.full(12, -7e-15, np.float32)
+  assert set(episode_data(make_episode(SPEC, rewards=rewards), SPEC)["rewards"]) == {0}
 
 
 def test_failed_write_keeps_old_page(tmp_path, monkeypatch):

@@ -9,6 +9,7 @@ from PIL import Image
 
 from moozi.vis.frames import PALETTE
 from moozi.vis.report import write_report
+from tests.vis.axe import serious_findings
 from tests.vis.chromium import Page
 from tests.vis.test_report import BOARD, RUN, SPEC, TICKS
 from tests.vis.trees import make_episode
@@ -105,7 +106,7 @@ def test_slider(page, episode):
     shown = facts(page, "#now")
     assert number(shown["search value"]) == pytest.approx(episode.root_values[step], abs=2e-3)
     assert number(shown["return from here"]) == pytest.approx(episode.returns[step], abs=2e-3)
-    assert shown["action"] == ("dummy", "noop", "left", "right")[episode.actions[step]]
+    assert shown["action"] == ("end", "noop", "left", "right")[episode.actions[step]]
     assert text(page, "#actions tr.played td").startswith(shown["action"])
     rows = page.evaluate(
       "[...document.querySelectorAll('#imagined tbody tr')].map(r => r.innerText.split('\\t'))"
@@ -222,6 +223,73 @@ def test_curves(page):
   page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; })")
   page.wait_for("document.querySelectorAll('.curves figure path').length >= 2")
   assert text(page, "#config") == "seed: 0\n"
+
+
+def test_spike_does_not_flatten_a_curve(browser, tmp_path):
+  losses = [1.0 - i / 200 + 0.01 * (i % 2) for i in range(100)]
+  losses[50] = 5000.0
+  ticks = [{"env_steps": i, "faults/env": 0, "loss/total": y, "loss/value": i} for i, y in enumerate(losses)]
+  browser.open(write_report(tmp_path / "spike.html", None, SPEC, run=RUN, ticks=ticks, config=""))
+  texts = browser.evaluate("[...document.querySelectorAll('.curves figure')].map(f => f.innerText)")
+  assert "last 0.515; 1 point beyond the axis, up to 5,000" in texts[0]
+  assert "beyond" not in texts[1]
+  tops = browser.evaluate(
+    "[...document.querySelectorAll('.curves svg')].map(s => s.querySelector('text').textContent)"
+  )
+  assert 1 < float(tops[0]) < 2
+  assert tops[1] == "99.00"
+  groups = browser.evaluate("[...document.querySelectorAll('#curve-groups summary')].map(e => e.textContent)")
+  assert groups == ["main (2)", "loss (2)", "faults (1)"]
+  marks = browser.evaluate("[...document.querySelectorAll('.outlier')].map(e => e.textContent)")
+  assert marks == ["5,000 at 50"]
+
+
+def test_page_without_an_episode(browser, tmp_path):
+  """The page of a run without searches has its curves and settings, and no link to an episode."""
+  path = write_report(tmp_path / "ppo.html", None, SPEC, run=RUN, ticks=TICKS, config="seed: 0\n")
+  browser.open(path)
+  assert text(browser, "#run-name") == "first"
+  assert text(browser, "nav").split() == ["Curves", "Settings"]
+  assert browser.evaluate("document.querySelectorAll('.curves figure path').length") >= 1
+  assert text(browser, "#config") == "seed: 0\n"
+  assert not browser.evaluate("document.getElementById('episode')")
+  assert browser.problems() == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1280])
+def test_accessibility(browser, path, tmp_path, width, scheme):
+  browser.open(path, width=width, height=844, scheme=scheme)
+  browser.wait_for("document.getElementById('frame').dataset.step === '0'")
+  set_slider(browser, 3)
+  browser.click('#tree [data-node="1"]')
+  assert serious_findings(browser) == []
+  browser.open(
+    write_report(tmp_path / "ppo.html", None, SPEC, run=RUN, ticks=TICKS, config="seed: 0\n"), width=width
+  )
+  assert serious_findings(browser) == []
+
+
+def test_phone_shows_all_columns_of_actions(browser, path):
+  browser.open(path, width=390, height=844)
+  browser.wait_for("document.getElementById('frame').dataset.step === '0'")
+  shown = browser.evaluate(
+    "[...document.querySelectorAll('#actions th')].filter(e => e.getBoundingClientRect().right"
+    " <= e.closest('.scroll').getBoundingClientRect().right + 1).map(e => e.innerText)"
+  )
+  assert [" ".join(words.split()) for words in shown] == [
+    "Action",
+    "Network policy",
+    "Search policy",
+    "Visits",
+    "Network Q",
+    "Search Q",
+  ]
+  # The wider table is scrolled by keys.
+  browser.evaluate("document.querySelector('#imagined').closest('.scroll').focus()")
+  browser.press("ArrowRight")
+  browser.wait_for("document.querySelector('#imagined').closest('.scroll').scrollLeft > 0")
+  assert text(browser, "#step-text").startswith("step 0 "), "the key scrolls and does not step"
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -119,5 +119,5 @@ def test_step_view():
   assert "first line" in text
   assert f"(0,2) {'█' * 14}{'·' * 6} 0.70" in text
   assert f"(2,0) {'█' * 4}{'·' * 16} 0.20" in text
-  assert "dummy" not in text
+  assert "end" not in text
   assert "0.70" not in plain(step_view(step, spec, ["first line"], 80, 20, with_policy=False))

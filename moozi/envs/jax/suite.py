@@ -26,6 +26,7 @@ MAX_EPISODE_STEPS = "truncate an episode after this number of steps"
 
 def make_suite(
   name: str,
+  summary: str,
   games: Mapping[str, str],
   refused: Mapping[str, str],
   options: Callable[[str], type[Section]],
@@ -34,7 +35,7 @@ def make_suite(
   """The `Suite` of environments written in JAX.
 
   Args:
-    name: the library's, before the colon.
+    name: the library's, before the colon; also its Python package.
     refused: the games that are not offered, each with the reason.
     make_env: maps (game, options) to a JaxEnvironment. May raise UserError.
   """
@@ -62,6 +63,8 @@ def make_suite(
     return JaxVectorEnvironment(make_env(game, options), seeds)
 
   return Suite(
+    summary=summary,
+    package=name,
     list_games=lambda: games,
     options=options,
     make_spec=make_spec,

@@ -262,6 +262,8 @@ def _quietly() -> Iterator[None]:
 
 
 SUITE = Suite(
+  summary="classic control and other single-agent environments",
+  package="gymnasium",
   list_games=list_games,
   options=lambda game: Options,
   make_spec=make_spec,

@@ -156,6 +156,7 @@ def _make_rules(env: Any, params: Any, options: Any, spec: EnvSpec) -> Any:
 
 SUITE = make_suite(
   name="gymnax",
+  summary="MinAtar, classic control and small environments, in JAX",
   games=GAMES,
   refused=REFUSED,
   options=lambda game: MinAtarOptions if game.endswith("-MinAtar") else Options,

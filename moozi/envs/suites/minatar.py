@@ -119,6 +119,8 @@ def _load(game: str) -> ModuleType:
 
 
 SUITE = Suite(
+  summary="five Atari games on a grid of 10 x 10 cells",
+  package="minatar",
   list_games=lambda: GAMES,
   options=lambda game: Options,
   make_spec=make_spec,

@@ -147,6 +147,7 @@ def _make_rules(env: Any, spec: EnvSpec, ends_by_clock: bool, shows_player: bool
 
 SUITE = make_suite(
   name="pgx",
+  summary="board games and MinAtar, in JAX",
   games=GAMES,
   refused=REFUSED,
   options=lambda game: MinAtarOptions if game in _MINATAR else Options,

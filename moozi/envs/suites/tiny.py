@@ -106,6 +106,8 @@ def _make_environment(game: str, options: Any) -> Environment:
 
 
 SUITE = Suite(
+  summary="small games with known best returns, for tests",
+  package=None,
   list_games=lambda: {
     "catch": "catch a falling ball; optimal return 1",
     "corridor": "walk past a small reward to a larger one; optimal return 1",

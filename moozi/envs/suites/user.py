@@ -142,6 +142,8 @@ def _as_env(name: str, made: Any) -> tuple[Environment, bool]:
 
 
 SUITE = Suite(
+  summary="environments of the user",
+  package=None,
   list_games=dict,
   options=lambda game: Options,
   make_spec=make_spec,

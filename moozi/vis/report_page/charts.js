@@ -23,6 +23,7 @@ const byId = (id) => document.getElementById(id);
 /** A number in about three digits; a dash for null. */
 function figure(x, isSigned = false) {
   if (x === null || x === undefined || Number.isNaN(x)) return "–";
+  if (Math.abs(x) < 1e-9) x = 0; // the error of a sum of floats
   const size = Math.abs(x);
   const text = size !== 0 && (size < 0.0005 || size >= 1e6) ? size.toExponential(1)
     : size >= 1000 ? size.toLocaleString("en", { maximumFractionDigits: 0 })
@@ -38,8 +39,9 @@ function fillFacts(list, pairs) {
 /**
  * A chart as wide as its container, redrawn when that is resized.
  *
- * `describe()` returns {series: [{kind, x, y, dots}], bands: [{kind, x, low, high}], left, right, ticks, dots}: x and
- * y are arrays of numbers or null (a gap); kind is a class of the style sheet. `onSeek(x)` receives the x under the pointer.
+ * `describe()` returns {series: [{kind, x, y, dots}], bands: [{kind, x, low, high}], limits, left, right, ticks, dots}: x
+ * and y are arrays of numbers or null (a gap); kind is a class of the style sheet. Points beyond `limits` [low, high] are
+ * marked at the edge. `onSeek(x)` receives the x under the pointer.
  */
 class Chart {
   constructor(place, height, label, describe, onSeek = null) {
@@ -87,6 +89,7 @@ class Chart {
       if (y > high) high = y;
     }
     if (!ys.length) [low, high] = [0, 1];
+    if (data.limits) [low, high] = data.limits;
     if (high - low < 1e-9) {
       const margin = Math.max(1e-3, Math.abs(high) * 0.1);
       [low, high] = [low - margin, high + margin];
@@ -117,6 +120,9 @@ class Chart {
     }
     for (const series of data.series) {
       parts.push(shape("path", { class: series.kind, d: this.path(series) }));
+      series.y.forEach((y, i) => {
+        if (y !== null && (y < low || y > high)) parts.push(this.outlier(series.kind, series.x[i], y));
+      });
       if (data.dots || series.dots) {
         series.x.forEach((x, i) => {
           if (series.y[i] !== null) {
@@ -135,8 +141,17 @@ class Chart {
     return this.inner.left + ((value - left) / (right - left)) * (this.inner.right - this.inner.left);
   }
 
+  /** A triangle at the edge that a point lies beyond. */
+  outlier(kind, x, y) {
+    const [at, edge, size] = [this.x(x), this.y(y), y > this.range.high ? 6 : -6];
+    const d = `M${at - 4} ${edge + size}L${at + 4} ${edge + size}L${at} ${edge}Z`;
+    return shape("path", { class: `outlier ${kind}`, d }, shape("title", {}, `${figure(y)} at ${figure0(x)}`));
+  }
+
+  /** The height of a value on the screen; a value beyond the axis is at its end. */
   y(value) {
     const { low, high } = this.range;
+    value = Math.min(high, Math.max(low, value));
     return this.inner.bottom - ((value - low) / (high - low)) * (this.inner.bottom - this.inner.top);
   }
 
@@ -180,7 +195,9 @@ function showCurves(curves, place) {
     groups.get(group).push(name);
   }
   const first = names.filter((name) => FIRST_CURVES.includes(name));
-  const folds = [...(first.length ? [["main", first]] : []), ...groups];
+  // A dozen faults, most of them 0, come last.
+  const last = [...groups].sort((a, b) => (a[0] === "faults") - (b[0] === "faults"));
+  const folds = [...(first.length ? [["main", first]] : []), ...last];
   if (!folds.length) place.append(element("p", "note", "The run has no metrics."));
   folds.forEach(([group, members], i) => {
     const summary = element("summary", "", `${group} (${members.length})`);
@@ -199,15 +216,40 @@ const FIRST_CURVES = [
   "loss/policy", "loss/reward", "search/root_value", "search/policy_entropy", "system/env_steps_per_s",
 ];
 
+/**
+ * The range that shows a curve: of all points, or of 98% of them and half as much beyond each end, if that leaves
+ * a few spikes out, which would flatten the rest. Null: all points are in the range.
+ */
+function robustLimits(ys) {
+  if (ys.length < 8) return null;
+  const sorted = [...ys].sort((a, b) => a - b);
+  const last = sorted.length - 1;
+  const [low, high] = [sorted[Math.ceil(0.02 * last)], sorted[Math.floor(0.98 * last)]];
+  const margin = (high - low) / 2;
+  const limits = [Math.max(sorted[0], low - margin), Math.min(sorted[last], high + margin)];
+  const isWhole = limits[0] === sorted[0] && limits[1] === sorted[last];
+  return isWhole || margin === 0 ? null : limits;
+}
+
+/** The number of points beyond limits, and the farthest of them, as text. */
+function beyondText(ys, limits) {
+  if (!limits) return "";
+  const beyond = ys.filter((y) => y < limits[0] || y > limits[1]);
+  const farthest = beyond.reduce((a, b) => (Math.abs(b) > Math.abs(a) ? b : a));
+  return `; ${beyond.length} point${beyond.length > 1 ? "s" : ""} beyond the axis, up to ${figure(farthest)}`;
+}
+
 function addCurve(place, name, { x, y }) {
   const newest = y.length ? y[y.length - 1] : null;
-  const caption = element("figcaption", "", `${name} `, element("span", "", `last ${figure(newest)}`));
+  const limits = robustLimits(y);
+  const beyond = beyondText(y, limits);
+  const caption = element("figcaption", "", `${name} `, element("span", "", `last ${figure(newest)}${beyond}`));
   const chartPlace = element("div", "chart");
   place.append(element("figure", "", caption, chartPlace));
-  const label = `${name} over environment steps, from ${figure(y[0])} to ${figure(newest)}`;
+  const label = `${name} over environment steps, from ${figure(y[0])} to ${figure(newest)}${beyond}`;
   const right = x.length ? x[x.length - 1] : 1;
   const chart = new Chart(chartPlace, 120, label, () => ({
-    series: [{ kind: "search", x, y }], left: x.length ? x[0] : 0, right, dots: x.length < 12,
+    series: [{ kind: "search", x, y }], limits, left: x.length ? x[0] : 0, right, dots: x.length < 12,
   }));
   chart.draw();
 }

@@ -1,6 +1,5 @@
 // The episode, step by step: frame, actions, values, model unroll and search tree.
 
-const data = JSON.parse(byId("data").textContent);
 const { episode } = data;
 const numFrames = episode.num_frames;
 const numActions = episode.names.length;
@@ -70,6 +69,7 @@ function showNow(t) {
   const isEnd = t === numFrames - 1;
   let total = 0;
   for (let i = 1; i <= t; i++) total += episode.rewards[i] * episode.seat_sign[i - 1];
+  total = Math.round(total * 1e6) / 1e6; // without the error of a sum of floats
   fillFacts(byId("now"), [
     ["action", isEnd ? "none: the last frame" : episode.names[episode.actions[t]] + whose(t)],
     ["reward on entering", figure(episode.rewards[t], true) + (isBoard && t > 0 ? ` to ${playerAt(t - 1)}` : "")],
@@ -262,12 +262,7 @@ function listen() {
   });
 }
 
-function start() {
-  const { run } = data;
-  byId("run-name").textContent = run.name;
-  byId("run-lead").textContent =
-    `${run.env}, checkpoint ${run.checkpoint}: ${run.env_steps.toLocaleString("en")} environment steps, `
-    + `${run.learner_steps.toLocaleString("en")} updates.${run.figures}`;
+function startEpisode() {
   const ends = { terminal: "to its end", truncated: "until it was truncated", cut: "up to the step limit" };
   byId("episode-lead").textContent =
     `Evaluation episode ${episode.index}, played with this checkpoint ${ends[episode.end]}: `
@@ -286,14 +281,12 @@ function start() {
   byId("imagined-note").textContent = "Rewards and values after a terminal frame are 0."
     + (isBoard ? " Values are the agent’s in the chart, and for the player to move in the table." : "")
     + errorText();
-  byId("config").textContent = data.config;
   byId("step").max = numFrames - 1;
   showPlanes();
-  showCurves(data.curves, byId("curve-groups"));
   listen();
   valueChart.draw();
   const match = /^#step=(\d+)$/.exec(location.hash);
   goTo(match ? Number(match[1]) : 0);
 }
 
-start();
+startEpisode();

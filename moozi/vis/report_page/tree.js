@@ -99,13 +99,12 @@ class TreeView {
       "aria-level": this.depth[i] + 1,
       tabindex: i === 0 ? 0 : -1,
       "data-node": i,
-      "aria-label": `${this.nodeName(i)}, ${this.at("visits", i)} visits, ${worth}, depth ${this.depth[i]}`,
     });
     group.append(
       shape("rect", { class: "box", width: BOX.width, height: BOX.height, rx: 4 }),
       shape("rect", { class: "visits", x: 2, y: BOX.height - 5, width: (BOX.width - 4) * this.share(i), height: 3 }),
       shape("text", { class: "name", x: 7, y: 10 }, this.nodeName(i).slice(0, 20)),
-      shape("text", { x: 7, y: 24 }, `N ${this.at("visits", i)}   ${worth}`),
+      shape("text", { x: 7, y: 24 }, `${this.at("visits", i)} visits   ${worth}`),
     );
     if (leftOut) {
       group.append(shape("text", { class: "left-out", x: 7, y: BOX.height + 7 }, `+ ${leftOut} left out`));

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import sys
 
 import pytest
@@ -238,11 +239,23 @@ def test_wrong_arguments():
 
 @pytest.mark.parametrize(
   "name",
-  ["moozi_none_such:make_env", "minitar:freeway", "tiny catch:x", "..:x", "os.path/x:y", "tinny:catch", ":x"],
+  ["minitar:freeway", "tiny catch:x", "..:x", "os.path/x:y", "tinny:catch", ":x"],
 )
-def test_unknown_module(folder, name):
+def test_unknown_library(folder, name):
   with pytest.raises(UserError, match=r"unknown library .*; the nearest is"):
     registry.env_spec(name)
+  assert str(folder) not in sys.path
+
+
+def test_unknown_module(folder):
+  """The answer names the module and the places of the search, and no game."""
+  with pytest.raises(
+    UserError, match=rf"no module my_wrold in .*{re.escape(str(folder))}.* path \(sys.path\)"
+  ):
+    registry.env_spec("my_wrold:make_env")
+  (folder / "my_world.py").write_text("raise SystemExit('ran')\n")
+  with pytest.raises(UserError, match=r"no module my_wrold; the nearest in the current folder is my_world;"):
+    registry.env_spec("my_wrold:make_env")
   assert str(folder) not in sys.path
 
 

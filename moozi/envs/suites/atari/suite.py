@@ -37,6 +37,8 @@ def for_testing(options: Options) -> Options:
 
 
 SUITE = Suite(
+  summary="Atari 2600 games, by the Arcade Learning Environment",
+  package="ale_py",
   list_games=list_games,
   options=lambda game: Options,
   make_spec=make_spec,

@@ -185,6 +185,8 @@ def _game_types() -> Mapping[str, Any]:
 
 
 SUITE = Suite(
+  summary="board and card games for one or two players",
+  package="pyspiel",
   list_games=list_games,
   options=lambda game: Options,
   make_spec=make_spec,

@@ -1,0 +1,30 @@
+"""Signals that end a run with a checkpoint."""
+
+import signal
+
+import pytest
+
+from moozi.commands.signals import stop_at_signals
+from moozi.training.start import Stop
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_first_signal_requests_a_stop(number):
+  before, stop = signal.getsignal(number), Stop()
+  with stop_at_signals(stop):
+    assert not stop.is_set()
+    signal.raise_signal(number)
+    assert stop.is_set()
+    assert stop.is_new()
+    assert not stop.is_new()
+  assert signal.getsignal(number) == before
+
+
+def test_nohup_is_respected():
+  before, stop = signal.signal(signal.SIGHUP, signal.SIG_IGN), Stop()
+  try:
+    with stop_at_signals(stop):
+      signal.raise_signal(signal.SIGHUP)
+      assert not stop.is_set()
+  finally:
+    signal.signal(signal.SIGHUP, before)

@@ -8,7 +8,7 @@ AXE := $(VENV)/axe/node_modules/axe-core/axe.min.js
 PYTEST ?= $(BIN)/python -m pytest -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train test test-all axe check format bench figures constraints clean
+.PHONY: help setup train test test-all axe check format bench figures zoo-check docs screenshots constraints clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -21,7 +21,7 @@ $(STAMP): pyproject.toml constraints.txt
 	  echo "moozi: error: Python 3.11 or newer is required; $(PYTHON) is" \
 	    "$$($(PYTHON) --version 2>/dev/null || echo missing); choose another: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 2; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,envs]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,docs,envs]'
 	@touch $(STAMP)
 
 train: setup ## train MinAtar Breakout for about five minutes
@@ -50,6 +50,7 @@ format: setup ## format the code
 
 bench: setup ## measure the speed of each part and of the whole
 	$(BIN)/python scripts/bench.py
+	$(BIN)/python scripts/bench_start.py
 	$(BIN)/python scripts/bench_rollout.py
 	$(BIN)/python scripts/bench_reanalyze.py
 	$(BIN)/python scripts/bench_envs.py atari
@@ -60,9 +61,22 @@ bench: setup ## measure the speed of each part and of the whole
 figures: setup ## draw the thesis figures from committed results
 	@status=0; for figure in 5_1 5_2 5_3; do $(BIN)/python -m thesis_figures.figure_$$figure || status=$$?; done; exit $$status
 
+zoo-check: setup ## play the zoo's agents again and compare with their cards
+	$(BIN)/python scripts/check_zoo.py
+
+docs: setup ## build the documentation site into site/; a warning is an error
+	$(BIN)/python docs/figures
+	$(BIN)/python scripts/make_config_page.py
+	$(BIN)/python scripts/make_results_page.py
+	$(BIN)/python -m sphinx -W --keep-going -q -E -c docs -d build/doctrees . site
+	@echo "site/index.html"
+
+screenshots: setup ## make the pictures of docs/images again (apt-get install chromium)
+	$(BIN)/python scripts/make_screenshots.py
+
 constraints: setup ## update constraints.txt with a resolver
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	$(BIN)/python scripts/make_constraints.py
 
 clean: ## remove .venv and tool caches
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

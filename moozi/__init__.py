@@ -16,6 +16,7 @@ if TYPE_CHECKING:
   from moozi.api.run import Run
   from moozi.api.search import Search
   from moozi.api.training import Training, resume, resume_events, train, train_events
+  from moozi.api.zoo import zoo
   from moozi.core.config import Config
   from moozi.core.errors import UserError
   from moozi.core.plugins import (
@@ -28,11 +29,13 @@ if TYPE_CHECKING:
     register_wrapper,
   )
   from moozi.envs.environment import Environment, Observation
+  from moozi.io.card import Card
   from moozi.io.config_files import ConfigInfo
 
 # The module of each public name. The imports above repeat it for type checkers.
 _MODULES = {
   "Agent": "moozi.api.agent",
+  "Card": "moozi.io.card",
   "Comparison": "moozi.api.compare",
   "Config": "moozi.core.config",
   "ConfigInfo": "moozi.io.config_files",
@@ -57,10 +60,12 @@ _MODULES = {
   "resume_events": "moozi.api.training",
   "train": "moozi.api.training",
   "train_events": "moozi.api.training",
+  "zoo": "moozi.api.zoo",
 }
 
 __all__ = [
   "Agent",
+  "Card",
   "Comparison",
   "Config",
   "ConfigInfo",
@@ -85,6 +90,7 @@ __all__ = [
   "resume_events",
   "train",
   "train_events",
+  "zoo",
 ]
 
 

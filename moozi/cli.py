@@ -15,6 +15,7 @@ if sys.platform == "win32":
 
 import typer
 
+from moozi.commands.card import card
 from moozi.commands.compare import compare
 from moozi.commands.configs import configs
 from moozi.commands.envs import list_environments
@@ -29,6 +30,7 @@ from moozi.commands.timeline import timeline
 from moozi.commands.train import train
 from moozi.commands.trajectories import list_trajectories
 from moozi.commands.watch import watch
+from moozi.commands.zoo import zoo
 from moozi.core.errors import UserError
 
 # The base class of usage errors, which Typer's own copy of click does not export.
@@ -112,6 +114,8 @@ app.add_typer(configs, name="configs")
 app.command("watch")(watch)
 app.command("play")(play)
 app.command("latent")(latent)
+app.command("card")(card)
+app.command("zoo")(zoo)
 
 
 if __name__ == "__main__":

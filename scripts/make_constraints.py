@@ -16,6 +16,7 @@ OPTIONS = [
   "--upgrade",
   "--quiet",
   "--extra=dev",
+  "--extra=docs",
   "--extra=envs",
 ]
 

@@ -42,6 +42,15 @@ class HeldParameters:
       self.params, self.net_state = jax.device_put((params, net_state))
       self.version = version
 
+  def set_zeros(self, template: tuple[Any, Any]) -> None:
+    """Sets parameters of zeros for a compilation, as `set_parameters` sets them; the version stays -1.
+
+    Args:
+      template: the shapes and dtypes of (params, net_state).
+    """
+    zeros = jax.tree_util.tree_map(lambda x: np.zeros(x.shape, x.dtype), template)
+    self.params, self.net_state = jax.device_put(zeros)
+
 
 class TrajectoryCollector(Lanes, HeldParameters):
   """Acts in its lanes with a search policy; keeps the state of the lanes between calls.
@@ -64,6 +73,16 @@ class TrajectoryCollector(Lanes, HeldParameters):
     self._planner = planner
     self._segment_length = config.workers.segment_length
     self._policy = jax.jit(policy or make_policy(model, planner, config.targets, env.spec))
+
+  def warm_up(self, template: tuple[Any, Any]) -> None:
+    """Compiles the search; acts nothing, and leaves the environments and the random key unchanged.
+
+    Args:
+      template: the shapes and dtypes of (params, net_state).
+    """
+    self.set_zeros(template)
+    key = jax.random.split(self.rng_key)[1]
+    self._policy(self.params, self.net_state, self.history, self.timestep, key, jnp.float32(1))
 
   def run(self, env_steps: int) -> tuple[TrajectorySample, ActingResult]:
     """Acts `segment_length` vector steps.

@@ -150,6 +150,12 @@ class RolloutCollector(HeldParameters):
       episode_length=jnp.zeros(num_envs, jnp.int32),
     )
 
+  def warm_up(self, template: tuple[Any, Any]) -> None:
+    """Compiles the rollout with a segment that is discarded; see `TrajectoryCollector.warm_up`."""
+    self.set_zeros(template)
+    state = jax.tree_util.tree_map(lambda x: jnp.array(x, copy=True), self._state)
+    self._segment(self.params, self.net_state, state, jnp.float32(1))
+
   def run(self, env_steps: int) -> tuple[TrajectorySample, ActingResult]:
     """Acts `segment_length` vector steps; see `TrajectoryCollector.run`.
 

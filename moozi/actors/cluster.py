@@ -5,15 +5,14 @@ A cluster that this module starts listens on loopback only and has no dashboard.
 
 import logging
 import os
-import signal
 import socket
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from moozi.core.config import ActorResources, Config
 from moozi.core.errors import UserError
+from moozi.run import signals
 
 # Names of each resource in Ray and in the configuration.
 SHARES = (("CPU", "num_cpus"), ("GPU", "num_gpus"))
@@ -54,7 +53,7 @@ def connected(config: Config) -> Iterator[Any]:
     raise RuntimeError("Ray is already initialized in this process")
   common: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "configure_logging": True}
   if is_local:
-    with _signals_blocked():
+    with signals.blocked():
       ray.init(
         # Always starts a new cluster: does not connect to RAY_ADDRESS or to a cluster on this machine.
         address="local",
@@ -68,7 +67,7 @@ def connected(config: Config) -> Iterator[Any]:
   else:
     _check_reachable(str(config.ray.address))
     try:
-      with _signals_blocked():
+      with signals.blocked():
         ray.init(address=config.ray.address, **common)
     except (ConnectionError, ValueError, RuntimeError) as error:
       raise UserError(
@@ -99,27 +98,6 @@ def _check_reachable(address: str) -> None:
     socket.create_connection((host, int(port)), timeout=_CONNECT_TIMEOUT_S).close()
   except (OSError, OverflowError) as error:
     raise UserError(f"ray.address={address!r}: no Ray cluster answers at this address ({error})") from error
-
-
-@contextmanager
-def _signals_blocked() -> Iterator[None]:
-  """Blocks stop signals in the processes that its block starts, and in their children.
-
-  A terminal's Ctrl-C or end and a scheduler's SIGTERM reach the whole process group. Ray's processes must
-  keep running until the driver has taken its last checkpoint and shuts them down.
-  """
-  numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-  handlers = {number: signal.getsignal(number) for number in numbers}
-  before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
-  try:
-    yield
-  finally:
-    # Ray's core installs a handler that prints a stack trace and exits. This loop restores the handlers.
-    # Python sets handlers in the main thread only.
-    if threading.current_thread() is threading.main_thread():
-      for number, handler in handlers.items():
-        signal.signal(number, handler)
-    signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def demands(config: Config) -> dict[str, tuple[int, ActorResources]]:

@@ -37,14 +37,17 @@ def run(inputs: RunInputs) -> Generator[Event, None, None]:
   """
   ledger = Ledger(inputs.config, inputs.state)
   session = Session(inputs, ledger)
+  session.phase("starting Ray")
   with cluster.connected(inputs.config) as ray:
+    session.phase("starting the actors")
     context = Context(ray, ActorPool(ray, inputs), Calls(ray), ledger, session)
-    reanalyze.publish(context)
     observing = Observing(context)
     message = _wait_until_ready(context)
     yield Started(**context.counters(), message=message)
     try:
       while (reason := _reason_to_end(context)) is None:
+        if not context.ledger.cold_workers:
+          _start_others(context)
         _ask(context)
         yield from _react(context, timeout_s=1.0)
         yield from observing.poll()
@@ -58,11 +61,28 @@ def run(inputs: RunInputs) -> Generator[Event, None, None]:
 def _wait_until_ready(context: Context) -> str:
   """Waits for the first parameters and for replay; returns a line for `Started`."""
   first = updates.publish_now(context)
+  # The first worker compiles acting while the parameter server makes the first parameters. The server then
+  # compiles the update.
+  for index in context.pool.workers:
+    segments.warm_up(context, index)
+  updates.warm_up(context)
   while not context.should_stop():
     if context.ray.wait([first], timeout=0.5)[0]:
       break
   context.ledger.can_sample, message = context.ray.get(context.pool.replay.ready.remote())
-  return f"{len(context.pool.workers)} training workers{message}"
+  return f"{context.config.num_acting_workers} training workers{message}"
+
+
+def _start_others(context: Context) -> None:
+  """Starts the actors that acting does not need, if they are not started.
+
+  The loop calls it when the first worker has compiled acting: it then acts while the others start, and they
+  find the compiled functions in the user's cache.
+  """
+  if context.pool.tester is None:
+    for index in context.pool.start_others():
+      segments.warm_up(context, index)
+    reanalyze.publish(context)
 
 
 def _ask(context: Context) -> None:
@@ -149,6 +169,7 @@ def _cancel_work(context: Context) -> Iterator[Event]:
 def _evaluate_last(context: Context, observing: Observing) -> Iterator[Event]:
   """Evaluates the last parameters; repeats the evaluation if the testing worker fails."""
   context.ledger.is_final_evaluation_due = True
+  _start_others(context)
   updates.publish_now(context)
   while context.calls or context.ledger.is_final_evaluation_due:
     if context.should_stop():

@@ -54,6 +54,7 @@ class Ledger:
     parameter_epoch: incremented when the parameters are rolled back to an older learner step. Updates
       requested in an older epoch are lost.
     segments_in_flight, searches_in_flight: number of calls by index of the training or reanalyze worker.
+    cold_workers: indices of the training workers that compile acting.
     batches_in_flight: number of calls at the parameter server.
     parameters: reference to the newest published (params, net_state, version).
     target: the newest published target network; None before the first one arrives.
@@ -82,6 +83,7 @@ class Ledger:
     self.replay_epoch = self.parameter_epoch = 0
     self.segments_in_flight: collections.Counter[int] = collections.Counter()
     self.searches_in_flight: collections.Counter[int] = collections.Counter()
+    self.cold_workers: set[int] = set()
     self.batches_in_flight = 0
     self.parameters: Any = None
     self.target: Target | None = None

@@ -42,12 +42,14 @@ class Restart:
 class ActorPool:
   """Actor handles by name.
 
+  The constructor starts the actors that the first environment step needs; `start_others` starts the others.
+
   Args:
     ray: the connected `ray` module.
     inputs: the run's inputs.
 
   Attributes:
-    server, replay, tester: actor handles.
+    server, replay, tester: actor handles; `tester` is None until it is started.
     workers: the training workers by index; empty if the run does not act.
     reanalyze_workers: the reanalyze workers by index; empty if reanalyze is off.
   """
@@ -63,25 +65,37 @@ class ActorPool:
     # A parameter server that fails before the first checkpoint continues from this state.
     self._first = None if state is None else state.training
     self.server = self._start(SERVER, self._first)
+    # Ray has a process ready for each core. The actors that take longest come first.
+    self.workers: dict[int, Any] = {}
+    self._start_workers(min(1, config.num_acting_workers))
     self.replay = self._start_replay(None if state is None else state.replay)
     if state is not None and state.replay is not None:
       # Replay has its own copy; these blocks would stay in memory until the run ends.
       state.replay.blocks.clear()
-    # A training worker's environments are not saved: in a resumed run they are reset.
-    self.workers = {
-      i: self._start(f"{WORKER}_{i}", i, inputs.env_steps) for i in range(config.num_acting_workers)
-    }
-    num_reanalyze_workers = config.reanalyze.num_workers if config.reanalyze.ratio else 0
-    self.reanalyze_workers = {
-      i: self._start(f"{REANALYZE_WORKER}_{i}", i) for i in range(num_reanalyze_workers)
-    }
+    self.reanalyze_workers: dict[int, Any] = {}
+    self.tester: Any = None
+
+  def start_others(self) -> list[int]:
+    """Starts the remaining actors, and returns the indices of the training workers among them."""
+    first = len(self.workers)
+    self._start_workers(self._config.num_acting_workers)
+    config = self._config.reanalyze
+    for i in range(config.num_workers if config.ratio else 0):
+      self.reanalyze_workers[i] = self._start(f"{REANALYZE_WORKER}_{i}", i)
     self.tester = self._start(TESTER)
+    return list(self.workers)[first:]
+
+  def _start_workers(self, number: int) -> None:
+    # A training worker's environments are not saved: in a resumed run they are reset.
+    for i in range(len(self.workers), number):
+      self.workers[i] = self._start(f"{WORKER}_{i}", i, self._inputs.env_steps)
 
   def handles(self) -> dict[str, Any]:
     """All actors by name."""
+    tester = {} if self.tester is None else {TESTER: self.tester}
     workers = {f"{WORKER}_{i}": handle for i, handle in self.workers.items()}
     reanalyze_workers = {f"{REANALYZE_WORKER}_{i}": handle for i, handle in self.reanalyze_workers.items()}
-    return {SERVER: self.server, REPLAY: self.replay, TESTER: self.tester} | workers | reanalyze_workers
+    return {SERVER: self.server, REPLAY: self.replay} | tester | workers | reanalyze_workers
 
   def name_of(self, error: Any) -> str | None:
     """Returns the name of the actor in an ActorDiedError; None if that actor has been restarted since."""

@@ -12,6 +12,23 @@ from moozi.replay.validation import AddResult
 from moozi.run.events import Acted, Collected, Event, Faulted
 
 
+def warm_up(context: Context, index: int) -> None:
+  """Requests that a training worker compiles acting; no segment is requested from it before."""
+  context.ledger.cold_workers.add(index)
+
+  def on_result(_: Any) -> list[Event]:
+    context.session.phase("compiled acting")
+    return on_loss(None)
+
+  def on_loss(_: Any) -> list[Event]:
+    # A restarted worker compiles with its first segment.
+    context.ledger.cold_workers.discard(index)
+    return []
+
+  context.session.phase("compiling acting")
+  context.calls.expect(context.pool.workers[index].warm_up.remote(), f"{WORKER}_{index}", on_result, on_loss)
+
+
 def ask(context: Context) -> None:
   """Requests segments from every training worker up to the limits of pacing and `ray.segments_in_flight`."""
   ledger, workers = context.ledger, context.pool.workers
@@ -19,7 +36,8 @@ def ask(context: Context) -> None:
     ledger.pacer.pass_steps(ledger.can_sample)
   max_in_flight = context.config.ray.segments_in_flight
   # Workers with a short queue come first, so that none is idle while another has two segments to make.
-  for index in sorted(workers, key=ledger.segments_in_flight.__getitem__):
+  warm = [index for index in workers if index not in ledger.cold_workers]
+  for index in sorted(warm, key=ledger.segments_in_flight.__getitem__):
     while ledger.segments_in_flight[index] < max_in_flight and ledger.pacer.may_act(ledger.can_sample):
       _ask(context, index)
 

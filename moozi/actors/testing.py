@@ -13,7 +13,8 @@ from moozi.run.events import Event
 
 def ask_due(context: Context) -> None:
   """Requests an evaluation of the published parameters if one is due and none is pending."""
-  if context.ledger.evaluation is None and context.session.evaluations.is_due(context.ledger.env_steps):
+  is_idle = context.pool.tester is not None and context.ledger.evaluation is None
+  if is_idle and context.session.evaluations.is_due(context.ledger.env_steps):
     _ask(context, context.config.evaluation.episodes, is_final=False)
 
 

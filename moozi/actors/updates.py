@@ -10,6 +10,17 @@ from moozi.core.errors import NotFiniteError
 from moozi.run.events import Event, Updated
 
 
+def warm_up(context: Context) -> None:
+  """Requests that the parameter server compiles the update."""
+
+  def on_result(_: Any) -> list[Event]:
+    context.session.phase("compiled the update")
+    return []
+
+  context.session.phase("compiling the update")
+  context.calls.expect(context.pool.server.warm_up.remote(), SERVER, on_result)
+
+
 def ask(context: Context) -> None:
   """Requests updates up to the limits of pacing and `ray.batches_in_flight`."""
   ledger, pool = context.ledger, context.pool

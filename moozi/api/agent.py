@@ -18,6 +18,7 @@ from moozi.core.spec import EnvSpec
 from moozi.envs import registry
 from moozi.envs.environment import Environment, Observation, check_action
 from moozi.envs.vector import blank_step
+from moozi.io.card import Card, card_of
 from moozi.io.checkpoints import CheckpointInfo, expected_of, find_checkpoint, load_checkpoint
 from moozi.io.run_directory import RunDirectory
 
@@ -40,7 +41,7 @@ def load(
   """Loads a run's agent.
 
   Args:
-    run: a `moozi.Run` or its path.
+    run: a `moozi.Run`, its path, or a trained agent such as `"zoo:minatar/breakout"`.
     checkpoint: a name, a path, an environment step (takes the nearest), "best", or "last" (None).
     simulations: of each search; None is that of `planners.test`.
     allow_code: allows the run to import the Python modules that it names.
@@ -120,6 +121,11 @@ class Agent:
   def params(self) -> Any:
     """The network's parameters, a pytree of arrays."""
     return self.state.params
+
+  @property
+  def card(self) -> Card:
+    """The run's card, from recorded data only; that of a zoo agent is the one it came with."""
+    return card_of(self.directory)
 
   def act(self, observation: ObservationLike, legal: Any = None) -> int:
     """Returns the agent's action for a frame, the same as `moozi evaluate` takes.

@@ -27,6 +27,9 @@ class Run(os.PathLike[str]):
   Args:
     path: the directory, or another `Run`.
 
+  Attributes:
+    directory: the paths of the run's files.
+
   Raises: UserError: not a run directory.
   """
 

@@ -44,11 +44,11 @@ def check_searches(run: Path, config: Config, user: str) -> None:
 
 
 def place_in_run(run: RunDirectory, *names: str) -> Path:
-  """Returns a path in the run's folder.
+  """Returns a path in the run's folder, or in the current folder if the run is a zoo agent.
 
   Raises: UserError: a part of the path is a symbolic link. In an untrusted run, a link may point anywhere.
   """
-  path = run.path
+  path = run.output_path
   for name in names:
     path /= name
     if path.is_symlink():

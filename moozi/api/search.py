@@ -78,13 +78,16 @@ class Search:
 
   def svg(self, max_nodes: int = 60) -> str:
     """The tree as the text of an SVG picture, with at most `max_nodes` of the most visited nodes."""
-    from moozi.vis.search_tree import tree_svg
+    return self._draw(max_nodes, [str(self)])
+
+  def _draw(self, max_nodes: int, title: list[str]) -> str:
+    from moozi.vis.search_tree import tree_legend, tree_svg
 
     return tree_svg(
       self.tree,
       ("end", *self.action_names),
       signed_discount=self.signed_discount,
-      caption=[str(self), "N visits, P the network's probability, Q value of the action, V value after it"],
+      caption=[*title, *tree_legend(self.tree, self.signed_discount)],
       action=self.action + 1,
       max_nodes=max_nodes,
     )
@@ -104,8 +107,10 @@ class Search:
       cells += [f"{self.network_q_values[a]:+.3f}", q]
       text = "".join(f"<td>{cell}</td>" for cell in cells)
       rows.append(f'<tr><th scope="row">{escape(self.action_names[a])}</th>{text}</tr>')
-    picture = self.svg().replace("<svg ", '<svg role="img" aria-label="search tree" ', 1)
+    picture = self._draw(60, []).replace("<svg ", '<svg role="img" aria-label="search tree" ', 1)
     return (
-      f"<div><p>{escape(str(self))}</p><table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody>"
-      f'</table><div style="overflow:auto;max-height:40em">{picture}</div></div>'
+      f'<div><p>{escape(str(self))}</p><table style="text-align:right"><thead><tr>{head}</tr></thead>'
+      f"<tbody>{''.join(rows)}</tbody></table>"
+      f'<div tabindex="0" role="region" aria-label="search tree" style="overflow:auto;max-height:40em">'
+      f"{picture}</div></div>"
     )

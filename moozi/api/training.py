@@ -41,6 +41,7 @@ class Training(Iterator[Event]):
 
   Attributes:
     run: the run's directory; it can be read at any time.
+    config: the run's configuration.
     resumed: the state that the run started from; None in a new run.
     summary: the figures of the whole run; None before its end.
     stop: its `set` ends the run with a checkpoint; the remaining events still follow.

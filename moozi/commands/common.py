@@ -30,10 +30,15 @@ def integer(text: str, *names: str, minimum: int = 1, maximum: int = 10**9 - 1, 
 
 def output(default: str, metavar: str = "DIR") -> Any:
   """Returns the option --out; `default` is the default output path within the run."""
-  return typer.Option("--out", metavar=metavar, help=f"Output. Default: RUN/{default}.")
+  return typer.Option(
+    "--out", metavar=metavar, help=f"Output. Default: RUN/{default}; zoo agent: ./{default}."
+  )
 
 
-Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, such as runs/first.")]
+Run = Annotated[
+  Path,
+  typer.Argument(metavar="RUN", help="A run directory, such as runs/first, or zoo:NAME."),
+]
 Checkpoint = Annotated[
   str | None,
   typer.Option(

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Annotated
 
 from moozi.commands import common
 from moozi.core.errors import UserError
-from moozi.core.spec import DUMMY_ACTION
 
 if TYPE_CHECKING:
   from moozi.core.search_record import InspectedEpisode, SearchTree
@@ -26,7 +25,7 @@ def inspect(
   from moozi.api.agent import agent_of
   from moozi.api.run_access import check_searches, open_run, place_in_run, writing
   from moozi.vis.render_spec import action_names
-  from moozi.vis.search_tree import write_tree
+  from moozi.vis.search_tree import tree_legend, write_tree
 
   directory, config = open_run(run, allow_code)
   check_searches(run, config, "`moozi inspect`")
@@ -41,11 +40,7 @@ def inspect(
   tree = played.trees[step]
   assert tree is not None, "every decision is searched"
   summary = _summary(spec, played, step)
-  legend = ["N visits, P the network's probability, Q value of the action, V value after it, R reward"]
-  if (tree.action == DUMMY_ACTION).any():
-    legend += ["end: the action after an episode's end, which the model expects there"]
-  if spec.num_players == 2:
-    legend += ["Q and R are for the player who moves, V is for the player to move next"]
+  legend = tree_legend(tree, played.signed_discount)
   with writing("--out", folder):
     paths = write_tree(
       folder,

@@ -50,8 +50,8 @@ def latent(
     folder = out
     if folder is None:
       suffix = "" if steps is None else f"_first_{steps}"
-      folder = directory.path / "latent" / f"{agent.checkpoint.name}_episode_{episode}{suffix}"
-      place_in_run(directory, "latent", folder.name, "projector")
+      name = f"{agent.checkpoint.name}_episode_{episode}{suffix}"
+      folder = place_in_run(directory, "latent", name, "projector").parent
     # An episode may never end.
     paths = _paths(agent, episode, steps or _MAX_STEPS, unroll or 2 * config.targets.unroll_steps)
   name = f"evaluation episode {episode}"

@@ -13,6 +13,7 @@ from moozi.commands import common
 from moozi.commands.keyboard import END, Keyboard
 from moozi.commands.watch import MAX_SPEED
 from moozi.core.errors import UserError
+from moozi.io.zoo import ZOO_PREFIX
 
 if TYPE_CHECKING:
   from moozi.api.agent import Agent
@@ -49,7 +50,11 @@ _Opponent = Callable[[Any, int | None], int]
 
 def play(
   target: Annotated[
-    str, typer.Argument(metavar="RUN_OR_ENV", help="A run, or an environment such as minatar:breakout.")
+    str,
+    typer.Argument(
+      metavar="RUN_OR_ENV",
+      help="A run, zoo:NAME, or an environment such as minatar:breakout.",
+    ),
   ],
   overrides: Annotated[
     list[str] | None,
@@ -116,10 +121,11 @@ def play(
 
 def _config_of(target: str, overrides: list[str], allow_code: bool) -> tuple["Config", bool]:
   """Returns the configuration of a run or an environment, and whether `target` is a run."""
-  if Path(target).is_dir() or ":" not in target:
+  is_zoo = target.startswith(ZOO_PREFIX)
+  if is_zoo or Path(target).is_dir() or ":" not in target:
     if overrides:
       raise UserError(f"{overrides[0]}: a run's options are fixed; name an environment to set them")
-    if not Path(target).exists():
+    if not is_zoo and not Path(target).exists():
       raise UserError(f"{target}: is neither a run nor an environment; `moozi envs` lists environments")
     from moozi.api.run_access import open_run
 

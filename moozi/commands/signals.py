@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from moozi.run.signals import acknowledged
+
 if TYPE_CHECKING:
   from moozi.training.start import Stop
 
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
 def stop_at_signals(stop: "Stop") -> Iterator[None]:
   """In this block, the first SIGINT, SIGTERM or SIGHUP (a closed terminal) sets `stop`.
 
-  The second signal ends the process.
+  It is acknowledged at once (`run.signals`). The second signal ends the process.
   """
   stop.note = "ending with a checkpoint; a second signal ends immediately"
   # Looked up now, because a closed terminal is no terminal anymore.
@@ -35,7 +37,8 @@ def stop_at_signals(stop: "Stop") -> Iterator[None]:
     if number is not None and (name != "SIGHUP" or signal.getsignal(number) != signal.SIG_IGN):
       saved[number] = signal.signal(number, on_signal)
   try:
-    yield
+    with acknowledged():
+      yield
   finally:
     for number, handler in saved.items():
       signal.signal(number, handler)

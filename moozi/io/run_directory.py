@@ -33,12 +33,16 @@ from moozi.io.config import config_from_dict, config_to_dict, load_config, save_
 from moozi.io.config_files import BASE_KEY
 from moozi.io.plain_data import MAX_BYTES, read_yaml, to_plain_json
 from moozi.io.run_lock import RunLock
+from moozi.io.zoo import is_zoo_agent, label_of, resolve_run
 
 SUMMARY_KEYS = (
   *("env_steps", "learner_steps", "reason", "wall_s", "training_s", "env_steps_per_s"),
   *("learner_samples_per_s", "sample_reuse", "staleness_mean"),
   *("test_return_mean", "test_return_std", "test_episodes"),
 )
+MACHINE = "machine"
+"""Key of the summary that describes the hardware; older summaries lack it."""
+
 ENDS = ("max_env_steps", "max_wall_s")
 """Values of `reason` in the summary of a run that is complete."""
 
@@ -125,8 +129,8 @@ class RunDirectory:
 
   @classmethod
   def open(cls, path: str | Path) -> "RunDirectory":
-    """Opens an existing run directory. Raises UserError for anything else."""
-    path = Path(path)
+    """Opens an existing run directory, or a zoo agent by `zoo:NAME`. Raises UserError for anything else."""
+    path = resolve_run(path)
     try:
       if not path.is_dir():
         raise UserError(
@@ -151,8 +155,14 @@ class RunDirectory:
     """Locks the folder for writing by this process, until the lock is closed or the process ends.
 
     Raises: RunError: another process writes here, or the folder contains a symbolic link or a special file.
-      A write through a link or a special file could change files outside of the run.
+      A write through a link or a special file could change files outside of the run. UserError: the run is a
+      zoo agent.
     """
+    if self.is_zoo_agent:
+      raise UserError(
+        f"{label_of(self.path)}: a zoo agent has parameters only and cannot be resumed; "
+        f"checkpoint.start_from={label_of(self.path)} starts a new run with them"
+      )
     for folder, subfolders, files in os.walk(self.path, onerror=_refuse_unreadable):
       for path in (Path(folder) / name for name in (*subfolders, *files)):
         with contextlib.suppress(FileNotFoundError):
@@ -167,6 +177,16 @@ class RunDirectory:
   def name(self) -> str:
     """The folder's name."""
     return self.path.name
+
+  @property
+  def is_zoo_agent(self) -> bool:
+    """Whether the run is an agent of the zoo, which is never written to."""
+    return is_zoo_agent(self.path)
+
+  @property
+  def output_path(self) -> Path:
+    """Where commands write by default: this folder, or the current one if the run is a zoo agent."""
+    return Path() if self.is_zoo_agent else self.path
 
   @property
   def has_begun(self) -> bool:

@@ -36,6 +36,7 @@ class Learner:
     limit = config.learner.max_skipped_updates
     self._guard = NonFiniteGuard(terms_of(config.learner), limit, f"learner.max_skipped_updates={limit}")
     self._has_histograms = config.logging.parameter_histograms
+    self._config, self._spec = config, spec
 
   @property
   def learner_step(self) -> int:
@@ -77,6 +78,12 @@ class Learner:
       slot=targets.slot.reshape(-1), sequence=targets.sequence.reshape(-1), delta=delta
     ), metrics
 
+  def warm_up(self) -> None:
+    """Compiles the updates: makes one call on a copy of the state and targets of zeros, and discards it."""
+    lead = self._config.learner.updates_per_call, self._config.learner.batch_size
+    targets = zero_targets(self._config, self._spec, lead)
+    jax.block_until_ready(self._update_many(_copy(self._state), targets))
+
   def parameters(self) -> tuple[Any, Any, int]:
     """(params, net_state, version) in NumPy, for workers."""
     params, net_state = _to_numpy((self._state.params, self._state.net_state))
@@ -110,8 +117,34 @@ class Learner:
   def set_state(self, state: TrainingState) -> None:
     """Restores a TrainingState in NumPy."""
     self._guard.reset()
-    # Copies the arrays, because the next update donates the state's buffers, and the caller keeps its own.
-    self._state = jax.tree_util.tree_map(lambda x: jnp.array(x, copy=True), state)
+    # The next update donates the state's buffers, and the caller keeps its own.
+    self._state = _copy(state)
+
+
+def zero_targets(config: Config, spec: EnvSpec, lead: tuple[int, ...]) -> TrainTarget:
+  """Returns targets with the leading axes `lead` and the shapes and dtypes of replay's, all zero."""
+  targets = config.targets
+  K, L, A = targets.unroll_steps, targets.history_length, spec.num_actions
+  return TrainTarget(
+    frames=np.zeros((*lead, L + 1, *spec.frame_shape), spec.frame_dtype),
+    history_actions=np.zeros((*lead, L + 1), np.int32),
+    actions=np.zeros((*lead, K), np.int32),
+    rewards=np.zeros((*lead, K), np.float32),
+    action_probs=np.zeros((*lead, K + 1, A), np.float32),
+    root_values=np.zeros((*lead, K + 1), np.float32),
+    n_step_returns=np.zeros((*lead, K + 1), np.float32),
+    unroll_mask=np.zeros((*lead, K + 1), np.float32),
+    consistency_mask=np.zeros(lead, np.float32),
+    importance_ratio=np.zeros(lead, np.float32),
+    slot=np.zeros(lead, np.int64),
+    sequence=np.zeros(lead, np.int64),
+    acted_version=np.zeros(lead, np.int32),
+    searched_version=np.zeros(lead, np.int32),
+  )
+
+
+def _copy(tree: Any) -> Any:
+  return jax.tree_util.tree_map(lambda x: jnp.array(x, copy=True), tree)
 
 
 def _to_numpy(tree: Any) -> Any:

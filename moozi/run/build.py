@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import jax
 
@@ -48,10 +48,21 @@ def build_learner(config: Config, spec: EnvSpec) -> Learner:
   return Learner(build_model(config, spec), config, spec, child_seed(config.seed, "learner"))
 
 
+def initial_training_state(config: Config, spec: EnvSpec) -> TrainingState:
+  """Returns the TrainingState with which the run's learner begins."""
+  key = jax.random.PRNGKey(child_seed(config.seed, "learner"))
+  return init_training_state(build_model(config, spec), config, spec, key)
+
+
 def training_state_template(config: Config, spec: EnvSpec) -> TrainingState:
   """Returns the shapes and dtypes of the run's TrainingState, the template to load a checkpoint."""
-  model = build_model(config, spec)
-  return jax.eval_shape(lambda: init_training_state(model, config, spec, jax.random.PRNGKey(0)))
+  return jax.eval_shape(lambda: initial_training_state(config, spec))
+
+
+def parameters_template(config: Config, spec: EnvSpec) -> tuple[Any, Any]:
+  """Returns the shapes and dtypes of (params, net_state)."""
+  template = training_state_template(config, spec)
+  return template.params, template.net_state
 
 
 def build_collector(

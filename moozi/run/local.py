@@ -34,6 +34,7 @@ class MuZero:
 
   def __init__(self, inputs: RunInputs) -> None:
     self.session = Session(inputs, self)
+    self.session.phase("building the network and the environments")
     config, spec, state = inputs.config, inputs.spec, inputs.state
     self._config, self._saved_blocks = config, inputs.saved_blocks
     self._pacer = Pacer(config, slack_steps=0)
@@ -101,6 +102,7 @@ class MuZero:
       params, net_state, version = self._learner.parameters()
     num_envs = self._config.workers.num_envs
     for index, worker in enumerate(self._collectors.workers):
+      self.session.phase("compiling acting")
       worker.set_parameters(params, net_state, version)
       try:
         with self._work.doing(f"{WORKER}_{index}", "segment"):
@@ -141,6 +143,7 @@ class MuZero:
         reanalyzer.set_parameters(*self._learner.target_parameters())
       with self._work.doing(REPLAY, "positions"):
         positions = self._replay.positions(self._config.reanalyze, reanalyzer.version)
+      self.session.phase("compiling reanalyze")
       with self._work.doing(f"{REANALYZE_WORKER}_0", "reanalyze"):
         searched, metrics = reanalyzer.run(positions)
       with self._work.doing(REPLAY, "write back"):
@@ -157,6 +160,7 @@ class MuZero:
       self._pacer.ask_learn()
       with self._work.doing(REPLAY, "sample"):
         targets = self._replay.sample_many(config.learner.updates_per_call, config.learner.batch_size)
+      self.session.phase("compiling the update")
       try:
         with self._work.doing(SERVER, "update"):
           priorities, metrics = self._learner.update(targets)

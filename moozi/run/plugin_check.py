@@ -1,7 +1,5 @@
 """Tries the user's own functions of a configuration, so that their errors appear before a run starts."""
 
-import numpy as np
-
 from moozi.core import plugins
 from moozi.core.config import Config
 from moozi.core.records import TrainTarget
@@ -27,6 +25,7 @@ def check_plugins(config: Config, spec: EnvSpec) -> None:
   from moozi.agent.loss import make_extra_losses, make_loss
   from moozi.agent.planner import check_search
   from moozi.agent.update import init_training_state
+  from moozi.learning.learner import zero_targets
   from moozi.run.build import build_model
 
   model = build_model(config, spec)
@@ -43,28 +42,4 @@ def check_plugins(config: Config, spec: EnvSpec) -> None:
       state = init_training_state(model, config, spec, key)
       loss(state.params, state.target_params, state.net_state, target)
 
-    jax.eval_shape(trace, jax.ShapeDtypeStruct((2,), "uint32"), _target(config, spec))
-
-
-def _target(config: Config, spec: EnvSpec) -> TrainTarget:
-  """A batch of two targets, all zero."""
-  batch, length, unroll = 2, config.targets.history_length, config.targets.unroll_steps
-  actions = np.zeros((batch, unroll), np.int32)
-  values, masks = np.zeros((batch, unroll + 1), np.float32), np.zeros(batch, np.float32)
-  slots, versions = np.zeros(batch, np.int64), np.zeros(batch, np.int32)
-  return TrainTarget(
-    frames=np.zeros((batch, length + 1, *spec.frame_shape), spec.frame_dtype),
-    history_actions=np.zeros((batch, length + 1), np.int32),
-    actions=actions,
-    rewards=actions.astype(np.float32),
-    action_probs=np.zeros((batch, unroll + 1, spec.num_actions), np.float32),
-    root_values=values,
-    n_step_returns=values,
-    unroll_mask=values,
-    consistency_mask=masks,
-    importance_ratio=masks,
-    slot=slots,
-    sequence=slots,
-    acted_version=versions,
-    searched_version=versions,
-  )
+    jax.eval_shape(trace, jax.ShapeDtypeStruct((2,), "uint32"), zero_targets(config, spec, (2,)))

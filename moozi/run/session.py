@@ -43,6 +43,7 @@ class RunInputs:
     latest: reads the newest saved state, or None if there is none.
     stored: trajectories to learn from (`offline`).
     log_dir: absolute path of the folder for one log file per actor.
+    on_phase: called with a line when a phase of the start begins.
   """
 
   config: Config
@@ -53,6 +54,7 @@ class RunInputs:
   latest: Callable[[], RunState | None] = lambda: None
   stored: StoredTrajectories | None = None
   log_dir: str | None = None
+  on_phase: Callable[[str], None] = lambda text: None
 
   @property
   def progress(self) -> State:
@@ -124,6 +126,13 @@ class Session:
     self.evaluations = Evaluations(inputs.config.evaluation, self.counters, inputs.progress)
     self.rollback = Rollback(inputs.latest)
     self._checkpoints = CheckpointSchedule(inputs.config.checkpoint, self.wall_s(), inputs.env_steps)
+    self._phases: set[str] = set()
+
+  def phase(self, text: str) -> None:
+    """Reports a phase of the start, such as "compiling the update"; a second call does nothing."""
+    if text not in self._phases:
+      self._phases.add(text)
+      self.inputs.on_phase(text)
 
   def counters(self) -> dict[str, Any]:
     """`env_steps` and `learner_steps` of an event."""

@@ -7,6 +7,7 @@ from typing import Any
 from moozi.core.config import Config
 from moozi.core.spec import EnvSpec
 from moozi.evaluation.evaluator import Evaluator
+from moozi.io import compilation_cache
 from moozi.run.events import Event
 from moozi.run.session import RunInputs
 
@@ -17,6 +18,8 @@ class Algorithm:
 
   # Trains, and yields events; the last is Finished.
   run: Callable[[RunInputs], Generator[Event, None, None]]
+  # Returns the training state with which a new run begins.
+  initial_training_state: Callable[[Config, EnvSpec], Any]
   # Returns the shapes and dtypes of the training state; loading a checkpoint needs them.
   training_state_template: Callable[[Config, EnvSpec], Any]
   # Builds the evaluator; the last argument overrides the testing planner's number of simulations.
@@ -38,18 +41,23 @@ def _muzero() -> Algorithm:
 
     return driver.run(inputs)
 
-  return Algorithm(run, build.training_state_template, build.build_evaluator, has_model=True)
+  return Algorithm(
+    run, build.initial_training_state, build.training_state_template, build.build_evaluator, has_model=True
+  )
 
 
 def _ppo() -> Algorithm:
   from moozi.baselines.ppo import run as ppo
 
-  return Algorithm(ppo.run, ppo.training_state_template, ppo.build_evaluator, has_model=False)
+  return Algorithm(
+    ppo.run, ppo.initial_training_state, ppo.training_state_template, ppo.build_evaluator, has_model=False
+  )
 
 
 ALGORITHMS: dict[str, Callable[[], Algorithm]] = {"muzero": _muzero, "ppo": _ppo}
 
 
 def algorithm_of(config: Config) -> Algorithm:
-  """Returns the algorithm that `config.algorithm` names."""
+  """Returns the algorithm that `config.algorithm` names, and enables the cache of compiled functions."""
+  compilation_cache.enable()
   return ALGORITHMS[config.algorithm]()

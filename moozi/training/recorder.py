@@ -4,7 +4,7 @@ import collections
 import logging
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,8 +13,9 @@ from moozi.core.config import Config
 from moozi.core.flat_state import State, part, prefixed
 from moozi.core.spec import EnvSpec
 from moozi.io.checkpoints import CheckpointStore, describe_run
+from moozi.io.machine import describe_machine
 from moozi.io.metrics import FAULT_PREFIX, MetricsSink
-from moozi.io.run_directory import RunDirectory
+from moozi.io.run_directory import MACHINE, RunDirectory
 from moozi.io.sinks import SinkGuard
 from moozi.io.timeline import TimelineFile
 from moozi.io.trackers import Trackers
@@ -27,6 +28,7 @@ from moozi.training.resume import Resumed
 
 _log = logging.getLogger("moozi.driver")
 _NUM_RECENT_EPISODES = 100
+_FILLING_PERIOD_S = 2.0
 
 
 class Recorder:
@@ -63,6 +65,7 @@ class Recorder:
     self._training_ended_s: float | None = None
     self._last_evaluation: Any = None
     self._test_scalars: dict[str, float] = {}
+    self._filling = _Filling(config, phase_notes(display, start))
     self._work, self._timeline = WorkFigures(), TimelineFile(run.timeline_path)
     self._faults = dict.fromkeys((FAULT_PREFIX + kind for kind in events.FAULTS), 0)
     self.summary: dict[str, Any] | None = None
@@ -87,6 +90,7 @@ class Recorder:
         _log.info("started: %s", event.message)
         self._display.note(f"acting starts after {self._wall_s():.0f} s ({event.message})")
       case events.Acted():
+        self._filling.observe(event)
         self._recent_returns.extend(event.episode_returns.tolist())
         self._recent_lengths.extend(event.episode_lengths.tolist())
         self._staleness.add(event.staleness)
@@ -249,6 +253,7 @@ class Recorder:
       "test_return_std": test.get("return_std"),
       **({"test_score": test["score"]} if "score" in test else {}),
       "test_episodes": test.get("episodes", 0),
+      MACHINE: describe_machine(),
       "test_at_env_steps": self._last_evaluation.env_steps if test else None,
       "faults": {name.removeprefix(FAULT_PREFIX): count for name, count in self._all_faults().items()},
     }
@@ -279,6 +284,39 @@ class Recorder:
 
   def _wall_s(self) -> float:
     return time.monotonic() - self._start
+
+
+def phase_notes(display: Any, start: float) -> Callable[[str], None]:
+  """Returns a function that shows and logs a phase with its seconds since `start`, see `Recorder`."""
+
+  def note(text: str) -> None:
+    seconds = time.monotonic() - start
+    _log.info("%s after %.1f s", text, seconds)
+    display.note(f"{seconds:4.0f} s  {text}")
+
+  return note
+
+
+class _Filling:
+  """Notes the first segment, and then how far replay is filled before the first update."""
+
+  def __init__(self, config: Config, note: Callable[[str], None]) -> None:
+    self._note, self._last_s = note, -math.inf
+    self._num_steps = config.replay.min_steps_to_learn
+    self._is_over = config.algorithm != "muzero"
+    self._has_acted = False
+
+  def observe(self, event: events.Acted) -> None:
+    if not self._has_acted:
+      self._has_acted = True
+      self._note("acted the first segment")
+    now_s, num_filled = time.monotonic(), min(event.env_steps, self._num_steps)
+    is_full = num_filled == self._num_steps
+    is_due = is_full or (num_filled > 0 and now_s >= self._last_s + _FILLING_PERIOD_S)
+    if self._is_over or event.learner_steps or not is_due:
+      return
+    self._last_s, self._is_over = now_s, is_full
+    self._note(f"filling replay: {num_filled:,} of {self._num_steps:,} steps")
 
 
 class _Mean:

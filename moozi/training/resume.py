@@ -23,6 +23,7 @@ from moozi.io.checkpoints import (
   steps_of,
 )
 from moozi.io.run_directory import RunDirectory
+from moozi.io.zoo import ZOO_PREFIX
 from moozi.replay.snapshot import ReplaySnapshot
 from moozi.run.evaluation_schedule import NO_BEST
 from moozi.run.state import RunState
@@ -55,16 +56,20 @@ def load_start(config: Config, spec: EnvSpec, run: RunDirectory) -> Resumed:
   """Returns the start of a new run; loads a training state (NumPy) if `checkpoint.start_from` is set."""
   state = None
   if config.checkpoint.start_from is not None:
-    state = RunState(training=_load_training(config, spec, find_start(config.checkpoint.start_from)))
+    info = find_start(config.checkpoint.start_from)
+    training = _load_training(config, spec, info)
+    state = RunState(training=_complete(config, spec, training) if info.has_parameters_only else training)
   return Resumed(state=state, recorder=None, store=ResumeStore(run.resume_path))
 
 
 def find_start(path: str) -> CheckpointInfo:
   """Finds a checkpoint: the folder itself if it is a checkpoint, or the last checkpoint of a run.
 
+  `path` may also be the name of a zoo agent, such as `zoo:minatar/breakout`.
+
   Raises: UserError: the folder is neither a checkpoint nor a run that has a checkpoint.
   """
-  if (Path(path) / "checkpoints").is_dir():
+  if path.startswith(ZOO_PREFIX) or (Path(path) / "checkpoints").is_dir():
     return find_checkpoint(RunDirectory.open(path).checkpoints_path)
   return read_checkpoint_info(Path(path))
 
@@ -124,6 +129,8 @@ def _newest(config: Config, spec: EnvSpec, run: RunDirectory) -> tuple[Resumed |
       continue
     info = complete[name]
     try:
+      if info.has_parameters_only:
+        raise UserError("it has parameters only")
       state, recorder = _read_resume_state(store, info, _load_training(config, spec, info))
     except (UserError, ValueError, KeyError, TypeError) as e:
       passed_over.append(f"{info.name}: {e}")
@@ -137,6 +144,17 @@ def _load_training(config: Config, spec: EnvSpec, info: CheckpointInfo) -> Any:
 
   template = algorithm_of(config).training_state_template(config, spec)
   return jax.device_get(load_checkpoint(info.path, template, expected_of(config, spec)))
+
+
+def _complete(config: Config, spec: EnvSpec, training: Any) -> Any:
+  """Fills a state that has parameters only: with a fresh optimizer, and target parameters equal to them."""
+  import jax
+
+  fresh = jax.device_get(algorithm_of(config).initial_training_state(config, spec))
+  known = {"params": training.params, "net_state": training.net_state}
+  if hasattr(fresh, "target_params"):
+    known["target_params"] = training.params
+  return dataclasses.replace(fresh, **known)
 
 
 def _read_resume_state(store: ResumeStore, info: CheckpointInfo, training: Any) -> tuple[RunState, State]:

@@ -20,7 +20,7 @@ from moozi.run.plugin_check import check_plugins
 from moozi.run.session import RunInputs
 from moozi.training.algorithms import algorithm_of
 from moozi.training.offline import load_stored
-from moozi.training.recorder import Recorder
+from moozi.training.recorder import Recorder, phase_notes
 from moozi.training.resume import Resumed, load_start, newest_state
 
 _log = logging.getLogger("moozi.driver")
@@ -88,6 +88,7 @@ def train_events(
           latest=lambda: newest_state(config, spec, run),
           stored=load_stored(config, spec),
           log_dir=str(run.logs_path.absolute()),
+          on_phase=phase_notes(display, start),
         )
         with contextlib.closing(algorithm_of(config).run(inputs)) as events:
           # If the run is refused here, its folder stays unchanged.

@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float, Int
 from PIL import Image, ImageDraw
 
 from moozi.core.search_record import SearchTree
+from moozi.core.spec import DUMMY_ACTION
 from moozi.io.atomic_write import atomic_path
 from moozi.vis.lettering import fit, font, rounded, short_figure, text_width
 
@@ -125,6 +126,16 @@ def write_tree(
   with atomic_path(png) as partial:
     _to_image(sketch).save(partial, format="PNG", optimize=True)
   return svg, png
+
+
+def tree_legend(tree: SearchTree, signed_discount: float) -> list[str]:
+  """Returns lines that explain the letters of a tree's picture."""
+  legend = ["N visits, P the network's probability, Q value of the action, V value after it, R reward"]
+  if (tree.action == DUMMY_ACTION).any():
+    legend += ["end: the action after an episode's end, which the model expects there"]
+  if signed_discount < 0:
+    legend += ["Q and R are for the player who moves, V is for the player to move next"]
+  return legend
 
 
 def tree_svg(

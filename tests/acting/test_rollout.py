@@ -19,6 +19,7 @@ from moozi.run import build, local
 from moozi.run.events import Acted, Evaluated, Finished, Updated
 from moozi.run.session import RunInputs
 from tests.acting.parameters import random_parameters
+from tests.compilations import num_compilations
 from tests.envs.environments import import_gymnax
 from tests.envs.jax.toys import make_nim, make_walk
 from tests.tiny_run import TINY
@@ -325,3 +326,25 @@ def test_committed_configs_fit_their_environments(path):
   config = load_config(path, [])
   import_library(config.env.name)
   assert build.env_spec(config).name == config.env.name
+
+
+@pytest.mark.parametrize("make", [TrajectoryCollector, RolloutCollector])
+def test_warm_up_compiles_and_changes_nothing(make):
+  env = make_walk()
+  config = load_config(None, list(MLP))
+  model, parameters = build.build_model(config, env.spec), random_parameters(config, env.spec)
+  cold, warm = (
+    make(model, config, config.planners.train, JaxVectorEnvironment(env, list(ENV_SEEDS)), seed=1)
+    for _ in range(2)
+  )
+  left = []
+  for collector in (cold, warm):
+    if collector is warm:
+      warm.warm_up(build.parameters_template(config, env.spec))
+    collector.set_parameters(*parameters, 0)
+    with num_compilations() as count:
+      left.append((*collector.run(0), count()))
+  assert left[0][2] > 0
+  assert left[1][2] == 0
+  for name in FIELDS:
+    np.testing.assert_array_equal(getattr(left[0][0], name), getattr(left[1][0], name), err_msg=name)

@@ -149,6 +149,6 @@ def connected(ray=None):
   ray = Ray() if ray is None else ray
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(cluster, "connected", lambda config: contextlib.nullcontext(ray))
-    patch.setattr(process, "prepare", lambda name, resources, log_dir: logging.getLogger(name))
+    patch.setattr(process, "prepare", lambda name, *_: logging.getLogger(name))
     patch.setattr(guard, "allow_exit", lambda log: None)
     yield ray

@@ -38,6 +38,9 @@ WORK = {
 }
 
 
+WARM = ("acting", "the update")
+
+
 @pytest.fixture(scope="module")
 def events():
   config = load_config(
@@ -89,6 +92,34 @@ def test_stop_in_the_last_evaluation(events):
       stop[0] = stop[0] or (isinstance(e, StateReady) and e.is_final)
   assert not any(isinstance(e, (Acted, Updated, Evaluated)) for e in seen)
   assert seen[-1].reason == "stopped"
+
+
+def test_first_worker_acts_before_the_others_start():
+  phases, ray = [], in_process_ray.Ray()
+  config = load_config(None, [*TINY, "workers.num_workers=3", "workers.num_envs=2", "reanalyze.ratio=0.3"])
+  inputs = RunInputs(config, build.env_spec(config), on_phase=phases.append)
+  with in_process_ray.connected(ray):
+    run = driver.run(inputs)
+    next(run)
+    first = [name for name, _ in ray.made]
+    assert any(isinstance(e, Finished) for e in run)
+  assert first == ["ParameterServer", "TrainingWorker", "ReplayActor"]
+  others = [(name, *args[2:3]) for name, args in ray.made[len(first) :]]
+  assert others == [
+    *(("TrainingWorker", 1), ("TrainingWorker", 2), ("ReanalyzeWorker", 0), ("TestingWorker",))
+  ]
+  assert phases[:2] == ["starting Ray", "starting the actors"]
+  assert set(phases[2:]) == {f"{verb} {what}" for verb in ("compiling", "compiled") for what in WARM}
+  assert len(phases) == 2 + 2 * len(WARM)
+
+
+def test_worker_lost_while_it_compiles_is_restarted_and_acts():
+  ray = in_process_ray.Ray(failures={("TrainingWorker", "warm_up"): [1]})
+  config = load_config(None, list(TINY))
+  with in_process_ray.connected(ray):
+    seen = list(driver.run(RunInputs(config, build.env_spec(config))))
+  assert sum(e.counts.get("training_worker", 0) for e in seen if isinstance(e, Faulted)) == 1
+  assert seen[-1].env_steps == config.max_env_steps
 
 
 def test_work_in_flight_is_reported(events):

@@ -3,7 +3,14 @@
 import pydantic
 import pytest
 
-from moozi.core.config import Config, LearningRateConfig, PlannerConfig, ReplayConfig, ScalarTransformConfig
+from moozi.core.config import (
+  Config,
+  LearningRateConfig,
+  PlannerConfig,
+  ReplayConfig,
+  ScalarTransformConfig,
+  TemperaturePoint,
+)
 
 
 def test_sections_are_frozen_and_reject_unknown_keys():
@@ -87,3 +94,16 @@ def test_rejects_non_finite_numbers(value):
 def test_random_starts_need_muzero_and_step(overrides, message):
   with pytest.raises(pydantic.ValidationError, match=rf"workers\.max_random_starts=3.*{message}"):
     Config.model_validate(overrides)
+
+
+def test_every_key_has_a_description():
+  def missing(section: type[pydantic.BaseModel], prefix: str = "") -> list[str]:
+    found = []
+    for name, field in section.model_fields.items():
+      if isinstance(field.annotation, type) and issubclass(field.annotation, pydantic.BaseModel):
+        found += missing(field.annotation, f"{prefix}{name}.")
+      elif not field.description:
+        found.append(prefix + name)
+    return found
+
+  assert missing(Config) + missing(TemperaturePoint) == []

@@ -101,6 +101,8 @@ def test_every_step_works_in_an_empty_folder(folder, venv, capsys):
     ("watch", "runs/first", "--episodes", "1"),
     ("inspect", "runs/first", "--step", "2"),
     ("report", "runs/first"),
+    ("zoo",),
+    ("evaluate", "zoo:tiny/catch", "--episodes", "2", "--json"),
   ):
     before = time.monotonic()
     out = run(moozi, *step, cwd=folder, venv=venv)

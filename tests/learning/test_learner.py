@@ -12,9 +12,11 @@ from moozi.core.errors import NotFiniteError
 from moozi.core.pytree import map_fields, replace
 from moozi.io.checkpoints import expected_of, load_checkpoint, save_checkpoint
 from moozi.io.config import load_config
+from moozi.learning.learner import zero_targets
 from moozi.nn.model import Model
 from moozi.ops.history import normalize_frame, stack_history
 from moozi.run import build
+from tests.compilations import num_compilations
 from tests.replay.replay_lanes import random_lanes, segment_of
 from tests.tiny_run import TINY
 
@@ -144,3 +146,23 @@ def test_not_finite_error_can_be_pickled():
   error = pickle.loads(pickle.dumps(NotFiniteError("loss/value is not finite")))
   assert isinstance(error, NotFiniteError)
   assert str(error) == "loss/value is not finite"
+
+
+def test_zero_targets_have_the_shapes_and_dtypes_of_replays(parts):
+  config, spec, targets, *_ = parts
+  zeros = zero_targets(config, spec, (2, 16))
+  for name in targets.__dataclass_fields__:
+    x, y = getattr(zeros, name), getattr(targets, name)
+    assert (x.shape, x.dtype) == (y.shape, y.dtype), name
+
+
+def test_warm_up_compiles_the_update_and_changes_nothing(parts, learner):
+  config, spec, targets, *_ = parts
+  cold, warm = learner, build.build_learner(config, spec)
+  warm.warm_up()
+  assert_equal_leaves(cold.get_state(), warm.get_state())
+  with num_compilations() as count:
+    warm.update(targets)
+  assert count() == 0
+  cold.update(targets)
+  assert_equal_leaves(cold.get_state(), warm.get_state())

@@ -211,3 +211,11 @@ def test_play_passes_the_run_to_the_evaluator():
   ((args, kwargs),) = calls
   assert args == ("params", "net_state")
   assert (kwargs["num_episodes"], kwargs["version"], kwargs["env_steps"]) == (5, 7, 70)
+
+
+def test_phase_is_reported_once():
+  seen = []
+  session = Trainer(on_phase=seen.append).session
+  for text in ("compiling acting", "compiling the update", "compiling acting"):
+    session.phase(text)
+  assert seen == ["compiling acting", "compiling the update"]

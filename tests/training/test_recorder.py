@@ -1,5 +1,6 @@
 """The files that the recorder writes for a list of events."""
 
+import contextlib
 import dataclasses
 import json
 import threading
@@ -34,7 +35,7 @@ from moozi.run.events import (
 )
 from moozi.run.state import RunState
 from moozi.training import gif_writer
-from moozi.training.recorder import Recorder
+from moozi.training.recorder import Recorder, phase_notes
 from moozi.training.resume import Resumed
 from moozi.vis.evaluation_gifs import write_episode
 from tests.replay.replay_lanes import make_spec, random_lanes, segment_of
@@ -426,3 +427,22 @@ def test_fault_totals_continue_after_resume(tmp_path):
     recorder.close()
     totals += [(t["faults/not_finite_value"], t["faults/lost_steps"]) for t in read_metrics(run.metrics_path)]
   assert totals == [(3, 5), (6, 10)]
+
+
+def test_start_is_shown_by_phases_with_seconds(tmp_path):
+  made = load_config(None, [f"run.dir={tmp_path}", "run.name=one", "replay.min_steps_to_learn=200"])
+  run, display = RunDirectory.create(made), Display()
+  start = time.monotonic() - 7
+  phase_notes(display, start)("starting Ray")
+  with contextlib.closing(Recorder(run.load_config(), SPEC, run, display, start)) as recorder:
+    # The second of 60 and 120 comes less than two seconds after the first.
+    for env_steps in (0, 60, 120, 200, 260):
+      recorder.observe(acted(env_steps))
+  lines = [line.split("  ", 2) for line in (note.strip() for note in display.notes)]
+  assert [text for _, text in lines] == [
+    "starting Ray",
+    "acted the first segment",
+    "filling replay: 60 of 200 steps",
+    "filling replay: 200 of 200 steps",
+  ]
+  assert all(seconds in ("7 s", "8 s", "9 s") for seconds, _ in lines)

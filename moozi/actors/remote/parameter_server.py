@@ -9,6 +9,7 @@ from moozi.core.histogram import Histogram
 from moozi.core.pytree import replace
 from moozi.core.records import TrainTarget
 from moozi.core.spec import EnvSpec
+from moozi.io import compilation_cache
 
 
 class ParameterServer:
@@ -34,6 +35,7 @@ class ParameterServer:
     functions: bytes = b"",
   ) -> None:
     self._log = process.prepare("parameter_server", config.ray.learner, log_dir, functions)
+    compilation_cache.enable()
     from moozi.run.build import build_learner
     from moozi.run.work_log import WorkLog
 
@@ -45,6 +47,12 @@ class ParameterServer:
       fresh = self._learner.get_state()
       self._learner.set_state(replace(fresh, learner_step=fresh.learner_step + learner_step))
     self._log.info("ready at learner step %d", self._learner.learner_step)
+
+  def warm_up(self) -> None:
+    """Compiles the updates."""
+    with self._work.doing("compile"):
+      self._learner.warm_up()
+    self._log.info("compiled the update")
 
   def update(self, targets: TrainTarget) -> tuple[Any, dict[str, float]]:
     """Makes U updates from targets [U, B, …]; returns (priorities for replay, metrics) as two Ray objects."""

@@ -11,6 +11,7 @@ from moozi.core.actor_report import ActorReport
 from moozi.core.config import Config
 from moozi.core.errors import EnvError
 from moozi.core.spec import EnvSpec
+from moozi.io import compilation_cache
 from moozi.io.logs import log_stream
 from moozi.run.work_log import WorkLog
 
@@ -38,6 +39,7 @@ class TrainingWorker:
     functions: bytes = b"",
   ) -> None:
     self._log = process.prepare(f"training_worker_{index}", config.workers.resources, log_dir, functions)
+    compilation_cache.enable()
     from moozi.envs.guard import allow_exit
     from moozi.run.build import build_collector
 
@@ -45,7 +47,16 @@ class TrainingWorker:
     allow_exit(log_stream())
     self._work = WorkLog(config.timeline.seconds > 0)
     self._collector = build_collector(config, spec, index, began_at)
+    self._config, self._spec = config, spec
     self._log.info("ready: %d environments of %s", config.workers.num_envs, spec.name)
+
+  def warm_up(self) -> None:
+    """Compiles acting; needs no parameters."""
+    from moozi.run.build import parameters_template
+
+    with self._work.doing("compile"):
+      self._collector.warm_up(parameters_template(self._config, self._spec))
+    self._log.info("compiled acting")
 
   def run(self, parameters: tuple[Any, Any, int], env_steps: int) -> tuple[Any, Any]:
     """Acts one segment; returns (TrajectorySample [T, B, …], ActingResult) as two Ray objects."""
@@ -75,6 +86,7 @@ class ReanalyzeWorker:
     self, config: Config, spec: EnvSpec, index: int, *, log_dir: str | None, functions: bytes = b""
   ) -> None:
     self._log = process.prepare(f"reanalyze_worker_{index}", config.reanalyze.resources, log_dir, functions)
+    compilation_cache.enable()
     from moozi.run.build import build_reanalyzer
 
     self._work = WorkLog(config.timeline.seconds > 0)
@@ -110,6 +122,7 @@ class TestingWorker:
 
   def __init__(self, config: Config, spec: EnvSpec, *, log_dir: str | None, functions: bytes = b"") -> None:
     self._log = process.prepare("testing_worker", config.evaluation.resources, log_dir, functions)
+    compilation_cache.enable()
     from moozi.envs.guard import allow_exit
     from moozi.run.build import build_evaluator
 

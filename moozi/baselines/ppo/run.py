@@ -49,10 +49,15 @@ def network_of(config: Config, spec: EnvSpec) -> PPONetwork:
   return make_network(config.ppo.network, spec, config.ppo.scale_frames, config.ppo.initial_bias)
 
 
+def initial_training_state(config: Config, spec: EnvSpec) -> PPOState:
+  """Returns the PPOState with which the run's learner begins."""
+  key = jax.random.PRNGKey(child_seed(config.seed, "learner"))
+  return init_state(network_of(config, spec), config.ppo, spec, key)
+
+
 def training_state_template(config: Config, spec: EnvSpec) -> PPOState:
   """Returns the shapes and dtypes of the run's PPOState; loading a checkpoint needs them."""
-  network = network_of(config, spec)
-  return jax.eval_shape(lambda: init_state(network, config.ppo, spec, jax.random.PRNGKey(0)))
+  return jax.eval_shape(lambda: initial_training_state(config, spec))
 
 
 def build_evaluator(config: Config, spec: EnvSpec, num_simulations: int | None = None) -> Evaluator:
@@ -133,6 +138,7 @@ class PPO:
 
   def __init__(self, inputs: RunInputs) -> None:
     self.session = Session(inputs, self)
+    self.session.phase("building the network and the environments")
     config, spec, state = inputs.config, inputs.spec, inputs.state
     self._config = config
     self.env_steps = inputs.env_steps
@@ -159,6 +165,7 @@ class PPO:
   def step(self) -> Iterator[Event]:
     """Makes a round: acts one segment, and makes the updates from it."""
     learning_rate = learning_rate_at(self._config.ppo, self.env_steps, self._config.max_env_steps)
+    self.session.phase("compiling acting")
     try:
       segment, acted = self._collector.run(self._learner.state)
     except Exception:
@@ -183,6 +190,7 @@ class PPO:
       return
     self._refusals.end(0)
 
+    self.session.phase("compiling the update")
     try:
       metrics = self._learner.update(segment, learning_rate)
     except NotFiniteError as error:

@@ -63,24 +63,40 @@ class NetworkConfig(Section):
 
   kind: NetworkName = Field(
     "conv_latent",
-    description="resnet, mlp, conv_latent, a registered name, or module:function (docs/plugins.md)",
+    description="resnet: residual convolutions throughout, as in the thesis; mlp: dense layers, for vectors; "
+    "conv_latent: one convolution, then dense layers on a hidden vector; or your own: a registered name or "
+    "module:function (docs/plugins.md)",
   )
-  norm: Literal["layer", "batch", "none"] = "layer"
+  norm: Literal["layer", "batch", "none"] = Field(
+    "layer", description="normalization; layer is the same in acting and training, batch is the thesis's"
+  )
   channels: PositiveInt = Field(16, description="resnet, conv_latent: convolution channels")
-  num_representation_blocks: NonNegativeInt = 6
-  num_dynamics_blocks: NonNegativeInt = 1
-  num_prediction_blocks: NonNegativeInt = 1
+  num_representation_blocks: NonNegativeInt = Field(
+    6, description="resnet: residual blocks of the representation network"
+  )
+  num_dynamics_blocks: NonNegativeInt = Field(
+    1, description="residual blocks of the dynamics network; mlp and conv_latent use at least one"
+  )
+  num_prediction_blocks: NonNegativeInt = Field(
+    1, description="residual blocks of the prediction network, before its heads"
+  )
   latent_size: PositiveInt = Field(256, description="mlp, conv_latent: size of the hidden state")
   head_size: PositiveInt = Field(128, description="width of the layer before each head")
-  batch_norm_decay: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.99
+  batch_norm_decay: Annotated[float, Field(gt=0.0, lt=1.0)] = Field(
+    0.99, description="norm=batch: decay per update of the averages that acting normalizes with"
+  )
 
 
 class ScalarTransformConfig(Section):
   """The support Z of categorical values and rewards, in transformed units."""
 
-  support_min: int = -30
-  support_max: int = 30
-  epsilon: PositiveFloat = 0.001
+  support_min: int = Field(-30, description="smallest category; smaller values are clipped to it")
+  support_max: int = Field(
+    30, description="largest category; with the default epsilon, 30 stands for about 905 in env units"
+  )
+  epsilon: PositiveFloat = Field(
+    0.001, description="ε of φ(x) = sign(x)(√(|x|+1) − 1) + εx, which contracts env units to categories"
+  )
 
   @model_validator(mode="after")
   def _ordered(self) -> "ScalarTransformConfig":
@@ -94,10 +110,12 @@ class ScalarTransformConfig(Section):
 class TargetsConfig(Section):
   """Lengths of history L, unroll K and bootstrap n. The thesis: L=4, K=5, n=10, discount 0.997."""
 
-  history_length: PositiveInt = 1
-  unroll_steps: PositiveInt = 5
-  n_step: PositiveInt = 10
-  discount: Annotated[float, Field(gt=0.0, le=1.0)] = 0.997
+  history_length: PositiveInt = Field(1, description="L: frames, with their actions, that the network sees")
+  unroll_steps: PositiveInt = Field(5, description="K: steps that the dynamics network is trained to unroll")
+  n_step: PositiveInt = Field(10, description="n: rewards in a value target, before the search's value")
+  discount: Annotated[float, Field(gt=0.0, le=1.0)] = Field(
+    0.997, description="γ per environment step; 1 for games that end within a few dozen moves"
+  )
 
 
 class ReplayConfig(Section):
@@ -127,11 +145,15 @@ class ReplayConfig(Section):
 class LearningRateConfig(Section):
   """The learning rate by learner step: warm-up, then decay over `decay_steps`; null: constant."""
 
-  kind: Literal["constant", "cosine", "linear"] = "constant"
-  peak: PositiveFloat = 1e-3
-  end: NonNegativeFloat = 0.0
-  warmup_steps: NonNegativeInt = 0
-  decay_steps: PositiveInt | None = None
+  kind: Literal["constant", "cosine", "linear"] = Field("constant", description="shape of the decay")
+  peak: PositiveFloat = Field(1e-3, description="rate after the warm-up")
+  end: NonNegativeFloat = Field(0.0, description="rate after the decay")
+  warmup_steps: NonNegativeInt = Field(0, description="learner steps of linear rise from 0 to peak; 0: none")
+  decay_steps: PositiveInt | None = Field(
+    None,
+    description="learner steps from peak to end; null: constant. A run makes about max_env_steps × "
+    "samples_per_step / batch_size learner steps",
+  )
 
   @model_validator(mode="after")
   def _has_length(self) -> "LearningRateConfig":
@@ -143,20 +165,26 @@ class LearningRateConfig(Section):
 class LearnerConfig(Section):
   """Loss, optimizer and update. The loss coefficients are those of the thesis, 4.3.8."""
 
-  batch_size: PositiveInt = 256
+  batch_size: PositiveInt = Field(256, description="targets in one update")
   updates_per_call: PositiveInt = Field(8, description="updates in one call of the parameter server")
   samples_per_step: PositiveFloat = Field(4.0, description="sample reuse: targets used per environment step")
-  optimizer: Literal["adam", "adamw"] = "adamw"
+  optimizer: Literal["adam", "adamw"] = Field("adamw", description="adamw: adam with weight_decay")
   learning_rate: LearningRateConfig = LearningRateConfig()
-  weight_decay: NonNegativeFloat = Field(1e-4, description="adamw")
-  max_grad_norm: PositiveFloat = 5.0
-  value_coef: NonNegativeFloat = 0.25
-  reward_coef: NonNegativeFloat = 1.0
-  consistency_coef: NonNegativeFloat = 2.0
-  l2_coef: NonNegativeFloat = 0.0
+  weight_decay: NonNegativeFloat = Field(1e-4, description="adamw: decay of weights, not of biases and norms")
+  max_grad_norm: PositiveFloat = Field(
+    5.0, description="larger gradients are scaled down to this norm, over all parameters"
+  )
+  value_coef: NonNegativeFloat = Field(0.25, description="weight of the value loss; the policy loss has 1")
+  reward_coef: NonNegativeFloat = Field(1.0, description="weight of the reward loss")
+  consistency_coef: NonNegativeFloat = Field(
+    2.0, description="weight of the self-consistency loss; 0: off, which makes updates cheaper"
+  )
+  l2_coef: NonNegativeFloat = Field(0.0, description="weight of the squared norm of all parameters; 0: off")
   extra_losses: LossNames = Field((), description="loss terms of your own, by name or module:function")
   scale_reward_loss: bool = Field(True, description="divide unrolled reward losses by K; the thesis: false")
-  dynamics_gradient_scale: Probability = 0.5
+  dynamics_gradient_scale: Probability = Field(
+    0.5, description="factor on the gradient into each unrolled hidden state; MuZero: 0.5"
+  )
   target_update_period: PositiveInt = Field(
     500, description="learner steps between copies to target_params, which reanalyze searches with"
   )
@@ -171,7 +199,9 @@ class LearnerConfig(Section):
 class WorkersConfig(Section):
   """Training workers."""
 
-  num_workers: PositiveInt = 1
+  num_workers: PositiveInt = Field(
+    1, description="number of training workers; with runtime=local they act in turn"
+  )
   num_envs: PositiveInt = Field(64, description="number of environments in each worker")
   segment_length: PositiveInt = Field(16, description="number of vector steps in one call of a worker")
   rollout: Literal["auto", "scan", "step"] = Field(
@@ -198,11 +228,13 @@ class WorkersConfig(Section):
 class EvaluationConfig(Section):
   """The testing worker: noise-free episodes with fixed seeds that start with k random legal actions."""
 
-  period_env_steps: PositiveInt = 200_000
-  episodes: PositiveInt = 10
+  period_env_steps: PositiveInt = Field(200_000, description="environment steps between two evaluations")
+  episodes: PositiveInt = Field(10, description="number of episodes in an evaluation during the run")
   num_envs: PositiveInt = Field(10, description="number of episodes played in parallel")
   max_random_starts: NonNegativeInt = Field(8, description="k ~ U{0 … max_random_starts}")
-  seed: Seed = 20_000_003
+  seed: Seed = Field(
+    20_000_003, description="seed of the test episodes; runs with other seeds still play the same episodes"
+  )
   noise_free: bool = Field(True, description="false: use planners.test unchanged, as in the thesis")
   max_episode_steps: PositiveInt = Field(
     10_000, description="step limit of a test episode, in addition to the environment's own"
@@ -214,8 +246,8 @@ class EvaluationConfig(Section):
     "it, a registered name, or module:function",
   )
   opponent_simulations: PositiveInt = Field(100, description="mcts: simulations per search of the opponent")
-  gif: bool = True
-  gif_max_frames: PositiveInt = 300
+  gif: bool = Field(True, description="draw one episode of each evaluation, and the tiled GIF")
+  gif_max_frames: PositiveInt = Field(300, description="frames of a GIF; a longer episode is cut")
   gif_tiles: Annotated[int, Field(ge=0, le=64)] = Field(9, description="episodes in the tiled GIF; 0: none")
   resources: ActorResources = ActorResources(num_cpus=0.125, niceness=10)
 
@@ -247,7 +279,7 @@ class LoggingConfig(Section):
   """Metrics and display."""
 
   period_s: PositiveFloat = Field(5.0, description="seconds between two ticks in metrics.jsonl")
-  tensorboard: bool = True
+  tensorboard: bool = Field(True, description="also write TensorBoard's files, with histograms and GIFs")
   wandb: bool = Field(
     False, description="scalars to Weights & Biases too, offline in wandb/ beside the run directory"
   )
@@ -256,7 +288,11 @@ class LoggingConfig(Section):
     2_000, description="learner steps between two histograms in TensorBoard; null: none"
   )
   parameter_histograms: bool = Field(False, description="histograms of each layer's parameters too")
-  progress: Literal["auto", "live", "plain", "none"] = "auto"
+  progress: Literal["auto", "live", "plain", "none"] = Field(
+    "auto",
+    description="display on standard error; live: redrawn in place; plain: lines; auto: live on a terminal, "
+    "else plain",
+  )
 
   @property
   def histogram_period(self) -> int | None:
@@ -275,10 +311,12 @@ class TimelineConfig(Section):
 class RayConfig(Section):
   """The Ray runtime; with `address` null, a local one that listens on loopback only."""
 
-  address: str | None = None
+  address: str | None = Field(
+    None, description="host:port of an existing Ray cluster to join; null: start a local one"
+  )
   num_cpus: PositiveInt | None = Field(None, description="cores of the local Ray; null: all of the machine")
-  num_gpus: NonNegativeInt | None = None
-  object_store_mib: PositiveInt = 512
+  num_gpus: NonNegativeInt | None = Field(None, description="GPUs of the local Ray; null: all of the machine")
+  object_store_mib: PositiveInt = Field(512, description="MiB of shared memory for the local Ray's objects")
   segments_in_flight: PositiveInt = Field(2, description="number of calls queued at each training worker")
   batches_in_flight: PositiveInt = Field(2, description="number of calls queued at the parameter server")
   publish_period_updates: PositiveInt = Field(64, description="learner steps between publishing parameters")
@@ -290,15 +328,21 @@ class RayConfig(Section):
 class Config(Section):
   """The whole configuration of a run."""
 
-  seed: Seed = 0
+  seed: Seed = Field(0, description="seed of the run; each part derives its own from it")
   algorithm: Literal["muzero", "ppo"] = Field(
     "muzero",
     description="ppo: the baseline; it reads the section ppo instead of MuZero's and always runs in one "
     "process; `runtime` is ignored",
   )
-  runtime: Literal["ray", "local"] = "ray"
-  max_env_steps: PositiveInt = 1_000_000
-  max_wall_s: PositiveFloat | None = None
+  runtime: Literal["ray", "local"] = Field(
+    "ray",
+    description="ray: actors in parallel processes; local: one process, and the same seed gives the same "
+    "parameters to the bit",
+  )
+  max_env_steps: PositiveInt = Field(1_000_000, description="environment steps at which training ends")
+  max_wall_s: PositiveFloat | None = Field(
+    None, description="seconds of training, over all resumes, at which it ends; null: no limit"
+  )
   callbacks: CallbackNames = Field(
     (), description="functions that see every event, by name or module:function"
   )

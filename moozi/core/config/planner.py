@@ -18,29 +18,43 @@ from moozi.core.config.section import (
 class TemperaturePoint(Section):
   """The acting temperature from `env_steps` on (piecewise constant)."""
 
-  env_steps: NonNegativeInt
-  temperature: NonNegativeFloat
+  env_steps: NonNegativeInt = Field(description="environment steps from which the temperature applies")
+  temperature: NonNegativeFloat = Field(description="temperature from then on")
 
 
 class PlannerConfig(Section):
   """A search. `temperature` is a number or a schedule over environment steps."""
 
   algorithm: SearchName = Field(
-    "gumbel", description="gumbel, puct, a registered name, or module:function (docs/plugins.md)"
+    "gumbel",
+    description="gumbel: Gumbel MuZero, for few simulations; puct: MuZero's, as in the thesis; or your "
+    "own: a registered name or module:function (docs/plugins.md)",
   )
-  num_simulations: PositiveInt = 16
-  max_depth: PositiveInt | None = None
+  num_simulations: PositiveInt = Field(16, description="simulations per search; time grows in proportion")
+  max_depth: PositiveInt | None = Field(
+    None, description="depth at which simulations end; null: no limit but num_simulations"
+  )
   max_num_considered_actions: PositiveInt = Field(
     16, description="gumbel: number of root actions in sequential halving"
   )
   gumbel_scale: NonNegativeFloat = Field(1.0, description="gumbel: scale of the noise; 0: none")
-  gumbel_value_scale: PositiveFloat = 0.1
-  gumbel_maxvisit_init: NonNegativeFloat = 50.0
+  gumbel_value_scale: PositiveFloat = Field(
+    0.1, description="gumbel: c_scale, the weight of Q-values against the prior's logits; higher is greedier"
+  )
+  gumbel_maxvisit_init: NonNegativeFloat = Field(
+    50.0, description="gumbel: c_visit, the visits that this weight counts before the first simulation"
+  )
   dirichlet_fraction: Probability = Field(0.0, description="puct: share of Dirichlet noise in the root prior")
-  dirichlet_alpha: PositiveFloat = 0.3
+  dirichlet_alpha: PositiveFloat = Field(
+    0.3, description="puct: α of the Dirichlet noise; smaller values put it on fewer actions"
+  )
   pb_c_init: NonNegativeFloat = Field(1.25, description="puct: c1")
   pb_c_base: PositiveFloat = Field(19652.0, description="puct: c2")
-  temperature: NonNegativeFloat | tuple[TemperaturePoint, ...] = 1.0
+  temperature: NonNegativeFloat | tuple[TemperaturePoint, ...] = Field(
+    1.0,
+    description="puct: actions are drawn in proportion to visits^(1/temperature); 0: the most visited; a "
+    "list of {env_steps, temperature} is a schedule. gumbel does not read it",
+  )
   q_range_floor: PositiveFloat = Field(
     0.1, description="lower bound of the range that Q-values are normalized by, in value units; mctx: 1e-8"
   )

@@ -52,7 +52,7 @@ class PPOConfig(Section):
   # Not in the section network: with a new key there, existing checkpoints would no longer match the network.
   scale_frames: bool = Field(True, description="scale uint8 frames to [0, 1], as for Atari; false: 0 to 255")
   initial_bias: NonNegativeFloat = Field(0.0, description="initial biases ~ U(0, initial_bias); gymnax: 0.05")
-  discount: Probability = 0.99
+  discount: Probability = Field(0.99, description="γ per environment step")
   gae_lambda: Probability = Field(0.95, description="λ of the advantage estimate; 1: the whole return")
   bootstrap_truncated: bool = Field(
     False,
@@ -60,11 +60,11 @@ class PPOConfig(Section):
     "treats truncation as an end",
   )
   clip_rewards: bool = Field(False, description="train on the signs of rewards; Atari: true")
-  learning_rate: PositiveFloat = 2.5e-4
+  learning_rate: PositiveFloat = Field(2.5e-4, description="Adam's rate at the start")
   anneal_learning_rate: bool = Field(
     True, description="decay linearly to 0 at max_env_steps; constant within a round of updates"
   )
-  adam_epsilon: PositiveFloat = 1e-5
+  adam_epsilon: PositiveFloat = Field(1e-5, description="ε in Adam's denominator; Adam's own is 1e-8")
   max_grad_norm: PositiveFloat | None = Field(
     0.5, description="maximum norm of the whole gradient; null: no clipping"
   )
@@ -75,8 +75,8 @@ class PPOConfig(Section):
   clip_value: bool = Field(
     True, description="clip the change of the value by clip_range too, in units of the training rewards"
   )
-  entropy_coef: NonNegativeFloat = 0.01
-  value_coef: NonNegativeFloat = 0.5
+  entropy_coef: NonNegativeFloat = Field(0.01, description="weight of the policy's entropy, a bonus")
+  value_coef: NonNegativeFloat = Field(0.5, description="weight of the value loss; the policy loss has 1")
   max_skipped_rounds: PositiveInt = Field(
     3,
     description="maximum consecutive rounds with a non-finite loss or gradient; at this number the run rolls "

@@ -49,7 +49,9 @@ CallbackNames = Annotated[tuple[Annotated[str, _checked(plugins.CALLBACKS)], ...
 class ActorResources(Section):
   """Resources of one kind of Ray actor, and its number of XLA threads."""
 
-  num_cpus: NonNegativeFloat = 1.0
-  num_gpus: NonNegativeFloat = 0.0
+  num_cpus: NonNegativeFloat = Field(1.0, description="cores that Ray reserves; a fraction shares a core")
+  num_gpus: NonNegativeFloat = Field(0.0, description="GPUs that Ray reserves; 0: the actor sees no GPU")
   num_threads: NonNegativeInt = Field(1, description="XLA compute threads; 0: XLA's default")
-  niceness: Annotated[int, Field(ge=0, le=19)] = 0
+  niceness: Annotated[int, Field(ge=0, le=19)] = Field(
+    0, description="added to the process's niceness; a process of higher niceness gets less processor time"
+  )

@@ -12,6 +12,7 @@ from moozi.io.checkpoints.format import (
   load_flat,
   read_checkpoint_info,
   save_checkpoint,
+  save_parameters,
 )
 from moozi.io.checkpoints.listing import (
   BEST,

@@ -22,6 +22,7 @@ import moozi
 from moozi.core.config import Config
 from moozi.core.errors import UserError
 from moozi.core.flat_state import State
+from moozi.core.pytree import fields_of, replace
 from moozi.core.spec import EnvSpec
 from moozi.io.atomic_write import sync_folder, write_synced
 from moozi.io.checkpoints.leaves import flatten_tree, read_flat, unflatten_tree
@@ -33,22 +34,30 @@ FORMAT = 1
 MANIFEST = "manifest.json"
 ARRAYS = "arrays.safetensors"
 _MAX_MANIFEST_BYTES = 64 << 20
+_CONTENTS, _PARAMETERS = "contents", "parameters"
+_PARAMETER_FIELDS = ("params", "net_state")
 _ROOT = Path(moozi.__file__).resolve().parents[1]
 
 
 @dataclasses.dataclass(frozen=True)
 class CheckpointInfo:
-  """A checkpoint's manifest; `meta` is the caller's part of it."""
+  """A checkpoint's manifest; `meta` is the caller's part of it, `version` that of MooZi."""
 
   path: Path
   env_steps: int
   learner_steps: int
   meta: dict[str, Any]
+  version: str | None = None
 
   @property
   def name(self) -> str:
     """The folder's name."""
     return self.path.name
+
+  @property
+  def has_parameters_only(self) -> bool:
+    """Whether the checkpoint was saved by `save_parameters`."""
+    return self.meta.get(_CONTENTS) == _PARAMETERS
 
 
 def save_checkpoint(directory: Path, name: str, state: Any, meta: Mapping[str, Any]) -> Path:
@@ -98,11 +107,21 @@ def save_checkpoint(directory: Path, name: str, state: Any, meta: Mapping[str, A
   return final
 
 
+def save_parameters(directory: Path, name: str, state: Any, meta: Mapping[str, Any]) -> Path:
+  """Writes a checkpoint with the fields `params` and `net_state` of a training state only.
+
+  Such a checkpoint acts and searches as the whole one does. It has no optimizer state, so no run can be
+  resumed from it. Arguments and errors as in `save_checkpoint`.
+  """
+  kept = {field: getattr(state, field) for field in _PARAMETER_FIELDS}
+  return save_checkpoint(directory, name, kept, {**meta, _CONTENTS: _PARAMETERS})
+
+
 def load_checkpoint(path: Path, template: Any, expected: Mapping[str, Any] | None = None) -> Any:
   """Returns a checkpoint's state in the structure of `template`, with JAX arrays where the template has them.
 
   The template has the structure, shapes and dtypes of the saved state. `meta` must have the entries of
-  `expected`, such as `spec` and `network`.
+  `expected`, such as `spec` and `network`. A checkpoint of `save_parameters` has None in the other fields.
 
   Raises: UserError: the folder is not a checkpoint, is damaged, or is of another network or environment; the
     message names the first key that differs.
@@ -111,7 +130,11 @@ def load_checkpoint(path: Path, template: Any, expected: Mapping[str, Any] | Non
   _check_expected(path, manifest["meta"], expected or {})
   arrays = _read_arrays(path, manifest)
   try:
-    return unflatten_tree(template, arrays, manifest["leaves"])
+    if manifest["meta"].get(_CONTENTS) != _PARAMETERS or not hasattr(template, _PARAMETER_FIELDS[0]):
+      return unflatten_tree(template, arrays, manifest["leaves"])
+    kept = {field: getattr(template, field) for field in _PARAMETER_FIELDS}
+    absent: dict[str, Any] = dict.fromkeys(fields_of(template))
+    return replace(template, **absent | unflatten_tree(kept, arrays, manifest["leaves"]))
   except ValueError as e:
     raise UserError(f"{path}: a checkpoint of another network or environment: {e}") from None
 
@@ -130,9 +153,11 @@ def load_flat(path: Path) -> tuple[State, dict[str, Any]]:
 
 def read_checkpoint_info(path: Path, expected: Mapping[str, Any] | None = None) -> CheckpointInfo:
   """Reads a manifest without the arrays; arguments and errors as in `load_checkpoint`."""
-  meta = _read_manifest(path)["meta"]
+  manifest = _read_manifest(path)
+  meta, version = manifest["meta"], manifest.get("moozi")
   _check_expected(path, meta, expected or {})
-  return CheckpointInfo(path, meta["env_steps"], meta["learner_steps"], meta)
+  version = version if isinstance(version, str) else None
+  return CheckpointInfo(path, meta["env_steps"], meta["learner_steps"], meta, version)
 
 
 def expected_of(config: Config, spec: EnvSpec) -> dict[str, Any]:

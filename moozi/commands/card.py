@@ -1,0 +1,24 @@
+"""`moozi card`."""
+
+from pathlib import Path
+from typing import Annotated
+
+from moozi.commands.common import Run, output
+from moozi.core.errors import UserError
+
+
+def card(run: Run, out: Annotated[Path | None, output("card.md", "DIR")] = None) -> int:
+  """Write the card of a run: conditions, settings, result with interval, curve, hardware and limits."""
+  from moozi.api.run_access import place_in_run, writing
+  from moozi.io.run_directory import RunDirectory
+  from moozi.vis.card import write_card
+
+  # The run is opened without --allow-code, because the command creates no environment.
+  directory = RunDirectory.open(run)
+  if out is not None and out.exists() and not out.is_dir():
+    raise UserError(f"--out={out}: is a file; must be a folder")
+  place_in_run(directory, "card.md")
+  folder = directory.output_path if out is None else out
+  with writing("--out", folder):
+    print("\n".join(map(str, write_card(directory, folder))))
+  return 0

@@ -1,0 +1,349 @@
+"""The card of a run: what was trained, under which conditions, and how well it plays.
+
+A card has recorded data only. It is read from the run's files; values that the files lack are None.
+"""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pydantic
+
+from moozi.core.config import Config
+from moozi.core.errors import UserError
+from moozi.io.checkpoints import CheckpointInfo, list_checkpoints
+from moozi.io.config import config_to_dict, load_config
+from moozi.io.config_files import config_root, find_config, list_configs
+from moozi.io.metrics import read_metrics
+from moozi.io.plain_data import MAX_BYTES
+from moozi.io.run_directory import MACHINE, RunDirectory, flatten_settings
+from moozi.io.zoo import ZOO_PREFIX, agent_names, label_of, resolve_run
+
+CARD = "card.json"
+_MARGIN = 1.96  # standard deviations over √N: a 95% interval, as in `evaluation.opponents.score_figures`
+_NOT_COMPARED = ("run.name", "run.dir")
+_TEST = "test/"
+
+
+class _Part(pydantic.BaseModel):
+  model_config = pydantic.ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class Evaluation(_Part):
+  """The evaluation that the card reports.
+
+  Attributes:
+    low, high: the 95% interval of the mean return, over the episodes of one agent.
+    distinct_episodes: number of different episodes; None if it is not recorded.
+    seed: `evaluation.seed`, from which every episode's seed is made.
+    at_env_steps: environment steps of training of the parameters.
+    score: with two players, 1 for a win and ½ for a draw.
+    opponent: with two players, the other seat's player.
+  """
+
+  return_mean: float
+  return_std: float
+  low: float
+  high: float
+  episodes: int
+  distinct_episodes: int | None
+  seed: int
+  at_env_steps: int
+  score: float | None = None
+  opponent: str | None = None
+
+
+class Card(_Part):
+  """The card of a run or of a zoo agent.
+
+  Attributes:
+    name: the agent's name in the zoo, or the run's name.
+    conditions: sticky actions, limits, random starts and protocol, by name.
+    config_name: the named configuration with the fewest differences; None if none has the environment.
+    differences: keys whose values differ from that configuration: (its value, the run's value).
+    seeds: the seeds of the runs that the card reports; always one.
+    hardware: the machine of the training; None if it is not recorded.
+    hardware_source: how the hardware is known: "recorded", or "stated" by the author of the entry.
+    ended_by: why the run ended, such as max_env_steps.
+    curve: (environment steps, mean return) of each evaluation during training.
+    command: plays the evaluation again; None if its checkpoint was not kept.
+    license: of the agent's files; None if it is not recorded.
+  """
+
+  name: str
+  env: str
+  env_kwargs: dict[str, Any]
+  num_players: int
+  algorithm: str
+  conditions: dict[str, str]
+  config_name: str | None
+  differences: dict[str, tuple[Any, Any]]
+  seeds: tuple[int, ...]
+  env_steps: int | None
+  learner_steps: int | None
+  minutes: float | None
+  ended_by: str | None
+  hardware: str | None
+  hardware_source: str | None
+  moozi: str | None
+  commit: str | None
+  checkpoint: str | None
+  evaluation: Evaluation | None
+  curve: tuple[tuple[float, float], ...]
+  command: str | None
+  train_command: str | None
+  license: str | None
+  limits: tuple[str, ...]
+
+
+def make_card(
+  run: RunDirectory,
+  *,
+  name: str | None = None,
+  config_name: str | None = None,
+  hardware: str | None = None,
+  license: str | None = None,
+) -> Card:
+  """Makes the card of a run from its files.
+
+  Args:
+    name: the agent's name in the zoo; None takes the run's name.
+    config_name: the configuration to compare with; None takes the one with the fewest differences.
+    hardware: stated by the author, for a run that has not recorded it.
+    license: of the agent's files.
+
+  Raises: UserError: a file of the run cannot be read, or the configuration does not exist.
+  """
+  config = run.load_config()
+  try:
+    summary = run.read_summary()
+  except UserError:
+    if run.summary_path.exists():
+      raise
+    summary = {}
+  ticks = read_metrics(run.metrics_path) if run.metrics_path.exists() else []
+  checkpoints = list_checkpoints(run.checkpoints_path)
+  last = checkpoints[-1] if checkpoints else None
+  num_players = _number(_of(last, "spec").get("num_players")) or 1
+  evaluation = _evaluation(config, summary, ticks, int(num_players))
+  tested = None if evaluation is None else _checkpoint_at(checkpoints, evaluation.at_env_steps)
+  config_name, differences = _compare(config, config_name)
+  counters: Mapping[str, Any] = {**(ticks[-1] if ticks else {}), **summary}
+  if last is not None and (last.has_parameters_only or not counters):
+    # A zoo agent may be from a checkpoint before the run's end.
+    counters = {"env_steps": last.env_steps, "learner_steps": last.learner_steps, **last.meta}
+  wall_s = _number(counters.get("wall_s"))
+  machine = _describe(summary.get(MACHINE), config)
+  return Card(
+    name=name or run.path.resolve().name,
+    env=config.env.name,
+    env_kwargs=config_to_dict(config)["env"]["kwargs"],
+    num_players=int(num_players),
+    algorithm=config.algorithm,
+    conditions=_conditions(config, int(num_players)),
+    config_name=config_name,
+    differences=differences,
+    seeds=(config.seed,),
+    env_steps=_integer(counters.get("env_steps")),
+    learner_steps=_integer(counters.get("learner_steps")),
+    minutes=None if wall_s is None else round(wall_s / 60, 1),
+    ended_by=summary.get("reason") if isinstance(summary.get("reason"), str) else None,
+    hardware=machine or hardware,
+    hardware_source="recorded" if machine else "stated" if hardware else None,
+    moozi=None if last is None else last.version,
+    commit=last.meta.get("commit") if last is not None and isinstance(last.meta.get("commit"), str) else None,
+    checkpoint=None if tested is None else tested.name,
+    evaluation=evaluation,
+    curve=_curve(ticks),
+    command=_command(run, name, tested, last, evaluation),
+    train_command=_train_command(config, config_name, differences),
+    license=license,
+    limits=_limits(config, int(num_players), evaluation),
+  )
+
+
+def card_of(run: RunDirectory) -> Card:
+  """Returns the card of a run; that of a zoo agent is the one it came with. Errors as in `make_card`."""
+  return read_card(run.path / CARD) if run.is_zoo_agent else make_card(run)
+
+
+def read_card(path: Path) -> Card:
+  """Reads a card.json. Raises UserError if the file is not a card."""
+  try:
+    if not path.is_file() or path.stat().st_size > MAX_BYTES:
+      raise UserError(f"{path}: no card; `moozi card` writes one")
+    return Card.model_validate_json(path.read_bytes(), strict=True)
+  except (OSError, ValueError, RecursionError) as e:
+    raise UserError(f"{path}: not a card: {str(e).partition(chr(10))[0]}") from None
+
+
+def list_agents() -> list[Card]:
+  """Returns the cards of the zoo's agents, sorted by name. Raises UserError if an agent is damaged."""
+  return [read_card(resolve_run(ZOO_PREFIX + name) / CARD) for name in agent_names()]
+
+
+def _evaluation(
+  config: Config, summary: Mapping[str, Any], ticks: Sequence[Mapping[str, Any]], num_players: int
+) -> Evaluation | None:
+  """Returns the summary's evaluation, or the last of the metrics; None if there is none."""
+  tests = [tick for tick in ticks if _number(tick.get(f"{_TEST}at_env_steps")) is not None]
+  keys = ("return_mean", "return_std", "episodes", "at_env_steps", "score")
+  found = {key: summary.get(f"test_{key}") for key in keys}
+  if not found["episodes"]:
+    found = {key: tests[-1].get(_TEST + key) for key in found} if tests else {}
+  mean, std, episodes, at = (
+    _number(found.get(key)) for key in ("return_mean", "return_std", "episodes", "at_env_steps")
+  )
+  if mean is None or std is None or not episodes or at is None:
+    return None
+  same = [t for t in tests if t[f"{_TEST}at_env_steps"] == at and t.get(f"{_TEST}episodes") == episodes]
+  distinct = _number(same[-1].get(f"{_TEST}distinct_episodes")) if same else None
+  margin = _MARGIN * std / math.sqrt(episodes)
+  return Evaluation(
+    return_mean=mean,
+    return_std=std,
+    low=mean - margin,
+    high=mean + margin,
+    episodes=int(episodes),
+    distinct_episodes=None if distinct is None else int(distinct),
+    seed=config.evaluation.seed,
+    at_env_steps=int(at),
+    score=_number(found.get("score")) if num_players == 2 else None,
+    opponent=_opponent(config) if num_players == 2 else None,
+  )
+
+
+def _compare(config: Config, name: str | None) -> tuple[str | None, dict[str, tuple[Any, Any]]]:
+  """Returns the named configuration with the fewest differences, and the differences."""
+  settings = _settings(config)
+  root = config_root()
+  paths = [find_config(name)] if name else [c.path for c in list_configs() if c.env == config.env.name]
+  best: tuple[str | None, dict[str, tuple[Any, Any]]] = (None, {})
+  for path in paths:
+    other = load_config(path)
+    if (other.env.name, other.algorithm) != (config.env.name, config.algorithm):
+      continue
+    named = _settings(other)
+    keys = [key for key in settings | named if key not in _NOT_COMPARED]
+    found = {k: (named.get(k), settings.get(k)) for k in keys if named.get(k) != settings.get(k)}
+    if best[0] is None or len(found) < len(best[1]):
+      best = path.relative_to(root).with_suffix("").as_posix(), found
+  return best
+
+
+def _settings(config: Config) -> dict[str, Any]:
+  """Returns the settings by dotted key, with values in place of nulls that stand for them.
+
+  Leaves out the search of reanalyze if the run does not reanalyze.
+  """
+  data, planners = config_to_dict(config), config.planners
+  for name, planner in (
+    ("train", planners.train),
+    ("test", planners.test),
+    ("reanalyze", planners.for_reanalyze),
+  ):
+    root_value = "improved" if planner.has_improved_root_value else "mean"
+    data["planners"][name] = planner.model_dump(mode="json") | {"root_value": root_value}
+  if config.reanalyze.ratio == 0:
+    del data["planners"]["reanalyze"]
+  return flatten_settings(data)
+
+
+def _conditions(config: Config, num_players: int) -> dict[str, str]:
+  kwargs, tested = config.env.kwargs, config.evaluation
+  sticky = [f"{key}={value}" for key, value in kwargs.items() if "sticky" in key or "repeat_action" in key]
+  starts = [
+    f"k ~ U{{0 … {most}}} random legal actions" if most else "none"
+    for most in (tested.max_random_starts, config.workers.max_random_starts)
+  ]
+  search = f"{config.planners.test.num_simulations} simulations per search"
+  protocol = search if config.algorithm == "muzero" else "the network's most probable action, no search"
+  out = {
+    "sticky actions": ", ".join(sticky) or "no such option is set",
+    "episode limit": f"max_episode_steps={kwargs['max_episode_steps']}"
+    if "max_episode_steps" in kwargs
+    else f"the environment's own; in evaluation at most {tested.max_episode_steps:,} steps",
+    "random starts": f"evaluation: {starts[0]}; training: {starts[1]}",
+    "protocol": f"{protocol}; {'noise-free' if tested.noise_free else 'planners.test unchanged'}; "
+    f"the last checkpoint, not the best",
+  }
+  if num_players == 2:
+    out["opponent"] = f"{_opponent(config)}; seats alternate"
+  return out
+
+
+def _opponent(config: Config) -> str:
+  tested = config.evaluation
+  if tested.opponent == "mcts":
+    return f"mcts with {tested.opponent_simulations} simulations"
+  return "the agent itself" if tested.opponent == "self" else "random play"
+
+
+def _limits(config: Config, num_players: int, evaluation: Evaluation | None) -> tuple[str, ...]:
+  out = ["One seed was trained. Another seed can reach another return; the interval covers episodes only."]
+  out += [f"The agent plays {config.env.name} with the options of its config.yaml, and nothing else."]
+  if config.evaluation.max_random_starts:
+    out += ["The return is a mean over the random starts of the evaluation."]
+  if num_players == 2 and evaluation is not None:
+    out += [f"Results against {evaluation.opponent} do not say how the agent plays against others."]
+  if config.algorithm == "muzero":
+    out += ["The learned model is deterministic: it plans as if the outcome of an action were certain."]
+  return tuple(out)
+
+
+def _command(
+  run: RunDirectory,
+  name: str | None,
+  tested: CheckpointInfo | None,
+  last: CheckpointInfo | None,
+  evaluation: Evaluation | None,
+) -> str | None:
+  """Returns the command that plays the evaluation again; None if its parameters were not kept."""
+  if tested is None or last is None or evaluation is None:
+    return None
+  target = label_of(run.path) if name is None else ZOO_PREFIX + name
+  which = "" if tested.name == last.name else f" --checkpoint {tested.name}"
+  return f"moozi evaluate {target}{which} --episodes {evaluation.episodes}"
+
+
+def _train_command(
+  config: Config, name: str | None, differences: Mapping[str, tuple[Any, Any]]
+) -> str | None:
+  """Returns a command that trains with the same settings; None if no named configuration is near."""
+  if name is None or len(differences) > 12:
+    return None
+  values = {key: json.dumps(value) for key, (_, value) in differences.items()}
+  return " ".join(["moozi train", name, *(f"{key}={value}" for key, value in values.items())])
+
+
+def _curve(ticks: Sequence[Mapping[str, Any]]) -> tuple[tuple[float, float], ...]:
+  points = [(_number(t.get(f"{_TEST}at_env_steps")), _number(t.get(f"{_TEST}return_mean"))) for t in ticks]
+  return tuple((x, y) for x, y in points if x is not None and y is not None)
+
+
+def _checkpoint_at(checkpoints: Sequence[CheckpointInfo], env_steps: int) -> CheckpointInfo | None:
+  return next((c for c in reversed(checkpoints) if c.env_steps == env_steps), None)
+
+
+def _describe(machine: Any, config: Config) -> str | None:
+  if not isinstance(machine, Mapping) or not isinstance(machine.get("cpu"), str):
+    return None
+  gpus = config.ray.learner.num_gpus
+  return f"{machine['cpu']}, {machine.get('cores')} cores" + (f", {gpus:g} GPU" if gpus else "")
+
+
+def _of(info: CheckpointInfo | None, key: str) -> Mapping[str, Any]:
+  value = {} if info is None else info.meta.get(key)
+  return value if isinstance(value, Mapping) else {}
+
+
+def _number(value: Any) -> float | None:
+  is_number = isinstance(value, int | float) and not isinstance(value, bool)
+  return float(value) if is_number and math.isfinite(value) else None
+
+
+def _integer(value: Any) -> int | None:
+  number = _number(value)
+  return None if number is None else int(number)

@@ -1,0 +1,150 @@
+"""The zoo: trained agents that come with MooZi, by name. Reading an agent runs no code from it.
+
+An agent is a small run directory under `zoo/NAME/`, which every command accepts as `zoo:NAME`:
+
+config.yaml      the resolved configuration
+metrics.jsonl    the metrics, thinned
+summary.json     the figures of the whole run
+checkpoints/     one checkpoint of the parameters
+card.json        the agent's card, and card.md the same for people
+curve.svg        the evaluations during training
+play.gif         the beginning of an evaluation episode
+files.json       the size and SHA-256 of every other file
+"""
+
+import difflib
+import hashlib
+import json
+import os
+import re
+import stat
+from pathlib import Path
+from typing import Any
+
+from moozi.core.errors import UserError
+from moozi.io.atomic_write import write_text
+from moozi.io.config_files import data_root
+
+ZOO_PREFIX = "zoo:"
+FILES = "files.json"
+_FORMAT = 1
+_ALLOWED = re.compile(
+  r"config\.yaml|metrics\.jsonl|summary\.json|card\.(?:json|md)|curve\.svg|play\.gif"
+  r"|checkpoints/step_\d{9,12}/(?:arrays\.safetensors|manifest\.json)"
+)
+_MAX_FILE_BYTES = 64 << 20
+
+
+def zoo_root() -> Path:
+  """Returns the folder of the agents: inside the package in an installed wheel, or at the top of a clone."""
+  return data_root("zoo")
+
+
+def agent_names() -> list[str]:
+  """Returns the names of the agents, sorted. Reads none of their files."""
+  root = zoo_root()
+  return sorted(path.parent.relative_to(root).as_posix() for path in root.rglob(FILES))
+
+
+def resolve_run(run: str | os.PathLike[str]) -> Path:
+  """Returns the run directory that a command's RUN names: a path, or `zoo:` and the name of an agent.
+
+  The last part of a name is enough if it is unique: `zoo:connect_four`. A folder that is a zoo agent is
+  verified, also if it is given as a path.
+
+  Raises: UserError: no agent has the name, or the agent's files are damaged or foreign.
+  """
+  text = os.fspath(run)
+  path = zoo_root() / _find(text.removeprefix(ZOO_PREFIX)) if text.startswith(ZOO_PREFIX) else Path(text)
+  if is_zoo_agent(path):
+    check_files(path)
+  return path
+
+
+def is_zoo_agent(path: Path) -> bool:
+  """Whether the folder has the form of a zoo agent, which is never written to."""
+  try:
+    return os.path.lexists(path / FILES)
+  except ValueError:
+    return False
+
+
+def label_of(path: Path) -> str:
+  """Returns `zoo:NAME` for an agent of the zoo, and the path for other folders."""
+  root = zoo_root().resolve()
+  resolved = path.resolve()
+  return ZOO_PREFIX + resolved.relative_to(root).as_posix() if resolved.is_relative_to(root) else str(path)
+
+
+def write_files_list(path: Path) -> None:
+  """Writes files.json. Raises UserError: the folder has a file that no agent has."""
+  names = _names(path) - {FILES}
+  files = {name: _facts((path / name).read_bytes()) for name in sorted(names)}
+  write_text(path / FILES, json.dumps({"format": _FORMAT, "files": files}, indent=1) + "\n")
+  check_files(path)
+
+
+def check_files(path: Path) -> None:
+  """Verifies an agent's files.
+
+  Raises: UserError: a file is missing, altered, a link or not listed, or is none that an agent has.
+  """
+  listed = _read_list(path / FILES)
+  names = _names(path) - {FILES}
+  for name in sorted(names | listed.keys()):
+    if name not in names:
+      raise UserError(f"{path / name}: missing; install MooZi again")
+    if name not in listed or _ALLOWED.fullmatch(name) is None:
+      raise UserError(f"{path / name}: is not part of a zoo agent; remove it")
+    if listed[name] != _facts((path / name).read_bytes()):
+      raise UserError(f"{path / name}: altered or cut since it was written; install MooZi again")
+
+
+def size_of(path: Path) -> int:
+  """Returns the bytes of an agent's files."""
+  return sum((path / name).stat().st_size for name in _names(path))
+
+
+def _find(name: str) -> str:
+  names = agent_names()
+  if name in names:
+    return name
+  same = [known for known in names if known.rpartition("/")[2] == name]
+  if len(same) == 1:
+    return same[0]
+  near = same or difflib.get_close_matches(name, [*names, *(n.rpartition("/")[2] for n in names)], n=3)
+  if near:
+    hint = f"did you mean {' or '.join(ZOO_PREFIX + n for n in near)}?"
+  else:
+    hint = f"agents are {', '.join(names)}" if names else f"{zoo_root()} has no agents"
+  raise UserError(f"{ZOO_PREFIX}{name}: no such agent; {hint}")
+
+
+def _names(path: Path) -> set[str]:
+  """Returns the files below a folder by relative name. Raises UserError for links and special files."""
+  names = set()
+  for folder, subfolders, files in os.walk(path):
+    for found in (Path(folder, name) for name in (*subfolders, *files)):
+      mode = found.lstat().st_mode
+      if stat.S_ISREG(mode) and found.stat().st_size <= _MAX_FILE_BYTES:
+        names.add(found.relative_to(path).as_posix())
+      elif not stat.S_ISDIR(mode):
+        kind = "a link" if stat.S_ISLNK(mode) else "too large or not a file"
+        raise UserError(f"{found}: is {kind}, which a zoo agent must not have; remove it")
+  return names
+
+
+def _read_list(path: Path) -> dict[str, Any]:
+  try:
+    if not stat.S_ISREG(path.lstat().st_mode) or path.stat().st_size > _MAX_FILE_BYTES:
+      raise ValueError("not a file")
+    data = json.loads(path.read_bytes())
+    if data["format"] != _FORMAT:
+      raise UserError(f"{path}: format {data['format']}; this version of MooZi reads format {_FORMAT}")
+    return dict(data["files"])
+  except (OSError, ValueError, TypeError, KeyError, RecursionError):
+    raise UserError(f"{path}: not a list of a zoo agent's files; install MooZi again") from None
+
+
+def _facts(data: bytes) -> dict[str, Any]:
+  return {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}

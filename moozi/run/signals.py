@@ -1,0 +1,102 @@
+"""Acknowledges a stop signal at once, on standard error.
+
+Python runs a signal's handler in the main thread, between two Python instructions. While XLA compiles, that
+takes half a minute. The functions here do not set handlers: they only make the signal visible.
+"""
+
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Iterator
+
+# The signals that end a run. Windows has no SIGHUP.
+NUMBERS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+_POLL_S = 0.1
+_acknowledge: list["_Acknowledge"] = []
+
+
+@contextlib.contextmanager
+def acknowledged() -> Iterator[None]:
+  """In this block, the first stop signal prints a line at once, and the second ends the process.
+
+  The caller sets the handlers, which request the stop. Must be entered in the main thread.
+  """
+  acknowledge = _Acknowledge()
+  # The C-level handler of a signal writes its number here, whatever the main thread does.
+  read, write = os.pipe()
+  os.set_blocking(write, False)
+  thread = threading.Thread(target=_watch, args=(read, acknowledge), name="stop signals", daemon=True)
+  thread.start()
+  before = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+  _acknowledge.append(acknowledge)
+  try:
+    yield
+  finally:
+    _acknowledge.remove(acknowledge)
+    signal.set_wakeup_fd(before)
+    os.close(write)
+    thread.join()
+    os.close(read)
+
+
+@contextlib.contextmanager
+def blocked() -> Iterator[None]:
+  """Blocks stop signals in the processes that its block starts, and in their children.
+
+  A terminal's Ctrl-C or end and a scheduler's SIGTERM reach the whole process group. Ray's processes must
+  keep running until the driver has taken its last checkpoint and shuts them down. A signal that arrives in
+  the block is acknowledged at once, and its handler runs after the block.
+  """
+  handlers = {number: signal.getsignal(number) for number in NUMBERS}
+  before = signal.pthread_sigmask(signal.SIG_BLOCK, NUMBERS)
+  is_over = threading.Event()
+  thread = threading.Thread(target=_watch_pending, args=(is_over,), daemon=True)
+  thread.start()
+  try:
+    yield
+  finally:
+    is_over.set()
+    thread.join()
+    # Ray's core installs a handler that prints a stack trace and exits. This loop restores the handlers.
+    # Python sets handlers in the main thread only.
+    if threading.current_thread() is threading.main_thread():
+      for number, handler in handlers.items():
+        signal.signal(number, handler)
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+class _Acknowledge:
+  """Prints a line for the first stop signal."""
+
+  def __init__(self) -> None:
+    self._lock, self._is_done = threading.Lock(), False
+
+  def __call__(self, number: int) -> None:
+    with self._lock:
+      is_done, self._is_done = self._is_done, True
+    if not is_done:
+      text = f"\nmoozi: {signal.Signals(number).name} received; stopping\n"
+      # The display's stream has locks, which the main thread may hold.
+      with contextlib.suppress(OSError):
+        os.write(2, text.encode())
+
+
+def _watch(read: int, acknowledge: _Acknowledge) -> None:
+  """Reads the numbers of signals until the other end of the pipe is closed."""
+  signal.pthread_sigmask(signal.SIG_BLOCK, NUMBERS)
+  is_stopping = False
+  while received := os.read(read, 64):
+    for number in sorted(number for number in received if number in NUMBERS):
+      if is_stopping:
+        os._exit(128 + number)
+      is_stopping = True
+      acknowledge(number)
+
+
+def _watch_pending(is_over: threading.Event) -> None:
+  """Acknowledges blocked signals; they stay pending."""
+  while not is_over.wait(_POLL_S):
+    for number in signal.sigpending().intersection(NUMBERS):
+      for acknowledge in _acknowledge:
+        acknowledge(number)

@@ -1,0 +1,203 @@
+"""Makes a zoo agent from a run: the files that `io.zoo` lists, without optimizer, replay and logs."""
+
+import dataclasses
+import json
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from moozi.core.config import Config
+from moozi.core.errors import UserError
+from moozi.core.plugins import code_keys
+from moozi.core.pytree import fields_of
+from moozi.core.spec import EnvSpec
+from moozi.envs.registry import env_spec
+from moozi.evaluation.episodes import EpisodeRecord, EvaluationResult
+from moozi.io.atomic_write import write_text
+from moozi.io.card import Evaluation, make_card
+from moozi.io.checkpoints import (
+  CheckpointInfo,
+  expected_of,
+  find_checkpoint,
+  load_checkpoint,
+  save_parameters,
+)
+from moozi.io.config import config_to_dict, save_config
+from moozi.io.config_files import list_configs
+from moozi.io.metrics import TICK_KEYS, read_metrics
+from moozi.io.plain_data import to_plain_json
+from moozi.io.run_directory import ENDS, RunDirectory, check_name
+from moozi.io.zoo import write_files_list, zoo_root
+from moozi.training.algorithms import algorithm_of
+from moozi.vis.card import GIF, write_card_files
+from moozi.vis.evaluation_gifs import write_episode
+
+LICENSE = "Apache-2.0, as MooZi; the environment has its own license and is not included"
+MAX_GIF_BYTES = 300_000
+_LATER = "when the agent was made; the run was stopped before its final evaluation"
+_MAX_TICKS = 60
+# Metrics of the machine and of faults; the report's curves do not need them.
+_DROPPED = ("faults/", "system/memory_mib", "system/busy_share")
+
+
+def make_entry(
+  run: RunDirectory,
+  name: str,
+  *,
+  root: Path | None = None,
+  hardware: str | None = None,
+  license: str = LICENSE,
+) -> Path:
+  """Makes the agent `zoo:NAME` from a finished run, and returns its folder; replaces an older one.
+
+  The agent has the parameters of the run's last checkpoint. They play the run's final evaluation again, and
+  the entry is refused unless the mean return is in the recorded interval. If the run was stopped before its
+  final evaluation, this evaluation is recorded instead.
+
+  Args:
+    name: the name of a configuration, such as `minatar/breakout`, or another one.
+    root: the folder of the agents; None takes that of MooZi.
+    hardware: of the training, for a run that has not recorded it.
+
+  Raises: UserError: the run has no checkpoint or names code to import, or the figure is not reproduced.
+  """
+  config = run.load_config()
+  for part in name.split("/"):
+    check_name(part, "NAME")
+  if keys := code_keys(config):
+    raise UserError(f"{run.path}: {keys[0]} imports a module, which a zoo agent must not need")
+  whole = make_card(run)
+  spec = env_spec(config.env.name, **config.env.kwargs)
+  info = find_checkpoint(run.checkpoints_path)
+  # Other evaluations may be of parameters a few updates older than those of the checkpoint of their name.
+  recorded = whole.evaluation if whole.ended_by in ENDS and whole.checkpoint == info.name else None
+  final = (root or zoo_root()) / name
+  final.parent.mkdir(parents=True, exist_ok=True)
+  with tempfile.TemporaryDirectory(dir=final.parent, prefix=".") as temporary:
+    entry = RunDirectory(Path(temporary) / "entry")
+    entry.path.mkdir(mode=0o755)
+    _write_run(entry, run, config, spec, info, final.name)
+    result = _evaluate(entry, config, spec, recorded)
+    if recorded is None:
+      _record(entry, info, result)
+    card = make_card(entry, name=name, config_name=_config_name(name), hardware=hardware, license=license)
+    if recorded is None:
+      card = card.model_copy(update={"conditions": card.conditions | {"evaluated": _LATER}})
+    _write_gif(entry.path / GIF, result.episode, spec)
+    write_card_files(card, entry.path, has_gif=True)
+    write_files_list(entry.path)
+    if final.exists():
+      os.rename(final, Path(temporary) / "old")
+    os.rename(entry.path, final)
+  return final
+
+
+def _config_name(name: str) -> str | None:
+  return name if name in {info.name for info in list_configs()} else None
+
+
+def _write_run(
+  entry: RunDirectory, run: RunDirectory, config: Config, spec: EnvSpec, info: CheckpointInfo, name: str
+) -> None:
+  """Writes the parts of a run directory."""
+  # The folder of the run is of no use to others.
+  config = config.model_copy(update={"run": type(config.run)(name=name)})
+  save_config(config, entry.config_path)
+  if run.summary_path.exists():
+    summary = json.dumps(to_plain_json(run.read_summary()), indent=1, allow_nan=False)
+    write_text(entry.summary_path, summary + "\n")
+  ticks = thin_ticks(read_metrics(run.metrics_path) if run.metrics_path.exists() else [])
+  write_text(entry.metrics_path, "".join(json.dumps(tick) + "\n" for tick in ticks))
+  expected = expected_of(config, spec)
+  template = algorithm_of(config).training_state_template(config, spec)
+  state = jax.device_get(load_checkpoint(info.path, template, expected))
+  kept = ("env_steps", "learner_steps", "wall_s", "commit")
+  meta = {key: info.meta[key] for key in kept if key in info.meta} | expected
+  save_parameters(entry.checkpoints_path, info.name, state, meta | {"config": config_to_dict(config)})
+
+
+def thin_ticks(ticks: Sequence[Mapping[str, Any]], max_ticks: int = _MAX_TICKS) -> list[dict[str, Any]]:
+  """Returns all ticks with an evaluation and about `max_ticks` others, with four digits per metric."""
+  step = max(1, -(-len(ticks) // max_ticks))
+  kept = [t for i, t in enumerate(ticks) if i % step == 0 or i == len(ticks) - 1 or "test/at_env_steps" in t]
+  return [
+    {
+      name: value if name in TICK_KEYS or name.startswith("test/") else _short(value)
+      for name, value in tick.items()
+      if not name.startswith(_DROPPED)
+    }
+    for tick in kept
+  ]
+
+
+def _short(value: Any) -> Any:
+  return float(f"{value:.4g}") if isinstance(value, float) else value
+
+
+def _evaluate(
+  entry: RunDirectory, config: Config, spec: EnvSpec, recorded: Evaluation | None
+) -> EvaluationResult:
+  """Plays the final evaluation with the entry's parameters. Raises UserError if the mean is outside."""
+  info = find_checkpoint(entry.checkpoints_path)
+  algorithm = algorithm_of(config)
+  template = algorithm.training_state_template(config, spec)
+  state = load_checkpoint(info.path, template, expected_of(config, spec))
+  evaluator = algorithm.build_evaluator(config, spec, None)
+  episodes = config.evaluation.final_episodes if recorded is None else recorded.episodes
+  result = evaluator.run(
+    state.params, state.net_state, num_episodes=episodes, version=info.learner_steps, record=True
+  )
+  assert result is not None, "no stop was requested"
+  mean = float(result.returns.mean())
+  if recorded is not None and not is_reproduced(mean, recorded):
+    raise UserError(
+      f"{entry.path}: mean return {mean:.4g} over {recorded.episodes} episodes; the run recorded "
+      f"{recorded.return_mean:.4g}, 95% interval {recorded.low:.4g} to {recorded.high:.4g}"
+    )
+  return result
+
+
+def _record(entry: RunDirectory, info: CheckpointInfo, result: EvaluationResult) -> None:
+  """Adds an evaluation to the metrics and the summary of an entry."""
+  figures = result.summary() | {"at_env_steps": info.env_steps}
+  tick = {
+    "env_steps": info.env_steps,
+    "learner_steps": info.learner_steps,
+    "wall_s": info.meta.get("wall_s", 0.0),
+  }
+  tick |= {f"test/{name}": value for name, value in figures.items()}
+  write_text(entry.metrics_path, entry.metrics_path.read_text("utf-8") + json.dumps(tick) + "\n")
+  if entry.summary_path.exists():
+    kept = ("return_mean", "return_std", "episodes", "at_env_steps", "score")
+    tested = {f"test_{name}": figures[name] for name in kept if name in figures}
+    summary = json.dumps(to_plain_json(entry.read_summary() | tested), indent=1, allow_nan=False)
+    write_text(entry.summary_path, summary + "\n")
+
+
+def is_reproduced(mean: float, recorded: Evaluation, episodes: int | None = None) -> bool:
+  """Whether a mean return agrees with a card: within its interval, with a margin for rounding.
+
+  `episodes` is the number of episodes behind `mean`; with fewer than the card's, the interval is wider.
+  """
+  num = recorded.episodes if episodes is None else min(episodes, recorded.episodes)
+  margin = (recorded.high - recorded.return_mean) * (recorded.episodes / num) ** 0.5
+  return abs(mean - recorded.return_mean) <= margin + 1e-3
+
+
+def _write_gif(path: Path, episode: EpisodeRecord | None, spec: EnvSpec) -> None:
+  """Draws the beginning of an episode, as long as the GIF is small."""
+  assert episode is not None, "the evaluation was recorded"
+  num_frames = len(episode.frames)
+  while True:
+    arrays = {k: v for k, v in fields_of(episode).items() if isinstance(v, np.ndarray)}
+    first: dict[str, Any] = {name: array[:num_frames] for name, array in arrays.items()}
+    write_episode(path, dataclasses.replace(episode, **first), spec)
+    size = path.stat().st_size
+    if size <= MAX_GIF_BYTES or num_frames == 1:
+      return
+    num_frames = max(1, min(num_frames - 1, int(num_frames * 0.95 * MAX_GIF_BYTES / size)))

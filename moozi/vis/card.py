@@ -1,0 +1,178 @@
+"""Writes a run's card: Markdown for people, and the curve of its evaluations as SVG."""
+
+import html
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from moozi.io.atomic_write import write_bytes, write_text
+from moozi.io.card import CARD, Card, Evaluation, card_of
+from moozi.io.run_directory import RunDirectory
+
+_NOT_RECORDED = "not recorded"
+_WIDTH, _HEIGHT, _LEFT, _BOTTOM, _PAD = 480, 220, 56, 34, 14
+
+
+CURVE, GIF, PAGE = "curve.svg", "play.gif", "card.md"
+
+
+def write_card(run: RunDirectory, folder: Path) -> list[Path]:
+  """Writes card.md, card.json and their pictures into a folder, and returns their paths.
+
+  The card of a zoo agent is the one it came with. The GIF of a run is that of its last evaluation.
+
+  Raises: UserError: a file of the run cannot be read. OSError: a file cannot be written.
+  """
+  card = card_of(run)
+  gifs = [run.path / GIF] if run.is_zoo_agent else sorted(run.gifs_path.glob("step_" + "[0-9]" * 9 + ".gif"))
+  gif = next((path for path in reversed(gifs) if path.is_file() and not path.is_symlink()), None)
+  folder.mkdir(parents=True, exist_ok=True)
+  if gif is not None:
+    write_bytes(folder / GIF, gif.read_bytes())
+  return write_card_files(card, folder, has_gif=gif is not None)
+
+
+def write_card_files(card: Card, folder: Path, *, has_gif: bool) -> list[Path]:
+  """Writes a card without its GIF into a folder, and returns the paths of all its files."""
+  has_curve = len(card.curve) > 1
+  if has_curve:
+    label = f"{card.name}: mean return of the evaluations by environment steps"
+    write_text(folder / CURVE, curve_svg(card.curve, label))
+  write_text(folder / PAGE, card_markdown(card, has_curve=has_curve, has_gif=has_gif))
+  write_text(folder / CARD, card.model_dump_json(indent=1) + "\n")
+  names = [PAGE, CARD, *([CURVE] if has_curve else []), *([GIF] if has_gif else [])]
+  return [folder / name for name in names]
+
+
+def card_markdown(card: Card, *, has_curve: bool, has_gif: bool) -> str:
+  """Returns the card as Markdown. The pictures are `curve.svg` and `play.gif` beside it."""
+  rows = [
+    ("environment", f"`{card.env}`" + (f", {_options(card.env_kwargs)}" if card.env_kwargs else "")),
+    *((name, text) for name, text in card.conditions.items()),
+    ("algorithm", card.algorithm),
+    ("seeds", f"{len(card.seeds)}: {', '.join(map(str, card.seeds))}"),
+    ("environment steps", _count(card.env_steps)),
+    ("learner steps", _count(card.learner_steps)),
+    ("minutes", _NOT_RECORDED if card.minutes is None else f"{card.minutes:g}"),
+    ("ended by", card.ended_by or _NOT_RECORDED),
+    ("hardware of the training", _hardware(card)),
+    ("MooZi", f"{card.moozi or _NOT_RECORDED}, commit {card.commit or _NOT_RECORDED}"),
+    ("checkpoint", f"`{card.checkpoint}`" if card.checkpoint else _NOT_RECORDED),
+    ("license", card.license or _NOT_RECORDED),
+  ]
+  lines = [f"# {_cell(card.name)}", "", _result(card.evaluation), ""]
+  if card.command is not None:
+    lines += ["This command plays the same episodes again:", "", f"    {card.command}", ""]
+  elif card.evaluation is not None:
+    lines += ["The checkpoint of this evaluation was not kept, so no command repeats it.", ""]
+  lines += ["![an evaluation episode](play.gif)" if has_gif else f"GIF: {_NOT_RECORDED}.", ""]
+  lines += ["| | |", "|---|---|", *(f"| {name} | {_cell(text)} |" for name, text in rows), ""]
+  lines += ["## Curve", ""]
+  lines += ["![mean return of the evaluations](curve.svg)" if has_curve else f"Curve: {_NOT_RECORDED}.", ""]
+  lines += ["## Configuration", "", "The run's `config.yaml` has every key.", ""]
+  lines += [*_differences(card), "", "## Limits", "", *(f"- {limit}" for limit in card.limits), ""]
+  return "\n".join(lines)
+
+
+def result_text(evaluation: Evaluation | None) -> str:
+  """Returns the mean return and its interval, such as `12.49 [10.75, 14.23]`."""
+  if evaluation is None:
+    return _NOT_RECORDED
+  return f"{evaluation.return_mean:.2f} [{evaluation.low:.2f}, {evaluation.high:.2f}]"
+
+
+def curve_svg(points: Sequence[tuple[float, float]], label: str) -> str:
+  """Returns an SVG of (environment steps, mean return) points; `label` is its accessible name."""
+  xs, ys = [x for x, _ in points], [y for _, y in points]
+  low, high = min([0.0, *ys]), max([0.0, *ys])
+  low, high = (low, high) if high > low else (low, low + 1)
+  right = max([1.0, *xs])
+
+  def place(x: float, y: float) -> tuple[float, float]:
+    across = _LEFT + x / right * (_WIDTH - _LEFT - _PAD)
+    return across, _PAD + (high - y) / (high - low) * (_HEIGHT - _PAD - _BOTTOM)
+
+  parts = []
+  for tick in _ticks(low, high):
+    at = place(0, tick)[1]
+    parts += [f'<line x1="{_LEFT}" y1="{at:.1f}" x2="{_WIDTH - _PAD}" y2="{at:.1f}" stroke="#8884"/>']
+    parts += [f'<text x="{_LEFT - 6}" y="{at + 4:.1f}" text-anchor="end">{tick:g}</text>']
+  for tick in _ticks(0, right):
+    at = place(tick, low)[0]
+    text = f"{tick / 1e6:g}M" if right >= 1e6 else f"{tick / 1e3:g}k" if right >= 1e3 else f"{tick:g}"
+    parts += [f'<text x="{at:.1f}" y="{_HEIGHT - _BOTTOM + 16}" text-anchor="middle">{text}</text>']
+  line = " ".join(f"{x:.1f},{y:.1f}" for x, y in (place(*point) for point in points))
+  parts += [f'<polyline points="{line}" fill="none" stroke="#0072b2" stroke-width="2"/>']
+  middle = (_LEFT + _WIDTH - _PAD) / 2
+  parts += [f'<text x="{middle}" y="{_HEIGHT - 4}" text-anchor="middle">environment steps</text>']
+  name = html.escape(label, quote=True)
+  return (
+    f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}" '
+    f'height="{_HEIGHT}" role="img" aria-label="{name}">\n'
+    "<style>text{font:12px sans-serif;fill:#666}"
+    "@media(prefers-color-scheme:dark){text{fill:#bbb}}</style>\n" + "\n".join(parts) + "\n</svg>\n"
+  )
+
+
+def _result(evaluation: Evaluation | None) -> str:
+  if evaluation is None:
+    return f"**Return: {_NOT_RECORDED}.**"
+  number = evaluation.distinct_episodes
+  distinct = f"the number of distinct ones is {_NOT_RECORDED}" if number is None else f"{number} distinct"
+  text = (
+    f"**Return {evaluation.return_mean:.2f}, 95% interval {evaluation.low:.2f} to {evaluation.high:.2f}**, "
+    f"standard deviation {evaluation.return_std:.2f}, over {evaluation.episodes} evaluation episodes "
+    f"({distinct}) with `evaluation.seed={evaluation.seed}`, at {evaluation.at_env_steps:,} environment "
+    "steps. The interval covers the episodes of one trained agent; it says nothing about other seeds."
+  )
+  if evaluation.score is not None:
+    text += f" Score against {evaluation.opponent}: {evaluation.score:.3f} (a win is 1, a draw ½)."
+  return text
+
+
+def _differences(card: Card) -> list[str]:
+  if card.config_name is None:
+    return ["No named configuration has this environment."]
+  if not card.differences:
+    return [f"No key differs from the named configuration `{card.config_name}`."]
+  rows = [f"| `{key}` | {_cell(str(a))} | {_cell(str(b))} |" for key, (a, b) in card.differences.items()]
+  table = ["| key | in the file | in this run |", "|---|---|---|", *rows]
+  command = ["", "This command trains with the same settings:", "", f"    {card.train_command}"]
+  return [
+    f"Keys that differ from the named configuration `{card.config_name}`:",
+    "",
+    *table,
+    *(command if card.train_command else []),
+  ]
+
+
+def _hardware(card: Card) -> str:
+  if card.hardware is None:
+    return _NOT_RECORDED
+  return card.hardware + (" (stated by the author; the run did not record it)" if _is_stated(card) else "")
+
+
+def _is_stated(card: Card) -> bool:
+  return card.hardware_source == "stated"
+
+
+def _options(kwargs: dict[str, Any]) -> str:
+  return ", ".join(f"{key}={value}" for key, value in kwargs.items())
+
+
+def _count(number: int | None) -> str:
+  return _NOT_RECORDED if number is None else f"{number:,}"
+
+
+def _cell(text: str) -> str:
+  """Escapes text for a table cell; characters that are not printable become `?`."""
+  plain = "".join(c if c.isprintable() else "?" for c in text)
+  return plain.replace("|", "\\|").replace("<", "&lt;")
+
+
+def _ticks(low: float, high: float) -> list[float]:
+  """Returns about four round numbers from `low` to `high`."""
+  step = 10 ** math.floor(math.log10((high - low) / 2))
+  step *= next(k for k in (1, 2, 5, 10) if (high - low) / (k * step) <= 4.5)
+  return [step * i for i in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]

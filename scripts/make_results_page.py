@@ -1,0 +1,142 @@
+"""Writes docs/results.md from committed results: `python scripts/make_results_page.py`."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "results.md"
+GAMES = ("asterix", "breakout", "freeway", "seaquest", "space_invaders")
+AGENTS = (("MooZi", 3_000_000), ("PPO", 3_000_000), ("MooZi", 1_000_000), ("PPO", 1_000_000))
+TEMPLATE = """\
+# Results
+
+<!-- Made by `python scripts/make_results_page.py`; do not edit it. -->
+
+Every figure is from a run whose configuration, metrics and evaluation are in the repository, on two shared
+cores without a GPU. The linked pages have the commands, all conditions, and what did not work.
+
+## MinAtar
+
+Mean return of noise-free episodes, the 95% interval, and the minutes of training:
+
+| | Asterix | Breakout | Freeway | Seaquest | Space Invaders |
+|---|---|---|---|---|---|
+{minatar}
+
+Conditions: package `minatar`, no sticky actions, episodes truncated after 1,000 steps (Freeway 2,500); seeds
+per figure: {seeds}; {episodes} evaluation episodes with up to {starts} random first actions; the checkpoint
+at the stated step, never the best one. Some episodes of Breakout and Space Invaders are equal, so their
+intervals are too narrow. Another seed of Breakout reached 41: each figure is a single draw.
+
+[minatar_vs_ppo](../experiments/minatar_vs_ppo/README.md) has sticky actions, published results, strength by
+number of simulations, and a [log](../experiments/minatar_vs_ppo/LOG.md) of every run.
+
+![returns by environment steps](../thesis_figures/figure_5_1.png)
+
+## Other environments
+
+| environment | result | steps | minutes | conditions |
+|---|---|---|---|---|
+| CartPole-v1 | {cartpole} | {cartpole_cost} | [cartpole](../experiments/cartpole/README.md) |
+| tic-tac-toe | {tic_tac_toe} | {tic_tac_toe_cost} | [boards](../experiments/boards/README.md) |
+| Connect Four | {connect_four} | {connect_four_cost} | [boards](../experiments/boards/README.md) |
+| Kuhn poker | {kuhn} | {kuhn_cost} | [boards](../experiments/boards/README.md) |
+
+A score counts a win as 1 and a draw as ½. One seed each. In Atari nothing is learned in ten minutes on two
+cores; [atari](../experiments/atari/README.md) has the speed.
+
+## Measured questions
+
+| question | experiment |
+|---|---|
+| Does reanalyze help at equal steps? | [reanalyze](../experiments/reanalyze_sample_efficiency/README.md) |
+| Can an agent learn from stored trajectories alone? | [offline](../experiments/offline/README.md) |
+| Does the PPO here match the published one? | [ppo_check](../experiments/ppo_check/README.md) |
+| Which settings suit two cores? | [minatar_two_cores](../experiments/minatar_two_cores/README.md) |
+| Which setting makes MooZi learn Asterix? | [asterix_ablation](../experiments/asterix_ablation/README.md) |
+| Do values lag because their targets are old? | [value_lag](../experiments/value_lag/README.md) |
+| How much memory does replay take? | [replay_memory](../experiments/replay_memory/README.md) |
+| Does a run continue through faults? | [fault_soak](../experiments/fault_soak/README.md) |
+
+```{{toctree}}
+:hidden:
+:glob:
+/experiments/*/README
+/experiments/*/LOG
+/experiments/*/results/table
+```
+"""
+
+
+def read(path: str) -> Any:
+  return json.loads((ROOT / "experiments" / path).read_text("utf-8"))
+
+
+def minatar() -> dict[str, str]:
+  """The rows of MinAtar's table, and the conditions that all of them share."""
+  table = read("minatar_vs_ppo/results/table.json")
+  measured = {(r["agent"], r["at_env_steps"], r["game"]): r for r in _without_sticky(table["measured"])}
+  random = {row["game"]: row["mean"] for row in _without_sticky(table["random_play"])}
+  rows = []
+  for agent, steps in AGENTS:
+    found = [measured[agent, steps, game] for game in GAMES]
+    cells = [
+      f"{r['mean']:.1f}<br>[{r['low']:.1f}, {r['high']:.1f}]<br>{r['wall_min']:.0f} min" for r in found
+    ]
+    rows.append(f"| {agent}, {steps // 10**6}M steps | " + " | ".join(cells) + " |")
+  rows.append("| random play | " + " | ".join(f"{random[game]:.1f}" for game in GAMES) + " |")
+  used = [measured[agent, steps, game] for agent, steps in AGENTS for game in GAMES]
+  return {
+    "minatar": "\n".join(rows),
+    "seeds": _span([row["num_seeds"] for row in used]),
+    "episodes": _span([row["num_episodes"] for row in used]),
+    "starts": _span([row["evaluation"]["max_random_starts"] for row in used]),
+  }
+
+
+def others() -> dict[str, str]:
+  """The results and costs of the other environments."""
+  cartpole = read("cartpole/results/seed0/evaluation.json")
+  seats = read("boards/results/tic_tac_toe/perfect_play.json")["seats"]
+  parts = [read(f"boards/results/connect_four/{part}/summary.json") for part in ("first", "second")]
+  last = parts[-1]
+  # Half the standard deviation: returns are from -1 to 1, scores from 0 to 1.
+  margin = 1.96 * last["test_return_std"] / 2 / last["test_episodes"] ** 0.5
+  kuhn = read("boards/results/kuhn_poker/evaluation.json")
+  hands = [f"{kuhn[f'return_mean_seat_{i}']:.2f} ± {kuhn[f'return_margin_seat_{i}']:.2f}" for i in (0, 1)]
+  losses = sum(seat["losses"] for seat in seats)
+  score = f"score {last['test_score']:.3f} ± {margin:.3f} in {last['test_episodes']} games"
+  return {
+    "cartpole": f"{cartpole['return_mean']:.1f} of 500, {cartpole['episodes']} episodes",
+    "cartpole_cost": _cost([read("cartpole/results/seed0/summary.json")]),
+    "tic_tac_toe": f"{losses} losses against every legal reply at every move, both seats",
+    "tic_tac_toe_cost": _cost([read("boards/results/tic_tac_toe/summary.json")]),
+    "connect_four": f"{score} against OpenSpiel's MCTS with 100 simulations",
+    "connect_four_cost": _cost(parts),
+    "kuhn": f"{' and '.join(hands)} per hand in the two seats, against random play",
+    "kuhn_cost": _cost([read("boards/results/kuhn_poker/summary.json")]),
+  }
+
+
+def page() -> str:
+  """The text of docs/results.md."""
+  return TEMPLATE.format(**minatar(), **others())
+
+
+def _without_sticky(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+  return [row for row in rows if row["sticky_action_prob"] == 0]
+
+
+def _cost(summaries: list[dict[str, Any]]) -> str:
+  steps, seconds = (sum(s[key] for s in summaries) for key in ("env_steps", "wall_s"))
+  return f"{steps:,} | {seconds / 60:.0f}"
+
+
+def _span(values: list[int]) -> str:
+  low, high = min(values), max(values)
+  return f"{low}" if low == high else f"{low} to {high}"
+
+
+if __name__ == "__main__":
+  PAGE.write_text(page(), "utf-8")

@@ -1,0 +1,18 @@
+"""Counts JAX's compilations, those that a cache answers included."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+
+import jax
+
+_ends: list[None] = []
+jax.monitoring.register_event_duration_secs_listener(
+  lambda event, *_, **__: _ends.append(None) if event.endswith("backend_compile_duration") else None
+)
+
+
+@contextlib.contextmanager
+def num_compilations() -> Iterator[Callable[[], int]]:
+  """Yields a function that returns the number of compilations since the block began."""
+  begin = len(_ends)
+  yield lambda: len(_ends) - begin

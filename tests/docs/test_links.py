@@ -1,0 +1,25 @@
+"""Every link between files of the repository leads somewhere, and so does its anchor."""
+
+import re
+
+import pytest
+
+from tests.docs.pages import COMMENTS, PAGES, ROOT, anchors, links
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_and_anchors_exist(page):
+  missing = []
+  for target, anchor in links(page):
+    path = (page.parent / target).resolve() if target else page
+    if not path.exists():
+      missing.append(target)
+    elif anchor and anchor not in anchors(path):
+      missing.append(f"{target}#{anchor}")
+  assert missing == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_comments_for_tests_are_known(page):
+  text = page.read_text("utf-8")
+  assert set(re.findall(r"<!-- ([\w-]+): .*?-->", text)) <= {*COMMENTS, "minatar_vs_ppo"}

@@ -1,0 +1,80 @@
+"""The site is built without a warning and loads nothing from another host."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import ROOT
+
+# What a browser loads by itself; a link that a reader follows is not among it.
+_LOADS = re.compile(
+  r"<(?:script|img|iframe|source|video|audio|embed|object)\b[^>]*?\b(?:src|data|srcset)=\"(?:https?:)?//"
+  r"|<link\b(?![^>]*rel=\"(?:canonical|next|prev|search|index)\")[^>]*href=\"(?:https?:)?//"
+  r"|@import\s+(?:url\()?[\"']?(?:https?:)?//|url\([\"']?(?:https?:)?//"
+)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory) -> Path:
+  pytest.importorskip("sphinx", reason="the extra docs is not installed")
+  pytest.importorskip("furo", reason="the extra docs is not installed")
+  folder = tmp_path_factory.mktemp("site")
+  build = ["-m", "sphinx", "-W", "--keep-going", "-q", "-E", "-c", "docs", "-d", str(folder / "doctrees")]
+  done = subprocess.run(
+    [sys.executable, *build, ".", str(folder / "html")],
+    cwd=ROOT, capture_output=True, text=True, timeout=600, check=False,
+  )  # fmt: skip
+  assert done.returncode == 0, done.stderr
+  return folder / "html"
+
+
+@pytest.mark.slow
+def test_the_site_loads_nothing_from_another_host(site):
+  files = [path for suffix in ("html", "css", "svg") for path in site.rglob(f"*.{suffix}")]
+  assert len(files) > 50
+  found = {str(path.relative_to(site)): _LOADS.findall(path.read_text("utf-8")) for path in files}
+  assert {name: loads for name, loads in found.items() if loads} == {}
+
+
+@pytest.mark.slow
+def test_links_and_anchors_of_the_site_exist(site):
+  ids = {}
+
+  def ids_of(path: Path) -> set[str]:
+    if path not in ids:
+      ids[path] = set(re.findall(r'\bid="([^"]+)"', path.read_text("utf-8")))
+    return ids[path]
+
+  missing = []
+  for page in site.rglob("*.html"):
+    for target in set(re.findall(r'<a\b[^>]*?href="([^"]*)"', page.read_text("utf-8"))):
+      if re.match(r"[a-z]+:|//", target):
+        continue
+      file, _, anchor = target.partition("#")
+      path = (page.parent / file).resolve() if file else page
+      if not path.is_file() or (anchor and path.suffix == ".html" and anchor not in ids_of(path)):
+        missing.append(f"{page.relative_to(site)}: {target}")
+  assert missing == []
+
+
+def test_a_load_from_another_host_is_found():
+  assert _LOADS.search('<script async src="https://cdn.example/x.js">')
+  assert _LOADS.search('<link rel="stylesheet" href="//fonts.example/x.css">')
+  assert _LOADS.search("body { background: url(https://cdn.example/x.png) }")
+  assert not _LOADS.search('<a href="https://example.org">')
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_pages_fit_a_phone(site, scheme):
+  from tests.vis.chromium import Page
+
+  pages = sorted((site / "docs").glob("*.html"))
+  with Page() as page:
+    for path in pages:
+      page.open(path, width=390, height=800, scheme=scheme)
+      assert page.evaluate("document.documentElement.scrollWidth") <= 390, path.name
+      assert page.problems() == [], path.name

@@ -1,0 +1,74 @@
+"""The agents that come with MooZi: intact, small, and as good as their cards say."""
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from moozi.io.card import CARD, list_agents, read_card
+from moozi.io.config_files import PACKAGES, list_configs
+from moozi.io.run_directory import RunDirectory
+from moozi.io.zoo import ZOO_PREFIX, agent_names, resolve_run, size_of
+from moozi.training.zoo_entry import MAX_GIF_BYTES, is_reproduced
+from moozi.vis.card import result_text
+
+ROOT = Path(__file__).resolve().parents[1]
+NAMES = agent_names()
+# Episodes of games against a search, and of long games, take minutes.
+MAX_EPISODES = 20
+
+
+def needs_package(name: str) -> None:
+  package = PACKAGES.get(read_card(resolve_run(ZOO_PREFIX + name) / CARD).env.partition(":")[0])
+  if package is not None and importlib.util.find_spec(package) is None:
+    pytest.skip(f"{package} is not installed")
+
+
+def test_agents_are_those_of_the_page():
+  text = (ROOT / "docs" / "zoo.md").read_text("utf-8")
+  assert NAMES
+  for card in list_agents():
+    assert f"`zoo:{card.name}`" in text
+    assert result_text(card.evaluation) in text
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_agent_is_small_and_its_card_is_complete(name):
+  path = resolve_run(ZOO_PREFIX + name)
+  card = read_card(path / CARD)
+  assert RunDirectory.open(path).load_config().env.name == card.env
+  assert size_of(path) < 4 << 20
+  assert (path / "play.gif").stat().st_size <= MAX_GIF_BYTES
+  with Image.open(path / "play.gif") as gif:
+    assert gif.n_frames > 5
+  assert card.name == name
+  assert card.evaluation.low <= card.evaluation.return_mean <= card.evaluation.high
+  assert card.command == f"moozi evaluate zoo:{name} --episodes {card.evaluation.episodes}"
+  assert None not in (card.hardware, card.minutes, card.env_steps, card.license, card.train_command)
+  assert name in {info.name for info in list_configs()}
+  assert card.config_name == name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_agent_plays(name, cli, tmp_path, monkeypatch):
+  needs_package(name)
+  monkeypatch.chdir(tmp_path)
+  status, out, err = cli("watch", f"zoo:{name}")
+  assert status == 0, err
+  assert "episode 0: return " in out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_card_is_reproduced(name, cli):
+  """`make zoo-check` plays all episodes."""
+  needs_package(name)
+  evaluation = read_card(resolve_run(ZOO_PREFIX + name) / CARD).evaluation
+  episodes = min(MAX_EPISODES, evaluation.episodes)
+  status, out, err = cli("evaluate", f"zoo:{name}", "--episodes", episodes, "--json")
+  assert status == 0, err
+  mean = json.loads(out)["return_mean"]
+  assert is_reproduced(mean, evaluation, episodes), (mean, evaluation)

@@ -4,6 +4,7 @@ import pytest
 
 from moozi.api.compare import compare
 from tests.experiments.sample_results import make_result
+from tests.vis.axe import serious_findings
 from tests.vis.chromium import Page
 
 pytestmark = pytest.mark.slow
@@ -75,3 +76,10 @@ def test_controls_and_pictures_have_names(browser, path):
     "[...document.querySelectorAll('section')].every(e => "
     "document.getElementById(e.getAttribute('aria-labelledby')).textContent)"
   )
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_accessibility(browser, path, width, scheme):
+  browser.open(path, width, 900, scheme)
+  assert serious_findings(browser) == []

@@ -118,9 +118,9 @@ def _search_parts(
   search: "Callable[[SearchRoots], SearchedRoots]",
   count: int,
 ) -> "Iterator[TrajectorySample]":
-  """Yields each part of `steps` with new values and policies; searches groups of at least `count` positions.
+  """Yields each part of `steps` with the values and policies of a new search.
 
-  The last group may be smaller.
+  Each call of `search` gets at least `count` positions; the last one may get fewer.
   """
   from moozi.acting.stored_positions import join_roots, with_searched
 

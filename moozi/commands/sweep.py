@@ -47,7 +47,7 @@ def sweep(
   limit = plan.minutes if minutes is None else minutes
   if limit is not None and not limit * 60 > MIN_TRAINING_S:
     raise UserError(
-      f"--minutes={limit:g}: must be more than {MIN_TRAINING_S / 60:g}: no run starts with less left"
+      f"--minutes={limit:g}: must be more than {MIN_TRAINING_S / 60:g}; no run starts with less time left"
     )
   at_once = parallel or plan.parallel
   with TimeBudget(float("inf") if limit is None else 60.0 * limit) as budget:
@@ -75,7 +75,7 @@ def _variant(job: "Job") -> str:
 
 
 def _table(jobs: "list[Job]", folder: Path) -> str:
-  """The state of each job: steps, minutes, and the final figure so far."""
+  """Returns the state of each job as text: steps, minutes, and the mean of its last evaluations."""
   from moozi.api.compare import text_table
   from moozi.experiments.comparison import read_run
   from moozi.experiments.jobs import progress_of

@@ -162,12 +162,12 @@ def make_batch(segment: Segment, config: PPOConfig) -> tuple[Batch, Scalars]:
 
 
 def masked_mean(x: Shaped[AnyArray, "N"], mask: Bool[AnyArray, "N"]) -> Float[Array, ""]:
-  """Mean over the entries where the mask is true; 0 if there are none."""
+  """Returns the mean over the entries where the mask is true; 0 if there are none."""
   return jnp.sum(jnp.where(mask, x, 0.0)) / jnp.maximum(jnp.sum(mask), 1)
 
 
 def masked_variance(x: Float[AnyArray, "N"], mask: Bool[AnyArray, "N"]) -> Float[Array, ""]:
-  """Variance (divided by n) over the entries where the mask is true; 0 if there are none."""
+  """Returns the variance (divided by n) over the entries where the mask is true; 0 if there are none."""
   return masked_mean(jnp.square(x - masked_mean(x, mask)), mask)
 
 

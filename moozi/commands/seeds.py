@@ -50,7 +50,7 @@ def train_seeds(config: str, overrides: Sequence[str], seeds: Sequence[int], par
   from moozi.io.run_directory import check_name
 
   if given := [text for text in overrides if text.partition("=")[0].strip() in ("seed", "seed.")]:
-    raise UserError(f"{given[0]}: --seeds sets the seeds; remove {given[0]} or --seeds")
+    raise UserError(f"{given[0]}: --seeds sets the seeds; remove one of the two")
   settings = load_config(config, overrides).run
   name, folder = settings.name or group_name(config), Path(settings.dir)
   jobs = [

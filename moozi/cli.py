@@ -47,7 +47,7 @@ app = typer.Typer(
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-  """Runs the command line, and exits with the status of the command: 2 after a user error, 130 after Ctrl-C.
+  """Runs the command line and exits: with 2 after a user error, 130 after Ctrl-C, else the command's status.
 
   Args:
     arguments: the arguments after the program's name; None takes `sys.argv`.

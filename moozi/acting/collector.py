@@ -43,7 +43,7 @@ class HeldParameters:
       self.version = version
 
   def set_zeros(self, template: tuple[Any, Any]) -> None:
-    """Sets all parameters to zero, so that the search can be compiled before parameters are published.
+    """Sets parameters of zeros, with which the search can be compiled. The version stays -1.
 
     Args:
       template: the shapes and dtypes of (params, net_state).

@@ -19,7 +19,7 @@ class Target(NamedTuple):
 
   Attributes:
     parameters: reference to (params, net_state, version).
-    version: the learner step of the copy.
+    version: the learner step at which the target network was copied.
     publication: number of earlier publications; after a rollback the same version may be published twice.
   """
 

@@ -87,7 +87,7 @@ def _on_stored(
   ledger, pool = context.ledger, context.pool
   can_sample, ledger.replay_stats, added = value
   if replay is pool.replay:
-    # The answer of a failed replay does not say whether the restarted replay can sample.
+    # The result of a replay that has failed since does not say whether the restarted replay can sample.
     ledger.can_sample = can_sample
   if context.config.trajectories.save:
     _keep(context, index, segment, is_whole=not added.num_lost)

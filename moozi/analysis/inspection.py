@@ -59,7 +59,7 @@ def inspect_episode(
   num_simulations: int | None = None,
   on_step: Callable[[int], None] = lambda num_frames: None,
 ) -> InspectedEpisode:
-  """Plays an evaluation episode and keeps its frames, decisions and search trees.
+  """Plays an evaluation episode; returns it with its frames, decisions and search trees.
 
   Args:
     config: the run's configuration, with algorithm=muzero.

@@ -36,7 +36,7 @@ class Search:
     visits: number of simulations that took the action at the root.
     num_simulations: number of simulations.
     tree: the search tree. Its actions are numbered from 1, because 0 is the dummy action.
-    signed_discount: the discount by which a child's value counts for its parent; negative with two players.
+    signed_discount: the factor by which the search multiplies a child's value; −γ with two players.
   """
 
   env: str

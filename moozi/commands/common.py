@@ -31,7 +31,7 @@ def integer(text: str, *names: str, minimum: int = 1, maximum: int = 10**9 - 1, 
 def output(default: str, metavar: str = "DIR") -> Any:
   """Returns the option --out; `default` is the default output path within the run."""
   return typer.Option(
-    "--out", metavar=metavar, help=f"Output. Default: RUN/{default}; zoo agent: ./{default}."
+    "--out", metavar=metavar, help=f"Output path. Default: RUN/{default}; for a zoo agent: ./{default}."
   )
 
 
@@ -80,7 +80,7 @@ def load_agent(
 
 
 def show_steps(episode: int) -> Callable[[int], None]:
-  """Returns a function that prints the number of steps played of an episode."""
+  """Returns a callback that shows how many steps of an episode have been played."""
   return lambda step: print_progress(f"{step} steps of episode {episode}")
 
 

@@ -39,7 +39,7 @@ def show(
     ),
   ],
 ) -> None:
-  """Print a configuration with every key: a file to start from."""
+  """Print a configuration with every key, as a starting point for a file of your own."""
   from moozi.io.config import config_to_dict, load_config
   from moozi.io.plain_data import dump_yaml
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
   from moozi.io.trajectories import TrajectoryStore
   from moozi.io.trajectory_file import TrajectoryFile
 
-# Number of search calls in a group of roots; only the last call of a group is padded.
+# Roots are searched in groups of this number of calls; only the last call of a group is padded.
 _CALLS_PER_GROUP = 8
 _CHANGES = ("value_change", "value_change_abs", "policy_divergence")
 

@@ -13,7 +13,7 @@ MAX_SEEDS = 1000
 def parse_seeds(text: str) -> tuple[int, ...]:
   """Returns the seeds that --seeds names: 1 to 5 for `5`; 1, 2 and 7 for `1,2,7`.
 
-  Raises: UserError: the text has neither form, or names a seed twice.
+  Raises: UserError: the text has neither form, or a number is out of range or repeated.
   """
   with contextlib.suppress(ValueError):
     seeds = tuple(int(part) for part in text.split(","))

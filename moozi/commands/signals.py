@@ -33,7 +33,7 @@ def stop_at_signals(stop: "Stop") -> Iterator[None]:
   saved = {}
   for name in ("SIGINT", "SIGTERM", "SIGHUP"):  # Windows has no SIGHUP
     number = getattr(signal, name, None)
-    # nohup ignores SIGHUP so that the run survives its terminal.
+    # If nohup ignores SIGHUP, it stays ignored, so that the run continues after its terminal is closed.
     if number is not None and (name != "SIGHUP" or signal.getsignal(number) != signal.SIG_IGN):
       saved[number] = signal.signal(number, on_signal)
   try:

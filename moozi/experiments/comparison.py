@@ -162,7 +162,7 @@ class Task:
 def read_runs(paths: Sequence[Path]) -> tuple[list[RunCurve], list[Path]]:
   """Reads runs; a repeated path counts once.
 
-  Returns: the runs with evaluations, and the paths of the runs without.
+  Returns: the runs that have evaluations, and the paths of those that have none.
 
   Raises: UserError: a path is not a run, or no run has an evaluation.
   """

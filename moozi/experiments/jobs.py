@@ -48,13 +48,13 @@ class Job:
 def progress_of(job: Job, folder: Path) -> tuple[int, bool]:
   """Returns the environment steps of a job's newest resumable checkpoint, and whether its run is complete.
 
-  A run is complete if it ended by itself after all steps, or all time, of the job's configuration.
+  A run is complete if it ended at the limit of steps or of time in the job's configuration.
 
   Raises: UserError: the run was started with different settings.
   """
   path, wanted = folder / job.run_name, job.load_config(folder)
   if not (path / "config.yaml").exists():
-    return 0, False  # not created, or killed while it was created
+    return 0, False  # the run was not created, or was killed during its creation
   run = RunDirectory.open(path)
   if changed := [key for key in differences(run.load_config(), wanted) if key not in GROWABLE]:
     raise UserError(f"{path}: the run differs from job {job.name} in {', '.join(changed)}; move it away")

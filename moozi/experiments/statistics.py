@@ -44,6 +44,11 @@ class Estimate:
 def estimate(returns: Sequence[ArrayLike], confidence: float = 0.95, seed: int = 0) -> Estimate:
   """Estimates the mean and interquartile mean of returns, with bootstrap intervals over seeds and episodes.
 
+  Args:
+    returns: the returns of the episodes of each seed.
+    confidence: the probability that an interval covers.
+    seed: seeds the resampling.
+
   Raises: ValueError: there are no seeds, or a seed has no episodes.
   """
   samples = [np.asarray(r, np.float64) for r in returns]
@@ -105,7 +110,7 @@ def bootstrap_interval(
 
 @dataclasses.dataclass(frozen=True)
 class Probability:
-  """The probability that a run of one group beats a run of another, and its interval over seeds.
+  """The probability that a run of one group scores higher than one of another, with its interval over seeds.
 
   A tie counts one half. `low` and `high` are None if a group has one seed.
   """

@@ -1,14 +1,14 @@
 """Sweeps from a YAML file: variants of one configuration, each with several seeds.
 
     config: minatar/breakout        # as for `moozi train`; a path may be relative to this file
-    seeds: 3                        # 1, 2, 3; or a list
+    seeds: 3                        # the seeds 1, 2 and 3; or a list of seeds
     minutes: 55                     # time limit of one call; no limit by default
     overrides: {max_env_steps: 500_000}
     variants:
       default: {}
       n_step_5: {targets.n_step: 5}
 
-A run is in `<run.dir>/<name of the file>/<variant>-seed<n>`.
+Each run is in `<run.dir>/<name of the file>/<variant>-seed<n>`.
 """
 
 import dataclasses

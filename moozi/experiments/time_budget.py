@@ -11,7 +11,7 @@ from typing import Any
 
 
 class TimeBudget:
-  """A time limit for commands. SIGINT, SIGTERM or SIGHUP ends the time; a second signal kills the commands.
+  """A time limit for commands. SIGINT, SIGTERM or SIGHUP ends it early; a second signal kills the commands.
 
   Use it in a `with` statement in the main thread; `run` may be called in other threads.
 

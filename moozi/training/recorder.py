@@ -1,4 +1,4 @@
-"""Writes the events of a run to its directory and its display."""
+"""Records the events of a run in its run directory, and shows them on its display."""
 
 import collections
 import logging
@@ -32,7 +32,7 @@ _FILLING_PERIOD_S = 2.0
 
 
 class Recorder:
-  """Reads events in order, and writes a run directory.
+  """Receives the events of a run in order, and records them in the run directory.
 
   Args:
     config, spec, run: the run's configuration, environment specification and directory.
@@ -78,7 +78,7 @@ class Recorder:
     self._drawer = Drawer(run.gifs_path, spec, self._guard, self._metrics)
     self._trajectories: TrajectoryWriter | None = None
     if config.trajectories.save:
-      # Drops the steps after the checkpoint, because a resumed run makes them again.
+      # The writer drops stored steps later than the checkpoint, because the resumed run repeats them.
       begin = None if keep is None else keep[0]
       writer = part(state or {}, "trajectories")
       self._trajectories = TrajectoryWriter(run.trajectories_path, spec, begin, writer)
@@ -203,7 +203,7 @@ class Recorder:
     self._saver.save(event, self._wall_s(), self._get_state(event))
 
   def _get_state(self, event: events.StateReady) -> State:
-    """Returns the running figures and the position in the trajectory files."""
+    """Returns what a resumed run needs: the running figures and the position in the trajectory files."""
     kept = {} if self._trajectories is None else prefixed("trajectories", self._trajectories.get_state())
     state: State = {
       "env_steps": event.env_steps,

@@ -64,8 +64,8 @@ def train_events(
     stop: ends the run with a checkpoint when it is set.
 
   Returns: the run's summary.
-  Raises: UserError: Ray lacks what the configuration requests, or a tracker's package is missing. RunError:
-    the run cannot continue.
+  Raises: UserError: the Ray cluster is too small for the configuration, or a tracker's package is missing.
+    RunError: the run cannot continue.
   """
   _check_learns(config)
   with log_to(run.log_path("driver")):

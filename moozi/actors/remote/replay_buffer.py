@@ -105,7 +105,7 @@ class ReplayActor:
       return self._replay.write_back(**fields_of(searched))
 
   def update_priorities(self, priorities: Any) -> int:
-    """Refreshes δ after an update; returns the number of values δ that were not stale."""
+    """Sets δ of the steps in a batch after its update; returns the number of steps that were not stale."""
     with self._work.doing("priorities"):
       return self._replay.update_priorities(priorities.slot, priorities.sequence, priorities.delta)
 

@@ -65,7 +65,7 @@ class TrainingWorker:
       return self._collector.run(env_steps)
 
   def reset(self) -> None:
-    """Resets all environments, because their episodes do not continue the steps in replay."""
+    """Resets all environments, after steps were lost that replay needs to continue their episodes."""
     with self._work.doing("new games"):
       self._collector.reset()
     self._log.info("reset all environments")
@@ -97,7 +97,7 @@ class ReanalyzeWorker:
   def run(
     self, parameters: tuple[Any, Any, int], publication: int, positions: Any
   ) -> tuple[Any, tuple[int, dict[str, float]]]:
-    """Searches each position once; returns (SearchedRoots, (number of positions, metrics)) as two objects.
+    """Searches positions; returns (SearchedRoots, (number of positions, metrics)) as two Ray objects.
 
     Args:
       parameters: (params, net_state, version) of the target network.

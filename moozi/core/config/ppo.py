@@ -23,7 +23,7 @@ class PPONetworkConfig(Section):
     "nature_conv: three convolutions first (Atari; frames of at least 36×36)",
   )
   sharing: Literal["separate", "shared"] = Field(
-    "separate", description="policy and value have two networks, or are two heads of one network (Atari)"
+    "separate", description="two networks for policy and value, or one network with two heads (Atari)"
   )
   hidden_sizes: tuple[PositiveInt, ...] = Field((64, 64), description="sizes of the dense layers; Atari: 512")
   activation: Literal["tanh", "relu"] = Field(
@@ -68,18 +68,18 @@ class PPOConfig(Section):
   max_grad_norm: PositiveFloat | None = Field(
     0.5, description="maximum norm of the whole gradient; null: no clipping"
   )
-  normalize_advantages: bool = Field(True, description="to mean 0 and standard deviation 1 in each minibatch")
+  normalize_advantages: bool = Field(True, description="in each minibatch, to mean 0 and deviation 1")
   clip_range: PositiveFloat = Field(
     0.2, description="clip the probability ratio to 1 ± clip_range; Atari: 0.1"
   )
   clip_value: bool = Field(
     True, description="clip the change of the value by clip_range too, in units of the training rewards"
   )
-  entropy_coef: NonNegativeFloat = Field(0.01, description="weight of the policy's entropy, a bonus")
+  entropy_coef: NonNegativeFloat = Field(0.01, description="weight of the entropy bonus")
   value_coef: NonNegativeFloat = Field(0.5, description="weight of the value loss; the policy loss has 1")
   max_skipped_rounds: PositiveInt = Field(
     3,
-    description="maximum consecutive rounds with a non-finite loss or gradient; at this number the run rolls "
+    description="after this number of consecutive rounds with a non-finite loss or gradient, the run rolls "
     "back to its last checkpoint's parameters; the second time, the run ends",
   )
   network: PPONetworkConfig = PPONetworkConfig()

@@ -8,7 +8,7 @@ from moozi.core.config.section import ActorResources, PositiveInt, Section
 
 
 class TrajectoriesConfig(Section):
-  """Acted trajectories on disk."""
+  """Saving of the steps that training workers act."""
 
   save: bool = Field(False, description="write each acted segment to the run's folder trajectories/")
 

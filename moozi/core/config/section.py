@@ -33,7 +33,7 @@ def _checked(registry: plugins.Registry) -> AfterValidator:
 
 
 def _as_list(value: Any) -> Any:
-  """One name is a list of one: `callbacks=my_callbacks:make`."""
+  """Converts one name to a list of one, for `callbacks=my_callbacks:make`."""
   return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
 
 

@@ -191,8 +191,8 @@ def repeat(update: Callable[..., Any], reduce: Callable[[Any], Any]) -> Callable
   """Returns a compiled function of one update for each row: (state, rows, *constants) → (state, result).
 
   `update` is (state, row, *constants) → (state, output). The result is `reduce` of the stacked outputs.
-  Do not jit the function again: it donates its state. On the CPU the updates are dispatched one by one, because
-  XLA runs the gradient of a convolution 30 times slower in a scan.
+  Do not jit the function again: it donates its state. On the CPU the updates are dispatched one by one,
+  because XLA runs the gradient of a convolution 30 times slower in a scan.
   """
   if jax.default_backend() != "cpu":
 

@@ -75,7 +75,7 @@ class Model:
 def make_model(
   config: NetworkConfig, spec: EnvSpec, history_length: int, transform: ScalarTransform
 ) -> Model:
-  """The network of kind `config.kind` for the environment of `spec`.
+  """Makes the network of kind `config.kind` for the environment of `spec`.
 
   Args:
     config: kind, norm and sizes. `mlp` and `conv_latent` read latent_size, head_size, num_dynamics_blocks (at
@@ -137,7 +137,7 @@ NETWORKS: dict[str, NetworkMaker] = {
     ResnetProjection(config),
   ),
 }
-"""The built-in networks by `network.kind`; `core.plugins.NETWORKS` has the user's."""
+"""The built-in networks, by value of `network.kind`; `core.plugins.NETWORKS` has the user's."""
 
 
 def _build(

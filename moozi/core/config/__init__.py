@@ -43,7 +43,7 @@ class EnvConfig(Section):
   name: str = Field("minatar:breakout", description="library:game, a registered name, or module:function")
   kwargs: dict[str, Any] = Field(default_factory=dict, description="options of the environment's suite")
   wrappers: WrapperNames = Field(
-    (), description="functions that wrap the environment, the innermost first; for gymnasium and your own"
+    (), description="functions that wrap the environment, the innermost first; gymnasium or your own only"
   )
 
   @property
@@ -63,12 +63,13 @@ class NetworkConfig(Section):
 
   kind: NetworkName = Field(
     "conv_latent",
-    description="resnet: residual convolutions throughout, as in the thesis; mlp: dense layers; "
+    description="resnet: residual convolutions throughout, as in the thesis; mlp: dense layers, for "
+    "vector observations; "
     "conv_latent: one convolution, then dense layers on a hidden vector; or your own: a registered name or "
     "module:function (docs/plugins.md)",
   )
   norm: Literal["layer", "batch", "none"] = Field(
-    "layer", description="layer norm (the same in acting and training), batch norm (the thesis), or none"
+    "layer", description="normalization; layer: equal in acting and training; batch: as in the thesis"
   )
   channels: PositiveInt = Field(16, description="resnet, conv_latent: convolution channels")
   num_representation_blocks: NonNegativeInt = Field(
@@ -83,7 +84,7 @@ class NetworkConfig(Section):
   latent_size: PositiveInt = Field(256, description="mlp, conv_latent: size of the hidden state")
   head_size: PositiveInt = Field(128, description="width of the hidden layer of each head")
   batch_norm_decay: Annotated[float, Field(gt=0.0, lt=1.0)] = Field(
-    0.99, description="norm=batch: decay, per update, of the averages that acting uses"
+    0.99, description="norm=batch: decay, per update, of the averages by which acting normalizes"
   )
 
 
@@ -112,7 +113,10 @@ class TargetsConfig(Section):
 
   history_length: PositiveInt = Field(1, description="L: frames, with their actions, that the network sees")
   unroll_steps: PositiveInt = Field(5, description="K: steps that the dynamics network is trained to unroll")
-  n_step: PositiveInt = Field(10, description="n: rewards in a value target; the search value follows")
+  n_step: PositiveInt = Field(
+    10,
+    description="n: number of rewards in a value target, which bootstraps from the search value after them",
+  )
   discount: Annotated[float, Field(gt=0.0, le=1.0)] = Field(
     0.997, description="γ per environment step; 1 suits games that end within a few dozen moves"
   )
@@ -123,13 +127,15 @@ class ReplayConfig(Section):
 
   capacity: PositiveInt = Field(1_000_000, description="number of steps kept, over all environments")
   sampling: Literal["uniform", "proportional", "rank"] = Field(
-    "rank", description="how start steps are drawn; in Space Invaders with reanalyze, uniform was better"
+    "rank", description="how start steps are drawn; uniform was better in Space Invaders with reanalyze"
   )
   priority_exponent: NonNegativeFloat = Field(0.6, description="α of prioritized sampling")
   importance_exponent: NonNegativeFloat = Field(1.0, description="β of the importance ratio; the thesis: 1")
   normalize_importance: bool = Field(False, description="divide a batch's importance ratios by the maximum")
   priority_epsilon: PositiveFloat = Field(1e-3, description="proportional: constant added to δ")
-  refresh_priorities: bool = Field(True, description="after an update, replace its batch's δ")
+  refresh_priorities: bool = Field(
+    True, description="after an update, replace the δ of the batch's start steps"
+  )
   rank_refresh_updates: PositiveInt = Field(200, description="rank: number of batches between two sorts")
   min_steps_to_learn: PositiveInt = Field(5_000, description="number of steps stored before training starts")
   max_refused_segments: PositiveInt = Field(
@@ -186,9 +192,12 @@ class LearnerConfig(Section):
     0.5, description="factor on the gradient into each unrolled hidden state; MuZero: 0.5"
   )
   target_update_period: PositiveInt = Field(
-    500, description="learner steps between two copies of the parameters to the target network"
+    500,
+    description="learner steps between two copies of the parameters to the target network (for reanalyze)",
   )
-  consistency_from_target: bool = Field(False, description="use the target network for its target")
+  consistency_from_target: bool = Field(
+    False, description="compute the target of the self-consistency loss with the target network"
+  )
   max_skipped_updates: PositiveInt = Field(
     20,
     description="after this number of consecutive updates with a non-finite loss or gradient, the run "
@@ -231,11 +240,15 @@ class EvaluationConfig(Section):
   period_env_steps: PositiveInt = Field(200_000, description="environment steps between two evaluations")
   episodes: PositiveInt = Field(10, description="number of episodes in an evaluation during the run")
   num_envs: PositiveInt = Field(10, description="number of episodes played in parallel")
-  max_random_starts: NonNegativeInt = Field(8, description="start with k ~ U{0 … max_random_starts} actions")
+  max_random_starts: NonNegativeInt = Field(
+    8, description="start episodes with k random legal actions, k ~ U{0 … max_random_starts}"
+  )
   seed: Seed = Field(
     20_000_003, description="seed of the test episodes; runs with other seeds still play the same episodes"
   )
-  noise_free: bool = Field(True, description="no noise; false: planners.test unchanged (thesis)")
+  noise_free: bool = Field(
+    True, description="search without noise; false: use planners.test unchanged, as in the thesis"
+  )
   max_episode_steps: PositiveInt = Field(
     10_000, description="step limit of a test episode, in addition to the environment's own"
   )
@@ -246,7 +259,9 @@ class EvaluationConfig(Section):
     "has it), a registered name, or module:function",
   )
   opponent_simulations: PositiveInt = Field(100, description="mcts: simulations per search of the opponent")
-  gif: bool = Field(True, description="write two GIFs of each evaluation: one episode, and tiles")
+  gif: bool = Field(
+    True, description="write a GIF of one episode of each evaluation, and the tiled GIF of several episodes"
+  )
   gif_max_frames: PositiveInt = Field(300, description="maximum number of frames of a GIF")
   gif_tiles: Annotated[int, Field(ge=0, le=64)] = Field(9, description="episodes in the tiled GIF; 0: none")
   resources: ActorResources = ActorResources(num_cpus=0.125, niceness=10)
@@ -346,7 +361,7 @@ class Config(Section):
     None, description="seconds of training, over all resumes, after which it ends; null: no limit"
   )
   callbacks: CallbackNames = Field(
-    (), description="functions that make callbacks, by name or module:function"
+    (), description="functions that make callbacks, which receive every event; by name or module:function"
   )
   env: EnvConfig = EnvConfig()
   run: RunConfig = RunConfig()

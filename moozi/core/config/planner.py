@@ -31,7 +31,7 @@ class PlannerConfig(Section):
     "your own: a registered name or module:function (docs/plugins.md)",
   )
   num_simulations: PositiveInt = Field(
-    16, description="number of simulations per search; its time is proportional"
+    16, description="number of simulations per search; the search time is proportional to it"
   )
   max_depth: PositiveInt | None = Field(
     None, description="maximum depth of a simulation; null: only num_simulations limits it"
@@ -58,7 +58,7 @@ class PlannerConfig(Section):
     "list of {env_steps, temperature} is a schedule. gumbel does not read it",
   )
   q_range_floor: PositiveFloat = Field(
-    0.1, description="Q-values are divided by their range, or by this if it is larger (env units); mctx: 1e-8"
+    0.1, description="smallest divisor in normalizing Q-values by their range, in env units; mctx: 1e-8"
   )
   root_value: Literal["mean", "improved"] | None = Field(
     None,

@@ -68,7 +68,9 @@ class PPOConfig(Section):
   max_grad_norm: PositiveFloat | None = Field(
     0.5, description="maximum norm of the whole gradient; null: no clipping"
   )
-  normalize_advantages: bool = Field(True, description="in each minibatch, to mean 0 and deviation 1")
+  normalize_advantages: bool = Field(
+    True, description="normalize advantages in each minibatch to mean 0 and standard deviation 1"
+  )
   clip_range: PositiveFloat = Field(
     0.2, description="clip the probability ratio to 1 ± clip_range; Atari: 0.1"
   )

@@ -82,7 +82,7 @@ class AtariVectorEnvironment(VectorEnvironment):
     return self._timestep(frame, info["lives"], nothing, is_first=everywhere, is_over=~everywhere)
 
   def get_state(self) -> State:
-    """An empty state: these games cannot be restored."""
+    """Returns an empty state, because these games cannot be restored."""
     return {}
 
   def set_state(self, state: State, shown: BatchedTimeStep) -> tuple[BatchedTimeStep, np.ndarray]:

@@ -126,7 +126,7 @@ def make_loss(
 
   Source: thesis 4.3.8; Schrittwieser et al. 2020, equation 1. Departures: rewards scaled by 1/K by default;
     L2 not scaled by ρ; two errata of the thesis corrected (it swaps the arguments of the reward loss, and
-    its value loss should name the network's value).
+    its value loss names v* instead of the network's value).
   """
 
   extra_losses = dict(extra or {})

@@ -47,7 +47,7 @@ class TrainingState:
     net_state: the averages of batch norm; empty with other norms.
     opt_state: the optimizer's state.
     learner_step: number of updates, including skipped ones; also the version of the parameters.
-    rng_key: for functions of the state that draw random numbers; the update draws none.
+    rng_key: a random key for code outside the update; the update itself draws no random numbers.
   """
 
   params: Params

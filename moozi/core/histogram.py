@@ -16,7 +16,7 @@ class Histogram:
   Attributes:
     edges: ascending; the first is the smallest value and the last the largest.
     counts: number of values in each bin.
-    total, total_of_squares: sums over the values.
+    total, total_of_squares: sums of the values and of their squares.
   """
 
   edges: Float64[np.ndarray, "E"]

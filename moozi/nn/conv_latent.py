@@ -13,7 +13,7 @@ _SMALL_ENOUGH = 12
 
 
 class ConvLatentRepresentation(hk.Module):
-  """h: one 3×3 convolution, relu, flatten, dense, normalized.
+  """h: one 3×3 convolution, relu, flatten, dense, `normalize_latent`.
 
   If the frame is at least 3×3, the convolution is unpadded. It still covers the border cells, and the dense
   layer of a 10×10 frame has a third less work.

@@ -10,7 +10,7 @@ from moozi.nn.blocks import Heads, Norm, ResidualDense, normalize_latent
 
 
 class MlpRepresentation(hk.Module):
-  """h: flatten, dense, norm, relu, one residual block, normalized."""
+  """h: flatten, dense, norm, relu, one residual block, `normalize_latent`."""
 
   def __init__(self, config: NetworkConfig, name: str = "representation"):
     super().__init__(name=name)

@@ -50,7 +50,7 @@ def make_targets(
     n_step: n.
     discount: γ.
   Raises: ValueError: the window is not K + n + 1 steps long.
-  Source: thesis 4.3.7. Departures: ends and truncation written out; targets cross segment boundaries.
+  Source: thesis 4.3.7. Departures: explicit rules for ends and truncation; targets may span segments.
   """
   width = unroll_steps + n_step + 1
   if last_reward.shape[-1] != width:
@@ -85,7 +85,7 @@ def history_window(
   frames: Shaped[AnyArray, "B L+1 ..."],
   actions: Int32[AnyArray, "B L+1"],
 ) -> tuple[Shaped[AnyArray, "B L+1 ..."], Int32[AnyArray, "B L+1"]]:
-  """Returns the policy's history at step i, and the next step for the consistency loss.
+  """Returns the history that the policy had at step i, with the action at i and the frame after it.
 
   Entries before the newest `is_first` at or before i are blank: zero frames, dummy actions. The frame after i
   is blank where i is the last of its episode.

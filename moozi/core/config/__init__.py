@@ -43,7 +43,9 @@ class EnvConfig(Section):
   name: str = Field("minatar:breakout", description="library:game, a registered name, or module:function")
   kwargs: dict[str, Any] = Field(default_factory=dict, description="options of the environment's suite")
   wrappers: WrapperNames = Field(
-    (), description="functions that wrap the environment, the innermost first; gymnasium or your own only"
+    (),
+    description="functions that wrap the environment, the innermost first; only for gymnasium's and your own "
+    "environments",
   )
 
   @property

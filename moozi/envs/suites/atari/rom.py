@@ -61,7 +61,7 @@ class Options(Section):
 
 
 class GameFacts(NamedTuple):
-  """The facts of a ROM.
+  """Facts about a ROM.
 
   Attributes:
     rom: the file's name without its ending.

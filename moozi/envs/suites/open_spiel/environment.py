@@ -32,9 +32,9 @@ from moozi.envs.environment import Bot, Environment, Game, GameEnvironment
 from moozi.envs.suite import Suite
 from moozi.envs.suites.open_spiel.rules import Rules, package, sample_chance
 
-# `_NOT_ALTERNATING`: games whose default parameters let a player move twice in a row. `_WITHOUT_TENSOR`: games
-# that report a tensor but have none. Both were found by random play in open_spiel 2.0.2;
-# tests/envs/suites/test_open_spiel.py repeats this search.
+# `_NOT_ALTERNATING`: games whose default parameters let a player move twice in a row.
+# `_WITHOUT_TENSOR`: games that report a tensor but have none.
+# Random play in open_spiel 2.0.2 found both; tests/envs/suites/test_open_spiel.py repeats this search.
 # fmt: off
 _NOT_ALTERNATING = frozenset({
   "amazons", "backgammon", "checkers", "chinese_checkers", "cursor_go", "dark_hex", "dark_hex_ir",

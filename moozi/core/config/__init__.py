@@ -125,7 +125,7 @@ class TargetsConfig(Section):
 
 
 class ReplayConfig(Section):
-  """The replay buffer."""
+  """The replay buffer. Priorities follow from δ, the error of the network's value at a start step."""
 
   capacity: PositiveInt = Field(1_000_000, description="number of steps kept, over all environments")
   sampling: Literal["uniform", "proportional", "rank"] = Field(
@@ -133,12 +133,14 @@ class ReplayConfig(Section):
   )
   priority_exponent: NonNegativeFloat = Field(0.6, description="α of prioritized sampling")
   importance_exponent: NonNegativeFloat = Field(1.0, description="β of the importance ratio; the thesis: 1")
-  normalize_importance: bool = Field(False, description="divide a batch's importance ratios by the maximum")
+  normalize_importance: bool = Field(False, description="divide a batch's importance ratios by their maximum")
   priority_epsilon: PositiveFloat = Field(1e-3, description="proportional: constant added to δ")
   refresh_priorities: bool = Field(
     True, description="after an update, replace the δ of the batch's start steps"
   )
-  rank_refresh_updates: PositiveInt = Field(200, description="rank: number of batches between two sorts")
+  rank_refresh_updates: PositiveInt = Field(
+    200, description="rank: number of batches between two sorts by priority"
+  )
   min_steps_to_learn: PositiveInt = Field(5_000, description="number of steps stored before training starts")
   max_refused_segments: PositiveInt = Field(
     20, description="the run ends after this number of consecutive rejected segments of one worker"
@@ -171,7 +173,7 @@ class LearningRateConfig(Section):
 
 
 class LearnerConfig(Section):
-  """Loss, optimizer and update. The loss coefficients are those of the thesis, 4.3.8."""
+  """Loss, optimizer and update. The thesis, 4.3.8, defines the loss coefficients."""
 
   batch_size: PositiveInt = Field(256, description="number of targets in one update")
   updates_per_call: PositiveInt = Field(8, description="number of updates per call of the parameter server")
@@ -237,7 +239,7 @@ class WorkersConfig(Section):
 
 
 class EvaluationConfig(Section):
-  """The testing worker: noise-free episodes with fixed seeds that start with k random legal actions."""
+  """The testing worker, which plays episodes with fixed seeds."""
 
   period_env_steps: PositiveInt = Field(200_000, description="environment steps between two evaluations")
   episodes: PositiveInt = Field(10, description="number of episodes in an evaluation during the run")
@@ -265,7 +267,9 @@ class EvaluationConfig(Section):
     True, description="write a GIF of one episode of each evaluation, and the tiled GIF of several episodes"
   )
   gif_max_frames: PositiveInt = Field(300, description="maximum number of frames of a GIF")
-  gif_tiles: Annotated[int, Field(ge=0, le=64)] = Field(9, description="episodes in the tiled GIF; 0: none")
+  gif_tiles: Annotated[int, Field(ge=0, le=64)] = Field(
+    9, description="number of episodes in the tiled GIF; 0: no tiled GIF"
+  )
   resources: ActorResources = ActorResources(num_cpus=0.125, niceness=10)
 
 
@@ -282,7 +286,9 @@ class CheckpointConfig(Section):
     15.0,
     description="seconds from a new run's first step to its first checkpoint; null: period_s applies",
   )
-  keep_last: PositiveInt = Field(3, description="latest checkpoints kept; a run can resume from each")
+  keep_last: PositiveInt = Field(
+    3, description="number of latest checkpoints to keep; a run can resume from each"
+  )
   keep_best: bool = Field(
     True,
     description="keep the checkpoint with the best evaluation: the highest lower end of its 95% interval",

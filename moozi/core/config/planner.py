@@ -58,7 +58,9 @@ class PlannerConfig(Section):
     "list of {env_steps, temperature} is a schedule. gumbel does not read it",
   )
   q_range_floor: PositiveFloat = Field(
-    0.1, description="smallest divisor in normalizing Q-values by their range, in env units; mctx: 1e-8"
+    0.1,
+    description="Q-values are normalized by their range, or by this value if it is larger; in env units; "
+    "mctx: 1e-8",
   )
   root_value: Literal["mean", "improved"] | None = Field(
     None,
@@ -112,7 +114,7 @@ class PlannersConfig(Section):
 
   train: PlannerConfig = PlannerConfig()
   test: PlannerConfig = PlannerConfig(gumbel_scale=0.0, temperature=0.0)
-  reanalyze: PlannerConfig | None = Field(None, description="null: as train")
+  reanalyze: PlannerConfig | None = Field(None, description="search of stored positions; null: as train")
 
   @property
   def for_reanalyze(self) -> PlannerConfig:

@@ -53,7 +53,9 @@ class PPOConfig(Section):
   scale_frames: bool = Field(True, description="scale uint8 frames to [0, 1], as for Atari; false: 0 to 255")
   initial_bias: NonNegativeFloat = Field(0.0, description="initial biases ~ U(0, initial_bias); gymnax: 0.05")
   discount: Probability = Field(0.99, description="γ per environment step")
-  gae_lambda: Probability = Field(0.95, description="λ of the advantage estimate; 1: the whole return")
+  gae_lambda: Probability = Field(
+    0.95, description="λ of generalized advantage estimation; 1: the whole return"
+  )
   bootstrap_truncated: bool = Field(
     False,
     description="bootstrap from the last frame's value where a time limit truncates an episode; the source "
@@ -64,7 +66,7 @@ class PPOConfig(Section):
   anneal_learning_rate: bool = Field(
     True, description="decay linearly to 0 at max_env_steps; constant within a round of updates"
   )
-  adam_epsilon: PositiveFloat = Field(1e-5, description="ε in Adam's denominator; Adam's own is 1e-8")
+  adam_epsilon: PositiveFloat = Field(1e-5, description="ε in Adam's denominator; Adam's default is 1e-8")
   max_grad_norm: PositiveFloat | None = Field(
     0.5, description="maximum norm of the whole gradient; null: no clipping"
   )

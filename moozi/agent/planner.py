@@ -79,7 +79,7 @@ def plan(
     temperature: ≥ 0, one for all roots or one for each root; used by puct only.
 
   Source: Schrittwieser et al. 2020, appendix B (puct); Danihelka et al. 2022 (gumbel); thesis 4.3.5.
-    Departures: `q_range_floor` is a lower bound of the range that Q-values are normalized by.
+    Departures: Q-values are normalized by their range, or by `q_range_floor` if it is larger.
   """
   output, _ = model.root_inference(params, net_state, stacked_history, False)
   prior_value = model.transform.to_scalar(output.value_logits)

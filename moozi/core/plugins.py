@@ -29,7 +29,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _CODE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 _NAME = re.compile(r"[^\W\d][\w.-]*")
-# Libraries of environments that import a module which the game's name contains (gymnasium:MODULE:ID).
+# Environment libraries whose game names may contain a module to import (gymnasium:MODULE:ID).
 _IMPORTING = ("gymnasium",)
 
 
@@ -51,7 +51,7 @@ class Plugin:
 
   @contextlib.contextmanager
   def errors(self, what: str, kind: type[UserError] = UserError) -> Iterator[None]:
-    """Turns exceptions of the user's code, and its `sys.exit`, into a `kind` with its file and line."""
+    """Turns exceptions and `sys.exit` of the user's code into a `kind` that has the code's file and line."""
     try:
       yield
     except UserError:
@@ -280,7 +280,7 @@ def is_found(value: str) -> bool:
 def describe_missing(name: str) -> str:
   """Returns the error message for `module:function` if `is_found` does not find its package."""
   package = name.partition(":")[0].partition(".")[0]
-  # A misspelt module or package is most likely in the current folder.
+  # The module that was meant is most likely in the current folder.
   modules = [module.name for module in pkgutil.iter_modules([os.getcwd()])]
   if nearest := difflib.get_close_matches(package, modules, n=1):
     return f"there is no module {package}; the nearest in the current folder is {nearest[0]}"

@@ -195,7 +195,7 @@ def _find(name: str, kwargs: dict[str, Any]) -> tuple[Suite, str, Any]:
 
 def _raise_unknown(name: str, what: str, names: dict[str, str]) -> typing.NoReturn:
   """Raises UserError that proposes the nearest name; `names` maps spellings to full names."""
-  # Spelling mistakes are often in case only, so the comparison ignores case.
+  # A wrong name often differs from the right one in case only, so the comparison ignores case.
   lower = {key.lower(): full for key, full in names.items()}
   nearest = lower[difflib.get_close_matches(name.lower(), lower, n=1, cutoff=0.0)[0]]
   raise UserError(f"env.name={name}: {what}; the nearest is {nearest}")

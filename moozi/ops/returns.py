@@ -18,7 +18,7 @@ def n_step_return(
 ) -> Float[AnyArray, "*batch W-{n_step}"]:
   """Returns the n-step return of each step that has n steps after it, for the player to move at that step.
 
-  z_t = Σ_{j<h} γ^j s(t, t+j) u_{t+j+1} + γ^h s(t, t+h) ν_{t+h},  h = min(n, steps to the episode's last)
+  z_t = Σ_{j<h} γ^j s(t, t+j) u_{t+j+1} + γ^h s(t, t+h) ν_{t+h},  h = min(n, steps to the last frame)
 
   s is the sign between the players to move; ν is the search value, 0 on a terminal frame. A truncated frame
   keeps its search value as the bootstrap. Steps after the episode's last frame (the next episode) are not

@@ -10,7 +10,7 @@ _GATHER = pow(_SCATTER, -1, 1 << 32)
 
 
 class SumTree:
-  """The weights of `size` leaves; draws leaves in proportion to their weights. float64, vectorized.
+  """Stores the weights of `size` leaves, and draws leaves in proportion to them. float64, vectorized.
 
   Each inner node is exactly the float sum of its two children, so the tree depends on the leaves only, not on
   the order of the updates.

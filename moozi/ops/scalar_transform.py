@@ -37,8 +37,8 @@ def inverse_transform(z: Float[AnyArray, "..."], epsilon: float = 0.001) -> Floa
     epsilon: ε of the transform; > 0.
 
   Returns: env units.
-  Source: Pohlen et al. 2018, proposition for h⁻¹. Departures: rationalized, and solved for q − 1 instead of
-    q, so that no digits cancel for small ε or z.
+  Source: Pohlen et al. 2018, proposition for h⁻¹. Departures: the formula is rationalized, and solved for
+    q − 1 instead of q, so that no digits cancel for small ε or z.
   """
   xp = array_namespace(z)
   a = xp.abs(z)

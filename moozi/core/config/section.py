@@ -37,7 +37,7 @@ def _as_list(value: Any) -> Any:
   return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
 
 
-# Names of functions: built in, registered, of an entry point, or module:function.
+# Types of values that name functions: a built-in or registered name, an entry point, or module:function.
 NetworkName = Annotated[str, _checked(plugins.NETWORKS)]
 SearchName = Annotated[str, _checked(plugins.SEARCHES)]
 PlayerName = Annotated[str, _checked(plugins.PLAYERS)]

@@ -147,7 +147,7 @@ def wrap(name: str, env: Any) -> GameEnvironment:
   """Wraps a `gymnasium.Env` as an `Environment`.
 
   Args:
-    env: its actions are Discrete, from any start. If `info["action_mask"]` is present, it is the mask of
+    env: its actions are Discrete, with any `start`. If `info["action_mask"]` is present, it is the mask of
       legal actions. Observations: Boxes become frames as in `array_format`; Discrete, MultiDiscrete and
       MultiBinary become booleans; Dict and Tuple of these become one vector.
 

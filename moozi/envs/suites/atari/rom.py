@@ -37,7 +37,7 @@ class Options(Section):
   )
   minimal_actions: bool = Field(True, description="only the actions with an effect; false keeps all 18")
   episodic_life: bool = Field(
-    True, description="in training, a lost life ends the episode and the next one continues the game"
+    True, description="in training, a lost life ends the episode and the next episode continues the game"
   )
   fire_on_reset: bool = Field(
     False,

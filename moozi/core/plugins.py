@@ -113,7 +113,7 @@ class Registry:
     return value in self.built_in or value in self.registered or value in self._entry_points().names
 
   def allowed(self, value: str, *others: str) -> str:
-    """Lists the allowed values (with `others`) and the nearest one, for an error message."""
+    """Lists the allowed values (with `others`) and the one nearest to `value`, for an error message."""
     names = [*others, *self.names()]
     nearest = difflib.get_close_matches(value.lower(), names, n=1)
     hint = f"; the nearest is {nearest[0]}" if nearest else ""

@@ -46,7 +46,7 @@ class Observation(NamedTuple):
 
 
 class Environment(dm_env.Environment):  # type: ignore[misc]
-  """dm_env's interface with a spec, a seed, and `Observation` as its observations.
+  """dm_env's interface, extended by a spec and a seed. Observations are of type `Observation`.
 
   `reset` returns a FIRST step. `step` takes one of the environment's own actions. After a LAST step, or
   before the first reset, `step` discards the action and resets. A LAST step with discount 0 is terminal. A
@@ -150,7 +150,7 @@ class VectorEnvironment:
     Args:
       actions: in the agent's action space; ignored where the last frame was an end.
 
-    Returns: arrays that are never written to again.
+    Returns: the next step, whose arrays are never written to again.
     Raises:
       ValueError: an action for a live frame is the dummy, out of range, or illegal. No environment has moved.
       EnvError: environments failed more often than the guard allows.
@@ -178,7 +178,7 @@ class VectorEnvironment:
 
 
 class RandomBot:
-  """Plays uniformly random legal actions. Raises ValueError where its seed is negative."""
+  """Plays uniformly random legal actions. Raises ValueError if its seed is negative."""
 
   def __init__(self, seed: int) -> None:
     self._random = np.random.default_rng([check_seed(seed), 0xB07])

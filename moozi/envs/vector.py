@@ -25,7 +25,7 @@ _RESET = -1
 
 
 class SyncVectorEnvironment(VectorEnvironment):
-  """A loop over environments of one spec.
+  """Steps several environments of one spec, one after the other.
 
   Args:
     envs: the environments, all of the same spec.

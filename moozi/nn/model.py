@@ -79,8 +79,8 @@ def make_model(
 
   Args:
     config: kind, norm and sizes. `mlp` and `conv_latent` read latent_size, head_size, num_dynamics_blocks (at
-      least one block) and num_prediction_blocks, and `conv_latent` also channels. `resnet` reads all sizes but
-      latent_size.
+      least one block) and num_prediction_blocks; `conv_latent` also reads channels. `resnet` reads all sizes
+      but latent_size.
     history_length: L; the stacked history has L·(C + A) channels.
 
   The model's functions raise ValueError for a stacked history of another shape.

@@ -34,7 +34,11 @@ def test_a_baseline(monkeypatch, tiny_config):
     yield Finished(env_steps=0, learner_steps=0, reason="max_env_steps", sample_reuse=0.0)
 
   idle = algorithms.Algorithm(
-    run=run, training_state_template=lambda *_: {}, build_evaluator=lambda *_: None, has_model=False
+    run=run,
+    initial_training_state=lambda *_: {},
+    training_state_template=lambda *_: {},
+    build_evaluator=lambda *_: None,
+    has_model=False,
   )
   monkeypatch.setitem(algorithms.ALGORITHMS, "idle", lambda: idle)
   config = tiny_config.model_copy(update={"algorithm": "idle"})

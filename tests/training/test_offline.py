@@ -256,8 +256,9 @@ def test_invalid_content_is_refused(cli, tmp_path, old, name):
     status, out, err = cli(*arguments)
     assert (status, out) == (2, ""), err
     assert str(tmp_path / "bad") in err
-    assert f"lane 2: {message}" in err
-    assert err.count("\n") == 1
+    error = err.splitlines()[-1]
+    assert error.startswith("moozi: error: ")
+    assert f"lane 2: {message}" in error
   assert not (tmp_path / "runs" / "x").exists()
   assert sorted(p.name for p in tmp_path.iterdir()) == ["bad", "catch.yaml", "runs"]
 

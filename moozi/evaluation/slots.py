@@ -139,7 +139,7 @@ class EpisodeSlots:
     return self._env.render(slot)
 
   def end_value(self, slot: int) -> float:
-    """Returns the value of an episode's last frame, which is not searched: nan if truncated, 0 if terminal."""
+    """Returns the value of a slot's last frame, which is not searched: nan if truncated, 0 if terminal."""
     return math.nan if self.timestep.is_truncated[slot] else 0.0
 
   def played_step(self, decision: Decision, seat: int | None) -> PlayedStep:

@@ -89,7 +89,7 @@ class ReplayBuffer:
     return self.storage.num_steps >= self._config.min_steps_to_learn and self.num_eligible >= batch_size
 
   def take(self, segment: TrajectorySample, first_lane: int, num_lanes: int, num_steps: int) -> AddResult:
-    """Adds a worker's segment, or refuses the whole segment if it is invalid; returns the number of lost steps.
+    """Adds a worker's segment, or refuses the whole segment if it is invalid; returns the lost steps.
 
     A refused segment leaves the stored steps unchanged, and a gap in its lanes. No history, return or unroll
     may cross the gap. Each lane therefore drops steps until its environment starts an episode (the caller
@@ -134,7 +134,8 @@ class ReplayBuffer:
   def add(self, segment: TrajectorySample, first_lane: int) -> None:
     """Appends a segment [T, B, ...] to lanes first_lane … first_lane+B-1.
 
-    Raises: ValueError: the buffer does not have these lanes, or the segment breaks a convention of the records.
+    Raises: ValueError: the buffer does not have these lanes, or the segment breaks a convention of the
+      records.
     """
     num_lanes = np.shape(segment.last_reward)[1] if np.ndim(segment.last_reward) == 2 else 0
     lane = self._lanes(first_lane, num_lanes)
@@ -260,7 +261,7 @@ class ReplayBuffer:
     return queue.gather(slot) if config.mode == "gather" else queue.spans(slot)
 
   def stats(self) -> dict[str, float]:
-    """Returns metrics: the fill, δ of up to 4096 eligible steps, and the counts since the start of the run."""
+    """Returns metrics: the fill, δ of up to 4096 eligible steps, and counts since the start of the run."""
     delta = self.storage.delta[self._spread_slots()]
     return {
       "replay/steps": float(self.storage.num_steps),
@@ -326,7 +327,8 @@ class ReplayBuffer:
 
     If `with_rings` is false, the state has no steps, and they must already be stored.
 
-    Raises: ValueError: the state is of a buffer with another shape or sampling. This buffer is then unchanged.
+    Raises: ValueError: the state is of a buffer with another shape or sampling. This buffer is then
+      unchanged.
     """
     for name, own in (
       ("sampling", _SAMPLINGS.index(self._config.sampling)),

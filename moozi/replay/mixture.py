@@ -59,12 +59,12 @@ def _acted_part(config: Config, spec: EnvSpec) -> tuple[ReplayConfig, TargetsCon
 class MixedReplay(ReplayBuffer):
   """A ReplayBuffer of this run's own steps, with a second ReplayBuffer of steps from stored trajectories.
 
-  A fixed share of each batch, `offline.fraction`, is drawn from the stored steps. Their slots follow the slots
-  of the run's own steps. With `offline.fraction=1`, the run has no steps of its own.
+  A fixed share of each batch, `offline.fraction`, is drawn from the stored steps. Their slots follow the
+  slots of the run's own steps. With `offline.fraction=1`, the run has no steps of its own.
   """
 
   def __init__(self, config: Config, spec: EnvSpec, stored: Mapping[int, int]) -> None:
-    """Makes both parts empty. `stored` has the number of stored steps by lane; the stored part fits them all."""
+    """Makes both parts empty. `stored` has the number of stored steps by lane, which sets the capacity."""
     super().__init__(*_acted_part(config, spec))
     self._fraction = config.offline.fraction
     self._lanes_of = {lane: i for i, lane in enumerate(sorted(stored))}

@@ -195,7 +195,7 @@ class LaneStorage:
 
   def _window(self, around: Int[np.ndarray, "W M"]) -> dict[str, Shaped[np.ndarray, "M W"]]:
     """Returns the arguments of `n_step_return`, gathered from the slots `around`."""
-    # The arrays are gathered time-major and then transposed: the arithmetic is faster along M, the longer axis.
+    # Gathers time-major arrays and transposes them: the arithmetic is faster along M, the longer axis.
     names = ("last_reward", "root_value", "to_play", "is_last", "is_truncated")
     return {name: self.arrays[name].take(around).T for name in names}
 
@@ -217,8 +217,8 @@ class LaneStorage:
   def bootstrapping_slots(self, slot: Int[np.ndarray, "M"]) -> Int[np.ndarray, "N"]:
     """Returns the eligible slots whose n-step return bootstraps from the search value of a step in `slot`.
 
-    Step i-n bootstraps from step i if no episode ends at steps i-n … i-1. If step i is truncated, the steps of
-    its episode among i-n … i bootstrap from it too.
+    Step i-n bootstraps from step i if no episode ends at steps i-n … i-1. If step i is truncated, the steps
+    of its episode among i-n … i bootstrap from it too.
     """
     n = self.targets.n_step
     before = self._neighbours(slot, -n, 1)  # row j holds i - n + j

@@ -156,14 +156,14 @@ class Player:
     return Decision(int(action[0]), float(value[0]), probs[0])
 
   def observe(self, timestep: BatchedTimeStep, action: int) -> None:
-    """Adds a frame at which another player plays `action` (of the agent's actions), without a search."""
+    """Adds a frame without a search; another player plays `action`, given in the agent's action space."""
     self.rng_key, _ = jax.random.split(self.rng_key)
     history = push_frame(self.history, timestep.frame, timestep.is_first)
     self.history = push_action(history, np.array([action], np.int32))
 
 
 def evaluation_planner(config: Config, num_simulations: int | None = None) -> PlannerConfig:
-  """Returns the planner's settings for evaluation; `num_simulations` overrides that of `planners.test`."""
+  """Returns the planner settings of evaluation; `num_simulations` overrides that of `planners.test`."""
   if config.evaluation.noise_free:
     return config.planners.test.noise_free(num_simulations)
   update = {"num_simulations": num_simulations or config.planners.test.num_simulations}

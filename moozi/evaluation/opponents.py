@@ -28,7 +28,7 @@ class Opponent(Protocol):
 
     Args:
       observation: the frame that the player to move sees.
-      legal: which of the environment's actions are legal.
+      legal: mask of the legal actions among the environment's E actions.
     """
 
 

@@ -1,4 +1,4 @@
-"""Returns of random play, the baseline for a trained agent."""
+"""Measures the returns of random play, a baseline for trained agents."""
 
 import contextlib
 

@@ -120,7 +120,13 @@ class EpisodeSlots:
     root_value: Float[np.ndarray, "B"],
     action_probs: Float[np.ndarray, "B A"],
   ) -> None:
-    """Plays the agent's and the opponents' actions, and records the step if `record` is set."""
+    """Plays one action in each slot, and records the step before it if `record` is set.
+
+    Args:
+      action: the agent's actions, and the opponents' where an opponent moves.
+      root_value: values of the current frames.
+      action_probs: the agent's policies at the current frames.
+    """
     episodes, before = self._episode_of.copy(), self.timestep
     for slot in np.flatnonzero(episodes == 0).tolist():
       self._record_step(slot, action[slot], root_value[slot], action_probs[slot])

@@ -183,7 +183,7 @@ def read_card(path: Path) -> Card:
 
 
 def list_agents() -> list[Card]:
-  """Returns the cards of the zoo's agents, sorted by name. Raises UserError if an agent is damaged."""
+  """Returns the cards of the zoo's agents, sorted by name. Raises UserError if one is damaged."""
   return [read_card(resolve_run(ZOO_PREFIX + name) / CARD) for name in agent_names()]
 
 

@@ -66,7 +66,8 @@ def enable() -> Path | None:
     make_private(root)
     make_private(folder)
     entries = Entries(folder)
-    # JAX has no public function that sets the storage. `tests/io/test_compilation_cache.py` checks this one.
+    # JAX has no public function that sets the storage; `tests/io/test_compilation_cache.py` checks that this
+    # private one still does.
     if not hasattr(compilation_cache, "get_file_cache"):
       raise OSError(f"JAX {jax.__version__} has another interface")
     compilation_cache.get_file_cache = cast(Any, lambda path: (entries, path))
@@ -91,7 +92,7 @@ def cache_root() -> Path | None:
   if value:
     return Path(value).expanduser().absolute()
   base = Path(os.environ.get("XDG_CACHE_HOME", ""))
-  if not base.is_absolute():  # as the XDG specification demands
+  if not base.is_absolute():  # the XDG specification says to ignore relative paths
     base = Path.home() / ("Library/Caches" if sys.platform == "darwin" else ".cache")
   return base / "moozi" / "compiled"
 

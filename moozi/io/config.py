@@ -1,4 +1,4 @@
-"""Loads the configuration from YAML files with a `base:` chain and from `key=value` overrides."""
+"""Loads a run's configuration from YAML files with a `base:` chain and from `key=value` overrides."""
 
 import difflib
 import json
@@ -143,7 +143,7 @@ def save_config(config: Config, path: Path) -> None:
 
 
 def _parse_override(text: str) -> dict:
-  """Parses `a.b=value` into nested data."""
+  """Returns the nested data of an override `a.b=value`."""
   key, equals, raw = text.partition("=")
   key = key.strip()
   parts = key.split(".")
@@ -188,7 +188,7 @@ def _fields(annotation: Any) -> dict[str, Any] | None:
 
 
 def _members(annotation: Any) -> tuple[Any, ...]:
-  """Returns the members of a union, or the annotation itself if it is not a union. Removes Annotated."""
+  """Returns the members of a union annotation, or else the annotation itself; removes `Annotated`."""
   if get_origin(annotation) is typing.Annotated:
     return _members(get_args(annotation)[0])
   if get_origin(annotation) in (typing.Union, types.UnionType):

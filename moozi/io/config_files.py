@@ -71,7 +71,8 @@ class ConfigInfo:
 def data_root(name: str) -> Path:
   """Returns a folder of files that come with MooZi, such as `config`.
 
-  It is inside the package if MooZi was installed from a wheel, and at the top level of a clone otherwise.
+  The folder is inside the package if MooZi was installed from a wheel, and at the top level of a clone
+  otherwise.
   """
   package = Path(__file__).resolve().parents[1]
   packaged = package / "data" / name
@@ -152,7 +153,7 @@ def _names() -> dict[str, Path]:
 
 
 def _nearest(text: str, names: list[str]) -> list[str]:
-  """Returns the names with the same last part as `text`, or up to three of similar spelling."""
+  """Returns the names with the same last part as `text`, or else up to three names of similar spelling."""
   text = text.removesuffix(".yaml").removeprefix("config/").replace("-", "_").lower()
   if text in names:
     return [text]

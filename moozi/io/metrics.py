@@ -102,7 +102,7 @@ class MetricsSink:
 
     Raises: OSError: the disk is full; the GIF is pending.
     """
-    # tensorboardX's add_video needs moviepy, and drops the video silently without it.
+    # tensorboardX's add_video is not used: without the package moviepy, it drops the video silently.
     image = {"height": size[0], "width": size[1], "colorspace": 3, "encoded_image_string": gif}
     if self._tensorboard is not None:
       self._tensorboard.write([{"tag": name, "image": image}], int(env_steps))

@@ -71,7 +71,7 @@ def parse_yaml(text: str, where: str) -> Any:
   try:
     depth = 0
     for event in yaml.parse(text, _PlainLoader):
-      # Checks the depth before composing the document, because composing takes time quadratic in the depth.
+      # Checks the depth before yaml.load composes the document, which takes time quadratic in the depth.
       depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
       if depth > MAX_DEPTH:
         raise UserError(f"{where}: not valid YAML: nested too deep")
@@ -161,7 +161,7 @@ class _PlainLoader(yaml.SafeLoader):
     return super().construct_mapping(node, deep)
 
   def construct_number(self, node: Any) -> int | float:
-    """Returns a float, or an int for a whole number with an exponent (1e6)."""
+    """Returns a float; for a whole number with an exponent, such as 1e6, an int."""
     text = self.construct_scalar(node).replace("_", "").lower()
     value = float(text.replace(".inf", "inf").replace(".nan", "nan"))
     return int(value) if "e" in text and value.is_integer() and abs(value) < 2**53 else value

@@ -130,7 +130,7 @@ class RunDirectory:
 
   @classmethod
   def open(cls, path: str | Path) -> "RunDirectory":
-    """Opens an existing run directory, or a zoo agent by `zoo:NAME`. Raises UserError for anything else."""
+    """Returns the run directory at a path, or a zoo agent by `zoo:NAME`. Raises UserError for other paths."""
     path = resolve_run(path)
     try:
       if not path.is_dir():
@@ -199,7 +199,7 @@ class RunDirectory:
     return self.logs_path / f"{check_name(actor, 'actor')}.log"
 
   def load_config(self) -> Config:
-    """Loads the run's configuration. Raises UserError if this version does not accept it."""
+    """Returns the run's configuration. Raises UserError if this version of MooZi does not accept it."""
     return read_run_config(self.config_path)
 
   def write_summary(self, summary: Mapping[str, Any]) -> None:
@@ -289,7 +289,7 @@ def flatten_settings(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any
 
 
 def check_name(name: str, key: str = "run.name") -> str:
-  """Returns `name` if it is a valid name of a folder; `key` names the setting in errors.
+  """Returns `name` if it is a valid folder name; `key` is the name of the setting in errors.
 
   Raises: UserError: the name is empty, too long, or has a separator, a leading dot or dash, or another
     special character.

@@ -214,7 +214,7 @@ class TrajectoryStore:
     return dict(sorted(out.items()))
 
   def read(self) -> Iterator[StoredSteps]:
-    """Yields all steps, file by file. The steps of a lane are in order and contiguous.
+    """Yields all steps, file by file. The steps of each lane are contiguous and in time order.
 
     Raises: UserError: a file has changed since the store was opened.
     """
@@ -282,9 +282,9 @@ def _paths(path: Path) -> list[Path]:
 
 
 def _check_joined(files: list[TrajectoryFile]) -> None:
-  """Raises UserError if steps are missing between two files or before the first one."""
-  # If saving was enabled after the run had started, the first file does not start at environment step 0. Its
-  # lanes start at 0.
+  """Raises UserError if a file is missing between two others, or if the steps of a lane have a gap."""
+  # If trajectory saving was enabled after the run had started, the first file does not start at environment
+  # step 0. The step indices of its lanes do start at 0.
   stop, next_index = files[0].env_steps[0], dict[int, int]()
   for f in files:
     if f.env_steps[0] != stop:

@@ -56,7 +56,7 @@ class LaneSpan:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrajectoryFile:
-  """The verified header of a file."""
+  """The header of a trajectory file whose checksum was verified."""
 
   path: Path
   env_steps: tuple[int, int]  # the run's environment steps before and after this file
@@ -182,7 +182,7 @@ def _read(path: Path) -> bytes:
 
 
 def _parse(path: Path, data: bytes) -> TrajectoryFile:
-  """Verifies the checksum and the header."""
+  """Verifies the checksum and the header of a file's bytes, and returns the header."""
   damaged = UserError(f"{path}: cut or altered since it was written")
   length = int.from_bytes(data[:8], "little")
   if length > min(_MAX_HEADER_BYTES, len(data) - 8):
@@ -218,7 +218,7 @@ def _parse(path: Path, data: bytes) -> TrajectoryFile:
 
 
 def _parse_spec(data: Mapping[str, Any]) -> EnvSpec:
-  """Converts a header's spec. Raises ValueError, TypeError or KeyError if it is not a spec."""
+  """Returns the EnvSpec in a header. Raises ValueError, TypeError or KeyError if it is not valid."""
   height, width, channels = (_count(n) for n in data["frame_shape"])
   if not (height and width and channels):
     raise ValueError("an empty frame")

@@ -3,7 +3,7 @@
 An agent is a small run directory under `zoo/NAME/`, which every command accepts as `zoo:NAME`:
 
 config.yaml      the resolved configuration
-metrics.jsonl    some of the run's metrics
+metrics.jsonl    the run's metrics, with fewer ticks
 summary.json     the results of the whole run
 checkpoints/     one checkpoint with the parameters only
 card.json        the agent's card as data; card.md is the same card as a page

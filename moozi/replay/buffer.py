@@ -23,7 +23,7 @@ _SAMPLINGS = ("uniform", "proportional", "rank")
 _WORD = (1 << 64) - 1
 _COUNTERS = ("added", "drawn", "renewed", "stale", "refused", "rewritten", "cut")
 _LOSSES = ("refused_segments", "lost_steps")
-# Maximum number of eligible steps from which the statistics of δ are computed.
+# Maximum number of eligible steps from which `stats` and `histograms` are computed.
 _STATS_STEPS = 4096
 
 
@@ -42,7 +42,7 @@ class ReplayBuffer:
   def __init__(
     self, config: ReplayConfig, targets: TargetsConfig, spec: EnvSpec, num_lanes: int, seed: int
   ) -> None:
-    """Makes an empty buffer with `config.capacity // num_lanes` steps in each lane.
+    """Makes an empty buffer with room for `config.capacity // num_lanes` steps in each lane.
 
     Raises: ValueError: a lane would be too short for one target, or training could never start.
     """

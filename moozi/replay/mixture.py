@@ -116,7 +116,7 @@ class MixedReplay(ReplayBuffer):
     return state
 
   def set_stored_state(self, state: State) -> None:
-    """Restores the stored part once all its steps are added; ignores the state if the steps have changed."""
+    """Restores the stored part as soon as all its steps are added, unless these steps have changed."""
     self._pending_state = state
     self._restore_stored()
 

@@ -79,7 +79,7 @@ class ReanalyzeQueue:
     return chosen
 
   def _scan(self, count: int, order: str, version: int) -> Int[np.ndarray, "M"]:
-    """Returns the first `count` slots in the given order, or all slots if there are fewer."""
+    """Returns the first `count` slots in the given order of `choose`, or all slots if there are fewer."""
     slot, searched = self._candidates()
     # All keys differ, so the result does not depend on the selection algorithm.
     age = searched * self._storage.size + slot

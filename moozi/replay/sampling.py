@@ -50,7 +50,7 @@ class UniformSampler:
     return {}
 
   def set_state(self, state: dict[str, np.ndarray]) -> None:
-    """Restores the state."""
+    """Restores a state that `get_state` returned."""
 
 
 class ProportionalSampler(UniformSampler):

@@ -109,7 +109,7 @@ def build_evaluator(config: Config, spec: EnvSpec, num_simulations: int | None =
 
 
 def make_test_env(config: Config) -> Callable[[int], Environment]:
-  """Returns a function that makes the run's test environment from a seed."""
+  """Returns a function that makes the test variant of the run's environment from a seed."""
   return lambda seed: registry.make(config.env.name, seed, is_testing=True, **config.env.arguments)
 
 
@@ -130,7 +130,7 @@ class Collector(Protocol):
   """The methods of a training worker's collector that `Collectors` uses."""
 
   def set_state(self, state: State) -> int:
-    """Restores the state of another collector. Returns the number of environments that were reset."""
+    """Restores a saved state, and returns the number of environments that had to be reset instead."""
 
   def close(self) -> None:
     """Closes the environments."""

@@ -32,7 +32,7 @@ class Evaluations:
     self._has_final = False
     if progress:
       self._schedule.set_state(part(progress, "evaluations"))
-      # Runs from before version 0.1 have no bound.
+      # Checkpoints from before version 0.1 have no bound.
       self._best_bound = float(progress.get("best/bound", -math.inf))
 
   def is_due(self, env_steps: int) -> bool:

@@ -44,7 +44,7 @@ class Event:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Started(Event):
-  """Everything is built, and acting starts."""
+  """The parts of the run are built, and acting starts. `message` describes the run for the user."""
 
   message: str
 
@@ -79,7 +79,7 @@ class Collected(Event):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Reanalyzed(Event):
-  """Stored positions were reanalyzed. `ratio` is reanalyzed / (reanalyzed + acted) since training started."""
+  """Stored positions were reanalyzed. `ratio` is `Pacer.reanalyze_ratio`."""
 
   metrics: dict[str, float]
   num_positions: int
@@ -111,7 +111,7 @@ class Histograms(Event):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Evaluated(Event):
-  """An evaluation is done. `result` is an `evaluation.EvaluationResult`."""
+  """An evaluation has finished. `result` is an `evaluation.episodes.EvaluationResult`."""
 
   result: Any
   is_final: bool
@@ -136,7 +136,7 @@ class Faulted(Event):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Finished(Event):
-  """The run is over for `reason`; `sample_reuse` covers the whole run."""
+  """The run has ended. `reason` says why, such as max_env_steps; `sample_reuse` covers the whole run."""
 
   reason: str
   sample_reuse: float

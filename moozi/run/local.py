@@ -1,7 +1,7 @@
 """MuZero in one process: act, reanalyze, learn.
 
-This module is the executable description of the algorithm, its deterministic integration test, and the
-runtime without Ray. `actors.driver` is the same algorithm with futures.
+This module is the runtime without Ray. It also serves as an executable description of the algorithm and as
+its deterministic integration test. `actors.driver` runs the same algorithm with Ray.
 """
 
 import contextlib
@@ -81,7 +81,7 @@ class MuZero:
     return self._pacer.sample_reuse
 
   def step(self) -> Iterator[Event]:
-    """Makes a round: one segment per worker, then the reanalyze and learner calls that pacing allows."""
+    """Runs one round: a segment per worker, then the reanalyze and learner calls that pacing allows."""
     # A resumed run that was started with Ray may have taken all its environment steps, but have updates left.
     if not (self._pacer.has_all_steps and self._can_sample):
       yield from self._act()
@@ -108,7 +108,7 @@ class MuZero:
         with self._work.doing(f"{WORKER}_{index}", "segment"):
           segment, acted = worker.run(self.env_steps)
       except Exception:
-        # The segment is lost. The saved state therefore has no environments, and a resumed run resets them.
+        # The segment is lost, so the environments must not be saved. A resumed run resets them.
         if self.env_steps:
           yield self.session.state_ready(self, is_final=True, has_envs=False)
         raise

@@ -1,6 +1,6 @@
 """Paces acting, learning and reanalyze: when training starts, sample reuse, and the reanalyze ratio.
 
-This module only counts: it uses no clock and no processes. `run.local` and the driver use it.
+This module only counts: it uses no clock and no processes. `run.local` and the Ray driver use it.
 """
 
 from moozi.core.config import Config
@@ -154,7 +154,7 @@ class Pacer:
 
   @property
   def _steps_produced(self) -> int:
-    """Steps that replay stored since training started; 0 before."""
+    """Steps that were added to replay since training started; 0 before."""
     return 0 if self.started_at is None else self.env_steps - self.started_at - self.steps_lost
 
   @property

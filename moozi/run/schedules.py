@@ -36,9 +36,9 @@ class Every:
 
 
 class CheckpointSchedule:
-  """The schedule of checkpoints: after a period in seconds, and at milestones in environment steps.
+  """The schedule of checkpoints: every `period_s` seconds, and at multiples of `milestones_env_steps`.
 
-  A new run's first checkpoint is early: `first_s` after its first environment step.
+  The first checkpoint of a new run is due earlier: `first_s` seconds after its first environment step.
   """
 
   def __init__(self, config: CheckpointConfig, wall_s: float = 0.0, env_steps: int = 0) -> None:

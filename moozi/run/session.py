@@ -78,11 +78,11 @@ class Counts(Protocol):
 
   @property
   def learner_steps(self) -> int:
-    """Updates made so far, skipped ones included."""
+    """Updates made so far, including skipped ones."""
 
 
 class Trainer(Counts, Protocol):
-  """An algorithm in one process."""
+  """An algorithm that runs in one process; `Session.run` calls its methods."""
 
   @property
   def message(self) -> str:

@@ -23,7 +23,7 @@ def acknowledged() -> Iterator[None]:
   The caller sets the handlers that request the stop. The block must be entered in the main thread.
   """
   acknowledge = _Acknowledge()
-  # The C-level handler of a signal writes its number here, whatever the main thread does.
+  # Python's C-level signal handler writes the signal's number to this pipe, even if the main thread is busy.
   read, write = os.pipe()
   os.set_blocking(write, False)
   thread = threading.Thread(target=_watch, args=(read, acknowledge), name="stop signals", daemon=True)
@@ -58,8 +58,8 @@ def blocked() -> Iterator[None]:
   finally:
     is_over.set()
     thread.join()
-    # Ray's core installs a handler that prints a stack trace and exits. This loop restores the handlers.
-    # Python sets handlers in the main thread only.
+    # Ray's core installs a handler that prints a stack trace and exits; this loop restores the previous
+    # handlers. Python can set handlers in the main thread only.
     if threading.current_thread() is threading.main_thread():
       for number, handler in handlers.items():
         signal.signal(number, handler)
@@ -95,7 +95,7 @@ def _watch(read: int, acknowledge: _Acknowledge) -> None:
 
 
 def _watch_pending(is_over: threading.Event) -> None:
-  """Acknowledges blocked signals; they stay pending."""
+  """Acknowledges blocked stop signals until `is_over` is set; the signals stay pending."""
   while not is_over.wait(_POLL_S):
     for number in signal.sigpending().intersection(NUMBERS):
       for acknowledge in _acknowledge:

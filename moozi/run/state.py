@@ -30,7 +30,7 @@ class RunState:
 
   @property
   def env_steps(self) -> int:
-    """Environment steps so far; 0 if `progress` is empty, since the state then starts a new run."""
+    """Environment steps so far; 0 if `progress` is empty, because the state then starts a new run."""
     return int(self._first("env_steps", "pacer/env_steps"))
 
   @property

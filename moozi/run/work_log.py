@@ -26,7 +26,7 @@ from moozi.core.config import Config
 
 Clock = Callable[[], float]
 
-_MAX_SPANS = 20_000  # limit for one actor between two reports
+_MAX_SPANS = 20_000  # maximum number of spans of one actor between two reports
 
 
 class WorkLog:
@@ -75,8 +75,8 @@ class WorkLog:
     return out
 
   def _read_clock(self) -> float:
-    # The time never decreases, even if the wall clock is set back. No span is negative or overlaps the span
-    # before it.
+    # The returned time never decreases, even if the wall clock is set back. Spans therefore never have a
+    # negative length or overlap.
     self._now_s = max(self._now_s, self._clock())
     return self._now_s
 
@@ -101,7 +101,7 @@ class TimelineWindow:
     return self._since_s is not None and self._clock() >= self._since_s + self._seconds
 
   def cut(self, report: ActorReport) -> ActorReport:
-    """Returns the report without the spans outside the window."""
+    """Returns a copy of the report without the spans outside the window."""
     stretch, since_s = report.stretch, self._since_s
     if stretch is not None:
       stretch = None if since_s is None else stretch.within(since_s, since_s + self._seconds)
@@ -109,7 +109,7 @@ class TimelineWindow:
 
 
 class LocalWork:
-  """A log for each actor of `runtime=local`, where one process does the work of all actors."""
+  """The logs of a run with `runtime=local`, whose one process does the work of all actors: one per actor."""
 
   def __init__(self, config: Config, clock: Clock = time.time) -> None:
     self._window = TimelineWindow(config.timeline.seconds, clock)

@@ -84,7 +84,7 @@ def _letter(board: Board, index: int, to_play: int) -> str:
 
 
 def _blend(picture: np.ndarray, stamp: np.ndarray, top: int, left: int) -> None:
-  """Blends a stamp [s, s, 4] into the picture, in place."""
+  """Blends a picture of a piece [s, s, 4] into the picture of the board, in place."""
   side = len(stamp)
   below = picture[top : top + side, left : left + side]
   alpha = stamp[..., 3:].astype(np.uint16)
@@ -160,7 +160,7 @@ def _stamp(mark: str, color: Color, side: int) -> np.ndarray:
 
 @functools.lru_cache(maxsize=128)
 def _number(mark: str, side: int) -> np.ndarray:
-  """Draws a tile of 2048; larger numbers have warmer colors."""
+  """Draws a tile of the game 2048, [side, side, 4] uint8; larger numbers have warmer colors."""
   fine = side * _FINE
   step = min(1.0, (int(mark).bit_length() - 1) / 11)
   cold, warm = np.array((86, 130, 180)), np.array((230, 159, 0))

@@ -47,7 +47,7 @@ def write_card_files(card: Card, folder: Path, *, has_gif: bool) -> list[Path]:
 
 
 def card_markdown(card: Card, *, has_curve: bool, has_gif: bool) -> str:
-  """Returns the card as Markdown. The pictures are `curve.svg` and `play.gif` beside it."""
+  """Returns the card as Markdown, which refers to the pictures `curve.svg` and `play.gif` beside it."""
   rows = [
     ("environment", f"`{card.env}`" + (f", {_options(card.env_kwargs)}" if card.env_kwargs else "")),
     *((name, text) for name, text in card.conditions.items()),

@@ -72,7 +72,7 @@ def legend_note(data: Mapping[str, Any]) -> str:
 
 
 def write_figure(path: Path, figure: "Figure") -> None:
-  """Writes a PNG atomically."""
+  """Writes a figure as a PNG file, atomically."""
   with atomic_path(path) as partial:
     figure.savefig(partial, format="png")
 

@@ -13,7 +13,7 @@ BACKGROUND = (0, 0, 0)
 # One fixed color per plane, so that pictures of different runs are comparable. The colors are those of Okabe
 # and Ito (2008) with white, grey and brown; they are distinct on black under common color blindnesses.
 PALETTE = (
-  (255, 255, 255),  # white: the player, if the environment lists it first
+  (255, 255, 255),  # white: the player, if it is the environment's first plane
   (230, 159, 0),  # orange
   (84, 84, 84),  # grey
   (86, 180, 233),  # sky blue

@@ -115,7 +115,7 @@ def episode_images(
     lines = [f"step {t} of {length}"]
     reward = f"reward {rounded(float(rewards[t])):+.3g}"
     if spec.num_players == 2:
-      # The player who moved last received the reward.
+      # The reward is for the player who made the previous move.
       to_whom = f" to {player_name(spec, int(to_play[t - 1]))}" if t > 0 else ""
       lines += [mover_text(spec, int(to_play[t]), seat), reward + to_whom]
     else:

@@ -174,7 +174,7 @@ def write_projector(
     sheet.paste(image, (i % side * width, i // side * height))
   texts = {
     "tensors.tsv": "\n".join(rows) + "\n",
-    # Tabs and line ends are separators in this format.
+    # Replaces tabs and line ends in the values, because they are separators in this format.
     "metadata.tsv": "".join("\t".join(" ".join(str(x).split()) for x in row) + "\n" for row in table),
     "projector_config.pbtxt": _CONFIG.format(width=width, height=height),
   }

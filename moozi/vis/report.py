@@ -94,7 +94,7 @@ def curve_data(ticks: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, list[f
 def episode_data(episode: InspectedEpisode, spec: EnvSpec) -> dict[str, Any]:
   """Returns the episode as JSON values. Arrays are flattened row by row; None is an unknown value."""
   legal = episode.legal_actions_mask.copy()
-  # The last frame has no decision.
+  # The agent does not choose an action at the last frame.
   legal[-1] = False
   visits = np.zeros(episode.action_probs.shape, np.int64)
   for t, tree in enumerate(episode.trees):

@@ -39,7 +39,7 @@ class TreeLayout:
   row: Float[np.ndarray, " M"]  # an integer for leaves, else the middle of the children's rows
   num_rows: int
   is_principal: Bool[np.ndarray, " M"]
-  num_left_out: Int[np.ndarray, " M"]  # number of left-out nodes whose nearest drawn ancestor is this node
+  num_left_out: Int[np.ndarray, " M"]  # number of undrawn nodes whose nearest drawn ancestor is this node
 
 
 def principal_line(tree: SearchTree, action: int | None = None) -> list[int]:
@@ -152,7 +152,7 @@ def tree_svg(
   action: int | None = None,
   max_nodes: int = DEFAULT_MAX_NODES,
 ) -> str:
-  """Returns the picture of `write_tree` as the text of an SVG element."""
+  """Returns the picture that `write_tree` writes, as the text of an SVG element."""
   layout = layout_tree(tree, max_nodes, action)
   return _to_svg(_sketch(tree, layout, names, signed_discount, caption))
 
@@ -164,7 +164,7 @@ def _depth_first(children: list[list[int]], action: np.ndarray) -> list[int]:
     i = stack.pop()
     out.append(i)
     stack.extend(sorted(children[i], key=lambda c: action[c]))
-  # A reversed preorder with the last child first is a postorder with the first child first.
+  # `out` is a preorder that visits the last child first; reversed, it is a postorder, first child first.
   return out[::-1]
 
 
@@ -269,7 +269,7 @@ def _to_image(sketch: _Sketch) -> Image.Image:
   scale = _PNG_SCALE if width * height * _PNG_SCALE**2 <= _MAX_PNG_PIXELS else 1
   image = Image.new("RGB", (width * scale, height * scale), _PAPER)
   draw = ImageDraw.Draw(image)
-  # Points on the curves of the SVG: cubics with both control points halfway between the ends in x.
+  # Weights of the SVG's cubic Bézier curves, whose control points are halfway between the ends in x.
   t = np.linspace(0.0, 1.0, 25)
   a, bc, d = (1 - t) ** 3, 3 * t * (1 - t), t**3
   for x0, y0, x1, y1, stroke, color in sketch.lines:

@@ -22,7 +22,7 @@ _MAX_BARS = 12
 
 
 class Step(Protocol):
-  """The fields of `evaluation.episodes.PlayedStep` that are shown."""
+  """The fields of `evaluation.episodes.PlayedStep` that this module shows."""
 
   frame: Frame
   picture: Picture | None

@@ -192,7 +192,7 @@ def describe_run(config: Config, spec: EnvSpec) -> dict[str, Any]:
 
 def code_commit(folder: Path = _ROOT) -> str | None:
   """Returns the git commit of the code, with `-dirty` if files have changed; None outside a repository."""
-  if not (folder / ".git").exists():  # an installed package may be in a subfolder of another repository
+  if not (folder / ".git").exists():  # an installed package may be inside another project's repository
     return None
   command = ("git", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*")
   try:
@@ -228,7 +228,7 @@ def _read_manifest(path: Path) -> dict[str, Any]:
     manifest = json.loads(raw)
     digest = manifest.pop("sha256")
     is_whole = digest == hashlib.sha256(_encode(manifest)).hexdigest()
-    # The second comparison also detects altered bytes that do not change the parsed JSON.
+    # Comparing the raw bytes too detects altered bytes that do not change the parsed JSON.
     if not is_whole or raw != _encode(manifest | {"sha256": digest}):
       raise damaged
   except OSError as e:

@@ -89,7 +89,7 @@ class ReplayBuffer:
     return self.storage.num_steps >= self._config.min_steps_to_learn and self.num_eligible >= batch_size
 
   def take(self, segment: TrajectorySample, first_lane: int, num_lanes: int, num_steps: int) -> AddResult:
-    """Adds a worker's segment, or refuses the whole segment if it is invalid; returns the lost steps.
+    """Adds a worker's segment, or refuses the whole segment if it is invalid.
 
     A refused segment leaves the stored steps unchanged, and a gap in its lanes. No history, return or unroll
     may cross the gap. Each lane therefore drops steps until its environment starts an episode (the caller
@@ -103,6 +103,7 @@ class ReplayBuffer:
       num_steps: number of environment steps that the worker took for the segment; they count as lost if the
         segment is refused.
 
+    Returns: the number of lost steps, and the reason if the segment was refused.
     Raises:
       ValueError: the buffer does not have these lanes.
       SegmentError: `replay.max_refused_segments` consecutive segments were refused.

@@ -7,7 +7,7 @@ from moozi.core.flat_state import State
 from moozi.core.records import RootSpan, SearchRoots
 from moozi.replay.storage import LaneStorage
 
-# A scan reads every stored step, so one scan chooses the positions for this number of calls.
+# Number of calls for which one scan chooses positions. Scans are rare because they read every stored step.
 _POOL_CALLS = 16
 _ORDERS = ("oldest", "priority")
 

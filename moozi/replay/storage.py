@@ -226,7 +226,7 @@ class LaneStorage:
     ends[n] = False
     joined = np.cumsum(ends[::-1], axis=0)[::-1] == 0
     joined[1:] &= self.arrays["is_truncated"][slot]
-    # Offsets before the oldest step wrap around to the newest steps or to empty slots. Neither are eligible.
+    # Offsets before the oldest step wrap around to the newest steps or to empty slots. Neither is eligible.
     found = np.unique(before[joined])
     return found[self.is_eligible(found)]
 

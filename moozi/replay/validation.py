@@ -56,7 +56,7 @@ class Refusals:
     self._in_a_row: dict[int, int] = {}
 
   def add(self, worker: int, reason: str) -> None:
-    """Counts a refused segment. Raises SegmentError if it is the limit-th in a row."""
+    """Counts a refused segment. Raises SegmentError if the worker's count reaches the limit."""
     self._in_a_row[worker] = count = self._in_a_row.get(worker, 0) + 1
     if count >= self._limit:
       raise SegmentError(
@@ -104,8 +104,8 @@ def check_segment(
 def split_at_gaps(steps: TrajectorySample) -> list[TrajectorySample]:
   """Splits a lane's stored steps [T, …] into contiguous segments [T', 1, …].
 
-  A split is before each first step whose previous step is not a last step. There, the worker failed or steps
-  are missing.
+  Splits before each first step that does not follow a last step: there, the worker failed or steps are
+  missing.
   """
   is_first, is_last = np.asarray(steps.is_first), np.asarray(steps.is_last)
   cuts = np.flatnonzero(is_first[1:] & ~is_last[:-1]) + 1

@@ -1,4 +1,4 @@
-"""Tries the plug-ins (user functions) of a configuration, so that their errors appear before a run starts."""
+"""Tries the user functions that a configuration names, so that their errors appear before a run starts."""
 
 from moozi.core import plugins
 from moozi.core.config import Config

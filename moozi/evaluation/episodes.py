@@ -27,8 +27,8 @@ class EpisodeRecord:
     frames: observations, with the dtype of the environment's spec.
     actions: actions in the agent's action space; the dummy on an episode's last frame.
     rewards: the reward received on entering each frame.
-    root_values: search values. The last frame is not searched: its value is 0 if terminal, nan if truncated.
-    action_probs: search policies; zeros on the last frame.
+    root_values: search values. An episode's last frame is not searched: 0 if terminal, nan if truncated.
+    action_probs: search policies; zeros on an episode's last frame.
     length: number of actions of the whole episode; T is `length` + 1 if the whole episode is recorded.
     pictures: results of `Environment.render`; None if the environment has none.
     to_play: the player to move in each frame; None means player 0 throughout.
@@ -152,7 +152,7 @@ class FramesKeeper:
     to_play: int,
     render: Callable[[], np.ndarray | None],
   ) -> None:
-    """Keeps a copy of one step. Does nothing, not even call `render`, if the episode has `max_frames`."""
+    """Keeps a copy of one step with its picture, unless `max_frames` steps of the episode are kept."""
     kept = self._kept[episode]
     if len(kept) >= self._max_frames:
       return

@@ -1,4 +1,4 @@
-"""Records of evaluation episodes: results, and frames for pictures."""
+"""Results of evaluation episodes, and the frames and decisions recorded for pictures."""
 
 import dataclasses
 import math
@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int, Shaped, UInt8
 
 from moozi.evaluation.opponents import score_figures
 
-# Memory limit for the frames and pictures of all episodes together.
+# Memory limit in bytes for the frames and pictures that a FramesKeeper holds.
 _MAX_BYTES = 32 << 20
 _MAX_PICTURE_SIZE = 128
 
@@ -24,15 +24,15 @@ class EpisodeRecord:
   T is the number of recorded frames, including the last frame. It is at most `evaluation.gif_max_frames`.
 
   Attributes:
-    frames: of the spec's dtype.
-    actions: in the agent's action space; the dummy on an episode's last frame.
-    rewards: received on entering the frame.
-    root_values: 0 on a terminal frame; nan on a truncated frame, because it is not searched.
-    action_probs: the search policy.
+    frames: observations, with the dtype of the environment's spec.
+    actions: actions in the agent's action space; the dummy on an episode's last frame.
+    rewards: the reward received on entering each frame.
+    root_values: search values. An episode's last frame is not searched: 0 if terminal, nan if truncated.
+    action_probs: search policies; zeros on an episode's last frame.
     length: number of actions of the whole episode; T is `length` + 1 if the whole episode is recorded.
     pictures: results of `Environment.render`; None if the environment has none.
-    to_play: the players to move; None means player 0 throughout.
-    seat: the agent's seat; None with one player and in self-play.
+    to_play: the player to move in each frame; None means player 0 throughout.
+    seat: the agent's seat; None without an opponent (one player, or self-play).
   """
 
   frames: Frames
@@ -48,10 +48,11 @@ class EpisodeRecord:
 
 @dataclasses.dataclass(frozen=True)
 class EpisodeFrames:
-  """The frames of one episode, up to its end or to the limit.
+  """The first frames of one episode, at most as many as FramesKeeper keeps.
 
   Attributes:
-    returns: the agent's undiscounted return so far; with two players, the return of its seat.
+    returns: the agent's undiscounted return up to each frame; with two players, the return of its seat.
+    to_play: the player to move in each frame.
     pictures: at most 128 pixels wide and high; None if the environment has none.
   """
 
@@ -67,14 +68,14 @@ class EvaluationResult:
 
   Attributes:
     returns: undiscounted returns after the random start; with two players, those of the agent's seat.
-    lengths: number of actions after the random start.
+    lengths: number of actions of each episode after the random start.
     num_distinct: number of different episodes, compared by frames, actions and rewards.
-    version: learner step of the parameters.
-    env_steps: environment steps of training at that version.
+    version: learner step of the evaluated parameters.
+    env_steps: environment steps of the run at the time of the evaluation.
     episode: the first episode; None if it was not recorded.
-    seats: the agent's seats; None with one player.
+    seats: the agent's seat in each episode; None with one player.
     tiles: frames of the first `evaluation.gif_tiles` episodes; empty if they were not recorded.
-    seconds: duration of the evaluation.
+    seconds: duration of the evaluation in seconds.
   """
 
   returns: Float[np.ndarray, "N"]
@@ -89,11 +90,11 @@ class EvaluationResult:
 
   @property
   def lower_bound(self) -> float:
-    """The lower end of the 95% interval of the mean return: 1.96 standard errors below the mean."""
+    """Lower end of the 95% confidence interval of the mean return: the mean minus 1.96 standard errors."""
     return float(self.returns.mean() - 1.96 * self.returns.std() / math.sqrt(len(self.returns)))
 
   def summary(self) -> dict[str, float | int]:
-    """Returns the figures of `moozi evaluate --json`; with two players, adds `opponents.score_figures`."""
+    """Returns the numbers that `moozi evaluate --json` prints; with two players, adds `score_figures`."""
     figures: dict[str, float | int] = {
       "episodes": len(self.returns),
       "distinct_episodes": self.num_distinct,
@@ -108,9 +109,9 @@ class EvaluationResult:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PlayedStep:
-  """One step of an episode with the agent's decision; fields as in `EpisodeRecord` and BatchedTimeStep.
+  """One step of an episode with the agent's decision; fields as in EpisodeRecord and BatchedTimeStep.
 
-  Without a search, `action_probs` is the network's policy; on a last frame it is zero.
+  Without a search, `action_probs` is the network's policy. On an episode's last frame it is all zeros.
   """
 
   frame: Shaped[np.ndarray, "H W C"]
@@ -128,11 +129,12 @@ class PlayedStep:
 
 
 class FramesKeeper:
-  """Keeps the first frames of the first episodes.
+  """Keeps the first frames of an evaluation's first episodes.
 
   Args:
-    num_episodes: number of kept episodes, from episode 0 on.
-    max_frames: maximum number of frames per episode; lowered if all frames would take more than 32 MiB.
+    num_episodes: number of episodes to keep, starting with episode 0.
+    max_frames: maximum number of frames per episode; lowered if the frames and pictures of all kept
+      episodes would take more than 32 MiB.
   """
 
   def __init__(self, num_episodes: int, max_frames: int) -> None:
@@ -150,7 +152,7 @@ class FramesKeeper:
     to_play: int,
     render: Callable[[], np.ndarray | None],
   ) -> None:
-    """Copies one step of an episode unless the limit is reached; calls `render` only for a copied step."""
+    """Keeps a copy of one step with its picture, unless `max_frames` steps of the episode are kept."""
     kept = self._kept[episode]
     if len(kept) >= self._max_frames:
       return
@@ -175,7 +177,7 @@ def _stack(kept: list[tuple[np.ndarray, float, int, np.ndarray | None]]) -> Epis
 
 
 def _shrink(picture: np.ndarray | None) -> np.ndarray | None:
-  """Copies every n-th pixel, so that each side has at most 128 pixels."""
+  """Returns every n-th pixel of a picture, with the smallest n for which no side exceeds 128 pixels."""
   if picture is None:
     return None
   step = -(-max(picture.shape[:2]) // _MAX_PICTURE_SIZE)

@@ -1,8 +1,9 @@
 """Evaluation: episodes with fixed seeds, played in parallel with the testing search.
 
-Noise-free by default. Each episode has its own fixed seed and starts with k random legal actions. The number
-of distinct episodes is reported. With two players, the agent plays against `evaluation.opponent` from
-alternating seats, and the returns are those of the agent's seat. See docs/rules.md, "Evaluation".
+The search is noise-free by default. Each episode has its own fixed seed and starts with a random number of
+random legal actions. The number of distinct episodes is reported. With two players, the agent plays against
+`evaluation.opponent` from alternating seats, and the returns are those of the agent's seat. See
+docs/rules.md, "Evaluation".
 """
 
 import contextlib
@@ -31,8 +32,9 @@ class Evaluator:
   """Plays evaluation episodes. Compiles once for all parameters.
 
   Args:
-    policy: a function that is not jitted, such as a result of `agent.policy.make_policy`. Only the fields
+    policy: the policy before `jax.jit`, such as a result of `agent.policy.make_policy`. Only the fields
       `action`, `root_value` and `action_probs` of its output are used.
+    temperature: temperature at which the policy draws actions.
   """
 
   def __init__(
@@ -65,7 +67,7 @@ class Evaluator:
 
     Args:
       record: whether to record the first episode, and frames of the first `evaluation.gif_tiles` episodes.
-      on_episode: called after each episode with the number of finished episodes.
+      on_episode: called with the number of finished episodes when it changes.
       should_stop: called at every step; true ends the evaluation.
 
     Returns: the results, or None if `should_stop` ended the evaluation.
@@ -92,18 +94,19 @@ class Evaluator:
     return dataclasses.replace(slots.result(version, env_steps), seconds=time.perf_counter() - start)
 
   def player(self, params: Any, net_state: Any, seed: int | None = None) -> "Player":
-    """Returns a player with evaluation's policy and temperature; `seed` None is `evaluation.seed`."""
+    """Returns a Player with the evaluation's policy and temperature; `seed` defaults to `evaluation.seed`."""
     seed = self._config.evaluation.seed if seed is None else seed
     history = init_history(1, self._history_length, self._spec)
     return Player(self._policy, jax.device_put((params, net_state)), self._temperature, history, seed)
 
   def play(self, params: Any, net_state: Any, episode: int) -> Generator[PlayedStep, None, None]:
-    """Plays one episode as `run` does, and yields its steps; each step is played when it is requested.
+    """Plays one episode as `run` does, one step for each request to the generator.
 
     Args:
       episode: the episode's index, at least 0.
 
-    Yields: each step with the agent's decision; the last one is the episode's end.
+    Yields: each step with the agent's decision. The final item is the episode's last frame, with the dummy
+      action.
     """
     decide = self.player(params, net_state).decide
     with one_slot(self._config, self._spec, self._make_env, episode) as slots:
@@ -117,7 +120,7 @@ class Evaluator:
 
 
 class Player:
-  """Decides in one environment, frame by frame.
+  """Chooses the agent's actions in one environment, frame by frame.
 
   Call `decide` or `observe` once for every frame, in order, even if another player moves. Both advance the
   history and the random key.
@@ -125,12 +128,12 @@ class Player:
   Args:
     policy: as in `Evaluator`, jitted.
     variables: (params, net_state).
-    history: of one lane, empty.
-    seed: of the noise and of drawn actions; without noise it has no effect.
+    history: an empty history of one lane.
+    seed: seed of the search noise and of action sampling.
 
   Attributes:
     history: the frames and actions so far.
-    rng_key: split at every frame.
+    rng_key: JAX random key, split at every frame.
   """
 
   def __init__(
@@ -153,14 +156,14 @@ class Player:
     return Decision(int(action[0]), float(value[0]), probs[0])
 
   def observe(self, timestep: BatchedTimeStep, action: int) -> None:
-    """Adds a frame at which another player plays `action` (of the agent's actions), without a search."""
+    """Adds a frame without a search; another player plays `action`, given in the agent's action space."""
     self.rng_key, _ = jax.random.split(self.rng_key)
     history = push_frame(self.history, timestep.frame, timestep.is_first)
     self.history = push_action(history, np.array([action], np.int32))
 
 
 def evaluation_planner(config: Config, num_simulations: int | None = None) -> PlannerConfig:
-  """Returns the planner's settings for evaluation; `num_simulations` overrides that of `planners.test`."""
+  """Returns the planner settings of evaluation; `num_simulations` overrides that of `planners.test`."""
   if config.evaluation.noise_free:
     return config.planners.test.noise_free(num_simulations)
   update = {"num_simulations": num_simulations or config.planners.test.num_simulations}

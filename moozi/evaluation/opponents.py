@@ -15,7 +15,7 @@ from moozi.core.spec import EnvSpec
 from moozi.envs import registry
 from moozi.envs.environment import Environment
 
-# The length of a user's player's trial episode.
+# Maximum number of steps in the trial episode of a user's player.
 _TRIAL_STEPS = 50
 
 
@@ -28,16 +28,16 @@ class Opponent(Protocol):
 
     Args:
       observation: the frame that the player to move sees.
-      legal: which of the environment's actions are legal.
+      legal: mask of the legal actions among the environment's E actions.
     """
 
 
 PlayerMaker = Callable[[EnvSpec, int], Opponent]
-"""(env_spec, seed) → the player of one episode: a user's `evaluation.opponent`."""
+"""A user's `evaluation.opponent`: a function (env_spec, seed) that returns the player of one episode."""
 
 
 class BotOpponent:
-  """Plays the actions of an environment's bot: random play, or OpenSpiel's MCTS, which reads the state."""
+  """Plays an environment's bot: random actions, or OpenSpiel's MCTS, which reads the state of the game."""
 
   def __init__(self, action: Callable[[np.ndarray], int]) -> None:
     self._action = action
@@ -47,7 +47,7 @@ class BotOpponent:
 
 
 class CustomPlayer:
-  """A user's player. Raises EnvError where the player fails or its action is illegal."""
+  """Plays a user's player. `action` raises EnvError if the player fails or chooses an illegal action."""
 
   def __init__(self, plugin: plugins.Plugin, spec: EnvSpec, seed: int) -> None:
     self._plugin, self._player = plugin, plugin(spec, seed)
@@ -67,12 +67,12 @@ class CustomPlayer:
 
 
 def seat_of(episode: int) -> int:
-  """The agent's seat (player) in an episode: the two seats alternate."""
+  """Returns the agent's seat (its player number) in an episode: 0 in even episodes, 1 in odd ones."""
   return episode % 2
 
 
 def has_opponent(config: Config, spec: EnvSpec) -> bool:
-  """Whether an opponent plays one seat; false with one player and in self-play."""
+  """Returns whether an opponent plays one seat; false with one player and in self-play."""
   return spec.num_players == 2 and config.evaluation.opponent != "self"
 
 
@@ -92,7 +92,7 @@ def make_opponent(config: Config, spec: EnvSpec, env: Environment, seed: int) ->
 def check_opponent(config: Config, spec: EnvSpec) -> None:
   """Raises UserError if the run's environment does not provide the opponent `evaluation.opponent`.
 
-  A user's player plays a trial episode.
+  If the opponent is a user's player, it plays part of a trial episode.
   """
   if spec.num_players == 2 and config.evaluation.opponent != "random":
     env = registry.make(config.env.name, config.evaluation.seed, is_testing=True, **config.env.arguments)
@@ -109,8 +109,8 @@ def check_opponent(config: Config, spec: EnvSpec) -> None:
 def check_players(config: Config, spec: EnvSpec) -> None:
   """Raises UserError if a run's settings do not fit the players of its environment.
 
-  A frame shows what the player to move may see. With hidden information, a history of several frames would
-  reveal frames of the other player.
+  A frame shows only what the player to move may see. In a game with hidden information, a history of several
+  frames would reveal the other player's frames.
   """
   length = config.targets.history_length
   if spec.num_players == 2 and not spec.is_perfect_information and length > 1:
@@ -122,11 +122,12 @@ def check_players(config: Config, spec: EnvSpec) -> None:
 
 
 def score_figures(returns: Float[np.ndarray, "N"], seats: Int[np.ndarray, "N"]) -> dict[str, float | int]:
-  """Computes the figures of two-player episodes from the returns of the agent's seat.
+  """Computes the statistics of two-player episodes from the returns of the agent's seat.
 
-  Returns: `score` (1 for a return above 0, ½ for a draw), `wins`, `draws`, `losses`, `return_margin`, and for
-    each seat that was played `score_seat_0`, `return_mean_seat_0`, `return_margin_seat_0`. A margin is half
-    of the 95% interval of the mean: 1.96 standard deviations over √N.
+  Returns: `score` (mean over episodes: 1 for a win, ½ for a draw, 0 for a loss), `wins`, `draws`, `losses`
+    and `return_margin`. For each seat i that was played: `score_seat_<i>`, `return_mean_seat_<i>` and
+    `return_margin_seat_<i>`. A margin is half the width of the mean's 95% confidence interval: 1.96 standard
+    deviations over √N.
   """
   out: dict[str, float | int] = {
     "score": _score(returns),

@@ -1,4 +1,4 @@
-"""Returns of random play, the baseline for a trained agent."""
+"""Measures the returns of random play, a baseline for trained agents."""
 
 import contextlib
 
@@ -14,17 +14,19 @@ from moozi.ops.players import player_sign
 
 
 def random_returns(config: Config, num_episodes: int) -> Float[np.ndarray, "N"]:
-  """Plays uniformly random legal actions from the evaluation's starts, against its opponent.
+  """Plays the evaluation's episodes with uniformly random legal actions.
+
+  With two players, random play meets the opponent `evaluation.opponent`.
 
   Args:
     config: the run's configuration; `env` and `evaluation` are used.
 
-  Returns: undiscounted returns in float64; with two players those of the random seat.
+  Returns: undiscounted returns in float64; with two players, those of the seat that plays at random.
   """
   evaluation = config.evaluation
   env = registry.make(config.env.name, evaluation.seed, is_testing=True, **config.env.arguments)
-  # The environments and the random starts use the same seed, but their random streams are independent of this
-  # one.
+  # The environments and the random starts are seeded with `evaluation.seed` too. The second number makes this
+  # random stream independent of theirs.
   random = np.random.default_rng([evaluation.seed, 0x9A3D])
   with contextlib.closing(RandomStarts(env, evaluation.max_random_starts)) as env:
     return np.array([_play(config, env, episode, random) for episode in range(num_episodes)], np.float64)

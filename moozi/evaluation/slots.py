@@ -1,4 +1,4 @@
-"""B environments that play E evaluation episodes, each with its own seed and opponent."""
+"""Plays E evaluation episodes in B environments; each episode has its own seed and opponent."""
 
 import contextlib
 import hashlib
@@ -24,8 +24,8 @@ class Decision(NamedTuple):
   """The agent's output for one frame.
 
   Attributes:
-    action: in the agent's action space; the dummy at an end.
-    root_value: value for the player to move.
+    action: action in the agent's action space; the dummy on an episode's last frame.
+    root_value: value of the frame for the player to move.
     action_probs: [A], the search policy; without a search, the network's policy.
   """
 
@@ -35,12 +35,12 @@ class Decision(NamedTuple):
 
 
 class EpisodeSlots:
-  """Plays episodes 0 … E-1 in B environments; a slot without an episode idles.
+  """Plays episodes 0 … E-1 in B slots, each with one environment; a slot without an episode idles.
 
-  B is always `evaluation.num_envs`, so that the policy compiles once for all numbers of episodes.
+  B is always `evaluation.num_envs`, so that the policy compiles only once, whatever E is.
 
   Args:
-    record: whether to record the first episode and the tiles.
+    record: whether to record the first episode and the frames of the first `evaluation.gif_tiles` episodes.
     first_episode: index of the first episode to play; earlier ones are skipped.
   """
 
@@ -62,8 +62,8 @@ class EpisodeSlots:
     starts, cap = evaluation.max_random_starts, evaluation.max_episode_steps
     self._envs = [StepCap(RandomStarts(make_env(self._seed), starts), cap) for _ in range(self.num_envs)]
     self._opponents: list[Opponent | None] = [None] * self.num_envs
-    # Failed environments are not restarted. An episode is a function of its seed, so a new environment could
-    # not continue it.
+    # A failed environment is not replaced. An episode must depend on its seed alone, so a new environment
+    # could not continue it.
     timeout_s = config.workers.env_timeout_s
     guard = EnvGuard(spec.name, range(self.num_envs), make=None, max_faults=1, timeout_s=timeout_s)
     self._env = SyncVectorEnvironment(self._envs, next_seed=self._next_seed, guard=guard)
@@ -99,7 +99,10 @@ class EpisodeSlots:
     return any(opponent is not None for opponent in self._opponents)
 
   def opponents_actions(self) -> Int[np.ndarray, "B"] | None:
-    """Returns the opponents' actions in the agent's action space, -1 for no move; None without opponents."""
+    """Returns the opponents' actions in the agent's action space; -1 where no opponent moves.
+
+    Returns None if no current episode has an opponent.
+    """
     if not self.has_opponents:
       return None
     out, step = np.full(self.num_envs, -1, np.int32), self.timestep
@@ -117,7 +120,13 @@ class EpisodeSlots:
     root_value: Float[np.ndarray, "B"],
     action_probs: Float[np.ndarray, "B A"],
   ) -> None:
-    """Plays the agent's and the opponents' actions, and records the step if `record` is set."""
+    """Plays one action in each slot, and records the step before it if `record` is set.
+
+    Args:
+      action: the agent's actions, and the opponents' where an opponent moves.
+      root_value: values of the current frames.
+      action_probs: the agent's policies at the current frames.
+    """
     episodes, before = self._episode_of.copy(), self.timestep
     for slot in np.flatnonzero(episodes == 0).tolist():
       self._record_step(slot, action[slot], root_value[slot], action_probs[slot])
@@ -132,15 +141,15 @@ class EpisodeSlots:
         self._finish(slot, episode, np.zeros_like(action_probs[slot]))
 
   def render(self, slot: int) -> np.ndarray | None:
-    """The environment's own picture, [h, w, 3] uint8; None if it has none."""
+    """Returns the picture that the slot's environment renders, [h, w, 3] uint8, or None."""
     return self._env.render(slot)
 
   def end_value(self, slot: int) -> float:
-    """Returns the value of a slot's last frame, which is not searched: 0 if it is terminal, else nan."""
+    """Returns the value of a slot's last frame, which is not searched: nan if truncated, 0 if terminal."""
     return math.nan if self.timestep.is_truncated[slot] else 0.0
 
   def played_step(self, decision: Decision, seat: int | None) -> PlayedStep:
-    """The current step of the first slot with the agent's decision."""
+    """Returns the current step of the first slot with the agent's decision."""
     step = self.timestep
     return PlayedStep(
       frame=step.frame[0],
@@ -185,7 +194,7 @@ class EpisodeSlots:
     return seed
 
   def _count_step(self, slot: int, episode: int, mover: Any, frame: np.ndarray, action: Any) -> None:
-    """Adds the current step of `slot` to the figures of its episode."""
+    """Adds the latest step of `slot` to the return, the length and the hash of its episode."""
     reward = self.timestep.last_reward[slot]
     sign = 1.0 if self._spec.num_players == 1 else float(player_sign(mover, seat_of(episode)))
     self._returns[episode] += sign * reward
@@ -227,7 +236,7 @@ class EpisodeSlots:
 def one_slot(
   config: Config, spec: EnvSpec, make_env: Callable[[int], Environment], episode: int
 ) -> Iterator[EpisodeSlots]:
-  """Yields one environment that shows the first frame of one episode; closes it at the end."""
+  """Yields EpisodeSlots with one environment, reset to the first frame of `episode`; closes it at the end."""
   evaluation = config.evaluation.model_copy(update={"num_envs": 1})
   config = config.model_copy(update={"evaluation": evaluation})
   slots = EpisodeSlots(config, spec, make_env, episode + 1, record=False, first_episode=episode)

@@ -1,4 +1,4 @@
-"""Writes files atomically: a file appears complete or not at all."""
+"""Writes files atomically: a reader sees the complete new file or none of it."""
 
 import contextlib
 import os
@@ -8,26 +8,27 @@ from pathlib import Path
 
 @contextlib.contextmanager
 def atomic_path(path: Path, make_parents: bool = True) -> Iterator[Path]:
-  """Yields a temporary path beside `path`, which is renamed to `path` when the block ends without an error.
+  """Yields a temporary path beside `path`, and renames it to `path` if the block ends without an error.
 
-  Replaces a symbolic link at `path` and does not follow it. A killed process leaves at most a hidden file
-  named `*.tmp`. Does not call fsync, unlike `write_bytes`. `make_parents` creates missing folders.
+  A symbolic link at `path` is replaced, not followed. A killed process leaves at most a hidden file named
+  `*.tmp`. Does not call fsync, unlike `write_bytes`. `make_parents` creates missing folders.
   """
   if make_parents:
     path.parent.mkdir(parents=True, exist_ok=True)
   temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-  # An untrusted folder may contain a link with this name, and the block would write to its target.
+  # An untrusted folder may contain a link with this name. Without this line, the block would write to the
+  # link's target.
   temporary.unlink(missing_ok=True)
   try:
     yield temporary
     os.replace(temporary, path)
   finally:
-    # Frees the space of a partial file on a full disk.
+    # After an error such as a full disk, removes the partial file.
     temporary.unlink(missing_ok=True)
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-  """Writes a file atomically; returns when the file and its name are on the disk.
+  """Writes a file atomically, with fsync: on return, the file and its name are on the disk.
 
   Raises: OSError: the folder is missing, the disk is full, or the file cannot be written. An older file at
     `path` is then unchanged.
@@ -43,7 +44,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_synced(path: Path, data: bytes) -> None:
-  """Writes a file in place and returns once it is on the disk."""
+  """Writes a file in place, with fsync: on return, it is on the disk."""
   with open(path, "wb") as f:
     f.write(data)
     f.flush()
@@ -51,7 +52,7 @@ def write_synced(path: Path, data: bytes) -> None:
 
 
 def sync_folder(path: Path) -> None:
-  """Calls fsync on a folder, which writes the names in the folder to the disk."""
+  """Calls fsync on a folder, so that created and renamed files in it survive a crash."""
   descriptor = os.open(path, os.O_RDONLY)
   try:
     os.fsync(descriptor)

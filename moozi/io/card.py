@@ -1,6 +1,7 @@
 """The card of a run: what was trained, under which conditions, and how well it plays.
 
-A card has recorded data only. It is read from the run's files; values that the files lack are None.
+Its values are read from the run's files; only hardware and license may be stated by the author instead. A
+value that is not known is None.
 """
 
 import json
@@ -22,7 +23,7 @@ from moozi.io.run_directory import MACHINE, RunDirectory, flatten_settings
 from moozi.io.zoo import ZOO_PREFIX, agent_names, label_of, resolve_run
 
 CARD = "card.json"
-_MARGIN = 1.96  # standard deviations over √N: a 95% interval, as in `evaluation.opponents.score_figures`
+_MARGIN = 1.96  # standard errors: half of a 95% confidence interval, as in `opponents.score_figures`
 _NOT_COMPARED = ("run.name", "run.dir")
 _TEST = "test/"
 
@@ -35,12 +36,12 @@ class Evaluation(_Part):
   """The evaluation that the card reports.
 
   Attributes:
-    low, high: the 95% interval of the mean return, over the episodes of one agent.
+    low, high: 95% confidence interval of the mean return over episodes; one trained agent.
     distinct_episodes: number of different episodes; None if it is not recorded.
-    seed: `evaluation.seed`, from which every episode's seed is made.
-    at_env_steps: environment steps of training of the parameters.
-    score: with two players, 1 for a win and ½ for a draw.
-    opponent: with two players, the other seat's player.
+    seed: `evaluation.seed`, from which the seed of each episode is derived.
+    at_env_steps: environment steps of the run at the evaluation.
+    score: with two players, the mean of 1 for a win, ½ for a draw and 0 for a loss; else None.
+    opponent: with two players, the player in the other seat; else None.
   """
 
   return_mean: float
@@ -60,16 +61,18 @@ class Card(_Part):
 
   Attributes:
     name: the agent's name in the zoo, or the run's name.
-    conditions: sticky actions, limits, random starts and protocol, by name.
-    config_name: the named configuration with the fewest differences; None if none has the environment.
-    differences: keys whose values differ from that configuration: (its value, the run's value).
+    conditions: sticky actions, episode limit, random starts and evaluation protocol, as text by name.
+    config_name: the named configuration with the fewest differences from the run's; None if none has the
+      run's environment and algorithm.
+    differences: by key, (value in that configuration, value in the run) where they differ.
     seeds: the seeds of the runs that the card reports; always one.
-    hardware: the machine of the training; None if it is not recorded.
-    hardware_source: how the hardware is known: "recorded", or "stated" by the author of the entry.
+    hardware: the machine on which the run was trained; None if it is not known.
+    hardware_source: "recorded" by the run, or "stated" by the author of the zoo agent.
     ended_by: why the run ended, such as max_env_steps.
     curve: (environment steps, mean return) of each evaluation during training.
-    command: plays the evaluation again; None if its checkpoint was not kept.
-    license: of the agent's files; None if it is not recorded.
+    command: a command that plays the same evaluation again; None if its checkpoint was not kept.
+    train_command: a command that trains with the same settings; None if no named configuration is close.
+    license: license of the agent's files; None if it is not stated.
   """
 
   name: str
@@ -111,8 +114,8 @@ def make_card(
   Args:
     name: the agent's name in the zoo; None takes the run's name.
     config_name: the configuration to compare with; None takes the one with the fewest differences.
-    hardware: stated by the author, for a run that has not recorded it.
-    license: of the agent's files.
+    hardware: the hardware as its author states it, for a run that did not record it.
+    license: license of the agent's files.
 
   Raises: UserError: a file of the run cannot be read, or the configuration does not exist.
   """
@@ -132,7 +135,7 @@ def make_card(
   config_name, differences = _compare(config, config_name)
   counters: Mapping[str, Any] = {**(ticks[-1] if ticks else {}), **summary}
   if last is not None and (last.has_parameters_only or not counters):
-    # A zoo agent may be from a checkpoint before the run's end.
+    # A zoo agent's checkpoint may be earlier than the run's last metrics.
     counters = {"env_steps": last.env_steps, "learner_steps": last.learner_steps, **last.meta}
   wall_s = _number(counters.get("wall_s"))
   machine = _describe(summary.get(MACHINE), config)
@@ -165,7 +168,7 @@ def make_card(
 
 
 def card_of(run: RunDirectory) -> Card:
-  """Returns the card of a run; that of a zoo agent is the one it came with. Errors as in `make_card`."""
+  """Returns the card of a run, as `make_card` does; a zoo agent's card is read from its card.json."""
   return read_card(run.path / CARD) if run.is_zoo_agent else make_card(run)
 
 
@@ -180,14 +183,14 @@ def read_card(path: Path) -> Card:
 
 
 def list_agents() -> list[Card]:
-  """Returns the cards of the zoo's agents, sorted by name. Raises UserError if an agent is damaged."""
+  """Returns the cards of the zoo's agents, sorted by name. Raises UserError if one is damaged."""
   return [read_card(resolve_run(ZOO_PREFIX + name) / CARD) for name in agent_names()]
 
 
 def _evaluation(
   config: Config, summary: Mapping[str, Any], ticks: Sequence[Mapping[str, Any]], num_players: int
 ) -> Evaluation | None:
-  """Returns the summary's evaluation, or the last of the metrics; None if there is none."""
+  """Returns the evaluation in the summary, or else the last one in the metrics; None if there is none."""
   tests = [tick for tick in ticks if _number(tick.get(f"{_TEST}at_env_steps")) is not None]
   keys = ("return_mean", "return_std", "episodes", "at_env_steps", "score")
   found = {key: summary.get(f"test_{key}") for key in keys}
@@ -216,7 +219,10 @@ def _evaluation(
 
 
 def _compare(config: Config, name: str | None) -> tuple[str | None, dict[str, tuple[Any, Any]]]:
-  """Returns the named configuration with the fewest differences, and the differences."""
+  """Returns the named configuration with the fewest differences from the run's, and the differences.
+
+  If `name` is given, compares with that configuration only.
+  """
   settings = _settings(config)
   root = config_root()
   paths = [find_config(name)] if name else [c.path for c in list_configs() if c.env == config.env.name]
@@ -234,9 +240,9 @@ def _compare(config: Config, name: str | None) -> tuple[str | None, dict[str, tu
 
 
 def _settings(config: Config) -> dict[str, Any]:
-  """Returns the settings by dotted key, with values in place of nulls that stand for them.
+  """Returns the settings by dotted key; replaces nulls in `planners` by the values that they default to.
 
-  Leaves out the search of reanalyze if the run does not reanalyze.
+  Leaves out `planners.reanalyze` if the run does not reanalyze.
   """
   data, planners = config_to_dict(config), config.planners
   for name, planner in (
@@ -311,7 +317,10 @@ def _command(
 def _train_command(
   config: Config, name: str | None, differences: Mapping[str, tuple[Any, Any]]
 ) -> str | None:
-  """Returns a command that trains with the same settings; None if no named configuration is near."""
+  """Returns a command that trains with the same settings.
+
+  Returns None if no named configuration differs in at most 12 settings.
+  """
   if name is None or len(differences) > 12:
     return None
   values = {key: json.dumps(value) for key, (_, value) in differences.items()}

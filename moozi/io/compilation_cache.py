@@ -1,15 +1,16 @@
-"""Keeps compiled functions in the user's cache folder, for other processes and later runs.
+"""Stores compiled functions in the user's cache folder, for other processes and later runs.
 
-JAX's persistent cache computes the keys and serializes the functions; the storage is `Entries`. JAX's own
-storage writes entries in place, and keeps an entry that a killed process has left truncated.
+JAX's persistent cache computes the keys and serializes the functions; `Entries` stores them. JAX's own
+storage is not used: it writes entries in place, and keeps an entry that a killed process has left truncated.
 
 The folder is `$XDG_CACHE_HOME/moozi/compiled` (`~/.cache/moozi/compiled`, on macOS
 `~/Library/Caches/moozi/compiled`). The environment variable `MOOZI_COMPILATION_CACHE` sets another folder, or
-disables the cache with `off`. It is not a config key: entries are machine code, and the configuration of a
-run directory from another person must not choose them. If JAX's own cache is configured, it is used instead.
+disables the cache with `off`. The folder is not a configuration key: entries are machine code, and a run
+directory from another person must not choose them. If JAX's own cache folder is configured, this module does
+nothing.
 
-Compiled functions depend on JAX's version, on the processor's instructions and on the number of threads. Each
-combination has its own subfolder.
+Compiled functions depend on JAX's version, on the processor and on the number of threads. Each combination
+has its own subfolder.
 """
 
 import contextlib
@@ -39,18 +40,18 @@ _CPU_FIELDS = (
   *("vendor_id", "model name", "cpu family", "model", "stepping", "flags"),
   *("CPU implementer", "CPU variant", "CPU part", "CPU revision", "Features", "isa", "uarch"),
 )
-# Maximum time to wait for another process that compiles the same function.
+# Maximum time in seconds to wait for another process that compiles the same function.
 _WAIT_S = 120.0
 _log = logging.getLogger("moozi.compilation_cache")
 
 
 def enable() -> Path | None:
-  """Makes JAX keep compiled functions; a second call does nothing.
+  """Makes JAX store compiled functions; a second call does nothing.
 
-  Call it after the process's number of threads is set, and before JAX compiles. Never raises: a cache that
-  cannot be used is logged as a warning, and functions are compiled as without one.
+  Call this function after the process's number of threads is set, and before JAX compiles. If the cache
+  cannot be used, logs a warning, and JAX compiles without a cache.
 
-  Returns: the folder of this process's entries; None if the cache is off.
+  Returns: the folder of this process's entries; None if the cache is disabled, unusable or configured in JAX.
   """
   try:
     root = cache_root()
@@ -65,7 +66,8 @@ def enable() -> Path | None:
     make_private(root)
     make_private(folder)
     entries = Entries(folder)
-    # JAX has no public function that sets the storage. `tests/io/test_compilation_cache.py` checks this one.
+    # JAX has no public function that sets the storage; `tests/io/test_compilation_cache.py` checks that this
+    # private one still does.
     if not hasattr(compilation_cache, "get_file_cache"):
       raise OSError(f"JAX {jax.__version__} has another interface")
     compilation_cache.get_file_cache = cast(Any, lambda path: (entries, path))
@@ -90,15 +92,15 @@ def cache_root() -> Path | None:
   if value:
     return Path(value).expanduser().absolute()
   base = Path(os.environ.get("XDG_CACHE_HOME", ""))
-  if not base.is_absolute():  # as the XDG specification demands
+  if not base.is_absolute():  # the XDG specification says to ignore relative paths
     base = Path.home() / ("Library/Caches" if sys.platform == "darwin" else ".cache")
   return base / "moozi" / "compiled"
 
 
 def make_private(folder: Path) -> None:
-  """Creates a folder that only its owner can read, or checks an existing one.
+  """Creates a folder that only its owner can read and write, or checks an existing one.
 
-  Raises: OSError: the folder cannot be created. PermissionError: another user could put entries into it.
+  Raises: OSError: the folder cannot be created. PermissionError: another user could write entries into it.
   """
   missing = [path for path in (folder, *folder.parents) if not path.exists()]
   for path in reversed(missing):
@@ -118,18 +120,18 @@ def make_private(folder: Path) -> None:
 
 
 def _machine() -> str:
-  """Returns a digest of the processor and of the threads that XLA compiles for."""
+  """Returns a digest of the processor and the number of threads for which XLA compiles."""
   lines = {f"{sys.platform} {platform.machine()} threads {_num_threads()}"}
   try:
     text = Path("/proc/cpuinfo").read_text()
     lines |= {line for line in text.splitlines() if line.partition(":")[0].strip() in _CPU_FIELDS}
   except OSError:
-    lines.add(platform.node())  # without a description of the processor, no other machine is trusted
+    lines.add(platform.node())  # without /proc/cpuinfo, entries are shared only within this host
   return hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()[:16]
 
 
 def _num_threads() -> str:
-  """XLA's number of threads, as `actors.remote.process` sets it, or the cores of this process."""
+  """Returns XLA's number of threads: NPROC, which `actors.remote.process` sets, or the number of cores."""
   cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
   return os.environ.get("NPROC") or str(len(cores))
 
@@ -137,25 +139,25 @@ def _num_threads() -> str:
 class Entries:
   """The entries of one folder, by key. JAX calls `get` before it compiles, and `put` after it.
 
-  An entry appears whole or not at all, and has a checksum. A damaged entry is removed, and its function is
+  Entries are written atomically and have a checksum. A damaged entry is removed, and its function is
   compiled again. If several processes need the same function at once, one compiles it and the others wait.
 
   Args:
     folder: an existing folder.
-    max_bytes: bound of all folders beside this one, which belong to other versions of JAX and other machines.
-      The entries that were not used for the longest time are removed.
+    max_bytes: maximum size of this folder and the folders beside it, which are for other versions of JAX and
+      other machines. The least recently used entries are removed.
   """
 
   def __init__(self, folder: Path, max_bytes: int = MAX_BYTES) -> None:
     self._folder, self._max_bytes = folder, max_bytes
-    # POSIX releases a process's locks when the process closes any descriptor of the file, so it stays open.
+    # The file stays open: POSIX releases all of a process's locks when it closes any descriptor of the file.
     self._locks = os.open(folder / _LOCKS, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     self._held = threading.local()
     self._num_new_bytes = 0
     self._evict()
 
   def get(self, key: str) -> bytes | None:
-    """Returns the entry; None if the caller must compile the function."""
+    """Returns the entry of `key`; None if the caller must compile the function."""
     self.release()
     value = self._read(key)
     if value is None and self._lock(key):
@@ -165,7 +167,7 @@ class Entries:
     return value
 
   def put(self, key: str, value: bytes) -> None:
-    """Adds an entry. JAX reports an OSError as a warning."""
+    """Adds an entry. Raises OSError, which JAX reports as a warning."""
     try:
       with atomic_path(self._path(key), make_parents=False) as temporary:
         temporary.write_bytes(_MAGIC + hashlib.sha256(value).digest() + value)
@@ -176,12 +178,15 @@ class Entries:
       self._evict()
 
   def on_duration(self, event: str, duration_secs: float, **_: str | int) -> None:
-    """Listens to JAX: some compiled functions are not put, such as those that call back into Python."""
+    """Releases the lock when JAX has compiled a function.
+
+    JAX does not call `put` for some functions, such as those that call back into Python.
+    """
     if event.endswith("backend_compile_duration"):
       self.release()
 
   def release(self) -> None:
-    """Lets other processes compile the function for which this thread's `get` returned None."""
+    """Releases the lock on the function for which this thread's `get` returned None."""
     at, self._held.at = getattr(self._held, "at", None), None
     if at is not None:
       with contextlib.suppress(OSError):
@@ -208,10 +213,10 @@ class Entries:
     return None
 
   def _lock(self, key: str) -> bool:
-    """Takes the key's lock; returns whether another process has held it meanwhile.
+    """Takes the lock of `key`; returns whether another process held it.
 
-    Without the lock after `_WAIT_S`, or on a file system without locks, two processes may compile the same
-    function; the second entry replaces the first.
+    After `_WAIT_S`, or on a file system without locks, continues without the lock. Two processes may then
+    compile the same function; the second entry replaces the first.
     """
     at = int.from_bytes(hashlib.sha256(key.encode()).digest()[:4], "big")
     end_s, has_waited = time.monotonic() + _WAIT_S, False
@@ -229,7 +234,7 @@ class Entries:
     return has_waited
 
   def _evict(self) -> None:
-    """Removes the entries that were not used for the longest time, until the rest fits the bound."""
+    """Removes the least recently used entries until the others fit in `max_bytes`."""
     self._num_new_bytes = 0
     found = sorted(_files(self._folder.parent), reverse=True)
     total = 0

@@ -1,4 +1,4 @@
-"""Loads the configuration from YAML files with a `base:` chain and from `key=value` overrides."""
+"""Loads a run's configuration from YAML files with a `base:` chain and from `key=value` overrides."""
 
 import difflib
 import json
@@ -21,24 +21,26 @@ from moozi.io.plain_data import dump_yaml, parse_yaml
 
 _log = logging.getLogger("moozi.config")
 
-# Maps the old name of each renamed key to its new name. Old names are accepted for one release.
+# The new name of each renamed key, by its old name. Old names are accepted for one release.
 RENAMED_KEYS = {"reanalyze.way": "reanalyze.mode"}
 
 
 def load_config(path: str | Path | None, overrides: Sequence[str | Mapping[str, Any]] = ()) -> Config:
-  """Merges and validates, in this order, the defaults, the `base:` chain, the file and the overrides.
+  """Returns the validated merge of the defaults, the `base:` chain, the file and the overrides.
+
+  Later layers, in this order, replace the values of earlier ones.
 
   Args:
-    path: a YAML file, or the name of a configuration such as `minatar/breakout`; None uses the defaults.
-      `base:` in it names another file, relative to this one, or a configuration.
-    overrides: `key=value` each, with dotted keys (`learner.batch_size=128`) and YAML values. An empty value
-      resets a section (`env.kwargs=`) to its default. A mapping sets nested plain values, as a file does.
-  Raises: UserError: the configuration is invalid; one line with the key, the value and what is allowed. It
-    names the file, unless an override makes a valid configuration invalid.
+    path: a YAML file, or the name of a configuration such as `minatar/breakout`; None uses the defaults. The
+      key `base:` in the file names another file, relative to this one, or a configuration.
+    overrides: texts `key=value` with a dotted key (`learner.batch_size=128`) and a YAML value, or mappings of
+      nested values, as in a file. An empty value (`env.kwargs=`) resets a section to its default.
+  Raises: UserError: the configuration is invalid. The message is one line with the key, the value and what is
+    allowed. It names the file, unless an override makes a valid configuration invalid.
   """
   where = None if path is None else str(path)
-  # Renames keys before the merge. An override with the new name then replaces a file's value under the old
-  # name.
+  # Keys are renamed before the merge, so that an override with the new name replaces a value that the file
+  # sets under the old name.
   layers: list[Mapping[str, Any]] = []
   for layer in () if path is None else read_chain(find_config(path)):
     layers += _with_new_names([layer], f"{path}: ")
@@ -57,7 +59,7 @@ def load_config(path: str | Path | None, overrides: Sequence[str | Mapping[str, 
 
 
 def _error_of(layers: Sequence[Mapping[str, Any]]) -> str:
-  """Returns why merged layers are invalid, or an empty string."""
+  """Returns the error message of the merged layers; empty if they are valid."""
   try:
     _merge(layers, None)
   except UserError as error:
@@ -66,7 +68,7 @@ def _error_of(layers: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _merge(layers: Sequence[Mapping[str, Any]], where: str | None) -> Config:
-  """Merges and validates layers, the last of which wins."""
+  """Merges layers, later ones over earlier ones, and validates the result."""
   try:
     merged = (
       # Interpolations are not resolved, because `${oc.env:…}` would read environment variables.
@@ -92,7 +94,9 @@ def _refuse_interpolations(data: Any, key: str) -> None:
 
 
 def config_from_dict(data: Mapping[str, Any], where: str | None = None) -> Config:
-  """Validates sections by name strictly. None is an empty section; `where` is the file's name in errors.
+  """Returns the configuration of nested data, by section. A section that is None is empty.
+
+  Validation is strict: a value is never converted to another type. `where` is the file's name in errors.
 
   Raises: UserError: a key is unknown (the message names the closest known key), or a value has a wrong type
     or is out of range.
@@ -101,7 +105,7 @@ def config_from_dict(data: Mapping[str, Any], where: str | None = None) -> Confi
   (data,) = _with_new_names([data], prefix)
   data = _inherit(data)
   try:
-    # Strict mode refuses "16" for 16 and true for 1. In JSON input it accepts a list for a tuple.
+    # Strict mode refuses "16" for 16 and true for 1. JSON input allows a list in place of a tuple.
     filled = _fill(data, config_to_dict(Config()))
     return Config.model_validate_json(json.dumps(filled), strict=True)
   except pydantic.ValidationError as e:
@@ -111,7 +115,7 @@ def config_from_dict(data: Mapping[str, Any], where: str | None = None) -> Confi
 
 
 def _with_new_names(layers: Sequence[Mapping[str, Any]], prefix: str) -> list[Mapping[str, Any]]:
-  """Renames old keys and warns. Raises UserError if the layers set both names of a key."""
+  """Returns the layers with old keys renamed, and logs a warning. Raises UserError if both names are set."""
   out = list(layers)
   for old, new in RENAMED_KEYS.items():
     (section, old_name), new_name = old.split("."), new.rpartition(".")[2]
@@ -129,7 +133,7 @@ def _with_new_names(layers: Sequence[Mapping[str, Any]], prefix: str) -> list[Ma
 
 
 def config_to_dict(config: Config) -> dict[str, Any]:
-  """Returns plain nested data, the inverse of `config_from_dict`."""
+  """Returns a configuration as plain nested data; inverts `config_from_dict`."""
   return config.model_dump(mode="json")
 
 
@@ -139,7 +143,7 @@ def save_config(config: Config, path: Path) -> None:
 
 
 def _parse_override(text: str) -> dict:
-  """Parses `a.b=value` into nested data."""
+  """Returns the nested data of an override `a.b=value`."""
   key, equals, raw = text.partition("=")
   key = key.strip()
   parts = key.split(".")
@@ -155,7 +159,7 @@ def _parse_override(text: str) -> dict:
 
 
 def _inherit(data: Mapping[str, Any]) -> Mapping[str, Any]:
-  """Fills keys that `planners.reanalyze` does not set from `planners.train`."""
+  """Returns the data with the keys that `planners.reanalyze` does not set taken from `planners.train`."""
   planners = data.get("planners")
   if not isinstance(planners, Mapping):
     return data
@@ -166,10 +170,10 @@ def _inherit(data: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _fill(data: Any, defaults: Any) -> Any:
-  """Fills missing keys of each section from the whole configuration's defaults.
+  """Returns the data with missing keys filled from the defaults of the whole configuration.
 
-  The defaults of a section's class can differ: `planners.test` is noise-free, but `PlannerConfig()` is not.
-  None (`learner:` without keys in YAML) is an empty section.
+  The defaults of a section's class may differ from these: `planners.test` is noise-free, but
+  `PlannerConfig()` is not. A section that is None (`learner:` without keys in YAML) is empty.
   """
   if not isinstance(defaults, Mapping) or not isinstance(data, Mapping | None):
     return data
@@ -177,14 +181,14 @@ def _fill(data: Any, defaults: Any) -> Any:
 
 
 def _fields(annotation: Any) -> dict[str, Any] | None:
-  """Annotations of a section's fields by name; None if `annotation` is not a section."""
+  """Returns the annotations of a section's fields by name; None if `annotation` is not a section."""
   if isinstance(annotation, type) and issubclass(annotation, Section):
     return {name: info.annotation for name, info in annotation.model_fields.items()}
   return None
 
 
 def _members(annotation: Any) -> tuple[Any, ...]:
-  """Returns the members of a union, or the annotation itself if it is not a union. Removes Annotated."""
+  """Returns the members of a union annotation, or else the annotation itself; removes `Annotated`."""
   if get_origin(annotation) is typing.Annotated:
     return _members(get_args(annotation)[0])
   if get_origin(annotation) in (typing.Union, types.UnionType):
@@ -217,8 +221,8 @@ def _walk(loc: Sequence[str | int]) -> tuple[str, Any]:
 def _describe(error: pydantic.ValidationError) -> str:
   """Returns one line about the first wrong key: its name, its value, and what is allowed."""
   located = [(*_walk(e["loc"]), e) for e in error.errors(include_url=False)]
-  # A wrong item of a list also causes an error for each other member of a union. Keeps the item's error,
-  # which is more specific.
+  # If a list in a union has a wrong item, the other members of the union cause errors too. The error of the
+  # item is more specific, so only it is kept.
   keys = [key for key, _, _ in located]
   located = [x for x in located if not any(k.startswith((x[0] + "[", x[0] + ".")) for k in keys)] or located
   key, annotation, _ = located[0]
@@ -233,7 +237,7 @@ def _describe(error: pydantic.ValidationError) -> str:
       return f"{key}: missing; a value is required{more}"
     case "value_error":
       return f"{key}: ".removeprefix(": ") + str(first["ctx"]["error"]) + more
-  # Pydantic's words: "Input should be a valid integer", "Input should be an object".
+  # Pydantic's messages are like "Input should be a valid integer" or "Input should be an object".
   words = (e["msg"].removeprefix("Input should be ").replace("an object", "a mapping") for e in same)
   allowed = " or ".join(dict.fromkeys(words))
   if type(None) in _members(annotation):
@@ -248,7 +252,7 @@ def _describe_unknown(loc: Sequence[str | int]) -> str:
   siblings = list(_fields(section) or {})
   key = f"{parent}.{name}" if parent else name
   dot = f"{parent}." if parent else ""
-  # First choice: the same name in another section (batch_size for learner.batch_size).
+  # The best suggestion is the same name in another section (learner.batch_size for batch_size).
   everywhere = {k.rpartition(".")[2]: k for k in reversed(_all_keys(Config))}
   near = [everywhere[name]] if name in everywhere else []
   near = near or [dot + n for n in difflib.get_close_matches(name, siblings, n=1)]
@@ -266,6 +270,6 @@ def _all_keys(annotation: Any, prefix: str = "") -> list[str]:
 
 
 def _show(value: Any) -> str:
-  """Formats a value about as the user wrote it, in at most 60 characters."""
+  """Returns a value as JSON text, about as the user wrote it, in at most 60 characters."""
   text = json.dumps(value, ensure_ascii=False, default=str)
   return text if len(text) <= 60 else text[:57] + "..."

@@ -1,4 +1,4 @@
-"""The configurations that come with MooZi: their names, their headers, and chains of `base:`.
+"""Finds and reads the configurations that come with MooZi: names, headers and chains of `base:`.
 
 A configuration's name is its path below `config/` without `.yaml`, such as `minatar/breakout`. Its header is
 the comment at the beginning of the file:
@@ -9,8 +9,8 @@ the comment at the beginning of the file:
     # Reached: the mean return in evaluation at the end of that time
     # Measured: the results that Time and Reached are from, as paths in the repository
 
-The last four lines are optional, and other comment lines are ignored. Tests compare the figures with the
-results.
+The last four lines are optional, and other comment lines are ignored. Tests compare Time and Reached with the
+measured results.
 """
 
 import dataclasses
@@ -28,7 +28,7 @@ from moozi.io.plain_data import read_yaml
 
 BASE_KEY = "base"
 _HEADER = re.compile(r"# (Needs|Time|Reached|Measured): (.+)")
-# The module of each environment library that is an extra. `moozi[minatar]` installs the library `minatar`.
+# The Python module of each environment library that an extra installs, such as `moozi[minatar]`.
 PACKAGES = {
   "atari": "ale_py",
   "gymnasium": "gymnasium",
@@ -44,16 +44,16 @@ class ConfigInfo:
   """One configuration that comes with MooZi.
 
   Attributes:
-    name: what `moozi train` takes.
-    path: its file.
+    name: the name that `moozi train` takes.
+    path: path of its file.
     summary: the first line of its header.
-    env: `env.name`.
+    env: value of `env.name`.
     extra: the extra of MooZi that its environment needs; None if it needs none.
     is_installed: whether the environment's package is installed.
-    hardware: what it needs beyond two cores; None if two cores suffice.
-    time: how long a run took on two cores, or the limit if that is not measured; None if there is no limit.
+    hardware: the hardware that it needs beyond two cores; None if two cores suffice.
+    time: how long a run took on two cores. If it is not measured, the limit of `max_wall_s`, or None.
     reached: the mean return in evaluation at the end of that time; None if it is not measured.
-    measured: paths in the repository of the results that `time` and `reached` are from.
+    measured: paths in the repository of the results from which `time` and `reached` are taken.
   """
 
   name: str
@@ -71,7 +71,8 @@ class ConfigInfo:
 def data_root(name: str) -> Path:
   """Returns a folder of files that come with MooZi, such as `config`.
 
-  It is inside the package if MooZi was installed from a wheel, and at the top level of a clone otherwise.
+  The folder is inside the package if MooZi was installed from a wheel, and at the top level of a clone
+  otherwise.
   """
   package = Path(__file__).resolve().parents[1]
   packaged = package / "data" / name
@@ -88,7 +89,7 @@ def find_config(text: str | Path) -> Path:
 
   Args:
     text: the path of a file, or a name such as `minatar/breakout`. An existing file takes precedence.
-  Raises: UserError: there is neither; the message has the nearest names.
+  Raises: UserError: there is no such file or name; the message suggests similar names.
   """
   text = str(text)
   if os.path.isfile(text):
@@ -97,21 +98,21 @@ def find_config(text: str | Path) -> Path:
   if path := names.get(text.removesuffix(".yaml")):
     return path
   if os.path.lexists(text) or "\0" in text:
-    return Path(text)  # the reader's error says why it is not a configuration
+    return Path(text)  # `read_chain` then raises an error that says why this is not a configuration
   near = _nearest(text, list(names))
   hint = f"did you mean {', '.join(near[:-1])}{' or ' if near[1:] else ''}{near[-1]}? " if near else ""
   raise UserError(f"{text}: no such file or configuration; {hint}`moozi configs` lists the configurations")
 
 
 def list_configs() -> list[ConfigInfo]:
-  """Returns the configurations that name an environment, sorted by name. The others are bases of these."""
+  """Returns the configurations that set `env.name`, sorted by name. The other files are bases of these."""
   return [info for name, path in sorted(_names().items()) if (info := _info(name, path)) is not None]
 
 
 def read_chain(path: Path) -> list[dict]:
-  """Reads a file and its bases, the deepest base first.
+  """Returns the content of a file and of its bases, the deepest base first.
 
-  `base:` is a path relative to its file, or else the name of a configuration that comes with MooZi.
+  `base:` is a path relative to the file that has it, or the name of a configuration that comes with MooZi.
 
   Raises: UserError: a file cannot be read or is not a mapping, or the chain is a cycle.
   """
@@ -146,13 +147,13 @@ def read_chain(path: Path) -> list[dict]:
 
 
 def _names() -> dict[str, Path]:
-  """Returns the file of each name."""
+  """Returns the path of each configuration file by name."""
   root = config_root()
   return {path.relative_to(root).with_suffix("").as_posix(): path for path in root.rglob("*.yaml")}
 
 
 def _nearest(text: str, names: list[str]) -> list[str]:
-  """Returns the names with the same last part as `text`, or up to three of similar spelling."""
+  """Returns the names with the same last part as `text`, or else up to three names of similar spelling."""
   text = text.removesuffix(".yaml").removeprefix("config/").replace("-", "_").lower()
   if text in names:
     return [text]
@@ -195,7 +196,7 @@ def _get(value: Any, keys: tuple[str, ...]) -> Any:
 
 
 def _read_header(path: Path) -> tuple[str, dict[str, str]]:
-  """Returns the summary and the optional lines of a file's header."""
+  """Returns the summary of a file's header, and its optional lines by keyword."""
   lines = path.read_text("utf-8").splitlines()
   length = next((i for i, line in enumerate(lines) if not line.startswith("#")), len(lines))
   found = (_HEADER.fullmatch(line) for line in lines[1:length])

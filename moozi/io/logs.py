@@ -1,4 +1,4 @@
-"""Log files, one for each actor."""
+"""Writes log files, one for each actor."""
 
 import contextlib
 import logging
@@ -38,13 +38,13 @@ def log_to(path: Path) -> Iterator[None]:
   try:
     yield
   finally:
-    # A process that logged before, such as an actor, continues to log.
+    # If the process had a log file before the block, such as an actor's, logging continues.
     if not had_handler:
       close_logging()
 
 
 def close_logging() -> None:
-  """Undoes `setup_logging`: closes the file, and shows warnings again."""
+  """Undoes `setup_logging`: closes the log file, and lets Python print warnings again."""
   root = logging.getLogger()
   for handler in [h for h in root.handlers if isinstance(h, _ActorLogHandler)]:
     root.removeHandler(handler)
@@ -53,7 +53,7 @@ def close_logging() -> None:
 
 
 def log_stream() -> IO[str]:
-  """Returns a stream for output that does not use logging: the log file, or standard error without one."""
+  """Returns a stream for output that bypasses logging: the log file if there is one, else standard error."""
   for handler in logging.getLogger().handlers:
     if isinstance(handler, _ActorLogHandler) and handler.stream is not None:
       return handler.stream
@@ -63,7 +63,7 @@ def log_stream() -> IO[str]:
 class _ActorLogHandler(logging.FileHandler):
   """A FileHandler that reports a full disk once, on standard error.
 
-  The class identifies moozi's own handler.
+  The class also marks the handler of `setup_logging` among the root logger's handlers.
   """
 
   _has_failed = False

@@ -1,4 +1,4 @@
-"""Describes the machine that a run was made on, for its summary and its card."""
+"""Describes the machine of a run, for its summary and its card."""
 
 import contextlib
 import os
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def describe_machine() -> dict[str, Any]:
-  """Returns the model of the processor, the number of cores this process may use, and the system."""
+  """Returns the processor model, the number of cores that this process may use, and the operating system."""
   model = platform.processor() or platform.machine()
   with contextlib.suppress(OSError):
     lines = Path("/proc/cpuinfo").read_text("utf-8", "replace").splitlines()

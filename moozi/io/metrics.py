@@ -1,4 +1,4 @@
-"""Metrics: one JSON object per tick in metrics.jsonl, and the same scalars in TensorBoard's event files."""
+"""Writes metrics: one JSON object per tick in metrics.jsonl, and the same scalars to TensorBoard."""
 
 import contextlib
 import json
@@ -21,12 +21,12 @@ from moozi.io.sinks import AppendFile
 TICK_KEYS = ("env_steps", "learner_steps", "wall_s")
 FAULT_PREFIX = "faults/"
 _MAIN_METRICS = ("test/return_mean", "train/return_mean")
-# Sections that say where and how a run executes, and have no effect on what it learns.
+# Configuration sections that have no effect on learning.
 _NOT_LEARNING = ("run", "logging", "ray", "checkpoint", "timeline", "trajectories")
 
 
 class MetricsSink:
-  """Appends ticks to metrics.jsonl and TensorBoard. Close it, or use it in a `with`.
+  """Appends ticks to metrics.jsonl and TensorBoard. Call `close`, or use it as a context manager.
 
   On a full disk, a write raises OSError. Its data stays pending, and the next write starts with the pending
   data.
@@ -38,13 +38,13 @@ class MetricsSink:
     tensorboard_path: Path | None,
     keep: tuple[int, int, float] | None = None,
   ) -> None:
-    """Opens the files. Ticks in metrics.jsonl are kept, except for an incomplete last line after a kill.
+    """Opens the files. Keeps the ticks in metrics.jsonl, but removes an incomplete last line (after a kill).
 
     Args:
-      metrics_path: metrics.jsonl.
-      tensorboard_path: a folder for TensorBoard events; no events if None.
+      metrics_path: path of metrics.jsonl.
+      tensorboard_path: folder for TensorBoard events; None writes no events.
       keep: counters (env_steps, learner_steps, wall_s) from which a run is resumed. Later ticks are removed,
-        and later events are hidden in TensorBoard.
+        and TensorBoard hides later events. None keeps all ticks.
     """
     if metrics_path.exists():
       os.truncate(metrics_path, metrics_path.read_bytes().rfind(b"\n") + 1)
@@ -57,7 +57,7 @@ class MetricsSink:
   def write(self, *, env_steps: int, learner_steps: int, wall_s: float, scalars: Mapping[str, Any]) -> None:
     """Writes one tick: counters, seconds since the run's start, and numbers by name.
 
-    A number that is not finite is null in the JSON.
+    A number that is not finite is written to metrics.jsonl as null.
 
     Raises: ValueError: a name is in TICK_KEYS, or a value is not one number. OSError: the tick is pending.
     """
@@ -68,27 +68,27 @@ class MetricsSink:
     env_steps, learner_steps = int(env_steps), int(learner_steps)
     tick = {"env_steps": env_steps, "learner_steps": learner_steps, "wall_s": round(float(wall_s), 3)}
     line = json.dumps(to_plain_json(tick | numbers), allow_nan=False) + "\n"
-    # Writes to both files, even if one write fails.
+    # The ExitStack writes to both files, even if one write fails.
     with contextlib.ExitStack() as both:
       if self._tensorboard is not None:
         shown = {f"system/{key}": tick[key] for key in ("learner_steps", "wall_s")}
-        # TensorBoard sorts groups by name: a group of a dozen zeros would come before the losses.
+        # Zero fault counts are left out: TensorBoard would show a dozen such curves before the losses.
         shown |= {tag: value for tag, value in numbers.items() if value or not tag.startswith(FAULT_PREFIX)}
         values = [{"tag": tag, "simple_value": float(value)} for tag, value in shown.items()]
         both.callback(self._tensorboard.write, values, env_steps)
       self._file.write(line.encode())
 
   def write_settings(self, config: Config) -> None:
-    """Writes the settings of the run for TensorBoard's HParams tab. Raises OSError: they are pending."""
+    """Writes the settings to TensorBoard's HParams tab. Raises OSError; the settings are then pending."""
     from tensorboardX.summary import hparams
 
     if self._tensorboard is not None:
-      # The summaries of the experiment, of the start of this run, and of its end.
+      # `hparams` returns summaries of the experiment, of the run's start and of its end. The end is left out.
       for summary in hparams(hyperparameters(config), dict.fromkeys(_MAIN_METRICS))[:2]:
         self._tensorboard.write_summary(summary)
 
   def write_histograms(self, histograms: Mapping[str, Histogram], env_steps: int) -> None:
-    """Writes histograms by tag to TensorBoard only. Raises OSError: they are pending."""
+    """Writes histograms by tag, to TensorBoard only. Raises OSError; the histograms are then pending."""
     values = []
     for tag, h in histograms.items():
       sums = {"num": h.counts.sum(), "sum": h.total, "sum_squares": h.total_of_squares}
@@ -98,21 +98,24 @@ class MetricsSink:
       self._tensorboard.write(values, int(env_steps))
 
   def write_gif(self, name: str, gif: bytes, size: tuple[int, int], env_steps: int) -> None:
-    """Writes an encoded GIF of (height, width) to TensorBoard's image tab. Raises OSError: it is pending."""
-    # tensorboardX's add_video needs moviepy, and drops the video silently without it.
+    """Writes an encoded GIF of size (height, width) to TensorBoard's image tab.
+
+    Raises: OSError: the disk is full; the GIF is pending.
+    """
+    # tensorboardX's add_video is not used: without the package moviepy, it drops the video silently.
     image = {"height": size[0], "width": size[1], "colorspace": 3, "encoded_image_string": gif}
     if self._tensorboard is not None:
       self._tensorboard.write([{"tag": name, "image": image}], int(env_steps))
 
   def sync(self) -> None:
-    """Calls fsync on metrics.jsonl. Raises OSError: some ticks or events are not on the disk."""
+    """Calls fsync on metrics.jsonl. Raises OSError if some ticks or events are not on the disk."""
     with contextlib.ExitStack() as both:
       if self._tensorboard is not None:
         both.callback(self._tensorboard.flush)
       self._file.sync()
 
   def close(self) -> None:
-    """Closes the files; a second call does nothing. Raises OSError: pending data is lost."""
+    """Closes the files; a second call does nothing. Raises OSError if pending data is lost."""
     with contextlib.ExitStack() as both:
       if self._tensorboard is not None:
         both.callback(self._tensorboard.close)
@@ -128,12 +131,12 @@ class MetricsSink:
 class _EventFile:
   """A TensorBoard event file, written in the calling thread.
 
-  tensorboardX's own writer uses a thread behind a bounded queue. A full disk ends that thread without an
-  error, and the next writes block forever.
+  tensorboardX's own writer is not used: its thread ends without an error on a full disk, and later writes
+  then block forever on its bounded queue.
   """
 
   def __init__(self, folder: Path, purge_step: int | None) -> None:
-    """Creates the file. TensorBoard then hides events of the folder's other files from `purge_step` on."""
+    """Creates the file; from `purge_step` on, TensorBoard hides the events of the folder's other files."""
     from tensorboardX.proto.event_pb2 import Event, SessionLog
     from tensorboardX.record_writer import masked_crc32c
 
@@ -161,7 +164,7 @@ class _EventFile:
 
 
 def hyperparameters(config: Config) -> dict[str, str | bool | float]:
-  """The settings that affect learning, by dotted key; lists as text, without settings that are null."""
+  """Returns the settings that affect learning, by dotted key. Lists become text; nulls are left out."""
   skipped = {
     *_NOT_LEARNING,
     *({"ppo"} if config.algorithm != "ppo" else {"network", "planners", "reanalyze"}),
@@ -205,7 +208,7 @@ def _number(name: str, value: Any) -> int | float:
 
 
 def _drop_later(path: Path, keep: tuple[int, int, float]) -> None:
-  """Removes the ticks after the counters `keep`."""
+  """Removes the ticks that are later than the counters `keep`."""
   lines = path.read_text("utf-8").splitlines(keepends=True)
   kept = [
     line

@@ -1,4 +1,4 @@
-"""Plain data (dict, list, str, int, float, bool, None) as JSON and YAML."""
+"""Reads and writes plain data (dict, list, str, int, float, bool, None) as JSON and YAML."""
 
 import json
 import math
@@ -17,8 +17,8 @@ MAX_DEPTH = 50
 
 _TAG = "tag:yaml.org,2002:"
 _PLAIN_TAGS = {_TAG + kind for kind in ("null", "bool", "int", "float", "str", "seq", "map")}
-# Scalars of YAML 1.2: (kind, pattern, first characters). PyYAML follows YAML 1.1 and reads 1e-3 as text, 1:30
-# as 90 and `no` as false.
+# Scalars of YAML 1.2: (kind, pattern, first characters). PyYAML follows YAML 1.1, and reads 1e-3 as text,
+# 1:30 as 90 and `no` as false.
 _SCALARS = (
   ("bool", r"true|True|TRUE|false|False|FALSE", [*"tTfF"]),
   ("int", r"[-+]?(?:0|[1-9][0-9_]*)", [*"-+0123456789"]),
@@ -32,9 +32,9 @@ _SCALARS = (
 
 
 def to_plain_json(value: Any) -> Any:
-  """Converts nested plain values, NumPy and JAX arrays to JSON types; NaN and infinities become None.
+  """Returns nested plain values and arrays (NumPy, JAX) as JSON types; NaN and infinities become None.
 
-  Raises: TypeError: the value has another type.
+  Raises: TypeError: a value has another type.
   """
   if value is None or isinstance(value, str | bool | int):
     return value
@@ -50,7 +50,7 @@ def to_plain_json(value: Any) -> Any:
 
 
 def first_difference(value: Any, expected: Any, key: str) -> tuple[str, Any, Any] | None:
-  """Returns the first difference of two nested values as (dotted key, its value, expected value), or None."""
+  """Returns the first difference of two nested values as (dotted key, value, expected value), or None."""
   if not (isinstance(value, Mapping) and isinstance(expected, Mapping)):
     return None if value == expected else (key, value, expected)
   for name in dict.fromkeys([*expected, *value]):
@@ -63,15 +63,15 @@ def first_difference(value: Any, expected: Any, key: str) -> tuple[str, Any, Any
 
 
 def parse_yaml(text: str, where: str) -> Any:
-  """Parses one YAML document to plain data; `where` is its name in errors.
+  """Returns the plain data of one YAML document; `where` is its name in errors.
 
-  Raises: UserError: the text is not valid YAML, is nested deeper than 50, or has an alias, a duplicate key, a
-    key that is not text, or a tag that plain data does not use. Other tags can run code.
+  Raises: UserError: the text is not valid YAML, is nested deeper than 50 levels, or has an alias, a duplicate
+    key, a key that is not text, or a tag that plain data does not use. Such a tag could run code.
   """
   try:
     depth = 0
     for event in yaml.parse(text, _PlainLoader):
-      # Checks the depth before composing the document, because composing takes time quadratic in the depth.
+      # Checks the depth before yaml.load composes the document, which takes time quadratic in the depth.
       depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
       if depth > MAX_DEPTH:
         raise UserError(f"{where}: not valid YAML: nested too deep")
@@ -79,7 +79,7 @@ def parse_yaml(text: str, where: str) -> Any:
       if tag is not None and tag not in _PLAIN_TAGS:
         raise UserError(f"{where}: the tag {tag.replace(_TAG, '!!')} is not allowed; use plain values")
       if isinstance(event, yaml.AliasEvent):
-        # Nested aliases expand exponentially. `base:` shares settings.
+        # Nested aliases can expand exponentially. Configurations share settings by `base:` instead.
         raise UserError(f"{where}: not valid YAML: aliases (*{event.anchor}) are not allowed")
     return yaml.load(text, _PlainLoader)  # noqa: S506 - a SafeLoader
   except yaml.MarkedYAMLError as e:
@@ -95,8 +95,8 @@ def parse_yaml(text: str, where: str) -> Any:
 def read_yaml(path: Path) -> Any:
   """Reads plain data from a YAML file.
 
-  Raises: UserError: the file is missing, not a file, unreadable, not UTF-8 or larger than 1 MiB, or
-    `parse_yaml` refuses its text.
+  Raises: UserError: the path is missing or not a file; the file is unreadable, not UTF-8 or larger than 1
+    MiB; or `parse_yaml` refuses its text.
   """
   try:
     if not path.exists():
@@ -115,9 +115,9 @@ def read_yaml(path: Path) -> Any:
 
 
 def read_json_lines(path: Path, parse: Callable[[Any], Any]) -> Iterator[Any]:
-  """Yields `parse` of each line of a file; skips an incomplete last line.
+  """Yields the result of `parse` for the JSON value of each line; skips an incomplete last line.
 
-  Raises: UserError: the file is missing or cannot be read, or another line is not JSON that `parse` accepts.
+  Raises: UserError: the file cannot be read, or a complete line is not JSON that `parse` accepts.
   """
   try:
     if path.exists() and not path.is_file():
@@ -141,7 +141,7 @@ def dump_yaml(data: Any) -> str:
   """Returns YAML text that `parse_yaml` reads back as equal data."""
   text = yaml.dump(data, Dumper=_PlainDumper, sort_keys=False, allow_unicode=True, width=100)
   if any(line_break in text for line_break in "\x85\u2028\u2029"):
-    # Escapes these characters, which would be read as line breaks.
+    # Escapes these characters, because a YAML reader takes them for line breaks.
     text = yaml.dump(data, Dumper=_PlainDumper, sort_keys=False, allow_unicode=False, width=100)
   return text
 
@@ -161,7 +161,7 @@ class _PlainLoader(yaml.SafeLoader):
     return super().construct_mapping(node, deep)
 
   def construct_number(self, node: Any) -> int | float:
-    """Returns a float, or an int for a whole number with an exponent (1e6)."""
+    """Returns a float; for a whole number with an exponent, such as 1e6, an int."""
     text = self.construct_scalar(node).replace("_", "").lower()
     value = float(text.replace(".inf", "inf").replace(".nan", "nan"))
     return int(value) if "e" in text and value.is_integer() and abs(value) < 2**53 else value

@@ -10,7 +10,7 @@ from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
-# (label, name of the scalar, format). A scalar without a value is not shown.
+# (label, name of the scalar, format). A scalar that no tick has had yet is not shown.
 FIGURES: tuple[tuple[str, str, str], ...] = (
   ("steps/s", "system/env_steps_per_s", ",.0f"),
   ("updates/s", "system/updates_per_s", ".1f"),
@@ -28,9 +28,9 @@ _PLAIN_PERIOD_S = 10.0
 
 
 class Progress:
-  """A display. This base class shows nothing.
+  """Displays the progress of a run. This base class shows nothing.
 
-  Errors of a stream that is closed or on a full disk are ignored: they must not end a run.
+  Errors of a stream that is closed or on a full disk are ignored, so that they do not end a run.
   """
 
   def __init__(self, max_env_steps: int, max_wall_s: float | None) -> None:
@@ -39,7 +39,7 @@ class Progress:
     self._smooth_rate: float | None = None
 
   def update(self, *, env_steps: int, learner_steps: int, wall_s: float, scalars: Mapping[str, Any]) -> None:
-    """Shows a tick; a scalar that is missing in the tick keeps its last value."""
+    """Shows a tick. A scalar that the tick lacks keeps its last value."""
     self._latest |= {name: float(scalars[name]) for _, name, _ in FIGURES if scalars.get(name) is not None}
     rate = self._latest.get("system/env_steps_per_s")
     if rate is not None:
@@ -55,7 +55,7 @@ class Progress:
       self._show(out, min(share, 1.0), wall_s)
 
   def note(self, text: str) -> None:
-    """Shows a line permanently."""
+    """Shows a line of text, which stays on the screen."""
 
   def close(self) -> None:
     """Ends the display; a second call does nothing."""
@@ -65,7 +65,7 @@ class Progress:
 
 
 class _Plain(Progress):
-  """Prints at most one line of figures every 10 s, for files and pipes."""
+  """Prints at most one line of numbers every 10 s, for files and pipes."""
 
   def __init__(self, stream: IO[str], *limits: Any) -> None:
     super().__init__(*limits)
@@ -82,7 +82,7 @@ class _Plain(Progress):
 
 
 class _Live(Progress):
-  """A table that is redrawn in place; `close` leaves the last table on the screen."""
+  """Redraws a table in place; `close` leaves the last table on the screen."""
 
   def __init__(self, title: str, stream: IO[str], force: bool, *limits: Any) -> None:
     super().__init__(*limits)
@@ -123,9 +123,9 @@ def make_progress(
   max_wall_s: float | None = None,
   stream: IO[str] | None = None,
 ) -> Progress:
-  """Creates the display of a run on `stream`, by default standard error.
+  """Returns the display of a run on `stream`, by default standard error.
 
-  Mode auto is live on a terminal and plain elsewhere; mode none shows nothing.
+  Mode `auto` is `live` on a terminal and `plain` elsewhere; mode `none` shows nothing.
   """
   stream = stream or sys.stderr
   if mode == "none":
@@ -140,7 +140,7 @@ def seconds_left(
 ) -> float | None:
   """Estimates the seconds until a run reaches one of its limits.
 
-  A rate of None or 0 is unknown. Returns None if the rate is unknown and there is no limit of seconds.
+  Returns None if `steps_per_s` is None or 0 (unknown) and `max_wall_s` is None.
   """
   ends = [] if max_wall_s is None else [max_wall_s - wall_s]
   if steps_per_s is not None and steps_per_s > 0:

@@ -1,17 +1,17 @@
-"""The run directory, which holds everything that a run writes. Its names are a public interface.
+"""The run directory, which holds everything that a run writes. Its file names are a public interface.
 
 config.yaml      the resolved configuration
 metrics.jsonl    one JSON object per tick
-events.out.*     the same scalars as events of TensorBoard, which shows them under the run's name
-checkpoints/     the last few, the best, and milestones
-resume/          the rest of the state for the last few checkpoints, which a resumed run needs
-gifs/            evaluation episodes
+events.out.*     the same scalars as TensorBoard events, which TensorBoard shows under the run's name
+checkpoints/     the last few checkpoints, the best one, and milestones
+resume/          the rest of the run's state for the last few checkpoints, which a resumed run needs
+gifs/            pictures of evaluation episodes
 logs/            one file for each actor
 trajectories/    every acted step, if trajectories.save is set
 timeline/        the times of the actors' calls, and the output of `moozi timeline`
-summary.json     figures of the whole run, written at its end
+summary.json     results of the whole run, written at its end
 trackers.json    the run's identifiers in Weights & Biases and MLflow
-lock             held by the process that writes here
+lock             locked by the process that writes to the folder
 """
 
 import contextlib
@@ -51,7 +51,7 @@ FIXED = (
   *("learner.optimizer", "learner.learning_rate.kind", "evaluation.seed", "checkpoint.start_from"),
   *("ppo.network", "ppo.history_length", "ppo.scale_frames", "ppo.initial_bias", "ppo.num_envs"),
 )
-"""Settings that a resumed run cannot change: its parameters, optimizer, replay or curves depend on them."""
+"""Settings that a resumed run cannot change: its network, optimizer, replay or metrics depend on them."""
 
 MAX_NAME_LENGTH = 120
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+=-]*")
@@ -59,7 +59,7 @@ _FOLDERS = ("checkpoints", "gifs", "logs")
 
 
 class _PathInRun:
-  """A path in the run directory."""
+  """A descriptor that returns a path in the run directory."""
 
   def __init__(self, name: str) -> None:
     self._name = name
@@ -70,7 +70,7 @@ class _PathInRun:
 
 @dataclasses.dataclass(frozen=True)
 class RunDirectory:
-  """One run's folder. Use `create` or `open`."""
+  """One run's folder. Create one with `create` or `open`."""
 
   path: Path
 
@@ -86,9 +86,10 @@ class RunDirectory:
 
   @classmethod
   def create(cls, config: Config, now: datetime | None = None) -> "RunDirectory":
-    """Creates the folder `run.dir`/`run.name` and saves the configuration in it, with the name filled in.
+    """Creates the folder `run.dir`/`run.name`, and saves the configuration with its final name there.
 
-    Without a name, generates a name from the environment and the time `now`. None means the current time.
+    If `run.name` is None, generates a name from the environment and the time `now`, by default the current
+    time.
 
     Raises: UserError: the name is invalid, the run exists, or the folder cannot be created.
     """
@@ -129,7 +130,7 @@ class RunDirectory:
 
   @classmethod
   def open(cls, path: str | Path) -> "RunDirectory":
-    """Opens an existing run directory, or a zoo agent by `zoo:NAME`. Raises UserError for anything else."""
+    """Returns the run directory at a path, or a zoo agent by `zoo:NAME`. Raises UserError for other paths."""
     path = resolve_run(path)
     try:
       if not path.is_dir():
@@ -147,16 +148,15 @@ class RunDirectory:
 
   @property
   def tensorboard_path(self) -> Path:
-    """The folder of TensorBoard's event files. A run of an older version continues its own subfolder."""
+    """The folder of TensorBoard's event files. In a run of an older version, it is `tensorboard/`."""
     subfolder = self.path / "tensorboard"
     return subfolder if subfolder.is_dir() else self.path
 
   def claim(self) -> RunLock:
     """Locks the folder for writing by this process, until the lock is closed or the process ends.
 
-    Raises: RunError: another process writes here, or the folder contains a symbolic link or a special file.
-      A write through a link or a special file could change files outside of the run. UserError: the run is a
-      zoo agent.
+    Raises: RunError: another process has the lock, or the folder contains a symbolic link or a special file,
+      through which a write could change files outside of the run. UserError: the run is a zoo agent.
     """
     if self.is_zoo_agent:
       raise UserError(
@@ -175,7 +175,7 @@ class RunDirectory:
 
   @property
   def name(self) -> str:
-    """The folder's name."""
+    """Name of the folder."""
     return self.path.name
 
   @property
@@ -185,21 +185,21 @@ class RunDirectory:
 
   @property
   def output_path(self) -> Path:
-    """Where commands write by default: this folder, or the current one if the run is a zoo agent."""
+    """The folder to which commands write by default: the run's, or the current one for a zoo agent."""
     return Path() if self.is_zoo_agent else self.path
 
   @property
   def has_begun(self) -> bool:
-    """Whether training has written a checkpoint or metrics."""
+    """Whether the run has a checkpoint or metrics."""
     has_metrics = self.metrics_path.exists() and self.metrics_path.stat().st_size > 0
     return has_metrics or any(self.checkpoints_path.iterdir())
 
   def log_path(self, actor: str) -> Path:
-    """The log file of one actor (`training_worker_0`)."""
+    """Returns the path of the log file of one actor, such as `training_worker_0`."""
     return self.logs_path / f"{check_name(actor, 'actor')}.log"
 
   def load_config(self) -> Config:
-    """Loads the run's configuration. Raises UserError if this version does not accept it."""
+    """Returns the run's configuration. Raises UserError if this version of MooZi does not accept it."""
     return read_run_config(self.config_path)
 
   def write_summary(self, summary: Mapping[str, Any]) -> None:
@@ -213,7 +213,7 @@ class RunDirectory:
     write_text(self.summary_path, json.dumps(to_plain_json(summary), indent=2, allow_nan=False) + "\n")
 
   def read_summary(self) -> dict[str, Any]:
-    """Reads the summary. Raises UserError if the run has not ended or summary.json is not a JSON object."""
+    """Returns the summary. Raises UserError if the run has not ended or summary.json is not a JSON object."""
     path = self.summary_path
     try:
       if path.exists() and not path.is_file():
@@ -230,10 +230,10 @@ class RunDirectory:
       raise UserError(f"{path}: cannot be read: {e}") from None
 
   def trained_s_at_end(self, env_steps: int, learner_steps: int) -> float | None:
-    """Returns the seconds of training of a run that is complete at these counters.
+    """Returns the seconds of training of a complete run, whose summary must have these counters.
 
-    Returns None for a run without a summary, and for a run that was resumed since its summary. Also returns
-    None if the run was stopped or killed before its last evaluation, or if an environment failed.
+    Returns None if the run has no summary or was resumed since then. Also returns None if the run was stopped
+    or killed before its final evaluation, or if an environment failed.
     """
     try:
       summary = self.read_summary()
@@ -245,16 +245,16 @@ class RunDirectory:
 
 
 def read_run_config(path: Path) -> Config:
-  """Reads the resolved configuration of a run. Raises UserError if this version does not accept it."""
+  """Returns the resolved configuration of a run. Raises UserError if this version does not accept it."""
   data = read_yaml(path)
-  # A resolved configuration is complete. A `base:` is refused: it would read files outside of the run.
+  # A resolved configuration is complete, so `base:` is refused: it would read files outside of the run.
   if not isinstance(data, dict) or BASE_KEY in data:
     raise UserError(f"{path}: not a resolved configuration")
   return config_from_dict(data, str(path))
 
 
 def load_resumed_config(run: RunDirectory, overrides: Sequence[str | Mapping[str, Any]]) -> Config:
-  """Loads a run's configuration with overrides, as `load_config` takes them.
+  """Returns a run's configuration with overrides, which are as in `load_config`.
 
   Raises: UserError: an override changes a setting in FIXED.
   """
@@ -270,7 +270,7 @@ def load_resumed_config(run: RunDirectory, overrides: Sequence[str | Mapping[str
 
 
 def save_resumed_config(run: RunDirectory, config: Config, env_steps: int) -> None:
-  """Saves a resumed run's configuration; keeps the old one as `config_until_<env_steps>.yaml`."""
+  """Saves a resumed run's configuration if it has changed; keeps the old `config_until_<env_steps>.yaml`."""
   if config_to_dict(config) == config_to_dict(run.load_config()):
     return
   shutil.copyfile(run.config_path, run.config_path.with_name(f"config_until_{env_steps:09d}.yaml"))
@@ -278,7 +278,7 @@ def save_resumed_config(run: RunDirectory, config: Config, env_steps: int) -> No
 
 
 def flatten_settings(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-  """Flattens nested settings into one dict with dotted keys."""
+  """Returns nested settings as one dict with dotted keys."""
   out: dict[str, Any] = {}
   for name, value in data.items():
     if isinstance(value, Mapping) and value:
@@ -289,7 +289,7 @@ def flatten_settings(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any
 
 
 def check_name(name: str, key: str = "run.name") -> str:
-  """Returns `name` if it is a valid name of a folder; `key` names the setting in errors.
+  """Returns `name` if it is a valid folder name; `key` is the name of the setting in errors.
 
   Raises: UserError: the name is empty, too long, or has a separator, a leading dot or dash, or another
     special character.
@@ -303,7 +303,7 @@ def check_name(name: str, key: str = "run.name") -> str:
 
 
 def _refuse_unreadable(error: OSError) -> None:
-  # A missing file is no error here. Another process that writes here may have removed it, and the lock
-  # reports that process.
+  # A missing file is not an error: another process may have removed it. If that process still writes here,
+  # RunLock raises.
   if not isinstance(error, FileNotFoundError):
     raise RunError(f"{error.filename}: cannot be read: {error.strerror}")

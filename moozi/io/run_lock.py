@@ -1,4 +1,4 @@
-"""A lock on a folder: one process at a time writes there. The kernel releases it when the process ends."""
+"""A lock that lets one process at a time write to a folder. The kernel releases it when the process ends."""
 
 import contextlib
 import errno
@@ -14,14 +14,14 @@ _log = logging.getLogger("moozi.driver")
 
 
 class RunLock:
-  """Holds `<run>/lock` until `close`.
+  """Holds a lock on the file `<run>/lock` until `close`.
 
-  The file names the last holder. It is kept after the release, because removing it could remove another
-  process's lock. A process that inherits the descriptor holds the lock too, until it ends.
+  The file contains the name of the last holder. It is not removed after the release, because that could
+  remove another process's lock. A process that inherits the descriptor also holds the lock, until it ends.
   """
 
   def __init__(self, run: Path, doing: str = "writing into this run") -> None:
-    """Takes the lock. `doing` describes the holder's work in the error message of another process.
+    """Takes the lock. `doing` describes the holder's work, for the error message.
 
     Raises: RunError: another process has the lock, or the file cannot be created.
     """
@@ -43,14 +43,14 @@ class RunLock:
     self.name_holder(str(os.getpid()))
 
   def name_holder(self, holder: str) -> None:
-    """Writes the holder's name to the file, for the error message of another process."""
-    # On a full disk the name is missing, but the lock is held.
+    """Writes the holder's name to the file; another process shows it if it cannot take the lock."""
+    # On a full disk, the name is missing, but the lock is held.
     with contextlib.suppress(OSError):
       os.ftruncate(self._file, 0)
       os.pwrite(self._file, f"{holder}\n".encode(), 0)
 
   def fileno(self) -> int:
-    """The lock's descriptor."""
+    """Returns the descriptor of the lock file."""
     return self._file
 
   def close(self) -> None:

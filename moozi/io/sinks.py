@@ -1,4 +1,4 @@
-"""Handles full disks: append-only files that retry, and a guard that lets the run continue."""
+"""Handles full disks: append-only files that write again later, and a guard that lets the run continue."""
 
 import collections
 import contextlib
@@ -12,14 +12,15 @@ _log = logging.getLogger("moozi.driver")
 
 
 class AppendFile:
-  """A file that grows by whole records, such as lines.
+  """Appends whole records, such as lines, to a file.
 
-  A record is written whole or not at all. If it does not fit on the disk, it stays pending, in order, and is
-  written before the next record. Beyond `max_pending_bytes` the oldest pending records are dropped.
+  A record is written completely or not at all. If it does not fit on the disk, it stays pending, and is
+  written before the next record. If more than `max_pending_bytes` are pending, the oldest records are
+  dropped.
   """
 
   def __init__(self, path: Path, max_pending_bytes: int = MAX_PENDING_BYTES) -> None:
-    """Opens or creates the file. Raises OSError: the file cannot be opened, or is a symbolic link."""
+    """Opens or creates the file. Raises OSError if it cannot be opened or is a symbolic link."""
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     self._file = os.open(path, flags, 0o644)
     self._max_pending_bytes = max_pending_bytes
@@ -27,7 +28,7 @@ class AppendFile:
     self._num_pending_bytes = 0
 
   def write(self, record: bytes) -> None:
-    """Appends a record after all pending ones. Raises OSError: it cannot be written now and is pending."""
+    """Appends a record after all pending ones. Raises OSError if it cannot be written; it is then pending."""
     self._pending.append(record)
     self._num_pending_bytes += len(record)
     while self._num_pending_bytes > self._max_pending_bytes and len(self._pending) > 1:
@@ -35,28 +36,28 @@ class AppendFile:
     self.flush()
 
   def flush(self) -> None:
-    """Writes the pending records. Raises OSError: the disk is still full."""
+    """Writes the pending records. Raises OSError if the disk is still full."""
     while self._pending:
       size, rest = os.fstat(self._file).st_size, memoryview(self._pending[0])
       try:
         while rest:
           rest = rest[os.write(self._file, rest) :]
       except OSError:
-        # Removes the partial record, which needs no disk space.
+        # Removes the partial record; this works on a full disk.
         with contextlib.suppress(OSError):
           os.ftruncate(self._file, size)
         raise
       self._num_pending_bytes -= len(self._pending.popleft())
 
   def sync(self) -> None:
-    """Writes the pending records and calls fsync. Raises OSError: either fails."""
+    """Writes the pending records and calls fsync. Raises OSError if either fails."""
     self.flush()
     os.fsync(self._file)
 
   def close(self) -> None:
-    """Writes the pending records and closes the file. Raises OSError: records are lost; the file is closed.
+    """Writes the pending records and closes the file; a second call does nothing.
 
-    A second call does nothing.
+    Raises: OSError: the pending records cannot be written and are lost. The file is closed.
     """
     if self._file < 0:
       return
@@ -68,9 +69,9 @@ class AppendFile:
 
 
 class SinkGuard:
-  """Suppresses OSErrors of sinks, so that a full disk does not end a run; counts them in `num_failures`.
+  """Suppresses and counts errors of the files and services to which a run writes, so that the run continues.
 
-  `report` shows the user a line when a sink starts to fail and when it works again.
+  `report` is called with a line for the user when such a sink starts to fail, and when it works again.
   """
 
   def __init__(self, report: Callable[[str], None]) -> None:
@@ -80,7 +81,7 @@ class SinkGuard:
 
   @contextlib.contextmanager
   def writing(self, sink: str, errors: type[Exception] = OSError) -> Iterator[None]:
-    """Suppresses and counts an error of the block, which writes to `sink`."""
+    """Suppresses and counts an error of the block; `sink` is the name of the sink in messages."""
     try:
       yield
     except errors as error:

@@ -17,10 +17,10 @@ _MAX_NAME_LENGTH = 80
 
 
 class TimelineFile:
-  """Appends stretches to `spans.jsonl` in a folder, one line each.
+  """Appends the spans that actors report to `spans.jsonl` in a folder, one line per Stretch.
 
-  The first stretch creates the folder. It replaces the file of an earlier part of the run, so that the file
-  holds one window.
+  The first write creates the folder, and replaces the file of an earlier part of the run, so that the file
+  has one time window.
   """
 
   def __init__(self, folder: Path) -> None:
@@ -29,7 +29,7 @@ class TimelineFile:
     self._pending = b""
 
   def add(self, stretches: Mapping[str, Stretch | None]) -> None:
-    """Adds the spans that each actor has reported; `flush` writes them."""
+    """Adds the spans of each actor, by actor; `flush` writes them."""
     for actor, stretch in stretches.items():
       if stretch is not None:
         spans = [[span.name, round(span.start_s, 6), round(span.end_s, 6)] for span in stretch.spans]
@@ -37,20 +37,20 @@ class TimelineFile:
         self._pending += json.dumps({"actor": actor} | times | {"spans": spans}).encode() + b"\n"
 
   def flush(self) -> None:
-    """Writes the pending stretches. Raises OSError: the disk is full; the stretches stay pending."""
+    """Writes the pending stretches. Raises OSError if the disk is full; they then stay pending."""
     if self._file is None and self._pending:
       self._folder.mkdir(exist_ok=True)
       (self._folder / SPANS).unlink(missing_ok=True)
       self._file = AppendFile(self._folder / SPANS)
     if self._file is not None:
-      # AppendFile keeps what it cannot write.
+      # If the write fails, AppendFile keeps the data.
       data, self._pending = self._pending, b""
       self._file.write(data)
 
   def close(self) -> None:
     """Writes the pending stretches and closes the file; a second call does nothing.
 
-    Raises: OSError: the pending stretches are lost.
+    Raises: OSError: the pending stretches cannot be written and are lost.
     """
     try:
       if self._pending:
@@ -61,7 +61,7 @@ class TimelineFile:
 
 
 def read_timeline(folder: Path) -> Timeline:
-  """Reads the timeline in a run's folder. Skips an incomplete last line, which has no line end.
+  """Reads spans.jsonl from a folder; skips an incomplete last line.
 
   Raises: UserError: the file is missing, or its content is not a timeline.
   """
@@ -103,10 +103,10 @@ def _time(value: Any) -> float:
 
 
 def trace_of(timeline: Timeline, name: str) -> dict[str, Any]:
-  """Converts a timeline to Chrome's trace format for ui.perfetto.dev, with one track per actor.
+  """Returns a timeline in Chrome's trace format, for ui.perfetto.dev, with one track per actor.
 
-  The timeline must not be empty. Complete events ("X") are sorted by start, in microseconds since the
-  timeline's start.
+  The timeline must not be empty. The events are complete events ("X"), sorted by start; times are in
+  microseconds since the timeline's start.
   """
   begin_s, _ = ends(timeline)
   metadata: list[dict[str, Any]] = [{"ph": "M", "name": "process_name", "pid": 1, "args": {"name": name}}]

@@ -1,9 +1,9 @@
-"""Trackers: the scalars of a run in Weights & Biases and in MLflow. Both are off by default.
+"""Writes the scalars of a run to experiment trackers: Weights & Biases and MLflow. Both are off by default.
 
-A tracker receives the configuration, the ticks' scalars and the final summary, nothing else: no code, no Git
-state, no console output and no measurements of the machine. Nothing uses the network unless the library's own
-environment variable says so: `WANDB_MODE=online`, or an address in `MLFLOW_TRACKING_URI`. A thread writes to
-the trackers, so that a slow one does not delay the run, and a failure does not end it.
+A tracker receives only the configuration, the ticks' scalars and the final summary: no code, no Git state, no
+console output and no measurements of the machine. No tracker uses the network unless its own environment
+variable is set: `WANDB_MODE=online`, or an address in `MLFLOW_TRACKING_URI`. A thread writes to the trackers,
+so a slow tracker does not delay the run. A failing tracker does not end it.
 """
 
 import importlib.util
@@ -27,10 +27,10 @@ from moozi.io.run_directory import RunDirectory, flatten_settings
 from moozi.io.sinks import SinkGuard
 
 PROJECT = "moozi"
-"""The project or experiment, unless WANDB_PROJECT or MLFLOW_EXPERIMENT_NAME is set."""
+"""Name of the W&B project and the MLflow experiment; WANDB_PROJECT and MLFLOW_EXPERIMENT_NAME replace it."""
 
 IDS = "trackers.json"
-"""The file in the run directory with the run's identifier in each tracker, for a resume."""
+"""File in the run directory with the run's identifier in each tracker, which a resumed run uses again."""
 
 _MAX_PENDING = 1000
 _CLOSE_S = 60.0
@@ -39,19 +39,19 @@ _MAX_PARAMETER = 6000  # MLflow's limit of characters
 
 
 class Tracker(Protocol):
-  """One library. Its methods may raise any exception."""
+  """An experiment tracker. Its methods may raise any exception."""
 
   def write(self, scalars: Mapping[str, float], env_steps: int) -> None:
     """Writes the scalars of one tick."""
 
   def finish(self, summary: Mapping[str, Any] | None) -> None:
-    """Writes the final summary and ends; None if the run has none."""
+    """Writes the final summary, None if the run has none, and closes the tracker."""
 
 
 class WandbTracker:
-  """Weights & Biases; offline in the folder `wandb` beside the run unless WANDB_MODE is set.
+  """Writes to Weights & Biases; offline, in the folder `wandb` beside the run, unless WANDB_MODE is set.
 
-  `wandb sync` uploads it. The folder is not in the run, because it contains links.
+  `wandb sync` uploads that folder. It is not in the run directory, because it contains links.
   """
 
   def __init__(self, config: Config, run: RunDirectory) -> None:
@@ -90,7 +90,7 @@ class WandbTracker:
 
 
 class MlflowTracker:
-  """MLflow; in the database `mlflow.db` beside the run unless MLFLOW_TRACKING_URI is set."""
+  """Writes to MLflow; to the database `mlflow.db` beside the run, unless MLFLOW_TRACKING_URI is set."""
 
   def __init__(self, config: Config, run: RunDirectory) -> None:
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
@@ -119,7 +119,7 @@ class MlflowTracker:
 
   def write(self, scalars: Mapping[str, float], env_steps: int) -> None:
     now = int(time.time() * 1000)
-    # MLflow refuses other characters in names.
+    # MLflow allows only these characters in names.
     names = {re.sub(r"[^\w\-. :/]", "_", name): value for name, value in scalars.items()}
     metrics = [self._metric(name, value, now, env_steps) for name, value in names.items()]
     self._client.log_batch(self._id, metrics=metrics)
@@ -137,7 +137,7 @@ TRACKERS: dict[str, Callable[[Config, RunDirectory], Tracker]] = {
   "wandb": WandbTracker,
   "mlflow": MlflowTracker,
 }
-"""By the key of `logging`, which is also the name of the package and of the extra."""
+"""Trackers by name: their key in the section `logging`, their package and their extra of MooZi."""
 
 
 def check_trackers(config: Config) -> None:
@@ -154,12 +154,13 @@ def _requested(config: Config) -> list[str]:
 
 
 class Trackers:
-  """The requested trackers of a run, written by one thread.
+  """Writes to the requested trackers of a run, in one thread.
 
-  A tracker that cannot start is tried again at the next tick. Ticks beyond 1,000 pending ones are dropped.
+  A tracker that cannot start is tried again at the next tick. If 1,000 ticks are pending, new ticks are
+  dropped.
 
   Args:
-    report: shows the user a line when a tracker starts to fail, and when it works again.
+    report: called with a line for the user when a tracker starts to fail, and when it works again.
   """
 
   def __init__(self, config: Config, run: RunDirectory, report: Callable[[str], None]) -> None:
@@ -168,7 +169,7 @@ class Trackers:
     self._pending: queue.Queue[tuple[str, Any, int]] = queue.Queue(_MAX_PENDING)
     self._thread: threading.Thread | None = None
     if _requested(config):
-      # A daemon: a tracker that hangs must not keep the process alive.
+      # A daemon thread, so that a tracker that hangs does not keep the process alive.
       self._thread = threading.Thread(target=self._work, name="trackers", daemon=True)
       self._thread.start()
 
@@ -181,7 +182,7 @@ class Trackers:
     self._put("write", dict(_numbers(scalars)), env_steps)
 
   def close(self, summary: Mapping[str, Any] | None) -> None:
-    """Queues the final summary, and waits up to a minute for the trackers; a second call does nothing."""
+    """Queues the final summary, and waits up to two minutes for the trackers; a second call does nothing."""
     thread, self._thread = self._thread, None
     if thread is None:
       return
@@ -230,7 +231,7 @@ def _read_ids(path: Path) -> dict[str, Any]:
 
 
 def _saved_id(run: RunDirectory, name: str) -> str | None:
-  """The run's identifier in a tracker, from an earlier part of the run."""
+  """Returns the identifier in a tracker that an earlier part of the run has saved, or None."""
   found = _read_ids(run.path / IDS).get(name)
   return found if isinstance(found, str) and re.fullmatch(r"[0-9a-f]{8,32}", found) else None
 

@@ -1,8 +1,9 @@
-"""A folder of trajectory files that holds every acted step of a run.
+"""Writes and reads a folder of trajectory files with every acted step of a run.
 
-A file is named by the environment steps before and after it. Steps are buffered until there are enough for a
-file, 30 seconds have passed, or a checkpoint is made. If the process is killed, only buffered steps are lost.
-On a full disk, steps stay buffered. A process that reads the folder during the run sees only complete files.
+A file is named by the run's environment steps before and after it. Steps are buffered until there are enough
+for a file, 30 seconds have passed, or a checkpoint is saved. If the process is killed, only buffered steps
+are lost. On a full disk, steps stay buffered. A process that reads the folder during the run sees only
+complete files.
 """
 
 import concurrent.futures
@@ -33,7 +34,7 @@ _MAX_BUFFER_BYTES = 512 << 20
 
 
 class StoredSteps(NamedTuple):
-  """Steps [T, …] of one lane, and their span."""
+  """Steps [T, …] of one lane, and their place in the lane."""
 
   span: LaneSpan
   steps: TrajectorySample
@@ -41,7 +42,7 @@ class StoredSteps(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class _Buffered:
-  """A segment [T, B, …] for the next file; `stop` is the run's environment steps after it."""
+  """A segment [T, B, …] that is not in a file yet; `stop` is the run's environment steps after it."""
 
   first_lane: int
   segment: TrajectorySample
@@ -53,16 +54,16 @@ class _Buffered:
 
 
 class TrajectoryWriter:
-  """Appends segments to a folder; files are packed and written in the background, one at a time.
+  """Appends segments to a folder; a background thread compresses and writes the files, one at a time.
 
   Args:
-    directory: created if it is missing. New files continue the steps of the existing files.
+    directory: the folder, created if it is missing. New files continue the existing ones.
     spec: the environment's specification.
-    env_steps: the run's environment steps. Files with later steps are removed. In an empty folder, the first
-      file starts at this step. None keeps all files.
-    state: the result of the earlier writer's `get_state`. Its step count takes precedence over `env_steps`.
+    env_steps: environment steps from which the run continues. Files with later steps are removed. In an empty
+      folder, the first file starts at this step. None keeps all files.
+    state: result of `get_state` of the writer of the run's earlier part. Its step count replaces `env_steps`.
 
-  Raises: UserError: a file in the folder is damaged or of another environment.
+  Raises: UserError: a file in the folder is damaged or from another environment.
   """
 
   def __init__(
@@ -76,10 +77,10 @@ class TrajectoryWriter:
       env_steps = int(state["stop"])
     self._env_steps, self._next_index = self._restore(env_steps)
     self._set_buffer([])
-    # Lanes that have lost steps. Their histories restart at the next step.
+    # Lanes that have lost steps. Their next step is marked as a first step, so that no history spans the gap.
     self._with_gap: set[int] = {int(lane) for lane in state["with_gap"]} if state else set()
     if env_steps is not None and self._env_steps < env_steps:
-      # No file holds the last steps of these lanes.
+      # No file has the last steps of these lanes before `env_steps`.
       self._with_gap.update(self._next_index)
     self._pool = concurrent.futures.ThreadPoolExecutor(1, "trajectories")
     self._writing: tuple[concurrent.futures.Future[int], list[_Buffered]] | None = None
@@ -90,13 +91,14 @@ class TrajectoryWriter:
     """Buffers a copy of the next segment [T, B, …] of lanes first_lane … first_lane+B-1.
 
     Args:
-      segment, first_lane: the steps.
+      segment: the steps.
+      first_lane: the lane of the segment's first column.
       env_steps: the run's environment steps after the segment; None adds the segment's steps to the previous
         count.
-      follows: false if earlier steps of these lanes are missing. Their histories then restart.
+      follows: false if steps are missing before the segment. Its first steps are then marked as first steps.
 
-    Raises: OSError: a file cannot be written. Its steps stay buffered, or are dropped if the buffer exceeds
-      its limit.
+    Raises: OSError: a file cannot be written. Its steps stay buffered, but all buffered steps are dropped if
+      they take more than 512 MiB.
     """
     segment = map_fields(np.array, segment)
     stop = max(self._stop + np.size(segment.action), env_steps or 0)
@@ -111,7 +113,7 @@ class TrajectoryWriter:
       self._start_file()
 
   def flush(self) -> None:
-    """Returns once all steps are on the disk."""
+    """Writes all buffered steps to the disk. Errors as in `append`."""
     self._start_file()
     self._finish_file()
 
@@ -125,7 +127,7 @@ class TrajectoryWriter:
   def get_state(self) -> State:
     """Returns the environment steps after the last appended segment, and the lanes that have lost steps.
 
-    With Ray, the run's counter is different: it also counts segments that have not arrived yet.
+    With Ray, the run's own counter may be higher: it also counts segments that are not appended yet.
     """
     return {"stop": self._stop, "with_gap": np.array(sorted(self._with_gap), np.int64)}
 
@@ -176,7 +178,10 @@ class TrajectoryWriter:
       raise
 
   def _restore(self, env_steps: int | None) -> tuple[int, dict[int, int]]:
-    """Removes files with steps after `env_steps`; returns the last env step and each lane's next index."""
+    """Removes files with steps after `env_steps`.
+
+    Returns: environment steps at the end of the last file, and the index of each lane's next step.
+    """
     paths = sorted(p for p in self._directory.iterdir() if _NAME.fullmatch(p.name))
     for path in reversed(paths):
       if env_steps is not None and int(path.stem.partition("-")[2]) > env_steps:
@@ -190,26 +195,26 @@ class TrajectoryWriter:
 
 @dataclasses.dataclass(frozen=True)
 class TrajectoryStore:
-  """Reads the steps of a folder's verified files. The files are in order; there is at least one."""
+  """The verified files of a folder, at least one, in order; reads their steps."""
 
   spec: EnvSpec
   files: tuple[TrajectoryFile, ...]
 
   @property
   def num_steps(self) -> int:
-    """Steps of all lanes."""
+    """Number of steps of all lanes."""
     return sum(f.num_steps for f in self.files)
 
   @property
   def lane_steps(self) -> dict[int, int]:
-    """Steps by lane."""
+    """Number of steps by lane."""
     out: dict[int, int] = {}
     for span in (span for f in self.files for span in f.spans):
       out[span.lane] = out.get(span.lane, 0) + span.num_steps
     return dict(sorted(out.items()))
 
   def read(self) -> Iterator[StoredSteps]:
-    """Yields all steps, file by file. The steps of a lane are in order and contiguous.
+    """Yields all steps, file by file. The steps of each lane are contiguous and in time order.
 
     Raises: UserError: a file has changed since the store was opened.
     """
@@ -219,13 +224,13 @@ class TrajectoryStore:
 
 
 def write_steps(directory: Path, info: TrajectoryFile, steps: list[TrajectorySample]) -> None:
-  """Writes the file `info` with new steps into another folder; `steps` has [T, …] for each span."""
+  """Writes a copy of the file `info` with other steps to a folder; `steps` has [T, …] for each span."""
   lanes = {span.lane: (span.start, part) for span, part in zip(info.spans, steps, strict=True)}
   write_bytes(directory / file_name(info.env_steps), encode_file(info.spec, info.env_steps, lanes))
 
 
 def file_name(env_steps: tuple[int, int]) -> str:
-  """The name of the file with environment steps env_steps[0] … env_steps[1]."""
+  """Returns the name of a file; `env_steps` are the run's environment steps before and after it."""
   return f"{env_steps[0]:012d}-{env_steps[1]:012d}.traj"
 
 
@@ -237,7 +242,7 @@ def open_trajectories(
   Files with steps after `max_env_steps` are skipped; a `spec` of None accepts any environment.
 
   Raises: UserError: the folder is missing or empty, or lacks a file between two others; or a file is damaged,
-    is of another environment, or is not a trajectory file.
+    from another environment, or not a trajectory file.
   """
   files = [read_header(p) for p in _paths(path)]
   if max_env_steps is not None:
@@ -277,9 +282,9 @@ def _paths(path: Path) -> list[Path]:
 
 
 def _check_joined(files: list[TrajectoryFile]) -> None:
-  """Raises UserError if steps are missing between two files or before the first one."""
-  # If saving was enabled after the run had started, the first file does not start at environment step 0. Its
-  # lanes start at 0.
+  """Raises UserError if a file is missing between two others, or if the steps of a lane have a gap."""
+  # If trajectory saving was enabled after the run had started, the first file does not start at environment
+  # step 0. The step indices of its lanes do start at 0.
   stop, next_index = files[0].env_steps[0], dict[int, int]()
   for f in files:
     if f.env_steps[0] != stop:

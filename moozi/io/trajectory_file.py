@@ -1,13 +1,13 @@
-"""One file of steps: a safetensors file whose tensors are compressed columns. Nothing in it is code.
+"""Encodes and decodes one trajectory file: a safetensors file whose tensors are compressed columns.
 
-The entry `moozi_trajectories` of the header's `__metadata__` is JSON. It holds the format, the environment's
-spec, the steps and lanes of the file, and the SHA-256 of the whole file, computed with zeros in place of the
-digest.
+Reading a file runs no code from it. The entry `moozi_trajectories` of the header's `__metadata__` is JSON
+with the format, the environment's spec, the steps and lanes of the file, and the SHA-256 of the whole file,
+computed with zeros in place of the digest.
 
-A tensor holds one column of all steps, compressed with zlib. A column has one row per step. Before
+Each tensor is one column (a field of all steps), compressed with zlib. A column has one row per step. Before
 compression, its bytes are transposed: the first byte of all steps, then the second, and so on. Bytes that
 change little from step to step then take almost no space. Booleans are packed to bits. The encoding is
-lossless. `last_discount` is not stored, because it follows from the flags.
+lossless. `last_discount` is not stored, because it follows from `is_last` and `is_truncated`.
 """
 
 import dataclasses
@@ -35,14 +35,14 @@ _METADATA = "moozi_trajectories"
 _MAGIC_1 = b"MZTRAJ1\n"
 _NO_DIGEST = "0" * 64
 _MAX_HEADER_BYTES = 16 << 20
-# Memory limit for one file's steps. The writer's files are far below this limit.
+# Memory limit in bytes for the steps of one file. TrajectoryWriter's files are far below this limit.
 _MAX_STEPS_BYTES = 1 << 30
 _LEVEL = 6
 
 
 @dataclasses.dataclass(frozen=True)
 class LaneSpan:
-  """Steps start … start+num_steps-1 of a lane, counted from the lane's first step in the run."""
+  """Steps start … start+num_steps-1 of a lane; the lane's first stored step has index 0."""
 
   lane: int
   start: int
@@ -50,24 +50,24 @@ class LaneSpan:
 
   @property
   def stop(self) -> int:
-    """The index after the last step."""
+    """The index after the span's last step."""
     return self.start + self.num_steps
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrajectoryFile:
-  """The verified header of a file."""
+  """The header of a trajectory file whose checksum was verified."""
 
   path: Path
-  env_steps: tuple[int, int]  # the run's count before and after this file, which may hold fewer steps
+  env_steps: tuple[int, int]  # the run's environment steps before and after this file
   spec: EnvSpec
   version: str  # version of moozi that wrote the file
-  spans: tuple[LaneSpan, ...]  # in the file's order
+  spans: tuple[LaneSpan, ...]  # sorted by lane
   num_bytes: int
 
   @property
   def num_steps(self) -> int:
-    """Steps of all lanes."""
+    """Number of steps of all lanes."""
     return sum(span.num_steps for span in self.spans)
 
 
@@ -95,13 +95,13 @@ def encode_file(
 def read_header(path: Path) -> TrajectoryFile:
   """Reads a file's header and verifies the checksum of the whole file.
 
-  Raises: UserError: the file is not a trajectory file, is cut or altered, too large, or of another format.
+  Raises: UserError: the file is no trajectory file, was cut or altered, is too large, or has another format.
   """
   return _parse(path, _read(path))
 
 
 def read_steps(info: TrajectoryFile) -> list[TrajectorySample]:
-  """Returns the steps [T, …] of each of the file's spans.
+  """Returns the steps [T, …] of each span of the file.
 
   Raises: UserError: the file has changed since `info` was read, or a column does not match the header.
   """
@@ -126,7 +126,7 @@ def read_steps(info: TrajectoryFile) -> list[TrajectorySample]:
 
 
 def _columns(spec: EnvSpec) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
-  """(shape of one step, dtype) of each column."""
+  """Returns (shape of one step, dtype) of each column."""
   bools, floats, integers = np.dtype(bool), np.dtype(np.float32), np.dtype(np.int32)
   return (
     {"frame": (spec.frame_shape, np.dtype(spec.frame_dtype))}
@@ -138,18 +138,18 @@ def _columns(spec: EnvSpec) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
 
 
 def _pack(values: np.ndarray, dtype: np.dtype) -> bytes:
-  """Packs a column [N, …] to bytes, plane by plane."""
+  """Returns the bytes of a column [N, …], transposed: the first byte of all rows, then the second."""
   rows = np.ascontiguousarray(values, dtype.newbyteorder("<")).reshape(len(values), -1)
   return (np.packbits(rows, axis=-1) if dtype.kind == "b" else rows.view(np.uint8)).T.tobytes()
 
 
 def _unpack(packed: np.ndarray, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-  """Inverts zlib and `_pack`. Raises ValueError or zlib.error unless the column has exactly `shape`."""
+  """Decompresses a column and inverts `_pack`. Raises ValueError or zlib.error if it has another size."""
   row_size = math.prod(shape[1:])
   row_bytes = (row_size + 7) // 8 if dtype.kind == "b" else row_size * dtype.itemsize
   size = shape[0] * row_bytes
   inflate = zlib.decompressobj()
-  # With a limit of size + 1, a column that is too long is detected before all of it is decompressed.
+  # The limit size + 1 detects a column that is too long without decompressing all of it.
   raw = inflate.decompress(packed.tobytes(), size + 1)
   if len(raw) != size or not inflate.eof or inflate.unused_data:
     raise ValueError("a column of another size")
@@ -165,7 +165,7 @@ def _read(path: Path) -> bytes:
     if not path.is_file():
       raise UserError(f"{path}: not a file; a trajectory file is needed")
     with open(path, "rb") as f:
-      # Checks the first bytes, so that a large file of another kind is not read whole.
+      # Checks the first bytes, so that a large file of another kind is not read completely.
       start = f.read(9)
       if start.startswith(_MAGIC_1):
         raise UserError(
@@ -182,7 +182,7 @@ def _read(path: Path) -> bytes:
 
 
 def _parse(path: Path, data: bytes) -> TrajectoryFile:
-  """Verifies the checksum and the header."""
+  """Verifies the checksum and the header of a file's bytes, and returns the header."""
   damaged = UserError(f"{path}: cut or altered since it was written")
   length = int.from_bytes(data[:8], "little")
   if length > min(_MAX_HEADER_BYTES, len(data) - 8):
@@ -218,7 +218,7 @@ def _parse(path: Path, data: bytes) -> TrajectoryFile:
 
 
 def _parse_spec(data: Mapping[str, Any]) -> EnvSpec:
-  """Converts a header's spec. Raises ValueError, TypeError or KeyError if it is not a spec."""
+  """Returns the EnvSpec in a header. Raises ValueError, TypeError or KeyError if it is not valid."""
   height, width, channels = (_count(n) for n in data["frame_shape"])
   if not (height and width and channels):
     raise ValueError("an empty frame")
@@ -228,14 +228,14 @@ def _parse_spec(data: Mapping[str, Any]) -> EnvSpec:
 
 
 def _printable(value: Any) -> str:
-  """Returns text without control characters, which a terminal could execute. Raises ValueError otherwise."""
+  """Returns the value as text. Raises ValueError for control characters, which a terminal may interpret."""
   if not str(value).isprintable():
     raise ValueError("text that is not printable")
   return str(value)
 
 
 def _count(value: Any) -> int:
-  """Returns a whole number that is not negative. Raises ValueError for anything else."""
+  """Returns the value if it is a non-negative integer below 2**62; raises ValueError otherwise."""
   if type(value) is not int or not 0 <= value < 1 << 62:
     raise ValueError(f"{value!r} is not a count")
   return value

@@ -1,13 +1,13 @@
-"""The zoo: trained agents that come with MooZi, by name. Reading an agent runs no code from it.
+"""Finds and verifies the trained agents of the zoo, which comes with MooZi. Runs no code from an agent.
 
 An agent is a small run directory under `zoo/NAME/`, which every command accepts as `zoo:NAME`:
 
 config.yaml      the resolved configuration
-metrics.jsonl    the metrics, thinned
-summary.json     the figures of the whole run
-checkpoints/     one checkpoint of the parameters
-card.json        the agent's card, and card.md the same for people
-curve.svg        the evaluations during training
+metrics.jsonl    the run's metrics, with fewer ticks
+summary.json     the results of the whole run
+checkpoints/     one checkpoint with the parameters only
+card.json        the agent's card as data; card.md is the same card as a page
+curve.svg        the mean returns of the evaluations during training
 play.gif         the beginning of an evaluation episode
 files.json       the size and SHA-256 of every other file
 """
@@ -36,23 +36,23 @@ _MAX_FILE_BYTES = 64 << 20
 
 
 def zoo_root() -> Path:
-  """Returns the folder of the agents: inside the package in an installed wheel, or at the top of a clone."""
+  """Returns the folder of the agents: inside an installed package, or at the top level of a clone."""
   return data_root("zoo")
 
 
 def agent_names() -> list[str]:
-  """Returns the names of the agents, sorted. Reads none of their files."""
+  """Returns the sorted names of the agents, without reading their files."""
   root = zoo_root()
   return sorted(path.parent.relative_to(root).as_posix() for path in root.rglob(FILES))
 
 
 def resolve_run(run: str | os.PathLike[str]) -> Path:
-  """Returns the run directory that a command's RUN names: a path, or `zoo:` and the name of an agent.
+  """Returns the run directory for a command's argument RUN: a path, or `zoo:` and the name of an agent.
 
-  The last part of a name is enough if it is unique: `zoo:connect_four`. A folder that is a zoo agent is
-  verified, also if it is given as a path.
+  The last part of an agent's name suffices if it is unique, such as `zoo:connect_four`. The files of a zoo
+  agent are verified, even if it is given by its path.
 
-  Raises: UserError: no agent has the name, or the agent's files are damaged or foreign.
+  Raises: UserError: no agent has the name, or `check_files` refuses the agent.
   """
   text = os.fspath(run)
   path = zoo_root() / _find(text.removeprefix(ZOO_PREFIX)) if text.startswith(ZOO_PREFIX) else Path(text)
@@ -62,7 +62,7 @@ def resolve_run(run: str | os.PathLike[str]) -> Path:
 
 
 def is_zoo_agent(path: Path) -> bool:
-  """Whether the folder has the form of a zoo agent, which is never written to."""
+  """Returns whether the folder has a files.json, as only zoo agents do. Commands never write to these."""
   try:
     return os.path.lexists(path / FILES)
   except ValueError:
@@ -77,7 +77,7 @@ def label_of(path: Path) -> str:
 
 
 def write_files_list(path: Path) -> None:
-  """Writes files.json. Raises UserError: the folder has a file that no agent has."""
+  """Writes files.json. Raises UserError if the folder has a file that is not allowed in an agent."""
   names = _names(path) - {FILES}
   files = {name: _facts((path / name).read_bytes()) for name in sorted(names)}
   write_text(path / FILES, json.dumps({"format": _FORMAT, "files": files}, indent=1) + "\n")
@@ -87,7 +87,7 @@ def write_files_list(path: Path) -> None:
 def check_files(path: Path) -> None:
   """Verifies an agent's files.
 
-  Raises: UserError: a file is missing, altered, a link or not listed, or is none that an agent has.
+  Raises: UserError: a file is missing, altered, a link, not in files.json, or not allowed in an agent.
   """
   listed = _read_list(path / FILES)
   names = _names(path) - {FILES}
@@ -101,7 +101,7 @@ def check_files(path: Path) -> None:
 
 
 def size_of(path: Path) -> int:
-  """Returns the bytes of an agent's files."""
+  """Returns the total size of an agent's files in bytes."""
   return sum((path / name).stat().st_size for name in _names(path))
 
 
@@ -121,7 +121,7 @@ def _find(name: str) -> str:
 
 
 def _names(path: Path) -> set[str]:
-  """Returns the files below a folder by relative name. Raises UserError for links and special files."""
+  """Returns the relative names of all files in a folder. Raises UserError for links and special files."""
   names = set()
   for folder, subfolders, files in os.walk(path):
     for found in (Path(folder, name) for name in (*subfolders, *files)):

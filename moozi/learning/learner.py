@@ -1,6 +1,6 @@
-"""The learner: the training state and its compiled updates, without Ray.
+"""The learner: holds the training state and runs the compiled updates. Does not use Ray.
 
-Source: the thesis §4.3.9, §4.3.15.
+Source: thesis 4.3.9, 4.3.15.
 """
 
 import time
@@ -26,7 +26,7 @@ class Learner:
     model: the network.
     config: the run's configuration.
     spec: the environment's specification.
-    seed: of the initial parameters.
+    seed: seed of the initial parameters.
   """
 
   def __init__(self, model: Model, config: Config, spec: EnvSpec, seed: int) -> None:
@@ -40,22 +40,22 @@ class Learner:
 
   @property
   def learner_step(self) -> int:
-    """Number of updates: the version of the parameters."""
+    """Number of updates made, which is also the version of the parameters."""
     return int(self._state.learner_step)
 
   def update(self, targets: TrainTarget) -> tuple[Priorities, dict[str, float]]:
-    """Makes U updates.
+    """Makes U updates in one compiled call.
 
     Args:
-      targets: [U, B, …].
+      targets: U batches of B targets, [U, B, …].
 
     Returns:
       New priorities of all U·B targets, and metrics (means over U). `faults/skipped_updates` counts the
-      skipped updates. `faults/not_finite_<name>` counts them by the first of `agent.update.terms_of` that was
-      not finite.
+      skipped updates. `faults/not_finite_<name>` counts the updates that were skipped because of the term
+      <name>; the terms are those of `agent.update.terms_of`.
 
-    Raises: NotFiniteError: `learner.max_skipped_updates` consecutive updates were skipped. The parameters are
-      those before the skipped updates.
+    Raises: NotFiniteError: `learner.max_skipped_updates` consecutive updates were skipped. Skipped updates do
+      not change the parameters.
     """
     start = time.perf_counter()
     first_step = self.learner_step
@@ -79,29 +79,29 @@ class Learner:
     ), metrics
 
   def warm_up(self) -> None:
-    """Compiles the updates: makes one call on a copy of the state and targets of zeros, and discards it."""
+    """Compiles the updates by one call with a copy of the state and zero targets; discards the result."""
     lead = self._config.learner.updates_per_call, self._config.learner.batch_size
     targets = zero_targets(self._config, self._spec, lead)
     jax.block_until_ready(self._update_many(_copy(self._state), targets))
 
   def parameters(self) -> tuple[Any, Any, int]:
-    """(params, net_state, version) in NumPy, for workers."""
+    """Returns (params, net_state, version) as NumPy arrays, for the workers."""
     params, net_state = _to_numpy((self._state.params, self._state.net_state))
     return params, net_state, self.learner_step
 
   @property
   def target_version(self) -> int:
-    """Learner step of the newest copy into the target network."""
+    """Learner step at which the online parameters were last copied to the target network."""
     step = self.learner_step
     return step - step % self._target_update_period if step >= self._target_update_period else step
 
   def target_parameters(self) -> tuple[Any, Any, int]:
-    """(target_params, net_state, version of the copy) in NumPy, for reanalyze."""
+    """Returns (target_params, net_state, target_version) as NumPy arrays, for reanalyze."""
     params, net_state = _to_numpy((self._state.target_params, self._state.net_state))
     return params, net_state, self.target_version
 
   def histograms(self) -> dict[str, Histogram]:
-    """The distribution of each layer's parameters by name; empty without `logging.parameter_histograms`."""
+    """Returns a histogram of each parameter array by name; empty without `logging.parameter_histograms`."""
     if not self._has_histograms:
       return {}
     found = {
@@ -111,18 +111,18 @@ class Learner:
     return {name: histogram for name, histogram in found.items() if histogram is not None}
 
   def get_state(self) -> TrainingState:
-    """The whole TrainingState in NumPy."""
+    """Returns a copy of the TrainingState as NumPy arrays."""
     return _to_numpy(self._state)
 
   def set_state(self, state: TrainingState) -> None:
-    """Restores a TrainingState in NumPy."""
+    """Restores a TrainingState of NumPy arrays, and resets the count of consecutive skipped updates."""
     self._guard.reset()
-    # The next update donates the state's buffers, and the caller keeps its own.
+    # A copy: the next update donates the state's buffers, but the caller's arrays must stay valid.
     self._state = _copy(state)
 
 
 def zero_targets(config: Config, spec: EnvSpec, lead: tuple[int, ...]) -> TrainTarget:
-  """Returns targets with the leading axes `lead` and the shapes and dtypes of replay's, all zero."""
+  """Returns zero targets with the leading axes `lead`, in the shapes and dtypes that replay samples."""
   targets = config.targets
   K, L, A = targets.unroll_steps, targets.history_length, spec.num_actions
   return TrainTarget(
@@ -148,5 +148,5 @@ def _copy(tree: Any) -> Any:
 
 
 def _to_numpy(tree: Any) -> Any:
-  """Copies a tree to NumPy. A view would share buffers that the next update donates."""
+  """Returns a copy of a tree as NumPy arrays. A view would share buffers that the next update donates."""
   return jax.tree_util.tree_map(lambda x: np.array(x), tree)

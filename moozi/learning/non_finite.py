@@ -13,12 +13,12 @@ _log = logging.getLogger("moozi.learner")
 
 
 class NonFiniteGuard:
-  """Counts skipped updates by the term that was not finite, and limits the number of consecutive ones.
+  """Counts skipped updates by the term that was not finite; raises after too many consecutive ones.
 
   Args:
-    terms: names of the terms, in the order in which an update checks them.
-    limit: maximum number of consecutive skipped updates.
-    bound: the limit's setting as `key=value`, for the error message.
+    terms: names of the losses and gradients that an update checks, in order.
+    limit: number of consecutive skipped updates at which `count` raises.
+    bound: the configuration key of the limit with its value, `key=value`, for the error message.
   """
 
   def __init__(self, terms: Sequence[str], limit: int, bound: str) -> None:
@@ -37,7 +37,7 @@ class NonFiniteGuard:
       first_step: learner step before the first update.
     Returns: `faults/not_finite_<name>`: the number of updates in which <name> was the first term that
       was not finite.
-    Raises: NotFiniteError: the limit is reached.
+    Raises: NotFiniteError: `limit` consecutive updates were skipped.
     """
     counts: collections.Counter[str] = collections.Counter()
     for step, code in enumerate(bad_term.tolist(), start=first_step):

@@ -23,7 +23,7 @@ _SAMPLINGS = ("uniform", "proportional", "rank")
 _WORD = (1 << 64) - 1
 _COUNTERS = ("added", "drawn", "renewed", "stale", "refused", "rewritten", "cut")
 _LOSSES = ("refused_segments", "lost_steps")
-# Maximum number of eligible steps from which the statistics of δ are computed.
+# Maximum number of eligible steps from which `stats` and `histograms` are computed.
 _STATS_STEPS = 4096
 
 
@@ -35,14 +35,14 @@ class ReplayBuffer:
   unless they never existed.
 
   Attributes:
-    storage: the lanes and their priorities.
-    reanalyze_queue: chooses positions to reanalyze.
+    storage: the steps of all lanes and their priorities.
+    reanalyze_queue: chooses the positions that reanalyze searches next.
   """
 
   def __init__(
     self, config: ReplayConfig, targets: TargetsConfig, spec: EnvSpec, num_lanes: int, seed: int
   ) -> None:
-    """Makes an empty buffer with `config.capacity // num_lanes` steps in each lane.
+    """Makes an empty buffer with room for `config.capacity // num_lanes` steps in each lane.
 
     Raises: ValueError: a lane would be too short for one target, or training could never start.
     """
@@ -58,7 +58,7 @@ class ReplayBuffer:
     self.reanalyze_queue = ReanalyzeQueue(self.storage)
     self._sampler = make_sampler(config, self.storage)
     self._rng = np.random.Generator(np.random.PCG64(seed))
-    # Lanes that are empty or had a segment refused. They drop steps until the first step of an episode.
+    # True for lanes that are empty or had a segment refused: they drop steps until an episode starts.
     self._awaits_first = np.ones(num_lanes, np.bool_)
     self._refusals = Refusals(config.max_refused_segments)
     self._counters = dict.fromkeys((*_COUNTERS, *_LOSSES), 0)
@@ -81,27 +81,31 @@ class ReplayBuffer:
 
   @property
   def num_eligible(self) -> int:
-    """Number of steps that a target can start at now."""
+    """Number of steps at which a target can start now."""
     return self.storage.num_eligible
 
   def can_sample(self, batch_size: int) -> bool:
-    """Whether training may start: `min_steps_to_learn` are stored, and `batch_size` steps are eligible."""
+    """Returns whether `min_steps_to_learn` steps are stored and `batch_size` steps are eligible."""
     return self.storage.num_steps >= self._config.min_steps_to_learn and self.num_eligible >= batch_size
 
   def take(self, segment: TrajectorySample, first_lane: int, num_lanes: int, num_steps: int) -> AddResult:
-    """Adds a worker's segment. Refuses all of an invalid segment and leaves the stored steps unchanged.
+    """Adds a worker's segment, or refuses the whole segment if it is invalid.
 
-    A refused segment leaves a gap in its lanes. No history, return or unroll may cross the gap. Each lane
-    then drops steps until its environment begins an episode (the caller resets the worker's environments).
-    The episode before the gap is truncated, as after a restart of the worker.
+    A refused segment leaves the stored steps unchanged, and a gap in its lanes. No history, return or unroll
+    may cross the gap. Each lane therefore drops steps until its environment starts an episode (the caller
+    resets the worker's environments). The episode before the gap is truncated, as after a restart of the
+    worker.
 
     Args:
-      segment: [T, B, ...] of one worker.
-      num_steps: number of environment steps that the worker made for the segment; they count as lost if the
+      segment: the segment [T, B, ...] of one worker.
+      first_lane: the worker's first lane.
+      num_lanes: the worker's number of lanes, B.
+      num_steps: number of environment steps that the worker took for the segment; they count as lost if the
         segment is refused.
 
+    Returns: the number of lost steps, and the reason if the segment was refused.
     Raises:
-      ValueError: no such lane.
+      ValueError: the buffer does not have these lanes.
       SegmentError: `replay.max_refused_segments` consecutive segments were refused.
     """
     lane = self._lanes(first_lane, num_lanes)
@@ -131,7 +135,8 @@ class ReplayBuffer:
   def add(self, segment: TrajectorySample, first_lane: int) -> None:
     """Appends a segment [T, B, ...] to lanes first_lane … first_lane+B-1.
 
-    Raises: ValueError: no such lane, or the segment breaks a convention of the records.
+    Raises: ValueError: the buffer does not have these lanes, or the segment breaks a convention of the
+      records.
     """
     num_lanes = np.shape(segment.last_reward)[1] if np.ndim(segment.last_reward) == 2 else 0
     lane = self._lanes(first_lane, num_lanes)
@@ -146,13 +151,13 @@ class ReplayBuffer:
     return np.arange(first_lane, first_lane + num_lanes)
 
   def _store(self, segment: TrajectorySample, lane: Int[np.ndarray, "B"]) -> None:
-    """Appends a valid segment to lanes, and sets the priorities of the steps that become eligible."""
+    """Appends a valid segment to its lanes, and sets the priorities of the steps that become eligible."""
     old_first, old_stop = self.storage.eligible_range(lane)
     self._counters["cut"] += self.storage.append(segment, lane)
     self._counters["added"] += int(np.size(segment.last_reward))
     self._awaits_first[lane] = False
     first, stop = self.storage.eligible_range(lane)
-    # Removes slots before it adds any, because a long segment may make a removed slot eligible again.
+    # Slots are removed before others are added: after a long segment, a removed slot may be eligible again.
     self._sampler.remove(self.storage.range_slots(lane, old_first, np.minimum(first, old_stop)))
     fresh = self.storage.range_slots(lane, np.maximum(old_stop, first), stop)
     if fresh.size:
@@ -160,13 +165,14 @@ class ReplayBuffer:
       self._sampler.update(fresh)
 
   def sample(self, batch_size: int) -> TrainTarget:
-    """Draws one batch as `sample_many` does: a TrainTarget [B, ...]."""
+    """Returns one batch drawn as by `sample_many`, a TrainTarget [B, ...]."""
     return map_fields(lambda x: x[0], self.sample_many(1, batch_size))
 
   def sample_many(self, num_batches: int, batch_size: int) -> TrainTarget:
-    """Draws U batches at once, with replacement: a TrainTarget [U, B, ...].
+    """Draws U batches at once, with replacement, and returns a TrainTarget [U, B, ...].
 
-    Importance ratios are computed at the draw, and normalised (where configured) within each batch of B.
+    Importance ratios use the probabilities at the time of the draw. With `replay.normalize_importance`, they
+    are normalised within each batch.
 
     Raises: ValueError: no step is eligible.
     """
@@ -195,8 +201,8 @@ class ReplayBuffer:
   ) -> int:
     """Sets new δ of drawn steps, and returns how many were applied.
 
-    Ignores steps that were overwritten or are no longer eligible. Ignores δ that are not finite, as after a
-    skipped update. If a step occurs more than once, its last δ counts.
+    Ignores steps that were overwritten or are no longer eligible, and δ that are not finite, such as those of
+    a skipped update. If a step occurs more than once, its last δ counts.
     """
     slot, sequence = np.ravel(slot).astype(np.int64), np.ravel(sequence)
     delta = np.abs(np.ravel(delta)).astype(np.float32)
@@ -218,10 +224,10 @@ class ReplayBuffer:
     action_probs: Float[np.ndarray, "M A"],
     searched_version: Num[np.ndarray, "M"] | int,
   ) -> int:
-    """Stores newer search values and policies of steps, and returns how many were applied.
+    """Stores new search values and policies of steps, and returns how many were applied.
 
-    Ignores steps that were overwritten. Terminal frames keep value 0 and the dummy policy. Refreshes the
-    priorities of these steps, and of the steps that bootstrap from them.
+    Ignores steps that were overwritten. Terminal frames keep value 0 and the dummy policy. Recomputes the
+    priorities of the changed steps, and of the steps that bootstrap from them.
 
     Raises: ValueError: a value or a policy is not finite.
     """
@@ -247,13 +253,16 @@ class ReplayBuffer:
     return int(slot.size)
 
   def positions(self, config: ReanalyzeConfig, version: int) -> SearchRoots | list[RootSpan]:
-    """Returns up to `config.batch_size` positions to search with `version`, in the form for `config.mode`."""
+    """Chooses up to `config.batch_size` positions to search with the parameters `version`.
+
+    Returns: SearchRoots if `config.mode` is "gather", else a list of RootSpan.
+    """
     queue = self.reanalyze_queue
     slot = queue.choose(config.batch_size, config.order, version)
     return queue.gather(slot) if config.mode == "gather" else queue.spans(slot)
 
   def stats(self) -> dict[str, float]:
-    """Metrics: the fill, δ of a sample of the eligible steps, and the counts since the start."""
+    """Returns metrics: the fill, δ of up to 4096 eligible steps, and counts since the start of the run."""
     delta = self.storage.delta[self._spread_slots()]
     return {
       "replay/steps": float(self.storage.num_steps),
@@ -265,7 +274,10 @@ class ReplayBuffer:
     } | {f"replay/{name}": float(count) for name, count in self._counters.items()}
 
   def histograms(self) -> dict[str, Histogram]:
-    """The distribution of δ, and of the probability of a draw in multiples of 1/N; empty without steps."""
+    """Returns histograms of δ, and of the draw probability in multiples of 1/N; empty if N = 0.
+
+    N is the number of eligible steps.
+    """
     slot = self._spread_slots()
     if not slot.size:
       return {}
@@ -276,7 +288,7 @@ class ReplayBuffer:
     return {name: histogram for name, histogram in found.items() if histogram is not None}
 
   def _spread_slots(self) -> Int[np.ndarray, "N"]:
-    """Up to 4096 eligible slots, spread evenly over all of them."""
+    """Returns up to 4096 eligible slots, spread evenly over all of them."""
     count = self.num_eligible
     spread = np.linspace(0, count, min(count, _STATS_STEPS), endpoint=False).astype(np.int64)
     return self.storage.nth_eligible(spread)
@@ -291,7 +303,7 @@ class ReplayBuffer:
     A buffer restored from this state draws exactly the same samples.
 
     Args:
-      with_rings: false leaves out the steps themselves (`replay.snapshot` copies them block by block).
+      with_rings: whether to include the stored steps; `replay.snapshot` copies them block by block instead.
     """
     storage = self.storage.get_state() if with_rings else {"newest": self.storage.newest.copy()}
     rng = self._rng.bit_generator.state
@@ -314,9 +326,10 @@ class ReplayBuffer:
   def set_state(self, state: State, with_rings: bool = True) -> None:
     """Restores the state of a buffer of the same configuration.
 
-    If `with_rings` is false, the steps must already be stored.
+    If `with_rings` is false, the state has no steps, and they must already be stored.
 
-    Raises: ValueError: the state is of a buffer of another shape or sampling. This buffer is then unchanged.
+    Raises: ValueError: the state is of a buffer with another shape or sampling. This buffer is then
+      unchanged.
     """
     for name, own in (
       ("sampling", _SAMPLINGS.index(self._config.sampling)),

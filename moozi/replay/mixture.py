@@ -1,4 +1,4 @@
-"""A replay buffer of two parts: steps acted in this run, and stored trajectories. Imports no JAX."""
+"""A replay buffer with two parts: this run's own steps, and stored trajectories. Imports no JAX."""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
@@ -18,7 +18,7 @@ from moozi.core.spec import EnvSpec
 from moozi.replay.buffer import ReplayBuffer
 from moozi.replay.validation import split_at_gaps
 
-# Version of the stored steps: they were acted and searched before this run's first update.
+# Acted and searched version of all stored steps; they are older than this run's first parameters.
 _STORED_VERSION = -1
 
 
@@ -27,9 +27,9 @@ class StoredTrajectories:
   """Trajectories on disk, with a function that reads their steps.
 
   Attributes:
-    where: their name in error messages.
-    lane_steps: number of steps of each lane.
-    read: yields (lane, steps [T, …]); the steps of each lane are in order.
+    where: name of the trajectories in error messages.
+    lane_steps: number of steps of each lane, by lane.
+    read: yields (lane, steps [T, …]); the steps of each lane are in time order.
   """
 
   where: str
@@ -38,10 +38,10 @@ class StoredTrajectories:
 
 
 def make_replay(config: Config, spec: EnvSpec, stored: Mapping[int, int] | None) -> ReplayBuffer:
-  """Makes the replay buffer, with one lane for each (worker, environment), and one for each stored lane.
+  """Makes the empty replay buffer, with one lane for each (worker, environment) and one for each stored lane.
 
   Args:
-    stored: for the trajectories on disk, the number of steps of each lane; None without trajectories.
+    stored: number of steps of each lane of the trajectories on disk; None without trajectories.
 
   Raises: UserError: the stored steps do not fit in memory.
   """
@@ -51,7 +51,7 @@ def make_replay(config: Config, spec: EnvSpec, stored: Mapping[int, int] | None)
 
 
 def _acted_part(config: Config, spec: EnvSpec) -> tuple[ReplayConfig, TargetsConfig, EnvSpec, int, int]:
-  """The arguments of the buffer for acted steps."""
+  """Returns the arguments of the ReplayBuffer for this run's own steps."""
   num_lanes = config.workers.num_workers * config.workers.num_envs
   return config.replay, config.targets, spec, num_lanes, child_seed(config.seed, "replay")
 
@@ -59,18 +59,18 @@ def _acted_part(config: Config, spec: EnvSpec) -> tuple[ReplayConfig, TargetsCon
 class MixedReplay(ReplayBuffer):
   """A ReplayBuffer of this run's own steps, with a second ReplayBuffer of steps from stored trajectories.
 
-  A fixed share of each batch is drawn from the stored steps. The slots of stored steps follow the slots of
-  acted steps. With `offline.fraction=1` there are no acted steps.
+  A fixed share of each batch, `offline.fraction`, is drawn from the stored steps. Their slots follow the
+  slots of the run's own steps. With `offline.fraction=1`, the run has no steps of its own.
   """
 
   def __init__(self, config: Config, spec: EnvSpec, stored: Mapping[int, int]) -> None:
-    """Makes both parts empty. The stored part has room for all stored steps, `stored[lane]` in each lane."""
+    """Makes both parts empty. `stored` has the number of stored steps by lane, which sets the capacity."""
     super().__init__(*_acted_part(config, spec))
     self._fraction = config.offline.fraction
     self._lanes_of = {lane: i for i, lane in enumerate(sorted(stored))}
     capacity = len(stored) * max(stored.values())
     settings = config.replay.model_copy(update={"capacity": capacity, "min_steps_to_learn": 1})
-    # Uses a separate seed. With the seed of the acted part, both parts would draw the same numbers.
+    # A separate seed: with the seed of the other part, both parts would draw the same random numbers.
     seed = child_seed(config.seed, "replay", 1)
     try:
       self._stored = ReplayBuffer(settings, config.targets, spec, len(stored), seed)
@@ -87,13 +87,13 @@ class MixedReplay(ReplayBuffer):
     return super().num_steps + self._stored.num_steps
 
   def add_stored(self, lane: int, steps: TrajectorySample, where: str) -> None:
-    """Appends stored steps [T, …] to their lane; cuts off an episode without an end.
+    """Appends stored steps [T, …] to their lane; truncates an episode that has no last step.
 
-    Raises: UserError: the steps break a convention of the records; `where` starts the error.
+    Raises: UserError: the steps break a convention of the records. The message starts with `where`.
     """
     is_first = np.array(steps.is_first)
     own_lane = self._lanes_of[lane]
-    # The first stored step of a lane starts a history, even in the middle of an episode.
+    # A lane's first stored step counts as a first step, even in the middle of an episode: it has no history.
     is_first[0] |= self._stored.storage.is_empty[own_lane]
     version = np.full(len(is_first), _STORED_VERSION, np.int32)
     steps = replace(steps, is_first=is_first, acted_version=version, searched_version=version)
@@ -106,9 +106,9 @@ class MixedReplay(ReplayBuffer):
       raise UserError(f"{where}: lane {lane}: {e}") from None
 
   def get_stored_state(self) -> State:
-    """Returns the state of the stored part without the steps, which are read from disk again.
+    """Returns the state of the stored part without the steps, which a resumed run reads from disk again.
 
-    Includes values and policies if any step was reanalyzed.
+    Includes the search values and policies if any stored step was reanalyzed.
     """
     state = self._stored.get_state(with_rings=False) | {"content": self._stored.storage.checksum()}
     if state["counter/rewritten"]:
@@ -116,7 +116,7 @@ class MixedReplay(ReplayBuffer):
     return state
 
   def set_stored_state(self, state: State) -> None:
-    """Restores the stored part once all its steps are added; ignores the state if the steps have changed."""
+    """Restores the stored part as soon as all its steps are added, unless these steps have changed."""
     self._pending_state = state
     self._restore_stored()
 
@@ -138,7 +138,7 @@ class MixedReplay(ReplayBuffer):
     return is_acted and self._stored.can_sample(1)
 
   def sample_many(self, num_batches: int, batch_size: int) -> TrainTarget:
-    """Draws U batches at once: a TrainTarget [U, B, …] with the stored part's share first."""
+    """Draws U batches at once, and returns a TrainTarget [U, B, …]. In each batch, stored steps are first."""
     num_stored = self._share(batch_size)
     targets = self._stored.sample_many(num_batches, num_stored)
     targets = replace(targets, slot=targets.slot + self._first_stored_slot)
@@ -192,7 +192,7 @@ class MixedReplay(ReplayBuffer):
     return [replace(span, slot=span.slot + begin) for span in stored] + acted
 
   def stats(self) -> dict[str, float]:
-    """Returns the acted part's metrics under replay/ and the stored part's metrics under offline/."""
+    """Returns metrics of the run's own steps under replay/, and of the stored steps under offline/."""
     stored = {name.replace("replay/", "offline/", 1): x for name, x in self._stored.stats().items()}
     return super().stats() | stored
 
@@ -207,7 +207,7 @@ class MixedReplay(ReplayBuffer):
   def _share(self, count: int) -> int:
     """Returns how many of `count` items are from the stored part.
 
-    Each part with a share gives at least one item.
+    With a fraction below 1, each part gives at least one item.
     """
     if self._fraction == 1:
       return count

@@ -1,4 +1,4 @@
-"""Chooses stored positions to reanalyze and gathers the inputs of their searches. Imports no JAX."""
+"""Chooses stored positions to reanalyze, and gathers their frames and actions. Imports no JAX."""
 
 import numpy as np
 from jaxtyping import Int, Num
@@ -7,7 +7,7 @@ from moozi.core.flat_state import State
 from moozi.core.records import RootSpan, SearchRoots
 from moozi.replay.storage import LaneStorage
 
-# Number of calls for which one scan chooses positions. A scan reads every stored step.
+# Number of calls for which one scan chooses positions. Scans are rare because they read every stored step.
 _POOL_CALLS = 16
 _ORDERS = ("oldest", "priority")
 
@@ -21,11 +21,12 @@ class ReanalyzeQueue:
 
   def __init__(self, storage: LaneStorage) -> None:
     self._storage = storage
-    # A requested position counts as searched, so that it is not requested again while its search is pending.
+    # For each slot, the version and the sequence number of the last request. A requested position counts as
+    # searched, so that it is not requested again while its search is pending.
     self._requested_version = np.zeros(storage.size, np.int32)
     self._requested_sequence = np.full(storage.size, -1, np.int64)
-    # Slots and sequence numbers of the next positions. `_pool_for` holds the order and the version of their
-    # choice.
+    # Slots and sequence numbers of the next positions. `_pool_for` holds the order and the version for which
+    # they were chosen.
     self._pool = np.zeros((2, 0), np.int64)
     self._pool_for = (-1, -1)
 
@@ -34,11 +35,12 @@ class ReanalyzeQueue:
 
     Args:
       count: maximum number of positions.
-      order: "oldest" takes positions whose newest search used the oldest parameters. "priority" takes
-        positions not yet searched with `version`, the largest δ first, and then the oldest of the others.
-        Priorities are read every few calls. A step that is too new for a priority counts as 0.
+      order: "oldest" takes the positions whose newest search used the oldest parameters. "priority" takes the
+        positions not yet searched with `version`, the largest δ first, and then the other positions, oldest
+        search first. δ is read once per scan, every few calls; a step that is too new for a δ counts as 0.
+      version: learner step of the parameters that will search the positions.
 
-    Raises: ValueError: another order.
+    Raises: ValueError: unknown order.
     """
     if order not in _ORDERS:
       raise ValueError(f"order={order!r}: must be oldest or priority")
@@ -57,14 +59,14 @@ class ReanalyzeQueue:
     return {"pool": self._pool.copy(), "pool_for": np.array(self._pool_for, np.int64)}
 
   def set_state(self, state: State) -> None:
-    """Restores the next positions; a state without them changes nothing."""
+    """Restores the pool of next positions; does nothing if the state has no pool."""
     if "pool" in state:
       self._pool = np.array(state["pool"], np.int64)
       order, version = (int(x) for x in state["pool_for"])
       self._pool_for = order, version
 
   def _pop(self, count: int, version: int) -> Int[np.ndarray, "M"]:
-    """Takes up to `count` slots from the pool, skips those overwritten since, and marks them as requested."""
+    """Takes up to `count` slots that were not overwritten from the pool, and marks them as requested."""
     slot, sequence = self._pool
     first, _ = self._storage.eligible_range()
     is_kept = (self._storage.sequence[slot] == sequence) & (
@@ -77,7 +79,7 @@ class ReanalyzeQueue:
     return chosen
 
   def _scan(self, count: int, order: str, version: int) -> Int[np.ndarray, "M"]:
-    """Returns the first `count` slots in the given order, or all slots if there are fewer."""
+    """Returns the first `count` slots in the given order of `choose`, or all slots if there are fewer."""
     slot, searched = self._candidates()
     # All keys differ, so the result does not depend on the selection algorithm.
     age = searched * self._storage.size + slot
@@ -92,7 +94,7 @@ class ReanalyzeQueue:
     storage, arrays = self._storage, self._storage.arrays
     frames, actions = storage.histories(slot)
     return SearchRoots(
-      # Only targets need the frame after the position.
+      # `histories` also returns the frame after the position, which only training targets need.
       frames=np.ascontiguousarray(frames[:, :-1]),
       history_actions=np.ascontiguousarray(actions[:, :-1]),
       legal_actions_mask=storage.legal_actions_mask(slot),
@@ -104,9 +106,9 @@ class ReanalyzeQueue:
     )
 
   def spans(self, slot: Int[np.ndarray, "M"]) -> list[RootSpan]:
-    """Returns spans of lanes that contain the positions at slots and their histories.
+    """Returns spans of lanes that contain the positions in these slots and their histories.
 
-    The slots must be sorted as by `choose`.
+    The slots must be sorted by lane and time, as `choose` returns them.
     """
     storage = self._storage
     lane, index = slot // storage.lane_capacity, storage.sequence[slot]
@@ -120,9 +122,9 @@ class ReanalyzeQueue:
     return out
 
   def _candidates(self) -> tuple[Int[np.ndarray, "N"], Int[np.ndarray, "N"]]:
-    """Returns the slots that can be searched again, and the learner step of each slot's newest search.
+    """Returns the slots that can be searched again, and the version of each slot's newest search.
 
-    A requested search counts.
+    A requested search counts as done.
     """
     storage, arrays = self._storage, self._storage.arrays
     first, _ = storage.eligible_range()

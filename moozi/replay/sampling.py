@@ -1,4 +1,4 @@
-"""Samplers of start slots: uniform, proportional and rank-based, chosen by config. Imports no JAX."""
+"""Samplers of the slots where targets start: uniform, proportional and rank-based. Imports no JAX."""
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -7,9 +7,9 @@ from moozi.core.config import ReplayConfig
 from moozi.ops.sampling import SumTree, order_by_priority, rank_weights
 from moozi.replay.storage import LaneStorage
 
-# Ranks are sorted early if more than this share of the eligible steps has no rank yet.
+# Steps are ranked again early if more than this share of the eligible steps has no rank yet.
 _UNRANKED_SHARE = 0.1
-# Ranks are also sorted early if ranks of removed steps hold more than this share of the probability mass.
+# Steps are also ranked again early if removed steps hold more than this share of the probability mass.
 _REMOVED_SHARE = 0.5
 
 Drawn = tuple[Int[np.ndarray, "M"], Float[np.ndarray, "M"], int]
@@ -19,27 +19,27 @@ Drawn = tuple[Int[np.ndarray, "M"], Float[np.ndarray, "M"], int]
 class UniformSampler:
   """Draws every eligible step with the same probability; the base class of samplers.
 
-  ReplayBuffer reports slots that become eligible, become ineligible, or change δ. Uniform sampling keeps no
-  state.
+  ReplayBuffer calls `update` for slots that become eligible or change δ, and `remove` for slots that become
+  ineligible. Uniform sampling keeps no state.
   """
 
   def __init__(self, storage: LaneStorage) -> None:
     self._storage = storage
 
   def update(self, slot: Int[np.ndarray, "M"]) -> None:
-    """Adds slots, or reads their new priorities."""
+    """Adds slots that became eligible, and reads the new δ of slots."""
 
   def remove(self, slot: Int[np.ndarray, "M"]) -> None:
-    """Removes slots that are not eligible any more."""
+    """Removes slots that are no longer eligible."""
 
   def draw(self, rng: np.random.Generator, num_batches: int, batch_size: int) -> Drawn:
-    """Draws U * B slots."""
+    """Draws `num_batches * batch_size` slots with replacement."""
     count = self._storage.num_eligible
     number = rng.integers(count, size=num_batches * batch_size)
     return self._storage.nth_eligible(number), np.full(number.shape, 1.0 / count), count
 
   def probability(self, slot: Int[np.ndarray, "M"]) -> Float[np.ndarray, "M"]:
-    """The probability that an eligible slot is drawn now."""
+    """Returns the probability with which each eligible slot is drawn now."""
     return np.full(len(slot), 1.0 / self._storage.num_eligible)
 
   def check_valid(self) -> None:
@@ -50,11 +50,11 @@ class UniformSampler:
     return {}
 
   def set_state(self, state: dict[str, np.ndarray]) -> None:
-    """Restores the state."""
+    """Restores a state that `get_state` returned."""
 
 
 class ProportionalSampler(UniformSampler):
-  """Draws with P(i) ∝ (δ_i + ε)^α over the eligible steps, by a sum tree over all slots.
+  """Draws eligible steps with probability P(i) ∝ (δ_i + ε)^α, from a sum tree over all slots.
 
   Source: Schaul et al. 2016, proportional variant, with the thesis's δ. Departures: none.
   """
@@ -92,11 +92,11 @@ class ProportionalSampler(UniformSampler):
 
 
 class RankSampler(UniformSampler):
-  """Draws with P(i) ∝ (1 / rank(i))^α, where rank 1 has the largest δ at the last sort.
+  """Draws steps with probability P(i) ∝ (1 / rank(i))^α; at the last sort, rank 1 had the largest δ.
 
-  Sorts every `rank_refresh_updates` batches. Sorts early if many steps have no rank yet, or if removed steps
-  hold much of the probability mass. Between sorts, a draw of a removed step is repeated, so P is normalised
-  over the remaining steps.
+  Sorts every `rank_refresh_updates` batches, and earlier if many steps have no rank yet or if removed steps
+  hold much of the probability mass. Between sorts, a draw that hits a removed step is repeated, so P is
+  normalised over the remaining steps.
 
   Source: Schaul et al. 2016, rank-based variant. Departures: no stratification; ranks are those of
     the last sort; equal δ are ordered at random instead of by arrival. A slot without a rank has
@@ -153,7 +153,7 @@ class RankSampler(UniformSampler):
     return np.where(rank >= 0, self._weights[rank], 0.0) / max(self._mass, 1e-300)
 
   def check_valid(self) -> None:
-    """Raises ValueError if a step with a rank is not eligible, or if the mass is not the sum of weights."""
+    """Raises ValueError if a ranked step is not eligible, or if the mass is not the sum of the weights."""
     ranked = np.flatnonzero(self._rank_of >= 0)
     if not self._storage.is_eligible(ranked).all() or len(ranked) != self._count:
       raise ValueError("rank table: a step with a rank is not eligible")
@@ -173,7 +173,7 @@ class RankSampler(UniformSampler):
 
 
 def make_sampler(config: ReplayConfig, storage: LaneStorage) -> UniformSampler:
-  """Makes the sampler that `config.sampling` names, for the eligible steps of `storage`."""
+  """Returns the sampler that `config.sampling` names, for the eligible steps of `storage`."""
   if config.sampling == "uniform":
     return UniformSampler(storage)
   if config.sampling == "proportional":

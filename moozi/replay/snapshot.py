@@ -1,7 +1,7 @@
-"""Snapshots of replay for checkpoints: a small head, and the rings in blocks. Imports no JAX.
+"""Snapshots of replay for checkpoints: a small head, and the stored steps in blocks. Imports no JAX.
 
-A block is a range of ring positions of all lanes. Acting writes few blocks between two checkpoints, and a
-snapshot copies only those that changed.
+A block is a range of ring positions in all lanes. Few blocks change between two checkpoints, and a snapshot
+copies only those.
 """
 
 import dataclasses
@@ -26,8 +26,8 @@ class ReplaySnapshot:
   """A copy of a buffer's state.
 
   Attributes:
-    head: the flat state without the rings: newest, priorities, sampler, random state and counters.
-    generations: [N] int64, the version of each block's content; 0 for a block that was never written.
+    head: the flat state without the steps: newest indices, priorities, sampler, random state and counters.
+    generations: generation of each of the N blocks, as in LaneStorage; 0 for a block that was never written.
     blocks: blocks by number. `take` copies the changed blocks; `restore` needs all blocks ever written.
   """
 
@@ -41,10 +41,11 @@ class ReplaySnapshot:
 
 
 def take(replay: ReplayBuffer, known: Int[np.ndarray, "N"] | None = None) -> ReplaySnapshot:
-  """Copies a buffer's state, without the blocks that the caller already has.
+  """Returns a copy of a buffer's state, without the blocks that the caller already has.
 
   Args:
-    replay: the buffer. Stored trajectories are on disk already; the head holds their priorities and searches.
+    replay: the buffer. The steps of stored trajectories are on disk and not copied; the head has their
+      priorities and search results.
     known: the generation of each block that the caller has; None if it has none.
   """
   storage, head = replay.storage, replay.get_state(with_rings=False)
@@ -62,13 +63,13 @@ def take(replay: ReplayBuffer, known: Int[np.ndarray, "N"] | None = None) -> Rep
 
 
 def restore(replay: ReplayBuffer, snapshot: ReplaySnapshot) -> int:
-  """Restores a snapshot into a buffer without acted steps.
+  """Restores a snapshot into a buffer that has no steps, except those of stored trajectories.
 
-  A buffer of the same lanes, capacity and sampling is restored to the bit. For another buffer the
-  steps are repacked, lane by lane, with new priorities. Stored trajectories may be added before or after.
+  A buffer with the same lanes, capacity and sampling is restored bit for bit. In any other buffer, the steps
+  are appended lane by lane, with new priorities. Stored trajectories may be added before or after.
 
   Returns: number of steps of the snapshot that the buffer does not hold.
-  Raises: ValueError: a block is missing, or the snapshot is of another environment.
+  Raises: ValueError: a block is missing, or the snapshot is from another environment.
   """
   if isinstance(replay, MixedReplay):
     replay.set_stored_state(part(snapshot.head, _STORED))
@@ -82,7 +83,7 @@ def restore(replay: ReplayBuffer, snapshot: ReplaySnapshot) -> int:
 
 
 def _shape_of(head: State) -> tuple[int, int, int]:
-  """(number of lanes, lane capacity, sampling)."""
+  """Returns (number of lanes, lane capacity, sampling)."""
   return len(head["storage/newest"]), int(head["lane_capacity"]), int(head["sampling"])
 
 
@@ -118,7 +119,7 @@ def _repack(replay: ReplayBuffer, state: State, old: tuple[int, int, int]) -> in
     if first >= stop:
       continue
     whole = source.trajectory(lane, first, stop)
-    # An episode whose beginning was overwritten has no complete history.
+    # Starts at the first episode start: steps of an episode whose start was overwritten have no history.
     starts = np.flatnonzero(whole.is_first)
     if starts.size:
       replay.add(map_fields(lambda x, a=starts[0]: x[a:, None], whole), lane % replay.num_lanes)

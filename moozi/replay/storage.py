@@ -1,4 +1,4 @@
-"""Storage of replay: one ring of steps per (worker, environment) lane, each frame once. Imports no JAX."""
+"""Storage of replay: a ring buffer of steps per lane, which holds each frame once. Imports no JAX."""
 
 import math
 import time
@@ -19,7 +19,7 @@ _SEARCHED = ("root_value", "action_probs", "searched_version")
 
 
 class LaneStorage:
-  """Rings of steps, one per lane, with their priorities and functions that gather steps.
+  """Stores steps and their priorities in one ring buffer per lane, and gathers histories and targets.
 
   A step has an index in its lane: 0, 1, 2 …, never reused. The index is also the sequence number of the
   step's slot: slot = lane * lane_capacity + index mod lane_capacity.
@@ -27,13 +27,13 @@ class LaneStorage:
   Attributes:
     num_lanes: number of lanes.
     lane_capacity: number of steps kept in each lane.
-    newest: [num_lanes] int64, index of the newest step of each lane; -1 in an empty lane.
-    sequence: [size] int64, the index of the step in each slot; -1 in an empty slot.
-    delta: [size] float32, the priority δ of each slot. 0 where the step has no n-step return yet. Only
-      `append`, `refresh_delta` and `set_delta` write it.
-    generations: [64] int64, a number for each block of ring positions. It changes whenever the block is
-      written, and is unique among buffers; 0 where nothing was written. A checkpoint writes only the blocks
-      whose generation changed.
+    newest: [num_lanes] int64, index of the newest step of each lane; -1 for an empty lane.
+    sequence: [size] int64, index of the step in each slot; -1 for an empty slot.
+    delta: [size] float32, the priority δ of each slot; 0 if the step has no n-step return yet. Only `append`,
+      `refresh_delta` and `set_delta` write it.
+    generations: [64] int64, a number for each block of ring positions; 0 if the block was never written. It
+      changes at each write, and no two buffers use the same number. A checkpoint writes only the blocks whose
+      generation has changed.
   """
 
   def __init__(self, targets: TargetsConfig, spec: EnvSpec, num_lanes: int, lane_capacity: int) -> None:
@@ -67,7 +67,7 @@ class LaneStorage:
 
   @property
   def num_eligible(self) -> int:
-    """Number of steps that a target can start at now."""
+    """Number of steps at which a target can start now."""
     first, stop = self.eligible_range()
     return int((stop - first).sum())
 
@@ -78,7 +78,7 @@ class LaneStorage:
   def slots(
     self, lane: Int[np.ndarray, "..."] | int, index: Int[np.ndarray, "..."]
   ) -> Int[np.ndarray, "..."]:
-    """The slots of steps by lane and index (broadcast)."""
+    """Returns the slots of the steps with these indices in these lanes (broadcast)."""
     return lane * self.lane_capacity + index % self.lane_capacity
 
   def eligible_range(
@@ -86,8 +86,8 @@ class LaneStorage:
   ) -> tuple[Int[np.ndarray, "B"], Int[np.ndarray, "B"]]:
     """Returns the indices (first, stop) of each lane's eligible steps; a lane has none if stop <= first.
 
-    A target can start at an eligible step. It has K + n steps after it, and the L steps before it are still
-    stored or never existed.
+    A target can start at an eligible step: its lane has K + n steps after it, and the L steps before it are
+    still stored or never existed.
     """
     newest = self.newest[lane]
     is_young = newest < self.lane_capacity
@@ -95,13 +95,13 @@ class LaneStorage:
     return first, np.maximum(newest - self.reach + 1, first)
 
   def is_eligible(self, slot: Int[np.ndarray, "M"]) -> Bool[np.ndarray, "M"]:
-    """Whether a target can start at the step that each slot holds now."""
+    """Returns whether a target can start at the step in each slot."""
     first, stop = self.eligible_range()
     lane, index = slot // self.lane_capacity, self.sequence[slot]
     return (index >= first[lane]) & (index < stop[lane])
 
   def eligible_slots(self) -> Int[np.ndarray, "N"]:
-    """All slots that a target can start at, in ascending order."""
+    """Returns all slots at which a target can start, in ascending order."""
     first, stop = self.eligible_range()
     index = self.sequence.reshape(self.num_lanes, self.lane_capacity)
     return np.flatnonzero((index >= first[:, None]) & (index < stop[:, None]))
@@ -119,17 +119,17 @@ class LaneStorage:
   def range_slots(
     self, lane: Int[np.ndarray, "B"], first: Int[np.ndarray, "B"], stop: Int[np.ndarray, "B"]
   ) -> Int[np.ndarray, "N"]:
-    """The slots of steps first … stop-1 of each lane, flat, lane by lane."""
+    """Returns the slots of steps first … stop-1 of each lane, as a flat array, lane by lane."""
     width = np.maximum(stop - first, 0)
     begin = np.cumsum(width) - width
     index = np.arange(width.sum()) + np.repeat(first - begin, width)
     return self.slots(np.repeat(lane, width), index)
 
   def append(self, segment: TrajectorySample, lane: Int[np.ndarray, "B"]) -> int:
-    """Appends a segment [T, B, ...] that `check_segment` accepted; returns the number of episodes it cut off.
+    """Appends a segment [T, B, ...] that `check_segment` accepted; returns the number of cut episodes.
 
-    A restarted worker cuts off an episode: its lane receives a first step, but the newest step is not a last
-    step. The newest step becomes truncated, and its search value is the bootstrap.
+    An episode is cut if its worker restarted: its lane receives a first step, but the newest step is not a
+    last step. The newest step is then marked as truncated, and its search value is the bootstrap value.
     """
     is_first = np.asarray(segment.is_first)
     newest = self.newest[lane]
@@ -159,7 +159,7 @@ class LaneStorage:
     self.generations[is_touched] = self._generation
 
   def block(self, number: int) -> dict[str, np.ndarray]:
-    """A copy of one block: arrays by name, [num_lanes, at most ceil(lane_capacity / 64), ...]."""
+    """Returns a copy of one block: arrays by name, [num_lanes, at most ceil(lane_capacity / 64), ...]."""
     columns = slice(number * self._block_width, (number + 1) * self._block_width)
     return {name: view[:, columns].copy() for name, view in self._views().items()}
 
@@ -186,7 +186,7 @@ class LaneStorage:
     return np.unpackbits(rows, axis=-1, count=self.spec.num_actions).view(np.bool_)
 
   def _neighbours(self, slot: Int[np.ndarray, "M"], first: int, stop: int) -> Int[np.ndarray, "W M"]:
-    """Slots at offsets first … stop-1 from `slot`, in the rings of their lanes."""
+    """Returns the slots at offsets first … stop-1 from each slot, within the ring of its lane."""
     position = slot % self.lane_capacity
     around = position + np.arange(first, stop)[:, None]
     around -= self.lane_capacity * (around >= self.lane_capacity)
@@ -194,15 +194,15 @@ class LaneStorage:
     return around + (slot - position)
 
   def _window(self, around: Int[np.ndarray, "W M"]) -> dict[str, Shaped[np.ndarray, "M W"]]:
-    """The inputs of `n_step_return` at slots."""
-    # Gathers time-major arrays and transposes them, so that the arithmetic runs along M, the longer axis.
+    """Returns the arguments of `n_step_return`, gathered from the slots `around`."""
+    # Gathers time-major arrays and transposes them: the arithmetic is faster along M, the longer axis.
     names = ("last_reward", "root_value", "to_play", "is_last", "is_truncated")
     return {name: self.arrays[name].take(around).T for name in names}
 
   def refresh_delta(self, slot: Int[np.ndarray, "M"]) -> None:
-    """Sets δ = |v* - z| of slots, with the search value v* and the n-step return z.
+    """Sets δ = |v* - z| of slots, where v* is the search value and z is the n-step return.
 
-    The steps at these slots must have n steps after them.
+    Each step must have at least n steps after it.
 
     Source: thesis 4.3.14. Departures: none.
     """
@@ -211,14 +211,14 @@ class LaneStorage:
     self.delta[slot] = np.abs(window["root_value"][:, 0] - z[:, 0])
 
   def set_delta(self, slot: Int[np.ndarray, "M"], delta: Num[np.ndarray, "M"]) -> None:
-    """Sets δ of slots to an updated network's |value - z|; if a slot repeats, its last value counts."""
+    """Sets δ of slots; if a slot repeats, its last δ counts."""
     self.delta[slot] = delta
 
   def bootstrapping_slots(self, slot: Int[np.ndarray, "M"]) -> Int[np.ndarray, "N"]:
     """Returns the eligible slots whose n-step return bootstraps from the search value of a step in `slot`.
 
-    Step i-n bootstraps from a step i in `slot` if no episode ends from i-n to i-1. If i is truncated, the
-    steps of its episode from i-n to i bootstrap from i too.
+    Step i-n bootstraps from step i if no episode ends at steps i-n … i-1. If step i is truncated, the steps
+    of its episode among i-n … i bootstrap from it too.
     """
     n = self.targets.n_step
     before = self._neighbours(slot, -n, 1)  # row j holds i - n + j
@@ -226,7 +226,7 @@ class LaneStorage:
     ends[n] = False
     joined = np.cumsum(ends[::-1], axis=0)[::-1] == 0
     joined[1:] &= self.arrays["is_truncated"][slot]
-    # Rows before the oldest step wrap around to the newest steps or to empty slots. Neither is eligible.
+    # Offsets before the oldest step wrap around to the newest steps or to empty slots. Neither is eligible.
     found = np.unique(before[joined])
     return found[self.is_eligible(found)]
 
@@ -245,7 +245,7 @@ class LaneStorage:
   def histories(
     self, slot: Int[np.ndarray, "M"]
   ) -> tuple[Shaped[np.ndarray, "M L1 H W C"], Int[np.ndarray, "M L1"]]:
-    """Returns (frames, actions) around slots, as in TrainTarget. Each slot must still have its history."""
+    """Returns (frames, history_actions) of slots as in TrainTarget; their histories must still be stored."""
     around = self._neighbours(slot, -self.history, 2).T
     rows, actions = history_window(
       frames=self.arrays["frame"].take(around[:, 1:], axis=0),
@@ -256,7 +256,7 @@ class LaneStorage:
     return self._decode_frames(rows), actions
 
   def trajectory(self, lane: int, first: int, stop: int) -> TrajectorySample:
-    """Steps first … stop-1 of a lane as they were added, [stop - first, ...], with the newest search results.
+    """Returns steps first … stop-1 of a lane, [stop - first, ...], with their newest search results.
 
     Raises: ValueError: one of the steps is not stored.
     """
@@ -275,7 +275,7 @@ class LaneStorage:
     index = self.sequence.reshape(self.num_lanes, self.lane_capacity)
     position = np.arange(self.lane_capacity)
     newest = self.newest[:, None]
-    # The largest index at this position that is not above the newest index.
+    # The largest index that has this ring position and is not above the newest index.
     expected = newest - (newest - position) % self.lane_capacity
     if (index != np.where(expected >= 0, expected, _EMPTY)).any():
       raise ValueError("sequence: slots do not hold the newest steps of their lanes")
@@ -296,7 +296,7 @@ class LaneStorage:
       raise ValueError("is_first after a step that is not is_last")
 
   def get_searched(self) -> dict[str, np.ndarray]:
-    """Returns copies of all search results, by slot. Only these fields of a stored step ever change."""
+    """Returns copies of the search results of all slots. Reanalyze changes no other fields."""
     return {name: self.arrays[name].copy() for name in _SEARCHED}
 
   def set_searched(self, state: dict[str, np.ndarray]) -> None:
@@ -304,19 +304,19 @@ class LaneStorage:
       self.arrays[name][:] = state[name]
 
   def checksum(self) -> int:
-    """A checksum of actions, rewards and ends, which identifies the stored steps."""
+    """Returns a checksum of actions, rewards, starts and ends, which identifies the stored steps."""
     sums = [zlib.crc32(self.arrays[name].data) for name in ("action", "last_reward", "is_first", "is_last")]
     return zlib.crc32(np.array([*sums, *self.newest], np.int64).data)
 
   def get_state(self) -> dict[str, np.ndarray]:
-    """Returns copies of the rings. Leaves out the priorities, and slots that were never written."""
+    """Returns copies of the stored steps, without priorities and without slots that were never written."""
     used = int(min(self.newest.max(initial=-1) + 1, self.lane_capacity))
     return {"newest": self.newest.copy()} | {
       name: view[:, :used].copy() for name, view in self._views().items()
     }
 
   def set_state(self, state: dict[str, np.ndarray]) -> None:
-    """Restores the rings of a storage of the same shape.
+    """Restores the steps of a storage with the same lanes and capacity.
 
     Raises: ValueError: an array is missing or has another shape.
     """
@@ -344,7 +344,7 @@ def empty_block(spec: EnvSpec, num_lanes: int, width: int) -> dict[str, np.ndarr
 
 
 def _empty_arrays(spec: EnvSpec, size: int) -> dict[str, np.ndarray]:
-  """The stored fields of a step, for `size` slots."""
+  """Returns zero arrays for the fields of a step, with `size` slots."""
   is_packed, num_actions = spec.frame_dtype == "bool", spec.num_actions
   frame_size = math.prod(spec.frame_shape)
   row = (frame_size + 7) // 8 if is_packed else frame_size

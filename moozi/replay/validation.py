@@ -1,4 +1,4 @@
-"""Validation of segments at the entry to replay. Imports no JAX."""
+"""Validates segments before replay stores them. Imports no JAX."""
 
 import dataclasses
 import itertools
@@ -25,8 +25,8 @@ class AddResult:
   """The result of adding a segment to replay.
 
   Attributes:
-    num_lost: number of steps not stored. A refused segment loses all its steps. An accepted one loses, in
-      each waiting lane, the steps before the next episode.
+    num_lost: number of steps not stored. A refused segment loses all its steps. After it, an accepted segment
+      loses the steps before each lane's next episode.
     refused: the reason why the segment was refused; None if it was accepted.
   """
 
@@ -35,11 +35,11 @@ class AddResult:
 
   @property
   def faults(self) -> dict[str, int]:
-    """The counts of a `Faulted` event."""
+    """The `counts` of a Faulted event."""
     return {"refused_segments": int(self.refused is not None), "lost_steps": self.num_lost}
 
   def describe(self, worker: int) -> str:
-    """One line for the log, with the worker's name."""
+    """Returns a log line about the lost steps, with the worker's name."""
     if self.refused is not None:
       return f"training_worker_{worker}: a segment of {self.num_lost} steps is refused: {self.refused}"
     return (
@@ -56,7 +56,7 @@ class Refusals:
     self._in_a_row: dict[int, int] = {}
 
   def add(self, worker: int, reason: str) -> None:
-    """Counts a refused segment. Raises SegmentError at the limit."""
+    """Counts a refused segment. Raises SegmentError if the worker's count reaches the limit."""
     self._in_a_row[worker] = count = self._in_a_row.get(worker, 0) + 1
     if count >= self._limit:
       raise SegmentError(
@@ -65,7 +65,7 @@ class Refusals:
       )
 
   def end(self, worker: int) -> None:
-    """Resets the worker's count after an accepted segment."""
+    """Resets the worker's count, because a segment was accepted."""
     self._in_a_row.pop(worker, None)
 
 
@@ -82,7 +82,8 @@ def check_segment(
   Args:
     num_lanes: required B; None allows any.
     max_steps: maximum T; None allows any.
-    is_empty: lanes that hold no step yet. They must begin with a first step; None skips this check.
+    is_empty: whether each lane is still empty. An empty lane must begin with a first step. None skips this
+      check.
 
   Raises: ValueError: the segment breaks a convention. The message names the field.
   """
@@ -103,7 +104,7 @@ def check_segment(
 def split_at_gaps(steps: TrajectorySample) -> list[TrajectorySample]:
   """Splits a lane's stored steps [T, …] into contiguous segments [T', 1, …].
 
-  Splits before a first step if the step before it is not a last step: the worker failed, or steps are
+  Splits before each first step that does not follow a last step: there, the worker failed or steps are
   missing.
   """
   is_first, is_last = np.asarray(steps.is_first), np.asarray(steps.is_last)
@@ -122,7 +123,7 @@ def check_stored(steps: TrajectorySample, spec: EnvSpec) -> None:
 
 
 def _check_arrays(segment: TrajectorySample, shape: tuple[int, ...], spec: EnvSpec) -> None:
-  """Checks shapes and dtypes: NumPy would silently convert arrays and truncate values."""
+  """Checks shapes and dtypes, because NumPy assignment would silently broadcast and cast."""
   tails = {
     "frame": spec.frame_shape,
     "legal_actions_mask": (spec.num_actions,),

@@ -44,18 +44,18 @@ def build_model(config: Config, spec: EnvSpec) -> Model:
 
 
 def build_learner(config: Config, spec: EnvSpec) -> Learner:
-  """The learner, which the parameter server runs."""
+  """Returns the learner, with a seed derived from the run's seed."""
   return Learner(build_model(config, spec), config, spec, child_seed(config.seed, "learner"))
 
 
 def initial_training_state(config: Config, spec: EnvSpec) -> TrainingState:
-  """Returns the TrainingState with which the run's learner begins."""
+  """Returns the TrainingState with which the learner of a new run starts."""
   key = jax.random.PRNGKey(child_seed(config.seed, "learner"))
   return init_training_state(build_model(config, spec), config, spec, key)
 
 
 def training_state_template(config: Config, spec: EnvSpec) -> TrainingState:
-  """Returns the shapes and dtypes of the run's TrainingState, the template to load a checkpoint."""
+  """Returns the shapes and dtypes of the run's TrainingState, the template for loading a checkpoint."""
   return jax.eval_shape(lambda: initial_training_state(config, spec))
 
 
@@ -68,9 +68,12 @@ def parameters_template(config: Config, spec: EnvSpec) -> tuple[Any, Any]:
 def build_collector(
   config: Config, spec: EnvSpec, worker: int, began_at: int = 0
 ) -> TrajectoryCollector | RolloutCollector:
-  """The collector of a training worker; a compiled rollout if the environment is written in JAX.
+  """Returns the collector of a training worker.
+
+  If the environment is written in JAX and `workers.rollout` is not "step", it is a compiled rollout.
 
   Args:
+    worker: index of the worker.
     began_at: environment steps of the run when the collector starts. They are part of its seeds, so that a
       restarted worker plays different episodes.
 
@@ -98,7 +101,7 @@ def build_collector(
 
 
 def build_evaluator(config: Config, spec: EnvSpec, num_simulations: int | None = None) -> Evaluator:
-  """The evaluator; `num_simulations` overrides the testing planner's setting."""
+  """Returns the evaluator; `num_simulations` overrides the testing planner's setting."""
   planner = evaluation_planner(config, num_simulations)
   policy = make_policy(build_model(config, spec), planner, config.targets, spec)
   temperature = temperature_at(planner.temperature, 0)
@@ -106,14 +109,14 @@ def build_evaluator(config: Config, spec: EnvSpec, num_simulations: int | None =
 
 
 def make_test_env(config: Config) -> Callable[[int], Environment]:
-  """Returns a function that makes the run's test environment from a seed."""
+  """Returns a function that makes the test variant of the run's environment from a seed."""
   return lambda seed: registry.make(config.env.name, seed, is_testing=True, **config.env.arguments)
 
 
 def build_replay(config: Config, spec: EnvSpec, stored: StoredTrajectories | None = None) -> ReplayBuffer:
-  """The replay buffer with one lane per (worker, environment), filled with the trajectories `stored`.
+  """Returns the replay buffer with one lane per (worker, environment), and adds the trajectories `stored`.
 
-  Raises: UserError: the trajectories break a convention of the records.
+  Raises: UserError: the trajectories do not fit in memory, or break a convention of the records.
   """
   replay = make_replay(config, spec, None if stored is None else stored.lane_steps)
   if stored is not None:
@@ -127,7 +130,7 @@ class Collector(Protocol):
   """The methods of a training worker's collector that `Collectors` uses."""
 
   def set_state(self, state: State) -> int:
-    """Restores the state of another collector. Returns the number of environments that were reset."""
+    """Restores a saved state, and returns the number of environments that had to be reset instead."""
 
   def close(self) -> None:
     """Closes the environments."""
@@ -141,9 +144,10 @@ class Collectors(Generic[C]):
   """The collectors of all training workers in one process.
 
   Attributes:
-    workers: one per training worker.
-    began_at: environment steps of the run when their environments were built; part of their seeds.
-    message: reports how many environments could not be restored; empty if all were restored.
+    workers: one collector per training worker.
+    began_at: environment steps of the run when the collectors' environments were built; part of their seeds.
+    message: end of a log line, with the number of environments that were reset because they could not be
+      restored; empty if there are none.
   """
 
   workers: list[C]
@@ -159,9 +163,9 @@ def restore_collectors(build_all: Callable[[int], list[C]], state: RunState | No
   """Builds the collectors, and restores their state if there is one.
 
   Args:
-    build_all: builds the collectors. Its argument is the run's environment steps at that time, a part of the
+    build_all: builds the collectors. Its argument is `began_at`: environment steps of the run, a part of the
       seeds.
-    state: the run's state. If it is None or has no progress, the run is new.
+    state: the state to resume from. If it is None or has no progress, the run is new.
   """
   if state is None or not state.progress:
     return Collectors(build_all(0))
@@ -170,7 +174,7 @@ def restore_collectors(build_all: Callable[[int], list[C]], state: RunState | No
   try:
     num_new = sum(worker.set_state(saved) for worker, saved in zip(workers, state.collectors, strict=True))
   except ValueError:
-    # The workers or environments have changed. New seeds ensure that the first episodes are not repeated.
+    # The number of workers or environments has changed. New seeds avoid repeating the run's first episodes.
     Collectors(workers).close()
     return Collectors(build_all(state.env_steps), state.env_steps, "; all environments are reset")
   return Collectors(workers, began_at, f"; {num_new} environments are reset" if num_new else "")

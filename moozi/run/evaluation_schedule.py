@@ -1,4 +1,4 @@
-"""Schedules a run's evaluations, keeps the best bound, and returns the events of each result."""
+"""Schedules a run's evaluations, tracks the best result, and returns the events of each result."""
 
 import math
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from moozi.run.events import Evaluated, Event, Faulted, StateReady
 from moozi.run.schedules import Every
 from moozi.run.state import RunState
 
-# Part of `Evaluations.get_state`. If it is restored, the next result becomes the best.
+# Replaces the best bound in a saved state, so that the next result becomes the best.
 NO_BEST: State = {"best/bound": -math.inf}
 
 
@@ -20,8 +20,8 @@ class Evaluations:
   """The schedule of evaluations and the best lower bound of the mean return.
 
   Args:
-    counters: returns the counters of an event.
-    progress: the progress in the state to resume; empty in a new run.
+    counters: returns the fields of `Event`: env_steps and learner_steps.
+    progress: `RunState.progress` of the state to resume from; empty in a new run.
   """
 
   def __init__(
@@ -32,7 +32,7 @@ class Evaluations:
     self._has_final = False
     if progress:
       self._schedule.set_state(part(progress, "evaluations"))
-      # Runs from before version 0.1 have no bound.
+      # Checkpoints from before version 0.1 have no bound.
       self._best_bound = float(progress.get("best/bound", -math.inf))
 
   def is_due(self, env_steps: int) -> bool:
@@ -49,11 +49,11 @@ class Evaluations:
 
     Args:
       outcome: the result; an error if the environment failed; None if the evaluation was stopped. A stopped
-        evaluation is repeated.
+        evaluation becomes due again, unless it is the final one.
       is_final: whether the evaluation is the one at the end of the run.
       get_training: returns the training state with the evaluated parameters in NumPy. Called if the lower
-        bound of the mean return is the highest so far: ten lucky episodes do not make a best checkpoint. None
-        means that the state is lost; the best result is then unchanged.
+        bound of the mean return is the highest so far. The mean itself would let a few lucky episodes decide
+        the best checkpoint. None means that the state is lost; the best result is then unchanged.
     """
     if outcome is None:
       if not is_final:
@@ -77,10 +77,10 @@ class Evaluations:
     return reason if self._has_final else "stopped"
 
   def get_state(self, is_pending: bool = False) -> State:
-    """The schedule and the best lower bound.
+    """Returns the state of the schedule and the best lower bound.
 
     Args:
-      is_pending: whether an evaluation was started and is not recorded; a resumed run repeats it.
+      is_pending: whether an evaluation has started but is not recorded yet; a resumed run repeats it.
     """
     state = prefixed("evaluations", self._schedule.get_state()) | {"best/bound": self._best_bound}
     return state | {"evaluations/next": 0.0} if is_pending else state

@@ -11,7 +11,7 @@ from moozi.core.histogram import Histogram
 from moozi.core.records import TrajectorySample
 from moozi.run.state import RunState
 
-# Faults that do not end a run. The metric `faults/<kind>` of an event counts the new faults.
+# Kinds of faults that do not end a run. The metric `faults/<kind>` counts them.
 FAULTS = (
   "skipped_updates",
   "rollbacks",
@@ -31,7 +31,7 @@ FAULTS = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Event:
-  """The counters at the time of the event.
+  """Base class of events, with the counters at the time of the event.
 
   Attributes:
     env_steps: environment steps received so far.
@@ -44,14 +44,18 @@ class Event:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Started(Event):
-  """Everything is built, and acting starts."""
+  """The parts of the run are built, and acting starts. `message` describes the run for the user."""
 
   message: str
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Acted(Event):
-  """A segment was acted. `episode_returns` and `episode_lengths` [E] have an entry per completed episode."""
+  """A worker finished a segment.
+
+  `episode_returns` and `episode_lengths` [E] have an entry for each episode that ended in the segment.
+  `staleness` is the age of the acting parameters in updates.
+  """
 
   metrics: dict[str, float]
   episode_returns: np.ndarray
@@ -63,9 +67,9 @@ class Acted(Event):
 class Collected(Event):
   """A segment [T, B, …] of lanes first_lane … first_lane+B-1, to be written to disk.
 
-  Emitted only with `trajectories.save`, for each lane in order, and only for segments that replay stored
-  whole. `follows` is false if a segment is missing between this segment and the lanes' previous segment. The
-  arrays may be in shared memory, so copy arrays that you keep.
+  Emitted only with `trajectories.save`, in time order for each lane, and only for segments that replay stored
+  completely. `follows` is false if a segment is missing between this segment and the lanes' previous one. The
+  arrays may be in shared memory: a consumer that keeps them must copy them.
   """
 
   segment: TrajectorySample
@@ -75,7 +79,7 @@ class Collected(Event):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Reanalyzed(Event):
-  """Stored positions were reanalyzed. `ratio` is reanalyzed / (reanalyzed + acted) since training started."""
+  """Stored positions were reanalyzed. `ratio` is `Pacer.reanalyze_ratio`."""
 
   metrics: dict[str, float]
   num_positions: int
@@ -84,7 +88,7 @@ class Reanalyzed(Event):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Updated(Event):
-  """Updates were made from `num_samples` targets; `metrics` are means over the updates."""
+  """Updates were made from `num_samples` targets; the loss metrics are means over the updates."""
 
   metrics: dict[str, float]
   num_samples: int
@@ -93,21 +97,21 @@ class Updated(Event):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ActorReports(Event):
-  """The actors' work since the last report, by name. Calls in progress are in the next report."""
+  """Reports of the actors' calls since the previous report, by actor. Excludes calls in progress."""
 
   reports: Mapping[str, ActorReport]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Histograms(Event):
-  """Histograms by name."""
+  """Histograms of network parameters and replay priorities, by name."""
 
   histograms: Mapping[str, Histogram]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Evaluated(Event):
-  """An evaluation is done. `result` is an `evaluation.EvaluationResult`."""
+  """An evaluation has finished. `result` is an `evaluation.episodes.EvaluationResult`."""
 
   result: Any
   is_final: bool
@@ -115,7 +119,7 @@ class Evaluated(Event):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StateReady(Event):
-  """A state to save. With `is_best`, it has only the training state of the best evaluation so far."""
+  """A state to save. With `is_best`, it is only the training state that has the best evaluation so far."""
 
   state: RunState
   is_final: bool = False
@@ -124,7 +128,7 @@ class StateReady(Event):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Faulted(Event):
-  """A fault that does not end the run. `counts` has new faults by kind; `message` describes the fault."""
+  """A fault that does not end the run. `counts` has the new faults by kind; `message` describes them."""
 
   counts: dict[str, int]
   message: str
@@ -132,7 +136,7 @@ class Faulted(Event):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Finished(Event):
-  """The run is over for `reason`; `sample_reuse` covers the whole run."""
+  """The run has ended. `reason` says why, such as max_env_steps; `sample_reuse` covers the whole run."""
 
   reason: str
   sample_reuse: float

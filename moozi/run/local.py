@@ -1,7 +1,7 @@
 """MuZero in one process: act, reanalyze, learn.
 
-This module is the executable description of the algorithm, its deterministic integration test, and the
-runtime without Ray. `actors.driver` is the same algorithm with futures.
+This module is the runtime without Ray. It also serves as an executable description of the algorithm and as
+its deterministic integration test. `actors.driver` runs the same algorithm with Ray.
 """
 
 import contextlib
@@ -24,13 +24,13 @@ from moozi.run.work_log import LocalWork
 
 
 def run(inputs: RunInputs) -> Generator[Event, None, None]:
-  """Trains, and yields events in order; the last is Finished. `runtime` and `ray` are not read."""
+  """Trains in one process, and yields the run's events; the last is Finished. Ignores the section `ray`."""
   with contextlib.closing(MuZero(inputs)) as trainer:
     yield from trainer.session.run(trainer)
 
 
 class MuZero:
-  """The `Trainer`, with all parts that the actors have in a run with Ray."""
+  """The `Trainer` of MuZero. Holds the parts that the Ray runtime distributes over actors."""
 
   def __init__(self, inputs: RunInputs) -> None:
     self.session = Session(inputs, self)
@@ -53,7 +53,7 @@ class MuZero:
       self.message += f", {lost:,} fewer than before" if lost else ""
 
   def _restore(self, state: RunState) -> int:
-    """Restores a state; returns the number of steps that replay has lost."""
+    """Restores a state, and returns how many of its replay steps no longer fit."""
     self._learner.set_state(state.training)
     if state.progress:
       self._pacer.set_state(part(state.progress, "pacer"))
@@ -81,11 +81,11 @@ class MuZero:
     return self._pacer.sample_reuse
 
   def step(self) -> Iterator[Event]:
-    """Makes a round: one segment per worker, then the reanalyze and learner calls that pacing allows."""
-    # A resumed run that was started with Ray may have made all its steps but not all its updates.
+    """Runs one round: a segment per worker, then the reanalyze and learner calls that pacing allows."""
+    # A resumed run that was started with Ray may have taken all its environment steps, but have updates left.
     if not (self._pacer.has_all_steps and self._can_sample):
       yield from self._act()
-    # Constant until the next segments.
+    # Does not change until new segments are added.
     can_sample = self._can_sample
     if not self._collectors.workers:
       self._pacer.pass_steps(can_sample)
@@ -97,7 +97,7 @@ class MuZero:
     return self._replay.can_sample(self._config.learner.batch_size)
 
   def _act(self) -> Iterator[Event]:
-    """TimeStep → StepSample → TrajectorySample → replay: one segment per training worker."""
+    """Acts one segment per training worker, and adds the segments to replay."""
     with self._work.doing(SERVER, "publish"):
       params, net_state, version = self._learner.parameters()
     num_envs = self._config.workers.num_envs
@@ -108,7 +108,7 @@ class MuZero:
         with self._work.doing(f"{WORKER}_{index}", "segment"):
           segment, acted = worker.run(self.env_steps)
       except Exception:
-        # The segment is lost. The saved state therefore has no environments, and a resumed run resets them.
+        # The segment is lost, so the environments must not be saved. A resumed run resets them.
         if self.env_steps:
           yield self.session.state_ready(self, is_final=True, has_envs=False)
         raise
@@ -124,7 +124,7 @@ class MuZero:
         staleness=self.learner_steps - acted.version,
       )
       if taken.refused is not None:
-        worker.reset()  # replay waits for an episode's first step, and a good agent's episode may never end
+        worker.reset()  # replay drops steps until an episode starts, and a good agent's episode may never end
       if taken.num_lost:
         yield Faulted(**self.session.counters(), counts=taken.faults, message=taken.describe(index))
       elif self._config.trajectories.save:
@@ -135,7 +135,7 @@ class MuZero:
       self._gaps = self._gaps | {index} if taken.num_lost else self._gaps - {index}
 
   def _reanalyze(self, can_sample: bool) -> Iterator[Event]:
-    """Replay → positions, searched with the target network → replay."""
+    """Searches stored positions with the target network, and writes the results back to replay."""
     reanalyzer = self._reanalyzer
     while reanalyzer is not None and can_sample and self._pacer.may_reanalyze():
       self._pacer.ask_reanalyze()
@@ -154,7 +154,7 @@ class MuZero:
       yield Reanalyzed(**self.session.counters(), metrics=metrics, num_positions=num_positions, ratio=ratio)
 
   def _learn(self, can_sample: bool) -> Iterator[Event]:
-    """Replay → TrainTarget batch → TrainingState, and priorities back to replay."""
+    """Trains on batches from replay, and writes the new priorities back to replay."""
     config = self._config
     while self._pacer.may_learn(can_sample):
       self._pacer.ask_learn()

@@ -1,6 +1,6 @@
 """Paces acting, learning and reanalyze: when training starts, sample reuse, and the reanalyze ratio.
 
-This module only counts: it uses no clock and no processes. `run.local` and the driver use it.
+This module only counts: it uses no clock and no processes. `run.local` and the Ray driver use it.
 """
 
 from moozi.core.config import Config
@@ -8,19 +8,19 @@ from moozi.core.flat_state import State
 
 
 class Pacer:
-  """Keeps targets consumed / steps produced at `learner.samples_per_step` since the start of training.
+  """Keeps the ratio of consumed targets to produced steps at `learner.samples_per_step` during training.
 
-  The learner never consumes more than the produced steps allow, and acting is never more than `slack_steps`
-  ahead of the learner. If `reanalyze.ratio` is above 0, reanalyze is paced in the same way, at
+  The learner never consumes more targets than the produced steps allow, and acting is never more than
+  `slack_steps` ahead of the learner. If `reanalyze.ratio` is above 0, reanalyze is paced in the same way, at
   ratio / (1 - ratio) positions per step. Lost steps, such as the steps of a segment that replay refused,
-  count as environment steps but not as steps produced.
+  count as environment steps but not as produced steps.
 
-  `ask_*` counts a requested call, `done_*` its result, `undo_*` a lost request.
+  `ask_*` counts a requested call, `done_*` counts its result, and `undo_*` cancels a request that was lost.
 
   Args:
-    slack_steps: maximum number of environment steps by which acting is ahead. The minimum is one round of
-      segments plus the steps that one learner call consumes, and smaller values are raised to it. With less,
-      acting and learning could wait for each other.
+    slack_steps: maximum number of environment steps by which acting is ahead. It is raised, if necessary, to
+      one round of segments plus the steps that one learner (or reanalyze) call consumes. With less, acting
+      and learning could wait for each other.
   """
 
   def __init__(self, config: Config, slack_steps: int) -> None:
@@ -46,11 +46,11 @@ class Pacer:
     self.steps_lost = 0
 
   def may_act(self, can_sample: bool) -> bool:
-    """Whether another segment may be requested.
+    """Returns whether another segment may be requested.
 
     Args:
-      can_sample: whether replay can draw a batch. Until then, acting is not limited: the newest n + K steps
-        of a lane cannot be drawn, and a restarted replay may be empty.
+      can_sample: whether replay can draw a batch. Until then, acting is limited only by `max_env_steps`: the
+        newest n + K steps of a lane cannot be drawn, and a restarted replay may be empty.
     """
     if self.env_steps_asked >= self._max_env_steps:
       return False
@@ -64,7 +64,9 @@ class Pacer:
     return self.env_steps_asked - self.started_at - self.steps_lost - served < self._slack_steps
 
   def may_learn(self, can_sample: bool) -> bool:
-    """Whether another learner call may be requested. Starts training when its condition is met.
+    """Returns whether another learner call may be requested.
+
+    Marks the start of training when replay first has enough steps.
 
     Args:
       can_sample: whether replay can draw a batch.
@@ -75,29 +77,29 @@ class Pacer:
       if self.env_steps < self._min_steps:
         return False
       self.started_at = self.env_steps
-      self.steps_lost = 0  # `started_at` includes the steps lost before the start
+      self.steps_lost = 0  # `started_at` already includes the steps lost before the start
     return self.samples_asked + self._call_samples <= self._allowed_samples
 
   def may_reanalyze(self) -> bool:
-    """Whether another reanalyze call may be requested; never before training starts."""
+    """Returns whether another reanalyze call may be requested; false before training starts."""
     return self.started_at is not None and self._positions_left >= self._call_positions
 
   def ask_act(self, num_steps: int) -> None:
     self.env_steps_asked += num_steps
 
   def pass_steps(self, can_sample: bool) -> None:
-    """Counts steps in a run without acting, as if acting made all the steps that it may make now."""
+    """Counts all steps that acting may take now; for a run that learns from stored trajectories only."""
     if not can_sample:
       return
     if self.started_at is None:
-      # All data are already in replay.
+      # All steps are already in replay.
       self.started_at = self.env_steps
     while self.may_act(can_sample=True):
       self.ask_act(self._round_steps)
       self.done_act(self._round_steps)
 
   def done_act(self, num_steps: int, num_lost: int = 0) -> None:
-    """Counts a segment that arrived; `num_lost` of its steps did not reach replay."""
+    """Counts a received segment; `num_lost` of its steps were not stored in replay."""
     self.env_steps += num_steps
     self.steps_lost += num_lost
 
@@ -132,7 +134,7 @@ class Pacer:
     self.positions_asked -= self._call_positions
 
   def done_reanalyze(self, num_positions: int) -> None:
-    """Counts a completed reanalyze call that searched `num_positions`, at most the requested number."""
+    """Counts a completed reanalyze call, which may search fewer positions than requested."""
     self.positions_asked += num_positions - self._call_positions
     self.positions_done += num_positions
 
@@ -142,7 +144,7 @@ class Pacer:
 
   @property
   def is_complete(self) -> bool:
-    """Whether all environment steps are made, learned from and reanalyzed, and nothing is in flight."""
+    """Whether all environment steps are taken, learned from and reanalyzed, with no call in flight."""
     is_pending = self.samples_asked != self.samples_done or self.positions_asked != self.positions_done
     if not self.has_all_steps or is_pending:
       return False
@@ -152,7 +154,7 @@ class Pacer:
 
   @property
   def _steps_produced(self) -> int:
-    """Steps that replay stored since training started; 0 before."""
+    """Steps that were added to replay since training started; 0 before."""
     return 0 if self.started_at is None else self.env_steps - self.started_at - self.steps_lost
 
   @property
@@ -165,19 +167,20 @@ class Pacer:
 
   @property
   def reanalyze_ratio(self) -> float:
-    """Reanalyzed positions / (reanalyzed positions + steps produced) since training started; 0 before."""
+    """Reanalyzed positions / (reanalyzed positions + produced steps) since training started; 0 before."""
     return self.positions_done / (self.positions_done + self._steps_produced) if self.positions_done else 0.0
 
   @property
   def sample_reuse(self) -> float:
-    """Targets consumed / steps produced since training started; 0 before."""
+    """Consumed targets / produced steps since training started; 0 before."""
     return self.samples_done / self._steps_produced if self._steps_produced > 0 else 0.0
 
 
 def slack_steps(config: Config) -> int:
-  """Returns the number of steps by which acting must be ahead to keep all queues full.
+  """Returns the number of steps by which acting must be ahead to keep all Ray actors' queues full.
 
-  Counts the workers' queues, and the longer of the learner's and reanalyze's queues.
+  It is the number of steps in the workers' queues, plus the number of steps that the queued learner calls or
+  the queued reanalyze calls need, whichever is larger.
   """
   workers, learner, ray, reanalyze = config.workers, config.learner, config.ray, config.reanalyze
   acting = workers.num_workers * ray.segments_in_flight * workers.num_envs * workers.segment_length

@@ -1,4 +1,4 @@
-"""Tries the user's own functions of a configuration, so that their errors appear before a run starts."""
+"""Tries the user functions that a configuration names, so that their errors appear before a run starts."""
 
 from moozi.core import plugins
 from moozi.core.config import Config
@@ -9,10 +9,11 @@ from moozi.core.spec import EnvSpec
 def check_plugins(config: Config, spec: EnvSpec) -> None:
   """Loads every plug-in of the configuration, and tries its network, searches and losses once.
 
-  Imports JAX only if there is one of these. Environments, wrappers and players are tried where specs and
-  opponents are checked, callbacks where they are made.
+  Imports JAX only if a network, search or loss is a plug-in. Does not try the other kinds: the check of the
+  environment's spec tries environments and wrappers, `check_opponent` tries players, and a run creates its
+  callbacks at its start.
 
-  Raises: UserError: a function cannot be found or fails, or returns what is not supported.
+  Raises: UserError: a plug-in cannot be found, fails, or returns a value of the wrong form.
   """
   uses = [use for use in plugins.uses(config) if not use.is_built_in]
   for use in uses:

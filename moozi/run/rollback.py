@@ -17,9 +17,9 @@ class RollbackState:
   """The state that a rollback restores.
 
   Attributes:
-    training: the saved training state in NumPy, with its learner step set to the run's.
-    found: the learner step at which the state was saved.
-    message: message of the fault.
+    training: the saved training state as NumPy arrays, with its learner step set to the run's current one.
+    found: learner step at which the state was saved.
+    message: message of the Faulted event.
   """
 
   training: Any
@@ -35,7 +35,7 @@ class Rollback:
   """Replaces non-finite parameters with those of the last checkpoint, once per run.
 
   Args:
-    latest: reads the newest saved state, or None if there is none.
+    latest: returns the newest saved state, or None if there is none.
   """
 
   def __init__(self, latest: Callable[[], RunState | None]) -> None:
@@ -45,7 +45,8 @@ class Rollback:
     """Returns the state to restore.
 
     Args:
-      learner_steps: the learner step at which the restored state continues; versions never decrease.
+      learner_steps: the run's current learner step. The restored state gets it, because the version of the
+        parameters must never decrease.
 
     Raises: NotFiniteError: `error` itself, if no state is saved or the run was rolled back before.
     """

@@ -1,10 +1,10 @@
 """The parts of a run that all algorithms share: clock, counters, schedules, evaluations, rollback, end.
 
 An algorithm in one process is a `Trainer`, and `Session.run(trainer)` is its loop. The loop evaluates and
-saves when due, and calls `trainer.step()` until there is a reason to end. Then it yields the last state,
-evaluates, and yields `Finished`. `run.local` and `baselines.ppo.run` use this loop.
+saves when due, and calls `trainer.step()` until there is a reason to end. Then it yields the final state,
+makes the final evaluation, and yields `Finished`. `run.local` and `baselines.ppo.run` use this loop.
 
-The driver has its own loop with futures, and uses the parts of a Session.
+The Ray driver has its own loop with futures, and uses the other methods of Session.
 """
 
 import dataclasses
@@ -36,14 +36,14 @@ class RunInputs:
   Attributes:
     config: the run's configuration.
     spec: the environment's specification.
-    should_stop: called between steps; true ends the run with a last checkpoint.
+    should_stop: called between steps and during evaluations; true ends the run with a last checkpoint.
     state: the state to resume from; if its progress is empty, a new run starts with its training state.
     saved_blocks: returns the generations of the replay blocks that are already saved. The next StateReady
       leaves out these blocks.
-    latest: reads the newest saved state, or None if there is none.
-    stored: trajectories to learn from (`offline`).
+    latest: returns the newest saved state, or None if there is none.
+    stored: stored trajectories to learn from (`offline.trajectories`); None without any.
     log_dir: absolute path of the folder for one log file per actor.
-    on_phase: called with a line when a phase of the start begins.
+    on_phase: called with a line of text when a phase of the start begins, such as a compilation.
   """
 
   config: Config
@@ -78,44 +78,45 @@ class Counts(Protocol):
 
   @property
   def learner_steps(self) -> int:
-    """Updates made so far, skipped ones included."""
+    """Updates made so far, including skipped ones."""
 
 
 class Trainer(Counts, Protocol):
-  """An algorithm in one process."""
+  """An algorithm that runs in one process; `Session.run` calls its methods."""
 
   @property
   def message(self) -> str:
-    """A line for `Started`."""
+    """Message of the `Started` event."""
 
   @property
   def is_complete(self) -> bool:
-    """Whether all environment steps are made and learned from."""
+    """Whether all environment steps are taken and learned from."""
 
   @property
   def sample_reuse(self) -> float:
-    """Samples learned from / environment steps made."""
+    """Samples learned from / environment steps taken."""
 
   def step(self) -> Iterator[Event]:
-    """Acts and learns once."""
+    """Makes one round of acting and learning; yields its events."""
 
   def evaluate(self, num_episodes: int) -> EvaluationResult | None:
-    """Plays test episodes with the current parameters; None if the run was stopped during them."""
+    """Returns the result of test episodes with the current parameters; None if the run was stopped."""
 
   def state(self, has_envs: bool = True) -> RunState:
-    """Returns the state without the session's progress; `has_envs=False` leaves out `collectors`."""
+    """Returns the run's state without the Session's progress; `has_envs=False` leaves out `collectors`."""
 
   def training_state(self) -> Any:
-    """The training state in NumPy."""
+    """Returns the training state as NumPy arrays."""
 
   def reports(self) -> Mapping[str, ActorReport]:
-    """Reports of work since the last call, by actor; empty if none are kept."""
+    """Returns reports of the work since the last call, by actor; empty if the trainer keeps none."""
 
 
 class Session:
   """The parts of a run that do not depend on the algorithm. The run's clock starts on construction.
 
   Attributes:
+    inputs: the inputs of the run.
     evaluations: the schedule of evaluations and the best result so far.
     rollback: restores the last checkpoint's training state, once per run, after non-finite updates.
   """
@@ -129,41 +130,41 @@ class Session:
     self._phases: set[str] = set()
 
   def phase(self, text: str) -> None:
-    """Reports a phase of the start, such as "compiling the update"; a second call does nothing."""
+    """Reports a phase of the start, such as "compiling the update"; each phase only once."""
     if text not in self._phases:
       self._phases.add(text)
       self.inputs.on_phase(text)
 
   def counters(self) -> dict[str, Any]:
-    """`env_steps` and `learner_steps` of an event."""
+    """Returns `env_steps` and `learner_steps`, the fields of every event."""
     return {"env_steps": self._counts.env_steps, "learner_steps": self._counts.learner_steps}
 
   def wall_s(self) -> float:
-    """Seconds since the start of the run, including those before it was resumed."""
+    """Returns the duration of the run in seconds, including the time before it was resumed."""
     return time.monotonic() - self._start
 
   def is_checkpoint_due(self) -> bool:
-    """True once for each period and each milestone."""
+    """Returns whether a checkpoint is due; true once for each period and each milestone."""
     return self._checkpoints.is_due(self.wall_s(), self._counts.env_steps)
 
   def reason_to_end(self, is_complete: bool) -> str | None:
     """Returns the reason why the run is over, or None.
 
     Args:
-      is_complete: whether all environment steps are made and learned from.
+      is_complete: whether all environment steps are taken and learned from.
     """
     inputs = self.inputs
     return reason_to_end(is_complete, inputs.should_stop(), self.wall_s(), inputs.config.max_wall_s)
 
   def progress(self, is_evaluation_pending: bool = False) -> State:
-    """The wall time and the state of the evaluations, for `RunState.progress`.
+    """Returns the wall time and the state of the evaluations, for `RunState.progress`.
 
-    With `is_evaluation_pending`, a resumed run repeats the pending evaluation.
+    With `is_evaluation_pending`, a resumed run repeats the evaluation that has started but is not recorded.
     """
     return {"wall_s": self.wall_s()} | self.evaluations.get_state(is_evaluation_pending)
 
   def play(self, evaluator: Evaluator, parameters: tuple[Any, Any, int], num_episodes: int) -> Any:
-    """Plays test episodes with (params, net_state, version) at the current environment step.
+    """Plays test episodes with `parameters`, which are (params, net_state, version).
 
     Returns: the EvaluationResult; None if the run was stopped during the evaluation.
     Raises: EnvError: the environment failed.
@@ -180,7 +181,7 @@ class Session:
     )
 
   def run(self, trainer: Trainer) -> Iterator[Event]:
-    """Trains, and yields events in order; the last is Finished."""
+    """Trains, and yields the run's events; the last is Finished."""
     evaluation = self.inputs.config.evaluation
     yield Started(**self.counters(), message=trainer.message)
     while True:
@@ -203,7 +204,8 @@ class Session:
   def state_ready(self, trainer: Trainer, is_final: bool = False, has_envs: bool = True) -> StateReady:
     """Returns an event with the trainer's state and the session's progress.
 
-    After a lost segment `has_envs` is false: the state has no environments, and a resumed run resets them.
+    With `has_envs` false, as after a lost segment, the state has no environments. A resumed run then resets
+    them.
     """
     state = trainer.state(has_envs)
     state = replace(state, progress=self.progress() | state.progress)

@@ -1,7 +1,7 @@
 """Acknowledges a stop signal at once, on standard error.
 
-Python runs a signal's handler in the main thread, between two Python instructions. While XLA compiles, that
-takes half a minute. The functions here do not set handlers: they only make the signal visible.
+Python runs a signal's handler in the main thread, between two Python instructions. While XLA compiles, the
+handler may wait half a minute. The functions here do not set handlers: they only acknowledge the signal.
 """
 
 import contextlib
@@ -18,12 +18,12 @@ _acknowledge: list["_Acknowledge"] = []
 
 @contextlib.contextmanager
 def acknowledged() -> Iterator[None]:
-  """In this block, the first stop signal prints a line at once, and the second ends the process.
+  """Prints a line at the first stop signal in the block, and ends the process at the second.
 
-  The caller sets the handlers, which request the stop. Must be entered in the main thread.
+  The caller sets the handlers that request the stop. The block must be entered in the main thread.
   """
   acknowledge = _Acknowledge()
-  # The C-level handler of a signal writes its number here, whatever the main thread does.
+  # Python's C-level signal handler writes the signal's number to this pipe, even if the main thread is busy.
   read, write = os.pipe()
   os.set_blocking(write, False)
   thread = threading.Thread(target=_watch, args=(read, acknowledge), name="stop signals", daemon=True)
@@ -44,7 +44,7 @@ def acknowledged() -> Iterator[None]:
 def blocked() -> Iterator[None]:
   """Blocks stop signals in the processes that its block starts, and in their children.
 
-  A terminal's Ctrl-C or end and a scheduler's SIGTERM reach the whole process group. Ray's processes must
+  Ctrl-C, a closed terminal and a scheduler's SIGTERM reach the whole process group. Ray's processes must
   keep running until the driver has taken its last checkpoint and shuts them down. A signal that arrives in
   the block is acknowledged at once, and its handler runs after the block.
   """
@@ -58,8 +58,8 @@ def blocked() -> Iterator[None]:
   finally:
     is_over.set()
     thread.join()
-    # Ray's core installs a handler that prints a stack trace and exits. This loop restores the handlers.
-    # Python sets handlers in the main thread only.
+    # Ray's core installs a handler that prints a stack trace and exits; this loop restores the previous
+    # handlers. Python can set handlers in the main thread only.
     if threading.current_thread() is threading.main_thread():
       for number, handler in handlers.items():
         signal.signal(number, handler)
@@ -77,13 +77,13 @@ class _Acknowledge:
       is_done, self._is_done = self._is_done, True
     if not is_done:
       text = f"\nmoozi: {signal.Signals(number).name} received; stopping\n"
-      # The display's stream has locks, which the main thread may hold.
+      # Writes to the file descriptor: Python's stream has locks, which the main thread may hold.
       with contextlib.suppress(OSError):
         os.write(2, text.encode())
 
 
 def _watch(read: int, acknowledge: _Acknowledge) -> None:
-  """Reads the numbers of signals until the other end of the pipe is closed."""
+  """Reads signal numbers until the pipe is closed; acknowledges the first, and exits at the second."""
   signal.pthread_sigmask(signal.SIG_BLOCK, NUMBERS)
   is_stopping = False
   while received := os.read(read, 64):
@@ -95,7 +95,7 @@ def _watch(read: int, acknowledge: _Acknowledge) -> None:
 
 
 def _watch_pending(is_over: threading.Event) -> None:
-  """Acknowledges blocked signals; they stay pending."""
+  """Acknowledges blocked stop signals until `is_over` is set; the signals stay pending."""
   while not is_over.wait(_POLL_S):
     for number in signal.sigpending().intersection(NUMBERS):
       for acknowledge in _acknowledge:

@@ -9,14 +9,14 @@ from moozi.replay.snapshot import ReplaySnapshot
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunState:
-  """A run between two steps of its loop.
+  """The state of a run between two steps of its loop.
 
   Attributes:
-    training: the TrainingState (with PPO the PPOState) in NumPy.
-    progress: counters and schedules, flat; if empty, a new run starts with `training`.
+    training: the TrainingState (with PPO the PPOState) as NumPy arrays.
+    progress: flat state of counters and schedules; if empty, a new run starts from `training`.
     replay: the replay buffer's content; if None, replay starts empty.
-    collectors: one flat state per training worker; empty if they were not saved, and the environments are
-      reset.
+    collectors: one flat state per training worker; empty if they were not saved. A resumed run then resets
+      the environments.
   """
 
   training: Any
@@ -30,7 +30,7 @@ class RunState:
 
   @property
   def env_steps(self) -> int:
-    """Environment steps so far; 0 if `progress` is empty, since the state then starts a new run."""
+    """Environment steps so far; 0 if `progress` is empty, because the state then starts a new run."""
     return int(self._first("env_steps", "pacer/env_steps"))
 
   @property

@@ -1,6 +1,6 @@
-"""Logs actors' calls on one wall clock.
+"""Logs the duration of actors' calls on one wall clock.
 
-Busy seconds are logged during the whole run, and single spans for a limited time.
+A log sums busy seconds during the whole run, and keeps single calls (spans) for a limited time.
 """
 
 import collections
@@ -26,13 +26,13 @@ from moozi.core.config import Config
 
 Clock = Callable[[], float]
 
-_MAX_SPANS = 20_000  # limit for one actor between two reports
+_MAX_SPANS = 20_000  # maximum number of spans of one actor between two reports
 
 
 class WorkLog:
-  """Logs one actor's calls. Keeps the newest `_MAX_SPANS` spans between two reports, or no spans.
+  """Logs one actor's calls. With `keeps_spans`, keeps the newest 20,000 spans between two reports.
 
-  `clock` returns seconds; `time.time` is common to all processes of a machine.
+  `clock` returns seconds. The default is `time.time`, which all processes of a machine share.
   """
 
   def __init__(self, keeps_spans: bool, clock: Clock = time.time) -> None:
@@ -44,7 +44,7 @@ class WorkLog:
 
   @contextlib.contextmanager
   def doing(self, name: str) -> Iterator[None]:
-    """Logs the body of the `with` as one span, also if it raises. Spans do not nest."""
+    """Logs the body of the `with` statement as one span, even if it raises. Spans must not nest."""
     start_s = self._read_clock()
     try:
       yield
@@ -57,7 +57,10 @@ class WorkLog:
         self._spans.append(Span(name, start_s, end_s))
 
   def report(self, keeps_spans: bool, memory_mib: float | None = None) -> ActorReport:
-    """Reports the calls since the previous report. After a false `keeps_spans`, the log keeps no spans."""
+    """Returns a report of the calls since the previous report.
+
+    If `keeps_spans` is false, the log keeps no spans from now on.
+    """
     now_s = self._read_clock()
     stretch = None
     if self._keeps_spans:
@@ -72,14 +75,14 @@ class WorkLog:
     return out
 
   def _read_clock(self) -> float:
-    # The time never decreases, even if the wall clock is set back. No span is negative or overlaps the span
-    # before it.
+    # The returned time never decreases, even if the wall clock is set back. Spans therefore never have a
+    # negative length or overlap.
     self._now_s = max(self._now_s, self._clock())
     return self._now_s
 
 
 class TimelineWindow:
-  """Limits a run's timeline to `seconds` from the first update on; 0 keeps nothing."""
+  """Limits a run's timeline to the first `seconds` after `begin`; 0 keeps nothing."""
 
   def __init__(self, seconds: float, clock: Clock = time.time) -> None:
     self._seconds, self._clock = seconds, clock
@@ -92,13 +95,13 @@ class TimelineWindow:
 
   @property
   def is_over(self) -> bool:
-    """Whether calls from now on are outside the window."""
+    """Whether the window has ended, so that later calls are outside it."""
     if not self._seconds:
       return True
     return self._since_s is not None and self._clock() >= self._since_s + self._seconds
 
   def cut(self, report: ActorReport) -> ActorReport:
-    """Returns the report without the spans outside the window."""
+    """Returns a copy of the report without the spans outside the window."""
     stretch, since_s = report.stretch, self._since_s
     if stretch is not None:
       stretch = None if since_s is None else stretch.within(since_s, since_s + self._seconds)
@@ -106,7 +109,7 @@ class TimelineWindow:
 
 
 class LocalWork:
-  """A log for each actor of `runtime=local`, where one process does the work of all actors."""
+  """The logs of a run with `runtime=local`, whose one process does the work of all actors: one per actor."""
 
   def __init__(self, config: Config, clock: Clock = time.time) -> None:
     self._window = TimelineWindow(config.timeline.seconds, clock)
@@ -116,17 +119,17 @@ class LocalWork:
     self.begin_window = self._window.begin
 
   def doing(self, actor: str, name: str) -> contextlib.AbstractContextManager[None]:
-    """Logs the body of the `with` as a span of `actor`."""
+    """Logs the body of the `with` statement as a span of `actor`."""
     return self._logs[actor].doing(name)
 
   def reports(self) -> dict[str, ActorReport]:
-    """Reports by actor of the work since the previous call."""
+    """Returns reports of the work since the previous call, by actor."""
     keeps_spans = not self._window.is_over
     return {name: self._window.cut(log.report(keeps_spans)) for name, log in self._logs.items()}
 
 
 class WorkFigures:
-  """Metrics of actors: busy shares since the last tick, and memory."""
+  """Computes metrics from the actors' reports: the busy share since the last `take`, and memory."""
 
   def __init__(self) -> None:
     self._busy_s: dict[str, float] = collections.defaultdict(float)
@@ -142,9 +145,12 @@ class WorkFigures:
         self._memory_mib[actor] = report.memory_mib
 
   def take(self, driver_mib: float) -> dict[str, float]:
-    """Scalars by name, with the resident memory of this process; resets the shares.
+    """Returns the metrics by name, and resets the busy shares.
 
-    An actor in the middle of a long call has not reported and has no share; the next share covers that time.
+    An actor in the middle of a long call has not reported and has no share. Its next share covers that time.
+
+    Args:
+      driver_mib: resident memory of this process in MiB.
     """
     elapsed = {actor: seconds for actor, seconds in self._elapsed_s.items() if seconds > 0}
     out = {f"system/busy_share/{actor}": self._busy_s[actor] / s for actor, s in elapsed.items()}
@@ -156,7 +162,7 @@ class WorkFigures:
 
 
 def resident_mib() -> float:
-  """Resident memory of this process in MiB; on systems without /proc, the peak."""
+  """Returns the resident memory of this process in MiB; on systems without /proc, its peak."""
   try:
     with open("/proc/self/statm", encoding="ascii") as file:
       return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20

@@ -1,4 +1,4 @@
-"""Draws boards: discs in columns, stones on lines, marks in cells, letters on squares, numbered tiles."""
+"""Draws board games: discs in columns, stones on lines, marks in cells, lettered pieces, numbered tiles."""
 
 import functools
 
@@ -9,7 +9,7 @@ from moozi.core.spec import EnvSpec
 from moozi.vis.lettering import Color, Frame, Picture, font
 from moozi.vis.render_spec import Board, board_of, mark_of, owner_of, render_spec_of
 
-# Supersampling for smooth edges.
+# Factor of supersampling, for smooth edges.
 _FINE = 4
 _NOBODY: Color = (204, 121, 167)
 _WOOD: Color = (214, 170, 104)
@@ -25,8 +25,9 @@ _TILE = (50, 54, 64)
 def draw_board(frame: Frame, spec: EnvSpec, size: int, to_play: int = 0) -> Picture:
   """Draws the board of a frame from the view of `to_play`, in the same orientation for both players.
 
-  The longer side has about `size` pixels. A cell has at least 4 pixels. Raises ValueError: the render spec
-  has no board.
+  The longer side has about `size` pixels; a cell has at least 4 pixels per side.
+
+  Raises: ValueError: the render spec has no board.
   """
   board = _board(spec)
   cells = board_of(frame, board, to_play)
@@ -48,9 +49,10 @@ def draw_board(frame: Frame, spec: EnvSpec, size: int, to_play: int = 0) -> Pict
 
 
 def board_text(frame: Frame, spec: EnvSpec, to_play: int = 0) -> str:
-  """The board as letters, with a line per row; `.` is an empty cell.
+  """Returns the board as text, one line per row; `.` is an empty cell.
 
-  Pieces without a mark are `x` (player 0) and `o` (player 1); marks of player 1 are in lower case.
+  A piece with a mark is shown by the mark, in lower case for player 1. Other pieces are `x` (player 0), `o`
+  (player 1) or `#` (no owner).
 
   Raises: ValueError: the render spec has no board.
   """
@@ -82,7 +84,7 @@ def _letter(board: Board, index: int, to_play: int) -> str:
 
 
 def _blend(picture: np.ndarray, stamp: np.ndarray, top: int, left: int) -> None:
-  """Blends a stamp [s, s, 4] into the picture, in place."""
+  """Blends a picture of a piece [s, s, 4] into the picture of the board, in place."""
   side = len(stamp)
   below = picture[top : top + side, left : left + side]
   alpha = stamp[..., 3:].astype(np.uint16)
@@ -133,7 +135,7 @@ def _hexes(rows: int, columns: int, side: int) -> Picture:
 
 @functools.lru_cache(maxsize=256)
 def _stamp(mark: str, color: Color, side: int) -> np.ndarray:
-  """Draws one piece on a transparent ground, [side, side, 4] uint8."""
+  """Draws one piece on a transparent background, [side, side, 4] uint8."""
   fine = side * _FINE
   image = Image.new("RGBA", (fine, fine), (*color, 0))
   draw = ImageDraw.Draw(image)
@@ -158,7 +160,7 @@ def _stamp(mark: str, color: Color, side: int) -> np.ndarray:
 
 @functools.lru_cache(maxsize=128)
 def _number(mark: str, side: int) -> np.ndarray:
-  """Draws a tile of 2048; larger numbers have warmer colors."""
+  """Draws a tile of the game 2048, [side, side, 4] uint8; larger numbers have warmer colors."""
   fine = side * _FINE
   step = min(1.0, (int(mark).bit_length() - 1) / 11)
   cold, warm = np.array((86, 130, 180)), np.array((230, 159, 0))

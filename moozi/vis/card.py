@@ -1,4 +1,4 @@
-"""Writes a run's card: Markdown for people, and the curve of its evaluations as SVG."""
+"""Writes a run's card: the page card.md, the data card.json, and the curve of its evaluations as SVG."""
 
 import html
 import math
@@ -20,7 +20,8 @@ CURVE, GIF, PAGE = "curve.svg", "play.gif", "card.md"
 def write_card(run: RunDirectory, folder: Path) -> list[Path]:
   """Writes card.md, card.json and their pictures into a folder, and returns their paths.
 
-  The card of a zoo agent is the one it came with. The GIF of a run is that of its last evaluation.
+  For a zoo agent, the card and the GIF are copies of the agent's own. For a run, the GIF is that of its last
+  evaluation.
 
   Raises: UserError: a file of the run cannot be read. OSError: a file cannot be written.
   """
@@ -34,7 +35,7 @@ def write_card(run: RunDirectory, folder: Path) -> list[Path]:
 
 
 def write_card_files(card: Card, folder: Path, *, has_gif: bool) -> list[Path]:
-  """Writes a card without its GIF into a folder, and returns the paths of all its files."""
+  """Writes a card into a folder that already has its GIF, if any; returns the paths of all its files."""
   has_curve = len(card.curve) > 1
   if has_curve:
     label = f"{card.name}: mean return of the evaluations by environment steps"
@@ -46,7 +47,7 @@ def write_card_files(card: Card, folder: Path, *, has_gif: bool) -> list[Path]:
 
 
 def card_markdown(card: Card, *, has_curve: bool, has_gif: bool) -> str:
-  """Returns the card as Markdown. The pictures are `curve.svg` and `play.gif` beside it."""
+  """Returns the card as Markdown, which refers to the pictures `curve.svg` and `play.gif` beside it."""
   rows = [
     ("environment", f"`{card.env}`" + (f", {_options(card.env_kwargs)}" if card.env_kwargs else "")),
     *((name, text) for name, text in card.conditions.items()),
@@ -76,14 +77,17 @@ def card_markdown(card: Card, *, has_curve: bool, has_gif: bool) -> str:
 
 
 def result_text(evaluation: Evaluation | None) -> str:
-  """Returns the mean return and its interval, such as `12.49 [10.75, 14.23]`."""
+  """Returns the mean return and its 95% confidence interval as text, such as `12.49 [10.75, 14.23]`."""
   if evaluation is None:
     return _NOT_RECORDED
   return f"{evaluation.return_mean:.2f} [{evaluation.low:.2f}, {evaluation.high:.2f}]"
 
 
 def curve_svg(points: Sequence[tuple[float, float]], label: str) -> str:
-  """Returns an SVG of (environment steps, mean return) points; `label` is its accessible name."""
+  """Returns an SVG curve through (environment steps, mean return) points.
+
+  `label` is its text for screen readers.
+  """
   xs, ys = [x for x, _ in points], [y for _, y in points]
   low, high = min([0.0, *ys]), max([0.0, *ys])
   low, high = (low, high) if high > low else (low, low + 1)
@@ -166,7 +170,7 @@ def _count(number: int | None) -> str:
 
 
 def _cell(text: str) -> str:
-  """Escapes text for a table cell; characters that are not printable become `?`."""
+  """Escapes text for a Markdown table cell; characters that are not printable become `?`."""
   plain = "".join(c if c.isprintable() else "?" for c in text)
   return plain.replace("|", "\\|").replace("<", "&lt;")
 

@@ -1,4 +1,4 @@
-"""Draws a comparison of runs as a picture and as an HTML page, from the plain data of `comparison_data`."""
+"""Draws a comparison of runs as a figure and as an HTML page, from the result of `comparison_data`."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,15 +14,16 @@ if TYPE_CHECKING:
 CENTER_NAMES = {"iqm": "interquartile mean", "mean": "mean"}
 AXIS_LABELS = {"env_steps": "environment steps (millions)", "minutes": "wall time of training (minutes)"}
 _SCALES = {"env_steps": 1e6, "minutes": 1.0}
-# Okabe and Ito's (2008), distinct under common color blindnesses, with line styles that differ too.
+# Colors of Okabe and Ito (2008), distinct under common color blindnesses. The line styles differ too.
 _COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8a6d00", "#56b4e9", "#000000")
 _DASHES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
 
 
 def comparison_figure(data: Mapping[str, Any]) -> "Figure":
-  """A row for each task: return over environment steps, and over minutes.
+  """Returns a figure with a row per task: return over environment steps, and over minutes.
 
-  Thin lines are seeds; a thick line is the statistic over seeds, and its band the 95% bootstrap interval.
+  A thin line is one seed. A thick line is the mean or interquartile mean over seeds, and its band is the 95%
+  bootstrap interval.
   """
   from matplotlib.figure import Figure
   from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -54,7 +55,7 @@ def _draw(axis: "Axes", task: Mapping[str, Any], key: str) -> None:
       axis.plot([x / scale for x in run[key]], run["returns"], linewidth=0.8, alpha=0.4, marker=dots, **style)
     x = [value / scale for value in band["x"]]
     label = f"{group['name']}, {count} seeds" if count > 1 else f"{group['name']}, 1 seed: no interval"
-    # A label that starts with "_" would be hidden; matplotlib reads "$" as mathematics.
+    # matplotlib hides labels that start with "_", and reads "$" as mathematics.
     axis.plot(
       x, band["center"], linewidth=2, linestyle=dashes, label=" " + label.replace("$", r"\$"), **style
     )
@@ -65,19 +66,19 @@ def _draw(axis: "Axes", task: Mapping[str, Any], key: str) -> None:
 
 
 def legend_note(data: Mapping[str, Any]) -> str:
-  """Describes the lines and bands of a figure."""
+  """Returns a sentence that explains the lines and bands of the figure."""
   center = CENTER_NAMES[data["center"]]
   return f"Thin: each seed. Thick: {center} over seeds. Band, {data['interval']}"
 
 
 def write_figure(path: Path, figure: "Figure") -> None:
-  """Writes a PNG atomically."""
+  """Writes a figure as a PNG file, atomically."""
   with atomic_path(path) as partial:
     figure.savefig(partial, format="png")
 
 
 def write_comparison_page(path: Path, data: Mapping[str, Any]) -> None:
-  """Writes the page atomically. It needs no server or network."""
+  """Writes the HTML page of a comparison atomically. The page needs no server or network."""
   about = {"center_name": CENTER_NAMES[data["center"]], "note": legend_note(data)}
   page = make_page(
     "Comparison", {**data, **about}, "compare.html", ("charts.js", "compare.js"), ("page.css", "compare.css")

@@ -8,7 +8,7 @@ from moozi.vis.report import curve_data
 if TYPE_CHECKING:
   from matplotlib.figure import Figure
 
-# The metrics of each figure: names, or a prefix that ends in a slash.
+# The metrics of each figure; a name that ends in a slash is a prefix.
 _FIGURES: dict[str, tuple[str, ...]] = {
   "return": ("train/return_mean", "test/return_mean"),
   "loss": ("loss/",),
@@ -17,7 +17,7 @@ _FIGURES: dict[str, tuple[str, ...]] = {
 
 
 def curve_figures(ticks: Sequence[Mapping[str, Any]], title: str) -> "dict[str, Figure]":
-  """The figures "return", "loss" and "speed" of the metrics `ticks`."""
+  """Returns the figures "return", "loss" and "speed", drawn from the ticks of metrics.jsonl."""
   curves = curve_data(ticks)
   return {name: _figure(curves, name, wanted, title) for name, wanted in _FIGURES.items()}
 

@@ -1,4 +1,4 @@
-"""Writes the videos of an evaluation: one episode with the search's figures, and several side by side."""
+"""Writes the videos of an evaluation: one episode with value and policy, and several side by side."""
 
 import math
 from collections.abc import Sequence
@@ -21,12 +21,12 @@ _GAP, _CAPTION, _FONT = 6, 18, 12
 
 
 def tiles_path(path: Path) -> Path:
-  """The path of the video of several episodes, next to the video of one."""
+  """Returns the path of the video of several episodes, beside the video `path` of one episode."""
   return path.with_name(f"{path.stem}_tiles{path.suffix}")
 
 
 def write_videos(path: Path, result: Any, spec: EnvSpec) -> list[Path]:
-  """Writes the recorded episode of an `EvaluationResult`, and its tiles if it has any; returns the paths."""
+  """Writes the recorded episode and the tiles (if any) of an `EvaluationResult`; returns the paths."""
   write_episode(path, result.episode, spec)
   if not result.tiles:
     return [path]
@@ -35,12 +35,12 @@ def write_videos(path: Path, result: Any, spec: EnvSpec) -> list[Path]:
 
 
 def write_episode(path: Path, episode: Any, spec: EnvSpec) -> tuple[int, int]:
-  """Writes `EvaluationResult.episode` with its search's figures; returns height and width."""
+  """Writes a video of `EvaluationResult.episode` with value and policy; returns its height and width."""
   return _write(path, episode_images(**fields_of(episode), spec=spec))
 
 
 def write_tiles(path: Path, tiles: Sequence[Any], spec: EnvSpec) -> tuple[int, int]:
-  """Writes `EvaluationResult.tiles`, one or more, side by side; returns height and width."""
+  """Writes a video of one or more `EvaluationResult.tiles` side by side; returns its height and width."""
   fields = {name: [getattr(tile, name) for tile in tiles] for name in fields_of(tiles[0])}
   return _write(path, tile_images(**fields, spec=spec))
 
@@ -58,12 +58,12 @@ def tile_images(
   to_play: Sequence[np.ndarray],
   pictures: Sequence[np.ndarray | None],
 ) -> LazyImages:
-  """Draws a sheet per step. A sheet has a tile per episode, with the episode's number and return so far.
+  """Draws one picture per step, with a tile per episode that shows its number and its return so far.
 
-  An episode that has ended keeps its last frame, darkened. Each argument lists a field of
-  `evaluation.episodes.EpisodeFrames` by episode. Episodes may have different numbers of frames T_i.
+  An episode that has ended shows its last frame, darkened. Each argument except `spec` is a list of the field
+  of that name of `evaluation.episodes.EpisodeFrames`, one entry per episode. Episode i has T_i frames.
 
-  Returns: max T_i arrays [h, w, 3] uint8 of one size, at most about 400 pixels wide for up to 81 episodes.
+  Returns: max T_i pictures [h, w, 3] uint8 of one size, at most about 400 pixels wide for up to 81 episodes.
   Raises: ValueError: there is no episode, or the arguments' lengths differ.
   """
   if not frames:

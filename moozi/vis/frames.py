@@ -1,4 +1,4 @@
-"""Draws frames: planes in fixed colors, images, boards, and vectors as text, bars or cells."""
+"""Draws frames: feature planes in fixed colors, images, boards, and vectors as text, bars or cells."""
 
 import numpy as np
 from jaxtyping import Float, UInt8
@@ -13,7 +13,7 @@ BACKGROUND = (0, 0, 0)
 # One fixed color per plane, so that pictures of different runs are comparable. The colors are those of Okabe
 # and Ito (2008) with white, grey and brown; they are distinct on black under common color blindnesses.
 PALETTE = (
-  (255, 255, 255),  # white: the player, if the environment lists it first
+  (255, 255, 255),  # white: the player, if it is the environment's first plane
   (230, 159, 0),  # orange
   (84, 84, 84),  # grey
   (86, 180, 233),  # sky blue
@@ -34,10 +34,10 @@ _LEGEND_FONT, _LEGEND_LINE, _SWATCH = 12, 18, 10
 def draw_frame(
   frame: Frame, spec: EnvSpec, size: int, to_play: int = 0, picture: Picture | None = None
 ) -> Picture:
-  """Draws a frame by its environment's render spec, or draws the environment's own picture if it is given.
+  """Draws a frame as its environment's render spec says; if `picture` is given, resizes that instead.
 
-  The longer side has about `size` pixels. Cells and pixels are scaled up by integers; larger pictures are
-  scaled down. The frame shows the view of `to_play`.
+  The longer side has about `size` pixels. Small frames are scaled up by an integer, large ones down by any
+  factor. `to_play` is the player to move, from whose view the frame is.
 
   Raises: ValueError: the frame's shape or dtype is not that of the spec.
   """
@@ -58,9 +58,10 @@ def draw_frame(
 def render_frame(frame: Frame, spec: EnvSpec, scale: int = 1) -> Picture:
   """Draws a frame of planes or an image; `scale` is the side of a cell in pixels.
 
-  Planes are bool, or float32 with neither 1 nor 3 channels; a cell shows its first set plane. Images are
-  uint8, or float32 with 1 or 3 channels, stretched from minimum to maximum. Images with 1 or 3 channels are
-  drawn grey or in RGB. Of other images, only the last channel is drawn: the newest of a stack.
+  Planes are bool, or float32 with neither 1 nor 3 channels. A cell has the color of its first plane that is
+  set. Images are uint8, or float32 with 1 or 3 channels; float32 values are stretched to the full range. An
+  image with 3 channels is RGB. Of any other image, only the last channel is drawn, in grey: the newest frame
+  of a stack.
 
   Raises: ValueError: the frame's shape or dtype is not that of the spec, or `scale` is below 1.
   """
@@ -83,14 +84,14 @@ def render_frame(frame: Frame, spec: EnvSpec, scale: int = 1) -> Picture:
 
 
 def plane_colors(num_planes: int) -> UInt8[np.ndarray, "{num_planes} 3"]:
-  """One color per plane: those of the palette, then the palette repeated in darker shades."""
+  """Returns one color per plane: those of the palette, then the same colors in ever darker shades."""
   rounds, index = np.divmod(np.arange(num_planes), len(PALETTE))
   colors = np.asarray(PALETTE, np.float64)[index] * 0.6 ** rounds[:, None]
   return colors.astype(np.uint8)
 
 
 def legend_of(spec: EnvSpec, width: int) -> Picture | None:
-  """Draws the planes' names beside their colors, `width` pixels wide; None if the planes have no names."""
+  """Draws the planes' names beside their colors, `width` pixels wide; returns None if they have no names."""
   if not (planes := named_planes(spec)):
     return None
   places, left, top = [], 0, 0
@@ -108,7 +109,7 @@ def legend_of(spec: EnvSpec, width: int) -> Picture | None:
 
 
 def named_planes(spec: EnvSpec) -> list[tuple[str, tuple[int, int, int]]]:
-  """Names and colors of the planes; empty if they have no names."""
+  """Returns the planes' names and colors; empty if the planes have no names."""
   names = render_spec_of(spec).names if render_spec_of(spec).kind == "planes" else ()
   return [(name, (r, g, b)) for name, (r, g, b) in zip(names, plane_colors(len(names)).tolist(), strict=True)]
 
@@ -119,7 +120,7 @@ def enlarge(picture: Picture, scale: int) -> Picture:
 
 
 def _resized(picture: Picture, size: int) -> Picture:
-  """Scales a picture to a longer side of about `size`: up by an integer factor, or down by any factor."""
+  """Scales a picture so that its longer side is about `size`: up by an integer, or down by any factor."""
   height, width = picture.shape[:2]
   longest = max(height, width)
   if longest <= size:
@@ -146,9 +147,9 @@ def _image(frame: np.ndarray) -> np.ndarray:
 def draw_vector(frame: Frame, spec: EnvSpec, size: int) -> Picture:
   """Draws a vector [1, 1, D] at most `size` pixels high and wide.
 
-  Draws facts if the render spec has them, bars for up to 16 entries, and otherwise a grid of cells. Bars go
-  right for positive and left for negative values; the length is v / (1 + |v|). The brightness of a cell shows
-  the magnitude of its entry, and the color shows the sign.
+  Draws the facts of the render spec if it has any, else bars for up to 16 entries, else a grid of cells. The
+  bar of a value v goes right if v is positive and left if it is negative; its length is |v| / (1 + |v|). The
+  brightness of a cell shows the magnitude of its entry, and the color shows the sign.
   """
   vector, render_spec = _vector(frame), render_spec_of(spec)
   if render_spec.facts:
@@ -161,7 +162,7 @@ def _vector(frame: Frame) -> np.ndarray:
 
 
 def vector_text(frame: Frame, spec: EnvSpec) -> str:
-  """A vector as one line: its facts, its entries by name, or the indices of the nonzero entries."""
+  """Returns a vector as one line: its facts, up to 16 entries by name, or the indices of nonzero entries."""
   vector, render_spec = _vector(frame), render_spec_of(spec)
   if render_spec.facts:
     return ", ".join(f"{label} {value}" for label, value in facts_of(vector, spec) if value != "-")
@@ -172,7 +173,7 @@ def vector_text(frame: Frame, spec: EnvSpec) -> str:
 
 
 def facts_of(vector: Float[np.ndarray, " D"], spec: EnvSpec) -> list[tuple[str, str]]:
-  """Returns the label and value of each fact in a vector; the value is `-` if no entry is set."""
+  """Returns the label and value of each fact in a vector; the value is `-` if none of its entries is set."""
   out, start = [], 0
   for fact in render_spec_of(spec).facts:
     entries = vector[start : start + len(fact.values)]
@@ -222,7 +223,7 @@ def _cells(vector: np.ndarray, size: int) -> Picture:
   rows = -(-len(vector) // columns)
   side = max(1, size // columns)
   value = np.pad(vector, (0, rows * columns - len(vector)))
-  # The value 1, a set boolean, is brightest; all other numbers are darker.
+  # 1, the value of a true boolean, is brightest. All other numbers are darker.
   strength = np.where(np.isin(value, (0, 1)), value, np.abs(value) / (1 + np.abs(value)))
   color = np.where((value >= 0)[:, None], _POSITIVE, _NEGATIVE)
   cells = np.array(_GROUND) + (color - np.array(_GROUND)) * strength[:, None]

@@ -25,7 +25,7 @@ _LAST_FRAME_MS = 1000
 
 
 class LazyImages(Sequence[Picture]):
-  """A sequence that draws each picture when it is read, because hundreds of pictures take hundreds of MiB."""
+  """A sequence that draws each picture when it is read: hundreds of pictures would take hundreds of MiB."""
 
   def __init__(self, num_images: int, draw: Callable[[int], Picture]) -> None:
     self._num_images, self._draw = num_images, draw
@@ -45,9 +45,10 @@ class LazyImages(Sequence[Picture]):
 
 
 def write_gif(path: str | Path, images: Sequence[np.ndarray], fps: float) -> Path:
-  """Writes a GIF atomically. The GIF loops and holds its last frame for a second. Creates the folder.
+  """Writes a GIF atomically and returns its path; creates the folder if it is missing.
 
-  The images are [h, w, 3] uint8, all of one size. They are read one at a time, and some are read twice.
+  The GIF loops, and shows its last frame for a second. The images are [h, w, 3] uint8, all of one size. They
+  are read one at a time, and some are read twice.
 
   Raises: ValueError: there is no image, sizes or dtypes differ, or fps is outside (0, 50].
   """
@@ -57,7 +58,7 @@ def write_gif(path: str | Path, images: Sequence[np.ndarray], fps: float) -> Pat
     raise ValueError(f"fps={fps}: must be above 0 and at most 50")
   path = Path(path)
   durations = [max(20, round(100 / fps) * 10)] * (len(images) - 1) + [_LAST_FRAME_MS]
-  # All frames share one palette, made from about eight of them, because a color must keep its meaning.
+  # All frames share one palette, made from about eight of them, so that a color means the same in each.
   sample = np.concatenate(list(read_images(images, step=max(1, len(images) // 8))))
   palette = Image.fromarray(sample).quantize(colors=255, method=Image.Quantize.MAXCOVERAGE)
   frames = (
@@ -82,12 +83,12 @@ def episode_images(
   seat: int | None = None,
   length: int | None = None,
 ) -> LazyImages:
-  """Draws the steps of an episode: the frame, and beside it the step, action, reward, value and policy.
+  """Draws each step of an episode: the frame, and beside it the step, action, reward, value and policy.
 
-  The arguments are the fields of `evaluation.episodes.EpisodeRecord`; a length of None means T - 1. If the
-  environment has its own pictures, they replace the frames. The 12 most probable actions are drawn.
+  The arguments are the fields of `evaluation.episodes.EpisodeRecord`; a `length` of None means T - 1. If
+  `pictures` is given, it is drawn instead of the frames. The policy shows the 12 most probable actions.
 
-  Returns: T arrays [h, w, 3] uint8 of one size.
+  Returns: T pictures [h, w, 3] uint8 of one size.
   Raises: ValueError: shapes or dtypes do not match each other or the spec.
   """
   num_steps = len(frames)
@@ -114,7 +115,7 @@ def episode_images(
     lines = [f"step {t} of {length}"]
     reward = f"reward {rounded(float(rewards[t])):+.3g}"
     if spec.num_players == 2:
-      # The player who moved last received the reward.
+      # The reward is for the player who made the previous move.
       to_whom = f" to {player_name(spec, int(to_play[t - 1]))}" if t > 0 else ""
       lines += [mover_text(spec, int(to_play[t]), seat), reward + to_whom]
     else:
@@ -132,7 +133,7 @@ def episode_images(
 
 
 def _panel(lines: Sequence[str], probs: np.ndarray, action: int, spec: EnvSpec) -> np.ndarray:
-  """Draws text above a bar per action, without the dummy; the chosen action has its own color."""
+  """Draws the lines above a bar for each action except the dummy; the chosen action has its own color."""
   num_bars = min(spec.num_env_actions, _MAX_BARS)
   shown = 1 + np.sort(np.argsort(-probs[1:], kind="stable")[:num_bars])
   height = 2 * _MARGIN + _LINE * (len(lines) + 1 + num_bars)
@@ -164,7 +165,7 @@ def _beside(left: np.ndarray, right: np.ndarray) -> np.ndarray:
 
 
 def read_images(images: Sequence[np.ndarray], step: int = 1) -> Iterator[np.ndarray]:
-  """Yields every step-th image. Raises ValueError: an image's size or dtype differs from the first's."""
+  """Yields every `step`-th image. Raises ValueError if an image is not uint8 of the first one's size."""
   shape = None
   for i in range(0, len(images), step):
     image = images[i]

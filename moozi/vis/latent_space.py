@@ -1,4 +1,4 @@
-"""Draws an episode's latent space: a PCA picture with the model's unrolls, and TensorBoard's projector."""
+"""Draws an episode's latent states: a PCA figure with the model's unrolls, and TensorBoard's projector."""
 
 import dataclasses
 import math
@@ -13,7 +13,7 @@ from PIL import Image
 from moozi.io.atomic_write import atomic_path
 
 _MAX_FITTED = 1000
-# Side of the largest texture that the projector's page loads.
+# Side in pixels of the largest image that the projector's page loads.
 _MAX_SPRITE_PIXELS = 8192
 _CONFIG = """embeddings {{
   tensor_name: "hidden states"
@@ -25,30 +25,30 @@ _CONFIG = """embeddings {{
     single_image_dim: {height}
   }}
 }}
-"""  # paths are relative to the folder, which can be moved
+"""  # paths are relative to the folder, so that it can be moved
 
 
 @dataclasses.dataclass(frozen=True)
 class Projection:
-  """Principal components: orthonormal rows, and each one's share of the variance."""
+  """Principal components: orthonormal rows, and the share of the variance that each row explains."""
 
   mean: Float[np.ndarray, " D"]
   components: Float[np.ndarray, "C D"]
   shares: Float[np.ndarray, " C"]
 
   def __call__(self, states: Float[np.ndarray, "... D"]) -> Float[np.ndarray, "... C"]:
-    """Projects states; NaN stays NaN."""
+    """Returns the projected states; NaN stays NaN."""
     return (states - self.mean) @ self.components.T
 
 
 def principal_components(states: Float[np.ndarray, "T D"], count: int = 2) -> Projection:
-  """Returns the first `count` principal components; components that do not exist are zeros."""
+  """Returns the first `count` principal components; those beyond min(T, D) are zeros."""
   states = np.asarray(states, np.float64)
   mean = states.mean(axis=0)
   _, sizes, axes = np.linalg.svd(states - mean, full_matrices=False)
   components = np.zeros((count, states.shape[1]))
   components[: len(axes[:count])] = axes[:count]
-  # The sign of a component is arbitrary. A positive largest entry makes pictures reproducible.
+  # The sign of a component is arbitrary. A positive largest entry makes figures reproducible.
   for row in components:
     row *= np.sign(row[np.abs(row).argmax()]) or 1.0
   shares = np.zeros(count)
@@ -57,9 +57,9 @@ def principal_components(states: Float[np.ndarray, "T D"], count: int = 2) -> Pr
 
 
 def reduced_states(states: Float[np.ndarray, "N D"], max_size: int) -> tuple[Float[np.ndarray, "N C"], float]:
-  """Projects finite states to at most `max_size` principal components; returns small states unchanged.
+  """Projects finite states to at most `max_size` principal components; does not change smaller states.
 
-  With more than 1,000 states, the components are fitted to 1,000 evenly spaced ones.
+  If there are more than 1,000 states, the components are fitted to 1,000 evenly spaced ones.
 
   Returns: the projected states, and the share of the variance that they keep.
   """
@@ -84,9 +84,11 @@ def write_latent_picture(
 
   The left panel shows the encoded states of an episode on their first two principal components, colored by
   time, with the model's unrolls as thin lines. The right panel shows the distance between unrolled and
-  encoded states by unroll step, as median and quartiles. It also shows this distance for a model that keeps
-  its first state. The arrays are those of `analysis.latent_paths.LatentPaths`; `trained_steps` is marked in
-  the right panel.
+  encoded states by unroll step, as median and quartiles. For comparison, it shows the same distance for a
+  model that never changes its first state.
+
+  The arrays are those of `analysis.latent_paths.LatentPaths`. `trained_steps`, the number of unroll steps in
+  training, is marked in the right panel.
   """
   from matplotlib.figure import Figure
 
@@ -123,7 +125,7 @@ def _draw_drift(axes: Any, drift: np.ndarray, still_drift: np.ndarray, trained_s
     ("model's unroll", drift, "tab:red"),
     ("first state, kept", still_drift, "0.5"),
   ):
-    # Later steps of short episodes may have no values at all.
+    # In a short episode, the later unroll steps may have no values.
     k = np.flatnonzero((~np.isnan(values)).any(axis=0))
     low, middle, high = np.nanpercentile(values[:, k], (25, 50, 75), axis=0)
     axes.fill_between(k, low, high, color=color, alpha=0.2, linewidth=0)
@@ -145,8 +147,8 @@ def write_projector(
 ) -> None:
   """Writes the files of TensorBoard's embedding projector; `tensorboard --logdir FOLDER` shows them.
 
-  Each of tensors.tsv, metadata.tsv, sprite.png and projector_config.pbtxt is replaced atomically. The folder
-  is created if missing; pictures are scaled down if their sheet would be too large.
+  Creates the folder if it is missing. Replaces each of the files tensors.tsv, metadata.tsv, sprite.png and
+  projector_config.pbtxt atomically. The pictures are scaled down if sprite.png would be too large.
 
   Raises: ValueError: lengths differ, there are fewer than two columns, or a vector is not finite.
   """
@@ -172,7 +174,7 @@ def write_projector(
     sheet.paste(image, (i % side * width, i // side * height))
   texts = {
     "tensors.tsv": "\n".join(rows) + "\n",
-    # Tabs and line ends are separators in this format.
+    # Replaces tabs and line ends in the values, because they are separators in this format.
     "metadata.tsv": "".join("\t".join(" ".join(str(x).split()) for x in row) + "\n" for row in table),
     "projector_config.pbtxt": _CONFIG.format(width=width, height=height),
   }

@@ -1,4 +1,4 @@
-"""Writes text on pictures, and numbers as text. Caches rendered lines, because episodes repeat them."""
+"""Writes text on pictures, and formats numbers. Caches rendered text, because frames repeat it."""
 
 import functools
 import math
@@ -18,9 +18,9 @@ FONT_SIZE = 14
 
 
 def write(picture: Picture, text: str, left: int, top: int, color: Color = INK, size: int = FONT_SIZE) -> int:
-  """Writes a line on a picture in place, clipped at the picture's edges; returns its width in pixels.
+  """Writes a line of text on a picture, in place; returns the width of the text in pixels.
 
-  The corner (left, top) must not be negative.
+  The text is clipped at the right and bottom edges. `left` and `top` must not be negative.
   """
   ink, clear = _stroke(text, size, color)
   below = picture[top : top + len(ink), left : left + ink.shape[1]]
@@ -30,13 +30,13 @@ def write(picture: Picture, text: str, left: int, top: int, color: Color = INK, 
 
 
 def paper(height: int, width: int) -> Picture:
-  """An empty sheet."""
+  """Returns an empty picture in the background color."""
   return np.full((height, width, 3), PAPER, np.uint8)
 
 
 @functools.lru_cache(maxsize=8192)
 def fit(text: str, width: int, size: int = FONT_SIZE) -> str:
-  """The text, shortened with an ellipsis to at most `width` pixels."""
+  """Returns the text, shortened with an ellipsis if it is wider than `width` pixels."""
   if text_width(text, size) <= width:
     return text
   while text and text_width(f"{text}…", size) > width:
@@ -45,13 +45,16 @@ def fit(text: str, width: int, size: int = FONT_SIZE) -> str:
 
 
 def text_width(text: str, size: int = FONT_SIZE) -> int:
-  """The width of a line in pixels."""
+  """Returns the width of a line of text in pixels."""
   return int(np.ceil(font(size).getlength(text)))
 
 
 @functools.lru_cache(maxsize=4096)
 def _stroke(text: str, size: int, color: Color) -> tuple[np.ndarray, np.ndarray]:
-  """Renders a line: [h, w, 3] to add to a picture, and the picture's weight [h, w, 1] out of 256; uint16."""
+  """Renders a line of text for alpha blending.
+
+  Returns: the weighted color [h, w, 3] and the weight of the picture below [h, w, 1], uint16, in 1/256.
+  """
   image = Image.new("L", (max(1, text_width(text, size)), size + size // 2))
   ImageDraw.Draw(image).text((0, 0), text, fill=255, font=font(size))
   alpha = np.asarray(image)[..., None].astype(np.uint16)
@@ -61,17 +64,17 @@ def _stroke(text: str, size: int, color: Color) -> tuple[np.ndarray, np.ndarray]
 
 @functools.cache
 def font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
-  """Pillow's default font."""
+  """Returns Pillow's default font."""
   return ImageFont.load_default(size)
 
 
 def rounded(x: float) -> float:
-  """A number to show, without the error of sums of float32: `-7e-9` becomes 0."""
+  """Rounds a number to six decimals, which hides errors of float32 sums: `-7e-9` becomes 0."""
   return round(x, 6) + 0.0
 
 
 def short_figure(x: float) -> str:
-  """A signed number in at most six characters if it is below 1e100: `+0.125`, `-12.3`, `-2e-5`."""
+  """Formats a number with its sign, in at most six characters below 1e100: `+0.125`, `-12.3`, `-2e-5`."""
   size = abs(x)
   if 0 < size < 0.001 or 99_999.5 <= size < math.inf:
     digit, _, exponent = f"{x:+.0e}".partition("e")
@@ -80,5 +83,5 @@ def short_figure(x: float) -> str:
 
 
 def value_text(value: float) -> str:
-  """A position's value as text; NaN means that the position was not searched."""
+  """Formats a position's value; NaN means that the position was not searched."""
   return "value not searched" if math.isnan(value) else f"value {value:.3f}"

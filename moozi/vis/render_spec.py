@@ -1,7 +1,7 @@
-"""Specifies how each environment is drawn, by the meaning of its planes and entries.
+"""Specifies how each environment is drawn: what the planes or vector entries of its frames mean.
 
-An environment without an entry here is drawn by the shape of its frames. The meanings were found by playing
-each package's games; tests/vis/test_render_spec.py checks them.
+An environment that is not listed here is drawn according to the shape of its frames. The meanings were found
+by playing each package's games; tests/vis/test_render_spec.py checks them.
 """
 
 import dataclasses
@@ -23,16 +23,16 @@ class Piece:
   """A kind of piece on a board."""
 
   plane: int
-  owner: int | None  # player 0 or 1; if frames are from the mover's view, 0 is the mover
-  mark: str = ""  # letters drawn on it; "XO" is X for player 0 and O for player 1
+  owner: int | None  # player 0 or 1; if `Board.is_relative`, 0 is the player to move; None for no owner
+  mark: str = ""  # letters drawn on the piece; "XO" is X for player 0 and O for player 1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Board:
-  """A board and its pieces, by plane, with the two players' colors and names.
+  """How a board is drawn: its ground, its kinds of pieces, and the two players' colors and names.
 
-  Grounds: cells; holes (discs in columns); points (stones on the crossings of lines); felt (discs on green);
-  chequered; hexes (each row half a cell further right); tiles (numbers).
+  The ground is cells; holes (discs in columns); points (stones on the crossings of lines); felt (discs on
+  green); chequered; hexes (each row half a cell further right); or tiles (numbers).
   """
 
   ground: Ground
@@ -40,7 +40,7 @@ class Board:
   colors: tuple[tuple[int, int, int], tuple[int, int, int]] = ((20, 20, 20), (245, 245, 245))
   names: tuple[str, str] = ("black", "white")
   is_relative: bool = False  # frames are from the view of the player to move
-  # Orientation of the board in player 1's frame.
+  # Orientation of the board in player 1's frames, if `is_relative`.
   second_sees: Literal["same", "upside_down", "turned"] = "same"
   row_0_is_below: bool = False
   shape: tuple[int, int] | None = None  # (rows, columns) if the frame is a vector of planes, row by row
@@ -48,7 +48,7 @@ class Board:
 
 @dataclasses.dataclass(frozen=True)
 class Fact:
-  """A group of a vector's entries, exactly one of which is set; shown as `label: value`."""
+  """A one-hot group of a vector's entries, shown as its label and the value of the entry that is set."""
 
   label: str
   values: tuple[str, ...]
@@ -59,17 +59,17 @@ class RenderSpec:
   """How one environment is drawn."""
 
   kind: Literal["planes", "image", "board", "facts", "vector"]
-  names: tuple[str, ...] = ()  # of the planes or of the vector's entries; empty if unknown
-  action_names: tuple[str, ...] = ()  # if not empty, replace the environment's own names
+  names: tuple[str, ...] = ()  # names of the planes or of the vector's entries; empty if unknown
+  action_names: tuple[str, ...] = ()  # if not empty, used instead of the environment's own names
   board: Board | None = None
-  facts: tuple[Fact, ...] = ()  # cover the vector's first entries
+  facts: tuple[Fact, ...] = ()  # groups of the vector's first entries, in order
 
 
 @functools.lru_cache(maxsize=64)
 def render_spec_of(spec: EnvSpec) -> RenderSpec:
-  """Returns the render spec that is listed under the environment's name.
+  """Returns the render spec that is listed for the environment.
 
-  If none is listed or the frames do not match, chooses a render spec by the shape of the frames.
+  If none is listed or it does not fit the frames, returns a render spec chosen by the shape of the frames.
   """
   library, _, game = spec.name.partition(":")
   # go(board_size=9) becomes go, and CartPole-v1 becomes CartPole.
@@ -88,7 +88,7 @@ def render_spec_of(spec: EnvSpec) -> RenderSpec:
 
 
 def action_name(spec: EnvSpec, action: int) -> str:
-  """The name of an agent's action; the dummy is "end", since it is played after an episode's end only."""
+  """Returns the name of an action in the agent's action space; the dummy, used only at an end, is "end"."""
   if action == DUMMY_ACTION:
     return "end"
   names = _own_action_names(spec)
@@ -96,26 +96,26 @@ def action_name(spec: EnvSpec, action: int) -> str:
 
 
 def action_names(spec: EnvSpec) -> tuple[str, ...]:
-  """The names of all the agent's actions, the dummy first."""
+  """Returns the names of all actions in the agent's action space, the dummy first."""
   names = _own_action_names(spec)
   numbers = range(len(names), spec.num_env_actions)
   return ("end", *names[: spec.num_env_actions], *(f"action {i}" for i in numbers))
 
 
 def _own_action_names(spec: EnvSpec) -> tuple[str, ...]:
-  """The names of the environment's actions; the list may end before the last action."""
+  """Returns the known names of the environment's actions, which may be fewer than its actions."""
   names = render_spec_of(spec).action_names
   return names if len(names) == spec.num_env_actions else spec.action_names
 
 
 def player_name(spec: EnvSpec, player: int) -> str:
-  """The name of a player on the board, or `player 0`."""
+  """Returns a player's name on the board, such as `black`; without a board, `player 0` or `player 1`."""
   board = render_spec_of(spec).board
   return f"player {player}" if board is None else board.names[player]
 
 
 def mover_text(spec: EnvSpec, player: int, seat: int | None) -> str:
-  """The player to move; if the agent's `seat` is given, also whether it is the agent or its opponent."""
+  """Returns text that names the player to move and, if the agent's `seat` is given, says who plays it."""
   who = "" if seat is None else " (agent)" if player == seat else " (opponent)"
   return f"{player_name(spec, player)} to move{who}"
 
@@ -123,9 +123,9 @@ def mover_text(spec: EnvSpec, player: int, seat: int | None) -> str:
 def board_of(
   frame: Shaped[np.ndarray, "H W C"], board: Board, to_play: int
 ) -> Int8[np.ndarray, "rows columns"]:
-  """The pieces on a board, first row on top, in the same orientation for both players.
+  """Reads the pieces on a board from a frame, in the same orientation for both players.
 
-  Returns: the index of the piece in each cell, -1 if the cell is empty. `owner_of` gives a piece's owner.
+  Returns: for each cell, the index of its piece in `board.pieces`, -1 if the cell is empty. Row 0 is on top.
   """
   planes = np.asarray(frame) > 0.5
   if board.shape is not None:
@@ -143,17 +143,17 @@ def board_of(
 
 
 def owner_of(piece: Piece, board: Board, to_play: int) -> int | None:
-  """The player who owns a piece, or None."""
+  """Returns the player who owns a piece, or None. `to_play` is the player to move in the frame."""
   return 1 - piece.owner if piece.owner is not None and board.is_relative and to_play == 1 else piece.owner
 
 
 def mark_of(piece: Piece, owner: int | None) -> str:
-  """The mark on a piece, or ""."""
+  """Returns the letters that are drawn on a piece of `owner`, or ""."""
   return "XO"[owner] if piece.mark == "XO" and owner is not None else piece.mark
 
 
 def _fits(render_spec: RenderSpec, spec: EnvSpec) -> bool:
-  """Whether a render spec fits the environment's frames, which an option or a newer package may change."""
+  """Returns whether a render spec fits the frames, which an option or a newer package may have changed."""
   height, width, channels = spec.frame_shape
   if render_spec.kind == "facts":
     return height == width == 1 and channels >= sum(len(fact.values) for fact in render_spec.facts)
@@ -202,7 +202,7 @@ def _board(ground: Ground, *pieces: Piece, **kwargs: object) -> RenderSpec:
 
 
 def _place(rows: int, columns: int, *action_names: str) -> RenderSpec:
-  """The render spec of a vector with one entry per cell of a grid, exactly one of which is set."""
+  """Returns the render spec of a one-hot vector with one entry per cell of a grid."""
   board = Board(ground="cells", pieces=(Piece(0, None),), shape=(rows, columns))
   return RenderSpec(kind="board", board=board, action_names=action_names)
 

@@ -1,7 +1,7 @@
-"""Writes an HTML page of a run: its curves, its settings, and, if there is one, an episode to step through.
+"""Writes an HTML page of a run: its curves, its settings, and optionally an episode to step through.
 
-The page needs no server or network. This module makes the page's data; the folder `report_page` has its HTML,
-style and scripts.
+The page needs no server or network. This module computes the page's data; the folder `report_page` has its
+HTML, style and scripts.
 """
 
 import base64
@@ -29,10 +29,10 @@ from moozi.vis.search_tree import layout_tree
 
 MAX_TREE_NODES = 40
 MAX_CURVE_POINTS = 300
-# JSON allows integers that are too large for a float.
+# Larger numbers are not shown: JSON allows integers that are too large for a float.
 _MAX_FIGURE = 1e100
-# Sizes in pixels of a frame of cells, of boards and text, and of an environment's pictures. The page scales
-# cells up by integers.
+# Sizes in pixels of drawn planes and images, of drawn boards and vectors, and of an environment's own
+# pictures. The page scales small frames up by an integer.
 _CELLS_SIDE, _DRAWN_SIDE, _PICTURE_SIDE = 140, 280, 320
 _SHEET_PIXELS = 2_000_000
 _SHEET_FRAMES = 100
@@ -51,9 +51,13 @@ def write_report(
 ) -> Path:
   """Writes the page atomically. Creates the page's folder if it is missing.
 
-  `run` has `name`, `checkpoint`, `env_steps`, `learner_steps` and `figures`, a sentence about the run's
-  results. `ticks` are the ticks of metrics.jsonl. `config` is the run's configuration as text. Without an
-  `episode`, the page has curves and settings only.
+  Args:
+    episode: the episode to step through; None leaves it out.
+    run: `name`, `checkpoint`, `env_steps`, `learner_steps`, and `figures`, a sentence about the results.
+    ticks: the ticks of metrics.jsonl.
+    config: the run's configuration as text.
+
+  Returns: `path`.
   """
   data = {
     "run": dict(run) | {"env": spec.name},
@@ -68,10 +72,10 @@ def write_report(
 
 
 def curve_data(ticks: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, list[float]]]:
-  """The points of each metric, sorted by name: x is environment steps, y the value.
+  """Returns the points of each metric, sorted by name: x is environment steps, y is the value.
 
-  An evaluation's metrics are placed at `test/at_env_steps`, which may be before their tick. More than 300
-  points are averaged in groups of neighbors.
+  The x of an evaluation's metrics is `test/at_env_steps`, which may be before the tick's own steps. A curve
+  of more than 300 points is reduced to 300 by averaging neighbors.
   """
   points: dict[str, tuple[list[float], list[float]]] = {}
   for tick in ticks:
@@ -88,9 +92,9 @@ def curve_data(ticks: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, list[f
 
 
 def episode_data(episode: InspectedEpisode, spec: EnvSpec) -> dict[str, Any]:
-  """The episode as JSON values. Arrays are flattened row by row; None is an unknown value."""
+  """Returns the episode as JSON values. Arrays are flattened row by row; None is an unknown value."""
   legal = episode.legal_actions_mask.copy()
-  # The last frame has no decision.
+  # The agent does not choose an action at the last frame.
   legal[-1] = False
   visits = np.zeros(episode.action_probs.shape, np.int64)
   for t, tree in enumerate(episode.trees):
@@ -129,9 +133,9 @@ def episode_data(episode: InspectedEpisode, spec: EnvSpec) -> dict[str, Any]:
 
 
 def _trees(episode: InspectedEpisode) -> dict[str, list[Any]]:
-  """Returns the drawn nodes of all steps.
+  """Returns the drawn nodes of the search trees of all steps, as columns.
 
-  The nodes of step t start at `start[t]`; the whole tree of step t has `total[t]` nodes.
+  The rows of step t are start[t] … start[t+1]-1. The whole tree of step t has total[t] nodes.
   """
   columns = ("parent", "action", "visits", "value", "raw", "reward", "prior", "row", "principal", "left_out")
   out: dict[str, list[Any]] = {name: [] for name in columns}
@@ -156,7 +160,7 @@ def _trees(episode: InspectedEpisode) -> dict[str, list[Any]]:
 
 
 def _pictures(episode: InspectedEpisode, spec: EnvSpec) -> list[np.ndarray]:
-  """The drawn frames, [h, w, 3] uint8 each, all of one size."""
+  """Returns the drawn frames, [h, w, 3] uint8 each, all of one size."""
   if episode.pictures is not None:
     size = min(_PICTURE_SIDE, max(episode.pictures.shape[1:3]))
   elif render_spec_of(spec).kind in ("board", "facts", "vector"):
@@ -169,7 +173,7 @@ def _pictures(episode: InspectedEpisode, spec: EnvSpec) -> list[np.ndarray]:
 
 
 def _sheets(pictures: list[np.ndarray]) -> dict[str, Any]:
-  """Puts the pictures on sheets of at most a hundred pictures. The page decodes one sheet at a time."""
+  """Combines the pictures into sheets of at most 100 pictures. The page decodes one sheet at a time."""
   height, width = pictures[0].shape[:2]
   per_sheet = max(1, min(_SHEET_FRAMES, _SHEET_PIXELS // (height * width)))
   columns = math.ceil(math.sqrt(min(per_sheet, len(pictures))))
@@ -185,7 +189,7 @@ def _sheets(pictures: list[np.ndarray]) -> dict[str, Any]:
 
 
 def _png(picture: np.ndarray) -> bytes:
-  """Encodes a PNG with a palette: exact with at most 256 colors, else quantized."""
+  """Encodes a picture as a PNG with a palette: exactly if it has at most 256 colors, else quantized."""
   packed = picture.astype(np.uint32) @ np.array([65536, 256, 1], np.uint32)
   colors, index = np.unique(packed, return_inverse=True)
   if len(colors) <= 256:
@@ -209,9 +213,9 @@ def make_page(
   scripts: Sequence[str] = _SCRIPTS,
   styles: Sequence[str] = ("page.css",),
 ) -> str:
-  """Returns the HTML of a page, made of files in the folder `report_page`.
+  """Returns the HTML of a page, built from files in the folder `report_page`.
 
-  Its content security policy allows only the page's own script and style. The page loads nothing.
+  The page loads no other files. Its content security policy allows only its own script and style.
   """
   parts = resources.files("moozi.vis") / "report_page"
   style = "\n".join((parts / name).read_text("utf-8") for name in styles)
@@ -232,7 +236,7 @@ def make_page(
     "DATA": text,
     "SCRIPT": script,
   }
-  # Fills all placeholders in one pass, so that the run's text is not searched for placeholders.
+  # All placeholders are filled in one pass, so that placeholders in the run's own text are not replaced.
   return re.sub("@([A-Z]+)@", lambda mark: filled[mark[1]], page)
 
 
@@ -241,7 +245,7 @@ def _digest(text: str) -> str:
 
 
 def number_in(value: Any) -> float | None:
-  """The value of a metric if it is a finite number below 1e100, else None."""
+  """Returns a metric's value if it is a number of magnitude at most 1e100, else None."""
   if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= _MAX_FIGURE:
     return None
   return value
@@ -254,13 +258,13 @@ def _thin(values: list[float]) -> list[float]:
 
 
 def _numbers(values: np.ndarray, is_known: np.ndarray | None = None) -> list[float | None]:
-  """Rounds numbers to four digits and six decimals; an unknown or not finite number becomes None."""
+  """Rounds numbers to four digits and six decimals; unknown or non-finite numbers become None."""
   flat = np.asarray(values, np.float64).ravel()
   known = np.isfinite(flat) if is_known is None else np.isfinite(flat) & is_known.ravel()
   return [_short(rounded(x)) if k else None for x, k in zip(flat.tolist(), known.tolist(), strict=True)]
 
 
 def _short(value: float) -> float:
-  """Rounds a number to four digits, and an integral number to an int, to keep the page small."""
+  """Rounds a number to four significant digits, as an int if it is whole, to keep the page small."""
   rounded = float(f"{value:.4g}") if abs(value) < 1e4 else round(value)
   return int(rounded) if rounded == int(rounded) else rounded

@@ -1,4 +1,4 @@
-"""Draws the most visited nodes of a search tree, with the principal line marked, as SVG and PNG."""
+"""Draws the most visited nodes of a search tree as SVG and PNG; marks the principal line."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -20,33 +20,33 @@ _BOX = (172, 40)
 _COLUMN, _ROW = 216, 60
 _MARGIN = 16
 _LINE = 17
-_INDENT = 7  # indent of text in a box
+_INDENT = 7  # left margin of the text in a box
 _FONT_SIZE = 12
 _PNG_SCALE = 2
 _MAX_PNG_PIXELS = 60_000_000
 _PAPER, _INK, _FAINT = "#ffffff", "#1b1b1f", "#6a6a72"
 _EDGE, _BAR = "#a9a9b4", "#9ccbe8"
-# Vermilion of Okabe and Ito (2008): distinct from the grey and the blue under common color blindnesses.
+# Vermilion of Okabe and Ito (2008), distinct from the grey and blue above under common color blindnesses.
 _PRINCIPAL = "#d55e00"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TreeLayout:
-  """The M drawn nodes of a tree and their positions: the root on the left, a row per leaf."""
+  """The M drawn nodes of a tree and their positions. The root is on the left; each leaf has its own row."""
 
   node: Int[np.ndarray, " M"]  # indices into the tree; the root first, parents before children
-  parent: Int[np.ndarray, " M"]  # indices into these M; -1 at the root
-  row: Float[np.ndarray, " M"]  # an integer at leaves, else the middle of the children's rows
+  parent: Int[np.ndarray, " M"]  # indices into these M nodes; -1 for the root
+  row: Float[np.ndarray, " M"]  # an integer for leaves, else the middle of the children's rows
   num_rows: int
   is_principal: Bool[np.ndarray, " M"]
-  num_left_out: Int[np.ndarray, " M"]  # number of left-out nodes whose nearest drawn ancestor is this node
+  num_left_out: Int[np.ndarray, " M"]  # number of undrawn nodes whose nearest drawn ancestor is this node
 
 
 def principal_line(tree: SearchTree, action: int | None = None) -> list[int]:
-  """The nodes of the expected line of play, the root first.
+  """Returns the nodes of the expected line of play, the root first.
 
-  The line starts with `action` at the root, and then follows the most visited child. If `action` is None or
-  has no node, the line starts with the most visited child of the root. Ties go to the node created first.
+  The line plays `action` at the root, and then follows the most visited child. If `action` is None or has no
+  node, it follows the most visited child from the root on. Of equally visited nodes, the oldest is taken.
   """
   line, node = [0], 0
   while True:
@@ -61,16 +61,17 @@ def principal_line(tree: SearchTree, action: int | None = None) -> list[int]:
 def layout_tree(
   tree: SearchTree, max_nodes: int = DEFAULT_MAX_NODES, action: int | None = None
 ) -> TreeLayout:
-  """Prunes a tree to its most visited nodes and assigns rows. Ties go to the node created first.
+  """Prunes a tree to its most visited nodes, and assigns rows.
 
-  The whole line that `principal_line` returns for `action` is always kept.
+  All nodes of `principal_line(tree, action)` are kept, even if they are more than `max_nodes`. Of equally
+  visited nodes, the older ones are kept.
 
   Raises: ValueError: `max_nodes` is below 1.
   """
   if max_nodes < 1:
     raise ValueError(f"max_nodes={max_nodes}: must be at least 1")
   line = principal_line(tree, action)
-  # A child has at most its parent's visits and is created later, so no node is kept without its parent.
+  # A child has at most as many visits as its parent and is newer, so no node is kept without its parent.
   order = np.lexsort((np.arange(tree.num_nodes), -tree.visits))
   others = order[~np.isin(order, line)][: max(0, max_nodes - len(line))]
   node = np.sort(np.concatenate([np.asarray(line, np.int64), others]))
@@ -88,7 +89,7 @@ def layout_tree(
     else:
       row[i] = num_rows
       num_rows += 1
-  # Nodes that are not drawn are assigned the number of their nearest drawn ancestor.
+  # A node that is not drawn is counted at its nearest drawn ancestor.
   num_left_out = np.zeros(len(node), np.int64)
   for i in np.flatnonzero(number < 0).tolist():
     number[i] = number[tree.parent[i]]
@@ -116,8 +117,12 @@ def write_tree(
 ) -> tuple[Path, Path]:
   """Writes `name`.svg and `name`.png, each atomically, and returns their paths. Creates the folder.
 
-  `names` are the names of the agent's actions, and `caption` has lines above the picture. A child's value is
-  multiplied by `signed_discount` to get the parent's view. The other arguments are those of `layout_tree`.
+  Args:
+    names: names of the actions in the agent's action space.
+    signed_discount: factor that converts a child's value to its parent's view: the discount, negative with
+      two players.
+    caption: lines above the picture.
+    action, max_nodes: as in `layout_tree`.
   """
   sketch = _sketch(tree, layout_tree(tree, max_nodes, action), names, signed_discount, caption)
   svg, png = folder / f"{name}.svg", folder / f"{name}.png"
@@ -129,7 +134,7 @@ def write_tree(
 
 
 def tree_legend(tree: SearchTree, signed_discount: float) -> list[str]:
-  """Returns lines that explain the letters of a tree's picture."""
+  """Returns lines that explain the letters in the picture of a tree."""
   legend = ["N visits, P the network's probability, Q value of the action, V value after it, R reward"]
   if (tree.action == DUMMY_ACTION).any():
     legend += ["end: the action after an episode's end, which the model expects there"]
@@ -147,19 +152,19 @@ def tree_svg(
   action: int | None = None,
   max_nodes: int = DEFAULT_MAX_NODES,
 ) -> str:
-  """Returns the picture of `write_tree` as the text of an SVG element."""
+  """Returns the picture that `write_tree` writes, as the text of an SVG element."""
   layout = layout_tree(tree, max_nodes, action)
   return _to_svg(_sketch(tree, layout, names, signed_discount, caption))
 
 
 def _depth_first(children: list[list[int]], action: np.ndarray) -> list[int]:
-  """Returns nodes in postorder, children by action. Iterative, since trees can exceed the recursion limit."""
+  """Returns the nodes in postorder, children sorted by action. Not recursive: trees can be very deep."""
   out, stack = [], [0]
   while stack:
     i = stack.pop()
     out.append(i)
     stack.extend(sorted(children[i], key=lambda c: action[c]))
-  # A reversed preorder with the last child first is a postorder with the first child first.
+  # `out` is a preorder that visits the last child first; reversed, it is a postorder, first child first.
   return out[::-1]
 
 
@@ -174,14 +179,14 @@ class _Text:
 
 @dataclasses.dataclass(frozen=True)
 class _Sketch:
-  """The shapes of both pictures in pixels."""
+  """The shapes from which both the SVG and the PNG are drawn, in pixels."""
 
   size: tuple[int, int]
   # (x0, y0, x1, y1, width, color)
   lines: list[tuple[float, float, float, float, float, str]]
   # (x, y, w, h, fill, outline, width of the outline)
   boxes: list[tuple[float, float, float, float, str, str | None, float]]
-  # each text is placed by the left end of its middle line
+  # (x, y) of a text is its left end, vertically centered
   texts: list[_Text]
 
 
@@ -221,7 +226,7 @@ def _sketch(
 
 
 def _node_lines(tree: SearchTree, node: int, names: Sequence[str], signed_discount: float) -> tuple[str, str]:
-  """The text in a node's box: visits N, prior P, value V, reward R, and action value Q."""
+  """Returns the two lines of a node's box: visits N and prior P; action value Q, value V and reward R."""
   value, visits = float(tree.value[node]), int(tree.visits[node])
   if tree.parent[node] < 0:
     return f"root  N {visits}", f"V {short_figure(value)}  net {short_figure(float(tree.raw_value[node]))}"
@@ -264,7 +269,7 @@ def _to_image(sketch: _Sketch) -> Image.Image:
   scale = _PNG_SCALE if width * height * _PNG_SCALE**2 <= _MAX_PNG_PIXELS else 1
   image = Image.new("RGB", (width * scale, height * scale), _PAPER)
   draw = ImageDraw.Draw(image)
-  # Points on the curves of the SVG: cubics with both control points halfway between the ends in x.
+  # Weights of the SVG's cubic Bézier curves, whose control points are halfway between the ends in x.
   t = np.linspace(0.0, 1.0, 25)
   a, bc, d = (1 - t) ** 3, 3 * t * (1 - t), t**3
   for x0, y0, x1, y1, stroke, color in sketch.lines:

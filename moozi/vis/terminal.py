@@ -1,4 +1,4 @@
-"""Shows episodes in a terminal: pictures in half blocks beside the search's value and policy."""
+"""Draws episodes for a terminal: frames as half-block characters, beside the search's value and policy."""
 
 import itertools
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ _MAX_BARS = 12
 
 
 class Step(Protocol):
-  """The fields of `evaluation.episodes.PlayedStep` that are shown."""
+  """The fields of `evaluation.episodes.PlayedStep` that this module shows."""
 
   frame: Frame
   picture: Picture | None
@@ -35,7 +35,7 @@ class Step(Protocol):
 
 
 def half_blocks(picture: Picture, columns: int, rows: int) -> Text:
-  """Draws a picture in `▀` characters, each two pixels high; scales it down to fit the space."""
+  """Returns a picture as `▀` characters, each two pixels high, scaled down if it is too large."""
   height, width = picture.shape[:2]
   share = min(1.0, columns / width, 2 * rows / height)
   if share < 1:
@@ -54,16 +54,16 @@ def half_blocks(picture: Picture, columns: int, rows: int) -> Text:
 
 
 def _color(rgb: np.ndarray) -> str | None:
-  """Returns a color for rich; None, the terminal's own color, for the missing pixel below an odd last row."""
+  """Returns a color for rich; None (the terminal's color) if there is no pixel below an odd last row."""
   return "#{:02x}{:02x}{:02x}".format(*rgb.tolist()) if len(rgb) else None
 
 
 def frame_view(
   frame: Frame, spec: EnvSpec, to_play: int, picture: Picture | None, columns: int, rows: int
 ) -> RenderableType:
-  """Draws a frame for a terminal: in half blocks, or as text for vectors and for boards with letters.
+  """Draws a frame for a terminal: as half blocks, or as text if it is a vector or a board with letters.
 
-  `picture` is the environment's own picture or None; `columns` and `rows` are in characters.
+  `picture` is the environment's own picture or None; `columns` and `rows` are the space in characters.
   """
   render_spec = render_spec_of(spec)
   if picture is None:
@@ -82,7 +82,7 @@ def frame_view(
 
 
 def frame_text(frame: Frame, spec: EnvSpec, to_play: int) -> str:
-  """A frame as text without colors; "" for images.
+  """Returns a frame as text without colors; "" for images.
 
   A cell shows the letter of its plane: the first letter in the plane's name that no earlier plane uses. If no
   letter is free, the cell shows the index of the plane.
@@ -106,7 +106,7 @@ def frame_text(frame: Frame, spec: EnvSpec, to_play: int) -> str:
 def step_view(
   step: Step, spec: EnvSpec, lines: Sequence[str], columns: int, rows: int, with_policy: bool = True
 ) -> RenderableType:
-  """A frame beside lines of text and the policy, with the chosen action marked."""
+  """Draws a frame beside lines of text and the policy, in which the chosen action is marked."""
   text = Text("\n".join(lines))
   if with_policy:
     text.append("\n\n").append_text(_policy(step, spec))
@@ -117,7 +117,7 @@ def step_view(
 
 
 def step_lines(step: Step, spec: EnvSpec) -> list[str]:
-  """The player to move, the reward, the value and the action, one per line."""
+  """Returns lines with the player to move (with two players), the reward, the value and the action."""
   return [
     *([mover_text(spec, step.to_play, step.seat)] if spec.num_players == 2 else []),
     f"reward {rounded(step.reward):+.3g}",
@@ -127,7 +127,7 @@ def step_lines(step: Step, spec: EnvSpec) -> list[str]:
 
 
 def step_line(step: Step, spec: EnvSpec) -> str:
-  """`step_lines` and the three most probable actions, in one line without colors."""
+  """Returns `step_lines` and the three most probable actions in one line without colors."""
   policy = " ".join(f"{action_name(spec, a)} {step.action_probs[a]:.2f}" for a in _most_probable(step, 3))
   return ", ".join(step_lines(step, spec)) + (f"; policy {policy}" if step.action != DUMMY_ACTION else "")
 
@@ -146,6 +146,6 @@ def _policy(step: Step, spec: EnvSpec) -> Text:
 
 
 def _most_probable(step: Step, count: int) -> list[int]:
-  """The most probable actions except the dummy, sorted by probability."""
+  """Returns the `count` most probable actions except the dummy, the most probable first."""
   probs = np.asarray(step.action_probs)[1:]
   return [int(a) + 1 for a in np.argsort(-probs, kind="stable")[:count]]

@@ -1,4 +1,4 @@
-"""Draws a run's timeline like the thesis's Figure 4.5: a row per actor, a color per kind of span."""
+"""Draws a run's timeline as in the thesis, Figure 4.5: a row per actor, a color per kind of span."""
 
 import io
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ import numpy as np
 from moozi.core.actor_report import Stretch, Timeline, ends, idle_share, shares
 
 _COLUMNS, _ROW_PIXELS = 1200, 32
-# The first six are Okabe and Ito's (2008), distinct under common color blindnesses.
+# The first six are colors of Okabe and Ito (2008), distinct under common color blindnesses.
 _COLORS = {
   "update": "#e69f00",
   "segment": "#56b4e9",
@@ -28,10 +28,10 @@ _IDLE = "#dcdce2"
 
 
 def timeline_png(timeline: Timeline, title: str, start_s: float = 0.0) -> bytes:
-  """Draws a timeline. In each column of a row, the height of a color is the share of one kind of span.
+  """Draws a timeline, and returns it as PNG bytes.
 
-  Grey is idle time; white is time that the actor did not report. The time axis starts at `start_s`. Returns
-  the bytes of a PNG file.
+  In each pixel column of an actor's row, the height of a color is the share of time in one kind of span. Grey
+  is idle time; white is time that the actor did not report. The time axis starts at `start_s`.
   """
   from matplotlib.colors import to_rgb
   from matplotlib.figure import Figure
@@ -70,9 +70,9 @@ def timeline_png(timeline: Timeline, title: str, start_s: float = 0.0) -> bytes:
 
 
 def column_shares(stretches: Sequence[Stretch], edges: np.ndarray) -> dict[str, np.ndarray]:
-  """Returns the share of each column that each kind of span fills: an array [n] per kind.
+  """Returns, for each kind of span, the share of each time interval that its spans fill: an array [n].
 
-  `edges` [n + 1] are the bounds of the columns.
+  `edges` [n + 1] are the bounds of the intervals (the columns of the picture).
   """
   spans = [span for stretch in stretches for span in stretch.spans]
   kinds = dict.fromkeys(span.name for span in spans)
@@ -80,11 +80,11 @@ def column_shares(stretches: Sequence[Stretch], edges: np.ndarray) -> dict[str, 
 
 
 def _coverage(edges: np.ndarray, intervals: Sequence[tuple[float, float]]) -> np.ndarray:
-  """The share [n] of each column that the intervals cover. Intervals are sorted and do not overlap."""
+  """Returns the share [n] of each column that `intervals` cover; they are sorted and do not overlap."""
   bounds = np.array(intervals, np.float64).reshape(-1, 2)
   if not len(bounds):
     return np.zeros(len(edges) - 1)
-  # Covered seconds up to each bound; they are piecewise linear between bounds.
+  # Seconds covered up to each bound; between bounds, they are linear in time.
   inside = np.repeat(np.cumsum(bounds[:, 1] - bounds[:, 0]), 2)
   inside[0::2] -= bounds[:, 1] - bounds[:, 0]
   out: np.ndarray = np.diff(np.interp(edges, bounds.ravel(), inside)) / np.maximum(np.diff(edges), 1e-12)
@@ -92,7 +92,7 @@ def _coverage(edges: np.ndarray, intervals: Sequence[tuple[float, float]]) -> np
 
 
 def _colors(timeline: Timeline) -> dict[str, str]:
-  """Colors by kind of span: fixed ones first, then the others in order."""
+  """Returns the color of each kind of span: first the kinds in _COLORS, then the others by name."""
   found = {name for stretches in timeline.values() for name in shares(stretches)}
   others = enumerate(sorted(found - _COLORS.keys()))
   fixed = {name: color for name, color in _COLORS.items() if name in found}

@@ -1,4 +1,4 @@
-"""Writes videos by the suffix of their path: `.gif`, or `.mp4` with the extra `moozi[video]`."""
+"""Writes videos; the suffix of the path is `.gif`, or `.mp4` with the extra `moozi[video]`."""
 
 import contextlib
 import importlib.util
@@ -18,7 +18,10 @@ _LAST_FRAME_S = 1
 
 
 def check_video_path(option: str, path: Path) -> None:
-  """Raises UserError if `write_video` cannot write here: a wrong suffix, no such folder, no encoder."""
+  """Raises UserError if the suffix is wrong, the folder is missing, or an MP4 has no encoder.
+
+  `option` is the command-line option that set the path, for the message.
+  """
   if path.suffix not in SUFFIXES:
     raise UserError(f"{option}={path}: must end in {' or '.join(SUFFIXES)}")
   if not path.parent.is_dir():
@@ -31,7 +34,7 @@ def check_video_path(option: str, path: Path) -> None:
 
 
 def write_video(path: Path, images: Sequence[np.ndarray], fps: float) -> Path:
-  """Writes a GIF or an MP4 atomically; both hold their last frame for a second.
+  """Writes a GIF or an MP4 atomically, and returns its path. The last frame is shown for a second.
 
   The images are [h, w, 3] uint8, all of one size.
 
@@ -41,7 +44,7 @@ def write_video(path: Path, images: Sequence[np.ndarray], fps: float) -> Path:
 
 
 def _write_mp4(path: Path, images: Sequence[np.ndarray], fps: float) -> Path:
-  """Writes H.264 in the pixel format that every browser plays, which needs even heights and widths."""
+  """Writes H.264 in a pixel format that every browser plays; pads odd heights and widths to even ones."""
   from imageio_ffmpeg import get_ffmpeg_exe
 
   if not images:
@@ -53,10 +56,10 @@ def _write_mp4(path: Path, images: Sequence[np.ndarray], fps: float) -> Path:
   made = ["-vf", filters, "-c:v", "libx264", "-crf", "18", "-pix_fmt", "yuv420p", "-movflags", "+faststart"]
   with atomic_path(path) as partial, tempfile.TemporaryFile() as log:
     command = [get_ffmpeg_exe(), "-loglevel", "error", "-y", *given, *made, "-f", "mp4", str(partial)]
-    # imageio_ffmpeg's own writer forks, which JAX's threads do not allow.
+    # imageio_ffmpeg's own writer forks the process, which is not safe with JAX's threads.
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log) as encoder:  # noqa: S603
       assert encoder.stdin is not None
-      # An encoder that fails closes its input.
+      # If the encoder fails, it closes its input; the error is raised below.
       with contextlib.suppress(BrokenPipeError):
         for image in read_images(images):
           encoder.stdin.write(image.tobytes())

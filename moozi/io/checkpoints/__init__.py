@@ -1,4 +1,4 @@
-"""Checkpoints and resume states: folders of safetensors and a JSON manifest with checksums. No pickle."""
+"""Checkpoints and resume states: folders with safetensors files and a JSON manifest, without pickle."""
 
 from moozi.io.checkpoints.format import (
   ARRAYS,

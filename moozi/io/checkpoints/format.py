@@ -1,7 +1,7 @@
 """The format of a checkpoint: a folder with a safetensors file and a JSON manifest.
 
-A checkpoint is written to a temporary folder and renamed, so it appears complete or not at all. The manifest
-holds the SHA-256 of the arrays and of itself, because safetensors does not detect an altered byte.
+A checkpoint is written to a temporary folder, which is then renamed, so no reader sees a partial checkpoint.
+The manifest has the SHA-256 of the arrays and of itself, because safetensors does not detect altered bytes.
 """
 
 import dataclasses
@@ -41,7 +41,12 @@ _ROOT = Path(moozi.__file__).resolve().parents[1]
 
 @dataclasses.dataclass(frozen=True)
 class CheckpointInfo:
-  """A checkpoint's manifest; `meta` is the caller's part of it, `version` that of MooZi."""
+  """Facts from a checkpoint's manifest.
+
+  Attributes:
+    meta: the `meta` of `save_checkpoint`.
+    version: version of MooZi that saved the checkpoint; None if the manifest lacks it.
+  """
 
   path: Path
   env_steps: int
@@ -51,7 +56,7 @@ class CheckpointInfo:
 
   @property
   def name(self) -> str:
-    """The folder's name."""
+    """Name of the checkpoint's folder."""
     return self.path.name
 
   @property
@@ -61,10 +66,12 @@ class CheckpointInfo:
 
 
 def save_checkpoint(directory: Path, name: str, state: Any, meta: Mapping[str, Any]) -> Path:
-  """Writes the folder `directory/name` atomically and returns it; replaces an older one of that name.
+  """Writes the checkpoint `directory/name` atomically, and returns its path. Replaces an older checkpoint.
 
-  `state` is a pytree of arrays, PRNG keys, int, float, bool and str. `meta` has JSON values; `env_steps` and
-  `learner_steps` are required, and `load_checkpoint` can compare the others.
+  Args:
+    state: a pytree of arrays, PRNG keys, int, float, bool and str.
+    meta: JSON values by name. `env_steps` and `learner_steps` are required; `load_checkpoint` can compare the
+      others with expected values.
 
   Raises: ValueError: `meta` lacks a key, or a leaf cannot be stored.
   """
@@ -100,7 +107,7 @@ def save_checkpoint(directory: Path, name: str, state: Any, meta: Mapping[str, A
         os.rename(old, final)
       raise
   finally:
-    # Frees the space of a partial checkpoint on a full disk.
+    # After an error such as a full disk, removes the partial checkpoint.
     shutil.rmtree(temporary, ignore_errors=True)
     shutil.rmtree(old, ignore_errors=True)
   sync_folder(directory)
@@ -110,21 +117,25 @@ def save_checkpoint(directory: Path, name: str, state: Any, meta: Mapping[str, A
 def save_parameters(directory: Path, name: str, state: Any, meta: Mapping[str, Any]) -> Path:
   """Writes a checkpoint with the fields `params` and `net_state` of a training state only.
 
-  Such a checkpoint acts and searches as the whole one does. It has no optimizer state, so no run can be
-  resumed from it. Arguments and errors as in `save_checkpoint`.
+  The agent plays the same with it as with a complete checkpoint. It has no optimizer state, so no run can be
+  resumed from it. Arguments, result and errors are those of `save_checkpoint`.
   """
   kept = {field: getattr(state, field) for field in _PARAMETER_FIELDS}
   return save_checkpoint(directory, name, kept, {**meta, _CONTENTS: _PARAMETERS})
 
 
 def load_checkpoint(path: Path, template: Any, expected: Mapping[str, Any] | None = None) -> Any:
-  """Returns a checkpoint's state in the structure of `template`, with JAX arrays where the template has them.
+  """Returns a checkpoint's state in the structure of `template`.
 
-  The template has the structure, shapes and dtypes of the saved state. `meta` must have the entries of
-  `expected`, such as `spec` and `network`. A checkpoint of `save_parameters` has None in the other fields.
+  From a checkpoint of `save_parameters`, all fields except `params` and `net_state` are None.
 
-  Raises: UserError: the folder is not a checkpoint, is damaged, or is of another network or environment; the
-    message names the first key that differs.
+  Args:
+    template: a pytree with the structure, shapes and dtypes of the saved state. An array that is not a NumPy
+      array in the template is returned as a JAX array.
+    expected: entries that the checkpoint's `meta` must have, such as `spec` and `network`.
+
+  Raises: UserError: the folder is not a checkpoint, is damaged, or is from another network or environment;
+    the message names the first key that differs.
   """
   manifest = _read_manifest(path)
   _check_expected(path, manifest["meta"], expected or {})
@@ -152,7 +163,7 @@ def load_flat(path: Path) -> tuple[State, dict[str, Any]]:
 
 
 def read_checkpoint_info(path: Path, expected: Mapping[str, Any] | None = None) -> CheckpointInfo:
-  """Reads a manifest without the arrays; arguments and errors as in `load_checkpoint`."""
+  """Reads a manifest, but not the arrays. `expected` and errors are as in `load_checkpoint`."""
   manifest = _read_manifest(path)
   meta, version = manifest["meta"], manifest.get("moozi")
   _check_expected(path, meta, expected or {})
@@ -173,15 +184,15 @@ def expected_of(config: Config, spec: EnvSpec) -> dict[str, Any]:
 
 
 def describe_run(config: Config, spec: EnvSpec) -> dict[str, Any]:
-  """Returns a run's entries of `meta`: those of `expected_of`, the configuration and the code's commit."""
+  """Returns the entries of `meta` for a run: those of `expected_of`, the configuration and the git commit."""
   commit = code_commit()
   settings = expected_of(config, spec) | {"config": config_to_dict(config)}
   return settings if commit is None else settings | {"commit": commit}
 
 
 def code_commit(folder: Path = _ROOT) -> str | None:
-  """Returns the git commit of the code, with `-dirty` if files were changed; None outside of a repository."""
-  if not (folder / ".git").exists():  # an installed package may be in a subfolder of another repository
+  """Returns the git commit of the code, with `-dirty` if files have changed; None outside a repository."""
+  if not (folder / ".git").exists():  # an installed package may be inside another project's repository
     return None
   command = ("git", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*")
   try:
@@ -217,7 +228,7 @@ def _read_manifest(path: Path) -> dict[str, Any]:
     manifest = json.loads(raw)
     digest = manifest.pop("sha256")
     is_whole = digest == hashlib.sha256(_encode(manifest)).hexdigest()
-    # The second comparison also detects altered bytes that do not change the parsed JSON.
+    # Comparing the raw bytes too detects altered bytes that do not change the parsed JSON.
     if not is_whole or raw != _encode(manifest | {"sha256": digest}):
       raise damaged
   except OSError as e:
@@ -239,7 +250,7 @@ def _read_manifest(path: Path) -> dict[str, Any]:
 def _read_arrays(path: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
   path, facts = path / ARRAYS, manifest["files"][ARRAYS]
   try:
-    # Checked first, because reading a device or a pipe may never end.
+    # The kind of the file is checked first, because reading a device or a pipe may never end.
     found = path.stat()
     if not stat.S_ISREG(found.st_mode) or found.st_size != facts.get("bytes"):
       raise _damaged(path)
@@ -249,7 +260,7 @@ def _read_arrays(path: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def decode_arrays(path: Path, data: bytes, digest: Any) -> dict[str, Any]:
-  """Decodes the bytes of a safetensors file. Raises UserError unless they have the SHA-256 `digest`."""
+  """Returns the arrays in the bytes of a safetensors file. Raises UserError if their SHA-256 differs."""
   if hashlib.sha256(data).hexdigest() != digest:
     raise _damaged(path)
   try:
@@ -259,5 +270,5 @@ def decode_arrays(path: Path, data: bytes, digest: Any) -> dict[str, Any]:
 
 
 def _encode(manifest: Mapping[str, Any]) -> bytes:
-  """Encodes a manifest; no other encoding is accepted."""
+  """Returns the only accepted encoding of a manifest."""
   return (json.dumps(manifest, sort_keys=True, indent=1, allow_nan=False) + "\n").encode()

@@ -17,10 +17,10 @@ def flatten_tree(tree: Any) -> tuple[dict[str, np.ndarray], dict[str, dict[str, 
   """Flattens a pytree by key path.
 
   Args:
-    tree: leaves are NumPy or JAX arrays, typed JAX PRNG keys, NumPy scalars, int, float, bool and str. None
-      and empty containers belong to the structure.
-  Returns: the arrays by key path, and a JSON description of every leaf by key path. A description holds plain
-    values exactly: an int as decimal text, a float as hexadecimal text.
+    tree: a pytree whose leaves are NumPy or JAX arrays, typed JAX PRNG keys, NumPy scalars, int, float, bool
+      or str. None and empty containers are not leaves.
+  Returns: the arrays by key path, and a JSON description of every leaf by key path. The description of a
+    plain value has its exact value: an int as decimal text, a float as hexadecimal text.
   Raises: ValueError: a leaf has another type; the message names its key path.
   """
   import jax
@@ -43,10 +43,10 @@ def flatten_tree(tree: Any) -> tuple[dict[str, np.ndarray], dict[str, dict[str, 
 
 
 def unflatten_tree(template: Any, arrays: Mapping[str, np.ndarray], leaves: Leaves) -> Any:
-  """Inverts `flatten_tree`; the template may be a result of `jax.eval_shape`.
+  """Inverts `flatten_tree`. The template may be a result of `jax.eval_shape`.
 
-  Raises: ValueError: a key is missing or unexpected, or its leaf differs from the template. The message names
-    the first of these keys in the template's order.
+  Raises: ValueError: a key path is missing or unexpected, or its leaf differs from the template. The message
+    names the first such key path.
   """
   import jax
 
@@ -76,7 +76,7 @@ def unflatten_tree(template: Any, arrays: Mapping[str, np.ndarray], leaves: Leav
 def read_flat(
   arrays: Mapping[str, np.ndarray], leaves: Leaves
 ) -> dict[str, np.ndarray | int | float | bool | str]:
-  """Inverts `flatten_tree` for a flat dict of arrays and plain values; needs no template.
+  """Inverts `flatten_tree` for a flat dict of arrays and plain values, without a template.
 
   Raises: ValueError: a leaf is not an entry of a flat dict, or does not match its description.
   """
@@ -90,7 +90,7 @@ def read_flat(
 
 
 def _describe(leaf: Any, key: str) -> dict[str, Any]:
-  """A leaf's kind, dtype and shape in JSON values."""
+  """Returns a leaf's kind, dtype and shape as JSON values."""
   import jax
 
   for kind, plain in _PLAIN.items():
@@ -105,7 +105,7 @@ def _describe(leaf: Any, key: str) -> dict[str, Any]:
 
 
 def _key_impl(dtype: Any) -> str:
-  """The name of a PRNG implementation for `wrap_key_data`; the dtype shows only a short name (`key<fry>`)."""
+  """Returns the name of a PRNG implementation for `wrap_key_data`, which the dtype (`key<fry>`) lacks."""
   import jax
 
   names = ("threefry2x32", "rbg", "unsafe_rbg")
@@ -113,7 +113,7 @@ def _key_impl(dtype: Any) -> str:
 
 
 def _read_leaf(key: str, leaf: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Any:
-  """A leaf's value: a plain value, a NumPy array or a JAX PRNG key.
+  """Returns a leaf's value: a plain value, a NumPy array or a JAX PRNG key.
 
   Raises: ValueError: the stored value does not match the description.
   """

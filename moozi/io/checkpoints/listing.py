@@ -11,20 +11,20 @@ from moozi.io.checkpoints.format import MANIFEST, CheckpointInfo, read_checkpoin
 from moozi.io.run_directory import check_name
 
 BEST = "best.json"
-# Ends the name of a checkpoint whose resume state has been removed.
+# Suffix of the name of a checkpoint whose resume state was removed.
 PARAMS_ONLY = "_params"
 _LEFTOVER = re.compile(r"\.(?P<name>.+)\.\d+\.(?P<kind>tmp|old)")
 
 
 def list_checkpoints(directory: Path) -> list[CheckpointInfo]:
-  """Lists the checkpoints with a sound manifest, by environment step, then learner step. Reads no arrays."""
+  """Returns the checkpoints with a valid manifest, sorted by environment step. Reads no arrays."""
   return scan_checkpoints(directory)[0]
 
 
 def scan_checkpoints(directory: Path) -> tuple[list[CheckpointInfo], dict[str, str]]:
-  """Lists the sound checkpoints, and the damaged ones by name with the reason.
+  """Returns the checkpoints with a valid manifest, and the error messages of the damaged ones by name.
 
-  Ignores folders without a manifest.
+  Ignores folders without a manifest. Reads no arrays.
   """
   out, damaged = [], {}
   for path in directory.iterdir() if directory.is_dir() else ():
@@ -38,9 +38,10 @@ def scan_checkpoints(directory: Path) -> tuple[list[CheckpointInfo], dict[str, s
 
 
 def mend_checkpoints(directory: Path) -> None:
-  """Cleans up after a process that was killed during a save. No process may be saving to the folder.
+  """Cleans up after a process that was killed during a save.
 
-  Removes partial checkpoints, and restores a checkpoint that was being replaced.
+  Removes partial checkpoints, and restores a checkpoint that was being replaced. No process may be saving to
+  the folder during the call.
   """
   for path in directory.glob(".*") if directory.is_dir() else ():
     leftover = _LEFTOVER.fullmatch(path.name)
@@ -57,8 +58,8 @@ def find_checkpoint(directory: Path, which: str | None = None) -> CheckpointInfo
 
   Args:
     directory: the run's folder of checkpoints.
-    which: None or "last" for the latest; "best" for the best by evaluation; a name; an environment step, for
-      the nearest checkpoint; or a path.
+    which: None or "last" for the latest; "best" for the best by evaluation; a name; a path; or an environment
+      step, for the nearest checkpoint.
   Raises: UserError: there is no such checkpoint.
   """
   found = list_checkpoints(directory)
@@ -91,7 +92,7 @@ def find_checkpoint(directory: Path, which: str | None = None) -> CheckpointInfo
 
 
 def read_best(directory: Path) -> str | None:
-  """Returns the name of the best checkpoint by evaluation, or None."""
+  """Returns the name of the best checkpoint by evaluation; None if there is none."""
   try:
     # Reading a pipe or a device may never end.
     if not (directory / BEST).is_file():

@@ -1,12 +1,13 @@
 """Saves and loads the resume states of a run.
 
-A run continues exactly from a checkpoint's training state and the resume state of the same name.
+A run is resumed exactly from a checkpoint, which has the training state, and the resume state of the same
+name, which has the rest.
 
 resume/step_000012345/   counters, priorities, environments and random state, in the format of a checkpoint
-resume/blocks/           blocks of replay's steps, shared by several resume states
+resume/blocks/           blocks of replay's steps, which several resume states share
 
-A block is written once and named by its content. The manifest of a resume state lists its blocks with their
-SHA-256. A save therefore writes only what has changed, and is atomic.
+A block's file is named by its number and a digest of its content. The manifest of a resume state lists its
+blocks with their SHA-256. A save writes only the blocks that have changed, and is atomic.
 """
 
 import dataclasses
@@ -30,7 +31,13 @@ _BLOCKS = "blocks"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SavedState:
-  """A flat state, the generations of replay's blocks ([N] int64, or None), and the blocks by number."""
+  """A loaded resume state.
+
+  Attributes:
+    state: the flat state.
+    generations: [N] int64, the generation of each of replay's blocks; None if there are no blocks.
+    blocks: the written blocks by number.
+  """
 
   state: State
   generations: np.ndarray | None
@@ -38,12 +45,12 @@ class SavedState:
 
 
 class ResumeStore:
-  """Saves and loads a run's resume states in a folder, which the first save creates."""
+  """Saves and loads the resume states of a run in one folder, which the first save creates."""
 
   def __init__(self, directory: Path) -> None:
     self._directory = directory
     self._files: dict[int, dict[str, Any]] = {}
-    # [N] int64: generations of the blocks on disk, which `save` skips; None if no block is on disk.
+    # [N] int64: generations of the blocks on disk, which `save` need not write; None if there are none.
     self.known: np.ndarray | None = None
 
   def save(
@@ -57,12 +64,12 @@ class ResumeStore:
     """Writes the resume state `directory/name` atomically.
 
     Args:
-      name, state, meta: as in `save_checkpoint`; the name and `meta` are the checkpoint's, and the state is
-        flat.
-      generations: [N] int64 of replay's blocks; 0 for a block that was never written to.
-      blocks: the blocks whose generation differs from `known`.
-    Raises: ValueError: a block is neither in `blocks` nor on disk. OSError: the disk is full. In both cases
-      `known` is unchanged and the written files are removed.
+      name, meta: those of the checkpoint to which the resume state belongs.
+      state: the flat state.
+      generations: [N] int64, the generation of each of replay's blocks; 0 if it was never written to.
+      blocks: the blocks whose generation differs from `known`, by number.
+    Raises: ValueError: a block is neither in `blocks` nor on disk. OSError: the disk is full. In both cases,
+      `known` is unchanged, and the files written by this call are removed.
     """
     written: list[Path] = []
     try:
@@ -71,7 +78,7 @@ class ResumeStore:
       count = 0 if generations is None else len(generations)
       path = save_checkpoint(self._directory, name, state, {**meta, "blocks": listing, "num_blocks": count})
     except Exception:
-      # Frees the space of the written blocks for the next save.
+      # Removes the blocks that this call has written, to free disk space for the next save.
       for block_path in written:
         block_path.unlink(missing_ok=True)
       raise
@@ -79,7 +86,7 @@ class ResumeStore:
     return path
 
   def load(self, name: str) -> SavedState:
-    """Reads a resume state; later saves reuse its blocks.
+    """Returns a resume state. Later saves reuse its blocks on disk.
 
     Raises: UserError: the state is missing, damaged, or not a resume state.
     """
@@ -95,11 +102,11 @@ class ResumeStore:
     return SavedState(state=state, generations=self.known, blocks=blocks)
 
   def names(self) -> set[str]:
-    """Names of the resume states with a sound manifest."""
+    """Returns the names of the resume states with a valid manifest."""
     return {info.name for info in list_checkpoints(self._directory)}
 
   def keep(self, names: set[str]) -> None:
-    """Removes all other resume states and the blocks that are no longer used."""
+    """Removes all resume states except `names`, and the blocks that are no longer used."""
     used = set()
     for info in list_checkpoints(self._directory):
       if info.name in names:
@@ -114,9 +121,9 @@ class ResumeStore:
   def _write_blocks(
     self, generations: np.ndarray | None, blocks: Mapping[int, State], written: list[Path]
   ) -> dict[int, dict[str, Any]]:
-    """Writes blocks, and returns the manifest's entries of all blocks.
+    """Writes blocks, and returns the manifest's entries of all blocks by number.
 
-    Appends the created files to `written`.
+    Appends the paths of the created files to `written`.
     """
     if generations is None:
       return {}
@@ -151,7 +158,7 @@ class ResumeStore:
 
 
 def _entries(meta: Mapping[str, Any]) -> dict[int, dict[str, Any]] | None:
-  """A manifest's entries of blocks, by number; None if they are malformed."""
+  """Returns the entries of blocks in a manifest's `meta`, by number; None if they are malformed."""
   listing = meta.get("blocks")
   if not isinstance(listing, dict):
     return None

@@ -2,7 +2,7 @@
 
 const SVG = "http://www.w3.org/2000/svg";
 
-/** An SVG element with attributes and children. */
+/** Returns an SVG element with attributes and children. */
 function shape(tag, attributes = {}, ...children) {
   const element = document.createElementNS(SVG, tag);
   for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
@@ -10,7 +10,7 @@ function shape(tag, attributes = {}, ...children) {
   return element;
 }
 
-/** An HTML element with a class and children. */
+/** Returns an HTML element with a class and children. */
 function element(tag, className = "", ...children) {
   const out = document.createElement(tag);
   if (className) out.className = className;
@@ -20,7 +20,7 @@ function element(tag, className = "", ...children) {
 
 const byId = (id) => document.getElementById(id);
 
-/** A number in about three digits; a dash for null. */
+/** Formats a number with about three digits; null becomes a dash. */
 function figure(x, isSigned = false) {
   if (x === null || x === undefined || Number.isNaN(x)) return "–";
   if (Math.abs(x) < 1e-9) x = 0; // the error of a sum of floats
@@ -141,14 +141,14 @@ class Chart {
     return this.inner.left + ((value - left) / (right - left)) * (this.inner.right - this.inner.left);
   }
 
-  /** A triangle at the edge that a point lies beyond. */
+  /** Returns a triangle at the edge of the chart, for a point that is beyond it. */
   outlier(kind, x, y) {
     const [at, edge, size] = [this.x(x), this.y(y), y > this.range.high ? 6 : -6];
     const d = `M${at - 4} ${edge + size}L${at + 4} ${edge + size}L${at} ${edge}Z`;
     return shape("path", { class: `outlier ${kind}`, d }, shape("title", {}, `${figure(y)} at ${figure0(x)}`));
   }
 
-  /** The height of a value on the screen; a value beyond the axis is at its end. */
+  /** Returns the y coordinate of a value; a value beyond the axis is placed at the end of the axis. */
   y(value) {
     const { low, high } = this.range;
     value = Math.min(high, Math.max(low, value));
@@ -180,12 +180,12 @@ class Chart {
   }
 }
 
-/** The end of an axis: integers with commas, other numbers in three digits. */
+/** Formats the label at the end of an axis: integers with commas, other numbers with three digits. */
 function figure0(x) {
   return Number.isInteger(x) ? x.toLocaleString("en") : figure(x);
 }
 
-/** The run's curves in a fold per group of names; opening a fold draws its charts. */
+/** Adds a collapsible section for each group of the run's curves; opening it draws its charts. */
 function showCurves(curves, place) {
   const names = Object.keys(curves);
   const groups = new Map();
@@ -195,7 +195,7 @@ function showCurves(curves, place) {
     groups.get(group).push(name);
   }
   const first = names.filter((name) => FIRST_CURVES.includes(name));
-  // A dozen faults, most of them 0, come last.
+  // The group of faults comes last: it has a dozen charts, most of them constantly 0.
   const last = [...groups].sort((a, b) => (a[0] === "faults") - (b[0] === "faults"));
   const folds = [...(first.length ? [["main", first]] : []), ...last];
   if (!folds.length) place.append(element("p", "note", "The run has no metrics."));
@@ -231,7 +231,7 @@ function robustLimits(ys) {
   return isWhole || margin === 0 ? null : limits;
 }
 
-/** The number of points beyond limits, and the farthest of them, as text. */
+/** Returns text with the number of points beyond the limits, and the farthest of them. */
 function beyondText(ys, limits) {
   if (!limits) return "";
   const beyond = ys.filter((y) => y < limits[0] || y > limits[1]);

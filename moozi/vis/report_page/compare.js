@@ -11,10 +11,10 @@ const SLIDER_STEPS = 400;
 const seedsOf = (group) => (group.runs.length > 1 ? `${group.runs.length} seeds` : "1 seed, no interval");
 const interval = ({ low, high }) => (low === null ? "–" : `[${figure(low)}, ${figure(high)}]`);
 
-/** A figure and its interval, if it has one. */
+/** Formats a number and its interval, if it has one. */
 const withInterval = (found) => figure(found.value) + (found.low === null ? "" : ` ${interval(found)}`);
 
-/** The y of a curve at x, interpolated linearly; null outside of its range. */
+/** Returns the y of a curve at x, interpolated linearly; null outside its range. */
 function valueAt(xs, ys, x) {
   if (!ys || !xs.length || x < xs[0] || x > xs[xs.length - 1]) return null;
   const i = Math.max(1, xs.findIndex((other) => other >= x));
@@ -23,7 +23,7 @@ function valueAt(xs, ys, x) {
   return ys[i - 1] + share * (ys[i] - ys[i - 1]);
 }
 
-/** A table with a caption in a region that scrolls; the first cell of each row is its heading. */
+/** Returns a table with a caption in a scrolling region; the first cell of each row is a heading. */
 function table(task, caption, headings, rows) {
   const head = element("tr", "", ...headings.map((text) => {
     const cell = element("th", "", text);
@@ -45,7 +45,7 @@ function table(task, caption, headings, rows) {
   return element("div", "card", region);
 }
 
-/** A chart of all visible groups over one axis, with a slider that reads values off the curves. */
+/** A chart of all visible groups over one axis, with a slider that shows the curves' values. */
 class CurveCard {
   constructor(task, axis, isShown) {
     Object.assign(this, { task, axis, isShown });

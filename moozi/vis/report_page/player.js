@@ -5,7 +5,7 @@ const numFrames = episode.num_frames;
 const numActions = episode.names.length;
 const isBoard = episode.num_players === 2;
 
-/** Row t of a flat array with `columns` columns. */
+/** Returns row t of a flat array with `columns` columns. */
 const row = (flat, t, columns) => flat.slice(t * columns, (t + 1) * columns);
 
 /** The frames, in sheets that are decoded on first use. */
@@ -51,7 +51,7 @@ class Frames {
   }
 }
 
-/** The names of the planes beside their colors; hidden for environments drawn without planes. */
+/** Shows the names of the planes beside their colors; hidden if the environment has no named planes. */
 function showPlanes() {
   byId("planes").hidden = !episode.planes.length;
   byId("planes").replaceChildren(...episode.planes.map(({ name, color }) => {
@@ -82,7 +82,7 @@ function showNow(t) {
   byId("frame").setAttribute("aria-label", `Frame of step ${t}`);
 }
 
-/** A probability as a bar and a number. */
+/** Returns a table cell that shows a probability as a bar and a number. */
 function barCell(kind, share) {
   const fill = element("span", kind);
   fill.style.width = `${100 * (share ?? 0)}%`;
@@ -122,7 +122,7 @@ function showActions(t) {
 }
 
 const steps = Array.from({ length: numFrames }, (_, t) => t);
-/** Values for the agent's seat: those of the player to move, negated for the opponent. */
+/** Converts values for the player to move to values for the agent's seat. */
 const agentValues = (values) => values.map((v, t) => (v === null ? null : v * episode.seat_sign[t]));
 
 const valueChart = new Chart(byId("values"), 200, "Value and return at each step of the episode", () => ({
@@ -137,7 +137,7 @@ const valueChart = new Chart(byId("values"), 200, "Value and return at each step
 const K = episode.unroll_steps;
 let now = 0;
 
-/** The actual values k steps after step t: null after a cut or truncation, zeros after a terminal frame. */
+/** Returns the actual values k steps after step t: null after a cut or truncation, 0 after the end. */
 function realAt(t, k) {
   const at = t + k;
   if (at < numFrames) {
@@ -179,7 +179,7 @@ function showImagined(t) {
   imaginedChart.draw();
 }
 
-/** The model's mean absolute errors k steps ahead, over the steps of the episode. */
+/** Returns text with the model's mean absolute errors k steps ahead, over the steps of the episode. */
 function errorText() {
   const parts = [];
   for (const k of [...new Set([1, K])].filter((k) => k >= 1)) {

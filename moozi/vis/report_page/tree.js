@@ -84,7 +84,7 @@ class TreeView {
     return i === 0 ? "root" : this.names[this.at("action", i)];
   }
 
-  /** Q of the action into a node, for the player who moved. */
+  /** Returns the action value Q of the move into a node, for the player who made the move. */
   qValue(i) {
     return this.at("reward", i) + this.discount * this.at("value", i);
   }
@@ -205,7 +205,7 @@ class TreeView {
     event.stopPropagation();
   }
 
-  /** The next node of the same depth, above or below. */
+  /** Returns the next node of the same depth, above or below. */
   neighbor(direction) {
     const level = this.depth[this.selected];
     const nodes = [];
@@ -214,7 +214,7 @@ class TreeView {
     return nodes[nodes.indexOf(this.selected) + direction] ?? -1;
   }
 
-  /** Screen pixels per picture pixel. */
+  /** Returns the number of screen pixels per picture pixel. */
   zoom() {
     if (this.scale !== null) return this.scale;
     return Math.min(1, Math.max(0.55, this.fittingScale()));
@@ -225,7 +225,7 @@ class TreeView {
     return Math.min(clientWidth / (this.size.width + 24), clientHeight / (this.size.height + 24));
   }
 
-  /** Shows the whole tree if it fits at a readable size; else the root at the left, vertically centered. */
+  /** Shows the whole tree if it fits at a readable size, else its left part, centered on the root. */
   center() {
     const zoom = this.zoom();
     const { clientWidth, clientHeight } = this.svg;

@@ -1,4 +1,4 @@
-"""Writes a run's card: Markdown for people, and the curve of its evaluations as SVG."""
+"""Writes a run's card as Markdown and JSON, and the curve of its evaluations as SVG."""
 
 import html
 import math
@@ -20,7 +20,7 @@ CURVE, GIF, PAGE = "curve.svg", "play.gif", "card.md"
 def write_card(run: RunDirectory, folder: Path) -> list[Path]:
   """Writes card.md, card.json and their pictures into a folder, and returns their paths.
 
-  The card of a zoo agent is the one it came with. The GIF of a run is that of its last evaluation.
+  A zoo agent has a card already, which is copied. The GIF of a run is that of its last evaluation.
 
   Raises: UserError: a file of the run cannot be read. OSError: a file cannot be written.
   """
@@ -34,7 +34,7 @@ def write_card(run: RunDirectory, folder: Path) -> list[Path]:
 
 
 def write_card_files(card: Card, folder: Path, *, has_gif: bool) -> list[Path]:
-  """Writes a card without its GIF into a folder, and returns the paths of all its files."""
+  """Writes all files of a card except its GIF into a folder, and returns the paths of all files."""
   has_curve = len(card.curve) > 1
   if has_curve:
     label = f"{card.name}: mean return of the evaluations by environment steps"
@@ -51,7 +51,7 @@ def card_markdown(card: Card, *, has_curve: bool, has_gif: bool) -> str:
     ("environment", f"`{card.env}`" + (f", {_options(card.env_kwargs)}" if card.env_kwargs else "")),
     *((name, text) for name, text in card.conditions.items()),
     ("algorithm", card.algorithm),
-    ("seeds", f"{len(card.seeds)}: {', '.join(map(str, card.seeds))}"),
+    ("seeds", f"{len(card.seeds)} (seed {', '.join(map(str, card.seeds))})"),
     ("environment steps", _count(card.env_steps)),
     ("learner steps", _count(card.learner_steps)),
     ("minutes", _NOT_RECORDED if card.minutes is None else f"{card.minutes:g}"),
@@ -137,7 +137,7 @@ def _differences(card: Card) -> list[str]:
   if not card.differences:
     return [f"No key differs from the named configuration `{card.config_name}`."]
   rows = [f"| `{key}` | {_cell(str(a))} | {_cell(str(b))} |" for key, (a, b) in card.differences.items()]
-  table = ["| key | in the file | in this run |", "|---|---|---|", *rows]
+  table = ["| key | named configuration | this run |", "|---|---|---|", *rows]
   command = ["", "This command trains with the same settings:", "", f"    {card.train_command}"]
   return [
     f"Keys that differ from the named configuration `{card.config_name}`:",

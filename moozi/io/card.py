@@ -282,10 +282,7 @@ def _opponent(config: Config) -> str:
 
 
 def _limits(config: Config, num_players: int, evaluation: Evaluation | None) -> tuple[str, ...]:
-  out = [
-    "One seed was trained. Another seed can reach another return; the interval covers only the variation "
-    "between episodes."
-  ]
+  out = ["One seed was trained. Another seed can reach another return; the interval covers episodes only."]
   out += [f"The agent was trained for {config.env.name} with the options in its config.yaml only."]
   if config.evaluation.max_random_starts:
     out += ["The return is a mean over the random starts of the evaluation."]

@@ -8,7 +8,7 @@ AXE := $(VENV)/axe/node_modules/axe-core/axe.min.js
 PYTEST ?= $(BIN)/python -m pytest -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train test test-all axe check format bench figures zoo-check docs screenshots constraints clean
+.PHONY: help setup train test test-all axe trackers check format bench figures zoo-check docs screenshots constraints clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -30,13 +30,16 @@ train: setup ## train MinAtar Breakout for about five minutes
 test: setup ## run the tests, under 5 minutes on two cores
 	$(PYTEST) -m 'not slow and not learning and not bench'
 
-test-all: setup axe ## run all tests, including slow ones, learning runs and pages in Chromium
+test-all: setup axe trackers ## run all tests, including slow ones, learning runs and pages in Chromium
 	$(PYTEST)
 
 axe: setup $(AXE) ## install axe-core, which checks pages for accessibility in tests; needs npm
 
 $(AXE):
 	-npm install --silent --no-save --no-package-lock --prefix $(VENV)/axe axe-core@4.14.1
+
+trackers: setup ## install Weights & Biases and MLflow, whose sinks tests try offline
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[wandb,mlflow]'
 
 check: setup ## check style, types and import contracts
 	$(BIN)/ruff check .

@@ -29,8 +29,8 @@ copyright = "the MooZi contributors, Apache-2.0"
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 root_doc = "docs/index"
 include_patterns = ["docs/**.md", "experiments/*/*.md", "experiments/*/results/table.md"]
-include_patterns += ["CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"]
-exclude_patterns = [".*", ".venv", "runs", "build", "site", "experiments/*/results/*/**", "zoo"]
+include_patterns += ["CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "zoo/*/*/card.md"]
+exclude_patterns = [".*", ".venv", "runs", "build", "site", "experiments/*/results/*/**"]
 default_role = "code"
 nitpicky = False
 
@@ -76,10 +76,12 @@ def _link_files(app: Sphinx, doctree: nodes.document) -> None:
     node.replace_self(link)
 
 
-def _add_title(app: Sphinx, docname: str, source: list[str]) -> None:
-  """Adds a title to the generated tables, to which other pages link."""
+def _complete(app: Sphinx, docname: str, source: list[str]) -> None:
+  """Adds a title to generated tables, and marks the zoo's cards as pages outside the table of contents."""
   if docname.endswith("/results/table"):
     source[0] = f"# {docname.split('/')[-3]}: table\n\n{source[0]}"
+  elif docname.startswith("zoo/"):
+    source[0] = f"---\norphan: true\n---\n\n{source[0]}"
 
 
 def _source_pages(app: Sphinx) -> Iterator[tuple[str, dict[str, Any], str]]:
@@ -114,7 +116,7 @@ def _redirect(app: Sphinx, error: Exception | None) -> None:
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-  app.connect("source-read", _add_title)
+  app.connect("source-read", _complete)
   app.connect("doctree-read", _link_files, priority=100)  # before Sphinx copies these files as downloads
   app.connect("html-collect-pages", _source_pages)
   app.connect("autodoc-process-docstring", _split_sections, priority=400)  # before napoleon

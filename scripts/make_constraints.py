@@ -18,6 +18,8 @@ OPTIONS = [
   "--extra=dev",
   "--extra=docs",
   "--extra=envs",
+  "--extra=mlflow",
+  "--extra=wandb",
 ]
 
 

@@ -20,6 +20,7 @@ from moozi.experiments.comparison import (
 )
 from moozi.io.atomic_write import write_text
 from moozi.io.plain_data import to_plain_json
+from moozi.io.zoo import resolve_run
 
 if TYPE_CHECKING:
   import pandas as pd
@@ -186,7 +187,7 @@ def find_runs(text: str) -> list[Path]:
 
   Raises: UserError: there are none.
   """
-  path = Path(text)
+  path = resolve_run(text)
   candidates = [path] if path.exists() else sorted(Path().glob(text)) if not path.is_absolute() else []
   if not candidates and path.is_absolute():
     candidates = sorted(Path(path.anchor).glob(str(path.relative_to(path.anchor))))

@@ -159,6 +159,7 @@ def test_train_inside_an_event_loop_equals_the_command(config, cli):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")  # Ray forks, of which JAX warns
 def test_train_with_ray_in_a_thread_and_an_event_loop(config):
   async def cell():
     return moozi.train(config, runtime="ray", **{"ray.num_cpus": 2, "max_env_steps": 160})

@@ -10,14 +10,18 @@ from moozi.training.start import Stop
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_first_signal_requests_a_stop(number):
-  before, stop = signal.getsignal(number), Stop()
-  with stop_at_signals(stop):
-    assert not stop.is_set()
-    signal.raise_signal(number)
-    assert stop.is_set()
-    assert stop.is_new()
-    assert not stop.is_new()
-  assert signal.getsignal(number) == before
+  # The tests themselves may run under nohup.
+  before, stop = signal.signal(number, signal.SIG_DFL), Stop()
+  try:
+    with stop_at_signals(stop):
+      assert not stop.is_set()
+      signal.raise_signal(number)
+      assert stop.is_set()
+      assert stop.is_new()
+      assert not stop.is_new()
+    assert signal.getsignal(number) == signal.SIG_DFL
+  finally:
+    signal.signal(number, before)
 
 
 def test_nohup_is_respected():

@@ -18,7 +18,7 @@ from tests.docs.pages import ROOT, Block, blocks
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "docs" / "gallery" / "README.md"]
 # Settings of every training, after those of the page.
 _SMALL = """
-  runtime=local max_env_steps=128 max_wall_s=600 seed=0
+  runtime=local max_env_steps=128 max_wall_s=600
   workers.num_workers=1 workers.num_envs=4 workers.segment_length=8 workers.max_random_starts=0
   replay.min_steps_to_learn=64 replay.capacity=4096
   learner.batch_size=16 learner.updates_per_call=2 learner.samples_per_step=1

@@ -96,7 +96,7 @@ def _source_pages(app: Sphinx) -> Iterator[tuple[str, dict[str, Any], str]]:
 
 
 def _split_sections(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
-  """Rewrites one-line sections of a docstring (`Raises: …`) in napoleon's form: a title and indented text."""
+  """Rewrites a docstring's one-line sections (`Raises: …`) in napoleon's form: a title and indented text."""
 
   def split(match: re.Match[str]) -> str:
     words = " ".join(match[2].split())

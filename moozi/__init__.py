@@ -32,7 +32,7 @@ if TYPE_CHECKING:
   from moozi.io.card import Card
   from moozi.io.config_files import ConfigInfo
 
-# The module of each public name. The imports above repeat it for type checkers.
+# The modules of the public names. The imports above repeat them for type checkers.
 _MODULES = {
   "Agent": "moozi.api.agent",
   "Card": "moozi.io.card",

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Annotated
 
 if sys.platform == "win32":
-  # Runs lock and protect their files with calls of POSIX.
+  # Runs lock and protect their files with POSIX calls.
   sys.exit("moozi: error: Windows is not supported; use WSL 2 or the container (docs/install.md)")
 
 import typer
@@ -47,7 +47,7 @@ app = typer.Typer(
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-  """Runs the command line. Exits with 2 after a user error, else with the command's status.
+  """Runs the command line and exits: with 2 after a user error, 130 after Ctrl-C, else the command's status.
 
   Args:
     arguments: the arguments after the program's name; None takes `sys.argv`.
@@ -62,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
   except _UsageError as e:
     if (
       type(e).__name__ == "NoArgsIsHelpError"
-    ):  # a command without the arguments that it needs: the help, as it is
+    ):  # a command was called without arguments; its help is printed unchanged
       print(e.format_message(), file=sys.stderr)  # type: ignore[attr-defined]
       sys.exit(2)
     _fail(e.format_message())  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Acting: steps a policy and a vectorized environment, and collects segments of trajectories.
+"""Acts in a vectorized environment with a search policy, and collects segments of trajectories.
 
 Source: the thesis §4.3.11, Algorithm 2. Departure: fixed-length segments, not whole episodes.
 """
@@ -43,7 +43,7 @@ class HeldParameters:
       self.version = version
 
   def set_zeros(self, template: tuple[Any, Any]) -> None:
-    """Sets parameters of zeros for a compilation, as `set_parameters` sets them; the version stays -1.
+    """Sets parameters of zeros, with which the search can be compiled. The version stays -1.
 
     Args:
       template: the shapes and dtypes of (params, net_state).
@@ -53,11 +53,11 @@ class HeldParameters:
 
 
 class TrajectoryCollector(Lanes, HeldParameters):
-  """Acts in its lanes with a search policy; keeps the state of the lanes between calls.
+  """Acts in B environments (lanes) with a search policy. The environments' state persists between calls.
 
   Args:
     seed: seeds the search's noise and the choice of actions.
-    policy: replaces `planner`'s search.
+    policy: used in place of a policy with `planner`'s search, if given.
   """
 
   def __init__(
@@ -75,7 +75,7 @@ class TrajectoryCollector(Lanes, HeldParameters):
     self._policy = jax.jit(policy or make_policy(model, planner, config.targets, env.spec))
 
   def warm_up(self, template: tuple[Any, Any]) -> None:
-    """Compiles the search; acts nothing, and leaves the environments and the random key unchanged.
+    """Compiles the search. Does not act, and does not change the environments or the random key.
 
     Args:
       template: the shapes and dtypes of (params, net_state).
@@ -85,7 +85,7 @@ class TrajectoryCollector(Lanes, HeldParameters):
     self._policy(self.params, self.net_state, self.history, self.timestep, key, jnp.float32(1))
 
   def run(self, env_steps: int) -> tuple[TrajectorySample, ActingResult]:
-    """Acts `segment_length` vector steps.
+    """Acts for `segment_length` vector steps.
 
     Args:
       env_steps: environment steps of the run so far, for the temperature schedule.
@@ -127,7 +127,7 @@ class TrajectoryCollector(Lanes, HeldParameters):
 def search_metrics(
   step: BatchedTimeStep | StepSample, output: SearchOutput
 ) -> dict[str, Float[AnyArray, ""]]:
-  """Computes metrics of the search, of its difference from the prior, and of the frames, by name.
+  """Returns metrics of the search, of its difference from the prior, and of the frames, by name.
 
   The search's metrics are means over the frames that are not terminal; they are 0 if all frames are terminal.
   Accepts NumPy arrays, and traced arrays inside a rollout. Entropies and the divergence are in nats; values
@@ -159,7 +159,7 @@ def search_metrics(
 
 
 def _cut_off(sample: StepSample, is_cut: Bool[np.ndarray, "B"]) -> StepSample:
-  """Truncates the frames where `is_cut` is true; drops the action, keeps the search value as bootstrap."""
+  """Returns `sample` with the frames where `is_cut` is true truncated. Their root value is the bootstrap."""
   return replace(
     sample,
     is_last=sample.is_last | is_cut,

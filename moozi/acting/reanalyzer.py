@@ -80,7 +80,7 @@ class Reanalyzer(HeldParameters):
     self._rng_key = jax.random.PRNGKey(seed)
 
   def drop_parameters(self) -> None:
-    """Forgets the version, so that `set_parameters` accepts the same one again after a rollback."""
+    """Drops the parameters, so that `set_parameters` accepts the same version again after a rollback."""
     self.params, self.net_state, self.version = None, None, -1
 
   def get_state(self) -> State:
@@ -197,6 +197,6 @@ def search_change(
 
 
 def _relative_entropy(p: Float[np.ndarray, "M A"], q: Float[np.ndarray, "M A"]) -> Float[np.ndarray, "M"]:
-  """Σ p ln(p / q) over actions, with 0 ln 0 = 0."""
+  """Returns Σ p ln(p / q) over actions, with 0 ln 0 = 0."""
   ratio = np.divide(p, q, out=np.ones_like(p), where=p > 0)
   return np.sum(p * np.log(ratio), axis=-1)

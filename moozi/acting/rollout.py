@@ -41,8 +41,8 @@ class RolloutState:
     envs: EnvState of B environments.
     history: HistoryState of B lanes.
     rng_key: the random key of the search's noise and the choice of actions.
-    episode_return: sum of the rewards of the current episode; `acting.collector` sums in float64.
-    episode_length: number of its steps.
+    episode_return: sum of the rewards of the current episode, in float32 (in `acting.collector`: float64).
+    episode_length: number of steps of the current episode.
   """
 
   envs: EnvState
@@ -124,7 +124,7 @@ class RolloutCollector(HeldParameters):
   Args:
     env: B copies of the environment; the constructor resets them.
     seed: seeds the search's noise and the choice of actions.
-    policy: replaces `planner`'s search.
+    policy: used in place of a policy with `planner`'s search, if given.
   """
 
   def __init__(
@@ -157,7 +157,7 @@ class RolloutCollector(HeldParameters):
     self._segment(self.params, self.net_state, state, jnp.float32(1))
 
   def run(self, env_steps: int) -> tuple[TrajectorySample, ActingResult]:
-    """Acts `segment_length` vector steps; see `TrajectoryCollector.run`.
+    """Acts for `segment_length` vector steps; see `TrajectoryCollector.run`.
 
     Raises: ValueError: the policy chose an illegal action. The environments have already played this action,
       so the collector cannot be used afterwards.

@@ -1,4 +1,4 @@
-"""Tracks the calls in flight: reacts to each result, and corrects the ledger if a result is lost."""
+"""Tracks the actor calls in flight, and calls a function for each result or lost result."""
 
 import dataclasses
 import time
@@ -15,7 +15,7 @@ def _no_events(_: Any) -> list[Event]:
 
 @dataclasses.dataclass(frozen=True)
 class Call:
-  """One call.
+  """A call of an actor whose result is expected.
 
   Attributes:
     actor: name of the called actor.
@@ -29,7 +29,7 @@ class Call:
 
 
 class Calls:
-  """The calls in flight.
+  """The actor calls in flight, by the reference of their result.
 
   Args:
     ray: the connected `ray` module.
@@ -53,7 +53,7 @@ class Calls:
     self._calls[reference] = Call(actor, on_result, on_loss)
 
   def discard(self, reference: Any) -> None:
-    """Stops waiting for a call without correcting anything."""
+    """Stops waiting for a call; neither `on_result` nor `on_loss` is called."""
     self._calls.pop(reference, None)
 
   def cancel(self, actors: tuple[str, ...]) -> Iterator[Event]:

@@ -33,8 +33,8 @@ def connected(config: Config) -> Iterator[Any]:
   is_local = config.ray.address in (None, "local")
   if is_local or _host(str(config.ray.address)) in ("127.0.0.1", "localhost"):
     os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
-  # By default Ray starts its processes at niceness 15. The maximum is 19, so the configured values would have
-  # little room.
+  # By default Ray starts its processes at niceness 15. The configured niceness is added to this value;
+  # the maximum is 19.
   os.environ.setdefault("RAY_worker_niceness", "0")
   # Without this setting, Ray's control store records the last 100,000 calls and grows by 2.5 MiB per minute.
   os.environ.setdefault("RAY_task_events_report_interval_ms", "0")

@@ -34,9 +34,9 @@ class Context:
     return self.ledger.config
 
   def should_stop(self) -> bool:
-    """Whether a stop of the run was requested."""
+    """Returns whether a stop of the run was requested."""
     return self.session.inputs.should_stop()
 
   def counters(self) -> dict[str, Any]:
-    """The counters of an event."""
+    """Returns `env_steps` and `learner_steps` for an event."""
     return self.session.counters()

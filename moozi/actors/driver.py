@@ -1,4 +1,4 @@
-"""The driver: the thesis's Algorithm 3 without its barrier.
+"""The driver: the thesis's Algorithm 3 without its synchronization barrier.
 
 Every call of an actor returns a future. The driver keeps a bounded number of calls in flight at each actor,
 reacts to the results as they complete, and requests evaluations and checkpoints when they are due. Functions
@@ -30,7 +30,7 @@ _STOP_TIMEOUT_S = 5.0
 
 
 def run(inputs: RunInputs) -> Generator[Event, None, None]:
-  """Trains with Ray actors, and yields the events of `run.local.run`.
+  """Trains with Ray actors, and yields events as `run.local.run` does.
 
   Raises: UserError: the actors request more than the cluster has, or no cluster answers. RunError: an actor
     fails more often in a row than `ray.max_restarts` allows, or updates stay non-finite after a rollback.
@@ -59,7 +59,7 @@ def run(inputs: RunInputs) -> Generator[Event, None, None]:
 
 
 def _wait_until_ready(context: Context) -> str:
-  """Waits for the first parameters and for replay; returns a line for `Started`."""
+  """Waits for the first parameters and for replay; returns the message of the event `Started`."""
   first = updates.publish_now(context)
   # The first worker compiles acting while the parameter server makes the first parameters. The server then
   # compiles the update.
@@ -76,8 +76,8 @@ def _wait_until_ready(context: Context) -> str:
 def _start_others(context: Context) -> None:
   """Starts the actors that acting does not need, if they are not started.
 
-  The loop calls it when the first worker has compiled acting: it then acts while the others start, and they
-  find the compiled functions in the user's cache.
+  The driver calls this when the first worker has compiled acting. That worker then acts while the others
+  start, and the others load the compiled functions from the user's cache.
   """
   if context.pool.tester is None:
     for index in context.pool.start_others():

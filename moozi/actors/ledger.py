@@ -19,7 +19,7 @@ class Target(NamedTuple):
 
   Attributes:
     parameters: reference to (params, net_state, version).
-    version: the learner step of the copy.
+    version: the learner step at which the target network was copied.
     publication: number of earlier publications; after a rollback the same version may be published twice.
   """
 
@@ -43,8 +43,8 @@ class Ledger:
     state: the state that the run starts from, if any.
 
   Attributes:
-    config: the argument.
-    pacer: steps, samples and positions requested and done.
+    config: the run's configuration.
+    pacer: numbers of steps, samples and positions that are requested and done.
     learner_steps: the newest learner step reported. Versions never repeat: a rollback increases the learner
       step beyond every version that a worker can have seen.
     replay_steps_ahead: steps ever added to replay minus the run's environment steps; negative after a loss.
@@ -67,7 +67,7 @@ class Ledger:
     evaluation: reference to the pending evaluation's result.
     is_final_evaluation_due: whether the last evaluation is due and not requested yet.
     kept_segments: queues of segments in transfer, by index of the training worker.
-    gaps: indices of the training workers whose newest segment is not kept.
+    gaps: indices of the training workers whose newest segment is not recorded.
   """
 
   def __init__(self, config: Config, state: RunState | None = None) -> None:
@@ -215,7 +215,7 @@ class Ledger:
   # --- the end --------------------------------------------------------------------------------------
 
   def is_complete(self, has_calls: bool) -> bool:
-    """Whether learning is complete.
+    """Returns whether learning is complete.
 
     This is also true if replay failed without a snapshot and nothing is left to learn from: all steps were
     acted, no call is in flight, and replay cannot draw a batch.

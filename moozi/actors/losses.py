@@ -11,7 +11,7 @@ from moozi.run.events import Event, Faulted
 
 
 def on_error(context: Context, error: Any) -> list[Event]:
-  """Restarts the actor that failed with this error, unless it has been restarted already.
+  """Restarts the actor that failed with this error, unless it has been restarted already; returns the events.
 
   Raises: RunError: the actor failed more often in a row than `ray.max_restarts` allows.
   """
@@ -36,12 +36,12 @@ def on_error(context: Context, error: Any) -> list[Event]:
 
 
 def _server_lost(context: Context, restart: Restart) -> dict[str, int]:
-  """Continues from the parameters of the newest checkpoint, which the restarted parameter server holds."""
+  """Continues from the newest checkpoint, which the restarted server has loaded; returns fault counts."""
   return {SERVER: 1, "lost_updates": updates.rewind(context, restart.learner_steps)}
 
 
 def _replay_lost(context: Context, restart: Restart) -> dict[str, int]:
-  """Resets all environments, because the restarted replay lacks the beginning of their episodes."""
+  """Resets all environments, because the restarted replay lacks their episodes; returns fault counts."""
   ledger, pool, calls = context.ledger, context.pool, context.calls
   lost_steps = ledger.restart_replay(restart.num_added)
   for index, worker in pool.workers.items():

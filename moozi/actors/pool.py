@@ -40,7 +40,7 @@ class Restart:
 
 
 class ActorPool:
-  """Actor handles by name.
+  """Starts the actors of a run, holds their handles, and restarts them.
 
   The constructor starts the actors that the first environment step needs; `start_others` starts the others.
 
@@ -65,7 +65,7 @@ class ActorPool:
     # A parameter server that fails before the first checkpoint continues from this state.
     self._first = None if state is None else state.training
     self.server = self._start(SERVER, self._first)
-    # Ray has a process ready for each core. The actors that take longest come first.
+    # Ray keeps a process ready for each core, so the actors that take longest to start are started first.
     self.workers: dict[int, Any] = {}
     self._start_workers(min(1, config.num_acting_workers))
     self.replay = self._start_replay(None if state is None else state.replay)
@@ -91,7 +91,7 @@ class ActorPool:
       self.workers[i] = self._start(f"{WORKER}_{i}", i, self._inputs.env_steps)
 
   def handles(self) -> dict[str, Any]:
-    """All actors by name."""
+    """Returns the handles of all actors by name."""
     tester = {} if self.tester is None else {TESTER: self.tester}
     workers = {f"{WORKER}_{i}": handle for i, handle in self.workers.items()}
     reanalyze_workers = {f"{REANALYZE_WORKER}_{i}": handle for i, handle in self.reanalyze_workers.items()}
@@ -162,7 +162,7 @@ class ActorPool:
     return Restart(f"{message} from its last snapshot", num_added=snapshot.num_added)
 
   def _make_room(self, name: str) -> list[str]:
-    """Removes training workers until the other actors fit the cluster; returns the removed names."""
+    """Removes training workers until the remaining actors fit in the cluster; returns the removed names."""
     removed: list[str] = []
     while not self._fits():
       others = [i for i in self.workers if f"{WORKER}_{i}" != name]

@@ -13,7 +13,7 @@ from moozi.run.events import Acted, Collected, Event, Faulted
 
 
 def warm_up(context: Context, index: int) -> None:
-  """Requests that a training worker compiles acting; no segment is requested from it before."""
+  """Requests that a training worker compile acting. Segments are requested from it after that."""
   context.ledger.cold_workers.add(index)
 
   def on_result(_: Any) -> list[Event]:
@@ -87,7 +87,7 @@ def _on_stored(
   ledger, pool = context.ledger, context.pool
   can_sample, ledger.replay_stats, added = value
   if replay is pool.replay:
-    # The answer of a failed replay does not say whether the restarted replay can sample.
+    # The result of a replay that has failed since does not say whether the restarted replay can sample.
     ledger.can_sample = can_sample
   if context.config.trajectories.save:
     _keep(context, index, segment, is_whole=not added.num_lost)
@@ -150,7 +150,7 @@ def discard_kept(context: Context) -> None:
 
 
 def _wait_for_kept(context: Context, index: int) -> None:
-  """Registers the transfer of a worker's oldest kept segment, if any. One at a time keeps the order."""
+  """Registers the transfer of a worker's oldest kept segment, if any; one at a time, to keep the order."""
   if queue := context.ledger.kept_segments[index]:
     context.calls.expect(
       queue[0].reference,

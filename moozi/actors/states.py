@@ -63,8 +63,9 @@ def _progress(context: Context) -> State:
 def _ready(context: Context, progress: State, is_final: bool, training: Any, replay: Any) -> Iterator[Event]:
   """Yields the kept segments that a state contains, then the state.
 
-  In the other order, a resumed run's trajectories would have a gap. The counters in the state match the
-  training state and replay's snapshot; they exclude results that completed during the transfer.
+  If the state came first, the trajectories of a run resumed from it could have a gap. The counters in the
+  state match the training state and replay's snapshot; they exclude results that completed during the
+  transfer.
   """
   ledger = context.ledger
   yield from segments.deliver_kept(context, _TRAVEL_TIMEOUT_S)

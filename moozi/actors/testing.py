@@ -28,8 +28,8 @@ def ask_final(context: Context) -> None:
 def _ask(context: Context, num_episodes: int, is_final: bool) -> None:
   ledger, pool = context.ledger, context.pool
   ledger.evaluation = pool.tester.run.remote(ledger.parameters, ledger.env_steps, num_episodes)
-  # Saved with the evaluated parameters if the result is the best so far. Its optimizer state may be newer by
-  # one publication period.
+  # This state is saved with the evaluated parameters if the result is the best so far. Its optimizer state
+  # may be newer than the parameters by one publication period.
   state = pool.server.get_state.remote()
   context.calls.expect(
     ledger.evaluation,
@@ -47,9 +47,9 @@ def _on_evaluated(context: Context, parameters: Any, state: Any, is_final: bool,
 
 
 def _training(context: Context, parameters: Any, state: Any) -> Any:
-  """The training state with the evaluated parameters; None if one was lost with its process or node.
+  """Returns the training state with the evaluated parameters; None if either was lost with its process.
 
-  The loss is not reported here: other calls of the parameter server report the failure.
+  A failed process is not reported here, because other calls of the parameter server report it.
   """
   exceptions = context.ray.exceptions
   try:

@@ -11,7 +11,7 @@ from moozi.run.events import Event, Updated
 
 
 def warm_up(context: Context) -> None:
-  """Requests that the parameter server compiles the update."""
+  """Requests that the parameter server compile the update."""
 
   def on_result(_: Any) -> list[Event]:
     context.session.phase("compiled the update")

@@ -1,4 +1,4 @@
-"""Skips updates whose loss or gradient is not finite, with pure functions for compiled updates."""
+"""Pure functions that skip an update if its loss or gradient is not finite; used inside compiled updates."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,11 +9,11 @@ import optax
 from jaxtyping import Array, Bool, Float, Int32, PyTree
 
 ALL_FINITE = -1
-"""The result of `first_not_finite` where all metrics are finite."""
+"""The result of `first_not_finite` if all metrics are finite."""
 
 
 def first_not_finite(metrics: Mapping[str, Any], names: Sequence[str]) -> Int32[Array, ""]:
-  """The index in `names` of the first metric that is not finite; ALL_FINITE if there is none."""
+  """Returns the index in `names` of the first metric that is not finite; ALL_FINITE if there is none."""
   is_finite = jnp.isfinite(jnp.stack([metrics[name] for name in names]))
   return jnp.where(jnp.all(is_finite), ALL_FINITE, jnp.argmin(is_finite)).astype(jnp.int32)
 
@@ -24,7 +24,7 @@ def select(condition: Bool[Array, ""], new: PyTree, old: PyTree) -> PyTree:
 
 
 def finite_mean(values: Float[Array, "..."]) -> Float[Array, ""]:
-  """The mean of the finite values (a skipped update does not hide the others); NaN if there are none."""
+  """Returns the mean of the finite values, or NaN if there are none; a skipped update is thus left out."""
   return jnp.mean(values, where=jnp.isfinite(values))
 
 
@@ -36,13 +36,13 @@ def guarded_step(
   metrics: Mapping[str, Any],
   terms: Sequence[str],
 ) -> tuple[PyTree, PyTree, Int32[Array, ""], dict[str, Any]]:
-  """Makes one optimizer step, or skips it if a metric in `terms` is not finite.
+  """Makes one optimizer step, or skips it if one of the metrics named in `terms` is not finite.
 
   The optimizer has no learning rate of its own: `rate` scales its output.
 
-  Returns: the new params, the new opt_state, the result of `first_not_finite`, and the loss's metrics. These
-    also include `update/grad_norm` (before clipping), `update/update_norm`, `update/param_norm`,
-    `update/learning_rate`, and `faults/skipped_updates`.
+  Returns: the new params, the new opt_state, the result of `first_not_finite`, and `metrics` with five more:
+    `update/grad_norm` (before clipping), `update/update_norm`, `update/param_norm`, `update/learning_rate`
+    and `faults/skipped_updates`.
   """
   directions, opt_state = optimizer.update(grads, state.opt_state, state.params)
   updates = jax.tree_util.tree_map(lambda d: -rate * d, directions)

@@ -25,7 +25,7 @@ class LossAux:
 
   Attributes:
     net_state: the network's state after the unroll.
-    value_error: env units: |Φ⁻¹(value logits at k = 0) − z_0|, for the priorities.
+    value_error: |Φ⁻¹(value logits at k = 0) − z_0| in env units, from which replay computes priorities.
     metrics: scalars by name.
   """
 
@@ -37,24 +37,24 @@ class LossAux:
 LossFn = Callable[[Params, Params, NetState, TrainTarget], tuple[Float[Array, ""], LossAux]]
 
 ExtraLoss = Callable[[Params, NetState, list[ModelOutput], TrainTarget], Float[Array, "B"]]
-"""(params, net_state, outputs, target) → [B]: a loss term of the user's, with its coefficient.
+"""(params, net_state, outputs, target) → [B]: a user's loss term, already multiplied by its coefficient.
 
-`outputs` are the K + 1 outputs of the unroll; `net_state` is that before it.
+`net_state` is the network's state before the unroll; `outputs` are the K + 1 outputs of the unroll.
 """
 
 ExtraLossMaker = Callable[[Config, Model], ExtraLoss]
-"""Makes the function of a term of `learner.extra_losses`."""
+"""(config, model) → ExtraLoss: the type of the functions that `learner.extra_losses` names."""
 
-# Names of metrics that `make_loss` itself computes.
+# The metrics that `make_loss` itself computes, without the prefix `loss/`.
 _OWN_TERMS = re.compile(r"(policy|value|reward)(_\d+)?|consistency|l2|total")
 
 
 def extra_terms(learner: LearnerConfig) -> dict[str, str]:
-  """The names of the metrics of `learner.extra_losses`, and their values there.
+  """Returns the values of `learner.extra_losses` by the names of their metrics.
 
-  `my_loss:make` is `loss/my_loss.make`.
+  The metric of the value `my_loss:make` is `loss/my_loss.make`.
 
-  Raises: UserError: two terms have one name, or a term has the name of a built-in one.
+  Raises: UserError: two terms have the same metric, or a term has the metric of a built-in term.
   """
   names = {f"loss/{value.replace(':', '.')}": value for value in learner.extra_losses}
   if len(names) < len(learner.extra_losses):
@@ -66,9 +66,10 @@ def extra_terms(learner: LearnerConfig) -> dict[str, str]:
 
 
 def make_extra_losses(config: Config, model: Model) -> dict[str, ExtraLoss]:
-  """The functions of `learner.extra_losses` by the names of their metrics.
+  """Returns the loss terms of `learner.extra_losses` by the names of their metrics.
 
-  Raises: UserError: a function cannot be found or fails; when traced, it does not return floats [B].
+  Raises: UserError: a function cannot be found or fails. When traced, a term raises it unless it returns a
+    float array [B].
   """
   terms = extra_terms(config.learner)
   return {
@@ -109,20 +110,23 @@ def make_loss(
   L = c^L2 ‖θ‖²
     + mean_B ρ [ l^p_0 + Σ_k l^p_k / K + c^v (l^v_0 + Σ_k l^v_k / K) + c^r Σ_k l^r_k / K + c^s l^s + Σ l ]
 
-  The value is trained on the n-step returns. Policy, value and reward terms are cross-entropies between
-  categories; masked terms are 0 and count in the mean. The metric `loss/<term>` is the term without its
-  coefficient; `loss/<term>_<k>` is its addend k before the factor 1/K. Both are weighted by ρ as in the loss.
+  θ are the parameters, ρ the importance ratios, and l^s the self-consistency loss. The last sum is over the
+  user's terms. The value targets are the n-step returns. Policy, value and reward terms are cross-entropies
+  between categories. Masked terms are 0 and count in the mean.
+
+  The metric `loss/<term>` is the term without its coefficient; `loss/<term>_<k>` is its addend k before the
+  factor 1/K. Both are weighted by ρ as in the loss.
 
   Args:
-    learner: coefficients; with `scale_reward_loss` False the reward is not divided by K, as in the thesis.
+    learner: coefficients; if `scale_reward_loss` is False, reward losses are not divided by K (thesis).
     targets: unroll_steps K and history_length L.
-    extra: further terms l, by the names of their metrics.
+    extra: the user's terms l, by the names of their metrics.
 
-  When traced, the loss function raises ValueError if the K or L of a target is different.
+  When traced, the loss function raises ValueError for a target with another K or L.
 
   Source: thesis 4.3.8; Schrittwieser et al. 2020, equation 1. Departures: rewards scaled by 1/K by default;
     L2 not scaled by ρ; two errata of the thesis corrected (it swaps the arguments of the reward loss, and
-    its value loss should name the network's value).
+    its value loss names v* instead of the network's value).
   """
 
   extra_losses = dict(extra or {})
@@ -140,7 +144,7 @@ def make_loss(
     if learner.consistency_coef > 0:
       encoder = target_params if learner.consistency_from_target else params
       next_history = stack_history(frames[:, 1:], target.history_actions[:, 1:], model.num_actions)
-      # The averages of these batch statistics are dropped: the next frames are not part of the unroll.
+      # The batch-norm averages of this call are dropped, because the next frames are not part of the unroll.
       next_state, _ = model.represent(encoder, net_state, next_history, True)
       projected, net_state = model.project(params, net_state, outputs[1].hidden_state, True)
       consistency = target.consistency_mask * _cosine_distance(projected, jax.lax.stop_gradient(next_state))
@@ -212,7 +216,7 @@ def _unroll(
 def _data_terms(
   transform: ScalarTransform, outputs: list[ModelOutput], target: TrainTarget
 ) -> dict[str, list[Float[Array, "B"]]]:
-  """Masked cross-entropies: policy and value at k = 0 … K, reward at k = 1 … K."""
+  """Returns the masked cross-entropies: policy and value at k = 0 … K, reward at k = 1 … K."""
   mask = target.unroll_mask
   value_probs = transform.to_probs(target.n_step_returns)
   reward_probs = transform.to_probs(target.rewards)
@@ -231,7 +235,7 @@ def _data_terms(
 def _weighted_means(
   terms: dict[str, list[Float[Array, "B"]]], rho: Float[AnyArray, "B"], scale_reward_loss: bool
 ) -> dict[str, Float[Array, ""]]:
-  """Returns the ρ-weighted batch means of all addends, and of all terms with their factor 1/K."""
+  """Returns the metrics `loss/<term>` and `loss/<term>_<k>` of policy, value and reward; see `make_loss`."""
   metrics: dict[str, Any] = {}
   num_steps = len(terms["reward"])
   for name, addends in terms.items():
@@ -245,12 +249,12 @@ def _weighted_means(
 
 
 def _cross_entropy(probs: Float[AnyArray, "B N"], logits: Float[Array, "B N"]) -> Float[Array, "B"]:
-  """−Σ p log softmax(logits)."""
+  """Returns −Σ p log softmax(logits) for each sample."""
   return -jnp.sum(probs * jax.nn.log_softmax(logits), axis=-1)
 
 
 def _cosine_distance(a: Float[Array, "B *state"], b: Float[Array, "B *state"]) -> Float[Array, "B"]:
-  """1 − cos(a, b) over all axes but the first; the gradient is finite at 0."""
+  """Returns 1 − cos(a, b) for each sample; its gradient is finite even where a or b is 0."""
   a, b = a.reshape(a.shape[0], -1), b.reshape(b.shape[0], -1)
   norms = jnp.sum(a * a, axis=-1) * jnp.sum(b * b, axis=-1)
   return 1.0 - jnp.sum(a * b, axis=-1) * jax.lax.rsqrt(jnp.maximum(norms, 1e-12))

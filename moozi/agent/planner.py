@@ -32,7 +32,7 @@ class SearchOutput:
     root_value: env units, for the player to move.
     prior_probs: the network's policy over the legal actions, without noise.
     prior_value: env units, the network's value.
-    q_values: env units; actions that were not visited have the mixed value.
+    q_values: env units; actions that were not visited have the mixed value (`_complete_q_values`).
     depth_mean: mean depth at which the simulations ended; the root has depth 0.
     depth_max: depth at which the deepest simulation ended.
     tree: the search tree (mctx's Tree, with embeddings) if requested, else None.
@@ -62,23 +62,24 @@ def plan(
   temperature: Num[AnyArray, "*lanes"] | float,
   with_tree: bool = False,
 ) -> SearchOutput:
-  """Searches from each root: root inference, `num_simulations` simulations, choice of an action.
+  """Runs a root inference and a search from each root, and chooses an action.
 
   With puct the probability of an action is proportional to its visit count to the power 1/temperature. At
   temperature 0 the most visited action is chosen, and the prior breaks ties. With gumbel the search itself
   chooses the action; its only noise is the Gumbel noise, scaled by `gumbel_scale`. Illegal actions are masked
-  at the root only: in deeper nodes the model learns the value of illegal actions.
+  at the root only. In deeper nodes only the network's policy avoids them, because its training targets are 0
+  on illegal actions.
 
   Args:
-    model, config, num_players, with_tree: static.
-    discount: γ; the sign between two players is applied here.
-    rng_key: for noise and the action; do not reuse it.
+    model, config, num_players, with_tree: static arguments under jit.
+    discount: γ ≥ 0; with two players the search itself uses −γ.
+    rng_key: for the noise and the choice of the action; do not use it elsewhere.
     stacked_history: Ch = L·(C + A) channels.
     legal_actions_mask: each row has a legal action; if only the dummy is legal, it is chosen.
     temperature: ≥ 0, one for all roots or one for each root; used by puct only.
 
   Source: Schrittwieser et al. 2020, appendix B (puct); Danihelka et al. 2022 (gumbel); thesis 4.3.5.
-    Departures: `q_range_floor` is a lower bound of the range that Q-values are normalized by.
+    Departures: Q-values are normalized by their range, or by `q_range_floor` if it is larger.
   """
   output, _ = model.root_inference(params, net_state, stacked_history, False)
   prior_value = model.transform.to_scalar(output.value_logits)
@@ -122,7 +123,7 @@ def plan(
 
 
 def plain_tree(tree: Any) -> SearchTree:
-  """The tree of a `SearchOutput` as plain arrays [B, N], N = num_simulations + 1.
+  """Returns the tree of a `SearchOutput` as plain arrays [B, N], with N = num_simulations + 1.
 
   Unused nodes have 0 visits: a search that reaches `max_depth` expands fewer nodes. The priors
   at the root are those that the search used: over the legal actions, with Dirichlet noise if there is any.
@@ -150,7 +151,7 @@ def plain_tree(tree: Any) -> SearchTree:
 
 
 def root_state(tree: Any) -> Float[Array, "B ..."]:
-  """The hidden states at the roots of a `SearchOutput`'s tree."""
+  """Returns the hidden states at the roots of a `SearchOutput`'s tree."""
   return tree.embeddings[:, 0]
 
 
@@ -190,7 +191,7 @@ def _puct(config: PlannerConfig, *, temperature: Float[Array, "*lanes"], **kwarg
 
 
 def _gumbel(config: PlannerConfig, *, temperature: Float[Array, "*lanes"], **kwargs: Any) -> Any:
-  del temperature  # gumbel chooses the action by its own noise
+  del temperature  # the Gumbel noise alone randomizes the action
   return mctx.gumbel_muzero_policy(
     **kwargs,
     num_simulations=config.num_simulations,
@@ -207,7 +208,7 @@ def _gumbel(config: PlannerConfig, *, temperature: Float[Array, "*lanes"], **kwa
 
 
 class Search(Protocol):
-  """A search from B roots, with the arguments and the output of an mctx policy."""
+  """The interface of a user's search from B roots; arguments and output are those of an mctx policy."""
 
   def __call__(
     self,
@@ -221,25 +222,25 @@ class Search(Protocol):
     invalid_actions: Float[Array, "B A"],
     temperature: Float[Array, "B 1"],
   ) -> Any:
-    """Searches; returns an `mctx.PolicyOutput` with an `mctx.Tree`.
+    """Searches from each root; returns an `mctx.PolicyOutput` whose `search_tree` is an `mctx.Tree`.
 
     Args:
-      config: the planner's section. Evaluation passes gumbel_scale 0, dirichlet_fraction 0 and temperature 0:
-        the search must then be without noise.
+      config: the planner's section. Evaluation passes gumbel_scale 0, dirichlet_fraction 0 and temperature 0;
+        the search must then have no noise.
       params: pass it to `recurrent_fn`.
       root: `mctx.RootFnOutput` with logits [B, A], values in env units, and hidden states.
-      recurrent_fn: `mctx.RecurrentFn`; its discount has the sign between two players.
+      recurrent_fn: `mctx.RecurrentFn`; its discount is γ, or −γ with two players.
       invalid_actions: 1 where the action is illegal at the root; at least one is legal.
       temperature: ≥ 0.
     """
 
 
 SEARCHES: dict[str, Callable[..., Any]] = {"puct": _puct, "gumbel": _gumbel}
-"""The built-in searches by `planners.*.algorithm`; `core.plugins.SEARCHES` has the user's."""
+"""The built-in searches, by value of `planners.*.algorithm`; `core.plugins.SEARCHES` has the user's."""
 
 
 def _custom_search(plugin: plugins.Plugin) -> Callable[..., Any]:
-  """The user's `Search`, with the shapes and dtypes of its output checked when it is traced."""
+  """Returns the user's `Search` with a check, when traced, of the shapes and dtypes of its output."""
 
   def search(config: PlannerConfig, *, temperature: Float[Array, "*lanes"], **kwargs: Any) -> Any:
     batch, num_actions = kwargs["invalid_actions"].shape
@@ -265,7 +266,10 @@ def _custom_search(plugin: plugins.Plugin) -> Callable[..., Any]:
 
 
 def check_search(config: PlannerConfig, num_actions: int, key: str) -> None:
-  """Tries a user's search once with a model of one state, from roots with all, one, and only the dummy legal.
+  """Runs a user's search once, with a stand-in for the model, from three roots.
+
+  Legal are all actions but the dummy at the first root, the last action at the second, and the dummy at the
+  third.
 
   Raises: UserError: the search fails, chooses an illegal action, or its weights are not probabilities.
   """
@@ -295,7 +299,7 @@ def check_search(config: PlannerConfig, num_actions: int, key: str) -> None:
     )
     return output.action, output.action_weights
 
-  # On the CPU where there is one: the driver must not take a GPU's memory.
+  # The check runs on the CPU if JAX has one, because the driver must not allocate GPU memory.
   cpu = None
   with contextlib.suppress(RuntimeError):
     cpu = jax.local_devices(backend="cpu")[0]
@@ -315,8 +319,8 @@ def check_search(config: PlannerConfig, num_actions: int, key: str) -> None:
 
 
 def _search_depth(tree: Any) -> tuple[Float[Array, "B"], Int[Array, "B"]]:
-  """Depths at which the simulations ended: the mean and the maximum."""
-  # A simulation visits each node of its path once: the number of nodes visited below the root is its depth.
+  """Returns the mean and the maximum depth at which the simulations ended."""
+  # A simulation visits each node of its path once, so its depth is its number of visits below the root.
   visits_below_root = jnp.sum(tree.node_visits, axis=-1) - tree.node_visits[:, 0]
   num_simulations = tree.node_visits.shape[1] - 1
   # Pointer doubling: a few gathers instead of a loop over the nodes.
@@ -335,7 +339,7 @@ def _complete_q_values(
   prior_probs: Float[Array, "B A"],
   raw_value: Float[Array, "B"],
 ) -> Float[Array, "B A"]:
-  """Completed Q-values: the mixed value where an action has no visit.
+  """Returns the completed Q-values: q, or the mixed value v_mix where an action has no visit.
 
   v_mix = (v̂ + ΣN · Σ_visited π q / Σ_visited π) / (1 + ΣN)
 
@@ -343,7 +347,7 @@ def _complete_q_values(
   """
   visited = visit_counts > 0
   weights = jnp.where(visited, jnp.maximum(prior_probs, jnp.finfo(prior_probs.dtype).tiny), 0.0)
-  # The tiny floor avoids 0/0 where every visited action has prior 0.
+  # The floor of the weights (`tiny`) avoids 0/0 where every visited action has prior 0.
   mean_q = jnp.sum(weights * q_values, axis=-1) / jnp.maximum(jnp.sum(weights, axis=-1), 1e-30)
   total = jnp.sum(visit_counts, axis=-1)
   mixed = (raw_value + total * mean_q) / (1.0 + total)

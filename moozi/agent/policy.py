@@ -24,9 +24,9 @@ Policy = Callable[..., tuple[HistoryState, SearchOutput]]
 def observe(
   history: HistoryState, timestep: BatchedTimeStep, spec: EnvSpec
 ) -> tuple[HistoryState, Float[Array, "B H W Ch"]]:
-  """Pushes the frames of B environments; `history` already contains the last actions.
+  """Pushes the current frames of B environments to a history that already contains the last actions.
 
-  Returns: the history, and the network's input, of Ch = L·(C + A) channels.
+  Returns: the new history, and the network's input, which has Ch = L·(C + A) channels.
   """
   history = push_frame(history, jnp.asarray(timestep.frame), jnp.asarray(timestep.is_first))
   frames = normalize_frame(history.frames, spec.frame_dtype)
@@ -40,7 +40,7 @@ def make_policy(
 
   Args of the policy:
     history: of B lanes, with the last actions already pushed.
-    rng_key: for the search's noise and the choice of action.
+    rng_key: for the search's noise and the choice of the action.
     forced: actions to take instead of the search's (another player's moves, random starts); -1 where the
       policy chooses. They replace the search's actions in the output and in the history. None means all -1.
 

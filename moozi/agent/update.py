@@ -17,7 +17,7 @@ from moozi.core.spec import EnvSpec
 from moozi.nn.model import Model, NetState, Params
 from moozi.ops.history import init_history, normalize_frame, stack_history
 
-# Metrics that must be finite, in the order of checking: the first non-finite metric causes the later ones.
+# Metrics that must be finite. They are checked in this order, because later ones depend on earlier ones.
 TERMS = (
   "loss/policy",
   "loss/value",
@@ -31,7 +31,7 @@ TERMS = (
 
 
 def terms_of(config: LearnerConfig) -> tuple[str, ...]:
-  """TERMS, with the user's own losses before the total."""
+  """Returns TERMS with the user's own losses inserted before `loss/total`."""
   at = TERMS.index("loss/total")
   return (*TERMS[:at], *extra_terms(config), *TERMS[at:])
 
@@ -44,10 +44,10 @@ class TrainingState:
     params: the network's parameters.
     target_params: a copy of params, made when learner_step is a multiple of `target_update_period`, and at
       every step before the first multiple. Reanalyze searches with these parameters.
-    net_state: averages of batch norm; else empty.
-    opt_state: the optimizer's.
+    net_state: the averages of batch norm; empty with other norms.
+    opt_state: the optimizer's state.
     learner_step: number of updates, including skipped ones; also the version of the parameters.
-    rng_key: for functions of the state that draw random numbers; the update draws none.
+    rng_key: a random key for code outside the update; the update itself draws no random numbers.
   """
 
   params: Params
@@ -63,7 +63,7 @@ class UpdateOutput:
   """The output of one update, or of U updates with a leading axis U.
 
   Attributes:
-    value_error: for the priorities. Replay ignores non-finite values and keeps the old priority.
+    value_error: see `LossAux`. Where it is not finite, replay keeps the old priority.
     bad_term: index in `terms_of` of the first term that is not finite (the update is skipped), or ALL_FINITE.
   """
 
@@ -76,9 +76,9 @@ UpdateFn = Callable[[TrainingState, TrainTarget], tuple[TrainingState, UpdateOut
 
 
 def make_learning_rate(config: LearningRateConfig) -> Callable[[Num[Array, ""]], Float[Array, ""]]:
-  """Returns the learning rate by learner step.
+  """Returns the function from the learner step to the learning rate.
 
-  It rises linearly to `peak`, then is constant, or falls to `end` linearly or as a cosine.
+  The rate rises linearly to `peak`. Then it is constant, or falls to `end` linearly or as a cosine.
   """
   if config.decay_steps is None:
     main = optax.constant_schedule(config.peak)
@@ -96,9 +96,9 @@ def make_learning_rate(config: LearningRateConfig) -> Callable[[Num[Array, ""]],
 
 
 def make_optimizer(config: LearnerConfig) -> optax.GradientTransformation:
-  """Returns clipping by the global norm, then Adam; `make_update` applies the learning rate.
+  """Returns the optimizer: clipping by the global norm, then Adam. `guarded_step` applies the learning rate.
 
-  Weight decay (adamw) applies to matrices and kernels, not to biases and norms.
+  Weight decay (adamw) applies to matrices and kernels, not to biases and the parameters of norms.
 
   Source: Kingma & Ba 2015; Loshchilov & Hutter 2019 (adamw). Departures: none.
   """
@@ -138,7 +138,7 @@ def make_update(model: Model, config: Config, spec: EnvSpec) -> UpdateFn:
   If one of `terms_of` is not finite, the update is skipped: params, net_state and opt_state stay the same to
   the bit, and the learner step still increases. `target_params` is copied when the learner step is a multiple
   of `target_update_period`. Before the first multiple, it is copied at each update. Without these copies it
-  would be an untrained network, and reanalyze would replace better targets with worse ones.
+  would stay the untrained network, and reanalyze would replace better targets with worse ones.
 
   Source: thesis 4.3.9. Departures: every non-finite update is skipped (`optax.apply_if_finite` applies one
     after a number of consecutive skips); the target network is copied before the first multiple.
@@ -188,10 +188,11 @@ def make_update_many(model: Model, config: Config, spec: EnvSpec) -> UpdateFn:
 
 
 def repeat(update: Callable[..., Any], reduce: Callable[[Any], Any]) -> Callable[..., Any]:
-  """Returns many(state, rows, *constants) -> (state, reduce(outputs)), compiled: an update for each row.
+  """Returns a compiled function of one update for each row: (state, rows, *constants) → (state, result).
 
-  `update` is (state, row, *constants) → (state, output). Do not jit the result; it donates its state. On the
-  CPU the updates are dispatched one by one: XLA runs the gradient of a convolution 30 times slower in a scan.
+  `update` is (state, row, *constants) → (state, output). The result is `reduce` of the stacked outputs.
+  Do not jit the function again: it donates its state. On the CPU the updates are dispatched one by one,
+  because XLA runs the gradient of a convolution 30 times slower in a scan.
   """
   if jax.default_backend() != "cpu":
 

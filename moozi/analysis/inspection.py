@@ -59,7 +59,7 @@ def inspect_episode(
   num_simulations: int | None = None,
   on_step: Callable[[int], None] = lambda num_frames: None,
 ) -> InspectedEpisode:
-  """Plays an evaluation episode and keeps its frames, decisions and search trees.
+  """Plays an evaluation episode; returns it with its frames, decisions and search trees.
 
   Args:
     config: the run's configuration, with algorithm=muzero.
@@ -99,7 +99,7 @@ def inspect_episode(
 
 
 def compact_tree(tree: SearchTree) -> SearchTree:
-  """Removes the nodes that the search has not expanded; they have no visits."""
+  """Returns the tree without the nodes that the search has not expanded, which have no visits."""
   kept = np.flatnonzero(tree.visits > 0)
   number = np.full(tree.num_nodes, -1, np.int32)
   number[kept] = np.arange(len(kept))
@@ -110,7 +110,7 @@ def compact_tree(tree: SearchTree) -> SearchTree:
 def make_search_policy(
   model: Model, config: Config, spec: EnvSpec, planner: PlannerConfig
 ) -> Callable[..., tuple[Any, Any, Array, Array]]:
-  """Compiles the policy of one lane with its search tree.
+  """Makes a compiled policy for one environment that also returns the search tree.
 
   Returns: a function of the arguments of `agent.policy.make_policy`'s policy, which returns the history, the
     output with a SearchTree, the root's hidden state, and the network's Q-values [1, A].

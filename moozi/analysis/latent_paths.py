@@ -60,7 +60,7 @@ def latent_paths(
   unroll_steps: int,
   max_starts: int,
 ) -> LatentPaths:
-  """Encodes an episode and unrolls the model from some of its steps.
+  """Encodes the steps of an episode, and unrolls the model from some of them.
 
   Args:
     unroll_steps: K; unrolls stop early at the last step.

@@ -1,1 +1,1 @@
-"""The public API in Python, which `moozi` exposes and the commands use: training, runs, agents, searches."""
+"""The Python API: training, runs, agents and searches. The package `moozi` exports it."""

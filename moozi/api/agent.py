@@ -1,4 +1,4 @@
-"""A run's agent: acts, searches and evaluates with one of the run's checkpoints."""
+"""The agent of a run, which acts, searches and evaluates with one of the run's checkpoints."""
 
 import functools
 import os
@@ -42,12 +42,15 @@ def load(
 
   Args:
     run: a `moozi.Run`, its path, or a trained agent such as `"zoo:minatar/breakout"`.
-    checkpoint: a name, a path, an environment step (takes the nearest), "best", or "last" (None).
-    simulations: of each search; None is that of `planners.test`.
-    allow_code: allows the run to import the Python modules that it names.
-    seed: of drawn actions, where evaluation is not noise-free; None is `evaluation.seed`.
+    checkpoint: a name, a path, an environment step (takes the nearest), "best", or "last". None takes the
+      last one.
+    simulations: number of simulations per search; None uses that of `planners.test`.
+    allow_code: whether the run may import the Python modules that it names.
+    seed: seeds the search's noise and the choice of actions; None uses `evaluation.seed`. Has no effect if
+      `evaluation.noise_free` is true.
 
-  Raises: UserError: no run, no such checkpoint, or a checkpoint of another network or environment.
+  Raises: UserError: the run or the checkpoint does not exist, or the checkpoint belongs to another network or
+    environment.
   """
   directory, config = open_run(run, allow_code)
   agent = agent_of(directory, config, checkpoint, simulations=simulations, seed=seed)
@@ -63,7 +66,10 @@ def agent_of(
   simulations: int | None = None,
   seed: int | None = None,
 ) -> "Agent":
-  """The agent of an open run, whose parameters are read on first use. Arguments and errors as in `load`."""
+  """Returns the agent of an open run. Its parameters are read on first use.
+
+  The arguments and errors are those of `load`.
+  """
   from moozi.evaluation.opponents import check_players
   from moozi.io.checkpoints import read_checkpoint_info
 
@@ -77,17 +83,18 @@ def agent_of(
 class Agent:
   """A trained agent, as `load` returns it.
 
-  `act` and `observe` follow one game: call one of them for every frame, in order, and `reset` before another
-  game. A `TimeStep` that is FIRST resets the agent by itself. Actions are the environment's own, from 0.
+  The agent keeps the history of one episode. Call `act` or `observe` for every frame, in order, and `reset`
+  before the next episode; a FIRST `TimeStep` resets the agent too. Actions are numbered from 0, as in the
+  environment.
 
-  With two players the agent plays the side to move. Where another player moves, call `observe` instead of
-  `act`. To play both sides, call `act` for every frame.
+  With two players, `act` plays for the player to move. For a frame at which another player moves, call
+  `observe` instead. For self-play, call `act` for every frame.
 
   Attributes:
     config: the run's configuration.
     spec: the environment's specification.
     checkpoint: the checkpoint's name, path and counters.
-    simulations: number of simulations of a search; None is that of `planners.test`.
+    simulations: number of simulations per search; None uses that of `planners.test`.
   """
 
   def __init__(
@@ -124,16 +131,17 @@ class Agent:
 
   @property
   def card(self) -> Card:
-    """The run's card, from recorded data only; that of a zoo agent is the one it came with."""
+    """The run's card, made from recorded data only. A zoo agent has the card stored with it."""
     return card_of(self.directory)
 
   def act(self, observation: ObservationLike, legal: Any = None) -> int:
-    """Returns the agent's action for a frame, the same as `moozi evaluate` takes.
+    """Returns the agent's action for a frame: the action that `moozi evaluate` would take.
 
     Args:
       observation: a frame [H, W, C] of the spec's dtype, a `moozi.Observation`, a `dm_env.TimeStep` of a
-        `moozi.Environment`, or an observation of its `as_gymnasium()`.
-      legal: [num_env_actions] bool, the legal actions; None takes them from the observation, or allows all.
+        `moozi.Environment`, or an observation of `Environment.as_gymnasium()`.
+      legal: [num_env_actions] bool, the legal actions. None takes them from the observation, or allows all if
+        the observation has no mask.
 
     Raises: UserError: the observation or the mask does not fit the environment, or the episode is over.
     """
@@ -142,7 +150,10 @@ class Agent:
     return action - 1
 
   def observe(self, observation: ObservationLike, action: int, legal: Any = None) -> None:
-    """Adds a frame at which another player plays `action`. Arguments and errors as in `act`."""
+    """Adds a frame and the `action` of another player at this frame to the agent's history.
+
+    The other arguments and the errors are those of `act`.
+    """
     step = self._read(observation, legal)
     try:
       played = check_action(action, step.legal_actions_mask[0, 1:])
@@ -152,9 +163,9 @@ class Agent:
     self._is_first = False
 
   def search(self, observation: ObservationLike, legal: Any = None) -> Search:
-    """Searches a frame without advancing the agent: the search of the `act` that may follow.
+    """Returns the search that `act` would make for a frame. Does not change the agent's history.
 
-    Args and errors as in `act`. Raises: UserError: the algorithm has no search (PPO).
+    The arguments and errors are those of `act`. Raises UserError also if the algorithm has no search (PPO).
     """
     import jax
 
@@ -196,11 +207,11 @@ class Agent:
     )
 
   def reset(self) -> None:
-    """Starts another game: the next frame has no history. The random key is not reset."""
+    """Starts a new episode: the next frame has no history. Does not reset the random key."""
     self._is_first = True
 
   def make_env(self, seed: int = 0) -> Environment:
-    """Makes the run's test environment."""
+    """Returns a new environment of the run, with the options for evaluation."""
     return registry.make(self.config.env.name, seed, is_testing=True, **self.config.env.arguments)
 
   def evaluate(
@@ -214,19 +225,19 @@ class Agent:
     gif_max_frames: int | None = None,
     on_episode: Callable[[int], None] = lambda num_finished: None,
   ) -> "EvaluationResult":
-    """Plays the episodes of `moozi evaluate`, which are the same in every call.
+    """Plays evaluation episodes, as `moozi evaluate` does. Every call plays the same episodes.
 
     Args:
-      episodes: number of episodes; None is `evaluation.final_episodes`.
-      opponent: with two players "random", "mcts", "self", or a player of yours; None is
-        `evaluation.opponent`.
-      opponent_simulations: simulations of each search of the opponent "mcts".
-      simulations: overrides the agent's.
+      episodes: number of episodes; None uses `evaluation.final_episodes`.
+      opponent: with two players: "random", "mcts", "self", `module:function`, or the name of a registered
+        player. None uses `evaluation.opponent`.
+      opponent_simulations: number of simulations per search of the opponent "mcts".
+      simulations: number of simulations per search; None uses the agent's.
       record: whether to keep frames of the first episodes, for pictures.
       gif_max_frames: maximum number of frames kept of an episode.
-      on_episode: called after each episode with the number of finished ones.
+      on_episode: called after each episode with the number of finished episodes.
 
-    Returns: returns and lengths; its `summary()` has the figures that the command prints.
+    Returns: the episodes' returns and lengths; `summary()` has the figures that `moozi evaluate` prints.
     Raises: UserError: the opponent does not exist. EnvError: the environment failed.
     """
     check_opponent_options(self.config, self.spec, opponent, opponent_simulations)
@@ -259,7 +270,7 @@ class Agent:
     simulations: int | None = None,
     on_step: Callable[[int], None] = lambda num_frames: None,
   ) -> "InspectedEpisode":
-    """Plays an evaluation episode, or its first `max_steps`, and records every search.
+    """Plays one evaluation episode, or its first `max_steps` steps; returns it with all its searches.
 
     Raises: UserError: the algorithm has no search (PPO), or the environment fails.
     """
@@ -278,19 +289,22 @@ class Agent:
     )
 
   def evaluator(self, simulations: int | None = None) -> "Evaluator":
-    """The run's evaluator; `simulations` overrides the agent's."""
+    """Returns the run's evaluator; `simulations` overrides the agent's."""
     return self._evaluator_of(self.config, simulations)
 
   @property
   def num_simulations(self) -> int:
-    """Number of simulations of a search."""
+    """Number of simulations per search."""
     return self.simulations or self.config.planners.test.num_simulations
 
   def __repr__(self) -> str:
     return f"Agent({self.spec.name}, {self.directory.name}, {self.checkpoint.name})"
 
   def _evaluator_of(self, config: Config, simulations: int | None = None) -> "Evaluator":
-    """The evaluator of a configuration that differs only in `evaluation`; kept, since it compiles."""
+    """Returns the evaluator of `config`, which differs from the run's only in `evaluation`.
+
+    Evaluators are cached, because each one compiles its search.
+    """
     from moozi.training.algorithms import algorithm_of
 
     simulations = self.simulations if simulations is None else simulations
@@ -313,7 +327,7 @@ class Agent:
     return make_search_policy(build_model(self.config, self.spec), self.config, self.spec, planner)
 
   def _read(self, observation: ObservationLike, legal: Any) -> BatchedTimeStep:
-    """The observation as the policy takes it. Raises UserError if it does not fit the environment."""
+    """Returns the observation as a batch of one. Raises UserError if it does not fit the environment."""
     is_first, mask, to_play = self._is_first, legal, 0
     if isinstance(observation, TimeStep):
       if observation.last():
@@ -332,7 +346,7 @@ class Agent:
 
 
 def check_player(option: str, name: str, *others: str) -> None:
-  """Raises UserError if a name is no player's; `others` are allowed too."""
+  """Raises UserError if `name` is neither a player nor one of `others`."""
   if name not in others and not PLAYERS.is_known(name) and not is_code(name):
     raise UserError(f"{option}={name}: must be {PLAYERS.allowed(name, *others)}")
 
@@ -340,10 +354,10 @@ def check_player(option: str, name: str, *others: str) -> None:
 def check_opponent_options(
   config: Config, spec: EnvSpec, opponent: str | None, simulations: int | None, prefix: str = ""
 ) -> None:
-  """Raises UserError if an option of the opponent is unknown or would have no effect.
+  """Raises UserError if the opponent is unknown, or if one of the options would have no effect.
 
   Args:
-    prefix: of the options' names in errors: `--` on the command line.
+    prefix: precedes the options' names in messages; `--` on the command line.
   """
   names = [
     f"{prefix}{name}".replace("_", "-" if prefix else "_") for name in ("opponent", "opponent_simulations")
@@ -363,7 +377,7 @@ def _check_frame(frame: Any, spec: EnvSpec) -> np.ndarray:
   if out.shape != spec.frame_shape or out.dtype != np.dtype(spec.frame_dtype):
     raise UserError(
       f"observation: {_describe(out)}; must be {spec.frame_dtype}{list(spec.frame_shape)}, a frame of "
-      f"{spec.name} as agent.make_env() shows it"
+      f"{spec.name} as agent.make_env() returns it"
     )
   if out.dtype.kind == "f" and not np.isfinite(out).all():
     raise UserError("observation: has numbers that are not finite")

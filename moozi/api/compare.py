@@ -33,12 +33,13 @@ _HEADINGS = ("", "seeds", "finished", "env steps", "minutes", "mean", "95%", "IQ
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-  """Runs grouped by environment and protocol (`tasks`), and in each by configuration (`task.groups`).
+  """A comparison of runs: tasks (one environment and evaluation protocol), each with groups of runs.
 
   Attributes:
-    tasks: are never averaged with one another.
-    center: the statistic of curves and pictures over seeds, "iqm" or "mean".
-    left_out: runs without evaluations.
+    tasks: the tasks; results of different tasks are never averaged. `task.groups` has the runs of a task by
+      configuration.
+    center: the statistic over seeds in curves and pictures, "iqm" or "mean".
+    left_out: paths of the runs without evaluations.
   """
 
   tasks: tuple[Task, ...]
@@ -46,7 +47,7 @@ class Comparison:
   left_out: tuple[Path, ...] = ()
 
   def table(self) -> "pd.DataFrame":
-    """A row for each group: seeds, steps, and the final figure's mean and interquartile mean over seeds.
+    """Returns a row for each group, with the mean and interquartile mean (`iqm`) of its final figures.
 
     A run's final figure is the mean of its last five evaluations. `*_low` and `*_high` bound the 95%
     bootstrap interval over seeds; they are NaN with one seed. `env_steps` is that of the shortest run.
@@ -73,7 +74,12 @@ class Comparison:
     return frame.astype(dict.fromkeys(bounds, float))
 
   def pairs(self) -> "pd.DataFrame":
-    """A row for two groups of one task: the probability that a run of `first` beats one of `second`."""
+    """Returns a row for each pair of groups in a task.
+
+    `probability` is the probability that a run of the group `first` has a higher final figure than a run of
+    `second`. `low` and `high` bound its 95% bootstrap interval over seeds; they are missing if a group has
+    one seed.
+    """
     import pandas as pd
 
     columns = ["task", "first", "second", "value", "low", "high"]
@@ -81,17 +87,20 @@ class Comparison:
     return pd.DataFrame(rows, columns=columns).rename(columns={"value": "probability"})
 
   def figure(self) -> "Figure":
-    """The curves by environment steps and by minutes as a matplotlib figure, a row of axes for each task."""
+    """Returns the curves over environment steps and over minutes; the figure has a row for each task."""
     from moozi.vis.comparison import comparison_figure
 
     return comparison_figure(self.data())
 
   def data(self) -> dict[str, Any]:
-    """Everything that the page shows, as plain data."""
+    """Returns the content of the HTML page as plain data."""
     return comparison_data(self.tasks, self.center, self.left_out)
 
   def to_json(self) -> dict[str, Any]:
-    """`scores` is {algorithm: {task: [runs × checkpoints]}} as rliable takes it; `metadata` describes it."""
+    """Returns the comparison as plain data, as `save` writes it to compare.json.
+
+    `scores` is {group: {task: [runs × checkpoints]}}, the format of rliable; `metadata` describes it.
+    """
 
     def by_group(value: Any) -> dict[str, dict[str, Any]]:
       out: dict[str, dict[str, Any]] = {}
@@ -142,7 +151,7 @@ class Comparison:
     return paths
 
   def __str__(self) -> str:
-    """The table and the probabilities of improvement as text."""
+    """Returns the table and the probabilities of improvement as text."""
     table, pairs = self.table(), self.pairs()
     lines: list[str] = []
     for task in self.tasks:
@@ -166,14 +175,17 @@ class Comparison:
 def compare(
   runs: str | os.PathLike[str] | Iterable[str | os.PathLike[str]], *, center: str = "iqm"
 ) -> Comparison:
-  """Compares runs: folders of runs, folders that contain runs, or patterns such as `runs/breakout-seed*`.
+  """Compares runs that differ in configuration or seed.
 
-  Runs are grouped by configuration without the seed; other environments and protocols are kept apart.
+  Runs of one configuration form a group, whose seeds are the unit of all intervals. Runs with different
+  environments or evaluation protocols are never compared with each other.
 
   Args:
-    center: "iqm" (interquartile mean) or "mean": the statistic of curves over seeds.
+    runs: run directories, folders that contain run directories, or patterns such as `runs/breakout-seed*`.
+    center: the statistic of curves over seeds, "iqm" (interquartile mean) or "mean".
 
-  Raises: UserError: a path is no run, no run has an evaluation, or two runs have one configuration and seed.
+  Raises: UserError: a path is not a run, no run has an evaluation, or two runs have the same configuration
+    and the same seed.
   """
   if center not in CENTERS:
     raise UserError(f"center={center!r}: must be one of {', '.join(CENTERS)}")
@@ -183,9 +195,9 @@ def compare(
 
 
 def find_runs(text: str) -> list[Path]:
-  """The runs that a path means: itself, those of a pattern, or those directly in a folder.
+  """Returns the run directories for a path, which is a run, a folder that contains runs, or a pattern.
 
-  Raises: UserError: there are none.
+  Raises: UserError: there are no runs.
   """
   path = resolve_run(text)
   candidates = [path] if path.exists() else sorted(Path().glob(text)) if not path.is_absolute() else []
@@ -204,7 +216,7 @@ def _runs_in(path: Path) -> list[Path]:
 
 
 def text_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-  """A table of text: the first column is aligned left, the others right."""
+  """Returns a table as text; the first column is aligned left, the others right."""
   cells = [headings, *rows]
   widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
   lines = []
@@ -228,5 +240,5 @@ def _row(row: Mapping[str, Any]) -> list[str]:
 
 
 def _interval(low: float | None, high: float | None) -> str:
-  """`[low, high]`; a dash if there is no interval."""
+  """Returns `[low, high]`, or a dash if there is no interval."""
   return "–" if low is None or low != low else f"[{low:.2f}, {high:.2f}]"

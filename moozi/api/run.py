@@ -1,4 +1,4 @@
-"""A run directory from Python: metrics, evaluations, checkpoints, figures, and its agent."""
+"""Reads a run directory: its metrics, evaluations, checkpoints, figures and agent."""
 
 import html
 import os
@@ -30,7 +30,7 @@ class Run(os.PathLike[str]):
   Attributes:
     directory: the paths of the run's files.
 
-  Raises: UserError: not a run directory.
+  Raises: UserError: the path is not a run directory.
   """
 
   def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -52,13 +52,13 @@ class Run(os.PathLike[str]):
 
   @property
   def summary(self) -> dict[str, Any]:
-    """The figures of the whole run. Raises UserError if the run has not ended."""
+    """The results of the whole run, from summary.json. Raises UserError if the run has not ended."""
     return self.directory.read_summary()
 
   def metrics(self) -> "pd.DataFrame":
-    """The metrics as a DataFrame with a row for each record; NaN where a record lacks a metric.
+    """Returns the metrics with a row for each line of metrics.jsonl; NaN if the line lacks a metric.
 
-    The columns are env_steps, learner_steps, wall_s (seconds) and those of docs/metrics.md.
+    The columns are env_steps, learner_steps, wall_s (seconds) and the metrics of docs/metrics.md.
 
     Raises: UserError: the run has no metrics.
     """
@@ -74,7 +74,7 @@ class Run(os.PathLike[str]):
     return frame.astype(counters)
 
   def evaluations(self) -> "pd.DataFrame":
-    """The evaluations as a DataFrame with a row each: env_steps, return_mean, return_std, episodes, ….
+    """Returns a row for each evaluation, with the columns env_steps, return_mean, return_std, episodes, ….
 
     Raises: UserError: the run has no metrics.
     """
@@ -88,17 +88,17 @@ class Run(os.PathLike[str]):
     return tested.reset_index(drop=True)
 
   def checkpoints(self) -> list[CheckpointInfo]:
-    """The checkpoints in order, with name, path, env_steps and learner_steps."""
+    """Returns the checkpoints in order of steps, with name, path, env_steps and learner_steps."""
     return list_checkpoints(self.directory.checkpoints_path)
 
   def agent(self, checkpoint: str | None = None, **options: Any) -> "Agent":
-    """The run's agent; arguments and errors as in `moozi.load`."""
+    """Loads the run's agent. The arguments and errors are those of `moozi.load`."""
     from moozi.api.agent import load
 
     return load(self, checkpoint, **options)
 
   def figures(self) -> "dict[str, Figure]":
-    """Curves over environment steps as matplotlib figures: "return", "loss", "speed".
+    """Returns matplotlib figures with curves over environment steps, by name: "return", "loss", "speed".
 
     Raises: UserError: the run has no metrics.
     """
@@ -117,18 +117,19 @@ class Run(os.PathLike[str]):
     allow_code: bool = False,
     on_step: Any = lambda num_frames: None,
   ) -> Path:
-    """Writes the page of `moozi report`: curves, settings, and an episode with its searches.
+    """Writes the HTML page of `moozi report`: curves, settings, and an episode with its searches.
 
-    The page of an agent without a model, which has no search, has no episode.
+    For an algorithm without a search (PPO), the page has no episode.
 
     Args:
-      out: the page's file; None is report.html in the run.
-      episode: index of the evaluation episode, played for its first `max_steps`.
+      out: the page's file; None writes report.html in the run directory.
+      episode: index of the evaluation episode.
+      max_steps: maximum number of steps of the episode.
       checkpoint, simulations, allow_code: as in `moozi.load`.
-      on_step: called after each step of the episode with the number of frames.
+      on_step: called after each step of the episode with the number of frames so far.
 
     Returns: the page's path.
-    Raises: UserError: the page cannot be written, or as in `moozi.load`.
+    Raises: UserError: the page cannot be written, or an error of `moozi.load`.
     """
     from moozi.api.agent import agent_of
     from moozi.io.plain_data import dump_yaml

@@ -14,9 +14,9 @@ from moozi.io.run_directory import RunDirectory
 def open_run(path: str | os.PathLike[str], allow_code: bool) -> tuple[RunDirectory, Config]:
   """Opens a run for reading.
 
-  A run directory may come from an untrusted source. The only code that it can name is a user's own
-  functions (`module:function`), which need `allow_code`. `continue_run` also checks the address of the Ray
-  cluster.
+  A run directory may come from an untrusted source. The only code that it can name is functions of the user
+  (`module:function`); importing them needs `allow_code`. `api.training.continue_run` also checks the address
+  of the Ray cluster.
 
   Raises: UserError: the path is not a run, or the run names code and `allow_code` is false.
   """
@@ -36,7 +36,11 @@ def check_code(config: Config, where: str, allow_code: bool) -> None:
 
 
 def check_searches(run: Path, config: Config, user: str) -> None:
-  """Raises UserError if the run's agent has no model, and therefore no search, which `user` needs."""
+  """Raises UserError if the run's algorithm has no model to search with.
+
+  Args:
+    user: the command or method that needs a search, for the message.
+  """
   from moozi.training.algorithms import algorithm_of
 
   if not algorithm_of(config).has_model:

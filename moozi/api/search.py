@@ -1,4 +1,4 @@
-"""The result of one search, in the environment's own actions; draws itself in a notebook."""
+"""The result of one search, with a table and a drawing for notebooks."""
 
 import dataclasses
 from typing import TYPE_CHECKING, Any
@@ -25,17 +25,18 @@ class Search:
     env: the environment's name.
     action: the action that the search chose.
     action_names: a name for each action.
-    legal: which actions are legal; the other arrays are 0 elsewhere.
+    legal: whether each action is legal; the other arrays are 0 for illegal actions.
     policy: the search policy.
     prior: the network's policy before the search.
     value: the value after the search.
     prior_value: the network's value before the search.
-    q_values: value of each action; for actions without a visit the mixed value of the others.
-    network_q_values: the model's reward and value after each action, without a search.
-    visits: number of simulations that began with the action.
+    q_values: the Q-value of each action after the search; actions without a visit have the mixed value of
+      Gumbel MuZero.
+    network_q_values: the Q-value of each action from one step of the model, without a search.
+    visits: number of simulations that took the action at the root.
     num_simulations: number of simulations.
-    tree: the search tree. Its actions are numbered from 1, since 0 is the dummy action.
-    signed_discount: the factor of a child's value in its parent's; negative with two players.
+    tree: the search tree. Its actions are numbered from 1, because 0 is the dummy action.
+    signed_discount: the factor by which the search multiplies a child's value; −γ with two players.
   """
 
   env: str
@@ -54,7 +55,7 @@ class Search:
   signed_discount: float
 
   def to_frame(self) -> "pd.DataFrame":
-    """A pandas DataFrame with a row for each legal action; `q` is NaN for an action without a visit."""
+    """Returns a row for each legal action; `q` is NaN for an action without a visit."""
     import pandas as pd
 
     at = np.flatnonzero(self.legal)
@@ -77,7 +78,7 @@ class Search:
   __repr__ = __str__
 
   def svg(self, max_nodes: int = 60) -> str:
-    """The tree as the text of an SVG picture, with at most `max_nodes` of the most visited nodes."""
+    """Returns an SVG drawing of the tree, with at most the `max_nodes` most visited nodes."""
     return self._draw(max_nodes, [str(self)])
 
   def _draw(self, max_nodes: int, title: list[str]) -> str:

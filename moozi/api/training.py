@@ -1,4 +1,4 @@
-"""Training from Python: to the end, or event by event."""
+"""Trains and resumes runs, to the end or event by event."""
 
 import inspect
 import os
@@ -35,16 +35,16 @@ Override = str | Mapping[str, Any]
 class Training(Iterator[Event]):
   """A run in progress: an iterator of its events (`moozi.run.events`), and a context manager.
 
-  The run advances while the next event is requested, and each event is recorded in the run directory before
-  it is returned. Closing it before its end, also by an error in the `with` block, ends the run with a
+  The run advances only while the next event is requested. Each event is recorded in the run directory before
+  it is returned. If `close` is called or the `with` block is left before the run's end, the run ends with a
   checkpoint, from which `moozi.resume` continues.
 
   Attributes:
     run: the run's directory; it can be read at any time.
     config: the run's configuration.
     resumed: the state that the run started from; None in a new run.
-    summary: the figures of the whole run; None before its end.
-    stop: its `set` ends the run with a checkpoint; the remaining events still follow.
+    summary: the results of the whole run; None before its end.
+    stop: `stop.set()` requests the end of the run with a checkpoint; the run's last events still follow.
   """
 
   def __init__(
@@ -69,7 +69,7 @@ class Training(Iterator[Event]):
     return event
 
   def close(self) -> None:
-    """Ends the run with a checkpoint, if it is not over; a second call does nothing."""
+    """Ends the run with a checkpoint if it has not ended; a second call does nothing."""
     self.stop.set()
     if inspect.getgeneratorstate(self._events) == inspect.GEN_CREATED:
       self._events.close()
@@ -98,7 +98,7 @@ class Training(Iterator[Event]):
       raise
 
   def _remove_unused(self) -> None:
-    """Deletes a run that never started, to free its name. A run that started keeps its files."""
+    """Deletes the directory of a new run that never started training, so that its name can be used again."""
     if self.resumed is None and not self._directory.has_begun:
       shutil.rmtree(self._directory.path)
 
@@ -106,12 +106,12 @@ class Training(Iterator[Event]):
 def train(
   config: ConfigLike, *, callbacks: Sequence[CallbackLike] = (), allow_code: bool = True, **overrides: Any
 ) -> Run:
-  """Trains an agent to the end of its run, as `moozi train` does.
+  """Trains an agent until its run ends, as `moozi train` does.
 
   Args:
     config: the name or path of a configuration, a `moozi.Config`, or a mapping of settings.
-    callbacks: functions of an event, called after the event is recorded, and names as in the configuration's
-      `callbacks`. An error in one ends the run with a checkpoint and is raised.
+    callbacks: functions that are called with each event after it is recorded, or names as in the
+      configuration's key `callbacks`. An error in a callback ends the run with a checkpoint and is raised.
     allow_code: whether settings may name Python modules to import, such as your own environment.
     **overrides: settings that override `config`: `seed=1`, a section (`learner={"batch_size": 64}`, whose
       other settings stay), or a dotted key (`**{"learner.batch_size": 64}`).
@@ -125,7 +125,7 @@ def train(
 def train_events(
   config: ConfigLike, *, callbacks: Sequence[CallbackLike] = (), allow_code: bool = True, **overrides: Any
 ) -> Training:
-  """Creates a run, and returns its events to iterate over. Arguments and errors as in `train`."""
+  """Creates a run and returns an iterator of its events. The arguments and errors are those of `train`."""
   from moozi.envs.registry import env_spec
   from moozi.evaluation.opponents import check_players
 
@@ -157,10 +157,12 @@ def resume(
 
   Args:
     run: a `moozi.Run` or its path.
-    allow_code: allows a run of unknown origin to import modules that it names and to join its Ray cluster.
+    allow_code: whether the run may import the Python modules that it names and join its Ray cluster.
     callbacks, **overrides: as in `train`.
 
-  Raises: UserError: the run cannot be resumed, is finished, or an override changes a fixed setting.
+  Returns: the run.
+  Raises: UserError: the run cannot be resumed or is finished, or an override changes a setting that is fixed
+    after the start.
   """
   return _finish(resume_events(run, callbacks=callbacks, allow_code=allow_code, **overrides))
 
@@ -172,7 +174,7 @@ def resume_events(
   allow_code: bool = False,
   **overrides: Any,
 ) -> Training:
-  """Opens a run to continue, and returns its events to iterate over. Arguments and errors as in `resume`."""
+  """Resumes a run and returns an iterator of its events. The arguments and errors are those of `resume`."""
   layers = settings_layers(overrides | _named(callbacks))
   return continue_run(run, layers, callbacks=callbacks, allow_code=allow_code)
 
@@ -185,10 +187,11 @@ def continue_run(
   allow_code: bool = False,
   is_own_cluster: bool = False,
 ) -> Training:
-  """As `resume_events`, with overrides as `io.config.load_config` takes them.
+  """Resumes a run and returns an iterator of its events, as `resume_events` does.
 
   Args:
-    is_own_cluster: whether the user has named the Ray cluster.
+    overrides: `key=value` or nested settings, as in `io.config.load_config`.
+    is_own_cluster: whether the user has passed `ray.address`, and therefore trusts the Ray cluster.
   """
   from moozi.envs.registry import env_spec
   from moozi.evaluation.opponents import check_opponent
@@ -214,7 +217,7 @@ def continue_run(
 
 
 def read_config(config: ConfigLike, overrides: Mapping[str, Any]) -> Config:
-  """The configuration that `train` takes. Raises UserError for an invalid one."""
+  """Returns the configuration with its overrides, given as in `train`. Raises UserError if it is invalid."""
   layers = settings_layers(overrides)
   if isinstance(config, Config):
     return load_config(None, [config.model_dump(mode="json"), *layers]) if layers else config
@@ -226,13 +229,13 @@ def read_config(config: ConfigLike, overrides: Mapping[str, Any]) -> Config:
 
 
 def _named(callbacks: Sequence[CallbackLike]) -> dict[str, Any]:
-  """The setting of the callbacks that are named."""
+  """Returns the setting `callbacks` with the callbacks that are names; an empty dict if there are none."""
   names = [callback for callback in callbacks if isinstance(callback, str)]
   return {"callbacks": names} if names else {}
 
 
 def settings_layers(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
-  """Settings with dotted keys as nested plain values, one mapping for each key."""
+  """Returns a nested mapping of plain values for each setting; a dotted key becomes nested keys."""
   layers = []
   for key, value in settings.items():
     layer = _plain(value)

@@ -1,10 +1,10 @@
-"""The trained agents that come with MooZi, from Python."""
+"""Lists the trained agents that come with MooZi."""
 
 from moozi.io.card import Card, list_agents
 
 
 def zoo() -> list[Card]:
-  """Returns the cards of the agents. `moozi.load(f"zoo:{card.name}")` loads one.
+  """Returns the cards of the trained agents. `moozi.load(f"zoo:{card.name}")` loads the agent of a card.
 
   Raises: UserError: an agent's files are damaged.
   """

@@ -1,4 +1,4 @@
-"""Code shared by commands: options, loading an agent, and where output goes."""
+"""Shared code of the commands: options, loading an agent, progress, and redirection of output."""
 
 import contextlib
 import os
@@ -31,7 +31,7 @@ def integer(text: str, *names: str, minimum: int = 1, maximum: int = 10**9 - 1, 
 def output(default: str, metavar: str = "DIR") -> Any:
   """Returns the option --out; `default` is the default output path within the run."""
   return typer.Option(
-    "--out", metavar=metavar, help=f"Output. Default: RUN/{default}; zoo agent: ./{default}."
+    "--out", metavar=metavar, help=f"Output path. Default: RUN/{default}; for a zoo agent: ./{default}."
   )
 
 
@@ -72,7 +72,7 @@ def number_of(option: str, text: str, low: float, high: float, unit: str) -> flo
 def load_agent(
   run: Path, checkpoint: str | None, allow_code: bool, simulations: int | None = None
 ) -> "Agent":
-  """`moozi.load`, with output of libraries on standard error."""
+  """Loads an agent with `moozi.load`; output of libraries goes to standard error."""
   from moozi.api.agent import load
 
   with stdout_to_stderr():
@@ -80,7 +80,7 @@ def load_agent(
 
 
 def show_steps(episode: int) -> Callable[[int], None]:
-  """Returns a function that shows the number of steps of an episode."""
+  """Returns a callback that shows how many steps of an episode have been played."""
   return lambda step: print_progress(f"{step} steps of episode {episode}")
 
 
@@ -92,7 +92,7 @@ def print_progress(text: str) -> None:
 
 @contextlib.contextmanager
 def stdout_to_stderr() -> Iterator[None]:
-  """Redirects output of the block to standard error, including output of C libraries."""
+  """Redirects the standard output of a `with` block to standard error, including that of C libraries."""
   sys.stdout.flush()
   saved = os.dup(1)
   os.dup2(2, 1)

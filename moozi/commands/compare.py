@@ -25,8 +25,8 @@ def compare(
 ) -> int:
   """Compare runs: curves, final figures with intervals over seeds, probabilities of improvement.
 
-  Runs of one configuration are a group, and its seeds are the unit of every interval. Other environments and
-  protocols are kept apart.
+  Runs of one configuration form a group, and every interval is over its seeds. Runs with different
+  environments or evaluation protocols are not compared with each other.
   """
   from moozi.api.compare import compare as compare_runs
 

@@ -9,7 +9,7 @@ import typer
 if TYPE_CHECKING:
   from moozi.io.config_files import ConfigInfo
 
-# A table with summaries needs this width.
+# The minimum width of a terminal in columns for a table with descriptions.
 _WIDE = 120
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print a JSON list to stdout and nothing else.")]
@@ -39,7 +39,7 @@ def show(
     ),
   ],
 ) -> None:
-  """Print a configuration with every key: a file to start from."""
+  """Print a configuration with every key, as a starting point for a file of your own."""
   from moozi.io.config import config_to_dict, load_config
   from moozi.io.plain_data import dump_yaml
 
@@ -69,7 +69,7 @@ def _print_table(infos: "list[ConfigInfo]") -> None:
   # Removes rich's padding, which terminals and files do not need.
   print("\n".join(line.rstrip() for line in captured.get().splitlines()))
   print("\nmoozi train NAME trains one of them; moozi configs show NAME prints its settings.")
-  print("Times and mean returns are of one run unless stated; the head of each file names the results.")
+  print("Times and mean returns are of one run unless stated; a comment in each file names their source.")
 
 
 def _needs(info: "ConfigInfo") -> str:

@@ -27,8 +27,8 @@ TWO_PLAYER_KEYS = (
 
 
 _OPPONENT_HELP = (
-  "Two players: the player of the other seat: random moves, mcts (OpenSpiel's tree search with random "
-  "playouts), self (the agent itself), or module:function. Default: the run's evaluation.opponent."
+  "Two players: the opponent. random (random moves), mcts (OpenSpiel's tree search with random playouts), "
+  "self (the agent itself), or module:function. Default: the run's evaluation.opponent."
 )
 
 
@@ -133,7 +133,7 @@ def _describe_evaluation(result: dict[str, Any]) -> str:
 
 
 def _play(agent: "Agent", episodes: int, video: Path | None, options: dict[str, Any]) -> dict[str, Any]:
-  """Plays the episodes, and writes videos if `video` is given; returns the results by the keys above."""
+  """Plays the episodes, and writes videos if `video` is not None; returns the results by name."""
 
   def show(done: int) -> None:
     common.print_progress(f"{done}/{episodes} episodes" + "\n" * (done == episodes))

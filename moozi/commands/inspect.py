@@ -57,7 +57,7 @@ def inspect(
 
 
 def _summary(spec: "EnvSpec", played: "InspectedEpisode", at: int) -> str:
-  """Describes the move and its values in one line."""
+  """Returns one line with the move, and its values before and after the search."""
   from moozi.vis.render_spec import action_name, player_name
 
   name = action_name(spec, int(played.actions[at]))

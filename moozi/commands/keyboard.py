@@ -38,7 +38,8 @@ class Keyboard:
   def read(self, timeout_s: float | None) -> str | None:
     """Returns the next key: a character, up, down, left, right, enter, escape or END; None at a timeout.
 
-    With a timeout of None, the call waits for a key; without a terminal, it returns None immediately.
+    If `timeout_s` is None, waits until a key is pressed. Without a terminal, returns None after the timeout,
+    or at once if `timeout_s` is None.
     """
     if self._saved is None:
       if timeout_s:

@@ -52,7 +52,7 @@ def latent(
       suffix = "" if steps is None else f"_first_{steps}"
       name = f"{agent.checkpoint.name}_episode_{episode}{suffix}"
       folder = place_in_run(directory, "latent", name, "projector").parent
-    # An episode may never end.
+    # The number of steps is limited, because an episode may never end.
     paths = _paths(agent, episode, steps or _MAX_STEPS, unroll or 2 * config.targets.unroll_steps)
   name = f"evaluation episode {episode}"
   if not paths.steps[-1].is_last:

@@ -44,7 +44,7 @@ _HINTS = {
 }
 _IDLE_NAMES = ("noop", "none", "stay")
 _MAX_LISTED_ACTIONS = 40
-# (the environment's time step, the user's action; None on the opponent's turn) → the action to play.
+# Maps a time step and the user's action (None if the opponent is to move) to the action to play.
 _Opponent = Callable[[Any, int | None], int]
 
 
@@ -64,7 +64,7 @@ def play(
     str | None,
     typer.Option(
       metavar="agent|random|mcts|self|NAME",
-      help="Two players: the opponent; self plays both seats. Default: the run's agent, or self.",
+      help="Two players: the opponent; with self, you play both seats. Default: the run's agent, or self.",
     ),
   ] = None,
   seat: Annotated[
@@ -167,7 +167,7 @@ def _play_alone(env: "Environment", steps_per_s: float) -> int:
   from moozi.vis.lettering import rounded
 
   keys, step, total, steps = keys_of(spec), env.reset(), 0.0, 0
-  # With a speed, the episode waits until the player is ready.
+  # With --speed, the first episode starts when the user presses a key.
   state = "start" if steps_per_s else "running"
   with Keyboard() as keyboard, Live(console=Console(), screen=True, auto_refresh=False) as live:
     while True:
@@ -199,7 +199,7 @@ def _play_alone(env: "Environment", steps_per_s: float) -> int:
 def _read_action(
   keyboard: Keyboard, keys: dict[str, int], is_legal: np.ndarray, idle: int | None, steps_per_s: float
 ) -> int | str | None:
-  """Returns the legal action of the next key, the no-op at a timeout, _PAUSE, or None if the user quits."""
+  """Returns the action of the next key, the no-op after a timeout, _PAUSE, or None if the user quits."""
   while True:
     key = keyboard.read(1 / steps_per_s if steps_per_s else None)
     if key is None and idle is not None and is_legal[idle]:
@@ -309,7 +309,7 @@ def _play_board(env: "Environment", seat: int, choose: _Opponent | None, opponen
     reward = float(step.last_reward[0])
     returns[mover] += reward
     returns[1 - mover] -= reward
-  # In a game with hidden information, the last frame would reveal one player's view.
+  # The last frame of a game with hidden information is not shown, because it is one player's view.
   if render_spec_of(spec).board is not None:
     _print_frame(spec, observation())
   print(_outcome(spec, returns, seat, choose is not None))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
   from moozi.io.trajectories import TrajectoryStore
   from moozi.io.trajectory_file import TrajectoryFile
 
-# Number of search calls in a group of roots; only the last call of a group is padded.
+# Roots are searched in groups of this number of calls; only the last call of a group is padded.
 _CALLS_PER_GROUP = 8
 _CHANGES = ("value_change", "value_change_abs", "policy_divergence")
 
@@ -118,9 +118,9 @@ def _search_parts(
   search: "Callable[[SearchRoots], SearchedRoots]",
   count: int,
 ) -> "Iterator[TrajectorySample]":
-  """Yields each part of `steps` with new values and policies; searches groups of at least `count` positions.
+  """Yields each part of `steps` with the values and policies of a new search.
 
-  The last group may be smaller.
+  Each call of `search` gets at least `count` positions; the last one may get fewer.
   """
   from moozi.acting.stored_positions import join_roots, with_searched
 

@@ -1,4 +1,4 @@
-"""`moozi train CONFIG --seeds …`: one run for each seed, resumed as a group."""
+"""`moozi train CONFIG --seeds …`: trains one run for each seed; the same command resumes them."""
 
 import contextlib
 import os
@@ -11,7 +11,10 @@ MAX_SEEDS = 1000
 
 
 def parse_seeds(text: str) -> tuple[int, ...]:
-  """`5` as the seeds 1 to 5, and `1,2,7` as a list. Raises UserError."""
+  """Returns the seeds that --seeds names: 1 to 5 for `5`; 1, 2 and 7 for `1,2,7`.
+
+  Raises: UserError: the text has neither form, or a number is out of range or repeated.
+  """
   with contextlib.suppress(ValueError):
     seeds = tuple(int(part) for part in text.split(","))
     if "," not in text and 0 < seeds[0] <= MAX_SEEDS:
@@ -24,7 +27,7 @@ def parse_seeds(text: str) -> tuple[int, ...]:
 
 
 def group_name(name: str) -> str:
-  """A name for the runs of a configuration: `config/minatar/breakout.yaml` as `minatar-breakout`."""
+  """Returns the common name of the runs: `minatar-breakout` for config/minatar/breakout.yaml."""
   config = Path(name)
   parts = [*config.parent.parts, config.name.removesuffix(".yaml").removesuffix(".yml")]
   if "config" in parts[:-1]:
@@ -37,7 +40,7 @@ def group_name(name: str) -> str:
 def train_seeds(config: str, overrides: Sequence[str], seeds: Sequence[int], parallel: int) -> int:
   """Trains a run for each seed, and prints a table at the end; returns the exit status.
 
-  Finished runs are skipped and stopped ones are resumed. SIGINT and SIGTERM end the running ones with a
+  Skips finished runs and resumes stopped runs. SIGINT, SIGTERM or SIGHUP ends the runs in progress with a
   checkpoint.
   """
   from moozi.experiments.jobs import Job
@@ -47,7 +50,7 @@ def train_seeds(config: str, overrides: Sequence[str], seeds: Sequence[int], par
   from moozi.io.run_directory import check_name
 
   if given := [text for text in overrides if text.partition("=")[0].strip() in ("seed", "seed.")]:
-    raise UserError(f"{given[0]}: --seeds sets the seeds; remove one of them")
+    raise UserError(f"{given[0]}: --seeds sets the seeds; remove one of the two")
   settings = load_config(config, overrides).run
   name, folder = settings.name or group_name(config), Path(settings.dir)
   jobs = [
@@ -62,7 +65,7 @@ def train_seeds(config: str, overrides: Sequence[str], seeds: Sequence[int], par
 
 
 def print_group(runs: Sequence[Path], pattern: str) -> None:
-  """Prints the comparison of the runs that have evaluations."""
+  """Prints a comparison of the runs, or why they cannot be compared."""
   from moozi.api.compare import compare
 
   started = [path for path in runs if (path / "config.yaml").exists()]

@@ -1,4 +1,4 @@
-"""Signals that end a run with a checkpoint."""
+"""Handles the signals that end a run with a checkpoint."""
 
 import contextlib
 import os
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 def stop_at_signals(stop: "Stop") -> Iterator[None]:
   """In this block, the first SIGINT, SIGTERM or SIGHUP (a closed terminal) sets `stop`.
 
-  It is acknowledged at once (`run.signals`). The second signal ends the process.
+  A message acknowledges the signal at once (`run.signals`). The second signal ends the process.
   """
   stop.note = "ending with a checkpoint; a second signal ends immediately"
-  # Looked up now, because a closed terminal is no terminal anymore.
+  # Determined now, because `isatty` returns False after the terminal is closed.
   terminals = [descriptor for descriptor in (1, 2) if os.isatty(descriptor)]
 
   def on_signal(number: int, frame: FrameType | None) -> None:
@@ -33,7 +33,7 @@ def stop_at_signals(stop: "Stop") -> Iterator[None]:
   saved = {}
   for name in ("SIGINT", "SIGTERM", "SIGHUP"):  # Windows has no SIGHUP
     number = getattr(signal, name, None)
-    # nohup ignores SIGHUP so that the run survives its terminal.
+    # If nohup ignores SIGHUP, it stays ignored, so that the run continues after its terminal is closed.
     if number is not None and (name != "SIGHUP" or signal.getsignal(number) != signal.SIG_IGN):
       saved[number] = signal.signal(number, on_signal)
   try:
@@ -45,7 +45,7 @@ def stop_at_signals(stop: "Stop") -> Iterator[None]:
 
 
 def _leave(terminals: list[int]) -> None:
-  """Redirects output that went to a closed terminal, where writing raises."""
+  """Redirects output of a closed terminal to os.devnull, because writing to the terminal would raise."""
   null = os.open(os.devnull, os.O_WRONLY)
   for descriptor in terminals:
     os.dup2(null, descriptor)

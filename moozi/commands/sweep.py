@@ -18,10 +18,10 @@ def sweep(
     Path, typer.Argument(metavar="FILE", help="A YAML file: config, seeds, overrides, variants.")
   ],
   minutes: Annotated[
-    float | None, typer.Option(metavar="M", help="Time limit of this call; the file's `minutes` by default.")
+    float | None, typer.Option(metavar="M", help="Time limit in minutes. Default: `minutes` of the file.")
   ] = None,
   parallel: Annotated[
-    int | None, common.integer("Number of runs at a time; the file's `parallel` by default.", maximum=64)
+    int | None, common.integer("Number of runs at a time. Default: `parallel` of the file.", maximum=64)
   ] = None,
   only: Annotated[
     list[str] | None, typer.Option("--only", metavar="VARIANT", help="Run this variant only. Repeatable.")
@@ -29,7 +29,7 @@ def sweep(
   status: Annotated[bool, typer.Option("--status", help="Print the state of each run and exit.")] = False,
   dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the commands and exit.")] = False,
 ) -> int:
-  """Train variants of a configuration, each with several seeds; the same command resumes.
+  """Train variants of a configuration, each with several seeds; the same command resumes a stopped sweep.
 
   `moozi compare FOLDER` compares the variants at any time.
   """
@@ -47,7 +47,7 @@ def sweep(
   limit = plan.minutes if minutes is None else minutes
   if limit is not None and not limit * 60 > MIN_TRAINING_S:
     raise UserError(
-      f"--minutes={limit:g}: must be more than {MIN_TRAINING_S / 60:g}: no run starts with less left"
+      f"--minutes={limit:g}: must be more than {MIN_TRAINING_S / 60:g}; no run starts with less time left"
     )
   at_once = parallel or plan.parallel
   with TimeBudget(float("inf") if limit is None else 60.0 * limit) as budget:
@@ -75,7 +75,7 @@ def _variant(job: "Job") -> str:
 
 
 def _table(jobs: "list[Job]", folder: Path) -> str:
-  """The state of each job: steps, minutes, and the final figure so far."""
+  """Returns the state of each job as text: steps, minutes, and the mean of its last evaluations."""
   from moozi.api.compare import text_table
   from moozi.experiments.comparison import read_run
   from moozi.experiments.jobs import progress_of

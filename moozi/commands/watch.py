@@ -79,7 +79,6 @@ class _Count:
     self._mover: int | None = None
 
   def add(self, step: Any) -> None:
-    """Adds a step."""
     self.steps += 1
     own = step.seat if step.seat is not None else 0
     is_own = self._agent.spec.num_players == 1 or self._mover in (None, own)
@@ -135,7 +134,7 @@ class _Show:
     self._live.update(Group(view, Text(f"{pace}   {_HELP}", "dim", no_wrap=True)), refresh=True)
 
   def _wait(self, start: float, redraw: Callable[[], None]) -> None:
-    """Handles keys until the next step is due, and also the keys that were pressed during the search."""
+    """Handles keys until the next step is due, starting with those that were pressed during the search."""
     while not self.is_over:
       remaining = start + 1 / self._steps_per_s - time.monotonic()
       key = self._keyboard.read(None if self._is_paused else max(0.0, remaining))

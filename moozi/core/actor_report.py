@@ -11,7 +11,7 @@ _ORDER = (SERVER, REPLAY, WORKER, REANALYZE_WORKER, TESTER)
 
 
 class Span(NamedTuple):
-  """One call: its kind, and its start and end in seconds of the wall clock (`time.time`)."""
+  """One call of an actor: its kind (`name`), and its start and end on the wall clock (`time.time`)."""
 
   name: str
   start_s: float
@@ -44,7 +44,7 @@ class ActorReport:
   """The busy time, memory and spans of an actor since its previous report."""
 
   elapsed_s: float
-  busy_s: float  # inside a span
+  busy_s: float  # time inside spans
   memory_mib: float | None = None  # None in the driver's process
   stretch: Stretch | None = None  # None if spans are not kept
 
@@ -54,7 +54,7 @@ Timeline = Mapping[str, Sequence[Stretch]]
 
 
 def shares(stretches: Sequence[Stretch]) -> dict[str, float]:
-  """The share of the time that each kind of span takes, largest first; the actor is idle for the rest."""
+  """Returns the share of the time that each kind of span takes, largest first; the rest is idle time."""
   total = sum(stretch.until_s - stretch.since_s for stretch in stretches)
   seconds: dict[str, float] = {}
   for span in (span for stretch in stretches for span in stretch.spans):
@@ -63,12 +63,12 @@ def shares(stretches: Sequence[Stretch]) -> dict[str, float]:
 
 
 def idle_share(stretches: Sequence[Stretch]) -> float:
-  """The share of the time outside any span."""
+  """Returns the share of the time outside any span."""
   return max(0.0, 1.0 - sum(shares(stretches).values()))
 
 
 def ends(timeline: Timeline) -> tuple[float, float]:
-  """The first and the last time of a timeline, which must not be empty."""
+  """Returns the first and the last time of a timeline. The timeline must not be empty."""
   stretches = [stretch for track in timeline.values() for stretch in track]
   return min(s.since_s for s in stretches), max(s.until_s for s in stretches)
 
@@ -80,7 +80,7 @@ def part_of(timeline: Timeline, since_s: float, until_s: float) -> Timeline:
 
 
 def in_order(timeline: Timeline) -> Timeline:
-  """The timeline with its actors sorted by kind, the parameter server first, and by number."""
+  """Returns the timeline with its actors sorted by kind (the parameter server first), then by number."""
 
   def key(actor: str) -> tuple[int, int, str]:
     kind = next((i for i, name in enumerate(_ORDER) if actor.startswith(name)), len(_ORDER))

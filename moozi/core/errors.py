@@ -5,7 +5,7 @@ from typing import Any
 
 
 class UserError(Exception):
-  """Invalid input of the user. The command line prints the message and exits with status 2."""
+  """Invalid input from the user. The command line prints the message and exits with status 2."""
 
   def __init__(self, message: str) -> None:
     super().__init__(" ".join(message.split()))
@@ -16,11 +16,11 @@ class RunError(UserError):
 
 
 class NotFiniteError(RunError):
-  """Losses or gradients were not finite in more consecutive updates than allowed."""
+  """Losses or gradients were not finite in too many consecutive updates."""
 
 
 class SegmentError(RunError):
-  """More consecutive segments of a worker were rejected than allowed."""
+  """Too many consecutive segments of a worker were rejected."""
 
 
 class EnvError(RunError):
@@ -28,7 +28,7 @@ class EnvError(RunError):
 
 
 def one_line(thing: Any, limit: int = 300) -> str:
-  """An error or a spec in one line of at most `limit` characters, without terminal colors."""
+  """Returns an error or a spec as one line without terminal colors, cut after `limit` characters."""
   text = " ".join(re.sub(r"\x1b\[[0-9;]*m", "", str(thing)).split())
   text = text or type(thing).__name__
   return text if len(text) <= limit else f"{text[:limit]}…"

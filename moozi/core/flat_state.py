@@ -14,17 +14,17 @@ State = dict[str, Any]
 
 
 def prefixed(prefix: str, state: Mapping[str, Any]) -> State:
-  """The entries, renamed to `prefix/name`."""
+  """Returns the entries, renamed from `name` to `prefix/name`."""
   return {f"{prefix}/{name}": value for name, value in state.items()}
 
 
 def part(state: Mapping[str, Any], prefix: str) -> State:
-  """The inverse of `prefixed`: the entries under the prefix, with the prefix removed from their names."""
+  """Returns the entries under the prefix, with the prefix removed from their names; inverts `prefixed`."""
   return {name[len(prefix) + 1 :]: value for name, value in state.items() if name.startswith(f"{prefix}/")}
 
 
 def tree_state(tree: Any) -> State:
-  """The leaves of a pytree of arrays, copied to NumPy, by key path. Imports JAX."""
+  """Returns the leaves of a pytree of arrays by key path, copied to NumPy. Imports JAX."""
   import jax
 
   register_records()
@@ -34,7 +34,7 @@ def tree_state(tree: Any) -> State:
 
 
 def tree_of_state(template: Any, state: Mapping[str, Any]) -> Any:
-  """The inverse of `tree_state`: a pytree of NumPy arrays in the template's structure. Imports JAX.
+  """Returns a pytree of NumPy arrays in the template's structure; inverts `tree_state`. Imports JAX.
 
   Raises: ValueError: a leaf is missing or has another shape or dtype; the message names it.
   """

@@ -16,7 +16,7 @@ class Histogram:
   Attributes:
     edges: ascending; the first is the smallest value and the last the largest.
     counts: number of values in each bin.
-    total, total_of_squares: sums over the values.
+    total, total_of_squares: sums of the values and of their squares.
   """
 
   edges: Float64[np.ndarray, "E"]
@@ -26,13 +26,13 @@ class Histogram:
 
 
 def histogram_of(values: Any) -> Histogram | None:
-  """The histogram of the finite values; None if there are none."""
+  """Returns the histogram of the finite values; None if there are none."""
   values = np.asarray(values, np.float64).ravel()
   values = values[np.isfinite(values)]
   if not values.size:
     return None
   low, high = float(values.min()), float(values.max())
-  # There is one bin if all values are equal, or if no float lies between the lowest and the highest.
+  # There is one bin if all values are equal, or if no float is between the lowest and the highest.
   edges = np.unique(np.linspace(low, high, _NUM_BINS + 1))
   if len(edges) < 2:
     edges = np.array([low, high])

@@ -29,7 +29,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _CODE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 _NAME = re.compile(r"[^\W\d][\w.-]*")
-# Libraries of environments that import a module which the game's name contains (gymnasium:MODULE:ID).
+# Environment libraries whose game names may contain a module to import (gymnasium:MODULE:ID).
 _IMPORTING = ("gymnasium",)
 
 
@@ -38,7 +38,7 @@ class Plugin:
   """A user's function. A call turns its errors into a UserError of one line.
 
   Attributes:
-    where: `key=value`, which starts every error.
+    where: `key=value`, the start of every error message.
     function: the function.
   """
 
@@ -51,7 +51,7 @@ class Plugin:
 
   @contextlib.contextmanager
   def errors(self, what: str, kind: type[UserError] = UserError) -> Iterator[None]:
-    """Turns errors of the user's code, and its `sys.exit`, into an error that has its file and line."""
+    """Turns exceptions and `sys.exit` of the user's code into a `kind` that has the code's file and line."""
     try:
       yield
     except UserError:
@@ -60,7 +60,7 @@ class Plugin:
       raise kind(f"{self.where}: {what}: {self.describe(error)}") from error
 
   def describe(self, error: BaseException) -> str:
-    """An error in one line, with the last line of the user's own files in its traceback."""
+    """Describes an error in one line, with the last place in the user's own files in its traceback."""
     code = getattr(self.function, "__code__", None)
     files = (code.co_filename,) if code is not None else ()
     return describe_error(error, files + _files(str(getattr(self.function, "__module__", ""))))
@@ -71,8 +71,8 @@ class Registry:
   """The functions of one kind, by name.
 
   Attributes:
-    kind: `network`; the group of entry points is `moozi.networks`.
-    key: the configuration's key, for errors.
+    kind: what the functions make, such as `network`; the group of entry points is then `moozi.networks`.
+    key: the configuration's key, for error messages.
     built_in: names that the package itself defines.
   """
 
@@ -87,9 +87,9 @@ class Registry:
     return f"moozi.{self.kind}{'es' if self.kind.endswith(('s', 'ch')) else 's'}"
 
   def register(self, name: str) -> Callable[[F], F]:
-    """A decorator that registers a function by name; a name that is registered already is replaced.
+    """Returns a decorator that registers a function as `name`, in place of an earlier function of this name.
 
-    Raises: UserError: the name is built in or not a name.
+    Raises: UserError: the name is built in, or has characters that are not allowed.
     """
     if name in self.built_in:
       raise UserError(f"{self.kind} {name!r}: is built in; choose another name")
@@ -105,22 +105,22 @@ class Registry:
     return decorate
 
   def names(self) -> list[str]:
-    """Every name: built-in, registered, and of entry points."""
+    """Returns all names: built-in ones, registered ones, and those of entry points."""
     return [*self.built_in, *sorted({*self.registered, *self._entry_points().names} - {*self.built_in})]
 
   def is_known(self, value: str) -> bool:
-    """Whether the value is a name. Imports nothing."""
+    """Returns whether the value is one of `names`. Imports nothing."""
     return value in self.built_in or value in self.registered or value in self._entry_points().names
 
   def allowed(self, value: str, *others: str) -> str:
-    """What is allowed in place of an unknown value, with the nearest name; `others` are allowed too."""
+    """Lists the allowed values (with `others`) and the one nearest to `value`, for an error message."""
     names = [*others, *self.names()]
     nearest = difflib.get_close_matches(value.lower(), names, n=1)
     hint = f"; the nearest is {nearest[0]}" if nearest else ""
     return f"{', '.join([*names, 'module:function'])} or a registered name{hint}"
 
   def get(self, value: str, key: str | None = None) -> Plugin:
-    """The function that a value names; imports its module.
+    """Returns the function that a value names; imports its module.
 
     Raises: UserError: there is no such function, or its module cannot be imported.
     """
@@ -152,42 +152,42 @@ REGISTRIES = (ENVIRONMENTS, WRAPPERS, NETWORKS, SEARCHES, LOSSES, PLAYERS, CALLB
 
 
 def register_environment(name: str) -> Callable[[F], F]:
-  """A decorator that registers a function that makes an environment by a name for `env.name`."""
+  """Registers the decorated function, which makes an environment, as `name` for `env.name`."""
   return ENVIRONMENTS.register(name)
 
 
 def register_wrapper(name: str) -> Callable[[F], F]:
-  """A decorator that registers a function that wraps an environment by a name for `env.wrappers`."""
+  """Registers the decorated function, which wraps an environment, as `name` for `env.wrappers`."""
   return WRAPPERS.register(name)
 
 
 def register_network(name: str) -> Callable[[F], F]:
-  """A decorator that registers a function that makes a network's parts by a name for `network.kind`."""
+  """Registers the decorated function, which makes a network's parts, as `name` for `network.kind`."""
   return NETWORKS.register(name)
 
 
 def register_search(name: str) -> Callable[[F], F]:
-  """A decorator that registers a search by a name for `planners.*.algorithm`."""
+  """Registers the decorated function, a search, as `name` for `planners.*.algorithm`."""
   return SEARCHES.register(name)
 
 
 def register_loss(name: str) -> Callable[[F], F]:
-  """A decorator that registers a function that makes a loss term by a name for `learner.extra_losses`."""
+  """Registers the decorated function, which makes a loss term, as `name` for `learner.extra_losses`."""
   return LOSSES.register(name)
 
 
 def register_player(name: str) -> Callable[[F], F]:
-  """A decorator that registers a function that makes an opponent by a name for `evaluation.opponent`."""
+  """Registers the decorated function, which makes an opponent, as `name` for `evaluation.opponent`."""
   return PLAYERS.register(name)
 
 
 def register_callback(name: str) -> Callable[[F], F]:
-  """A decorator that registers a function that makes a callback by a name for `callbacks`."""
+  """Registers the decorated function, which makes a callback, as `name` for `callbacks`."""
   return CALLBACKS.register(name)
 
 
 class Use(NamedTuple):
-  """A configuration's value that names a function: its dotted key, the value, its registry."""
+  """A value of the configuration that names a function: its dotted key, the value, its registry."""
 
   key: str
   value: str
@@ -195,17 +195,17 @@ class Use(NamedTuple):
 
   @property
   def is_built_in(self) -> bool:
-    """Whether the package itself defines the value; an environment's library makes its games."""
+    """Whether MooZi itself defines the value. Every game of a built-in library of environments counts."""
     value = self.value.partition(":")[0] if self.registry is ENVIRONMENTS else self.value
     return value in self.registry.built_in
 
   def get(self) -> Plugin:
-    """The function. Raises UserError as `Registry.get`."""
+    """Returns the function. Raises UserError as `Registry.get` does."""
     return self.registry.get(self.value, self.key)
 
 
 def uses(config: "Config") -> list[Use]:
-  """Every plug-in that the configuration names."""
+  """Returns every use of a plug-in that is not built in."""
   planners = config.planners
   found = [
     Use("env.name", config.env.name, ENVIRONMENTS),
@@ -224,25 +224,25 @@ def uses(config: "Config") -> list[Use]:
 
 
 def code_keys(config: "Config") -> list[str]:
-  """`key=value` of every value that names a module to import. Looks at the text only."""
+  """Returns `key=value` for each value that names a module to import. Imports nothing."""
   found = [f"{use.key}={use.value}" for use in uses(config) if ":" in use.value]
   name = config.env.name
   return [f"env.name={name}", *found] if is_importing(name) else found
 
 
 def is_importing(name: str) -> bool:
-  """Whether an environment of a library names a module to import, as gymnasium:MODULE:ID does."""
+  """Returns whether a library's environment names a module to import, as gymnasium:MODULE:ID does."""
   library, _, game = name.partition(":")
   return library in _IMPORTING and ":" in game
 
 
 def is_code(value: str) -> bool:
-  """Whether the value has the form `module:function`."""
+  """Returns whether the value has the form `module:function`."""
   return _CODE.fullmatch(value) is not None
 
 
 def snapshot(config: "Config") -> dict[tuple[str, str], Callable[..., Any]]:
-  """The functions registered by decorator that the configuration names, by kind and name."""
+  """Returns the registered functions that the configuration names, by kind and name; see `install`."""
   return {
     (use.registry.kind, use.value): use.registry.registered[use.value]
     for use in uses(config)
@@ -251,16 +251,16 @@ def snapshot(config: "Config") -> dict[tuple[str, str], Callable[..., Any]]:
 
 
 def install(functions: Mapping[tuple[str, str], Callable[..., Any]]) -> None:
-  """Registers the functions of a `snapshot` of another process."""
+  """Registers the functions of a `snapshot` from another process."""
   registries = {registry.kind: registry for registry in REGISTRIES}
   for (kind, name), function in functions.items():
     registries[kind].registered[name] = function
 
 
 def is_found(value: str) -> bool:
-  """Whether the package of `module:function` can be found. Does not run its code.
+  """Returns whether the package of `module:function` can be found. Does not run its code.
 
-  Adds the current folder to Python's path where the package is in it.
+  If the package is in the current folder, adds this folder to Python's path (sys.path).
   """
   if not is_code(value):
     return False
@@ -278,9 +278,9 @@ def is_found(value: str) -> bool:
 
 
 def describe_missing(name: str) -> str:
-  """Describes where the package of `module:function`, which `is_found` does not find, was searched."""
+  """Returns the error message for `module:function` if `is_found` does not find its package."""
   package = name.partition(":")[0].partition(".")[0]
-  # Modules and packages of the current folder, the most likely place of a misspelt one.
+  # The module that was meant is most likely in the current folder.
   modules = [module.name for module in pkgutil.iter_modules([os.getcwd()])]
   if nearest := difflib.get_close_matches(package, modules, n=1):
     return f"there is no module {package}; the nearest in the current folder is {nearest[0]}"
@@ -291,7 +291,7 @@ def describe_missing(name: str) -> str:
 
 
 def describe_error(error: BaseException, files: tuple[str, ...]) -> str:
-  """An error in one line, with the last line of its traceback in files that start with one of `files`."""
+  """Describes an error in one line, with its last place in files whose paths start with one of `files`."""
   places = [f for f in traceback.extract_tb(error.__traceback__) if f.filename.startswith(files)]
   where = f"{places[-1].filename}:{places[-1].lineno}: " if files and places else ""
   return one_line(f"{where}{type(error).__name__}: {error}", 500)
@@ -335,7 +335,7 @@ def _check_callable(where: str, name: str, function: Any) -> Callable[..., Any]:
 
 
 def _files(module_name: str) -> tuple[str, ...]:
-  """The folders of the module's package, or the module's file."""
+  """Returns the folders of the module's package, or the module's own file if it has no package."""
   try:
     spec = importlib.util.find_spec(module_name.partition(".")[0])
   except (ImportError, ValueError):  # a module without a spec, such as __main__

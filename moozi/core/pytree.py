@@ -18,7 +18,7 @@ _unregistered: list[type] = []
 
 
 def static_field(**kwargs: Any) -> Any:
-  """A record field that is part of the tree's structure (hashable), not a leaf."""
+  """Makes a record field that is part of the tree's structure, not a leaf. Its values must be hashable."""
   return dataclasses.field(metadata={_STATIC: True}, **kwargs)
 
 
@@ -33,7 +33,7 @@ def record(cls: type[T]) -> type[T]:
   """
   out = dataclasses.dataclass(frozen=True, kw_only=True)(cls)
   out.__no_type_check__ = True  # type: ignore[attr-defined]  # jaxtyping's import hook reads it
-  if hasattr(sys.modules.get("jax"), "tree_util"):  # missing while JAX is imported
+  if hasattr(sys.modules.get("jax"), "tree_util"):  # missing while JAX is still being imported
     _register(out)
   else:
     _unregistered.append(out)
@@ -65,17 +65,17 @@ def _register(cls: type) -> None:
 
 
 def replace(rec: T, **changes: Any) -> T:
-  """A copy of the record with some fields changed."""
+  """Returns a copy of the record with some fields changed."""
   return dataclasses.replace(rec, **changes)  # type: ignore[type-var]
 
 
 def fields_of(rec: Any) -> dict[str, Any]:
-  """The fields by name, in order, without copying."""
+  """Returns the fields by name, in order, without copying."""
   return {f.name: getattr(rec, f.name) for f in dataclasses.fields(rec)}
 
 
 def map_fields(fn: Any, first: T, *rest: T) -> T:
-  """A record of `fn(leaf, *leaves)` for each field that is not static: a tree map without JAX."""
+  """Returns a record with `fn(leaf, *leaves)` in each field that is not static: a tree map without JAX."""
   changes = {
     f.name: fn(getattr(first, f.name), *(getattr(r, f.name) for r in rest))
     for f in dataclasses.fields(first)  # type: ignore[arg-type]

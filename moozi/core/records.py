@@ -18,7 +18,7 @@ class BatchedTimeStep:
     frame: the observation.
     last_reward: env units; received on entering this frame, by the player who moved.
     last_discount: dm_env's discount, not the agent's; 0 on a terminal frame, else 1.
-    is_first: the history starts here.
+    is_first: the agent's history starts at this frame.
     is_last: the action on this frame is discarded; the next step resets.
     is_truncated: the frame is last, but the task has not ended (a time limit).
     to_play: the player to move.
@@ -88,7 +88,7 @@ class TrainTarget:
     consistency_mask: 0 where i is the last frame of an episode, else 1.
     importance_ratio: ρ of this draw.
     slot: index of the start step in replay.
-    sequence: number of writes to that slot; a higher number means that it was overwritten.
+    sequence: number of writes to the slot so far. If replay has a higher number, the step was overwritten.
     acted_version: learner step of the parameters that acted at i.
     searched_version: learner step of the parameters that searched at i.
   """

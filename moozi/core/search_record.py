@@ -41,7 +41,7 @@ class SearchTree:
 
   @property
   def num_nodes(self) -> int:
-    """N."""
+    """The number of nodes, N."""
     return len(self.parent)
 
 
@@ -56,11 +56,11 @@ class InspectedEpisode:
     index: the episode's index in its evaluation.
     end: "terminal"; "truncated" (by a step limit of environment or evaluation); "cut" (stopped early).
     seat: the agent's player; 0 with one player.
-    return_: undiscounted sum of rewards, of the agent's seat.
+    return_: undiscounted sum of rewards, for the agent's seat.
     discount: γ.
     signed_discount: the factor by which the search multiplies a child's value; −γ with two players.
-    num_simulations: of each search.
-    frames: of the spec's dtype.
+    num_simulations: the number of simulations of each search.
+    frames: the observations, of the spec's dtype.
     pictures: the environment's own images; None if it has no images.
     legal_actions_mask: as in BatchedTimeStep.
     to_play: the player to move.

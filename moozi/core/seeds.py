@@ -6,7 +6,7 @@ _ROLES = ("learner", "replay", "training_env", "training_search", "reanalyze")
 
 
 def child_seed(seed: int, role: str, index: int = 0, began_at: int = 0) -> int:
-  """A 31-bit seed for one part of a run.
+  """Returns a 31-bit seed for one part of a run.
 
   Args:
     seed: the run's seed.

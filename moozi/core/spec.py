@@ -1,4 +1,4 @@
-"""The specification of an environment, the only source of its shapes and names (YAML never has them)."""
+"""The specification of an environment, the only source of its shapes and names (YAML has none)."""
 
 import dataclasses
 
@@ -45,5 +45,5 @@ class EnvSpec:
     return self.num_env_actions + 1
 
   def to_dict(self) -> dict:
-    """Plain values, for JSON."""
+    """Returns the fields as plain values, for JSON."""
     return dataclasses.asdict(self)

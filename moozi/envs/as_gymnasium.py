@@ -1,6 +1,6 @@
 """An environment as a `gymnasium.Env`, for code that expects Gymnasium's interface.
 
-Imported on demand, since the package gymnasium is optional.
+This module is imported on demand, because the package gymnasium is optional.
 """
 
 from typing import Any
@@ -14,8 +14,8 @@ class GymnasiumView(gymnasium.Env[np.ndarray, int]):
   """A `moozi.envs.environment.Environment` in Gymnasium's terms.
 
   Observations are frames [H, W, C]. `info` has `legal_actions_mask` [num_env_actions] bool, `to_play`, and
-  `is_continued` (see `Observation`). An illegal action raises ValueError, and so does one after an end, where
-  `reset` is needed.
+  `is_continued` (see `Observation`). An illegal action raises ValueError. So does any action after an end
+  before `reset` is called.
 
   With two players, `step` plays for the player to move, which `info["to_play"]` names, and the reward is for
   the player who moved. Gymnasium's interface has one agent, so a library that maximizes the sum of rewards
@@ -41,7 +41,7 @@ class GymnasiumView(gymnasium.Env[np.ndarray, int]):
   def reset(
     self, *, seed: int | None = None, options: dict[str, Any] | None = None
   ) -> tuple[np.ndarray, dict[str, Any]]:
-    """Starts an episode; `seed` seeds the environment, None continues its episodes. No `options` exist."""
+    """Starts an episode; `seed` seeds the environment first, unless it is None. Ignores `options`."""
     super().reset(seed=seed)
     if seed is not None:
       self._env.seed(seed)

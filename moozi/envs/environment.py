@@ -46,7 +46,7 @@ class Observation(NamedTuple):
 
 
 class Environment(dm_env.Environment):  # type: ignore[misc]
-  """dm_env's interface with a spec, a seed, and `Observation` as its observations.
+  """dm_env's interface, extended by a spec and a seed. Observations are of type `Observation`.
 
   `reset` returns a FIRST step. `step` takes one of the environment's own actions. After a LAST step, or
   before the first reset, `step` discards the action and resets. A LAST step with discount 0 is terminal. A
@@ -83,7 +83,7 @@ class Environment(dm_env.Environment):  # type: ignore[misc]
     )
 
   def observation_spec(self) -> Any:
-    """dm_env specs, as an `Observation`."""
+    """Returns the dm_env spec of each field, as an `Observation`."""
     spec = self.env_spec
     return Observation(
       frame=specs.Array(spec.frame_shape, np.dtype(spec.frame_dtype), "frame"),
@@ -101,11 +101,11 @@ class Environment(dm_env.Environment):  # type: ignore[misc]
     return False
 
   def render(self) -> UInt8[np.ndarray, "h w 3"] | None:
-    """The environment's own picture of its current state; None where it has none."""
+    """Returns the environment's own picture of its current state; None if it has none."""
     return None
 
   def as_gymnasium(self, render_mode: str | None = None) -> "gymnasium.Env[np.ndarray, int]":
-    """This environment as a `gymnasium.Env`; see `moozi.envs.as_gymnasium`.
+    """Returns this environment as a `gymnasium.Env`; see `moozi.envs.as_gymnasium`.
 
     Args:
       render_mode: "rgb_array" for the environment's own pictures, or None.
@@ -150,7 +150,7 @@ class VectorEnvironment:
     Args:
       actions: in the agent's action space; ignored where the last frame was an end.
 
-    Returns: arrays that are never written to again.
+    Returns: the next step, whose arrays are never written to again.
     Raises:
       ValueError: an action for a live frame is the dummy, out of range, or illegal. No environment has moved.
       EnvError: environments failed more often than the guard allows.
@@ -158,17 +158,17 @@ class VectorEnvironment:
     raise NotImplementedError
 
   def render(self, i: int) -> np.ndarray | None:
-    """Environment i's own picture, [h, w, 3] uint8; None where it has none."""
+    """Returns environment i's own picture, [h, w, 3] uint8; None if it has none."""
     return None
 
   def get_state(self) -> State:
-    """The state that `set_state` restores. Call it after a reset."""
+    """Returns the state that `set_state` restores. Call it after a reset."""
     raise NotImplementedError
 
   def set_state(self, state: State, shown: BatchedTimeStep) -> tuple[BatchedTimeStep, np.ndarray]:
     """Restores every environment to the step in its row of `shown`, or starts a new game in it.
 
-    Returns: the current step of the environments, and [B] bool: where a new game was started.
+    Returns: the environments' current step, and a mask [B] of those that started a new game.
     Raises: ValueError: the state is for a different number of environments.
     """
     raise NotImplementedError
@@ -178,7 +178,7 @@ class VectorEnvironment:
 
 
 class RandomBot:
-  """Plays uniformly random legal actions. Raises ValueError where its seed is negative."""
+  """Plays uniformly random legal actions. Raises ValueError if its seed is negative."""
 
   def __init__(self, seed: int) -> None:
     self._random = np.random.default_rng([check_seed(seed), 0xB07])
@@ -208,26 +208,26 @@ class Game:
     raise NotImplementedError
 
   def step(self, action: int) -> tuple[float, bool, bool]:
-    """Plays `action`; returns (the mover's reward, whether the task ended, whether a time limit was met)."""
+    """Plays `action`; returns (the mover's reward, whether the task ended, whether a time limit cut it)."""
     raise NotImplementedError
 
   def frame(self) -> np.ndarray:
-    """[H, W, C] of the spec's dtype; a fresh array at each call."""
+    """Returns the frame, [H, W, C] of the spec's dtype; a fresh array at each call."""
     raise NotImplementedError
 
   def legal_actions_mask(self) -> np.ndarray | None:
-    """[num_env_actions] bool, read-only; None where every action is legal."""
+    """Returns the mask [num_env_actions] bool, read-only; None if every action is legal."""
     return None
 
   def to_play(self) -> int:
     return 0
 
   def make_bot(self, kind: str, simulations: int, seed: int) -> Bot | None:
-    """As `Environment.make_bot`; None where the game has no such opponent."""
+    """Makes an opponent as `Environment.make_bot` does; returns None if the game has no such opponent."""
     return None
 
   def render(self) -> np.ndarray | None:
-    """[h, w, 3] uint8; None where the game has no picture. Called after a reset."""
+    """Returns a picture [h, w, 3] uint8; None if the game has none. Called after a reset."""
     return None
 
   def close(self) -> None:
@@ -260,7 +260,7 @@ class GameEnvironment(Environment):
     return self._spec
 
   def seed(self, seed: int) -> None:
-    """See `Environment.seed`. Reset before the next step: the current episode becomes undefined."""
+    """Seeds the game. Reset it before the next step, because the current episode becomes undefined."""
     self._game.seed(check_seed(seed))
 
   def reset(self) -> TimeStep:

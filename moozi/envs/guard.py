@@ -51,13 +51,13 @@ class EnvGuard:
   """Replaces environments that have raised or hung; see `SyncVectorEnvironment`.
 
   Args:
-    name: of the environments, for messages.
-    seeds: of the environments; the seeds of replacements follow from them.
+    name: the environments' name, for messages.
+    seeds: the environments' seeds; the seeds of replacements follow from them.
     make: makes an environment from a seed. None: no replacement, so the first fault raises EnvError.
     max_faults: number of consecutive faults of one environment at which EnvError is raised. The end of an
       episode resets the count.
-    timeout_s: an environment that takes longer for a step or a reset has hung; None waits without limit.
-      It has no effect outside the main thread, because only the main thread receives alarms.
+    timeout_s: an environment that takes longer for a step or a reset has hung; None: no limit. It has
+      no effect outside the main thread, because only the main thread receives alarms.
   """
 
   def __init__(
@@ -94,7 +94,7 @@ class EnvGuard:
       self.num_faults += 1
       self._num_consecutive[i] += 1
       reason = f"{type(error).__name__}: {error}" if isinstance(error, Exception) else str(error)
-      # Without a replacement the caller reports the error, and only the traceback is logged.
+      # Without a replacement EnvError reports the fault, so the traceback is logged at a lower level.
       level = logging.INFO if self._make is None else logging.ERROR
       _log.log(
         level,
@@ -115,7 +115,7 @@ class EnvGuard:
 
   @contextlib.contextmanager
   def armed(self) -> Iterator[None]:
-    """Inside this context, `watched` calls that take too long are interrupted by EnvHung."""
+    """Interrupts, inside this context, each `watched` call that takes too long: it raises EnvHung."""
     if self._timeout_s is None or threading.current_thread() is not threading.main_thread():
       yield
       return
@@ -133,7 +133,7 @@ class EnvGuard:
 
   @contextlib.contextmanager
   def watched(self) -> Iterator[None]:
-    """A context for one call of one environment; the call is timed while the guard is `armed`."""
+    """Times one call of one environment inside this context, while the guard is `armed`."""
     self._called_at = now = time.monotonic()
     if self._renew_exit_at is not None and now >= self._renew_exit_at:
       self._schedule_exit(now)
@@ -143,7 +143,7 @@ class EnvGuard:
       self._called_at = None
 
   def _schedule_exit(self, now: float) -> None:
-    """If permitted, starts a C thread that can later end the process without the interpreter's lock."""
+    """Starts, if permitted, a C thread that can later end the process without the interpreter's lock."""
     if _exit_log is not None and self._timeout_s is not None:
       faulthandler.dump_traceback_later(_PATIENCE * self._timeout_s, exit=True, file=_exit_log)
       self._renew_exit_at = now + self._timeout_s

@@ -9,7 +9,7 @@ from jaxtyping import Float32, Shaped
 
 from moozi.core.errors import UserError
 
-# Larger bounds are taken for limits of the number type, not of the environment.
+# Larger bounds count as limits of the number type, not of the environment.
 _LARGEST_BOUND = 1e9
 _LARGEST_FRAME = 1 << 22
 
@@ -33,14 +33,14 @@ class FrameFormat:
 def array_format(
   where: str, shape: tuple[int, ...], dtype: Any, low: Any = -np.inf, high: Any = np.inf
 ) -> FrameFormat:
-  """The frame format of observations that are arrays.
+  """Returns the frame format of observations that are arrays.
 
   A scalar or a vector of D becomes [1, 1, D]; [H, W] and [H, W, C] are images, channels last. Booleans and
   bytes with bounds 0 and 255 keep their type. All else becomes float32. A bounded entry is divided by the
   larger magnitude of its bounds, which scales it to [-1, 1]; an unbounded entry is unchanged.
 
   Args:
-    where: the start of an error (`env.name=…`).
+    where: the start of error messages (`env.name=…`).
     low, high: bounds, broadcast to the shape; an infinite bound means no bound.
 
   Raises: UserError: a shape or a dtype that cannot be a frame.
@@ -70,7 +70,7 @@ def array_format(
 
 
 def one_hot_format(where: str, size: int, start: int = 0) -> FrameFormat:
-  """The frame format of integers from `start` on: [1, 1, size] bool with one entry set."""
+  """Returns the frame format of `size` integers from `start` on: [1, 1, size] bool, one entry set."""
   shape = frame_shape(where, (size,))
 
   def encode(observation: Any) -> np.ndarray:
@@ -101,7 +101,7 @@ def frame_shape(where: str, shape: tuple[int, ...]) -> tuple[int, int, int]:
 def _factors(
   low: Shaped[np.ndarray, "*shape"], high: Shaped[np.ndarray, "*shape"]
 ) -> Float32[np.ndarray, "*shape"]:
-  """The factor of each entry: the inverse of its larger bound; 1 for an unbounded entry."""
+  """Returns each entry's factor: 1 over the larger magnitude of its bounds; 1 if it is unbounded."""
   magnitude = np.maximum(np.abs(low.astype(np.float64)), np.abs(high.astype(np.float64)))
   is_bounded = (magnitude > 0) & (magnitude <= _LARGEST_BOUND)
   return np.asarray(1.0 / np.where(is_bounded, magnitude, 1.0), np.float32)

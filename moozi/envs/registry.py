@@ -62,7 +62,7 @@ class LibraryInfo:
 
 
 def list_libraries(library: str | None = None) -> list[LibraryInfo]:
-  """All libraries, or one, sorted by name. Raises UserError: the library is unknown."""
+  """Returns all libraries, or one, sorted by name. Raises UserError if the library is unknown."""
   out = []
   for name in _libraries(library):
     suite = _load(name)
@@ -77,9 +77,9 @@ def list_libraries(library: str | None = None) -> list[LibraryInfo]:
 
 
 def list_environments(library: str | None = None) -> list[EnvironmentInfo]:
-  """All environments, or those of one library, sorted by name.
+  """Returns all environments, or those of one library, sorted by name.
 
-  If only a library's package knows the games and the package is not installed, the library has one line.
+  If only a library's package knows the games and the package is not installed, the library has one entry.
 
   Raises: UserError: the library is unknown.
   """
@@ -114,8 +114,8 @@ def make(
   """Makes the environment `name` and seeds it.
 
   Args:
-    seed: non-negative; the environment's episodes are a function of it.
-    is_testing: makes the variant for tests, if the library has one (full games in Atari).
+    seed: non-negative; episodes depend only on it and on the actions.
+    is_testing: makes the variant for evaluation, if the suite has one (in Atari, episodes are whole games).
     wrappers: names of functions that wrap the library's environment (`env.wrappers`).
     **kwargs: the environment's own options (`env.kwargs`).
 
@@ -130,25 +130,25 @@ def make(
 def make_fast_vector(
   name: str, seeds: Sequence[int], /, *, wrappers: Sequence[str] = (), **kwargs: Any
 ) -> VectorEnvironment | None:
-  """The suite's own vectorized environment with one environment for each seed; None where it has none."""
+  """Returns the suite's own vectorized environment, with one copy for each seed; None if it has none."""
   suite, game, options = _resolve(name, kwargs, wrappers)
   return None if suite.make_vector is None else suite.make_vector(game, options, list(seeds))
 
 
 def make_jax_env(name: str, /, *, wrappers: Sequence[str] = (), **kwargs: Any) -> Any | None:
-  """The environment `name` as an `envs.jax.rules.JaxEnvironment`; None where its rules are not in JAX."""
+  """Returns environment `name` as an `envs.jax.rules.JaxEnvironment`; None if its rules are not in JAX."""
   suite, game, options = _resolve(name, kwargs, wrappers)
   return None if suite.make_jax_env is None else suite.make_jax_env(game, options)
 
 
 def env_spec(name: str, /, *, wrappers: Sequence[str] = (), **kwargs: Any) -> EnvSpec:
-  """The specification of the environment `name` under these options. Raises UserError as `make` does."""
+  """Returns the specification of `name` with these options. Raises UserError as `make` does."""
   suite, game, options = _resolve(name, kwargs, wrappers)
   return suite.make_spec(game, options)
 
 
 def options_of(name: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:
-  """The options of an environment with their defaults; `kwargs` alone if its library is not installed.
+  """Returns an environment's options with their defaults; `kwargs` alone if its library is not installed.
 
   Imports no module that the name contains.
   """
@@ -195,14 +195,14 @@ def _find(name: str, kwargs: dict[str, Any]) -> tuple[Suite, str, Any]:
 
 def _raise_unknown(name: str, what: str, names: dict[str, str]) -> typing.NoReturn:
   """Raises UserError that proposes the nearest name; `names` maps spellings to full names."""
-  # Some games' names differ from one another in case only, so compare without it.
+  # A wrong name often differs from the right one in case only, so the comparison ignores case.
   lower = {key.lower(): full for key, full in names.items()}
   nearest = lower[difflib.get_close_matches(name.lower(), lower, n=1, cutoff=0.0)[0]]
   raise UserError(f"env.name={name}: {what}; the nearest is {nearest}")
 
 
 def _all_names() -> dict[str, str]:
-  """Full names by spelling: each full name, and each game alone, because users often omit the library."""
+  """Returns full names by spelling: each full name, and each game without its library."""
   out: dict[str, str] = {}
   for library in _MODULES:
     try:
@@ -245,7 +245,7 @@ def _check(name: str, options: type[Section], kwargs: dict[str, Any]) -> Section
 
 
 def _kinds(annotation: Any) -> set[Any]:
-  """The plain types in an annotation, for example float and NoneType for `Annotated[float, …] | None`."""
+  """Returns the plain types in an annotation, such as float and NoneType for `Annotated[float, …] | None`."""
   if typing.get_origin(annotation) in (typing.Union, types.UnionType, typing.Annotated):
     return {kind for part in typing.get_args(annotation) for kind in _kinds(part)}
   return {annotation} if isinstance(annotation, type) else set()

@@ -26,13 +26,13 @@ class ReplayedEnvironment:
         step = env.step(actions)
 
   Args:
-    trajectories: [T, …] each, one lane, T at least 1.
+    trajectories: each of one lane, [T, …] with T at least 1.
     num_envs: number of lanes, B; with 1 it is the thesis's mock environment.
     spec: the specification of the environment that the trajectories were recorded in.
 
   Raises: ValueError: a trajectory is empty or does not fit the spec, or num_envs is below 1.
   Source: the thesis, 4.3.1 (mock environment) and 4.3.2 (trajectory buffer). Departures: all
-    trajectories are given to the constructor; lanes without a trajectory idle; the thesis stops there.
+    trajectories are given to the constructor; a lane without a trajectory idles, where the thesis stops.
   """
 
   def __init__(self, trajectories: Sequence[TrajectorySample], num_envs: int, spec: EnvSpec) -> None:
@@ -104,9 +104,9 @@ class ReplayedEnvironment:
 
 
 def _schedule(lengths: Sequence[int], num_envs: int) -> Int[np.ndarray, "2 T B"]:
-  """The indices of the trajectory and the step that each lane shows at each time; -1 where it idles.
+  """Returns the indices of the trajectory and step that each lane shows at each time; -1 where it idles.
 
-  Each trajectory is assigned to the lane that is free first; of several, to the lowest.
+  Each trajectory is assigned to the lane that is free first; if several are, to the lowest.
   """
   free = [(0, i) for i in range(num_envs)]
   starts = []

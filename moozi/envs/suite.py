@@ -19,18 +19,18 @@ class Suite:
   Attributes:
     summary: what the library has, in a few words.
     package: the Python package that the extra `moozi[library]` installs; None if MooZi has the games itself.
-    list_games: the games' names, each with a short summary.
-    options: the options of a game (`env.kwargs`), by its listed name.
-    make_spec: (game, options) to the environment's specification.
-    make_environment: (game, options) to an environment.
+    list_games: returns the games' names, each with a short summary.
+    options: maps a game's listed name to the class of its options (`env.kwargs`).
+    make_spec: maps (game, options) to the environment's specification.
+    make_environment: maps (game, options) to an environment.
     listed_name: maps a game as the user writes it to its listed name (`go(board_size=9)` to `go`).
-    is_game: whether an unlisted game can be made.
+    is_game: returns whether an unlisted game can be made.
     for_testing: maps the options of training environments to those of test environments.
     with_wrappers: adds `env.wrappers` to the options; None if the suite's environments are not wrapped.
-    make_vector: (game, options, seeds) to the suite's own vectorized environment, or to None if the suite
-      has none for these options.
-    make_jax_env: (game, options) to an `envs.jax.rules.JaxEnvironment`; None if the rules are not in JAX. A
-      whole rollout of this environment can be compiled. Equal arguments give the same object.
+    make_vector: maps (game, options, seeds) to the suite's own vectorized environment, or to None if the
+      suite has none for these options.
+    make_jax_env: maps (game, options) to an `envs.jax.rules.JaxEnvironment`, whose whole rollout can be
+      compiled; None if the rules are not in JAX. Equal arguments give the same object.
   """
 
   summary: str

@@ -9,7 +9,7 @@ from moozi.core.plugins import Plugin
 from moozi.core.spec import EnvSpec
 from moozi.envs.environment import Environment
 
-# Maximum length of the trial episode.
+# Maximum number of steps of the trial episode.
 _TRIAL_STEPS = 200
 
 

@@ -35,7 +35,7 @@ def check_mask(where: str, name: str, mask: Any, num_actions: int, is_end: bool)
   """Returns an environment's mask of legal actions as a fresh array.
 
   Args:
-    where: the start of an error (`env.name=…`).
+    where: the start of error messages (`env.name=…`).
     is_end: whether the task has ended; the mask may then be empty.
 
   Raises: UserError: the mask has a wrong shape, or is empty before the end.
@@ -49,7 +49,7 @@ def check_mask(where: str, name: str, mask: Any, num_actions: int, is_end: bool)
 
 
 def short(spec: Any) -> str:
-  """A spec or a space in at most 120 characters: its own text, or its kind and shape."""
+  """Returns a short text of a spec or a space: its own text, or its type and shape if that is long."""
   text, shape = one_line(spec, 1000), getattr(spec, "shape", None)
   if len(text) <= 120 or shape is None:
     return one_line(text, 120)

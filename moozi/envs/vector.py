@@ -25,7 +25,7 @@ _RESET = -1
 
 
 class SyncVectorEnvironment(VectorEnvironment):
-  """A loop over environments of one spec.
+  """Steps several environments of one spec, one after the other.
 
   Args:
     envs: the environments, all of the same spec.
@@ -41,7 +41,7 @@ class SyncVectorEnvironment(VectorEnvironment):
   A first step that continues a game after a lost life has `is_first` False: the history is kept.
 
   Raises: ValueError: `envs` is empty, or specs differ.
-  Source: the thesis, 4.3.1 (algorithm 2) and 4.3.2. Departures: b_last is state, not an input.
+  Source: the thesis, 4.3.1 (algorithm 2) and 4.3.2. Departures: `b_last` is part of the state, not an input.
   """
 
   def __init__(
@@ -215,9 +215,9 @@ def make_vector(
   ends the run, and there is no time limit.
 
   Args:
-    num_envs, seed: the number of environments, and the seed that their seeds follow from.
+    num_envs, seed: the number of environments, and the seed from which their seeds follow.
     max_faults, timeout_s: arguments of the `EnvGuard`; if max_faults is None, there is no guard.
-    max_random_starts: argument of `RandomStarts`; above 0 the environments are stepped in a loop.
+    max_random_starts: argument of `RandomStarts`; above 0, the suite's own vectorization is not used.
 
   Raises: UserError: as `registry.make` does.
   """
@@ -235,12 +235,12 @@ def make_vector(
 
 
 def env_seeds(num_envs: int, seed: int) -> list[int]:
-  """A seed for each of `num_envs` environments, all following from `seed`."""
+  """Returns a seed for each of `num_envs` environments, all following from `seed`."""
   return [int(s) for s in np.random.SeedSequence(seed).generate_state(num_envs, np.uint64)]
 
 
 def _game_seed(lane_seed: int, game: int) -> int:
-  """The seed of a lane's game number 1, 2, …"""
+  """Returns the seed of a lane's game number `game` (1, 2, …)."""
   return int(np.random.SeedSequence(lane_seed, spawn_key=(game,)).generate_state(1, np.uint64)[0])
 
 
@@ -264,7 +264,9 @@ def blank_step(spec: EnvSpec, num_envs: int) -> BatchedTimeStep:
 
 
 def cut_lanes(before: Any, after: BatchedTimeStep) -> Bool[np.ndarray, "B"]:
-  """The environments that failed between two steps; their episodes are cut off at the earlier step.
+  """Returns a mask of the environments that failed between two steps.
+
+  Their episodes are cut off at the earlier step.
 
   Args:
     before: the earlier step, any record with `is_last`.
@@ -288,7 +290,7 @@ def check_actions(
   legal_actions_mask: Bool[np.ndarray, "B A"],
   is_last: Bool[np.ndarray, "B"],
 ) -> Int[np.ndarray, "B"]:
-  """Returns the actions as a NumPy array. Raises ValueError if one on a live frame is not legal."""
+  """Returns the actions as a NumPy array. Raises ValueError if an action on a live frame is illegal."""
   actions = np.asarray(actions)
   num_envs, num_actions = legal_actions_mask.shape
   if actions.shape != (num_envs,) or actions.dtype.kind not in "iu":

@@ -108,7 +108,7 @@ class RandomStarts(EnvironmentWrapper):
 
   Args:
     max_random_starts: the largest k; 0 changes nothing.
-    seed: seeds k and the random actions, but not the environment, until `seed` is called.
+    seed: seeds k and the random actions until `seed` is called; it does not seed the environment.
 
   Raises: ValueError: max_random_starts is negative.
   Source: Nair et al. 2015, who use no-ops. Departures: any legal action.
@@ -146,7 +146,7 @@ class RandomStarts(EnvironmentWrapper):
         step = self._env.reset()
 
   def step(self, action: int) -> TimeStep:
-    """See `Environment.step`. A reset after an end has a random start too."""
+    """Steps the environment; see `Environment.step`. A reset after an end has a random start too."""
     if self._needs_reset:
       return self.reset()
     step = self._env.step(action)

@@ -1,8 +1,8 @@
-"""Runs side by side: grouped by configuration within one environment and protocol. Seeds are the unit.
+"""Compares runs: groups them by configuration, separately for each environment and evaluation protocol.
 
 Source: Agarwal et al. 2021 ("Deep RL at the edge of the statistical precipice"): interquartile mean,
-percentile bootstrap over runs, probability of improvement. Departure: returns of different environments are
-not normalized, so environments are never averaged. Each interval resamples the seeds of one environment.
+percentile bootstrap over runs, probability of improvement. Departure: returns are not normalized, so returns
+of different environments are never averaged. Each interval resamples the seeds of one environment.
 """
 
 import dataclasses
@@ -33,7 +33,7 @@ from moozi.io.run_directory import ENDS, RunDirectory
 from moozi.vis.report import number_in
 
 LAST = 5
-"""The final figure of a run is the mean of its last evaluations, this number of them."""
+"""The number of last evaluations of a run whose mean return is the run's final figure."""
 
 INTERVAL_NOTE = (
   f"{CONFIDENCE:.0%}: percentile bootstrap interval over seeds; none with one seed, too narrow with few."
@@ -44,28 +44,29 @@ _PROTOCOL = (
   *("noise_free", "max_random_starts", "max_episode_steps", "seed"),
   *("opponent", "opponent_simulations"),
 )
-"""Settings of `evaluation` that returns depend on."""
+"""The evaluation protocol: the keys of `evaluation` that the returns depend on."""
 
 _NOT_METHOD = (
   *("seed", "max_wall_s", "env.", "evaluation.", "timeline.", "trajectories."),
   *("checkpoint.period_s", "checkpoint.keep", "checkpoint.milestones"),
   *("ray.address", "ray.num_", "ray.object"),
 )
-"""Prefixes of settings in which the runs of one group may differ. `env.` and the protocol make tasks."""
+"""Prefixes of settings that do not affect the group of a run. `env.` and the protocol determine its task."""
 
-_SHOWN = ("sticky_action_prob", "max_episode_steps")  # options that the name of a task always shows
+_SHOWN = ("sticky_action_prob", "max_episode_steps")  # options that are always in the name of a task
 _MAX_POINTS = 200
 _MAX_IN_NAME = 3
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunCurve:
-  """A run's evaluations, in order of their N environment steps.
+  """The N evaluations of a run, in order of environment steps.
 
   Attributes:
-    minutes: wall time of training until each evaluation's step; evaluations that training waits for excluded.
+    env_steps: environment steps of the run at each evaluation.
+    minutes: minutes of training until each evaluation, without the time that training waited for evaluations.
     returns: mean return of each evaluation.
-    is_finished: whether the run has made all its steps, or used all its time.
+    is_finished: whether the run ended at its limit of steps or of time.
   """
 
   path: Path
@@ -85,13 +86,16 @@ class RunCurve:
 
   @property
   def final(self) -> float:
-    """The mean of the last evaluations."""
+    """The final figure: the mean return of the last evaluations."""
     return float(self.returns[-LAST:].mean())
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Band:
-  """A statistic of a group's curves at N points; `low` and `high` are None with one seed."""
+  """A statistic over a group's curves at N points, with its interval.
+
+  `low` and `high` are None if the group has one seed, or if there are no points.
+  """
 
   x: Float[np.ndarray, " N"]
   center: Float[np.ndarray, " N"]
@@ -101,7 +105,7 @@ class Band:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Group:
-  """Runs of one configuration in one task, one for each seed, in order of the seeds."""
+  """The runs of one configuration in one task, sorted by seed."""
 
   name: str
   runs: tuple[RunCurve, ...]
@@ -111,7 +115,11 @@ class Group:
     return np.array([run.final for run in self.runs])
 
   def final(self, center: str) -> tuple[float, float | None, float | None]:
-    """The statistic of the final figures over seeds, and its interval (None, None with one seed)."""
+    """Returns a statistic of the S final figures and the bounds of its interval, which are None if S is 1.
+
+    Args:
+      center: the statistic, a key of CENTERS.
+    """
     value = float(CENTERS[center](self.finals))
     if len(self.runs) < MIN_SEEDS_FOR_INTERVAL:
       return value, None, None
@@ -119,7 +127,12 @@ class Group:
     return value, float(low), float(high)
 
   def band(self, axis: str, center: str) -> Band:
-    """The statistic over the range of `axis` that all seeds cover; evaluations are interpolated linearly."""
+    """Returns a statistic of the curves in the range of `axis` that all seeds cover.
+
+    Args:
+      axis: "env_steps" or "minutes". Returns are interpolated linearly between evaluations.
+      center: the statistic, a key of CENTERS.
+    """
     curves = [(getattr(run, axis), run.returns) for run in self.runs]
     x = common_points([points for points, _ in curves])
     values = np.stack([np.interp(x, *curve) for curve in curves], axis=-1)
@@ -131,23 +144,25 @@ class Group:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Task:
-  """One environment under one protocol. `conditions` are the environment's options and the protocol."""
+  """The groups of one environment and protocol; `conditions` has the options of both."""
 
   name: str
   conditions: Mapping[str, Any]
   groups: tuple[Group, ...]
 
   def differing_settings(self) -> dict[str, list[Any]]:
-    """The settings in which the groups differ, by key; a value for each group."""
+    """Returns the settings in which the groups differ: a value for each group, by key."""
     return _differing([_method(group.runs[0].config) for group in self.groups])
 
   def checkpoints(self) -> Float[np.ndarray, " N"]:
-    """The environment steps at which all runs of the task are compared: the range that all of them cover."""
+    """Returns the environment steps at which the runs are compared, within the range that all runs cover."""
     return common_points([run.env_steps for group in self.groups for run in group.runs])
 
 
 def read_runs(paths: Sequence[Path]) -> tuple[list[RunCurve], list[Path]]:
-  """Reads runs; a path given twice counts once. Returns the runs, and the paths of those without evaluations.
+  """Reads runs; a repeated path counts once.
+
+  Returns: the runs that have evaluations, and the paths of those that have none.
 
   Raises: UserError: a path is not a run, or no run has an evaluation.
   """
@@ -161,9 +176,9 @@ def read_runs(paths: Sequence[Path]) -> tuple[list[RunCurve], list[Path]]:
 
 
 def read_run(path: Path) -> RunCurve:
-  """Reads one run: a run directory, or a folder with its config.yaml, metrics.jsonl and summary.json.
+  """Reads a run directory, or a folder that has only config.yaml, metrics.jsonl and summary.json of a run.
 
-  Raises: UserError: the folder has no such files, or they are damaged.
+  Raises: UserError: config.yaml is missing, or config.yaml or metrics.jsonl is damaged.
   """
   run = RunDirectory(path)
   if not run.config_path.is_file():
@@ -178,7 +193,7 @@ def read_run(path: Path) -> RunCurve:
   for tick in ticks:
     at, value = number_in(tick.get("test/at_env_steps")), number_in(tick.get("test/return_mean"))
     if value is not None:
-      # The evaluation at a run's end replaces a shorter one at the same step.
+      # The final evaluation replaces a shorter one at the same step.
       returns[number_in(tick.get("env_steps")) or 0.0 if at is None else at] = value
   steps = np.array(sorted(returns), np.float64)
   return RunCurve(
@@ -194,9 +209,9 @@ def read_run(path: Path) -> RunCurve:
 def training_seconds(
   ticks: Sequence[Mapping[str, Any]], config: Config, env_steps: Float[np.ndarray, " N"]
 ) -> Float[np.ndarray, " N"]:
-  """Seconds of training until each of N environment steps, interpolated between ticks.
+  """Returns the seconds of training until each of N environment steps, interpolated between ticks.
 
-  The time that training waited for evaluations is excluded: `algorithm=ppo` and `runtime=local` wait.
+  With `algorithm=ppo` or `runtime=local`, training waits for evaluations. This time is excluded.
   """
   waits = config.algorithm == "ppo" or config.runtime == "local"
   seconds: dict[float, float] = {}
@@ -215,7 +230,7 @@ def training_seconds(
 def make_tasks(runs: Sequence[RunCurve]) -> list[Task]:
   """Groups runs by environment and protocol, then by configuration without the seed.
 
-  Raises: UserError: two runs have one configuration and one seed.
+  Raises: UserError: two runs have the same configuration and the same seed.
   """
   by_task: dict[str, list[RunCurve]] = {}
   for run in runs:
@@ -229,14 +244,14 @@ def make_tasks(runs: Sequence[RunCurve]) -> list[Task]:
 
 
 def conditions_of(config: Config) -> dict[str, Any]:
-  """The environment, its options with their defaults, and the protocol of its evaluations."""
+  """Returns the environment, all its options (defaults included), and the evaluation protocol."""
   protocol = {f"evaluation.{key}": getattr(config.evaluation, key) for key in _PROTOCOL}
   wrappers = {"env.wrappers": list(config.env.wrappers)} if config.env.wrappers else {}
   return {"env": config.env.name, **options_of(config.env.name, config.env.kwargs), **wrappers, **protocol}
 
 
 def _task_name(conditions: Mapping[str, Any], everything: Sequence[Mapping[str, Any]]) -> str:
-  """The environment, with its stickiness and step limit and what differs from its other tasks."""
+  """Returns a task's name: the environment, the options _SHOWN, and what differs from its other tasks."""
   same = [other for other in everything if other["env"] == conditions["env"]]
   shown = {key: conditions[key] for key in _SHOWN if conditions.get(key) is not None}
   shown |= {key: conditions.get(key) for key in _differing(same)}
@@ -272,7 +287,7 @@ def _groups(runs: Sequence[RunCurve]) -> tuple[Group, ...]:
 
 
 def _stem(runs: Sequence[RunCurve]) -> str:
-  """The runs' common name without seed and game; the algorithm if their names have nothing else in common."""
+  """Returns the runs' common name without seed and game, or the algorithm if they have no common name."""
   game = re.escape(runs[0].config.env.name.rpartition(":")[2])
   stems = {re.sub(r"[-_.]?seed[-_=]?\d+$", "", run.name) for run in runs}
   stems = {re.sub(rf"(?:^|[-_.]){game}(?=$|[-_.])", "", stem).strip("-_.") for stem in stems}
@@ -280,7 +295,7 @@ def _stem(runs: Sequence[RunCurve]) -> str:
 
 
 def _method(config: Config) -> dict[str, Any]:
-  """The settings that define a method: those of a run without environment, protocol, seed and bookkeeping."""
+  """Returns the settings that determine a run's group: all that affect its results, except _NOT_METHOD."""
   return {key: value for key, value in settings_of(config).items() if not key.startswith(_NOT_METHOD)}
 
 
@@ -299,7 +314,10 @@ def _text(value: Any) -> str:
 
 
 def common_points(curves: Sequence[Float[np.ndarray, " _"]]) -> Float[np.ndarray, " N"]:
-  """At most 200 points of the range that all curves cover: those of the curve with most points in it."""
+  """Returns at most 200 points in the range that all curves cover.
+
+  They are the points of the curve that has the most in this range, or evenly spaced ones if it has over 200.
+  """
   begin, end = max(x[0] for x in curves), min(x[-1] for x in curves)
   if begin > end:
     return np.zeros(0)
@@ -312,9 +330,9 @@ def common_points(curves: Sequence[Float[np.ndarray, " _"]]) -> Float[np.ndarray
 def comparison_data(
   tasks: Sequence[Task], center: str = "iqm", left_out: Sequence[Path] = ()
 ) -> dict[str, Any]:
-  """The comparison as plain data, which the page and the figure draw.
+  """Returns the comparison as plain data, from which the page and the figure are drawn.
 
-  `low` and `high` are None where a group has one seed.
+  `low` and `high` are None for a group with one seed.
   """
   return {
     "center": center,
@@ -370,7 +388,7 @@ def _pairs(task: Task) -> list[dict[str, Any]]:
 
 
 def scores(tasks: Sequence[Task]) -> dict[str, dict[str, list[list[float]]]]:
-  """{algorithm: {task: [runs × checkpoints]}}, the form of rliable; returns at `Task.checkpoints`."""
+  """Returns {group: {task: [runs × checkpoints]}}, the format of rliable: returns at `Task.checkpoints`."""
   out: dict[str, dict[str, list[list[float]]]] = {}
   for task in tasks:
     points = task.checkpoints()

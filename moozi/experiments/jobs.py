@@ -1,4 +1,4 @@
-"""Jobs, which are runs of `moozi train` to be made, and the state of their runs."""
+"""Jobs, which describe runs of `moozi train`, and the progress of their runs."""
 
 import dataclasses
 from pathlib import Path
@@ -18,12 +18,13 @@ _IGNORED = ("run.", "logging.")  # they do not change a run's results
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Job:
-  """One training run.
+  """The description of one training run.
 
   Attributes:
     name: the job's name.
     config: the name or path of the configuration, as `moozi train` accepts it.
-    overrides: settings `key=value` that differ from the configuration.
+    overrides: settings `key=value` that override the configuration.
+    seed: the run's seed.
     run: name of the run's folder; None uses `name`.
   """
 
@@ -47,13 +48,13 @@ class Job:
 def progress_of(job: Job, folder: Path) -> tuple[int, bool]:
   """Returns the environment steps of a job's newest resumable checkpoint, and whether its run is complete.
 
-  A run is complete if it ended by itself after all steps, or all time, of the job's configuration.
+  A run is complete if it ended at the limit of steps or of time in the job's configuration.
 
   Raises: UserError: the run was started with different settings.
   """
   path, wanted = folder / job.run_name, job.load_config(folder)
   if not (path / "config.yaml").exists():
-    return 0, False  # not created, or killed while it was created
+    return 0, False  # the run was not created, or was killed during its creation
   run = RunDirectory.open(path)
   if changed := [key for key in differences(run.load_config(), wanted) if key not in GROWABLE]:
     raise UserError(f"{path}: the run differs from job {job.name} in {', '.join(changed)}; move it away")
@@ -65,24 +66,24 @@ def progress_of(job: Job, folder: Path) -> tuple[int, bool]:
 
 
 def reaches_end(env_steps: int, wall_s: float, wanted: Config) -> bool:
-  """Whether a run has made all steps, or used all seconds, of the configuration."""
+  """Returns whether a run has reached the limit of steps or of time of the configuration `wanted`."""
   return env_steps >= wanted.max_env_steps or (wanted.max_wall_s is not None and wall_s >= wanted.max_wall_s)
 
 
 def settings_of(config: Config) -> dict[str, Any]:
-  """The settings that results depend on, by their dotted keys."""
+  """Returns the settings that results depend on, by dotted key."""
   settings = flatten_settings(config_to_dict(config))
   return {key: value for key, value in settings.items() if not key.startswith(_IGNORED)}
 
 
 def differences(first: Config, second: Config) -> list[str]:
-  """The keys of `settings_of` in which two configurations differ."""
+  """Returns the keys of `settings_of` in which two configurations differ, sorted."""
   a, b = settings_of(first), settings_of(second)
   return [key for key in sorted(a.keys() | b.keys()) if a.get(key) != b.get(key)]
 
 
 def newest_resumable(run: RunDirectory) -> CheckpointInfo | None:
-  """The newest checkpoint that the run can resume from, if any."""
+  """Returns the newest checkpoint from which the run can be resumed; None if there is none."""
   names = {info.name for info in list_checkpoints(run.resume_path)}
   found = [info for info in list_checkpoints(run.checkpoints_path) if info.name in names]
   return found[-1] if found else None

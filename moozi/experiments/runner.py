@@ -1,4 +1,4 @@
-"""Trains a list of jobs, each by one command `moozi train`, until all are done or the time is used up."""
+"""Trains a list of jobs with `moozi train` until all are done or the time limit is reached."""
 
 import concurrent.futures
 import contextlib
@@ -18,11 +18,11 @@ from moozi.io.run_lock import RunLock
 
 MOOZI = (sys.executable, "-m", "moozi.cli")
 MIN_TRAINING_S = 120.0
-"""Training is not started or resumed if less time than this remains."""
+"""The minimum of remaining seconds to start or resume training."""
 
 
 def share_cores(parallel: int) -> dict[str, str]:
-  """Environment variables that share the cores among parallel runs; none for one run at a time."""
+  """Returns environment variables that divide the cores among parallel runs; an empty dict for one run."""
   if parallel == 1:
     return {}
   threads = str(max(1, len(os.sched_getaffinity(0)) // parallel))
@@ -43,15 +43,17 @@ class CommandError(Exception):
 
 
 class Runner(Generic[J]):
-  """Trains jobs within a time budget. Subclasses define when a job is done, and what follows its training.
+  """Trains jobs within a time budget. Subclasses may override `is_done`, and `complete` for further work.
 
   Args:
-    folder: holds the runs, and the output of their commands as `<run>.log`.
+    folder: receives the runs, and the output of their commands as `<run>.log`.
     budget: the time limit.
-    at_once: number of jobs in parallel, which must not share runs.
-    env: environment variables of the commands.
-    lock: a folder in which only one runner may work at a time.
-    is_shown: the commands print to this process's output instead of the log.
+    at_once: number of jobs to train in parallel. Parallel jobs must not share a run.
+    env: additional environment variables of the commands.
+    lock: a folder to lock, so that only one runner at a time uses it; None locks nothing.
+    is_shown: whether the commands print to this process's output instead of the log.
+    moozi: the command line of the program `moozi`, without arguments.
+    report: receives the messages.
   """
 
   def __init__(
@@ -73,7 +75,8 @@ class Runner(Generic[J]):
     """Trains the jobs that are not done, in order. A failed job does not stop the others.
 
     Returns: whether no job failed.
-    Raises: RunError: another runner holds the lock, or another process writes into a run.
+    Raises: UserError: the folder cannot be created. RunError: another runner holds the lock, or another
+      process writes into a run.
     """
     try:
       self._folder.mkdir(parents=True, exist_ok=True)
@@ -89,15 +92,15 @@ class Runner(Generic[J]):
     return None not in done.values()
 
   def is_done(self, job: J) -> bool:
-    """Whether nothing is left to do for a job. Raises UserError: the run has different settings."""
+    """Returns whether a job is done. Raises UserError if its run has different settings."""
     return progress_of(job, self._folder)[1]
 
   def complete(self, job: J) -> bool:
-    """Finishes a job whose run is complete; returns false if the time is over."""
+    """Does what follows a job's training; returns False if the time budget ended before that was done."""
     return True
 
   def _try(self, job: J) -> bool | None:
-    """Works on a job; returns whether it is done, or None if it failed."""
+    """Trains and completes a job; returns whether it is done, or None if it failed."""
     try:
       if self.is_done(job):
         return True
@@ -125,7 +128,7 @@ class Runner(Generic[J]):
       raise UserError(f"{path}: not a run directory, and not empty; move it away")
     self._report(f"{job.name}: {f'resumed at {env_steps:,} steps' if env_steps else 'started'}")
     if not env_steps:
-      shutil.rmtree(path, ignore_errors=True)  # it has no checkpoint
+      shutil.rmtree(path, ignore_errors=True)  # a run without a checkpoint cannot be resumed
     self.command(job, self.next_command(job))
     env_steps, is_complete = progress_of(job, self._folder)
     if not is_complete:
@@ -133,7 +136,7 @@ class Runner(Generic[J]):
     return is_complete
 
   def next_command(self, job: J) -> list[str | Path]:
-    """The arguments of `moozi` that start a job's run, or resume it if it has a checkpoint."""
+    """Returns the arguments of `moozi` that start a job's run, or resume it if it has a checkpoint."""
     progress = () if self._is_shown else ("logging.progress=plain",)
     if not progress_of(job, self._folder)[0]:
       return ["train", job.config, *job.settings(self._folder), *progress]
@@ -143,7 +146,13 @@ class Runner(Generic[J]):
     return ["train", "--resume", self._folder / job.run_name, "--allow-code", *grown, *progress]
 
   def command(self, job: J, arguments: Sequence[str | Path], out: IO[str] | None = None) -> bool:
-    """Runs a command of moozi; returns false if the end of the budget stopped it. Raises CommandError."""
+    """Runs a `moozi` command; returns False if the end of the time budget stopped it.
+
+    Args:
+      out: receives the standard output; None uses the log.
+
+    Raises: CommandError: the command failed.
+    """
     path = self._folder / f"{job.run_name}.log"
     with contextlib.ExitStack() as stack:
       log = None if self._is_shown else stack.enter_context(path.open("a"))

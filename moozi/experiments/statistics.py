@@ -1,8 +1,8 @@
 """Means and intervals of returns over a few seeds.
 
 Source: Agarwal et al. 2021 ("Deep RL at the edge of the statistical precipice"), the interquartile mean and
-percentile bootstrap. Departures: episodes are resampled within each seed, because an evaluation has few
-episodes. The interquartile mean gives fractional weight to the seeds at its edges, and is therefore defined
+percentile bootstrap. Departures: episodes are resampled within each seed too, because an evaluation has few
+episodes. The interquartile mean gives fractional weight to the values at the quartiles, so that it is defined
 for three seeds.
 """
 
@@ -21,12 +21,12 @@ _NUM_DRAWS = 10_000
 _NUM_CURVE_DRAWS = 2_000
 
 Statistic = Callable[..., Any]
-"""A function of an array [..., S] and `axis=-1`, with result [...]."""
+"""A function that takes an array [..., S] and `axis=-1`, and returns an array [...]."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Estimate:
-  """A mean return with intervals, over seeds; the interquartile mean is None for fewer than three seeds.
+  """The mean return over seeds with its interval. The fields `iqm*` are None for fewer than three seeds.
 
   With one seed the interval covers only the episodes, not the variance between runs.
   """
@@ -43,6 +43,11 @@ class Estimate:
 
 def estimate(returns: Sequence[ArrayLike], confidence: float = 0.95, seed: int = 0) -> Estimate:
   """Estimates the mean and interquartile mean of returns, with bootstrap intervals over seeds and episodes.
+
+  Args:
+    returns: the returns of the episodes of each seed.
+    confidence: the probability that an interval covers.
+    seed: seeds the resampling.
 
   Raises: ValueError: there are no seeds, or a seed has no episodes.
   """
@@ -66,7 +71,10 @@ def estimate(returns: Sequence[ArrayLike], confidence: float = 0.95, seed: int =
 
 
 def interquartile_mean(x: ArrayLike, axis: int = -1) -> Float[np.ndarray, "..."]:
-  """The mean of the middle half along the last axis; values at the edges have fractional weight."""
+  """Returns the mean of the middle half of the values along the last axis.
+
+  Values at the quartiles have fractional weight.
+  """
   values = np.sort(np.asarray(x, np.float64), axis=-1)
   size = values.shape[-1]
   # Value i covers [i, i + 1] of [0, size]; the middle half is [size / 4, 3 size / 4].
@@ -77,10 +85,11 @@ def interquartile_mean(x: ArrayLike, axis: int = -1) -> Float[np.ndarray, "..."]
 def bootstrap_interval(
   values: Float[np.ndarray, "... S"], statistic: Statistic, confidence: float = CONFIDENCE, seed: int = 0
 ) -> tuple[Float[np.ndarray, "..."], Float[np.ndarray, "..."]]:
-  """The percentile bootstrap interval (low, high) of a statistic over S seeds.
+  """Returns the percentile bootstrap interval (low, high) of a statistic over S seeds.
 
-  One draw takes the same seeds at all leading indices, so that a curve is resampled whole. Raises ValueError:
-  S is 1, because one seed says nothing about the variance between runs.
+  A resample takes the same seeds at all leading indices, so that it consists of whole curves.
+
+  Raises: ValueError: S is 1.
   """
   from scipy import stats
 
@@ -101,7 +110,7 @@ def bootstrap_interval(
 
 @dataclasses.dataclass(frozen=True)
 class Probability:
-  """The probability that a run of one group beats a run of another, and its interval over seeds.
+  """The probability that a run of one group scores higher than one of another, with its interval over seeds.
 
   A tie counts one half. `low` and `high` are None if a group has one seed.
   """
@@ -117,7 +126,7 @@ def probability_of_improvement(
   confidence: float = CONFIDENCE,
   seed: int = 0,
 ) -> Probability:
-  """P(first > second) + P(first = second) / 2 over all pairs of seeds."""
+  """Returns P(first > second) + P(first = second) / 2 over all pairs of seeds, with its interval."""
   from scipy import stats
 
   def share(x: np.ndarray, y: np.ndarray, axis: int = -1) -> np.ndarray:
@@ -142,7 +151,7 @@ def probability_of_improvement(
 def _resample_means(
   samples: Sequence[Float[np.ndarray, " E"]], random: np.random.Generator
 ) -> Float[np.ndarray, "draws S"]:
-  """Mean returns of S resampled seeds, each over its own resampled episodes."""
+  """Resamples S seeds, and the episodes of each; returns the seeds' mean returns for each resample."""
   which = random.integers(len(samples), size=(_NUM_DRAWS, len(samples)))
   out = np.empty(which.shape)
   for index, sample in enumerate(samples):

@@ -1,14 +1,14 @@
 """Sweeps from a YAML file: variants of one configuration, each with several seeds.
 
     config: minatar/breakout        # as for `moozi train`; a path may be relative to this file
-    seeds: 3                        # 1, 2, 3; or a list
-    minutes: 55                     # time limit of one call; without it, until all is done
+    seeds: 3                        # the seeds 1, 2 and 3; or a list of seeds
+    minutes: 55                     # time limit of one call; no limit by default
     overrides: {max_env_steps: 500_000}
     variants:
       default: {}
       n_step_5: {targets.n_step: 5}
 
-A run is in `<run.dir>/<name of the file>/<variant>-seed<n>`.
+Each run is in `<run.dir>/<name of the file>/<variant>-seed<n>`.
 """
 
 import dataclasses
@@ -46,7 +46,7 @@ class SweepFile(Section):
 
 @dataclasses.dataclass(frozen=True)
 class Sweep:
-  """The jobs of a sweep file. `folder` holds their runs; `minutes` is None without a time limit."""
+  """The content of a sweep file. Its runs are in `folder`; `minutes` is None without a time limit."""
 
   folder: Path
   jobs: tuple[Job, ...]
@@ -57,7 +57,7 @@ class Sweep:
 def load_sweep(path: Path) -> Sweep:
   """Reads a sweep file and checks the settings of every variant.
 
-  The jobs are all variants with the first seed, then with the next.
+  The jobs are ordered by seed: all variants with the first seed come before those with the second.
 
   Raises: UserError: the file, or a variant's setting, is invalid.
   """
@@ -68,7 +68,7 @@ def load_sweep(path: Path) -> Sweep:
     found = SweepFile.model_validate_json(json.dumps(data), strict=True)
   except pydantic.ValidationError as error:
     first = error.errors(include_url=False)[0]
-    # A location in a union ends with the name of a member.
+    # Only the first part of the location is a key; in a union, the name of a member type follows.
     key = next((str(part) for part in first["loc"]), "")
     text = f"={json.dumps(first['input'])}: {first['msg'].replace('Input should be', 'must be')}"
     if first["type"] == "extra_forbidden":
@@ -102,5 +102,5 @@ def load_sweep(path: Path) -> Sweep:
 
 
 def _overrides(settings: Settings) -> tuple[str, ...]:
-  """`key=value` for each setting; sections may be nested or dotted."""
+  """Returns `key=value` for each setting; the keys of sections may be nested or dotted."""
   return tuple(f"{key}={json.dumps(value)}" for key, value in flatten_settings(settings or {}).items())

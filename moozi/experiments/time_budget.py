@@ -11,12 +11,13 @@ from typing import Any
 
 
 class TimeBudget:
-  """A time limit for commands. SIGINT, SIGTERM or SIGHUP ends it early; a second one kills the commands.
+  """A time limit for commands. SIGINT, SIGTERM or SIGHUP ends it early; a second signal kills the commands.
 
-  Use it in a `with` statement in the main thread; commands may run in other threads.
+  Use it in a `with` statement in the main thread; `run` may be called in other threads.
 
   Args:
-    patience_s: seconds between SIGTERM and SIGKILL, for a command that still runs after the limit.
+    seconds: the time limit.
+    patience_s: seconds after the limit until a command that is still running gets SIGKILL.
   """
 
   def __init__(self, seconds: float, patience_s: float = 180.0) -> None:
@@ -41,10 +42,13 @@ class TimeBudget:
   ) -> int:
     """Runs a command, and sends it one SIGTERM at the end of the budget.
 
-    `env` is added to this process's variables. Ctrl-C in the terminal does not reach the command directly,
-    because it runs in its own session. An exception in this process kills the command and its children.
+    Ctrl-C in the terminal does not reach the command, because the command runs in its own session. An
+    exception in this process kills the command and its children.
 
-    Returns: the exit status; negative for a signal.
+    Args:
+      env: environment variables to add to those of this process.
+
+    Returns: the exit status; -N if signal N ended the command.
     """
     process = subprocess.Popen(  # noqa: S603 - a list of arguments, no shell
       [str(part) for part in command],

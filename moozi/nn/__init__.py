@@ -1,1 +1,1 @@
-"""Networks."""
+"""The networks, and the interface that they share."""

@@ -12,7 +12,7 @@ _LARGE_FRAME = 64
 
 
 def is_large(frames: Float[Array, "B H W C"]) -> bool:
-  """Whether both sides have at least 64 cells, as in Atari; networks downsample such frames first."""
+  """Returns whether both sides have at least 64 cells, as in Atari; networks downsample such frames first."""
   return min(frames.shape[1:3]) >= _LARGE_FRAME
 
 
@@ -105,7 +105,7 @@ class ResidualDense(hk.Module):
 
 
 class Heads(hk.Module):
-  """Heads on vectors by name, each: dense `head_size`, norm, relu, dense to its size.
+  """Heads on vectors, by name. Each head is: dense `head_size`, norm, relu, dense to the head's size.
 
   The first layers of all heads are one matrix product (and one norm). With `zero_init` the last layers start
   at 0: the initial policy is uniform, and value and reward are 0 if the support is symmetric.

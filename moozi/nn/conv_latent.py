@@ -13,7 +13,7 @@ _SMALL_ENOUGH = 12
 
 
 class ConvLatentRepresentation(hk.Module):
-  """h: one 3×3 convolution, relu, flatten, dense, normalized.
+  """h: one 3×3 convolution, relu, flatten, dense, `normalize_latent`.
 
   If the frame is at least 3×3, the convolution is unpadded. It still covers the border cells, and the dense
   layer of a 10×10 frame has a third less work.
@@ -22,13 +22,13 @@ class ConvLatentRepresentation(hk.Module):
   convolutions of stride 2 with twice the channels follow, until no side is larger than 12 cells. Each
   convolution has a relu. 84 cells become 20, then 10.
   The action planes of a large stacked history are constant, so they skip the first convolution. A dense layer
-  on their values adds the output of a convolution whose 64 weights are equal within each plane.
+  on their values adds what a convolution with 64 equal weights per plane would add.
 
   Source for large frames: Mnih et al. 2013. Departures: the action planes; padding, which keeps the border;
   configurable sizes (Mnih et al. have 16 channels and 256 units).
 
   Args:
-    config: channels and latent_size are read.
+    config: its `channels` and `latent_size` are used.
     num_frame_planes: L·C, the number of frame planes in a stacked history; they come first.
   """
 

@@ -16,7 +16,7 @@ _PARTS = ("representation", "prediction", "dynamics", "projection")
 def make_parts(
   config: NetworkConfig, num_actions: int, support_size: int, num_frame_planes: int
 ) -> tuple[Any, Any, Any, Any]:
-  """The four parts that the function `config.kind` makes. Call it inside a Haiku transform.
+  """Makes the four parts with the function `config.kind`. Call it inside a Haiku transform.
 
   Raises: UserError: the function or a part fails, or does not return what `nn.model.Parts` says.
   """

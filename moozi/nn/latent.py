@@ -10,7 +10,7 @@ from moozi.nn.blocks import Heads, Norm, ResidualDense, normalize_latent
 
 
 class MlpRepresentation(hk.Module):
-  """h: flatten, dense, norm, relu, one residual block, normalized."""
+  """h: flatten, dense, norm, relu, one residual block, `normalize_latent`."""
 
   def __init__(self, config: NetworkConfig, name: str = "representation"):
     super().__init__(name=name)
@@ -24,7 +24,7 @@ class MlpRepresentation(hk.Module):
 
 
 class LatentDynamics(hk.Module):
-  """g: residual blocks (the first also reads the one-hot action), a normalized state, and its reward head."""
+  """g: residual blocks (the first also reads the one-hot action), `normalize_latent`, and a reward head."""
 
   def __init__(self, config: NetworkConfig, num_actions: int, support_size: int, name: str = "dynamics"):
     super().__init__(name=name)

@@ -75,11 +75,12 @@ class Model:
 def make_model(
   config: NetworkConfig, spec: EnvSpec, history_length: int, transform: ScalarTransform
 ) -> Model:
-  """The network of kind `config.kind` for the environment of `spec`.
+  """Makes the network of kind `config.kind` for the environment of `spec`.
 
   Args:
     config: kind, norm and sizes. `mlp` and `conv_latent` read latent_size, head_size, num_dynamics_blocks (at
-      least one block) and num_prediction_blocks; `resnet` reads all but latent_size.
+      least one block) and num_prediction_blocks; `conv_latent` also reads channels. `resnet` reads all sizes
+      but latent_size.
     history_length: L; the stacked history has L·(C + A) channels.
 
   The model's functions raise ValueError for a stacked history of another shape.
@@ -137,7 +138,7 @@ NETWORKS: dict[str, NetworkMaker] = {
     ResnetProjection(config),
   ),
 }
-"""The built-in networks by `network.kind`; `core.plugins.NETWORKS` has the user's."""
+"""The built-in networks, by value of `network.kind`; `core.plugins.NETWORKS` has the user's."""
 
 
 def _build(
@@ -147,7 +148,7 @@ def _build(
   input_shape: tuple[int, ...],
   num_frame_planes: int,
 ) -> tuple[Any, tuple[Any, ...]]:
-  """Returns an init that creates every parameter, and the four functions, for Haiku's transform."""
+  """Returns an init that creates every parameter, and the model's four functions, to be transformed."""
   make_parts = NETWORKS.get(config.kind, custom.make_parts)
   encode, predict, dynamics, project = make_parts(config, num_actions, transform.size, num_frame_planes)
 

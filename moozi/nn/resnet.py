@@ -21,7 +21,7 @@ from moozi.nn.latent import flatten
 def _tower(
   x: Float[Array, "B H W C"], num_blocks: int, config: NetworkConfig, is_training: bool, first: int = 0
 ) -> Float[Array, "B H W C"]:
-  """Residual blocks named `block_{first}` and so on, with the channels of x."""
+  """Applies residual blocks named `block_{first}` and so on, which keep the number of channels."""
   for i in range(first, first + num_blocks):
     x = ResidualBlock(x.shape[-1], config, name=f"block_{i}")(x, is_training)
   return x

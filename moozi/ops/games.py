@@ -56,7 +56,7 @@ class GameCounter:
     return ended
 
   def rest(self) -> Game | None:
-    """The newest game, which is not complete yet; None before the first step."""
+    """Returns the newest game, which is not complete yet; None before the first step."""
     return self._open
 
   def _extend(

@@ -23,7 +23,7 @@ class HistoryState:
 
 
 def init_history(batch_size: int, history_length: int, spec: EnvSpec) -> HistoryState:
-  """An empty history (NumPy): zero frames and dummy actions."""
+  """Returns an empty history (NumPy): zero frames and dummy actions."""
   return HistoryState(
     frames=np.zeros((batch_size, history_length, *spec.frame_shape), dtype=spec.frame_dtype),
     actions=np.full((batch_size, history_length), DUMMY_ACTION, dtype=np.int32),
@@ -51,14 +51,14 @@ def push_frame(
 
 
 def push_action(state: HistoryState, action: Int[AnyArray, "B"]) -> HistoryState:
-  """Appends a_t of the agent's action space; the frames stay until `push_frame`."""
+  """Appends a_t of the agent's action space; the frames do not change."""
   xp = array_namespace(state.actions, action)
   last = xp.astype(action, state.actions.dtype)[:, None]
   return HistoryState(frames=state.frames, actions=xp.concatenate([state.actions[:, 1:], last], axis=1))
 
 
 def normalize_frame(frames: Shaped[AnyArray, "..."], frame_dtype: str) -> Float32[AnyArray, "..."]:
-  """Frames as float32: bool to 0 and 1, uint8 scaled by 1/255, float32 unchanged.
+  """Converts frames to float32: bool to 0 and 1, uint8 scaled by 1/255, float32 unchanged.
 
   Args:
     frames: […, H, W, C] as stored.
@@ -75,7 +75,7 @@ def normalize_frame(frames: Shaped[AnyArray, "..."], frame_dtype: str) -> Float3
 def stack_history(
   frames: Float32[AnyArray, "*batch L H W C"], actions: Int[AnyArray, "*batch L"], num_actions: int
 ) -> Float32[AnyArray, "*batch H W L*(C+{num_actions})"]:
-  """The stacked history: L·C frame planes, then L·A planes of one-hot actions divided by A, oldest first.
+  """Returns the stacked history: L·C frame planes, then L·A planes of one-hot actions / A, oldest first.
 
   Args:
     frames: o_{t-L+1} … o_t (see `normalize_frame`).

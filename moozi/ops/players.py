@@ -9,7 +9,7 @@ from moozi.ops.xp import array_namespace
 def player_sign(
   to_play_a: Int[AnyArray, "..."] | int, to_play_b: Int[AnyArray, "..."] | int
 ) -> Float32[AnyArray, "..."]:
-  """+1 where both are the same player, −1 where they are opponents.
+  """Returns +1 where both are the same player, −1 where they are opponents.
 
   A value v for player b is worth `player_sign(a, b) * v` to player a (zero sum).
 
@@ -22,7 +22,7 @@ def player_sign(
 
 
 def search_discount(discount: float, num_players: int) -> float:
-  """The factor by which the search converts a child's value to its parent's: γ, or −γ with two players.
+  """Returns the search's factor from a child's value to its parent's: γ, or −γ with two players.
 
   Two players alternate strictly, so each edge of the tree changes the player.
 

@@ -16,13 +16,13 @@ def n_step_return(
   n_step: int,
   discount: float,
 ) -> Float[AnyArray, "*batch W-{n_step}"]:
-  """The n-step return of each step that has n steps after it, for the player to move at that step.
+  """Returns the n-step return of each step that has n steps after it, for the player to move at that step.
 
-  z_t = Σ_{j<h} γ^j s(t, t+j) u_{t+j+1} + γ^h s(t, t+h) ν_{t+h},  h = min(n, steps to the episode's last)
+  z_t = Σ_{j<h} γ^j s(t, t+j) u_{t+j+1} + γ^h s(t, t+h) ν_{t+h},  h = min(n, steps to the last frame)
 
   s is the sign between the players to move; ν is the search value, 0 on a terminal frame. A truncated frame
-  keeps its search value and is bootstrapped from. Steps after the episode's last frame (the next episode) are
-  not read. At a last frame, z is that frame's ν.
+  keeps its search value as the bootstrap. Steps after the episode's last frame (the next episode) are not
+  read. At a last frame, z is that frame's ν.
 
   Args:
     last_reward: env units; received on entering step t, by the player who moved at t-1.

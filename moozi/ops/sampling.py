@@ -10,7 +10,7 @@ _GATHER = pow(_SCATTER, -1, 1 << 32)
 
 
 class SumTree:
-  """The weights of `size` leaves; draws leaves in proportion to their weights. float64, vectorized.
+  """Stores the weights of `size` leaves, and draws leaves in proportion to them. float64, vectorized.
 
   Each inner node is exactly the float sum of its two children, so the tree depends on the leaves only, not on
   the order of the updates.
@@ -31,7 +31,7 @@ class SumTree:
 
   @property
   def leaves(self) -> Float64[np.ndarray, "{self.size}"]:
-    """The weights; a view that must not be written."""
+    """The weights, as a view that must not be written to."""
     return self._nodes[self._base : self._base + self.size]
 
   def assign(self, index: Int[np.ndarray, "M"], weight: Float[np.ndarray, "M"] | float) -> None:
@@ -55,7 +55,7 @@ class SumTree:
       self._nodes[low : 2 * low] = children[0::2] + children[1::2]
 
   def find(self, mass: Float[np.ndarray, "*M"]) -> Int64[np.ndarray, "*M"]:
-    """The leaf that each mass in [0, total) falls on; never a leaf of weight 0.
+    """Returns the leaf on which each mass in [0, total) falls; never a leaf of weight 0.
 
     Raises: ValueError: all weights are 0.
     """
@@ -74,7 +74,7 @@ class SumTree:
 
 
 def rank_weights(size: int, exponent: float) -> Float64[np.ndarray, "{size}"]:
-  """Weights (1/rank)^α of ranks 1 … size.
+  """Returns the weights (1/rank)^α of ranks 1 … size.
 
   Source: Schaul et al. 2016, rank-based variant. Departures: none.
   """
@@ -84,7 +84,7 @@ def rank_weights(size: int, exponent: float) -> Float64[np.ndarray, "{size}"]:
 def order_by_priority(
   slot: Int[np.ndarray, "N"], priority: Float32[np.ndarray, "N"], salt: int = 0
 ) -> Int64[np.ndarray, "N"]:
-  """The slots from the highest priority to the lowest; ties are in a scattered order that depends on `salt`.
+  """Returns the slots from highest to lowest priority; `salt` determines the scattered order of ties.
 
   The order is the same on every machine: all sort keys differ, so it does not depend on the sort algorithm.
 
@@ -105,7 +105,7 @@ def order_by_priority(
 def importance_ratio(
   probability: Float[np.ndarray, "*batch B"], count: int, exponent: float = 1.0, normalize: bool = False
 ) -> Float32[np.ndarray, "*batch B"]:
-  """ρ = (1 / (N P(i)))^β, divided by the largest of its batch if `normalize`.
+  """Returns ρ = (1 / (N P(i)))^β, divided by the largest of its batch if `normalize`.
 
   Args:
     probability: P(i) > 0 of each drawn item.

@@ -28,7 +28,7 @@ def transform(x: Float[AnyArray, "..."], epsilon: float = 0.001) -> Float[AnyArr
 
 
 def inverse_transform(z: Float[AnyArray, "..."], epsilon: float = 0.001) -> Float[AnyArray, "..."]:
-  """The inverse of `transform`, in a form that loses no digits in float32.
+  """Inverts `transform`, in a form that loses no digits in float32.
 
   With q = √(|x|+1) = u + 1, u solves εu² + (1+2ε)u = |z|; then x = sign(z)(q² − 1) = sign(z) u(u+2).
 
@@ -37,8 +37,8 @@ def inverse_transform(z: Float[AnyArray, "..."], epsilon: float = 0.001) -> Floa
     epsilon: ε of the transform; > 0.
 
   Returns: env units.
-  Source: Pohlen et al. 2018, proposition for h⁻¹. Departures: rationalized, and solved for q − 1 instead of
-    q, so that no digits cancel for small ε or z.
+  Source: Pohlen et al. 2018, proposition for h⁻¹. Departures: the formula is rationalized, and solved for
+    q − 1 instead of q, so that no digits cancel for small ε or z.
   """
   xp = array_namespace(z)
   a = xp.abs(z)
@@ -79,7 +79,7 @@ class ScalarTransform:
     return np.where(self.support == 0, 0.0, -1e9).astype(np.float32)
 
   def to_probs(self, x: Float[AnyArray, "*batch"]) -> Float[AnyArray, "*batch {self.size}"]:
-    """Φ: splits φ(x) between its two nearest integers in the support; values outside are clipped.
+    """Returns Φ(x): φ(x), clipped to the support, split between its two nearest integers.
 
     Args:
       x: env units.
@@ -91,7 +91,7 @@ class ScalarTransform:
     return xp.clip(1.0 - xp.abs(z[..., None] - self.support), 0.0, 1.0)
 
   def to_scalar(self, logits: Float[AnyArray, "*batch {self.size}"]) -> Float[AnyArray, "*batch"]:
-    """Φ⁻¹: the inverse transform of the softmax's expectation over the support; in env units."""
+    """Returns Φ⁻¹ in env units: the inverse transform of the softmax's expectation over the support."""
     xp = array_namespace(logits)
     weights = xp.exp(logits - xp.max(logits, axis=-1, keepdims=True))
     z = xp.sum(weights * self.support, axis=-1) / xp.sum(weights, axis=-1)

@@ -6,7 +6,7 @@ from moozi.core.config import TemperaturePoint
 
 
 def temperature_at(temperature: float | Sequence[TemperaturePoint], env_steps: int) -> float:
-  """The acting temperature at `env_steps`: a constant, or the value of the schedule's latest point.
+  """Returns the acting temperature at `env_steps`: a constant, or the value of the schedule's latest point.
 
   Args:
     temperature: `PlannerConfig.temperature`; a schedule starts at env_steps 0 and rises.

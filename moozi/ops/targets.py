@@ -39,7 +39,7 @@ def make_targets(
 
   The reward at index k-1 (u_{i+k}) belongs to the policy and value at index k. At and after a terminal frame,
   reward, value and return are 0, and policy and action are the dummy. The reward on entering the terminal
-  frame is kept. All of these are trained. After a truncated frame the same values are used, with mask 0.
+  frame is kept. All of these are trained. Steps after a truncated frame have the same values, but mask 0.
 
   Args:
     last_reward, root_value: env units, as in StepSample.
@@ -50,7 +50,7 @@ def make_targets(
     n_step: n.
     discount: γ.
   Raises: ValueError: the window is not K + n + 1 steps long.
-  Source: thesis 4.3.7. Departures: ends and truncation written out; targets cross segment boundaries.
+  Source: thesis 4.3.7. Departures: explicit rules for ends and truncation; targets may span segments.
   """
   width = unroll_steps + n_step + 1
   if last_reward.shape[-1] != width:
@@ -85,7 +85,7 @@ def history_window(
   frames: Shaped[AnyArray, "B L+1 ..."],
   actions: Int32[AnyArray, "B L+1"],
 ) -> tuple[Shaped[AnyArray, "B L+1 ..."], Int32[AnyArray, "B L+1"]]:
-  """Returns the policy's history at step i, and the next step for the consistency loss.
+  """Returns the history that the policy had at step i, with the action at i and the frame after it.
 
   Entries before the newest `is_first` at or before i are blank: zero frames, dummy actions. The frame after i
   is blank where i is the last of its episode.

@@ -1,4 +1,4 @@
-"""A user's own functions that see every event of a run."""
+"""Callbacks: functions of the user that are called with every event of a run."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -12,13 +12,13 @@ Callback = Callable[[Event], None]
 """Called with each event of a run in order, after the event is recorded."""
 
 CallbackMaker = Callable[[Config, Path], Callback]
-"""(config, run_path) → the callback: a function that `callbacks` names."""
+"""(config, run_path) → callback. The key `callbacks` names functions of this type."""
 
 
 def make_callbacks(config: Config, run_path: Path) -> list[Callback]:
-  """The functions that `callbacks` names. Each raises RunError if it fails, which ends the run.
+  """Returns the run's callbacks. A callback that fails raises RunError, which ends the run.
 
-  Raises: UserError: a function cannot be found or fails, or does not return a function.
+  Raises: UserError: a function that the key `callbacks` names cannot be found, fails, or returns no function.
   """
   return [
     _make(plugins.CALLBACKS.get(value, f"callbacks[{i}]"), config, run_path)

@@ -18,7 +18,9 @@ _log = logging.getLogger("moozi.driver")
 class Saver:
   """Saves the states of StateReady events one at a time, because each state is large.
 
-  `meta` holds the entries that all manifests share; `note` shows a line to the user.
+  Args:
+    meta: the entries that the manifests of all checkpoints share.
+    note: shows a line to the user.
   """
 
   def __init__(
@@ -31,7 +33,7 @@ class Saver:
     self._message: str | None = None
 
   def save(self, event: StateReady, wall_s: float, recorder: State) -> None:
-    """Waits for the previous save and starts the next. After a run's last state, waits for that save too."""
+    """Waits for the previous save and starts the next. For a run's last state, waits for this save too."""
     self.collect()
     state, rest, generations, blocks = event.state, None, None, None
     if state.progress:

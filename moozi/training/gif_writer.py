@@ -19,7 +19,7 @@ class Drawer:
   def __init__(self, folder: Path, spec: EnvSpec, guard: SinkGuard, metrics: MetricsSink) -> None:
     self._folder, self._spec, self._guard, self._metrics = folder, spec, guard, metrics
     self._threads = concurrent.futures.ThreadPoolExecutor(1, "gifs")
-    # (name in messages, tag, path, steps, size); the size is available when the GIF is written.
+    # (name in messages, tag, path, steps, size); the future of the size completes when the GIF is written.
     self._drawing: list[tuple[str, str, Path, int, concurrent.futures.Future[tuple[int, int]]]] = []
 
   def draw(self, result: Any) -> None:

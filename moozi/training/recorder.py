@@ -1,4 +1,4 @@
-"""Writes the events of a run to its directory and its display."""
+"""Records the events of a run in its run directory, and shows them on its display."""
 
 import collections
 import logging
@@ -32,12 +32,13 @@ _FILLING_PERIOD_S = 2.0
 
 
 class Recorder:
-  """Reads events in order, and writes a run directory.
+  """Receives the events of a run in order, and records them in the run directory.
 
   Args:
     config, spec, run: the run's configuration, environment specification and directory.
     display: shows the newest figures; a display of `moozi.io.progress`.
-    start: the run's start as `time.monotonic()`; a resumed run subtracts the seconds of its earlier parts.
+    start: the run's start in the time of `time.monotonic()`; for a resumed run, earlier by the seconds that
+      it had run before.
     resumed: the state that the run starts from. If it is None, no resume states are written.
   """
 
@@ -77,7 +78,7 @@ class Recorder:
     self._drawer = Drawer(run.gifs_path, spec, self._guard, self._metrics)
     self._trajectories: TrajectoryWriter | None = None
     if config.trajectories.save:
-      # Drops the steps after the checkpoint, because a resumed run makes them again.
+      # The writer drops stored steps later than the checkpoint, because the resumed run repeats them.
       begin = None if keep is None else keep[0]
       writer = part(state or {}, "trajectories")
       self._trajectories = TrajectoryWriter(run.trajectories_path, spec, begin, writer)
@@ -202,7 +203,7 @@ class Recorder:
     self._saver.save(event, self._wall_s(), self._get_state(event))
 
   def _get_state(self, event: events.StateReady) -> State:
-    """Returns the running figures and the position in the trajectory files."""
+    """Returns what a resumed run needs: the running figures and the position in the trajectory files."""
     kept = {} if self._trajectories is None else prefixed("trajectories", self._trajectories.get_state())
     state: State = {
       "env_steps": event.env_steps,
@@ -287,7 +288,7 @@ class Recorder:
 
 
 def phase_notes(display: Any, start: float) -> Callable[[str], None]:
-  """Returns a function that shows and logs a phase with its seconds since `start`, see `Recorder`."""
+  """Returns a function that shows and logs a phase with the seconds since `start` (as in `Recorder`)."""
 
   def note(text: str) -> None:
     seconds = time.monotonic() - start
@@ -298,7 +299,7 @@ def phase_notes(display: Any, start: float) -> Callable[[str], None]:
 
 
 class _Filling:
-  """Notes the first segment, and then how far replay is filled before the first update."""
+  """Shows when the first segment is complete, and how far replay is filled before the first update."""
 
   def __init__(self, config: Config, note: Callable[[str], None]) -> None:
     self._note, self._last_s = note, -math.inf
@@ -351,7 +352,7 @@ class _Window:
       self._means[name].add(value)
 
   def is_before(self, event: events.Event) -> bool:
-    """Whether steps or updates were made since the window started."""
+    """Returns whether the run has made steps or updates since the window started."""
     _, env_steps, learner_steps = self._since
     now = event.env_steps, event.learner_steps
     return now != (env_steps, learner_steps) and now[0] >= env_steps and now[1] >= learner_steps

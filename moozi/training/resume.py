@@ -43,7 +43,7 @@ class Resumed:
   passed_over: tuple[str, ...] = ()  # newer checkpoints that cannot be used, with reasons
 
   def forget_later_best(self, config: Config, run: RunDirectory) -> None:
-    """Resets the best result if it is later than the state: the resumed run repeats the steps in between."""
+    """Resets the best evaluation if it is later than the state: the resumed run repeats those steps."""
     if self.state is None or self.recorder is None:
       return
     best = read_best(run.checkpoints_path)
@@ -53,7 +53,7 @@ class Resumed:
 
 
 def load_start(config: Config, spec: EnvSpec, run: RunDirectory) -> Resumed:
-  """Returns the start of a new run; loads a training state (NumPy) if `checkpoint.start_from` is set."""
+  """Returns the start of a new run, with the training state (NumPy) of `checkpoint.start_from` if set."""
   state = None
   if config.checkpoint.start_from is not None:
     info = find_start(config.checkpoint.start_from)
@@ -75,7 +75,7 @@ def find_start(path: str) -> CheckpointInfo:
 
 
 def load_resumed(config: Config, spec: EnvSpec, run: RunDirectory) -> Resumed:
-  """Loads the newest state of a run, which the caller has claimed.
+  """Loads the newest state of a run. The caller must have claimed the run.
 
   A run that was stopped or killed before its final evaluation can be resumed, even if it has reached its
   limit of steps or time.
@@ -147,7 +147,7 @@ def _load_training(config: Config, spec: EnvSpec, info: CheckpointInfo) -> Any:
 
 
 def _complete(config: Config, spec: EnvSpec, training: Any) -> Any:
-  """Fills a state that has parameters only: with a fresh optimizer, and target parameters equal to them."""
+  """Completes a state that has parameters only: adds a new optimizer state and equal target parameters."""
   import jax
 
   fresh = jax.device_get(algorithm_of(config).initial_training_state(config, spec))

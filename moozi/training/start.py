@@ -1,4 +1,4 @@
-"""Trains into a run directory: runs the algorithm and records its events."""
+"""Trains a run: runs the algorithm, and records its events in the run directory."""
 
 import contextlib
 import itertools
@@ -38,15 +38,15 @@ class Stop:
     self._is_set = self._is_shown = False
 
   def set(self) -> None:
-    """Makes the request. A signal handler may call this: it does not use the display, which takes a lock."""
+    """Makes the request. Signal handlers may call this, because it does not use the display's lock."""
     self._is_set = True
 
   def is_set(self) -> bool:
-    """Whether the request was made."""
+    """Returns whether the request was made."""
     return self._is_set
 
   def is_new(self) -> bool:
-    """True once after the request."""
+    """Returns True in the first call after the request, else False."""
     is_new = self._is_set and not self._is_shown
     self._is_shown = self._is_set
     return is_new
@@ -55,7 +55,7 @@ class Stop:
 def train_events(
   config: Config, spec: EnvSpec, run: RunDirectory, resumed: Resumed | None, stop: Stop
 ) -> Generator[Event, None, dict[str, Any]]:
-  """Trains into the run directory, and yields each event after it is recorded; the last is Finished.
+  """Trains, and yields each event after it is recorded in the run directory; the last is Finished.
 
   The caller must have claimed the directory.
 
@@ -64,8 +64,8 @@ def train_events(
     stop: ends the run with a checkpoint when it is set.
 
   Returns: the run's summary.
-  Raises: UserError: Ray lacks what the configuration requests, or a tracker's package is missing. RunError:
-    the run cannot continue.
+  Raises: UserError: the Ray cluster is too small for the configuration, or a tracker's package is missing.
+    RunError: the run cannot continue.
   """
   _check_learns(config)
   with log_to(run.log_path("driver")):
@@ -91,7 +91,7 @@ def train_events(
           on_phase=phase_notes(display, start),
         )
         with contextlib.closing(algorithm_of(config).run(inputs)) as events:
-          # If the run is refused here, its folder stays unchanged.
+          # An algorithm refuses a run before its first event, so the folder of a refused run stays unchanged.
           first = next(events)
           if resumed.recorder is not None:
             env_steps = int(resumed.recorder["env_steps"])

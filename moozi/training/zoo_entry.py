@@ -55,16 +55,18 @@ def make_entry(
 ) -> Path:
   """Makes the agent `zoo:NAME` from a finished run, and returns its folder; replaces an older one.
 
-  The agent has the parameters of the run's last checkpoint. They play the run's final evaluation again, and
-  the entry is refused unless the mean return is in the recorded interval. If the run was stopped before its
-  final evaluation, this evaluation is recorded instead.
+  The agent has the parameters of the run's last checkpoint. The run's final evaluation is repeated with them;
+  the mean return must be in the recorded interval. If the run was stopped before its final evaluation, the
+  agent is evaluated now, and this result is recorded.
 
   Args:
-    name: the name of a configuration, such as `minatar/breakout`, or another one.
-    root: the folder of the agents; None takes that of MooZi.
-    hardware: of the training, for a run that has not recorded it.
+    name: the agent's name: that of its configuration, such as `minatar/breakout`, or another.
+    root: the folder of all agents; None uses that of MooZi.
+    hardware: the hardware of the training, if the run has not recorded it.
+    license: the license that the card states.
 
-  Raises: UserError: the run has no checkpoint or names code to import, or the figure is not reproduced.
+  Raises: UserError: the run has no checkpoint or names code to import, or the mean return is outside the
+    recorded interval.
   """
   config = run.load_config()
   for part in name.split("/"):
@@ -74,7 +76,8 @@ def make_entry(
   whole = make_card(run)
   spec = env_spec(config.env.name, **config.env.kwargs)
   info = find_checkpoint(run.checkpoints_path)
-  # Other evaluations may be of parameters a few updates older than those of the checkpoint of their name.
+  # Only the final evaluation is certain to be of the checkpoint's parameters. Earlier evaluations may be of
+  # parameters that are a few updates older.
   recorded = whole.evaluation if whole.ended_by in ENDS and whole.checkpoint == info.name else None
   final = (root or zoo_root()) / name
   final.parent.mkdir(parents=True, exist_ok=True)
@@ -104,8 +107,8 @@ def _config_name(name: str) -> str | None:
 def _write_run(
   entry: RunDirectory, run: RunDirectory, config: Config, spec: EnvSpec, info: CheckpointInfo, name: str
 ) -> None:
-  """Writes the parts of a run directory."""
-  # The folder of the run is of no use to others.
+  """Writes the configuration, the summary, the thinned metrics and the parameters of a run into the entry."""
+  # Leaves out `run.dir`, which has a meaning only on the machine of the training.
   config = config.model_copy(update={"run": type(config.run)(name=name)})
   save_config(config, entry.config_path)
   if run.summary_path.exists():
@@ -142,7 +145,7 @@ def _short(value: Any) -> Any:
 def _evaluate(
   entry: RunDirectory, config: Config, spec: EnvSpec, recorded: Evaluation | None
 ) -> EvaluationResult:
-  """Plays the final evaluation with the entry's parameters. Raises UserError if the mean is outside."""
+  """Evaluates the entry. Raises UserError if the mean return is outside the recorded interval."""
   info = find_checkpoint(entry.checkpoints_path)
   algorithm = algorithm_of(config)
   template = algorithm.training_state_template(config, spec)
@@ -180,9 +183,9 @@ def _record(entry: RunDirectory, info: CheckpointInfo, result: EvaluationResult)
 
 
 def is_reproduced(mean: float, recorded: Evaluation, episodes: int | None = None) -> bool:
-  """Whether a mean return agrees with a card: within its interval, with a margin for rounding.
+  """Returns whether a mean return is in the interval of a recorded evaluation, with a margin for rounding.
 
-  `episodes` is the number of episodes behind `mean`; with fewer than the card's, the interval is wider.
+  `episodes` is the number of episodes of `mean`. With fewer than those of `recorded`, the interval is wider.
   """
   num = recorded.episodes if episodes is None else min(episodes, recorded.episodes)
   margin = (recorded.high - recorded.return_mean) * (recorded.episodes / num) ** 0.5
@@ -190,7 +193,7 @@ def is_reproduced(mean: float, recorded: Evaluation, episodes: int | None = None
 
 
 def _write_gif(path: Path, episode: EpisodeRecord | None, spec: EnvSpec) -> None:
-  """Draws the beginning of an episode, as long as the GIF is small."""
+  """Draws as much of the beginning of an episode as fits in a GIF of MAX_GIF_BYTES."""
   assert episode is not None, "the evaluation was recorded"
   num_frames = len(episode.frames)
   while True:

@@ -1,4 +1,4 @@
-"""The parameter server: a thin shell over `learning.learner` (the thesis §4.3.15)."""
+"""The parameter server: a thin wrapper of `learning.learner` (the thesis §4.3.15)."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ class ParameterServer:
     state: a TrainingState to continue from; None starts with new parameters.
     learner_step: the learner step of new parameters.
     log_dir: folder of the log file; no log file if None.
-    functions: registered in this process, as `process.prepare` describes.
+    functions: the user's registered functions, pickled; see `process.prepare`.
   """
 
   def __init__(
@@ -86,5 +86,5 @@ class ParameterServer:
       return self._learner.histograms()
 
   def report(self, keeps_spans: bool) -> ActorReport:
-    """Reports this actor's work since the last report."""
+    """Returns a report of this actor's work since the last report."""
     return process.report(self._work, keeps_spans)

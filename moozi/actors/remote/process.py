@@ -57,5 +57,5 @@ def prepare(
 
 
 def report(work: WorkLog, keeps_spans: bool) -> ActorReport:
-  """Reports the work of this process since the last report, and its resident memory."""
+  """Returns a report of this process's work since the last report, and of its resident memory."""
   return work.report(keeps_spans, resident_mib())

@@ -1,4 +1,4 @@
-"""The replay buffer's actor: a thin shell over `replay.buffer` (the thesis §4.3.14). Imports no JAX."""
+"""The replay buffer's actor: a thin wrapper of `replay.buffer` (the thesis §4.3.14). Imports no JAX."""
 
 import sys
 from collections.abc import Mapping
@@ -105,7 +105,7 @@ class ReplayActor:
       return self._replay.write_back(**fields_of(searched))
 
   def update_priorities(self, priorities: Any) -> int:
-    """Refreshes δ after an update; returns the number of values δ that were not stale."""
+    """Sets δ of the steps in a batch after its update; returns the number of steps that were not stale."""
     with self._work.doing("priorities"):
       return self._replay.update_priorities(priorities.slot, priorities.sequence, priorities.delta)
 
@@ -115,5 +115,5 @@ class ReplayActor:
       return self._replay.histograms()
 
   def report(self, keeps_spans: bool) -> ActorReport:
-    """Reports this actor's work since the last report."""
+    """Returns a report of this actor's work since the last report."""
     return process.report(self._work, keeps_spans)

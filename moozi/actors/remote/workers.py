@@ -1,7 +1,7 @@
-"""Workers: thin shells over `acting.collector`, `acting.reanalyzer` and `evaluation.evaluator` (§4.3.11-13).
+"""The workers: thin wrappers of `acting.collector`, `acting.reanalyzer` and `evaluation.evaluator`.
 
 A worker runs only when it is called. Each call passes the published parameters; all workers read the same
-object.
+object. Source: the thesis §4.3.11 to §4.3.13.
 """
 
 from typing import Any
@@ -25,7 +25,7 @@ class TrainingWorker:
     index: the worker's index.
     began_at: the run's environment steps when the worker is started; part of the worker's seeds.
     log_dir: folder of the log file; no log file if None.
-    functions: registered in this process, as `process.prepare` describes.
+    functions: the user's registered functions, pickled; see `process.prepare`.
   """
 
   def __init__(
@@ -59,13 +59,13 @@ class TrainingWorker:
     self._log.info("compiled acting")
 
   def run(self, parameters: tuple[Any, Any, int], env_steps: int) -> tuple[Any, Any]:
-    """Acts one segment; returns (TrajectorySample [T, B, …], ActingResult) as two Ray objects."""
+    """Acts for one segment; returns (TrajectorySample [T, B, …], ActingResult) as two Ray objects."""
     with self._work.doing("segment"):
       self._collector.set_parameters(*parameters)
       return self._collector.run(env_steps)
 
   def reset(self) -> None:
-    """Resets all environments, because their episodes do not continue the steps in replay."""
+    """Resets all environments, after steps were lost that replay needs to continue their episodes."""
     with self._work.doing("new games"):
       self._collector.reset()
     self._log.info("reset all environments")
@@ -75,7 +75,7 @@ class TrainingWorker:
     self._collector.close()
 
   def report(self, keeps_spans: bool) -> ActorReport:
-    """Reports this actor's work since the last report."""
+    """Returns a report of this actor's work since the last report."""
     return process.report(self._work, keeps_spans)
 
 
@@ -97,7 +97,7 @@ class ReanalyzeWorker:
   def run(
     self, parameters: tuple[Any, Any, int], publication: int, positions: Any
   ) -> tuple[Any, tuple[int, dict[str, float]]]:
-    """Searches each position once; returns (SearchedRoots, (number of positions, metrics)) as two objects.
+    """Searches positions; returns (SearchedRoots, (number of positions, metrics)) as two Ray objects.
 
     Args:
       parameters: (params, net_state, version) of the target network.
@@ -113,7 +113,7 @@ class ReanalyzeWorker:
     return searched, (searched.slot.size, metrics)
 
   def report(self, keeps_spans: bool) -> ActorReport:
-    """Reports this actor's work since the last report."""
+    """Returns a report of this actor's work since the last report."""
     return process.report(self._work, keeps_spans)
 
 
@@ -126,7 +126,8 @@ class TestingWorker:
     from moozi.envs.guard import allow_exit
     from moozi.run.build import build_evaluator
 
-    # An environment that hangs in C never returns. Without an exit the run would wait for it forever.
+    # An environment that hangs in C never returns. If this process could not exit, the run would wait for the
+    # evaluation forever.
     allow_exit(log_stream())
     self._work = WorkLog(config.timeline.seconds > 0)
     self._evaluator = build_evaluator(config, spec)
@@ -154,5 +155,5 @@ class TestingWorker:
     return result
 
   def report(self, keeps_spans: bool) -> ActorReport:
-    """Reports this actor's work since the last report."""
+    """Returns a report of this actor's work since the last report."""
     return process.report(self._work, keeps_spans)

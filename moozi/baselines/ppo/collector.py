@@ -15,7 +15,7 @@ from moozi.envs.environment import VectorEnvironment
 
 
 class Collector(Lanes):
-  """Acts in its lanes with the policy. Environments, histories and random state persist between calls.
+  """Acts in B environments (lanes) with PPO's policy. Environments, histories and random key persist.
 
   The metrics of a segment are the means `train/reward` and `train/last_share`, and the metrics that
   `Lanes.result` adds.
@@ -27,7 +27,7 @@ class Collector(Lanes):
     self._policy = jax.jit(make_policy(network))
 
   def run(self, state: PPOState) -> tuple[Segment, ActingResult]:
-    """Acts `segment_length` vector steps with the state's parameters."""
+    """Acts for `segment_length` vector steps with the state's parameters; returns the segment and metrics."""
     rows = []
     self.begin_segment()
     self.rng_key, *keys = np.asarray(jax.random.split(self.rng_key, self._length + 2))

@@ -48,7 +48,7 @@ class PolicyOutput:
   """The policy's output on B frames. Evaluation reads the first three fields, which a SearchOutput also has.
 
   Attributes:
-    action: a legal action in the agent's action space; the dummy on a last frame, where it is discarded.
+    action: a legal action in the agent's action space; on a last frame, the dummy action, which is discarded.
     action_probs: 0 on illegal actions.
     root_value: the network's value; 0 on a terminal frame.
     log_prob: log probability of the action; 0 on a last frame.
@@ -135,7 +135,7 @@ def make_policy(network: PPONetwork) -> Callable[..., tuple[HistoryState, Policy
   """Returns policy(params, net_state, history, timestep, rng_key, temperature) -> (history, output).
 
   The policy has the arguments of MuZero's policy, because evaluation calls both; it does not read net_state
-  and forced. Actions are drawn with probabilities raised to the power 1/temperature; at temperature 0 the
+  or forced. Actions are drawn with probabilities raised to the power 1/temperature; at temperature 0 the
   policy takes the most probable action. `log_prob` and `action_probs` are always at temperature 1.
   """
 

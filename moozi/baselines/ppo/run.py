@@ -61,7 +61,7 @@ def training_state_template(config: Config, spec: EnvSpec) -> PPOState:
 
 
 def build_evaluator(config: Config, spec: EnvSpec, num_simulations: int | None = None) -> Evaluator:
-  """Builds the evaluator: it takes the most probable action, or samples if `evaluation.noise_free` is false.
+  """Builds an evaluator of the most probable actions, or of sampled ones if `evaluation.noise_free` is false.
 
   Raises: UserError: `num_simulations` is given; PPO does not search.
   """
@@ -134,7 +134,7 @@ def run(inputs: RunInputs) -> Generator[Event, None, None]:
 
 
 class PPO:
-  """Trains in rounds as a `Trainer`: acts one segment, checks it, and learns from it."""
+  """A `Trainer` of `run.session`. Each round acts for one segment, checks the segment, and learns from it."""
 
   def __init__(self, inputs: RunInputs) -> None:
     self.session = Session(inputs, self)
@@ -163,7 +163,7 @@ class PPO:
     return self.env_steps >= self._config.max_env_steps
 
   def step(self) -> Iterator[Event]:
-    """Makes a round: acts one segment, and makes the updates from it."""
+    """Makes a round: acts for one segment, and makes the updates from it."""
     learning_rate = learning_rate_at(self._config.ppo, self.env_steps, self._config.max_env_steps)
     self.session.phase("compiling acting")
     try:

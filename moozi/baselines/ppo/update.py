@@ -106,7 +106,9 @@ class Batch:
 
 
 def generalized_advantages(segment: Segment, config: PPOConfig) -> Float[Array, "T B"]:
-  """A_t = δ_t + γλ·[t + 1 is not last]·A_{t+1}, with δ_t = r_{t+1} + γ·[t + 1 has a value]·V_{t+1} - V_t.
+  """Computes generalized advantage estimates.
+
+    A_t = δ_t + γλ·[t + 1 is not last]·A_{t+1}, with δ_t = r_{t+1} + γ·[t + 1 has a value]·V_{t+1} - V_t.
 
   A terminal frame has no value. A truncated frame has a value only with `bootstrap_truncated`; the source
   gives it no value. The frame after the segment has a value (the bootstrap).
@@ -162,12 +164,12 @@ def make_batch(segment: Segment, config: PPOConfig) -> tuple[Batch, Scalars]:
 
 
 def masked_mean(x: Shaped[AnyArray, "N"], mask: Bool[AnyArray, "N"]) -> Float[Array, ""]:
-  """Mean over the entries where the mask is true; 0 if there are none."""
+  """Returns the mean over the entries where the mask is true; 0 if there are none."""
   return jnp.sum(jnp.where(mask, x, 0.0)) / jnp.maximum(jnp.sum(mask), 1)
 
 
 def masked_variance(x: Float[AnyArray, "N"], mask: Bool[AnyArray, "N"]) -> Float[Array, ""]:
-  """Variance (divided by n) over the entries where the mask is true; 0 if there are none."""
+  """Returns the variance (divided by n) over the entries where the mask is true; 0 if there are none."""
   return masked_mean(jnp.square(x - masked_mean(x, mask)), mask)
 
 
@@ -303,8 +305,8 @@ def make_round(
   """Returns round(state, segment, learning_rate) -> (state, scalars, bad_term): all updates from one segment.
 
   The function is compiled and donates the state. Scalars are means over the updates in which they are finite;
-  `faults/skipped_updates` is a sum. The source logs the scalars of the last minibatch, and the mean of the
-  clip fraction. `bad_term` contains the `bad_term` of `make_update` for each update.
+  `faults/skipped_updates` is a sum. (The source logs the scalars of the last minibatch, and the mean of the
+  clip fraction.) `bad_term` contains the `bad_term` of `make_update` for each update.
   """
   update = make_update(network, config)
 

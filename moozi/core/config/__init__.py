@@ -43,12 +43,14 @@ class EnvConfig(Section):
   name: str = Field("minatar:breakout", description="library:game, a registered name, or module:function")
   kwargs: dict[str, Any] = Field(default_factory=dict, description="options of the environment's suite")
   wrappers: WrapperNames = Field(
-    (), description="gymnasium and your own: functions that wrap the environment, the innermost first"
+    (),
+    description="functions that wrap the environment, the innermost first; only for gymnasium's and your own "
+    "environments",
   )
 
   @property
   def arguments(self) -> dict[str, Any]:
-    """Keyword arguments of `envs.registry.make` and `envs.registry.env_spec`."""
+    """Keyword arguments for `envs.registry.make` and `envs.registry.env_spec`."""
     return {**self.kwargs, **({"wrappers": self.wrappers} if self.wrappers else {})}
 
   @model_validator(mode="after")
@@ -63,12 +65,13 @@ class NetworkConfig(Section):
 
   kind: NetworkName = Field(
     "conv_latent",
-    description="resnet: residual convolutions throughout, as in the thesis; mlp: dense layers, for vectors; "
+    description="resnet: residual convolutions throughout, as in the thesis; mlp: dense layers, for "
+    "vector observations; "
     "conv_latent: one convolution, then dense layers on a hidden vector; or your own: a registered name or "
     "module:function (docs/plugins.md)",
   )
   norm: Literal["layer", "batch", "none"] = Field(
-    "layer", description="normalization; layer is the same in acting and training, batch is the thesis's"
+    "layer", description="normalization; layer: equal in acting and training; batch: as in the thesis"
   )
   channels: PositiveInt = Field(16, description="resnet, conv_latent: convolution channels")
   num_representation_blocks: NonNegativeInt = Field(
@@ -81,9 +84,9 @@ class NetworkConfig(Section):
     1, description="residual blocks of the prediction network, before its heads"
   )
   latent_size: PositiveInt = Field(256, description="mlp, conv_latent: size of the hidden state")
-  head_size: PositiveInt = Field(128, description="width of the layer before each head")
+  head_size: PositiveInt = Field(128, description="width of the hidden layer of each head")
   batch_norm_decay: Annotated[float, Field(gt=0.0, lt=1.0)] = Field(
-    0.99, description="norm=batch: decay per update of the averages that acting normalizes with"
+    0.99, description="norm=batch: decay, per update, of the averages by which acting normalizes"
   )
 
 
@@ -95,7 +98,7 @@ class ScalarTransformConfig(Section):
     30, description="largest category; with the default epsilon, 30 stands for about 905 in env units"
   )
   epsilon: PositiveFloat = Field(
-    0.001, description="ε of φ(x) = sign(x)(√(|x|+1) − 1) + εx, which contracts env units to categories"
+    0.001, description="ε of φ(x) = sign(x)(√(|x|+1) − 1) + εx, which maps env units to categories"
   )
 
   @model_validator(mode="after")
@@ -112,38 +115,45 @@ class TargetsConfig(Section):
 
   history_length: PositiveInt = Field(1, description="L: frames, with their actions, that the network sees")
   unroll_steps: PositiveInt = Field(5, description="K: steps that the dynamics network is trained to unroll")
-  n_step: PositiveInt = Field(10, description="n: rewards in a value target, before the search's value")
+  n_step: PositiveInt = Field(
+    10,
+    description="n: number of rewards in a value target, which bootstraps from the search value after them",
+  )
   discount: Annotated[float, Field(gt=0.0, le=1.0)] = Field(
-    0.997, description="γ per environment step; 1 for games that end within a few dozen moves"
+    0.997, description="γ per environment step; 1 suits games that end within a few dozen moves"
   )
 
 
 class ReplayConfig(Section):
-  """The replay buffer."""
+  """The replay buffer. Priorities follow from δ, the error of the network's value at a start step."""
 
-  capacity: PositiveInt = Field(1_000_000, description="number of steps kept, over all lanes")
+  capacity: PositiveInt = Field(1_000_000, description="number of steps kept, over all environments")
   sampling: Literal["uniform", "proportional", "rank"] = Field(
-    "rank", description="how start steps are drawn; with reanalyze, uniform is better in Space Invaders"
+    "rank", description="how start steps are drawn; uniform was better in Space Invaders with reanalyze"
   )
   priority_exponent: NonNegativeFloat = Field(0.6, description="α of prioritized sampling")
   importance_exponent: NonNegativeFloat = Field(1.0, description="β of the importance ratio; the thesis: 1")
-  normalize_importance: bool = Field(False, description="divide a batch's importance ratios by the maximum")
-  priority_epsilon: PositiveFloat = Field(1e-3, description="proportional: added to δ")
-  refresh_priorities: bool = Field(True, description="replace the δ of a batch after its update")
-  rank_refresh_updates: PositiveInt = Field(200, description="rank: number of batches between two sorts")
+  normalize_importance: bool = Field(False, description="divide a batch's importance ratios by their maximum")
+  priority_epsilon: PositiveFloat = Field(1e-3, description="proportional: constant added to δ")
+  refresh_priorities: bool = Field(
+    True, description="after an update, replace the δ of the batch's start steps"
+  )
+  rank_refresh_updates: PositiveInt = Field(
+    200, description="rank: number of batches between two sorts by priority"
+  )
   min_steps_to_learn: PositiveInt = Field(5_000, description="number of steps stored before training starts")
   max_refused_segments: PositiveInt = Field(
-    20, description="maximum consecutive rejected segments of a worker; at this number the run ends"
+    20, description="the run ends after this number of consecutive rejected segments of one worker"
   )
 
   @property
   def refreshes_priorities(self) -> bool:
-    """Whether δ is sent to replay after an update: it is enabled, and the sampling uses priorities."""
+    """Whether replay gets a new δ after an update: this is enabled, and the sampling uses priorities."""
     return self.refresh_priorities and self.sampling != "uniform"
 
 
 class LearningRateConfig(Section):
-  """The learning rate by learner step: warm-up, then decay over `decay_steps`; null: constant."""
+  """The learning rate by learner step: warm-up, then decay over `decay_steps` (null: no decay)."""
 
   kind: Literal["constant", "cosine", "linear"] = Field("constant", description="shape of the decay")
   peak: PositiveFloat = Field(1e-3, description="rate after the warm-up")
@@ -163,16 +173,16 @@ class LearningRateConfig(Section):
 
 
 class LearnerConfig(Section):
-  """Loss, optimizer and update. The loss coefficients are those of the thesis, 4.3.8."""
+  """Loss, optimizer and update. The thesis, 4.3.8, defines the loss coefficients."""
 
-  batch_size: PositiveInt = Field(256, description="targets in one update")
-  updates_per_call: PositiveInt = Field(8, description="updates in one call of the parameter server")
+  batch_size: PositiveInt = Field(256, description="number of targets in one update")
+  updates_per_call: PositiveInt = Field(8, description="number of updates per call of the parameter server")
   samples_per_step: PositiveFloat = Field(4.0, description="sample reuse: targets used per environment step")
   optimizer: Literal["adam", "adamw"] = Field("adamw", description="adamw: adam with weight_decay")
   learning_rate: LearningRateConfig = LearningRateConfig()
   weight_decay: NonNegativeFloat = Field(1e-4, description="adamw: decay of weights, not of biases and norms")
   max_grad_norm: PositiveFloat = Field(
-    5.0, description="larger gradients are scaled down to this norm, over all parameters"
+    5.0, description="maximum norm of the gradient of all parameters; a larger one is scaled down"
   )
   value_coef: NonNegativeFloat = Field(0.25, description="weight of the value loss; the policy loss has 1")
   reward_coef: NonNegativeFloat = Field(1.0, description="weight of the reward loss")
@@ -186,12 +196,15 @@ class LearnerConfig(Section):
     0.5, description="factor on the gradient into each unrolled hidden state; MuZero: 0.5"
   )
   target_update_period: PositiveInt = Field(
-    500, description="learner steps between copies to target_params, which reanalyze searches with"
+    500,
+    description="learner steps between two copies of the parameters to the target network (for reanalyze)",
   )
-  consistency_from_target: bool = Field(False, description="encode the consistency target with target_params")
+  consistency_from_target: bool = Field(
+    False, description="compute the target of the self-consistency loss with the target network"
+  )
   max_skipped_updates: PositiveInt = Field(
     20,
-    description="maximum consecutive updates with a non-finite loss or gradient; at this number the run "
+    description="after this number of consecutive updates with a non-finite loss or gradient, the run "
     "rolls back to its last checkpoint's parameters; the second time, the run ends",
   )
 
@@ -216,8 +229,8 @@ class WorkersConfig(Section):
   )
   max_env_faults: PositiveInt = Field(
     10,
-    description="an environment that raises or hangs is restarted; maximum consecutive faults of one "
-    "environment; a finished episode resets the count; at this number the run ends",
+    description="an environment that raises or hangs is restarted; the run ends after this number of "
+    "consecutive faults of one environment; a finished episode resets the count",
   )
   env_timeout_s: PositiveFloat | None = Field(
     60.0, description="time limit of a step or reset, after which the environment counts as hung; null: none"
@@ -226,29 +239,37 @@ class WorkersConfig(Section):
 
 
 class EvaluationConfig(Section):
-  """The testing worker: noise-free episodes with fixed seeds that start with k random legal actions."""
+  """The testing worker, which plays episodes with fixed seeds."""
 
   period_env_steps: PositiveInt = Field(200_000, description="environment steps between two evaluations")
   episodes: PositiveInt = Field(10, description="number of episodes in an evaluation during the run")
   num_envs: PositiveInt = Field(10, description="number of episodes played in parallel")
-  max_random_starts: NonNegativeInt = Field(8, description="k ~ U{0 … max_random_starts}")
+  max_random_starts: NonNegativeInt = Field(
+    8, description="start episodes with k random legal actions, k ~ U{0 … max_random_starts}"
+  )
   seed: Seed = Field(
     20_000_003, description="seed of the test episodes; runs with other seeds still play the same episodes"
   )
-  noise_free: bool = Field(True, description="false: use planners.test unchanged, as in the thesis")
+  noise_free: bool = Field(
+    True, description="search without noise; false: use planners.test unchanged, as in the thesis"
+  )
   max_episode_steps: PositiveInt = Field(
     10_000, description="step limit of a test episode, in addition to the environment's own"
   )
   final_episodes: PositiveInt = Field(100, description="number of episodes in the evaluation at the end")
   opponent: PlayerName = Field(
     "random",
-    description="two players: the other seat's player: random, self, mcts if the environment's library has "
-    "it, a registered name, or module:function",
+    description="two players: who plays the other seat: random, self, mcts (if the environment's library "
+    "has it), a registered name, or module:function",
   )
   opponent_simulations: PositiveInt = Field(100, description="mcts: simulations per search of the opponent")
-  gif: bool = Field(True, description="draw one episode of each evaluation, and the tiled GIF")
-  gif_max_frames: PositiveInt = Field(300, description="frames of a GIF; a longer episode is cut")
-  gif_tiles: Annotated[int, Field(ge=0, le=64)] = Field(9, description="episodes in the tiled GIF; 0: none")
+  gif: bool = Field(
+    True, description="write a GIF of one episode of each evaluation, and the tiled GIF of several episodes"
+  )
+  gif_max_frames: PositiveInt = Field(300, description="maximum number of frames of a GIF")
+  gif_tiles: Annotated[int, Field(ge=0, le=64)] = Field(
+    9, description="number of episodes in the tiled GIF; 0: no tiled GIF"
+  )
   resources: ActorResources = ActorResources(num_cpus=0.125, niceness=10)
 
 
@@ -265,7 +286,9 @@ class CheckpointConfig(Section):
     15.0,
     description="seconds from a new run's first step to its first checkpoint; null: period_s applies",
   )
-  keep_last: PositiveInt = Field(3, description="latest checkpoints kept; a run can resume from each")
+  keep_last: PositiveInt = Field(
+    3, description="number of latest checkpoints to keep; a run can resume from each"
+  )
   keep_best: bool = Field(
     True,
     description="keep the checkpoint with the best evaluation: the highest lower end of its 95% interval",
@@ -278,16 +301,16 @@ class CheckpointConfig(Section):
 class LoggingConfig(Section):
   """Metrics and display."""
 
-  period_s: PositiveFloat = Field(5.0, description="seconds between two ticks in metrics.jsonl")
+  period_s: PositiveFloat = Field(5.0, description="seconds between two lines (ticks) in metrics.jsonl")
   tensorboard: bool = Field(True, description="also write TensorBoard's files, with histograms and GIFs")
   wandb: bool = Field(
-    False, description="scalars to Weights & Biases too, offline in wandb/ beside the run directory"
+    False, description="also log scalars to Weights & Biases, offline, in wandb/ beside the run directory"
   )
-  mlflow: bool = Field(False, description="scalars to MLflow, in mlflow.db beside the run")
+  mlflow: bool = Field(False, description="also log scalars to MLflow, in mlflow.db beside the run directory")
   histogram_period_updates: PositiveInt | None = Field(
     2_000, description="learner steps between two histograms in TensorBoard; null: none"
   )
-  parameter_histograms: bool = Field(False, description="histograms of each layer's parameters too")
+  parameter_histograms: bool = Field(False, description="also write histograms of each layer's parameters")
   progress: Literal["auto", "live", "plain", "none"] = Field(
     "auto",
     description="display on standard error; live: redrawn in place; plain: lines; auto: live on a terminal, "
@@ -319,7 +342,9 @@ class RayConfig(Section):
   object_store_mib: PositiveInt = Field(512, description="MiB of shared memory for the local Ray's objects")
   segments_in_flight: PositiveInt = Field(2, description="number of calls queued at each training worker")
   batches_in_flight: PositiveInt = Field(2, description="number of calls queued at the parameter server")
-  publish_period_updates: PositiveInt = Field(64, description="learner steps between publishing parameters")
+  publish_period_updates: PositiveInt = Field(
+    64, description="learner steps between two publications of parameters"
+  )
   max_restarts: NonNegativeInt = Field(3, description="maximum consecutive restarts of a failed actor")
   learner: ActorResources = ActorResources(num_cpus=1.0, num_threads=0)
   replay: ActorResources = ActorResources(num_cpus=0.125)
@@ -331,8 +356,8 @@ class Config(Section):
   seed: Seed = Field(0, description="seed of the run; each part derives its own from it")
   algorithm: Literal["muzero", "ppo"] = Field(
     "muzero",
-    description="ppo: the baseline; it reads the section ppo instead of MuZero's and always runs in one "
-    "process; `runtime` is ignored",
+    description="ppo: the baseline; it reads the section ppo instead of MuZero's, always runs in one "
+    "process, and ignores `runtime`",
   )
   runtime: Literal["ray", "local"] = Field(
     "ray",
@@ -341,10 +366,10 @@ class Config(Section):
   )
   max_env_steps: PositiveInt = Field(1_000_000, description="environment steps at which training ends")
   max_wall_s: PositiveFloat | None = Field(
-    None, description="seconds of training, over all resumes, at which it ends; null: no limit"
+    None, description="seconds of training, over all resumes, after which it ends; null: no limit"
   )
   callbacks: CallbackNames = Field(
-    (), description="functions that see every event, by name or module:function"
+    (), description="functions that make callbacks, which receive every event; by name or module:function"
   )
   env: EnvConfig = EnvConfig()
   run: RunConfig = RunConfig()

@@ -27,12 +27,14 @@ class PlannerConfig(Section):
 
   algorithm: SearchName = Field(
     "gumbel",
-    description="gumbel: Gumbel MuZero, for few simulations; puct: MuZero's, as in the thesis; or your "
-    "own: a registered name or module:function (docs/plugins.md)",
+    description="gumbel: Gumbel MuZero, for few simulations; puct: MuZero's search, as in the thesis; or "
+    "your own: a registered name or module:function (docs/plugins.md)",
   )
-  num_simulations: PositiveInt = Field(16, description="simulations per search; time grows in proportion")
+  num_simulations: PositiveInt = Field(
+    16, description="number of simulations per search; the search time is proportional to it"
+  )
   max_depth: PositiveInt | None = Field(
-    None, description="depth at which simulations end; null: no limit but num_simulations"
+    None, description="maximum depth of a simulation; null: only num_simulations limits it"
   )
   max_num_considered_actions: PositiveInt = Field(
     16, description="gumbel: number of root actions in sequential halving"
@@ -42,26 +44,28 @@ class PlannerConfig(Section):
     0.1, description="gumbel: c_scale, the weight of Q-values against the prior's logits; higher is greedier"
   )
   gumbel_maxvisit_init: NonNegativeFloat = Field(
-    50.0, description="gumbel: c_visit, the visits that this weight counts before the first simulation"
+    50.0, description="gumbel: c_visit; Q-values have the weight c_scale · (c_visit + largest visit count)"
   )
   dirichlet_fraction: Probability = Field(0.0, description="puct: share of Dirichlet noise in the root prior")
   dirichlet_alpha: PositiveFloat = Field(
     0.3, description="puct: α of the Dirichlet noise; smaller values put it on fewer actions"
   )
-  pb_c_init: NonNegativeFloat = Field(1.25, description="puct: c1")
-  pb_c_base: PositiveFloat = Field(19652.0, description="puct: c2")
+  pb_c_init: NonNegativeFloat = Field(1.25, description="puct: c1 of the exploration term")
+  pb_c_base: PositiveFloat = Field(19652.0, description="puct: c2 of the exploration term")
   temperature: NonNegativeFloat | tuple[TemperaturePoint, ...] = Field(
     1.0,
     description="puct: actions are drawn in proportion to visits^(1/temperature); 0: the most visited; a "
     "list of {env_steps, temperature} is a schedule. gumbel does not read it",
   )
   q_range_floor: PositiveFloat = Field(
-    0.1, description="lower bound of the range that Q-values are normalized by, in value units; mctx: 1e-8"
+    0.1,
+    description="Q-values are normalized by their range, or by this value if it is larger; in env units; "
+    "mctx: 1e-8",
   )
   root_value: Literal["mean", "improved"] | None = Field(
     None,
-    description="mean: average over visits; improved: search policy times completed Q-values; null: improved "
-    "with gumbel, whose visits are made to explore, and mean with puct",
+    description="mean: average over visits; improved: mean of the completed Q-values under the search "
+    "policy; null: improved with gumbel, whose visits serve exploration, and mean with puct",
   )
 
   @model_validator(mode="after")
@@ -87,11 +91,11 @@ class PlannerConfig(Section):
 
   @property
   def has_improved_root_value(self) -> bool:
-    """Whether the root value is the search policy times the completed Q-values."""
+    """Whether the root value is the mean of the completed Q-values under the search policy."""
     return (self.root_value or ("improved" if self.algorithm == "gumbel" else "mean")) == "improved"
 
   def noise_free(self, num_simulations: int | None = None) -> "PlannerConfig":
-    """The same search without noise: Dirichlet 0, temperature 0, gumbel_scale 0."""
+    """Returns the same search without noise: dirichlet_fraction 0, temperature 0, gumbel_scale 0."""
     return self.model_copy(
       update={
         "dirichlet_fraction": 0.0,
@@ -110,7 +114,7 @@ class PlannersConfig(Section):
 
   train: PlannerConfig = PlannerConfig()
   test: PlannerConfig = PlannerConfig(gumbel_scale=0.0, temperature=0.0)
-  reanalyze: PlannerConfig | None = Field(None, description="null: as train")
+  reanalyze: PlannerConfig | None = Field(None, description="search of stored positions; null: as train")
 
   @property
   def for_reanalyze(self) -> PlannerConfig:

@@ -23,7 +23,7 @@ class PPONetworkConfig(Section):
     "nature_conv: three convolutions first (Atari; frames of at least 36×36)",
   )
   sharing: Literal["separate", "shared"] = Field(
-    "separate", description="policy and value have two networks, or are two heads of one network (Atari)"
+    "separate", description="two networks for policy and value, or one network with two heads (Atari)"
   )
   hidden_sizes: tuple[PositiveInt, ...] = Field((64, 64), description="sizes of the dense layers; Atari: 512")
   activation: Literal["tanh", "relu"] = Field(
@@ -53,7 +53,9 @@ class PPOConfig(Section):
   scale_frames: bool = Field(True, description="scale uint8 frames to [0, 1], as for Atari; false: 0 to 255")
   initial_bias: NonNegativeFloat = Field(0.0, description="initial biases ~ U(0, initial_bias); gymnax: 0.05")
   discount: Probability = Field(0.99, description="γ per environment step")
-  gae_lambda: Probability = Field(0.95, description="λ of the advantage estimate; 1: the whole return")
+  gae_lambda: Probability = Field(
+    0.95, description="λ of generalized advantage estimation; 1: the whole return"
+  )
   bootstrap_truncated: bool = Field(
     False,
     description="bootstrap from the last frame's value where a time limit truncates an episode; the source "
@@ -64,22 +66,24 @@ class PPOConfig(Section):
   anneal_learning_rate: bool = Field(
     True, description="decay linearly to 0 at max_env_steps; constant within a round of updates"
   )
-  adam_epsilon: PositiveFloat = Field(1e-5, description="ε in Adam's denominator; Adam's own is 1e-8")
+  adam_epsilon: PositiveFloat = Field(1e-5, description="ε in Adam's denominator; Adam's default is 1e-8")
   max_grad_norm: PositiveFloat | None = Field(
     0.5, description="maximum norm of the whole gradient; null: no clipping"
   )
-  normalize_advantages: bool = Field(True, description="to mean 0 and standard deviation 1 in each minibatch")
+  normalize_advantages: bool = Field(
+    True, description="normalize advantages in each minibatch to mean 0 and standard deviation 1"
+  )
   clip_range: PositiveFloat = Field(
     0.2, description="clip the probability ratio to 1 ± clip_range; Atari: 0.1"
   )
   clip_value: bool = Field(
     True, description="clip the change of the value by clip_range too, in units of the training rewards"
   )
-  entropy_coef: NonNegativeFloat = Field(0.01, description="weight of the policy's entropy, a bonus")
+  entropy_coef: NonNegativeFloat = Field(0.01, description="weight of the entropy bonus")
   value_coef: NonNegativeFloat = Field(0.5, description="weight of the value loss; the policy loss has 1")
   max_skipped_rounds: PositiveInt = Field(
     3,
-    description="maximum consecutive rounds with a non-finite loss or gradient; at this number the run rolls "
+    description="after this number of consecutive rounds with a non-finite loss or gradient, the run rolls "
     "back to its last checkpoint's parameters; the second time, the run ends",
   )
   network: PPONetworkConfig = PPONetworkConfig()

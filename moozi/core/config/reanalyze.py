@@ -8,7 +8,7 @@ from moozi.core.config.section import ActorResources, PositiveInt, Section
 
 
 class TrajectoriesConfig(Section):
-  """Acted trajectories on disk."""
+  """Saving of training workers' trajectories to disk."""
 
   save: bool = Field(False, description="write each acted segment to the run's folder trajectories/")
 

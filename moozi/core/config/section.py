@@ -33,11 +33,11 @@ def _checked(registry: plugins.Registry) -> AfterValidator:
 
 
 def _as_list(value: Any) -> Any:
-  """One name is a list of one: `callbacks=my_callbacks:make`."""
+  """Converts one name to a list of one, for `callbacks=my_callbacks:make`."""
   return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
 
 
-# Names of functions: built in, registered, of an entry point, or module:function.
+# Types of values that name functions: a built-in or registered name, an entry point, or module:function.
 NetworkName = Annotated[str, _checked(plugins.NETWORKS)]
 SearchName = Annotated[str, _checked(plugins.SEARCHES)]
 PlayerName = Annotated[str, _checked(plugins.PLAYERS)]

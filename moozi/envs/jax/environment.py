@@ -22,7 +22,7 @@ from moozi.envs.vector import check_actions
 
 @functools.partial(jax.jit, static_argnums=0)
 def reset_envs(env: JaxEnvironment, rng_keys: UInt32[Array | np.ndarray, "B 2"]) -> EnvState:
-  """`env.reset` of each key."""
+  """Starts an episode of `env` from each key; returns the states, with a leading axis B."""
   return jax.vmap(env.reset)(rng_keys)
 
 
@@ -34,7 +34,7 @@ _step_env = jax.jit(JaxEnvironment.step, static_argnums=0)
 class JaxVectorEnvironment(VectorEnvironment):
   """B copies of a JAX environment. Takes NumPy arrays, checks actions, and returns read-only NumPy arrays.
 
-  It can restore every game.
+  `set_state` restores every game.
 
   Args:
     seeds: one non-negative integer for each copy.
@@ -80,7 +80,7 @@ class JaxVectorEnvironment(VectorEnvironment):
 
 
 class JaxDmEnvironment(Environment):
-  """One JAX environment as an `Environment`, on the host's CPU: one environment is too small for a device.
+  """One JAX environment as an `Environment`. It runs on the host's CPU: one is too small for a GPU.
 
   Args:
     env: the environment; the constructor seeds it with 0.
@@ -99,7 +99,7 @@ class JaxDmEnvironment(Environment):
     return self._env.spec
 
   def seed(self, seed: Any) -> None:
-    """See `Environment.seed`. Drops the current episode: the next step resets."""
+    """Seeds the environment; see `Environment.seed`. Drops the current episode: the next step resets."""
     self._key = jax.device_put(env_key(check_seed(seed)), self._device)
     self._is_last, self._state = True, None
 
@@ -131,7 +131,7 @@ class JaxDmEnvironment(Environment):
 
 
 def _host_device() -> jax.Device:
-  """The CPU's device; the default device where JAX runs without the CPU platform."""
+  """Returns the CPU's device, or the default device if JAX runs without the CPU platform."""
   try:
     return jax.devices("cpu")[0]
   except RuntimeError:

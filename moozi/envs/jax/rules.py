@@ -32,7 +32,7 @@ class JaxRules:
   Attributes:
     init: rng_key → game: starts an episode; game is a pytree of arrays.
     step: (game, action, rng_key) → (game, reward, is_terminal, is_cut): reward is the mover's, is_terminal
-      whether the task ended, is_cut whether a time limit was met. If both are true, the frame is terminal.
+      whether the task ended, is_cut whether a time limit cut it. If both are true, the frame is terminal.
     frame: game → [H, W, C] of the spec's dtype.
     legal_actions_mask: game → [num_env_actions] bool.
   """
@@ -144,12 +144,12 @@ class JaxEnvironment:
 
 
 def env_key(seed: int) -> UInt32[np.ndarray, "2"]:
-  """The key that follows from a non-negative seed of any size."""
+  """Returns the key that follows from a non-negative seed of any size."""
   return np.random.SeedSequence(seed).generate_state(2, np.uint32)
 
 
 def env_keys(seeds: list[int]) -> UInt32[np.ndarray, "B 2"]:
-  """`env_key` of each seed."""
+  """Returns the `env_key` of each seed."""
   return np.stack([env_key(seed) for seed in seeds])
 
 

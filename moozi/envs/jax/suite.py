@@ -18,7 +18,7 @@ from moozi.envs.suite import Suite
 MINATAR_ACTION_NAMES = ("noop", "left", "up", "right", "down", "fire")
 """MinAtar's six actions, in the order of the package."""
 
-# Descriptions of options that both suites have.
+# Descriptions of options that the suites of gymnax and pgx share.
 STICKY_ACTION_PROB = "probability that the last action is repeated"
 MINIMAL_ACTIONS = "only the actions with an effect; false keeps all six"
 MAX_EPISODE_STEPS = "truncate an episode after this number of steps"
@@ -32,10 +32,10 @@ def make_suite(
   options: Callable[[str], type[Section]],
   make_env: Callable[[str, Any], Any],
 ) -> Suite:
-  """The `Suite` of environments written in JAX.
+  """Makes the `Suite` of one library of environments written in JAX.
 
   Args:
-    name: the library's, before the colon; also its Python package.
+    name: the library's name before the colon; also the name of its Python package.
     refused: the games that are not offered, each with the reason.
     make_env: maps (game, options) to a JaxEnvironment. May raise UserError.
   """

@@ -15,7 +15,7 @@ from moozi.envs.validation import check_mask, check_num_actions, check_reward, s
 
 
 def wrap(name: str, env: dm_env.Environment) -> GameEnvironment:
-  """A `dm_env.Environment` as an environment.
+  """Wraps a `dm_env.Environment` as an `Environment`.
 
   Actions are a DiscreteArray, or a BoundedArray of one integer. Observations are one array, or a record with
   an attribute or a key `frame`. The record may also have `legal_actions_mask` ([num_actions] bool) and

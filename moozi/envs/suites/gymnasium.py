@@ -62,7 +62,7 @@ class _WrappedOptions(Options):
 
 
 def list_games() -> dict[str, str]:
-  """The newest version of each listed environment in the installed gymnasium."""
+  """Returns the newest version of each listed environment in the installed gymnasium, with its summary."""
   newest: dict[str, tuple[int, str]] = {}
   for game in _import("…").registry:
     name, _, version = game.rpartition("-v")
@@ -72,7 +72,7 @@ def list_games() -> dict[str, str]:
 
 
 def is_game(game: str) -> bool:
-  """Whether an unlisted environment can be made: `ID`, or `MODULE:ID` where MODULE registers it.
+  """Returns whether an unlisted environment can be made: `ID`, or `MODULE:ID` where MODULE registers it.
 
   Raises: UserError: MODULE cannot be imported, or ID's namespace is not registered.
   """
@@ -126,7 +126,7 @@ def make_environment(game: str, options: Options) -> Environment:
     kwargs["max_episode_steps"] = options.max_episode_steps
   try:
     with _quietly():
-      # moozi checks the same, and gymnasium's checker would warn at the first steps of each environment.
+      # MooZi makes the same checks. gymnasium's checker would warn at the first steps of each environment.
       env = gymnasium.make(game, disable_env_checker=True, **kwargs)
   except (Exception, SystemExit) as error:
     if ".mujoco." in str(getattr(gymnasium.registry.get(game), "entry_point", "")):
@@ -144,10 +144,10 @@ def make_environment(game: str, options: Options) -> Environment:
 
 
 def wrap(name: str, env: Any) -> GameEnvironment:
-  """A `gymnasium.Env` as an environment.
+  """Wraps a `gymnasium.Env` as an `Environment`.
 
   Args:
-    env: its actions are Discrete, from any start. If `info["action_mask"]` is present, it is the mask of
+    env: its actions are Discrete, with any `start`. If `info["action_mask"]` is present, it is the mask of
       legal actions. Observations: Boxes become frames as in `array_format`; Discrete, MultiDiscrete and
       MultiBinary become booleans; Dict and Tuple of these become one vector.
 

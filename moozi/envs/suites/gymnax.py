@@ -119,7 +119,7 @@ def make_env(game: str, options: Any) -> Any:
 
 
 def _make_rules(env: Any, params: Any, options: Any, spec: EnvSpec) -> Any:
-  """JaxRules whose state is (gymnax's state, its observation as a frame, the last action)."""
+  """Makes JaxRules whose state is (gymnax's state, its observation as a frame, the last action)."""
   import jax
   import jax.numpy as jnp
 
@@ -142,7 +142,7 @@ def _make_rules(env: Any, params: Any, options: Any, spec: EnvSpec) -> Any:
     if sticky_action_prob > 0.0:
       rng_key, sticky_key = jax.random.split(rng_key)
       action = jnp.where(jax.random.uniform(sticky_key) < sticky_action_prob, last_action, action)
-    # gymnax's own `step` also resets immediately and applies its time limit.
+    # gymnax's own `step` would also reset immediately and apply its time limit.
     observation, state, reward, is_terminal, _ = env.step_env(rng_key, state, action, params)
     return (state, as_frame(observation), action), reward, is_terminal, jnp.zeros((), bool)
 

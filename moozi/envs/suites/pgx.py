@@ -4,7 +4,7 @@ Source: Koyamada et al. 2023, pgx. docs/jax_environments.md lists how its MinAta
 `minatar`, and tests/envs/jax/test_minatar.py checks these differences. Departures:
   - Freeway's clock truncates; pgx treats it as terminal, as the package does.
   - Player 0 moves first in every episode. pgx draws the first player, which changes only the players' names.
-  - After an end only the dummy is legal (docs/rules.md, "Ends"); in pgx every action is.
+  - After an end only the dummy is legal (docs/rules.md, "Ends"); in pgx every action is legal.
   - In Kuhn poker the frame ends with the player to move, 0 or 1. pgx's frame has only card and chips, so
     "bet" and "pass, bet" lead to the same frame.
 """
@@ -118,7 +118,7 @@ def make_env(game: str, options: Any) -> Any:
 
 
 def _make_rules(env: Any, spec: EnvSpec, ends_by_clock: bool, shows_player: bool) -> Any:
-  """JaxRules whose state is pgx's."""
+  """Makes JaxRules whose state is pgx's."""
   import jax.numpy as jnp
 
   from moozi.envs.jax.rules import JaxRules

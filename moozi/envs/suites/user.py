@@ -47,7 +47,7 @@ def make_spec(name: str, options: Options) -> EnvSpec:
 
 
 def make_environment(name: str, options: Options) -> Environment:
-  """The environment that the user's function makes.
+  """Makes an environment with the user's function.
 
   Raises: UserError: the module cannot be imported or has no such function, the function takes other arguments
     or fails, or its result is not a supported environment.
@@ -94,7 +94,7 @@ class _MadePerSeed(EnvironmentWrapper):
 
 
 def _check_arguments(name: str, function: Callable[..., Any], kwargs: dict[str, Any]) -> bool:
-  """Whether the function takes a seed. Raises UserError where it does not take the user's arguments."""
+  """Returns whether the function takes a seed. Raises UserError if it does not take `kwargs`."""
   try:
     signature = inspect.signature(function)
   except (TypeError, ValueError):
@@ -113,7 +113,7 @@ def _check_arguments(name: str, function: Callable[..., Any], kwargs: dict[str, 
 
 
 def _make(name: str, plugin: plugins.Plugin, options: Options, **seed: int) -> tuple[Environment, bool]:
-  """The environment that the user's function makes, and whether it can be seeded."""
+  """Makes an environment with the user's function; returns it, and whether it can be seeded."""
   with plugin.errors("making the environment failed"):
     made = plugin.function(**options.kwargs, **seed)
     try:

@@ -1,4 +1,4 @@
-"""One Atari game on an emulator, with the field's preprocessing.
+"""One Atari game on an emulator, with the usual preprocessing.
 
 A game starts with up to 30 no-ops. Each action is repeated for four frames. A frame is the pixelwise maximum
 of the last two screens, as uint8: 84 by 84 in grey, or 96 by 96 in colour as in MuZero. The agent stacks the
@@ -77,7 +77,7 @@ class AtariGame(Game):
     return self._num_steps == self._options.max_episode_steps
 
   def _continue_game(self) -> bool:
-    """After a lost life, plays a no-op and the opening; returns False if the game ends."""
+    """Plays a no-op and the opening after a lost life; returns False if the game ends."""
     return not any(self._play(action)[1] or self._is_cut() for action in (NOOP, *self._opening))
 
   def _start_game(self) -> None:

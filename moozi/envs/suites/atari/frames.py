@@ -14,7 +14,7 @@ class AreaResize:
   columns are reduced before rows, and halves are rounded to even.
 
   Args:
-    height, width: of the images; at least `size`.
+    height, width: size of the images in pixels; at least `size`.
 
   Raises: ValueError: an image would be enlarged.
   """

@@ -37,7 +37,7 @@ class Options(Section):
   )
   minimal_actions: bool = Field(True, description="only the actions with an effect; false keeps all 18")
   episodic_life: bool = Field(
-    True, description="in training, a lost life ends the episode and the next one continues the game"
+    True, description="in training, a lost life ends the episode and the next episode continues the game"
   )
   fire_on_reset: bool = Field(
     False,
@@ -61,7 +61,7 @@ class Options(Section):
 
 
 class GameFacts(NamedTuple):
-  """The facts of a ROM.
+  """Facts about a ROM.
 
   Attributes:
     rom: the file's name without its ending.
@@ -88,7 +88,7 @@ class GameFacts(NamedTuple):
 
 
 def list_games() -> dict[str, str]:
-  """The games whose ROMs ale-py contains. Raises UserError where ale-py is not installed."""
+  """Returns the games whose ROMs ale-py contains. Raises UserError where ale-py is not installed."""
   return {_game_of(rom): f"Atari 2600, {rom.replace('_', ' ')}" for rom in _roms()}
 
 
@@ -124,7 +124,7 @@ def load_facts(game: str) -> GameFacts:
 
 
 def load_emulator(rom: str) -> Any:
-  """A deterministic `ale_py.ALEInterface` with a ROM loaded; loading takes a tenth of a second."""
+  """Makes a deterministic `ale_py.ALEInterface` with a ROM; loading it takes a tenth of a second."""
   import ale_py
 
   ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
@@ -142,7 +142,7 @@ def _roms() -> list[str]:
 
 
 def _folder() -> Path:
-  """The folder of ale-py's ROMs. Raises UserError where ale-py is not installed."""
+  """Returns the folder of ale-py's ROMs. Raises UserError where ale-py is not installed."""
   package = importlib.util.find_spec("ale_py")
   if package is None or not package.submodule_search_locations:
     raise UserError(
@@ -152,5 +152,5 @@ def _folder() -> Path:
 
 
 def _game_of(rom: str) -> str:
-  """Gymnasium's name of a ROM: `space_invaders` is `SpaceInvaders`."""
+  """Returns Gymnasium's name of a ROM: `SpaceInvaders` for `space_invaders`."""
   return rom.title().replace("_", "")

@@ -17,7 +17,7 @@ def make_environment(game: str, options: Options) -> Environment:
 
 
 def make_vector(game: str, options: Options, seeds: list[int]) -> VectorEnvironment | None:
-  """Makes ale-py's vectorized environment; None without threads, or if it cannot follow all conventions."""
+  """Makes ale-py's vectorized environment; returns None without threads, or if there is an obstacle."""
   if options.num_threads == 0:
     return None
   obstacle = find_obstacle(load_facts(game), options)

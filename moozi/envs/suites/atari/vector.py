@@ -82,7 +82,7 @@ class AtariVectorEnvironment(VectorEnvironment):
     return self._timestep(frame, info["lives"], nothing, is_first=everywhere, is_over=~everywhere)
 
   def get_state(self) -> State:
-    """An empty state: these games cannot be restored."""
+    """Returns an empty state, because these games cannot be restored."""
     return {}
 
   def set_state(self, state: State, shown: BatchedTimeStep) -> tuple[BatchedTimeStep, np.ndarray]:
@@ -94,7 +94,7 @@ class AtariVectorEnvironment(VectorEnvironment):
     if self._env is None:
       return self.reset()
     was_last = self._is_last
-    # A no-op continues a game after a lost life. After the end of a game, ale-py resets for any action.
+    # A no-op continues a game after a lost life. After the end of a game, ale-py resets on any action.
     played = np.where(was_last, 0, actions - 1).astype(np.int64)
     frame, reward, is_over, _, info = self._env.step(played)
     self._num_steps += 1

@@ -32,9 +32,9 @@ from moozi.envs.environment import Bot, Environment, Game, GameEnvironment
 from moozi.envs.suite import Suite
 from moozi.envs.suites.open_spiel.rules import Rules, package, sample_chance
 
-# Games whose default parameters let a player move twice in a row. `_WITHOUT_TENSOR`: a game that reports a
-# tensor but has none. Random play in open_spiel 2.0.2 found both; tests/envs/suites/test_open_spiel.py
-# repeats this search.
+# `_NOT_ALTERNATING`: games whose default parameters let a player move twice in a row.
+# `_WITHOUT_TENSOR`: games that report a tensor but have none.
+# Random play in open_spiel 2.0.2 found both; tests/envs/suites/test_open_spiel.py repeats this search.
 # fmt: off
 _NOT_ALTERNATING = frozenset({
   "amazons", "backgammon", "checkers", "chinese_checkers", "cursor_go", "dark_hex", "dark_hex_ir",
@@ -121,7 +121,7 @@ class _StateBot:
 
 
 def rules_of(game: str, options: Options) -> Rules:
-  """The game's `Rules`, cached. Raises UserError as `Rules` does."""
+  """Returns the game's `Rules`, cached. Raises UserError as `Rules` does."""
   return _rules_of(game, options.frame_dtype)
 
 
@@ -138,12 +138,12 @@ def make_environment(game: str, options: Options) -> Environment:
 
 
 def list_games() -> dict[str, str]:
-  """The supported games without parameters, and the package's long names."""
+  """Returns the supported games, without parameters, with the package's long names."""
   return {name: kind.long_name for name, kind in _game_types().items() if _unsupported(kind) is None}
 
 
 def listed_name(game: str) -> str:
-  """`go` for `go(board_size=9)`. Raises UserError for an unsupported kind of game, with the reason."""
+  """Returns `go` for `go(board_size=9)`. Raises UserError with the reason for an unsupported game."""
   name = game.partition("(")[0]
   kind = _game_types().get(name)
   reason = None if kind is None else _unsupported(kind)

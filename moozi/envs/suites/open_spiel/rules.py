@@ -19,7 +19,7 @@ CHANCE, TERMINAL = -1, -4
 # The number of random steps that probe a game when it is loaded.
 _PROBE_STEPS = 600
 _MAX_CACHED_MASKS = 4096
-# The syntax of a game with parameters. No supported game has a game as a parameter.
+# The syntax of a game with parameters. No supported game has another game as a parameter.
 _KEY = re.compile(r"[(,](\w+)=")
 _FORM = re.compile(r"\w+(\((\w+=[^(),=]+(,\w+=[^(),=]+)*)?\))?")
 _CPP_PLACE = re.compile(r"^\S+\.(?:cc|cpp|h):\d+:?\s+")
@@ -91,7 +91,7 @@ class Rules:
     return out
 
   def legal_actions_mask(self, state: Any) -> np.ndarray:
-    """[num_env_actions] bool, read-only."""
+    """Returns the mask of legal actions, [num_env_actions] bool, read-only."""
     legal = tuple(state.legal_actions())
     mask = self._masks.get(legal)
     if mask is None:
@@ -103,7 +103,7 @@ class Rules:
     return mask
 
   def gain(self, before: list[float], after: list[float], mover: int) -> float:
-    """Returns the mover's reward from the package's `returns()` before and after; see `environment`."""
+    """Returns the mover's reward from the package's `returns()` before and after a step."""
     gain = after[mover] - before[mover]
     return gain if self._num_players == 1 else 0.5 * (gain - (after[1 - mover] - before[1 - mover]))
 
@@ -125,7 +125,7 @@ class Rules:
     return player
 
   def _tensor_shape(self) -> tuple[list[int], tuple[int, ...]]:
-    """The tensor's shape in three dimensions, and the permutation of its axes to [H, W, C]."""
+    """Returns the tensor's shape in three dimensions, and the permutation of its axes to [H, W, C]."""
     which = "information_state" if self._is_information_state else "observation"
     with self._package_errors():
       shape = list(getattr(self.game, f"{which}_tensor_shape")())
@@ -137,7 +137,7 @@ class Rules:
     return shape, (1, 2, 0) if layout.endswith("CHW") else (0, 1, 2)
 
   def _use_observer(self, observer: Any | None) -> None:
-    """Sets the observer that writes tensors. With None, the state returns them: several times slower."""
+    """Sets the observer that writes tensors. None reads them from the state, which is slower."""
     self._observer = observer
     self._tensor = np.zeros_like(self._ones) if observer is None else observer.tensor
     self._image = np.transpose(self._tensor.reshape(self._shape), self._axes)
@@ -256,7 +256,7 @@ def sample_chance(state: Any, random: np.random.Generator) -> None:
 
 
 def _load_game(name: str) -> Any:
-  """The package's game. Raises UserError for a malformed name: the package ignores what it cannot parse."""
+  """Loads the game. Raises UserError for a malformed name: the package ignores what it cannot parse."""
   where = f"env.name=open_spiel:{name}"
   if not _FORM.fullmatch(name):
     raise UserError(f"{where}: must be GAME or GAME(parameter=value,parameter=value)")
@@ -273,7 +273,7 @@ def _load_game(name: str) -> Any:
 
 
 def package() -> Any:
-  """The package `pyspiel`. Raises UserError where it is not installed."""
+  """Returns the module `pyspiel`. Raises UserError where it is not installed."""
   try:
     return importlib.import_module("pyspiel")
   except ImportError:
@@ -283,7 +283,7 @@ def package() -> Any:
 
 
 def _package_message(name: str, error: Exception) -> str:
-  """The package's message, without its line in the C++ source."""
+  """Returns the package's message without its place in the C++ source."""
   line = (str(error).strip() or type(error).__name__).splitlines()[0]
   what = "rejects these parameters" if "(" in name else "reports"
   return f"open_spiel {what}: {_CPP_PLACE.sub('', line)}"

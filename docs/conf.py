@@ -1,7 +1,7 @@
 """Sphinx builds the site with this file; `make docs` runs it. The source folder is the repository.
 
 The same Markdown files are read on the site and in the repository, so links are relative paths between files.
-A link to a file that is no page (code, a configuration, results) leads to a copy of the file on the site.
+A link to a file that is not a page (code, a configuration, results) points to a copy of the file on the site.
 """
 
 import html
@@ -55,14 +55,14 @@ autodoc_class_signature = "separated"
 
 
 def _copied(env: Any) -> set[str]:
-  """Paths, relative to the repository, of the linked files that are no pages."""
+  """Returns the paths, relative to the repository, of the linked files that are not pages."""
   if not hasattr(env, "moozi_copied"):
     env.moozi_copied = set()
   return env.moozi_copied
 
 
 def _link_files(app: Sphinx, doctree: nodes.document) -> None:
-  """Links to a repository's file become links to its copy below source/."""
+  """Replaces each link to a file of the repository by a link to its copy below source/."""
   docname = app.env.docname
   for node in list(doctree.findall(addnodes.download_reference)):
     path = (ROOT / docname).parent / node["reftarget"]
@@ -77,7 +77,7 @@ def _link_files(app: Sphinx, doctree: nodes.document) -> None:
 
 
 def _complete(app: Sphinx, docname: str, source: list[str]) -> None:
-  """Gives generated tables a title, and keeps the zoo's cards, which its page links, out of the contents."""
+  """Adds a title to generated tables, and marks the zoo's cards as pages outside the table of contents."""
   if docname.endswith("/results/table"):
     source[0] = f"# {docname.split('/')[-3]}: table\n\n{source[0]}"
   elif docname.startswith("zoo/"):
@@ -96,7 +96,7 @@ def _source_pages(app: Sphinx) -> Iterator[tuple[str, dict[str, Any], str]]:
 
 
 def _split_sections(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
-  """Puts a docstring's sections of one line (`Raises: …`) into napoleon's form: a title and indented text."""
+  """Rewrites a docstring's one-line sections (`Raises: …`) in napoleon's form: a title and indented text."""
 
   def split(match: re.Match[str]) -> str:
     words = " ".join(match[2].split())
@@ -109,7 +109,7 @@ def _split_sections(app: Sphinx, what: str, name: str, obj: Any, options: Any, l
 
 
 def _redirect(app: Sphinx, error: Exception | None) -> None:
-  """The site's root leads to its first page."""
+  """Writes a page at the site's root that redirects to the first page."""
   if error is None and app.builder.format == "html":
     page = '<!doctype html><title>MooZi</title><meta http-equiv="refresh" content="0; url=docs/index.html">'
     (Path(app.outdir) / "index.html").write_text(f'{page}<a href="docs/index.html">MooZi</a>\n')
@@ -117,7 +117,7 @@ def _redirect(app: Sphinx, error: Exception | None) -> None:
 
 def setup(app: Sphinx) -> dict[str, bool]:
   app.connect("source-read", _complete)
-  app.connect("doctree-read", _link_files, priority=100)  # before Sphinx copies what it takes for downloads
+  app.connect("doctree-read", _link_files, priority=100)  # before Sphinx copies these files as downloads
   app.connect("html-collect-pages", _source_pages)
   app.connect("autodoc-process-docstring", _split_sections, priority=400)  # before napoleon
   app.connect("build-finished", _redirect)

@@ -11,7 +11,7 @@ import moozi
 
 
 class Hallway(dm_env.Environment):
-  """The goal is shown. The return is 1 at the goal, 0 at the other end."""
+  """The observation shows the position and the goal. The reward is 1 at the goal, 0 at the other end."""
 
   def __init__(self, seed):
     self._random = np.random.default_rng(seed)

@@ -1,4 +1,4 @@
-"""A loss term of your own: a bonus for the entropy of the policy. It is the metric `loss/loss.make`.
+"""A loss term of your own: a bonus for the entropy of the policy, shown as the metric `loss/loss.make`.
 
 In this folder: `moozi train tiny/catch learner.extra_losses=loss:make`, or `python loss.py`.
 """
@@ -13,7 +13,7 @@ COEFFICIENT = 0.01
 
 @moozi.register_loss("entropy")
 def make(config, model):
-  """Returns the function of the term: [B], added to each sample's loss."""
+  """Returns a function that computes the term [B], which is added to the loss of each sample."""
 
   def loss(params, net_state, outputs, target):
     log_probs = jax.nn.log_softmax(outputs[0].policy_logits)

@@ -12,7 +12,7 @@ import moozi
 
 @moozi.register_network("linear")
 def make(config, num_actions, support_size, num_frame_planes):
-  """Returns the representation, prediction, dynamics and projection."""
+  """Returns the functions representation, prediction, dynamics and projection."""
   encode, step, project = (hk.Linear(config.latent_size) for _ in range(3))
   value, reward = hk.Linear(support_size), hk.Linear(support_size)
   policy = hk.Linear(num_actions)

@@ -1,4 +1,4 @@
-"""A player of your own: the opponent in evaluation. It plays the middle, else any legal action.
+"""A player of your own: the opponent in evaluation. It plays the middle cell, or else a random one.
 
 In this folder: `moozi train boards/tic_tac_toe evaluation.opponent=player:make`, or `python player.py`.
 A trained agent plays it too: `moozi evaluate runs/NAME --opponent player:make`.
@@ -11,7 +11,7 @@ import moozi
 
 @moozi.register_player("middle")
 class Middle:
-  """One episode's player."""
+  """The player of one episode."""
 
   def __init__(self, env_spec, seed):
     self._middle = env_spec.num_env_actions // 2

@@ -1,4 +1,4 @@
-"""A wrapper of your own: one entry of a dictionary observation. `Room` stands for any Gymnasium environment.
+"""A wrapper of your own: selects one entry of a dictionary observation. `Room` is a Gymnasium environment.
 
 In this folder: `moozi train tiny/catch env.name=wrapper:Room env.wrappers=wrapper:image`, or
 `python wrapper.py`. For MiniGrid: `env.name=gymnasium:minigrid:MiniGrid-Empty-5x5-v0`.
@@ -19,7 +19,7 @@ def image(env):
 
 @moozi.register_environment("room")
 class Room(gymnasium.Env):
-  """A walk to the right end, seen as an image and a text."""
+  """The goal is the right end of a corridor; the observation is an image and a text."""
 
   action_space = spaces.Discrete(2)
   observation_space = spaces.Dict(image=spaces.Box(0, 1, (1, 5, 1), np.uint8), mission=spaces.Text(20))

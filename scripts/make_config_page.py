@@ -19,7 +19,8 @@ HEAD = """\
 
 A configuration is a YAML file; [usage](usage.md#train) shows how files, bases and overrides combine. Every
 key has a default. A key is written with dots on the command line (`learner.batch_size=64`), and nested in a
-file (`learner: {batch_size: 64}`). An unknown key or a value out of range ends the command with one line.
+file (`learner: {batch_size: 64}`). An unknown key or a value out of range ends the command with a
+one-line error.
 """
 WORDS = {bool: "true or false", int: "integer", float: "number", str: "text", dict: "mapping"}
 SIGNS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
@@ -94,8 +95,8 @@ def page() -> str:
     text += [f"## {title}\n", about, "\n| key | default | meaning |", "|---|---|---|"]
     text += [row(name, field, owners) for name, field in keys.items()]
     text.append("")
-  point = ", ".join(f"`{n}`: {f.description}" for n, f in TemperaturePoint.model_fields.items())
-  text.append(f"A point of a temperature schedule has two keys. {point}.")
+  point = " and ".join(f"`{n}` ({f.description})" for n, f in TemperaturePoint.model_fields.items())
+  text.append(f"A point of a temperature schedule has two keys: {point}.")
   return "\n".join(text) + "\n"
 
 

@@ -14,11 +14,11 @@ TEMPLATE = """\
 <!-- Made by `python scripts/make_results_page.py`; do not edit it. -->
 
 Every figure is from a run whose configuration, metrics and evaluation are in the repository, on two shared
-cores without a GPU. The linked pages have the commands, all conditions, and what did not work.
+cores without a GPU. The linked pages have the commands, all conditions, and the attempts that failed.
 
 ## MinAtar
 
-Mean return of noise-free episodes, the 95% interval, and the minutes of training:
+Each cell has the mean return of noise-free episodes, its 95% interval, and the minutes of training:
 
 | | Asterix | Breakout | Freeway | Seaquest | Space Invaders |
 |---|---|---|---|---|---|
@@ -27,10 +27,10 @@ Mean return of noise-free episodes, the 95% interval, and the minutes of trainin
 Conditions: package `minatar`, no sticky actions, episodes truncated after 1,000 steps (Freeway 2,500); seeds
 per figure: {seeds}; {episodes} evaluation episodes with up to {starts} random first actions; the checkpoint
 at the stated step, never the best one. Some episodes of Breakout and Space Invaders are equal, so their
-intervals are too narrow. Another seed of Breakout reached 41: each figure is a single draw.
+intervals are too narrow. Seeds vary: another seed of Breakout reached 41.
 
-[minatar_vs_ppo](../experiments/minatar_vs_ppo/README.md) has sticky actions, published results, strength by
-number of simulations, and a [log](../experiments/minatar_vs_ppo/LOG.md) of every run.
+[minatar_vs_ppo](../experiments/minatar_vs_ppo/README.md) has results with sticky actions, published
+results, strength by number of simulations, and a [log](../experiments/minatar_vs_ppo/LOG.md) of every run.
 
 ![returns by environment steps](../thesis_figures/figure_5_1.png)
 
@@ -43,8 +43,8 @@ number of simulations, and a [log](../experiments/minatar_vs_ppo/LOG.md) of ever
 | Connect Four | {connect_four} | {connect_four_cost} | [boards](../experiments/boards/README.md) |
 | Kuhn poker | {kuhn} | {kuhn_cost} | [boards](../experiments/boards/README.md) |
 
-A score counts a win as 1 and a draw as ½. One seed each. In Atari nothing is learned in ten minutes on two
-cores; [atari](../experiments/atari/README.md) has the speed.
+A score counts a win as 1 and a draw as ½. Each row is a run of one seed. Ten minutes on two cores are
+too short to learn anything in Atari; [atari](../experiments/atari/README.md) reports the speed.
 
 ## Measured questions
 

@@ -10,7 +10,7 @@ IMAGES = Path(__file__).resolve().parent.parent / "images"
 
 
 def unroll() -> Drawing:
-  """The three functions of the network and the targets of one unroll."""
+  """Returns the figure of the model: its three functions, and the targets of one unroll."""
   d = Drawing(
     860,
     470,
@@ -56,7 +56,7 @@ def unroll() -> Drawing:
 
 
 def loop() -> Drawing:
-  """The actors of a run and what they exchange."""
+  """Returns the figure of the actors of a run, and the data that they exchange."""
   d = Drawing(
     860,
     430,
@@ -90,7 +90,7 @@ def loop() -> Drawing:
 
 
 def targets() -> Drawing:
-  """What one start index of replay becomes."""
+  """Returns the figure of the training target of one start index in replay."""
   d = Drawing(
     860,
     420,
@@ -131,7 +131,7 @@ def targets() -> Drawing:
 
 
 def search() -> Drawing:
-  """Select, expand, back up: one simulation in three panels."""
+  """Returns the figure of one simulation, in three panels: select, expand, back up."""
   d = Drawing(
     860,
     380,

@@ -2,7 +2,7 @@
 
 from html import escape
 
-# Each colour for a light and a dark page. The ground is part of the figure.
+# Each colour as (on a light page, on a dark page). The figure draws its own background, `ground`.
 COLOURS = {
   "ground": ("#ffffff", "#17191c"),
   "ink": ("#1f2933", "#eceff1"),
@@ -17,7 +17,7 @@ COLOURS = {
 
 
 class Drawing:
-  """A figure of `width` × `height` units with a title and a description for those who do not see it."""
+  """A figure of `width` × `height` units, with a title and a description for screen readers."""
 
   def __init__(self, width: int, height: int, title: str, description: str):
     self._size, self._title, self._description = (width, height), title, description
@@ -26,7 +26,7 @@ class Drawing:
   def box(
     self, x: float, y: float, w: float, h: float, text: str = "", kind: str = "net", size: int = 15
   ) -> None:
-    """A rounded box with centred lines of text; the first line is bold if there are more."""
+    """Draws a rounded box with centred lines of text; of several lines, the first is bold."""
     self._parts.append(f'<rect x="{x:g}" y="{y:g}" width="{w:g}" height="{h:g}" rx="7" class="{kind} line"/>')
     lines = text.split("\n") if text else []
     for i, line in enumerate(lines):
@@ -44,19 +44,19 @@ class Drawing:
   def text(
     self, x: float, y: float, text: str, size: int = 14, anchor: str = "middle", style: str = ""
   ) -> None:
-    """Text with its baseline at y; `style` is bold, muted, accent or a mixture."""
+    """Draws text with its baseline at y; `style` is bold, muted, accent, or several of these."""
     place = f'x="{x:g}" y="{y:g}" font-size="{size}" text-anchor="{anchor}"'
     self._parts.append(f'<text {place} class="{style}">{escape(text)}</text>')
 
   def arrow(self, *points: tuple[float, float], style: str = "", head: bool = True) -> None:
-    """A line through the points; `style` is dashed, accent or both."""
+    """Draws a line through the points; `style` is dashed, accent or both."""
     path = " ".join(f"{x:g},{y:g}" for x, y in points)
     end = ' marker-end="url(#head)"' if head and "accent" not in style else ""
     end = ' marker-end="url(#head-accent)"' if head and "accent" in style else end
     self._parts.append(f'<polyline points="{path}" class="arrow {style}"{end}/>')
 
   def svg(self) -> str:
-    """The figure as the text of an SVG file."""
+    """Returns the figure as the text of an SVG file."""
     width, height = self._size
     light = "".join(f"--{name}:{pair[0]};" for name, pair in COLOURS.items())
     dark = "".join(f"--{name}:{pair[1]};" for name, pair in COLOURS.items())

@@ -289,13 +289,13 @@ def _opponent(config: Config) -> str:
 
 def _limits(config: Config, num_players: int, evaluation: Evaluation | None) -> tuple[str, ...]:
   out = ["One seed was trained. Another seed can reach another return; the interval covers episodes only."]
-  out += [f"The agent plays {config.env.name} with the options of its config.yaml, and nothing else."]
+  out += [f"The agent was trained for {config.env.name} with the options in its config.yaml only."]
   if config.evaluation.max_random_starts:
     out += ["The return is a mean over the random starts of the evaluation."]
   if num_players == 2 and evaluation is not None:
-    out += [f"Results against {evaluation.opponent} do not say how the agent plays against others."]
+    out += [f"Results against {evaluation.opponent} do not say how the agent plays against other opponents."]
   if config.algorithm == "muzero":
-    out += ["The learned model is deterministic: it plans as if the outcome of an action were certain."]
+    out += ["The learned model is deterministic, so the search plans as if outcomes of actions were certain."]
   return tuple(out)
 
 

@@ -52,7 +52,7 @@ def card_markdown(card: Card, *, has_curve: bool, has_gif: bool) -> str:
     ("environment", f"`{card.env}`" + (f", {_options(card.env_kwargs)}" if card.env_kwargs else "")),
     *((name, text) for name, text in card.conditions.items()),
     ("algorithm", card.algorithm),
-    ("seeds", f"{len(card.seeds)}: {', '.join(map(str, card.seeds))}"),
+    ("seeds", f"{len(card.seeds)} (seed {', '.join(map(str, card.seeds))})"),
     ("environment steps", _count(card.env_steps)),
     ("learner steps", _count(card.learner_steps)),
     ("minutes", _NOT_RECORDED if card.minutes is None else f"{card.minutes:g}"),
@@ -141,7 +141,7 @@ def _differences(card: Card) -> list[str]:
   if not card.differences:
     return [f"No key differs from the named configuration `{card.config_name}`."]
   rows = [f"| `{key}` | {_cell(str(a))} | {_cell(str(b))} |" for key, (a, b) in card.differences.items()]
-  table = ["| key | in the file | in this run |", "|---|---|---|", *rows]
+  table = ["| key | named configuration | this run |", "|---|---|---|", *rows]
   command = ["", "This command trains with the same settings:", "", f"    {card.train_command}"]
   return [
     f"Keys that differ from the named configuration `{card.config_name}`:",

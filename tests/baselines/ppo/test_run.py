@@ -146,7 +146,8 @@ def test_events(events):
   assert kinds.count(Evaluated) == 2
   last = events[-1]
   assert (last.env_steps, last.learner_steps, last.reason) == (320, 20, "max_env_steps")
-  assert len(events[-2].result.returns) == 5
+  (final,) = (e for e in events if isinstance(e, Evaluated) and e.is_final)
+  assert len(final.result.returns) == 5
   assert sum(e.num_samples for e in events if isinstance(e, Updated)) == 640
   assert last.sample_reuse == 2.0
 

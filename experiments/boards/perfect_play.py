@@ -34,7 +34,7 @@ def main() -> int:
 
 
 def evaluate(arguments: argparse.Namespace) -> dict:
-  """Runs `walk` in both seats; returns the results and their conditions."""
+  """Runs `walk` in both seats; returns the results with the checkpoint and the number of simulations."""
   from experiments.boards.exact_walk import agent, walk
   from moozi.envs.suites.open_spiel.rules import Rules
   from moozi.evaluation.evaluator import evaluation_planner
@@ -71,7 +71,7 @@ def evaluate(arguments: argparse.Namespace) -> dict:
 
 
 def describe(result: dict) -> str:
-  """The result as text."""
+  """Returns the result as text."""
   how = f"{result['simulations']} simulations" if result["simulations"] else "the policy without search"
   lines = [f"{result['env']}, {result['checkpoint']}, {how}, against every legal reply at every move:"]
   for seat in result["seats"]:

@@ -77,12 +77,12 @@ def describe(result: dict) -> str:
   for seat in result["seats"]:
     lines.append(
       f"seat {seat['seat']}: {seat['losses']} losses, {seat['draws']} draws, {seat['wins']} wins "
-      f"over all distinct ends; {seat['positions']} positions with the agent to move"
+      f"over all distinct final positions; {seat['positions']} positions with the agent to move"
     )
     lines += [f"  lost: {line}" for line in seat["lost"]]
   losses = sum(seat["losses"] for seat in result["seats"])
   return "\n".join(
-    [*lines, "the agent never loses" if losses == 0 else f"the agent loses in {losses} distinct ends"]
+    [*lines, "the agent never loses" if losses == 0 else f"the agent loses in {losses} final positions"]
   )
 
 

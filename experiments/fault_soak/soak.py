@@ -4,8 +4,8 @@
   python -m experiments.fault_soak.soak calm --minutes 60 --seed 1          # without faults; seeds 1, 2, 3
   python -m experiments.fault_soak.soak table                               # prints the results
 
-`--steps N` ends a run earlier, after N steps. Each run needs the whole machine. README.md lists the
-faults and the expectations.
+With `--steps N` a run ends earlier, after N environment steps. Each run needs the whole machine. README.md
+lists the faults and the expectations.
 """
 
 import argparse

@@ -3,8 +3,8 @@
     python scripts/bench.py [CONFIG] [key=value …] [--seconds 180] [--json FILE]
 
 1. The floor is the best sustained rate (calls over seconds) of the compiled search alone and of the compiled
-   update alone. It is taken over batch widths and thread counts; each thread count has its own process. The
-   limit from the fastest single calls is also printed.
+   update alone, over batch widths and thread counts. Each thread count has its own process. The limit from
+   the fastest single calls is also printed.
 2. The whole system runs through Ray with the same configuration and a testing worker. Its environment steps/s
    after the warm-up are compared with the limit 1 / (t_act + r · t_learn), where r is the achieved number of
    samples per step.
@@ -30,7 +30,7 @@ WARMUP_S = 60.0
 
 
 def call_seconds(call: Callable[[], Any], min_s: float = 5.0, min_calls: int = 5) -> tuple[float, float]:
-  """Measures the mean and minimum seconds of a call, after two calls for compilation and warm-up."""
+  """Returns the mean and minimum seconds of a call, after two calls for compilation and warm-up."""
   call()
   call()
   times: list[float] = []
@@ -43,7 +43,7 @@ def call_seconds(call: Callable[[], Any], min_s: float = 5.0, min_calls: int = 5
 
 
 def make_targets(config: Any, spec: Any, lead: tuple[int, ...]) -> Any:
-  """Random targets with `lead` as their leading axes."""
+  """Returns random targets with `lead` as their leading axes."""
   import numpy as np
 
   from moozi.core.records import TrainTarget
@@ -71,7 +71,7 @@ def make_targets(config: Any, spec: Any, lead: tuple[int, ...]) -> Any:
 
 
 def floor(config: Any, with_scan: bool) -> dict[str, Any]:
-  """Measures the rates of the compiled search and update with this process's threads."""
+  """Returns the rates of the compiled search and update, measured with this process's threads."""
   import jax
   import numpy as np
 
@@ -126,7 +126,7 @@ def floor(config: Any, with_scan: bool) -> dict[str, Any]:
 
 
 def parts(config: Any) -> dict[str, float]:
-  """Measures the rates of the vectorized environment and of replay, with one thread."""
+  """Returns the rates of the vectorized environment and of replay, measured with one thread."""
   import numpy as np
 
   from moozi.core.pytree import fields_of, stack
@@ -175,7 +175,7 @@ def parts(config: Any) -> dict[str, float]:
 
 
 def end_to_end(config_path: str, overrides: list[str], seconds: float, batch_size: int) -> dict[str, float]:
-  """Trains through Ray; returns means over the ticks after the warm-up."""
+  """Trains through Ray; returns rates over the window from the warm-up to the end."""
   with tempfile.TemporaryDirectory() as folder:
     command = [
       *(
@@ -200,7 +200,7 @@ def end_to_end(config_path: str, overrides: list[str], seconds: float, batch_siz
   return {
     "window_s": last["wall_s"] - first["wall_s"],
     "env_steps_per_s": (last["env_steps"] - first["env_steps"]) / (last["wall_s"] - first["wall_s"]),
-    # This is the sample reuse within the window, not since the start of training.
+    # Over the window, not since the start of training.
     "sample_reuse": (last["learner_steps"] - first["learner_steps"])
     * batch_size
     / (last["env_steps"] - first["env_steps"]),
@@ -217,7 +217,7 @@ def in_own_process(mode: str, threads: int, arguments: list[str]) -> dict[str, A
 
 
 def report(config_path: str, overrides: list[str], seconds: float) -> dict[str, Any]:
-  """Measures everything and prints each figure when it is known."""
+  """Measures everything, prints each figure when it is known, and returns all figures."""
   cores = len(os.sched_getaffinity(0))
   arguments = [config_path, *overrides]
   print(f"# {cores} cores; load average before: {os.getloadavg()[0]:.2f}", flush=True)
@@ -260,7 +260,7 @@ def report(config_path: str, overrides: list[str], seconds: float) -> dict[str, 
 
 
 def _least_seconds(floors: dict[int, Any], name: str) -> float:
-  """Seconds per step or sample at the best width and number of threads."""
+  """Returns the seconds per step or sample at the best width and number of threads."""
   return 1 / max(rate for f in floors.values() for rate in f[name].values())
 
 
@@ -269,7 +269,6 @@ def _row(rates: dict[str, float]) -> str:
 
 
 def main() -> None:
-  """The command line."""
   parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
   parser.add_argument("config", nargs="?", default="config/minatar/breakout.yaml")
   parser.add_argument("overrides", nargs="*")

@@ -2,7 +2,7 @@
 
     python scripts/bench_envs.py atari [--seconds 10] [--num-envs 8] [--json FILE]
 
-Run it on an idle machine. All cases take turns, and the best round of each counts.
+Run it on an idle machine. All cases take turns for several rounds, and the best round of each counts.
 """
 
 import argparse
@@ -22,7 +22,7 @@ STORED_FRAMES = 20_000
 
 
 def atari(seconds: float, num_envs: int) -> dict[str, Any]:
-  """Measures steps/s (of four frames) of random play in MooZi and in ale-py alone, and bytes per frame."""
+  """Returns the steps/s (of four frames) of random play in MooZi and in ale-py alone, and a step's bytes."""
   from ale_py import AtariVectorEnv
 
   from moozi.envs.vector import make_vector
@@ -68,7 +68,7 @@ def atari(seconds: float, num_envs: int) -> dict[str, Any]:
 
 
 def calls_per_second(call: Callable[[], Any], seconds: float) -> float:
-  """Calls per second, measured over `seconds`."""
+  """Returns the calls per second, measured over `seconds`."""
   call()
   start, count = time.perf_counter(), 0
   while time.perf_counter() - start < seconds:
@@ -78,7 +78,7 @@ def calls_per_second(call: Callable[[], Any], seconds: float) -> float:
 
 
 def stored_frames(num_frames: int) -> dict[str, float]:
-  """Measures the bytes of a stored step of Breakout: in replay's arrays, and as growth of the process."""
+  """Returns the bytes of a stored step of Breakout: in replay's arrays, and in resident memory."""
   from moozi.core.config import ReplayConfig, TargetsConfig
   from moozi.core.pytree import fields_of, stack
   from moozi.core.records import StepSample, TrajectorySample
@@ -117,7 +117,7 @@ def stored_frames(num_frames: int) -> dict[str, float]:
 
 
 def resident_bytes() -> int:
-  """Resident memory of this process."""
+  """Returns the resident memory of this process."""
   pages = int(Path("/proc/self/statm").read_text().split()[1])
   return pages * resource.getpagesize()
 
@@ -126,7 +126,6 @@ PARTS: dict[str, Callable[[float, int], dict[str, Any]]] = {"atari": atari}
 
 
 def main() -> None:
-  """The command line."""
   parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
   parser.add_argument("part", choices=sorted(PARTS))
   parser.add_argument("--seconds", type=float, default=10.0, help="duration of each measurement")

@@ -3,8 +3,8 @@
   python scripts/bench_memory.py            # a million steps of each MinAtar game, 100,000 frames of Atari
   python scripts/bench_memory.py --json FILE
 
-Each buffer is filled in its own process. The figures are the growth of that process's resident memory
-and the size of a snapshot, which a checkpoint copies.
+Each buffer is filled in its own process. The script prints the growth of that process's resident memory, and
+the size of a full snapshot of replay, which a checkpoint saves.
 """
 
 import argparse
@@ -24,13 +24,13 @@ GIB = 2**30
 
 
 def resident_bytes() -> int:
-  """Resident memory of this process."""
+  """Returns the resident memory of this process."""
   with open("/proc/self/statm") as f:
     return int(f.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def measure(name: str, kwargs: dict[str, Any], num_steps: int, num_envs: int) -> dict[str, float]:
-  """Fills a buffer of `num_steps` and measures its size."""
+  """Fills a buffer of `num_steps` steps and returns its size in memory and in a snapshot."""
   from random_segments import RandomSegments
 
   from moozi.core.config import ReplayConfig, TargetsConfig

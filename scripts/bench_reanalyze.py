@@ -10,7 +10,7 @@
    of priorities is reset.
 
 The buffer is filled by random play with random values. Replay's part runs in a thread, one call ahead of the
-search; with `runtime=ray` it has its own process. The cases `in turn` run both in sequence, as
+search; with `runtime=ray` it has its own process. Cases with `in turn` in their name run both in sequence, as
 `runtime=local` does. The target for `gather`, the default mode, is 0.9 of the floor. Run it on an idle
 machine. All cases take turns. Each ratio is relative to the floor of the same round, and the script prints
 the median, the minimum and the maximum of the rounds.
@@ -32,7 +32,7 @@ FLOOR = "bare search"
 
 
 def rate_of(call: Callable[[], int], seconds: float) -> float:
-  """Measures the positions/s of `call`, which returns its number of positions."""
+  """Returns the positions/s of `call`, which returns its number of positions."""
   count, start = 0, time.perf_counter()
   while time.perf_counter() - start < seconds:
     count += call()
@@ -55,14 +55,14 @@ def fill(config: Any, spec: Any) -> Any:
 
 
 def calls_between_copies(config: Any) -> int:
-  """Number of reanalyze calls in a run for each copy of the target parameters."""
+  """Returns the number of reanalyze calls between two copies of the target parameters in a run."""
   learner, ratio = config.learner, config.reanalyze.ratio or 0.5
   acted = learner.target_update_period * learner.batch_size / learner.samples_per_step
   return max(1, round(acted * ratio / (1 - ratio) / config.reanalyze.batch_size))
 
 
 def measure(config: Any, rounds: int, seconds: float) -> dict[str, list[float]]:
-  """Measures positions/s by name of the case, one rate for each round."""
+  """Returns the positions/s of each case by its name, one rate per round."""
   import jax
 
   from moozi.acting.reanalyzer import make_root_search
@@ -138,7 +138,6 @@ def measure(config: Any, rounds: int, seconds: float) -> dict[str, list[float]]:
 
 
 def main() -> None:
-  """The command line."""
   parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
   parser.add_argument("config", nargs="?", default="config/minatar/breakout.yaml")
   parser.add_argument("overrides", nargs="*")

@@ -3,8 +3,8 @@
     python scripts/bench_rollout.py [CONFIG] [key=value …] [--jax-env NAME] [--widths 64,128,512] [--json
     FILE]
 
-Compares the environment steps/s of three collectors with the same network, with the configuration's search
-and with the network's prior alone:
+Compares the environment steps/s of three collectors, once with the configuration's search and once with the
+network's prior alone. All use the same network:
 
   python  the configuration's environments in a loop, then the compiled search    (SyncVectorEnvironment)
   step    the environment in JAX, then the compiled search                         (JaxVectorEnvironment)
@@ -42,7 +42,7 @@ KINDS = ("python", "step", "scan")
 
 
 def make_prior_policy(model: Model, spec: EnvSpec) -> Any:
-  """Like `agent.policy.make_policy`, but samples actions from the prior without search."""
+  """Returns a policy like that of `agent.policy.make_policy` that samples from the prior without search."""
 
   def policy(params: Any, net_state: Any, history: Any, timestep: Any, rng_key: Any, temperature: Any) -> Any:
     history, stacked = observe(history, timestep, spec)
@@ -87,7 +87,7 @@ def make_collector(kind: str, config: Config, jax_name: str, with_search: bool) 
 
 
 def measure(config: Config, jax_name: str, with_search: bool, seconds: float) -> dict[str, float]:
-  """Measures the environment steps/s of each kind at the configuration's width."""
+  """Returns the environment steps/s of each kind at the configuration's number of environments."""
   collectors = {kind: make_collector(kind, config, jax_name, with_search) for kind in KINDS}
   for collector in collectors.values():
     for _ in range(2):  # compilation and warm-up
@@ -105,18 +105,17 @@ def measure(config: Config, jax_name: str, with_search: bool, seconds: float) ->
 
 
 def with_width(config: Config, width: int) -> Config:
-  """The configuration with `width` environments."""
+  """Returns the configuration with `width` environments."""
   return replace_section(config, "workers", num_envs=width)
 
 
 def replace_section(config: Config, name: str, **changes: Any) -> Config:
-  """A copy of the configuration with changes in one section, without validation."""
+  """Returns a copy of the configuration with changes in one section, without validation."""
   section = getattr(config, name).model_copy(update=changes)
   return config.model_copy(update={name: section})
 
 
 def main() -> None:
-  """The command line."""
   parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
   parser.add_argument("config", nargs="?", default="config/minatar/breakout.yaml")
   parser.add_argument("overrides", nargs="*")

@@ -3,8 +3,8 @@
     python scripts/bench_saving.py [CONFIG] [key=value …] [--steps-per-s 2500] [--json FILE]
 
 Replay is full. Between two saves it receives the steps that a run of the given rate makes in
-`checkpoint.period_s`. The script prints the seconds of four parts, and the share of the
-period that they take together:
+`checkpoint.period_s`. The script prints the seconds of four parts, and the share of the period that they take
+together:
 
 - the copy of the training state, for which the learner waits;
 - the copy of replay's changed blocks, for which sampling waits;
@@ -12,8 +12,7 @@ period that they take together:
 - the writing in a thread.
 
 The target for their sum is 5% of the period. The sum overstates the cost, because some parts run
-concurrently. The measurement is repeated
-with a tenth of the new steps, and without new steps.
+concurrently with training. The measurement is repeated with a tenth of the new steps, and without new steps.
 """
 
 import argparse
@@ -26,7 +25,7 @@ from typing import Any
 
 
 def measure(config: Any, new_steps: int, count: int) -> list[dict[str, float]]:
-  """Measures the seconds of each part of `count` saves, each after `new_steps` more steps, and the size."""
+  """Returns the seconds of each part and the written MiB of `count` saves, each after `new_steps` steps."""
   from random_segments import RandomSegments
 
   from moozi.core.flat_state import prefixed
@@ -78,7 +77,6 @@ def measure(config: Any, new_steps: int, count: int) -> list[dict[str, float]]:
 
 
 def main() -> None:
-  """The command line."""
   parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
   parser.add_argument("config", nargs="?", default="config/minatar/breakout.yaml")
   parser.add_argument("overrides", nargs="*")

@@ -1,11 +1,11 @@
-"""Measures how long a run takes to its first environment steps; part of `make bench`.
+"""Measures the time until a run's first environment steps; part of `make bench`.
 
     python scripts/bench_start.py [CONFIG] [key=value …] [--workers 1,4] [--json FILE]
 
-For each number of training workers it starts `moozi train` twice: with an empty cache of compiled functions,
-and with the functions of the first start. It prints the seconds from the command to each phase, and the
-processor seconds of each process at the first segment, which another load on the machine changes less. The
-numbers of workers whose processes do not fit into the free memory are skipped.
+For each number of training workers the script starts `moozi train` twice: with an empty compilation cache,
+and with the cache that the first start has filled. It prints the seconds from the command to each phase, and
+the processor seconds of each kind of process until the first segment. Processor seconds depend less on other
+load on the machine. A number of workers is skipped if its processes do not fit into the free memory.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from pathlib import Path
 
 import psutil
 
-# Resident memory of a worker with JAX, and of all other processes of a run.
+# Resident memory of one worker with JAX, and of all other processes of a run together.
 WORKER_MIB, OTHERS_MIB = 400, 2_500
 LIMIT_S, GOAL_S = 600.0, 15.0
 ACTED = "acted the first segment"
@@ -74,7 +74,7 @@ def start(config: str, overrides: list[str], num_workers: int, cache: Path) -> d
 
 
 def processor_seconds(pid: int) -> dict[str, float]:
-  """Processor seconds of a run's processes so far, by kind."""
+  """Returns the processor seconds of a run's processes so far, by kind."""
   found: collections.Counter[str] = collections.Counter()
   driver = psutil.Process(pid)
   for process in (driver, *driver.children(recursive=True)):
@@ -88,7 +88,6 @@ def processor_seconds(pid: int) -> dict[str, float]:
 
 
 def main() -> None:
-  """The command line."""
   parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
   parser.add_argument("config", nargs="?", default="config/minatar/breakout.yaml")
   parser.add_argument("overrides", nargs="*")

@@ -2,7 +2,7 @@
 
     python scripts/check_zoo.py [NAME]... [--episodes N]
 
-With fewer episodes than the card's, the interval is wider. Exits with 1 if a figure is outside.
+With fewer episodes than the card's, the interval is wider. Exits with status 1 if a mean is outside.
 """
 
 import argparse
@@ -35,7 +35,7 @@ def main() -> None:
 
 
 def check(card: Card, max_episodes: int | None = None) -> tuple[float, int, bool]:
-  """Runs a card's command; returns the mean return, the number of episodes, and whether the card agrees."""
+  """Runs a card's command; returns the mean return, the episodes, and whether the card is reproduced."""
   episodes = min(card.evaluation.episodes, max_episodes or card.evaluation.episodes)
   program, *options = card.command.split()
   assert program == "moozi"

@@ -1,12 +1,12 @@
-"""Compares two commits on this machine, with this Python's packages, by final states (to the bit) or speed.
+"""Compares two commits by the final states of short runs, or by speed, with this Python's packages.
 
     python scripts/compare_commits.py BEFORE AFTER [--only catch,ppo]
     python scripts/compare_commits.py BEFORE AFTER --speed 3
 
-The first command makes the same short runs with `runtime=local`, and exits with status 1 if a final state
-differs. Digests are not committed, because they differ between processors. The second command trains
-Breakout through Ray N times with each commit, in the order before, after, after, before, and prints
-environment steps/s after the warm-up. Run it on an idle machine and read the ratios.
+The first command makes the same short runs with both commits and `runtime=local`. It exits with status 1 if a
+final state differs in any bit. Digests are not committed, because they differ between processors. The second
+command trains Breakout through Ray N times with each commit, in the order before, after, after, before, and
+prints environment steps/s after the warm-up. Run it on an idle machine and read the ratios.
 """
 
 import argparse
@@ -110,7 +110,7 @@ def _compare_speed(trees: dict[str, Path], scratch: Path, num_pairs: int) -> Non
 
 
 def _steps_per_s(tree: Path, scratch: Path, name: str) -> float:
-  """Trains MinAtar Breakout through Ray with its committed configuration; returns steps/s after warm-up."""
+  """Trains Breakout through Ray with the commit's configuration; returns steps/s after the warm-up."""
   options = (f"max_wall_s={SPEED_S}", "evaluation.final_episodes=1", "logging.progress=none")
   _train(tree, "config/minatar/breakout.yaml", *options, f"run.dir={scratch}", f"run.name={name}")
   ticks = [json.loads(line) for line in (scratch / name / "metrics.jsonl").read_text().splitlines()]

@@ -31,7 +31,7 @@ def is_section(kind: Any) -> bool:
 
 
 def sections(model: BaseModel, path: str = "") -> list[tuple[str, BaseModel]]:
-  """Every section with its dotted path, the whole configuration first (path "")."""
+  """Returns every section with its dotted path; the first is the whole configuration (path "")."""
   found = [(path, model)]
   for name, field in type(model).model_fields.items():
     if is_section(field.annotation):
@@ -40,7 +40,7 @@ def sections(model: BaseModel, path: str = "") -> list[tuple[str, BaseModel]]:
 
 
 def allowed(kind: Any, bounds: list[Any]) -> str:
-  """The values that a key may have, in words."""
+  """Returns the values that a key may have, in words."""
   arguments = get_args(kind)
   if get_origin(kind) in (Union, UnionType):
     return " or ".join("null" if a is NoneType else allowed(a, bounds) for a in arguments)
@@ -68,7 +68,7 @@ def default(value: Any) -> str:
 
 
 def row(name: str, field: FieldInfo, owners: list[tuple[str, BaseModel]]) -> str:
-  """A key's row; each dotted name of it is an anchor."""
+  """Returns the table row of a key, with an anchor for each of its dotted names."""
   anchors = "".join(f'<a id="{f"{path}.{name}".lstrip(".")}"></a>' for path, _ in owners)
   first = getattr(owners[0][1], name, None) if owners[0][0] or len(owners) == 1 else None
   values = default(first)
@@ -81,7 +81,7 @@ def row(name: str, field: FieldInfo, owners: list[tuple[str, BaseModel]]) -> str
 
 
 def page() -> str:
-  """The text of docs/configuration.md."""
+  """Returns the text of docs/configuration.md."""
   by_class: dict[type[BaseModel], list[tuple[str, BaseModel]]] = {}
   for path, model in sections(Config()):
     by_class.setdefault(type(model), []).append((path, model))

@@ -74,7 +74,7 @@ def read(path: str) -> Any:
 
 
 def minatar() -> dict[str, str]:
-  """The rows of MinAtar's table, and the conditions that all of them share."""
+  """Returns the rows of MinAtar's table, and the conditions that all of them share."""
   table = read("minatar_vs_ppo/results/table.json")
   measured = {(r["agent"], r["at_env_steps"], r["game"]): r for r in _without_sticky(table["measured"])}
   random = {row["game"]: row["mean"] for row in _without_sticky(table["random_play"])}
@@ -96,12 +96,12 @@ def minatar() -> dict[str, str]:
 
 
 def others() -> dict[str, str]:
-  """The results and costs of the other environments."""
+  """Returns the results and costs of the other environments."""
   cartpole = read("cartpole/results/seed0/evaluation.json")
   seats = read("boards/results/tic_tac_toe/perfect_play.json")["seats"]
   parts = [read(f"boards/results/connect_four/{part}/summary.json") for part in ("first", "second")]
   last = parts[-1]
-  # Half the standard deviation: returns are from -1 to 1, scores from 0 to 1.
+  # Half of the standard deviation of returns, which are from -1 to 1; scores are from 0 to 1.
   margin = 1.96 * last["test_return_std"] / 2 / last["test_episodes"] ** 0.5
   kuhn = read("boards/results/kuhn_poker/evaluation.json")
   hands = [f"{kuhn[f'return_mean_seat_{i}']:.2f} ± {kuhn[f'return_margin_seat_{i}']:.2f}" for i in (0, 1)]
@@ -120,7 +120,7 @@ def others() -> dict[str, str]:
 
 
 def page() -> str:
-  """The text of docs/results.md."""
+  """Returns the text of docs/results.md."""
   return TEMPLATE.format(**minatar(), **others())
 
 

@@ -1,7 +1,7 @@
 """Makes the pictures of docs/images that show programs: `make screenshots`. Needs Chromium.
 
-`--catch RUN` and `--breakout RUN` choose other agents than those of the zoo. Commit a new picture only if it
-shows something else: trained agents and fonts differ between machines.
+`--catch RUN` and `--breakout RUN` choose other agents than those of the zoo. Commit a new picture only if its
+content has changed: pixels always differ a little, because agents and fonts differ between machines.
 """
 
 import argparse

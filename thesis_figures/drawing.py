@@ -1,4 +1,4 @@
-"""Styles, readers and the command line that the figures share."""
+"""The plot styles, functions and command line that the figures share."""
 
 import argparse
 import sys
@@ -41,11 +41,11 @@ class MissingError(UserError):
 def main(
   draw: Callable[[list[Result]], plt.Figure], name: str, doc: str, arguments: Sequence[str] | None = None
 ) -> int:
-  """The command line of a figure; returns the exit status, 2 if a result is missing.
+  """Runs the command line of a figure; returns the exit status, which is 2 for a user's error.
 
   Args:
-    draw: makes the figure from all results.
-    name: of the PNG file in this folder.
+    draw: draws the figure from all results.
+    name: of the PNG file in this folder, without suffix.
     doc: the help text.
     arguments: of the command line; None uses those of the process.
   """
@@ -67,7 +67,7 @@ def main(
 
 
 def curves_of(results: Sequence[Result], agent: str, game: str, sticky: float) -> list[Result]:
-  """The results of an agent on a MinAtar game that have a curve, one for each seed.
+  """Returns the results of an agent on a MinAtar game that have a curve, one for each seed.
 
   Raises: MissingError: there are none. UserError: they differ in more than the seed.
   """
@@ -87,7 +87,7 @@ def curves_of(results: Sequence[Result], agent: str, game: str, sticky: float) -
 
 
 def draw_agent(axis: plt.Axes, results: Sequence[Result], x: str) -> None:
-  """Plots an agent's returns in evaluation over `env_steps` or `wall_s`: each seed, and the mean of several.
+  """Plots an agent's returns in evaluation over `env_steps` or `wall_s`: each seed, and the seeds' mean.
 
   The last evaluation of each seed, which has more episodes, is a point with its 95% interval.
   """
@@ -155,7 +155,7 @@ def draw_gymnax(axis: plt.Axes, game: str, until: float) -> None:
 
 
 def last_step(results: Sequence[Result]) -> int:
-  """The last evaluated environment step; 0 without evaluations."""
+  """Returns the last evaluated environment step; 0 without evaluations."""
   return max((int(e["env_steps"]) for r in results for e in r.evaluations), default=0)
 
 
@@ -171,7 +171,7 @@ def finish(axis: plt.Axes, x: str | None = None, title: str | None = None) -> No
 
 
 def _line(result: Result, x: str) -> tuple[np.ndarray, np.ndarray]:
-  """The x values and mean returns of the evaluations during training."""
+  """Returns the x values and mean returns of the evaluations during training."""
   ticks = [tick for tick in result.ticks if tick.get("test/return_mean") is not None]
   if not ticks:
     raise UserError(f"{result.path}: metrics.jsonl has no evaluations")

@@ -3,8 +3,9 @@
     python -m thesis_figures.figure_5_1
 
 Plots the return over environment steps and over wall time. Lines show the evaluations during training. Points
-with 95% intervals show the last evaluation, of 100 episodes. The dotted line over steps is gymnax's published
-PPO, in gymnax's own environments. Missing runs are left out and reported. The thesis has four of the games.
+with 95% intervals show the last evaluation, of 100 episodes. The dotted line over steps is the published
+curve of gymnax's PPO in gymnax's own environments. Missing runs are left out and reported. The thesis has
+four of the games.
 """
 
 import itertools

@@ -1,10 +1,10 @@
-"""Figure 5.3: strength by number of simulations, at the milestones of one Space Invaders run.
+"""Figure 5.3: return by number of simulations, at the milestones of one Space Invaders run.
 
     python -m thesis_figures.figure_5_3
 
 Each point is one checkpoint with one number of simulations, evaluated in 30 episodes as in the thesis. The
-left panel shows the return over training. The right panel shows it over the number of simulations, at four
-milestones, with 95% intervals over the episodes.
+left panel shows the return over environment steps. The right panel shows it over the number of simulations,
+at four milestones, with 95% intervals over the episodes.
 """
 
 import sys
@@ -73,7 +73,7 @@ def _has_own_count(evaluation: dict[str, Any]) -> bool:
 
 
 def _shades(count: int) -> list:
-  """Colours from dark to light of a perceptually uniform map, without the palest."""
+  """Returns colours from dark to light of a perceptually uniform map, without the palest."""
   return list(plt.get_cmap("viridis")(np.linspace(0.0, 0.85, count)))
 
 

@@ -1,6 +1,6 @@
 """Plays an agent against every legal reply at every move: a full walk of the game tree, without sampling.
 
-Supports deterministic two-player games of the package open_spiel with trees that are small enough to walk.
+Supports deterministic two-player games of the package open_spiel whose trees are small enough to walk.
 """
 
 import dataclasses
@@ -34,7 +34,7 @@ class Position:
     frame: the current observation.
     legal_actions_mask: over the environment's actions, without the dummy.
     is_first: whether no move has been made.
-    history: one lane, after the last action.
+    history: the agent's history in one lane, up to the last action.
   """
 
   state: Any
@@ -45,7 +45,7 @@ class Position:
 
 
 Choose = Callable[[Sequence[Position]], Sequence[int]]
-"""A function of the agent that maps positions to actions of the game, one per position."""
+"""The agent as a function: maps positions to actions of the game, one per position."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +54,7 @@ class WalkResult:
 
   Attributes:
     seat: the agent's seat.
-    wins, draws, losses: number of distinct reachable ends, by result for the agent.
+    wins, draws, losses: number of distinct final positions reached, by result for the agent.
     positions: number of positions in which the agent chose an action.
     lost: up to ten lost games, each as the list of its actions.
   """
@@ -70,9 +70,9 @@ class WalkResult:
 def walk(
   rules: Rules, seat: int, choose: Choose, history_length: int = 1, max_positions: int = 5_000_000
 ) -> WalkResult:
-  """Plays the agent in `seat` against every legal reply at every move, breadth first.
+  """Plays the agent in `seat` against every legal reply, breadth first; returns the counts of results.
 
-  Merges lines of play with the same printed state and the same frames and actions in the agent's history.
+  Merges lines of play with equal printed states and equal frames and actions in the agent's history.
   If the printed state of a game is incomplete (repetition in Go), this can merge lines that differ.
 
   Args:
@@ -125,7 +125,7 @@ def agent(
   prior: bool = False,
   width: int = 64,
 ) -> Choose:
-  """Returns the `choose` argument of `walk` for a trained agent, without noise.
+  """Returns a trained agent without noise as the `choose` argument of `walk`.
 
   Args:
     model, config, spec: of the run.
@@ -176,7 +176,7 @@ def _choices(mine: list[Position], choose: Choose) -> list[tuple[Position, int]]
 
 
 def _play(rules: Rules, moves: list[tuple[Position, int]]) -> tuple[list[Any], dict]:
-  """Plays every move; returns the distinct ends and the distinct next positions."""
+  """Plays every move; returns the distinct final states and the distinct next positions."""
   ends: dict[Any, Any] = {}
   frontier: dict[Any, tuple[Any, HistoryState]] = {}
   for position, action in moves:

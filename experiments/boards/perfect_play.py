@@ -34,7 +34,7 @@ def main() -> int:
 
 
 def evaluate(arguments: argparse.Namespace) -> dict:
-  """Runs `walk` in both seats; returns the results and their conditions."""
+  """Runs `walk` in both seats; returns the results with the checkpoint and the number of simulations."""
   from experiments.boards.exact_walk import agent, walk
   from moozi.envs.suites.open_spiel.rules import Rules
   from moozi.evaluation.evaluator import evaluation_planner
@@ -71,18 +71,18 @@ def evaluate(arguments: argparse.Namespace) -> dict:
 
 
 def describe(result: dict) -> str:
-  """The result as text."""
+  """Returns the result as text."""
   how = f"{result['simulations']} simulations" if result["simulations"] else "the policy without search"
   lines = [f"{result['env']}, {result['checkpoint']}, {how}, against every legal reply at every move:"]
   for seat in result["seats"]:
     lines.append(
       f"seat {seat['seat']}: {seat['losses']} losses, {seat['draws']} draws, {seat['wins']} wins "
-      f"over all distinct ends; {seat['positions']} positions with the agent to move"
+      f"over all distinct final positions; {seat['positions']} positions with the agent to move"
     )
     lines += [f"  lost: {line}" for line in seat["lost"]]
   losses = sum(seat["losses"] for seat in result["seats"])
   return "\n".join(
-    [*lines, "the agent never loses" if losses == 0 else f"the agent loses in {losses} distinct ends"]
+    [*lines, "the agent never loses" if losses == 0 else f"the agent loses in {losses} final positions"]
   )
 
 

@@ -1,7 +1,7 @@
 """Plots the committed results of Connect Four: `python -m experiments.boards.plot`.
 
-Writes `results/connect_four/curve.png`: the score against OpenSpiel's MCTS with 100 simulations over the
-minutes of training, both parts of the run in sequence.
+Writes `results/connect_four/curve.png`: the score against OpenSpiel's MCTS with 100 simulations, over the
+minutes of training. The two parts of the run follow each other.
 """
 
 from pathlib import Path
@@ -14,7 +14,7 @@ import matplotlib.pyplot as plt
 from moozi.io.metrics import read_metrics
 
 FOLDER = Path(__file__).parent / "results" / "connect_four"
-PARTS = (("first", "#0072B2", "as it began"), ("second", "#D55E00", "with random starts in training"))
+PARTS = (("first", "#0072B2", "without random starts"), ("second", "#D55E00", "with random starts"))
 
 
 def main() -> None:
@@ -24,7 +24,7 @@ def main() -> None:
   for name, color, label in PARTS:
     ticks = read_metrics(FOLDER / name / "metrics.jsonl")
     played = [tick for tick in ticks if "test/score" in tick]
-    # A return is 2 · score - 1, so a margin of the score is half that of the return.
+    # The return is 2 · score - 1, so the score's margin is half of the return's.
     axis.errorbar(
       [(since_s + tick["wall_s"]) / 60 for tick in played],
       [tick["test/score"] for tick in played],

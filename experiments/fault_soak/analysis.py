@@ -40,7 +40,7 @@ def main() -> None:
 
 
 def describe(name: str, result: dict[str, Any]) -> list[str]:
-  """Describes one run in lines of text."""
+  """Returns lines of text about one run."""
   injected, counted = result["injected"], result["faults"]
   driver = [fault for fault in injected if "resumed_at" in fault]
   unaccounted = result["checkpoint_env_steps"] - result["replay_added"] - counted["lost_steps"]
@@ -53,7 +53,7 @@ def describe(name: str, result: dict[str, Any]) -> list[str]:
     f"  counted against injected: {', '.join(mismatches(injected, counted)) or 'the same numbers'}",
     f"  steps not accounted for: {unaccounted}",
     f"  steps after the last checkpoint: {result['env_steps'] - result['checkpoint_env_steps']}",
-    f"  steps made again after the checkpoint from which the run resumed: {again:,}",
+    f"  steps repeated after the checkpoint from which the run resumed: {again:,}",
   ]
   for fault in driver:
     if fault["kind"].startswith("SIG"):
@@ -67,19 +67,19 @@ def describe(name: str, result: dict[str, Any]) -> list[str]:
 
 
 def count(kinds: Any) -> str:
-  """Lists the number of faults of each kind."""
+  """Returns the number of faults of each kind as text."""
   return ", ".join(f"{kind} {n}" for kind, n in sorted(Counter(kinds).items())) or "nothing"
 
 
 def mismatches(injected: list[dict[str, Any]], counted: dict[str, int]) -> list[str]:
-  """The kinds of faults whose counter differs from the number of injected faults."""
+  """Returns a text for each counter that differs from the number of injected faults."""
   expected = Counter(COUNTERS[fault["kind"]] for fault in injected if fault["kind"] in COUNTERS)
   kinds = dict.fromkeys(COUNTERS.values())
   return [f"{k}: {counted[k]} counted, {expected[k]} injected" for k in kinds if counted[k] != expected[k]]
 
 
 def compare(last: list[dict[str, Any]], calm: list[list[dict[str, Any]]]) -> list[str]:
-  """Compares evaluations with the range of other runs' evaluations at about the same steps."""
+  """Compares evaluations with the range of other runs' evaluations at about the same steps; returns lines."""
   lines, num_within, num_near = [], 0, 0
   for evaluation in last:
     at, mean = evaluation["env_steps"], evaluation["return_mean"]
@@ -102,7 +102,7 @@ def compare(last: list[dict[str, Any]], calm: list[list[dict[str, Any]]]) -> lis
 
 
 def calibrate(last: list[dict[str, Any]], calm: list[list[dict[str, Any]]]) -> list[str]:
-  """Compares each run without faults with the others in the same way: a baseline for the comparison."""
+  """Compares each run without faults with the other runs without faults, as a baseline; returns lines."""
   steps = [e["env_steps"] for e in last]
   lines = [f"mean of the {len(last)} with faults: {statistics.mean(e['return_mean'] for e in last):.1f}"]
   for index, run in enumerate(calm):
@@ -116,7 +116,7 @@ def calibrate(last: list[dict[str, Any]], calm: list[list[dict[str, Any]]]) -> l
 
 
 def fifths(values: list[Any]) -> list[list[Any]]:
-  """Splits the values into five consecutive parts, and fewer than five values into fewer parts."""
+  """Splits the values into five consecutive parts of about equal length; leaves out empty parts."""
   edges = [round(i * len(values) / 5) for i in range(6)]
   parts = [values[a:b] for a, b in itertools.pairwise(edges)]
   return [part for part in parts if part]

@@ -1,4 +1,4 @@
-"""MinAtar Breakout that raises or hangs when a file appears: the environment of all runs of the soak."""
+"""MinAtar Breakout that raises or hangs when a file appears; used by all runs of the soak."""
 
 import contextlib
 import os
@@ -14,12 +14,12 @@ from moozi.envs.wrappers import EnvironmentWrapper
 
 
 class Breakable(EnvironmentWrapper):
-  """Fails once for each file `fault`, and otherwise passes calls to the wrapped environment.
+  """Fails once each time the file `fault` appears, and otherwise behaves as the wrapped environment.
 
   Args:
     env: the wrapped environment.
-    folder: the folder of the file, which contains "raise" or "hang". The first environment that renames the
-      file fails.
+    folder: where the file `fault` appears, with the text "raise" or "hang". Only the environment that renames
+      the file fails.
   """
 
   def __init__(self, env: Environment, folder: Path) -> None:

@@ -1,11 +1,11 @@
-"""Trains for an hour with a fault every few minutes, and without faults for comparison.
+"""Trains with a fault every few minutes, or without faults for comparison.
 
   python -m experiments.fault_soak.soak faults --minutes 60 --every 180     # with faults
   python -m experiments.fault_soak.soak calm --minutes 60 --seed 1          # without faults; seeds 1, 2, 3
   python -m experiments.fault_soak.soak table                               # prints the results
 
-`--steps N` ends a run earlier, after N steps. Each run needs the whole machine. README.md lists the
-faults and the expectations.
+With `--steps N` a run ends earlier, after N environment steps. Each run needs the whole machine. README.md
+lists the faults and the expectations.
 """
 
 import argparse
@@ -34,7 +34,7 @@ from moozi.io.run_lock import RunLock
 HERE = Path(__file__).resolve().parent
 ACTORS = ("TrainingWorker", "TestingWorker", "ReplayActor", "ParameterServer")
 SIGNALS = {"SIGTERM": signal.SIGTERM, "SIGINT": signal.SIGINT}
-# Kinds of damage to the newest checkpoint, made after the driver is killed, and the folder that each damages.
+# Kinds of damage to the newest checkpoint, with the damaged folder. The driver is killed first.
 DAMAGES = {"checkpoint cut": "checkpoints", "checkpoint altered": "resume"}
 PAUSES = {"learner stopped": "ParameterServer", "worker stopped": "TrainingWorker"}
 ENVS = {"environment raises": "raise", "environment hangs": "hang"}
@@ -46,7 +46,7 @@ SAMPLE_S = 10.0
 PAUSE_S = 15.0
 # No fault is injected in the last seconds: the run needs this time to recover and to report a fault.
 QUIET_S = 120.0
-# A run that has not recovered from a fault after this time has failed.
+# If a run has not recovered from a fault after this time, the soak fails.
 PATIENCE_S = 900.0
 
 
@@ -94,11 +94,11 @@ class Soak:
     return process
 
   def elapsed(self) -> float:
-    """Seconds since the first start."""
+    """Returns the seconds since the soak started."""
     return time.monotonic() - self.started
 
   def processes(self) -> list[psutil.Process]:
-    """The run's processes that still exist, including orphans of a killed driver that were seen before."""
+    """Returns the run's processes that still exist, including known orphans of a killed driver."""
     candidates = list(psutil.process_iter(["ppid"]))
     self._seen = {process for process in self._seen if is_alive(process)}
     children = self._seen
@@ -109,7 +109,7 @@ class Soak:
     return list(self._seen)
 
   def actors(self, kind: str) -> list[psutil.Process]:
-    """The processes of one kind of actor. Ray names processes by class and method."""
+    """Returns the processes of one kind of actor. Ray names processes by class and method."""
     found = []
     for process in self.processes():
       with contextlib.suppress(psutil.Error):
@@ -127,20 +127,20 @@ class Soak:
     self.samples.append({"s": round(self.elapsed()), "resident_mib": resident >> 20, "files": files})
 
   def ticks(self) -> list[dict[str, Any]]:
-    """The metrics, one dict per tick."""
+    """Returns the metrics, one dict per tick."""
     path = self.run / "metrics.jsonl"
     return read_metrics(path) if path.exists() else []
 
   def last_tick(self) -> dict[str, Any]:
-    """The last tick; zeros before the first."""
+    """Returns the last tick; zeros before the first."""
     return (self.ticks() or [{"env_steps": 0, "learner_steps": 0}])[-1]
 
   # --- faults -------------------------------------------------------------------------------------
 
   def has_settled(self) -> bool:
-    """Whether acting and learning have progressed since the latest fault, and a checkpoint counts the fault.
+    """Returns whether acting and learning have progressed and a checkpoint was saved since the latest fault.
 
-    Otherwise recovery from the next fault could go back to a checkpoint without this count.
+    Without such a checkpoint, recovery from the next fault could lose the count of this one.
     """
     if self._settled_at is None:
       last, keys = self.last_tick(), ["env_steps", "learner_steps"]
@@ -153,7 +153,7 @@ class Soak:
     return bool(checkpoints) and checkpoints[-1].env_steps >= self._settled_at
 
   def inject(self, kind: str) -> bool:
-    """Injects one fault; false if that is impossible now."""
+    """Injects one fault; returns false if that is impossible now."""
     before = self.last_tick()
     fault = {"s": round(self.elapsed()), "kind": kind, "env_steps": before["env_steps"]}
     if kind in ACTORS or kind in PAUSES:
@@ -161,13 +161,13 @@ class Soak:
       if len(actors) != 1 or not (kill(actors[0]) if kind in ACTORS else pause(actors[0])):
         return False
     elif kind in ENVS:
-      # Atomic: an environment may read the file at any moment.
+      # The rename is atomic: an environment may read the file at any moment.
       (self.env_folder / "new").write_text(ENVS[kind])
       (self.env_folder / "new").rename(self.env_folder / "fault")
     elif kind in DAMAGES and len(resumable(self.run)) < 2:
       return False
     else:
-      # A run that is stopped writes one more tick.
+      # A stopped run writes one more tick.
       before = self._end_driver(kind, fault)
     self.faults.append(fault)
     self._before, self._settled_at = before, None
@@ -214,7 +214,7 @@ class Soak:
       raise RuntimeError(f"no progress since {self.faults[-1:]}; see {self.log}")
 
   def partial_result(self) -> dict[str, Any]:
-    """The result until now; the run may still be active."""
+    """Returns the result so far; the run may still be active."""
     evaluations = [
       {
         "env_steps": int(t["test/at_env_steps"]),
@@ -256,14 +256,14 @@ class Soak:
 
 
 def is_alive(process: psutil.Process) -> bool:
-  """Whether a process exists and is not a zombie."""
+  """Returns whether a process exists and is not a zombie."""
   with contextlib.suppress(psutil.NoSuchProcess):
     return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
   return False
 
 
 def kill(process: psutil.Process) -> bool:
-  """Kills a process; false if it had ended."""
+  """Kills a process; returns false if it had ended."""
   with contextlib.suppress(psutil.NoSuchProcess):
     process.kill()
     return True
@@ -271,7 +271,7 @@ def kill(process: psutil.Process) -> bool:
 
 
 def pause(process: psutil.Process) -> bool:
-  """Suspends a process for `PAUSE_S`; false if it had ended."""
+  """Suspends a process for `PAUSE_S`; returns false if it had ended."""
   with contextlib.suppress(psutil.NoSuchProcess):
     process.suspend()
     try:
@@ -283,17 +283,17 @@ def pause(process: psutil.Process) -> bool:
 
 
 def resumable(run: Path) -> list[CheckpointInfo]:
-  """The checkpoints of a run that are in both `checkpoints/` and `resume/`, in order."""
+  """Returns the checkpoints of a run that are in both `checkpoints/` and `resume/`, oldest first."""
   names = {info.name for info in list_checkpoints(run / "resume")}
   return [info for info in list_checkpoints(run / "checkpoints") if info.name in names]
 
 
 def damage(run: Path, half: str) -> str:
-  """Truncates the arrays of the newest checkpoint, or alters a byte of its file in `resume/`.
+  """Truncates the newest checkpoint's arrays, or alters a byte of its file in `resume/`.
 
   Args:
     run: a run that no process writes to.
-    half: "checkpoints" or "resume".
+    half: the damaged folder, "checkpoints" or "resume".
   Returns: the checkpoint's name.
   """
   newest = resumable(run)[-1]
@@ -325,7 +325,7 @@ def write(path: Path, result: dict[str, Any]) -> None:
 
 
 def soak(arguments: argparse.Namespace) -> None:
-  """Makes one run and writes its result."""
+  """Executes one run and writes its result."""
   name = "soak_faults" if arguments.kind == "faults" else f"soak_calm_{arguments.seed}"
   run = Soak(name, arguments.seed)
   try:

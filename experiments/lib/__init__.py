@@ -17,7 +17,7 @@ A sweep is one file, `experiments/NAME/sweep.py`, that passes a list of jobs to 
 `python -m experiments.NAME.sweep` runs for at most `--minutes` (default 55). Call it again until it prints
 "all jobs are done"; `--list` prints the progress of each job.
 
-- A job is one run of `moozi train`, in `runs/NAME/<job>`, followed by `moozi evaluate` of its checkpoints. A
+- A job is one run of `moozi train` in `runs/NAME/<job>`, and then `moozi evaluate` of its checkpoints. A
   run that was stopped or killed is resumed from its last checkpoint. Output is appended to `<job>.log`.
 - A finished job is copied to `experiments/NAME/results/<job>/` (`results` lists the files), which is
   committed, and is skipped from then on. The job can later be extended by more steps, time or evaluations.
@@ -25,7 +25,8 @@ A sweep is one file, `experiments/NAME/sweep.py`, that passes a list of jobs to 
   the job.
 - One sweep at a time uses `runs/`: wall times are comparable only when nothing else uses the machine.
 
-An ablation is one file, too: `ablation.Ablation` runs named variants of a configuration with every seed at
-equal environment steps, and prints a table. Change one thing in each variant; `default` is unchanged. Use at
-least three seeds before claiming a difference (`statistics.estimate` gives intervals).
+An ablation is also one file: `ablation.Ablation` defines named variants of a configuration, and
+`ablation.main` runs each variant with every seed for equal environment steps and prints a table. Change one
+setting in each variant; `default` is the unchanged configuration. Use at least three seeds before claiming a
+difference (`statistics.estimate` gives intervals).
 """

@@ -22,7 +22,7 @@ Curve = Sequence[Mapping[str, float]]
 """A run's metrics, one dict per tick."""
 
 SHORT_RUN = ("runtime=local", "evaluation.gif=false")
-"""Settings of all runs. A run is one process, and each core executes one run."""
+"""Settings of all runs: each run is one process on one core."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -52,13 +52,13 @@ class Ablation:
     )
 
   def read(self, variant: str, steps: int) -> list[dict[str, Any]]:
-    """The figures of all seeds of a variant. Raises UserError: as `read_figures`."""
+    """Reads the figures of all seeds of a variant. Raises UserError: as `read_figures`."""
     seeds = seeds_of(self.results, variant)
     made_with = [self.variants[variant]]
     return [read_figures(self.job(variant, seed, steps), self.results, made_with) for seed in seeds]
 
   def table(self, steps: int) -> str:
-    """The results as a Markdown table: each seed, then the mean; evaluations with two standard errors."""
+    """Returns a Markdown table of each seed and the mean; evaluations have two standard errors."""
     headings = ["variant", "steps", "return while acting, last 100 episodes", "return, evaluation at the end"]
     headings += [*self.measures, "wall s"]
     lines = [f"| {' | '.join(headings)} |", f"|{'---|' * len(headings)}"]
@@ -87,14 +87,14 @@ def _mean(values: Sequence[float]) -> str:
 
 
 def seeds_of(results: Path, name: str) -> list[int]:
-  """The seeds with a result called `<name>_seed<n>`: a folder, or a JSON file of an older version."""
+  """Returns the seeds that have a result `<name>_seed<n>`: a folder, or a JSON file of an older version."""
   return sorted({int(path.stem.rpartition("_seed")[2]) for path in results.glob(f"{name}_seed*")})
 
 
 def read_figures(job: Job, results: Path, made_with: Collection[Sequence[str]]) -> dict[str, Any]:
-  """Reads the figures of a finished run: `summary`, the run's summary, and `curve`, its metrics.
+  """Returns the figures of a finished run: its summary (`summary`) and its metrics (`curve`).
 
-  `made_with` lists the `overrides` that a JSON file of an older version may state.
+  `made_with` lists the allowed values of `overrides` in a JSON file of an older version.
 
   Raises: UserError: the result's settings or number of steps differ from the job's.
   """
@@ -133,7 +133,7 @@ def read_figures(job: Job, results: Path, made_with: Collection[Sequence[str]]) 
 def run_side_by_side(
   jobs: Sequence[Job], folder: Path, results: Path, minutes: float, at_once: int | None = None
 ) -> bool:
-  """Runs the jobs that have no result, one per core; returns whether none failed.
+  """Runs the jobs that have no result, one per core; returns true if none failed.
 
   Raises: RunError: as `Sweep.run`.
   """
@@ -143,7 +143,7 @@ def run_side_by_side(
 
 
 def main(ablation: Ablation, experiment: Path, doc: str, arguments: Sequence[str] | None = None) -> int:
-  """The command line of an ablation: runs what is missing and prints the table.
+  """Runs the command line of an ablation: trains what is missing and prints the table.
 
   Returns: the exit status: 0; 1 if a run failed; 2 for a user's error.
   """

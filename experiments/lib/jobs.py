@@ -10,14 +10,14 @@ from moozi.io.run_directory import RunDirectory
 ROOT = Path(__file__).resolve().parents[2]
 """The repository."""
 
-_MAX_DELAY = 0.05  # a milestone is saved up to one round of collecting after its step
+_MAX_DELAY = 0.05  # as a fraction of the step; a milestone is saved after a round of collecting
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Evaluation:
-  """An evaluation of one checkpoint: an environment step, or `last`.
+  """An evaluation of one checkpoint, which is named by its environment step or is `last`.
 
-  Without `simulations`, the search has the run's number of simulations.
+  If `simulations` is None, the search has the run's number of simulations.
   """
 
   checkpoint: str
@@ -27,21 +27,21 @@ class Evaluation:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Job(jobs.Job):
-  """One training run with its evaluations; `run` names a run that is shared with another job."""
+  """One training run with its evaluations; `run` is the name of a run that another job trains."""
 
   evaluations: tuple[Evaluation, ...] = (Evaluation(checkpoint="last"),)
 
 
 def matches_step(env_steps: int, wanted: int) -> bool:
-  """Whether a checkpoint is at a stated step or up to 5% after it."""
+  """Returns whether a checkpoint is at a stated step or up to 5% after it."""
   return 0 <= env_steps - wanted <= _MAX_DELAY * wanted
 
 
 def find_evaluated(run: RunDirectory, which: str) -> CheckpointInfo | None:
-  """The checkpoint of an evaluation.
+  """Returns the checkpoint of an evaluation.
 
-  For an environment step, returns the first match among the milestones and the last checkpoint, or None. The
-  best checkpoint is excluded, because it was selected by the quantity that is measured.
+  For an environment step, this is the first match among the milestones and the last checkpoint, or None.
+  The best checkpoint is excluded, because it was selected by the quantity that is measured.
 
   Raises: UserError: the run has no checkpoint, or not the one that `which` names.
   """

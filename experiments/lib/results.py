@@ -52,9 +52,9 @@ def write_json(path: Path, value: Any, indent: int | None = 1) -> None:
 
 
 def write_result(path: Path, run: RunDirectory, job: Job, evaluations: Sequence[dict[str, Any]]) -> None:
-  """Writes the folder of a finished job, or replaces it; an interruption leaves no partial folder at `path`.
+  """Writes or replaces the folder of a finished job; an interruption leaves no partial folder at `path`.
 
-  The metrics of the complete `run` are left out if the job shares the run with another job.
+  `run` must be complete. Its metrics are left out if another job trained it.
   """
   temporary, old = (path.with_name(f".{path.name}.{suffix}") for suffix in ("tmp", "old"))
   for folder in (temporary, old):
@@ -85,7 +85,7 @@ def write_result(path: Path, run: RunDirectory, job: Job, evaluations: Sequence[
 
 
 def is_result_of(path: Path, job: Job, wanted: Config) -> bool:
-  """Whether a result has all steps (or all time) of a configuration and all evaluations of a job.
+  """Returns whether a result has all steps (or all time) of a configuration and all evaluations of a job.
 
   Raises: UserError: the folder is not a result.
   """
@@ -101,7 +101,7 @@ def is_result_of(path: Path, job: Job, wanted: Config) -> bool:
 
 
 def machine() -> dict[str, Any]:
-  """The facts that wall times depend on: cores, processor, versions, and the commit of the code."""
+  """Returns what wall times depend on: cores, processor, versions, and the commit of the code."""
   installed = importlib.metadata.distributions()
   return {
     "cores": len(os.sched_getaffinity(0)),
@@ -113,7 +113,7 @@ def machine() -> dict[str, Any]:
 
 
 def thin(ticks: Sequence[dict[str, Any]], max_ticks: int = _MAX_TICKS) -> list[dict[str, Any]]:
-  """Keeps ticks with evaluations and about `max_ticks` others, with the last; rounds to six digits."""
+  """Returns the ticks with evaluations, and about `max_ticks` others with the last; rounds to six digits."""
 
   def rounded(value: Any) -> Any:
     return float(f"{value:.6g}") if isinstance(value, float) and not value.is_integer() else value
@@ -126,7 +126,7 @@ def thin(ticks: Sequence[dict[str, Any]], max_ticks: int = _MAX_TICKS) -> list[d
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Result:
-  """A committed result: folder, the run's configuration, figures of evaluations, and the machine's cores."""
+  """A committed result: its folder, configuration and evaluations, and the machine's number of cores."""
 
   path: Path
   config: Config
@@ -143,7 +143,7 @@ class Result:
 
   @property
   def sticky_action_prob(self) -> float | None:
-    """The probability of sticky actions, with MinAtar's default; None in other suites without the option."""
+    """The configured probability of sticky actions, or MinAtar's default; None if there is neither."""
     value = self.config.env.kwargs.get("sticky_action_prob")
     if value is None and self.config.env.name.startswith("minatar:"):
       value = minatar.Options().sticky_action_prob
@@ -154,7 +154,7 @@ class Result:
     return (self.path / "metrics.jsonl").exists()
 
   def without_evaluations(self, wall_s: float) -> float:
-    """`wall_s` minus the time that training had waited for evaluations until then."""
+    """Returns `wall_s` minus the time that training had waited for evaluations until then."""
     waits = self.config.algorithm == "ppo" or self.config.runtime == "local"
     if not (waits and self.has_curve):
       return wall_s
@@ -162,9 +162,9 @@ class Result:
     return wall_s - sum(seconds for end, seconds in ends if end <= wall_s + _ROUNDING_S)
 
   def wall_s_at(self, env_steps: ArrayLike) -> Float[np.ndarray, " N"]:
-    """Seconds of training until each of N environment steps, interpolated between ticks.
+    """Returns the seconds of training until each of N environment steps, interpolated between ticks.
 
-    Ray reports an evaluation some time after its environment step; this delay is not included.
+    With `runtime=ray` an evaluation is reported after its environment step; this delay is not included.
     """
     steps, first = np.unique([tick["env_steps"] for tick in self.ticks], return_index=True)
     seconds = [self.without_evaluations(self.ticks[i]["wall_s"]) for i in first]
@@ -180,7 +180,7 @@ def conditions_of(config: Config) -> dict[str, Any]:
 
 
 def read_results(directory: Path) -> list[Result]:
-  """All results in a directory, by name. Raises UserError: a folder is not a result."""
+  """Reads all results in a directory, in order of name. Raises UserError: a folder is not a result."""
   if not directory.is_dir():
     return []
   folders = [p for p in sorted(directory.iterdir()) if p.is_dir() and not p.name.startswith(".")]
@@ -188,7 +188,7 @@ def read_results(directory: Path) -> list[Result]:
 
 
 def read_result(path: Path) -> Result:
-  """The result in a folder. Raises UserError: the folder is not a result."""
+  """Reads the result in a folder. Raises UserError: the folder is not a result."""
   try:
     evaluations = json.loads((path / "evaluations.json").read_text("utf-8"))
     cores = int(json.loads((path / "machine.json").read_text("utf-8"))["cores"])

@@ -1,4 +1,4 @@
-"""Runs a list of jobs, one command of moozi at a time, until all are done or the time is used up."""
+"""Runs a list of jobs with commands of moozi, until all are done or the time is used up."""
 
 import argparse
 import json
@@ -27,7 +27,7 @@ ONE_CORE = {"NPROC": "1", "OMP_NUM_THREADS": "1", "JAX_PLATFORMS": "cpu"}
 def main(
   jobs: Sequence[Job], experiment: Path, doc: str, arguments: Sequence[str] | None = None, runs: Path = RUNS
 ) -> int:
-  """The command line of a sweep: works on the jobs in order, with results in `results/` of the experiment.
+  """Runs the command line of a sweep: does the jobs in order, and writes to `results/` of the experiment.
 
   Returns: the exit status: 0; 1 if a job failed; 2 for a user's error.
   """
@@ -68,7 +68,7 @@ def describe(job: Job, folder: Path, results: Path) -> str:
 
 
 def is_done(job: Job, folder: Path, results: Path) -> bool:
-  """Whether a result has all steps and evaluations of the job.
+  """Returns whether a result has all steps and evaluations of the job.
 
   Raises: UserError: the result's settings differ from the job's in more than the length of the run.
   """
@@ -82,9 +82,9 @@ def is_done(job: Job, folder: Path, results: Path) -> bool:
 
 
 def evaluations_of(job: Job, run: RunDirectory) -> dict[Path, tuple[Evaluation, CheckpointInfo]]:
-  """The evaluations of a job with a complete run, by the files in the run that store them.
+  """Returns the evaluations of a job whose run is complete, by the file in the run that stores each.
 
-  Evaluations of a step that no checkpoint matches are left out, and so are duplicates.
+  Leaves out duplicates, and evaluations of a step that no checkpoint matches.
   """
   out: dict[Path, tuple[Evaluation, CheckpointInfo]] = {}
   for evaluation in job.evaluations:
@@ -96,7 +96,7 @@ def evaluations_of(job: Job, run: RunDirectory) -> dict[Path, tuple[Evaluation, 
 
 
 class Sweep(Runner[Job]):
-  """Trains and evaluates jobs, and writes the result of each that is done to the folder `results`.
+  """Trains and evaluates jobs, and writes the result of each finished job to the folder `results`.
 
   `at_once` jobs run in parallel, one core each. If `at_once` is None, jobs run one at a time with the whole
   machine.
@@ -136,7 +136,7 @@ class Sweep(Runner[Job]):
     return True
 
   def _evaluate(self, job: Job, evaluation: Evaluation, checkpoint: CheckpointInfo, file: Path) -> bool:
-    """Writes the figures of an evaluation; returns false if the time is over."""
+    """Evaluates a checkpoint and writes the figures to `file`; returns false if it did not finish."""
     if self._budget.is_over:
       return False
     arguments: list[str | Path] = ["evaluate", self._folder / job.run_name, "--checkpoint", checkpoint.name]

@@ -1,10 +1,10 @@
-"""Trains Breakout with one change at a time, at equal environment steps.
+"""Trains MooZi on Breakout with one setting changed at a time, for equal environment steps.
 
     python -m experiments.minatar_two_cores.ablation [--steps 300000] [--seeds 2] [--table]
 
-Trains every (variant, seed) that has no result, with `runtime=local` and one core each, in parallel on all
-cores. Then prints the table. A call runs for at most `--minutes`; the next call resumes. `--table`
-only prints the table. Results are in `results/ablation`.
+Trains every (variant, seed) that has no result, with `runtime=local`, one core per run and all cores in
+parallel. Then prints the table. A call runs for at most `--minutes`; the next call resumes. `--table` only
+prints the table. Results are in `results/ablation`.
 """
 
 import sys

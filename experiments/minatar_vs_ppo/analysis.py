@@ -1,4 +1,4 @@
-"""The table of MooZi and PPO on MinAtar, from `results/`, with published results.
+"""Tabulates the returns of MooZi and PPO on MinAtar from `results/`, with published results.
 
     python -m experiments.minatar_vs_ppo.analysis             # writes results/table.md and results/table.json
     python -m experiments.minatar_vs_ppo.analysis --readme    # also writes the table into README.md here
@@ -36,7 +36,7 @@ PUBLISHED = HERE / "published.yaml"
 GAMES = ("asterix", "breakout", "freeway", "seaquest", "space_invaders")
 AT_STEPS = (1_000_000, 3_000_000, 5_000_000)
 AT_END = math.inf
-"""Means a run's last environment step, if that is not one of AT_STEPS."""
+"""Stands for a run's last environment step if that is not one of AT_STEPS."""
 
 MIN_EPISODES = 100
 BEGIN, END = "<!-- minatar_vs_ppo: begin -->", "<!-- minatar_vs_ppo: end -->"
@@ -44,11 +44,11 @@ SUITE = "minatar:"
 
 
 def rows_of(results: Sequence[Result]) -> list[dict[str, Any]]:
-  """One row for each agent, stickiness, environment step and game with results.
+  """Returns one row for each agent, sticky-action probability, environment step and game with results.
 
-  If several evaluations of a run match a step, the first one counts. Evaluations with another number of
-  simulations than the run's are ignored. A run that ended at another step, because of its time limit, has a
-  separate row.
+  If several evaluations of a run match a step, the earliest checkpoint counts. Evaluations with a stated
+  number of simulations are ignored. A run that ended at another step because of its time limit has a separate
+  row.
 
   Raises: UserError: results of one row differ in more than the seed, or were evaluated differently.
   """
@@ -101,13 +101,13 @@ def _row(key: tuple[Any, ...], members: list[tuple[Result, dict[str, Any]]]) -> 
 
 
 def read_published(path: Path = PUBLISHED) -> list[dict[str, Any]]:
-  """Published results with their conditions."""
+  """Reads the published results with their conditions."""
   published: list[dict[str, Any]] = read_yaml(path)
   return published
 
 
 def read_random_play(path: Path, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-  """The results of `random_play.py`; empty if the file does not exist.
+  """Reads the results of `random_play.py`; returns an empty list if the file does not exist.
 
   Raises: UserError: the file is damaged, or its conditions are not those of the rows.
   """
@@ -134,7 +134,7 @@ def table_of(
   published: Sequence[dict[str, Any]],
   random_play: Sequence[dict[str, Any]] = (),
 ) -> str:
-  """The table in Markdown, with one line per agent and condition, and its legend."""
+  """Returns the table in Markdown, with one line per agent and condition, and its legend."""
   names = [game.replace("_", " ") for game in GAMES]
   lines = [f"| agent, conditions | {' | '.join(names)} |", "|---" * (len(GAMES) + 1) + "|"]
   for agent, sticky, steps in sorted({_kind(r) for r in rows}, key=lambda k: (k[1], k[0], k[2])):

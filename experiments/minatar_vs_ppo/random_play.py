@@ -1,4 +1,4 @@
-"""Measures the returns of uniformly random play in the table's environments, from the same starts.
+"""Measures the returns of uniformly random play in the table's environments, from the agents' starts.
 
 python -m experiments.minatar_vs_ppo.random_play     # writes results/random_play.json; takes a minute
 """
@@ -23,7 +23,7 @@ NUM_EPISODES = 100
 
 
 def random_play(game: str, sticky: float, num_episodes: int) -> dict[str, Any]:
-  """Plays one environment at random; returns the mean return and its conditions."""
+  """Plays one environment at random; returns the mean return with its interval and conditions."""
   config = load_config(CONFIG / f"{game}.yaml", [f"env.kwargs.sticky_action_prob={sticky}"])
   return {
     "game": game,

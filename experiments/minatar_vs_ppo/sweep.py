@@ -26,8 +26,8 @@ STICKY = "env.kwargs.sticky_action_prob=0.1"
 SIMULATIONS = (1, 2, 4, 8, 16, 32, 64)
 MILESTONE_STEPS = 250_000
 
-# A run takes at most an hour. Both agents are evaluated at the same steps for their curves. Reported figures
-# are evaluated after training.
+# A run takes at most an hour. The evaluations during training, at the same steps for both agents, are for the
+# curves. The reported figures are from evaluations after training.
 COMMON = (
   "max_wall_s=3600",
   "evaluation.period_env_steps=100000",
@@ -40,7 +40,7 @@ REPORTED = tuple(Evaluation(checkpoint=which) for which in ("1000000", "3000000"
 
 
 def muzero(game: str, seed: int, is_sticky: bool = False) -> Job:
-  """MooZi on one game, with the game's configuration."""
+  """Returns the job of MooZi on one game, with the game's configuration."""
   return Job(
     name=f"muzero_{game}{'_sticky' * is_sticky}_seed{seed}",
     config=CONFIG / "minatar" / f"{game}.yaml",
@@ -51,7 +51,7 @@ def muzero(game: str, seed: int, is_sticky: bool = False) -> Job:
 
 
 def ppo(game: str, seed: int, is_sticky: bool = False) -> Job:
-  """PPO on one game, with gymnax's settings."""
+  """Returns the job of PPO on one game, with gymnax's settings."""
   steps = PPO_BREAKOUT_STEPS if game == "breakout" and not is_sticky else STEPS
   return Job(
     name=f"ppo_{game}{'_sticky' * is_sticky}_seed{seed}",
@@ -63,7 +63,7 @@ def ppo(game: str, seed: int, is_sticky: bool = False) -> Job:
 
 
 def simulations(game: str, seed: int) -> Job:
-  """Evaluates the milestones of `muzero` by number of simulations, in 30 episodes as in the thesis."""
+  """Returns the job that evaluates each milestone of `muzero` with each number of simulations."""
   run = muzero(game, seed)
   return Job(
     name=f"simulations_{game}_seed{seed}",
@@ -72,7 +72,7 @@ def simulations(game: str, seed: int) -> Job:
     overrides=run.overrides,
     seed=seed,
     evaluations=tuple(
-      Evaluation(checkpoint=str(steps), episodes=30, simulations=count)
+      Evaluation(checkpoint=str(steps), episodes=30, simulations=count)  # 30 as in the thesis
       for steps in range(MILESTONE_STEPS, STEPS + 1, MILESTONE_STEPS)
       for count in SIMULATIONS
     ),
@@ -80,7 +80,7 @@ def simulations(game: str, seed: int) -> Job:
 
 
 def jobs() -> list[Job]:
-  """All jobs: every game with the first seed, then with the next."""
+  """Returns all jobs: every game with the first seed, then with the next."""
   out = []
   for seed in SEEDS:
     for game in GAMES:

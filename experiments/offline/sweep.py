@@ -28,7 +28,7 @@ CONFIG = ROOT / "config" / "minatar" / "breakout.yaml"
 
 
 def jobs(options: argparse.Namespace) -> tuple[Job, Job]:
-  """The run that acts, and the run that learns from the first half of its trajectories."""
+  """Returns the job that acts, and the job that learns from the first half of its trajectories."""
   half = options.steps // 2
 
   def job(name: str, steps: int, checkpoint: str, *overrides: str) -> Job:
@@ -55,7 +55,7 @@ def jobs(options: argparse.Namespace) -> tuple[Job, Job]:
 
 
 def measure(options: argparse.Namespace, results: Path = RESULTS) -> dict[str, Any]:
-  """Trains and evaluates what is missing; returns the figures. Raises UserError: a run is not done."""
+  """Trains and evaluates what is missing; returns the figures. Raises UserError: a run has not finished."""
   folder, work = options.folder.absolute(), jobs(options)
   with TimeBudget(60.0 * options.minutes) as budget:
     is_ok = Sweep(folder, results, budget).run(work)

@@ -21,9 +21,9 @@ GYMNAX = HERE / "gymnax.yaml"
 
 
 def table_of(results: Sequence[Result]) -> str:
-  """The table in Markdown: a line for each learning rate and initial bias, a column for each evaluated step.
+  """Returns a Markdown table with a line per learning rate and initial bias, and a column per step.
 
-  gymnax's line, with initial biases between 0 and 0.05, follows our lines of the same learning rate.
+  gymnax's line, with initial biases between 0 and 0.05, follows the lines with the same learning rate.
 
   Raises: UserError: there are no results, or they differ in more than the seed.
   """
@@ -55,7 +55,7 @@ def table_of(results: Sequence[Result]) -> str:
 
 
 def _cell(members: Sequence[Result], steps: int) -> str:
-  """The mean over the seeds evaluated at this step, and its 95% interval."""
+  """Returns the mean over the seeds evaluated at this step, with its 95% interval."""
   returns = [e["returns"] for r in members for e in r.evaluations if int(e["wanted"]) == steps]
   if not returns:
     return "–"

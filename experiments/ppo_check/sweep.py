@@ -1,10 +1,10 @@
-"""Trains PPO on Breakout as gymnax does: two learning rates, two initializations of biases, 10M steps each.
+"""Trains PPO on Breakout as gymnax does, for 10M steps with three settings of learning rate and biases.
 
     python -m experiments.ppo_check.sweep           # at most 55 minutes; repeat until all is done
     python -m experiments.ppo_check.sweep --list    # the progress of each job
 
-Evaluations follow gymnax. Runs and their logs are in `runs/ppo_check`; each finished job has a folder in
-`results/`, from which analysis.py makes the table.
+Episodes are evaluated as in gymnax. Runs and their logs are in `runs/ppo_check`; each finished job has a
+folder in `results/`, from which analysis.py makes the table.
 """
 
 import sys
@@ -40,7 +40,7 @@ COMMON = (
 
 
 def jobs() -> list[Job]:
-  """One run for each variant and seed."""
+  """Returns one job for each variant and seed."""
   return [
     Job(
       name=f"ppo_breakout_{variant}_seed{seed}",

@@ -3,7 +3,7 @@
     python -m experiments.reanalyze_sample_efficiency.analysis
 
 Writes results/curves.png: the return in evaluation over environment steps. Thin lines are seeds, thick lines
-their mean. Evaluations have 10 episodes, the last has 100.
+their mean. Evaluations have 10 episodes; the last one has 100.
 """
 
 import json

@@ -1,14 +1,14 @@
-"""Trains MinAtar at equal environment steps, with and without reanalyze.
+"""Trains MooZi on MinAtar with and without reanalyze, for equal environment steps.
 
     python -m experiments.reanalyze_sample_efficiency.sweep [--steps 250000] [--seeds 2] [--table]
 
-Trains every (game, variant, seed) that has no result, with `runtime=local` and one core each, in parallel on
-all cores. Then prints the table. A call runs for at most `--minutes`; the next call resumes.
-`--table` only prints the table. Wall seconds are those of parallel runs.
+Trains every (game, variant, seed) that has no result, with `runtime=local`, one core per run and all cores
+in parallel. Then prints the table. A call runs for at most `--minutes`; the next call resumes. `--table`
+only prints the table. The runs are timed while they share the machine.
 
-`plain` and `reanalyze` differ in the ratio alone. `plain_more` and `reanalyze_more` make four times the
-updates at the same environment steps: fresh targets should remain useful for more updates than old targets.
-`--change NAME` runs the chosen variants with one further setting, as `<variant>_NAME`.
+`plain` and `reanalyze` differ only in `reanalyze.ratio`. `plain_more` and `reanalyze_more` make four times
+the updates at the same environment steps, because fresh targets should remain useful for more updates than
+old targets. `--change NAME` runs the chosen variants with one further setting, as `<variant>_NAME`.
 """
 
 import argparse
@@ -26,11 +26,11 @@ from moozi.core.errors import UserError
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
-# The sampling of each game's configuration when these runs were made.
+# The sampling that each game's configuration had when the committed runs were made.
 SAMPLING = {"breakout": "uniform", "space_invaders": "rank"}
 GAMES = tuple(SAMPLING)
 VARIANTS = ("plain", "reanalyze", "plain_more", "reanalyze_more")
-# Suffixes of variants, and the settings that they change.
+# The settings that each suffix of a variant changes.
 CHANGES = {
   "uniform": ("replay.sampling=uniform",),
   "inconsistent": ("learner.consistency_coef=0",),
@@ -58,7 +58,7 @@ def split_variant(variant: str) -> tuple[str, str]:
 
 
 def overrides_of(variant: str, steps: int, ratio: float) -> tuple[str, ...]:
-  """The settings of a variant."""
+  """Returns the overrides of a variant."""
   variant, change = split_variant(variant)
   samples = MORE_SAMPLES_PER_STEP if variant.endswith("_more") else SAMPLES_PER_STEP
   return (
@@ -73,7 +73,6 @@ def overrides_of(variant: str, steps: int, ratio: float) -> tuple[str, ...]:
 
 
 def job(game: str, variant: str, seed: int, steps: int, ratio: float) -> Job:
-  """The job of one run."""
   common = (f"max_env_steps={steps}", "max_wall_s=null", "evaluation.period_env_steps=25000")
   sampling = f"replay.sampling={SAMPLING[game]}"
   return Job(
@@ -86,16 +85,16 @@ def job(game: str, variant: str, seed: int, steps: int, ratio: float) -> Job:
 
 
 def read(game: str, variant: str, steps: int, ratio: float) -> list[dict[str, Any]]:
-  """The figures of all seeds of a variant. Raises UserError: a result has different settings."""
+  """Reads the figures of all seeds of a variant. Raises UserError: a result has different settings."""
   overrides = overrides_of(variant, steps, ratio)
-  # Older results do not state the configuration's own sampling.
+  # Older results do not state the sampling if it is the configuration's own.
   made_with = [overrides, (f"replay.sampling={SAMPLING[game]}", *overrides)]
   seeds = seeds_of(RESULTS, f"{game}_{variant}")
   return [read_figures(job(game, variant, seed, steps, ratio), RESULTS, made_with) for seed in seeds]
 
 
 def table_of(steps: int, ratio: float) -> str:
-  """The results in Markdown. Raises UserError: a result has different settings."""
+  """Returns the results as a Markdown table. Raises UserError: a result has different settings."""
   lines = [f"| {' | '.join(COLUMNS)} |", "|" + "---|" * len(COLUMNS)]
   for game in GAMES:
     means: dict[str, float] = {}
@@ -105,7 +104,7 @@ def table_of(steps: int, ratio: float) -> str:
         continue
       returns = [r["summary"]["test_return_mean"] for r in results]
       means[variant] = float(np.mean(returns))
-      # If this change has no plain run, the plain run without the change is used.
+      # If no plain run has this change, compare with the plain run without it.
       controls = [name.replace("reanalyze", "plain") for name in (variant, split_variant(variant)[0])]
       same = next((means[name] for name in controls if name in means), None)
       shares = [f"{means[variant] / x:.2f}" if x else "–" for x in (means.get("plain"), same)]
@@ -141,7 +140,7 @@ def main() -> None:
   options = parser.parse_args()
   variants = [f"{base}_{options.change}" if options.change else base for base in options.variants]
   chosen = [(g, v, s) for s in range(options.seeds) for g in options.games for v in variants]
-  chosen.sort(key=lambda item: "_more" in item[1])  # the short runs first
+  chosen.sort(key=lambda item: "_more" in item[1])  # runs with fewer updates first
   try:
     table = table_of(options.steps, options.ratio)
     if not options.table:

@@ -1,10 +1,10 @@
-"""Trains Space Invaders with fresher value targets, one change at a time.
+"""Trains MooZi on Space Invaders with fresher value targets, one setting changed at a time.
 
     python -m experiments.value_lag.ablation [--steps 750000] [--seeds 2] [--table]
 
-Trains every (variant, seed) that has no result, with `runtime=local` and one core each, in parallel on all
-cores. Then prints the table. A call runs for at most `--minutes`; the next call resumes. `--table`
-only prints the table. The table includes the growth of the mean search value.
+Trains every (variant, seed) that has no result, with `runtime=local`, one core per run and all cores in
+parallel. Then prints the table. A call runs for at most `--minutes`; the next call resumes. `--table` only
+prints the table. The table includes the growth of the mean root value.
 """
 
 import sys
@@ -21,23 +21,23 @@ FULL = 262_144
 
 
 def values_of(curve: Curve) -> np.ndarray:
-  """Returns [N, 2]: the environment steps and the mean search value of each tick from `FULL` on."""
+  """Returns [N, 2]: the environment steps and the mean root value of each tick from `FULL` on."""
   late = [tick for tick in curve if tick["env_steps"] >= FULL and "search/root_value" in tick]
   values = [(tick["env_steps"], tick["search/root_value"]) for tick in late]
   return np.array(values, np.float64).reshape(-1, 2)
 
 
 def growth(curve: Curve) -> float:
-  """The slope of a least-squares line through `values_of`, per 250,000 environment steps.
+  """Returns the slope of a least-squares line through `values_of`, per 250,000 environment steps.
 
-  It is NaN for fewer than two values.
+  The slope is NaN for fewer than two values.
   """
   values = values_of(curve)
   return float(np.polyfit(values[:, 0], values[:, 1], 1)[0]) * 250_000 if len(values) > 1 else float("nan")
 
 
 def last_value(curve: Curve) -> float:
-  """The last of `values_of`; NaN without values."""
+  """Returns the last of `values_of`; NaN if there are none."""
   values = values_of(curve)
   return float(values[-1, 1]) if len(values) else float("nan")
 

@@ -39,13 +39,21 @@ def test_every_config_file_loads(path):
   assert config_from_dict(config_to_dict(config)) == config
 
 
+def test_resolved_configs_of_committed_results_load():
+  paths = sorted((ROOT / "experiments").glob("*/results/**/config.yaml"))
+  assert len(paths) > 20
+  for path in paths:
+    load_config(path)
+
+
 def test_gumbel_never_has_the_visit_mean():
   """Sequential halving visits losing moves as often as winning ones."""
   planners = load_config(None, ["planners.test.algorithm=puct"]).planners
   assert planners.train.has_improved_root_value
   assert not planners.test.has_improved_root_value
-  with pytest.raises(UserError, match=r"planners\.train: root_value=mean: must be improved"):
+  with pytest.raises(UserError, match=r"planners\.train\.root_value=mean: must be improved"):
     load_config(None, ["planners.train.root_value=mean"])
+  load_config(None, ["planners.train.root_value=mean", "algorithm=ppo"])  # as in older runs
 
 
 def test_reanalyze_searches_as_training_does_unless_set():

@@ -390,6 +390,20 @@ class Config(Section):
   ray: RayConfig = RayConfig()
   ppo: PPOConfig = PPOConfig()
 
+  def _check_root_values(self) -> None:
+    """Raises ValueError if a search that is used has gumbel with the mean over visits as root value."""
+    if self.algorithm != "muzero":
+      return
+    used = {"train": self.planners.train, "test": self.planners.test}
+    if self.reanalyze.ratio:
+      used["reanalyze"] = self.planners.for_reanalyze
+    for name, planner in used.items():
+      if planner.algorithm == "gumbel" and planner.root_value == "mean":
+        raise ValueError(
+          f"planners.{name}.root_value=mean: must be improved with algorithm=gumbel, which visits losing actions "
+          "as often as others"
+        )
+
   @property
   def num_acting_workers(self) -> int:
     """Number of training workers that act: 0 if all training is on trajectories from disk."""
@@ -412,6 +426,7 @@ class Config(Section):
     ):
       if is_used and self.algorithm != "muzero":
         raise ValueError(f"{key} needs algorithm=muzero, not {self.algorithm}")
+    self._check_root_values()
     if self.trajectories.save and not self.num_acting_workers:
       raise ValueError("trajectories.save=true: no worker acts with offline.fraction=1")
     if self.offline.trajectories is not None and self.num_acting_workers:

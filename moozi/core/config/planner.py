@@ -70,11 +70,6 @@ class PlannerConfig(Section):
 
   @model_validator(mode="after")
   def _consistent(self) -> "PlannerConfig":
-    if self.algorithm == "gumbel" and self.root_value == "mean":
-      raise ValueError(
-        "root_value=mean: must be improved with algorithm=gumbel, which visits losing actions as often as "
-        "others"
-      )
     if self.algorithm == "gumbel" and self.dirichlet_fraction > 0:
       raise ValueError(
         f"dirichlet_fraction={self.dirichlet_fraction:g}: must be 0 with algorithm=gumbel (own noise)"

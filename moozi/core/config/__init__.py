@@ -400,8 +400,8 @@ class Config(Section):
     for name, planner in used.items():
       if planner.algorithm == "gumbel" and planner.root_value == "mean":
         raise ValueError(
-          f"planners.{name}.root_value=mean: must be improved with algorithm=gumbel, which visits losing actions "
-          "as often as others"
+          f"planners.{name}.root_value=mean: must be improved with algorithm=gumbel, which visits losing "
+          "actions as often as others"
         )
 
   @property

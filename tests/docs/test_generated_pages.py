@@ -1,4 +1,4 @@
-"""Generated pages and figures are what their generators make."""
+"""Tests that generated pages and figures are up to date."""
 
 import runpy
 import sys

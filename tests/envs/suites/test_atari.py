@@ -321,8 +321,8 @@ def test_cap_counts_the_opening_of_a_life_but_not_of_a_game():
   for left in range(5):
     env, step, count = play_noops(lost_at + left)
     assert (count, step.discount) == (lost_at, 0.0)
-    # To continue the game takes three steps: a no-op, FIRE and the action after it. With at most three
-    # steps left before the cap, a new game starts instead.
+    # Continuing a game takes three steps: a no-op, FIRE and the action after it. With at most three steps
+    # left before the cap, a new game starts instead.
     step = env.step(0)
     assert step.observation.is_continued == (left == 4)
     assert env._game._num_steps == (lost_at + 3 if left == 4 else 0)

@@ -1,4 +1,4 @@
-"""A cluster of two nodes on this machine, one of which fails during a run."""
+"""Tests of a run on a cluster of two local nodes, one of which fails."""
 
 import os
 import subprocess
@@ -9,7 +9,7 @@ import pytest
 from tests.integration.runs import ENDLESS, start, ticks, wait_for, wait_for_progress, wait_for_start
 from tests.integration.test_ray_faults import end
 
-# Ray's own test cluster. The second node has another loopback address, so the driver joins the first node.
+# A cluster of two nodes. The second has another loopback address, so that the driver joins the first.
 CLUSTER = """
 import sys
 from ray.cluster_utils import Cluster

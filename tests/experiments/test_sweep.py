@@ -279,7 +279,7 @@ def test_run_without_checkpoint_is_repeated_unless_claimed(place):
   with run.claim(), pytest.raises(RunError, match=str(run.path)):
     place.sweep(place.job(), place.job("other"))
   assert (run.path / "mark").exists()
-  assert not (place.folder / "other").exists()  # the sweep stops, because another process still trains the first run
+  assert not (place.folder / "other").exists()  # the first run is still being trained
   assert place.sweep(place.job(), place.job("killed"))
   assert not (run.path / "mark").exists()
 

@@ -184,7 +184,7 @@ def test_second_rollback_ends_the_run(tmp_path):
     "learner.learning_rate.peak=1e30",
     "learner.learning_rate.end=1e30",
     "learner.max_skipped_updates=7",
-    # With these periods, workers and checkpoints only get the initial, finite parameters.
+    # With these periods, workers and checkpoints keep the finite parameters that the run resumed with.
     "ray.publish_period_updates=1000000",
     "checkpoint.period_s=1000000",
     "checkpoint.first_s=null",

@@ -142,7 +142,7 @@ def test_too_large_trajectories_are_refused():
 
 
 def fill_stored(replay: MixedReplay, seed: int = 3) -> MixedReplay:
-  """Adds the stored lanes in parts, as `mixed` does, but in parts of other lengths; returns the replay."""
+  """Adds the stored lanes of `mixed` in parts of 20 steps instead of 5; returns the replay."""
   whole = segment_of(random_lanes(seed, 2, 40, SPEC), 0, 40, SPEC)
   for i, (lane, stop) in enumerate(((4, 40), (9, 35))):
     steps = map_fields(lambda x, i=i, stop=stop: x[:stop, i], whole)

@@ -68,7 +68,7 @@ def cli(capfd):
 
 @pytest.fixture
 def refused(cli):
-  """Returns a function that runs the command line, checks that it fails with one line, and returns the line."""
+  """Returns a function that runs the command line, asserts that it fails, and returns the line on stderr."""
 
   def run(*arguments: object) -> str:
     status, out, err = cli(*arguments)
@@ -84,7 +84,7 @@ def refused(cli):
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-  """Changes to an empty folder; afterwards removes registered plug-ins and modules imported from the folder."""
+  """Changes to an empty folder and yields it; removes plug-ins and the folder's modules afterwards."""
   import sys
 
   from moozi.core import plugins

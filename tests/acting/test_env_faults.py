@@ -81,7 +81,7 @@ def test_faults_are_counted_and_cut_episodes_have_no_return(collected):
 
 @pytest.fixture(scope="module")
 def faulty_run():
-  """Returns the events of a run without updates whose first evaluation fails and whose second segment has NaN."""
+  """Returns the events of a run whose first evaluation fails and whose second segment contains NaN."""
   options = ("evaluation.period_env_steps=100", "replay.min_steps_to_learn=4072", "max_env_steps=320")
   config = load_config(None, [*TINY, *options])
   build_collector = build.build_collector

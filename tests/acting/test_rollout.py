@@ -25,7 +25,7 @@ from tests.envs.jax.toys import make_nim, make_walk
 from tests.tiny_run import TINY
 
 FIELDS = tuple(TrajectorySample.__dataclass_fields__)
-# Together, the options cover terminations, truncations, histories that cross an episode end, and convolutions.
+# These options cover terminations, truncations, histories that cross an episode end, and convolutions.
 MLP = (*TINY, "targets.history_length=3", "planners.train.num_simulations=2")
 CONFIG = (*MLP, "network.kind=conv_latent", "network.channels=4")
 ENV_SEEDS = [5, 6, 7, 8]
@@ -41,7 +41,7 @@ def import_library(name):
 
 
 def collect_both(config, env, num_segments, seeds=tuple(ENV_SEEDS)):
-  """Returns (segment, result) of each call, for stepping and for the scan, and copies of the scan's segments."""
+  """Returns (segment, result) of each stepped call and each scan, and copies of the scans' segments."""
   seeds = list(seeds)
   model, planner = build.build_model(config, env.spec), config.planners.train
   parameters = random_parameters(config, env.spec)

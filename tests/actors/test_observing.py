@@ -1,4 +1,4 @@
-"""Tests of actor reports and histograms: the driver never waits for them; restarted actors are asked again."""
+"""Tests of actor reports and histograms: the driver never waits for them, and asks restarted actors again."""
 
 import types
 

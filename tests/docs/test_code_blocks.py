@@ -1,7 +1,8 @@
 """Runs the code blocks of README.md and docs/: `python` blocks, and the `moozi` commands of `sh` blocks.
 
 The blocks of a page run in order, in their own folder and process. Settings such as the number of steps are
-replaced by small ones; all else runs as written. `tests.docs.pages.blocks` describes the comments that prepare a page.
+replaced by small ones; all else runs as written. `tests.docs.pages.blocks` describes the comments that
+prepare a page.
 """
 
 import json

@@ -46,9 +46,10 @@ def copy_sources(to: Path) -> Path:
 
 
 def make_venv(at: Path) -> Path:
-  """Makes a virtual environment that also finds the packages of the current one, except MooZi; returns its path.
+  """Makes a virtual environment and returns its path.
 
-  In the current environment, MooZi is an editable install, which the new environment does not see.
+  It also finds the packages of the current environment, except MooZi. There MooZi is an
+  editable install, which the new environment does not see.
   """
   run(sys.executable, "-m", "venv", at, cwd=at.parent)
   # Python 3.11 adds a setuptools that is too old to build MooZi; later versions add none.

@@ -247,7 +247,7 @@ def test_environments_of_all_processes_are_closed(tmp_path):
   _, err = finish(process, 240)
   assert process.returncode == 0, err
   made, closed = ({path.stem for path in envs.glob(f"*.{kind}")} for kind in ("made", "closed"))
-  # At least: one environment for the spec, four for acting, three for the last evaluation, one for random play.
+  # At least 1 environment for the spec, 4 for acting, 3 for the last evaluation and 1 for random play.
   assert len(made) >= 9
   assert closed == made
 

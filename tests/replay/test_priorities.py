@@ -235,7 +235,7 @@ class TestUpdates:
 
 class TestRankOrderBetweenSorts:
   def sorted_once(self, **options):
-    """Returns a buffer with full rings of 400 steps whose ranks were sorted at step 600, its lanes, and the spec."""
+    """Returns a buffer with full rings of 400 steps, ranked at step 600; also its lanes and the spec."""
     spec = make_spec()
     lanes = random_lanes(0, 2, 900, spec)
     buffer = make_buffer(spec, lane_capacity=400, sampling="rank", rank_refresh_updates=10**6, **options)
@@ -247,7 +247,7 @@ class TestRankOrderBetweenSorts:
     buffer, lanes, spec = self.sorted_once()
     buffer.add(segment_of(lanes, 600, 630, spec), 0)
     found = probabilities(buffer, draws=150_000)
-    # Steps 202 … 594 were ranked. Those before 232 have since lost their history; steps from 595 on have no rank.
+    # Steps 202 … 594 were ranked; those before 232 have since lost their history. Later steps have no rank.
     assert found.keys() == {(lane, i) for lane in range(2) for i in range(232, 595)}
     buffer.check_valid()
 
@@ -292,7 +292,7 @@ class TestWriteBack:
     return buffer.write_back(slot, index, np.full(len(keys), value, np.float32), probs, 77)
 
   def made(self, end=None, truncated=False, num_players=1, sampling="proportional"):
-    """Returns a buffer with a ring of 40, and its lane of 60 steps; an episode ends at `end`, and every δ is 100."""
+    """Returns a buffer with a ring of 40, and its lane of 60 steps with an episode end; every δ is 100."""
     spec = make_spec(num_players=num_players)
     lanes = random_lanes(0, 1, 60, spec, end_probability=0.0)
     if end is not None:

@@ -117,7 +117,7 @@ def test_a_wrong_number_of_lanes_is_refused():
 
 
 def joined_lane(steps, lost_from, lost_to):
-  """Returns the expected steps of a lane whose steps lost_from … lost_to-1 were refused, and their indices."""
+  """Returns the expected steps of a lane, and their indices, if lost_from … lost_to-1 were refused."""
   kept = list(range(lost_from))
   resumed = next((t for t in range(lost_to, len(steps)) if steps[t].is_first), None)
   if resumed is not None:

@@ -33,7 +33,8 @@ def test_best_result_saves_the_state_that_played_it():
   assert isinstance(state, StateReady)
   assert state.is_best
   assert state.state.training is TRAINING
-  assert (state.env_steps, state.learner_steps) == (120, 7)  # the counters are those of the evaluated parameters
+  # The counters are those of the evaluated parameters.
+  assert (state.env_steps, state.learner_steps) == (120, 7)
   for mean in (2.0, 1.0):
     (event,) = evaluations.record(result(mean), True, lambda: pytest.fail("it is not the best"))
     assert event.is_final

@@ -75,7 +75,7 @@ def test_acting_uses_the_newest_parameters(events):
 
 
 def test_seed_determines_the_run(events):
-  """The configuration uses priorities and reanalyze, so the test covers their random draws."""
+  """The run samples by priority, so the test also covers replay's ranks and priorities."""
   again, other = local_run(), local_run(*SHORT, "max_env_steps=64", "seed=1")
   assert_equal_trees(states(events)[-1].training, states(again)[-1].training)
   assert summary(again) == summary(events)

@@ -230,7 +230,7 @@ def test_training_starts_at_min_steps():
 
 
 def test_acting_continues_until_replay_can_sample():
-  """At `min_steps`, replay may have no eligible step, because a lane's newest n + K steps are not eligible."""
+  """With `min_steps` steps, replay may have no eligible one: a lane's newest n + K are not eligible."""
   pacer, round_steps = make_pacer(4.0, min_steps=64)
   for _ in range(50):
     assert pacer.may_act(can_sample=False)

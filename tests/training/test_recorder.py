@@ -178,8 +178,8 @@ def test_gif_of_the_environments_pictures(tmp_path):
     recorder.close()
     with Image.open(next(run.gifs_path.iterdir())) as gif:
       sizes.append((gif.width, gif.n_frames))
-  # Frames of 3 by 3 are drawn 240 pixels wide; pictures of 50 by 200 keep their size, which is 190 less with
-  # the panel.
+  # Frames of 3 by 3 are drawn 240 pixels wide. Pictures 50 pixels wide keep their size, so their GIF is 190
+  # pixels narrower.
   assert sizes == [(sizes[1][0] + 190, 4), (sizes[1][0], 4)]
 
 

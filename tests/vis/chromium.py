@@ -121,7 +121,7 @@ class Page:
       self.events.append(self._receive())
 
   def evaluate(self, expression: str) -> Any:
-    """Returns the value of a JavaScript expression, awaited if it is a promise; raises RuntimeError if it throws."""
+    """Returns the value of a JavaScript expression, which may be a promise; raises RuntimeError if it throws."""
     answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
     if "exceptionDetails" in answer:
       raise RuntimeError(f"{expression}: {answer['exceptionDetails']}")

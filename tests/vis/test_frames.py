@@ -105,7 +105,7 @@ def test_many_planes_have_distinct_colors():
   assert len(np.unique(colors, axis=0)) == 25
 
 
-# Matrices that convert linear RGB to its appearance for color-blind viewers (Vienot, Brettel and Mollon 1999).
+# Matrices that convert linear RGB to how color-blind viewers see it (Vienot, Brettel and Mollon 1999).
 SEEN = {
   "all cones": np.eye(3),
   "protanope": np.array([[0.1124, 0.8876, 0.0], [0.1124, 0.8876, 0.0], [0.004, -0.004, 1.0]]),

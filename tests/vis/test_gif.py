@@ -82,7 +82,7 @@ def test_pictures_are_not_all_held(tmp_path):
 
   with Image.open(write_gif(tmp_path / "a.gif", LazyImages(100, draw), fps=12)) as read:
     assert read.n_frames == 100
-  # At most the images for the palette are in memory, and later only two.
+  # At no time are more images in memory than those that the palette is computed from.
   assert most[0] <= 12
 
 

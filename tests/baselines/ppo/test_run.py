@@ -65,7 +65,8 @@ def collected():
   spec = build.env_spec(config)
   network = make_network(config.ppo.network, spec)
   state = init_state(network, config.ppo, spec, jax.random.PRNGKey(3))
-  state = jax.tree_util.tree_map(lambda x: x * 30 if x.ndim == 2 else x, state)  # makes the policy far from uniform
+  # Larger weights make the policy far from uniform.
+  state = jax.tree_util.tree_map(lambda x: x * 30 if x.ndim == 2 else x, state)
   env = Watched(make_vector(config.env.name, config.env.kwargs, 4, 0))
   collector = Collector(network, config, env, 0)
   return network, state, env.shown, [collector.run(state) for _ in range(2)]

@@ -369,7 +369,7 @@ def test_non_finite_update_is_skipped(problem):
 
 
 def test_non_finite_sample_skips_its_minibatches(problem):
-  """Only one sample is NaN: the bad reward is in a lane's first step, before which there are no advantages."""
+  """Only one sample is NaN: the reward of a lane's first step, on which no earlier advantage depends."""
   config, _, segment, _, run_round = problem
   reward, is_live = segment.reward.copy(), segment.is_live.copy()
   reward[0, 0], is_live[0, 0] = np.nan, True

@@ -259,7 +259,8 @@ def test_gymnax_asterix_overwrites_an_entity():
   kept = spawned("pgx", "asterix", rules)["_entities"]
   assert (kept[..., 0] != 99).all()
   assert (spawned("gymnax", "asterix", rules)["entities"][..., 4].sum(-1) == 7).all()
-  rules.entities[2] = None  # one of eight slots is free; with probability 1/8 gymnax's spawn overwrites another
+  # One of eight slots is free; with probability 1/8 gymnax's spawn overwrites another.
+  rules.entities[2] = None
   counts = spawned("gymnax", "asterix", rules)["entities"][..., 4].sum(-1)
   assert shares(counts, [6, 8]) == pytest.approx([1 / 8, 7 / 8], abs=0.04)
   assert ((spawned("pgx", "asterix", rules)["_entities"][..., 0] != 99).sum(-1) == 8).all()

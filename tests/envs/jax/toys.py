@@ -8,9 +8,10 @@ from moozi.envs.jax.rules import JaxEnvironment, JaxRules
 
 
 def make_walk(max_episode_steps=None, clock=None, length=5) -> JaxEnvironment:
-  """Returns a walk on 0 … length - 1 from a random inner place; the reward is 1 at the right end, -1 at the left.
+  """Returns a walk on 0 … length - 1 that starts at a random inner place.
 
-  Next to the left end, only left is legal. `clock` is a time limit that the rules themselves apply.
+  The reward is 1 at the right end and -1 at the left end. Next to the left end, only left is
+  legal. `clock` is a time limit that the rules themselves apply.
   """
 
   def init(rng_key):

@@ -291,7 +291,8 @@ def test_fire_on_reset(is_testing):
       assert step.observation.is_continued
       num_resets += 1
     elif is_testing and num_steps % 50 == 0:
-      step, frame = env.step(1), reference.play(FIRE)  # in testing, FIRE is not played automatically after a lost life
+      # In testing, FIRE is not played automatically after a lost life.
+      step, frame = env.step(1), reference.play(FIRE)
     else:
       step, frame = env.step(0), reference.play(0)
   assert step.last()

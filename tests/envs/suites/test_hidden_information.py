@@ -85,7 +85,8 @@ def kuhn_frames(env):
         state, _, is_terminal, _ = step(state, action, key)
         assert not is_terminal
       shown = frame(state).tobytes()
-      assert out.setdefault((deal, line), shown) == shown  # the frame does not depend on which of pgx's players moves first
+      # The frame does not depend on which of pgx's players moves first.
+      assert out.setdefault((deal, line), shown) == shown
   assert len(out) == 6 * 4
   return out
 

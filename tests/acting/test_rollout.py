@@ -198,7 +198,7 @@ def test_returned_segments_do_not_change(walk):
 
 @pytest.mark.parametrize("action", [2, *(pytest.param(a, marks=pytest.mark.slow) for a in (0, 3, -1))])
 def test_illegal_actions_are_refused(action):
-  """Illegal actions: right where only left is legal, the dummy, and actions out of range.
+  """The illegal actions are right where only left is legal, the dummy, and actions out of range.
 
   Without the check, the scan would replace an illegal action by another one.
   """

@@ -44,9 +44,9 @@ class Ray:
   """A fake cluster.
 
   Args:
-    failures: for each (class, method), the numbers of the calls at which the actor fails. Calls are counted
-      from 1, over all actors of the class. A failed actor makes neither that call nor any later one.
-    errors: for each (class, method), the exceptions that calls raise, by the number of the call.
+    failures: {(class, method): numbers of the calls at which the actor fails}. Calls are counted from 1, over
+      all actors of the class. A failed actor runs neither that call nor later ones.
+    errors: {(class, method): {number of the call: the exception that it raises}}.
 
   Attributes:
     made: (class, arguments) of every actor, in order of creation.

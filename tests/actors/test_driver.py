@@ -64,7 +64,7 @@ def test_run_ends_after_its_steps(events):
 
 
 def final_state(events):
-  """Returns a copy of the last state, because a resumed run empties its replay blocks."""
+  """Returns a copy of the final state; the copy matters because a resumed run empties its replay blocks."""
   state = next(e.state for e in events if isinstance(e, StateReady) and e.is_final)
   replay = dataclasses.replace(state.replay, blocks=dict(state.replay.blocks))
   return dataclasses.replace(state, replay=replay)

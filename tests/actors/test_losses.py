@@ -14,7 +14,7 @@ from moozi.run.state import RunState
 from tests.actors import in_process_ray
 from tests.tiny_run import TINY
 
-# Learning begins after 64 steps; a segment of 32 allows four calls of two updates.
+# Learning starts after 64 steps; then each segment of 32 steps allows four calls of two updates.
 CONFIG = load_config(
   None,
   [
@@ -58,7 +58,7 @@ class Run:
         self.error = error
 
   def faults(self, kind):
-    """Returns (earlier events, event) for each Faulted event that counts this kind."""
+    """Returns (earlier events, event) for each Faulted event with a count of this kind."""
     return [
       (self.events[:i], e) for i, e in enumerate(self.events) if isinstance(e, Faulted) and kind in e.counts
     ]

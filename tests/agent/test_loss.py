@@ -144,7 +144,7 @@ def test_addends_sum_to_their_term():
 
 
 def test_uniform_predictions_cost_log_n():
-  """With all parameters 0 every prediction is uniform."""
+  """If all parameters are 0, every prediction is uniform and its cross-entropy is the log of its size."""
   params = jax.tree_util.tree_map(jnp.zeros_like, PARAMS[0])
   target = random_target(np.random.default_rng(0), B, K, L, FRAME, A)
   target = replace(

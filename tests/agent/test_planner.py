@@ -136,7 +136,7 @@ def test_two_ply_game_needs_sign_flip(config):
   assert right.q_values[0, 1] < -0.1
   assert right.q_values[0, 2] > -0.1
   wrong = run(config, two_ply_game(), [0] * 4, legal, temperature=0.0, num_players=1)
-  assert int(wrong.action[0]) == 1  # without the flip the opponent's win counts as the agent's
+  assert int(wrong.action[0]) == 1  # without a sign change, the opponent's win counts as the agent's
 
 
 def tables_of_equal_values(noise=1e-4):

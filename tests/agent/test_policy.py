@@ -18,7 +18,7 @@ STEPS = 30
 
 
 def policy_of(spec):
-  """Returns a policy whose model is never called, because the tests patch the search."""
+  """Returns a policy; its model is never called, because the tests replace the search."""
   model = table_model(spec.num_actions)
   return make_policy(model, PlannerConfig(), TargetsConfig(history_length=LENGTH), spec)
 

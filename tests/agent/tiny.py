@@ -12,9 +12,9 @@ PHI = ScalarTransform(-5, 5, 0.001)
 
 
 def table_model(num_actions: int) -> Model:
-  """Returns a model that looks up its outputs in tables; each state is a one-hot row number.
+  """Returns a model that looks up its outputs in tables; a hidden state is a one-hot row index.
 
-  The stacked history [B, 1, 1, N] is the root state.
+  The stacked history [B, 1, 1, N] is the hidden state of the root.
 
   The params are next_state [N, A] int32, reward [N, A], value [N], logits [N, A]; scalars in env units.
   """

@@ -76,7 +76,7 @@ def runs(tmp_path_factory) -> Runs:
 
 
 class Terminal:
-  """A pseudo-terminal that records output and accepts keys."""
+  """A pseudo-terminal that records its output and to which a test can send keys."""
 
   def __init__(self) -> None:
     self.master, self.slave = pty.openpty()

@@ -38,7 +38,7 @@ def test_latent(runs, cli, tmp_path, kind):
   assert len(vectors) == len(rows)
   encoded = [row for row in rows if row["kind"] == "encoded"]
   assert [int(row["step"]) for row in encoded] == list(range(len(encoded)))
-  # Each unroll has three steps, or fewer at the end of the episode.
+  # Near the end of the episode, unrolls are cut at the last frame.
   for row in rows[len(encoded) :]:
     assert int(row["step"]) == int(row["start"]) + int(row["k"]) < len(encoded)
   assert sum(int(row["start"]) == 0 for row in rows[len(encoded) :]) == min(3, len(encoded) - 1)

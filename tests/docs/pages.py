@@ -20,12 +20,12 @@ _BLOCK = re.compile(
 
 
 class Block(NamedTuple):
-  """A code block, or a comment that prepares the page.
+  """A code block of a page, or a `setup` comment.
 
   Attributes:
     kind: the fence's language, or `setup`.
     text: the code; for `setup`, a command that the page does not show.
-    line: in the page.
+    line: the line number in the page.
     file: (name, whether to append) if the block is written to a file instead of being run.
     is_run: false if the page has a `no-run` comment.
   """
@@ -41,7 +41,7 @@ def blocks(page: Path) -> Iterator[Block]:
   """Yields the page's blocks in order. A comment on the line before a fence tells how to treat the block:
 
   `<!-- file: NAME -->` writes it to a file, `<!-- append: NAME -->` adds it to one, `<!-- no-run: REASON -->`
-  leaves it out. `<!-- setup: COMMAND -->` runs a command that is not shown.
+  skips it. `<!-- setup: COMMAND -->` runs a command that the page does not show.
   """
   text = page.read_text("utf-8")
   file, is_run = None, True

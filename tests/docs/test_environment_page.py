@@ -1,4 +1,4 @@
-"""Runs the example of docs/custom_environment.md."""
+"""Tests that the example of docs/custom_environment.md works."""
 
 import json
 import re

@@ -45,7 +45,7 @@ class Faulty(Game):
     while self._how == "hang":
       time.sleep(3600)
     if self._how == "stuck":
-      collections.deque(itertools.repeat(0), maxlen=0)  # an endless loop in C: no signal is handled
+      collections.deque(itertools.repeat(0), maxlen=0)  # an endless loop in C, in which no signal is handled
     while self._how == "swallow":
       try:
         time.sleep(3600)

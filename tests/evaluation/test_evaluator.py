@@ -74,7 +74,7 @@ def result():
 def test_every_episode_is_played_once(result):
   assert result.returns.shape == (7,)
   assert set(result.returns) <= {-1.0, 1.0}
-  # Episodes of Catch have nine steps, of which up to two are random starts.
+  # An episode of Catch has nine steps; random starts replace up to two of them.
   assert ((result.lengths >= 7) & (result.lengths <= 9)).all()
 
 

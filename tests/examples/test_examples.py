@@ -48,7 +48,7 @@ def arguments_of(name):
 
 def train(cli, name, tmp_path):
   config, overrides = arguments_of(name)
-  # The player needs a board; TINY's environment is Catch.
+  # The example with a player needs a two-player game, but TINY's environment is Catch.
   board = ["env.name=open_spiel:tic_tac_toe"] if name == "player" else []
   status, _, err = cli("train", config, *SHORT, *board, f"run.dir={tmp_path}", "run.name=run", *overrides)
   assert status == 0, err

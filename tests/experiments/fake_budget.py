@@ -17,7 +17,7 @@ class FakeBudget(TimeBudget):
 
   Args:
     pause: the budget is used up after half of the training steps.
-    fail: evaluations fail.
+    fail: each evaluation fails.
     kill: training ends after its last step without a summary, as if killed.
   """
 

@@ -42,8 +42,8 @@ def make_result(
 
   Args:
     results: the parent folder.
-    name: of the folder.
-    evaluations: made by `evaluation`.
+    name: the name of the folder.
+    evaluations: list of results of `evaluation`.
     curve: list of (environment steps, seconds, return in evaluation); None writes no metrics.
     game: the environment, which gets no sticky actions and a cap of 1,000 steps.
     overrides: list of `key=value`.

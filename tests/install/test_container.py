@@ -22,7 +22,7 @@ STUBS = {"useradd": "exit 0", "install": 'for last; do :; done; mkdir -p "$last"
 
 
 def instructions() -> list[tuple[str, str]]:
-  """Returns the Dockerfile's instructions and their arguments."""
+  """Returns (instruction, arguments) of each line of the Dockerfile."""
   text = re.sub(r"^\s*#.*\n", "", (ROOT / "Dockerfile").read_text("utf-8"), flags=re.MULTILINE)
   lines = text.replace("\\\n", " ").splitlines()
   return [(word, rest.strip()) for word, _, rest in (line.partition(" ") for line in lines if line.strip())]

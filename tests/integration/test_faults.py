@@ -41,7 +41,7 @@ def train(folder: Path, *overrides: str, timeout_s: float = 1500, **kwargs) -> s
 
 
 def assert_one_line(done: subprocess.CompletedProcess, message: str) -> None:
-  """Asserts that the run ended with status 2 and one line of error."""
+  """Asserts that the run ended with status 2 and a single error line that contains the message."""
   assert done.returncode == 2, done.stderr
   assert "Traceback" not in done.stderr
   (line,) = [line for line in done.stderr.splitlines() if line.startswith("moozi: error: ")]

@@ -46,7 +46,7 @@ def test_node_killed(tmp_path):
   )
   try:
     address = cluster.stdout.readline().strip()
-    # One actor of each kind fits on the head; the second training worker needs the other node.
+    # The head node has room for one actor of each kind; the second training worker needs the other node.
     options = [f"ray.address={address}", "ray.num_cpus=null", "workers.num_workers=2"]
     process = start(tmp_path, *ENDLESS, *options, env=environment)
     run = tmp_path / "one"

@@ -347,7 +347,7 @@ def test_last_few_and_milestones_are_kept(tmp_path):
   store = CheckpointStore(tmp_path, config)
   for step in (30, 60, 90, 120, 150, 180, 310, 320, 330):
     if step == 180:
-      store = CheckpointStore(tmp_path, config)  # a resumed run keeps its milestones
+      store = CheckpointStore(tmp_path, config)  # as in a resumed run, which keeps its milestones
     store.save({"x": np.zeros(1)}, META | {"env_steps": step}, wall_s=1.0)
   assert names(tmp_path) == [120, 310, 320, 330]
   assert [c.meta["is_milestone"] for c in list_checkpoints(tmp_path)] == [True, True, False, False]

@@ -127,7 +127,7 @@ class TestDraw:
         renew(buffer, delta | {key: delta[key] + extra})
         batch = buffer.sample(6000)
         drawn = drawn_positions(buffer, batch)
-        # A step that does not appear in 6000 draws gets probability 0.
+        # A step that is never drawn in 6000 draws counts as probability 0.
         ratio = batch.importance_ratio[drawn.index(key)] if key in drawn else np.inf
         found.append(1 / ratio)
       assert found[1] >= found[0] * (1 - 1e-6)
@@ -372,7 +372,8 @@ class TestWriteBack:
     # Searches are stored for all steps of the ring, even for the oldest, 20, and the newest, 59.
     buffer, _ = self.made()
     assert self.write(buffer, [(0, 20), (0, 24), (0, 59)]) == 3
-    # Step 24 - 3 = 21 has lost its history. Step 56 bootstraps from step 59 and is not eligible yet.
+    # Each search changes the target of the step n = 3 earlier. Step 21 has lost its history, and step 56 is not
+    # yet eligible, so only step 24 itself gets a new δ.
     assert self.renewed(buffer) == {24}
     assert buffer.storage.trajectory(0, 20, 60).root_value[[0, 4, 39]].tolist() == [5.0, 5.0, 5.0]
     buffer.check_valid()

@@ -33,7 +33,7 @@ class Training:
 
 
 class Trainer:
-  """Makes 10 environment steps and 1 update per call of `step`."""
+  """A trainer whose `step` counts 10 environment steps and 1 update."""
 
   message, sample_reuse = "counting", 2.0
 

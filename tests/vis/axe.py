@@ -1,4 +1,4 @@
-"""Checks a page for accessibility with axe-core, which `make axe` installs.
+"""Checks a page's accessibility with axe-core, which `make axe` installs.
 
 Source: https://github.com/dequelabs/axe-core.
 """

@@ -121,7 +121,7 @@ class Page:
       self.events.append(self._receive())
 
   def evaluate(self, expression: str) -> Any:
-    """Returns the value of a JavaScript expression, which may be a promise; raises RuntimeError if it throws."""
+    """Returns the value of a JavaScript expression, or of its promise; raises RuntimeError if it throws."""
     answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
     if "exceptionDetails" in answer:
       raise RuntimeError(f"{expression}: {answer['exceptionDetails']}")
@@ -147,7 +147,7 @@ class Page:
       )
 
   def press(self, key: str) -> None:
-    """Presses a key, by its DOM name, on the focused element."""
+    """Presses a key on the focused element; `key` is its DOM name."""
     codes = {
       "ArrowLeft": 37,
       "ArrowUp": 38,

@@ -91,11 +91,11 @@ class Fork:
     """Makes one step from each of N states.
 
     Args:
-      fields: N results of `fields`.
-      actions: [N], of all six.
+      fields: list of N results of the method `fields`.
+      actions: [N], indices into MinAtar's six actions.
 
-    Returns: fields of the N next states by name, rewards, is_terminal, is_cut, frames; NumPy with a leading
-      axis N.
+    Returns: ({field: values} of the next states, rewards, is_terminal, is_cut, frames), NumPy arrays with
+      leading axis N.
     """
     num = len(fields)
     many = jax.tree.map(lambda x: np.broadcast_to(x, (num, *np.shape(x))), self._template)

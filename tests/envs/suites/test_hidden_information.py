@@ -44,7 +44,7 @@ def frames_and_last_actions(env, num_steps):
 
 @pytest.mark.slow
 def test_frames_with_hidden_information_show_the_last_action():
-  """The network also gets the last action, so a frame that does not determine it would reveal more."""
+  """Each frame determines the last action, so the action history reveals nothing that the frame hides."""
   pytest.importorskip("pyspiel")
   hidden = []
   for game in open_spiel.list_games():

@@ -142,7 +142,7 @@ def test_players_alternate_and_the_mover_is_rewarded(game):
     np.testing.assert_array_equal(before.current_player[live], mover[live])
     rows = np.arange(len(mover))
     np.testing.assert_array_equal(rewards[t][live], after.rewards[rows, mover][live])
-    np.testing.assert_array_equal(after.rewards.sum(-1), 0.0)  # zero-sum
+    np.testing.assert_array_equal(after.rewards.sum(-1), 0.0)
     assert (rewards[t][live & ~after.terminated] == 0).all()
     num_paid += int((rewards[t] != 0).sum())
   assert num_paid > 3 or game in LARGE | {"hex"}  # few of their games end within 60 steps

@@ -62,7 +62,7 @@ def slow_scalar(logits):
     weights
   )
   eps = PHI.epsilon
-  q = (math.sqrt(1 + 4 * eps * (abs(z) + 1 + eps)) - 1) / (2 * eps)  # accurate enough in float64
+  q = (math.sqrt(1 + 4 * eps * (abs(z) + 1 + eps)) - 1) / (2 * eps)
   return math.copysign(q * q - 1, z)
 
 
@@ -212,7 +212,7 @@ def test_gradient_is_scaled_at_each_dynamics_call(scale):
     (scaled, _), _ = grads[scale](PARAMS[0], PARAMS[0], STATE, only_step(k))
     assert float(jnp.abs(plain["h"]).max()) > 1e-3
     np.testing.assert_allclose(scaled["h"], scale**k * plain["h"], rtol=1e-4, atol=1e-7)
-    for head in ("v", "p", "r"):  # heads are not scaled
+    for head in ("v", "p", "r"):
       np.testing.assert_allclose(scaled[head], plain[head], rtol=1e-4, atol=1e-7)
 
 

@@ -372,8 +372,8 @@ class TestWriteBack:
     # Searches are stored for all steps of the ring, even for the oldest, 20, and the newest, 59.
     buffer, _ = self.made()
     assert self.write(buffer, [(0, 20), (0, 24), (0, 59)]) == 3
-    # Each search changes the target of the step n = 3 earlier. Step 21 has lost its history, and step 56 is not
-    # yet eligible, so only step 24 itself gets a new δ.
+    # A search changes the δ of its step and of the step n = 3 earlier. Steps 20 and 21 have lost their
+    # history, and steps 56 and 59 are not yet eligible, so only step 24 gets a new δ.
     assert self.renewed(buffer) == {24}
     assert buffer.storage.trajectory(0, 20, 60).root_value[[0, 4, 39]].tolist() == [5.0, 5.0, 5.0]
     buffer.check_valid()

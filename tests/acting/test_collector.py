@@ -104,7 +104,7 @@ def test_episode_returns_and_lengths(corridor):
   ]
   reported = collections.Counter(zip(np.round(reported[0], 3).tolist(), reported[1].tolist(), strict=True))
   own = collections.Counter(zip(np.round(np.array(returns, float), 3).tolist(), lengths, strict=True))
-  # The return is reported one step after the episode's last frame is stored.
+  # An episode is reported as soon as its last frame is stored.
   assert own == reported
 
 

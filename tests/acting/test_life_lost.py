@@ -33,7 +33,7 @@ NUM_STEPS = 140
 
 
 def act(envs, overrides=()):
-  """Collects segments of one step and records the collector's history after each."""
+  """Collects segments of one step; also records the history that the collector has after each."""
   config = load_config(None, [*SMALL, *overrides])
   env = SyncVectorEnvironment(envs)
   model = build.build_model(config, env.spec)

@@ -32,7 +32,7 @@ def end(process, run: Path) -> dict:
   lines = ticks(run)
   for key in ("env_steps", "learner_steps", "wall_s"):
     values = [line[key] for line in lines]
-    assert values == sorted(values), f"{key} never decreases"
+    assert values == sorted(values), f"{key} must not decrease"
   # Each environment step is either counted by replay or reported as lost.
   newest = list_checkpoints(run / "resume")[-1]
   summary = json.loads((run / "summary.json").read_text())

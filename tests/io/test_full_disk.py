@@ -72,9 +72,9 @@ class SmallDisk:
     try:
       done = subprocess.run(command, capture_output=True, text=True, check=False)
     except OSError as error:
-      pytest.skip(f"no mount here: {error}")
+      pytest.skip(f"cannot mount a file system: {error}")
     if done.returncode:
-      pytest.skip(f"mounting a small file system takes rights that are missing here: {done.stderr.strip()}")
+      pytest.skip(f"mounting a file system needs privileges: {done.stderr.strip()}")
 
   def fill(self) -> None:
     with open(self._ballast, "ab", buffering=0) as file:

@@ -120,7 +120,7 @@ class TestByHand:
   @pytest.mark.parametrize("starter", [0, 1])
   @pytest.mark.parametrize("outcome", [1.0, -1.0])
   def test_two_players_end_at_odd_and_even_starts(self, on, starter, outcome):
-    # The action at step 2 ends the game. Its reward belongs to the player who took it, who also acts at step 0.
+    # The action at step 2 ends the game. Its reward belongs to its player, who also acts at step 0.
     arrays = window(to_play=[(starter + t) % 2 for t in range(6)], last=[3], values=(0,) * 6)
     arrays["last_reward"] = np.float32([[0, 0, 0, outcome, 0, 0]])
     made = targets(on(arrays))
